@@ -1,0 +1,112 @@
+// Binds the planner and the copy kernel to Python. No MPI, no DaCe.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "dace_redist/copy.hpp"
+#include "dace_redist/distribution.hpp"
+#include "dace_redist/schedule.hpp"
+
+namespace py = pybind11;
+namespace dr = dace_redist;
+
+namespace {
+
+using Numbers = std::vector<dr::Index>;
+
+py::list block_list(const dr::Message& message) {
+  py::list blocks;
+  for (const dr::StridedBlock& raw : message.blocks) {
+    const dr::StridedBlock block = dr::merged(raw);
+    const auto head = [&](const auto& values) { return Numbers(values.begin(), values.begin() + block.ndim); };
+    blocks.append(py::make_tuple(block.source_offset, block.target_offset, head(block.counts),
+                                 head(block.source_strides), head(block.target_strides)));
+  }
+  return blocks;
+}
+
+/// [(peer, count, [(source_offset, target_offset, counts, source_strides, target_strides), ...]), ...]
+py::list message_list(const std::vector<dr::Message>& messages) {
+  py::list list;
+  for (const dr::Message& message : messages)
+    list.append(py::make_tuple(message.peer, message.count, block_list(message)));
+  return list;
+}
+
+/// Global indices a rank holds along one axis, in local order; of the rank's first cell.
+py::array_t<dr::Index> global_index(const dr::Distribution& distribution, dr::Index rank, int axis) {
+  const auto cells = distribution.cells(rank);
+  const dr::Intervals held = cells.empty() ? dr::Intervals{} : distribution.intervals(cells.front(), axis);
+  py::array_t<dr::Index> indices(held.size());
+  dr::Index* out = indices.mutable_data();
+  for (dr::Index k = 0; k < held.count; ++k) {
+    const dr::Index lo = held.start + k * held.period;
+    for (dr::Index global = lo; global < std::min(lo + held.length, held.end); ++global) *out++ = global;
+  }
+  return indices;
+}
+
+/// Copies a rank's tiles out of a whole C-order tensor.
+std::vector<Numbers> tile_ranges(const dr::Distribution& distribution, dr::Index rank) {
+  std::vector<Numbers> ranges;  // [lo_0, hi_0, lo_1, hi_1, ...] of each tile
+  for (const dr::Cell& cell : distribution.cells(rank)) {
+    Numbers range;
+    for (int axis = 0; axis < distribution.ndim(); ++axis) {
+      const dr::Intervals held = distribution.intervals(cell, axis);
+      range.push_back(held.start);
+      range.push_back(held.end);
+    }
+    ranges.push_back(range);
+  }
+  return ranges;
+}
+
+/// Runs every copy between this rank and `peer_buffer` of one message, as a strategy would without MPI.
+void copy_message(const dr::Message& message, dr::Index element_bytes, const py::buffer& source, py::buffer target) {
+  const py::buffer_info from = source.request(), to = target.request(true);
+  for (const dr::StridedBlock& block : message.blocks)
+    dr::copy(dr::make_copy_block(block, element_bytes), from.ptr, to.ptr, false);
+}
+
+/// Moves a whole tensor without MPI: `sources` and `targets` hold the local arrays of ranks 0, 1, 2, ...
+void apply(const dr::Distribution& source, const dr::Distribution& target, dr::Index element_bytes,
+           const std::vector<py::buffer>& sources, const std::vector<py::buffer>& targets) {
+  for (std::size_t rank = 0; rank < sources.size(); ++rank) {
+    const dr::RankSchedule schedule = dr::make_schedule(source, target, static_cast<dr::Index>(rank));
+    copy_message(schedule.self, element_bytes, sources[rank], targets[rank]);
+    for (const dr::Message& message : schedule.sends)
+      copy_message(message, element_bytes, sources[rank], targets.at(static_cast<std::size_t>(message.peer)));
+  }
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_core, module) {
+  module.doc() = "Planner and copy kernel of dace_redist (C++), without MPI.";
+  py::register_exception<dr::Error>(module, "Error", PyExc_ValueError);
+
+  py::class_<dr::Distribution>(module, "Distribution")
+      .def(py::init<const dr::Words&, const std::string&>(), py::arg("words"), py::arg("name") = "distribution")
+      .def_property_readonly("ranks_needed", &dr::Distribution::ranks_needed)
+      .def_property_readonly("replicas", &dr::Distribution::replicas)
+      .def("local_shape", &dr::Distribution::local_shape)
+      .def("owner", &dr::Distribution::owner)
+      .def("global_index", &global_index)
+      .def("tile_ranges", &tile_ranges);
+
+  module.def(
+      "rank_schedule",
+      [](const dr::Distribution& source, const dr::Distribution& target, dr::Index rank, bool with_blocks) {
+        const dr::RankSchedule schedule = dr::make_schedule(source, target, rank, with_blocks);
+        return py::make_tuple(message_list(schedule.sends), message_list(schedule.receives),
+                              message_list({schedule.self}));
+      },
+      py::arg("source"), py::arg("target"), py::arg("rank"), py::arg("with_blocks") = true,
+      "The messages of one rank: (sends, receives, self), see schedule.py.");
+  module.def("check_same_shape", &dr::check_same_shape, "Raises unless both describe the same tensor.");
+  module.def("apply", &apply, "Moves a whole tensor in one process, through the copies every rank would make.");
+  module.attr("max_dims") = dr::max_dims;
+}

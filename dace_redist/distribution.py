@@ -1,0 +1,290 @@
+"""Who owns what: the distributions of a tensor over ranks."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dace_redist import _core
+
+#: An extent or grid size: a number, or a symbol of a DaCe program (known when the program runs).
+Size = Any
+
+_BLOCKED, _TILED = 0, 1
+_DEFAULT_BLOCK, _BALANCED = 0, -1
+_NONE = -1
+
+
+def _sizes(name: str, values: Any) -> tuple[Size, ...]:
+    """``values`` as a tuple of integers (or symbols)."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, (Sequence, np.ndarray)):
+        raise TypeError(f"{name} must be a sequence of integers, got {values!r}")
+    return tuple(_size(f"{name}[{i}]", value) for i, value in enumerate(values))
+
+
+def _size(name: str, value: Any) -> Size:
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if hasattr(value, "free_symbols"):  # SymPy, and with it DaCe's symbols, without importing either
+        return int(value) if value.is_Integer else value
+    raise TypeError(f"{name} must be an integer, got {value!r}")
+
+
+class _Described:
+    """What both kinds of distribution do through the planner."""
+
+    shape: tuple[Size, ...]
+
+    @cached_property
+    def words(self) -> tuple[Size, ...]:
+        """The distribution as plain numbers, the form in which C++ takes it (``distribution.hpp``, ``Words``)."""
+        raise NotImplementedError
+
+    @property
+    def is_symbolic(self) -> bool:
+        """Whether a size is a symbol, so that only the running program can check and use the distribution."""
+        return not all(isinstance(word, int) for word in self.words)
+
+    @cached_property
+    def core(self) -> _core.Distribution:
+        """The planner's object.
+
+        :raises ValueError: If the numbers describe no distribution, or one of them is a symbol.
+        """
+        if self.is_symbolic:
+            symbols = sorted({str(word) for word in self.words if not isinstance(word, int)})
+            raise ValueError(f"{type(self).__name__}: {', '.join(symbols)} must be numbers here, not symbols")
+        return _core.Distribution(list(self.words), type(self).__name__)
+
+    @property
+    def ranks_needed(self) -> int:
+        """The smallest size of a communicator that holds every rank named."""
+        return int(self.core.ranks_needed)
+
+    def local_shape(self, rank: int) -> tuple[int, ...]:
+        """
+        Shape of a rank's local array: what it owns, in elements per dimension.
+
+        :param rank: Rank in the communicator.
+        :return: The shape; all zeros for a rank that owns nothing. One-dimensional for tiles.
+        """
+        return tuple(self.core.local_shape(rank))
+
+    def owner(self, index: Sequence[int]) -> int:
+        """
+        The rank that owns an element; of several replicas the first.
+
+        :param index: Global index, one entry per dimension.
+        :raises ValueError: If the index lies outside the tensor.
+        """
+        return int(self.core.owner(list(index)))
+
+    def _check_global(self, array: npt.NDArray[Any]) -> None:
+        if array.shape != self.shape:
+            raise ValueError(f"{type(self).__name__}: the whole tensor has shape {self.shape}, got {array.shape}")
+
+
+@dataclasses.dataclass(frozen=True, eq=True)
+class Distribution(_Described):
+    """
+    A tensor split over a process grid in blocks, uniform, balanced or block-cyclic.
+
+    Tensor axis i is cut into blocks of ``block[i]`` elements; block j belongs to coordinate ``j mod p`` of the grid
+    axis ``dims[i]`` with its ``p`` coordinates. Grid axes that no tensor axis names hold replicas.
+
+    :param shape: Global shape, in elements, each at least 1. DaCe symbols are allowed here, in ``grid`` and ``block``.
+    :param grid: Shape of the process grid; its ranks are row-major.
+    :param dims: Grid axis that each tensor axis is split over, None where it is not split.
+        Default: axis i over grid axis i (not split where the grid has fewer axes).
+    :param block: Elements per block and tensor axis; None: ceil(extent / parts), one block each, the last may be short
+        or empty; less: block-cyclic; ``"balanced"``: one block each, the first ``extent mod parts`` with one more.
+    :param ranks: Communicator rank of each grid position in row-major order, each once (default 0, 1, 2, ...).
+    :param pins: Per grid axis the only coordinate that takes part, or None for all: a sub-grid of a larger grid.
+    :raises ValueError: If the numbers describe no distribution; says which one is wrong.
+    :raises TypeError: If something is no integer (or symbol).
+    """
+
+    shape: tuple[Size, ...]
+    grid: tuple[Size, ...]
+    dims: tuple[int | None, ...]
+    block: tuple[Size | str | None, ...]
+    ranks: tuple[int, ...] | None
+    pins: tuple[Size | None, ...]
+
+    def __init__(
+        self,
+        shape: Sequence[Size],
+        grid: Sequence[Size],
+        *,
+        dims: Sequence[int | None] | None = None,
+        block: Sequence[Size | str | None] | str | None = None,
+        ranks: Sequence[int] | None = None,
+        pins: Sequence[Size | None] | None = None,
+    ) -> None:
+        set_field = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731 (the class is frozen)
+        shape, grid = _sizes("shape", shape), _sizes("grid", grid)
+        if dims is None:
+            dims = [i if i < len(grid) else None for i in range(len(shape))]
+        if block is None or isinstance(block, str):
+            block = [block] * len(shape)
+        set_field("shape", shape)
+        set_field("grid", grid)
+        set_field("dims", tuple(None if d is None else _size("dims", d) for d in dims))
+        set_field("block", tuple(b if b is None or isinstance(b, str) else _size("block", b) for b in block))
+        set_field("ranks", None if ranks is None else _sizes("ranks", ranks))
+        set_field("pins", tuple(None if p is None else _size("pins", p) for p in pins or [None] * len(grid)))
+        self._check()
+
+    def _check(self) -> None:
+        for name, values, of, expected in (
+            ("dims", self.dims, "shape", self.shape),
+            ("block", self.block, "shape", self.shape),
+            ("pins", self.pins, "grid", self.grid),
+        ):
+            if len(values) != len(expected):
+                raise ValueError(
+                    f"Distribution: {name} needs one entry per entry of {of} ({len(expected)}), got {len(values)}"
+                )
+        for i, block in enumerate(self.block):
+            if isinstance(block, str) and block != "balanced":
+                raise ValueError(f'Distribution: block[{i}] must be a number, None or "balanced", got {block!r}')
+            if isinstance(block, int) and block < 1:
+                raise ValueError(f"Distribution: block[{i}] must be at least 1 element, got {block}")
+        for i, dim in enumerate(self.dims):
+            if dim is not None and not 0 <= dim < len(self.grid):
+                raise ValueError(
+                    f"Distribution: dims[{i}] is {dim}, but the process grid has axes 0 to {len(self.grid) - 1}"
+                )
+        if self.ranks is not None and len(self.ranks) == 0:
+            raise ValueError("Distribution: ranks is empty; leave it out for ranks 0, 1, 2, ...")
+        if not self.is_symbolic:
+            _ = self.core
+
+    @cached_property
+    def words(self) -> tuple[Size, ...]:
+        """The distribution as plain numbers, the form in which C++ takes it (``distribution.hpp``, ``Words``)."""
+        codes = {None: _DEFAULT_BLOCK, "balanced": _BALANCED}
+        block = tuple(codes[b] if b is None or isinstance(b, str) else b for b in self.block)
+        dims, pins = (tuple(_NONE if v is None else v for v in values) for values in (self.dims, self.pins))
+        head = (_BLOCKED, len(self.shape), len(self.grid))
+        ranks = self.ranks or ()
+        return (*head, *self.shape, *self.grid, *dims, *block, *pins, len(ranks), *ranks)
+
+    def global_index(self, rank: int) -> tuple[npt.NDArray[np.int64], ...]:
+        """
+        The global indices this rank holds, in local order, per dimension.
+
+        :param rank: Rank in the communicator.
+        :return: One array per dimension; ``whole[np.ix_(*global_index(rank))]`` is the rank's part.
+        """
+        return tuple(self.core.global_index(rank, axis) for axis in range(len(self.shape)))
+
+    def local(self, array: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
+        """
+        A rank's part, cut out of the whole tensor.
+
+        :param array: The whole tensor, of the global shape.
+        :param rank: Rank in the communicator.
+        :return: A new C-order array of shape ``local_shape(rank)``.
+        :raises ValueError: If ``array`` has another shape.
+        """
+        self._check_global(array)
+        return np.ascontiguousarray(array[np.ix_(*self.global_index(rank))])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TiledDistribution(_Described):
+    """
+    A tensor cut into tiles, each with an owner of its own: any irregular placement.
+
+    A rank's local array is one-dimensional: its tiles in row-major tile order, each tile in C order.
+
+    :param shape: Global shape, in elements.
+    :param tile: Elements of a tile per dimension; tiles at the end may be smaller.
+    :param owner: Rank of each tile, an array with one entry per tile: shape ``ceil(shape / tile)``.
+    :raises ValueError: If the numbers describe no distribution; says which one is wrong.
+    :raises TypeError: If something is no integer.
+    """
+
+    shape: tuple[int, ...]
+    tile: tuple[int, ...]
+    owner_of_tile: npt.NDArray[np.int64]
+
+    def __init__(self, shape: Sequence[int], tile: Sequence[int], owner: npt.ArrayLike) -> None:
+        object.__setattr__(self, "shape", _sizes("shape", shape))
+        object.__setattr__(self, "tile", _sizes("tile", tile))
+        owners = np.array(owner)
+        if not np.issubdtype(owners.dtype, np.integer):
+            raise TypeError(f"TiledDistribution: owner must hold integers, got {owners.dtype}")
+        if len(self.shape) != len(self.tile):
+            raise ValueError(f"TiledDistribution: tile needs {len(self.shape)} entries, got {len(self.tile)}")
+        if min(self.tile, default=0) < 1 or min(self.shape, default=0) < 1:
+            raise ValueError(f"TiledDistribution: sizes must be at least 1, got {self.shape} in tiles of {self.tile}")
+        tiles = tuple(math.ceil(n / t) for n, t in zip(self.shape, self.tile, strict=True))
+        if owners.shape != tiles:
+            raise ValueError(f"TiledDistribution: owner needs one rank per tile, shape {tiles}, got {owners.shape}")
+        object.__setattr__(self, "owner_of_tile", owners.astype(np.int64))
+        _ = self.core
+
+    @cached_property
+    def words(self) -> tuple[int, ...]:
+        """The distribution as plain numbers, the form in which C++ takes it (``distribution.hpp``, ``Words``)."""
+        return (_TILED, len(self.shape), *self.shape, *self.tile, *self.owner_of_tile.ravel().tolist())
+
+    def local(self, array: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
+        """
+        A rank's part, cut out of the whole tensor.
+
+        :param array: The whole tensor, of the global shape.
+        :param rank: Rank in the communicator.
+        :return: A new one-dimensional array, tile after tile.
+        :raises ValueError: If ``array`` has another shape.
+        """
+        self._check_global(array)
+        parts = []
+        for bounds in self.core.tile_ranges(rank):
+            box = tuple(slice(lo, hi) for lo, hi in zip(bounds[::2], bounds[1::2], strict=True))
+            parts.append(array[box].ravel())
+        return np.concatenate(parts) if parts else np.empty(0, array.dtype)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TiledDistribution) and self.words == other.words
+
+    def __hash__(self) -> int:
+        return hash(self.words)
+
+
+#: Either kind of distribution.
+AnyDistribution = Distribution | TiledDistribution
+
+
+def from_words(words: Sequence[Size]) -> AnyDistribution:
+    """
+    The distribution that :attr:`Distribution.words` describes.
+
+    :param words: Plain numbers (or symbols).
+    :raises ValueError: If the list is too short or of unknown kind.
+    """
+    items = [_size("words", word) for word in words]
+    none = lambda values: [None if v == _NONE else v for v in values]  # noqa: E731
+    if len(items) > 2 and items[0] == _BLOCKED:
+        cuts = np.cumsum([3, items[1], items[2], items[1], items[1], items[2]]).tolist()
+        shape, grid, dims, block, pins = (items[a:b] for a, b in zip(cuts, cuts[1:], strict=False))
+        names = {_DEFAULT_BLOCK: None, _BALANCED: "balanced"}
+        blocks = [names.get(b, b) if isinstance(b, int) else b for b in block]
+        ranks = items[cuts[-1] + 1 :] or None
+        return Distribution(shape, grid, dims=none(dims), block=blocks, pins=none(pins), ranks=ranks)
+    if len(items) > 1 and items[0] == _TILED:
+        ndim = items[1]
+        shape, tile, owners = items[2 : 2 + ndim], items[2 + ndim : 2 + 2 * ndim], items[2 + 2 * ndim :]
+        tiles = [math.ceil(n / t) for n, t in zip(shape, tile, strict=True)]
+        return TiledDistribution(shape, tile, np.array(owners, dtype=np.int64).reshape(tiles))
+    raise ValueError(f"not the words of a distribution: {tuple(words)[:8]}...")

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// The copy of one strided block: the only copy loops of the project.
+///
+/// Start reading at: copy().
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+#if __has_include(<unistd.h>)
+#include <unistd.h>
+#endif
+
+#include "dace_redist/copy_block.hpp"
+#include "dace_redist/copy_kernels.hpp"
+
+namespace dace_redist {
+
+namespace detail {
+
+inline constexpr std::int64_t shortest_streamed_span = 256;  ///< contiguous target bytes from which streaming pays
+inline constexpr std::int64_t direct_stream_run = 1024;      ///< runs from this length on are streamed without a buffer
+inline constexpr std::int64_t longest_tiled_run = 128;       ///< longer runs fill lines on both sides in any loop order
+inline constexpr std::int64_t tile_row_bytes = 256;          ///< target bytes in one row of a tile
+inline constexpr std::int64_t tile_bytes = 16384;            ///< a tile and its source lines stay in the L1 cache
+
+/// Walks a block in chunks, each a plane of two of its dimensions. The block must outlive the walk.
+class ChunkWalk {
+ public:
+  /// :param row_dim: Dimension of the rows, -1: one row; the columns are the last dimension, if there is one.
+  /// :param rows, columns: Runs of a chunk in these two dimensions; the last chunk of a dimension may be smaller.
+  ChunkWalk(const CopyBlock& block, int row_dim, std::int64_t rows, std::int64_t columns)
+      : block_(block), row_dim_(row_dim), column_dim_(block.ndim - 1) {
+    for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d) steps_[d] = 1;
+    if (row_dim_ >= 0) steps_[static_cast<std::size_t>(row_dim_)] = rows;
+    if (column_dim_ >= 0) steps_[static_cast<std::size_t>(column_dim_)] = columns;
+  }
+
+  std::int64_t source() const { return source_; }
+  std::int64_t target() const { return target_; }
+
+  Plane plane() const {
+    Plane plane{1, 1, block_.run_bytes, 0, 0, 0, 0};
+    if (row_dim_ >= 0) {
+      const auto row = static_cast<std::size_t>(row_dim_);
+      plane.rows = std::min(steps_[row], block_.counts[row] - index_[row]);
+      plane.source_row = block_.source_strides[row];
+      plane.target_row = block_.target_strides[row];
+    }
+    if (column_dim_ >= 0) {
+      const auto column = static_cast<std::size_t>(column_dim_);
+      plane.columns = std::min(steps_[column], block_.counts[column] - index_[column]);
+      plane.source_column = block_.source_strides[column];
+      plane.target_column = block_.target_strides[column];
+    }
+    return plane;
+  }
+
+  /// Goes to the next chunk; false after the last one.
+  bool advance() {
+    for (auto d = static_cast<std::size_t>(block_.ndim); d-- > 0;) {
+      move(d, steps_[d]);
+      if (index_[d] < block_.counts[d]) return true;
+      move(d, -index_[d]);
+    }
+    return false;
+  }
+
+ private:
+  void move(std::size_t d, std::int64_t by) {
+    index_[d] += by;
+    source_ += by * block_.source_strides[d];
+    target_ += by * block_.target_strides[d];
+  }
+
+  const CopyBlock& block_;
+  int row_dim_, column_dim_;
+  std::array<std::int64_t, max_block_dims> steps_;    // [ndim], extent of a chunk
+  std::array<std::int64_t, max_block_dims> index_{};  // [ndim], first run of the chunk
+  std::int64_t source_ = 0, target_ = 0;              // bytes of the chunk from the start of the block
+};
+
+/// The dimension along which the source is read in order, if that is not the last one and runs are short; else -1.
+inline int transposed_dimension(const CopyBlock& block) {
+  if (block.ndim < 2 || block.run_bytes > longest_tiled_run) return -1;
+  const int last = block.ndim - 1;
+  int best = last;
+  for (int d = 0; d < last; ++d) {
+    const std::int64_t stride = magnitude(block.source_strides[static_cast<std::size_t>(d)]);
+    if (stride > 0 && stride < magnitude(block.source_strides[static_cast<std::size_t>(best)])) best = d;
+  }
+  return best == last ? -1 : best;
+}
+
+/// Contiguous target bytes: one run, or the columns if they follow each other.
+inline std::int64_t target_span(const CopyBlock& block) {
+  std::int64_t span = block.run_bytes;
+  for (auto d = static_cast<std::size_t>(block.ndim); d-- > 0 && block.target_strides[d] == span;)
+    span *= block.counts[d];
+  return span;
+}
+
+/// Whether short runs follow each other in the target, so that they fill lines together.
+inline bool gathers_lines(const CopyBlock& block) {
+  return block.ndim > 0 && block.run_bytes < direct_stream_run &&
+         block.target_strides[static_cast<std::size_t>(block.ndim - 1)] == block.run_bytes;
+}
+
+/// Copies with ordinary stores, or runs that are long enough with stores past the cache, in the order of the target.
+inline void copy_direct(const CopyBlock& block, const char* source, char* target, PlaneCopy copy_runs) {
+  ChunkWalk walk(block, block.ndim - 2, block.ndim < 2 ? 1 : block.counts[static_cast<std::size_t>(block.ndim - 2)],
+                 block.ndim < 1 ? 1 : block.counts[static_cast<std::size_t>(block.ndim - 1)]);
+  do copy_runs(walk.plane(), source + walk.source(), target + walk.target());
+  while (walk.advance());
+}
+
+/// Copies through a LineWriter, in the order of the target, whose last dimension is contiguous.
+inline void copy_through_lines(const CopyBlock& block, const char* source, char* target) {
+  const auto last = static_cast<std::size_t>(block.ndim - 1);
+  const std::int64_t row_bytes = block.counts[last] * block.run_bytes;
+  const bool rows_follow = block.ndim > 1 && block.target_strides[last - 1] == row_bytes;
+  const std::int64_t rows = rows_follow ? std::max<std::int64_t>(1, LineWriter::longest_piece / row_bytes) : 1;
+  ChunkWalk walk(block, block.ndim - 2, rows, LineWriter::longest_piece / block.run_bytes);
+  const PlaneCopy copy_runs = plane_copy(block.run_bytes);
+  LineWriter writer;
+  for (bool more = true; more;) {
+    Plane plane = walk.plane();
+    const char* const from = source + walk.source();
+    char* const to = target + walk.target();
+    more = walk.advance();
+    if (more) prefetch_plane(walk.plane(), source + walk.source());
+    plane.target_column = plane.run_bytes;
+    plane.target_row = plane.columns * plane.run_bytes;
+    copy_runs(plane, from, writer.place(to, plane.rows * plane.target_row));
+  }
+  writer.finish();
+}
+
+/// Copies tiles whose source lines and target lines both fit the cache; `row_dim` is the source's own order.
+inline void copy_tiles(const CopyBlock& block, int row_dim, const char* source, char* target, bool stream) {
+  const auto last = static_cast<std::size_t>(block.ndim - 1);
+  const std::int64_t columns = std::min(std::max<std::int64_t>(1, tile_row_bytes / block.run_bytes), block.counts[last]);
+  const std::int64_t rows = std::min(tile_row_bytes, tile_bytes / (columns * block.run_bytes));
+  const bool gathered = block.target_strides[last] == block.run_bytes;
+  alignas(line_bytes) std::array<char, static_cast<std::size_t>(tile_bytes)> tile;  // [rows, columns, run_bytes]
+  const PlaneCopy copy_runs = plane_copy(block.run_bytes);
+  const PlaneCopy copy_rows = stream ? copy_plane<StreamRun> : plane_copy(columns * block.run_bytes);
+  ChunkWalk walk(block, row_dim, rows, columns);
+  do {
+    Plane plane = walk.plane();
+    // columns outside, so that each source line is read once, in full
+    Plane gather{plane.columns,       plane.rows,       plane.run_bytes,    plane.source_column,
+                 plane.source_row, plane.target_column, plane.target_row};
+    if (!gathered) {
+      copy_runs(gather, source + walk.source(), target + walk.target());
+      continue;
+    }
+    const std::int64_t row_bytes = plane.columns * plane.run_bytes;
+    gather.target_row = plane.run_bytes;
+    gather.target_column = row_bytes;
+    copy_runs(gather, source + walk.source(), tile.data());
+    const Plane scatter{1, plane.rows, row_bytes, 0, row_bytes, 0, plane.target_row};
+    (plane.columns == columns ? copy_rows : copy_plane<LongRun>)(scatter, tile.data(), target + walk.target());
+  } while (walk.advance());
+}
+
+}  // namespace detail
+
+/// Copies a block.
+///
+/// :param source, target: Starts of the two arrays, which do not overlap; any alignment.
+/// :param stream: Write past the cache where whole cache lines are written; see stream_threshold_bytes().
+inline void copy(const CopyBlock& block, const void* source, void* target, bool stream) {
+  if (block.nbytes() == 0) return;
+  const char* const from = static_cast<const char*>(source) + block.source_offset;
+  char* const to = static_cast<char*>(target) + block.target_offset;
+  const bool streamed = stream && detail::target_span(block) >= detail::shortest_streamed_span;
+  const int row_dim = detail::transposed_dimension(block);
+  if (row_dim >= 0)
+    detail::copy_tiles(block, row_dim, from, to, streamed);
+  else if (streamed && detail::gathers_lines(block))
+    detail::copy_through_lines(block, from, to);
+  else
+    detail::copy_direct(block, from, to,
+                        streamed ? detail::copy_plane<detail::StreamRun> : detail::plane_copy(block.run_bytes));
+  if (streamed) detail::stream_fence();
+}
+
+/// Block size in bytes from which streaming pays, read once.
+///
+/// Twice the second-level cache of a core (4 MiB if unknown), or the environment variable DACE_REDIST_STREAM_BYTES.
+///
+/// :raises std::invalid_argument: If the variable is set to something else than a number of bytes.
+inline std::int64_t stream_threshold_bytes() {
+  const auto determine = []() -> std::int64_t {
+    if (const char* text = std::getenv("DACE_REDIST_STREAM_BYTES")) {
+      char* end = nullptr;
+      const long long value = std::strtoll(text, &end, 10);
+      if (end == text || *end != '\0' || value < 0)
+        throw std::invalid_argument("DACE_REDIST_STREAM_BYTES: expected a number of bytes >= 0, got \"" +
+                                    std::string(text) + "\"");
+      return value;
+    }
+    long cache_bytes = 0;
+#if defined(_SC_LEVEL2_CACHE_SIZE)
+    cache_bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+#endif
+    return cache_bytes > 0 ? 2 * std::int64_t{cache_bytes} : std::int64_t{4} << 20;
+  };
+  static const std::int64_t threshold = determine();
+  return threshold;
+}
+
+}  // namespace dace_redist

@@ -1,0 +1,38 @@
+// The one exception type of the runtime. Needs neither MPI nor DaCe.
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace dace_redist {
+
+/// What is wrong with a redistribution: which object, what was expected, what was given, and the remedy.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Joins the arguments to one text, as `operator<<` prints them.
+template <class... Parts>
+std::string text(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
+/// `(2, 3, 4)`, the way Python prints a tuple of numbers.
+template <class Sequence>
+std::string tuple_text(const Sequence& values) {
+  std::ostringstream out;
+  out << "(";
+  const char* separator = "";
+  for (const auto& value : values) {
+    out << separator << value;
+    separator = ", ";
+  }
+  out << (values.size() == 1 ? ",)" : ")");
+  return out.str();
+}
+
+}  // namespace dace_redist

@@ -1,0 +1,8 @@
+// All strategies.
+#pragma once
+
+#include "dace_redist/exchange/datatype.hpp"
+#include "dace_redist/exchange/pack.hpp"
+#include "dace_redist/exchange/pipelined.hpp"
+#include "dace_redist/exchange/rma.hpp"
+#include "dace_redist/exchange/threaded.hpp"

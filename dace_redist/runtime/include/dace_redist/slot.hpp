@@ -1,0 +1,76 @@
+// Where a generated program keeps a plan between runs.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "dace_redist/plan.hpp"
+#include "dace_redist/report.hpp"
+
+namespace dace_redist {
+
+/// What generated code knows when it runs: the communicator, the distributions, and this rank's arrays.
+struct Arguments {
+  MPI_Comm comm;
+  WordSpan source, source_local;  ///< see Words, and Description for the local arrays
+  WordSpan target, target_local;
+};
+
+/// Holds one node's plan of type P. It is made when the program starts, and again only if what it was made from
+/// changes: sizes that depend on a loop, another communicator.
+template <class P>
+class Slot {
+ public:
+  Slot(const char* label, const char* strategy, Index element_bytes, const Options& options) {
+    description_.label = label;
+    description_.strategy = strategy;
+    description_.element_bytes = element_bytes;
+    description_.options = options;
+  }
+
+  /// Makes the plan ahead of its first run. Collective.
+  void make(const Arguments& arguments) {
+    reporting([&] { fit(arguments); });
+  }
+
+  /// Runs the plan. Collective.
+  void run(const Arguments& arguments, const void* source, void* target) {
+    reporting([&] {
+      fit(arguments);
+      plan_->run(source, target);
+    });
+  }
+
+ private:
+  void fit(const Arguments& now) {
+    const bool same = plan_ && comm_ == now.comm && now.source.equals(description_.source) &&
+                      now.target.equals(description_.target);
+    const bool same_arrays = same && now.source_local.equals(description_.source_local) &&
+                             now.target_local.equals(description_.target_local);
+    if (same_arrays) return;
+    description_.source_local = now.source_local.words();
+    description_.target_local = now.target_local.words();
+    if (same) return plan_->set_local_arrays(description_.source_local, description_.target_local);
+    plan_.reset();
+    description_.source = now.source.words();
+    description_.target = now.target.words();
+    comm_ = now.comm;
+    plan_ = Plan::make<P>(description_, comm_);
+  }
+
+  template <class Work>
+  void reporting(const Work& work) const {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      report(text("Redistribute \"", description_.label, "\": ", error.what()));
+    }
+  }
+
+  Description description_;
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  std::unique_ptr<P> plan_;
+};
+
+}  // namespace dace_redist
