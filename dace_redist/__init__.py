@@ -1,0 +1,59 @@
+"""Fast redistribution of distributed tensors over MPI, inside DaCe programs and from NumPy."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dace_redist.distribution import Distribution, TiledDistribution
+from dace_redist.errors import RedistributionError
+
+from dace_redist.schedule import Schedule, schedule
+
+if TYPE_CHECKING:
+    from dace_redist.eager import redistribute
+    from dace_redist.library_nodes import Redistribute
+    from dace_redist.transformations import LowerRedistribute, SetRedistributeStrategy, lower_all, set_strategy
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Distribution",
+    "LowerRedistribute",
+    "Redistribute",
+    "RedistributionError",
+    "Schedule",
+    "SetRedistributeStrategy",
+    "TiledDistribution",
+    "include_directory",
+    "lower_all",
+    "redistribute",
+    "schedule",
+    "set_strategy",
+]
+
+#: Where the names are that load more than NumPy: DaCe, MPI or the plots come with their first use.
+_ON_FIRST_USE = {
+    "LowerRedistribute": "dace_redist.transformations",
+    "Redistribute": "dace_redist.library_nodes",
+    "SetRedistributeStrategy": "dace_redist.transformations",
+    "lower_all": "dace_redist.transformations",
+    "redistribute": "dace_redist.eager",
+    "set_strategy": "dace_redist.transformations",
+}
+
+
+def include_directory() -> Path:
+    """The directory of the C++ headers, to be given to a compiler (``-I``)."""
+    return Path(__file__).parent / "runtime" / "include"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ON_FIRST_USE:
+        raise AttributeError(f"module 'dace_redist' has no attribute {name!r}")
+    return getattr(importlib.import_module(_ON_FIRST_USE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

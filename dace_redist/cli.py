@@ -1,0 +1,166 @@
+"""The command line, ``dace-redist``: explains what a redistribution would move, without DaCe and without MPI."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from dace_redist import explain as words
+from dace_redist.distribution import Distribution
+from dace_redist.schedule import Schedule, element_type, schedule
+
+_Callback = Callable[[click.Context, click.Parameter, Any], Any]
+
+
+def _numbers(*known: str) -> _Callback:
+    """Reads a list such as ``8,balanced,-``: numbers, some known words, and ``-`` for None."""
+
+    def entry(word: str, value: str) -> int | str | None:
+        if word in known:
+            return None if word == "-" else word
+        if word.isascii() and word.removeprefix("-").isdigit():
+            if len(word) > 18:
+                raise click.BadParameter(f"{word} is larger than any size or rank can be")
+            return int(word)
+        also = "".join(f" or {other!r}" for other in known)
+        raise click.BadParameter(f"{word!r} in {value!r} is no whole number{also}; expected a list such as 4,2,1")
+
+    def read(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int | str | None, ...] | None:
+        return None if value is None else tuple(entry(word.strip(), value) for word in value.split(","))
+
+    return read
+
+
+def _dtype(_: click.Context, __: click.Parameter, value: str) -> np.dtype[Any]:
+    try:
+        return element_type(value)
+    except TypeError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from importlib import metadata
+
+        try:
+            version = metadata.version("dace-redist")
+        except metadata.PackageNotFoundError:
+            version = "of a source folder that is not installed"
+        click.echo(f"dace-redist {version}")
+        ctx.exit()
+
+
+@click.group(
+    invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the version.")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Move distributed tensors from one distribution over ranks to another."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def _side_options(command: Callable[..., None]) -> Callable[..., None]:
+    """``--from-block`` and its kin, for both sides."""
+    for side, name in (("to", "target"), ("from", "source")):
+        for word, known, text in (
+            ("ranks", (), "rank of each grid position, row-major"),
+            ("dims", ("-",), "grid axis that each tensor axis is split over, - if none"),
+            ("block", ("-", "balanced"), "elements per block and dimension, - for one block each, or balanced"),
+        ):
+            field = f"{name}_{word}"
+            list_option: dict[str, Any] = {"metavar": "LIST", "help": f"{name}: {text}", "callback": _numbers(*known)}
+            command = click.option(f"--{side}-{word}", field, **list_option)(command)
+        grid_option: dict[str, Any] = {
+            "metavar": "LIST",
+            "help": f"{name}: process grid",
+            "callback": _numbers(),
+        }
+        command = click.option(f"--{side}", name, required=True, **grid_option)(command)
+    return command
+
+
+@cli.command()
+@click.option("--shape", metavar="LIST", required=True, callback=_numbers(), help="global shape, as in 48,24,72")
+@_side_options
+@click.option("--dtype", default="float64", show_default=True, callback=_dtype, help="type of the elements")
+@click.option("--rank", type=int, help="list the messages of this rank instead")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@click.option("--plot", "path", type=click.Path(dir_okay=False, path_type=Path), help="draw to .png, .svg or .pdf")
+def explain(
+    shape: tuple[int, ...], dtype: np.dtype[Any], rank: int | None, as_json: bool, path: Path | None, **sides: Any
+) -> None:
+    """
+    Print what one redistribution moves: messages, bytes, run lengths.
+
+    \b
+    dace-redist explain --shape 48,24,24,72,288 --from 2,1,1,3,2 --to 1,1,1,1,12 --dtype int32
+    """  # noqa: D301 (click reads the backspace)
+    source, target = _distribution("from", shape, sides, "source"), _distribution("to", shape, sides, "target")
+    moves = schedule(source, target, dtype=dtype)
+    if rank is not None and not 0 <= rank < moves.ranks:
+        raise click.BadParameter(f"{rank} is no rank: there are ranks 0 to {moves.ranks - 1}", param_hint="--rank")
+    if path is not None:
+        moves.plot(path)
+    click.echo(json.dumps(_as_json(moves, rank)) if as_json else _as_text(moves, rank))
+
+
+def _as_json(moves: Schedule, rank: int | None) -> dict[str, Any]:
+    return words.to_json(moves) if rank is None else words.rank_json(moves, rank)
+
+
+def _as_text(moves: Schedule, rank: int | None) -> str:
+    return str(moves) if rank is None else words.rank_text(moves, rank)
+
+
+def _distribution(option: str, shape: Sequence[int], sides: dict[str, Any], name: str) -> Distribution:
+    dims, block, ranks = (sides[f"{name}_{word}"] for word in ("dims", "block", "ranks"))
+    grid = sides[name]
+    if dims is None and len(grid) > len(shape):
+        raise click.BadParameter(
+            f"more grid axes ({len(grid)}) than dimensions ({len(shape)}); "
+            f"say with --{option}-dims which grid axis each dimension is split over",
+            param_hint=f"--{option}",
+        )
+    try:
+        return Distribution(shape, grid, dims=dims, block=block, ranks=ranks)
+    except (ValueError, TypeError) as error:
+        raise click.BadParameter(str(error).removeprefix("Distribution: "), param_hint=f"--{option}") from None
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """
+    Run the command line and end the process: 0 when done, 2 with one line on standard error for bad input.
+
+    :param arguments: Words of the command line without the program's name; default those of this process.
+    """
+    try:
+        code = cli.main(arguments, prog_name="dace-redist", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        code = _fail(error.format_message())
+    except (ValueError, OSError, MemoryError, OverflowError) as error:
+        if isinstance(error, BrokenPipeError):  # the reader has what it wants: `dace-redist ... | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+        code = _fail(str(error) or type(error).__name__)
+    except (click.Abort, KeyboardInterrupt):
+        code = 130
+    sys.exit(code)
+
+
+def _fail(message: str) -> int:
+    print("dace-redist: " + " ".join(message.split()), file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    main()

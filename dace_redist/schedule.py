@@ -1,0 +1,241 @@
+"""Who sends what to whom: the schedule of a redistribution, from the planner in C++. Start reading at: Schedule."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections import Counter
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dace_redist import _core
+from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
+from dace_redist.messages import Block, Message, blocks_of
+from dace_redist.run_lengths import Quantiles, RunLengths
+
+__all__ = ["Block", "Message", "Schedule", "Totals", "element_type", "schedule"]
+
+#: Largest number of ranks for which :meth:`Schedule.volume_matrix` is made: 128 MiB.
+MAX_MATRIX_RANKS = 4096
+#: Largest number of ranks whose messages are counted, one rank after another.
+MAX_COUNTED_RANKS = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Totals:
+    """Elements and messages of every rank, arrays with one entry per rank."""
+
+    sent: npt.NDArray[np.int64]
+    received: npt.NDArray[np.int64]
+    kept: npt.NDArray[np.int64]
+    sends: npt.NDArray[np.int64]
+    receives: npt.NDArray[np.int64]
+    sizes: Counter[int]  # how many messages between ranks have each number of elements
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """
+    The messages that turn one distribution into another; made by :func:`schedule`.
+
+    What concerns one rank costs its own messages; what concerns all ranks asks the planner for one after another.
+
+    :param source: Distribution before.
+    :param target: Distribution after, of the same shape.
+    :param dtype: Type of the elements.
+    """
+
+    source: AnyDistribution
+    target: AnyDistribution
+    dtype: np.dtype[Any]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Global shape, in elements."""
+        return tuple(self.source.shape)
+
+    @property
+    def ranks(self) -> int:
+        """Size of the smallest communicator that holds every rank named."""
+        return max(self.source.ranks_needed, self.target.ranks_needed)
+
+    def sends(self, rank: int) -> list[Message]:
+        """What a rank sends to others, by ascending target; a rank that takes no part sends nothing."""
+        return self._parts(rank)[0]
+
+    def receives(self, rank: int) -> list[Message]:
+        """What a rank receives from others, by ascending source."""
+        return self._parts(rank)[1]
+
+    def self_copy(self, rank: int) -> Message:
+        """What stays on a rank; a message of no elements if nothing does."""
+        return self._parts(rank)[2]
+
+    def messages(self, rank: int) -> list[Message]:
+        """Everything a rank sends, receives and keeps, in this order."""
+        sends, receives, kept = self._parts(rank)
+        return [*sends, *receives, *([kept] if kept.count else [])]
+
+    def _parts(self, rank: int) -> tuple[list[Message], list[Message], Message]:
+        sends, receives, ((_, kept, raw),) = self._planned(rank)
+        return (
+            [Message(rank, peer, count, blocks_of(raw)) for peer, count, raw in sends],
+            [Message(peer, rank, count, blocks_of(raw)) for peer, count, raw in receives],
+            Message(rank, rank, kept, blocks_of(raw)),
+        )
+
+    def _planned(self, rank: int, with_blocks: bool = True) -> tuple[Any, Any, Any]:
+        if isinstance(rank, (bool, np.bool_)) or not isinstance(rank, (int, np.integer)):
+            raise TypeError(f"Schedule: a rank is an integer, got {rank!r}")
+        if rank < 0:
+            raise ValueError(f"Schedule: a rank is at least 0, got {rank}")
+        return _core.rank_schedule(self.source.core, self.target.core, operator.index(rank), with_blocks)
+
+    @cached_property
+    def totals(self) -> Totals:
+        """Elements and messages of every rank.
+
+        :raises ValueError: If there are more than ``MAX_COUNTED_RANKS`` ranks.
+        """
+        if self.ranks > MAX_COUNTED_RANKS:
+            raise ValueError(
+                f"Schedule: the messages of {self.ranks} ranks are too many to count, the limit is "
+                f"{MAX_COUNTED_RANKS} ranks; look at one rank at a time"
+            )
+        rows, sizes = np.zeros((5, self.ranks), np.int64), Counter[int]()
+        for rank in range(self.ranks):
+            sends, receives, ((_, kept, _),) = self._planned(rank, with_blocks=False)
+            counts = [count for _, count, _ in sends]
+            sizes.update(counts)
+            received = sum(count for _, count, _ in receives)
+            rows[:, rank] = sum(counts), received, kept, len(sends), len(receives)
+        sent, received, kept, send_counts, receive_counts = rows
+        return Totals(sent, received, kept, send_counts, receive_counts, sizes)
+
+    def sent_to(self, rank: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """
+        A row of the volume matrix without its zeros.
+
+        :param rank: The sender.
+        :return: Targets (the rank itself among them if it keeps something) and bytes.
+        """
+        sends, _, kept = self._planned(rank, with_blocks=False)
+        row = np.array([entry[:2] for entry in (*sends, *kept) if entry[1]], np.int64).reshape(-1, 2)
+        return row[:, 0], row[:, 1] * self.itemsize
+
+    def volume_matrix(self) -> npt.NDArray[np.int64]:
+        """
+        Bytes from each rank to each rank; the diagonal stays where it is.
+
+        :return: Array of shape (ranks, ranks), indexed [source, target].
+        :raises ValueError: If there are more than ``MAX_MATRIX_RANKS`` ranks.
+        """
+        if self.ranks > MAX_MATRIX_RANKS:
+            raise ValueError(
+                f"Schedule: a volume matrix of {self.ranks} x {self.ranks} ranks is too large, the limit is "
+                f"{MAX_MATRIX_RANKS} ranks; sent_to(rank) gives one row without its zeros"
+            )
+        matrix = np.zeros((self.ranks, self.ranks), np.int64)
+        for rank in range(self.ranks):
+            targets, nbytes = self.sent_to(rank)
+            matrix[rank, targets] = nbytes
+        return matrix
+
+    def bytes_moved(self) -> int:
+        """Bytes that go from one rank to another."""
+        return int(self.totals.sent.sum()) * self.itemsize
+
+    def bytes_total(self) -> int:
+        """Bytes that go anywhere, those that stay on their rank among them; replicas count each."""
+        return self.bytes_moved() + int(self.totals.kept.sum()) * self.itemsize
+
+    def busiest_rank(self) -> int:
+        """The rank that sends and receives most bytes together; of several the first."""
+        return int(np.argmax(self.totals.sent + self.totals.received))
+
+    def run_lengths(self, senders: Iterable[int] | None = None) -> RunLengths:
+        """
+        Contiguous pieces of the messages between ranks, weighted by their bytes.
+
+        A run on one side is contiguous in that rank's array and consecutive in the packed message.
+
+        :param senders: Ranks whose sends count; default all.
+        :return: Lengths in elements; all zero if nothing is sent.
+        """
+        sender, receiver = Counter[int](), Counter[int]()
+        for rank in range(self.ranks) if senders is None else senders:
+            for message in self.sends(rank):
+                sender.update(message.source_runs)
+                receiver.update(message.target_runs)
+        return RunLengths(Quantiles.of(sender), Quantiles.of(receiver))
+
+    def __str__(self) -> str:
+        """The report for people: messages, bytes, run lengths, the busiest rank, the share that stays local."""
+        from dace_redist import explain
+
+        return explain.text(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain numbers, lists and dictionaries; lengths in elements unless named bytes."""
+        from dace_redist import explain
+
+        return explain.to_json(self)
+
+    def plot(self, path: str | Path) -> None:
+        """
+        Draw who owns what before and after, and who sends how much to whom.
+
+        :param path: File to write; its ending says the format: .png, .svg or .pdf.
+        :raises ValueError: If the format is unknown.
+        :raises FileNotFoundError: If the folder does not exist.
+        """
+        from dace_redist import plot
+
+        plot.plot_schedule(self, path)
+
+
+def schedule(source: AnyDistribution, target: AnyDistribution, *, dtype: npt.DTypeLike = "float64") -> Schedule:
+    """
+    The messages that turn one distribution into another.
+
+    :param source: Distribution before; all its sizes numbers.
+    :param target: Distribution after, of the same shape.
+    :param dtype: Type of the elements: what NumPy takes, or a DaCe type.
+    :return: The schedule; nothing is planned before it is asked.
+    :raises TypeError: If something is no distribution, or ``dtype`` no type of fixed size.
+    :raises ValueError: If the shapes differ, or a size is a symbol.
+    """
+    for name, distribution in (("source", source), ("target", target)):
+        if not isinstance(distribution, (Distribution, TiledDistribution)):
+            raise TypeError(f"schedule: {name} must be a Distribution or TiledDistribution, got {distribution!r}")
+    _core.check_same_shape(source.core, target.core)
+    return Schedule(source, target, element_type(dtype))
+
+
+def element_type(dtype: Any) -> np.dtype[Any]:
+    """
+    The NumPy type of an element.
+
+    :param dtype: What NumPy takes, or a DaCe type.
+    :raises TypeError: If this is no type, or one whose elements have no fixed size.
+    """
+    given = dtype.as_numpy_dtype() if hasattr(dtype, "as_numpy_dtype") else dtype
+    try:
+        if given is None:
+            raise TypeError
+        result: np.dtype[Any] = np.dtype(given)
+    except (TypeError, ValueError, SyntaxError):
+        raise TypeError(f"unknown dtype {dtype!r}: expected a NumPy type such as float64 or int32") from None
+    if result.hasobject or result.itemsize == 0:
+        raise TypeError(f"dtype {dtype!r} has no fixed size: expected a NumPy type such as float64 or int32")
+    return result

@@ -1,0 +1,112 @@
+"""The strategies and their options: the one table that names, checks and describes them."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import numbers
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """
+    One option of a strategy.
+
+    :param default: Value if none is given.
+    :param minimum: Smallest value allowed.
+    :param description: What it is, with its unit.
+    """
+
+    default: int | float
+    minimum: int | float
+    description: str
+
+    def check(self, name: str, value: Any) -> int | float:
+        """
+        ``value`` as a number of this option's type.
+
+        :raises ValueError: If it is below the minimum or no finite number.
+        :raises TypeError: If it is of another type.
+        """
+        wanted = numbers.Integral if isinstance(self.default, int) else numbers.Real
+        if isinstance(value, bool) or not isinstance(value, wanted):
+            kind = "an integer" if isinstance(self.default, int) else "a number"
+            raise TypeError(f"option {name} must be {kind} ({self.description}), got {value!r}")
+        if not self.minimum <= value < float("inf"):
+            raise ValueError(f"option {name} must be at least {self.minimum} ({self.description}), got {value!r}")
+        return type(self.default)(value)
+
+
+#: Options by name, in the order of the C++ ``Options`` (``description.hpp``).
+OPTIONS: Mapping[str, Option] = {
+    "chunk_bytes": Option(8 << 20, 1, "largest chunk of a message, in bytes"),
+    "depth": Option(4, 1, "chunks in flight per direction"),
+    "growth": Option(1.0, 1.0, "size of each chunk of a message relative to the one before; 1: all equal"),
+    "threads": Option(0, 0, "threads per rank; 0: what OpenMP has"),
+    "max_message_bytes": Option(1 << 30, 1, "longest single MPI message, in bytes; longer ones are split"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Strategy:
+    """
+    How a redistribution is carried out.
+
+    :param name: Its one name: expansion, header, ``exchange_`` function, test parameter, label in plots.
+    :param summary: What it does, in one line.
+    :param options: Names of the options it takes.
+    """
+
+    name: str
+    summary: str
+    options: tuple[str, ...]
+
+
+_ALL = ("max_message_bytes",)
+
+#: Strategies by name.
+STRATEGIES: Mapping[str, Strategy] = {
+    strategy.name: strategy
+    for strategy in (
+        Strategy("MPI", "stock DaCe's own code, kept as the baseline", ()),
+        Strategy("Datatype", "MPI derived datatypes, all receives first, everything non-blocking", _ALL),
+        Strategy("Pack", "pack, one message per pair, unpack in order of arrival", _ALL),
+        Strategy("Threaded", "Pack with OpenMP threads sharing each copy", ("threads", *_ALL)),
+        Strategy("Pipelined", "chunks through a small ring of buffers", ("chunk_bytes", "depth", "growth", *_ALL)),
+        Strategy("RMA", "packed messages put into one window, partners synchronise in pairs", _ALL),
+    )
+}
+
+#: What ``Auto`` stands for until a cost model and a tuner choose.
+DEFAULT_STRATEGY = "Datatype"
+
+
+def find_strategy(name: str) -> Strategy:
+    """
+    The strategy of that name; ``"Auto"`` is the default one.
+
+    :raises ValueError: If there is none; names those there are.
+    """
+    if name == "Auto":
+        name = DEFAULT_STRATEGY
+    if isinstance(name, str) and name in STRATEGIES:
+        return STRATEGIES[name]
+    close = difflib.get_close_matches(str(name).lower(), [s.lower() for s in STRATEGIES], n=1)
+    hint = next((f" (did you mean {s}?)" for s in STRATEGIES if [s.lower()] == close), "")
+    raise ValueError(f"unknown strategy {name!r}{hint}; there are Auto, {', '.join(STRATEGIES)}")
+
+
+def check_options(strategy: Strategy, options: Mapping[str, Any]) -> dict[str, int | float]:
+    """
+    ``options``, checked.
+
+    :raises ValueError: If the strategy does not take one of them, or a value is out of range.
+    :raises TypeError: If a value is of another type.
+    """
+    for name in options:
+        if name not in strategy.options:
+            known = ", ".join(strategy.options) or "none"
+            raise ValueError(f"strategy {strategy.name} does not take option {name!r}; it takes {known}")
+    return {name: OPTIONS[name].check(name, value) for name, value in options.items()}

@@ -1,0 +1,133 @@
+"""What the expansions share: the only place that writes C++."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from dace import dtypes, symbolic
+from dace.codegen.common import sym2cpp
+from dace.libraries.comm.nodes.node import mpi_communicator
+from dace.sdfg import SDFG, SDFGState, nodes
+
+from dace_redist.library_nodes.redistribute import INPUT, OUTPUT, RUN_TIME_CONNECTORS, Redistribute, local_dimensions
+from dace_redist.strategies import OPTIONS
+
+#: Numbers lists longer than this become constants of the program instead of standing in each call.
+_LONGEST_INLINE_LIST = 256
+
+
+def redistribute_tasklet(node: Redistribute, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
+    """
+    The tasklet that redistributes by the node's strategy: it keeps its plan in the program's state, makes it when the
+    program starts if all it depends on is known then, else at its first run, and runs it by one call.
+
+    :param node: The library node.
+    :param state: State that holds it.
+    :param sdfg: SDFG that holds the state.
+    :return: The tasklet to put in its place.
+    """
+    node.validate(sdfg, state)
+    strategy = node.strategy
+    field, plan_type = _field_name(node, sdfg), f"dace_redist::{strategy}Plan"
+    slot = f"dace_redist::Slot<{plan_type}>"
+    (source_array, _), _ = node.arrays(sdfg, state)
+    element_bytes = node.element_bytes if node.element_bytes != 0 else source_array.dtype.bytes
+    options = ", ".join(str(getattr(node, name)) for name in OPTIONS)
+    communicator = mpi_communicator(node, state)
+    code_global, arguments = _arguments(node, state, sdfg, field)
+    init = (
+        f'__state->{field} = new {slot}("{node.label}", "{strategy}", {_word(element_bytes)}, '
+        f"dace_redist::Options{{{options}}});\n"
+    )
+    if _known_at_start(node, state, sdfg):
+        at_start = communicator.replace("_grid", f"__state->{_grid(node, state)}")
+        init += f"__state->{field}->make({{{at_start}, {arguments}}});\n"
+    call = f"dace_redist::exchange_{strategy.lower()}(*__state->{field}, {{{communicator}, {arguments}}}, {INPUT}, {OUTPUT});"
+    return nodes.Tasklet(
+        node.name,
+        _connector_types(node, state, sdfg),
+        {OUTPUT: dtypes.pointer(source_array.dtype)},
+        call,
+        language=dtypes.Language.CPP,
+        state_fields=[f"{slot} *{field};"],
+        code_global=code_global,
+        code_init=init,
+        code_exit=f"delete __state->{field};\n",
+        side_effects=True,  # takes part in communication even where this rank's output is not used
+    )
+
+
+def _field_name(node: Redistribute, sdfg: SDFG) -> str:
+    """A name no other tasklet of the program has for its field: all share one state struct."""
+    taken = {field for n, _ in sdfg.root_sdfg.all_nodes_recursive() for field in getattr(n, "state_fields", ())}
+    number = 0
+    while any(f"*__redist_{number};" in field for field in taken):
+        number += 1
+    return f"__redist_{number}"
+
+
+def _connector_types(node: Redistribute, state: SDFGState, sdfg: SDFG) -> dict[str, Any]:
+    """Arrays are pointers, also where they hold a single element."""
+    connectors = dict(node.in_connectors)
+    for edge in state.in_edges(node):
+        if edge.dst_conn == INPUT or edge.dst_conn in RUN_TIME_CONNECTORS:
+            connectors[edge.dst_conn] = dtypes.pointer(sdfg.arrays[edge.data.data].dtype)
+    return connectors
+
+
+def _arguments(node: Redistribute, state: SDFGState, sdfg: SDFG, field: str) -> tuple[str, str]:
+    """Constants that go before the program, and ``dace_redist::Arguments`` without the communicator."""
+    if node.given_at_run_time:
+        lengths = {e.dst_conn: _word(e.data.subset.num_elements_exact()) for e in state.in_edges(node)}
+        spans = [f"{{{connector}, {lengths[connector]}}}" for connector in RUN_TIME_CONNECTORS]
+        return "", ", ".join(spans)
+    constants, spans = "", []
+    for side, distribution, (array, subset) in zip(
+        ("source", "target"), node.distributions(), node.arrays(sdfg, state), strict=True
+    ):
+        if len(distribution.words) > _LONGEST_INLINE_LIST and not distribution.is_symbolic:
+            constants += f"static const std::int64_t {field}_{side}[] = {{{_words(distribution.words)}}};\n"
+            spans.append(f"{{{field}_{side}}}")
+        else:
+            spans.append(f"{{{{{_words(distribution.words)}}}}}")
+        dimensions = local_dimensions(subset, array.strides, distribution)
+        local = [extent for extent, _ in dimensions] + [stride for _, stride in dimensions]
+        spans.append(f"{{{{{_words(local)}}}}}")
+    return constants, ", ".join(spans)
+
+
+def _words(values: Sequence[Any]) -> str:
+    return ", ".join(_word(value) for value in values)
+
+
+def _word(value: Any) -> str:
+    """A number as it stands in a list of 64-bit integers. Symbols, often ``int``, are widened before any product of
+    them can overflow."""
+    if isinstance(value, int):
+        return str(value)
+    expression = sym2cpp(value)
+    for name in symbolic.symlist(value):
+        expression = re.sub(rf"\b{re.escape(name)}\b", f"std::int64_t({name})", expression)
+    return f"std::int64_t({expression})"
+
+
+def _grid(node: Redistribute, state: SDFGState) -> str:
+    return next((e.data.data for e in state.in_edges(node) if e.dst_conn == "_grid"), "")
+
+
+def _known_at_start(node: Redistribute, state: SDFGState, sdfg: SDFG) -> bool:
+    """Whether everything the plan depends on is known when the program is initialised: no communicator or
+    distribution that arrives with the arguments, no symbol but the program's own."""
+    if node.given_at_run_time or "_comm" in node.in_connectors or any(e.dst_conn == "_comm" for e in state.in_edges(node)):
+        return False
+    used = set(node.free_symbols)
+    for array, subset in node.arrays(sdfg, state):
+        used |= {str(s) for value in (*array.strides, *subset.size()) for s in symbolic.symlist(value).values()}
+    return not used or (sdfg.parent_sdfg is None and used <= set(sdfg.free_symbols) - _assigned_symbols(sdfg))
+
+
+def _assigned_symbols(sdfg: SDFG) -> set[str]:
+    """Symbols that change while the program runs."""
+    return {name for edge in sdfg.all_interstate_edges() for name in edge.data.assignments}
