@@ -23,15 +23,24 @@ _NONE = -1
 
 def _sizes(name: str, values: Any) -> tuple[Size, ...]:
     """``values`` as a tuple of integers (or symbols)."""
-    if isinstance(values, (str, bytes)) or not isinstance(values, (Sequence, np.ndarray)):
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
         raise TypeError(f"{name} must be a sequence of integers, got {values!r}")
     return tuple(_size(f"{name}[{i}]", value) for i, value in enumerate(values))
 
 
+def _optional_sizes(name: str, values: Any) -> tuple[Size | None, ...]:
+    """``values`` as a tuple of integers (or symbols) and Nones."""
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
+        raise TypeError(f"{name} must be a sequence of integers and None, got {values!r}")
+    return tuple(None if v is None else _size(f"{name}[{i}]", v) for i, v in enumerate(values))
+
+
 def _size(name: str, value: Any) -> Size:
-    if isinstance(value, (bool, np.bool_)):
+    if isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be an integer, got {value!r}")
-    if isinstance(value, (int, np.integer)):
+    if isinstance(value, int | np.integer):
+        if not -(2**63) <= value < 2**63:
+            raise ValueError(f"{name} must fit 64 bits, got {value}")
         return int(value)
     if hasattr(value, "free_symbols"):  # SymPy, and with it DaCe's symbols, without importing either
         return int(value) if value.is_Integer else value
@@ -64,6 +73,11 @@ class _Described:
             raise ValueError(f"{type(self).__name__}: {', '.join(symbols)} must be numbers here, not symbols")
         return _core.Distribution(list(self.words), type(self).__name__)
 
+    @cached_property
+    def word_array(self) -> npt.NDArray[np.int64]:
+        """:attr:`words` as an array, for C++ to read."""
+        return np.array(self.words, dtype=np.int64)
+
     @property
     def ranks_needed(self) -> int:
         """The smallest size of a communicator that holds every rank named."""
@@ -76,7 +90,7 @@ class _Described:
         :param rank: Rank in the communicator.
         :return: The shape; all zeros for a rank that owns nothing. One-dimensional for tiles.
         """
-        return tuple(self.core.local_shape(rank))
+        return tuple(self.core.local_shape(_size("rank", rank)))
 
     def owner(self, index: Sequence[int]) -> int:
         """
@@ -85,7 +99,11 @@ class _Described:
         :param index: Global index, one entry per dimension.
         :raises ValueError: If the index lies outside the tensor.
         """
-        return int(self.core.owner(list(index)))
+        return int(self.core.owner(list(_sizes("index", index))))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to another process: not the planner's object, which is made again there."""
+        return {name: value for name, value in self.__dict__.items() if name != "core"}
 
     def _check_global(self, array: npt.NDArray[Any]) -> None:
         if array.shape != self.shape:
@@ -129,18 +147,22 @@ class Distribution(_Described):
         ranks: Sequence[int] | None = None,
         pins: Sequence[Size | None] | None = None,
     ) -> None:
-        set_field = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731 (the class is frozen)
+        def set_field(name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)  # the class is frozen
+
         shape, grid = _sizes("shape", shape), _sizes("grid", grid)
         if dims is None:
             dims = [i if i < len(grid) else None for i in range(len(shape))]
         if block is None or isinstance(block, str):
             block = [block] * len(shape)
+        if not isinstance(block, Sequence | np.ndarray):
+            raise TypeError(f"block must be a sequence with one entry per tensor axis, got {block!r}")
         set_field("shape", shape)
         set_field("grid", grid)
-        set_field("dims", tuple(None if d is None else _size("dims", d) for d in dims))
+        set_field("dims", _optional_sizes("dims", dims))
         set_field("block", tuple(b if b is None or isinstance(b, str) else _size("block", b) for b in block))
         set_field("ranks", None if ranks is None else _sizes("ranks", ranks))
-        set_field("pins", tuple(None if p is None else _size("pins", p) for p in pins or [None] * len(grid)))
+        set_field("pins", _optional_sizes("pins", [None] * len(grid) if pins is None else pins))
         self._check()
 
     def _check(self) -> None:
@@ -221,6 +243,8 @@ class TiledDistribution(_Described):
     def __init__(self, shape: Sequence[int], tile: Sequence[int], owner: npt.ArrayLike) -> None:
         object.__setattr__(self, "shape", _sizes("shape", shape))
         object.__setattr__(self, "tile", _sizes("tile", tile))
+        if not all(isinstance(n, int) for n in (*self.shape, *self.tile)):
+            raise TypeError(f"TiledDistribution: sizes must be numbers, got {self.shape} in tiles of {self.tile}")
         owners = np.array(owner)
         if not np.issubdtype(owners.dtype, np.integer):
             raise TypeError(f"TiledDistribution: owner must hold integers, got {owners.dtype}")
@@ -266,6 +290,10 @@ class TiledDistribution(_Described):
 AnyDistribution = Distribution | TiledDistribution
 
 
+def _from_codes(values: list[Size]) -> list[Size | None]:
+    return [None if v == _NONE else v for v in values]
+
+
 def from_words(words: Sequence[Size]) -> AnyDistribution:
     """
     The distribution that :attr:`Distribution.words` describes.
@@ -274,14 +302,13 @@ def from_words(words: Sequence[Size]) -> AnyDistribution:
     :raises ValueError: If the list is too short or of unknown kind.
     """
     items = [_size("words", word) for word in words]
-    none = lambda values: [None if v == _NONE else v for v in values]  # noqa: E731
     if len(items) > 2 and items[0] == _BLOCKED:
         cuts = np.cumsum([3, items[1], items[2], items[1], items[1], items[2]]).tolist()
         shape, grid, dims, block, pins = (items[a:b] for a, b in zip(cuts, cuts[1:], strict=False))
         names = {_DEFAULT_BLOCK: None, _BALANCED: "balanced"}
         blocks = [names.get(b, b) if isinstance(b, int) else b for b in block]
         ranks = items[cuts[-1] + 1 :] or None
-        return Distribution(shape, grid, dims=none(dims), block=blocks, pins=none(pins), ranks=ranks)
+        return Distribution(shape, grid, dims=_from_codes(dims), block=blocks, pins=_from_codes(pins), ranks=ranks)
     if len(items) > 1 and items[0] == _TILED:
         ndim = items[1]
         shape, tile, owners = items[2 : 2 + ndim], items[2 + ndim : 2 + 2 * ndim], items[2 + 2 * ndim :]

@@ -23,13 +23,15 @@ class Option:
     minimum: int | float
     description: str
 
-    def check(self, name: str, value: Any) -> int | float:
+    def check(self, name: str, value: Any) -> Any:
         """
-        ``value`` as a number of this option's type.
+        ``value`` as a number of this option's type; a symbol of a DaCe program stays one.
 
         :raises ValueError: If it is below the minimum or no finite number.
         :raises TypeError: If it is of another type.
         """
+        if getattr(value, "free_symbols", None):
+            return value
         wanted = numbers.Integral if isinstance(self.default, int) else numbers.Real
         if isinstance(value, bool) or not isinstance(value, wanted):
             kind = "an integer" if isinstance(self.default, int) else "a number"
@@ -98,7 +100,7 @@ def find_strategy(name: str) -> Strategy:
     raise ValueError(f"unknown strategy {name!r}{hint}; there are Auto, {', '.join(STRATEGIES)}")
 
 
-def check_options(strategy: Strategy, options: Mapping[str, Any]) -> dict[str, int | float]:
+def check_options(strategy: Strategy, options: Mapping[str, Any]) -> dict[str, Any]:
     """
     ``options``, checked.
 

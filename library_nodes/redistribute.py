@@ -27,8 +27,7 @@ ELEMENT_TYPES = (
 
 def _option(name: str) -> properties.Property:
     option = OPTIONS[name]
-    kind = type(option.default)
-    return properties.Property(dtype=kind, default=option.default, category="Parameters", desc=option.description)
+    return properties.SymbolicProperty(default=option.default, category="Parameters", desc=option.description)
 
 
 @library.node
@@ -97,9 +96,9 @@ class Redistribute(CommNode):
         return self.implementation or self.default_implementation
 
     @property
-    def options(self) -> dict[str, int | float]:
-        """The options that the strategy in force takes, with their values."""
-        return {name: getattr(self, name) for name in STRATEGIES[self.strategy].options}
+    def options(self) -> dict[str, Any]:
+        """The options that the strategy in force takes, with their values: numbers, or symbols of the program."""
+        return {name: plain_number(getattr(self, name)) for name in STRATEGIES[self.strategy].options}
 
     @property
     def given_at_run_time(self) -> bool:
@@ -194,6 +193,13 @@ class Redistribute(CommNode):
                 f'Redistribute "{self.label}": the local {side} has shape {tuple(extents)}, '
                 f"but rank {first} owns {needed} of it"
             )
+
+
+def plain_number(value: Any) -> Any:
+    """A SymPy number as Python's; anything else as it is."""
+    if getattr(value, "is_Integer", False):
+        return int(value)
+    return float(value) if getattr(value, "is_Float", False) else value
 
 
 def local_extents(subset: Any, distribution: AnyDistribution | None) -> list[Any]:

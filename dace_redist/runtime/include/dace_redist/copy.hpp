@@ -38,16 +38,18 @@ class ChunkWalk {
   /// :param rows, columns: Runs of a chunk in these two dimensions; the last chunk of a dimension may be smaller.
   ChunkWalk(const CopyBlock& block, int row_dim, std::int64_t rows, std::int64_t columns)
       : block_(block), row_dim_(row_dim), column_dim_(block.ndim - 1) {
-    for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d) steps_[d] = 1;
+    steps_.fill(1);
     if (row_dim_ >= 0) steps_[static_cast<std::size_t>(row_dim_)] = rows;
     if (column_dim_ >= 0) steps_[static_cast<std::size_t>(column_dim_)] = columns;
+    for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d)
+      if (steps_[d] < block.counts[d]) walked_[walked_count_++] = d;
   }
 
   std::int64_t source() const { return source_; }
   std::int64_t target() const { return target_; }
 
   Plane plane() const {
-    Plane plane{1, 1, block_.run_bytes, 0, 0, 0, 0};
+    Plane plane{1, 1, block_.run_bytes, 0, 0, 0, 0, 0};
     if (row_dim_ >= 0) {
       const auto row = static_cast<std::size_t>(row_dim_);
       plane.rows = std::min(steps_[row], block_.counts[row] - index_[row]);
@@ -65,7 +67,8 @@ class ChunkWalk {
 
   /// Goes to the next chunk; false after the last one.
   bool advance() {
-    for (auto d = static_cast<std::size_t>(block_.ndim); d-- > 0;) {
+    for (std::size_t at = walked_count_; at-- > 0;) {
+      const std::size_t d = walked_[at];
       move(d, steps_[d]);
       if (index_[d] < block_.counts[d]) return true;
       move(d, -index_[d]);
@@ -84,6 +87,8 @@ class ChunkWalk {
   int row_dim_, column_dim_;
   std::array<std::int64_t, max_block_dims> steps_;    // [ndim], extent of a chunk
   std::array<std::int64_t, max_block_dims> index_{};  // [ndim], first run of the chunk
+  std::array<std::size_t, max_block_dims> walked_;    // [walked_count_], dimensions of more than one chunk
+  std::size_t walked_count_ = 0;
   std::int64_t source_ = 0, target_ = 0;              // bytes of the chunk from the start of the block
 };
 
@@ -117,29 +122,41 @@ inline bool gathers_lines(const CopyBlock& block) {
 inline void copy_direct(const CopyBlock& block, const char* source, char* target, PlaneCopy copy_runs) {
   ChunkWalk walk(block, block.ndim - 2, block.ndim < 2 ? 1 : block.counts[static_cast<std::size_t>(block.ndim - 2)],
                  block.ndim < 1 ? 1 : block.counts[static_cast<std::size_t>(block.ndim - 1)]);
-  do copy_runs(walk.plane(), source + walk.source(), target + walk.target());
+  const Plane plane = walk.plane();  // all chunks are equal: whole planes
+  do copy_runs(plane, source + walk.source(), target + walk.target());
   while (walk.advance());
 }
 
-/// Copies through a LineWriter, in the order of the target, whose last dimension is contiguous.
-inline void copy_through_lines(const CopyBlock& block, const char* source, char* target) {
+/// Whether every run starts and ends at a multiple of stream_width in the target.
+inline bool streams_in_place(const CopyBlock& block, const char* target) {
+  std::int64_t mixed = block.run_bytes | static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(target) % line_bytes);
+  for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d) mixed |= block.target_strides[d];
+  return mixed % stream_width == 0;
+}
+
+/// Writes past the cache, straight where alignment permits, else through a LineWriter; in the order of the target, whose last dimension is contiguous.
+inline void copy_past_cache(const CopyBlock& block, const char* source, char* target) {
   const auto last = static_cast<std::size_t>(block.ndim - 1);
   const std::int64_t row_bytes = block.counts[last] * block.run_bytes;
   const bool rows_follow = block.ndim > 1 && block.target_strides[last - 1] == row_bytes;
   const std::int64_t rows = rows_follow ? std::max<std::int64_t>(1, LineWriter::longest_piece / row_bytes) : 1;
   ChunkWalk walk(block, block.ndim - 2, rows, LineWriter::longest_piece / block.run_bytes);
-  const PlaneCopy copy_runs = plane_copy(block.run_bytes);
+  const bool in_place = streams_in_place(block, target);
+  const PlaneCopy copy_runs =
+      in_place ? copy_plane<AlignedStreamRun, Prefetch::runs> : plane_copy<Prefetch::runs>(block.run_bytes);
+  ChunkWalk ahead = walk;
+  bool more_ahead = ahead.advance();
   LineWriter writer;
-  for (bool more = true; more;) {
+  do {
     Plane plane = walk.plane();
-    const char* const from = source + walk.source();
-    char* const to = target + walk.target();
-    more = walk.advance();
-    if (more) prefetch_plane(walk.plane(), source + walk.source());
-    plane.target_column = plane.run_bytes;
-    plane.target_row = plane.columns * plane.run_bytes;
-    copy_runs(plane, from, writer.place(to, plane.rows * plane.target_row));
-  }
+    if (more_ahead) {
+      plane.ahead = ahead.source() - walk.source();
+      more_ahead = ahead.advance();
+    }
+    char* to = target + walk.target();
+    if (!in_place) to = writer.place(to, plane.rows * plane.columns * plane.run_bytes);
+    copy_runs(plane, source + walk.source(), to);
+  } while (walk.advance());
   writer.finish();
 }
 
@@ -150,14 +167,20 @@ inline void copy_tiles(const CopyBlock& block, int row_dim, const char* source, 
   const std::int64_t rows = std::min(tile_row_bytes, tile_bytes / (columns * block.run_bytes));
   const bool gathered = block.target_strides[last] == block.run_bytes;
   alignas(line_bytes) std::array<char, static_cast<std::size_t>(tile_bytes)> tile;  // [rows, columns, run_bytes]
-  const PlaneCopy copy_runs = plane_copy(block.run_bytes);
-  const PlaneCopy copy_rows = stream ? copy_plane<StreamRun> : plane_copy(columns * block.run_bytes);
+  const PlaneCopy copy_runs = plane_copy<Prefetch::rows>(block.run_bytes);
+  const PlaneCopy copy_rows = stream ? copy_plane<StreamRun, Prefetch::none> : plane_copy<Prefetch::none>(columns * block.run_bytes);
   ChunkWalk walk(block, row_dim, rows, columns);
+  ChunkWalk ahead = walk;
+  bool more_ahead = ahead.advance();
   do {
-    Plane plane = walk.plane();
+    const Plane plane = walk.plane();
     // columns outside, so that each source line is read once, in full
     Plane gather{plane.columns,       plane.rows,       plane.run_bytes,    plane.source_column,
-                 plane.source_row, plane.target_column, plane.target_row};
+                 plane.source_row, plane.target_column, plane.target_row, 0};
+    if (more_ahead) {
+      gather.ahead = ahead.source() - walk.source();
+      more_ahead = ahead.advance();
+    }
     if (!gathered) {
       copy_runs(gather, source + walk.source(), target + walk.target());
       continue;
@@ -166,8 +189,8 @@ inline void copy_tiles(const CopyBlock& block, int row_dim, const char* source, 
     gather.target_row = plane.run_bytes;
     gather.target_column = row_bytes;
     copy_runs(gather, source + walk.source(), tile.data());
-    const Plane scatter{1, plane.rows, row_bytes, 0, row_bytes, 0, plane.target_row};
-    (plane.columns == columns ? copy_rows : copy_plane<LongRun>)(scatter, tile.data(), target + walk.target());
+    const Plane scatter{1, plane.rows, row_bytes, 0, row_bytes, 0, plane.target_row, 0};
+    (plane.columns == columns ? copy_rows : copy_plane<LongRun, Prefetch::none>)(scatter, tile.data(), target + walk.target());
   } while (walk.advance());
 }
 
@@ -186,10 +209,10 @@ inline void copy(const CopyBlock& block, const void* source, void* target, bool 
   if (row_dim >= 0)
     detail::copy_tiles(block, row_dim, from, to, streamed);
   else if (streamed && detail::gathers_lines(block))
-    detail::copy_through_lines(block, from, to);
+    detail::copy_past_cache(block, from, to);
   else
     detail::copy_direct(block, from, to,
-                        streamed ? detail::copy_plane<detail::StreamRun> : detail::plane_copy(block.run_bytes));
+                        streamed ? detail::copy_plane<detail::StreamRun, detail::Prefetch::none> : detail::plane_copy<detail::Prefetch::none>(block.run_bytes));
   if (streamed) detail::stream_fence();
 }
 

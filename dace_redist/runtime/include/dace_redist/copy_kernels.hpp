@@ -23,6 +23,7 @@ struct Plane {
   std::int64_t rows, columns, run_bytes;
   std::int64_t source_row, source_column;  ///< strides of the source
   std::int64_t target_row, target_column;  ///< strides of the target
+  std::int64_t ahead = 0;                  ///< from the source of a run to that of a later one, for prefetching
 };
 
 /// Copies a run of exactly `Bytes` bytes.
@@ -49,20 +50,36 @@ struct LongRun {
   }
 };
 
+/// Bytes that are written past the cache at once; targets are aligned to them.
+#if defined(__AVX__)
+inline constexpr std::int64_t stream_width = 32;
+#else
+inline constexpr std::int64_t stream_width = 16;
+#endif
+
+/// Copies a run of whole stream widths past the cache; `target` is aligned to stream_width.
+struct AlignedStreamRun {
+  static void copy(const char* source, char* target, std::int64_t run_bytes) {
+    for (std::int64_t byte = 0; byte < run_bytes; byte += stream_width) {
+#if defined(__AVX__)
+      _mm256_stream_si256(reinterpret_cast<__m256i*>(target + byte),
+                          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source + byte)));
+#elif defined(__SSE2__)
+      _mm_stream_si128(reinterpret_cast<__m128i*>(target + byte),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + byte)));
+#else
+      std::memcpy(target + byte, source + byte, static_cast<std::size_t>(stream_width));
+#endif
+    }
+  }
+};
+
 /// Writes one cache line past the cache; `target` is aligned to a line. Without SSE2: an ordinary store.
 inline void stream_line(const char* source, char* target) {
 #if defined(__AVX512F__)
   _mm512_stream_si512(reinterpret_cast<__m512i*>(target), _mm512_loadu_si512(source));
-#elif defined(__AVX__)
-  for (int part = 0; part < 64; part += 32)
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(target + part),
-                        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source + part)));
-#elif defined(__SSE2__)
-  for (int part = 0; part < 64; part += 16)
-    _mm_stream_si128(reinterpret_cast<__m128i*>(target + part),
-                     _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + part)));
 #else
-  std::memcpy(target, source, static_cast<std::size_t>(line_bytes));
+  AlignedStreamRun::copy(source, target, line_bytes);
 #endif
 }
 
@@ -90,57 +107,67 @@ struct StreamRun {
   }
 };
 
+/// Asks for the lines of a run that is copied later, wherever it lies: this neither reads nor fails.
+///
+/// Only used inside copying loops: GCC takes a function that does nothing but prefetch for one without effect.
+inline void prefetch_run(std::uintptr_t address, std::int64_t run_bytes) {
+#if defined(__SSE2__)
+  for (std::int64_t byte = 0; byte < run_bytes; byte += line_bytes)
+    _mm_prefetch(reinterpret_cast<const char*>(address + static_cast<std::uintptr_t>(byte)), _MM_HINT_T0);
+#endif
+}
+
+/// What a copy asks for ahead of time: nothing, each run, or each row (for short runs that are dense in the source).
+enum class Prefetch { none, runs, rows };
+
 /// The two loops around every run. The plane is taken by value: stores through `char*` cannot change its members.
-template <class Run>
+template <class Run, Prefetch prefetch>
 void copy_plane(Plane plane, const char* source, char* target) {
-  for (std::int64_t row = 0; row < plane.rows; ++row)
-    for (std::int64_t column = 0; column < plane.columns; ++column)
-      Run::copy(source + row * plane.source_row + column * plane.source_column,
-                target + row * plane.target_row + column * plane.target_column, plane.run_bytes);
+  for (std::int64_t row = 0; row < plane.rows; ++row) {
+    const char* const first = source + row * plane.source_row;
+    if constexpr (prefetch == Prefetch::rows)
+      prefetch_run(reinterpret_cast<std::uintptr_t>(first) + static_cast<std::uintptr_t>(plane.ahead),
+                   plane.ahead == 0 ? 0 : (plane.columns - 1) * plane.source_column + plane.run_bytes);
+    for (std::int64_t column = 0; column < plane.columns; ++column) {
+      const char* const run = first + column * plane.source_column;
+      if constexpr (prefetch == Prefetch::runs)
+        prefetch_run(reinterpret_cast<std::uintptr_t>(run) + static_cast<std::uintptr_t>(plane.ahead), plane.run_bytes);
+      Run::copy(run, target + row * plane.target_row + column * plane.target_column, plane.run_bytes);
+    }
+  }
 }
 
 using PlaneCopy = void (*)(Plane, const char*, char*);
 
 /// The instance of copy_plane for runs of `run_bytes` >= 1 bytes.
-inline PlaneCopy plane_copy(std::int64_t run_bytes) {
+template <Prefetch prefetch>
+PlaneCopy plane_copy(std::int64_t run_bytes) {
+  constexpr Prefetch small = prefetch == Prefetch::runs ? Prefetch::none : prefetch;  // each run: costs more than it saves
+  constexpr Prefetch large = prefetch == Prefetch::rows ? Prefetch::runs : prefetch;
   switch (run_bytes) {
-    case 1: return copy_plane<ExactRun<1>>;
-    case 2: return copy_plane<ExactRun<2>>;
-    case 4: return copy_plane<ExactRun<4>>;
-    case 8: return copy_plane<ExactRun<8>>;
-    case 16: return copy_plane<ExactRun<16>>;
+    case 1: return copy_plane<ExactRun<1>, small>;
+    case 2: return copy_plane<ExactRun<2>, small>;
+    case 4: return copy_plane<ExactRun<4>, small>;
+    case 8: return copy_plane<ExactRun<8>, small>;
+    case 16: return copy_plane<ExactRun<16>, large>;
     default: break;
   }
-  if (run_bytes <= 4) return copy_plane<OverlappingRun<2, 2>>;
-  if (run_bytes <= 8) return copy_plane<OverlappingRun<4, 2>>;
-  if (run_bytes <= 16) return copy_plane<OverlappingRun<8, 2>>;
-  if (run_bytes <= 32) return copy_plane<OverlappingRun<16, 2>>;
-  if (run_bytes <= 64) return copy_plane<OverlappingRun<32, 2>>;
+  if (run_bytes <= 4) return copy_plane<OverlappingRun<2, 2>, small>;
+  if (run_bytes <= 8) return copy_plane<OverlappingRun<4, 2>, small>;
+  if (run_bytes <= 16) return copy_plane<OverlappingRun<8, 2>, small>;
+  if (run_bytes <= 32) return copy_plane<OverlappingRun<16, 2>, large>;
+  if (run_bytes <= 64) return copy_plane<OverlappingRun<32, 2>, large>;
+  if (run_bytes == 96) return copy_plane<ExactRun<96>, large>;
   switch ((run_bytes + 63) / 64) {
-    case 2: return copy_plane<OverlappingRun<64, 2>>;
-    case 3: return copy_plane<OverlappingRun<64, 3>>;
-    case 4: return copy_plane<OverlappingRun<64, 4>>;
-    case 5: return copy_plane<OverlappingRun<64, 5>>;
-    case 6: return copy_plane<OverlappingRun<64, 6>>;
-    case 7: return copy_plane<OverlappingRun<64, 7>>;
-    case 8: return copy_plane<OverlappingRun<64, 8>>;
-    default: return copy_plane<LongRun>;
+    case 2: return copy_plane<OverlappingRun<64, 2>, large>;
+    case 3: return copy_plane<OverlappingRun<64, 3>, large>;
+    case 4: return copy_plane<OverlappingRun<64, 4>, large>;
+    case 5: return copy_plane<OverlappingRun<64, 5>, large>;
+    case 6: return copy_plane<OverlappingRun<64, 6>, large>;
+    case 7: return copy_plane<OverlappingRun<64, 7>, large>;
+    case 8: return copy_plane<OverlappingRun<64, 8>, large>;
+    default: return copy_plane<LongRun, large>;
   }
-}
-
-/// Asks for the source lines of a plane, so that they arrive while the plane before it is copied.
-inline void prefetch_plane(const Plane& plane, const char* source) {
-#if defined(__GNUC__)
-  const std::int64_t row_bytes = (plane.columns - 1) * plane.source_column;
-  const bool dense = plane.source_column < line_bytes && plane.source_column > -line_bytes;
-  const std::int64_t step = !dense ? plane.source_column : row_bytes < 0 ? -line_bytes : line_bytes;
-  for (std::int64_t row = 0; row < plane.rows; ++row) {
-    const char* start = source + row * plane.source_row;
-    for (std::int64_t at = 0; row_bytes < 0 ? at >= row_bytes : at <= row_bytes; at += step)
-      for (std::int64_t byte = 0; byte < plane.run_bytes; byte += line_bytes) __builtin_prefetch(start + at + byte);
-    __builtin_prefetch(start + row_bytes + plane.run_bytes - 1);
-  }
-#endif
 }
 
 /// Gathers bytes for a growing target address and writes whole cache lines of it past the cache.
@@ -149,7 +176,7 @@ inline void prefetch_plane(const Plane& plane, const char* source) {
 /// that stays in the first-level cache. Parts of lines, at both ends, are written by ordinary stores.
 class LineWriter {
  public:
-  static constexpr std::int64_t capacity = 2048;
+  static constexpr std::int64_t capacity = 8192;
   static constexpr std::int64_t longest_piece = capacity - line_bytes;
 
   /// Where to put the next `nbytes` <= longest_piece bytes, which belong at `target`.

@@ -35,6 +35,11 @@ struct Options {
   double growth = 1.0;                       ///< Pipelined: each chunk of a message this much larger than the last
   Index threads = 0;                         ///< Threaded: threads per rank; 0: what OpenMP has
   Index max_message_bytes = Index{1} << 30;  ///< all: longest single MPI message; longer ones are split
+
+  bool operator==(const Options& other) const {
+    return chunk_bytes == other.chunk_bytes && depth == other.depth && growth == other.growth &&
+           threads == other.threads && max_message_bytes == other.max_message_bytes;
+  }
 };
 
 /// One redistribution as generated code describes it.

@@ -137,12 +137,12 @@ inline void Distribution::read_blocked(const Words& words) {
   const std::vector<Index> shape(word(shape_at), word(grid_at));
   grid_.assign(word(grid_at), word(dims_at));
   pins_.assign(word(pins_at), word(pins_at + grid_ndim));
-  checked_product(grid_, "process grid");
   for (std::size_t g = 0; g < grid_ndim; ++g) {
     if (grid_[g] < 1) fail(text("process grid ", tuple_text(grid_), ": sizes must be at least 1"));
     if (pins_[g] < -1 || pins_[g] >= grid_[g])
       fail(text("grid axis ", g, " is pinned to coordinate ", pins_[g], " but has ", grid_[g], " coordinates"));
   }
+  checked_product(grid_, text(name_, ": process grid"));
   for (std::size_t i = 0; i < ndim; ++i) read_axis(i, shape[i], words[dims_at + i], words[block_at + i]);
   checked_product(shape, text(name_, ": shape"));
   for (std::size_t g = 0; g < grid_ndim; ++g) {

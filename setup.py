@@ -1,0 +1,35 @@
+"""Builds dace-redist: the package mapping and the planner's binding ``dace_redist._core``."""
+
+from pathlib import Path
+
+from pybind11.setup_helpers import Pybind11Extension, build_ext
+from setuptools import setup
+
+INCLUDE = Path("dace_redist/runtime/include")
+HEADERS = sorted(str(header) for header in INCLUDE.rglob("*.hpp"))
+
+setup(
+    package_dir={
+        "dace_redist": "dace_redist",
+        "dace_redist.library_nodes": "library_nodes",
+        "dace_redist.library_nodes.expansions": "library_nodes/expansions",
+        "dace_redist.transformations": "transformations",
+    },
+    packages=[
+        "dace_redist",
+        "dace_redist.library_nodes",
+        "dace_redist.library_nodes.expansions",
+        "dace_redist.transformations",
+    ],
+    package_data={"dace_redist": ["py.typed", "_core.pyi", "runtime/include/**/*.hpp"]},
+    ext_modules=[
+        Pybind11Extension(
+            "dace_redist._core",
+            ["dace_redist/_core.cpp"],
+            include_dirs=[str(INCLUDE)],
+            depends=HEADERS,
+            cxx_std=17,
+        )
+    ],
+    cmdclass={"build_ext": build_ext},
+)

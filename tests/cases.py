@@ -1,0 +1,101 @@
+"""Random redistributions for Hypothesis, and the brute-force oracle: every element carries its global index."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from dace_redist import Distribution, TiledDistribution
+
+DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+DTYPES += ("float16", "float32", "float64", "complex64", "complex128")
+
+#: The strategies that move NumPy arrays, and small random options for each: split messages, short rings, many chunks.
+OPTIONS = {
+    "Datatype": {},
+    "Pack": {},
+    "Threaded": {"threads": st.integers(1, 3)},
+    "Pipelined": {
+        "chunk_bytes": st.sampled_from([1, 24, 1000, 8 << 20]),
+        "depth": st.integers(1, 4),
+        "growth": st.sampled_from([1.0, 1.5, 3.0]),
+    },
+    "RMA": {},
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A redistribution of one tensor, on some of the ranks of a communicator."""
+
+    source: Any
+    target: Any
+    dtype: str
+    layout: str = "C"  # of the local arrays: C, F (Fortran) or padded
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)  # by strategy
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.source.shape
+
+    def whole(self) -> np.ndarray:
+        """The tensor; the value of an element is its global linear index, as far as the type can hold it."""
+        index = np.arange(math.prod(self.shape)).reshape(self.shape)
+        if self.dtype == "bool":
+            return index % 3 == 0
+        bits = min(8 * np.dtype(self.dtype).itemsize - 1, 62)
+        return (index % (1 << bits)).astype(self.dtype)
+
+
+def local_array(part: np.ndarray, layout: str) -> np.ndarray:
+    """A copy of ``part`` in memory of a given layout."""
+    if layout == "F":
+        return np.asfortranarray(part)
+    if layout == "padded":
+        larger = np.full([n + 1 + i % 2 for i, n in enumerate(part.shape)], 1, part.dtype)
+        larger[tuple(slice(0, n) for n in part.shape)] = part
+        return larger[tuple(slice(0, n) for n in part.shape)]
+    return part.copy()
+
+
+@st.composite
+def blocked(draw: st.DrawFn, shape: tuple[int, ...], ranks: int) -> Distribution:
+    """Uniform, balanced or block-cyclic over any of the ranks, with dimensions not split and replicas."""
+    grid: list[int] = []
+    while not grid or (math.prod(grid) < ranks and len(grid) <= len(shape) and draw(st.booleans())):
+        grid.append(draw(st.integers(1, ranks // math.prod(grid))))
+    size = math.prod(grid)
+    axes = draw(st.permutations([*range(len(grid)), *[None] * len(shape)]))
+    blocks = [draw(st.one_of(st.none(), st.just("balanced"), st.integers(1, n))) for n in shape]
+    chosen = draw(st.one_of(st.none(), st.permutations(range(ranks))))
+    return Distribution(
+        shape, grid, dims=axes[: len(shape)], block=blocks, ranks=None if chosen is None else chosen[:size]
+    )
+
+
+@st.composite
+def tiled(draw: st.DrawFn, shape: tuple[int, ...], ranks: int) -> TiledDistribution:
+    """An owner for every tile."""
+    tile = [draw(st.integers(max(1, n // 3), n)) for n in shape]
+    tiles = [math.ceil(n / t) for n, t in zip(shape, tile, strict=True)]
+    owners = draw(st.lists(st.integers(0, ranks - 1), min_size=math.prod(tiles), max_size=math.prod(tiles)))
+    return TiledDistribution(shape, tile, np.reshape(owners, tiles))
+
+
+@st.composite
+def cases(draw: st.DrawFn, ranks: int) -> Case:
+    """Redistributions of 1-D to 5-D tensors over at most ``ranks`` ranks."""
+    ndim = draw(st.integers(1, 5))
+    shape = tuple(draw(st.integers(1, {1: 40, 2: 20, 3: 10}.get(ndim, 6))) for _ in range(ndim))
+    either = st.one_of(blocked(shape, ranks), blocked(shape, ranks), tiled(shape, ranks))
+    short = st.sampled_from([1 << 30, 1 << 30, 64, 17])
+    options = {
+        name: {"max_message_bytes": draw(short), **{option: draw(values) for option, values in extra.items()}}
+        for name, extra in OPTIONS.items()
+    }
+    layout = draw(st.sampled_from(["C", "C", "F", "padded"]))
+    return Case(draw(either), draw(either), draw(st.sampled_from(DTYPES)), layout, options)

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// \file
+/// Compares merged(), make_copy_block(), copy() and slice() with a loop over elements, on many random boxes.
+///
+/// Usage: test_copy [boxes] [seed]
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "dace_redist/copy.hpp"
+
+namespace {
+
+using dace_redist::CopyBlock;
+using dace_redist::StridedBlock;
+using Bytes = std::vector<unsigned char>;
+
+constexpr StridedBlock plain_box(std::int64_t rows, std::int64_t columns, std::int64_t source_row) {
+  StridedBlock block;
+  block.ndim = 2;
+  block.counts[0] = rows;
+  block.counts[1] = columns;
+  block.source_strides[0] = source_row;
+  block.target_strides[0] = columns;
+  block.source_strides[1] = block.target_strides[1] = 1;
+  return block;
+}
+
+static_assert(StridedBlock{}.count() == 1);
+static_assert(plain_box(3, 4, 9).count() == 12);
+static_assert(plain_box(3, 0, 9).count() == 0);
+static_assert(merged(plain_box(3, 4, 4)).ndim == 1 && merged(plain_box(3, 4, 4)).counts[0] == 12);
+static_assert(merged(plain_box(3, 4, 9)).ndim == 2);
+static_assert(merged(plain_box(1, 4, 9)).ndim == 1 && merged(plain_box(1, 1, 9)).ndim == 0);
+static_assert(CopyBlock{}.contiguous() && CopyBlock{}.nbytes() == 0);
+
+/// One random box, the arrays it lies in and how it is copied.
+struct Case {
+  StridedBlock block;
+  std::int64_t element_bytes = 1, source_elements = 1, target_elements = 1;
+  std::size_t source_shift = 0, target_shift = 0;  // bytes by which the arrays miss the alignment of a cache line
+  bool stream = false;
+  int parts = 1;
+};
+
+class Random {
+ public:
+  explicit Random(unsigned seed) : engine_(seed) {}
+  std::int64_t between(std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(engine_);
+  }
+  bool one_in(int n) { return between(1, n) == 1; }
+  std::vector<std::size_t> permutation(int n) {
+    std::vector<std::size_t> order(static_cast<std::size_t>(n));
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::shuffle(order.begin(), order.end(), engine_);
+    return order;
+  }
+
+ private:
+  std::mt19937 engine_;
+};
+
+/// Strides of an array that holds the counts, its dimensions in `order` (outermost first), with random padding.
+std::int64_t fill_strides(Random& random, const StridedBlock& block, const std::vector<std::size_t>& order,
+                          std::array<std::int64_t, dace_redist::max_block_dims>& strides) {
+  std::int64_t stride = random.one_in(6) ? 2 : 1;
+  for (std::size_t at = order.size(); at-- > 0;) {
+    strides[order[at]] = stride;
+    stride *= std::max<std::int64_t>(1, block.counts[order[at]]) + (random.one_in(3) ? random.between(1, 3) : 0);
+  }
+  return stride;
+}
+
+Case random_case(Random& random) {
+  constexpr std::array<std::int64_t, 12> element_sizes{1, 2, 4, 8, 16, 1, 4, 8, 3, 12, 24, 0};
+  Case made;
+  StridedBlock& block = made.block;
+  made.element_bytes = element_sizes[static_cast<std::size_t>(random.between(0, 11))];
+  if (made.element_bytes == 0) made.element_bytes = random.between(1, 600);
+  block.ndim = static_cast<int>(random.between(random.one_in(20) ? 0 : 1, 8));
+  const auto ndim = static_cast<std::size_t>(block.ndim);
+  const std::int64_t most = random.one_in(8) ? 200000 : 10000;
+  std::int64_t left = std::max<std::int64_t>(1, most / made.element_bytes);
+  for (const std::size_t d : random.permutation(block.ndim)) {
+    block.counts[d] = random.between(1, std::min<std::int64_t>(left, random.one_in(2) ? 600 : 5));
+    left /= block.counts[d];
+  }
+  if (ndim > 0 && random.one_in(40)) block.counts[ndim / 2] = 0;
+  const std::vector<std::size_t> natural = [&] {
+    std::vector<std::size_t> order(ndim);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    return order;
+  }();
+  const auto source_order = random.one_in(2) ? natural : random.permutation(block.ndim);
+  const auto target_order = random.one_in(2) ? natural : random.permutation(block.ndim);
+  made.source_elements = fill_strides(random, block, source_order, block.source_strides);
+  made.target_elements = fill_strides(random, block, target_order, block.target_strides);
+  for (std::size_t d = 0; d < ndim; ++d) {
+    if (random.one_in(8)) {  // reversed
+      block.source_offset += std::max<std::int64_t>(0, block.counts[d] - 1) * block.source_strides[d];
+      block.source_strides[d] = -block.source_strides[d];
+    } else if (random.one_in(30)) {  // broadcast
+      block.source_strides[d] = 0;
+    }
+  }
+  const std::int64_t shift = random.between(0, 5);
+  block.target_offset += shift;
+  made.target_elements += shift;
+  made.source_shift = random.one_in(2) ? 0 : static_cast<std::size_t>(random.between(0, 63));
+  made.target_shift = random.one_in(2) ? 0 : static_cast<std::size_t>(random.between(0, 63));
+  made.stream = random.one_in(2);
+  made.parts = random.one_in(2) ? 1 : static_cast<int>(random.between(2, 9));
+  return made;
+}
+
+/// The oracle: one element after the other, in the order of the dimensions as they are given.
+void copy_elements(const StridedBlock& block, std::int64_t element_bytes, const unsigned char* source,
+                   unsigned char* target) {
+  std::array<std::int64_t, dace_redist::max_block_dims> index{};
+  const std::int64_t count = block.count();
+  for (std::int64_t done = 0; done < count; ++done) {
+    std::int64_t from = block.source_offset, to = block.target_offset;
+    for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d) {
+      from += index[d] * block.source_strides[d];
+      to += index[d] * block.target_strides[d];
+    }
+    std::memcpy(target + to * element_bytes, source + from * element_bytes, static_cast<std::size_t>(element_bytes));
+    for (auto d = static_cast<std::size_t>(block.ndim); d-- > 0;) {
+      if (++index[d] < block.counts[d]) break;
+      index[d] = 0;
+    }
+  }
+}
+
+void print_case(const Case& made, const char* what) {
+  std::printf("FAILED: %s: %d dimensions, element %lld bytes, stream %d, parts %d, shifts %zu %zu, offsets %lld %lld\n",
+              what, made.block.ndim, static_cast<long long>(made.element_bytes), made.stream, made.parts,
+              made.source_shift, made.target_shift, static_cast<long long>(made.block.source_offset),
+              static_cast<long long>(made.block.target_offset));
+  for (std::size_t d = 0; d < static_cast<std::size_t>(made.block.ndim); ++d)
+    std::printf("  count %lld, source stride %lld, target stride %lld\n", static_cast<long long>(made.block.counts[d]),
+                static_cast<long long>(made.block.source_strides[d]),
+                static_cast<long long>(made.block.target_strides[d]));
+}
+
+/// Bytes at a chosen distance from a line boundary; `guard` bytes more on both sides.
+class Array {
+ public:
+  Array(std::size_t nbytes, std::size_t shift, std::size_t guard) : bytes_(nbytes + shift + 2 * guard + 64) {
+    void* base = bytes_.data();
+    std::size_t space = bytes_.size();
+    start_ = static_cast<unsigned char*>(std::align(64, 1, base, space)) - bytes_.data();
+    start_ += static_cast<std::ptrdiff_t>(shift + guard);
+  }
+  Bytes& bytes() { return bytes_; }
+  unsigned char* data() { return bytes_.data() + start_; }
+
+ private:
+  Bytes bytes_;
+  std::ptrdiff_t start_ = 0;
+};
+
+bool copies_like_the_oracle(const Case& made, const StridedBlock& block, int parts) {
+  const auto source_bytes = static_cast<std::size_t>(made.source_elements * made.element_bytes);
+  const auto target_bytes = static_cast<std::size_t>(made.target_elements * made.element_bytes);
+  Array target(target_bytes, made.target_shift, 128);
+  std::fill(target.bytes().begin(), target.bytes().end(), static_cast<unsigned char>(0xA5));
+  // the source ends where its allocation ends, so that a sanitizer sees a read past it
+  Bytes source(source_bytes + made.source_shift);
+  std::mt19937 values(static_cast<unsigned>(source_bytes));
+  for (unsigned char& value : source) value = static_cast<unsigned char>(values());
+  const unsigned char* const from = source.data() + made.source_shift;
+
+  const std::ptrdiff_t start = target.data() - target.bytes().data();
+  Bytes expected = target.bytes();
+  copy_elements(made.block, made.element_bytes, from, expected.data() + start);
+
+  const CopyBlock whole = make_copy_block(block, made.element_bytes);
+  if (whole.nbytes() != made.block.count() * made.element_bytes) return false;
+  std::int64_t nbytes = 0;
+  for (int part = 0; part < parts; ++part) {
+    const CopyBlock piece = slice(whole, part, parts);
+    nbytes += piece.nbytes();
+    copy(piece, from, target.data(), made.stream);
+  }
+  return nbytes == whole.nbytes() && target.bytes() == expected;
+}
+
+/// Parts of a block that can be cut well differ by an eighth at most.
+bool slices_are_even() {
+  const CopyBlock block = make_copy_block(plain_box(1000, 8, 9), 8);
+  for (int parts = 1; parts < 64; ++parts)
+    for (int part = 0; part < parts; ++part)
+      if (slice(block, part, parts).nbytes() * parts > block.nbytes() * 9 / 8) return false;
+  const CopyBlock run = make_copy_block(plain_box(1, 1 << 20, 1), 8);
+  return run.contiguous() && slice(run, 2, 3).contiguous() && slice(run, 2, 3).nbytes() * 3 < run.nbytes() + 192;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const long boxes = argc > 1 ? std::atol(argv[1]) : 2000;
+  Random random(argc > 2 ? static_cast<unsigned>(std::atol(argv[2])) : 1);
+  long passed = 0;
+  const auto check = [&passed](bool good, const Case& made, const char* what) {
+    if (!good) print_case(made, what);
+    passed += good;
+    return good;
+  };
+  for (long box = 0; box < boxes; ++box) {
+    const Case made = random_case(random);
+    const StridedBlock smaller = merged(made.block);
+    if (!check(smaller.count() == made.block.count() && smaller.ndim <= made.block.ndim, made, "merged") ||
+        !check(copies_like_the_oracle(made, made.block, 1), made, "copy") ||
+        !check(copies_like_the_oracle(made, smaller, made.parts), made, "copy of slices"))
+      return 1;
+  }
+  if (!check(slices_are_even(), Case{}, "slice")) return 1;
+  if (!check(dace_redist::stream_threshold_bytes() >= 0, Case{}, "stream_threshold_bytes")) return 1;
+  std::printf("%ld checks passed\n", passed);
+  return 0;
+}

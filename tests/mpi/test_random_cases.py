@@ -1,0 +1,52 @@
+"""Every strategy moves random tensors as brute force says, on every number of ranks and under every MPI."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from cases import OPTIONS, Case, cases, local_array
+from hypothesis import HealthCheck, given, settings
+
+import dace_redist
+
+EXAMPLES = int(os.environ.get("DACE_REDIST_EXAMPLES", 200))
+
+
+def check(comm, strategy: str, case: Case) -> str:
+    """A -> B -> A; says what is wrong on this rank, if anything."""
+    whole = case.whole()
+    here, there = (d.local(whole, comm.rank) for d in (case.source, case.target))
+    array = local_array(here, case.layout)
+    out = local_array(np.zeros_like(there), case.layout)
+    surroundings = None if out.base is None else out.base.copy()
+    options = case.options[strategy]
+    got = dace_redist.redistribute(
+        array, case.source, case.target, comm=comm, out=out, strategy=strategy, **options
+    )
+    if got is not out or not np.array_equal(out, there):
+        return f"{strategy}, rank {comm.rank}: got {out.tolist()}, expected {there.tolist()}"
+    if surroundings is not None:
+        out[...] = 0
+        if not np.array_equal(out.base, surroundings):
+            return f"{strategy}, rank {comm.rank}: wrote beside its part"
+    back = dace_redist.redistribute(there, case.target, case.source, comm=comm, strategy=strategy, **options)
+    return "" if np.array_equal(back, here) else f"{strategy}, rank {comm.rank}, way back: {back.tolist()}"
+
+
+@pytest.mark.compile
+@pytest.mark.mpi_matrix
+@pytest.mark.mpi(ranks=[1, 2, 3, 5, 7, 12], timeout=400)
+def test_random_cases(comm):
+    # All ranks draw the same cases and hear of every failure, so that Hypothesis goes the same way on each.
+    @settings(
+        max_examples=EXAMPLES, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    @given(cases(comm.size))
+    def moves(case: Case) -> None:
+        for strategy in OPTIONS:
+            wrong = [text for text in comm.allgather(check(comm, strategy, case)) if text]
+            assert not wrong, wrong[0]
+
+    moves()

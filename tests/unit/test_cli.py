@@ -1,0 +1,155 @@
+"""The command line: what it prints, and that bad input ends with one clear line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from dace_redist import cli
+
+SEED = ["explain", "--shape", "48,24,24,72,288", "--from", "2,1,1,3,2", "--to", "1,1,1,1,12", "--dtype", "int32"]
+SMALL = ["explain", "--shape", "8,9", "--from", "2,2", "--to", "4,1"]
+
+
+@pytest.fixture
+def run(capsys):
+    """Runs the command line in this process: exit code, standard output, standard error."""
+
+    def call(*words):
+        with pytest.raises(SystemExit) as end:
+            cli.main(words)
+        return end.value.code or 0, *capsys.readouterr()
+
+    return call
+
+
+def test_explain_prints_the_report(run):
+    code, out, err = run(*SEED)
+    assert (code, err) == (0, "")
+    assert "1.96 GiB (91.7 %) in 66 messages" in out
+    assert "busiest   rank 1" in out
+    assert "stays on its rank" in out
+
+
+def test_rank_lists_its_messages(run):
+    code, out, _ = run(*SEED, "--rank", "3")
+    lines = out.splitlines()
+    assert code == 0
+    assert "holds (24, 24, 24, 24, 144) before, (48, 24, 24, 72, 24) after" in out
+    assert sum("sends to" in line for line in lines) == 6
+    assert sum("receives from" in line for line in lines) == 6
+    assert "run where sent" in out
+    assert "keeps" in run(*SMALL, "--rank", "0")[1]
+    assert "neither sends" in run("explain", "--shape", "2", "--from", "3", "--to", "3", "--rank", "2")[1]
+
+
+def test_json(run):
+    plain = json.loads(run(*SEED, "--json")[1])
+    assert (plain["ranks"], plain["messages"], plain["dtype"]) == (12, 66, "int32")
+    assert plain["run_lengths"]["sender"]["median"] == 24
+    one = json.loads(run(*SMALL, "--rank", "1", "--json")[1])
+    assert one["rank"] == 1
+    assert [m["bytes"] for m in one["messages"]] == [64, 80, 64]
+    assert one["messages"][0]["blocks"][0]["counts"] == [2, 4]
+
+
+def test_all_descriptions(run):
+    code, out, _ = run(
+        *("explain", "--shape", "8,9", "--from", "2,2", "--from-dims", "1,-", "--from-block", "-,balanced"),
+        *("--to", "2,2", "--to-block", "2,-", "--to-ranks", "0,2,1,3", "--json"),
+    )
+    plain = json.loads(out)
+    assert code == 0
+    assert plain["source"] == {
+        **{"kind": "blocked", "shape": [8, 9], "grid": [2, 2], "dims": [1, None], "block": [None, "balanced"]},
+        **{"ranks": None, "pins": [None, None]},
+    }
+    assert plain["target"]["ranks"] == [0, 2, 1, 3]
+    assert plain["target"]["block"] == [2, None]
+
+
+def test_plot(run, tmp_path):
+    code, out, _ = run(*SMALL, "--plot", str(tmp_path / "plan.png"))
+    assert code == 0
+    assert "moved" in out
+    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_help_version_and_commands(run):
+    for words in (["--help"], [], ["-h"]):
+        code, out, _ = run(*words)
+        assert code == 0
+        assert "explain" in out
+        assert not any(word in out for word in ("tune", "bench", "calibrate"))
+    assert run("--version")[1].startswith("dace-redist ")
+    assert "--from-block" in run("explain", "--help")[1]
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--shape", "8,x"], "'x' in '8,x' is no whole number"),
+        (["--shape", "8,,9"], "'' in '8,,9' is no whole number"),
+        (["--shape", "8.5,9"], "'8.5' in '8.5,9'"),
+        (["--shape", "0,9"], "shape[0] must be at least 1, got 0"),
+        (["--shape", "8"], "more grid axes (2) than dimensions (1); say with --from-dims"),
+        (["--from", "2,0"], "process grid (2, 0): sizes must be at least 1"),
+        (["--from", "2,99999999999999999999"], "is larger than any size or rank can be"),
+        (["--from", "2,two"], "'two' in '2,two'"),
+        (["--from-block", "3"], "block needs one entry per entry of shape (2), got 1"),
+        (["--from-block", "3,blanced"], "'blanced' in '3,blanced' is no whole number or '-' or 'balanced'"),
+        (["--from-block", "0,-"], "block[0] must be at least 1 element, got 0"),
+        (["--to-dims", "0,0"], "grid axis 0 is used twice"),
+        (["--to-dims", "0,7"], "dims[1] is 7, but the process grid has axes 0 to 1"),
+        (["--to-ranks", "0,1,2"], "process grid (4, 1) needs 4 ranks, got a list of 3"),
+        (["--to-ranks", "0,1,2,2"], "rank 2 stands twice"),
+        (["--to-ranks", "0,1,2,-3"], "must not be negative"),
+        (["--dtype", "flat64"], "unknown dtype 'flat64'"),
+        (["--dtype", "object"], "no fixed size"),
+        (["--rank", "4"], "4 is no rank: there are ranks 0 to 3"),
+        (["--rank", "-1"], "-1 is no rank"),
+        (["--rank", "one"], "'one' is not a valid integer"),
+        (["--plot", "plan.gif"], "'plan.gif' needs one of the endings .png, .svg, .pdf"),
+        (["--plot", "no/such/plan.png"], "the folder 'no/such' for 'plan.png' does not exist"),
+        (["--from", "9000000,1"], "the limit is 1048576 ranks"),
+        (["--frm", "2,2"], "No such option"),
+        (["extra"], "extra"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_line_and_exit_code_2(run, words, said):
+    code, out, err = run(*SMALL, *words)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.startswith("dace-redist: ")
+    assert err.count("\n") == 1
+
+
+def test_missing_option_and_unknown_command(run):
+    assert run("explain", "--shape", "4", "--from", "2")[::2] == (2, "dace-redist: Missing option '--to'.\n")
+    code, _, err = run("explane")
+    assert code == 2
+    assert "explane" in err
+
+
+def test_neither_dace_nor_mpi_nor_matplotlib_is_loaded():
+    program = (
+        "import sys; from dace_redist import cli\n"
+        "try: cli.main(sys.argv[1:])\n"
+        "except SystemExit as end: assert not end.code\n"
+        "print([name for name in ('dace', 'mpi4py', 'matplotlib', 'sympy') if name in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", program, *SEED], capture_output=True, text=True, check=True).stdout
+    assert out.splitlines()[-1] == "[]"
+    assert "66 messages" in out
+
+
+def test_as_a_program_no_traceback():
+    done = subprocess.run([sys.executable, "-m", "dace_redist.cli", "explain"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    piped = f"{sys.executable} -m dace_redist.cli {' '.join(SEED)} | true"
+    assert "Traceback" not in subprocess.run(piped, shell=True, capture_output=True, text=True).stderr

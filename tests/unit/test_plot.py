@@ -1,0 +1,110 @@
+"""The pictures: that they are made, and that what they show is what the distributions say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dace_redist import plot
+from dace_redist.distribution import Distribution, TiledDistribution
+from dace_redist.schedule import schedule
+
+D = Distribution
+SEED = (48, 24, 24, 72, 288)
+TILES = TiledDistribution((40, 60), (7, 11), np.arange(36).reshape(6, 6) * 5 % 7)
+CASES = {
+    "seed": (D(SEED, (2, 1, 1, 3, 2)), D(SEED, (1, 1, 1, 1, 12))),
+    "cyclic": (D((16, 16), (2, 2), block=(2, 2)), D((16, 16), (1, 4), block=(2, 2))),
+    "tiles": (TILES, D((40, 60), (3, 2), block="balanced")),
+    "64 ranks": (D((256, 256), (8, 8)), D((256, 256), (1, 64))),
+    "1d": (D((1000,), (7,), block=(3,)), D((1000,), (12,))),
+    "replicas": (D((8, 8, 8), (2, 3), dims=(0, None, None)), D((8, 8, 8), (1, 2, 3))),
+    "one rank": (D((5,), (1,)), D((5,), (1,))),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_numbers_stay_inside_the_axes_and_labels_apart(name):
+    figure = plot.draw(schedule(*CASES[name]))
+    figure.draw_without_rendering()
+    before, after, volumes = figure.axes[:3]
+    for axes in (before, after, volumes):
+        frame = axes.get_window_extent().padded(1)
+        assert axes.get_title()
+        assert axes.get_xlabel()
+        boxes = [text.get_window_extent() for text in axes.texts]
+        assert all(frame.contains(*box.p0) and frame.contains(*box.p1) for box in boxes)
+        assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+    everything = [axes.get_tightbbox() for axes in figure.axes]
+    assert not any(a.overlaps(b) for i, a in enumerate(everything) for b in everything[:i])
+    assert figure.axes[3].get_ylabel().startswith("volume in ")
+
+
+@pytest.mark.parametrize(
+    "ending, begins", [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF"), (".PNG", b"\x89PNG")]
+)
+def test_formats(tmp_path, ending, begins):
+    path = tmp_path / f"plan{ending}"
+    schedule(*CASES["cyclic"]).plot(path)
+    assert path.read_bytes().startswith(begins)
+
+
+def test_the_same_schedule_gives_the_same_file(tmp_path):
+    for name in ("a.svg", "b.svg"):
+        schedule(*CASES["1d"]).plot(tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+def test_bad_paths_are_refused(tmp_path):
+    moves = schedule(*CASES["one rank"])
+    for name in ("plan.gif", "plan", "plan.png.txt"):
+        with pytest.raises(ValueError, match=r"needs one of the endings \.png, \.svg, \.pdf"):
+            moves.plot(tmp_path / name)
+    with pytest.raises(FileNotFoundError, match="the folder .*nowhere.* for 'plan.png' does not exist"):
+        moves.plot(tmp_path / "nowhere" / "plan.png")
+
+
+def test_the_two_dimensions_that_differ_most_are_shown():
+    assert plot.shown_dimensions(*CASES["seed"]) == (3, 4)
+    assert plot.shown_dimensions(*CASES["1d"]) == (0,)
+    assert plot.shown_dimensions(D((8, 8, 8), (2, 2, 2)), D((8, 8, 8), (2, 2, 2), dims=(1, 0, 2))) == (0, 1)
+
+
+@pytest.mark.parametrize("name", ["cyclic", "tiles", "64 ranks"])
+def test_owners_of_the_picture_are_those_of_the_elements(name):
+    for side in CASES[name]:
+        owners = plot.owner_map(side, (0, 1))
+        for row in range(side.shape[0]):
+            i = np.searchsorted(owners.row_edges, row, side="right") - 1
+            for column in range(0, side.shape[1], 3):
+                j = np.searchsorted(owners.column_edges, column, side="right") - 1
+                assert owners.owners[i, j] == side.owner((row, column))
+
+
+@pytest.mark.parametrize("block", [None, "balanced", 1, 7])
+def test_cuts_are_where_owners_change(block):
+    side = D((37, 2), (5, 2), block=(block, None))
+    owners = [side.owner((i, 0)) for i in range(37)]
+    changes = [0] + [i for i in range(1, 37) if owners[i] != owners[i - 1]]
+    assert plot.cuts(side, 0).tolist() == changes
+
+
+def test_very_many_blocks_are_sampled():
+    assert len(plot.cuts(D((10**9,), (8,), block=(1,)), 0)) == 400
+    assert len(plot.cuts(D((10**9,), (10**6,), block="balanced"), 0)) == 400
+
+
+def test_cells_of_many_ranks_add_up():
+    moves = schedule(D((1000, 4), (500, 1)), D((1000, 4), (250, 2)))
+    volumes = plot.binned_volumes(moves, 64)
+    assert volumes.shape == (63, 63)
+    assert volumes.sum() == moves.bytes_total()
+    whole = moves.volume_matrix()
+    assert volumes[2, 3] == whole[16:24, 24:32].sum()
+    assert volumes[3, 3] == whole[24:32, 24:32].sum()
+
+
+def test_units_stay_readable():
+    assert [plot._unit(n) for n in (0, 80, 5000, 1 << 20, 1 << 30, 1 << 40)] == [
+        *("B", "B", "KiB", "MiB", "MiB", "TiB")
+    ]

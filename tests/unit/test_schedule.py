@@ -1,0 +1,262 @@
+"""The schedule against what one sees when every element of a small tensor is followed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from dace_redist.distribution import Distribution, TiledDistribution
+from dace_redist.explain import format_bytes
+from dace_redist.run_lengths import Quantiles, count_runs
+from dace_redist.schedule import MAX_COUNTED_RANKS, MAX_MATRIX_RANKS, schedule
+
+SEED = (48, 24, 24, 72, 288)
+CASES = {
+    "2d": (Distribution((8, 9), (2, 2)), Distribution((8, 9), (4, 1))),
+    "cyclic": (Distribution((16, 16), (2, 2), block=(2, 2)), Distribution((16, 16), (1, 4), block=(2, 2))),
+    "uneven cyclic": (Distribution((23, 7), (3, 2), block=(2, 3)), Distribution((23, 7), (2, 2), block=(5, 1))),
+    "1d": (Distribution((17,), (3,), block=(2,)), Distribution((17,), (5,), block="balanced")),
+    "tiles": (
+        TiledDistribution((9, 8), (2, 3), np.arange(15).reshape(5, 3) * 7 % 4),
+        TiledDistribution((9, 8), (3, 2), np.arange(12).reshape(3, 4) * 5 % 3),
+    ),
+    "replicas": (
+        Distribution((6, 6), (2, 2), dims=(0, None)),
+        Distribution((6, 6), (2, 3), dims=(None, 1), ranks=(5, 4, 3, 2, 1, 0)),
+    ),
+    "sub-groups": (Distribution((5, 4), (2,), ranks=(6, 1)), Distribution((5, 4), (3,), ranks=(2, 6, 4))),
+    "nothing moves": (Distribution((4, 4), (2, 1)), Distribution((4, 4), (2,))),
+    "3d": (Distribution((4, 6, 5), (1, 3, 2)), Distribution((4, 6, 5), (2, 1, 2), block=(1, None, 2))),
+}
+
+
+@pytest.fixture(params=CASES, ids=str)
+def case(request):
+    return schedule(*CASES[request.param], dtype="int32")
+
+
+def seed():
+    return schedule(Distribution(SEED, (2, 1, 1, 3, 2)), Distribution(SEED, (1, 1, 1, 1, 12)), dtype="int32")
+
+
+def positions(offset, counts, strides):
+    """Positions in the array, in the order in which a packed message holds them."""
+    return [
+        offset + sum(map(math.prod, zip(at, strides, strict=True))) for at in itertools.product(*map(range, counts))
+    ]
+
+
+def packed(message, side):
+    return [
+        position
+        for block in message.blocks
+        for position in positions(getattr(block, f"{side}_offset"), block.counts, getattr(block, f"{side}_strides"))
+    ]
+
+
+def runs_of(sequence):
+    """Brute force: lengths of the maximal pieces that ascend by one."""
+    runs = []
+    for i, position in enumerate(sequence):
+        if i and position == sequence[i - 1] + 1:
+            runs[-1] += 1
+        else:
+            runs.append(1)
+    return Counter(runs)
+
+
+def test_messages_carry_every_element_to_its_place(case):
+    whole = np.arange(math.prod(case.shape)).reshape(case.shape)
+    for rank in range(case.ranks):
+        wanted = case.target.local(whole, rank).ravel()
+        got = np.full_like(wanted, -1)
+        for message in (*case.receives(rank), case.self_copy(rank)):
+            sent = case.source.local(whole, message.source).ravel()[packed(message, "source")]
+            at = packed(message, "target")
+            assert len(set(at)) == len(at) == message.count == sum(block.count for block in message.blocks)
+            assert np.all(got[at] == -1)
+            got[at] = sent
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_sends_are_the_receives_of_the_other_side(case):
+    sends = {(m.source, m.target): m for rank in range(case.ranks) for m in case.sends(rank)}
+    receives = {(m.source, m.target): m for rank in range(case.ranks) for m in case.receives(rank)}
+    assert sends == receives
+    assert all(source != target for source, target in sends)
+
+
+def test_messages_are_sends_receives_and_what_is_kept(case):
+    for rank in range(case.ranks):
+        kept = case.self_copy(rank)
+        expected = case.sends(rank) + case.receives(rank) + ([kept] if kept.count else [])
+        assert case.messages(rank) == expected
+        assert all(rank in (message.source, message.target) for message in expected)
+
+
+def test_volumes_add_up(case):
+    volumes = case.volume_matrix()
+    assert volumes.shape == (case.ranks, case.ranks)
+    assert volumes.dtype == np.int64
+    copies = case.target.core.replicas
+    assert volumes.sum() == case.bytes_total() == math.prod(case.shape) * 4 * copies
+    assert volumes.sum() - np.trace(volumes) == case.bytes_moved()
+    sent = volumes - np.diag(np.diag(volumes))
+    assert case.busiest_rank() == np.argmax(sent.sum(0) + sent.sum(1))
+    for rank in range(case.ranks):
+        assert sum(m.nbytes(case.itemsize) for m in case.sends(rank)) == sent[rank].sum()
+        assert sum(m.nbytes(case.itemsize) for m in case.receives(rank)) == sent[:, rank].sum()
+
+
+def test_runs_are_those_of_the_packed_message(case):
+    sender, receiver = Counter(), Counter()
+    for rank in range(case.ranks):
+        for message in case.sends(rank):
+            source, target = runs_of(packed(message, "source")), runs_of(packed(message, "target"))
+            assert (message.source_runs, message.target_runs) == (source, target)
+            sender.update(source)
+            receiver.update(target)
+    runs = case.run_lengths()
+    assert (runs.sender, runs.receiver) == (Quantiles.of(sender), Quantiles.of(receiver))
+
+
+def test_runs_join_where_a_block_or_a_loop_goes_on():
+    assert count_runs([(0, (3,), (1,)), (3, (2,), (1,)), (9, (), ())]) == {5: 1, 1: 1}
+    assert count_runs([(0, (2, 2, 3), (9, 6, 1))]) == {3: 2, 6: 1}
+    assert count_runs([(0, (2, 3), (5, 1)), (8, (4,), (1,))]) == {3: 1, 7: 1}
+    assert count_runs([]) == {}
+
+
+@pytest.mark.parametrize("seed_of_draw", range(200))
+def test_runs_of_any_loops(seed_of_draw):
+    draw = np.random.default_rng(seed_of_draw)
+    blocks = []
+    for _ in range(draw.integers(1, 4)):
+        depth = int(draw.integers(0, 4))
+        blocks.append((int(draw.integers(0, 12)), *(tuple(draw.integers(1, 5, depth).tolist()) for _ in range(2))))
+    assert count_runs(blocks) == runs_of([p for block in blocks for p in positions(*block)])
+
+
+def test_quantiles_weigh_by_elements():
+    assert Quantiles.of({1: 9, 10: 1}) == Quantiles(1, 10, 10)
+    assert Quantiles.of({1: 10, 10: 1}) == Quantiles(1, 1, 10)
+    assert Quantiles.of({}) == Quantiles(0, 0, 0)
+    assert Quantiles(1, 2, 3).nbytes(8) == Quantiles(8, 16, 24)
+
+
+def test_seed_case():
+    moves = seed()
+    assert moves.ranks == 12
+    assert moves.bytes_total() == math.prod(SEED) * 4
+    assert moves.bytes_moved() == math.prod(SEED) * 4 * 11 // 12
+    runs = moves.run_lengths()
+    assert runs.sender.nbytes(4) == Quantiles(96, 96, 96)
+    assert runs.receiver.nbytes(4) == Quantiles(2304, 2304, 2304)
+    assert {m.run_length for m in moves.messages(0)} == {24}
+
+
+def test_report_says_what_people_ask():
+    report = str(seed())
+    for part in (
+        "int32[48, 24, 24, 72, 288], 2.14 GiB",
+        "grid 2 x 1 x 1 x 3 x 2, blocks of 24 x 24 x 24 x 24 x 144",
+        "1.96 GiB (91.7 %) in 66 messages",
+        "182 MiB (8.3 %) stays",
+        "sender's side 96 B",
+        "receiver's side 2.25 KiB",
+        "busiest   rank 1: sends 182 MiB in 6 messages",
+    ):
+        assert part in report
+    assert "nothing to send" in str(schedule(*CASES["nothing moves"]))
+    tiles = str(schedule(*CASES["tiles"]))
+    assert "15 tiles of 2 x 3 on 4 ranks" in tiles
+    assert "half of all bytes in up to" in tiles
+    replicas = str(schedule(*CASES["replicas"]))
+    assert "dims 0,-, 2 replicas" in replicas
+    assert "ranks 5,4,3,2,1,0" in replicas
+
+
+def test_json_survives_and_matches(case):
+    plain = case.to_json()
+    assert json.loads(json.dumps(plain)) == plain
+    assert plain["bytes_moved"] == case.bytes_moved()
+    matrix = np.zeros((case.ranks, case.ranks), np.int64)
+    for source, target, nbytes in plain["volumes"]:
+        matrix[source, target] = nbytes
+    np.testing.assert_array_equal(matrix, case.volume_matrix())
+    np.testing.assert_array_equal(plain["per_rank"]["bytes_kept"], np.diag(matrix))
+    assert plain["source"]["kind"] in ("blocked", "tiled")
+
+
+def test_rank_that_takes_no_part():
+    moves = schedule(*CASES["sub-groups"])
+    assert moves.ranks == 7
+    assert moves.messages(3) == moves.messages(1000) == []
+    assert moves.self_copy(3).count == 0
+    assert moves.self_copy(3).run_length == 0
+
+
+def test_ten_thousand_ranks():
+    moves = schedule(Distribution((1 << 14, 1 << 14), (100, 100)), Distribution((1 << 14, 1 << 14), (200, 50)))
+    assert moves.ranks == 10_000
+    assert moves.bytes_total() == 8 << 28
+    assert len(moves.messages(5_000)) < 20
+    assert "10,000" in str(moves)
+    assert "sent by 250 of the ranks" in str(moves)
+    with pytest.raises(ValueError, match=rf"10000 x 10000 ranks is too large, the limit is {MAX_MATRIX_RANKS} ranks"):
+        moves.volume_matrix()
+
+
+def test_too_many_ranks_to_count_but_not_for_one_rank():
+    moves = schedule(Distribution((1 << 40,), (1 << 30,)), Distribution((1 << 40,), (1 << 29,)))
+    assert [m.target for m in moves.sends(1 << 20)] == [1 << 19]
+    with pytest.raises(ValueError, match=rf"the limit is {MAX_COUNTED_RANKS} ranks; look at one rank"):
+        moves.bytes_moved()
+
+
+def test_element_types():
+    class DaceType:
+        def as_numpy_dtype(self):
+            return np.dtype("int16")
+
+    a, b = CASES["2d"]
+    assert schedule(a, b).itemsize == 8
+    for dtype, itemsize in ((np.float32, 4), ("complex128", 16), (DaceType(), 2), ("i4,f8", 12), (np.dtype("S3"), 3)):
+        assert schedule(a, b, dtype=dtype).itemsize == itemsize
+    for dtype in ("flat", None, 3, "", object()):
+        with pytest.raises(TypeError, match="unknown dtype|no fixed size"):
+            schedule(a, b, dtype=dtype)
+    for dtype in (object, str, "S"):
+        with pytest.raises(TypeError, match="no fixed size"):
+            schedule(a, b, dtype=dtype)
+
+
+def test_bad_input_is_refused():
+    a, b = CASES["2d"]
+    with pytest.raises(TypeError, match=r"target must be a Distribution or TiledDistribution, got \(8, 9\)"):
+        schedule(a, (8, 9))
+    with pytest.raises(ValueError, match=r"one global shape, got \(8, 9\) and \(9, 8\)"):
+        schedule(a, Distribution((9, 8), (2, 2)))
+    with pytest.raises(ValueError, match="a rank is at least 0, got -1"):
+        schedule(a, b).messages(-1)
+    for rank in (1.0, True, "0", None):
+        with pytest.raises(TypeError, match="a rank is an integer"):
+            schedule(a, b).messages(rank)
+
+
+def test_symbols_are_refused():
+    sympy = pytest.importorskip("sympy")
+    a = Distribution((sympy.Symbol("N"), 4), (2, 1))
+    with pytest.raises(ValueError, match="N must be numbers here, not symbols"):
+        schedule(a, a)
+
+
+def test_bytes_are_readable():
+    assert [format_bytes(n) for n in (0, 96, 999, 1000, 1536, 1 << 20, 3 << 40)] == [
+        *("0 B", "96 B", "999 B", "0.977 KiB", "1.5 KiB", "1 MiB", "3 TiB")
+    ]
