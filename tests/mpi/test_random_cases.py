@@ -22,17 +22,18 @@ def check(comm, strategy: str, case: Case) -> str:
     out = local_array(np.zeros_like(there), case.layout)
     surroundings = None if out.base is None else out.base.copy()
     options = case.options[strategy]
-    got = dace_redist.redistribute(
-        array, case.source, case.target, comm=comm, out=out, strategy=strategy, **options
-    )
+    got = dace_redist.redistribute(array, case.source, case.target, comm=comm, out=out, strategy=strategy, **options)
+    back = dace_redist.redistribute(there, case.target, case.source, comm=comm, strategy=strategy, **options)
+    wrong = []
     if got is not out or not np.array_equal(out, there):
-        return f"{strategy}, rank {comm.rank}: got {out.tolist()}, expected {there.tolist()}"
+        wrong.append(f"got {out.tolist()}, expected {there.tolist()}")
     if surroundings is not None:
         out[...] = 0
         if not np.array_equal(out.base, surroundings):
-            return f"{strategy}, rank {comm.rank}: wrote beside its part"
-    back = dace_redist.redistribute(there, case.target, case.source, comm=comm, strategy=strategy, **options)
-    return "" if np.array_equal(back, here) else f"{strategy}, rank {comm.rank}, way back: {back.tolist()}"
+            wrong.append("wrote beside its part")
+    if not np.array_equal(back, here):
+        wrong.append(f"way back: {back.tolist()}, expected {here.tolist()}")
+    return "; ".join(f"{strategy}, rank {comm.rank}: {text}" for text in wrong)
 
 
 @pytest.mark.compile

@@ -28,6 +28,7 @@ namespace detail {
 inline constexpr std::int64_t shortest_streamed_span = 256;  ///< contiguous target bytes from which streaming pays
 inline constexpr std::int64_t direct_stream_run = 1024;      ///< runs from this length on are streamed without a buffer
 inline constexpr std::int64_t longest_tiled_run = 128;       ///< longer runs fill lines on both sides in any loop order
+inline constexpr std::int64_t prefetch_bytes = 6144;         ///< bytes between what is copied and what is prefetched
 inline constexpr std::int64_t tile_row_bytes = 256;          ///< target bytes in one row of a tile
 inline constexpr std::int64_t tile_bytes = 16384;            ///< a tile and its source lines stay in the L1 cache
 
@@ -145,7 +146,10 @@ inline void copy_past_cache(const CopyBlock& block, const char* source, char* ta
   const PlaneCopy copy_runs =
       in_place ? copy_plane<AlignedStreamRun, Prefetch::runs> : plane_copy<Prefetch::runs>(block.run_bytes);
   ChunkWalk ahead = walk;
-  bool more_ahead = ahead.advance();
+  const Plane chunk = walk.plane();
+  bool more_ahead = true;
+  for (std::int64_t nbytes = 0; more_ahead && nbytes < prefetch_bytes; nbytes += chunk.rows * chunk.columns * chunk.run_bytes)
+    more_ahead = ahead.advance();
   LineWriter writer;
   do {
     Plane plane = walk.plane();

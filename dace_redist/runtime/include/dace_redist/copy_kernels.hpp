@@ -10,7 +10,7 @@
 #include <cstring>
 
 #if defined(__SSE2__)
-#include <immintrin.h>
+#include <emmintrin.h>
 #endif
 
 namespace dace_redist::detail {
@@ -50,21 +50,15 @@ struct LongRun {
   }
 };
 
-/// Bytes that are written past the cache at once; targets are aligned to them.
-#if defined(__AVX__)
-inline constexpr std::int64_t stream_width = 32;
-#else
+/// Bytes that are written past the cache at once; targets are aligned to them. Wider stores were not faster, but their
+/// header (immintrin.h) takes longer to compile than all of this.
 inline constexpr std::int64_t stream_width = 16;
-#endif
 
-/// Copies a run of whole stream widths past the cache; `target` is aligned to stream_width.
+/// Copies a run of whole stream widths past the cache; `target` is aligned to stream_width. Without SSE2: as usual.
 struct AlignedStreamRun {
   static void copy(const char* source, char* target, std::int64_t run_bytes) {
     for (std::int64_t byte = 0; byte < run_bytes; byte += stream_width) {
-#if defined(__AVX__)
-      _mm256_stream_si256(reinterpret_cast<__m256i*>(target + byte),
-                          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source + byte)));
-#elif defined(__SSE2__)
+#if defined(__SSE2__)
       _mm_stream_si128(reinterpret_cast<__m128i*>(target + byte),
                        _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + byte)));
 #else
@@ -73,15 +67,6 @@ struct AlignedStreamRun {
     }
   }
 };
-
-/// Writes one cache line past the cache; `target` is aligned to a line. Without SSE2: an ordinary store.
-inline void stream_line(const char* source, char* target) {
-#if defined(__AVX512F__)
-  _mm512_stream_si512(reinterpret_cast<__m512i*>(target), _mm512_loadu_si512(source));
-#else
-  AlignedStreamRun::copy(source, target, line_bytes);
-#endif
-}
 
 /// Orders the stores past the cache before all later stores of this thread.
 inline void stream_fence() {
@@ -102,7 +87,7 @@ struct StreamRun {
     if (run_bytes < head + line_bytes) return LongRun::copy(source, target, run_bytes);
     if (head > 0) LongRun::copy(source, target, head);
     std::int64_t done = head;
-    for (; done + line_bytes <= run_bytes; done += line_bytes) stream_line(source + done, target + done);
+    for (; done + line_bytes <= run_bytes; done += line_bytes) AlignedStreamRun::copy(source + done, target + done, line_bytes);
     if (done < run_bytes) LongRun::copy(source + done, target + done, run_bytes - done);
   }
 };
@@ -211,7 +196,8 @@ class LineWriter {
       line = line_bytes;
       LongRun::copy(at(begin_), target_, line - begin_);
     }
-    for (; line < whole; line += line_bytes) stream_line(at(line), target_ + (line - begin_));
+    for (; line < whole; line += line_bytes) 
+      AlignedStreamRun::copy(at(line), target_ + (line - begin_), line_bytes);
     if (end_ > whole) LongRun::copy(at(whole), at(0), end_ - whole);
     target_ += whole - begin_;
     begin_ = 0;

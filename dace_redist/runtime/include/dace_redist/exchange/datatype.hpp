@@ -16,13 +16,17 @@ inline Datatype contiguous_type(Index nbytes) {
   return type;
 }
 
-/// The MPI type of one side of a copy, from that side's byte strides.
-template <class Strides>
-Datatype strided_type(const CopyBlock& block, const Strides& strides) {
-  Datatype type = contiguous_type(block.run_bytes);
-  for (std::size_t d = static_cast<std::size_t>(block.ndim); d-- > 0;) {
+/// The MPI type of a block of a local array, given as the source side of `block`. Its elements come in the order of the
+/// message, whatever the order of the strides.
+inline Datatype strided_type(const StridedBlock& block, Index element_bytes) {
+  const StridedBlock nest = merged(to_packed(block, 0));
+  std::size_t d = static_cast<std::size_t>(nest.ndim);
+  const bool run = d > 0 && nest.source_strides[d - 1] == 1;
+  Datatype type = contiguous_type(element_bytes * (run ? nest.counts[--d] : 1));
+  while (d-- > 0) {
     Datatype outer;
-    check(MPI_Type_create_hvector(static_cast<int>(block.counts[d]), 1, static_cast<MPI_Aint>(strides[d]), type.get(),
+    check(MPI_Type_create_hvector(static_cast<int>(nest.counts[d]), 1,
+                                  static_cast<MPI_Aint>(nest.source_strides[d] * element_bytes), type.get(),
                                   outer.put()),
           "MPI_Type_create_hvector");
     type = std::move(outer);
@@ -66,15 +70,14 @@ class DatatypePlan final : public Plan {
   }
 
   Datatype chunk_type(const Chunk& chunk, bool send) const {
-    const PackedChunk copies = send ? pack_plan(chunk, element_bytes()) : unpack_plan(chunk, element_bytes());
     std::vector<Datatype> owned;
     std::vector<MPI_Datatype> types;
     std::vector<MPI_Aint> displacements;
-    for (std::size_t b = 0; b < chunk.blocks.size(); ++b) {
-      const CopyBlock& block = copies.copies[b];
-      owned.push_back(strided_type(block, send ? block.source_strides : block.target_strides));
+    for (const StridedBlock& block : chunk.blocks) {
+      const StridedBlock here = send ? block : reversed(block);
+      owned.push_back(strided_type(here, element_bytes()));
       types.push_back(owned.back().get());
-      displacements.push_back(static_cast<MPI_Aint>(send ? block.source_offset : block.target_offset));
+      displacements.push_back(static_cast<MPI_Aint>(here.source_offset * element_bytes()));
     }
     const std::vector<int> ones(types.size(), 1);
     Datatype type;
