@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,8 @@ def include_directory() -> Path:
 def __getattr__(name: str) -> Any:
     if name not in _ON_FIRST_USE:
         raise AttributeError(f"module 'dace_redist' has no attribute {name!r}")
+    if "dace" in sys.modules:  # so that DaCe knows what the name means inside a program
+        importlib.import_module("dace_redist.library_nodes")
     return getattr(importlib.import_module(_ON_FIRST_USE[name]), name)
 
 

@@ -4,8 +4,8 @@ from dace.library import register_library
 
 from dace_redist.library_nodes.environment import Runtime
 from dace_redist.library_nodes.redistribute import Redistribute
-from dace_redist.library_nodes import expansions  # isort: skip (registers itself with the node)
+from dace_redist.library_nodes import expansions, frontend  # isort: skip (register themselves)
 
-__all__ = ["Redistribute", "Runtime", "expansions"]
+__all__ = ["Redistribute", "Runtime", "expansions", "frontend"]
 
 register_library(__name__, "redist")

@@ -11,7 +11,14 @@ from dace.codegen.common import sym2cpp
 from dace.libraries.comm.nodes.node import mpi_communicator
 from dace.sdfg import SDFG, SDFGState, nodes
 
-from dace_redist.library_nodes.redistribute import INPUT, OUTPUT, RUN_TIME_CONNECTORS, Redistribute, local_dimensions
+from dace_redist.library_nodes.redistribute import (
+    INPUT,
+    OUTPUT,
+    RUN_TIME_CONNECTORS,
+    Redistribute,
+    local_dimensions,
+    plain_number,
+)
 from dace_redist.strategies import OPTIONS
 
 #: Numbers lists longer than this become constants of the program instead of standing in each call.
@@ -34,7 +41,7 @@ def redistribute_tasklet(node: Redistribute, state: SDFGState, sdfg: SDFG) -> no
     slot = f"dace_redist::Slot<{plan_type}>"
     (source_array, _), _ = node.arrays(sdfg, state)
     element_bytes = node.element_bytes if node.element_bytes != 0 else source_array.dtype.bytes
-    options = ", ".join(sym2cpp(getattr(node, name)) for name in OPTIONS)
+    options = ", ".join(_option(name, getattr(node, name)) for name in OPTIONS)
     sizes = f"{_word(element_bytes)}, {{{options}}}"
     communicator = mpi_communicator(node, state)
     code_global, arguments = _arguments(node, state, sdfg, field)
@@ -104,12 +111,16 @@ def _words(values: Sequence[Any]) -> str:
 def _word(value: Any) -> str:
     """A number as it stands in a list of 64-bit integers. Symbols, often ``int``, are widened before any product of
     them can overflow."""
+    value = plain_number(value)
     if isinstance(value, int):
         return str(value)
-    expression = sym2cpp(value)
-    for name in symbolic.symlist(value):
-        expression = re.sub(rf"\b{re.escape(name)}\b", f"std::int64_t({name})", expression)
-    return f"std::int64_t({expression})"
+    expression, names = sym2cpp(value), "|".join(map(re.escape, symbolic.symlist(value)))
+    widened = re.sub(rf"\b({names})\b", r"std::int64_t(\1)", expression)
+    return widened if expression in symbolic.symlist(value) else f"std::int64_t({widened})"
+
+
+def _option(name: str, value: Any) -> str:
+    return _word(value) if isinstance(OPTIONS[name].default, int) else f"double({sym2cpp(value)})"
 
 
 def _grid(node: Redistribute, state: SDFGState) -> str:

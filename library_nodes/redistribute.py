@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dace import data, dtypes, library, properties, symbolic
@@ -157,7 +158,7 @@ class Redistribute(CommNode):
         if self.given_at_run_time:
             return
         source, target = self.distributions()
-        if len(source.shape) != len(target.shape) or _differ(source.shape, target.shape):
+        if len(source.shape) != len(target.shape) or differ(source.shape, target.shape):
             raise ValueError(
                 f'Redistribute "{self.label}": source and target need one global shape, '
                 f"got {source.shape} and {target.shape}"
@@ -217,6 +218,6 @@ def local_dimensions(subset: Any, strides: Any, distribution: AnyDistribution | 
     return dimensions
 
 
-def _differ(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
-    """Whether two shapes differ for sure: symbols may turn out equal."""
+def differ(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Whether two lists of sizes differ for sure: symbols may turn out equal."""
     return any(symbolic.simplify(x - y).is_zero is False for x, y in zip(a, b, strict=True))
