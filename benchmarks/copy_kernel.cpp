@@ -96,11 +96,13 @@ struct Variant {
   std::function<void()> work;
 };
 
-/// Runs all variants in a new order each time, `repetitions` times, each timed after one run of its own, and prints the medians in GB/s.
+/// Runs all variants `repetitions` times in a new order each time, each timed after one run of its own, and prints the
+/// medians in GB/s.
 void measure(const char* direction, int ndim, std::int64_t run_bytes, std::int64_t nbytes, int repetitions,
              const std::vector<Variant>& variants) {
   std::vector<std::vector<double>> seconds(variants.size());
-  const int copies = static_cast<int>(std::max<std::int64_t>(1, (std::int64_t{1} << 22) / std::max<std::int64_t>(1, nbytes)));
+  constexpr std::int64_t timed_bytes = 4 << 20;  // small blocks are copied several times
+  const auto copies = static_cast<int>(std::max<std::int64_t>(1, timed_bytes / std::max<std::int64_t>(1, nbytes)));
   std::vector<std::size_t> order(variants.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::mt19937 engine(1);

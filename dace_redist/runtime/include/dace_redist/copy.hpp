@@ -130,12 +130,14 @@ inline void copy_direct(const CopyBlock& block, const char* source, char* target
 
 /// Whether every run starts and ends at a multiple of stream_width in the target.
 inline bool streams_in_place(const CopyBlock& block, const char* target) {
-  std::int64_t mixed = block.run_bytes | static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(target) % line_bytes);
+  std::int64_t mixed = block.run_bytes | bytes_to_line(target);
   for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d) mixed |= block.target_strides[d];
   return mixed % stream_width == 0;
 }
 
-/// Writes past the cache, straight where alignment permits, else through a LineWriter; in the order of the target, whose last dimension is contiguous.
+/// Writes past the cache, straight where alignment permits, else through a LineWriter.
+///
+/// In the order of the target, whose last dimension is contiguous.
 inline void copy_past_cache(const CopyBlock& block, const char* source, char* target) {
   const auto last = static_cast<std::size_t>(block.ndim - 1);
   const std::int64_t row_bytes = block.counts[last] * block.run_bytes;
@@ -148,7 +150,8 @@ inline void copy_past_cache(const CopyBlock& block, const char* source, char* ta
   ChunkWalk ahead = walk;
   const Plane chunk = walk.plane();
   bool more_ahead = true;
-  for (std::int64_t nbytes = 0; more_ahead && nbytes < prefetch_bytes; nbytes += chunk.rows * chunk.columns * chunk.run_bytes)
+  const std::int64_t chunk_bytes = chunk.rows * chunk.columns * chunk.run_bytes;
+  for (std::int64_t nbytes = 0; more_ahead && nbytes < prefetch_bytes; nbytes += chunk_bytes)
     more_ahead = ahead.advance();
   LineWriter writer;
   do {
@@ -167,12 +170,13 @@ inline void copy_past_cache(const CopyBlock& block, const char* source, char* ta
 /// Copies tiles whose source lines and target lines both fit the cache; `row_dim` is the source's own order.
 inline void copy_tiles(const CopyBlock& block, int row_dim, const char* source, char* target, bool stream) {
   const auto last = static_cast<std::size_t>(block.ndim - 1);
-  const std::int64_t columns = std::min(std::max<std::int64_t>(1, tile_row_bytes / block.run_bytes), block.counts[last]);
+  const std::int64_t columns = std::min(tile_row_bytes / block.run_bytes, block.counts[last]);
   const std::int64_t rows = std::min(tile_row_bytes, tile_bytes / (columns * block.run_bytes));
   const bool gathered = block.target_strides[last] == block.run_bytes;
   alignas(line_bytes) std::array<char, static_cast<std::size_t>(tile_bytes)> tile;  // [rows, columns, run_bytes]
   const PlaneCopy copy_runs = plane_copy<Prefetch::rows>(block.run_bytes);
-  const PlaneCopy copy_rows = stream ? copy_plane<StreamRun, Prefetch::none> : plane_copy<Prefetch::none>(columns * block.run_bytes);
+  const PlaneCopy copy_rows =
+      stream ? copy_plane<StreamRun, Prefetch::none> : plane_copy<Prefetch::none>(columns * block.run_bytes);
   ChunkWalk walk(block, row_dim, rows, columns);
   ChunkWalk ahead = walk;
   bool more_ahead = ahead.advance();
@@ -194,7 +198,8 @@ inline void copy_tiles(const CopyBlock& block, int row_dim, const char* source, 
     gather.target_column = row_bytes;
     copy_runs(gather, source + walk.source(), tile.data());
     const Plane scatter{1, plane.rows, row_bytes, 0, row_bytes, 0, plane.target_row, 0};
-    (plane.columns == columns ? copy_rows : copy_plane<LongRun, Prefetch::none>)(scatter, tile.data(), target + walk.target());
+    const PlaneCopy copy_these = plane.columns == columns ? copy_rows : copy_plane<LongRun, Prefetch::none>;
+    copy_these(scatter, tile.data(), target + walk.target());
   } while (walk.advance());
 }
 
@@ -214,15 +219,17 @@ inline void copy(const CopyBlock& block, const void* source, void* target, bool 
     detail::copy_tiles(block, row_dim, from, to, streamed);
   else if (streamed && detail::gathers_lines(block))
     detail::copy_past_cache(block, from, to);
+  else if (streamed)
+    detail::copy_direct(block, from, to, detail::copy_plane<detail::StreamRun, detail::Prefetch::none>);
   else
-    detail::copy_direct(block, from, to,
-                        streamed ? detail::copy_plane<detail::StreamRun, detail::Prefetch::none> : detail::plane_copy<detail::Prefetch::none>(block.run_bytes));
+    detail::copy_direct(block, from, to, detail::plane_copy<detail::Prefetch::none>(block.run_bytes));
   if (streamed) detail::stream_fence();
 }
 
 /// Block size in bytes from which streaming pays, read once.
 ///
-/// Twice the second-level cache of a core (4 MiB if unknown), or the environment variable DACE_REDIST_STREAM_BYTES.
+/// Four times the second-level cache of a core (8 MiB if unknown), or the environment variable
+/// DACE_REDIST_STREAM_BYTES.
 ///
 /// :raises std::invalid_argument: If the variable is set to something else than a number of bytes.
 inline std::int64_t stream_threshold_bytes() {
@@ -239,7 +246,7 @@ inline std::int64_t stream_threshold_bytes() {
 #if defined(_SC_LEVEL2_CACHE_SIZE)
     cache_bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
 #endif
-    return cache_bytes > 0 ? 2 * std::int64_t{cache_bytes} : std::int64_t{4} << 20;
+    return cache_bytes > 0 ? 4 * std::int64_t{cache_bytes} : std::int64_t{8} << 20;
   };
   static const std::int64_t threshold = determine();
   return threshold;

@@ -9,14 +9,15 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__SSE2__)
+#if defined(__AVX__)
+#include <immintrin.h>
+#elif defined(__SSE2__)
 #include <emmintrin.h>
 #endif
 
 namespace dace_redist::detail {
 
 inline constexpr std::int64_t line_bytes = 64;          ///< cache line, the unit of a store past the cache
-inline constexpr std::int64_t longest_fixed_run = 512;  ///< longer runs are left to memcpy
 
 /// Two dimensions of runs; all strides and lengths in bytes.
 struct Plane {
@@ -50,15 +51,21 @@ struct LongRun {
   }
 };
 
-/// Bytes that are written past the cache at once; targets are aligned to them. Wider stores were not faster, but their
-/// header (immintrin.h) takes longer to compile than all of this.
+/// Bytes that are written past the cache at once; targets are aligned to them.
+#if defined(__AVX__)
+inline constexpr std::int64_t stream_width = 32;
+#else
 inline constexpr std::int64_t stream_width = 16;
+#endif
 
 /// Copies a run of whole stream widths past the cache; `target` is aligned to stream_width. Without SSE2: as usual.
 struct AlignedStreamRun {
   static void copy(const char* source, char* target, std::int64_t run_bytes) {
     for (std::int64_t byte = 0; byte < run_bytes; byte += stream_width) {
-#if defined(__SSE2__)
+#if defined(__AVX__)
+      _mm256_stream_si256(reinterpret_cast<__m256i*>(target + byte),
+                          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source + byte)));
+#elif defined(__SSE2__)
       _mm_stream_si128(reinterpret_cast<__m128i*>(target + byte),
                        _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + byte)));
 #else
@@ -67,6 +74,15 @@ struct AlignedStreamRun {
     }
   }
 };
+
+/// Writes one cache line past the cache; `target` is aligned to a line.
+inline void stream_line(const char* source, char* target) {
+#if defined(__AVX512F__)
+  _mm512_stream_si512(reinterpret_cast<__m512i*>(target), _mm512_loadu_si512(source));
+#else
+  AlignedStreamRun::copy(source, target, line_bytes);
+#endif
+}
 
 /// Orders the stores past the cache before all later stores of this thread.
 inline void stream_fence() {
@@ -87,7 +103,7 @@ struct StreamRun {
     if (run_bytes < head + line_bytes) return LongRun::copy(source, target, run_bytes);
     if (head > 0) LongRun::copy(source, target, head);
     std::int64_t done = head;
-    for (; done + line_bytes <= run_bytes; done += line_bytes) AlignedStreamRun::copy(source + done, target + done, line_bytes);
+    for (; done + line_bytes <= run_bytes; done += line_bytes) stream_line(source + done, target + done);
     if (done < run_bytes) LongRun::copy(source + done, target + done, run_bytes - done);
   }
 };
@@ -95,7 +111,7 @@ struct StreamRun {
 /// Asks for the lines of a run that is copied later, wherever it lies: this neither reads nor fails.
 ///
 /// Only used inside copying loops: GCC takes a function that does nothing but prefetch for one without effect.
-inline void prefetch_run(std::uintptr_t address, std::int64_t run_bytes) {
+inline void prefetch_run([[maybe_unused]] std::uintptr_t address, [[maybe_unused]] std::int64_t run_bytes) {
 #if defined(__SSE2__)
   for (std::int64_t byte = 0; byte < run_bytes; byte += line_bytes)
     _mm_prefetch(reinterpret_cast<const char*>(address + static_cast<std::uintptr_t>(byte)), _MM_HINT_T0);
@@ -127,7 +143,8 @@ using PlaneCopy = void (*)(Plane, const char*, char*);
 /// The instance of copy_plane for runs of `run_bytes` >= 1 bytes.
 template <Prefetch prefetch>
 PlaneCopy plane_copy(std::int64_t run_bytes) {
-  constexpr Prefetch small = prefetch == Prefetch::runs ? Prefetch::none : prefetch;  // each run: costs more than it saves
+  // to ask for each short run costs more than it saves
+  constexpr Prefetch small = prefetch == Prefetch::runs ? Prefetch::none : prefetch;
   constexpr Prefetch large = prefetch == Prefetch::rows ? Prefetch::runs : prefetch;
   switch (run_bytes) {
     case 1: return copy_plane<ExactRun<1>, small>;
@@ -147,10 +164,6 @@ PlaneCopy plane_copy(std::int64_t run_bytes) {
     case 2: return copy_plane<OverlappingRun<64, 2>, large>;
     case 3: return copy_plane<OverlappingRun<64, 3>, large>;
     case 4: return copy_plane<OverlappingRun<64, 4>, large>;
-    case 5: return copy_plane<OverlappingRun<64, 5>, large>;
-    case 6: return copy_plane<OverlappingRun<64, 6>, large>;
-    case 7: return copy_plane<OverlappingRun<64, 7>, large>;
-    case 8: return copy_plane<OverlappingRun<64, 8>, large>;
     default: return copy_plane<LongRun, large>;
   }
 }
@@ -196,8 +209,7 @@ class LineWriter {
       line = line_bytes;
       LongRun::copy(at(begin_), target_, line - begin_);
     }
-    for (; line < whole; line += line_bytes) 
-      AlignedStreamRun::copy(at(line), target_ + (line - begin_), line_bytes);
+    for (; line < whole; line += line_bytes)  stream_line(at(line), target_ + (line - begin_));
     if (end_ > whole) LongRun::copy(at(whole), at(0), end_ - whole);
     target_ += whole - begin_;
     begin_ = 0;

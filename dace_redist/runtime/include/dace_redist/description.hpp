@@ -109,7 +109,7 @@ struct LocalArray {
   LocalLayout layout;
 };
 
-/// \throws Error if the array is too small for what `rank` owns.
+/// \throws Error if the array is too small for what `rank` owns, or runs backwards.
 inline LocalArray local_array(const Distribution& distribution, const Words& local, Index rank, const char* side) {
   const auto half = local.begin() + static_cast<std::ptrdiff_t>(local.size() / 2);
   LocalArray array{{local.begin(), half}, {{half, local.end()}}};
@@ -120,6 +120,10 @@ inline LocalArray local_array(const Distribution& distribution, const Words& loc
   if (!fits)
     throw Error(text("the local ", side, " array of rank ", rank, " has shape ", tuple_text(array.extents),
                      ", but its part of the distribution has shape ", tuple_text(needed)));
+  for (const Index stride : array.layout.strides)
+    if (stride < 0)  // Open MPI (4.1.4, 5.0.11) sends bytes of stride -1 in ascending order
+      throw Error(text("the local ", side, " array of rank ", rank, " has strides ", tuple_text(array.layout.strides),
+                       "; none may be negative: copy the array first"));
   return array;
 }
 

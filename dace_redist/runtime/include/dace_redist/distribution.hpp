@@ -167,7 +167,7 @@ inline void Distribution::read_axis(std::size_t axis, Index extent, Index grid_a
   if (block < -1) fail(text("block[", axis, "] must be at least 1 element, got ", block));
   const Index parts = grid_axis < 0 ? 1 : grid_[static_cast<std::size_t>(grid_axis)];
   dims_.push_back(grid_axis);
-  axes_.push_back({extent, parts, block > 0 ? block : ceil_div(extent, parts), block == -1});
+  axes_.push_back({extent, parts, block > 0 ? std::min(block, extent) : ceil_div(extent, parts), block == -1});
 }
 
 inline void Distribution::read_ranks(const Words& words, std::size_t at) {

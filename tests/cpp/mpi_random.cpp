@@ -1,0 +1,345 @@
+// Random redistributions by every strategy, without Python; the oracle is brute force: who holds each global index.
+//
+// Usage: mpiexec -n RANKS mpi_random [cases] [seed]
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+
+#include "dace_redist/redistribute.hpp"
+
+namespace {
+
+using namespace dace_redist;
+using Indices = std::vector<Index>;
+
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : engine_(seed) {}
+  Index between(Index low, Index high) {
+    return low + static_cast<Index>(engine_() % static_cast<std::uint64_t>(high - low + 1));
+  }
+  bool one_in(Index n) { return between(1, n) == 1; }
+  template <class T>
+  T one_of(const std::vector<T>& values) {
+    return values[static_cast<std::size_t>(between(0, static_cast<Index>(values.size()) - 1))];
+  }
+  Indices permutation(Index n) {
+    Indices order;
+    for (Index i = 0; i < n; ++i) order.insert(order.begin() + between(0, i), i);
+    return order;
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+Index product(const Indices& values) {
+  Index result = 1;
+  for (Index value : values) result *= value;
+  return result;
+}
+
+/// Calls `visit(index)` for every index of an array of that shape, in C order.
+template <class Visit>
+void for_each_index(const Indices& shape, const Visit& visit) {
+  for (Index position = 0, count = product(shape); position < count; ++position)
+    visit(row_major_coordinates(position, shape));
+}
+
+/// A distribution as the test sees it.
+struct Spec {
+  bool tiled = false;
+  Indices shape;
+  Indices grid, dims, block, pins, ranks;  // blocked, as in Words
+  Indices tile, owners;                    // tiled
+
+  Words words() const {
+    Words list{tiled ? tiled_kind : blocked_kind, static_cast<Index>(shape.size())};
+    const auto append = [&](const Indices& part) { list.insert(list.end(), part.begin(), part.end()); };
+    if (!tiled) list.push_back(static_cast<Index>(grid.size()));
+    append(shape);
+    for (const Indices* part : {&grid, &dims, &block, &pins})
+      if (!tiled) append(*part);
+    if (!tiled) list.push_back(static_cast<Index>(ranks.size()));
+    append(tiled ? tile : ranks);
+    append(owners);
+    return list;
+  }
+};
+
+/// What a rank holds: global positions (row-major) in the order of its local array, and that array's shape.
+struct Part {
+  Indices shape, globals;
+};
+
+/// The grid coordinate that owns global index g of an axis.
+Index owner_along(const Spec& spec, std::size_t axis, Index g) {
+  const Index n = spec.shape[axis],
+              parts = spec.dims[axis] < 0 ? 1 : spec.grid[static_cast<std::size_t>(spec.dims[axis])];
+  if (spec.block[axis] >= 0) return g / (spec.block[axis] > 0 ? spec.block[axis] : (n + parts - 1) / parts) % parts;
+  Index coordinate = 0;
+  for (Index end = 0; (end += n / parts + (coordinate < n % parts ? 1 : 0)) <= g;) ++coordinate;
+  return coordinate;
+}
+
+Part blocked_part(const Spec& spec, Index rank) {
+  Part part{Indices(spec.shape.size(), 0), {}};
+  Index position = rank;
+  if (!spec.ranks.empty()) position = std::find(spec.ranks.begin(), spec.ranks.end(), rank) - spec.ranks.begin();
+  if (position >= product(spec.grid)) return part;
+  const Indices at = row_major_coordinates(position, spec.grid);
+  for (std::size_t g = 0; g < at.size(); ++g)
+    if (spec.pins[g] >= 0 && spec.pins[g] != at[g]) return part;
+  std::vector<Indices> held(spec.shape.size());
+  for (std::size_t axis = 0; axis < held.size(); ++axis) {
+    const Index mine = spec.dims[axis] < 0 ? 0 : at[static_cast<std::size_t>(spec.dims[axis])];
+    for (Index g = 0; g < spec.shape[axis]; ++g)
+      if (owner_along(spec, axis, g) == mine) held[axis].push_back(g);
+    part.shape[axis] = static_cast<Index>(held[axis].size());
+  }
+  for_each_index(part.shape, [&](Indices index) {
+    for (std::size_t axis = 0; axis < held.size(); ++axis)
+      index[axis] = held[axis][static_cast<std::size_t>(index[axis])];
+    part.globals.push_back(row_major(index, spec.shape));
+  });
+  return part;
+}
+
+Part tiled_part(const Spec& spec, Index rank) {
+  Part part;
+  Indices tiles;
+  for (std::size_t i = 0; i < spec.shape.size(); ++i)
+    tiles.push_back((spec.shape[i] + spec.tile[i] - 1) / spec.tile[i]);
+  for_each_index(tiles, [&](const Indices& at) {
+    if (spec.owners[static_cast<std::size_t>(row_major(at, tiles))] != rank) return;
+    Indices extents;
+    for (std::size_t i = 0; i < at.size(); ++i)
+      extents.push_back(std::min(spec.tile[i], spec.shape[i] - at[i] * spec.tile[i]));
+    for_each_index(extents, [&](Indices index) {
+      for (std::size_t i = 0; i < at.size(); ++i) index[i] += at[i] * spec.tile[i];
+      part.globals.push_back(row_major(index, spec.shape));
+    });
+  });
+  part.shape = {static_cast<Index>(part.globals.size())};
+  return part;
+}
+
+Part part_of(const Spec& spec, Index rank) { return spec.tiled ? tiled_part(spec, rank) : blocked_part(spec, rank); }
+
+Spec random_spec(Random& random, const Indices& shape, Index ranks) {
+  Spec spec;
+  spec.shape = shape;
+  spec.tiled = random.one_in(4);
+  if (spec.tiled) {
+    Index tiles = 1;
+    for (Index n : shape) {
+      spec.tile.push_back(random.between(ceil_div(n, 4), n + 1));
+      tiles *= ceil_div(n, spec.tile.back());
+    }
+    for (Index t = 0; t < tiles; ++t) spec.owners.push_back(random.between(0, ranks - 1));
+    return spec;
+  }
+  do spec.grid.push_back(random.between(1, ranks / product(spec.grid)));
+  while (spec.grid.size() <= shape.size() && random.between(1, 3) > 1);
+  const Index axes = static_cast<Index>(spec.grid.size()), ndim = static_cast<Index>(shape.size());
+  const Indices chosen = random.permutation(axes + ndim);
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    spec.dims.push_back(chosen[i] < axes ? chosen[i] : -1);
+    spec.block.push_back(random.one_of<Index>({0, 0, -1, -1, 1, 2, 3, shape[i], Index{1} << 62}));
+  }
+  for (Index g = 0; g < axes; ++g) {
+    const bool named = std::find(spec.dims.begin(), spec.dims.end(), g) != spec.dims.end();
+    spec.pins.push_back(named || random.one_in(2) ? -1 : random.between(0, spec.grid[static_cast<std::size_t>(g)] - 1));
+  }
+  if (random.one_in(2)) spec.ranks = random.permutation(ranks);
+  if (!spec.ranks.empty()) spec.ranks.resize(static_cast<std::size_t>(product(spec.grid)));
+  return spec;
+}
+
+/// Writes the value of a global index: no two neighbours, and no two words of one element, are alike.
+void write_value(unsigned char* bytes, Index global, std::size_t element_bytes) {
+  for (std::size_t at = 0; at < element_bytes; at += 8) {
+    const std::uint64_t value = (static_cast<std::uint64_t>(global) + 1 + (at << 40)) * 0x9E3779B97F4A7C15u;
+    const std::size_t count = std::min<std::size_t>(8, element_bytes - at);
+    const std::uint64_t top = value >> (64 - 8 * count);
+    std::memcpy(bytes + at, &top, count);
+  }
+}
+
+/// A local array of random layout: axes permuted, padded, guards around.
+class LocalArrayMemory {
+ public:
+  LocalArrayMemory(Random random, const Part& part, Index element_bytes)
+      : part_(part), element_bytes_(static_cast<std::size_t>(element_bytes)) {
+    const std::size_t ndim = part.shape.size();
+    extents_ = strides_ = part.shape;
+    Index stride = random.one_in(5) ? 2 : 1;
+    const Indices order = random.one_in(2) ? random.permutation(static_cast<Index>(ndim)) : Indices{};
+    first_ = random.one_in(3) ? 0 : random.between(1, 9);
+    for (std::size_t at = ndim; at-- > 0;) {
+      const std::size_t axis = order.empty() ? at : static_cast<std::size_t>(order[at]);
+      extents_[axis] += random.one_in(4) ? random.between(1, 3) : 0;
+      strides_[axis] = stride;
+      stride *= std::max<Index>(1, extents_[axis]);
+    }
+    if (!part.globals.empty() || random.one_in(2))
+      bytes_.resize(static_cast<std::size_t>(first_ + stride + random.between(0, 3)) * element_bytes_);
+  }
+
+  void* data() { return bytes_.empty() ? nullptr : bytes_.data() + static_cast<std::size_t>(first_) * element_bytes_; }
+  Words words() const {
+    Words list = extents_;
+    list.insert(list.end(), strides_.begin(), strides_.end());
+    return list;
+  }
+
+  /// What the whole memory looks like when the part is in it and everything else is `background`.
+  std::vector<unsigned char> picture(unsigned char background) const {
+    std::vector<unsigned char> bytes(bytes_.size(), background);
+    std::size_t k = 0;
+    if (!part_.globals.empty())
+      for_each_index(part_.shape, [&](const Indices& index) {
+        Index offset = first_;
+        for (std::size_t i = 0; i < index.size(); ++i) offset += index[i] * strides_[i];
+        write_value(bytes.data() + static_cast<std::size_t>(offset) * element_bytes_, part_.globals[k++],
+                    element_bytes_);
+      });
+    return bytes;
+  }
+  void set(const std::vector<unsigned char>& bytes) { std::copy(bytes.begin(), bytes.end(), bytes_.begin()); }
+  void clear(unsigned char background) { std::fill(bytes_.begin(), bytes_.end(), background); }
+  bool equals(const std::vector<unsigned char>& bytes) const { return bytes_ == bytes; }
+
+ private:
+  const Part& part_;
+  std::size_t element_bytes_;
+  Indices extents_, strides_;  // elements
+  Index first_ = 0;            // element at index (0, 0, ...)
+  std::vector<unsigned char> bytes_;
+};
+
+struct Case {
+  Index number = 0;
+  MPI_Comm comm = MPI_COMM_NULL;  // null on ranks that take no part
+  Spec source, target;
+  Index element_bytes = 1;
+  Options options;
+};
+
+Indices random_shape(Random& random, bool large) {
+  if (large) return {random.between(150, 180), random.between(110, 130)};
+  const std::size_t ndim = static_cast<std::size_t>(random.between(1, 5));
+  const Index most = Indices{200, 24, 10, 6, 5}[ndim - 1];
+  Indices shape(ndim);
+  for (Index& n : shape) n = random.between(1, most);
+  return shape;
+}
+
+Case random_case(Random& random, Index number, const std::vector<MPI_Comm>& comms, const Indices& sizes) {
+  Case the;
+  the.number = number;
+  const std::size_t which =
+      static_cast<std::size_t>(random.one_in(2) ? 0 : random.between(0, static_cast<Index>(comms.size()) - 1));
+  the.comm = comms[which];
+  const bool large = number % 16 == 15;
+  const Indices shape = random_shape(random, large);
+  the.source = random_spec(random, shape, sizes[which]);
+  the.target = random_spec(random, shape, sizes[which]);
+  the.element_bytes = random.one_of<Index>({1, 2, 4, 8, 16});
+  const bool tiny = product(shape) * the.element_bytes <= 1600;
+  const Indices cuts = tiny ? Indices{1, 7, 64, 1000, Index{1} << 30} : Indices{512, 1000, 4096, Index{1} << 30};
+  the.options.chunk_bytes = random.one_of(cuts);
+  the.options.max_message_bytes = random.one_in(2) ? Index{1} << 30 : random.one_of(cuts);
+  the.options.depth = random.between(1, 4);
+  the.options.growth = random.one_of<double>({1.0, 1.5, 3.0});
+  the.options.threads = random.between(0, 3);
+  return the;
+}
+
+std::string describe(const Description& description) {
+  const Options& options = description.options;
+  return text(description.strategy, " of ", description.element_bytes, "-byte elements, source ",
+              tuple_text(description.source), " in local array ", tuple_text(description.source_local), ", target ",
+              tuple_text(description.target), " in local array ", tuple_text(description.target_local),
+              ", chunk_bytes ", options.chunk_bytes, ", depth ", options.depth, ", growth ", options.growth,
+              ", threads ", options.threads, ", max_message_bytes ", options.max_message_bytes);
+}
+
+class Checker {
+ public:
+  /// Runs one strategy on one case, several times, then with other local arrays.
+  template <class P>
+  void check_strategy(const Case& the, const char* strategy) {
+    const Index rank = the.comm == MPI_COMM_NULL ? 0 : comm_rank(the.comm);
+    const Part from = the.comm == MPI_COMM_NULL ? Part{} : part_of(the.source, rank);
+    const Part to = the.comm == MPI_COMM_NULL ? Part{} : part_of(the.target, rank);
+    Description description{"random", strategy, the.element_bytes, the.options, the.source.words(), the.target.words(),
+                            {},       {}};
+    std::unique_ptr<P> plan;
+    for (std::uint64_t layout = 0; layout < 2; ++layout) {
+      const std::uint64_t seed = static_cast<std::uint64_t>(the.number * 64 + rank) * 4 + layout;
+      LocalArrayMemory source(Random(2 * seed), from, the.element_bytes),
+          target(Random(2 * seed + 1), to, the.element_bytes);
+      description.source_local = source.words();
+      description.target_local = target.words();
+      if (plan)
+        plan->set_local_arrays(description.source_local, description.target_local);
+      else
+        plan = Plan::make<P>(description, the.comm);
+      for (int run = 0; run < 2; ++run)
+        check_run(*plan, source, target, text("run ", run, " of case ", the.number, ": ", describe(description)));
+    }
+  }
+
+  long passed = 0;
+
+ private:
+  void check_run(Plan& plan, LocalArrayMemory& source, LocalArrayMemory& target, const std::string& what) {
+    const std::vector<unsigned char> before = source.picture(0x5A), expected = target.picture(0xA5);
+    source.set(before);
+    target.clear(0xA5);
+    plan.run(source.data(), target.data());
+    if (!target.equals(expected)) throw Error(text("the target is wrong after ", what));
+    if (!source.equals(before)) throw Error(text("the source was written to by ", what));
+    ++passed;
+  }
+};
+
+void check_all(Index cases, Index seed) {
+  MPI_Comm reversed = MPI_COMM_NULL, some = MPI_COMM_NULL;
+  const int rank = comm_rank(MPI_COMM_WORLD), size = comm_size(MPI_COMM_WORLD);
+  MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &reversed);
+  MPI_Comm_split(MPI_COMM_WORLD, rank % 3 == 2 ? MPI_UNDEFINED : 0, rank, &some);
+  Random random(static_cast<std::uint64_t>(seed));
+  Checker checker;
+  for (Index number = 0; number < cases; ++number) {
+    const Case the = random_case(random, number, {MPI_COMM_WORLD, reversed, some}, {size, size, size - size / 3});
+    checker.check_strategy<DatatypePlan>(the, "Datatype");
+    checker.check_strategy<PackPlan>(the, "Pack");
+    checker.check_strategy<ThreadedPlan>(the, "Threaded");
+    checker.check_strategy<PipelinedPlan>(the, "Pipelined");
+    checker.check_strategy<RMAPlan>(the, "RMA");
+  }
+  MPI_Comm_free(&reversed);
+  if (some != MPI_COMM_NULL) MPI_Comm_free(&some);
+  long total = 0;
+  MPI_Reduce(&checker.passed, &total, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+  if (rank == 0) std::printf("%ld checks passed\n", total);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int provided = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+  try {
+    check_all(argc > 1 ? std::atoll(argv[1]) : 200, argc > 2 ? std::atoll(argv[2]) : 1);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rank %d: %s\n", comm_rank(MPI_COMM_WORLD), error.what());
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  MPI_Finalize();
+}
