@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from dace_redist.distribution import Distribution, TiledDistribution
 from dace_redist.errors import RedistributionError
-
 from dace_redist.schedule import Schedule, schedule
 
 if TYPE_CHECKING:

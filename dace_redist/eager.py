@@ -6,7 +6,7 @@ import atexit
 import dataclasses
 import hashlib
 from collections import OrderedDict
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -143,7 +143,7 @@ def _check_arrays(array: Any, source: AnyDistribution, target: AnyDistribution, 
         raise ValueError("out is read-only")
     if out is not None and array is not None and np.may_share_memory(array, out):
         raise ValueError("array and out overlap; a tensor cannot be redistributed in place")
-    return dtype.str
+    return str(dtype.str)
 
 
 def _agree(comm: MPI.Intracomm, request: _Request | None, failure: Exception | None) -> None:
@@ -193,9 +193,7 @@ def _is_plain(array: npt.NDArray[Any]) -> bool:
     return all(stride >= 0 and stride % array.itemsize == 0 for stride in array.strides)
 
 
-def _move(
-    plan: _Plan, array: npt.NDArray[Any], out: npt.NDArray[Any], request: _Request, comm: MPI.Intracomm
-) -> None:
+def _move(plan: _Plan, array: npt.NDArray[Any], out: npt.NDArray[Any], request: _Request, comm: MPI.Intracomm) -> None:
     target = out if _is_plain(out) else out.copy()
     options = {name: option.default for name, option in OPTIONS.items()} | dict(request.options)
     words = {
@@ -233,12 +231,12 @@ _plans_of = MPI.Comm.Create_keyval(delete_fn=lambda comm, keyval, plans: _free_a
 
 
 def _plans(comm: MPI.Intracomm) -> _Plans:
-    plans = comm.Get_attr(_plans_of)
+    plans: Any = comm.Get_attr(_plans_of)
     if plans is None:
         plans = OrderedDict()
         comm.Set_attr(_plans_of, plans)
         atexit.register(_free_all, plans)  # before MPI is finalized
-    return plans  # type: ignore[no-any-return]
+    return cast(_Plans, plans)
 
 
 def _plan(comm: MPI.Intracomm, request: _Request) -> _Plan:

@@ -96,6 +96,7 @@ def build_sdfg(strategy: str) -> dace.SDFG:
     :param strategy: Its name.
     """
     import dace  # what takes long to load is loaded only to compile
+
     from dace_redist.library_nodes import Redistribute
     from dace_redist.library_nodes.redistribute import INPUT, OUTPUT
 
@@ -118,7 +119,11 @@ def build_sdfg(strategy: str) -> dace.SDFG:
     node.add_in_connector("_comm")
     state = sdfg.add_state("move")
     state.add_node(node)
-    connected = {INPUT: "source", "_comm": "communicator", **{f"_{name.removesuffix('_words')}": name for name in WORD_LISTS}}
+    connected = {
+        INPUT: "source",
+        "_comm": "communicator",
+        **{f"_{name.removesuffix('_words')}": name for name in WORD_LISTS},
+    }
     for connector, name in connected.items():
         state.add_edge(state.add_read(name), None, node, connector, dace.Memlet.from_array(name, sdfg.arrays[name]))
     target = dace.Memlet.from_array("target", sdfg.arrays["target"])
@@ -157,8 +162,10 @@ def _build_key() -> str:
     from mpi4py import MPI
 
     facts = [dace_redist.__version__, importlib.metadata.version("dace"), MPI.Get_library_version(), mpi_compiler()]
-    facts += [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(("DACE_compiler", "CXX"))]
-    facts += [platform.machine(), platform.node(), _processor()]
+    facts += [
+        f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(("DACE_compiler", "CXX"))
+    ]
+    facts += [platform.machine(), _processor()]
     root = dace_redist.include_directory()
     sources = [*sorted(root.rglob("*.hpp")), Path(__file__), *sorted((Path(__file__).parent).glob("strategies.py"))]
     digest = hashlib.blake2b("\0".join(facts).encode(), digest_size=10)

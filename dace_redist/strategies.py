@@ -16,38 +16,44 @@ class Option:
 
     :param default: Value if none is given.
     :param minimum: Smallest value allowed.
+    :param maximum: Largest value allowed.
     :param description: What it is, with its unit.
     """
 
     default: int | float
     minimum: int | float
+    maximum: int | float
     description: str
 
     def check(self, name: str, value: Any) -> Any:
         """
         ``value`` as a number of this option's type; a symbol of a DaCe program stays one.
 
-        :raises ValueError: If it is below the minimum or no finite number.
+        :raises ValueError: If it is out of range.
         :raises TypeError: If it is of another type.
         """
         if getattr(value, "free_symbols", None):
             return value
-        wanted = numbers.Integral if isinstance(self.default, int) else numbers.Real
-        if isinstance(value, bool) or not isinstance(value, wanted):
-            kind = "an integer" if isinstance(self.default, int) else "a number"
+        whole = isinstance(self.default, int)
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral if whole else numbers.Real):
+            kind = "an integer" if whole else "a number"
             raise TypeError(f"option {name} must be {kind} ({self.description}), got {value!r}")
-        if not self.minimum <= value < float("inf"):
-            raise ValueError(f"option {name} must be at least {self.minimum} ({self.description}), got {value!r}")
-        return type(self.default)(value)
+        number = type(self.default)(value)  # type: ignore[call-overload]
+        if number < self.minimum or not number <= self.maximum:
+            bounds = f"from {self.minimum} to {self.maximum}"
+            raise ValueError(f"option {name} must be {bounds} ({self.description}), got {value!r}")
+        return number
 
+
+_INT_MAX = (1 << 31) - 1  # what MPI counts with
 
 #: Options by name, in the order of the C++ ``Options`` (``description.hpp``).
 OPTIONS: Mapping[str, Option] = {
-    "chunk_bytes": Option(8 << 20, 1, "largest chunk of a message, in bytes"),
-    "depth": Option(4, 1, "chunks in flight per direction"),
-    "growth": Option(1.0, 1.0, "size of each chunk of a message relative to the one before; 1: all equal"),
-    "threads": Option(0, 0, "threads per rank; 0: what OpenMP has"),
-    "max_message_bytes": Option(1 << 30, 1, "longest single MPI message, in bytes; longer ones are split"),
+    "chunk_bytes": Option(8 << 20, 1, 1 << 62, "largest chunk of a message, in bytes"),
+    "depth": Option(4, 1, 1 << 16, "chunks in flight per direction"),
+    "growth": Option(1.0, 1.0, 1e6, "size of each chunk of a message relative to the one before; 1: all equal"),
+    "threads": Option(0, 0, 1 << 16, "threads per rank; 0: what OpenMP has"),
+    "max_message_bytes": Option(1 << 30, 1, _INT_MAX, "longest single MPI message, in bytes; longer ones are split"),
 }
 
 

@@ -15,6 +15,7 @@ from dace.transformation import transformation
 from dace_redist.library_nodes import Redistribute
 from dace_redist.strategies import check_options, find_strategy
 from dace_redist.transformations.lower_redistribute import lower
+from dace_redist.transformations.stock_descriptors import descriptor_name
 
 #: Which nodes: all (None), those whose label matches a pattern, or those a function picks.
 Where = str | Callable[[Any, SDFGState], bool] | None
@@ -66,7 +67,7 @@ def set_strategy(sdfg: SDFG, name: str, where: Where = None, **options: Any) -> 
     every = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, Redistribute | StockRedistribute)]
     chosen = [(node, state) for node, state in every if _meant(where, node, state)]
     if where is not None and not chosen:
-        labels = ", ".join(sorted(_label(node) for node, _ in every)) or "none"
+        labels = ", ".join(sorted(_label(node, state) for node, state in every)) or "none"
         raise ValueError(f"no redistribution of {sdfg.name} matches {where!r}; it has {labels}")
     for node, state in chosen:
         if isinstance(node, StockRedistribute):
@@ -77,12 +78,12 @@ def set_strategy(sdfg: SDFG, name: str, where: Where = None, **options: Any) -> 
     return sdfg
 
 
-def _label(node: Redistribute | StockRedistribute) -> str:
+def _label(node: Redistribute | StockRedistribute, state: SDFGState) -> str:
     """A stock node is named by its descriptor: all of them have one label."""
-    return str(node.redistr if isinstance(node, StockRedistribute) else node.label)
+    return descriptor_name(node, state) if isinstance(node, StockRedistribute) else str(node.label)
 
 
 def _meant(where: Where, node: Any, state: SDFGState) -> bool:
     if where is None:
         return True
-    return bool(where(node, state)) if callable(where) else fnmatch.fnmatchcase(_label(node), where)
+    return bool(where(node, state)) if callable(where) else fnmatch.fnmatchcase(_label(node, state), where)

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,21 @@ struct Options {
            threads == other.threads && max_message_bytes == other.max_message_bytes;
   }
 };
+
+/// \throws Error if an option is out of range; Python checks numbers, but not what a symbol turns out to be.
+inline void check_options(const Options& options) {
+  const auto check_range = [](const char* name, double value, double minimum, double maximum) {
+    if (!(value >= minimum && value <= maximum))
+      throw Error(text("option ", name, " must be from ", minimum, " to ", maximum, ", got ", value));
+  };
+  constexpr double unlimited = std::numeric_limits<double>::max();
+  check_range("chunk_bytes", static_cast<double>(options.chunk_bytes), 1, unlimited);
+  check_range("depth", static_cast<double>(options.depth), 1, 1 << 16);
+  check_range("growth", options.growth, 1, 1e6);
+  check_range("threads", static_cast<double>(options.threads), 0, 1 << 16);
+  check_range("max_message_bytes", static_cast<double>(options.max_message_bytes), 1,
+              std::numeric_limits<int>::max());
+}
 
 /// One redistribution as generated code describes it.
 struct Description {

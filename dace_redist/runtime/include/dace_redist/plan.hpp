@@ -31,7 +31,10 @@ class Plan {
     plan.rank_ = comm_rank(plan.comm());
     plan.size_ = comm_size(plan.comm());
     check_agreement(plan.comm(), common_words(description));
-    all_or_none(plan.comm(), [&] { plan.set_local_arrays(description.source_local, description.target_local); });
+    all_or_none(plan.comm(), [&] {
+      check_options(description.options);
+      plan.set_local_arrays(description.source_local, description.target_local);
+    });
     plan.connect();
     return made;
   }
