@@ -23,7 +23,7 @@ Where = str | Callable[[Any, SDFGState], bool] | None
 
 @properties.make_properties
 class SetRedistributeStrategy(transformation.SingleStateTransformation):
-    """Sets the strategy of one ``Redistribute`` node of this package (see :class:`LowerRedistribute` for stock ones)."""
+    """Sets the strategy of one ``Redistribute`` node of this package; for stock ones see :class:`LowerRedistribute`."""
 
     node = transformation.PatternNode(Redistribute)
 
