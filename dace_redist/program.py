@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import ctypes
 import functools
@@ -13,6 +14,7 @@ import platform
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -212,9 +214,21 @@ def _build(strategy: str, path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as folder:
         sdfg.build_folder = os.path.join(folder, sdfg.name)
         library = os.path.join(folder, path.name)
-        sdfg.compile(output_file=library, return_program_handle=False)
+        with _tools_on_path():
+            sdfg.compile(output_file=library, return_program_handle=False)
         path.with_suffix(".json").write_text(json.dumps(_signature(sdfg)))
         os.replace(library, path)  # at once: whoever sees the library sees all of it, and its signature
+
+
+@contextlib.contextmanager
+def _tools_on_path() -> Iterator[None]:
+    """Puts the folder of this Python first on PATH, where a virtual environment has CMake, activated or not."""
+    before = os.environ.get("PATH", os.defpath)
+    os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), before])
+    try:
+        yield
+    finally:
+        os.environ["PATH"] = before
 
 
 @functools.cache

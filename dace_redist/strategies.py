@@ -53,6 +53,7 @@ OPTIONS: Mapping[str, Option] = {
     "depth": Option(4, 1, 1 << 16, "chunks in flight per direction"),
     "growth": Option(1.0, 1.0, 1e6, "size of each chunk of a message relative to the one before; 1: all equal"),
     "threads": Option(0, 0, 1 << 16, "threads per rank; 0: what OpenMP has"),
+    "slot_bytes": Option(64 << 10, 1, 1 << 30, "largest piece handed over in shared memory, in bytes"),
     "max_message_bytes": Option(1 << 30, 1, _INT_MAX, "longest single MPI message, in bytes; longer ones are split"),
 }
 
@@ -84,6 +85,7 @@ STRATEGIES: Mapping[str, Strategy] = {
         Strategy("Threaded", "Pack with OpenMP threads sharing each copy", ("threads", *_ALL)),
         Strategy("Pipelined", "chunks through a small ring of buffers", ("chunk_bytes", "depth", "growth", *_ALL)),
         Strategy("RMA", "packed messages put into one window, partners synchronise in pairs", _ALL),
+        Strategy("Shared", "packed pieces through rings in node-shared memory", ("slot_bytes", "depth", *_ALL)),
     )
 }
 

@@ -4,6 +4,7 @@ from dace.library import register_library
 
 from dace_redist.library_nodes.environment import Runtime
 from dace_redist.library_nodes.redistribute import Redistribute
+
 from dace_redist.library_nodes import expansions, frontend  # isort: skip (register themselves)
 
 __all__ = ["Redistribute", "Runtime", "expansions", "frontend"]

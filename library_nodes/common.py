@@ -110,7 +110,8 @@ def _words(values: Sequence[Any]) -> str:
 
 def _word(value: Any) -> str:
     """A number as it stands in a list of 64-bit integers. Symbols, often ``int``, are widened before any product of
-    them can overflow."""
+    them can overflow.
+    """
     value = plain_number(value)
     if isinstance(value, int):
         return str(value)
@@ -129,12 +130,14 @@ def _grid(node: Redistribute, state: SDFGState) -> str:
 
 def _known_at_start(node: Redistribute, state: SDFGState, sdfg: SDFG) -> bool:
     """Whether everything the plan depends on is known when the program is initialised: no communicator or
-    distribution that arrives with the arguments, no symbol but the program's own."""
-    if node.given_at_run_time or "_comm" in node.in_connectors or any(e.dst_conn == "_comm" for e in state.in_edges(node)):
+    distribution that arrives with the arguments, no symbol but the program's own.
+    """
+    if node.given_at_run_time or any(e.dst_conn == "_comm" for e in state.in_edges(node)):
         return False
     used = set(node.free_symbols)
     for array, subset in node.arrays(sdfg, state):
         used |= {str(s) for value in (*array.strides, *subset.size()) for s in symbolic.symlist(value).values()}
+    used -= set(sdfg.constants)
     return not used or (sdfg.parent_sdfg is None and used <= set(sdfg.free_symbols) - _assigned_symbols(sdfg))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import dace.library
 from dace.config import Config
 from dace.libraries.comm.environments.mpi import MPI
@@ -14,7 +16,9 @@ def _cmake_variables() -> dict[str, str]:
     """Which MPI, unless the user told CMake (``DACE_compiler_extra_cmake_args``)."""
     if "MPI_CXX_COMPILER" in str(Config.get("compiler", "extra_cmake_args")):
         return {}
-    return {"MPI_CXX_COMPILER": mpi_compiler()}
+    compiler = mpi_compiler()
+    of_c = os.path.join(os.path.dirname(compiler), "mpicc")  # CMake looks for both and must not mix two MPIs
+    return {"MPI_CXX_COMPILER": compiler} | ({"MPI_C_COMPILER": of_c} if os.access(of_c, os.X_OK) else {})
 
 
 def _include_directories() -> list[str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dace import data, dtypes, library, properties, symbolic
-from dace.libraries.comm.nodes.node import CommNode, validate_integer_connector
+from dace import Memlet, data, dtypes, library, properties, subsets, symbolic
+from dace.data.distributed import ProcessGrid
+from dace.libraries.comm.nodes.node import CommNode
 from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.distribution import AnyDistribution, TiledDistribution, from_words
-from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, STRATEGIES, check_options, find_strategy
+from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, Strategy, check_options, find_strategy
 
 INPUT, OUTPUT = "_inp_buffer", "_out_buffer"
 
@@ -61,6 +62,7 @@ class Redistribute(CommNode):
     depth = _option("depth")
     growth = _option("growth")
     threads = _option("threads")
+    slot_bytes = _option("slot_bytes")
     max_message_bytes = _option("max_message_bytes")
 
     def __init__(
@@ -73,6 +75,8 @@ class Redistribute(CommNode):
     ) -> None:
         run_time = set(RUN_TIME_CONNECTORS) if source is None else set()
         super().__init__(name, inputs={INPUT, *run_time}, outputs={OUTPUT})
+        if (source is None) != (target is None):
+            raise ValueError(f'Redistribute "{name}": source and target are both given, or both at run time')
         if source is not None and target is not None:
             self.source, self.target = source.words, target.words
         self.set_strategy(strategy or "Auto", **options)
@@ -84,12 +88,19 @@ class Redistribute(CommNode):
         :param name: Name of a strategy, or ``"Auto"``.
         :param options: Its options.
         :raises ValueError: If the strategy or an option is unknown or out of range.
+        :raises TypeError: If an option is of another type.
         """
-        strategy = find_strategy(name)
-        checked = check_options(strategy, options)
+        strategy, checked = self._checked(name, options)
         self.implementation = None if name == "Auto" else strategy.name
         for option, entry in OPTIONS.items():
             setattr(self, option, checked.get(option, entry.default))
+
+    def _checked(self, name: str, options: dict[str, Any]) -> tuple[Strategy, dict[str, Any]]:
+        try:
+            strategy = find_strategy(name)
+            return strategy, check_options(strategy, options)
+        except (ValueError, TypeError) as error:
+            raise type(error)(f'Redistribute "{self.label}": {error}') from error
 
     @property
     def strategy(self) -> str:
@@ -99,7 +110,7 @@ class Redistribute(CommNode):
     @property
     def options(self) -> dict[str, Any]:
         """The options that the strategy in force takes, with their values: numbers, or symbols of the program."""
-        return {name: plain_number(getattr(self, name)) for name in STRATEGIES[self.strategy].options}
+        return {name: plain_number(getattr(self, name)) for name in find_strategy(self.strategy).options}
 
     @property
     def given_at_run_time(self) -> bool:
@@ -132,15 +143,18 @@ class Redistribute(CommNode):
 
         :raises ValueError: If one of them is not connected exactly once.
         """
-        found = []
-        for connector, edges in ((INPUT, state.in_edges(self)), (OUTPUT, state.out_edges(self))):
-            ends = [e for e in edges if (e.dst_conn if e.dst is self else e.src_conn) == connector]
-            if len(ends) != 1:
-                raise ValueError(
-                    f'Redistribute "{self.label}": connector {connector} needs exactly one edge, got {len(ends)}'
-                )
-            found.append((sdfg.arrays[ends[0].data.data], ends[0].data.subset))
-        return found[0], found[1]
+        memlets = (self._memlet(INPUT, state), self._memlet(OUTPUT, state))
+        source, target = ((sdfg.arrays[memlet.data], memlet.subset) for memlet in memlets)
+        return source, target
+
+    def _memlet(self, connector: str, state: SDFGState) -> Memlet:
+        edges = [e for e in state.in_edges(self) if e.dst_conn == connector]
+        edges += [e for e in state.out_edges(self) if e.src_conn == connector]
+        if len(edges) != 1 or edges[0].data.data is None:
+            raise ValueError(
+                f'Redistribute "{self.label}": connector {connector} needs exactly one edge, got {len(edges)}'
+            )
+        return edges[0].data
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
         """
@@ -149,12 +163,11 @@ class Redistribute(CommNode):
         :raises ValueError: If something does not fit; names the node, what was expected and what was given.
         """
         (source_array, source_subset), (target_array, target_subset) = self.arrays(sdfg, state)
-        strategy = find_strategy(self.strategy)
-        check_options(strategy, self.options)
+        self._checked(self.strategy, self.options)
+        self._validate_symbols(sdfg, state)
         self._validate_types(source_array, target_array)
-        for connector in ("_comm", *RUN_TIME_CONNECTORS):
-            if connector in self.in_connectors:
-                validate_integer_connector(self, sdfg, state, connector)
+        self._validate_connectors(sdfg, state)
+        self._validate_overlap(state)
         if self.given_at_run_time:
             return
         source, target = self.distributions()
@@ -165,6 +178,34 @@ class Redistribute(CommNode):
             )
         self._validate_local("input", source, source_subset)
         self._validate_local("output", target, target_subset)
+
+    def _validate_connectors(self, sdfg: SDFG, state: SDFGState) -> None:
+        for connector in sorted(set(self.in_connectors) - {INPUT}):
+            name = self._memlet(connector, state).data
+            array = sdfg.arrays[name]
+            wrong = f'Redistribute "{self.label}": {connector} must '
+            if connector == "_comm" and array.dtype not in dtypes.INTEGER_TYPES:
+                raise ValueError(f"{wrong}be an integer that holds an MPI_Comm, got {name} of {array.dtype}")
+            if connector == "_grid" and not isinstance(array, ProcessGrid):
+                raise ValueError(f"{wrong}be a process grid, got {name}, of type {type(array).__name__}")
+            if connector in RUN_TIME_CONNECTORS and array.dtype != dtypes.int64:
+                raise ValueError(f"{wrong}hold 64-bit integers, got {name} of {array.dtype}")
+
+    def _validate_overlap(self, state: SDFGState) -> None:
+        source, target = self._memlet(INPUT, state), self._memlet(OUTPUT, state)
+        if source.data == target.data and subsets.intersects(source.subset, target.subset) is not False:
+            raise ValueError(
+                f'Redistribute "{self.label}": input {source} and output {target} overlap; a tensor cannot be '
+                "redistributed in place"
+            )
+
+    def _validate_symbols(self, sdfg: SDFG, state: SDFGState) -> None:
+        unknown = self.free_symbols - state.symbols_defined_at(self).keys() - sdfg.constants.keys()
+        if unknown:
+            raise ValueError(
+                f'Redistribute "{self.label}": the program does not know {", ".join(sorted(unknown))}, of which its '
+                "sizes or options are made; declare symbols with sdfg.add_symbol"
+            )
 
     def _validate_types(self, source: data.Data, target: data.Data) -> None:
         if source.dtype != target.dtype:

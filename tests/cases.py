@@ -25,6 +25,7 @@ OPTIONS = {
         "growth": st.sampled_from([1.0, 1.5, 3.0]),
     },
     "RMA": {},
+    "Shared": {"slot_bytes": st.sampled_from([1, 40, 1000, 64 << 10]), "depth": st.integers(1, 3)},
 }
 
 

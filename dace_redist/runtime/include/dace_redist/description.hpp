@@ -35,11 +35,12 @@ struct Options {
   Index depth = 4;                           ///< Pipelined: chunks in flight per direction
   double growth = 1.0;                       ///< Pipelined: each chunk of a message this much larger than the last
   Index threads = 0;                         ///< Threaded: threads per rank; 0: what OpenMP has
+  Index slot_bytes = Index{64} << 10;        ///< Shared: largest piece handed over at once
   Index max_message_bytes = Index{1} << 30;  ///< all: longest single MPI message; longer ones are split
 
   bool operator==(const Options& other) const {
     return chunk_bytes == other.chunk_bytes && depth == other.depth && growth == other.growth &&
-           threads == other.threads && max_message_bytes == other.max_message_bytes;
+           threads == other.threads && slot_bytes == other.slot_bytes && max_message_bytes == other.max_message_bytes;
   }
 };
 
@@ -54,6 +55,7 @@ inline void check_options(const Options& options) {
   check_range("depth", static_cast<double>(options.depth), 1, 1 << 16);
   check_range("growth", options.growth, 1, 1e6);
   check_range("threads", static_cast<double>(options.threads), 0, 1 << 16);
+  check_range("slot_bytes", static_cast<double>(options.slot_bytes), 1, 1 << 30);
   check_range("max_message_bytes", static_cast<double>(options.max_message_bytes), 1,
               std::numeric_limits<int>::max());
 }
@@ -74,7 +76,7 @@ inline Words common_words(const Description& description) {
   Index strategy = 0;
   for (char letter : description.strategy) strategy = strategy * 31 + letter;
   Words words{strategy, description.element_bytes, options.chunk_bytes, options.depth,
-              static_cast<Index>(options.growth * 1e6), options.max_message_bytes,
+              static_cast<Index>(options.growth * 1e6), options.slot_bytes, options.max_message_bytes,
               static_cast<Index>(description.source.size())};
   words.insert(words.end(), description.source.begin(), description.source.end());
   words.insert(words.end(), description.target.begin(), description.target.end());
@@ -107,9 +109,9 @@ inline std::string word_name(const Words& words, std::size_t at) {
 
 /// What a number of common_words() means.
 inline std::string common_word_name(const Words& words, std::size_t at) {
-  constexpr std::size_t head = 7;
+  constexpr std::size_t head = 8;
   static const char* const names[head] = {"strategy", "element size in bytes", "chunk_bytes", "depth", "growth (1e-6)",
-                                          "max_message_bytes", "length of the source distribution"};
+                                          "slot_bytes", "max_message_bytes", "length of the source distribution"};
   if (at < head) return names[at];
   const std::size_t source_end = head + static_cast<std::size_t>(words[head - 1]);
   const auto part = [&](std::size_t lo, std::size_t hi) {

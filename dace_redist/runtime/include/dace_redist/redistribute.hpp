@@ -5,4 +5,5 @@
 #include "dace_redist/exchange/pack.hpp"
 #include "dace_redist/exchange/pipelined.hpp"
 #include "dace_redist/exchange/rma.hpp"
+#include "dace_redist/exchange/shared.hpp"
 #include "dace_redist/exchange/threaded.hpp"

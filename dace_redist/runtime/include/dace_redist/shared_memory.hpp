@@ -1,0 +1,113 @@
+// Memory that the ranks of one node map into their address spaces, and how they wait for each other there.
+#pragma once
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "dace_redist/error.hpp"
+
+namespace dace_redist {
+
+/// What another process needs to map a segment.
+struct SegmentName {
+  std::int64_t process = 0, descriptor = -1, nbytes = 0;
+};
+
+/// A segment of memory without a name in any file system: it is gone when the last process that maps it is, however
+/// that ends. Other processes of the same user find it through its owner's entry in /proc.
+class SharedSegment {
+ public:
+  SharedSegment() = default;
+
+  /// \throws Error if there is no such memory; says how much was needed.
+  explicit SharedSegment(std::int64_t nbytes) : nbytes_(nbytes) {
+    if (nbytes == 0) return;
+    descriptor_ = memfd_create("dace_redist", MFD_CLOEXEC);
+    if (descriptor_ < 0 || ftruncate(descriptor_, nbytes) != 0) fail("allocate", errno);
+    map();
+  }
+
+  /// Maps another process's segment.
+  explicit SharedSegment(const SegmentName& name) : nbytes_(name.nbytes) {
+    if (nbytes_ == 0) return;
+    const std::string path = text("/proc/", name.process, "/fd/", name.descriptor);
+    descriptor_ = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (descriptor_ < 0) fail(text("open ", path, ", "), errno);
+    map();
+    close(std::exchange(descriptor_, -1));  // the mapping stays; the number is not needed to name it again
+  }
+
+  SharedSegment(SharedSegment&& other) noexcept { swap(other); }
+  SharedSegment& operator=(SharedSegment&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  SharedSegment(const SharedSegment&) = delete;
+  SharedSegment& operator=(const SharedSegment&) = delete;
+  ~SharedSegment() { release(); }
+
+  char* at(std::int64_t offset) const { return bytes_ + offset; }
+  SegmentName name() const { return {static_cast<std::int64_t>(getpid()), descriptor_, nbytes_}; }
+
+ private:
+  void map() {
+    void* bytes =
+        mmap(nullptr, static_cast<std::size_t>(nbytes_), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+    if (bytes == MAP_FAILED) fail("map", errno);
+    bytes_ = static_cast<char*>(bytes);
+  }
+
+  void release() noexcept {
+    if (bytes_) munmap(bytes_, static_cast<std::size_t>(nbytes_));
+    if (descriptor_ >= 0) close(descriptor_);
+    bytes_ = nullptr;
+    descriptor_ = -1;
+  }
+
+  void swap(SharedSegment& other) noexcept {
+    std::swap(bytes_, other.bytes_);
+    std::swap(nbytes_, other.nbytes_);
+    std::swap(descriptor_, other.descriptor_);
+  }
+
+  [[noreturn]] void fail(const std::string& what, int code) {
+    release();
+    throw Error(text("cannot ", what, " ", nbytes_, " bytes of node-shared memory: ", std::strerror(code)));
+  }
+
+  char* bytes_ = nullptr;
+  std::int64_t nbytes_ = 0;
+  int descriptor_ = -1;
+};
+
+/// Gives the core away, ever longer, while a rank waits for another that may need this core to go on.
+class Backoff {
+ public:
+  void wait() {
+    ++rounds_;
+    if (rounds_ < busy_rounds) return;
+    if (rounds_ < yielding_rounds) {
+      sched_yield();
+      return;
+    }
+    const timespec nap{0, nap_nanoseconds};
+    nanosleep(&nap, nullptr);
+  }
+  void reset() { rounds_ = 0; }
+
+ private:
+  static constexpr int busy_rounds = 32, yielding_rounds = 20000;
+  static constexpr long nap_nanoseconds = 50000;
+  int rounds_ = 0;
+};
+
+}  // namespace dace_redist

@@ -1,0 +1,23 @@
+"""Packed pieces pass through rings in memory that the ranks of a node share."""
+
+from __future__ import annotations
+
+from dace import library
+from dace.sdfg import SDFG, SDFGState, nodes
+from dace.transformation.transformation import ExpandTransformation
+
+from dace_redist.library_nodes.common import redistribute_tasklet
+from dace_redist.library_nodes.environment import Runtime
+from dace_redist.library_nodes.redistribute import Redistribute
+
+
+@library.register_expansion(Redistribute, "Shared")
+class ExpandRedistributeShared(ExpandTransformation):
+    """Generates ``dace_redist::exchange_shared(...)``."""
+
+    environments = [Runtime]
+
+    @staticmethod
+    def expansion(node: Redistribute, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
+        """The tasklet in the node's place."""
+        return redistribute_tasklet(node, state, sdfg)
