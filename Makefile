@@ -33,7 +33,7 @@ lint: .venv/.dev  ## style, types and spelling
 	find dace_redist tests benchmarks \( -name '*.hpp' -o -name '*.cpp' \) -exec clang-format --dry-run -Werror {} +
 
 clean:  ## remove everything that was made here
-	rm -rf .venv .venv-* build dist *.egg-info .dacecache .ci/results .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* demo build dist *.egg-info .dacecache .ci/results .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f dace_redist/_core.*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

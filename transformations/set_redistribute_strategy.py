@@ -13,7 +13,7 @@ from dace.sdfg import utils as sdutil
 from dace.transformation import transformation
 
 from dace_redist.library_nodes import Redistribute
-from dace_redist.strategies import check_options, find_strategy
+from dace_redist.strategies import OPTIONS, check_options, find_strategy
 from dace_redist.transformations.lower_redistribute import lower
 from dace_redist.transformations.stock_descriptors import descriptor_name
 
@@ -37,14 +37,23 @@ class SetRedistributeStrategy(transformation.SingleStateTransformation):
         return [sdutil.node_path_graph(cls.node)]
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
-        """Whether the node is one of those meant and would change."""
-        strategy = find_strategy(self.strategy)
-        options = check_options(strategy, self.options)
-        unchanged = self.node.strategy == strategy.name and options.items() <= self.node.options.items()
-        return not unchanged and fnmatch.fnmatchcase(self.node.label, self.label)
+        """Whether the node is one of those meant and would change; DaCe would hide an error from here."""
+        if not fnmatch.fnmatchcase(self.node.label, self.label):
+            return False
+        try:
+            strategy = find_strategy(self.strategy)
+            options = check_options(strategy, self.options)
+        except (ValueError, TypeError):
+            return True  # apply() raises it
+        defaults = {name: OPTIONS[name].default for name in strategy.options}
+        return self.node.strategy != strategy.name or self.node.options != defaults | options
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> None:
-        """Sets strategy and options."""
+        """
+        Sets strategy and options.
+
+        :raises ValueError: If the strategy or an option is unknown or out of range.
+        """
         self.node.set_strategy(self.strategy, **self.options)
 
 

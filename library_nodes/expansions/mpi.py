@@ -41,7 +41,8 @@ def _check_stock(node: Redistribute, side: str, distribution: Any, array: Data, 
     whole = plain and None not in distribution.dims and all(pin is None for pin in distribution.pins)
     if not whole or set(distribution.dims) != set(range(len(distribution.grid))):
         raise ValueError(
-            f"{refused} uniform blocks over a whole process grid only; its {side} needs another strategy: {distribution}"
+            f"{refused} uniform blocks over a whole process grid only; its {side} needs another strategy: "
+            f"{distribution}"
         )
     blocks = [n if block is None else block for n, block in zip(array.shape, distribution.block, strict=True)]
     filled = [n * distribution.grid[axis] for n, axis in zip(array.shape, distribution.dims, strict=True)]
@@ -85,7 +86,9 @@ class ExpandRedistributeMPI(ExpandTransformation):
         """The stock tasklet in the node's place."""
         node.validate(sdfg, state)
         if node.given_at_run_time or any(e.dst_conn in ("_comm", "_grid") for e in state.in_edges(node)):
-            raise ValueError(f'Redistribute "{node.label}": strategy MPI (stock DaCe) knows the world communicator only')
+            raise ValueError(
+                f'Redistribute "{node.label}": strategy MPI (stock DaCe) knows the world communicator only'
+            )
         (source_array, source_subset), (target_array, target_subset) = node.arrays(sdfg, state)
         source, target = node.distributions()
         _check_stock(node, "source", source, source_array, source_subset)

@@ -1,17 +1,19 @@
 """The example programs are right with every strategy, and their answers are equal to the last bit."""
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from dace_redist.launch import launch
+from dace_redist.strategies import STRATEGIES
 
-pytestmark = [pytest.mark.compile, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.compile, pytest.mark.timeout(1500)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-STRATEGIES = ["MPI", "Datatype", "Pack", "Threaded", "Pipelined", "RMA"]
 MOVES = {"mm2": 1, "mm3": 2, "ttmc": 3, "mttkrp": 0}  # Redistributes of each kernel
 RANKS = [1, 2, 4, 8]
 SIZES = {  # those of "ragged" do not divide, which stock DaCe cannot do
@@ -36,7 +38,7 @@ def command(kernel: str, *arguments: str) -> list[str]:
     return [str(EXAMPLES / f"{kernel}.py"), *arguments]
 
 
-def run_all(ranks: int, commands: list[list[str]], cwd: Path, timeout: float = 120) -> list[str]:
+def run_all(ranks: int, commands: list[list[str]], cwd: Path, timeout: float = 300) -> list[str]:
     """Run the command lines in one launch: what each printed, its exit code last."""
     argv = [sys.executable, "-c", RUN_ALL, str(EXAMPLES), *map(json.dumps, commands)]
     code, output = launch(ranks, argv, timeout, environment={"DACE_compiler_build_type": "Debug"}, cwd=cwd)
@@ -45,7 +47,7 @@ def run_all(ranks: int, commands: list[list[str]], cwd: Path, timeout: float = 1
 
 
 def case(kernel: str, sizes: str, ranks: int, folder: Path) -> list[str]:
-    names = ["MPI", "Pack"] if kernel == "mttkrp" else STRATEGIES
+    names = ["MPI", "Pack"] if kernel == "mttkrp" else list(STRATEGIES)
     size, *rank = map(str, SIZES[sizes][kernel])
     arguments = ["--size", size, *(["--rank", *rank] if rank else []), "--repetitions", "1"]
     arguments += ["--json", str(folder / f"{kernel}-{sizes}-{ranks}"), "--strategy"]
@@ -56,7 +58,7 @@ def case(kernel: str, sizes: str, ranks: int, folder: Path) -> list[str]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Holds what the runs wrote; they are made once: the programs are built on 1 rank and loaded on the others."""
     folder = tmp_path_factory.mktemp("examples")
-    run_all(1, [case(kernel, "even", 1, folder) for kernel in MOVES], folder, timeout=300)
+    run_all(1, [case(kernel, "even", 1, folder) for kernel in MOVES], folder, timeout=600)
     for ranks in RANKS:
         sizes = ["even", "ragged"] if ranks > 1 else ["ragged"]
         commands = [[*case(kernel, s, ranks, folder), "--prebuilt"] for kernel in MOVES for s in sizes]
@@ -76,6 +78,7 @@ def test_right_and_equal(kernel: str, sizes: str, ranks: int, folder: Path) -> N
         assert result["error"] < 1e-10
         assert sum(step.startswith("redistribute") for step in result["seconds"]) == MOVES[kernel]
         assert all(seconds >= 0 for seconds in result["seconds"].values())
+        assert [len(result["samples"][step]) for step in result["seconds"]] == [1] * len(result["seconds"])
     assert len({result["checksum"] for result in results}) == 1
 
 
@@ -103,3 +106,16 @@ def test_wrong_number_of_ranks(tmp_path: Path) -> None:
     code, output = launch(3, [sys.executable, *command("mm2")], timeout=60, cwd=tmp_path)
     assert code == 2
     assert output.count("needs 1, 2, 4 or 8 ranks, got 3") == 1
+
+
+def test_demo(folder: Path, tmp_path: Path) -> None:
+    """The second run loads what the first has built, and both end well."""
+    argv = [sys.executable, str(EXAMPLES / "demo.py"), "--size", "4", "--rank", "4", "--repetitions", "2"]
+    variables = os.environ | {"DACE_compiler_build_type": "Debug"}
+    for doing in ("compiling", "loading"):
+        done = subprocess.run(argv, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stdout + done.stderr
+        for number, name in enumerate(STRATEGIES, start=1):
+            assert f"{doing} ttmc with {name} ({number} of {len(STRATEGIES)})" in done.stdout
+        assert "All answers are right." in done.stdout
+        assert (tmp_path / "demo" / "times.png").exists() and (tmp_path / "demo" / "plan.png").exists()

@@ -93,15 +93,16 @@ inline std::string word_name(const Words& words, std::size_t at) {
   struct Field {
     const char* name;
     std::size_t count;
+    bool listed = true;
   };
   const std::size_t grid_ndim = blocked && words.size() > 2 ? static_cast<std::size_t>(words[2]) : 0;
   const std::vector<Field> fields =
       blocked ? std::vector<Field>{{"shape", ndim},      {"grid", grid_ndim},       {"dims", ndim}, {"block", ndim},
-                                   {"pins", grid_ndim}, {"number of ranks", 1}, {"ranks", words.size()}}
+                                   {"pins", grid_ndim}, {"number of ranks", 1, false}, {"ranks", words.size()}}
               : std::vector<Field>{{"shape", ndim}, {"tile", ndim}, {"owner of tile", words.size()}};
   std::size_t begin = blocked ? 3 : 2;
   for (const Field& field : fields) {
-    if (at < begin + field.count) return text(field.name, "[", at - begin, "]");
+    if (at < begin + field.count) return field.listed ? text(field.name, "[", at - begin, "]") : field.name;
     begin += field.count;
   }
   return text("word ", at);

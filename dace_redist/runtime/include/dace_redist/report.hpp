@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -18,9 +19,14 @@ Function* function(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
 }
 
+/// Whether an error waits to be raised. Those that follow from it are dropped: each would be raised on its own, the
+/// second one in the handler of the first.
+inline std::atomic<bool> waiting{false};
+
 /// Runs in Python's main thread, with its lock, as soon as the program has returned: raises the error there.
 inline int raise(void* argument) {
   const std::unique_ptr<std::string> message(static_cast<std::string*>(argument));
+  waiting = false;
   auto* import = function<void*(const char*)>("PyImport_ImportModule");
   auto* attribute = function<void*(void*, const char*)>("PyObject_GetAttrString");
   auto* set_error = function<void(void*, const char*)>("PyErr_SetString");
@@ -41,8 +47,12 @@ inline bool running() {
 inline void report(const std::string& message) {
   auto* add_pending_call = python::function<int(int (*)(void*), void*)>("Py_AddPendingCall");
   if (!add_pending_call || !python::running()) throw Error(message);
+  if (python::waiting.exchange(true)) return;
   auto owned = std::make_unique<std::string>(message);
-  if (add_pending_call(python::raise, owned.get()) == 0) owned.release();
+  if (add_pending_call(python::raise, owned.get()) == 0)
+    owned.release();
+  else
+    python::waiting = false;
 }
 
 }  // namespace dace_redist

@@ -29,6 +29,14 @@ class Slot {
     description_.strategy = strategy;
   }
 
+  ~Slot() {
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    if (mark_ != MPI_KEYVAL_INVALID && !finalized) MPI_Comm_free_keyval(&mark_);
+  }
+  Slot(const Slot&) = delete;
+  Slot& operator=(const Slot&) = delete;
+
   /// Makes the plan ahead of its first run. Collective.
   void make(const Arguments& arguments) {
     reporting([&] { fit(arguments); });
@@ -44,15 +52,16 @@ class Slot {
 
  private:
   void fit(const Arguments& now) {
-    const bool same = plan_ && comm_ == now.comm && now.source.equals(description_.source) &&
+    const bool same = plan_ && comm_ == now.comm && marked(now.comm) && now.source.equals(description_.source) &&
                       now.target.equals(description_.target) && now.element_bytes == description_.element_bytes &&
                       now.options == description_.options;
     const bool same_arrays = same && now.source_local.equals(description_.source_local) &&
                              now.target_local.equals(description_.target_local);
     if (same_arrays) return;
+    if (same) plan_->set_local_arrays(now.source_local.words(), now.target_local.words());
     description_.source_local = now.source_local.words();
     description_.target_local = now.target_local.words();
-    if (same) return plan_->set_local_arrays(description_.source_local, description_.target_local);
+    if (same) return;
     plan_.reset();
     description_.source = now.source.words();
     description_.target = now.target.words();
@@ -60,6 +69,24 @@ class Slot {
     description_.options = now.options;
     comm_ = now.comm;
     plan_ = Plan::make<P>(description_, comm_);
+    mark(comm_);
+  }
+
+  /// A communicator may be freed and its handle given to another one: the plan's own carries a mark.
+  void mark(MPI_Comm comm) {
+    if (comm == MPI_COMM_NULL || comm == MPI_COMM_WORLD) return;
+    if (mark_ == MPI_KEYVAL_INVALID)
+      check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, MPI_COMM_NULL_DELETE_FN, &mark_, nullptr),
+            "MPI_Comm_create_keyval");
+    check(MPI_Comm_set_attr(comm, mark_, this), "MPI_Comm_set_attr");
+  }
+
+  bool marked(MPI_Comm comm) const {
+    if (comm == MPI_COMM_NULL || comm == MPI_COMM_WORLD) return true;
+    void* value = nullptr;
+    int found = 0;
+    check(MPI_Comm_get_attr(comm, mark_, &value, &found), "MPI_Comm_get_attr");
+    return found != 0;
   }
 
   template <class Work>
@@ -73,6 +100,7 @@ class Slot {
 
   Description description_;
   MPI_Comm comm_ = MPI_COMM_NULL;
+  int mark_ = MPI_KEYVAL_INVALID;
   std::unique_ptr<P> plan_;
 };
 

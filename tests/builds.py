@@ -1,0 +1,78 @@
+"""DaCe programs for tests on several ranks: built once, by one rank, and kept until a source changes."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import importlib.metadata
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import filelock
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+_loaded: dict[str, Any] = {}
+atexit.register(_loaded.clear)  # what a program holds of MPI is freed before mpi4py, imported earlier, ends MPI
+
+
+def built(comm: Any, name: str, make: Callable[[], Any]) -> Any:
+    """
+    A compiled program, loaded on every rank. Collective.
+
+    Built without optimisation, which takes a third of the time; ranks that wait leave the cores to the compiler.
+
+    :param comm: mpi4py communicator.
+    :param name: Name of the program.
+    :param make: Makes its SDFG.
+    """
+    from dace.codegen.compiler import load_precompiled_sdfg
+
+    if name in _loaded:
+        return _loaded[name]
+    folder, failure = Path(), ""
+    if comm.rank == 0:
+        try:
+            folder = Path(os.environ["DACE_default_build_folder"]) / "tests" / name / _key()
+            _build(folder, make)
+        except Exception as error:
+            failure = f"{name} was not built: {type(error).__name__}: {error}"
+    request = comm.Ibarrier()
+    while not request.Test():
+        time.sleep(0.01)
+    folder, failure = comm.bcast((folder, failure))
+    if failure:
+        raise RuntimeError(failure)
+    _loaded[name] = load_precompiled_sdfg(folder)
+    return _loaded[name]
+
+
+def _build(folder: Path, make: Callable[[], Any]) -> None:
+    from dace.config import set_temporary
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(folder.parent / "lock"):
+        done = folder / "done"
+        if done.exists():
+            return
+        for old in folder.parent.glob("*/"):
+            shutil.rmtree(old)
+        with set_temporary("compiler", "build_type", value="Debug"):
+            sdfg = make()
+            sdfg.build_folder = str(folder)
+            sdfg.compile(return_program_handle=False)
+        done.touch()
+
+
+def _key() -> str:
+    """Changes with every source a program is made from."""
+    digest = hashlib.blake2b(importlib.metadata.version("dace").encode(), digest_size=8)
+    patterns = ("dace_redist/**/*.hpp", "library_nodes/**/*.py", "transformations/*.py", "tests/*.py", "tests/mpi/*.py")
+    for source in sorted(source for pattern in patterns for source in ROOT.glob(pattern)):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()

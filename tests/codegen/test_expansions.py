@@ -1,0 +1,357 @@
+"""What each implementation generates: one call, made ready by one line at the start and freed by one at the end."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import dace
+import pytest
+from dace.sdfg import nodes
+from sdfgs import OURS, add_move, redistributions, rows_to_columns
+
+import dace_redist
+from dace_redist import Distribution, Redistribute, TiledDistribution
+from dace_redist.library_nodes import expansions
+from dace_redist.strategies import STRATEGIES
+
+N, M, P = (dace.symbol(name) for name in "NMP")
+CEIL = dace.symbolic.int_ceil
+EXPANSION_FILES = sorted(Path(expansions.__file__).parent.glob("*.py"))
+
+
+def symbolic_node(strategy: str = "Auto", label: str = "move", **options) -> Redistribute:
+    return Redistribute(label, Distribution((N, M), (P, 1)), Distribution((N, M), (1, P)), strategy, **options)
+
+
+def symbolic_sdfg(strategy: str = "Auto", **options) -> dace.SDFG:
+    """(N, M) from P rows to P columns."""
+    sdfg = dace.SDFG("symbolic")
+    sdfg.add_array("A", [CEIL(N, P), M], dace.float64)
+    sdfg.add_array("B", [N, CEIL(M, P)], dace.float64)
+    add_move(sdfg.add_state(), symbolic_node(strategy, **options), "A", "B")
+    return sdfg
+
+
+def expanded(sdfg: dace.SDFG) -> list[nodes.Tasklet]:
+    sdfg.expand_library_nodes()
+    return [node for node, _ in sdfg.all_nodes_recursive() if isinstance(node, nodes.Tasklet)]
+
+
+def generated(sdfg: dace.SDFG) -> tuple[str, str, str, str]:
+    """Signature and body of the function that starts the program, the body that runs it, the one that ends it."""
+    code = sdfg.generate_code()[0].clean_code
+    run = re.search(r"void __program_\w+_internal\(.*?\)\n\{(.*?)\n\}", code, re.S)
+    start = re.search(r"__dace_init_\w+\((.*?)\)\n\{(.*?)\n\}", code, re.S)
+    end = re.search(r"__dace_exit_\w+\(.*?\)\n\{(.*?)\n\}", code, re.S)
+    assert run and start and end
+    return start[1], start[2], run[1], end[1]
+
+
+def lines_with(word: str, text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if word in line]
+
+
+def made_at_start(sdfg: dace.SDFG) -> bool:
+    _, start, _, _ = generated(sdfg)
+    return "->make({" in start
+
+
+def test_one_node_class():
+    assert Redistribute.__module__ == "dace_redist.library_nodes.redistribute"
+    assert dace_redist.Redistribute is dace_redist.library_nodes.Redistribute
+
+
+def test_one_implementation_per_strategy():
+    assert set(Redistribute.implementations) == set(STRATEGIES)
+    assert Redistribute.default_implementation in STRATEGIES
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_one_name_everywhere(name: str):
+    headers = dace_redist.include_directory() / "dace_redist" / "exchange"
+    assert Redistribute.implementations[name].__name__ == f"ExpandRedistribute{name}"
+    assert Redistribute.implementations[name].__module__.endswith(f".{name.lower()}")
+    assert name == "MPI" or f"exchange_{name.lower()}(" in (headers / f"{name.lower()}.hpp").read_text()
+
+
+@pytest.mark.parametrize("path", EXPANSION_FILES, ids=lambda path: path.stem)
+def test_expansion_files_are_short(path: Path):
+    assert len(path.read_text().splitlines()) <= (120 if path.stem == "mpi" else 40)  # mpi.py adds stock descriptors
+
+
+@pytest.mark.parametrize("strategy", OURS)
+def test_tasklet(strategy: str):
+    (tasklet,) = expanded(symbolic_sdfg(strategy))
+    slot = f"dace_redist::Slot<dace_redist::{strategy}Plan>"
+    code = tasklet.code.as_string
+    assert re.fullmatch(rf"dace_redist::exchange_{strategy.lower()}\(\*__state->__redist_0, [^;]*\);", code)
+    assert code.endswith(", _inp_buffer, _out_buffer);")
+    assert not re.search(r"\b(for|while|if|MPI_\w+\()", code)
+    assert tasklet.state_fields == [f"{slot} *__redist_0;"]
+    new, make = tasklet.code_init.as_string.strip().splitlines()
+    assert new == f'__state->__redist_0 = new {slot}("move", "{strategy}");'
+    assert make.startswith("__state->__redist_0->make({MPI_COMM_WORLD, ") and make.count(";") == 1
+    assert tasklet.code_exit.as_string.strip() == "delete __state->__redist_0;"
+    assert tasklet.side_effects
+
+
+@pytest.mark.parametrize("strategy", OURS)
+def test_program(strategy: str):
+    _, start, run, end = generated(rows_to_columns(strategy))
+    assert len(lines_with("dace_redist::", run)) == len(lines_with(f"exchange_{strategy.lower()}(", run)) == 1
+    assert len(lines_with("__redist_", start)) == 2
+    assert len(lines_with("__redist_", end)) == 1
+
+
+def test_stock_code_under_mpi():
+    sdfg = rows_to_columns("MPI")
+    (tasklet,) = expanded(sdfg)
+    signature, start, run, end = generated(sdfg)
+    assert "MPI_Isend(" in run and "MPI_Recv(" in run and "dace_redist" not in start + run + end
+    assert "MPI_Cart_create(" in start and "MPI_Type_create_subarray(" in start
+    assert not tasklet.code_init.as_string and not tasklet.code_exit.as_string
+    assert [type(d).__name__ for d in sdfg.arrays.values()].count("RedistrArray") == 1
+
+
+UNKNOWN_TO_STOCK = {
+    "balanced": (Distribution((8, 8), (4,), block="balanced"), [2, 8]),
+    "ranks": (Distribution((8, 8), (4, 1), ranks=[3, 2, 1, 0]), [2, 8]),
+    "replicas": (Distribution((8, 8), (2, 2), dims=[0, None]), [4, 8]),
+    "pins": (Distribution((8, 8), (2, 2), dims=[0, None], pins=[None, 0]), [4, 8]),
+    "not split": (Distribution((8, 8), (4,)), [2, 8]),
+    "cyclic": (Distribution((8, 8), (4, 1), block=[1, 8]), [2, 8]),
+    "tiles": (TiledDistribution((8, 8), (2, 8), [[0], [1], [2], [3]]), [16]),
+    "padded": (Distribution((8, 8), (4, 1)), [3, 8]),
+    "ragged": (Distribution((8, 8), (3, 1)), [3, 8]),
+}
+
+
+@pytest.mark.parametrize("case", UNKNOWN_TO_STOCK)
+def test_what_stock_cannot_do_is_refused(case: str):
+    distribution, local_shape = UNKNOWN_TO_STOCK[case]
+    sdfg = dace.SDFG("unknown_to_stock")
+    sdfg.add_array("A", local_shape, dace.float64)
+    sdfg.add_array("B", [8, 2], dace.float64)
+    node = Redistribute("move", distribution, Distribution((8, 8), (1, 4)), "MPI")
+    add_move(sdfg.add_state(), node, "A", "B")
+    with pytest.raises(ValueError, match=r'^Redistribute "move": strategy MPI \(stock DaCe\).*source'):
+        sdfg.expand_library_nodes()
+
+
+@pytest.mark.parametrize("end", ["A[0:2, 0:8]", "F"])
+def test_parts_of_arrays_are_unknown_to_stock(end: str):
+    sdfg = dace.SDFG("unknown_to_stock")
+    sdfg.add_array("A", [4, 8], dace.float64)
+    sdfg.add_array("F", [2, 8], dace.float64, strides=[1, 2])
+    sdfg.add_array("B", [8, 2], dace.float64)
+    node = Redistribute("move", Distribution((8, 8), (4, 1)), Distribution((8, 8), (1, 4)), "MPI")
+    add_move(sdfg.add_state(), node, dace.Memlet(end) if "[" in end else end, "B")
+    with pytest.raises(ValueError, match=r'^Redistribute "move": strategy MPI \(stock DaCe\).*source'):
+        sdfg.expand_library_nodes()
+
+
+# Symbols ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", OURS)
+def test_symbols_are_declared_where_the_plan_is_made(strategy: str):
+    signature, start, _, _ = generated(symbolic_sdfg(strategy))
+    declared = set(re.findall(r"(\w+)(?:,|$)", signature))
+    used = set(re.findall(r"int64_t\((\w+)\)", "".join(lines_with("->make(", start))))
+    assert used == {"N", "M", "P"} <= declared
+
+
+def test_symbol_of_an_option_only():
+    size = dace.symbol("S")
+    sdfg = symbolic_sdfg("Pipelined", chunk_bytes=8 * size)
+    sdfg.add_symbol("S", dace.int32)
+    assert redistributions(sdfg)[0].free_symbols == {"N", "M", "P", "S"}
+    assert sdfg.free_symbols == {"N", "M", "P", "S"}
+    signature, start, run, _ = generated(sdfg)
+    assert "int S" in signature
+    for text in (start, run):
+        assert "std::int64_t(S)" in text
+
+
+def test_symbols_are_widened_before_they_are_multiplied():
+    sdfg = dace.SDFG("products")
+    sdfg.add_array("A", [N * M], dace.int8, strides=[P * P])
+    sdfg.add_array("B", [N * M], dace.int8)
+    whole = Distribution((N * M * P,), (P,), block=[N * M])
+    add_move(sdfg.add_state(), Redistribute("move", whole, whole, "Pipelined", chunk_bytes=N * M), "A", "B")
+    _, start, run, _ = generated(sdfg)
+    for line in lines_with("__redist_0,", run) + lines_with("->make(", start):
+        bare = re.sub(r"std::int64_t\([NMP]\)", "", line)
+        assert not re.search(r"\b[NMP]\b", bare), line
+
+
+def test_symbols_whose_names_contain_each_other():
+    n, n1 = dace.symbol("n"), dace.symbol("n1")
+    sdfg = dace.SDFG("names")
+    sdfg.add_array("A", [n * n1], dace.int8)
+    sdfg.add_array("B", [n * n1], dace.int8)
+    whole = Distribution((n * n1 * 2,), (2,))
+    add_move(sdfg.add_state(), Redistribute("move", whole, whole), "A", "B")
+    (tasklet,) = expanded(sdfg)
+    assert "std::int64_t(n1)" in tasklet.code.as_string and "std::int64_t(n)" in tasklet.code.as_string
+    assert "int64_t(std::int64_t(std" not in tasklet.code.as_string
+
+
+def test_made_at_start_if_all_is_known_then():
+    assert made_at_start(rows_to_columns())
+    assert made_at_start(symbolic_sdfg())
+
+
+def test_not_made_at_start_with_a_communicator():
+    sdfg = rows_to_columns()
+    sdfg.add_scalar("handle", dace.int64)
+    (node,), state = redistributions(sdfg), sdfg.start_block
+    node.add_in_connector("_comm")
+    state.add_edge(state.add_read("handle"), None, node, "_comm", dace.Memlet("handle[0]"))
+    _, start, run, _ = generated(sdfg)
+    assert "->make(" not in start
+    assert "((MPI_Comm)(_comm))" in run
+
+
+def test_made_at_start_with_a_grid():
+    sdfg = rows_to_columns()
+    grid = sdfg.add_pgrid([4, 1], name="grid")
+    (node,), state = redistributions(sdfg), sdfg.start_block
+    node.add_in_connector("_grid")
+    state.add_edge(state.add_read(grid), None, node, "_grid", dace.Memlet(grid))
+    _, start, run, _ = generated(sdfg)
+    (make,) = lines_with("->make(", start)
+    assert "({__state->grid, " in make
+    assert start.index("MPI_Cart_create(") < start.index("->make(")
+    assert "{_grid, " in run
+
+
+def in_a_loop(size) -> dace.SDFG:
+    """A redistribution of i * 4 elements for i = 1 .. N - 1."""
+    sdfg = dace.SDFG("in_a_loop")
+    for name in "AB":
+        sdfg.add_array(name, [N], dace.float64)
+    i = dace.symbol("i")
+    loop = dace.sdfg.state.LoopRegion("loop", "i < N", "i", "i = 1", "i = i + 1")
+    sdfg.add_node(loop, is_start_block=True)
+    whole = Distribution((size(i),), (2,))
+    part = f"0:{size(i) // 2}"
+    node = Redistribute("move", whole, whole)
+    add_move(loop.add_state("body", is_start_block=True), node, dace.Memlet(f"A[{part}]"), dace.Memlet(f"B[{part}]"))
+    return sdfg
+
+
+def test_not_made_at_start_with_the_variable_of_a_loop():
+    assert not made_at_start(in_a_loop(lambda i: 4 * i))
+    assert made_at_start(in_a_loop(lambda i: 4))
+
+
+def test_not_made_at_start_with_an_assigned_symbol():
+    sdfg = symbolic_sdfg()
+    before = sdfg.add_state("before", is_start_block=True)
+    sdfg.add_edge(
+        before, next(s for s in sdfg.states() if s is not before), dace.InterstateEdge(assignments={"N": "M"})
+    )
+    assert not made_at_start(sdfg)
+
+
+def test_not_made_at_start_with_the_parameter_of_a_map():
+    i = dace.symbol("i")
+    sdfg = dace.SDFG("in_a_map")
+    for name in "AB":
+        sdfg.add_array(name, [N], dace.float64)
+    state = sdfg.add_state()
+    entry, leave = state.add_map("sequential", {"i": "1:N"}, schedule=dace.ScheduleType.Sequential)
+    whole = Distribution((i,), (1,))
+    node = Redistribute("move", whole, whole)
+    state.add_memlet_path(state.add_read("A"), entry, node, dst_conn="_inp_buffer", memlet=dace.Memlet("A[0:i]"))
+    state.add_memlet_path(node, leave, state.add_write("B"), src_conn="_out_buffer", memlet=dace.Memlet("B[0:i]"))
+    sdfg.validate()
+    assert not made_at_start(sdfg)
+
+
+# Several nodes ---------------------------------------------------------------------------------------------------
+
+
+def nested_sdfg() -> dace.SDFG:
+    """Two nodes in a row, and two more in nested SDFGs, one of them two levels down."""
+    sdfg = rows_to_columns("Pack", name="outer")
+    sdfg.add_array("C", [2, 8], dace.float64)
+    back = Redistribute("back", Distribution((8, 8), (1, 4)), Distribution((8, 8), (4, 1)), "RMA")
+    second = sdfg.add_state_after(sdfg.start_block, "second")
+    add_move(second, back, "B", "C")
+    inner, middle = rows_to_columns("Pipelined", name="inner"), rows_to_columns("Datatype", name="middle")
+    place(middle, inner, "A", "B")
+    place(sdfg, middle, "C", "B")
+    return sdfg
+
+
+def place(sdfg: dace.SDFG, nested: dace.SDFG, source: str, target: str) -> None:
+    last = [block for block in sdfg.nodes() if sdfg.out_degree(block) == 0][-1]
+    state = sdfg.add_state_after(last, f"call_{nested.name}")
+    node = state.add_nested_sdfg(nested, {"A"}, {"B"})
+    state.add_edge(state.add_read(source), None, node, "A", dace.Memlet.from_array(source, sdfg.arrays[source]))
+    state.add_edge(node, "B", state.add_write(target), None, dace.Memlet.from_array(target, sdfg.arrays[target]))
+
+
+def test_fields_have_different_names():
+    sdfg = nested_sdfg()
+    sdfg.validate()
+    tasklets = expanded(sdfg)
+    fields = [field.split("*")[1] for tasklet in tasklets for field in tasklet.state_fields]
+    assert sorted(fields) == [f"__redist_{i};" for i in range(4)]
+    for tasklet in tasklets:
+        (field,) = tasklet.state_fields
+        own = f"__state->{field.split('*')[1].rstrip(';')}"
+        code = tasklet.code.as_string + tasklet.code_init.as_string + tasklet.code_exit.as_string
+        assert set(re.findall(r"__state->__redist_\d+", code)) == {own}
+    code = sdfg.generate_code()[0].clean_code
+    assert code.count("= new dace_redist::Slot") == code.count("delete __state->__redist_") == 4
+
+
+def test_fields_differ_where_nodes_are_expanded_one_by_one():
+    sdfg = nested_sdfg()
+    for node, state in [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]:
+        node.expand(state)
+    fields = [field for tasklet in expanded(sdfg) for field in tasklet.state_fields]
+    assert len(set(fields)) == 4
+
+
+def test_long_lists_are_constants():
+    sdfg = dace.SDFG("long_lists")
+    sdfg.add_array("A", [500], dace.float64)
+    sdfg.add_array("B", [500], dace.float64)
+    tiles = TiledDistribution((500,), (1,), [0] * 500)
+    add_move(sdfg.add_state(), Redistribute("move", tiles, Distribution((500,), (1,))), "A", "B")
+    (tasklet,) = expanded(sdfg)
+    assert tasklet.code_global.as_string.startswith("static const std::int64_t __redist_0_source[] = {1, 1, 500, 1, 0,")
+    assert "{__redist_0_source}" in tasklet.code.as_string and len(tasklet.code.as_string) < 400
+
+
+# Arrays ----------------------------------------------------------------------------------------------------------
+
+
+def local_words(sdfg: dace.SDFG) -> str:
+    (tasklet,) = expanded(sdfg)
+    return tasklet.code.as_string
+
+
+@pytest.mark.parametrize(
+    ("memlet", "words"),
+    [
+        ("A[0:2, 0:8, 3]", "2, 8, 100, 10"),
+        ("A[1, 0:2, 0:8]", "2, 8, 10, 1"),
+        ("A[0:4:2, 1:9, 2]", "2, 8, 200, 10"),
+        ("A[1:3, 2:10, 5]", "2, 8, 100, 10"),
+    ],
+)
+def test_parts_of_larger_arrays(memlet: str, words: str):
+    sdfg = dace.SDFG("parts")
+    sdfg.add_array("A", [4, 10, 10], dace.float64)
+    sdfg.add_array("B", [8, 2], dace.float64, strides=[1, 8])
+    node = Redistribute("move", Distribution((8, 8), (4, 1)), Distribution((8, 8), (1, 4)))
+    add_move(sdfg.add_state(), node, dace.Memlet(memlet), "B")
+    code = local_words(sdfg)
+    assert f"{{{{{words}}}}}" in code
+    assert "{{8, 2, 1, 8}}" in code

@@ -1,0 +1,354 @@
+"""The node itself: what it refuses, and what reaches its properties (symbols, copies, JSON)."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from pathlib import Path
+
+import dace
+import pytest
+from dace.sdfg.validation import InvalidSDFGNodeError
+from sdfgs import add_move, redistributions, rows_to_columns
+
+from dace_redist import Distribution, Redistribute, TiledDistribution
+from dace_redist.strategies import OPTIONS, STRATEGIES
+
+N, P, S = (dace.symbol(name) for name in "NPS")
+ROWS, COLUMNS = Distribution((8, 8), (4, 1)), Distribution((8, 8), (1, 4))
+EVERY_OPTION = {name: option.default + type(option.default)(1) for name, option in OPTIONS.items()}
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """DaCe saves what it finds invalid in the working folder."""
+    monkeypatch.chdir(tmp_path)
+
+
+def options_of(strategy: str) -> dict[str, float]:
+    return {name: EVERY_OPTION[name] for name in STRATEGIES[strategy].options}
+
+
+def connected(node: Redistribute, source_shape=(2, 8), target_shape=(8, 2), dtype=dace.float64, target_dtype=None):
+    """The node in an SDFG, between two arrays."""
+    sdfg = dace.SDFG("connected")
+    sdfg.add_array("A", source_shape, dtype)
+    sdfg.add_array("B", target_shape, target_dtype or dtype)
+    state = sdfg.add_state()
+    add_move(state, node, "A", "B")
+    return sdfg, state
+
+
+def refused(node: Redistribute, sdfg: dace.SDFG, state: dace.SDFGState, message: str) -> None:
+    """The node's own error, the SDFG's, and that of code generation say the same, in one line."""
+    for check in (lambda: node.validate(sdfg, state), lambda: copy.deepcopy(sdfg).expand_library_nodes()):
+        with pytest.raises((ValueError, TypeError), match=re.escape(message)) as caught:
+            check()
+        text = str(caught.value)
+        assert text.startswith(f'Redistribute "{node.label}": ') and "\n" not in text
+    with pytest.raises(InvalidSDFGNodeError, match=re.escape(message)):
+        sdfg.validate()
+
+
+WRONG = {
+    "global shape": (
+        lambda: connected(Redistribute("wrong", ROWS, Distribution((8, 9), (1, 4))), (2, 8), (8, 3)),
+        "source and target need one global shape, got (8, 8) and (8, 9)",
+    ),
+    "number of dimensions": (
+        lambda: connected(Redistribute("wrong", ROWS, Distribution((64,), (4,))), (2, 8), (16,)),
+        "source and target need one global shape, got (8, 8) and (64,)",
+    ),
+    "element types": (
+        lambda: connected(Redistribute("wrong", ROWS, COLUMNS), target_dtype=dace.float32),
+        "input and output need one element type, got double and float",
+    ),
+    "structure": (
+        lambda: connected(
+            Redistribute("wrong", ROWS, COLUMNS), dtype=dace.dtypes.struct("pair", a=dace.int32, b=dace.int32)
+        ),
+        "cannot move elements of pair; possible: bool, int8, ",
+    ),
+    "vectors": (
+        lambda: connected(Redistribute("wrong", ROWS, COLUMNS), dtype=dace.vector(dace.float64, 2)),
+        "cannot move elements of dace::vec<double, 2>; possible: ",
+    ),
+    "input too small": (
+        lambda: connected(Redistribute("wrong", ROWS, COLUMNS), (1, 8)),
+        "the local input has shape (1, 8), but rank 0 owns (2, 8) of it",
+    ),
+    "output too small": (
+        lambda: connected(Redistribute("wrong", ROWS, COLUMNS), (2, 8), (8, 1)),
+        "the local output has shape (8, 1), but rank 0 owns (8, 2) of it",
+    ),
+    "dimensions of a local array": (
+        lambda: connected(Redistribute("wrong", ROWS, COLUMNS), (16,)),
+        "the input of a distribution of 2 dimensions needs a local array of 2, got shape (16,)",
+    ),
+    "tiles": (
+        lambda: connected(Redistribute("wrong", TiledDistribution((8, 8), (8, 8), [[0]]), COLUMNS), (8, 8)),
+        "the input of a distribution of 2 dimensions needs a local array of 1, got shape (8, 8)",
+    ),
+    "undeclared symbols": (
+        lambda: connected(Redistribute("wrong", Distribution((N, N), (P, 1)), Distribution((N, N), (1, P)))),
+        "the program does not know N, P, of which its sizes or options are made; declare symbols with sdfg.add_symbol",
+    ),
+    "undeclared symbol of an option": (
+        lambda: connected(Redistribute("wrong", ROWS, COLUMNS, "Pipelined", chunk_bytes=8 * S)),
+        "the program does not know S, ",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_refused(case: str):
+    make, message = WRONG[case]
+    sdfg, state = make()
+    refused(redistributions(sdfg)[0], sdfg, state, message)
+
+
+PROPERTIES = {
+    "chunk_bytes": (0, "option chunk_bytes must be "),
+    "depth": (-1, "option depth must be "),
+    "growth": (0.5, "option growth must be "),
+    "max_message_bytes": (1.5, "option max_message_bytes must be an integer "),
+    "implementation": ("Pipelind", "unknown strategy 'Pipelind' (did you mean Pipelined?); there are Auto, MPI, "),
+    "source": ((0, 2, 2, 8, 8, 4), "source: "),
+    "target": ((7, 2, 2), "target: not the words of a distribution"),
+}
+
+
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_properties_set_later_are_checked(name: str):
+    value, message = PROPERTIES[name]
+    node = Redistribute("wrong", ROWS, COLUMNS, "Pipelined")
+    sdfg, state = connected(node)
+    setattr(node, name, value)
+    if name == "implementation":  # expansion itself looks for the implementation first
+        with pytest.raises(ValueError, match=re.escape(message)):
+            node.validate(sdfg, state)
+        return
+    refused(node, sdfg, state, message)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "error", "message"),
+    [
+        ("pack", {}, ValueError, "unknown strategy 'pack' (did you mean Pack?); there are Auto, MPI, Datatype, Pack, "),
+        ("Pack", {"depth": 2}, ValueError, "strategy Pack does not take option 'depth'; it takes max_message_bytes"),
+        ("Pipelined", {"chunk_bytes": 0}, ValueError, "option chunk_bytes must be "),
+        ("Pipelined", {"chunk_bytes": "8 MB"}, TypeError, "option chunk_bytes must be an integer "),
+        (
+            "MPI",
+            {"max_message_bytes": 1},
+            ValueError,
+            "strategy MPI does not take option 'max_message_bytes'; it takes",
+        ),
+    ],
+)
+def test_wrong_strategies_and_options(strategy, options, error, message):
+    expected = f'^{re.escape(f"""Redistribute "wrong": {message}""")}'
+    with pytest.raises(error, match=expected):
+        Redistribute("wrong", ROWS, COLUMNS, strategy, **options)
+    node = Redistribute("wrong", ROWS, COLUMNS, "Pipelined", depth=2)
+    with pytest.raises(error, match=expected):
+        node.set_strategy(strategy, **options)
+    assert (node.strategy, node.options["depth"]) == ("Pipelined", 2)
+
+
+@pytest.mark.parametrize("given", [(ROWS, None), (None, COLUMNS)])
+def test_one_distribution_only(given):
+    with pytest.raises(ValueError, match='^Redistribute "wrong": source and target are both given, or both at run'):
+        Redistribute("wrong", *given)
+
+
+@pytest.mark.parametrize("connector", ["_inp_buffer", "_out_buffer"])
+@pytest.mark.parametrize("count", [0, 2])
+def test_number_of_edges(connector: str, count: int):
+    node = Redistribute("wrong", ROWS, COLUMNS)
+    sdfg, state = connected(node)
+    incoming = connector == "_inp_buffer"
+    (edge,) = state.in_edges(node) if incoming else state.out_edges(node)
+    if count == 0:
+        state.remove_edge(edge)
+    elif incoming:
+        state.add_edge(state.add_read("A"), None, node, connector, copy.deepcopy(edge.data))
+    else:
+        state.add_edge(node, connector, state.add_write("B"), None, copy.deepcopy(edge.data))
+    message = f'Redistribute "wrong": connector {connector} needs exactly one edge, got {count}'
+    with pytest.raises(ValueError, match=re.escape(message)):
+        node.validate(sdfg, state)
+    with pytest.raises(dace.sdfg.validation.InvalidSDFGError):
+        sdfg.validate()
+
+
+@pytest.mark.parametrize(
+    ("connector", "dtype", "message"),
+    [
+        ("_comm", dace.float64, "_comm must be an integer that holds an MPI_Comm, got words_comm of double"),
+        ("_source", dace.int32, "_source must hold 64-bit integers, got words_source of int"),
+        ("_target_local", dace.float64, "_target_local must hold 64-bit integers, got words_target_local of double"),
+    ],
+)
+def test_type_of_a_connector(connector: str, dtype, message: str):
+    node = Redistribute("wrong", ROWS, COLUMNS) if connector == "_comm" else Redistribute("wrong")
+    sdfg, state = connected(node)
+    node.add_in_connector("_comm")
+    for name in sorted(node.in_connectors.keys() - {"_inp_buffer"}):
+        wanted = dtype if name == connector else dace.int64
+        sdfg.add_array(f"words{name}", [20], wanted)
+        memlet = dace.Memlet(f"words{name}[0]" if name == "_comm" else f"words{name}[0:20]")
+        state.add_edge(state.add_read(f"words{name}"), None, node, name, memlet)
+    refused(node, sdfg, state, message)
+
+
+@pytest.mark.parametrize("connector", ["_comm", "_grid", "_source"])
+def test_connector_without_an_edge(connector: str):
+    node = Redistribute("wrong") if connector == "_source" else Redistribute("wrong", ROWS, COLUMNS)
+    node.add_in_connector(connector)
+    sdfg, state = connected(node)
+    refused(node, sdfg, state, f"connector {connector} needs exactly one edge, got 0")
+
+
+def test_grid_must_be_a_process_grid():
+    node = Redistribute("wrong", ROWS, COLUMNS)
+    sdfg, state = connected(node)
+    sdfg.add_scalar("grid", dace.int64)
+    node.add_in_connector("_grid")
+    state.add_edge(state.add_read("grid"), None, node, "_grid", dace.Memlet("grid[0]"))
+    refused(node, sdfg, state, "_grid must be a process grid, got grid, of type Scalar")
+
+
+@pytest.mark.parametrize(("source", "target"), [("A[0:2, 0:8]", "A[1:9, 0:2]"), ("A[0:2, 0:8]", "A[0:8, 7:9]")])
+def test_overlap(source: str, target: str):
+    sdfg = dace.SDFG("overlap")
+    sdfg.add_array("A", [9, 9], dace.float64)
+    state = sdfg.add_state()
+    node = add_move(state, Redistribute("wrong", ROWS, COLUMNS), dace.Memlet(source), dace.Memlet(target))
+    refused(node, sdfg, state, f"input {source} and output {target} overlap")
+
+
+def test_parts_of_one_array_that_do_not_overlap():
+    sdfg = dace.SDFG("no_overlap")
+    sdfg.add_array("A", [10, 9], dace.float64)
+    add_move(
+        sdfg.add_state(), Redistribute("right", ROWS, COLUMNS), dace.Memlet("A[0:2, 0:8]"), dace.Memlet("A[2:10, 0:2]")
+    )
+    sdfg.validate()
+
+
+@pytest.mark.parametrize(
+    ("source_shape", "target_shape"), [((2, 8), (8, 2)), ((3, 9), (10, 2)), ((N, 8), (8, P)), ((N + 2, 8), (8, 2))]
+)
+def test_accepted(source_shape, target_shape):
+    """Padding, and sizes that may turn out right."""
+    sdfg, _ = connected(Redistribute("right", ROWS, COLUMNS), source_shape, target_shape)
+    sdfg.validate()
+
+
+def test_symbols_of_loops_and_of_constants_are_known():
+    node = Redistribute("right", Distribution((N, 8), (P, 1)), Distribution((N, 8), (1, P)), "Pipelined", depth=S)
+    sdfg, _ = connected(node, (N, 8), (8, P))
+    sdfg.add_constant("S", 3)
+    sdfg.validate()
+
+
+# Properties ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", ["Auto", *STRATEGIES])
+def test_json(strategy: str):
+    options = {} if strategy == "Auto" else options_of(strategy)
+    sdfg = rows_to_columns(strategy, **options)
+    (before,), (after,) = (
+        redistributions(sdfg),
+        redistributions(dace.SDFG.from_json(json.loads(json.dumps(sdfg.to_json())))),
+    )
+    assert type(after) is Redistribute
+    assert (after.label, after.implementation, after.strategy) == (before.label, before.implementation, before.strategy)
+    assert after.distributions() == before.distributions() == (ROWS, COLUMNS)
+    assert after.options == before.options
+    assert after.options == options or strategy == "Auto"
+    assert [type(v) for v in after.options.values()] == [type(OPTIONS[name].default) for name in after.options]
+
+
+def test_json_with_symbols_ranks_and_pins():
+    source = Distribution((N, N), (P, 2), dims=[0, None], pins=[None, 1], block=[3, None])
+    target = Distribution((N, N), (4, 1), ranks=[3, 1, 2, 0], block=["balanced", 2])
+    node = Redistribute("move", source, target, "Pipelined", chunk_bytes=8 * S)
+    sdfg, _ = connected(node, (N, N), (N, N))
+    sdfg.add_symbol("S", dace.int64)
+    sdfg.add_symbol("P", dace.int64)
+    (after,) = redistributions(dace.SDFG.from_json(json.loads(json.dumps(sdfg.to_json()))))
+    assert list(map(str, after.distributions())) == list(map(str, node.distributions()))
+    assert str(after.options["chunk_bytes"]) == "8*S"
+    assert after.free_symbols == {"N", "P", "S"}
+
+
+def test_json_of_tiles():
+    tiles = TiledDistribution((8, 8), (3, 4), [[0, 1], [2, 3], [3, 0]])
+    sdfg, _ = connected(Redistribute("move", tiles, COLUMNS), (32,))
+    (after,) = redistributions(dace.SDFG.from_json(json.loads(json.dumps(sdfg.to_json()))))
+    assert after.distributions()[0].words == tiles.words
+
+
+def test_json_of_a_node_told_at_run_time():
+    sdfg, _ = connected(Redistribute("move"))
+    (after,) = redistributions(dace.SDFG.from_json(json.loads(json.dumps(sdfg.to_json()))))
+    assert after.given_at_run_time
+
+
+def test_deepcopy():
+    sdfg = rows_to_columns("Pipelined", chunk_bytes=100, growth=2.0)
+    (copied,) = redistributions(copy.deepcopy(sdfg))
+    (node,) = redistributions(sdfg)
+    node.set_strategy("Pack", max_message_bytes=7)
+    node.source = Distribution((4, 4), (4, 1)).words
+    assert copied is not node
+    assert (copied.strategy, copied.options["chunk_bytes"], copied.options["growth"]) == ("Pipelined", 100, 2.0)
+    assert copied.distributions() == (ROWS, COLUMNS)
+
+
+def with_symbols() -> tuple[dace.SDFG, Redistribute]:
+    node = Redistribute(
+        "move", Distribution((N, N), (P, 1)), Distribution((N, N), (1, P)), "Pipelined", chunk_bytes=8 * N
+    )
+    sdfg, _ = connected(node, (dace.symbolic.int_ceil(N, P), N), (N, dace.symbolic.int_ceil(N, P)))
+    return sdfg, node
+
+
+def test_replace_reaches_the_properties():
+    sdfg, node = with_symbols()
+    sdfg.replace("N", "Q")
+    assert node.free_symbols == {"P", "Q"} and sdfg.free_symbols == {"P", "Q"}
+    sdfg.replace_dict({"Q": "32", "P": "4"})
+    assert node.distributions() == (Distribution((32, 32), (4, 1)), Distribution((32, 32), (1, 4)))
+    assert node.options["chunk_bytes"] == 256
+    assert not node.free_symbols
+    sdfg.validate()
+
+
+def test_specialized_sizes_are_constants_known_at_the_start():
+    sdfg, _ = with_symbols()
+    sdfg.specialize({"N": 32})
+    sdfg.validate()
+    code = sdfg.generate_code()[0].clean_code
+    assert "N = 32;" in code and "__dace_init_connected(int P)" in code
+    assert "->make({" in code
+
+
+def test_symbols_of_a_nested_sdfg_are_mapped():
+    inner, node = with_symbols()
+    outer = dace.SDFG("outer")
+    outer.add_array("A", [4, 16], dace.float64)
+    outer.add_array("B", [16, 4], dace.float64)
+    state = outer.add_state()
+    nested = state.add_nested_sdfg(inner, {"A"}, {"B"}, {"N": 16, "P": 4})
+    state.add_edge(state.add_read("A"), None, nested, "A", dace.Memlet("A[0:4, 0:16]"))
+    state.add_edge(nested, "B", state.add_write("B"), None, dace.Memlet("B[0:16, 0:4]"))
+    outer.validate()
+    outer.simplify()
+    (node,) = redistributions(outer)
+    assert node.distributions() == (Distribution((16, 16), (4, 1)), Distribution((16, 16), (1, 4)))
+    assert node.options["chunk_bytes"] == 128

@@ -1,0 +1,318 @@
+"""Nodes of the SDFG API on several ranks: distributions, arrays, control flow, communicators, bad input."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import DTYPES
+
+from dace_redist import Distribution, RedistributionError, TiledDistribution
+from dace_redist.strategies import STRATEGIES
+
+OURS = [name for name in STRATEGIES if name != "MPI"]
+SHAPE = (7, 10)
+ROWS, COLUMNS = Distribution(SHAPE, (3,)), Distribution(SHAPE, (1, 3))
+#: Pairs of distributions over 3 ranks.
+PAIRS = {
+    "cyclic": (Distribution(SHAPE, (3,), block=[1, None]), Distribution(SHAPE, (1, 3), block=[None, 2])),
+    "balanced": (Distribution(SHAPE, (3, 1), block="balanced"), Distribution(SHAPE, (1, 3), block="balanced")),
+    "tiled": (TiledDistribution(SHAPE, (3, 4), [[0, 1, 2], [2, 2, 0], [1, 0, 1]]), COLUMNS),
+    "ranks": (Distribution(SHAPE, (3,), ranks=[2, 0, 1]), Distribution(SHAPE, (1, 2), ranks=[1, 2])),
+    "replicas": (Distribution(SHAPE, (3,), dims=[None, None]), Distribution(SHAPE, (3, 1), dims=[0, None])),
+}
+
+
+def largest(distribution: Any) -> tuple[int, ...]:
+    """Shape that holds what any rank owns."""
+    return tuple(np.max([distribution.local_shape(rank) for rank in range(3)], axis=0).tolist())
+
+
+def distributions_sdfg() -> Any:
+    """Each pair of distributions, each element type, and arrays of other layouts, with the strategies in turn."""
+    import dace
+    from sdfgs import add_move
+
+    from dace_redist import Redistribute
+
+    sdfg = dace.SDFG("node_distributions")
+    state = sdfg.add_state(is_start_block=True)
+    strategies = iter(OURS * 10)
+
+    def move(name: str, source: Any, target: Any, dtype: str = "float64", parts: tuple = (), **layouts: Any) -> None:
+        for end, distribution in (("from", source), ("to", target)):
+            shape = layouts.get(f"{end}_shape", largest(distribution))
+            strides = layouts.get(f"{end}_strides")
+            sdfg.add_array(
+                f"{name}_{end}", shape, dace.dtypes.dtype_to_typeclass(np.dtype(dtype).type), strides=strides
+            )
+        ends = [dace.Memlet(f"{name}_{end}[{part}]") for end, part in zip(("from", "to"), parts, strict=False)]
+        add_move(state, Redistribute(name, source, target, next(strategies)), *(ends or [f"{name}_from", f"{name}_to"]))
+
+    for name, pair in PAIRS.items():
+        move(name, *pair)
+    for dtype in DTYPES:
+        move(dtype, ROWS, COLUMNS, dtype)
+    move("padded", ROWS, COLUMNS, from_shape=(4, 13), to_shape=(9, 5))
+    move("fortran", ROWS, COLUMNS, from_strides=(1, 3), to_strides=(1, 7))
+    move("part", ROWS, COLUMNS, parts=("2:5, 1:11", "0:14:2, 3:7"), from_shape=(6, 12), to_shape=(15, 8))
+    return sdfg
+
+
+def whole(dtype: str = "float64") -> np.ndarray:
+    index = np.arange(math.prod(SHAPE)).reshape(SHAPE)
+    return index % 3 == 0 if dtype == "bool" else index.astype(dtype)
+
+
+def put(array: np.ndarray, part: np.ndarray) -> np.ndarray:
+    """``array`` with ``part`` in its corner."""
+    array[tuple(slice(0, n) for n in part.shape)] = part
+    return array
+
+
+def raise_anywhere(comm: Any, wrong: list[str]) -> None:
+    everywhere = [text for texts in comm.allgather(wrong) for text in texts]
+    assert not everywhere, "\n".join(text[:1500] for text in everywhere[:6])
+
+
+@pytest.mark.compile
+@pytest.mark.mpi_matrix
+@pytest.mark.mpi(ranks=[3, 4], timeout=150)
+def test_distributions_types_and_layouts(comm):
+    from builds import built
+
+    program = built(comm, "node_distributions", distributions_sdfg)
+    arguments, expected = {}, {}
+
+    def ends(name: str, pair: tuple, dtype: str, shapes: tuple, cut=lambda end, array: array, order: str = "C") -> None:
+        for end, distribution, shape in zip(("from", "to"), pair, shapes, strict=True):
+            owned = distribution.local(whole(dtype), comm.rank)
+            array = np.full(shape, 99, dtype, order=order)
+            if end == "from":
+                put(cut(end, array), owned)
+            else:
+                expected[name] = array.copy(order=order)
+                put(cut(end, expected[name]), owned)
+            arguments[f"{name}_{end}"] = array
+
+    for name, pair in PAIRS.items():
+        ends(name, pair, "float64", tuple(map(largest, pair)))
+    rows_columns = (ROWS, COLUMNS)
+    for dtype in DTYPES:
+        ends(dtype, rows_columns, dtype, tuple(map(largest, rows_columns)))
+    ends("padded", rows_columns, "float64", ((4, 13), (9, 5)))
+    ends("fortran", rows_columns, "float64", tuple(map(largest, rows_columns)), order="F")
+    cuts = {"from": np.s_[2:5, 1:11], "to": np.s_[0:14:2, 3:7]}
+    ends("part", rows_columns, "float64", ((6, 12), (15, 8)), lambda end, array: array[cuts[end]])
+    wrong = []
+    for _ in range(2):
+        program(**arguments)
+        wrong += [
+            f"{name}, rank {comm.rank}: got {arguments[f'{name}_to'].tolist()}, expected {want.tolist()}"
+            for name, want in expected.items()
+            if not np.array_equal(arguments[f"{name}_to"], want)
+        ]
+    raise_anywhere(comm, wrong)
+
+
+# Control flow ----------------------------------------------------------------------------------------------------
+
+
+def control_flow_sdfg() -> Any:
+    """Nodes in a for loop with sizes of its variable, in a while loop, and in a nested SDFG with symbols."""
+    import dace
+    from dace.sdfg.state import LoopRegion
+    from sdfgs import add_move
+
+    from dace_redist import Redistribute
+
+    N, i = dace.symbol("N"), dace.symbol("i")
+    half = dace.symbolic.int_ceil
+    sdfg = dace.SDFG("node_control_flow")
+    for name in ("A", "B", "C", "D"):
+        sdfg.add_array(name, [N], dace.float64)
+    loop = LoopRegion("sizes", "i <= N", "i", "i = 1", "i = i + 1")
+    sdfg.add_node(loop, is_start_block=True)
+    node = Redistribute("growing", Distribution((i,), (2,)), Distribution((i,), (1,)), "Pack")
+    body = loop.add_state("body", is_start_block=True)
+    add_move(body, node, dace.Memlet(f"A[0:{half(i, 2)}]"), dace.Memlet("B[0:i]"))
+    again = LoopRegion("again", "k > 0")
+    sdfg.add_node(again)
+    sdfg.add_edge(loop, again, dace.InterstateEdge(assignments={"k": "3"}))
+    sdfg.add_symbol("k", dace.int64)
+    repeat = Redistribute("repeated", Distribution((N,), (1,)), Distribution((N,), (2,)), "RMA")
+    first, last = again.add_state("move", is_start_block=True), again.add_state("count")
+    add_move(first, repeat, "B", dace.Memlet(f"C[0:{half(N, 2)}]"))
+    again.add_edge(first, last, dace.InterstateEdge(assignments={"k": "k - 1"}))
+    inner, M = dace.SDFG("inner"), dace.symbol("M")
+    for name in ("X", "Y"):
+        inner.add_array(name, [M], dace.float64)
+    nested = Redistribute(
+        "nested", Distribution((M,), (2,)), Distribution((M,), (1,), ranks=[1]), "Pipelined", chunk_bytes=8 * M
+    )
+    add_move(inner.add_state(), nested, "X", "Y")
+    call = sdfg.add_state_after(again, "call")
+    box = call.add_nested_sdfg(inner, {"X"}, {"Y"}, {"M": N})
+    call.add_edge(call.add_read("C"), None, box, "X", dace.Memlet("C[0:N]"))
+    call.add_edge(box, "Y", call.add_write("D"), None, dace.Memlet("D[0:N]"))
+    return sdfg
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[2, 3], timeout=120)
+def test_control_flow(comm):
+    """B ends as the last, longest pass of the loop left it; calls with other sizes give other answers."""
+    from builds import built
+
+    program = built(comm, "node_control_flow", control_flow_sdfg)
+    wrong = []
+    for N in (8, 5, 9, 8):
+        A = np.arange(N) + 100.0 * comm.rank
+        half = math.ceil(N / 2)
+        B, C, D = (np.full(N, -1.0) for _ in range(3))
+        program(A=A, B=B, C=C, D=D, N=N)
+        vector = np.concatenate([np.arange(half), np.arange(N - half) + 100.0])
+        want = {name: np.full(N, -1.0) for name in "BCD"}
+        if comm.rank == 0:
+            want["B"][:] = vector
+        if comm.rank < 2:
+            part = vector[half * comm.rank :][:half]
+            want["C"][: part.size] = part
+        if comm.rank == 1:
+            want["D"][:] = vector
+        for name, got in (("B", B), ("C", C), ("D", D)):
+            if not np.array_equal(got, want[name]):
+                wrong.append(f"{name}, N = {N}, rank {comm.rank}: {got.tolist()}, expected {want[name].tolist()}")
+    raise_anywhere(comm, wrong)
+
+
+# Communicators and bad input -------------------------------------------------------------------------------------
+
+
+def communicators_sdfg() -> Any:
+    """N elements from P to Q blocks over a communicator that is an argument."""
+    import dace
+    from sdfgs import add_move
+
+    from dace_redist import Redistribute
+
+    N, P, Q, S, T = (dace.symbol(name) for name in "NPQST")
+    sdfg = dace.SDFG("node_communicators")
+    sdfg.add_array("A", [S], dace.float64)
+    sdfg.add_array("B", [T], dace.float64)
+    sdfg.add_scalar("handle", dace.int64)
+    for name in "NPQ":
+        sdfg.add_symbol(name, dace.int64)
+    state = sdfg.add_state()
+    node = Redistribute("resize", Distribution((N,), (P,)), Distribution((N,), (Q,), block="balanced"), "Pack")
+    add_move(state, node, "A", "B").add_in_connector("_comm")
+    state.add_edge(state.add_read("handle"), None, node, "_comm", dace.Memlet("handle[0]"))
+    return sdfg
+
+
+def run(program: Any, comm: Any, N: int, P: int, Q: int, S: int | None = None, T: int | None = None) -> np.ndarray:
+    """Element i has value i + 100 * size of the communicator; what this rank got, -1 where nothing."""
+    from mpi4py import MPI
+
+    source, target = Distribution((N,), (P,)), Distribution((N,), (Q,), block="balanced")
+    S, T = max(1, source.local_shape(0)[0]) if S is None else S, target.local_shape(0)[0] if T is None else T
+    A, B = np.full(S, -2.0), np.full(T, -1.0)
+    owned = source.local(np.arange(N) + 100.0 * comm.size, comm.rank)[:S]
+    A[: owned.size] = owned
+    program(A=A, B=B, handle=MPI._handleof(comm), N=N, P=P, Q=Q, S=S, T=T)
+    return B
+
+
+def expected(comm: Any, N: int, Q: int) -> np.ndarray:
+    target = Distribution((N,), (Q,), block="balanced")
+    return put(np.full(target.local_shape(0), -1.0), target.local(np.arange(N) + 100.0 * comm.size, comm.rank))
+
+
+@pytest.mark.compile
+@pytest.mark.mpi_matrix
+@pytest.mark.mpi(ranks=[4], timeout=120)
+def test_communicators(comm):
+    from builds import built
+
+    program = built(comm, "node_communicators", communicators_sdfg)
+    wrong = []
+    for color in (comm.rank % 2, comm.rank // 2, int(comm.rank < 3), 0):
+        part = comm.Split(color, comm.rank)
+        for N, P, Q in [(7, part.size, 1), (9, 1, part.size), (9, 1, part.size)]:
+            got = run(program, part, N, P, Q)
+            if not np.array_equal(got, expected(part, N, Q)):
+                wrong.append(f"rank {comm.rank}, {part.size} ranks, {N, P, Q}: {got.tolist()}")
+    raise_anywhere(comm, wrong)
+
+
+def failure(program: Any, comm: Any, *arguments: Any, **sizes: Any) -> str:
+    try:
+        run(program, comm, *arguments, **sizes)
+    except RedistributionError as error:
+        return str(error)
+    return "nothing was raised"
+
+
+@pytest.mark.compile
+@pytest.mark.mpi_matrix
+@pytest.mark.mpi(ranks=[3], timeout=120)
+def test_bad_input(comm):
+    """Every rank raises, says what is wrong and where, and the program goes on with right values."""
+    from builds import built
+
+    program = built(comm, "node_communicators", communicators_sdfg)
+    wrong = []
+    cases = [
+        (
+            failure(program, comm, 8, 2, 3, S=3 if comm.rank == 1 else 4),
+            'Redistribute "resize": ',
+            "the local source array of rank 1 has shape (3,), but its part of the distribution has shape (4,)",
+        ),
+        (
+            failure(program, comm, 8, 3, 3, T=2 if comm.rank == 0 else 5),
+            'Redistribute "resize": ',
+            "the local target array of rank 0 has shape (2,), but its part of the distribution has shape (3,)",
+        ),
+        (
+            failure(program, comm, 8 + comm.rank // 2, 3, 1, T=20),
+            'Redistribute "resize": the ranks describe different redistributions: ',
+            "source shape[0] is 8 on rank 0 and 9 on rank 2",
+        ),
+        (
+            failure(program, comm, 8, 4, 1),
+            'Redistribute "resize": ',
+            "the source distribution names ranks up to 3, but the communicator has 3 ranks",
+        ),
+    ]
+    for text, start, content in cases:
+        if not (text.startswith(start) and content in text):
+            wrong.append(f"rank {comm.rank}: {text!r}, expected {start!r} ... {content!r}")
+    got = run(program, comm, 8, 2, 3)
+    if not np.array_equal(got, expected(comm, 8, 3)):
+        wrong.append(f"rank {comm.rank}, afterwards: {got.tolist()}")
+    raise_anywhere(comm, wrong)
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[1], timeout=60)
+def test_one_error_for_all_that_follow(comm):
+    """Several nodes fail in one call: the first error is raised, and no other in its handler or later."""
+    from builds import built
+
+    program = built(comm, "node_control_flow", control_flow_sdfg)
+    arrays = {name: np.zeros(8) for name in "ABCD"}
+    caught = []
+    try:
+        try:
+            program(**arrays, N=8)
+        except RedistributionError as error:
+            caught.append(str(error))
+            caught += [name for name in arrays if name == "none of them"]
+    except RedistributionError as error:
+        caught.append(f"in the handler: {error}")
+    assert len(caught) == 1
+    assert (
+        caught[0].startswith('Redistribute "') and "names ranks up to 1, but the communicator has 1 ranks" in caught[0]
+    )

@@ -1,0 +1,42 @@
+"""SDFGs with redistributions, for the tests of the node and of the transformations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dace
+from dace.sdfg import SDFGState
+
+from dace_redist import Distribution, Redistribute
+from dace_redist.library_nodes.redistribute import INPUT, OUTPUT
+from dace_redist.strategies import STRATEGIES
+
+#: The strategies of this package; the other, MPI, generates stock DaCe's code.
+OURS = [name for name in STRATEGIES if name != "MPI"]
+
+
+def add_move(state: SDFGState, node: Redistribute, source: Any, target: Any) -> Redistribute:
+    """Connect a node with arrays of the state's SDFG: a name, or a memlet for a part of an array."""
+    state.add_node(node)
+    memlets = [
+        end if isinstance(end, dace.Memlet) else dace.Memlet.from_array(end, state.sdfg.arrays[end])
+        for end in (source, target)
+    ]
+    state.add_edge(state.add_read(memlets[0].data), None, node, INPUT, memlets[0])
+    state.add_edge(node, OUTPUT, state.add_write(memlets[1].data), None, memlets[1])
+    return node
+
+
+def rows_to_columns(strategy: str = "Auto", name: str = "rows_to_columns", **options: Any) -> dace.SDFG:
+    """An SDFG of one state and one node "move": (8, 8) from (4, 1) to (1, 4)."""
+    sdfg = dace.SDFG(name)
+    sdfg.add_array("A", [2, 8], dace.float64)
+    sdfg.add_array("B", [8, 2], dace.float64)
+    node = Redistribute("move", Distribution((8, 8), (4, 1)), Distribution((8, 8), (1, 4)), strategy, **options)
+    add_move(sdfg.add_state("state", is_start_block=True), node, "A", "B")
+    return sdfg
+
+
+def redistributions(sdfg: dace.SDFG) -> list[Redistribute]:
+    """The nodes of this package, in the SDFG and those nested in it."""
+    return [node for node, _ in sdfg.all_nodes_recursive() if isinstance(node, Redistribute)]

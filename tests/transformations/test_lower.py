@@ -1,0 +1,261 @@
+"""Stock nodes become this package's, and nothing of stock DaCe stays that nobody else uses."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import dace
+import pytest
+from dace.data.distributed import DistributedDescriptor, RedistrArray
+from dace.libraries.comm.nodes.dummy import Dummy
+from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
+from sdfgs import redistributions
+from stock_programs import PROGRAMS, N, P, Q
+
+import dace_redist
+from dace_redist import Distribution, LowerRedistribute
+
+SIMPLIFY = pytest.mark.parametrize("simplify", [True, False], ids=["simplified", "as written"])
+#: What BlockScatter and BlockGather still use.
+STAYS = {"scattered": {"square", "source"}, "gathered": {"rows", "__tmp1"}}
+
+DISTRIBUTIONS = {
+    "plain": (Distribution((8, 8), (2, 2), block=(4, 4)), Distribution((8, 8), (4, 1), block=(2, 8))),
+    "symbolic": (
+        Distribution((N * P, 4 * Q * Q), (P, Q), block=(N, 4 * Q)),
+        Distribution(
+            (N * P, 4 * Q * Q),
+            (Q, P),
+            block=(dace.symbolic.int_floor(N * P, Q), dace.symbolic.int_floor(4 * Q * Q, P)),
+        ),
+    ),
+    "correspondence": (
+        Distribution((8, 8), (2, 4), block=(4, 2)),
+        Distribution((8, 8), (2, 4), dims=(1, 0), block=(2, 4)),
+    ),
+    "first_of_sub_grids": (
+        Distribution((8,), (2, 4), block=(4,), pins=(None, 0)),
+        Distribution((8,), (2, 4), dims=(1,), block=(2,), pins=(0, None)),
+    ),
+    "other_sub_grids": (
+        Distribution((8,), (2, 4), block=(4,), pins=(None, 3)),  # the column of rank 3
+        Distribution((8,), (2, 4), dims=(1,), block=(2,), pins=(1, None)),  # the row of rank 6
+    ),
+    "replicas": (
+        Distribution((8,), (2, 4), block=(4,)),
+        Distribution((8,), (2, 4), dims=(1,), block=(2,)),
+    ),
+}
+
+
+def parse(name: str, simplify: bool = True) -> dace.SDFG:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return PROGRAMS[name][0].to_sdfg(simplify=simplify)
+
+
+def left_over(sdfg: dace.SDFG) -> set[str]:
+    """Names of what is left of stock DaCe: nodes, descriptors, declarations."""
+    found = {str(n) for n, _ in sdfg.all_nodes_recursive() if isinstance(n, StockRedistribute)}
+    for each in sdfg.all_sdfgs_recursive():
+        found |= {name for name, d in each.arrays.items() if isinstance(d, DistributedDescriptor)}
+        found |= {n.label for state in each.states() for n in state.nodes() if isinstance(n, Dummy)}
+        found |= {n.data for state in each.states() for n in state.data_nodes() if n.data not in each.arrays}
+    return found
+
+
+def code(sdfg: dace.SDFG) -> str:
+    """All init and exit code."""
+    blocks = [b for each in sdfg.all_sdfgs_recursive() for b in (each.init_code, each.exit_code)]
+    return "".join(block["frame"].as_string for block in blocks if "frame" in block).strip()
+
+
+def check(sdfg: dace.SDFG, name: str) -> None:
+    """The SDFG is valid, also after a round trip, holds as many nodes as the program, and nothing stock."""
+    sdfg.validate()
+    again = dace.SDFG.from_json(json.loads(json.dumps(sdfg.to_json())))
+    again.validate()
+    for each in (sdfg, again):
+        assert len(redistributions(each)) == PROGRAMS[name][1]
+        assert left_over(each) == STAYS.get(name, set())
+        assert "_send_types" not in code(each)
+        assert bool(code(each)) == (name in STAYS)
+    generated = again.generate_code()[0].clean_code
+    assert generated.count("dace_redist::exchange_datatype(") == PROGRAMS[name][1]
+    assert "_send_types" not in generated
+    if name not in STAYS:
+        assert "MPI_" not in generated.replace("MPI_COMM_WORLD", "").replace("MPI_Init", "").replace("MPI_Finalize", "")
+
+
+INLINED_WRONGLY = "calls_different"  # see test_inlined_programs_that_clash
+
+
+@SIMPLIFY
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_lower_all(name: str, simplify: bool):
+    if simplify and name == INLINED_WRONGLY:
+        pytest.skip("refused, see test_inlined_programs_that_clash")
+    sdfg = parse(name, simplify)
+    nodes = dace_redist.lower_all(sdfg)
+    assert nodes == redistributions(sdfg)
+    check(sdfg, name)
+    sdfg.simplify()
+    check(sdfg, name)
+
+
+@SIMPLIFY
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_as_a_transformation(name: str, simplify: bool):
+    sdfg = parse(name, simplify)
+    applied = sdfg.apply_transformations_repeated(LowerRedistribute)
+    if simplify and name == INLINED_WRONGLY:
+        assert applied == 0
+        return
+    assert applied == PROGRAMS[name][1]
+    check(sdfg, name)
+
+
+@SIMPLIFY
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_distributions(name: str, simplify: bool):
+    (node,) = dace_redist.lower_all(parse(name, simplify))
+    assert list(map(str, node.distributions())) == list(map(str, DISTRIBUTIONS[name]))
+
+
+@SIMPLIFY
+def test_pin_of_a_symbolic_grid(simplify: bool):
+    (node,) = dace_redist.lower_all(parse("symbolic_sub_grid", simplify))
+    _, target = node.distributions()
+    assert target.pins[1] is None
+    assert {int(target.pins[0].subs(target.grid[0], p).doit()) - p for p in range(1, 5)} == {-1}
+
+
+def test_sizes_of_the_caller_arrive():
+    sdfg = parse("calls_with_sizes")
+    (node,) = dace_redist.lower_all(sdfg)
+    assert node.distributions()[0] == Distribution((12, 4), (2, 1), block=(6, 4))
+    assert not sdfg.free_symbols
+
+
+def test_sizes_replaced_before():
+    sdfg = parse("symbolic")
+    sdfg.replace_dict({"N": "6", "P": "2", "Q": "3"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        (node,) = dace_redist.lower_all(sdfg)
+    assert node.distributions()[1] == Distribution((12, 36), (3, 2), block=(4, 18))
+    check(sdfg, "symbolic")
+
+
+@SIMPLIFY
+def test_one_at_a_time(simplify: bool):
+    """What the second node still needs stays until it is replaced too."""
+    sdfg = parse("there_and_back", simplify)
+    assert sdfg.apply_transformations(LowerRedistribute) == 1
+    (left,) = sdfg.rdistrarrays
+    assert left in ("there", "back")
+    assert left_over(sdfg) >= {left, "square", "rows", "in_square", "in_rows"}
+    assert code(sdfg).count("_send_types = new") == 1
+    for name in ("square", "rows"):
+        assert code(sdfg).count(f"&__state->{name});") == 2  # made once, freed once
+    sdfg.validate()
+    assert sdfg.apply_transformations(LowerRedistribute) == 1
+    check(sdfg, "there_and_back")
+
+
+def test_labels_are_the_names_in_the_program():
+    assert {node.label for node in dace_redist.lower_all(parse("there_and_back"))} == {"there", "back"}
+
+
+def test_order_of_nodes_stays():
+    sdfg = parse("there_and_back")
+    dace_redist.lower_all(sdfg)
+    there, back = (next(n for n in redistributions(sdfg) if n.label == label) for label in ("there", "back"))
+    state = next(s for s in sdfg.states() if there in s.nodes())
+    assert state.out_edges(there)[0].dst.data == state.in_edges(back)[0].src.data == "B"
+
+
+def test_the_scattered_sub_array_keeps_its_code():
+    sdfg = parse("scattered")
+    before = sdfg.subarrays["source"].init_code()
+    dace_redist.lower_all(sdfg)
+    assert code(sdfg).count(before) == 1
+    assert sdfg.process_grids["square"].init_code() in code(sdfg)
+    (state,) = (s for s in sdfg.states() if redistributions(sdfg)[0] in s.nodes())
+    scatter = next(n for n in state.nodes() if type(n).__name__ == "BlockScatter")
+    assert {e.dst_conn for e in state.in_edges(scatter)} == {"_inp_buffer", "_subarray", "_scatter_grid"}
+
+
+def test_other_code_of_the_user_stays():
+    sdfg = parse("plain")
+    sdfg.append_init_code("// mine\n")
+    sdfg.append_exit_code("// mine too\n")
+    dace_redist.lower_all(sdfg)
+    assert sdfg.init_code["frame"].as_string.strip() == "// mine"
+    assert sdfg.exit_code["frame"].as_string.strip() == "// mine too"
+
+
+def test_changed_code_stays_with_a_warning():
+    sdfg = parse("plain")
+    sdfg.init_code["frame"].as_string = sdfg.init_code["frame"].as_string.replace("int myrank;", "int myrank = 0;")
+    with pytest.warns(UserWarning, match='the stock code of descriptor "__tmp0" was changed and stays in the program'):
+        (node,) = dace_redist.lower_all(sdfg)
+    assert "_send_types" in code(sdfg) and "__tmp0" in sdfg.rdistrarrays
+    assert node.distributions() == DISTRIBUTIONS["plain"]
+    sdfg.validate()
+
+
+def test_inlined_programs_that_clash():
+    """Stock DaCe lets the second program use the fields of the first; which were meant cannot be known any more."""
+    sdfg = parse(INLINED_WRONGLY)
+    message = r'^Redistribute "\w+": inlining left different descriptors that are all called "\w+"; .*simplify=False'
+    with pytest.raises(ValueError, match=message):
+        dace_redist.lower_all(sdfg)
+    before = parse(INLINED_WRONGLY, simplify=False)
+    dace_redist.lower_all(before)
+    before.simplify()
+    check(before, INLINED_WRONGLY)
+    assert {node.distributions()[1].grid for node in redistributions(before)} == {(4, 1), (1, 4)}
+
+
+def test_nothing_to_replace():
+    @dace.program
+    def nothing(A: dace.float64[4]):
+        A[:] = 1
+
+    sdfg = nothing.to_sdfg()
+    assert dace_redist.lower_all(sdfg) == []
+    assert sdfg.apply_transformations_repeated(LowerRedistribute) == 0
+
+
+REFUSED = {
+    "no grid": (lambda sdfg: setattr(sdfg.subarrays["source"], "pgrid", None), "is on no process grid"),
+    "no sub-array": (lambda sdfg: sdfg.arrays.pop("source"), 'there is no descriptor "source"'),
+    "no descriptor": (lambda sdfg: sdfg.arrays.pop("__tmp0"), "there is no descriptor of that name"),
+    "sub-grid of a sub-grid": (lambda sdfg: nest_grid(sdfg), "is on the sub-grid of a sub-grid"),
+}
+
+
+def nest_grid(sdfg: dace.SDFG) -> None:
+    outer = sdfg.add_pgrid(parent_grid=sdfg.add_pgrid([4, 2, 2]), color=[True, True, False])
+    sdfg.subarrays["source"].pgrid = sdfg.add_pgrid(parent_grid=outer, color=[True, True])
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case: str):
+    change, message = REFUSED[case]
+    sdfg = parse("plain")
+    change(sdfg)
+    with pytest.raises(ValueError, match=f'^Redistribute "__tmp0": .*{message}'):
+        dace_redist.lower_all(sdfg)
+    assert sum(isinstance(n, StockRedistribute) for n, _ in sdfg.all_nodes_recursive()) == 1
+
+
+def test_only_redistributions_are_touched():
+    sdfg = parse("gathered")
+    gathers = [n.label for n, _ in sdfg.all_nodes_recursive() if type(n).__name__ == "BlockGather"]
+    assert gathers
+    dace_redist.lower_all(sdfg)
+    assert [n.label for n, _ in sdfg.all_nodes_recursive() if type(n).__name__ == "BlockGather"] == gathers
+    assert not any(isinstance(d, RedistrArray) for d in sdfg.arrays.values())

@@ -1,0 +1,210 @@
+"""Strategies chosen by hand: for all nodes, by label, by a function, and as a transformation."""
+
+from __future__ import annotations
+
+import warnings
+
+import dace
+import pytest
+from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
+from sdfgs import add_move, redistributions
+from stock_programs import PROGRAMS
+
+import dace_redist
+from dace_redist import Distribution, LowerRedistribute, Redistribute, SetRedistributeStrategy
+from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, STRATEGIES
+
+ROWS, COLUMNS = Distribution((8, 8), (4, 1)), Distribution((8, 8), (1, 4))
+
+
+def parse(name: str, simplify: bool = True) -> dace.SDFG:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return PROGRAMS[name][0].to_sdfg(simplify=simplify)
+
+
+def three() -> dace.SDFG:
+    """Nodes there_A, back_B and there_C, the last in a nested SDFG."""
+    sdfg, inner = dace.SDFG("three"), dace.SDFG("inner")
+    for each in (sdfg, inner):
+        each.add_array("A", [2, 8], dace.float64)
+        each.add_array("B", [8, 2], dace.float64)
+    state = sdfg.add_state()
+    add_move(state, Redistribute("there_A", ROWS, COLUMNS), "A", "B")
+    second = sdfg.add_state_after(state)
+    add_move(second, Redistribute("back_B", COLUMNS, ROWS), "B", "A")
+    add_move(inner.add_state(), Redistribute("there_C", ROWS, COLUMNS), "A", "B")
+    third = sdfg.add_state_after(second)
+    nested = third.add_nested_sdfg(inner, {"A"}, {"B"})
+    third.add_edge(third.add_read("A"), None, nested, "A", dace.Memlet("A[0:2, 0:8]"))
+    third.add_edge(nested, "B", third.add_write("B"), None, dace.Memlet("B[0:8, 0:2]"))
+    sdfg.validate()
+    return sdfg
+
+
+def strategies(sdfg: dace.SDFG) -> dict[str, str]:
+    return {node.label: node.strategy for node in redistributions(sdfg)}
+
+
+def stock_labels(sdfg: dace.SDFG) -> set[str]:
+    return {node.redistr for node, _ in sdfg.all_nodes_recursive() if isinstance(node, StockRedistribute)}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_all(name: str):
+    sdfg = three()
+    assert dace_redist.set_strategy(sdfg, name) is sdfg
+    assert strategies(sdfg) == dict.fromkeys(["there_A", "back_B", "there_C"], name)
+    sdfg.validate()
+
+
+def test_auto_goes_back_to_the_default():
+    sdfg = dace_redist.set_strategy(three(), "Pipelined", chunk_bytes=5)
+    dace_redist.set_strategy(sdfg, "Auto")
+    assert set(strategies(sdfg).values()) == {DEFAULT_STRATEGY}
+    assert all(node.implementation is None for node in redistributions(sdfg))
+    dace_redist.set_strategy(sdfg, "Pipelined")
+    assert all(node.options["chunk_bytes"] == OPTIONS["chunk_bytes"].default for node in redistributions(sdfg))
+
+
+def test_options():
+    sdfg = dace_redist.set_strategy(three(), "Pipelined", chunk_bytes=8 << 20, depth=2, growth=1.5)
+    for node in redistributions(sdfg):
+        assert node.options == {"chunk_bytes": 8 << 20, "depth": 2, "growth": 1.5, "max_message_bytes": 1 << 30}
+
+
+@pytest.mark.parametrize(
+    ("where", "labels"),
+    [
+        ("there_*", {"there_A", "there_C"}),
+        ("back_B", {"back_B"}),
+        ("*_[BC]", {"back_B", "there_C"}),
+        ("*", {"there_A", "back_B", "there_C"}),
+        (lambda node, state: node.label.endswith("A"), {"there_A"}),
+        (lambda node, state: state.sdfg.name == "inner", {"there_C"}),
+    ],
+)
+def test_some(where, labels: set[str]):
+    sdfg = dace_redist.set_strategy(three(), "RMA", where)
+    assert {label for label, strategy in strategies(sdfg).items() if strategy == "RMA"} == labels
+
+
+@pytest.mark.parametrize("where", ["there", "THERE_A", lambda node, state: False])
+def test_no_match(where):
+    sdfg = three()
+    shown = r"'\w+'" if isinstance(where, str) else "<function.*>"
+    with pytest.raises(
+        ValueError, match=f"^no redistribution of three matches {shown}; it has back_B, there_A, there_C$"
+    ):
+        dace_redist.set_strategy(sdfg, "RMA", where)
+    assert "RMA" not in strategies(sdfg).values()
+
+
+def test_no_match_in_an_sdfg_without_nodes():
+    with pytest.raises(ValueError, match="^no redistribution of empty matches 'x'; it has none$"):
+        dace_redist.set_strategy(dace.SDFG("empty"), "RMA", "x")
+
+
+def test_all_of_none():
+    dace_redist.set_strategy(dace.SDFG("empty"), "RMA")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "error", "message"),
+    [
+        ("Quick", {}, ValueError, "unknown strategy 'Quick'; there are Auto, MPI, Datatype, Pack, "),
+        ("rma", {}, ValueError, r"unknown strategy 'rma' \(did you mean RMA\?\); there are "),
+        ("Pack", {"chunk_bytes": 1}, ValueError, "strategy Pack does not take option 'chunk_bytes'; it takes "),
+        ("MPI", {"chunk_bytes": 1}, ValueError, "strategy MPI does not take option 'chunk_bytes'; it takes none"),
+        ("Pipelined", {"chunk_bytes": 0}, ValueError, "option chunk_bytes must be "),
+        ("Pipelined", {"growth": "2"}, TypeError, "option growth must be a number"),
+    ],
+)
+@pytest.mark.parametrize("program", ["plain", "three"])
+def test_wrong(program: str, name: str, options, error, message: str):
+    sdfg = three() if program == "three" else parse(program)
+    before = sdfg.to_json()
+    with pytest.raises(error, match=message):
+        dace_redist.set_strategy(sdfg, name, **options)
+    assert sdfg.to_json()["nodes"] == before["nodes"]
+
+
+# Stock nodes -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("simplify", [True, False])
+def test_stock_nodes_are_replaced(simplify: bool):
+    sdfg = dace_redist.set_strategy(parse("there_and_back", simplify), "Pipelined", depth=2)
+    assert strategies(sdfg) == {"there": "Pipelined", "back": "Pipelined"}
+    assert stock_labels(sdfg) == set()
+    sdfg.validate()
+
+
+def test_stock_nodes_stay_under_mpi():
+    sdfg = parse("there_and_back")
+    before = sdfg.to_json()
+    dace_redist.set_strategy(sdfg, "MPI")
+    assert stock_labels(sdfg) == {"there", "back"}
+    assert sdfg.to_json()["nodes"] == before["nodes"]
+
+
+def test_one_stock_node_by_its_label():
+    sdfg = dace_redist.set_strategy(parse("there_and_back"), "RMA", "back")
+    assert strategies(sdfg) == {"back": "RMA"} and stock_labels(sdfg) == {"there"}
+    sdfg.validate()
+    dace_redist.set_strategy(sdfg, "MPI", "there")
+    assert stock_labels(sdfg) == {"there"}
+    with pytest.raises(ValueError, match="matches 'their'; it has back, there$"):
+        dace_redist.set_strategy(sdfg, "RMA", "their")
+
+
+def test_stock_nodes_renamed_by_inlining():
+    sdfg = parse("calls_twice")
+    dace_redist.set_strategy(sdfg, "RMA", "*_plain___tmp0")
+    dace_redist.set_strategy(sdfg, "Pack", "__tmp0")
+    assert strategies(sdfg) == {"stock_programs_plain___tmp0": "RMA", "__tmp0": "Pack"}
+    sdfg.validate()
+
+
+# As a transformation ---------------------------------------------------------------------------------------------
+
+
+def test_transformation_on_all():
+    sdfg = three()
+    options = {"strategy": "Pipelined", "options": {"chunk_bytes": 100, "growth": 2.0}}
+    assert sdfg.apply_transformations_repeated(SetRedistributeStrategy, options=options) == 3
+    assert set(strategies(sdfg).values()) == {"Pipelined"}
+    assert all(node.options["chunk_bytes"] == 100 for node in redistributions(sdfg))
+    assert sdfg.apply_transformations_repeated(SetRedistributeStrategy, options=options) == 0
+    options["options"] = {"chunk_bytes": 200}
+    assert sdfg.apply_transformations_repeated(SetRedistributeStrategy, options=options) == 3
+    assert {(n.options["chunk_bytes"], n.options["growth"]) for n in redistributions(sdfg)} == {(200, 1.0)}
+    sdfg.validate()
+
+
+def test_transformation_goes_back_to_default_options():
+    sdfg = dace_redist.set_strategy(three(), "Pipelined", chunk_bytes=100)
+    assert sdfg.apply_transformations_repeated(SetRedistributeStrategy, options={"strategy": "Pipelined"}) == 3
+    assert all(n.options["chunk_bytes"] == OPTIONS["chunk_bytes"].default for n in redistributions(sdfg))
+
+
+def test_transformation_once_and_by_label():
+    sdfg = three()
+    assert sdfg.apply_transformations(SetRedistributeStrategy, options={"strategy": "RMA", "label": "back*"}) == 1
+    assert strategies(sdfg) == {"there_A": DEFAULT_STRATEGY, "back_B": "RMA", "there_C": DEFAULT_STRATEGY}
+    assert sdfg.apply_transformations(SetRedistributeStrategy, options={"strategy": "Pack"}) == 1
+
+
+def test_transformation_after_lowering():
+    sdfg = parse("there_and_back")
+    sdfg.apply_transformations_repeated(LowerRedistribute)
+    assert sdfg.apply_transformations_repeated(SetRedistributeStrategy, options={"strategy": "Threaded"}) == 2
+    assert set(strategies(sdfg).values()) == {"Threaded"}
+
+
+@pytest.mark.parametrize(
+    "options", [{"strategy": "Quick"}, {"strategy": "Pack", "options": {"depth": 1}}, {"options": {"depth": 0}}]
+)
+def test_transformation_with_wrong_options(options):
+    with pytest.raises(ValueError, match="strategy|option"):
+        three().apply_transformations(SetRedistributeStrategy, options=options)
