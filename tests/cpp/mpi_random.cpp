@@ -9,6 +9,7 @@
 #include <random>
 
 #include "dace_redist/redistribute.hpp"
+#include "mpi_leaks.hpp"
 
 namespace {
 
@@ -256,6 +257,7 @@ Case random_case(Random& random, Index number, const std::vector<MPI_Comm>& comm
   the.options.depth = random.between(1, 4);
   the.options.growth = random.one_of<double>({1.0, 1.5, 3.0});
   the.options.threads = random.between(0, 3);
+  the.options.slot_bytes = random.one_of(tiny ? Indices{1, 64, 1000, 65536} : Indices{512, 4096, 65536});
   return the;
 }
 
@@ -265,7 +267,8 @@ std::string describe(const Description& description) {
               tuple_text(description.source), " in local array ", tuple_text(description.source_local), ", target ",
               tuple_text(description.target), " in local array ", tuple_text(description.target_local),
               ", chunk_bytes ", options.chunk_bytes, ", depth ", options.depth, ", growth ", options.growth,
-              ", threads ", options.threads, ", max_message_bytes ", options.max_message_bytes);
+              ", threads ", options.threads, ", slot_bytes ", options.slot_bytes, ", max_message_bytes ",
+              options.max_message_bytes);
 }
 
 class Checker {
@@ -322,6 +325,7 @@ void check_all(Index cases, Index seed) {
     checker.check_strategy<ThreadedPlan>(the, "Threaded");
     checker.check_strategy<PipelinedPlan>(the, "Pipelined");
     checker.check_strategy<RMAPlan>(the, "RMA");
+    checker.check_strategy<SharedPlan>(the, "Shared");
   }
   MPI_Comm_free(&reversed);
   if (some != MPI_COMM_NULL) MPI_Comm_free(&some);

@@ -1,0 +1,321 @@
+"""Wrong calls of ``redistribute`` raise on every rank, say what is wrong, and leave everything working."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mpi_programs import SANITIZED, build, run
+
+import dace_redist
+from dace_redist import Distribution, TiledDistribution
+from dace_redist.program import mpi_compiler
+
+SHAPE = (6, 8)
+
+
+class Call:
+    """A right call: rows to columns over all ranks. Tests change a part of it."""
+
+    def __init__(self, comm: Any) -> None:
+        self.comm, self.options = comm, {}
+        self.source = Distribution(SHAPE, [comm.size])
+        self.target = Distribution(SHAPE, [comm.size], dims=[None, 0])
+        whole = np.arange(48.0).reshape(SHAPE)
+        self.array = self.source.local(whole, comm.rank)
+        self.expected = self.target.local(whole, comm.rank)
+        self.out = np.zeros_like(self.expected)
+
+    def __call__(self) -> Any:
+        return dace_redist.redistribute(
+            self.array, self.source, self.target, comm=self.comm, out=self.out, **self.options
+        )
+
+
+def check_raises(comm: Any, kind: type[Exception], text: str, change: Callable[[Call], Any], on: str = "all") -> None:
+    """
+    A changed call raises ``kind`` with ``text`` on every rank; a right call then works.
+
+    :param on: Where the call is changed: on all ranks, or on the last only, which the other ranks then name; "differs":
+        on the last only, where it is right but not what the others ask for.
+    """
+    bad, last = Call(comm), comm.size - 1
+    told = "nothing raised"
+    try:
+        if on == "all" or comm.rank == last:
+            change(bad)
+        bad()
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}"
+    told_by = comm.allgather(told)
+    for rank, said in enumerate(told_by):
+        where = f"on rank {last}: " if on == "last" and rank != last else ""
+        assert re.match(rf"{kind.__name__}: {where}[^\n]*{text}", said), (where, text, told_by)
+    good = Call(comm)
+    assert np.array_equal(good(), good.expected)
+    assert all(comm.allgather(True))
+
+
+def setting(**values: Any) -> Callable[[Call], None]:
+    """A change that sets attributes of the call; a function gets the call."""
+
+    def change(call: Call) -> None:
+        for name, value in values.items():
+            setattr(call, name, value(call) if callable(value) else value)
+
+    return change
+
+
+def option(**values: Any) -> Callable[[Call], None]:
+    return lambda call: call.options.update(values)
+
+
+def read_only(call: Call) -> None:
+    call.out.flags.writeable = False
+
+
+def overlapping(call: Call) -> None:
+    memory = np.zeros(call.array.size + call.out.size)
+    call.array = memory[: call.array.size].reshape(call.array.shape)
+    call.out = memory[call.array.size - 1 :][: call.out.size].reshape(call.out.shape)
+
+
+def grid_too_large(side: str) -> Callable[[Call], None]:
+    return setting(**{side: lambda call: Distribution(SHAPE, [call.comm.size + 1])})
+
+
+def nothing(call: Call) -> None:
+    call.array = call.out = None
+
+
+#: What is wrong, the exception, a part of its text.
+WRONG_CALLS: list[tuple[Callable[[Call], Any], type[Exception], str]] = [
+    (grid_too_large("source"), ValueError, r"the source distribution names ranks up to \d, but the communicator has"),
+    (grid_too_large("target"), ValueError, r"the target distribution names ranks up to \d, but the communicator has"),
+    (
+        setting(target=lambda call: Distribution(SHAPE, [1], ranks=[call.comm.size])),
+        ValueError,
+        r"the target distribution names ranks up to \d, but",
+    ),
+    (
+        setting(target=lambda call: TiledDistribution(SHAPE, (6, 4), [[0, 9]])),
+        ValueError,
+        "names ranks up to 9, but the communicator has",
+    ),
+    (setting(source=None), TypeError, "source must be a Distribution or TiledDistribution, got None"),
+    (setting(target="rows"), TypeError, "target must be a Distribution or TiledDistribution, got 'rows'"),
+    (
+        setting(target=lambda call: Distribution((6, 9), [call.comm.size])),
+        ValueError,
+        r"one global shape, got \(6, 8\) and \(6, 9\)",
+    ),
+    (
+        setting(target=lambda call: Distribution((6, 8, 1), [call.comm.size])),
+        ValueError,
+        r"one global shape, got \(6, 8\) and \(6, 8, 1\)",
+    ),
+    (setting(array=lambda call: call.array[:, 1:]), ValueError, r"array must have the shape \(\d, 8\) that rank"),
+    (setting(array=lambda call: call.array.ravel()), ValueError, r"array must have the shape .* got shape \(\d+,\)"),
+    (setting(array=lambda call: call.array.tolist()), TypeError, "array must be a NumPy array, got list"),
+    (setting(array=None), ValueError, r"array must have the shape .* got None"),
+    (nothing, TypeError, "array is None: pass an empty array of the element type, or out"),
+    (setting(array=lambda call: call.array.astype(object), out=None), TypeError, "cannot move elements of type object"),
+    (setting(array=lambda call: call.array.astype("S3"), out=None), TypeError, r"cannot move elements of type \|S3"),
+    (
+        setting(array=lambda call: call.array.astype(np.longdouble), out=None),
+        TypeError,
+        "cannot move elements of type float128",
+    ),
+    (setting(out=lambda call: call.out[:, :1]), ValueError, r"out must have the shape \(6, \d\) that rank"),
+    (
+        setting(out=lambda call: call.out.astype("f4")),
+        TypeError,
+        "array and out need one element type, got float64 and float32",
+    ),
+    (setting(out=lambda call: call.out.tolist()), TypeError, "out must be a NumPy array, got list"),
+    (read_only, ValueError, "out is read-only"),
+    (overlapping, ValueError, "array and out overlap"),
+    (
+        option(strategy="Packed"),
+        ValueError,
+        r"unknown strategy 'Packed' \(did you mean Pack\?\); there are .*Pipelined",
+    ),
+    (option(strategy=None), ValueError, "unknown strategy None; there are Auto, "),
+    (option(strategy=3), ValueError, "unknown strategy 3"),
+    (option(strategy="MPI"), ValueError, "strategy MPI .* exists in DaCe programs only"),
+    (option(strategy="Pack", chunk_byte=8), ValueError, "Pack does not take option 'chunk_byte'; it takes max_message"),
+    (option(strategy="Pipelined", chunk_bytes=0), ValueError, "option chunk_bytes must be .*1.*got 0"),
+    (option(strategy="Pipelined", chunk_bytes=-8), ValueError, "option chunk_bytes must be .*got -8"),
+    (
+        option(strategy="Pipelined", chunk_bytes=1e6),
+        TypeError,
+        r"option chunk_bytes must be an integer .* got 1000000\.0",
+    ),
+    (option(strategy="Pipelined", chunk_bytes="8MB"), TypeError, "option chunk_bytes must be an integer .*got '8MB'"),
+    (option(strategy="Pipelined", depth=True), TypeError, "option depth must be an integer .*got True"),
+    (option(strategy="Pipelined", depth=0), ValueError, "option depth must be .*got 0"),
+    (option(strategy="Pipelined", growth=float("nan")), ValueError, "option growth must be .*got nan"),
+    (option(strategy="Pipelined", growth=float("inf")), ValueError, "option growth must be .*got inf"),
+    (option(strategy="Pipelined", growth=0.5), ValueError, r"option growth must be .*got 0\.5"),
+    (option(strategy="Threaded", threads=-1), ValueError, "option threads must be .*got -1"),
+    (option(max_message_bytes=1 << 31), ValueError, "option max_message_bytes must be .*got 2147483648"),
+    (option(max_message_bytes=1 << 70), ValueError, "option max_message_bytes must be "),
+]
+
+#: What makes the last rank ask for something else than the others, and the text that says so.
+DIFFERENCES: list[tuple[Callable[[Call], Any], str]] = [
+    (option(strategy="Pack"), "strategy is Datatype on rank 0 and Pack on rank"),
+    (option(max_message_bytes=64), "options is none on rank 0 and max_message_bytes=64 on rank"),
+    (
+        setting(array=lambda call: call.array.astype("f4"), out=None),
+        "dtype is <f8 on rank 0 and <f4 on rank",
+    ),
+    (
+        setting(array=lambda call: call.array.astype("i8"), out=None),
+        "dtype is <f8 on rank 0 and <i8 on rank",
+    ),
+    (
+        setting(source=lambda call: Distribution(SHAPE, [call.comm.size], block="balanced", dims=[0, None])),
+        "source is Distribution.* on rank 0 and Distribution.*balanced.* on rank",
+    ),
+    (
+        setting(target=lambda call: Distribution(SHAPE, [call.comm.size], dims=[None, 0], block=[6, 4]), out=None),
+        r"target is Distribution.* on rank 0 and Distribution.*\(6, 4\).* on rank",
+    ),
+    (
+        setting(target=lambda call: TiledDistribution(SHAPE, SHAPE, [[0]]), out=None),
+        "target is Distribution.* on rank 0 and TiledDistribution.* on rank",
+    ),
+]
+
+
+@pytest.mark.compile
+@pytest.mark.mpi_matrix
+@pytest.mark.mpi(ranks=[2, 3], timeout=240)
+def test_wrong_calls(comm):
+    for change, kind, text in WRONG_CALLS:
+        check_raises(comm, kind, text, change)
+        check_raises(comm, kind, text, change, on="last")
+
+
+@pytest.mark.compile
+@pytest.mark.mpi_matrix
+@pytest.mark.mpi(ranks=[2, 3], timeout=240)
+def test_ranks_that_ask_for_different_things(comm):
+    for change, text in DIFFERENCES:
+        check_raises(comm, ValueError, f"the ranks ask for different redistributions: {text}", change, on="differs")
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[2], timeout=240)
+def test_wrong_communicators(comm):
+    from mpi4py import MPI
+
+    halves = comm.Split(comm.rank)
+    between = halves.Create_intercomm(0, comm, 1 - comm.rank)
+    for wrong in (MPI.COMM_NULL, between, "world", 0, MPI.GROUP_EMPTY):
+        check_raises(comm, TypeError, "comm must be an mpi4py intra-communicator", setting(comm=wrong))
+    between.Free()
+    halves.Free()
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[3], timeout=240)
+def test_leader_that_cannot_compile(comm, monkeypatch):
+    """One rank of a node compiles; if it cannot, all hear why, and may try again."""
+    from dace_redist import eager, program
+
+    def fails(strategy: str) -> Path:
+        raise OSError(f"disk full while building {strategy}")
+
+    monkeypatch.setattr(eager, "_loaded", {})
+    with monkeypatch.context() as broken:
+        if comm.rank == 0:
+            broken.setattr(program, "ensure_built", fails)
+        with pytest.raises(RuntimeError, match="cannot compile strategy RMA: disk full while building RMA"):
+            dace_redist.redistribute(*(lambda c: (c.array, c.source, c.target))(Call(comm)), strategy="RMA")
+    good = Call(comm)
+    assert np.array_equal(good(), good.expected)
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "text"),
+    [
+        (
+            lambda: Distribution(SHAPE, [2, 2], dims=[0, 0]),
+            ValueError,
+            "grid axis 0 is used twice: by tensor axes 0 and 1",
+        ),
+        (
+            lambda: Distribution(SHAPE, [2], dims=[1, None]),
+            ValueError,
+            r"dims\[0\] is 1, but the process grid has axes 0",
+        ),
+        (lambda: Distribution(SHAPE, [2], ranks=[1, 1]), ValueError, "rank 1 stands twice in the list of ranks"),
+        (
+            lambda: Distribution(SHAPE, [2], ranks=[1]),
+            ValueError,
+            r"process grid \(2,\) needs 2 ranks, got a list of 1",
+        ),
+        (lambda: Distribution(SHAPE, [2], ranks=[]), ValueError, "ranks is empty"),
+        (lambda: Distribution(SHAPE, [2], ranks=[0, -1]), ValueError, r"ranks\[1\] must not be negative, got -1"),
+        (
+            lambda: Distribution(SHAPE, [2], pins=[2], dims=[None, None]),
+            ValueError,
+            "is pinned to coordinate 2 but has 2",
+        ),
+        (lambda: Distribution(SHAPE, [2], pins=[0]), ValueError, "grid axis 0 is both pinned and split over"),
+        (lambda: Distribution((6, 0), [2]), ValueError, r"shape\[1\] must be at least 1, got 0"),
+        (lambda: Distribution((6, -8), [2]), ValueError, r"shape\[1\] must be at least 1, got -8"),
+        (lambda: Distribution((), [2]), ValueError, "tensors of 1 to 16 dimensions are supported, got 0"),
+        (lambda: Distribution(SHAPE, []), ValueError, "the process grid needs at least one axis, got 0"),
+        (lambda: Distribution(SHAPE, [0]), ValueError, "sizes must be at least 1"),
+        (lambda: Distribution(SHAPE, [2], block=[0, 1]), ValueError, r"block\[0\] must be at least 1 element, got 0"),
+        (lambda: Distribution(SHAPE, [2], block=[1]), ValueError, "block needs one entry per entry of shape"),
+        (
+            lambda: Distribution(SHAPE, [2], block="fair"),
+            ValueError,
+            "must be a number, None or \"balanced\", got 'fair'",
+        ),
+        (lambda: Distribution((1 << 40, 1 << 40), [2]), ValueError, "is larger than 64 bits hold"),
+        (lambda: Distribution((6, 8.5), [2]), TypeError, r"shape\[1\] must be an integer, got 8\.5"),
+        (lambda: TiledDistribution(SHAPE, (6, 4), [[0, -1]]), ValueError, r"the owner of tile \(0, 1\) is rank -1"),
+        (
+            lambda: TiledDistribution(SHAPE, (6, 4), [[0]]),
+            ValueError,
+            r"one rank per tile, shape \(1, 2\), got \(1, 1\)",
+        ),
+        (lambda: TiledDistribution(SHAPE, (6, 0), [[0]]), ValueError, "sizes must be at least 1"),
+        (lambda: TiledDistribution(SHAPE, (6, 8), [[0.5]]), TypeError, "owner must hold integers, got float64"),
+    ],
+)
+def test_distributions_that_are_none(make, kind, text):
+    with pytest.raises(kind, match=text):
+        make()
+
+
+def test_no_mpi_to_compile_with(monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        RuntimeError, match="no MPI to compile with: mpicxx is neither beside this Python nor on PATH"
+    ) as e:
+        mpi_compiler()
+    assert "pip install" in str(e.value)
+
+
+@pytest.fixture(scope="module")
+def program_of_errors(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("mpi_errors", tmp_path_factory.mktemp("cpp"), *SANITIZED)
+
+
+@pytest.mark.compile
+@pytest.mark.mpi_matrix
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_errors_of_the_runtime(program_of_errors: Path, ranks: int) -> None:
+    """Without Python: what the ranks disagree on, arrays that do not fit and MPI calls that fail are named."""
+    assert re.search(r"\d\d checks passed", run(program_of_errors, ranks))

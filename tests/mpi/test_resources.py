@@ -1,0 +1,46 @@
+"""Plans give back what they take, running them allocates nothing, and messages may be longer than 2^31 bytes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from mpi_programs import build, run
+
+pytestmark = pytest.mark.compile
+
+STRATEGIES = ["Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Shared"]
+LARGE = "DACE_REDIST_LARGE"  # 1: also move more than 2^31 elements; takes 10 GB of memory and a minute
+LAYOUTS = {"whole": (1, 1100 * 2_000_000, 0), "rows": (1100, 2_000_000, 64)}  # rows, columns and padding, in bytes
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    switches = ["-O2", "-Wl,--wrap=aligned_alloc,--wrap=free"]
+    return build("mpi_resources", tmp_path_factory.mktemp("cpp"), *switches)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_thousand_plans_leave_nothing(program: Path, strategy: str) -> None:
+    """Neither memory nor MPI objects nor requests; the program also checks that running allocates nothing."""
+    assert "heap" in run(program, 2, "plans", strategy, 1000)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_long_messages_in_parts(program: Path, strategy: str, layout: str) -> None:
+    """What the next test does, a thousand times smaller; the parts do not divide the message."""
+    rows, columns, padding = LAYOUTS[layout]
+    shape = (rows // 100, columns // 10, padding) if rows > 1 else (1, columns // 1000, 0)
+    assert "2200000 bytes" in run(program, 2, "move", strategy, *shape, 99_991)
+
+
+@pytest.mark.skipif(os.environ.get(LARGE) != "1", reason=f"takes 10 GB of memory and a minute; {LARGE}=1 runs it")
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_more_elements_than_an_int_holds(program: Path, strategy: str, layout: str) -> None:
+    printed = run(program, 2, "move", strategy, *LAYOUTS[layout], 0, timeout=300)
+    print(printed)
+    assert "moved 2200000000 bytes" in printed

@@ -1,0 +1,27 @@
+"""The C++ runtime by itself, without Python: every strategy moves random tensors right, clean under the sanitisers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from mpi_programs import SANITIZED, build, run
+
+pytestmark = [pytest.mark.compile, pytest.mark.mpi_matrix]
+
+CASES = {1: 60, 2: 60, 3: 60, 4: 50, 7: 30, 12: 16}  # by number of ranks: about 3 s each on 2 cores
+CHECKS_PER_CASE = 6 * 4  # strategies; two layouts, two runs each
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("mpi_random", tmp_path_factory.mktemp("cpp"), *SANITIZED)
+
+
+@pytest.mark.parametrize("ranks", CASES)
+def test_random_cases(program: Path, ranks: int) -> None:
+    printed = run(program, ranks, CASES[ranks], ranks)
+    found = re.search(r"(\d+) checks passed", printed)
+    assert found, printed
+    assert int(found[1]) == ranks * CASES[ranks] * CHECKS_PER_CASE
