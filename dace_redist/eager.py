@@ -6,6 +6,7 @@ import atexit
 import dataclasses
 import hashlib
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -263,18 +264,23 @@ _loaded: dict[str, program.Program] = {}
 
 def _load(comm: MPI.Intracomm, strategy: str) -> program.Program:
     """Builds and loads a program; on each node one rank builds if need be. Collective."""
-    everywhere = comm.allreduce(strategy in _loaded, MPI.LAND)
-    if not everywhere:
-        node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-        failure = ""
-        try:
-            if node.rank == 0:
-                program.ensure_built(strategy)
-        except Exception as error:
-            failure = f"cannot compile strategy {strategy}: {error}"
-        node.Free()
-        failures = [text for text in comm.allgather(failure) if text]
-        if failures:
-            raise RuntimeError(failures[0])
-        _loaded[strategy] = program.load(strategy)
+    if comm.allreduce(strategy in _loaded, MPI.LAND):
+        return _loaded[strategy]
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    builds = node.rank == 0
+    node.Free()
+    _everywhere(comm, f"cannot compile strategy {strategy}", lambda: builds and program.ensure_built(strategy))
+    _everywhere(comm, f"cannot load strategy {strategy}", lambda: _loaded.update({strategy: program.load(strategy)}))
     return _loaded[strategy]
+
+
+def _everywhere(comm: MPI.Intracomm, what: str, work: Callable[[], object]) -> None:
+    """Runs ``work``; raises RuntimeError on every rank if it fails on one. Collective."""
+    failure = ""
+    try:
+        work()
+    except Exception as error:
+        failure = f"{what}: {error}"
+    failures = [text for text in comm.allgather(failure) if text]
+    if failures:
+        raise RuntimeError(failures[0])

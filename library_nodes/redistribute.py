@@ -213,6 +213,9 @@ class Redistribute(CommNode):
                 f'Redistribute "{self.label}": input and output need one element type, '
                 f"got {source.dtype} and {target.dtype}"
             )
+        for array in (source, target):
+            if array.storage in (dtypes.StorageType.GPU_Global, dtypes.StorageType.GPU_Shared):
+                raise ValueError(f'Redistribute "{self.label}": arrays must lie in main memory, got {array.storage}')
         if source.dtype.base_type not in ELEMENT_TYPES or source.dtype.veclen > 1:
             known = ", ".join(t.to_string() for t in ELEMENT_TYPES)
             raise ValueError(f'Redistribute "{self.label}": cannot move elements of {source.dtype}; possible: {known}')

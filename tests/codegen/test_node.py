@@ -40,6 +40,12 @@ def connected(node: Redistribute, source_shape=(2, 8), target_shape=(8, 2), dtyp
     return sdfg, state
 
 
+def on_a_gpu(made):
+    """The same with the source on a GPU."""
+    made[0].arrays["A"].storage = dace.StorageType.GPU_Global
+    return made
+
+
 def refused(node: Redistribute, sdfg: dace.SDFG, state: dace.SDFGState, message: str) -> None:
     """The node's own error, the SDFG's, and that of code generation say the same, in one line."""
     for check in (lambda: node.validate(sdfg, state), lambda: copy.deepcopy(sdfg).expand_library_nodes()):
@@ -63,6 +69,10 @@ WRONG = {
     "element types": (
         lambda: connected(Redistribute("wrong", ROWS, COLUMNS), target_dtype=dace.float32),
         "input and output need one element type, got double and float",
+    ),
+    "memory": (
+        lambda: on_a_gpu(connected(Redistribute("wrong", ROWS, COLUMNS))),
+        "arrays must lie in main memory, got StorageType.GPU_Global",
     ),
     "structure": (
         lambda: connected(

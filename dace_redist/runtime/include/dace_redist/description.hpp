@@ -73,10 +73,11 @@ struct Description {
 /// The part of a description that must be equal on all ranks, as numbers.
 inline Words common_words(const Description& description) {
   const Options& options = description.options;
+  const bool growth_known = options.growth >= 1.0 && options.growth <= 1e6;  // else refused later, on every rank
   Index strategy = 0;
   for (char letter : description.strategy) strategy = strategy * 31 + letter;
   Words words{strategy, description.element_bytes, options.chunk_bytes, options.depth,
-              static_cast<Index>(options.growth * 1e6), options.slot_bytes, options.max_message_bytes,
+              growth_known ? static_cast<Index>(options.growth * 1e6) : -1, options.slot_bytes, options.max_message_bytes,
               static_cast<Index>(description.source.size())};
   words.insert(words.end(), description.source.begin(), description.source.end());
   words.insert(words.end(), description.target.begin(), description.target.end());

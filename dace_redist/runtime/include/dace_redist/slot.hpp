@@ -46,7 +46,12 @@ class Slot {
   void run(const Arguments& arguments, const void* source, void* target) {
     reporting([&] {
       fit(arguments);
-      plan_->run(source, target);
+      try {
+        plan_->run(source, target);
+      } catch (...) {
+        plan_.release();  // kept for good: MPI may still write to its buffers
+        throw;
+      }
     });
   }
 
