@@ -20,6 +20,7 @@
 #include <time.h>
 
 #include "dace_redist/copy.hpp"
+#include "dace_redist/packing.hpp"
 
 namespace {
 
@@ -127,14 +128,27 @@ void measure(const char* direction, int ndim, std::int64_t run_bytes, std::int64
   std::fflush(stdout);
 }
 
-void measure_box(const char* direction, int ndim, const Box& box, int repetitions, std::vector<char>& source_memory,
-                 std::vector<char>& target_memory) {
-  const auto grow = [](std::vector<char>& memory, std::int64_t nbytes) {
-    if (memory.size() < static_cast<std::size_t>(nbytes) + 64) memory.assign(static_cast<std::size_t>(nbytes) + 64, 1);
-    return memory.data() + dace_redist::detail::bytes_to_line(memory.data());
-  };
-  const char* const source = grow(source_memory, box.source_bytes);
-  char* const target = grow(target_memory, box.target_bytes);
+/// An array as redistributions meet it: NumPy's and the plans' buffers have huge pages where the system grants them.
+class Memory {
+ public:
+  char* at_least(std::int64_t nbytes) {
+    if (nbytes > nbytes_) {
+      buffer_ = dace_redist::Buffer(nbytes);
+      std::memset(buffer_.at(0), 1, static_cast<std::size_t>(nbytes));
+      nbytes_ = nbytes;
+    }
+    return buffer_.at(0);
+  }
+
+ private:
+  dace_redist::Buffer buffer_;
+  std::int64_t nbytes_ = 0;
+};
+
+void measure_box(const char* direction, int ndim, const Box& box, int repetitions, Memory& source_memory,
+                 Memory& target_memory) {
+  const char* const source = source_memory.at_least(box.source_bytes);
+  char* const target = target_memory.at_least(box.target_bytes);
   const CopyBlock block = make_copy_block(box.block, 1);
   const std::int64_t nbytes = block.nbytes();
   volatile std::size_t hidden_run = static_cast<std::size_t>(box.run_bytes);
@@ -154,8 +168,9 @@ void measure_transpose(std::int64_t element_bytes, std::int64_t block_bytes, boo
   const StridedBlock box = transpose_box(rows, columns);
   const CopyBlock block = make_copy_block(box, element_bytes);
   const std::int64_t nbytes = block.nbytes();
-  std::vector<char> source(static_cast<std::size_t>(nbytes), 1), target(static_cast<std::size_t>(nbytes) + 64, 2);
-  char* const to = target.data() + dace_redist::detail::bytes_to_line(target.data());
+  Memory source, target;
+  const char* const from = source.at_least(nbytes);
+  char* const to = target.at_least(nbytes);
   const bool stream = nbytes >= dace_redist::stream_threshold_bytes();
   volatile std::size_t hidden_run = static_cast<std::size_t>(element_bytes);
   StridedBlock loops;  // as the programmer's loop: rows, columns, element
@@ -164,11 +179,11 @@ void measure_transpose(std::int64_t element_bytes, std::int64_t block_bytes, boo
   loops.source_strides = {columns * element_bytes, element_bytes, 1};
   loops.target_strides = {element_bytes, rows * element_bytes, 1};
   measure(odd ? "transpose_odd" : "transpose", 2, element_bytes, nbytes, repetitions,
-          {{"auto", [&] { copy(block, source.data(), to, stream); }},
-           {"ordinary", [&] { copy(block, source.data(), to, false); }},
-           {"stream", [&] { copy(block, source.data(), to, true); }},
-           {"memcpy_loop", [&] { memcpy_loop(loops, 0, source.data(), to, hidden_run); }},
-           {"memcpy", [&] { std::memcpy(to, source.data(), static_cast<std::size_t>(nbytes)); }}});
+          {{"auto", [&] { copy(block, from, to, stream); }},
+           {"ordinary", [&] { copy(block, from, to, false); }},
+           {"stream", [&] { copy(block, from, to, true); }},
+           {"memcpy_loop", [&] { memcpy_loop(loops, 0, from, to, hidden_run); }},
+           {"memcpy", [&] { std::memcpy(to, from, static_cast<std::size_t>(nbytes)); }}});
 }
 
 }  // namespace
@@ -185,7 +200,7 @@ int main(int argc, char** argv) {
                                  128, 192, 256, 384, 512, 600, 1024, 4096, 65536};
   if (argc > 4) runs.clear();
   for (int i = 4; i < argc; ++i) runs.push_back(std::atoll(argv[i]));
-  std::vector<char> source, target;
+  Memory source, target;
   for (const std::int64_t run_bytes : runs)
     for (int ndim = 1; ndim <= 5; ++ndim) {
       measure_box("pack", ndim, make_box(ndim, run_bytes, block_bytes, gap, 1), repetitions, source, target);

@@ -1,6 +1,10 @@
 // Messages cut to size and turned into copies between an array and a contiguous buffer.
 #pragma once
 
+#if __has_include(<sys/mman.h>)
+#include <sys/mman.h>
+#endif
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
@@ -13,21 +17,27 @@
 
 namespace dace_redist {
 
-/// Cache-line aligned bytes, not touched when allocated: the first writer decides where they lie.
+/// Cache-line aligned bytes, not touched when allocated: the first writer decides where they lie. Large ones ask for
+/// huge pages, as NumPy's arrays do: strided copies then spend less on finding pages.
 class Buffer {
  public:
   Buffer() = default;
   /// \throws std::bad_alloc
   explicit Buffer(Index nbytes) {
-    constexpr Index alignment = 64;
     if (nbytes <= 0) return;
-    bytes_.reset(static_cast<char*>(
-        std::aligned_alloc(alignment, static_cast<std::size_t>(ceil_div(nbytes, alignment) * alignment))));
+    const Index alignment = nbytes < huge_from ? line_bytes : huge_page;
+    const std::size_t rounded = static_cast<std::size_t>(ceil_div(nbytes, alignment) * alignment);
+    bytes_.reset(static_cast<char*>(std::aligned_alloc(static_cast<std::size_t>(alignment), rounded)));
     if (!bytes_) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+    if (alignment == huge_page) madvise(bytes_.get(), rounded, MADV_HUGEPAGE);  // a wish: no matter if refused
+#endif
   }
   char* at(Index offset) const { return bytes_.get() + offset; }
 
  private:
+  static constexpr Index line_bytes = 64, huge_page = Index{2} << 20, huge_from = Index{4} << 20;
+
   struct Free {
     void operator()(char* bytes) const { std::free(bytes); }
   };
