@@ -167,8 +167,11 @@ def draw(records: list[dict], path: Path) -> None:
     colours = ["0.6" if name == STOCK else "tab:blue" for name in names]
     axes.bar(names, middle, color=colours, yerr=[middle - low, high - middle], capsize=5, ecolor="black")
     axes.axhline(middle[stock], color="black", linestyle="--", linewidth=1)
+    behind = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}  # hides the line where they meet
     for place, (value, top) in enumerate(zip(middle, high, strict=True)):
-        axes.annotate(f"{value:.1f}", (place, top), (0, 4), "data", "offset points", ha="center", fontsize=9)
+        axes.annotate(
+            f"{value:.1f}", (place, top), (0, 4), "data", "offset points", ha="center", fontsize=9, bbox=behind
+        )
     axes.set_ylim(0, 1.15 * high.max())
     axes.set_xticks(range(len(names)), [f"{name}\n(stock DaCe)" if name == STOCK else name for name in names])
     axes.set_ylabel("time in redistributions [ms]")
