@@ -150,7 +150,7 @@ void check_disagreement(Checker& checker) {
                     [](Description& mine) { mine.options.growth = 1.5; });
   checker.disagrees("max_message_bytes is 1073741824 on rank 0 and 9",
                     [](Description& mine) { mine.options.max_message_bytes = 9; });
-  checker.disagrees("strategy is 2479673 on rank 0 and 81254", [](Description& mine) { mine.strategy = "RMA"; });
+  checker.disagrees("strategy is Pack on rank 0 and RMA", [](Description& mine) { mine.strategy = "RMA"; });
   checker.disagrees("length of the source distribution is 12 on rank 0 and 13",
                     [](Description& mine) { mine.source = {0, 2, 1, 8, 8, 1, 0, -1, 0, 0, -1, 1, 0}; });
   checker.disagrees("source kind is 0 on rank 0 and 1", [](Description& mine) { mine.source[0] = 1; });

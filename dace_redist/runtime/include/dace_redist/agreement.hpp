@@ -74,7 +74,10 @@ inline void check_agreement(MPI_Comm comm, const Words& words) {
   if (other < 0) return;
   std::size_t at = 0;
   while (at < words.size() && at < first.size() && words[at] == first[at]) ++at;
-  const auto value = [at](const Words& list) { return at < list.size() ? text(list[at]) : std::string("missing"); };
+  const auto value = [at](const Words& list) {
+    if (at == 0) return word_letters(list[0]);  // the strategy
+    return at < list.size() ? text(list[at]) : std::string("missing");
+  };
   const bool named = at < words.size() && at < first.size();
   const std::string difference = text("the ranks describe different redistributions: ",
                                       named ? common_word_name(words, at) : std::string("the length"), " is ",

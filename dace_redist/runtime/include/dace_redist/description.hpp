@@ -70,13 +70,23 @@ struct Description {
   Words source_local, target_local;  ///< [ndim] extents, then [ndim] strides, in elements, of this rank's arrays
 };
 
+/// The first eight letters of a name as a number, and back.
+inline Index name_word(const std::string& name) {
+  Index word = 0;
+  for (std::size_t i = 0; i < std::min<std::size_t>(name.size(), 8); ++i) word = word * 128 + (name[i] & 127);
+  return word;
+}
+inline std::string word_letters(Index word) {
+  std::string name;
+  for (; word > 0; word /= 128) name.insert(name.begin(), static_cast<char>(word % 128));
+  return name;
+}
+
 /// The part of a description that must be equal on all ranks, as numbers.
 inline Words common_words(const Description& description) {
   const Options& options = description.options;
   const bool growth_known = options.growth >= 1.0 && options.growth <= 1e6;  // else refused later, on every rank
-  Index strategy = 0;
-  for (char letter : description.strategy) strategy = strategy * 31 + letter;
-  Words words{strategy, description.element_bytes, options.chunk_bytes, options.depth,
+  Words words{name_word(description.strategy), description.element_bytes, options.chunk_bytes, options.depth,
               growth_known ? static_cast<Index>(options.growth * 1e6) : -1, options.slot_bytes, options.max_message_bytes,
               static_cast<Index>(description.source.size())};
   words.insert(words.end(), description.source.begin(), description.source.end());
