@@ -247,6 +247,39 @@ def test_communicators(comm):
     raise_anywhere(comm, wrong)
 
 
+GRID = Distribution((7, 8), (2, 2)), Distribution((7, 8), (1, 4))
+
+
+def grid_sdfg() -> Any:
+    import dace
+
+    import dace_redist
+
+    source, target = GRID
+
+    @dace.program
+    def on_a_grid(A: dace.float64[4, 4], B: dace.float64[7, 2]):
+        grid = dace.comm.Cart_create([2, 2])
+        dace_redist.redistribute(A, source, target, out=B, comm=grid, strategy="Pack")
+
+    return on_a_grid.to_sdfg()
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[4, 6], timeout=120)
+def test_process_grid(comm):
+    """Ranks outside the grid take no part, and their arrays stay as they are."""
+    from builds import built
+
+    whole, A, B = np.arange(56.0).reshape(7, 8), np.zeros((4, 4)), np.full((7, 2), -1.0)
+    wanted = B.copy()
+    if comm.rank < 4:
+        part, wanted = (distribution.local(whole, comm.rank) for distribution in GRID)
+        A[: part.shape[0], : part.shape[1]] = part
+    built(comm, "node_grid", grid_sdfg)(A=A, B=B)
+    raise_anywhere(comm, [] if np.array_equal(B, wanted) else [f"rank {comm.rank}: {B.tolist()}"])
+
+
 def failure(program: Any, comm: Any, *arguments: Any, **sizes: Any) -> str:
     try:
         run(program, comm, *arguments, **sizes)
