@@ -8,6 +8,7 @@ import ctypes
 import functools
 import hashlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
@@ -168,8 +169,11 @@ def _build_key() -> str:
         f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(("DACE_compiler", "CXX"))
     ]
     facts += [platform.machine(), _processor()]
-    root = dace_redist.include_directory()
-    sources = [*sorted(root.rglob("*.hpp")), Path(__file__), *sorted((Path(__file__).parent).glob("strategies.py"))]
+    generator = importlib.util.find_spec("dace_redist.library_nodes")  # found, not imported: that would load DaCe
+    sources = [Path(__file__), Path(__file__).with_name("strategies.py")]
+    sources += sorted(dace_redist.include_directory().rglob("*.hpp"))
+    for folder in generator.submodule_search_locations or [] if generator else []:
+        sources += sorted(Path(folder).rglob("*.py"))
     digest = hashlib.blake2b("\0".join(facts).encode(), digest_size=10)
     for source in sources:
         digest.update(source.read_bytes())
