@@ -5,6 +5,8 @@
 /// Usage: copy_kernel BLOCK_BYTES REPETITIONS GAP [RUN_BYTES ...]
 /// GAP: bytes of a strided side per byte copied, at least (2: every second run).
 
+#include <time.h>
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -16,8 +18,6 @@
 #include <numeric>
 #include <random>
 #include <vector>
-
-#include <time.h>
 
 #include "dace_redist/copy.hpp"
 #include "dace_redist/packing.hpp"
@@ -196,8 +196,7 @@ int main(int argc, char** argv) {
   const std::int64_t block_bytes = std::atoll(argv[1]);
   const int repetitions = std::max(1, std::atoi(argv[2]));
   const std::int64_t gap = std::max(2LL, std::atoll(argv[3]));
-  std::vector<std::int64_t> runs{1,   2,   4,   8,   16,  24,  32,   48,   64,   96,
-                                 128, 192, 256, 384, 512, 600, 1024, 4096, 65536};
+  std::vector<std::int64_t> runs{1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 600, 1024, 4096, 65536};
   if (argc > 4) runs.clear();
   for (int i = 4; i < argc; ++i) runs.push_back(std::atoll(argv[i]));
   Memory source, target;

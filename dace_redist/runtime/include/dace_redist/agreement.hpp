@@ -79,9 +79,9 @@ inline void check_agreement(MPI_Comm comm, const Words& words) {
     return at < list.size() ? text(list[at]) : std::string("missing");
   };
   const bool named = at < words.size() && at < first.size();
-  const std::string difference = text("the ranks describe different redistributions: ",
-                                      named ? common_word_name(words, at) : std::string("the length"), " is ",
-                                      value(first), " on rank 0 and ", value(words), " on rank ", other);
+  const std::string difference = text(
+      "the ranks describe different redistributions: ", named ? common_word_name(words, at) : std::string("the length"),
+      " is ", value(first), " on rank 0 and ", value(words), " on rank ", other);
   throw Error(broadcast_text(comm, difference, other));
 }
 

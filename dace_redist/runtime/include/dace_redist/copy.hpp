@@ -90,7 +90,7 @@ class ChunkWalk {
   std::array<std::int64_t, max_block_dims> index_{};  // [ndim], first run of the chunk
   std::array<std::size_t, max_block_dims> walked_;    // [walked_count_], dimensions of more than one chunk
   std::size_t walked_count_ = 0;
-  std::int64_t source_ = 0, target_ = 0;              // bytes of the chunk from the start of the block
+  std::int64_t source_ = 0, target_ = 0;  // bytes of the chunk from the start of the block
 };
 
 /// The dimension along which the source is read in order, if that is not the last one and runs are short; else -1.
@@ -183,7 +183,7 @@ inline void copy_tiles(const CopyBlock& block, int row_dim, const char* source, 
   do {
     const Plane plane = walk.plane();
     // columns outside, so that each source line is read once, in full
-    Plane gather{plane.columns,       plane.rows,       plane.run_bytes,    plane.source_column,
+    Plane gather{plane.columns,    plane.rows,          plane.run_bytes,  plane.source_column,
                  plane.source_row, plane.target_column, plane.target_row, 0};
     if (more_ahead) {
       gather.ahead = ahead.source() - walk.source();

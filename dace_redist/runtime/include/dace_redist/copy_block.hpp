@@ -18,13 +18,13 @@ namespace dace_redist {
 ///
 /// Dimensions are ordered by target stride, so that writes are sequential; what is contiguous on both sides is one run.
 struct CopyBlock {
-  std::int64_t source_offset = 0;                            ///< bytes from the start of the source array
-  std::int64_t target_offset = 0;                            ///< bytes from the start of the target array
-  std::int64_t run_bytes = 0;                                ///< contiguous bytes per copy; 0: nothing to copy
-  int ndim = 0;                                              ///< dimensions of runs; 0: one run
-  std::array<std::int64_t, max_block_dims> counts{};         ///< [ndim], outermost first, >= 2
-  std::array<std::int64_t, max_block_dims> source_strides{}; ///< [ndim], bytes
-  std::array<std::int64_t, max_block_dims> target_strides{}; ///< [ndim], bytes
+  std::int64_t source_offset = 0;                             ///< bytes from the start of the source array
+  std::int64_t target_offset = 0;                             ///< bytes from the start of the target array
+  std::int64_t run_bytes = 0;                                 ///< contiguous bytes per copy; 0: nothing to copy
+  int ndim = 0;                                               ///< dimensions of runs; 0: one run
+  std::array<std::int64_t, max_block_dims> counts{};          ///< [ndim], outermost first, >= 2
+  std::array<std::int64_t, max_block_dims> source_strides{};  ///< [ndim], bytes
+  std::array<std::int64_t, max_block_dims> target_strides{};  ///< [ndim], bytes
 
   /// Bytes that are copied.
   constexpr std::int64_t nbytes() const {
@@ -62,7 +62,7 @@ constexpr void sort_dimensions(StridedBlock& block) {
 }
 
 inline constexpr std::int64_t run_cut_bytes = 64;  ///< a run is cut at multiples of this
-inline constexpr std::int64_t even_cut_count = 8;   ///< with as many steps per part, parts differ by an eighth at most
+inline constexpr std::int64_t even_cut_count = 8;  ///< with as many steps per part, parts differ by an eighth at most
 
 /// Keeps part `index` of `ways` of dimension `d`; the dimension after the last one is the run.
 inline void keep_part(CopyBlock& block, std::size_t d, std::int64_t index, std::int64_t ways) {

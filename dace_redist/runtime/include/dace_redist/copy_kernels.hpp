@@ -17,7 +17,7 @@
 
 namespace dace_redist::detail {
 
-inline constexpr std::int64_t line_bytes = 64;          ///< cache line, the unit of a store past the cache
+inline constexpr std::int64_t line_bytes = 64;  ///< cache line, the unit of a store past the cache
 
 /// Two dimensions of runs; all strides and lengths in bytes.
 struct Plane {
@@ -147,12 +147,18 @@ PlaneCopy plane_copy(std::int64_t run_bytes) {
   constexpr Prefetch small = prefetch == Prefetch::runs ? Prefetch::none : prefetch;
   constexpr Prefetch large = prefetch == Prefetch::rows ? Prefetch::runs : prefetch;
   switch (run_bytes) {
-    case 1: return copy_plane<ExactRun<1>, small>;
-    case 2: return copy_plane<ExactRun<2>, small>;
-    case 4: return copy_plane<ExactRun<4>, small>;
-    case 8: return copy_plane<ExactRun<8>, small>;
-    case 16: return copy_plane<ExactRun<16>, large>;
-    default: break;
+    case 1:
+      return copy_plane<ExactRun<1>, small>;
+    case 2:
+      return copy_plane<ExactRun<2>, small>;
+    case 4:
+      return copy_plane<ExactRun<4>, small>;
+    case 8:
+      return copy_plane<ExactRun<8>, small>;
+    case 16:
+      return copy_plane<ExactRun<16>, large>;
+    default:
+      break;
   }
   if (run_bytes <= 4) return copy_plane<OverlappingRun<2, 2>, small>;
   if (run_bytes <= 8) return copy_plane<OverlappingRun<4, 2>, small>;
@@ -161,10 +167,14 @@ PlaneCopy plane_copy(std::int64_t run_bytes) {
   if (run_bytes <= 64) return copy_plane<OverlappingRun<32, 2>, large>;
   if (run_bytes == 96) return copy_plane<ExactRun<96>, large>;
   switch ((run_bytes + 63) / 64) {
-    case 2: return copy_plane<OverlappingRun<64, 2>, large>;
-    case 3: return copy_plane<OverlappingRun<64, 3>, large>;
-    case 4: return copy_plane<OverlappingRun<64, 4>, large>;
-    default: return copy_plane<LongRun, large>;
+    case 2:
+      return copy_plane<OverlappingRun<64, 2>, large>;
+    case 3:
+      return copy_plane<OverlappingRun<64, 3>, large>;
+    case 4:
+      return copy_plane<OverlappingRun<64, 4>, large>;
+    default:
+      return copy_plane<LongRun, large>;
   }
 }
 
@@ -209,7 +219,7 @@ class LineWriter {
       line = line_bytes;
       LongRun::copy(at(begin_), target_, line - begin_);
     }
-    for (; line < whole; line += line_bytes)  stream_line(at(line), target_ + (line - begin_));
+    for (; line < whole; line += line_bytes) stream_line(at(line), target_ + (line - begin_));
     if (end_ > whole) LongRun::copy(at(whole), at(0), end_ - whole);
     target_ += whole - begin_;
     begin_ = 0;
@@ -217,9 +227,9 @@ class LineWriter {
   }
 
   alignas(line_bytes) std::array<char, static_cast<std::size_t>(capacity)> lines_;  // not initialised: written first
-  char* target_ = nullptr;   // where lines_[begin_] goes
-  std::int64_t begin_ = 0;   // first byte held; > 0 only in the first line, which lies in the target's line like it
-  std::int64_t end_ = 0;     // one past the last byte held
+  char* target_ = nullptr;                                                          // where lines_[begin_] goes
+  std::int64_t begin_ = 0;  // first byte held; > 0 only in the first line, which lies in the target's line like it
+  std::int64_t end_ = 0;    // one past the last byte held
 };
 
 }  // namespace dace_redist::detail

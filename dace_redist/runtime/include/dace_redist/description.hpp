@@ -56,17 +56,16 @@ inline void check_options(const Options& options) {
   check_range("growth", options.growth, 1, 1e6);
   check_range("threads", static_cast<double>(options.threads), 0, 1 << 16);
   check_range("slot_bytes", static_cast<double>(options.slot_bytes), 1, 1 << 30);
-  check_range("max_message_bytes", static_cast<double>(options.max_message_bytes), 1,
-              std::numeric_limits<int>::max());
+  check_range("max_message_bytes", static_cast<double>(options.max_message_bytes), 1, std::numeric_limits<int>::max());
 }
 
 /// One redistribution as generated code describes it.
 struct Description {
-  std::string label;           ///< names the node in error messages
+  std::string label;  ///< names the node in error messages
   std::string strategy;
   Index element_bytes = 0;
   Options options;
-  Words source, target;        ///< distributions
+  Words source, target;              ///< distributions
   Words source_local, target_local;  ///< [ndim] extents, then [ndim] strides, in elements, of this rank's arrays
 };
 
@@ -86,8 +85,13 @@ inline std::string word_letters(Index word) {
 inline Words common_words(const Description& description) {
   const Options& options = description.options;
   const bool growth_known = options.growth >= 1.0 && options.growth <= 1e6;  // else refused later, on every rank
-  Words words{name_word(description.strategy), description.element_bytes, options.chunk_bytes, options.depth,
-              growth_known ? static_cast<Index>(options.growth * 1e6) : -1, options.slot_bytes, options.max_message_bytes,
+  Words words{name_word(description.strategy),
+              description.element_bytes,
+              options.chunk_bytes,
+              options.depth,
+              growth_known ? static_cast<Index>(options.growth * 1e6) : -1,
+              options.slot_bytes,
+              options.max_message_bytes,
               static_cast<Index>(description.source.size())};
   words.insert(words.end(), description.source.begin(), description.source.end());
   words.insert(words.end(), description.target.begin(), description.target.end());
@@ -108,8 +112,9 @@ inline std::string word_name(const Words& words, std::size_t at) {
   };
   const std::size_t grid_ndim = blocked && words.size() > 2 ? static_cast<std::size_t>(words[2]) : 0;
   const std::vector<Field> fields =
-      blocked ? std::vector<Field>{{"shape", ndim},      {"grid", grid_ndim},       {"dims", ndim}, {"block", ndim},
-                                   {"pins", grid_ndim}, {"number of ranks", 1, false}, {"ranks", words.size()}}
+      blocked ? std::vector<Field>{{"shape", ndim},        {"grid", grid_ndim}, {"dims", ndim},
+                                   {"block", ndim},        {"pins", grid_ndim}, {"number of ranks", 1, false},
+                                   {"ranks", words.size()}}
               : std::vector<Field>{{"shape", ndim}, {"tile", ndim}, {"owner of tile", words.size()}};
   std::size_t begin = blocked ? 3 : 2;
   for (const Field& field : fields) {
@@ -122,8 +127,10 @@ inline std::string word_name(const Words& words, std::size_t at) {
 /// What a number of common_words() means.
 inline std::string common_word_name(const Words& words, std::size_t at) {
   constexpr std::size_t head = 8;
-  static const char* const names[head] = {"strategy", "element size in bytes", "chunk_bytes", "depth", "growth (1e-6)",
-                                          "slot_bytes", "max_message_bytes", "length of the source distribution"};
+  static const char* const names[head] = {"strategy",          "element size in bytes",
+                                          "chunk_bytes",       "depth",
+                                          "growth (1e-6)",     "slot_bytes",
+                                          "max_message_bytes", "length of the source distribution"};
   if (at < head) return names[at];
   const std::size_t source_end = head + static_cast<std::size_t>(words[head - 1]);
   const auto part = [&](std::size_t lo, std::size_t hi) {

@@ -107,14 +107,14 @@ class Distribution {
 
   std::string name_;
   bool tiled_ = false;
-  std::vector<AxisSplit> axes_;                      // [ndim]
-  std::vector<Index> grid_, pins_;                   // [grid_ndim]
-  std::vector<Index> dims_;                          // [ndim] grid axis or -1
-  std::vector<std::size_t> replica_axes_;            // grid axes that hold replicas
+  std::vector<AxisSplit> axes_;            // [ndim]
+  std::vector<Index> grid_, pins_;         // [grid_ndim]
+  std::vector<Index> dims_;                // [ndim] grid axis or -1
+  std::vector<std::size_t> replica_axes_;  // grid axes that hold replicas
   Index replica_count_ = 1, ranks_needed_ = 0;
-  std::vector<Index> ranks_;                         // [grid size] or empty: 0, 1, 2, ...
-  std::unordered_map<Index, Index> positions_;       // rank -> grid position, if ranks_ is given
-  std::vector<Index> owners_, tile_offsets_;         // [tiles]
+  std::vector<Index> ranks_;                    // [grid size] or empty: 0, 1, 2, ...
+  std::unordered_map<Index, Index> positions_;  // rank -> grid position, if ranks_ is given
+  std::vector<Index> owners_, tile_offsets_;    // [tiles]
 };
 
 inline Distribution::Distribution(const Words& words, const std::string& name) : name_(name) {
@@ -175,8 +175,7 @@ inline void Distribution::read_ranks(const Words& words, std::size_t at) {
   if (words.size() != at + 1 + static_cast<std::size_t>(given)) fail("incomplete description");
   ranks_needed_ = size;
   if (given == 0) return;
-  if (given != size)
-    fail(text("process grid ", tuple_text(grid_), " needs ", size, " ranks, got a list of ", given));
+  if (given != size) fail(text("process grid ", tuple_text(grid_), " needs ", size, " ranks, got a list of ", given));
   ranks_.assign(words.begin() + static_cast<std::ptrdiff_t>(at + 1), words.end());
   ranks_needed_ = 0;
   for (std::size_t position = 0; position < ranks_.size(); ++position) {
@@ -275,8 +274,7 @@ inline std::vector<Index> Distribution::local_shape(Index rank) const {
 }
 
 inline Index Distribution::owner(const std::vector<Index>& index) const {
-  if (index.size() != axes_.size())
-    fail(text("index ", tuple_text(index), " needs ", axes_.size(), " entries"));
+  if (index.size() != axes_.size()) fail(text("index ", tuple_text(index), " needs ", axes_.size(), " entries"));
   std::vector<Index> coordinates;
   for (std::size_t i = 0; i < axes_.size(); ++i) {
     if (index[i] < 0 || index[i] >= axes_[i].extent)

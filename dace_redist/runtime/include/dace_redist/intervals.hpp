@@ -23,9 +23,7 @@ struct Intervals {
   Index start = 0, length = 0, period = 1, count = 0, end = 0;
 
   bool empty() const { return count == 0; }
-  Index local_index(Index global) const {
-    return (global - start) / period * length + (global - start) % period;
-  }
+  Index local_index(Index global) const { return (global - start) / period * length + (global - start) % period; }
   /// Number of indices owned.
   Index size() const { return empty() ? 0 : local_index(end - 1) + 1; }
 };
@@ -130,7 +128,8 @@ inline void append_run(std::vector<Piece>& pieces, Index length, Index source_of
 /// Appends what both sides own within the global indices [lo, hi), in ascending order.
 inline void walk(std::vector<Piece>& pieces, const Intervals& source, const Intervals& target, Index lo, Index hi) {
   for (Index global = lo; global < hi;) {
-    const Index in_source = (global - source.start) % source.period, in_target = (global - target.start) % target.period;
+    const Index in_source = (global - source.start) % source.period,
+                in_target = (global - target.start) % target.period;
     if (in_source >= source.length) {
       global += source.period - in_source;
     } else if (in_target >= target.length) {

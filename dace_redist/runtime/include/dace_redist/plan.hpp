@@ -112,8 +112,8 @@ class Plan {
 
   void check_ranks(const Distribution& distribution) const {
     if (distribution.ranks_needed() > size_)
-      throw Error(text("the ", distribution.name(), " distribution names ranks up to ",
-                       distribution.ranks_needed() - 1, ", but the communicator has ", size_, " ranks"));
+      throw Error(text("the ", distribution.name(), " distribution names ranks up to ", distribution.ranks_needed() - 1,
+                       ", but the communicator has ", size_, " ranks"));
   }
 
   std::vector<Message> ordered(std::vector<Message> messages, int direction) const {

@@ -60,8 +60,7 @@ class SharedSegment {
 
  private:
   void map() {
-    void* bytes =
-        mmap(nullptr, static_cast<std::size_t>(nbytes_), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+    void* bytes = mmap(nullptr, static_cast<std::size_t>(nbytes_), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
     if (bytes == MAP_FAILED) fail("map", errno);
     bytes_ = static_cast<char*>(bytes);
   }

@@ -17,12 +17,12 @@ inline constexpr int max_block_dims = 24;
 ///
 /// Counts and strides are given outermost dimension first; strides may be negative, and zero on the source.
 struct StridedBlock {
-  int ndim = 0;                                              ///< 0: exactly one element
-  std::int64_t source_offset = 0;                            ///< elements from the start of the source array
-  std::int64_t target_offset = 0;                            ///< elements from the start of the target array
-  std::array<std::int64_t, max_block_dims> counts{};         ///< [ndim], >= 0
-  std::array<std::int64_t, max_block_dims> source_strides{}; ///< [ndim], elements
-  std::array<std::int64_t, max_block_dims> target_strides{}; ///< [ndim], elements
+  int ndim = 0;                                               ///< 0: exactly one element
+  std::int64_t source_offset = 0;                             ///< elements from the start of the source array
+  std::int64_t target_offset = 0;                             ///< elements from the start of the target array
+  std::array<std::int64_t, max_block_dims> counts{};          ///< [ndim], >= 0
+  std::array<std::int64_t, max_block_dims> source_strides{};  ///< [ndim], elements
+  std::array<std::int64_t, max_block_dims> target_strides{};  ///< [ndim], elements
 
   /// Number of elements: the product of the counts, 0 if one of them is 0.
   constexpr std::int64_t count() const {

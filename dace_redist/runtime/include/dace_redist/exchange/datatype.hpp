@@ -25,10 +25,10 @@ inline Datatype strided_type(const StridedBlock& block, Index element_bytes) {
   Datatype type = contiguous_type(element_bytes * (run ? nest.counts[--d] : 1));
   while (d-- > 0) {
     Datatype outer;
-    check(MPI_Type_create_hvector(static_cast<int>(nest.counts[d]), 1,
-                                  static_cast<MPI_Aint>(nest.source_strides[d] * element_bytes), type.get(),
-                                  outer.put()),
-          "MPI_Type_create_hvector");
+    check(
+        MPI_Type_create_hvector(static_cast<int>(nest.counts[d]), 1,
+                                static_cast<MPI_Aint>(nest.source_strides[d] * element_bytes), type.get(), outer.put()),
+        "MPI_Type_create_hvector");
     type = std::move(outer);
   }
   return type;

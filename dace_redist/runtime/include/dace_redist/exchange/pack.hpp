@@ -21,7 +21,7 @@ class PackPlan : public Plan {
   /// A whole message: its chunk and where its bytes lie in the buffer.
   struct Packed {
     PackedChunk chunk;
-    Index buffer_offset = 0;      // bytes, unless in place
+    Index buffer_offset = 0;       // bytes, unless in place
     std::size_t requests_end = 0;  // receives: one past its last request
   };
 
@@ -44,12 +44,11 @@ class PackPlan : public Plan {
   void exchange(const char* source, char* target) override {
     receive_requests_.clear();
     for (const Packed& message : receives_)
-      post_receive(message.chunk.in_place ? target + message.chunk.array_offset
-                                          : receive_buffer_.at(message.buffer_offset),
-                   message.chunk.nbytes, message.chunk.peer, receive_requests_);
+      post_receive(
+          message.chunk.in_place ? target + message.chunk.array_offset : receive_buffer_.at(message.buffer_offset),
+          message.chunk.nbytes, message.chunk.peer, receive_requests_);
     for (const Packed& message : sends_) {
-      if (!message.chunk.in_place)
-        copy_blocks(message.chunk.copies, source, send_buffer_.at(message.buffer_offset));
+      if (!message.chunk.in_place) copy_blocks(message.chunk.copies, source, send_buffer_.at(message.buffer_offset));
       post_send(message.chunk.in_place ? source + message.chunk.array_offset : send_buffer_.at(message.buffer_offset),
                 message.chunk.nbytes, message.chunk.peer, send_requests_);
     }

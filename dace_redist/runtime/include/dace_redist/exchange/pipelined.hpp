@@ -94,9 +94,8 @@ class PipelinedPlan final : public Plan {
     if (receives_.posted == receives_.chunks.size()) return;
     const PackedChunk& chunk = receives_.chunks[receives_.posted];
     receives_.chunk_in[slot] = receives_.posted++;
-    check(MPI_Irecv(chunk.in_place ? target + chunk.array_offset : receives_.slot(slot),
-                    static_cast<int>(chunk.nbytes), MPI_BYTE, chunk.peer, tag, comm(),
-                    &requests_[receives_.first_request + slot]),
+    check(MPI_Irecv(chunk.in_place ? target + chunk.array_offset : receives_.slot(slot), static_cast<int>(chunk.nbytes),
+                    MPI_BYTE, chunk.peer, tag, comm(), &requests_[receives_.first_request + slot]),
           "MPI_Irecv");
   }
 

@@ -16,8 +16,8 @@ class RMAPlan final : public Plan {
  private:
   struct Packed {
     PackedChunk chunk;
-    Index buffer_offset = 0;       // bytes, in the send buffer or in this rank's window
-    Index window_offset = 0;       // sends: bytes, in the receiver's window
+    Index buffer_offset = 0;  // bytes, in the send buffer or in this rank's window
+    Index window_offset = 0;  // sends: bytes, in the receiver's window
   };
 
   void prepare() override {

@@ -1,8 +1,6 @@
 // Strategy Shared: ranks of one node hand packed pieces over through small rings in memory that they share.
 #pragma once
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <new>
@@ -41,7 +39,8 @@ class SharedPlan final : public Plan {
     Index slot_bytes = 0;
 
     char* slot(Index depth) const {
-      return reinterpret_cast<char*>(head + 1) + static_cast<Index>(total % static_cast<std::uint64_t>(depth)) * slot_bytes;
+      return reinterpret_cast<char*>(head + 1) +
+             static_cast<Index>(total % static_cast<std::uint64_t>(depth)) * slot_bytes;
     }
   };
 
@@ -94,8 +93,7 @@ class SharedPlan final : public Plan {
   static Index next_offset(const Channel& channel) { return channel.pieces[channel.next].copies[0].source_offset; }
 
   void connect() override {
-    check(MPI_Comm_split_type(comm(), MPI_COMM_TYPE_SHARED, rank(), MPI_INFO_NULL, node_.put()),
-          "MPI_Comm_split_type");
+    check(MPI_Comm_split_type(comm(), MPI_COMM_TYPE_SHARED, rank(), MPI_INFO_NULL, node_.put()), "MPI_Comm_split_type");
     all_or_none(comm(), [this] { check_node(); });
     all_or_none(comm(), [this] { make_rings(); });
     std::vector<RingName> sent(sends_.size()), received(receives_.size());
