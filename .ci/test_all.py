@@ -65,11 +65,20 @@ def environment(venv: Path, system_first: bool) -> dict[str, str]:
     return os.environ | {"PATH": os.pathsep.join(first + folders), "VIRTUAL_ENV": str(venv)}
 
 
+def failures(results: Path) -> list[str]:
+    """A line for each test of a JUnit file that failed: its name and the first line of what was wrong."""
+    lines = []
+    for case in ElementTree.parse(results).getroot().iter("testcase"):
+        for what in (*case.iter("failure"), *case.iter("error")):
+            reason = (what.get("message") or "").strip().partition("\n")[0]
+            lines.append(f"{case.get('classname')}::{case.get('name')}: {reason}"[:160])
+    return lines
+
+
 def run(venv: Path, *arguments: str, system_first: bool = False) -> dict[str, int]:
     """Run pytest in ``venv`` and count; a pytest that broke down counts as one failure."""
     python, results = venv / "bin" / "python", RESULTS / f"{venv.name}.xml"
     variables = environment(venv, system_first)
-    results.unlink(missing_ok=True)
     what = subprocess.run([python, "-m", "dace_redist.launch"], env=variables, cwd=ROOT, capture_output=True, text=True)
     print(f"== pytest {' '.join(arguments)} ({venv.name}: {(what.stdout or what.stderr).strip()})", flush=True)
     start = time.monotonic()
@@ -90,8 +99,9 @@ def run(venv: Path, *arguments: str, system_first: bool = False) -> dict[str, in
 
 
 def main() -> int:
-    """Run everything; the last line is the sum."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
+    """Run everything; the last lines are the tests that failed and the sum."""
+    shutil.rmtree(RESULTS, ignore_errors=True)
+    RESULTS.mkdir(parents=True)
     counts = [run(BASE)]
     for name in other_mpis():
         try:
@@ -100,6 +110,9 @@ def main() -> int:
             print(f"== {name}: set-up failed: {error}", flush=True)
             counts.append({"passed": 0, "failed": 1, "skipped": 0})
     total = {key: sum(count[key] for count in counts) for key in COUNTS}
+    for results in sorted(RESULTS.glob("*.xml")):
+        for line in failures(results):
+            print(f"{results.stem} {line}")
     skipped = f", {total['skipped']} skipped" if total["skipped"] else ""
     print(f"{total['passed']} passed, {total['failed']} failed{skipped}", flush=True)
     return 1 if total["failed"] else 0
