@@ -94,6 +94,9 @@ STRATEGIES: Mapping[str, Strategy] = {
     )
 }
 
+#: Those that copy straight into, or out of, arrays in node-shared memory.
+NODE_AWARE_STRATEGIES = frozenset({"Shared", "Hierarchical"})
+
 #: What ``Auto`` stands for until a cost model and a tuner choose.
 DEFAULT_STRATEGY = "Datatype"
 
