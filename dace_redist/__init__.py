@@ -15,13 +15,21 @@ from dace_redist.shared_memory import empty
 if TYPE_CHECKING:
     from dace_redist.eager import redistribute
     from dace_redist.library_nodes import Redistribute
-    from dace_redist.transformations import LowerRedistribute, SetRedistributeStrategy, lower_all, set_strategy
+    from dace_redist.transformations import (
+        LowerRedistribute,
+        PlaceInSharedMemory,
+        SetRedistributeStrategy,
+        lower_all,
+        place_in_shared_memory,
+        set_strategy,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Distribution",
     "LowerRedistribute",
+    "PlaceInSharedMemory",
     "Redistribute",
     "RedistributionError",
     "Schedule",
@@ -30,6 +38,7 @@ __all__ = [
     "empty",
     "include_directory",
     "lower_all",
+    "place_in_shared_memory",
     "redistribute",
     "schedule",
     "set_strategy",
@@ -38,9 +47,11 @@ __all__ = [
 #: Where the names are that load more than NumPy: DaCe, MPI or the plots come with their first use.
 _ON_FIRST_USE = {
     "LowerRedistribute": "dace_redist.transformations",
+    "PlaceInSharedMemory": "dace_redist.transformations",
     "Redistribute": "dace_redist.library_nodes",
     "SetRedistributeStrategy": "dace_redist.transformations",
     "lower_all": "dace_redist.transformations",
+    "place_in_shared_memory": "dace_redist.transformations",
     "redistribute": "dace_redist.eager",
     "set_strategy": "dace_redist.transformations",
 }
