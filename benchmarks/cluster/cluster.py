@@ -6,13 +6,11 @@ Several nodes on one machine: runs an MPI job over network namespaces that play 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import math
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -72,8 +70,8 @@ def run(
     """
     Run ``argv`` on ``ranks`` ranks over ``nodes`` emulated nodes, with the MPI in use; nothing is left afterwards.
 
-    Each node has a host name (``node0``, ...), a network with one link of ``rate``, ``/dev/shm`` and IPC objects of its
-    own. All share the file system, the cores and the memory's bandwidth.
+    Each node has a host name (``node0``, ...), a network with one link of ``rate``, ``/dev/shm``, IPC objects and
+    processes of its own. All share the file system, the cores and the memory's bandwidth.
 
     :param nodes: From 1 to 1000.
     :param ranks: At least one per node. Where ``nodes`` does not divide it, the first nodes have one more.
@@ -154,7 +152,7 @@ def _start(
     variables, files = _across_nodes(slots(nodes, ranks), mapping)
     variables |= {k: v for k, v in mpi_environment(ranks).items() if k not in variables} | dict(environment)
     variables["PATH"] = variables.get("PATH", os.environ.get("PATH", os.defpath)) + ":/usr/sbin:/sbin"
-    command = shlex.join(mpiexec_command(ranks, argv))
+    command = mpiexec_command(ranks, argv)
     job = {"nodes": nodes, "rate": rate, "burst": burst, "command": command, "files": files}
     with tempfile.TemporaryFile() as report:
         inside = [sys.executable, str(HERE / "inside.py"), json.dumps(job), str(report.fileno())]
@@ -219,8 +217,10 @@ def _across_nodes(ranks_of: Sequence[int], mapping: str) -> tuple[dict[str, str]
         "OMPI_MCA_orte_default_hostfile": "/run/openmpi",
         "OMPI_MCA_orte_tmpdir_base": shared_memory,  # private to a node, gone with it
         "OMPI_MCA_rmaps_base_mapping_policy": order,
+        "OMPI_MCA_plm_rsh_no_tree_spawn": "1",  # only from outside can a node be entered
         "PRTE_MCA_plm": "ssh",
         "PRTE_MCA_plm_ssh_agent": agent,
+        "PRTE_MCA_plm_ssh_no_tree_spawn": "1",
         "PRTE_MCA_prte_default_hostfile": "/run/openmpi",
         "PRTE_MCA_prte_tmpdir_base": shared_memory,
         "PRTE_MCA_rmaps_default_mapping_policy": f"{order}:oversubscribe",

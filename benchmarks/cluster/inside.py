@@ -1,8 +1,9 @@
 """
-The first process inside the throw-away namespaces: builds a switch and the nodes, then runs a command on node 0.
+The first process inside the throw-away namespaces: builds a switch and the nodes, then runs a launcher of MPI jobs.
 
-Started by ``cluster.py``. Nothing is taken down here: when this process ends, the kernel ends all others of its PID
-namespace, and without processes the namespaces go too.
+Started by ``cluster.py``. Like a login node it has a port of the switch and no ranks; unlike the nodes it may enter
+them, whose PID namespaces lie in its own. Nothing is taken down here: when this process ends, the kernel ends all
+others of its PID namespace, and without processes the namespaces go too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 MTU = 9000  # with 1500, two cores are busy with packets before 10 Gbit/s
+
+LOGIN = "10.77.255.254"
 
 
 def host(node: int) -> str:
@@ -47,18 +50,21 @@ def build(nodes: int, rate: str, burst: int) -> list[subprocess.Popen[str]]:
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True)
     Path("/run/nodes").mkdir()
     names = [f"{address(node)} {host(node)}" for node in range(nodes)]
-    Path("/run/hosts").write_text("\n".join(["127.0.0.1 localhost", *names, ""]))
-    enter = ["unshare", "--net", "--uts", "--ipc", "--mount", "--propagation", "private", "sh", str(HERE / "node.sh")]
+    Path("/run/hosts").write_text("\n".join(["127.0.0.1 localhost", f"{LOGIN} login", *names, ""]))
+    subprocess.run(["mount", "--bind", "/run/hosts", "/etc/hosts"], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], check=True)
+    subprocess.run(["hostname", "login"], check=True)
+    own = ["--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--mount-proc", "--propagation", "private"]
     started = [
         subprocess.Popen(
-            [*enter, host(node), f"{address(node)}/16", rate, str(burst)],
+            ["unshare", *own, "sh", str(HERE / "node.sh"), host(node), f"{address(node)}/16", rate, str(burst)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         for node in range(nodes)
     ]
-    links = ["link add switch type bridge stp_state 0 forward_delay 0"]
+    links = ["link set lo up", "link add switch type bridge stp_state 0 forward_delay 0"]
     for node, process in enumerate(started):
         expect(process, "alive")
         Path("/run/nodes", host(node)).write_text(str(process.pid))
@@ -66,7 +72,7 @@ def build(nodes: int, rate: str, burst: int) -> list[subprocess.Popen[str]]:
             f"link add port{node} mtu {MTU} type veth peer name eth0 mtu {MTU} netns {process.pid}",
             f"link set port{node} master switch up",
         ]
-    batch("ip", [*links, "link set switch up"])
+    batch("ip", [*links, f"address add {LOGIN}/16 dev switch", "link set switch up"])
     if rate != "none":
         limit = f"root tbf rate {rate} burst {burst} latency 20ms"
         batch("tc", [f"qdisc add dev port{node} {limit}" for node in range(nodes)])
@@ -102,8 +108,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     before = counters(len(held))
-    command = [str(HERE / "on_node.sh"), host(0), job["command"]]
-    code = subprocess.run(command, stdin=subprocess.DEVNULL).returncode
+    code = subprocess.run(job["command"], stdin=subprocess.DEVNULL).returncode
     moved = [
         (sent - sent_before, received - received_before)
         for (sent, received), (sent_before, received_before) in zip(counters(len(held)), before, strict=True)

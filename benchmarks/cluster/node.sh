@@ -1,10 +1,9 @@
 #!/bin/sh
-# One node: NAME ADDRESS/BITS RATE BURST. Runs in network, host name, IPC and mount namespaces of its own, which live as
-# long as it does. Started by inside.py, which plugs in the cable (eth0) between "alive" and the line this reads.
+# One node: NAME ADDRESS/BITS RATE BURST. Runs in network, host name, IPC, PID and mount namespaces of its own, which
+# live as long as it does. Started by inside.py, which plugs in the cable (eth0) between "alive" and the line this reads.
 set -eu
 hostname "$1"
 mount -t tmpfs tmpfs /dev/shm
-mount --bind /run/hosts /etc/hosts
 ip link set lo up
 echo alive
 read -r _
