@@ -201,7 +201,7 @@ def _across_nodes(ranks_of: Sequence[int], mapping: str) -> tuple[dict[str, str]
     """
     if mapping not in MAPPINGS:
         raise ValueError(f"mapping must be one of {', '.join(MAPPINGS)}, got {mapping!r}")
-    agent, shared_memory = str(HERE / "on_node.sh"), "/dev/shm"
+    agent, shared_memory = "/run/on_node", "/dev/shm"
     places = [(turn, node) for node, count in enumerate(ranks_of) for turn in range(count)]
     if mapping == "cyclic":
         places.sort()
@@ -234,9 +234,7 @@ def _across_nodes(ranks_of: Sequence[int], mapping: str) -> tuple[dict[str, str]
     }
     wished = {
         "OMPI_MCA_pml": "ob1",  # TCP between nodes, and not through UCX's
-        # Windows between nodes: Open MPI 4.1's osc/rdma claims them and then fails over TCP (open-mpi/ompi #9871);
-        # its osc/pt2pt works, up to this level of threads. Open MPI 5 has no osc/pt2pt and a working osc/rdma.
-        "OMPI_MCA_osc_rdma_priority": "1",
+        # Open MPI 4.1 makes no windows between nodes over TCP for more threads than this (its osc/pt2pt cannot).
         "MPI4PY_RC_THREAD_LEVEL": "serialized",
     }
     return forced | {name: value for name, value in wished.items() if name not in os.environ}, files

@@ -49,6 +49,7 @@ def build(nodes: int, rate: str, burst: int) -> list[subprocess.Popen[str]]:
     """
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True)
     Path("/run/nodes").mkdir()
+    Path("/run/on_node").symlink_to(HERE / "on_node.sh")  # launchers would cut a path with a blank in two
     names = [f"{address(node)} {host(node)}" for node in range(nodes)]
     Path("/run/hosts").write_text("\n".join(["127.0.0.1 localhost", f"{LOGIN} login", *names, ""]))
     subprocess.run(["mount", "--bind", "/run/hosts", "/etc/hosts"], check=True)
