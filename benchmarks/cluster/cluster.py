@@ -6,6 +6,7 @@ Several nodes on one machine: runs an MPI job over network namespaces that play 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import math
@@ -51,6 +52,19 @@ class Outcome(NamedTuple):
     returncode: int
     output: str
     links: list[Link]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    """What :func:`run` is asked for."""
+
+    nodes: int
+    ranks: int
+    argv: Sequence[str]
+    rate: str
+    timeout: float | None
+    environment: Mapping[str, str]
+    mapping: str
 
 
 class ClusterError(RuntimeError):
@@ -100,7 +114,7 @@ def run_counted(
 ) -> Outcome:
     """As :func:`run`, and tells what crossed each link."""
     with tempfile.TemporaryFile() as output:
-        code, links = _start(nodes, ranks, argv, rate, timeout, environment or {}, mapping, output)
+        code, links = _start(_Job(nodes, ranks, argv, rate, timeout, environment or {}, mapping), output)
         output.seek(0)
         printed = output.read().decode(errors="replace")
     if links is None and code != TIMED_OUT:
@@ -137,29 +151,19 @@ def _unshare() -> list[str]:
     return plain if _works(*plain, "true") else [*plain[:1], "--user", "--map-root-user", *plain[1:]]
 
 
-def _start(
-    nodes: int,
-    ranks: int,
-    argv: Sequence[str],
-    rate: str,
-    timeout: float | None,
-    environment: Mapping[str, str],
-    mapping: str,
-    output: IO[bytes] | None,
-) -> tuple[int, list[Link] | None]:
+def _start(job: _Job, output: IO[bytes] | None) -> tuple[int, list[Link] | None]:
     """Run a job: (return code, links). There are no links if it timed out or never began."""
-    burst = _burst(rate)
-    variables, files = _across_nodes(slots(nodes, ranks), mapping)
-    variables |= {k: v for k, v in mpi_environment(ranks).items() if k not in variables} | dict(environment)
+    burst = _burst(job.rate)
+    variables, files = _across_nodes(slots(job.nodes, job.ranks), job.mapping)
+    variables |= {k: v for k, v in mpi_environment(job.ranks).items() if k not in variables} | dict(job.environment)
     variables["PATH"] = variables.get("PATH", os.environ.get("PATH", os.defpath)) + ":/usr/sbin:/sbin"
-    command = mpiexec_command(ranks, argv)
-    job = {"nodes": nodes, "rate": rate, "burst": burst, "command": command, "files": files}
+    command = mpiexec_command(job.ranks, job.argv)
+    orders = {"nodes": job.nodes, "rate": job.rate, "burst": burst, "command": command, "files": files}
     with tempfile.TemporaryFile() as report:
-        inside = [sys.executable, str(HERE / "inside.py"), json.dumps(job), str(report.fileno())]
+        inside = [sys.executable, str(HERE / "inside.py"), json.dumps(orders), str(report.fileno())]
         # setpriv: if this process is killed, the kernel ends unshare, unshare the first process inside, and that all.
         watched = ["setpriv", "--pdeathsig", "KILL", *_unshare(), *inside]
-        fds = [report.fileno()]
-        code = supervise(watched, timeout, environment=variables, output=output, pass_fds=fds)
+        code = supervise(watched, job.timeout, environment=variables, output=output, pass_fds=[report.fileno()])
         report.seek(0)
         text = report.read()
     return code, [Link(*link) for link in json.loads(text)] if text and code != TIMED_OUT else None
@@ -262,7 +266,7 @@ def main(
     if reason:
         raise click.ClickException(reason)
     try:
-        code, links = _start(nodes, ranks or 2 * nodes, command, rate, timeout, {}, mapping, None)
+        code, links = _start(_Job(nodes, ranks or 2 * nodes, command, rate, timeout, {}, mapping), None)
     except (ValueError, FileNotFoundError) as error:
         raise click.UsageError(str(error)) from None
     if code == TIMED_OUT and timeout is not None:

@@ -100,7 +100,7 @@ def write_files(files: dict[str, str]) -> None:
 
 
 def main() -> int:
-    """``inside.py JOB FD``: run the job (JSON); what crossed the links goes to the open file FD as JSON."""
+    """``inside.py ORDERS FD``: run the job (JSON); what crossed the links goes to the open file FD as JSON."""
     job: dict[str, Any] = json.loads(sys.argv[1])
     try:
         held = build(job["nodes"], job["rate"], job["burst"])
