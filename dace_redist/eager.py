@@ -14,8 +14,10 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist import program
+from dace_redist.choosing import choose_all
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
-from dace_redist.strategies import OPTIONS, check_options, find_strategy
+from dace_redist.schedule import schedule
+from dace_redist.strategies import AUTO, OPTIONS, check_options, find_strategy
 
 #: Element types that can be moved (DaCe's numeric types).
 _KINDS = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16)}
@@ -44,13 +46,62 @@ class _Request:
 
 @dataclasses.dataclass
 class _Plan:
-    """A state of a compiled program."""
+    """A state of a compiled program, and the options it runs with; the strategy is never ``"Auto"``."""
 
     program: program.Program
     state: int
+    strategy: str
+    options: dict[str, int | float]
 
     def free(self) -> None:
         self.program.stop(self.state)
+
+
+class Move:
+    """
+    One redistribution that is checked and planned once, to be run as often as wanted.
+
+    Making, running and freeing it are collective over ``comm``; it must be freed before MPI is finalized.
+
+    :param array: This rank's part of the source, as for :func:`redistribute`.
+    :param source: Distribution of the tensor now.
+    :param target: Distribution wanted.
+    :param comm: mpi4py communicator.
+    :param out: This rank's part of the target.
+    :param strategy: How to move.
+    :param options: Options of the strategy.
+    :raises ValueError: As :func:`redistribute`.
+    :raises TypeError: As :func:`redistribute`.
+    :raises RuntimeError: On every rank, if the strategy cannot be compiled or loaded on one.
+    """
+
+    def __init__(
+        self,
+        array: npt.NDArray[Any],
+        source: AnyDistribution,
+        target: AnyDistribution,
+        *,
+        comm: MPI.Intracomm,
+        out: npt.NDArray[Any],
+        strategy: str = "Auto",
+        **options: Any,
+    ) -> None:
+        self._comm, self._out = comm, out
+        self._request = _agreed(array, source, target, comm, out, strategy, options)
+        self._array = _plain(array, source, self._request, comm)
+        self._plan = _new_plan(comm, self._request)
+
+    def __call__(self) -> None:
+        """
+        Moves what is in the source array now.
+
+        :raises RedistributionError: If MPI fails, or the strategy cannot move this on these ranks.
+        """
+        _run(self._plan, self._array, self._out, self._request, self._comm)
+
+    def free(self) -> None:
+        """Frees the plan with its buffers."""
+        self._plan.free()
 
 
 def redistribute(
@@ -76,8 +127,9 @@ def redistribute(
     :param comm: mpi4py communicator (default: the world). Every rank of it must call, also one that owns nothing.
     :param out: Where to put this rank's part of the target, of shape ``target.local_shape(rank)``; it must not overlap
         ``array``. Default: a new C-order array.
-    :param strategy: How to move, see ``dace_redist.strategies``; ``"Auto"``: the default one.
-    :param options: Options of the strategy, e.g. ``chunk_bytes=1 << 20``.
+    :param strategy: How to move, see ``dace_redist.strategies``; ``"Auto"``: what was measured to be fastest for this
+        redistribution here (:func:`dace_redist.tune`), else the default one; see :func:`dace_redist.chosen_strategy`.
+    :param options: Options of the strategy, e.g. ``chunk_bytes=1 << 20``; with ``"Auto"`` those that all have.
     :return: This rank's part of the target: ``out`` if given.
     :raises ValueError: On every rank, if something does not fit on any of them, or if the ranks ask for different
         things; says which rank, what was expected and what was given.
@@ -87,6 +139,16 @@ def redistribute(
     comm = MPI.COMM_WORLD if comm is None else comm
     if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
         raise TypeError(f"comm must be an mpi4py intra-communicator of this rank, got {comm!r}")
+    request = _agreed(array, source, target, comm, out, strategy, options)
+    result = np.empty(target.local_shape(comm.rank), request.dtype) if out is None else out
+    _move(_plan(comm, request), _plain(array, source, request, comm), result, request, comm)
+    return result
+
+
+def _agreed(
+    array: Any, source: Any, target: Any, comm: MPI.Intracomm, out: Any, strategy: str, options: dict[str, Any]
+) -> _Request:
+    """What all ranks ask for. Collective."""
     request: _Request | None = None
     failure: Exception | None = None
     try:
@@ -95,9 +157,7 @@ def redistribute(
         failure = error
     _agree(comm, request, failure)
     assert request is not None
-    result = np.empty(target.local_shape(comm.rank), request.dtype) if out is None else out
-    _move(_plan(comm, request), _plain(array, source, request, comm), result, request, comm)
-    return result
+    return request
 
 
 def _request(
@@ -114,7 +174,7 @@ def _request(
             )
     if source.shape != target.shape:
         raise ValueError(f"source and target need one global shape, got {source.shape} and {target.shape}")
-    chosen = find_strategy(strategy)
+    chosen = AUTO if strategy == AUTO.name else find_strategy(strategy)
     if chosen.name == "MPI":
         raise ValueError("strategy MPI (stock DaCe) exists in DaCe programs only; take Datatype")
     checked = check_options(chosen, options)
@@ -195,8 +255,16 @@ def _is_plain(array: npt.NDArray[Any]) -> bool:
 
 
 def _move(plan: _Plan, array: npt.NDArray[Any], out: npt.NDArray[Any], request: _Request, comm: MPI.Intracomm) -> None:
+    try:
+        _run(plan, array, out, request, comm)
+    except Exception:
+        _forget(comm, plan)
+        raise
+
+
+def _run(plan: _Plan, array: npt.NDArray[Any], out: npt.NDArray[Any], request: _Request, comm: MPI.Intracomm) -> None:
     target = out if _is_plain(out) else out.copy()
-    options = {name: option.default for name, option in OPTIONS.items()} | dict(request.options)
+    options = {name: option.default for name, option in OPTIONS.items()} | plan.options
     words = {
         "source_words": request.source.word_array,
         "source_local": _local_words(array),
@@ -206,11 +274,7 @@ def _move(plan: _Plan, array: npt.NDArray[Any], out: npt.NDArray[Any], request: 
     values = {name: list_.ctypes.data for name, list_ in words.items()}
     values |= {f"{name}_count": list_.size for name, list_ in words.items()}
     values |= {"source": array.ctypes.data, "target": target.ctypes.data, "element_bytes": array.itemsize}
-    try:
-        plan.program.run(plan.state, values | options | {"communicator": MPI._handleof(comm)})
-    except Exception:
-        _forget(comm, plan)
-        raise
+    plan.program.run(plan.state, values | options | {"communicator": MPI._handleof(comm)})
     if target is not out:
         out[...] = target
 
@@ -246,11 +310,38 @@ def _plan(comm: MPI.Intracomm, request: _Request) -> _Plan:
     if request in plans:
         plans.move_to_end(request)
         return plans[request]
-    loaded = _load(comm, request.strategy)
+    plan = _new_plan(comm, request)
     while len(plans) >= _PLANS_KEPT:
         plans.popitem(last=False)[1].free()
-    plans[request] = _Plan(loaded, loaded.start())
-    return plans[request]
+    plans[request] = plan
+    return plan
+
+
+def _new_plan(comm: MPI.Intracomm, request: _Request) -> _Plan:
+    """A plan; where the strategy is ``"Auto"``, it is chosen now. Collective."""
+    strategy, options = request.strategy, dict(request.options)
+    if strategy == AUTO.name:
+        moves = schedule(request.source, request.target, dtype=request.dtype)
+        choice = choose_all([moves], comm)[0]
+        strategy, options = choice.strategy, {**choice.options, **options}
+    loaded = _load(comm, strategy)
+    return _Plan(loaded, loaded.start(), strategy, options)
+
+
+def forget_choices(comm: MPI.Intracomm) -> None:
+    """Frees the plans of strategy ``"Auto"``, so that the next call chooses anew. Collective."""
+    plans = _plans(comm)
+    for request in [r for r in plans if r.strategy == AUTO.name]:
+        plans.pop(request).free()
+
+
+def plans_in_use(comm: MPI.Intracomm) -> list[tuple[str, dict[str, int | float]]]:
+    """
+    Strategy and options of the plans that a communicator keeps, the one used last at the end.
+
+    :param comm: mpi4py communicator.
+    """
+    return [(plan.strategy, dict(plan.options)) for plan in _plans(comm).values()]
 
 
 def _forget(comm: MPI.Intracomm, plan: _Plan) -> None:

@@ -1,0 +1,204 @@
+"""
+Searches the fastest candidate for one redistribution. Start reading at: Search.run.
+
+It goes in rounds: all strategies with default options, then one option after another of those that were not much
+slower than the best, then the best of each against each other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from dace_redist.agreement import together
+from dace_redist.candidates import Space
+from dace_redist.eager import Move
+from dace_redist.errors import RedistributionError
+from dace_redist.explain import header
+from dace_redist.measuring import Figure, measure
+from dace_redist.place import Place
+from dace_redist.record import Measured, Winner
+from dace_redist.schedule import Schedule
+from dace_redist.strategies import find_strategy
+
+#: Strategies that surely take this many times as long as the best are not looked at further.
+HOPELESS = 2.0
+#: Candidates that seem to take this many times as long after three runs are run no more; so few runs may deceive.
+_AT_ONCE = 4.0
+#: An option is changed for one that takes less than this part of the time: two runs of the same code differ as well.
+BETTER = 0.97
+
+_FIRST, _LAST = 0.35, 0.3  # parts of the time for the first and the last round; the rest is for the options
+
+
+#: Takes the candidate at work and the seconds measured so far.
+Show = Callable[[str, float], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class TunedCase:
+    """
+    What was found for one redistribution.
+
+    :param labels: The nodes of an SDFG that it stands for; none for a redistribution by itself.
+    :param moves: Its schedule.
+    :param winner: The fastest candidate of the last round.
+    :param measured: The candidates of all rounds, in each the fastest first, those that could not run last.
+    """
+
+    labels: tuple[str, ...]
+    moves: Schedule
+    winner: Winner
+    measured: tuple[Measured, ...]
+
+    def __str__(self) -> str:
+        """The case, and a table of the candidates of each round with their times over the best of it."""
+        width = max(len(Winner.__str__(candidate)) for candidate in self.measured)
+        lines = [f"node      {', '.join(self.labels)}"] if self.labels else []
+        lines += [*header(self.moves), f"winner    {self.winner}"]
+        for name, candidates in itertools.groupby(self.measured, key=lambda candidate: candidate.round):
+            entries = list(candidates)
+            lines += [
+                f"{name}:",
+                *(f"  {candidate!s:<{width}}  {_times(candidate, entries[0])}" for candidate in entries),
+            ]
+        return "\n".join(lines)
+
+
+def _times(candidate: Measured, best: Measured) -> str:
+    if candidate.median_seconds is None or candidate.low_seconds is None or candidate.high_seconds is None:
+        return f"cannot: {candidate.note}"
+    median, low, high = (1e3 * s for s in (candidate.median_seconds, candidate.low_seconds, candidate.high_seconds))
+    ratio = f"{candidate.median_seconds / best.median_seconds:6.2f} x" if best.median_seconds else ""
+    return f"{median:9.4g} ms [{low:.4g}, {high:.4g}] {ratio}  {candidate.repetitions} runs"
+
+
+class Search:
+    """
+    The search for the fastest candidate of one redistribution. All its methods are collective.
+
+    :param moves: Schedule of the redistribution.
+    :param comm: Communicator to measure on.
+    :param place: Where that is.
+    :param tried: What to try.
+    :param limit_seconds: Time for all measurements.
+    :param precision: How certain medians must be.
+    """
+
+    show: Show
+
+    def __init__(
+        self, moves: Schedule, comm: MPI.Intracomm, place: Place, tried: Space, limit_seconds: float, precision: float
+    ) -> None:
+        self._moves, self._comm, self._place, self._tried = moves, comm, place, tried
+        self._limit, self._precision = limit_seconds, precision
+        self._spent = 0.0
+        self._measured: list[Measured] = []
+
+    def run(self, labels: tuple[str, ...]) -> TunedCase:
+        """Searches; the result is the same on every rank."""
+        with together(self._comm):
+            self._array = np.ones(self._moves.source.local_shape(self._comm.rank), self._moves.dtype)
+            self._out = np.zeros(self._moves.target.local_shape(self._comm.rank), self._moves.dtype)
+        first = self._race("all strategies", self._tried.first(), _FIRST * self._limit)
+        if not first:
+            reasons = "; ".join(f"{candidate}: {candidate.note}" for candidate in self._measured)
+            raise RuntimeError(f"tune: no strategy can move {self._moves.dtype}{list(self._moves.shape)}: {reasons}")
+        least = min(figure.median for _, figure in first)
+        hopeful = [winner for winner, figure in first if figure.low <= HOPELESS * least]
+        varied = [winner for winner in self._vary(hopeful) if winner not in hopeful]
+        if varied:  # the fastest of many may have been lucky: it must be so once more, also against the defaults
+            last = self._race("the best of each", [*hopeful, *varied], _LAST * self._limit)
+        else:
+            last = first
+        winner = min(last, key=lambda pair: pair[1].median)[0]
+        return TunedCase(labels, self._moves, winner, tuple(self._measured))
+
+    def _vary(self, hopeful: Sequence[Winner]) -> list[Winner]:
+        """The best options found for each strategy."""
+        steps = [(i, option) for i, best in enumerate(hopeful) for option in find_strategy(best.strategy).options]
+        steps = [(i, option) for i, option in steps if self._variants(hopeful[i], option)]
+        best, until = list(hopeful), (1 - _LAST) * self._limit
+        for done, (i, option) in enumerate(steps):
+            left = self._comm.bcast((until - self._spent) / (len(steps) - done))
+            if left <= 0:
+                break
+            raced = self._race(f"{option} of {best[i]}", [best[i], *self._variants(best[i], option)], left)
+            best[i] = _clearly_fastest(raced, best[i])
+        return best
+
+    def _variants(self, best: Winner, option: str) -> list[Winner]:
+        return self._tried.varied(best, option, self._moves, self._place)
+
+    def _race(self, name: str, candidates: Sequence[Winner], seconds: float) -> list[tuple[Winner, Figure]]:
+        """Measures candidates against each other in a round; those that cannot run are noted and left out."""
+        running: dict[str, tuple[Winner, Move]] = {}
+        failed: list[Measured] = []
+        try:
+            for candidate in candidates:
+                started = self._started(candidate)
+                if isinstance(started, Move):
+                    running[str(candidate)] = (candidate, started)
+                else:
+                    failed.append(Measured(**candidate.model_dump(), round=name, note=started))
+            if not running:
+                self._measured += failed
+                return []
+            begin = time.monotonic()
+            figures = measure(
+                {name: move for name, (_, move) in running.items()},
+                self._comm,
+                warmup=1,
+                precision=self._precision,
+                limit_seconds=max(seconds, 1e-3),
+                drop_slower_than=_AT_ONCE,
+                progress=lambda now, *_: self.show(now, self._spent + time.monotonic() - begin),
+            )
+            self._spent += time.monotonic() - begin
+        finally:
+            for _, move in running.values():
+                move.free()
+        raced = [(running[key][0], figure) for key, figure in figures.items()]
+        ordered = sorted(raced, key=lambda pair: pair[1].median)
+        self._measured += [*(_as_measured(candidate, figure, name) for candidate, figure in ordered), *failed]
+        return raced
+
+    def _started(self, candidate: Winner) -> Move | str:
+        """A candidate with its plan made and run once, or why a rank cannot run it."""
+        self.show(f"starting {candidate}", self._spent)
+        source, target = self._moves.source, self._moves.target
+        wanted: dict[str, Any] = {"strategy": candidate.strategy, **candidate.options}
+        failure, move = "", None
+        try:
+            move = Move(self._array, source, target, comm=self._comm, out=self._out, **wanted)
+            move()
+        except (RuntimeError, RedistributionError) as error:
+            failure = " ".join(str(error).split()) or type(error).__name__
+        failures: list[str] = [text for text in self._comm.allgather(failure) if text]
+        if not failures and move is not None:
+            return move
+        return failures[0]  # its plan is not freed: what MPI holds of it after a failure is unknown
+
+
+def _as_measured(candidate: Winner, figure: Figure, name: str) -> Measured:
+    return Measured(
+        **candidate.model_dump(),
+        round=name,
+        median_seconds=figure.median,
+        low_seconds=figure.low,
+        high_seconds=figure.high,
+        repetitions=len(figure.seconds),
+    )
+
+
+def _clearly_fastest(raced: Sequence[tuple[Winner, Figure]], before: Winner) -> Winner:
+    """The candidate of the least median, if that is clearly less than that of the one before."""
+    medians = {str(candidate): figure.median for candidate, figure in raced}
+    winner, figure = min(raced, key=lambda pair: pair[1].median)
+    return winner if figure.median < BETTER * medians.get(str(before), float("inf")) else before
