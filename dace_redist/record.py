@@ -180,7 +180,6 @@ class Record:
         :raises ValueError: If the file is no record, is damaged, or of another version; names it.
         :raises OSError: If it cannot be written.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         with self._locked():
             self._entries_to_keep()
 
@@ -194,7 +193,6 @@ class Record:
         :raises ValueError: If the file is no record, is damaged, or of another version; names it.
         :raises OSError: If it cannot be written.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         with self._locked():
             kept = [old for old in self._entries_to_keep() if old.identity != entry.identity]
             file = _File(format=FORMAT, version=VERSION, entries=[*kept, entry])
@@ -205,11 +203,13 @@ class Record:
     def _locked(self) -> Iterator[None]:
         lock = filelock.FileLock(f"{self.path}.lock")
         try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             lock.acquire(timeout=_LOCK_SECONDS)
-        except filelock.Timeout:
+        except OSError as error:  # a filelock.Timeout is one
+            held = f"another process has held {self.path}.lock for {_LOCK_SECONDS:g} s"
+            why = held if isinstance(error, filelock.Timeout) else error
             raise OSError(
-                f"tuning record {self.path}: another process has held {self.path}.lock for {_LOCK_SECONDS:g} s; "
-                "end it, or name another file with DACE_REDIST_RECORD"
+                f"tuning record {self.path} cannot be written: {why}; name another file with DACE_REDIST_RECORD"
             ) from None
         try:
             yield

@@ -19,7 +19,6 @@ from mpi4py import MPI
 from dace_redist.agreement import together
 from dace_redist.candidates import Space
 from dace_redist.eager import Move
-from dace_redist.errors import RedistributionError
 from dace_redist.explain import header
 from dace_redist.measuring import Figure, measure
 from dace_redist.place import Place
@@ -174,16 +173,12 @@ class Search:
         self.show(f"starting {candidate}", self._spent)
         source, target = self._moves.source, self._moves.target
         wanted: dict[str, Any] = {"strategy": candidate.strategy, **candidate.options}
-        failure, move = "", None
         try:
             move = Move(self._array, source, target, comm=self._comm, out=self._out, **wanted)
-            move()
-        except (RuntimeError, RedistributionError) as error:
-            failure = " ".join(str(error).split()) or type(error).__name__
-        failures: list[str] = [text for text in self._comm.allgather(failure) if text]
-        if not failures and move is not None:
-            return move
-        return failures[0]  # its plan is not freed: what MPI holds of it after a failure is unknown
+            measure({str(candidate): move}, self._comm, warmup=0, least=1, most=1)  # fails on all ranks or on none
+        except RuntimeError as error:
+            return " ".join(str(error).removeprefix("measure: ").split())  # what MPI holds of the plan is not known
+        return move
 
 
 def _as_measured(candidate: Winner, figure: Figure, name: str) -> Measured:

@@ -108,7 +108,8 @@ def tune(
         if comm.rank == 0:
             book.check_writable()
     facts = [(labels, schedule_key(moves), moves.dtype) for labels, moves in cases]
-    check_same(comm, "what they tune", [facts, tried, limit_seconds, precision])
+    for name, value in (("what they tune", facts), ("what they try", tried), ("limit_seconds", limit_seconds)):
+        check_same(comm, name, value)
     place, found = place_of(comm), []
     for labels, moves in cases:
         search = Search(moves, comm, place, tried, limit_seconds, precision)
