@@ -100,6 +100,61 @@ def redistribute(
     return result
 
 
+class Prepared:
+    """
+    A redistribution of two arrays that is checked, agreed upon and planned once, and then run as often as wanted.
+
+    It does at each run what the node of a compiled DaCe program does, and no more. Making, running and freeing it are
+    collective. Parameters and errors are those of :func:`redistribute`.
+
+    :param array: This rank's part of the source; its memory is read at every run.
+    :param out: This rank's part of the target; strides must not be negative, here or in ``array``.
+    """
+
+    def __init__(
+        self,
+        array: npt.NDArray[Any],
+        source: AnyDistribution,
+        target: AnyDistribution,
+        *,
+        comm: MPI.Intracomm,
+        out: npt.NDArray[Any],
+        strategy: str = "Auto",
+        **options: Any,
+    ) -> None:
+        request: _Request | None = None
+        failure: Exception | None = None
+        try:
+            request = _request(array, source, target, comm, out, strategy, options)
+            if not (_is_plain(array) and _is_plain(out)):
+                raise ValueError("arrays must have strides that count elements forward")
+        except (ValueError, TypeError) as error:
+            failure = error
+        _agree(comm, request, failure)
+        assert request is not None
+        loaded = _load(comm, request.strategy)
+        self._words = _word_lists(array, out, request)
+        self._arguments, self._arrays = _values(self._words, array, out, request, comm), (array, out)
+        self._plan: _Plan | None = _Plan(loaded, loaded.start())
+
+    def __call__(self) -> None:
+        """
+        Redistributes. Collective.
+
+        :raises RedistributionError: If MPI fails.
+        :raises ValueError: If it was freed.
+        """
+        if self._plan is None:
+            raise ValueError("this redistribution was freed")
+        self._plan.program.run(self._plan.state, self._arguments)
+
+    def free(self) -> None:
+        """Frees the plan. Collective."""
+        if self._plan is not None:
+            self._plan.free()
+            self._plan = None
+
+
 def _request(
     array: Any, source: Any, target: Any, comm: MPI.Intracomm, out: Any, strategy: str, options: dict[str, Any]
 ) -> _Request:
@@ -196,23 +251,41 @@ def _is_plain(array: npt.NDArray[Any]) -> bool:
 
 def _move(plan: _Plan, array: npt.NDArray[Any], out: npt.NDArray[Any], request: _Request, comm: MPI.Intracomm) -> None:
     target = out if _is_plain(out) else out.copy()
-    options = {name: option.default for name, option in OPTIONS.items()} | dict(request.options)
-    words = {
-        "source_words": request.source.word_array,
-        "source_local": _local_words(array),
-        "target_words": request.target.word_array,
-        "target_local": _local_words(target),
-    }
-    values = {name: list_.ctypes.data for name, list_ in words.items()}
-    values |= {f"{name}_count": list_.size for name, list_ in words.items()}
-    values |= {"source": array.ctypes.data, "target": target.ctypes.data, "element_bytes": array.itemsize}
+    words = _word_lists(array, target, request)
     try:
-        plan.program.run(plan.state, values | options | {"communicator": MPI._handleof(comm)})
+        plan.program.run(plan.state, _values(words, array, target, request, comm))
     except Exception:
         _forget(comm, plan)
         raise
     if target is not out:
         out[...] = target
+
+
+def _word_lists(
+    array: npt.NDArray[Any], target: npt.NDArray[Any], request: _Request
+) -> dict[str, npt.NDArray[np.int64]]:
+    """What tells the program of distributions and arrays; it is given addresses, so the lists must outlive the run."""
+    return {
+        "source_words": request.source.word_array,
+        "source_local": _local_words(array),
+        "target_words": request.target.word_array,
+        "target_local": _local_words(target),
+    }
+
+
+def _values(
+    words: dict[str, npt.NDArray[np.int64]],
+    array: npt.NDArray[Any],
+    target: npt.NDArray[Any],
+    request: _Request,
+    comm: MPI.Intracomm,
+) -> dict[str, Any]:
+    """Arguments of the program."""
+    values: dict[str, Any] = {name: list_.ctypes.data for name, list_ in words.items()}
+    values |= {f"{name}_count": list_.size for name, list_ in words.items()}
+    values |= {"source": array.ctypes.data, "target": target.ctypes.data, "element_bytes": array.itemsize}
+    values |= {name: option.default for name, option in OPTIONS.items()} | dict(request.options)
+    return values | {"communicator": MPI._handleof(comm)}
 
 
 def _local_words(array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

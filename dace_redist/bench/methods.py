@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-import dace_redist
 from dace_redist.bench import peers, scalapack
 from dace_redist.bench.arrays import Array, Arrays, empty_in_shared_memory, is_right
 from dace_redist.bench.bounds import PlainCopy
 from dace_redist.bench.cases import Case, Choice
 from dace_redist.bench.stock import Stock
+from dace_redist.eager import Prepared
 from dace_redist.strategies import STRATEGIES
 
 #: Where the arrays lie. Ordinary: both in a rank's own memory; else one of them in memory that the node shares.
@@ -128,8 +128,7 @@ def _strategy(label: str, case: Case, comm: Any, arrays: Arrays, choice: Choice,
         except NotImplementedError as error:
             raise UnsuitableError(str(error)) from None
     source, target = arrays.source(variant == "shared-source"), arrays.target(variant == "shared-target")
-    move = partial(
-        dace_redist.redistribute,
+    made = Prepared(
         source,
         case.source,
         case.target,
@@ -138,13 +137,16 @@ def _strategy(label: str, case: Case, comm: Any, arrays: Arrays, choice: Choice,
         strategy=choice.strategy,
         **dict(choice.options),
     )
-
-    def run() -> None:
-        move()
-
     return Method(
-        label, "strategy", run, target, strategy=choice.strategy, options=choice.options, variant=variant
-    )  # its plans are freed with the communicator
+        label,
+        "strategy",
+        made,
+        target,
+        made.free,
+        strategy=choice.strategy,
+        options=choice.options,
+        variant=variant,
+    )
 
 
 def _alltoallw(case: Case, comm: Any, arrays: Arrays, pencil: bool) -> Method:

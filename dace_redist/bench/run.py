@@ -160,7 +160,9 @@ def _measure_on(
                 methods.append(made)
             else:
                 skipped.append(made)
-                progress.say(f"{case.name}: {made.label}: skipped: {made.reason}")
+        for reason in dict.fromkeys(one.reason for one in skipped):
+            labels = "; ".join(one.label for one in skipped if one.reason == reason)
+            progress.say(f"{case.name}: skipped {labels}: {reason}")
         figures = measuring.measure(
             {method.label: method.run for method in methods},
             comm,
