@@ -15,7 +15,8 @@ from mpi4py import MPI
 
 from dace_redist import program
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
-from dace_redist.strategies import OPTIONS, check_options, find_strategy
+from dace_redist.shared_memory import empty_if_shared
+from dace_redist.strategies import NODE_AWARE_STRATEGIES, OPTIONS, check_options, find_strategy
 
 #: Element types that can be moved (DaCe's numeric types).
 _KINDS = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16)}
@@ -75,7 +76,7 @@ def redistribute(
     :param target: Distribution wanted, of the same global shape.
     :param comm: mpi4py communicator (default: the world). Every rank of it must call, also one that owns nothing.
     :param out: Where to put this rank's part of the target, of shape ``target.local_shape(rank)``; it must not overlap
-        ``array``. Default: a new C-order array.
+        ``array``. Default: a new C-order array, in node-shared memory with the strategies that copy straight into it.
     :param strategy: How to move, see ``dace_redist.strategies``; ``"Auto"``: the default one.
     :param options: Options of the strategy, e.g. ``chunk_bytes=1 << 20``.
     :return: This rank's part of the target: ``out`` if given.
@@ -95,7 +96,7 @@ def redistribute(
         failure = error
     _agree(comm, request, failure)
     assert request is not None
-    result = np.empty(target.local_shape(comm.rank), request.dtype) if out is None else out
+    result = _result(target.local_shape(comm.rank), request) if out is None else out
     _move(_plan(comm, request), _plain(array, source, request, comm), result, request, comm)
     return result
 
@@ -153,6 +154,12 @@ class Prepared:
         if self._plan is not None:
             self._plan.free()
             self._plan = None
+
+
+def _result(shape: tuple[int, ...], request: _Request) -> npt.NDArray[Any]:
+    if request.strategy in NODE_AWARE_STRATEGIES:
+        return empty_if_shared(shape, request.dtype)
+    return np.empty(shape, request.dtype)
 
 
 def _request(
