@@ -101,7 +101,7 @@ def redistribute(
     return result
 
 
-class Prepared:
+class Move:
     """
     A redistribution of two arrays that is checked, agreed upon and planned once, and then run as often as wanted.
 

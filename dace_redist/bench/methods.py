@@ -12,7 +12,7 @@ from dace_redist.bench.arrays import Array, Arrays, empty_in_shared_memory, is_r
 from dace_redist.bench.bounds import PlainCopy
 from dace_redist.bench.cases import Case, Choice
 from dace_redist.bench.stock import Stock
-from dace_redist.eager import Prepared
+from dace_redist.eager import Move
 from dace_redist.strategies import STRATEGIES
 
 #: Where the arrays lie. Ordinary: both in a rank's own memory; else one of them in memory that the node shares.
@@ -128,7 +128,7 @@ def _strategy(label: str, case: Case, comm: Any, arrays: Arrays, choice: Choice,
         except NotImplementedError as error:
             raise UnsuitableError(str(error)) from None
     source, target = arrays.source(variant == "shared-source"), arrays.target(variant == "shared-target")
-    made = Prepared(
+    made = Move(
         source,
         case.source,
         case.target,
