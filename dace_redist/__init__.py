@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dace_redist.distribution import Distribution, TiledDistribution
 from dace_redist.errors import RedistributionError
 from dace_redist.schedule import Schedule, schedule
+from dace_redist.shared_memory import empty
 
 if TYPE_CHECKING:
     from dace_redist.choosing import chosen_strategy
@@ -36,6 +37,7 @@ __all__ = [
     "TiledDistribution",
     "choose_strategies",
     "chosen_strategy",
+    "empty",
     "include_directory",
     "lower_all",
     "redistribute",

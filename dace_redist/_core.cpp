@@ -4,11 +4,13 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 
 #include "dace_redist/copy.hpp"
 #include "dace_redist/distribution.hpp"
 #include "dace_redist/schedule.hpp"
+#include "dace_redist/shared_array.hpp"
 
 namespace py = pybind11;
 namespace dr = dace_redist;
@@ -82,6 +84,66 @@ void apply(const dr::Distribution& source, const dr::Distribution& target, dr::I
   }
 }
 
+/// Node-shared memory that was given back and may be used again: new pages cost more than a copy of them.
+class SharedPool {
+ public:
+  void* take(dr::Index nbytes) {
+    if (process_ != getpid()) {  // a forked process: what is kept here belongs to its parent
+      free_.clear();
+      kept_ = 0;
+      process_ = getpid();
+    }
+    const auto found = free_.find(nbytes);
+    if (found == free_.end() || found->second.empty()) return dr::allocate_shared(nbytes);
+    void* const bytes = found->second.back();
+    found->second.pop_back();
+    kept_ -= nbytes;
+    return bytes;
+  }
+
+  void give(void* bytes, dr::Index nbytes) {
+    if (kept_ + nbytes > most_kept()) return dr::free_shared(bytes);
+    free_[nbytes].push_back(bytes);
+    kept_ += nbytes;
+  }
+
+  static SharedPool& instance() {
+    static SharedPool* const pool = new SharedPool;  // never freed: arrays may outlive everything
+    return *pool;
+  }
+
+ private:
+  /// An eighth of the machine's memory, divided among its cores, each of which may run a rank.
+  static dr::Index most_kept() {
+    static const dr::Index most = dr::Index{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / 8 /
+                                  std::max<dr::Index>(1, sysconf(_SC_NPROCESSORS_ONLN));
+    return most;
+  }
+
+  std::map<dr::Index, std::vector<void*>> free_;  // by size
+  dr::Index kept_ = 0;                            // bytes
+  pid_t process_ = getpid();
+};
+
+/// Bytes in node-shared memory, as a Python buffer.
+class SharedMemory {
+ public:
+  explicit SharedMemory(dr::Index nbytes)
+      : nbytes_(dr::ceil_div(std::max<dr::Index>(nbytes, 1), 4096) * 4096),
+        bytes_(SharedPool::instance().take(nbytes_)) {}
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+  ~SharedMemory() { SharedPool::instance().give(bytes_, nbytes_); }
+
+  py::buffer_info buffer() const {
+    return {bytes_, 1, py::format_descriptor<std::uint8_t>::format(), 1, {nbytes_}, {dr::Index{1}}};
+  }
+
+ private:
+  dr::Index nbytes_;
+  void* bytes_;
+};
+
 }  // namespace
 
 PYBIND11_MODULE(_core, module) {
@@ -108,5 +170,8 @@ PYBIND11_MODULE(_core, module) {
       "The messages of one rank: (sends, receives, self), see schedule.py.");
   module.def("check_same_shape", &dr::check_same_shape, "Raises unless both describe the same tensor.");
   module.def("apply", &apply, "Moves a whole tensor in one process, through the copies every rank would make.");
+  py::class_<SharedMemory>(module, "SharedMemory", py::buffer_protocol())
+      .def(py::init<dr::Index>(), py::arg("nbytes"))
+      .def_buffer(&SharedMemory::buffer);
   module.attr("max_dims") = dr::max_dims;
 }

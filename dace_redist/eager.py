@@ -17,7 +17,8 @@ from dace_redist import program
 from dace_redist.choosing import choose_all
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
 from dace_redist.schedule import schedule
-from dace_redist.strategies import AUTO, OPTIONS, check_options, find_strategy
+from dace_redist.shared_memory import empty_if_shared
+from dace_redist.strategies import AUTO, NODE_AWARE_STRATEGIES, OPTIONS, check_options, find_strategy
 
 #: Element types that can be moved (DaCe's numeric types).
 _KINDS = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16)}
@@ -57,53 +58,6 @@ class _Plan:
         self.program.stop(self.state)
 
 
-class Move:
-    """
-    One redistribution that is checked and planned once, to be run as often as wanted.
-
-    Making, running and freeing it are collective over ``comm``; it must be freed before MPI is finalized.
-
-    :param array: This rank's part of the source, as for :func:`redistribute`.
-    :param source: Distribution of the tensor now.
-    :param target: Distribution wanted.
-    :param comm: mpi4py communicator.
-    :param out: This rank's part of the target.
-    :param strategy: How to move.
-    :param options: Options of the strategy.
-    :raises ValueError: As :func:`redistribute`.
-    :raises TypeError: As :func:`redistribute`.
-    :raises RuntimeError: On every rank, if the strategy cannot be compiled or loaded on one.
-    """
-
-    def __init__(
-        self,
-        array: npt.NDArray[Any],
-        source: AnyDistribution,
-        target: AnyDistribution,
-        *,
-        comm: MPI.Intracomm,
-        out: npt.NDArray[Any],
-        strategy: str = "Auto",
-        **options: Any,
-    ) -> None:
-        self._comm, self._out = comm, out
-        self._request = _agreed(array, source, target, comm, out, strategy, options)
-        self._array = _plain(array, source, self._request, comm)
-        self._plan = _new_plan(comm, self._request)
-
-    def __call__(self) -> None:
-        """
-        Moves what is in the source array now.
-
-        :raises RedistributionError: If MPI fails, or the strategy cannot move this on these ranks.
-        """
-        _run(self._plan, self._array, self._out, self._request, self._comm)
-
-    def free(self) -> None:
-        """Frees the plan with its buffers."""
-        self._plan.free()
-
-
 def redistribute(
     array: npt.NDArray[Any] | None,
     source: AnyDistribution,
@@ -126,7 +80,7 @@ def redistribute(
     :param target: Distribution wanted, of the same global shape.
     :param comm: mpi4py communicator (default: the world). Every rank of it must call, also one that owns nothing.
     :param out: Where to put this rank's part of the target, of shape ``target.local_shape(rank)``; it must not overlap
-        ``array``. Default: a new C-order array.
+        ``array``. Default: a new C-order array, in node-shared memory with the strategies that copy straight into it.
     :param strategy: How to move, see ``dace_redist.strategies``; ``"Auto"``: what was measured to be fastest for this
         redistribution here (:func:`dace_redist.tune`), else the default one; see :func:`dace_redist.chosen_strategy`.
     :param options: Options of the strategy, e.g. ``chunk_bytes=1 << 20``; with ``"Auto"`` those that all have.
@@ -139,16 +93,6 @@ def redistribute(
     comm = MPI.COMM_WORLD if comm is None else comm
     if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
         raise TypeError(f"comm must be an mpi4py intra-communicator of this rank, got {comm!r}")
-    request = _agreed(array, source, target, comm, out, strategy, options)
-    result = np.empty(target.local_shape(comm.rank), request.dtype) if out is None else out
-    _move(_plan(comm, request), _plain(array, source, request, comm), result, request, comm)
-    return result
-
-
-def _agreed(
-    array: Any, source: Any, target: Any, comm: MPI.Intracomm, out: Any, strategy: str, options: dict[str, Any]
-) -> _Request:
-    """What all ranks ask for. Collective."""
     request: _Request | None = None
     failure: Exception | None = None
     try:
@@ -157,7 +101,71 @@ def _agreed(
         failure = error
     _agree(comm, request, failure)
     assert request is not None
-    return request
+    plan = _plan(comm, request)
+    result = _result(target.local_shape(comm.rank), request.dtype, plan) if out is None else out
+    _move(plan, _plain(array, source, request, comm), result, request, comm)
+    return result
+
+
+class Move:
+    """
+    A redistribution of two arrays that is checked, agreed upon and planned once, and then run as often as wanted.
+
+    It does at each run what the node of a compiled DaCe program does, and no more. Making, running and freeing it are
+    collective. Parameters and errors are those of :func:`redistribute`.
+
+    :param array: This rank's part of the source; its memory is read at every run.
+    :param out: This rank's part of the target; strides must not be negative, here or in ``array``.
+    """
+
+    def __init__(
+        self,
+        array: npt.NDArray[Any],
+        source: AnyDistribution,
+        target: AnyDistribution,
+        *,
+        comm: MPI.Intracomm,
+        out: npt.NDArray[Any],
+        strategy: str = "Auto",
+        **options: Any,
+    ) -> None:
+        request: _Request | None = None
+        failure: Exception | None = None
+        try:
+            request = _request(array, source, target, comm, out, strategy, options)
+            if not (_is_plain(array) and _is_plain(out)):
+                raise ValueError("arrays must have strides that count elements forward")
+        except (ValueError, TypeError) as error:
+            failure = error
+        _agree(comm, request, failure)
+        assert request is not None
+        plan = _new_plan(comm, request)
+        self._words = _word_lists(array, out, request)
+        self._arguments, self._arrays = _values(self._words, array, out, plan, comm), (array, out)
+        self._plan: _Plan | None = plan
+
+    def __call__(self) -> None:
+        """
+        Redistributes. Collective.
+
+        :raises RedistributionError: If MPI fails.
+        :raises ValueError: If it was freed.
+        """
+        if self._plan is None:
+            raise ValueError("this redistribution was freed")
+        self._plan.program.run(self._plan.state, self._arguments)
+
+    def free(self) -> None:
+        """Frees the plan. Collective."""
+        if self._plan is not None:
+            self._plan.free()
+            self._plan = None
+
+
+def _result(shape: tuple[int, ...], dtype: str, plan: _Plan) -> npt.NDArray[Any]:
+    if plan.strategy in NODE_AWARE_STRATEGIES:
+        return empty_if_shared(shape, dtype)
+    return np.empty(shape, dtype)
 
 
 def _request(
@@ -255,28 +263,42 @@ def _is_plain(array: npt.NDArray[Any]) -> bool:
 
 
 def _move(plan: _Plan, array: npt.NDArray[Any], out: npt.NDArray[Any], request: _Request, comm: MPI.Intracomm) -> None:
+    target = out if _is_plain(out) else out.copy()
+    words = _word_lists(array, target, request)
     try:
-        _run(plan, array, out, request, comm)
+        plan.program.run(plan.state, _values(words, array, target, plan, comm))
     except Exception:
         _forget(comm, plan)
         raise
+    if target is not out:
+        out[...] = target
 
 
-def _run(plan: _Plan, array: npt.NDArray[Any], out: npt.NDArray[Any], request: _Request, comm: MPI.Intracomm) -> None:
-    target = out if _is_plain(out) else out.copy()
-    options = {name: option.default for name, option in OPTIONS.items()} | plan.options
-    words = {
+def _word_lists(
+    array: npt.NDArray[Any], target: npt.NDArray[Any], request: _Request
+) -> dict[str, npt.NDArray[np.int64]]:
+    """What tells the program of distributions and arrays; it is given addresses, so the lists must outlive the run."""
+    return {
         "source_words": request.source.word_array,
         "source_local": _local_words(array),
         "target_words": request.target.word_array,
         "target_local": _local_words(target),
     }
-    values = {name: list_.ctypes.data for name, list_ in words.items()}
+
+
+def _values(
+    words: dict[str, npt.NDArray[np.int64]],
+    array: npt.NDArray[Any],
+    target: npt.NDArray[Any],
+    plan: _Plan,
+    comm: MPI.Intracomm,
+) -> dict[str, Any]:
+    """Arguments of the program."""
+    values: dict[str, Any] = {name: list_.ctypes.data for name, list_ in words.items()}
     values |= {f"{name}_count": list_.size for name, list_ in words.items()}
     values |= {"source": array.ctypes.data, "target": target.ctypes.data, "element_bytes": array.itemsize}
-    plan.program.run(plan.state, values | options | {"communicator": MPI._handleof(comm)})
-    if target is not out:
-        out[...] = target
+    values |= {name: option.default for name, option in OPTIONS.items()} | plan.options
+    return values | {"communicator": MPI._handleof(comm)}
 
 
 def _local_words(array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

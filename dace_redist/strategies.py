@@ -89,9 +89,17 @@ STRATEGIES: Mapping[str, Strategy] = {
         Strategy("Threaded", "Pack with OpenMP threads sharing each copy", ("threads", *_ALL)),
         Strategy("Pipelined", "chunks through a small ring of buffers", ("chunk_bytes", "depth", "growth", *_ALL)),
         Strategy("RMA", "packed messages put into one window, partners synchronise in pairs", _ALL),
-        Strategy("Shared", "packed pieces through rings in node-shared memory", ("slot_bytes", "depth", *_ALL)),
+        Strategy("Shared", "straight between the memories of one node's ranks", ("slot_bytes", "depth", *_ALL)),
+        Strategy(
+            "Hierarchical",
+            "Shared inside a node, Pipelined between nodes",
+            ("slot_bytes", "chunk_bytes", "depth", "growth", *_ALL),
+        ),
     )
 }
+
+#: Those that copy straight into, or out of, arrays in node-shared memory.
+NODE_AWARE_STRATEGIES = frozenset({"Shared", "Hierarchical"})
 
 #: What ``Auto`` stands for where nothing was measured, see :func:`dace_redist.choosing.rule`.
 DEFAULT_STRATEGY = "Datatype"

@@ -26,6 +26,7 @@ OPTIONS = {
     },
     "RMA": {},
     "Shared": {"slot_bytes": st.sampled_from([1, 40, 1000, 64 << 10]), "depth": st.integers(1, 3)},
+    "Hierarchical": {"slot_bytes": st.sampled_from([24, 64 << 10]), "chunk_bytes": st.sampled_from([24, 8 << 20])},
 }
 
 

@@ -1,4 +1,4 @@
-"""Packed pieces pass through rings in memory that the ranks of a node share."""
+"""Ranks of one node copy straight between each other's memory."""
 
 from __future__ import annotations
 

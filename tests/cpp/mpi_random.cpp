@@ -170,6 +170,23 @@ void write_value(unsigned char* bytes, Index global, std::size_t element_bytes) 
   }
 }
 
+/// Allocates from the heap, or node-shared memory.
+template <class T>
+struct MaybeShared {
+  using value_type = T;
+  using propagate_on_container_move_assignment = std::true_type;
+
+  explicit MaybeShared(bool wanted = false) : shared(wanted) {}
+  T* allocate(std::size_t count) const {
+    return static_cast<T*>(shared ? allocate_shared(static_cast<Index>(count)) : std::malloc(count));
+  }
+  void deallocate(T* bytes, std::size_t) const { shared ? free_shared(bytes) : std::free(bytes); }
+  bool operator==(const MaybeShared& other) const { return shared == other.shared; }
+  bool operator!=(const MaybeShared& other) const { return shared != other.shared; }
+
+  bool shared;
+};
+
 /// A local array of random layout: axes permuted, padded, guards around.
 class LocalArrayMemory {
  public:
@@ -186,6 +203,7 @@ class LocalArrayMemory {
       strides_[axis] = stride;
       stride *= std::max<Index>(1, extents_[axis]);
     }
+    if (random.one_in(2)) bytes_ = Bytes(MaybeShared<unsigned char>(true));
     if (!part.globals.empty() || random.one_in(2))
       bytes_.resize(static_cast<std::size_t>(first_ + stride + random.between(0, 3)) * element_bytes_);
   }
@@ -212,14 +230,18 @@ class LocalArrayMemory {
   }
   void set(const std::vector<unsigned char>& bytes) { std::copy(bytes.begin(), bytes.end(), bytes_.begin()); }
   void clear(unsigned char background) { std::fill(bytes_.begin(), bytes_.end(), background); }
-  bool equals(const std::vector<unsigned char>& bytes) const { return bytes_ == bytes; }
+  bool equals(const std::vector<unsigned char>& bytes) const {
+    return std::equal(bytes_.begin(), bytes_.end(), bytes.begin(), bytes.end());
+  }
 
  private:
+  using Bytes = std::vector<unsigned char, MaybeShared<unsigned char>>;
+
   const Part& part_;
   std::size_t element_bytes_;
   Indices extents_, strides_;  // elements
   Index first_ = 0;            // element at index (0, 0, ...)
-  std::vector<unsigned char> bytes_;
+  Bytes bytes_;
 };
 
 struct Case {
@@ -326,6 +348,7 @@ void check_all(Index cases, Index seed) {
     checker.check_strategy<PipelinedPlan>(the, "Pipelined");
     checker.check_strategy<RMAPlan>(the, "RMA");
     checker.check_strategy<SharedPlan>(the, "Shared");
+    checker.check_strategy<HierarchicalPlan>(the, "Hierarchical");
   }
   MPI_Comm_free(&reversed);
   if (some != MPI_COMM_NULL) MPI_Comm_free(&some);

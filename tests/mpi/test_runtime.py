@@ -11,7 +11,7 @@ from mpi_programs import SANITIZED, build, run
 pytestmark = [pytest.mark.compile, pytest.mark.mpi_matrix]
 
 CASES = {1: 60, 2: 60, 3: 60, 4: 50, 7: 30, 12: 16}  # by number of ranks: about 3 s each on 2 cores
-CHECKS_PER_CASE = 6 * 4  # strategies; two layouts, two runs each
+CHECKS_PER_CASE = 7 * 4  # strategies; two layouts, two runs each
 
 
 @pytest.fixture(scope="module")

@@ -97,3 +97,9 @@ def test_a_hopeless_method_is_dropped_early_and_kept_in_the_answer():
 def test_a_method_below_the_factor_stays():
     ran = rounds(judge(drop_slower_than=3.0), lambda name: 2.9 if name == "slow" else 1.0)
     assert ran == [["fast", "slow"]] * 7
+
+
+def test_a_method_that_was_disturbed_stays():
+    times = iter([9.0, 9.0, 1.0] + [1.1] * 20)
+    ran = rounds(judge(drop_slower_than=3.0), lambda name: next(times) if name == "slow" else 1.0)
+    assert ran[3:] == [["fast", "slow"]] * (len(ran) - 3)

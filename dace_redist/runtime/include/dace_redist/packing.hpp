@@ -51,25 +51,98 @@ struct Chunk {
   std::vector<StridedBlock> blocks;
 };
 
-/// Appends `block` in parts of at most `max_count` elements, in the order of its elements.
-inline void split_block(const StridedBlock& block, Index max_count, std::vector<StridedBlock>& parts) {
-  const Index count = block.count();
-  if (count <= max_count || block.ndim == 0) return parts.push_back(block);
-  const Index rows = block.counts[0], rows_per_part = std::max<Index>(1, max_count / (count / rows));
-  for (Index row = 0; row < rows; row += rows_per_part) {
-    StridedBlock part = block;
-    part.source_offset += row * block.source_strides[0];
-    part.target_offset += row * block.target_strides[0];
-    part.counts[0] = std::min(rows_per_part, rows - row);
-    if (part.counts[0] == 1) {
-      std::move(part.counts.begin() + 1, part.counts.end(), part.counts.begin());
-      std::move(part.source_strides.begin() + 1, part.source_strides.end(), part.source_strides.begin());
-      std::move(part.target_strides.begin() + 1, part.target_strides.end(), part.target_strides.begin());
-      --part.ndim;
-    }
-    split_block(part, max_count, parts);
+/// Walks through a message part by part, the same way for sender and receiver. What it holds does not grow with the
+/// message.
+class MessageCutter {
+ public:
+  /// \param message  its blocks must outlive the cutter.
+  /// \param part_count  most elements of a part, if a single innermost row is not larger.
+  MessageCutter(const Message& message, Index part_count)
+      : blocks_(message.blocks.data()), block_count_(message.blocks.size()), part_count_(std::max<Index>(1, part_count)) {
+    restart();
   }
-}
+
+  void restart() {
+    block_ = 0;
+    open_block();
+  }
+  bool done() const { return block_ == block_count_; }
+
+  /// The part that comes next, and its number of elements.
+  const StridedBlock& part() const { return parts_ == 1 ? blocks_[block_] : part_; }
+  Index count() const { return count_; }
+  /// Which block the part belongs to, and whether it is all of it.
+  std::size_t block() const { return block_; }
+  bool whole_block() const { return parts_ == 1; }
+
+  void advance() {
+    if (++index_ < parts_) return set_part();
+    ++block_;
+    open_block();
+  }
+
+  /// Takes parts as long as there are `max_count` elements or fewer, but at least one, and calls `visit(displacement)`
+  /// before each step, with the elements already taken. Returns the number of elements taken.
+  template <class Visit>
+  Index take(Index max_count, Visit&& visit) {
+    Index taken = 0;
+    do {
+      visit(taken);
+      taken += count_;
+      advance();
+    } while (!done() && taken + count_ <= max_count);
+    return taken;
+  }
+
+ private:
+  void open_block() {
+    if (done()) return;
+    const StridedBlock& block = blocks_[block_];
+    index_ = 0;
+    parts_ = 1;
+    count_ = inner_ = block.count();
+    if (count_ <= part_count_) return;
+    for (cut_ = 0; cut_ < static_cast<std::size_t>(block.ndim); ++cut_) {
+      inner_ /= block.counts[cut_];
+      if (inner_ <= part_count_) break;
+      parts_ *= block.counts[cut_];
+    }
+    rows_ = std::max<Index>(1, part_count_ / inner_);
+    steps_ = ceil_div(block.counts[cut_], rows_);
+    parts_ *= steps_;
+    part_ = block;
+    set_part();
+  }
+
+  /// Keeps some rows of dimension `cut_` at one index of all dimensions before it.
+  void set_part() {
+    const StridedBlock& block = blocks_[block_];
+    part_.source_offset = block.source_offset;
+    part_.target_offset = block.target_offset;
+    const auto move = [&](std::size_t d, Index steps) {
+      part_.source_offset += steps * block.source_strides[d];
+      part_.target_offset += steps * block.target_strides[d];
+    };
+    const Index row = index_ % steps_ * rows_;
+    move(cut_, row);
+    Index outer = index_ / steps_;
+    for (std::size_t d = cut_; d-- > 0; outer /= block.counts[d]) move(d, outer % block.counts[d]);
+    std::fill_n(part_.counts.begin(), cut_, 1);
+    part_.counts[cut_] = std::min(rows_, block.counts[cut_] - row);
+    count_ = part_.counts[cut_] * inner_;
+  }
+
+  const StridedBlock* blocks_;
+  std::size_t block_count_;
+  Index part_count_;
+  std::size_t block_ = 0;                      // block at hand
+  std::size_t cut_ = 0;                        // dimension that is cut
+  Index inner_ = 1;                            // elements of a row of it
+  Index rows_ = 1, steps_ = 1;                 // rows per part, parts per index of the dimensions before
+  Index index_ = 0, parts_ = 1;                // part at hand, of as many
+  Index count_ = 0;
+  StridedBlock part_;
+};
 
 /// Cuts a message into chunks of at most `max_count` elements. With `growth` > 1 the first chunk has a sixteenth of
 /// that and each one up to `growth` times the size of the one before: the pipeline fills sooner ("superpipeline";
@@ -77,19 +150,13 @@ inline void split_block(const StridedBlock& block, Index max_count, std::vector<
 inline std::vector<Chunk> cut(const Message& message, Index max_count, double growth = 1.0) {
   max_count = std::max<Index>(1, max_count);
   const Index first = growth > 1.0 ? std::max<Index>(1, max_count / 16) : max_count;
-  std::vector<StridedBlock> parts;
-  for (const StridedBlock& block : message.blocks) split_block(block, first, parts);
   std::vector<Chunk> chunks;
   double size = static_cast<double>(first);
-  for (const StridedBlock& part : parts) {
-    if (!chunks.empty() && static_cast<double>(chunks.back().count + part.count()) > size)
-      size = std::min(size * growth, static_cast<double>(max_count));
-    else if (!chunks.empty()) {
-      chunks.back().count += part.count();
-      chunks.back().blocks.push_back(part);
-      continue;
-    }
-    chunks.push_back({message.peer, part.count(), {part}});
+  for (MessageCutter cutter(message, first); !cutter.done();) {
+    Chunk chunk{message.peer, 0, {}};
+    chunk.count = cutter.take(static_cast<Index>(size), [&](Index) { chunk.blocks.push_back(cutter.part()); });
+    chunks.push_back(std::move(chunk));
+    size = std::min(size * growth, static_cast<double>(max_count));
   }
   return chunks;
 }

@@ -51,7 +51,9 @@ class Plan {
     check_ranks(target);
     const LocalArray from = local_array(source, source_local, rank_, "source");
     const LocalArray to = local_array(target, target_local, rank_, "target");
-    schedule_ = make_schedule(source, target, rank_, true, from.layout, to.layout);
+    source_layout_ = from.layout;
+    target_layout_ = to.layout;
+    schedule_ = schedule_with({}, {});
     self_copies_.clear();
     for (const StridedBlock& block : schedule_.self.blocks)
       self_copies_.push_back(make_copy_block(block, element_bytes()));
@@ -79,6 +81,16 @@ class Plan {
   const Options& options() const { return description_.options; }
   Index element_bytes() const { return description_.element_bytes; }
   const RankSchedule& schedule() const { return schedule_; }
+  const LocalLayout& source_layout() const { return source_layout_; }
+  const LocalLayout& target_layout() const { return target_layout_; }
+
+  /// The schedule for given arrays of other ranks: their offsets and strides are right then, too.
+  RankSchedule schedule_with(Layouts sources, Layouts targets) const {
+    sources[rank_] = source_layout_;
+    targets[rank_] = target_layout_;
+    return make_schedule(Distribution(description_.source, "source"), Distribution(description_.target, "target"),
+                         rank_, true, sources, targets);
+  }
 
   /// How far `peer` is ahead of this rank: sends go in ascending, receives in descending order of it, so that no
   /// rank is everybody's first target.
@@ -125,6 +137,7 @@ class Plan {
   Description description_;
   Communicator comm_;
   int rank_ = 0, size_ = 1;
+  LocalLayout source_layout_, target_layout_;
   RankSchedule schedule_;
   std::vector<CopyBlock> self_copies_;
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "dace_redist/exchange/datatype.hpp"
+#include "dace_redist/exchange/hierarchical.hpp"
 #include "dace_redist/exchange/pack.hpp"
 #include "dace_redist/exchange/pipelined.hpp"
 #include "dace_redist/exchange/rma.hpp"

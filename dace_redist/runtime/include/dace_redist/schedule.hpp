@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -18,6 +19,9 @@ namespace dace_redist {
 struct LocalLayout {
   std::vector<Index> strides;
 };
+
+/// Local arrays of several ranks by rank; in C order where a rank is not among them.
+using Layouts = std::map<Index, LocalLayout>;
 
 /// Everything one rank sends to, or receives from, another. Both ranks hold the blocks, and the elements in each
 /// block, in the same order: a packed message is the blocks one after another, each in row-major order of its counts.
@@ -117,9 +121,15 @@ enum class Side { source, target };
 /// Collects what one cell of this rank shares with all cells of the other distribution.
 class Collector {
  public:
-  Collector(const Distribution& source, const Distribution& target, Index rank, Side side, const LocalLayout& local,
-            bool with_blocks)
-      : source_(source), target_(target), rank_(rank), side_(side), local_(local), with_blocks_(with_blocks) {}
+  Collector(const Distribution& source, const Distribution& target, Index rank, Side side,
+            const Layouts& source_layouts, const Layouts& target_layouts, bool with_blocks)
+      : source_(source),
+        target_(target),
+        rank_(rank),
+        side_(side),
+        source_layouts_(source_layouts),
+        target_layouts_(target_layouts),
+        with_blocks_(with_blocks) {}
 
   void add(const Cell& cell) {
     std::vector<std::vector<AxisOverlap>> overlaps;
@@ -168,8 +178,8 @@ class Collector {
 
   void append_blocks(CellPair& pair, const Cell& own, const Cell& theirs,
                      const std::vector<const AxisOverlap*>& choice) {
-    const CellLayout here = cell_layout(mine(), own, local_);
-    const CellLayout there = cell_layout(other(), theirs, pair.peer == rank_ ? self_target : LocalLayout{});
+    const CellLayout here = cell_layout(mine(), own, layout(sends() ? source_layouts_ : target_layouts_, rank_));
+    const CellLayout there = cell_layout(other(), theirs, layout(sends() ? target_layouts_ : source_layouts_, pair.peer));
     std::vector<std::vector<Piece>> pieces;
     for (const AxisOverlap* overlap : choice) pieces.push_back(overlap->pieces);
     for_each_choice(pieces, [&](const std::vector<const Piece*>& chosen) {
@@ -177,14 +187,16 @@ class Collector {
     });
   }
 
+  static LocalLayout layout(const Layouts& layouts, Index rank) {
+    const auto found = layouts.find(rank);
+    return found == layouts.end() ? LocalLayout{} : found->second;
+  }
+
   const Distribution &source_, &target_;
   Index rank_;
   Side side_;
-  const LocalLayout& local_;
+  const Layouts &source_layouts_, &target_layouts_;
   bool with_blocks_;
-
- public:
-  LocalLayout self_target;  // layout of this rank's target array, for self-copies
 };
 
 /// Joins the pairs of each peer, in the order both sides agree on.
@@ -217,18 +229,19 @@ inline void check_same_shape(const Distribution& source, const Distribution& tar
 /// independent of the number of ranks and, but for tiles, of elements.
 ///
 /// \param with_blocks  false: only peers and counts.
-/// \param source_layout, target_layout  this rank's local arrays; peers are assumed in C order.
+/// \param source_layouts, target_layouts  the local arrays; offsets and strides on the side of a peer hold for these.
 /// \throws Error if the global shapes differ.
 inline RankSchedule make_schedule(const Distribution& source, const Distribution& target, Index rank,
-                                  bool with_blocks = true, const LocalLayout& source_layout = {},
-                                  const LocalLayout& target_layout = {}) {
+                                  bool with_blocks = true, const Layouts& source_layouts = {},
+                                  const Layouts& target_layouts = {}) {
   check_same_shape(source, target);
-  detail::Collector sends(source, target, rank, detail::Side::source, source_layout, with_blocks);
-  detail::Collector receives(source, target, rank, detail::Side::target, target_layout, with_blocks);
-  sends.self_target = target_layout;
-  for (const Cell& cell : source.cells(rank)) sends.add(cell);
-  for (const Cell& cell : target.cells(rank)) receives.add(cell);
-  RankSchedule schedule{detail::join(std::move(sends.pairs)), detail::join(std::move(receives.pairs)), {}};
+  const auto collect = [&](detail::Side side, const std::vector<Cell>& cells) {
+    detail::Collector collector(source, target, rank, side, source_layouts, target_layouts, with_blocks);
+    for (const Cell& cell : cells) collector.add(cell);
+    return detail::join(std::move(collector.pairs));
+  };
+  RankSchedule schedule{
+      collect(detail::Side::source, source.cells(rank)), collect(detail::Side::target, target.cells(rank)), {}};
   schedule.self.peer = rank;
   const auto self = std::find_if(schedule.sends.begin(), schedule.sends.end(),
                                  [rank](const Message& message) { return message.peer == rank; });

@@ -9,13 +9,36 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <limits>
 #include <string>
 #include <utility>
 
 #include "dace_redist/error.hpp"
 
 namespace dace_redist {
+
+/// Environment variable: most bytes of node-shared memory in one piece; 0: none at all.
+inline constexpr const char* shared_memory_variable = "DACE_REDIST_SHARED_BYTES";
+
+/// Most bytes of node-shared memory in one piece: what the machine has available, or the environment's limit.
+/// \throws Error if the variable is set to something else than a number of bytes.
+inline std::int64_t shared_memory_limit() {
+  if (const char* value = std::getenv(shared_memory_variable)) {
+    char* end = nullptr;
+    const long long limit = std::strtoll(value, &end, 10);
+    if (end == value || *end != '\0' || limit < 0)
+      throw Error(text(shared_memory_variable, ": expected a number of bytes >= 0, got \"", value, "\""));
+    return limit;
+  }
+  std::ifstream lines("/proc/meminfo");
+  std::string name, unit;
+  for (std::int64_t kilobytes = 0; lines >> name >> kilobytes; std::getline(lines, unit))
+    if (name == "MemAvailable:") return kilobytes * 1024;
+  return std::numeric_limits<std::int64_t>::max();
+}
 
 /// What another process needs to map a segment.
 struct SegmentName {
@@ -28,9 +51,13 @@ class SharedSegment {
  public:
   SharedSegment() = default;
 
-  /// \throws Error if there is no such memory; says how much was needed.
+  /// \throws Error if there is no such memory; says how much was needed, and how much there is.
   explicit SharedSegment(std::int64_t nbytes) : nbytes_(nbytes) {
     if (nbytes == 0) return;
+    const std::int64_t limit = shared_memory_limit();
+    if (nbytes > limit)
+      throw Error(text("cannot allocate ", nbytes, " bytes of node-shared memory: there are ", limit, " bytes",
+                       std::getenv(shared_memory_variable) ? text(" (", shared_memory_variable, ")") : ""));
     descriptor_ = memfd_create("dace_redist", MFD_CLOEXEC);
     if (descriptor_ < 0 || ftruncate(descriptor_, nbytes) != 0) fail("allocate", errno);
     map();
@@ -55,7 +82,15 @@ class SharedSegment {
   SharedSegment& operator=(const SharedSegment&) = delete;
   ~SharedSegment() { release(); }
 
+  /// Leaves mapping and descriptor to somebody else.
+  void forget() {
+    bytes_ = nullptr;
+    descriptor_ = -1;
+  }
+
   char* at(std::int64_t offset) const { return bytes_ + offset; }
+  std::int64_t nbytes() const { return nbytes_; }
+  int descriptor() const { return descriptor_; }
   SegmentName name() const { return {static_cast<std::int64_t>(getpid()), descriptor_, nbytes_}; }
 
  private:

@@ -1,0 +1,455 @@
+// What ranks of one node move between each other's memory, with one copy where an array can be seen by its partner.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <new>
+#include <vector>
+
+#include "dace_redist/copy.hpp"
+#include "dace_redist/description.hpp"
+#include "dace_redist/packing.hpp"
+#include "dace_redist/shared_array.hpp"
+
+namespace dace_redist {
+
+/// The messages between ranks of one node. Each pair of ranks moves its message in one of three ways, chosen anew in
+/// each exchange by the sender:
+///
+/// - push: the target array lies in node-shared memory; the sender copies into it;
+/// - pull: the source array lies in node-shared memory; the receiver copies out of it;
+/// - ring: neither does, or one cannot be mapped; the sender packs pieces into free slots of a ring in shared memory,
+///   the receiver unpacks them while they are in the cache.
+///
+/// A sender goes through its source array once, from the lowest address to the highest, whatever receiver a piece is
+/// for; a rank that pulls goes through its target in the same manner.
+///
+/// Extra memory: a ring of depth * slot_bytes for each rank it sends to, touched when it is used.
+class NodeExchange {
+ public:
+  /// Strides of a local array as plain numbers; none: C order.
+  struct Strides {
+    Strides() = default;
+    explicit Strides(const LocalLayout& layout) : ndim(static_cast<Index>(layout.strides.size())) {
+      std::copy(layout.strides.begin(), layout.strides.end(), values.begin());
+    }
+    LocalLayout layout() const { return {{values.begin(), values.begin() + ndim}}; }
+    bool operator==(const LocalLayout& layout) const {
+      return layout.strides.size() == static_cast<std::size_t>(ndim) &&
+             std::equal(layout.strides.begin(), layout.strides.end(), values.begin());
+    }
+
+    Index ndim = 0;
+    std::array<Index, max_block_dims> values{};
+  };
+
+  /// What one rank tells another before the first exchange.
+  struct Introduction {
+    SegmentName segment;  // of the sender's rings
+    Index ring_offset = 0;
+    Strides strides;
+  };
+
+  /// Schedule of this rank for given layouts of its partners' arrays.
+  using Planner = std::function<RankSchedule(const Layouts& sources, const Layouts& targets)>;
+
+  /// Takes over the messages with `partners` and this rank's own arrays. Local; may be called again, for other arrays.
+  void prepare(const Planner& planner, const std::vector<int>& partners, const LocalLayout& source,
+               const LocalLayout& target, Index element_bytes, const Options& options) {
+    planner_ = planner;
+    partners_ = partners;
+    source_layout_ = source;
+    target_layout_ = target;
+    element_bytes_ = element_bytes;
+    depth_ = static_cast<std::uint64_t>(options.depth);
+    part_count_ = std::max<Index>(1, options.slot_bytes / element_bytes);
+    slot_bytes_ = ceil_div(part_count_ * element_bytes, line_bytes) * line_bytes;
+    replan();
+  }
+
+  std::size_t send_count() const { return sends_.size() - 1; }
+  std::size_t receive_count() const { return receives_.size(); }
+  int send_peer(std::size_t s) const { return sends_[s + 1].peer; }
+  int receive_peer(std::size_t r) const { return receives_[r].peer; }
+
+  /// Allocates this rank's rings. \throws Error if there is too little shared memory.
+  void allocate_rings() {
+    segment_ = SharedSegment(scratch_bytes + ring_bytes() * static_cast<Index>(send_count()));
+    for (std::size_t s = 0; s < send_count(); ++s) sends_[s + 1].ring = new (segment_.at(ring_offset(s))) Ring{};
+  }
+  Introduction to_receiver(std::size_t s) const { return {segment_.name(), ring_offset(s), Strides(source_layout_)}; }
+  Introduction to_sender() const { return {{}, 0, Strides(target_layout_)}; }
+
+  /// Maps the rings of the senders and takes note of the partners' layouts. \throws Error if one cannot be mapped.
+  void meet(const std::vector<Introduction>& receivers, const std::vector<Introduction>& senders) {
+    partner_rings_.clear();
+    for (std::size_t r = 0; r < receive_count(); ++r) {
+      partner_rings_.emplace_back(senders[r].segment);
+      receives_[r].ring = reinterpret_cast<Ring*>(partner_rings_.back().at(senders[r].ring_offset));
+      source_layouts_[receive_peer(r)] = senders[r].strides.layout();
+    }
+    for (std::size_t s = 0; s < send_count(); ++s) target_layouts_[send_peer(s)] = receivers[s].strides.layout();
+    replan();
+  }
+
+  /// Begins an exchange: tells the senders that this rank's target may be written, and where it lies.
+  void begin(const char* source, char* target) {
+    source_ = source;
+    target_ = target;
+    ++exchange_;
+    source_place_ = finder_.find(source);
+    const SharedArrayFinder::Place target_place = finder_.find(target);
+    for (Channel& channel : sends_) channel.begin();
+    sends_[0].way = Way::push;
+    sends_[0].partner = target;
+    sends_[0].done = sends_[0].cutter.done();
+    for (Channel& channel : receives_) {
+      channel.begin();
+      channel.ring->target = {target_place, Strides(target_layout_)};
+      channel.ring->entered.store(exchange_, std::memory_order_release);
+    }
+    undecided_ = send_count();
+    open_ = send_count() + receive_count() + !sends_[0].done;
+    patience_ = rounds_of_patience;
+  }
+
+  /// Does a little of what can be done now; false if that was nothing.
+  bool progress() {
+    bool any = undecided_ > 0 && decide();
+    if (undecided_ > 0 && patience_ > 0)
+      --patience_;
+    else
+      any |= send_piece();
+    any |= receive();
+    return any;
+  }
+
+  bool finished() const { return open_ == 0; }
+
+ private:
+  using Counter = std::atomic<std::uint64_t>;
+  static_assert(Counter::is_always_lock_free, "counters in shared memory must be lock-free");
+
+  static constexpr Index line_bytes = 64, page_bytes = 4096;
+  static constexpr Index scratch_bytes = page_bytes;  // before the rings
+  static constexpr int rounds_of_patience = 256;      // until a sender begins though some receivers are not there yet
+
+  enum class Way : std::uint64_t { undecided, ring, push, pull };
+  static constexpr std::uint64_t ways = 4;
+
+  /// Where an array lies and how.
+  struct Announcement {
+    SharedArrayFinder::Place place;
+    Strides strides;
+  };
+
+  /// One direction of one pair of ranks in shared memory; the slots follow. Numbers of exchanges and pieces only grow.
+  struct Ring {
+    alignas(line_bytes) Counter entered;   // by the receiver: exchange for which `target` holds
+    alignas(line_bytes) Counter decision;  // by the sender: exchange * ways + way; `source` holds for it
+    alignas(line_bytes) Counter finished;  // by who copies: exchange that was pushed or pulled
+    alignas(line_bytes) Counter refused;   // by the receiver: exchange that it cannot pull
+    alignas(line_bytes) Counter written;   // by the sender: pieces
+    alignas(line_bytes) Counter read;      // by the receiver: pieces
+    alignas(line_bytes) Announcement target;
+    alignas(line_bytes) Announcement source;
+  };
+
+  /// This rank's view of a ring.
+  struct Channel {
+    Channel(Message what, Index part_count)
+        : peer(static_cast<int>(what.peer)), message(std::move(what)), cutter(message, part_count) {}
+
+    void begin() {
+      way = Way::undecided;
+      done = false;
+      cutter.restart();
+    }
+
+    int peer;
+    Message message;
+    MessageCutter cutter;
+    std::vector<CopyBlock> direct, packed;  // [blocks] as a whole: array to array, and array to or from a slot
+    Way way = Way::undecided;
+    bool done = false;
+    Ring* ring = nullptr;
+    char* partner = nullptr;      // the partner's array, when it is pushed or pulled
+    std::uint64_t total = 0;      // pieces of all exchanges that went through the ring
+    std::uint64_t read_seen = 0;  // pieces of which the sender knows that they were read
+    PartnerArrays arrays;
+  };
+
+  Index ring_bytes() const {
+    const Index nbytes = static_cast<Index>(sizeof(Ring)) + static_cast<Index>(depth_) * slot_bytes_;
+    return ceil_div(nbytes, page_bytes) * page_bytes;
+  }
+  Index ring_offset(std::size_t s) const { return scratch_bytes + ring_bytes() * static_cast<Index>(s); }
+  char* slot(const Channel& channel) const {
+    return reinterpret_cast<char*>(channel.ring + 1) + static_cast<Index>(channel.total % depth_) * slot_bytes_;
+  }
+
+  bool is_partner(Index rank) const {
+    return std::binary_search(partners_.begin(), partners_.end(), static_cast<int>(rank));
+  }
+
+  /// Takes over the messages for the layouts known; rings and counters stay.
+  void replan() {
+    RankSchedule schedule = planner_(source_layouts_, target_layouts_);
+    std::vector<Message> sends{std::move(schedule.self)}, receives;
+    for (Message& message : schedule.sends)
+      if (is_partner(message.peer)) sends.push_back(std::move(message));
+    for (Message& message : schedule.receives)
+      if (is_partner(message.peer)) receives.push_back(std::move(message));
+    set_messages(sends_, sends, true);
+    set_messages(receives_, receives, false);
+    const auto streamed = [&](const std::vector<Channel>& channels) {
+      Index nbytes = 0;
+      for (const Channel& channel : channels) nbytes += channel.message.count * element_bytes_;
+      return nbytes >= stream_threshold_bytes();
+    };
+    stream_sends_ = streamed(sends_);
+    stream_receives_ = streamed(receives_);
+  }
+
+  void set_messages(std::vector<Channel>& channels, std::vector<Message>& messages, bool sends) {
+    const bool first = channels.empty();
+    for (std::size_t c = 0; c < messages.size(); ++c) {
+      if (first) channels.emplace_back(Message{messages[c].peer, 0, {}}, part_count_);
+      set_message(channels[c], std::move(messages[c]), sends);
+    }
+  }
+
+  void set_message(Channel& channel, Message message, bool sends) {
+    channel.message = std::move(message);
+    channel.cutter = MessageCutter(channel.message, part_count_);
+    channel.direct.clear();
+    channel.packed.clear();
+    for (const StridedBlock& block : channel.message.blocks) {
+      channel.direct.push_back(make_copy_block(block, element_bytes_));
+      channel.packed.push_back(make_copy_block(packed(block, sends), element_bytes_));
+    }
+  }
+
+  static StridedBlock packed(const StridedBlock& block, bool send) {
+    return send ? to_packed(block, 0) : reversed(to_packed(reversed(block), 0));
+  }
+
+  /// Chooses a way for every receiver that has come since.
+  bool decide() {
+    bool any = false;
+    for (Channel& channel : sends_) {
+      if (channel.way != Way::undecided || channel.ring->entered.load(std::memory_order_acquire) != exchange_) continue;
+      learn(channel, target_layouts_, channel.ring->target.strides, true);
+      choose(channel);
+      --undecided_;
+      any = true;
+    }
+    return any;
+  }
+
+  void choose(Channel& channel) {
+    const Announcement& theirs = channel.ring->target;
+    char* const segment = theirs.place.shared ? channel.arrays.segment(theirs.place.name) : nullptr;
+    if (segment && !(source_place_.shared && pulls_better(channel.message))) {
+      channel.partner = segment + theirs.place.offset;
+      set_way(channel, Way::push);
+    } else if (source_place_.shared) {
+      channel.ring->source = {source_place_, Strides(source_layout_)};
+      set_way(channel, Way::pull);
+    } else {
+      set_way(channel, Way::ring);
+    }
+  }
+
+  void set_way(Channel& channel, Way way) const {
+    channel.way = way;
+    channel.ring->decision.store(exchange_ * ways + static_cast<std::uint64_t>(way), std::memory_order_release);
+  }
+
+  /// Who copies goes through its own array in order; the stretches that are then scattered, on the other side, should
+  /// be the longer ones.
+  static bool pulls_better(const Message& message) {
+    const StridedBlock& block = message.blocks[0];
+    return stretch(block, block.source_strides) > stretch(block, block.target_strides);
+  }
+
+  /// Elements that lie without a gap on one side.
+  static Index stretch(const StridedBlock& block, const std::array<Index, max_block_dims>& strides) {
+    Index length = 1;
+    for (bool longer = true; longer;) {
+      longer = false;
+      for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d)
+        if (block.counts[d] > 1 && strides[d] == length) {
+          length *= block.counts[d];
+          longer = true;
+        }
+    }
+    return length;
+  }
+
+  /// Plans a message anew if the partner's array has other strides than in the last exchange.
+  void learn(Channel& channel, Layouts& layouts, const Strides& strides, bool sends) {
+    LocalLayout& known = layouts[channel.peer];
+    if (strides == known) return;
+    known = strides.layout();
+    RankSchedule schedule = planner_(source_layouts_, target_layouts_);
+    for (Message& message : sends ? schedule.sends : schedule.receives)
+      if (message.peer == channel.peer) set_message(channel, std::move(message), sends);
+  }
+
+  /// Copies or packs the piece that lies first in the source.
+  bool send_piece() {
+    Channel* first = nullptr;
+    for (Channel& channel : sends_) {
+      if (channel.done || (channel.way != Way::push && channel.way != Way::ring)) continue;
+      if (first && channel.cutter.part().source_offset >= first->cutter.part().source_offset) continue;
+      if (channel.way == Way::push || has_free_slot(channel)) first = &channel;
+    }
+    if (!first) return check_pulled();
+    if (first->way == Way::push) {
+      copy_piece(*first, source_, first->partner, stream_sends_);
+      if (first->cutter.done() && first->ring) first->ring->finished.store(exchange_, std::memory_order_release);
+    } else {
+      copy_through_slot(*first, true);
+      first->ring->written.store(++first->total, std::memory_order_release);
+    }
+    close_if_done(*first);
+    return true;
+  }
+
+  bool has_free_slot(Channel& channel) const {
+    if (channel.total - channel.read_seen < depth_) return true;
+    channel.read_seen = channel.ring->read.load(std::memory_order_acquire);
+    return channel.total - channel.read_seen < depth_;
+  }
+
+  /// Looks whether receivers have pulled what they were to pull, or cannot.
+  bool check_pulled() {
+    bool any = false;
+    for (Channel& channel : sends_) {
+      if (channel.done || channel.way != Way::pull) continue;
+      if (channel.ring->refused.load(std::memory_order_acquire) == exchange_) {
+        set_way(channel, Way::ring);
+        any = true;
+      } else if (channel.ring->finished.load(std::memory_order_acquire) == exchange_) {
+        channel.done = true;
+        --open_;
+        any = true;
+      }
+    }
+    return any;
+  }
+
+  /// Unpacks what has arrived, and pulls the piece that lies first in the target.
+  bool receive() {
+    bool any = false;
+    Channel* first = nullptr;
+    for (Channel& channel : receives_) {
+      if (channel.done) continue;
+      if (channel.way == Way::undecided) any |= hear(channel);
+      if (channel.way == Way::ring) {
+        any |= unpack_arrived(channel);
+      } else if (channel.way == Way::push) {
+        if (channel.ring->finished.load(std::memory_order_acquire) != exchange_) continue;
+        channel.done = any = true;
+        --open_;
+      } else if (channel.way == Way::pull) {
+        if (!first || channel.cutter.part().target_offset < first->cutter.part().target_offset) first = &channel;
+      }
+    }
+    if (!first) return any;
+    copy_piece(*first, first->partner, target_, stream_receives_);
+    if (first->cutter.done()) first->ring->finished.store(exchange_, std::memory_order_release);
+    close_if_done(*first);
+    return true;
+  }
+
+  /// Takes note of the sender's choice, once it is made.
+  bool hear(Channel& channel) {
+    const std::uint64_t decision = channel.ring->decision.load(std::memory_order_acquire);
+    if (decision / ways != exchange_) return false;
+    const Way way = static_cast<Way>(decision % ways);
+    if (way == Way::pull) {
+      if (channel.ring->refused.load(std::memory_order_relaxed) == exchange_) return false;  // waits for another one
+      const Announcement& theirs = channel.ring->source;
+      char* const segment = channel.arrays.segment(theirs.place.name);
+      if (!segment) {
+        channel.ring->refused.store(exchange_, std::memory_order_release);
+        return true;
+      }
+      learn(channel, source_layouts_, theirs.strides, false);
+      channel.partner = segment + theirs.place.offset;
+    }
+    channel.way = way;
+    return true;
+  }
+
+  bool unpack_arrived(Channel& channel) {
+    bool any = false;
+    while (!channel.cutter.done() && channel.ring->written.load(std::memory_order_acquire) != channel.total) {
+      copy_through_slot(channel, false);
+      channel.ring->read.store(++channel.total, std::memory_order_release);
+      any = true;
+    }
+    close_if_done(channel);
+    return any;
+  }
+
+  void close_if_done(Channel& channel) {
+    if (!channel.cutter.done()) return;
+    channel.done = true;
+    --open_;
+  }
+
+  /// The next piece, from array to array.
+  void copy_piece(Channel& channel, const char* source, char* target, bool stream) const {
+    MessageCutter& cutter = channel.cutter;
+    cutter.take(part_count_, [&](Index) {
+      if (cutter.whole_block())
+        copy(channel.direct[cutter.block()], source, target, stream);
+      else
+        copy(make_copy_block(cutter.part(), element_bytes_), source, target, stream);
+    });
+  }
+
+  /// The next piece, from the array to the channel's slot or back.
+  void copy_through_slot(Channel& channel, bool send) const {
+    MessageCutter& cutter = channel.cutter;
+    char* const bytes = slot(channel);
+    cutter.take(part_count_, [&](Index taken) {
+      char* const at = bytes + taken * element_bytes_;
+      const CopyBlock block = cutter.whole_block() ? channel.packed[cutter.block()]
+                                                   : make_copy_block(packed(cutter.part(), send), element_bytes_);
+      if (send)
+        copy(block, source_, at, false);
+      else
+        copy(block, at, target_, stream_receives_);
+    });
+  }
+
+  Planner planner_;
+  std::vector<int> partners_;  // sorted
+  LocalLayout source_layout_, target_layout_;
+  Layouts source_layouts_, target_layouts_;  // of the partners
+  Index element_bytes_ = 1, part_count_ = 1, slot_bytes_ = line_bytes;
+  std::uint64_t depth_ = 1;
+  std::vector<Channel> sends_;  // the first one is what stays on this rank
+  std::vector<Channel> receives_;
+  bool stream_sends_ = false, stream_receives_ = false;  // whether all of it together exceeds the cache
+  SharedSegment segment_;                                // a page of scratch, and the rings of this rank's sends
+  std::vector<SharedSegment> partner_rings_;
+  SharedArrayFinder finder_{segment_};
+
+  // the exchange at hand
+  std::uint64_t exchange_ = 0;
+  const char* source_ = nullptr;
+  char* target_ = nullptr;
+  SharedArrayFinder::Place source_place_;
+  std::size_t undecided_ = 0, open_ = 0;  // channels
+  int patience_ = 0;
+};
+
+}  // namespace dace_redist

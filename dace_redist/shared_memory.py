@@ -1,0 +1,57 @@
+"""Arrays in memory that the ranks of one node share."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dace_redist import _core
+
+
+def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = np.float64, comm: Any = None) -> npt.NDArray[Any]:
+    """
+    A new C-order array in node-shared memory: as the source or target of a redistribution it is moved with one copy.
+
+    Not collective; whatever the other ranks pass, the strategies that know nodes find out. The memory is given back
+    when the array is gone. A forked process sees the same memory, not a copy.
+
+    :param shape: Shape of this rank's local array.
+    :param dtype: Type of the elements.
+    :param comm: Communicator in which the array will be moved; its ranks on other nodes do not see the array. Any
+        will do, None too.
+    :return: The array, not initialised. If there is too little node-shared memory, an ordinary array, and a
+        ``RuntimeWarning`` says what was needed and what there is; it is moved, too, only slower.
+    """
+    element = np.dtype(dtype)
+    extents = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+    try:
+        return _shared(extents, element)
+    except _core.Error as error:
+        warnings.warn(f"empty: {error}; taking ordinary memory", RuntimeWarning, stacklevel=2)
+        return np.empty(extents, element)
+
+
+#: Smaller arrays are not worth an open file of their own.
+_LEAST_SHARED_BYTES = 64 << 10
+
+
+def empty_if_shared(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """An array for a result: in node-shared memory if it is large enough to matter and there is enough."""
+    element = np.dtype(dtype)
+    if math.prod(shape) * element.itemsize >= _LEAST_SHARED_BYTES:
+        try:
+            return _shared(shape, element)
+        except _core.Error:
+            pass
+    return np.empty(shape, element)
+
+
+def _shared(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    if any(extent < 0 for extent in shape):
+        raise ValueError(f"empty: extents must be 0 or more, got {shape}")
+    memory = _core.SharedMemory(math.prod(shape) * dtype.itemsize)
+    return np.ndarray(shape, dtype, buffer=memory)
