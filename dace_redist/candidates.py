@@ -28,9 +28,14 @@ class Space:
     strategies: tuple[str, ...]
     values: Mapping[str, tuple[int | float, ...]]
 
-    def first(self) -> list[Winner]:
-        """Every strategy with its default options; with the first value where the default is not to be tried."""
-        return [Winner(strategy=name, options=self._start(name)) for name in self.strategies]
+    def first(self, place: Place) -> list[Winner]:
+        """
+        Every strategy with its default options; with the first value where the default is not to be tried.
+
+        :param place: Where they run; on one node ``Hierarchical`` does what ``Shared`` does, and one is enough.
+        """
+        twins = {"Hierarchical"} if len(set(place.node_of)) == 1 and "Shared" in self.strategies else set()
+        return [Winner(strategy=name, options=self._start(name)) for name in self.strategies if name not in twins]
 
     def _start(self, strategy: str) -> dict[str, int | float]:
         tried = {name: self.values[name] for name in find_strategy(strategy).options if self.values.get(name)}

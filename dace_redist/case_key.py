@@ -1,14 +1,59 @@
-"""What a tuned choice is for: a key that is the same for every way of writing the same redistribution."""
+"""What a tuned choice is for, with a key that is the same for every way of writing the same redistribution."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
+from typing import Any
 
 import numpy as np
 
 from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.schedule import Schedule
+
+#: Where the arrays of a redistribution may lie: in a rank's own memory, or one of them, or both, where
+#: :func:`dace_redist.empty` puts them.
+MEMORIES = ("ordinary", "shared-source", "shared-target", "shared-both")
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """
+    A redistribution for which a strategy is chosen.
+
+    :param moves: Its schedule; all sizes are numbers.
+    :param memory: Where its arrays lie, one of :data:`MEMORIES`.
+    """
+
+    moves: Schedule
+    memory: str = MEMORIES[0]
+
+    def __str__(self) -> str:
+        """Type, shape and memory, as in ``int32[8, 9]``."""
+        shape = ", ".join(map(str, self.moves.shape))
+        return f"{self.moves.dtype}[{shape}]{'' if self.memory == MEMORIES[0] else f' ({self.memory})'}"
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """All that distinguishes it from other cases."""
+        return {"schedule": schedule_key(self.moves), "dtype": self.moves.dtype.name, "memory": self.memory}
+
+
+def memory_name(source_is_shared: bool, target_is_shared: bool) -> str:
+    """Which of :data:`MEMORIES` it is."""
+    return MEMORIES[source_is_shared + 2 * target_is_shared]
+
+
+def check_memory(memory: Any) -> str:
+    """
+    ``memory``, checked.
+
+    :raises ValueError: If it is none of :data:`MEMORIES`.
+    """
+    if memory not in MEMORIES:
+        raise ValueError(f"memory must be one of {', '.join(MEMORIES)}, got {memory!r}")
+    return str(memory)
 
 
 def schedule_key(moves: Schedule) -> str:

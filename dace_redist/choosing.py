@@ -13,7 +13,7 @@ from typing import Any
 import numpy.typing as npt
 
 from dace_redist.agreement import check_same, together
-from dace_redist.case_key import schedule_key
+from dace_redist.case_key import Case, check_memory
 from dace_redist.distribution import AnyDistribution
 from dace_redist.explain import header, measured_ranks
 from dace_redist.place import Place, place_of
@@ -29,12 +29,17 @@ class Traits:
     """
     What the rule looks at; each is found out when it is asked for.
 
-    :param moves: Schedule of the redistribution; all sizes are numbers.
+    :param case: The redistribution, and where its arrays lie.
     :param place: Where it will run.
     """
 
-    moves: Schedule
+    case: Case
     place: Place
+
+    @property
+    def moves(self) -> Schedule:
+        """Its schedule."""
+        return self.case.moves
 
     @cached_property
     def one_node(self) -> bool:
@@ -96,6 +101,7 @@ def chosen_strategy(
     dtype: npt.DTypeLike = "float64",
     comm: Any = None,
     *,
+    memory: str = "ordinary",
     record: str | os.PathLike[str] | None = None,
 ) -> Choice:
     """
@@ -105,6 +111,8 @@ def chosen_strategy(
     :param target: Distribution after, of the same shape.
     :param dtype: Type of the elements.
     :param comm: mpi4py communicator; default: the world.
+    :param memory: Where the arrays lie: ``"ordinary"``, or which of them :func:`dace_redist.empty` made,
+        ``"shared-source"``, ``"shared-target"`` or ``"shared-both"``.
     :param record: File of the tuning record; default: ``DACE_REDIST_RECORD``, else the user's one.
     :return: The choice, the same on every rank.
     :raises ValueError: On every rank, if ranks ask for different things, if the distributions do not fit each other or
@@ -114,10 +122,10 @@ def chosen_strategy(
     """
     comm = world() if comm is None else comm
     with together(comm):
-        moves = schedule(source, target, dtype=dtype)
-        check_ranks(moves, comm.size)
-    check_same(comm, "the redistribution", [*header(moves), schedule_key(moves)])
-    return choose_all([moves], comm, record)[0]
+        case = Case(schedule(source, target, dtype=dtype), check_memory(memory))
+        check_ranks(case.moves, comm.size)
+    check_same(comm, "the redistribution", [*header(case.moves), case.identity])
+    return choose_all([case], comm, record)[0]
 
 
 def world() -> Any:
@@ -141,11 +149,11 @@ def check_ranks(moves: Schedule, size: int) -> None:
         )
 
 
-def choose_all(cases: Sequence[Schedule], comm: Any, record: str | os.PathLike[str] | None = None) -> list[Choice]:
+def choose_all(cases: Sequence[Case], comm: Any, record: str | os.PathLike[str] | None = None) -> list[Choice]:
     """
     The choice for each redistribution: one rank looks them up for all. Collective.
 
-    :param cases: Schedules; the same on every rank.
+    :param cases: The redistributions; the same on every rank.
     :param comm: mpi4py communicator they run on.
     :param record: File of the tuning record, of which only rank 0's counts; default as in :func:`chosen_strategy`.
     :return: One choice per case, the same on every rank.
@@ -155,20 +163,20 @@ def choose_all(cases: Sequence[Schedule], comm: Any, record: str | os.PathLike[s
     place, choices = place_of(comm), None
     with together(comm):
         if comm.rank == 0:
-            choices = [_choose(moves, place, record) for moves in cases]
+            choices = [_choose(case, place, record) for case in cases]
     return list(comm.bcast(choices))
 
 
-def _choose(moves: Schedule, place: Place, path: str | os.PathLike[str] | None) -> Choice:
+def _choose(case: Case, place: Place, path: str | os.PathLike[str] | None) -> Choice:
     from dace_redist.record import Record, record_path  # loads the library that checks the file
 
     record = Record(record_path(path))
-    winner, ignored = record.find(moves, place)
+    winner, ignored = record.find(case, place)
     if winner is not None:
         return Choice(winner.strategy, dict(winner.options), True, f"measured, in {record.path}")
     if ignored:
         _say_once(ignored)
-    return Choice(rule(Traits(moves, place)), {}, False, ignored or "by the rule, nothing was measured")
+    return Choice(rule(Traits(case, place)), {}, False, ignored or "by the rule, nothing was measured")
 
 
 @functools.cache

@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 from dace_redist import explain as words
+from dace_redist.case_key import MEMORIES
 from dace_redist.distribution import Distribution
 from dace_redist.launch import launched_rank
 from dace_redist.schedule import Schedule, element_type, schedule
@@ -146,6 +147,7 @@ def _number(word: str, given: str) -> int | float:
 
 @cli.command()
 @_case_options
+@click.option("--memory", type=click.Choice(MEMORIES), default=MEMORIES[0], show_default=True, help="of the arrays")
 @click.option("--strategy", "strategies", multiple=True, metavar="NAME", help="try this one only; may be repeated")
 @click.option(
     "--option",
@@ -180,7 +182,7 @@ def tune(
     from dace_redist.tuning import tune as measure
 
     check_launcher(MPI.COMM_WORLD)
-    limits = {name: others.pop(name) for name in ("record", "limit_seconds")}
+    limits = {name: others.pop(name) for name in ("record", "limit_seconds", "memory")}
     moves = _schedule(shape, dtype, others)
     found = measure(moves, strategies=strategies or None, options=options, progress=not quiet, **limits)
     if MPI.COMM_WORLD.rank == 0:

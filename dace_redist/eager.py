@@ -14,10 +14,11 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist import program
+from dace_redist.case_key import Case, memory_name
 from dace_redist.choosing import choose_all
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
 from dace_redist.schedule import schedule
-from dace_redist.shared_memory import empty_if_shared
+from dace_redist.shared_memory import empty_if_shared, is_shared
 from dace_redist.strategies import AUTO, NODE_AWARE_STRATEGIES, OPTIONS, check_options, find_strategy
 
 #: Element types that can be moved (DaCe's numeric types).
@@ -36,6 +37,8 @@ class _Request:
     dtype: str
     source: AnyDistribution
     target: AnyDistribution
+    #: Where the arrays lie, for strategy ``"Auto"``: the kinds of memory that a choice may be for, the first one first.
+    memories: tuple[str, ...] = ()
 
     def digest(self) -> int:
         text = repr((self.strategy, self.options, self.dtype)).encode()
@@ -93,14 +96,7 @@ def redistribute(
     comm = MPI.COMM_WORLD if comm is None else comm
     if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
         raise TypeError(f"comm must be an mpi4py intra-communicator of this rank, got {comm!r}")
-    request: _Request | None = None
-    failure: Exception | None = None
-    try:
-        request = _request(array, source, target, comm, out, strategy, options)
-    except (ValueError, TypeError) as error:
-        failure = error
-    _agree(comm, request, failure)
-    assert request is not None
+    request = _agreed(comm, array, out, lambda: _request(array, source, target, comm, out, strategy, options))
     plan = _plan(comm, request)
     result = _result(target.local_shape(comm.rank), request.dtype, plan) if out is None else out
     _move(plan, _plain(array, source, request, comm), result, request, comm)
@@ -129,16 +125,13 @@ class Move:
         strategy: str = "Auto",
         **options: Any,
     ) -> None:
-        request: _Request | None = None
-        failure: Exception | None = None
-        try:
+        def checked() -> _Request:
             request = _request(array, source, target, comm, out, strategy, options)
             if not (_is_plain(array) and _is_plain(out)):
                 raise ValueError("arrays must have strides that count elements forward")
-        except (ValueError, TypeError) as error:
-            failure = error
-        _agree(comm, request, failure)
-        assert request is not None
+            return request
+
+        request = _agreed(comm, array, out, checked)
         plan = _new_plan(comm, request)
         self._words = _word_lists(array, out, request)
         self._arguments, self._arrays = _values(self._words, array, out, plan, comm), (array, out)
@@ -215,10 +208,17 @@ def _check_arrays(array: Any, source: AnyDistribution, target: AnyDistribution, 
     return str(dtype.str)
 
 
-def _agree(comm: MPI.Intracomm, request: _Request | None, failure: Exception | None) -> None:
-    """Raises on every rank if one cannot take part, or if not all ask for the same. Collective."""
+def _agreed(comm: MPI.Intracomm, array: Any, out: Any, checked: Callable[[], _Request]) -> _Request:
+    """What all ranks ask for; raises on every rank if one cannot take part, or if they differ. Collective."""
+    request: _Request | None = None
+    failure: Exception | None = None
+    try:
+        request = checked()
+    except (ValueError, TypeError) as error:
+        failure = error
     digest = request.digest() if request is not None else 0
-    mine = np.array([failure is not None, digest, -digest], dtype=np.int64)
+    where = [request is not None and _is_private(part) for part in (array, out)]
+    mine = np.array([failure is not None, digest, -digest, *where, out is not None], dtype=np.int64)
     most = np.empty_like(mine)
     comm.Allreduce(mine, most, MPI.MAX)
     if most[0]:
@@ -229,6 +229,18 @@ def _agree(comm: MPI.Intracomm, request: _Request | None, failure: Exception | N
         raise (TypeError if kind == "TypeError" else ValueError)(f"on rank {rank}: {text}")
     if most[1] != -most[2]:
         raise ValueError(_difference(comm.allgather(request)))
+    assert request is not None
+    if request.strategy != AUTO.name:
+        return request
+    private_source, private_target, given_target = (bool(flag) for flag in most[3:])
+    # A result that redistribute() makes itself is in shared memory where that helps, but need not be.
+    kinds = (not private_target,) if given_target else (True, False)
+    return dataclasses.replace(request, memories=tuple(memory_name(not private_source, kind) for kind in kinds))
+
+
+def _is_private(array: npt.NDArray[Any] | None) -> bool:
+    """Whether the strategies that know nodes cannot reach an array's elements; without any, it does not matter."""
+    return array is not None and array.size > 0 and not (is_shared(array) and _is_plain(array))
 
 
 def _difference(requests: list[_Request]) -> str:
@@ -344,7 +356,8 @@ def _new_plan(comm: MPI.Intracomm, request: _Request) -> _Plan:
     strategy, options = request.strategy, dict(request.options)
     if strategy == AUTO.name:
         moves = schedule(request.source, request.target, dtype=request.dtype)
-        choice = choose_all([moves], comm)[0]
+        choices = choose_all([Case(moves, memory) for memory in request.memories], comm)
+        choice = next((choice for choice in choices if choice.recorded), choices[0])
         strategy, options = choice.strategy, {**choice.options, **options}
     loaded = _load(comm, strategy)
     return _Plan(loaded, loaded.start(), strategy, options)

@@ -16,9 +16,8 @@ import pydantic
 
 import dace_redist
 from dace_redist import explain
-from dace_redist.case_key import schedule_key
+from dace_redist.case_key import Case
 from dace_redist.place import Place
-from dace_redist.schedule import Schedule
 from dace_redist.strategies import check_options, find_strategy
 
 FORMAT = "dace-redist tuning record"
@@ -28,8 +27,9 @@ VERSION = 1
 _LOCK_SECONDS = 30.0  # writing takes milliseconds: whoever holds the lock longer will not let go
 
 
-#: Fields that must agree for an entry to hold; the first three say what for, the others where it was measured.
-_IDENTITY = ("schedule", "dtype", "layout", "mpi", "machine", "package")
+#: Fields that must agree for an entry to hold: what it is for, and where it was measured.
+_FOR = ("schedule", "dtype", "memory", "layout")
+_WHERE = ("mpi", "machine", "package")
 
 
 class _Strict(pydantic.BaseModel):
@@ -69,8 +69,9 @@ class Entry(_Strict):
     """
     The winner of one redistribution at one place.
 
-    What identifies it: ``schedule`` (a digest, see :func:`schedule_key`), ``dtype``, ``layout``, ``mpi``, ``machine``
-    and ``package``. ``shape``, ``source`` and ``target`` say the same for people.
+    What identifies it: ``schedule`` (a digest, see :func:`dace_redist.case_key.schedule_key`), ``dtype``, ``memory``
+    (where the arrays lie), ``layout``, ``mpi``, ``machine`` and ``package``. ``shape``, ``source`` and ``target`` say
+    for people what the digest says.
     """
 
     shape: str
@@ -78,6 +79,7 @@ class Entry(_Strict):
     target: str
     schedule: str
     dtype: str
+    memory: str
     layout: str
     mpi: str
     machine: str
@@ -89,7 +91,7 @@ class Entry(_Strict):
     @property
     def identity(self) -> tuple[str, ...]:
         """All that must agree for the entry to hold."""
-        return tuple(getattr(self, name) for name in _IDENTITY)
+        return tuple(getattr(self, name) for name in (*_FOR, *_WHERE))
 
 
 class _File(_Strict):
@@ -98,31 +100,30 @@ class _File(_Strict):
     entries: list[Entry]
 
 
-def make_entry(moves: Schedule, place: Place, winner: Winner, measured: Sequence[Measured], date: str) -> Entry:
+def make_entry(case: Case, place: Place, winner: Winner, measured: Sequence[Measured], date: str) -> Entry:
     """
     The entry of a redistribution that was measured.
 
-    :param moves: Its schedule.
+    :param case: The redistribution.
     :param place: Where it was measured.
     :param winner: The candidate that won.
     :param measured: All candidates.
     :param date: When, in ISO 8601.
     """
     return Entry(
-        shape=" x ".join(map(str, moves.shape)),
-        source=explain.describe(moves.source),
-        target=explain.describe(moves.target),
+        shape=" x ".join(map(str, case.moves.shape)),
+        source=explain.describe(case.moves.source),
+        target=explain.describe(case.moves.target),
         date=date,
         winner=winner,
         measured=list(measured),
-        **_identity(moves, place),
+        **_identity(case, place),
     )
 
 
-def _identity(moves: Schedule, place: Place) -> dict[str, str]:
+def _identity(case: Case, place: Place) -> dict[str, str]:
     return {
-        "schedule": schedule_key(moves),
-        "dtype": moves.dtype.name,
+        **case.identity,
         "layout": place.layout,
         "mpi": place.mpi,
         "machine": place.machine,
@@ -153,11 +154,11 @@ class Record:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def find(self, moves: Schedule, place: Place) -> tuple[Winner | None, str]:
+    def find(self, case: Case, place: Place) -> tuple[Winner | None, str]:
         """
         The winner for a redistribution at a place.
 
-        :param moves: Its schedule; all sizes are numbers.
+        :param case: The redistribution.
         :param place: Where it will run.
         :return: The winner, or None; and why an entry for the same case was ignored, or ``""``.
         :raises ValueError: If the file is no record, or damaged; names it.
@@ -166,11 +167,11 @@ class Record:
         version, entries = self._read()
         if version != VERSION:
             return None, f"{self.path} is ignored: {_other_version(version)}"
-        wanted = _identity(moves, place)
-        found = next((e for e in entries if e.identity == tuple(wanted[name] for name in _IDENTITY)), None)
+        wanted = _identity(case, place)
+        found = next((e for e in entries if e.identity == tuple(wanted[name] for name in (*_FOR, *_WHERE))), None)
         if found is not None:
             return self._usable(found.winner), ""
-        near = [entry for entry in entries if all(getattr(entry, name) == wanted[name] for name in _IDENTITY[:3])]
+        near = [entry for entry in entries if all(getattr(entry, name) == wanted[name] for name in _FOR)]
         return None, _why_ignored(self.path, near[-1], wanted) if near else ""
 
     def check_writable(self) -> None:

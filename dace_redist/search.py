@@ -14,16 +14,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist.agreement import together
 from dace_redist.candidates import Space
+from dace_redist.case_key import Case
+from dace_redist.distribution import AnyDistribution
 from dace_redist.eager import Move
 from dace_redist.explain import header
 from dace_redist.measuring import Figure, measure
 from dace_redist.place import Place
 from dace_redist.record import Measured, Winner
-from dace_redist.schedule import Schedule
+from dace_redist.shared_memory import empty, is_shared
 from dace_redist.strategies import find_strategy
 
 #: Strategies that surely take this many times as long as the best are not looked at further.
@@ -46,13 +49,13 @@ class TunedCase:
     What was found for one redistribution.
 
     :param labels: The nodes of an SDFG that it stands for; none for a redistribution by itself.
-    :param moves: Its schedule.
+    :param case: The redistribution, and where its arrays lie.
     :param winner: The fastest candidate of the last round.
     :param measured: The candidates of all rounds, in each the fastest first, those that could not run last.
     """
 
     labels: tuple[str, ...]
-    moves: Schedule
+    case: Case
     winner: Winner
     measured: tuple[Measured, ...]
 
@@ -60,7 +63,7 @@ class TunedCase:
         """The case, and a table of the candidates of each round with their times over the best of it."""
         width = max(len(Winner.__str__(candidate)) for candidate in self.measured)
         lines = [f"node      {', '.join(self.labels)}"] if self.labels else []
-        lines += [*header(self.moves), f"winner    {self.winner}"]
+        lines += [*header(self.case.moves), f"memory    {self.case.memory}", f"winner    {self.winner}"]
         for name, candidates in itertools.groupby(self.measured, key=lambda candidate: candidate.round):
             entries = list(candidates)
             lines += [
@@ -82,7 +85,7 @@ class Search:
     """
     The search for the fastest candidate of one redistribution. All its methods are collective.
 
-    :param moves: Schedule of the redistribution.
+    :param case: The redistribution, and where its arrays lie.
     :param comm: Communicator to measure on.
     :param place: Where that is.
     :param tried: What to try.
@@ -93,9 +96,9 @@ class Search:
     show: Show
 
     def __init__(
-        self, moves: Schedule, comm: MPI.Intracomm, place: Place, tried: Space, limit_seconds: float, precision: float
+        self, case: Case, comm: MPI.Intracomm, place: Place, tried: Space, limit_seconds: float, precision: float
     ) -> None:
-        self._moves, self._comm, self._place, self._tried = moves, comm, place, tried
+        self._case, self._moves, self._comm, self._place, self._tried = case, case.moves, comm, place, tried
         self._limit, self._precision = limit_seconds, precision
         self._spent = 0.0
         self._measured: list[Measured] = []
@@ -103,12 +106,12 @@ class Search:
     def run(self, labels: tuple[str, ...]) -> TunedCase:
         """Searches; the result is the same on every rank."""
         with together(self._comm):
-            self._array = np.ones(self._moves.source.local_shape(self._comm.rank), self._moves.dtype)
-            self._out = np.zeros(self._moves.target.local_shape(self._comm.rank), self._moves.dtype)
-        first = self._race("all strategies", self._tried.first(), _FIRST * self._limit)
+            self._array = self._allocated(self._moves.source, ("shared-source", "shared-both"))
+            self._out = self._allocated(self._moves.target, ("shared-target", "shared-both"))
+        first = self._race("all strategies", self._tried.first(self._place), _FIRST * self._limit)
         if not first:
             reasons = "; ".join(f"{candidate}: {candidate.note}" for candidate in self._measured)
-            raise RuntimeError(f"tune: no strategy can move {self._moves.dtype}{list(self._moves.shape)}: {reasons}")
+            raise RuntimeError(f"tune: no strategy can move {self._case}: {reasons}")
         least = min(figure.median for _, figure in first)
         hopeful = [winner for winner, figure in first if figure.low <= HOPELESS * least]
         varied = [winner for winner in self._vary(hopeful) if winner not in hopeful]
@@ -117,7 +120,18 @@ class Search:
         else:
             last = first
         winner = min(last, key=lambda pair: pair[1].median)[0]
-        return TunedCase(labels, self._moves, winner, tuple(self._measured))
+        return TunedCase(labels, self._case, winner, tuple(self._measured))
+
+    def _allocated(self, distribution: AnyDistribution, shared: tuple[str, ...]) -> npt.NDArray[Any]:
+        """The part of one side that this rank has; every page of it is touched."""
+        shape = distribution.local_shape(self._comm.rank)
+        if self._case.memory not in shared:
+            return np.ones(shape, self._moves.dtype)
+        array = empty(shape, self._moves.dtype, self._comm)
+        if not is_shared(array):  # empty() has said what was needed and what there is
+            raise RuntimeError(f"tune: there is too little node-shared memory for {self._case}")
+        array.fill(1)
+        return array
 
     def _vary(self, hopeful: Sequence[Winner]) -> list[Winner]:
         """The best options found for each strategy."""

@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 from dace_redist.agreement import check_same, together
 from dace_redist.candidates import space
-from dace_redist.case_key import schedule_key
+from dace_redist.case_key import Case, check_memory
 from dace_redist.choosing import check_ranks
 from dace_redist.eager import forget_choices
 from dace_redist.place import place_of
@@ -47,9 +47,8 @@ class Tuning:
             "cases": [
                 {
                     "nodes": list(case.labels),
-                    "schedule": schedule_key(case.moves),
-                    "dtype": case.moves.dtype.name,
-                    "shape": list(case.moves.shape),
+                    **case.case.identity,
+                    "shape": list(case.case.moves.shape),
                     "winner": case.winner.model_dump(),
                     "measured": [candidate.model_dump() for candidate in case.measured],
                 }
@@ -64,6 +63,7 @@ def tune(
     comm: Any = None,
     symbols: Mapping[str, int] | None = None,
     where: Any = None,
+    memory: str | None = None,
     strategies: Sequence[str] | None = None,
     options: Mapping[str, Sequence[Any]] | None = None,
     record: str | os.PathLike[str] | None = None,
@@ -75,13 +75,15 @@ def tune(
     Measures strategies and options for a redistribution, or for each one of an SDFG, and records the winner, which
     strategy ``"Auto"`` and :func:`dace_redist.choose_strategies` take from then on. Collective over ``comm``.
 
-    Arrays are ordinary ones in C order. The winner holds for this redistribution on this machine with this MPI and
-    these ranks on these nodes.
+    Arrays are in C order. The winner holds for this redistribution, with arrays in this kind of memory, on this machine
+    with this MPI and these ranks on these nodes.
 
     :param what: A schedule (``dace_redist.schedule(source, target, dtype=...)``), or an SDFG, which stays as it is.
     :param comm: mpi4py communicator to measure on; default: the world.
     :param symbols: Values of the symbols in an SDFG's sizes.
     :param where: Which of an SDFG's redistributions, as for :func:`dace_redist.set_strategy`; default: all.
+    :param memory: Where the arrays lie: ``"ordinary"``, or which of them are as :func:`dace_redist.empty` makes them,
+        ``"shared-source"``, ``"shared-target"`` or ``"shared-both"``. Default: as in the SDFG, else ordinary.
     :param strategies: Names of the strategies to try; default: all but stock DaCe's.
     :param options: Values to try for some options, as ``{"chunk_bytes": [1 << 20, 8 << 20]}``; for the others those of
         :data:`dace_redist.strategies.OPTIONS`.
@@ -103,23 +105,25 @@ def tune(
     with together(comm):
         tried = space(strategies, options)
         _check_numbers(limit_seconds, precision)
-        cases = _cases(what, symbols, where, comm.size)
+        cases = _cases(what, symbols, where, memory)
+        for _, case in cases:
+            check_ranks(case.moves, comm.size)
         book = Record(record_path(record))
         if comm.rank == 0:
             book.check_writable()
-    facts = [(labels, schedule_key(moves), moves.dtype) for labels, moves in cases]
+    facts = [(labels, case.identity) for labels, case in cases]
     for name, value in (("what they tune", facts), ("what they try", tried), ("limit_seconds", limit_seconds)):
         check_same(comm, name, value)
     place, found = place_of(comm), []
-    for labels, moves in cases:
-        search = Search(moves, comm, place, tried, limit_seconds, precision)
+    for labels, case in cases:
+        search = Search(case, comm, place, tried, limit_seconds, precision)
         with _shown(progress and comm.rank == 0, ", ".join(labels) or "tune", limit_seconds) as search.show:
-            case = search.run(labels)
+            tuned = search.run(labels)
         with together(comm):
             if comm.rank == 0:
                 now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-                book.add(make_entry(moves, place, case.winner, case.measured, now))
-        found.append(case)
+                book.add(make_entry(case, place, tuned.winner, tuned.measured, now))
+        found.append(tuned)
     forget_choices(comm)
     return Tuning(tuple(found), comm.bcast(book.path))
 
@@ -132,29 +136,26 @@ def _check_numbers(limit_seconds: Any, precision: Any) -> None:
             raise ValueError(f"{name} must be positive, got {value}")
 
 
-def _cases(what: Any, symbols: Any, where: Any, size: int) -> list[tuple[tuple[str, ...], Schedule]]:
-    """Labels and schedules of what is to be tuned, each redistribution once."""
+def _cases(what: Any, symbols: Any, where: Any, memory: str | None) -> list[tuple[tuple[str, ...], Case]]:
+    """Labels and cases of what is to be tuned, each case once."""
+    if memory is not None:
+        check_memory(memory)
     if isinstance(what, Schedule):
         if symbols is not None or where is not None:
             raise TypeError("symbols and where are for an SDFG, but a schedule is to be tuned")
-        named = [("", what)]
-    elif hasattr(what, "all_nodes_recursive"):
-        from dace_redist.transformations.schedules import schedules_of
-
-        named = schedules_of(what, symbols, where)
-    else:
+        return [((), Case(what, memory or "ordinary"))]
+    if not hasattr(what, "all_nodes_recursive"):
         raise TypeError(
             f"tune takes a schedule, made by dace_redist.schedule(source, target), or an SDFG, got {what!r}"
         )
-    cases: dict[tuple[str, str], tuple[tuple[str, ...], Schedule]] = {}
-    for label, moves in named:
-        try:
-            check_ranks(moves, size)
-        except ValueError as error:
-            raise ValueError(f"{label}: {error}" if label else str(error)) from None
-        labels, first = cases.get((schedule_key(moves), moves.dtype.name), ((), moves))
-        cases[schedule_key(moves), moves.dtype.name] = ((*labels, *([label] if label else ())), first)
-    return list(cases.values())
+    from dace_redist.transformations.cases import cases_of
+
+    found: dict[tuple[str, ...], tuple[tuple[str, ...], Case]] = {}
+    for label, case in cases_of(what, symbols, where, memory):
+        key = tuple(case.identity.values())
+        labels, first = found.get(key, ((), case))
+        found[key] = ((*labels, label), first)
+    return list(found.values())
 
 
 @contextlib.contextmanager

@@ -10,12 +10,11 @@ from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistri
 from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.agreement import check_same, together
-from dace_redist.case_key import schedule_key
+from dace_redist.case_key import Case, check_memory
 from dace_redist.choosing import Choice, choose_all, world
 from dace_redist.library_nodes import Redistribute
-from dace_redist.schedule import Schedule
 from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, OPTIONS
-from dace_redist.transformations.schedules import checked_symbols, own_node, schedule_of
+from dace_redist.transformations.cases import case_of, checked_symbols, own_node
 from dace_redist.transformations.set_redistribute_strategy import Where, chosen_nodes
 
 
@@ -26,6 +25,7 @@ def choose_strategies(
     comm: Any = None,
     symbols: Mapping[str, int] | None = None,
     where: Where = None,
+    memory: str | None = None,
     every: bool = False,
 ) -> dict[Redistribute, Choice]:
     """
@@ -39,6 +39,7 @@ def choose_strategies(
     :param comm: mpi4py communicator that the program will run on; default: the world.
     :param symbols: Values of symbols for which to choose; a node whose sizes are not numbers then stays ``"Auto"``.
     :param where: Which nodes, as for :func:`dace_redist.set_strategy`; default: all.
+    :param memory: Where the arrays lie, as for :func:`dace_redist.tune`; default: as the SDFG says.
     :param every: Whether nodes that have another strategy than ``"Auto"`` get what is recorded, if anything is, too.
     :return: What was chosen and why, for every node that was considered.
     :raises ValueError: On every rank, if a name is no symbol, if no node is meant, if ranks have different programs, or
@@ -47,16 +48,18 @@ def choose_strategies(
     :raises OSError: On every rank, if the record cannot be read.
     """
     comm = world() if comm is None else comm
-    cases: dict[Redistribute, Schedule] = {}
+    cases: dict[Redistribute, Case] = {}
     choices: dict[Redistribute, Choice] = {}
     with together(comm):
         values = checked_symbols(sdfg, symbols)
+        if memory is not None:
+            check_memory(memory)
         for node, state in _considered(sdfg, where, every):
             try:
-                cases[node] = schedule_of(node, state, values)
+                cases[node] = case_of(node, state, values, memory)
             except ValueError as error:
                 choices[node] = Choice(node.strategy, {}, False, f"by the rule: {error}")
-    keys = [(str(node.label), schedule_key(moves), moves.dtype.name) for node, moves in cases.items()]
+    keys = [(str(node.label), case.identity) for node, case in cases.items()]
     check_same(comm, "the redistributions of their programs", keys)
     choices |= zip(cases, choose_all(list(cases.values()), comm, record), strict=True)
     for node, choice in choices.items():

@@ -13,6 +13,7 @@ import pytest
 
 import dace_redist
 from dace_redist import Distribution, RedistributionError, schedule
+from dace_redist.case_key import Case
 from dace_redist.launch import launch
 from dace_redist.record import Record, Winner, make_entry
 from dace_redist.strategies import DEFAULT_STRATEGY
@@ -56,7 +57,7 @@ def raises_everywhere(comm: Any, kind: type[Exception], text: str, call: Any) ->
 
 
 @pytest.mark.compile
-@pytest.mark.mpi(ranks=[3], timeout=240)
+@pytest.mark.mpi(ranks=[3], timeout=400)
 def test_tune_records_what_auto_takes(comm, record: Path):
     source, target = pair(comm.size)
     assert moved_by(comm) == (DEFAULT_STRATEGY, {})
@@ -88,27 +89,37 @@ def test_tune_records_what_auto_takes(comm, record: Path):
 @pytest.mark.compile
 @pytest.mark.mpi(ranks=[2], timeout=240)
 def test_auto_reads_the_record_on_one_rank_when_it_plans(comm, record: Path, monkeypatch: pytest.MonkeyPatch):
-    from dace_redist.eager import forget_choices
+    from dace_redist.eager import forget_choices, plans_in_use
     from dace_redist.place import place_of
 
     source, target = pair(comm.size)
     place, reads = place_of(comm), []
     find = Record.find
     monkeypatch.setattr(Record, "find", lambda *given: reads.append(1) or find(*given))
-    for options in ({"chunk_bytes": 24, "depth": 1}, {"chunk_bytes": 100, "depth": 3, "growth": 1.5}):
+    for memory, options in (
+        ("ordinary", {"chunk_bytes": 24, "depth": 1}),
+        ("ordinary", {"chunk_bytes": 100, "depth": 3, "growth": 1.5}),
+        ("shared-target", {"chunk_bytes": 16, "depth": 2}),  # of a result that redistribute() makes it comes first
+    ):
         if comm.rank == 0:
             winner = Winner(strategy="Pipelined", options=options)
-            Record(record).add(make_entry(schedule(source, target), place, winner, [], "2026-01-02T03:04:05+00:00"))
+            Record(record).add(
+                make_entry(Case(schedule(source, target), memory), place, winner, [], "2026-01-02T03:04:05+00:00")
+            )
         comm.Barrier()
         forget_choices(comm)
         for _ in range(3):
             assert moved_by(comm) == ("Pipelined", options)
-    assert comm.allgather(len(reads)) == [2, 0]
-    array = np.zeros(source.local_shape(comm.rank))
-    dace_redist.redistribute(array, source, target, comm=comm, max_message_bytes=64)
-    from dace_redist.eager import plans_in_use
-
-    assert plans_in_use(comm)[-1] == ("Pipelined", {**options, "max_message_bytes": 64})
+    assert comm.allgather(len(reads)) == [6, 0]
+    array, part = np.zeros(source.local_shape(comm.rank)), target.local_shape(comm.rank)
+    shared, ordinary = dace_redist.empty(part, "float64", comm), np.empty(part)
+    first = {"chunk_bytes": 100, "depth": 3, "growth": 1.5, "max_message_bytes": 64}
+    for out, expected in ((shared, {**options, "max_message_bytes": 64}), (ordinary, first)):
+        dace_redist.redistribute(array, source, target, comm=comm, out=out, max_message_bytes=64)
+        assert plans_in_use(comm)[-1] == ("Pipelined", expected)
+    out = ordinary if comm.rank else None  # not all ranks say where the result is to be: they must agree all the same
+    dace_redist.redistribute(array, source, target, comm=comm, out=out, max_message_bytes=64)
+    assert plans_in_use(comm)[-1] == ("Pipelined", first)
 
     if comm.rank == 0:
         record.write_text(record.read_text()[:99])
@@ -197,6 +208,7 @@ def test_bad_input(comm, record: Path, tmp_path: Path):
         ({"what": "case"}, TypeError, "tune takes a schedule, .* or an SDFG, got 'case'"),
         ({"symbols": {"N": 3}}, TypeError, "symbols and where are for an SDFG"),
         ({"what": too_many}, ValueError, "ranks up to 2, but the communicator has 2 ranks: start with mpiexec -n 3"),
+        ({"memory": "shared"}, ValueError, "memory must be one of ordinary, shared-source, .*, got 'shared'"),
         ({"record": 3}, TypeError, "record must be the path of a file, got 3"),
         ({"comm": "world"}, TypeError, "comm must be an mpi4py intra-communicator"),
     ):

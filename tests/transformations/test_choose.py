@@ -13,11 +13,11 @@ from stock_programs import PROGRAMS
 
 import dace_redist
 from dace_redist import Distribution, Redistribute, choosing, schedule
-from dace_redist.case_key import schedule_key
+from dace_redist.case_key import Case, schedule_key
 from dace_redist.place import Place
 from dace_redist.record import Record, Winner, make_entry
 from dace_redist.strategies import DEFAULT_STRATEGY
-from dace_redist.transformations.schedules import schedules_of
+from dace_redist.transformations.cases import cases_of
 
 HERE = Place("m", "M", (0, 0, 0, 0))
 ROWS, COLUMNS = Distribution((8, 8), (4, 1)), Distribution((8, 8), (1, 4))
@@ -32,10 +32,10 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DACE_REDIST_RECORD", str(tmp_path / "tuning.json"))
 
 
-def remember(source, target, strategy: str, path: Path | None = None, **options) -> None:
+def remember(source, target, strategy: str, path: Path | None = None, memory="ordinary", **options) -> None:
     winner = Winner(strategy=strategy, options=options)
     book = Record(path or choosing_path())
-    book.add(make_entry(schedule(source, target), HERE, winner, [], "2026-01-02T03:04:05+00:00"))
+    book.add(make_entry(Case(schedule(source, target), memory), HERE, winner, [], "2026-01-02T03:04:05+00:00"))
 
 
 def choosing_path() -> Path:
@@ -126,6 +126,22 @@ def test_what_the_program_sets_for_all_strategies_stays():
     assert (options["depth"], options["max_message_bytes"]) == (2, 64)
 
 
+def test_choices_are_for_the_memory_of_the_arrays():
+    remember(ROWS, COLUMNS, "Pack")
+    remember(ROWS, COLUMNS, "Shared", memory="shared-target")
+    sdfg = there_and_back("Shared", "Shared")
+    sdfg.arrays["B"].transient = True
+    dace_redist.place_in_shared_memory(sdfg)
+    assert [case.memory for _, case in cases_of(sdfg)] == ["shared-target", "shared-source"]
+    dace_redist.set_strategy(sdfg, "Auto")
+    dace_redist.choose_strategies(sdfg)
+    assert strategies(sdfg) == {"there": "Shared", "back": DEFAULT_STRATEGY}
+    dace_redist.choose_strategies(sdfg, memory="ordinary", every=True)
+    assert strategies(sdfg)["there"] == "Pack"
+    with pytest.raises(ValueError, match="memory must be one of ordinary, shared-source, .*, got 'shared'"):
+        dace_redist.choose_strategies(sdfg, memory="shared")
+
+
 def test_the_rule_is_asked_where_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch):
     asked = []
 
@@ -146,17 +162,20 @@ def test_stock_nodes_take_part():
         sdfg = PROGRAMS["there_and_back"][0].to_sdfg()
     rows = Distribution((8, 8), (4, 1))
     remember(SQUARE, rows, "Threaded", threads=2)
-    assert [label for label, _ in schedules_of(sdfg)] == ["there", "back"]
+    assert [label for label, _ in cases_of(sdfg)] == ["there", "back"]
     assert len([n for n, _ in sdfg.all_nodes_recursive() if isinstance(n, StockRedistribute)]) == 2
     dace_redist.choose_strategies(sdfg)
     assert strategies(sdfg) == {"there": "Threaded", "back": DEFAULT_STRATEGY}
     sdfg.validate()
 
 
-def test_schedules_with_values_for_symbols():
-    found = dict(schedules_of(symbolic(), {"N": 2}))
-    assert [(label, moves.shape) for label, moves in found.items()] == [("of_symbolic", (8, 8)), ("of_inner", (24, 8))]
-    assert schedule_key(found["of_symbolic"]) == schedule_key(schedule(ROWS, COLUMNS))
+def test_cases_with_values_for_symbols():
+    found = dict(cases_of(symbolic(), {"N": 2}))
+    assert [(label, case.moves.shape) for label, case in found.items()] == [
+        ("of_symbolic", (8, 8)),
+        ("of_inner", (24, 8)),
+    ]
+    assert schedule_key(found["of_symbolic"].moves) == schedule_key(schedule(ROWS, COLUMNS))
 
 
 def test_symbolic_nodes_are_chosen_for_given_values():
@@ -191,13 +210,13 @@ def test_damaged_record_is_an_error():
 )
 def test_bad_symbols(make, symbols, error, said: str):
     with pytest.raises(error, match=said):
-        schedules_of(make(), symbols)
+        cases_of(make(), symbols)
 
 
 def test_distributions_given_at_run_time_cannot_be_known():
     from dace_redist.program import build_sdfg
 
     with pytest.raises(ValueError, match='Redistribute "redistribute": its distributions are known only when the pro'):
-        schedules_of(build_sdfg("Pack"))
+        cases_of(build_sdfg("Pack"))
     sdfg = build_sdfg("Auto")
     assert "known only when the program runs" in next(iter(dace_redist.choose_strategies(sdfg).values())).reason

@@ -18,7 +18,13 @@ MOVES = schedule(Distribution((256, 256), [4]), Distribution((256, 256), [1, 4])
 
 def test_every_strategy_but_stock_is_tried_with_its_defaults():
     assert set(MEASURABLE) == set(STRATEGIES) - {"MPI"}
-    assert space(None, None).first() == [Winner(strategy=name, options={}) for name in MEASURABLE]
+    nodes = Place("m", "M", (0, 0, 1, 1))
+    assert space(None, None).first(nodes) == [Winner(strategy=name, options={}) for name in MEASURABLE]
+
+
+def test_on_one_node_hierarchical_is_shared():
+    assert [w.strategy for w in space(None, None).first(HERE)] == [n for n in MEASURABLE if n != "Hierarchical"]
+    assert [w.strategy for w in space(["Hierarchical"], None).first(HERE)] == ["Hierarchical"]
 
 
 @pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if option.tuning])
@@ -56,8 +62,8 @@ def test_threads_beyond_the_cores_are_not_tried(monkeypatch: pytest.MonkeyPatch)
 
 def test_given_values_replace_those_of_the_table():
     tried = space(["Pipelined", "Pipelined"], {"chunk_bytes": [64, 4096]})
-    assert tried.first() == [Winner(strategy="Pipelined", options={"chunk_bytes": 64})]
-    varied = tried.varied(tried.first()[0], "chunk_bytes", MOVES, HERE)
+    assert tried.first(HERE) == [Winner(strategy="Pipelined", options={"chunk_bytes": 64})]
+    varied = tried.varied(tried.first(HERE)[0], "chunk_bytes", MOVES, HERE)
     assert [winner.options for winner in varied] == [{"chunk_bytes": 4096}]
 
 

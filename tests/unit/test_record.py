@@ -13,11 +13,13 @@ import pytest
 
 import dace_redist
 from dace_redist import Distribution, choosing, record, schedule
+from dace_redist.case_key import MEMORIES, Case
 from dace_redist.place import Place, layout_of, mpi_name
 from dace_redist.record import Measured, Record, Winner, make_entry, record_path
 
 HERE = Place("Fast Processor, 2 cores", "Open MPI v5.0.11", (0, 0, 0, 0))
 MOVES = schedule(Distribution((12, 10), [4]), Distribution((12, 10), [1, 4]), dtype="int32")
+CASE = Case(MOVES)
 WINNER = Winner(strategy="Pipelined", options={"chunk_bytes": 1024, "growth": 2.0})
 MEASURED = [
     Measured(**WINNER.model_dump(), round="all strategies", median_seconds=2e-3, low_seconds=1e-3, high_seconds=3e-3),
@@ -25,8 +27,8 @@ MEASURED = [
 ]
 
 
-def entry(moves=MOVES, place=HERE, winner=WINNER) -> record.Entry:
-    return make_entry(moves, place, winner, MEASURED, "2026-01-02T03:04:05+00:00")
+def entry(case=CASE, place=HERE, winner=WINNER) -> record.Entry:
+    return make_entry(case, place, winner, MEASURED, "2026-01-02T03:04:05+00:00")
 
 
 @pytest.fixture
@@ -35,9 +37,9 @@ def book(tmp_path: Path) -> Record:
 
 
 def test_round_trip(book: Record):
-    assert book.find(MOVES, HERE) == (None, "")
+    assert book.find(CASE, HERE) == (None, "")
     book.add(entry())
-    assert book.find(MOVES, HERE) == (WINNER, "")
+    assert book.find(CASE, HERE) == (WINNER, "")
     assert record._File.model_validate_json(book.path.read_text()).entries == [entry()]
     assert sorted(p.name for p in book.path.parent.iterdir()) == ["tuning.json", "tuning.json.lock"]
 
@@ -54,29 +56,30 @@ def test_readable(book: Record):
 
 
 def test_new_measurement_replaces_the_old_one_of_its_case_only(book: Record):
-    other = schedule(MOVES.target, MOVES.source, dtype="int32")
+    other = Case(schedule(MOVES.target, MOVES.source, dtype="int32"))
     book.add(entry())
     book.add(entry(other))
     again = Winner(strategy="Pack", options={})
     book.add(entry(winner=again))
-    assert book.find(MOVES, HERE) == (again, "")
+    assert book.find(CASE, HERE) == (again, "")
     assert book.find(other, HERE) == (WINNER, "")
     assert len(json.loads(book.path.read_text())["entries"]) == 2
 
 
 @pytest.mark.parametrize(
-    "moves, place",
+    "case, place",
     [
-        (schedule(MOVES.source, MOVES.target, dtype="float32"), HERE),  # elements of the same size
-        (schedule(MOVES.target, MOVES.source, dtype="int32"), HERE),
-        (MOVES, dataclasses.replace(HERE, node_of=(0, 0, 1, 1))),
-        (MOVES, dataclasses.replace(HERE, node_of=(0, 1, 0, 1))),
-        (MOVES, dataclasses.replace(HERE, node_of=(0, 0, 0, 0, 0))),
+        (Case(schedule(MOVES.source, MOVES.target, dtype="float32")), HERE),  # elements of the same size
+        (Case(schedule(MOVES.target, MOVES.source, dtype="int32")), HERE),
+        *((Case(MOVES, memory), HERE) for memory in MEMORIES[1:]),
+        (CASE, dataclasses.replace(HERE, node_of=(0, 0, 1, 1))),
+        (CASE, dataclasses.replace(HERE, node_of=(0, 1, 0, 1))),
+        (CASE, dataclasses.replace(HERE, node_of=(0, 0, 0, 0, 0))),
     ],
 )
-def test_other_cases_are_not_found(book: Record, moves, place):
+def test_other_cases_are_not_found(book: Record, case, place):
     book.add(entry())
-    assert book.find(moves, place) == (None, "")
+    assert book.find(case, place) == (None, "")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +92,7 @@ def test_other_cases_are_not_found(book: Record, moves, place):
 )
 def test_entry_of_another_place_is_ignored_with_one_line(book: Record, place: Place, why: str):
     book.add(entry())
-    winner, line = book.find(MOVES, place)
+    winner, line = book.find(CASE, place)
     assert winner is None
     assert line.startswith(f"the choice for int32[12 x 10] in {book.path} is ignored: it is of another ")
     assert why in line and "\n" not in line
@@ -99,7 +102,7 @@ def test_entry_of_another_package_is_ignored_even_if_it_makes_no_sense_here(book
     monkeypatch.setattr(dace_redist, "__version__", "0.0.1")
     book.add(entry(winner=Winner(strategy="Bygone", options={"speed": 9})))
     monkeypatch.undo()
-    winner, line = book.find(MOVES, HERE)
+    winner, line = book.find(CASE, HERE)
     assert winner is None
     assert f"of another version of dace-redist (0.0.1, here {dace_redist.__version__})" in line
 
@@ -108,7 +111,7 @@ def test_record_of_another_version_is_ignored_but_not_written_over(book: Record)
     book.path.parent.mkdir()
     later = json.dumps({"format": record.FORMAT, "version": record.VERSION + 1, "choices": {}})
     book.path.write_text(later)
-    winner, line = book.find(MOVES, HERE)
+    winner, line = book.find(CASE, HERE)
     assert winner is None
     assert (
         line == f"{book.path} is ignored: it is a tuning record of version 2, this package reads and writes version 1"
@@ -159,7 +162,7 @@ def test_what_is_no_record_is_an_error_that_names_the_file(book: Record, damage,
     book.add(entry())
     book.path.write_text(damage(book.path.read_text()))
     with pytest.raises(ValueError, match=said) as error:
-        book.find(MOVES, HERE)
+        book.find(CASE, HERE)
     assert str(book.path) in str(error.value)
     assert "name another file with DACE_REDIST_RECORD" in str(error.value)
     assert "\n" not in str(error.value)
@@ -195,13 +198,15 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 import test_record as test
 from dace_redist import Distribution, schedule
+from dace_redist.case_key import Case
 from dace_redist.record import Record
 
 book, number = Record(Path(sys.argv[1])), int(sys.argv[2])
 for i in range(10):
-    moves = schedule(Distribution((100 * number + i + 4, 10), [4]), Distribution((100 * number + i + 4, 10), [1, 4]))
-    book.add(test.entry(moves))
-    assert book.find(moves, test.HERE)[0] == test.WINNER
+    shape = (100 * number + i + 4, 10)
+    case = Case(schedule(Distribution(shape, [4]), Distribution(shape, [1, 4])))
+    book.add(test.entry(case))
+    assert book.find(case, test.HERE)[0] == test.WINNER
 """
 
 
@@ -209,7 +214,7 @@ def test_processes_that_write_at_once_lose_nothing(book: Record):
     words = [sys.executable, "-c", WRITER, str(book.path)]
     writers = [subprocess.Popen([*words, str(number), str(Path(__file__).parent)]) for number in range(3)]
     while any(writer.poll() is None for writer in writers):
-        book.find(MOVES, HERE)  # never sees a part of the file
+        book.find(CASE, HERE)  # never sees a part of the file
     assert [writer.returncode for writer in writers] == [0] * 3
     assert len(json.loads(book.path.read_text())["entries"]) == 30
 
@@ -225,9 +230,9 @@ def test_lock_that_is_never_let_go(book: Record, monkeypatch):
 
 def test_a_change_by_another_process_is_seen(book: Record):
     book.add(entry())
-    assert book.find(MOVES, HERE)[0] == WINNER
+    assert book.find(CASE, HERE)[0] == WINNER
     book.path.write_text(book.path.read_text().replace("1024", "4096"))
-    assert book.find(MOVES, HERE)[0].options["chunk_bytes"] == 4096
+    assert book.find(CASE, HERE)[0].options["chunk_bytes"] == 4096
 
 
 def test_where_it_lies(monkeypatch, tmp_path: Path):
@@ -272,26 +277,26 @@ def test_mpi_name():
 
 
 def test_choice(book: Record, caplog: pytest.LogCaptureFixture):
-    unmeasured = choosing._choose(MOVES, HERE, book.path)
-    assert unmeasured.strategy == choosing.rule(choosing.Traits(MOVES, HERE)) and not unmeasured.recorded
+    unmeasured = choosing._choose(CASE, HERE, book.path)
+    assert unmeasured.strategy == choosing.rule(choosing.Traits(CASE, HERE)) and not unmeasured.recorded
     book.add(entry())
-    chosen = choosing._choose(MOVES, HERE, book.path)
+    chosen = choosing._choose(CASE, HERE, book.path)
     assert (chosen.strategy, chosen.options, chosen.recorded) == ("Pipelined", WINNER.options, True)
     assert str(chosen) == f"Pipelined(chunk_bytes=1024, growth=2.0): measured, in {book.path}"
     assert caplog.text == ""
     elsewhere = dataclasses.replace(HERE, mpi="MPICH 5")
     for _ in range(2):
-        choice = choosing._choose(MOVES, elsewhere, book.path)
+        choice = choosing._choose(CASE, elsewhere, book.path)
         assert choice.strategy == unmeasured.strategy and "of another MPI" in choice.reason
     assert [r.getMessage() for r in caplog.records] == [choice.reason]  # said once
 
 
 def test_traits():
-    traits = choosing.Traits(MOVES, HERE)
+    traits = choosing.Traits(CASE, HERE)
     assert (traits.one_node, traits.run_bytes, traits.message_bytes) == (True, 12, 36)
     two_nodes = dataclasses.replace(HERE, node_of=(0, 0, 1, 1, 2))
-    assert not choosing.Traits(MOVES, two_nodes).one_node
+    assert not choosing.Traits(CASE, two_nodes).one_node
     idle = dataclasses.replace(HERE, node_of=(0, 0, 0, 0, 1))  # rank 4 takes no part
-    assert choosing.Traits(MOVES, idle).one_node
-    stays = choosing.Traits(schedule(MOVES.source, MOVES.source), HERE)
+    assert choosing.Traits(CASE, idle).one_node
+    stays = choosing.Traits(Case(schedule(MOVES.source, MOVES.source)), HERE)
     assert (stays.run_bytes, stays.message_bytes) == (0, 0)

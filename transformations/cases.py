@@ -1,4 +1,4 @@
-"""The redistributions of an SDFG as schedules, with values in the place of symbols."""
+"""The redistributions of an SDFG as cases to be tuned or chosen for, with values in the place of symbols."""
 
 from __future__ import annotations
 
@@ -10,30 +10,33 @@ from dace import symbolic
 from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
 from dace.sdfg import SDFG, SDFGState
 
+from dace_redist.case_key import Case, memory_name
 from dace_redist.distribution import AnyDistribution, from_words
 from dace_redist.library_nodes import Redistribute
+from dace_redist.library_nodes.environment import is_node_shared
 from dace_redist.library_nodes.redistribute import plain_number
-from dace_redist.schedule import Schedule, schedule
+from dace_redist.schedule import schedule
 from dace_redist.transformations.lower_redistribute import lower
 from dace_redist.transformations.set_redistribute_strategy import Where, chosen_nodes
 
 
-def schedules_of(
-    sdfg: SDFG, symbols: Mapping[str, int] | None = None, where: Where = None
-) -> list[tuple[str, Schedule]]:
+def cases_of(
+    sdfg: SDFG, symbols: Mapping[str, int] | None = None, where: Where = None, memory: str | None = None
+) -> list[tuple[str, Case]]:
     """
-    Label and schedule of every redistribution of an SDFG, stock ones and those of nested SDFGs included.
+    Label and case of every redistribution of an SDFG, stock ones and those of nested SDFGs included.
 
     :param sdfg: The SDFG; stays as it is.
     :param symbols: Values of its symbols.
     :param where: Which redistributions, as for :func:`dace_redist.set_strategy`.
+    :param memory: Where their arrays lie, one of ``MEMORIES``; default: as the SDFG says.
     :raises ValueError: If there is no redistribution, if a symbol has no value or a name is no symbol, or if a node's
         distributions are given at run time; names the node.
     :raises TypeError: If a value is no integer.
     """
     values = checked_symbols(sdfg, symbols)
     ours = [(own_node(node, state), state) for node, state in chosen_nodes(copy.deepcopy(sdfg), where)]
-    named = [(str(node.label), schedule_of(node, state, values)) for node, state in ours]
+    named = [(str(node.label), case_of(node, state, values, memory)) for node, state in ours]
     if not named:
         raise ValueError(f"{sdfg.name} has no redistribution to tune")
     return named
@@ -65,13 +68,14 @@ def checked_symbols(sdfg: SDFG, symbols: Mapping[str, int] | None) -> dict[str, 
     return {name: int(value) for name, value in (symbols or {}).items()}
 
 
-def schedule_of(node: Redistribute, state: SDFGState, values: Mapping[str, int]) -> Schedule:
+def case_of(node: Redistribute, state: SDFGState, values: Mapping[str, int], memory: str | None = None) -> Case:
     """
-    The schedule of a node.
+    The case that a node is.
 
     :param node: The node.
     :param state: The state that holds it.
     :param values: Values of the symbols of the outermost SDFG.
+    :param memory: Where its arrays lie; default: as the SDFG says. Arrays of the caller count as ordinary ones.
     :raises ValueError: If a symbol has no value, or the distributions are given at run time; names the node.
     """
     if node.given_at_run_time:
@@ -81,8 +85,9 @@ def schedule_of(node: Redistribute, state: SDFGState, values: Mapping[str, int])
         )
     values = _values_in(state.sdfg, values)
     source, target = (_with_values(node, words, values) for words in (node.source, node.target))
-    (array, _), _ = node.arrays(state.sdfg, state)
-    return schedule(source, target, dtype=array.dtype)
+    (read, _), (written, _) = node.arrays(state.sdfg, state)
+    here = memory_name(is_node_shared(read), is_node_shared(written))
+    return Case(schedule(source, target, dtype=read.dtype), memory or here)
 
 
 def _values_in(sdfg: SDFG, values: Mapping[str, int]) -> dict[str, int]:
