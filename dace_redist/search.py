@@ -36,7 +36,10 @@ _AT_ONCE = 4.0
 #: An option is changed for one that takes less than this part of the time: two runs of the same code differ as well.
 BETTER = 0.97
 
-_FIRST, _LAST = 0.35, 0.3  # parts of the time for the first and the last round; the rest is for the options
+#: Candidates that seem to take at most this many times as long as the best meet in the last round.
+CLOSE = 1.3
+
+_FIRST, _LAST = 0.3, 0.4  # parts of the time for the first and the last round; the rest is for the options
 
 
 #: Takes the candidate at work and the seconds measured so far.
@@ -102,6 +105,7 @@ class Search:
         self._limit, self._precision = limit_seconds, precision
         self._spent = 0.0
         self._measured: list[Measured] = []
+        self._ratio: dict[str, float] = {}
 
     def run(self, labels: tuple[str, ...]) -> TunedCase:
         """Searches; the result is the same on every rank."""
@@ -113,14 +117,22 @@ class Search:
             reasons = "; ".join(f"{candidate}: {candidate.note}" for candidate in self._measured)
             raise RuntimeError(f"tune: no strategy can move {self._case}: {reasons}")
         least = min(figure.median for _, figure in first)
-        hopeful = [winner for winner, figure in first if figure.low <= HOPELESS * least]
-        varied = [winner for winner in self._vary(hopeful) if winner not in hopeful]
-        if varied:  # the fastest of many may have been lucky: it must be so once more, also against the defaults
-            last = self._race("the best of each", [*hopeful, *varied], _LAST * self._limit)
-        else:
-            last = first
-        winner = min(last, key=lambda pair: pair[1].median)[0]
-        return TunedCase(labels, self._case, winner, tuple(self._measured))
+        self._ratio = {str(candidate): figure.median / least for candidate, figure in first}
+        hopeful = [candidate for candidate, figure in first if figure.low <= HOPELESS * least]
+        hopeful.sort(key=self._time)
+        finalists = self._finalists([*hopeful, *self._vary(hopeful)])
+        last = self._race("the best of each", finalists, _LAST * self._limit) or first
+        return TunedCase(labels, self._case, min(last, key=lambda pair: pair[1].median)[0], tuple(self._measured))
+
+    def _time(self, candidate: Winner) -> float:
+        """How many times as long as the best of the first round a candidate takes, as far as is known."""
+        return self._ratio[str(candidate)]
+
+    def _finalists(self, candidates: Sequence[Winner]) -> list[Winner]:
+        """Those that may be the fastest: who was so once among many may have been lucky."""
+        distinct = {str(candidate): candidate for candidate in candidates}
+        least = min(map(self._time, candidates))
+        return [candidate for candidate in distinct.values() if self._time(candidate) <= CLOSE * least]
 
     def _allocated(self, distribution: AnyDistribution, shared: tuple[str, ...]) -> npt.NDArray[Any]:
         """The part of one side that this rank has; every page of it is touched."""
@@ -134,7 +146,7 @@ class Search:
         return array
 
     def _vary(self, hopeful: Sequence[Winner]) -> list[Winner]:
-        """The best options found for each strategy."""
+        """The best options found for each strategy, the most hopeful one first."""
         steps = [(i, option) for i, best in enumerate(hopeful) for option in find_strategy(best.strategy).options]
         steps = [(i, option) for i, option in steps if self._variants(hopeful[i], option)]
         best, until = list(hopeful), (1 - _LAST) * self._limit
@@ -143,8 +155,19 @@ class Search:
             if left <= 0:
                 break
             raced = self._race(f"{option} of {best[i]}", [best[i], *self._variants(best[i], option)], left)
-            best[i] = _clearly_fastest(raced, best[i])
+            best[i] = self._clearly_fastest(raced, best[i])
         return best
+
+    def _clearly_fastest(self, raced: Sequence[tuple[Winner, Figure]], before: Winner) -> Winner:
+        """The candidate of the least median, if that is clearly less than that of the one before."""
+        medians = {str(candidate): figure.median for candidate, figure in raced}
+        if str(before) not in medians:
+            return before
+        winner = min((candidate for candidate, _ in raced), key=lambda candidate: medians[str(candidate)])
+        if medians[str(winner)] >= BETTER * medians[str(before)]:
+            return before
+        self._ratio[str(winner)] = self._time(before) * medians[str(winner)] / medians[str(before)]
+        return winner
 
     def _variants(self, best: Winner, option: str) -> list[Winner]:
         return self._tried.varied(best, option, self._moves, self._place)
@@ -153,6 +176,7 @@ class Search:
         """Measures candidates against each other in a round; those that cannot run are noted and left out."""
         running: dict[str, tuple[Winner, Move]] = {}
         failed: list[Measured] = []
+        may_compile, begin = not self._measured, time.monotonic()
         try:
             for candidate in candidates:
                 started = self._started(candidate)
@@ -163,7 +187,7 @@ class Search:
             if not running:
                 self._measured += failed
                 return []
-            begin = time.monotonic()
+            begin = time.monotonic() if may_compile else begin
             figures = measure(
                 {name: move for name, (_, move) in running.items()},
                 self._comm,
@@ -204,10 +228,3 @@ def _as_measured(candidate: Winner, figure: Figure, name: str) -> Measured:
         high_seconds=figure.high,
         repetitions=len(figure.seconds),
     )
-
-
-def _clearly_fastest(raced: Sequence[tuple[Winner, Figure]], before: Winner) -> Winner:
-    """The candidate of the least median, if that is clearly less than that of the one before."""
-    medians = {str(candidate): figure.median for candidate, figure in raced}
-    winner, figure = min(raced, key=lambda pair: pair[1].median)
-    return winner if figure.median < BETTER * medians.get(str(before), float("inf")) else before
