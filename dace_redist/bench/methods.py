@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from dace_redist.bench import peers, scalapack
-from dace_redist.bench.arrays import Array, Arrays, empty_in_shared_memory, is_right
+from dace_redist.bench import memory, peers, scalapack
+from dace_redist.bench.arrays import Array, Arrays, is_right
 from dace_redist.bench.bounds import PlainCopy
 from dace_redist.bench.cases import Case, Choice
 from dace_redist.bench.stock import Stock
@@ -122,12 +122,13 @@ def _stock(arrays: Arrays, stock: Stock | str) -> Method:
 
 
 def _strategy(label: str, case: Case, comm: Any, arrays: Arrays, choice: Choice, variant: str) -> Method:
-    if variant != "ordinary":
-        try:
-            empty_in_shared_memory()
-        except NotImplementedError as error:
-            raise UnsuitableError(str(error)) from None
-    source, target = arrays.source(variant == "shared-source"), arrays.target(variant == "shared-target")
+    reason = memory.too_little(case, choice.strategy, comm)
+    if reason is not None:
+        raise UnsuitableError(reason)
+    try:
+        source, target = arrays.source(variant == "shared-source"), arrays.target(variant == "shared-target")
+    except MemoryError as error:
+        raise UnsuitableError(str(error)) from None
     made = Move(
         source,
         case.source,

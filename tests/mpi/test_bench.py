@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 
+import numpy as np
 import pytest
 
+import dace_redist
 from dace_redist import launch
-from dace_redist.bench import cases, methods, peers
+from dace_redist.bench import cases, memory, methods, peers
 from dace_redist.bench.arrays import Arrays, is_right
 from dace_redist.cli import main
+from dace_redist.explain import format_bytes
 
 
 @pytest.mark.compile
@@ -44,9 +48,10 @@ def test_a_case_with_several_methods(tmp_path, capsys):
 
 
 @pytest.mark.mpi_matrix
-@pytest.mark.mpi(ranks=12, timeout=180)
-def test_alltoallw_moves_every_case_right(comm):
-    for case in cases.load("tiny").cases:
+@pytest.mark.mpi(ranks=4)
+def test_alltoallw_moves_all_kinds_of_cases_right(comm):
+    kinds = ["block-k2", "2mm-ik-4", "ttmc-deijc-4", "cyclic-other-96", "prime-cyclic", "specfem3d-oc", "nas-mg-x-tiny"]
+    for case in cases.load("tiny").select(kinds):
         part = comm.Split(0 if comm.rank < case.ranks else 1)
         if comm.rank < case.ranks:
             local = Arrays(case, part)
@@ -86,3 +91,28 @@ def test_a_method_that_fails_on_one_rank_is_skipped_on_all(comm):
     found = list(methods.prepare(case, comm, Arrays(case, comm), Fails(), methods.Wanted(strategies=(), peers=False)))
     assert found[0] == methods.Skipped(methods.STOCK, "OSError: no more of it")
     assert found[1].label == methods.COPY
+
+
+@pytest.mark.mpi(ranks=2)
+def test_buffers_that_do_not_fit_are_not_made(comm, monkeypatch):
+    case = cases.load("tiny").select(["block-k2"])[0]
+    need = 2 * 2 * case.nbytes // 4  # both ranks send and receive a quarter of the tensor
+    monkeypatch.setattr(memory, "_available", lambda: need if comm.rank else 10 * need)
+    wanted = methods.Wanted(strategies=("Pack",), variants=("ordinary",), peers=False)
+    found = list(methods.prepare(case, comm, Arrays(case, comm), "none", wanted))
+    assert found[1] == methods.Skipped(
+        "Pack", f"its buffers need {format_bytes(need)} on a node, and there are {format_bytes(need)} left"
+    )
+    assert memory.too_little(case, "Datatype", comm) is None
+
+
+@pytest.mark.mpi(ranks=2)
+def test_shared_arrays_that_one_rank_cannot_have_are_missing_on_all(comm, monkeypatch):
+    def empty(shape, dtype, _):
+        if comm.rank == 1:
+            warnings.warn("empty: too little", RuntimeWarning, stacklevel=2)
+        return np.empty(shape, dtype)
+
+    monkeypatch.setattr(dace_redist, "empty", empty, raising=False)
+    with pytest.raises(MemoryError, match="empty: too little"):
+        Arrays(cases.load("tiny").select(["block-k2"])[0], comm).target(shared=True)
