@@ -113,6 +113,10 @@ def _new(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
+def _marker(row: Record) -> str:
+    return "D" if row["method"] == kinds.PENCIL else _MARKERS[row["variant"]]
+
+
 def _look(row: Record) -> dict[str, Any]:
     """Colour of a method."""
     return {"color": _COLOURS.get(row["strategy"] or row["method"], _COLOURS.get(row["method"], _OTHERS))}
@@ -129,7 +133,7 @@ def _bars(rows: Sequence[Record]) -> Any:
         _bar_panel(place, sorted(own, key=lambda row: float(row["median"]), reverse=True))
     for place in axes.flat[len(cases) :]:
         place.set_visible(False)
-    _title(figure, rows)
+    _title(figure, rows, "whiskers: 95 % interval of the median")
     return figure
 
 
@@ -171,7 +175,7 @@ def _lines(rows: Sequence[Record]) -> Any:
     for label in dict.fromkeys(row["method"] for row in rows):
         own = sorted((row for row in rows if row["method"] == label), key=lambda row: float(row["x"]))
         x, variant = [row["x"] for row in own], own[0]["variant"]
-        style = {"linestyle": _LINES[variant], "marker": _MARKERS[variant], "markersize": 3.5, "linewidth": 1.3}
+        style = {"linestyle": _LINES[variant], "marker": _marker(own[0]), "markersize": 3.5, "linewidth": 1.3}
         place.plot(x, [row["median"] * 1e3 for row in own], label=label, **style, **_look(own[0]))
         low, high = ([row[end] * 1e3 for row in own] for end in ("low", "high"))
         place.fill_between(x, low, high, alpha=0.12, linewidth=0, **_look(own[0]))
@@ -180,7 +184,7 @@ def _lines(rows: Sequence[Record]) -> Any:
     place.set_ylabel("median time, ms")
     place.grid(True, which="major", alpha=0.3)
     place.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
-    _title(figure, rows)
+    _title(figure, rows, "bands: 95 % interval of the median")
     return figure
 
 
@@ -206,8 +210,7 @@ def _ratios(rows: Sequence[Record], value: Callable[[Record], float | None], lab
     place = axes[0, 0]
     for method in dict.fromkeys(row["method"] for row in shown):
         own = [row for row in shown if row["method"] == method]
-        variant = own[0]["variant"]
-        style = {"marker": _MARKERS[variant], "linestyle": "", "markersize": 5, "alpha": 0.85}
+        style = {"marker": _marker(own[0]), "linestyle": "", "markersize": 5, "alpha": 0.85}
         place.plot(
             [value(r) for r in own], [cases.index(r["case"]) for r in own], label=method, **style, **_look(own[0])
         )
@@ -219,7 +222,7 @@ def _ratios(rows: Sequence[Record], value: Callable[[Record], float | None], lab
     place.grid(True, axis="both", alpha=0.25)
     place.set_xlabel(f"{label} (higher is better)")
     place.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
-    _title(figure, rows)
+    _title(figure, rows, "ratios of medians")
     return figure
 
 
@@ -235,13 +238,12 @@ def _plain_ticks(axes: Any, values: Sequence[float]) -> None:
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
 
 
-def _title(figure: Any, rows: Sequence[Record]) -> None:
-    """Where it was measured."""
+def _title(figure: Any, rows: Sequence[Record], what: str) -> None:
+    """What is shown, and where it was measured."""
     where = rows[0]["environment"]
     nodes = f"{where['nodes']} nodes" if where["nodes"] > 1 else "one node"
     commit = f", commit {where['commit']}" if where["commit"] else ""
     figure.suptitle(
-        f"{rows[0]['group']}: {nodes}, {where['cores']} cores, {where['mpi']}, {where['processor']}{commit}; "
-        "bars and bands: 95 % interval of the median",
+        f"{rows[0]['group']}: {nodes}, {where['cores']} cores, {where['mpi']}, {where['processor']}{commit}; {what}",
         fontsize=7,
     )
