@@ -11,8 +11,8 @@ from dace_redist.explain import format_bytes
 #: Strategies whose plans hold all that a rank sends and receives; the others' buffers are bounded by options.
 _WHOLE_BUFFERS = ("Pack", "Threaded", "RMA")
 
-#: Part of the free memory that buffers may take: the rest is for MPI, and for those who use the machine besides.
-_USABLE = 0.8
+#: Part of the free memory that the buffers of one method may take: the next ones, MPI and other programs need some, too.
+_USABLE = 0.4
 
 
 def too_little(case: Case, strategy: str, comm: Any) -> str | None:
