@@ -1,4 +1,4 @@
-"""The command line, ``dace-redist``: explains what a redistribution would move, without DaCe and without MPI."""
+"""The command line, ``dace-redist``: explains what is moved, which needs neither DaCe nor MPI, and tunes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 from dace_redist import explain as words
+from dace_redist.case_key import MEMORIES
 from dace_redist.distribution import Distribution
 from dace_redist.launch import launched_rank
 from dace_redist.schedule import Schedule, element_type, schedule
@@ -96,10 +97,16 @@ def _side_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def _case_options(command: Callable[..., None]) -> Callable[..., None]:
+    """What describes a redistribution: its shape, both sides and the type of the elements."""
+    of_dtype: dict[str, Any] = {"default": "float64", "show_default": True, "callback": _dtype}
+    command = click.option("--dtype", help="type of the elements", **of_dtype)(command)
+    of_shape: dict[str, Any] = {"metavar": "LIST", "required": True, "callback": _numbers()}
+    return click.option("--shape", help="global shape, as in 48,24,72", **of_shape)(_side_options(command))
+
+
 @cli.command()
-@click.option("--shape", metavar="LIST", required=True, callback=_numbers(), help="global shape, as in 48,24,72")
-@_side_options
-@click.option("--dtype", default="float64", show_default=True, callback=_dtype, help="type of the elements")
+@_case_options
 @click.option("--rank", type=int, help="list the messages of this rank instead")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 @click.option("--plot", "path", type=click.Path(dir_okay=False, path_type=Path), help="draw to .png, .svg or .pdf")
@@ -112,13 +119,79 @@ def explain(
     \b
     dace-redist explain --shape 48,24,24,72,288 --from 2,1,1,3,2 --to 1,1,1,1,12 --dtype int32
     """  # noqa: D301 (click reads the backspace)
-    source, target = _distribution("from", shape, sides, "source"), _distribution("to", shape, sides, "target")
-    moves = schedule(source, target, dtype=dtype)
+    moves = _schedule(shape, dtype, sides)
     if rank is not None and not 0 <= rank < moves.ranks:
         raise click.BadParameter(f"{rank} is no rank: there are ranks 0 to {moves.ranks - 1}", param_hint="--rank")
     if path is not None:
         moves.plot(path)
     click.echo(json.dumps(_as_json(moves, rank)) if as_json else _as_text(moves, rank))
+
+
+def _values(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, list[int | float]]:
+    """Reads ``chunk_bytes=1048576,8388608``, which may be given for several options."""
+    values: dict[str, list[int | float]] = {}
+    for text in given:
+        name, found, numbers = text.partition("=")
+        if not found:
+            raise click.BadParameter(f"{text!r} is no option with values, such as chunk_bytes=1048576,8388608")
+        values.setdefault(name.strip(), []).extend(_number(number.strip(), text) for number in numbers.split(","))
+    return values
+
+
+def _number(word: str, given: str) -> int | float:
+    try:
+        return int(word) if word.lstrip("-").isdigit() else float(word)
+    except ValueError:
+        raise click.BadParameter(f"{word!r} in {given!r} is no number") from None
+
+
+@cli.command()
+@_case_options
+@click.option("--memory", type=click.Choice(MEMORIES), default=MEMORIES[0], show_default=True, help="of the arrays")
+@click.option("--strategy", "strategies", multiple=True, metavar="NAME", help="try this one only; may be repeated")
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=LIST",
+    callback=_values,
+    help="try these values of an option of the strategies; may be repeated",
+)
+@click.option("--record", type=click.Path(dir_okay=False, path_type=Path), help="file to write the winner to")
+@click.option("--limit-seconds", type=float, default=60.0, show_default=True, help="time for the measurements")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@click.option("--quiet", is_flag=True, help="do not show how far it is")
+def tune(
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    strategies: tuple[str, ...],
+    options: dict[str, list[int | float]],
+    as_json: bool,
+    quiet: bool,
+    **others: Any,
+) -> None:
+    """
+    Measure which strategy is fastest, and record it for "Auto". Run it on as many ranks as the program will have:
+
+    \b
+    mpiexec -n 12 dace-redist tune --shape 48,24,24,72,288 --from 2,1,1,3,2 --to 1,1,1,1,12 --dtype int32
+    """  # noqa: D301 (click reads the backspace)
+    from mpi4py import MPI
+
+    from dace_redist.launch import check_launcher
+    from dace_redist.tuning import tune as measure
+
+    check_launcher(MPI.COMM_WORLD)
+    limits = {name: others.pop(name) for name in ("record", "limit_seconds", "memory")}
+    moves = _schedule(shape, dtype, others)
+    found = measure(moves, strategies=strategies or None, options=options, progress=not quiet, **limits)
+    if MPI.COMM_WORLD.rank == 0:
+        click.echo(json.dumps(found.to_json()) if as_json else str(found))
+
+
+def _schedule(shape: tuple[int, ...], dtype: np.dtype[Any], sides: dict[str, Any]) -> Schedule:
+    source, target = _distribution("from", shape, sides, "source"), _distribution("to", shape, sides, "target")
+    return schedule(source, target, dtype=dtype)
 
 
 def _as_json(moves: Schedule, rank: int | None) -> dict[str, Any]:
@@ -303,7 +376,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout.flush()
     except click.ClickException as error:
         code = _fail(error.format_message())
-    except (ValueError, OSError, MemoryError, OverflowError) as error:
+    except (ValueError, TypeError, RuntimeError, OSError, MemoryError, OverflowError) as error:
         if isinstance(error, BrokenPipeError):  # the reader has what it wants: `dace-redist ... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from dace_redist import Distribution, TiledDistribution
+from dace_redist import Distribution, TiledDistribution, empty
 
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 DTYPES += ("float16", "float32", "float64", "complex64", "complex128")
@@ -37,7 +37,7 @@ class Case:
     source: Any
     target: Any
     dtype: str
-    layout: str = "C"  # of the local arrays: C, F (Fortran) or padded
+    layout: str = "C"  # of the local arrays: C, F (Fortran), padded, or node-shared
     options: dict[str, dict[str, Any]] = field(default_factory=dict)  # by strategy
 
     @property
@@ -61,6 +61,10 @@ def local_array(part: np.ndarray, layout: str) -> np.ndarray:
         larger = np.full([n + 1 + i % 2 for i, n in enumerate(part.shape)], 1, part.dtype)
         larger[tuple(slice(0, n) for n in part.shape)] = part
         return larger[tuple(slice(0, n) for n in part.shape)]
+    if layout == "node-shared":
+        shared = empty(part.shape, part.dtype)
+        shared[...] = part
+        return shared
     return part.copy()
 
 
@@ -99,5 +103,5 @@ def cases(draw: st.DrawFn, ranks: int) -> Case:
         name: {"max_message_bytes": draw(short), **{option: draw(values) for option, values in extra.items()}}
         for name, extra in OPTIONS.items()
     }
-    layout = draw(st.sampled_from(["C", "C", "F", "padded"]))
+    layout = draw(st.sampled_from(["C", "node-shared", "F", "padded"]))
     return Case(draw(either), draw(either), draw(st.sampled_from(DTYPES)), layout, options)

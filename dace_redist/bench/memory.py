@@ -11,7 +11,7 @@ from dace_redist.explain import format_bytes
 #: Strategies whose plans hold all that a rank sends and receives; the others' buffers are bounded by options.
 _WHOLE_BUFFERS = ("Pack", "Threaded", "RMA")
 
-#: Part of the free memory that the buffers of one method may take: the next ones, MPI and other programs need some, too.
+#: Part of the free memory that the buffers of one method may take: the next ones, MPI and other programs need some.
 _USABLE = 0.4
 
 

@@ -20,7 +20,7 @@ def check(comm, strategy: str, case: Case) -> str:
     here, there = (d.local(whole, comm.rank) for d in (case.source, case.target))
     array = local_array(here, case.layout)
     out = local_array(np.zeros_like(there), case.layout)
-    surroundings = None if out.base is None else out.base.copy()
+    surroundings = out.base.copy() if isinstance(out.base, np.ndarray) else None
     options = case.options[strategy]
     got = dace_redist.redistribute(array, case.source, case.target, comm=comm, out=out, strategy=strategy, **options)
     back = dace_redist.redistribute(there, case.target, case.source, comm=comm, strategy=strategy, **options)

@@ -4,7 +4,9 @@
 #include <sys/syscall.h>
 
 #include <array>
+#include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <new>
@@ -32,6 +34,7 @@ namespace detail {
 struct ArrayHead {
   static constexpr std::uint64_t magic_word = 0x7264'6572'7261'7931;
   static constexpr std::int64_t nbytes = 4096;  // a page, so that the array starts on one
+  static constexpr std::int64_t heap = -1;      // in place of a process: the memory is not shared
 
   std::uint64_t magic = magic_word;
   ArrayName name;
@@ -59,11 +62,28 @@ inline void* allocate_shared(std::int64_t nbytes) {
   return reinterpret_cast<char*>(head) + detail::ArrayHead::nbytes;
 }
 
-/// Gives memory of allocate_shared() back, also what other processes still map of it.
+/// The same; where there is too little, memory of the heap, and the first time one line on standard error.
+/// \throws std::bad_alloc if that is used up, too.
+inline void* allocate_shared_or_heap(std::int64_t nbytes) {
+  try {
+    return allocate_shared(nbytes);
+  } catch (const Error& error) {
+    static std::atomic<bool> said{false};
+    if (!said.exchange(true)) std::fprintf(stderr, "dace-redist: %s; taking ordinary memory\n", error.what());
+  }
+  constexpr std::int64_t page = detail::ArrayHead::nbytes;
+  void* const bytes = std::aligned_alloc(page, static_cast<std::size_t>(page + (nbytes + page - 1) / page * page));
+  if (!bytes) throw std::bad_alloc();
+  new (bytes) detail::ArrayHead{0, {{detail::ArrayHead::heap, -1, 0}, 0}};
+  return static_cast<char*>(bytes) + page;
+}
+
+/// Gives memory of the above back, also what other processes still map of it.
 inline void free_shared(void* array) noexcept {
   if (!array) return;
   auto* head = reinterpret_cast<detail::ArrayHead*>(static_cast<char*>(array) - detail::ArrayHead::nbytes);
   const SegmentName segment = head->name.segment;
+  if (segment.process == detail::ArrayHead::heap) return std::free(head);
   head->magic = 0;
   if (segment.process == getpid()) {  // a forked child only drops its own mapping
     fallocate(static_cast<int>(segment.descriptor), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, segment.nbytes);

@@ -1,0 +1,156 @@
+"""Arrays in node-shared memory: found, written straight into, given back; and what happens without such memory."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dace_redist
+from dace_redist import Distribution
+from dace_redist.launch import launch
+
+ROWS, COLUMNS = Distribution((96, 200), (4, 1)), Distribution((96, 200), (1, 4))
+NO_SHARED_MEMORY = "DACE_REDIST_SHARED_BYTES"
+
+
+def whole() -> np.ndarray:
+    return np.arange(96 * 200.0).reshape(96, 200)
+
+
+def mappings() -> int:
+    with open("/proc/self/maps") as lines:
+        return sum("memfd:dace_redist" in line for line in lines)
+
+
+def test_an_array_as_any_other():
+    array = dace_redist.empty((3, 5), np.complex64)
+    array[...] = 1j
+    assert array.shape == (3, 5) and array.flags.c_contiguous and array.flags.writeable and array.sum() == 15j
+    assert dace_redist.empty(7).shape == (7,) and dace_redist.empty((4, 0)).size == 0
+    with pytest.raises(ValueError, match="extents must be 0 or more"):
+        dace_redist.empty((3, -1))
+
+
+def test_too_little_is_said_and_ordinary_memory_taken(monkeypatch):
+    monkeypatch.setenv(NO_SHARED_MEMORY, "1000")
+    before = mappings()
+    with pytest.warns(RuntimeWarning, match=r"cannot allocate \d+ bytes .* there are 1000 bytes"):
+        array = dace_redist.empty((10, 100))
+    assert array.shape == (10, 100) and mappings() == before
+    monkeypatch.setenv(NO_SHARED_MEMORY, "much")
+    with pytest.warns(RuntimeWarning, match='expected a number of bytes >= 0, got "much"'):
+        dace_redist.empty((10, 100))
+
+
+def test_given_back_and_used_again():
+    address = dace_redist.empty((333, 77)).ctypes.data
+    assert dace_redist.empty((333, 77)).ctypes.data == address
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=4, timeout=200)
+def test_memory_that_changes_between_calls(comm):
+    """The same plan with arrays that are now shared, now not, now at an address that was shared before."""
+    here, there = ROWS.local(whole(), comm.rank), COLUMNS.local(whole(), comm.rank)
+    wrong = []
+
+    def check(array: Any, out: Any) -> None:
+        out[...] = 0
+        dace_redist.redistribute(array, ROWS, COLUMNS, comm=comm, out=out, strategy="Shared")
+        if not np.array_equal(out, there):
+            wrong.append(f"rank {comm.rank}")
+
+    def shared(array: np.ndarray) -> np.ndarray:
+        copy = dace_redist.empty(array.shape)
+        copy[...] = array
+        return copy
+
+    larger = dace_redist.empty((100, 60))
+    for turn in range(6):
+        odd = (turn + comm.rank) % 2 == 1  # so that pairs of ranks differ
+        check(shared(here) if odd else here.copy(), shared(there) if turn % 3 else there.copy())
+        check(here.copy() if odd else shared(here), larger[2:98, 5:55])  # a part of a shared array, other strides
+        if turn % 2:
+            larger = np.zeros((100, 60))
+    assert not [text for texts in comm.allgather(wrong) for text in texts]
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=4, timeout=200)
+def test_results_lie_there(comm):
+    here, there = ROWS.local(whole(), comm.rank), COLUMNS.local(whole(), comm.rank)
+    kept = [dace_redist.redistribute(here, ROWS, COLUMNS, comm=comm, strategy="Shared") for _ in range(3)]
+    assert all(np.array_equal(result, there) for result in kept)
+    large = Distribution((256, 4096), (4, 1)), Distribution((256, 4096), (1, 4))
+    tensor = np.arange(256 * 4096.0).reshape(256, 4096)
+    before = mappings()
+    result = dace_redist.redistribute(large[0].local(tensor, comm.rank), *large, comm=comm, strategy="Shared")
+    assert np.array_equal(result, large[1].local(tensor, comm.rank)) and mappings() > before
+
+
+WITHOUT = """
+import os, sys
+import numpy as np
+from mpi4py import MPI
+import dace_redist
+from dace_redist import Distribution
+comm = MPI.COMM_WORLD
+if comm.rank == 2:
+    os.environ["DACE_REDIST_SHARED_BYTES"] = "0"
+source, target = Distribution((40, 60), (3, 1)), Distribution((40, 60), (1, 3))
+tensor = np.arange(2400.0).reshape(40, 60)
+for strategy in ("Shared", "Hierarchical"):
+    for _ in range(2):
+        got = dace_redist.redistribute(source.local(tensor, comm.rank), source, target, strategy=strategy)
+        assert np.array_equal(got, target.local(tensor, comm.rank))
+print("moved", flush=True)
+"""
+
+
+@pytest.mark.compile
+def test_without_shared_memory_on_one_rank():
+    """All go over MPI, and one line says so."""
+    code, output = launch(3, [sys.executable, "-m", "mpi4py", "-c", WITHOUT], timeout=200)
+    assert code == 0 and output.count("moved") == 3, output
+    lines = [line for line in output.splitlines() if "no node-shared memory" in line]
+    assert len(lines) == 1, output
+    assert "rank 2" in lines[0] and "there are 0 bytes" in lines[0] and "going over MPI" in lines[0]
+
+
+def transients_sdfg() -> Any:
+    """A -> T -> U -> B, with T and U of the program itself."""
+    import dace
+    from sdfgs import add_move
+
+    from dace_redist import Redistribute
+
+    sdfg = dace.SDFG("transients")
+    shapes = {"A": (24, 200), "T": (96, 50), "U": (24, 200), "B": (96, 50)}
+    for name, shape in shapes.items():
+        sdfg.add_array(name, shape, dace.float64, transient=name in "TU")
+    state = sdfg.add_state("first", is_start_block=True)
+    for number, (source, target) in enumerate(("AT", "TU", "UB")):
+        ends = (COLUMNS, ROWS) if number == 1 else (ROWS, COLUMNS)
+        add_move(state, Redistribute(source + target, *ends, "Hierarchical"), source, target)
+        state = sdfg.add_state_after(state)
+    return dace_redist.place_in_shared_memory(sdfg)
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=4, timeout=200)
+def test_transients_of_a_program(comm):
+    from builds import built
+
+    program = built(comm, "transients", transients_sdfg)
+    here, there = ROWS.local(whole(), comm.rank), COLUMNS.local(whole(), comm.rank)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(3):
+            out = np.zeros_like(there)
+            program(A=here.copy(), B=out)
+            assert np.array_equal(out, there)
+    assert sum(comm.allgather(mappings())) >= 4 * 2

@@ -1,0 +1,89 @@
+"""Puts the arrays on either side of a redistribution where the ranks of a node can reach them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dace import data, dtypes, symbolic
+from dace.sdfg import SDFG, SDFGState
+from dace.sdfg import utils as sdutil
+from dace.transformation import transformation
+
+from dace_redist.library_nodes import Redistribute
+from dace_redist.library_nodes.environment import NODE_SHARED, is_node_shared
+from dace_redist.library_nodes.redistribute import INPUT, OUTPUT
+from dace_redist.strategies import NODE_AWARE_STRATEGIES
+
+_HEAP = (dtypes.StorageType.Default, dtypes.StorageType.CPU_Heap)
+
+
+class PlaceInSharedMemory(transformation.SingleStateTransformation):
+    """
+    Allocates the transients next to a ``Redistribute`` in node-shared memory, so that a node-aware strategy
+    (``Shared``, ``Hierarchical``) moves them with a single copy.
+
+    The arrays are then allocated when the program starts and kept until it ends, and hold what they held when it is
+    called again. Arrays that the caller passes stay where they are: see :func:`dace_redist.empty`.
+
+    It can be applied if such a transient lies on the heap and its size is known when the program starts, and if the
+    program leaves no memory of its own to be set by the caller (``AllocationLifetime.External``).
+    """
+
+    node = transformation.PatternNode(Redistribute)
+
+    @classmethod
+    def expressions(cls) -> list[Any]:
+        """One node."""
+        return [sdutil.node_path_graph(cls.node)]
+
+    def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
+        """Whether the strategy in force knows nodes, and there is an array to move."""
+        return (
+            self.node.strategy in NODE_AWARE_STRATEGIES
+            and not _has_external_memory(sdfg.root_sdfg)
+            and bool(self._names(graph, sdfg))
+        )
+
+    def apply(self, graph: SDFGState, sdfg: SDFG) -> None:
+        """Changes lifetime and location of the arrays."""
+        for name in self._names(graph, sdfg):
+            array = sdfg.arrays[name]
+            array.storage = dtypes.StorageType.CPU_Heap
+            array.lifetime = dtypes.AllocationLifetime.External
+            array.location = {**array.location, NODE_SHARED: 1}
+
+    def _names(self, graph: SDFGState, sdfg: SDFG) -> list[str]:
+        """Names of the arrays next to the node that can be moved and are not yet."""
+        edges = [e for e in graph.in_edges(self.node) if e.dst_conn == INPUT]
+        edges += [e for e in graph.out_edges(self.node) if e.src_conn == OUTPUT]
+        return [name for name in dict.fromkeys(e.data.data for e in edges) if _can_move(sdfg, sdfg.arrays[name])]
+
+
+def place_in_shared_memory(sdfg: SDFG) -> SDFG:
+    """
+    Applies :class:`PlaceInSharedMemory` wherever it can be.
+
+    :param sdfg: Changed in place, nested SDFGs included.
+    :return: The same SDFG.
+    """
+    sdfg.apply_transformations_repeated(PlaceInSharedMemory, validate=False)
+    return sdfg
+
+
+def _can_move(sdfg: SDFG, array: data.Data) -> bool:
+    known_at_start = {str(symbol) for symbol in sdfg.root_sdfg.free_symbols} | set(sdfg.root_sdfg.constants)
+    return (
+        type(array) is data.Array
+        and array.transient
+        and array.storage in _HEAP
+        and array.lifetime != dtypes.AllocationLifetime.External
+        and {str(symbol) for symbol in symbolic.symlist(array.total_size).values()} <= known_at_start
+        and (sdfg.parent is None or not symbolic.issymbolic(array.total_size, sdfg.constants))
+    )
+
+
+def _has_external_memory(sdfg: SDFG) -> bool:
+    return any(
+        array.lifetime == dtypes.AllocationLifetime.External and not is_node_shared(array)
+        for _, _, array in sdfg.arrays_recursive()
+    )
