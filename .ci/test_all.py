@@ -66,13 +66,15 @@ def environment(venv: Path, system_first: bool) -> dict[str, str]:
 
 
 def failures(results: Path) -> list[str]:
-    """A line for each test of a JUnit file that failed: its name and the first line of what was wrong."""
-    lines = []
+    """What went wrong in the tests of a JUnit file, the end of each reason once, and how many tests gave it."""
+    tests: dict[str, list[str]] = {}
     for case in ElementTree.parse(results).getroot().iter("testcase"):
         for what in (*case.iter("failure"), *case.iter("error")):
-            reason = (what.get("message") or "").strip().partition("\n")[0]
-            lines.append(f"{case.get('classname')}::{case.get('name')}: {reason}"[:160])
-    return lines
+            lines = [line for line in (what.text or what.get("message") or "").splitlines() if line.strip("-= ")]
+            printed = [line.removeprefix("E   ") for line in lines if line.startswith("E   ")] or lines
+            reason = "\n".join(line.strip()[:160] for line in [*printed[:2], "...", *printed[-4:]])
+            tests.setdefault(reason, []).append(f"{case.get('classname')}::{case.get('name')}")
+    return [f"{names[0]}{f' and {len(names) - 1} more' if names[1:] else ''}: {r}" for r, names in tests.items()]
 
 
 def run(venv: Path, *arguments: str, system_first: bool = False) -> dict[str, int]:

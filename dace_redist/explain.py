@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
+from dace_redist.extra_memory import all_extra_memory
 from dace_redist.run_lengths import Quantiles
 from dace_redist.schedule import Message, Schedule
 
@@ -113,8 +114,13 @@ def text(schedule: Schedule) -> str:
         f"          receiver's side {_spread(runs.receiver, itemsize)}{note}",
         f"busiest   rank {busiest}: sends {sent} in {_count(int(totals.sends[busiest]), 'message')}, "
         f"receives {received} in {_count(int(totals.receives[busiest]), 'message')}",
+        f"memory    besides the arrays, at most: {_memory(schedule)}",
     ]
     return "\n".join(lines)
+
+
+def _memory(schedule: Schedule) -> str:
+    return ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in all_extra_memory(schedule).items())
 
 
 def rank_text(schedule: Schedule, rank: int) -> str:
@@ -186,6 +192,7 @@ def to_json(schedule: Schedule) -> dict[str, Any]:
             "ranks_measured": len(measured),
         },
         "busiest_rank": busiest,
+        "extra_bytes": all_extra_memory(schedule),
         "per_rank": {f"bytes_{name}": values for name, values in in_bytes.items()},
         "volumes": _volumes(schedule) if messages <= MAX_LISTED_MESSAGES else None,
     }

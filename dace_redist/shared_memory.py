@@ -65,5 +65,6 @@ def empty_if_shared(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray
 def _shared(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     if any(extent < 0 for extent in shape):
         raise ValueError(f"empty: extents must be 0 or more, got {shape}")
-    memory = _core.SharedMemory(math.prod(shape) * dtype.itemsize)
-    return np.ndarray(shape, dtype, buffer=memory)
+    memory: Any = _core.SharedMemory(math.prod(shape) * dtype.itemsize)
+    array: npt.NDArray[Any] = np.ndarray(shape, dtype, buffer=memory)
+    return array

@@ -158,6 +158,7 @@ def results():
         rows.append(record(case, "MPI (stock)", seconds, kind="stock", ratio_to_stock=1.0, share_of_copy=1 / seconds))
         for method, median in (("Auto", 2.0), ("Auto, shared-target", 1.0), ("Pack", 1.5)):
             facts = {"ratio_to_stock": seconds / median, "share_of_copy": 1.0 / median}
+            facts |= {"chosen": {"strategy": "Pack", "options": {}, "recorded": case == "seed-k12"}}
             rows.append(record(case, method, median, **facts))
         rows.append(record(case, "plain copy", 1.0, kind="bound", ratio_to_stock=seconds, share_of_copy=1.0))
     return rows
@@ -174,6 +175,7 @@ def test_requirements_are_computed_from_medians():
     assert (worst.seen, worst.worst) == (2.0, "seed-k12")
     best = rows["Auto after tuning to the best single strategy, ordinary: worst"]
     assert best.seen == 0.75
+    assert best.cases == 1  # in the other case Auto went by the rule
     assert best.is_met is False
     assert rows["Auto to ScaLAPACK, ordinary: mean"].seen is None
     assert rows["Auto, share of the wire, 2 nodes, messages >= 1 MB: worst"].is_met is None

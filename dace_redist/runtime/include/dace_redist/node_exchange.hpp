@@ -157,6 +157,7 @@ class NodeExchange {
     alignas(line_bytes) Announcement target;
     alignas(line_bytes) Announcement source;
   };
+  static_assert(sizeof(Ring) <= 1024, "extra_memory.py counts 1024 bytes");
 
   /// This rank's view of a ring.
   struct Channel {

@@ -8,7 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
+#include <map>
+#include <mutex>
 #include <new>
 #include <random>
 #include <string>
@@ -42,6 +43,37 @@ struct ArrayHead {
   bool valid() const { return magic == magic_word && name.segment.process == getpid(); }
 };
 
+/// The arrays of this process. Programs that GCC compiled share one list, however they were loaded; another program
+/// finds the array itself by the page before it, but not its inner addresses, and moves those through a ring.
+class ArrayList {
+ public:
+  void add(const ArrayHead* head) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    nbytes_[reinterpret_cast<const char*>(head)] = head->name.segment.nbytes;
+  }
+  void remove(const ArrayHead* head) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    nbytes_.erase(reinterpret_cast<const char*>(head));
+  }
+  /// The array that contains an address, or null.
+  const ArrayHead* find(const char* address) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    auto next = nbytes_.upper_bound(address);
+    if (next == nbytes_.begin()) return nullptr;
+    const auto& [start, nbytes] = *--next;
+    return address < start + nbytes ? reinterpret_cast<const ArrayHead*>(start) : nullptr;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<const char*, std::int64_t> nbytes_;  // by start of the segment
+};
+
+__attribute__((visibility("default"))) inline ArrayList& array_list() {
+  static auto* const list = new ArrayList;  // arrays may outlive everything
+  return *list;
+}
+
 inline std::uint64_t random_number() {
   std::random_device device;
   return (std::uint64_t{device()} << 32) ^ device();
@@ -59,6 +91,7 @@ inline void* allocate_shared(std::int64_t nbytes) {
   auto* head = new (segment.at(0)) detail::ArrayHead{};
   head->name = {segment.name(), detail::random_number()};
   segment.forget();
+  detail::array_list().add(head);
   return reinterpret_cast<char*>(head) + detail::ArrayHead::nbytes;
 }
 
@@ -84,6 +117,7 @@ inline void free_shared(void* array) noexcept {
   auto* head = reinterpret_cast<detail::ArrayHead*>(static_cast<char*>(array) - detail::ArrayHead::nbytes);
   const SegmentName segment = head->name.segment;
   if (segment.process == detail::ArrayHead::heap) return std::free(head);
+  detail::array_list().remove(head);
   head->magic = 0;
   if (segment.process == getpid()) {  // a forked child only drops its own mapping
     fallocate(static_cast<int>(segment.descriptor), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, segment.nbytes);
@@ -92,8 +126,7 @@ inline void free_shared(void* array) noexcept {
   munmap(head, static_cast<std::size_t>(segment.nbytes));
 }
 
-/// Tells whether an address lies in an array of allocate_shared() of this process, and where. Allocates nothing but
-/// for an address it has not met.
+/// Tells whether an address lies in an array of allocate_shared() of this process, and where. Allocates nothing.
 class SharedArrayFinder {
  public:
   struct Place {
@@ -103,39 +136,21 @@ class SharedArrayFinder {
   };
 
   /// \param scratch  a segment of this process, of which the finder may overwrite the first page.
-  explicit SharedArrayFinder(const SharedSegment& scratch) : scratch_(&scratch) {}
+  explicit SharedArrayFinder(const SharedSegment& scratch) : list_(&detail::array_list()), scratch_(&scratch) {}
 
-  /// Looks at the page before the address; then at what was found for this address before; then at the process's
-  /// list of mappings. What it finds is true now: memory may have been freed and given to something else.
-  Place find(const void* address) {
-    if (!address) return {};
+  Place find(const void* address) const {
     const char* const bytes = static_cast<const char*>(address);
-    if (reinterpret_cast<std::uintptr_t>(bytes) % detail::ArrayHead::nbytes == 0) {
-      const Place place = place_in(bytes - detail::ArrayHead::nbytes, bytes);
-      if (place.shared) return place;
-    }
-    for (const Seen& seen : seen_)
-      if (seen.address == bytes) {
-        if (!seen.start) return {};
-        const Place place = place_in(seen.start, bytes);
-        if (place.shared) return place;
-      }
-    const char* const start = mapping_of(bytes);
-    seen_[next_] = {bytes, start};
-    next_ = (next_ + 1) % seen_.size();
-    return start ? place_in(start, bytes) : Place{};
+    if (const detail::ArrayHead* listed = list_->find(bytes)) return place_in(*listed, listed, bytes);
+    const bool starts_page = reinterpret_cast<std::uintptr_t>(bytes) % detail::ArrayHead::nbytes == 0;
+    detail::ArrayHead head;
+    if (!bytes || !starts_page || !read_if_mapped(bytes - detail::ArrayHead::nbytes, head)) return {};
+    return place_in(head, bytes - detail::ArrayHead::nbytes, bytes);
   }
 
  private:
-  struct Seen {
-    const char* address = nullptr;
-    const char* start = nullptr;  // of the segment; null: not shared
-  };
-
-  Place place_in(const char* start, const char* address) const {
-    detail::ArrayHead head;
-    if (!read_if_mapped(start, head) || !head.valid() || address >= start + head.name.segment.nbytes) return {};
-    return {true, head.name, address - start};
+  static Place place_in(const detail::ArrayHead& head, const void* start, const char* address) {
+    if (!head.valid()) return {};
+    return {true, head.name, address - static_cast<const char*>(start)};
   }
 
   /// Reads memory that may not be there: the kernel, asked to write it to a file, refuses where a load would crash.
@@ -147,23 +162,8 @@ class SharedArrayFinder {
     return true;
   }
 
-  /// Start of the segment that is mapped at `address`; null if none of ours is.
-  static const char* mapping_of(const char* address) {
-    std::ifstream lines("/proc/self/maps");  // begin-end rights offset device inode path
-    for (std::string line; std::getline(lines, line);) {
-      unsigned long long begin = 0, end = 0, offset = 0;
-      if (std::sscanf(line.c_str(), "%llx-%llx %*s %llx", &begin, &end, &offset) != 3) continue;
-      const auto at = reinterpret_cast<std::uintptr_t>(address);
-      if (at < begin || at >= end) continue;
-      if (line.find("/memfd:dace_redist") == std::string::npos) return nullptr;
-      return address - (at - begin + offset);
-    }
-    return nullptr;
-  }
-
+  detail::ArrayList* list_;
   const SharedSegment* scratch_;
-  std::array<Seen, 4> seen_{};
-  std::size_t next_ = 0;
 };
 
 /// Arrays of another process, mapped when first asked for; the latest few stay mapped.

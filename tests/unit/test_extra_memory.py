@@ -1,0 +1,44 @@
+"""Buffers of the strategies: bounded by options where they should be, and printed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dace_redist import Distribution, explain, schedule
+from dace_redist.extra_memory import all_extra_memory, extra_memory
+
+
+def rows_to_columns(n: int):
+    return schedule(Distribution((n, n), (4, 1)), Distribution((n, n), (1, 4)), dtype="float64")
+
+
+@pytest.mark.parametrize("strategy", ["Pipelined", "Shared", "Hierarchical"])
+def test_does_not_grow_with_the_tensor(strategy):
+    options = {"slot_bytes": 1024} if strategy == "Shared" else {"chunk_bytes": 1024}
+    small, large = (extra_memory(rows_to_columns(n), strategy, depth=2, **options) for n in (400, 40_000))
+    assert small == large
+
+
+def test_sizes():
+    moves = rows_to_columns(400)  # three messages of 100 x 100 doubles each way
+    assert extra_memory(moves, "Pack") == extra_memory(moves, "RMA") == 2 * 3 * 80_000
+    assert extra_memory(moves, "Pipelined") == 2 * 3 * 80_000
+    assert extra_memory(moves, "Pipelined", chunk_bytes=1000, depth=3) == 2 * 3000
+    assert extra_memory(moves, "Shared", slot_bytes=1500, depth=3) == 4096 + 3 * 8192
+    assert extra_memory(moves, "Datatype") is None
+
+
+def test_printed():
+    moves = rows_to_columns(400)
+    line = next(line for line in explain.text(moves).splitlines() if line.startswith("memory"))
+    assert "Pack 469 KiB" in line and "Shared" in line and "Datatype" not in line
+    assert json.loads(json.dumps(moves.to_json()))["extra_bytes"] == all_extra_memory(moves)
+
+
+def test_wrong():
+    with pytest.raises(ValueError, match="unknown strategy"):
+        extra_memory(rows_to_columns(8), "Quick")
+    with pytest.raises(ValueError, match="does not take option"):
+        extra_memory(rows_to_columns(8), "Shared", chunk_bytes=3)
