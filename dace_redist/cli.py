@@ -260,6 +260,13 @@ def _names(*known: str) -> _Callback:
     help="where the arrays lie",
 )
 @click.option("--peers/--no-peers", default=True, show_default=True, help="measure what others offer, too")
+@click.option(
+    "--tune",
+    "tune_seconds",
+    metavar="SECONDS",
+    type=click.FloatRange(0, min_open=True),
+    help="tune each case first, so long for each kind of memory, and record the winners",
+)
 @click.option("--rate", metavar="RATE", callback=_rate, help="of a node's link, such as 1gbit: the bound between nodes")
 @click.option(
     "--precision",
@@ -328,6 +335,7 @@ def bench(words: tuple[str, ...], cases: str | None, preset: str, only_list: boo
         least=options["least"],
         most=options["most"],
         limit_seconds=options["limit"],
+        tune_seconds=options["tune_seconds"],
         rate=options["rate"],
         preset=preset,
         output=options["output"],

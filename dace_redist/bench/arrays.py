@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -51,32 +52,27 @@ class Arrays:
         shape = distribution.local_shape(self.comm.rank)
         within = self.case.within
         whole = shape if within is None else within.shape
-        array: Array
-        if shared:
-            array = empty_in_shared_memory()(whole, self.case.dtype, self.comm)
-        else:
-            array = np.zeros(whole, self.case.dtype)
+        array = self._shared(whole) if shared else np.zeros(whole, self.case.dtype)
         if within is None:
             return array
         first = within.source_at if side == "source" else within.target_at
         return array[tuple(slice(at, at + n) for at, n in zip(first, shape, strict=True))]
 
+    def _shared(self, shape: tuple[int, ...]) -> Array:
+        """An array in node-shared memory; raises MemoryError on every rank if one had to take ordinary memory."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            array = dace_redist.empty(shape, self.case.dtype, self.comm)
+        fell_back = next((str(w.message) for w in caught if issubclass(w.category, RuntimeWarning)), "")
+        reasons = [text for text in self.comm.allgather(fell_back) if text]
+        if reasons:
+            raise MemoryError(reasons[0])
+        return array
+
     def free(self) -> None:
-        """Let go of all of them. Collective, as that of shared ones may be."""
+        """Let go of all of them."""
         for key in sorted(self._made):
             del self._made[key]
-
-
-def empty_in_shared_memory() -> Callable[..., Array]:
-    """
-    ``dace_redist.empty``.
-
-    :raises NotImplementedError: If this version has none.
-    """
-    allocate: Callable[..., Array] | None = getattr(dace_redist, "empty", None)
-    if allocate is None:
-        raise NotImplementedError("this version of dace_redist has no arrays in node-shared memory (empty)")
-    return allocate
 
 
 def fill(array: Array, distribution: AnyDistribution, rank: int) -> None:

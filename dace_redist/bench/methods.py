@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from dace_redist.bench import peers, scalapack
-from dace_redist.bench.arrays import Array, Arrays, empty_in_shared_memory, is_right
+from dace_redist.bench import memory, peers, scalapack
+from dace_redist.bench.arrays import Array, Arrays, is_right
 from dace_redist.bench.bounds import PlainCopy
 from dace_redist.bench.cases import Case, Choice
 from dace_redist.bench.stock import Stock
+from dace_redist.choosing import chosen_strategy
 from dace_redist.eager import Move
 from dace_redist.strategies import STRATEGIES
 
@@ -38,6 +39,7 @@ class Method:
     :param strategy: Name of the strategy.
     :param options: Options of the strategy.
     :param variant: Where the arrays lie, one of :data:`VARIANTS`.
+    :param chosen: What strategy Auto is here: strategy, options, and whether it was measured (else it is by the rule).
     """
 
     label: str
@@ -48,6 +50,7 @@ class Method:
     strategy: str = ""
     options: tuple[tuple[str, int | float], ...] = ()
     variant: str = "ordinary"
+    chosen: dict[str, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,12 +125,17 @@ def _stock(arrays: Arrays, stock: Stock | str) -> Method:
 
 
 def _strategy(label: str, case: Case, comm: Any, arrays: Arrays, choice: Choice, variant: str) -> Method:
-    if variant != "ordinary":
-        try:
-            empty_in_shared_memory()
-        except NotImplementedError as error:
-            raise UnsuitableError(str(error)) from None
-    source, target = arrays.source(variant == "shared-source"), arrays.target(variant == "shared-target")
+    chosen = None
+    if choice.strategy == "Auto":
+        taken = chosen_strategy(case.source, case.target, case.dtype, comm, memory=variant)
+        chosen = {"strategy": taken.strategy, "options": dict(taken.options), "recorded": taken.recorded}
+    reason = memory.too_little(case, choice.strategy if chosen is None else chosen["strategy"], comm)
+    if reason is not None:
+        raise UnsuitableError(reason)
+    try:
+        source, target = arrays.source(variant == "shared-source"), arrays.target(variant == "shared-target")
+    except MemoryError as error:
+        raise UnsuitableError(str(error)) from None
     made = Move(
         source,
         case.source,
@@ -146,6 +154,7 @@ def _strategy(label: str, case: Case, comm: Any, arrays: Arrays, choice: Choice,
         strategy=choice.strategy,
         options=choice.options,
         variant=variant,
+        chosen=chosen,
     )
 
 

@@ -150,6 +150,8 @@ def _best_rows(runs: Sequence[_Run]) -> list[Row]:
     for variant in ("shared-target", "ordinary"):
 
         def value(run: _Run, variant: str = variant) -> float | None:
+            if not run.get(_auto(variant), {}).get("chosen", {}).get("recorded"):
+                return None  # by the rule, not after tuning
             single = [
                 label
                 for label, record in run.items()

@@ -26,6 +26,7 @@ from dace_redist.bench.methods import Method, Skipped, Wanted
 from dace_redist.bench.waiting import wait_politely
 from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.measuring import Figure
+from dace_redist.tuning import tune
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Settings:
 
     :param wanted: Which methods.
     :param precision: As in :func:`dace_redist.measuring.measure`, like the next four.
+    :param tune_seconds: How long to tune each case first, for each kind of memory; None: not at all.
     :param rate: Bytes per second of the link of a node, or None if unknown.
     :param preset: Which sizes.
     :param output: File that gets a JSON line per case and method, appended; or None.
@@ -46,6 +48,7 @@ class Settings:
     most: int = 200
     limit_seconds: float = 60.0
     drop_slower_than: float | None = 10.0
+    tune_seconds: float | None = None
     rate: float | None = None
     preset: str = "default"
     output: Path | None = None
@@ -153,6 +156,10 @@ def _measure_on(
     progress: Progress,
 ) -> list[dict[str, Any]]:
     arrays, methods, skipped = Arrays(case, comm), [], []
+    if settings.tune_seconds is not None:
+        for variant in settings.wanted.variants:
+            progress.doing(f"tuning, {variant}")
+            tune(case.schedule, comm=comm, memory=variant, limit_seconds=settings.tune_seconds, progress=False)
     try:
         for made in kinds.prepare(case, comm, arrays, baseline, settings.wanted):
             progress.doing(f"checking {made.label}")
@@ -198,6 +205,7 @@ def _records(
         figure = figures[method.label]
         line = common | {"method": method.label, "kind": method.kind, "strategy": method.strategy}
         line |= {"options": dict(method.options), "variant": method.variant}
+        line |= {"chosen": method.chosen} if method.chosen else {}
         line |= {"median": figure.median, "low": figure.low, "high": figure.high}
         line |= {"repetitions": len(figure.seconds), "seconds": list(figure.seconds)}
         if reference is not None:
