@@ -261,8 +261,7 @@ def _names(*known: str) -> _Callback:
 )
 @click.option("--peers/--no-peers", default=True, show_default=True, help="measure what others offer, too")
 @click.option(
-    "--tune",
-    "tune_seconds",
+    "--tune-seconds",
     metavar="SECONDS",
     type=click.FloatRange(0, min_open=True),
     help="tune each case first, so long for each kind of memory, and record the winners",

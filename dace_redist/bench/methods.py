@@ -125,7 +125,7 @@ def _stock(arrays: Arrays, stock: Stock | str) -> Method:
 
 
 def _strategy(label: str, case: Case, comm: Any, arrays: Arrays, choice: Choice, variant: str) -> Method:
-    chosen = None
+    chosen: dict[str, Any] | None = None
     if choice.strategy == "Auto":
         taken = chosen_strategy(case.source, case.target, case.dtype, comm, memory=variant)
         chosen = {"strategy": taken.strategy, "options": dict(taken.options), "recorded": taken.recorded}
