@@ -17,11 +17,15 @@ setup(
     },
     packages=[
         "dace_redist",
+        "dace_redist.bench",
         "dace_redist.library_nodes",
         "dace_redist.library_nodes.expansions",
         "dace_redist.transformations",
     ],
-    package_data={"dace_redist": ["py.typed", "_core.pyi", "runtime/include/**/*.hpp"]},
+    package_data={
+        "dace_redist": ["py.typed", "_core.pyi", "runtime/include/**/*.hpp"],
+        "dace_redist.bench": ["cases.json"],
+    },
     ext_modules=[
         Pybind11Extension(
             "dace_redist._core",

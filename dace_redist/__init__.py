@@ -13,16 +13,19 @@ from dace_redist.schedule import Schedule, schedule
 from dace_redist.shared_memory import empty
 
 if TYPE_CHECKING:
+    from dace_redist.choosing import chosen_strategy
     from dace_redist.eager import redistribute
     from dace_redist.library_nodes import Redistribute
     from dace_redist.transformations import (
         LowerRedistribute,
         PlaceInSharedMemory,
         SetRedistributeStrategy,
+        choose_strategies,
         lower_all,
         place_in_shared_memory,
         set_strategy,
     )
+    from dace_redist.tuning import tune
 
 __version__ = "0.1.0"
 
@@ -35,6 +38,8 @@ __all__ = [
     "Schedule",
     "SetRedistributeStrategy",
     "TiledDistribution",
+    "choose_strategies",
+    "chosen_strategy",
     "empty",
     "include_directory",
     "lower_all",
@@ -42,6 +47,7 @@ __all__ = [
     "redistribute",
     "schedule",
     "set_strategy",
+    "tune",
 ]
 
 #: Where the names are that load more than NumPy: DaCe, MPI or the plots come with their first use.
@@ -50,10 +56,13 @@ _ON_FIRST_USE = {
     "PlaceInSharedMemory": "dace_redist.transformations",
     "Redistribute": "dace_redist.library_nodes",
     "SetRedistributeStrategy": "dace_redist.transformations",
+    "choose_strategies": "dace_redist.transformations",
+    "chosen_strategy": "dace_redist.choosing",
     "lower_all": "dace_redist.transformations",
     "place_in_shared_memory": "dace_redist.transformations",
     "redistribute": "dace_redist.eager",
     "set_strategy": "dace_redist.transformations",
+    "tune": "dace_redist.tuning",
 }
 
 

@@ -1,20 +1,29 @@
-"""The command line, ``dace-redist``: explains what a redistribution would move, without DaCe and without MPI."""
+"""The command line, ``dace-redist``: explains what is moved, which needs neither DaCe nor MPI, and tunes."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
 from dace_redist import explain as words
+from dace_redist.case_key import MEMORIES
 from dace_redist.distribution import Distribution
+from dace_redist.launch import launched_rank
 from dace_redist.schedule import Schedule, element_type, schedule
+from dace_redist.strategies import STRATEGIES
+
+if TYPE_CHECKING:
+    from dace_redist.bench.cases import Case
+
+#: As in ``dace_redist.bench.methods``, which is not loaded to explain something.
+_VARIANTS = ("ordinary", "shared-target", "shared-source")
 
 _Callback = Callable[[click.Context, click.Parameter, Any], Any]
 
@@ -88,10 +97,16 @@ def _side_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def _case_options(command: Callable[..., None]) -> Callable[..., None]:
+    """What describes a redistribution: its shape, both sides and the type of the elements."""
+    of_dtype: dict[str, Any] = {"default": "float64", "show_default": True, "callback": _dtype}
+    command = click.option("--dtype", help="type of the elements", **of_dtype)(command)
+    of_shape: dict[str, Any] = {"metavar": "LIST", "required": True, "callback": _numbers()}
+    return click.option("--shape", help="global shape, as in 48,24,72", **of_shape)(_side_options(command))
+
+
 @cli.command()
-@click.option("--shape", metavar="LIST", required=True, callback=_numbers(), help="global shape, as in 48,24,72")
-@_side_options
-@click.option("--dtype", default="float64", show_default=True, callback=_dtype, help="type of the elements")
+@_case_options
 @click.option("--rank", type=int, help="list the messages of this rank instead")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 @click.option("--plot", "path", type=click.Path(dir_okay=False, path_type=Path), help="draw to .png, .svg or .pdf")
@@ -104,13 +119,79 @@ def explain(
     \b
     dace-redist explain --shape 48,24,24,72,288 --from 2,1,1,3,2 --to 1,1,1,1,12 --dtype int32
     """  # noqa: D301 (click reads the backspace)
-    source, target = _distribution("from", shape, sides, "source"), _distribution("to", shape, sides, "target")
-    moves = schedule(source, target, dtype=dtype)
+    moves = _schedule(shape, dtype, sides)
     if rank is not None and not 0 <= rank < moves.ranks:
         raise click.BadParameter(f"{rank} is no rank: there are ranks 0 to {moves.ranks - 1}", param_hint="--rank")
     if path is not None:
         moves.plot(path)
     click.echo(json.dumps(_as_json(moves, rank)) if as_json else _as_text(moves, rank))
+
+
+def _values(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, list[int | float]]:
+    """Reads ``chunk_bytes=1048576,8388608``, which may be given for several options."""
+    values: dict[str, list[int | float]] = {}
+    for text in given:
+        name, found, numbers = text.partition("=")
+        if not found:
+            raise click.BadParameter(f"{text!r} is no option with values, such as chunk_bytes=1048576,8388608")
+        values.setdefault(name.strip(), []).extend(_number(number.strip(), text) for number in numbers.split(","))
+    return values
+
+
+def _number(word: str, given: str) -> int | float:
+    try:
+        return int(word) if word.lstrip("-").isdigit() else float(word)
+    except ValueError:
+        raise click.BadParameter(f"{word!r} in {given!r} is no number") from None
+
+
+@cli.command()
+@_case_options
+@click.option("--memory", type=click.Choice(MEMORIES), default=MEMORIES[0], show_default=True, help="of the arrays")
+@click.option("--strategy", "strategies", multiple=True, metavar="NAME", help="try this one only; may be repeated")
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=LIST",
+    callback=_values,
+    help="try these values of an option of the strategies; may be repeated",
+)
+@click.option("--record", type=click.Path(dir_okay=False, path_type=Path), help="file to write the winner to")
+@click.option("--limit-seconds", type=float, default=60.0, show_default=True, help="time for the measurements")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@click.option("--quiet", is_flag=True, help="do not show how far it is")
+def tune(
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    strategies: tuple[str, ...],
+    options: dict[str, list[int | float]],
+    as_json: bool,
+    quiet: bool,
+    **others: Any,
+) -> None:
+    """
+    Measure which strategy is fastest, and record it for "Auto". Run it on as many ranks as the program will have:
+
+    \b
+    mpiexec -n 12 dace-redist tune --shape 48,24,24,72,288 --from 2,1,1,3,2 --to 1,1,1,1,12 --dtype int32
+    """  # noqa: D301 (click reads the backspace)
+    from mpi4py import MPI
+
+    from dace_redist.launch import check_launcher
+    from dace_redist.tuning import tune as measure
+
+    check_launcher(MPI.COMM_WORLD)
+    limits = {name: others.pop(name) for name in ("record", "limit_seconds", "memory")}
+    moves = _schedule(shape, dtype, others)
+    found = measure(moves, strategies=strategies or None, options=options, progress=not quiet, **limits)
+    if MPI.COMM_WORLD.rank == 0:
+        click.echo(json.dumps(found.to_json()) if as_json else str(found))
+
+
+def _schedule(shape: tuple[int, ...], dtype: np.dtype[Any], sides: dict[str, Any]) -> Schedule:
+    source, target = _distribution("from", shape, sides, "source"), _distribution("to", shape, sides, "target")
+    return schedule(source, target, dtype=dtype)
 
 
 def _as_json(moves: Schedule, rank: int | None) -> dict[str, Any]:
@@ -136,6 +217,161 @@ def _distribution(option: str, shape: Sequence[int], sides: dict[str, Any], name
         raise click.BadParameter(str(error).removeprefix("Distribution: "), param_hint=f"--{option}") from None
 
 
+def _rate(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
+    from dace_redist.bench.bounds import parse_rate
+
+    try:
+        return None if value is None else parse_rate(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _names(*known: str) -> _Callback:
+    """Reads a list of words such as ``Auto,Pack``, each of them known."""
+
+    def read(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+        if value is None:
+            return None
+        choice = click.Choice(known, case_sensitive=False)
+        return tuple(choice.convert(word.strip(), None, None) for word in value.split(","))
+
+    return read
+
+
+@cli.command()
+@click.argument("words", metavar="[CASE]...", nargs=-1)
+@click.option("--cases", metavar="LIST", help="cases, groups or patterns such as seed-*, like the arguments")
+@click.option(
+    "--preset",
+    type=click.Choice(["tiny", "default", "large"]),
+    default="default",
+    show_default=True,
+    help="sizes: for a try, for 2 cores with 24 GiB, for a large machine",
+)
+@click.option("--list", "only_list", is_flag=True, help="list the cases and measure nothing")
+@click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="append a JSON line per result")
+@click.option("--strategies", metavar="LIST", callback=_names("Auto", *STRATEGIES), help="only these of ours")
+@click.option(
+    "--variants",
+    metavar="LIST",
+    default=",".join(_VARIANTS),
+    show_default=True,
+    callback=_names(*_VARIANTS),
+    help="where the arrays lie",
+)
+@click.option("--peers/--no-peers", default=True, show_default=True, help="measure what others offer, too")
+@click.option(
+    "--tune-seconds",
+    metavar="SECONDS",
+    type=click.FloatRange(0, min_open=True),
+    help="tune each case first, so long for each kind of memory, and record the winners",
+)
+@click.option("--rate", metavar="RATE", callback=_rate, help="of a node's link, such as 1gbit: the bound between nodes")
+@click.option(
+    "--precision",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.05,
+    show_default=True,
+    help="half width of the 95 % interval of each median at which to stop",
+)
+@click.option("--least", type=click.IntRange(1), default=7, show_default=True, help="repetitions in any case")
+@click.option("--most", type=click.IntRange(1), default=200, show_default=True, help="repetitions at most")
+@click.option(
+    "--limit",
+    type=click.FloatRange(0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="seconds to measure a case at most",
+)
+@click.option(
+    "--plot",
+    "plot",
+    nargs=2,
+    metavar="FILE FOLDER",
+    type=click.Path(path_type=Path),
+    help="draw the results in FILE and measure nothing",
+)
+@click.option(
+    "--summary",
+    "summary",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="print the tables of the results in a file (may be repeated) and measure nothing",
+)
+def bench(words: tuple[str, ...], cases: str | None, preset: str, only_list: bool, **options: Any) -> None:
+    """
+    Measure strategies against stock DaCe, peers and the machine.
+
+    Started under mpiexec; needs as many ranks as the cases, and skips those that need more.
+
+    \b
+    mpiexec -n 12 dace-redist bench seed --json results.jsonl
+    dace-redist bench --plot results.jsonl figures
+    """  # noqa: D301 (click reads the backspace)
+    if options["plot"] or options["summary"]:
+        _show_results(options["plot"], options["summary"])
+        return
+    from dace_redist.bench.cases import load
+
+    words += tuple(word.strip() for word in cases.split(",")) if cases else ()
+    try:
+        catalogue = load(preset)
+        chosen = catalogue.select(words)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if only_list:
+        click.echo(_case_list(catalogue.groups, chosen))
+        return
+    if options["most"] < options["least"]:
+        raise click.UsageError(f"--most {options['most']} is less than --least {options['least']}")
+    from dace_redist.bench import run
+    from dace_redist.bench.methods import Wanted
+
+    wanted = Wanted(options["strategies"], options["variants"], options["peers"])
+    settings = run.Settings(
+        wanted=wanted,
+        precision=options["precision"],
+        least=options["least"],
+        most=options["most"],
+        limit_seconds=options["limit"],
+        tune_seconds=options["tune_seconds"],
+        rate=options["rate"],
+        preset=preset,
+        output=options["output"],
+    )
+    code = run.run(chosen, settings)
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+def _show_results(plot: tuple[Path, Path] | None, summary: tuple[Path, ...]) -> None:
+    from dace_redist.bench import report
+
+    if summary:
+        records = report.read(summary)
+        click.echo(report.group_table(records))
+        click.echo(report.requirements_table(records))
+    if plot:
+        from dace_redist.bench.figures import draw_all
+
+        for path in draw_all(report.read(plot[:1]), plot[1]):
+            click.echo(path)
+
+
+def _case_list(groups: Mapping[str, str], cases: Sequence[Case]) -> str:
+    lines = []
+    for group, text in groups.items():
+        own = [case for case in cases if case.group == group]
+        if own:
+            lines.append(f"{group}: {text}")
+            lines += [
+                f"  {case.name:24}{case.ranks:3} ranks  {words.format_bytes(case.nbytes):>9}  "
+                f"{case.dtype}[{'x'.join(map(str, case.shape))}]"
+                for case in own
+            ]
+    return "\n".join(lines)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """
     Run the command line and end the process: 0 when done, 2 with one line on standard error for bad input.
@@ -147,7 +383,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout.flush()
     except click.ClickException as error:
         code = _fail(error.format_message())
-    except (ValueError, OSError, MemoryError, OverflowError) as error:
+    except (ValueError, TypeError, RuntimeError, OSError, MemoryError, OverflowError) as error:
         if isinstance(error, BrokenPipeError):  # the reader has what it wants: `dace-redist ... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
@@ -158,7 +394,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _fail(message: str) -> int:
-    print("dace-redist: " + " ".join(message.split()), file=sys.stderr)
+    if launched_rank() in (None, 0):  # every rank of a job fails alike
+        print("dace-redist: " + " ".join(message.split()), file=sys.stderr)
     return 2
 
 

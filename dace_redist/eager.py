@@ -14,9 +14,12 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist import program
+from dace_redist.case_key import Case, memory_name
+from dace_redist.choosing import choose_all
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
-from dace_redist.shared_memory import empty_if_shared
-from dace_redist.strategies import NODE_AWARE_STRATEGIES, OPTIONS, check_options, find_strategy
+from dace_redist.schedule import schedule
+from dace_redist.shared_memory import empty_if_shared, is_shared
+from dace_redist.strategies import AUTO, NODE_AWARE_STRATEGIES, OPTIONS, check_options, find_strategy
 
 #: Element types that can be moved (DaCe's numeric types).
 _KINDS = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16)}
@@ -34,6 +37,8 @@ class _Request:
     dtype: str
     source: AnyDistribution
     target: AnyDistribution
+    #: Where the arrays lie, for strategy ``"Auto"``: the kinds of memory that a choice may be for, the first one first.
+    memories: tuple[str, ...] = ()
 
     def digest(self) -> int:
         text = repr((self.strategy, self.options, self.dtype)).encode()
@@ -45,10 +50,12 @@ class _Request:
 
 @dataclasses.dataclass
 class _Plan:
-    """A state of a compiled program."""
+    """A state of a compiled program, and the options it runs with; the strategy is never ``"Auto"``."""
 
     program: program.Program
     state: int
+    strategy: str
+    options: dict[str, int | float]
 
     def free(self) -> None:
         self.program.stop(self.state)
@@ -77,8 +84,9 @@ def redistribute(
     :param comm: mpi4py communicator (default: the world). Every rank of it must call, also one that owns nothing.
     :param out: Where to put this rank's part of the target, of shape ``target.local_shape(rank)``; it must not overlap
         ``array``. Default: a new C-order array, in node-shared memory with the strategies that copy straight into it.
-    :param strategy: How to move, see ``dace_redist.strategies``; ``"Auto"``: the default one.
-    :param options: Options of the strategy, e.g. ``chunk_bytes=1 << 20``.
+    :param strategy: How to move, see ``dace_redist.strategies``; ``"Auto"``: what was measured to be fastest for this
+        redistribution here (:func:`dace_redist.tune`), else the default one; see :func:`dace_redist.chosen_strategy`.
+    :param options: Options of the strategy, e.g. ``chunk_bytes=1 << 20``; with ``"Auto"`` those that all have.
     :return: This rank's part of the target: ``out`` if given.
     :raises ValueError: On every rank, if something does not fit on any of them, or if the ranks ask for different
         things; says which rank, what was expected and what was given.
@@ -88,23 +96,69 @@ def redistribute(
     comm = MPI.COMM_WORLD if comm is None else comm
     if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
         raise TypeError(f"comm must be an mpi4py intra-communicator of this rank, got {comm!r}")
-    request: _Request | None = None
-    failure: Exception | None = None
-    try:
-        request = _request(array, source, target, comm, out, strategy, options)
-    except (ValueError, TypeError) as error:
-        failure = error
-    _agree(comm, request, failure)
-    assert request is not None
-    result = _result(target.local_shape(comm.rank), request) if out is None else out
-    _move(_plan(comm, request), _plain(array, source, request, comm), result, request, comm)
+    request = _agreed(comm, array, out, lambda: _request(array, source, target, comm, out, strategy, options))
+    plan = _plan(comm, request)
+    result = _result(target.local_shape(comm.rank), request.dtype, plan) if out is None else out
+    _move(plan, _plain(array, source, request, comm), result, request, comm)
     return result
 
 
-def _result(shape: tuple[int, ...], request: _Request) -> npt.NDArray[Any]:
-    if request.strategy in NODE_AWARE_STRATEGIES:
-        return empty_if_shared(shape, request.dtype)
-    return np.empty(shape, request.dtype)
+class Move:
+    """
+    A redistribution of two arrays that is checked, agreed upon and planned once, and then run as often as wanted.
+
+    It does at each run what the node of a compiled DaCe program does, and no more. Making, running and freeing it are
+    collective. Parameters and errors are those of :func:`redistribute`.
+
+    :param array: This rank's part of the source; its memory is read at every run.
+    :param out: This rank's part of the target; strides must not be negative, here or in ``array``.
+    """
+
+    def __init__(
+        self,
+        array: npt.NDArray[Any],
+        source: AnyDistribution,
+        target: AnyDistribution,
+        *,
+        comm: MPI.Intracomm,
+        out: npt.NDArray[Any],
+        strategy: str = "Auto",
+        **options: Any,
+    ) -> None:
+        def checked() -> _Request:
+            request = _request(array, source, target, comm, out, strategy, options)
+            if not (_is_plain(array) and _is_plain(out)):
+                raise ValueError("arrays must have strides that count elements forward")
+            return request
+
+        request = _agreed(comm, array, out, checked)
+        plan = _new_plan(comm, request)
+        self._words = _word_lists(array, out, request)
+        self._arguments, self._arrays = _values(self._words, array, out, plan, comm), (array, out)
+        self._plan: _Plan | None = plan
+
+    def __call__(self) -> None:
+        """
+        Redistributes. Collective.
+
+        :raises RedistributionError: If MPI fails.
+        :raises ValueError: If it was freed.
+        """
+        if self._plan is None:
+            raise ValueError("this redistribution was freed")
+        self._plan.program.run(self._plan.state, self._arguments)
+
+    def free(self) -> None:
+        """Frees the plan. Collective."""
+        if self._plan is not None:
+            self._plan.free()
+            self._plan = None
+
+
+def _result(shape: tuple[int, ...], dtype: str, plan: _Plan) -> npt.NDArray[Any]:
+    if plan.strategy in NODE_AWARE_STRATEGIES:
+        return empty_if_shared(shape, dtype)
+    return np.empty(shape, dtype)
 
 
 def _request(
@@ -121,7 +175,7 @@ def _request(
             )
     if source.shape != target.shape:
         raise ValueError(f"source and target need one global shape, got {source.shape} and {target.shape}")
-    chosen = find_strategy(strategy)
+    chosen = AUTO if strategy == AUTO.name else find_strategy(strategy)
     if chosen.name == "MPI":
         raise ValueError("strategy MPI (stock DaCe) exists in DaCe programs only; take Datatype")
     checked = check_options(chosen, options)
@@ -154,10 +208,17 @@ def _check_arrays(array: Any, source: AnyDistribution, target: AnyDistribution, 
     return str(dtype.str)
 
 
-def _agree(comm: MPI.Intracomm, request: _Request | None, failure: Exception | None) -> None:
-    """Raises on every rank if one cannot take part, or if not all ask for the same. Collective."""
+def _agreed(comm: MPI.Intracomm, array: Any, out: Any, checked: Callable[[], _Request]) -> _Request:
+    """What all ranks ask for; raises on every rank if one cannot take part, or if they differ. Collective."""
+    request: _Request | None = None
+    failure: Exception | None = None
+    try:
+        request = checked()
+    except (ValueError, TypeError) as error:
+        failure = error
     digest = request.digest() if request is not None else 0
-    mine = np.array([failure is not None, digest, -digest], dtype=np.int64)
+    where = [request is not None and _is_private(part) for part in (array, out)]
+    mine = np.array([failure is not None, digest, -digest, *where, out is not None], dtype=np.int64)
     most = np.empty_like(mine)
     comm.Allreduce(mine, most, MPI.MAX)
     if most[0]:
@@ -168,6 +229,18 @@ def _agree(comm: MPI.Intracomm, request: _Request | None, failure: Exception | N
         raise (TypeError if kind == "TypeError" else ValueError)(f"on rank {rank}: {text}")
     if most[1] != -most[2]:
         raise ValueError(_difference(comm.allgather(request)))
+    assert request is not None
+    if request.strategy != AUTO.name:
+        return request
+    private_source, private_target, given_target = (bool(flag) for flag in most[3:])
+    # A result that redistribute() makes itself is in shared memory where that helps, but need not be.
+    kinds = (not private_target,) if given_target else (True, False)
+    return dataclasses.replace(request, memories=tuple(memory_name(not private_source, kind) for kind in kinds))
+
+
+def _is_private(array: npt.NDArray[Any] | None) -> bool:
+    """Whether the strategies that know nodes cannot reach an array's elements; without any, it does not matter."""
+    return array is not None and array.size > 0 and not (is_shared(array) and _is_plain(array))
 
 
 def _difference(requests: list[_Request]) -> str:
@@ -203,23 +276,41 @@ def _is_plain(array: npt.NDArray[Any]) -> bool:
 
 def _move(plan: _Plan, array: npt.NDArray[Any], out: npt.NDArray[Any], request: _Request, comm: MPI.Intracomm) -> None:
     target = out if _is_plain(out) else out.copy()
-    options = {name: option.default for name, option in OPTIONS.items()} | dict(request.options)
-    words = {
-        "source_words": request.source.word_array,
-        "source_local": _local_words(array),
-        "target_words": request.target.word_array,
-        "target_local": _local_words(target),
-    }
-    values = {name: list_.ctypes.data for name, list_ in words.items()}
-    values |= {f"{name}_count": list_.size for name, list_ in words.items()}
-    values |= {"source": array.ctypes.data, "target": target.ctypes.data, "element_bytes": array.itemsize}
+    words = _word_lists(array, target, request)
     try:
-        plan.program.run(plan.state, values | options | {"communicator": MPI._handleof(comm)})
+        plan.program.run(plan.state, _values(words, array, target, plan, comm))
     except Exception:
         _forget(comm, plan)
         raise
     if target is not out:
         out[...] = target
+
+
+def _word_lists(
+    array: npt.NDArray[Any], target: npt.NDArray[Any], request: _Request
+) -> dict[str, npt.NDArray[np.int64]]:
+    """What tells the program of distributions and arrays; it is given addresses, so the lists must outlive the run."""
+    return {
+        "source_words": request.source.word_array,
+        "source_local": _local_words(array),
+        "target_words": request.target.word_array,
+        "target_local": _local_words(target),
+    }
+
+
+def _values(
+    words: dict[str, npt.NDArray[np.int64]],
+    array: npt.NDArray[Any],
+    target: npt.NDArray[Any],
+    plan: _Plan,
+    comm: MPI.Intracomm,
+) -> dict[str, Any]:
+    """Arguments of the program."""
+    values: dict[str, Any] = {name: list_.ctypes.data for name, list_ in words.items()}
+    values |= {f"{name}_count": list_.size for name, list_ in words.items()}
+    values |= {"source": array.ctypes.data, "target": target.ctypes.data, "element_bytes": array.itemsize}
+    values |= {name: option.default for name, option in OPTIONS.items()} | plan.options
+    return values | {"communicator": MPI._handleof(comm)}
 
 
 def _local_words(array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -253,11 +344,39 @@ def _plan(comm: MPI.Intracomm, request: _Request) -> _Plan:
     if request in plans:
         plans.move_to_end(request)
         return plans[request]
-    loaded = _load(comm, request.strategy)
+    plan = _new_plan(comm, request)
     while len(plans) >= _PLANS_KEPT:
         plans.popitem(last=False)[1].free()
-    plans[request] = _Plan(loaded, loaded.start())
-    return plans[request]
+    plans[request] = plan
+    return plan
+
+
+def _new_plan(comm: MPI.Intracomm, request: _Request) -> _Plan:
+    """A plan; where the strategy is ``"Auto"``, it is chosen now. Collective."""
+    strategy, options = request.strategy, dict(request.options)
+    if strategy == AUTO.name:
+        moves = schedule(request.source, request.target, dtype=request.dtype)
+        choices = choose_all([Case(moves, memory) for memory in request.memories], comm)
+        choice = next((choice for choice in choices if choice.recorded), choices[0])
+        strategy, options = choice.strategy, {**choice.options, **options}
+    loaded = _load(comm, strategy)
+    return _Plan(loaded, loaded.start(), strategy, options)
+
+
+def forget_choices(comm: MPI.Intracomm) -> None:
+    """Frees the plans of strategy ``"Auto"``, so that the next call chooses anew. Collective."""
+    plans = _plans(comm)
+    for request in [r for r in plans if r.strategy == AUTO.name]:
+        plans.pop(request).free()
+
+
+def plans_in_use(comm: MPI.Intracomm) -> list[tuple[str, dict[str, int | float]]]:
+    """
+    Strategy and options of the plans that a communicator keeps, the one used last at the end.
+
+    :param comm: mpi4py communicator.
+    """
+    return [(plan.strategy, dict(plan.options)) for plan in _plans(comm).values()]
 
 
 def _forget(comm: MPI.Intracomm, plan: _Plan) -> None:

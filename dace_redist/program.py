@@ -15,7 +15,7 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,9 +75,13 @@ class Program:
         self._stop.restype = ctypes.c_int
         self._stop.argtypes = [ctypes.c_void_p]
 
-    def start(self) -> int:
-        """A new state of the program, which will hold one plan. It is made at the first run: nothing is known yet."""
-        return int(self._start(*(0 for _ in self._start_names)))
+    def start(self, values: Mapping[str, int] | None = None) -> int:
+        """
+        A new state of the program, which will hold one plan.
+
+        :param values: Values of the symbols by which it is made; without them it is made at the first run.
+        """
+        return int(self._start(*((values or {}).get(name, 0) for name in self._start_names)))
 
     def run(self, state: int, values: dict[str, Any]) -> None:
         """
@@ -203,18 +207,29 @@ def ensure_built(strategy: str) -> Path:
     :raises RuntimeError: If there is no MPI to compile with.
     :raises OSError: If the cache directory cannot be written.
     """
-    path = program_path(strategy)
+    return ensure_built_at(program_path(strategy), lambda: build_sdfg(strategy))
+
+
+def ensure_built_at(path: Path, make: Callable[[], dace.SDFG]) -> Path:
+    """
+    Builds a program unless it is there; of several processes one builds, the others wait.
+
+    :param path: Where it is to be, with its signature beside it, see :func:`program_path`.
+    :param make: Makes its SDFG.
+    :return: ``path``.
+    :raises RuntimeError: If there is no MPI to compile with.
+    :raises OSError: If the folder cannot be written.
+    """
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(path.with_suffix(".lock")):
         if not path.exists():
-            _build(strategy, path)
+            _build(make(), path)
     return path
 
 
-def _build(strategy: str, path: Path) -> None:
-    sdfg = build_sdfg(strategy)
+def _build(sdfg: dace.SDFG, path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as folder:
         sdfg.build_folder = os.path.join(folder, sdfg.name)
         library = os.path.join(folder, path.name)

@@ -35,6 +35,18 @@ def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = np.float64, comm:
         return np.empty(extents, element)
 
 
+def is_shared(array: npt.NDArray[Any]) -> bool:
+    """
+    Whether an array lies in node-shared memory.
+
+    :param array: Any array; a view lies where its base does.
+    """
+    owner: Any = array
+    while owner is not None and not isinstance(owner, _core.SharedMemory):
+        owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
+    return owner is not None
+
+
 #: Smaller arrays are not worth an open file of their own.
 _LEAST_SHARED_BYTES = 64 << 10
 

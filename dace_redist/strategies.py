@@ -18,12 +18,14 @@ class Option:
     :param minimum: Smallest value allowed.
     :param maximum: Largest value allowed.
     :param description: What it is, with its unit.
+    :param tuning: Values that the tuner tries besides the default.
     """
 
     default: int | float
     minimum: int | float
     maximum: int | float
     description: str
+    tuning: tuple[int | float, ...] = ()
 
     def check(self, name: str, value: Any) -> Any:
         """
@@ -49,11 +51,13 @@ _INT_MAX = (1 << 31) - 1  # what MPI counts with
 
 #: Options by name, in the order of the C++ ``Options`` (``description.hpp``).
 OPTIONS: Mapping[str, Option] = {
-    "chunk_bytes": Option(8 << 20, 1, 1 << 62, "largest chunk of a message, in bytes"),
-    "depth": Option(4, 1, 1 << 16, "chunks in flight per direction"),
-    "growth": Option(1.0, 1.0, 1e6, "size of each chunk of a message relative to the one before; 1: all equal"),
-    "threads": Option(0, 0, 1 << 16, "threads per rank; 0: what OpenMP has"),
-    "slot_bytes": Option(64 << 10, 1, 1 << 30, "largest piece handed over in shared memory, in bytes"),
+    "chunk_bytes": Option(8 << 20, 1, 1 << 62, "largest chunk of a message, in bytes", (64 << 10, 512 << 10, 2 << 20)),
+    "depth": Option(4, 1, 1 << 16, "chunks in flight per direction", (2, 8)),
+    "growth": Option(1.0, 1.0, 1e6, "size of each chunk of a message relative to the one before; 1: all equal", (2.0,)),
+    "threads": Option(0, 0, 1 << 16, "threads per rank; 0: what OpenMP has", (1, 2, 4, 8)),
+    "slot_bytes": Option(
+        64 << 10, 1, 1 << 30, "largest piece handed over in shared memory, in bytes", (16 << 10, 256 << 10, 1 << 20)
+    ),
     "max_message_bytes": Option(1 << 30, 1, _INT_MAX, "longest single MPI message, in bytes; longer ones are split"),
 }
 
@@ -97,8 +101,11 @@ STRATEGIES: Mapping[str, Strategy] = {
 #: Those that copy straight into, or out of, arrays in node-shared memory.
 NODE_AWARE_STRATEGIES = frozenset({"Shared", "Hierarchical"})
 
-#: What ``Auto`` stands for until a cost model and a tuner choose.
+#: What ``Auto`` stands for where nothing was measured, see :func:`dace_redist.choosing.rule`.
 DEFAULT_STRATEGY = "Datatype"
+
+#: Takes the options that every strategy takes, for whichever is chosen.
+AUTO = Strategy("Auto", "the measured winner, else the default", _ALL)
 
 
 def find_strategy(name: str) -> Strategy:

@@ -73,18 +73,29 @@ def set_strategy(sdfg: SDFG, name: str, where: Where = None, **options: Any) -> 
     """
     strategy = find_strategy(name)
     check_options(strategy, options)
-    every = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, Redistribute | StockRedistribute)]
-    chosen = [(node, state) for node, state in every if _meant(where, node, state)]
-    if where is not None and not chosen:
-        labels = ", ".join(sorted(_label(node, state) for node, state in every)) or "none"
-        raise ValueError(f"no redistribution of {sdfg.name} matches {where!r}; it has {labels}")
-    for node, state in chosen:
+    for node, state in chosen_nodes(sdfg, where):
         if isinstance(node, StockRedistribute):
             if strategy.name == "MPI":
                 continue
             node = lower(node, state, state.sdfg)
         node.set_strategy(name, **options)
     return sdfg
+
+
+def chosen_nodes(sdfg: SDFG, where: Where = None) -> list[tuple[Redistribute | StockRedistribute, SDFGState]]:
+    """
+    The redistributions that are meant, of this package and stock ones, those of nested SDFGs included.
+
+    :param where: Which, as for :func:`set_strategy`.
+    :return: Nodes with the states that hold them.
+    :raises ValueError: If some are meant, but there are none of them; names those there are.
+    """
+    every = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, Redistribute | StockRedistribute)]
+    chosen = [(node, state) for node, state in every if _meant(where, node, state)]
+    if where is not None and not chosen:
+        labels = ", ".join(sorted(_label(node, state) for node, state in every)) or "none"
+        raise ValueError(f"no redistribution of {sdfg.name} matches {where!r}; it has {labels}")
+    return chosen
 
 
 def _label(node: Redistribute | StockRedistribute, state: SDFGState) -> str:

@@ -168,7 +168,7 @@ WRONG_CALLS: list[tuple[Callable[[Call], Any], type[Exception], str]] = [
 
 #: What makes the last rank ask for something else than the others, and the text that says so.
 DIFFERENCES: list[tuple[Callable[[Call], Any], str]] = [
-    (option(strategy="Pack"), "strategy is Datatype on rank 0 and Pack on rank"),
+    (option(strategy="Pack"), "strategy is Auto on rank 0 and Pack on rank"),
     (option(max_message_bytes=64), "options is none on rank 0 and max_message_bytes=64 on rank"),
     (
         setting(array=lambda call: call.array.astype("f4"), out=None),

@@ -1,0 +1,133 @@
+"""Local arrays of a case: values that tell where an element belongs, and whether they arrived."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import dace_redist
+from dace_redist.bench.cases import Case
+from dace_redist.distribution import AnyDistribution, Distribution
+
+#: Elements whose values are computed at a time, so that a check needs little memory.
+_SLAB = 1 << 20
+
+Array = npt.NDArray[Any]
+
+
+class Arrays:
+    """
+    The local arrays of one rank, allocated when first asked for. Asking for shared ones is collective.
+
+    :param case: The case.
+    :param comm: Communicator of its ranks.
+    """
+
+    def __init__(self, case: Case, comm: Any) -> None:
+        self.case, self.comm = case, comm
+        self._made: dict[tuple[str, bool], Array] = {}
+
+    def source(self, shared: bool = False) -> Array:
+        """The part of the source that the rank has, filled."""
+        return self._get("source", shared, fill)
+
+    def target(self, shared: bool = False) -> Array:
+        """The part of the target that the rank has; every page of it has been touched."""
+        return self._get("target", shared, lambda array, *_: array.fill(0))
+
+    def _get(self, side: str, shared: bool, begin: Callable[[Array, AnyDistribution, int], None]) -> Array:
+        if (side, shared) not in self._made:
+            distribution = getattr(self.case, side)
+            array = self._allocate(side, distribution, shared)
+            begin(array, distribution, self.comm.rank)
+            self._made[side, shared] = array
+        return self._made[side, shared]
+
+    def _allocate(self, side: str, distribution: AnyDistribution, shared: bool) -> Array:
+        shape = distribution.local_shape(self.comm.rank)
+        within = self.case.within
+        whole = shape if within is None else within.shape
+        array = self._shared(whole) if shared else np.zeros(whole, self.case.dtype)
+        if within is None:
+            return array
+        first = within.source_at if side == "source" else within.target_at
+        return array[tuple(slice(at, at + n) for at, n in zip(first, shape, strict=True))]
+
+    def _shared(self, shape: tuple[int, ...]) -> Array:
+        """An array in node-shared memory; raises MemoryError on every rank if one had to take ordinary memory."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            array = dace_redist.empty(shape, self.case.dtype, self.comm)
+        fell_back = next((str(w.message) for w in caught if issubclass(w.category, RuntimeWarning)), "")
+        reasons = [text for text in self.comm.allgather(fell_back) if text]
+        if reasons:
+            raise MemoryError(reasons[0])
+        return array
+
+    def free(self) -> None:
+        """Let go of all of them."""
+        for key in sorted(self._made):
+            del self._made[key]
+
+
+def fill(array: Array, distribution: AnyDistribution, rank: int) -> None:
+    """
+    Give every element a value that is computed from its global index.
+
+    :param array: The rank's part, of shape ``distribution.local_shape(rank)``; written.
+    """
+    for part, values in _expected(array, distribution, rank):
+        part[...] = values
+
+
+def is_right(array: Array, distribution: AnyDistribution, rank: int) -> bool:
+    """Whether every element has the value that :func:`fill` gives it."""
+    return all(np.array_equal(part, values) for part, values in _expected(array, distribution, rank))
+
+
+def _expected(array: Array, distribution: AnyDistribution, rank: int) -> Iterator[tuple[Array, Array]]:
+    """Parts of a local array and the values that belong there."""
+    if array.size == 0:
+        return
+    if isinstance(distribution, Distribution):
+        index = distribution.global_index(rank)
+        for box in _slabs(array.shape):
+            yield array[box], _values([i[s] for i, s in zip(index, box, strict=True)], distribution.shape, array.dtype)
+        return
+    begin = 0
+    for bounds in distribution.core.tile_ranges(rank):
+        index = tuple(map(np.arange, bounds[::2], bounds[1::2]))
+        values = _values(index, distribution.shape, array.dtype).ravel()
+        yield array[begin : begin + values.size], values
+        begin += values.size
+
+
+def _slabs(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+    """Boxes that cover an array, each of about _SLAB elements: cut along the first axes."""
+    if math.prod(shape) <= _SLAB or not shape:
+        yield tuple(slice(0, n) for n in shape)
+        return
+    inner = math.prod(shape[1:])
+    step = max(1, _SLAB // inner)
+    for begin in range(0, shape[0], step):
+        end = min(shape[0], begin + step)
+        for rest in _slabs(shape[1:]) if inner > _SLAB else [tuple(slice(0, n) for n in shape[1:])]:
+            yield (slice(begin, end), *rest)
+
+
+def _values(index: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Values of a box: numbers of 24 bits, which every type of four bytes holds, from the linear index."""
+    linear = np.zeros([len(i) for i in index], np.uint32)
+    stride = 1
+    for axis in reversed(range(len(shape))):
+        step = (np.asarray(index[axis]) * stride % (1 << 32)).astype(np.uint32)
+        linear += step.reshape([-1 if i == axis else 1 for i in range(len(shape))])
+        stride = stride * shape[axis] % (1 << 32)
+    linear *= np.uint32(2654435761)  # Knuth's multiplier: neighbours, and elements 2^24 apart, come to differ
+    linear >>= np.uint32(8)
+    return linear.astype(dtype)

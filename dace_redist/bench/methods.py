@@ -1,0 +1,202 @@
+"""What is measured in a case: every strategy, stock DaCe, peers, and the plain copy. Start reading at: prepare."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from dace_redist.bench import memory, peers, scalapack
+from dace_redist.bench.arrays import Array, Arrays, is_right
+from dace_redist.bench.bounds import PlainCopy
+from dace_redist.bench.cases import Case, Choice
+from dace_redist.bench.stock import Stock
+from dace_redist.choosing import chosen_strategy
+from dace_redist.eager import Move
+from dace_redist.strategies import STRATEGIES
+
+#: Where the arrays lie. Ordinary: both in a rank's own memory; else one of them in memory that the node shares.
+VARIANTS = ("ordinary", "shared-target", "shared-source")
+
+#: Labels of what is not one of our strategies.
+STOCK, COPY, SCALAPACK, ALLTOALLW, PENCIL = "MPI (stock)", "plain copy", "ScaLAPACK", "Alltoallw", "mpi4py-fft"
+
+#: Strategies that can make use of shared arrays.
+_SHARING = ("Auto", "Shared", "Hierarchical")
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """
+    Something that redistributes the arrays of a case, or the copy that it is compared with.
+
+    :param label: Its name in tables.
+    :param kind: ``strategy``, ``stock``, ``peer`` or ``bound``.
+    :param run: Does it once; collective over the ranks of the case.
+    :param target: Where it writes, to be checked; None: nothing to check.
+    :param free: Lets go of what it holds; collective.
+    :param strategy: Name of the strategy.
+    :param options: Options of the strategy.
+    :param variant: Where the arrays lie, one of :data:`VARIANTS`.
+    :param chosen: What strategy Auto is here: strategy, options, and whether it was measured (else it is by the rule).
+    """
+
+    label: str
+    kind: str
+    run: Callable[[], None]
+    target: Array | None = None
+    free: Callable[[], None] = lambda: None
+    strategy: str = ""
+    options: tuple[tuple[str, int | float], ...] = ()
+    variant: str = "ordinary"
+    chosen: dict[str, Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Skipped:
+    """A method that could not be measured, and why."""
+
+    label: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """Which methods to measure; None: all."""
+
+    strategies: Sequence[str] | None = None
+    variants: Sequence[str] = VARIANTS
+    peers: bool = True
+
+
+def prepare(case: Case, comm: Any, arrays: Arrays, stock: Stock | str, wanted: Wanted) -> Iterator[Method | Skipped]:
+    """
+    Make the methods of a case, one after another, each checked. Collective over ``comm``.
+
+    :param case: The case.
+    :param comm: Communicator of its ranks.
+    :param arrays: Its local arrays.
+    :param stock: The compiled stock program, or why there is none.
+    :param wanted: Which methods.
+    """
+    for label, make in _makers(case, comm, arrays, stock, wanted):
+        yield _checked(label, make, case, comm)
+
+
+_Maker = Callable[[], Method]
+
+
+def _makers(case: Case, comm: Any, arrays: Arrays, stock: Stock | str, wanted: Wanted) -> Iterator[tuple[str, _Maker]]:
+    yield STOCK, partial(_stock, arrays, stock)
+    for choice in _choices(case, wanted):
+        for variant in wanted.variants if choice.strategy in _SHARING else VARIANTS[:1]:
+            label = choice.label if variant == "ordinary" else f"{choice.label}, {variant}"
+            yield label, partial(_strategy, label, case, comm, arrays, choice, variant)
+    if wanted.peers:
+        pencil = peers.pencil_axes(case) is not None and _installed("mpi4py_fft")
+        yield (PENCIL if pencil else ALLTOALLW), partial(_alltoallw, case, comm, arrays, pencil)
+        if len(case.shape) == 2:
+            yield SCALAPACK, partial(_scalapack, case, comm, arrays)
+    yield COPY, partial(_copy, arrays)
+
+
+def _choices(case: Case, wanted: Wanted) -> list[Choice]:
+    every = [Choice("Auto"), *(Choice(name) for name in STRATEGIES if name != "MPI")]
+    chosen = case.choices or every
+    return [c for c in chosen if wanted.strategies is None or c.strategy in wanted.strategies]
+
+
+def _installed(module: str) -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec(module) is not None
+
+
+class UnsuitableError(Exception):
+    """A method that does not fit the case or the machine; the same on every rank."""
+
+
+def _stock(arrays: Arrays, stock: Stock | str) -> Method:
+    if isinstance(stock, str):
+        raise UnsuitableError(stock)
+    source, target = arrays.source(), arrays.target()
+    return Method(STOCK, "stock", partial(stock.run, source, target), target, strategy="MPI")
+
+
+def _strategy(label: str, case: Case, comm: Any, arrays: Arrays, choice: Choice, variant: str) -> Method:
+    chosen: dict[str, Any] | None = None
+    if choice.strategy == "Auto":
+        taken = chosen_strategy(case.source, case.target, case.dtype, comm, memory=variant)
+        chosen = {"strategy": taken.strategy, "options": dict(taken.options), "recorded": taken.recorded}
+    reason = memory.too_little(case, choice.strategy if chosen is None else chosen["strategy"], comm)
+    if reason is not None:
+        raise UnsuitableError(reason)
+    try:
+        source, target = arrays.source(variant == "shared-source"), arrays.target(variant == "shared-target")
+    except MemoryError as error:
+        raise UnsuitableError(str(error)) from None
+    made = Move(
+        source,
+        case.source,
+        case.target,
+        comm=comm,
+        out=target,
+        strategy=choice.strategy,
+        **dict(choice.options),
+    )
+    return Method(
+        label,
+        "strategy",
+        made,
+        target,
+        made.free,
+        strategy=choice.strategy,
+        options=choice.options,
+        variant=variant,
+        chosen=chosen,
+    )
+
+
+def _alltoallw(case: Case, comm: Any, arrays: Arrays, pencil: bool) -> Method:
+    peer = peers.PencilTransfer(case, comm) if pencil else peers.Alltoallw(case, comm)
+    source, target = arrays.source(), arrays.target()
+    return Method(PENCIL if pencil else ALLTOALLW, "peer", partial(peer.run, source, target), target, peer.free)
+
+
+def _scalapack(case: Case, comm: Any, arrays: Arrays) -> Method:
+    reason = scalapack.why_not(case)
+    if reason is not None:
+        raise UnsuitableError(reason)
+    peer = scalapack.Gemr2d(case, comm)
+    source, target = arrays.source(), arrays.target()
+    return Method(SCALAPACK, "peer", partial(peer.run, source, target), target, peer.free)
+
+
+def _copy(arrays: Arrays) -> Method:
+    return Method(COPY, "bound", PlainCopy(arrays.source(), arrays.target()).run)
+
+
+def _checked(label: str, make: _Maker, case: Case, comm: Any) -> Method | Skipped:
+    """A method that has run once and done right; raises on every rank if it did wrong. Collective."""
+    method, reason = None, ""
+    try:
+        method = make()
+        if method.target is not None:
+            method.target[...] = -1  # which no element is
+            comm.Barrier()  # who is early may write into the memory of others
+        method.run()
+    except Exception as error:
+        reason = str(error) if isinstance(error, UnsuitableError) else f"{type(error).__name__}: {error}"
+    reasons = [text for text in comm.allgather(reason) if text]
+    if reasons or method is None:
+        return Skipped(label, reasons[0])
+    if method.target is not None:
+        wrong = comm.allgather(not is_right(method.target, case.target, comm.rank))
+        if any(wrong):
+            raise WrongResultError(f"{case.name}: {label} left wrong elements on rank {wrong.index(True)}")
+    return method
+
+
+class WrongResultError(Exception):
+    """A method that does not do what it should; raised on every rank."""

@@ -1,0 +1,165 @@
+"""What others offer for the same job: MPI_Alltoallw with derived datatypes, mpi4py-fft's transfer between pencils."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dace_redist.bench.cases import Case
+from dace_redist.distribution import AnyDistribution, Distribution
+from dace_redist.messages import Block
+
+Array = npt.NDArray[Any]
+
+
+class Alltoallw:
+    """
+    One collective with a derived datatype for each partner and side, as mpi4py-fft does between pencils.
+
+    :param case: The case.
+    :param comm: Communicator of its ranks.
+    """
+
+    def __init__(self, case: Case, comm: Any) -> None:
+        from mpi4py import MPI
+
+        self._comm = comm
+        self._made: list[Any] = []
+        schedule, me = case.schedule, comm.rank
+        kept = schedule.self_copy(me)
+        counts = np.zeros((2, comm.size), int)
+        types = [[MPI.BYTE] * comm.size for _ in range(2)]
+        for side, messages in enumerate(([*schedule.sends(me), kept], [*schedule.receives(me), kept])):
+            for message in messages:
+                if message.count:
+                    peer = message.source if side else message.target
+                    counts[side, peer] = 1
+                    types[side][peer] = self._whole(case, side, me) if case.within else self._type(case, message, side)
+        self._arguments = [(counts[side].tolist(), [0] * comm.size, types[side]) for side in range(2)]
+
+    def run(self, source: Array, target: Array) -> None:
+        """Redistributes. Collective."""
+        sides = zip((source, target), self._arguments, strict=True)
+        sent, received = ([_memory(array), (counts, displs), types] for array, (counts, displs, types) in sides)
+        self._comm.Alltoallw(sent, received)
+
+    def free(self) -> None:
+        """Frees the datatypes."""
+        while self._made:
+            self._made.pop().Free()
+
+    def _keep(self, datatype: Any) -> Any:
+        self._made.append(datatype)
+        return datatype
+
+    def _type(self, case: Case, message: Any, side: int) -> Any:
+        """Datatype of a message in a local array."""
+        from mpi4py.MPI import Datatype
+
+        blocks, itemsize = message.blocks, case.dtype.itemsize
+        offsets = [(block.target_offset if side else block.source_offset) * itemsize for block in blocks]
+        parts = [self._block(case, block, side) for block in blocks]
+        return self._keep(Datatype.Create_struct([1] * len(parts), offsets, parts)).Commit()
+
+    def _block(self, case: Case, block: Block, side: int) -> Any:
+        from mpi4py.util.dtlib import from_numpy_dtype
+
+        datatype = from_numpy_dtype(case.dtype)
+        strides = block.target_strides if side else block.source_strides
+        for count, stride in zip(reversed(block.counts), reversed(strides), strict=True):
+            datatype = self._keep(datatype.Create_hvector(count, 1, stride * case.dtype.itemsize))
+        return datatype
+
+    def _whole(self, case: Case, side: int, rank: int) -> Any:
+        """Datatype of a local array that is part of a larger one and goes to one rank as a whole."""
+        from mpi4py.util.dtlib import from_numpy_dtype
+
+        assert case.within is not None
+        shape = (case.target if side else case.source).local_shape(rank)
+        element = from_numpy_dtype(case.dtype)
+        # The array handed over begins at the part, not where the larger one does.
+        return self._keep(element.Create_subarray(case.within.shape, shape, [0] * len(shape))).Commit()
+
+
+def _memory(array: Array) -> Any:
+    """An array's memory from its first element on, for datatypes that reach beyond what NumPy takes for its end."""
+    from mpi4py import MPI
+
+    span = array.itemsize + sum((n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True))
+    return MPI.buffer.fromaddress(array.ctypes.data, span if array.size else 0)
+
+
+class PencilTransfer:
+    """
+    mpi4py-fft's transfer: one tensor axis comes together while another is split, over the same ranks.
+
+    :param case: A case for which :func:`pencil_axes` finds the axes.
+    :param comm: Communicator of its ranks.
+    :raises ImportError: If mpi4py-fft is not installed.
+    """
+
+    def __init__(self, case: Case, comm: Any) -> None:
+        from mpi4py_fft.pencil import Transfer
+
+        axes = pencil_axes(case)
+        assert axes is not None
+        together, apart = axes
+        others, position = _placed(case.source, comm.rank, together)
+        self._comm = comm.Split(others, position)
+        shapes = [distribution.local_shape(comm.rank) for distribution in (case.source, case.target)]
+        self._transfer = Transfer(self._comm, case.shape, case.dtype, shapes[0], apart, shapes[1], together)
+
+    def run(self, source: Array, target: Array) -> None:
+        """Redistributes. Collective."""
+        self._transfer.forward(source, target)
+
+    def free(self) -> None:
+        """Frees the datatypes and the communicator."""
+        self._transfer.destroy()
+        self._comm.Free()
+
+
+def pencil_axes(case: Case) -> tuple[int, int] | None:
+    """The tensor axis that comes together and the one that is split, if a case is a transfer between pencils."""
+    if case.within is not None or not (_is_pencil(case.source) and _is_pencil(case.target)):
+        return None
+    before, after = (_parts(distribution) for distribution in (case.source, case.target))
+    changed = [axis for axis in range(len(case.shape)) if before[axis] != after[axis]]
+    if len(changed) != 2:
+        return None
+    together, apart = changed if after[changed[0]] == 1 else changed[::-1]
+    if before[apart] != 1 or after[together] != 1 or before[together] != after[apart]:
+        return None
+    same = all(_placed(case.source, r, together) == _placed(case.target, r, apart) for r in range(case.ranks))
+    return (together, apart) if same else None
+
+
+def _is_pencil(distribution: AnyDistribution) -> bool:
+    """Whether a distribution is one that mpi4py-fft knows: balanced blocks over ranks numbered row by row."""
+    if not isinstance(distribution, Distribution) or distribution.ranks is not None:
+        return False
+    used = {axis for axis in distribution.dims if axis is not None}
+    if any(pin is not None for pin in distribution.pins) or any(
+        parts > 1 and axis not in used for axis, parts in enumerate(distribution.grid)
+    ):
+        return False
+    return all(
+        block == "balanced" or (extent % parts == 0 and block in (None, extent // parts))
+        for extent, block, parts in zip(distribution.shape, distribution.block, _parts(distribution), strict=True)
+    )
+
+
+def _parts(distribution: Any) -> Sequence[int]:
+    return [1 if axis is None else distribution.grid[axis] for axis in distribution.dims]
+
+
+def _placed(distribution: Any, rank: int, axis: int) -> tuple[int, int]:
+    """A number that ranks share which differ in their place along a tensor axis only, and that place."""
+    place = np.unravel_index(rank, distribution.grid)
+    by_axis = [0 if g is None else int(place[g]) for g in distribution.dims]
+    position = by_axis[axis]
+    by_axis[axis] = 0
+    return int(np.ravel_multi_index(by_axis, _parts(distribution))), position

@@ -1,0 +1,189 @@
+"""Stock DaCe's own redistribution as users write it, compiled: the baseline of the benchmark."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import io
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from dace_redist import program
+from dace_redist.bench.cases import Case
+from dace_redist.bench.waiting import wait_politely
+from dace_redist.distribution import AnyDistribution, Distribution
+
+if TYPE_CHECKING:
+    import dace
+
+#: The program, as a user of DaCe writes it. A process grid is made as in the examples: a sub-grid of the whole one.
+_SOURCE = """\
+import dace
+
+{symbols} = (dace.symbol(name, dace.int64) for name in "{symbols}".replace(",", "").split())
+
+
+@dace.program
+def {name}(source: dace.{dtype}[{source_extents}], target: dace.{dtype}[{target_extents}]):
+    source_whole = dace.comm.Cart_create([{source_grid}])
+    source_grid = dace.comm.Cart_sub(source_whole, {source_kept}, exact_grid=0)
+    before = dace.comm.Subarray(({extents},), source, process_grid=source_grid, correspondence={source_dims})
+    target_whole = dace.comm.Cart_create([{target_grid}])
+    target_grid = dace.comm.Cart_sub(target_whole, {target_kept}, exact_grid=0)
+    after = dace.comm.Subarray(({extents},), target, process_grid=target_grid, correspondence={target_dims})
+    dace.comm.Redistribute(source, before, target, after)
+"""
+
+
+def why_not(case: Case) -> str | None:
+    """What of a case stock DaCe cannot express, or None if it can."""
+    if case.within is not None:
+        return "stock DaCe takes whole arrays in C order only"
+    for side, distribution in (("source", case.source), ("target", case.target)):
+        reason = _why_not(distribution)
+        if reason:
+            return f"stock DaCe {reason} (its {side})"
+    return None
+
+
+def _why_not(distribution: AnyDistribution) -> str | None:
+    if not isinstance(distribution, Distribution):
+        return "knows no tiles"
+    if distribution.ranks is not None:
+        return "numbers ranks row by row only"
+    if any(pin not in (None, 0) for pin in distribution.pins):
+        return "is used with the sub-grid of rank 0 only"
+    kept = {axis for axis, pin in enumerate(distribution.pins) if pin is None}
+    if kept != {axis for axis in distribution.dims if axis is not None}:
+        return "knows no replicas"
+    if None in distribution.dims:
+        return "needs a grid axis for every tensor axis"
+    for extent, block, axis in zip(distribution.shape, distribution.block, distribution.dims, strict=True):
+        parts = 1 if axis is None else distribution.grid[axis]
+        if extent % parts or block not in (None, "balanced", extent // parts):
+            return "knows only blocks of one size, one each"
+    return None
+
+
+class Stock:
+    """
+    A case as a compiled stock program, for a ``with`` statement. Making and leaving it is collective over the world.
+
+    :param case: A case for which :func:`why_not` is None.
+    :param world: The world's communicator: stock DaCe knows no other.
+    :raises RuntimeError: On every rank, if the program cannot be compiled or loaded on one.
+    """
+
+    def __init__(self, case: Case, world: Any) -> None:
+        self._values = _values(case)
+        self._program = _load(case, world)
+        self._state = self._program.start(self._values)
+
+    def __enter__(self) -> Stock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._program.stop(self._state)
+
+    def run(self, source: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
+        """Redistributes. Collective over the ranks of the case."""
+        addresses = {"source": source.ctypes.data, "target": target.ctypes.data}
+        self._program.run(self._state, self._values | addresses)
+
+
+def _load(case: Case, world: Any) -> program.Program:
+    """The program of a case; on each node one rank compiles it, unless an earlier run has. Collective."""
+    from mpi4py import MPI
+
+    path = program.program_path(f"stock_{_key(case)}")
+    node = world.Split_type(MPI.COMM_TYPE_SHARED)
+    failure, loaded = "", None
+    try:
+        if node.rank == 0:
+            with _quiet():
+                program.ensure_built_at(path, lambda: _sdfg(case))
+    except Exception as error:
+        failure = f"cannot compile stock DaCe's program: {type(error).__name__}: {error}"
+    wait_politely(node)  # the compiler needs the cores
+    node.Free()
+    if not any(world.allgather(failure)):
+        try:
+            loaded = program.Program(path)
+        except OSError as error:
+            failure = f"cannot load stock DaCe's program: {error}"
+    failures = [text for text in world.allgather(failure) if text]
+    if failures:
+        raise RuntimeError(failures[0])
+    assert loaded is not None
+    return loaded
+
+
+def _key(case: Case) -> str:
+    """Cases that differ in sizes only share a program."""
+    return hashlib.blake2b(_text(case, "stock").encode(), digest_size=8).hexdigest()
+
+
+def _sides(case: Case) -> tuple[tuple[str, Distribution], tuple[str, Distribution]]:
+    assert isinstance(case.source, Distribution) and isinstance(case.target, Distribution)
+    return ("source", case.source), ("target", case.target)
+
+
+def _names(prefix: str, count: int) -> str:
+    return ", ".join(f"{prefix}{i}" for i in range(count))
+
+
+def _text(case: Case, name: str) -> str:
+    words: dict[str, str] = {"name": name, "dtype": str(case.dtype), "extents": _names("N", len(case.shape))}
+    for side, distribution in _sides(case):
+        letter = side[0].upper()
+        kept = [axis for axis, pin in enumerate(distribution.pins) if pin is None]
+        words[f"{side}_extents"] = _names(f"{letter}L", len(case.shape))
+        words[f"{side}_grid"] = _names(f"{letter}P", len(distribution.grid))
+        words[f"{side}_kept"] = str([pin is None for pin in distribution.pins])
+        words[f"{side}_dims"] = str(tuple(kept.index(axis) for axis in distribution.dims if axis is not None))
+    lists = ["extents", *(f"{side}_{what}" for side in ("source", "target") for what in ("extents", "grid"))]
+    words["symbols"] = ", ".join(words[name] for name in lists)
+    return _SOURCE.format(**words)
+
+
+def _values(case: Case) -> dict[str, int]:
+    """Values of the program's symbols."""
+    values = {f"N{i}": n for i, n in enumerate(case.shape)}
+    for side, distribution in _sides(case):
+        letter = side[0].upper()
+        for i, (extent, axis) in enumerate(zip(case.shape, distribution.dims, strict=True)):
+            values[f"{letter}L{i}"] = extent // (1 if axis is None else distribution.grid[axis])
+        values |= {f"{letter}P{i}": parts for i, parts in enumerate(distribution.grid)}
+    return values
+
+
+def _sdfg(case: Case) -> dace.SDFG:
+    """DaCe reads the source of a program from its file, so there has to be one."""
+    name = f"stock_{_key(case)}"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{name}.py"
+        path.write_text(_text(case, name))
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sdfg: dace.SDFG = getattr(module, name).to_sdfg()
+        sdfg.name = name
+        return sdfg
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Hides what stock DaCe says while it parses and expands: debug prints, warnings about itself."""
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"dace\.")
+        yield

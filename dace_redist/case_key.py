@@ -1,0 +1,113 @@
+"""What a tuned choice is for, with a key that is the same for every way of writing the same redistribution."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+from typing import Any
+
+import numpy as np
+
+from dace_redist.distribution import AnyDistribution, Distribution
+from dace_redist.schedule import Schedule
+
+#: Where the arrays of a redistribution may lie: in a rank's own memory, or one of them, or both, where
+#: :func:`dace_redist.empty` puts them.
+MEMORIES = ("ordinary", "shared-source", "shared-target", "shared-both")
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """
+    A redistribution for which a strategy is chosen.
+
+    :param moves: Its schedule; all sizes are numbers.
+    :param memory: Where its arrays lie, one of :data:`MEMORIES`.
+    """
+
+    moves: Schedule
+    memory: str = MEMORIES[0]
+
+    def __str__(self) -> str:
+        """Type, shape and memory, as in ``int32[8, 9]``."""
+        shape = ", ".join(map(str, self.moves.shape))
+        return f"{self.moves.dtype}[{shape}]{'' if self.memory == MEMORIES[0] else f' ({self.memory})'}"
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """All that distinguishes it from other cases."""
+        return {"schedule": schedule_key(self.moves), "dtype": self.moves.dtype.name, "memory": self.memory}
+
+
+def memory_name(source_is_shared: bool, target_is_shared: bool) -> str:
+    """Which of :data:`MEMORIES` it is."""
+    return MEMORIES[source_is_shared + 2 * target_is_shared]
+
+
+def check_memory(memory: Any) -> str:
+    """
+    ``memory``, checked.
+
+    :raises ValueError: If it is none of :data:`MEMORIES`.
+    """
+    if memory not in MEMORIES:
+        raise ValueError(f"memory must be one of {', '.join(MEMORIES)}, got {memory!r}")
+    return str(memory)
+
+
+def schedule_key(moves: Schedule) -> str:
+    """
+    Names a redistribution by who owns what before and after, and by the size of an element.
+
+    The key is the same in every process and for every way to write the distributions, see :func:`canonical`.
+
+    :param moves: Its schedule; all sizes are numbers.
+    :return: 32 hexadecimal digits.
+    """
+    digest = hashlib.blake2b(str(moves.itemsize).encode(), digest_size=16)
+    for distribution in (moves.source, moves.target):
+        words = np.asarray(canonical(distribution).words, dtype="<i8")
+        digest.update(b"|" + words.tobytes())
+    return digest.hexdigest()
+
+
+def canonical(distribution: AnyDistribution) -> AnyDistribution:
+    """
+    The distribution in the one form that all its ways of writing have in common.
+
+    Grid axes of one coordinate are left out, blocks are numbers where they are of one size, and ranks are left out
+    where they count up from 0. Tiles stay as they are.
+
+    :param distribution: All its sizes are numbers.
+    :return: A distribution in which every rank holds the same elements in the same order.
+    """
+    if not isinstance(distribution, Distribution):
+        return distribution
+    _ = distribution.core  # a symbol is an error here
+    kept = [axis for axis, extent in enumerate(distribution.grid) if extent > 1]
+    number = {axis: position for position, axis in enumerate(kept)}
+    parts = [1 if dim is None else distribution.grid[dim] for dim in distribution.dims]
+    blocks = zip(distribution.shape, parts, distribution.block, strict=True)
+    size = math.prod(distribution.grid)
+    return Distribution(
+        distribution.shape,
+        [distribution.grid[axis] for axis in kept] or [1],
+        dims=[None if dim is None else number.get(dim) for dim in distribution.dims],
+        block=[_canonical_block(*block) for block in blocks],
+        ranks=None if distribution.ranks == tuple(range(size)) else distribution.ranks,
+        pins=[distribution.pins[axis] for axis in kept] or [None],
+    )
+
+
+def _canonical_block(extent: int, parts: int, block: int | str | None) -> int | str:
+    """Elements per block; ``"balanced"`` only where the parts are not those of blocks of equal size."""
+    if parts == 1:
+        return extent
+    equal = -(-extent // parts)
+    if block is None:
+        return equal
+    if isinstance(block, str):
+        last_is_short = extent % parts == parts - 1
+        return equal if extent % parts == 0 or last_is_short or extent < parts else block
+    return min(block, extent)

@@ -1,0 +1,256 @@
+"""
+Times collective operations against each other: all in turn, in random order, until the medians are certain.
+
+The method is that of Lundwall et al., *Accelerating Redistribution of Tensors*, section 4: warm up, start together,
+take one time per repetition for all ranks, repeat until the 95 % confidence interval of the median is narrow. That all
+methods take turns is added to it: what else happens on the machine then meets all alike, and ratios stay right.
+
+Start reading at :func:`measure`.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+#: Repetitions after which a method may be dropped as hopeless.
+_TRIAL = 3
+
+#: How long a rank whose method failed waits for the others before it ends them, in seconds.
+_PATIENCE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Figure:
+    """
+    What was measured of one method.
+
+    :param seconds: The time of every repetition, in the order they were made.
+    :param median: Their median.
+    :param low: Lower end of the 95 % confidence interval of the median, an order statistic; with fewer than six
+        repetitions there is no such interval, and it is the shortest time.
+    :param high: Upper end; with fewer than six repetitions the longest time.
+    """
+
+    seconds: tuple[float, ...]
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Figure:
+        """
+        Median and interval of some times; the interval supposes nothing of how they are distributed.
+
+        :param seconds: At least one time.
+        """
+        from scipy.stats import quantile_test  # a second to load: only the rank that decides needs it
+
+        interval = quantile_test(seconds, q=0, p=0.5).confidence_interval(0.95)
+        certain = bool(np.isfinite(interval.low) and np.isfinite(interval.high))
+        low, high = (interval.low, interval.high) if certain else (min(seconds), max(seconds))
+        return cls(tuple(seconds), float(np.median(seconds)), float(low), float(high))
+
+    @property
+    def uncertainty(self) -> float:
+        """The longer half of the interval, as a part of the median."""
+        return max(self.high - self.median, self.median - self.low) / self.median if self.median > 0 else 0.0
+
+
+Progress = Callable[[str, int, Mapping[str, Figure]], None]
+
+
+def measure(
+    methods: Mapping[str, Callable[[], None]],
+    comm: Any,
+    *,
+    warmup: int = 2,
+    precision: float = 0.05,
+    least: int = 7,
+    most: int = 200,
+    limit_seconds: float = 60.0,
+    drop_slower_than: float | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Figure]:
+    """
+    Time methods that all ranks carry out together. Collective; every rank gets the same answer.
+
+    In each round every method is run once, in an order drawn anew. Before each repetition the ranks wait for each
+    other. The time of a repetition is, if all ranks are on one node, its span: last end minus first start over all
+    ranks, on the clock they share (with more ranks than cores a rank's own time misses its waiting for a core).
+    Between nodes there is no such clock, and it is the longest time of a rank. Rank 0 decides for all, so only its
+    numbers count.
+
+    :param methods: What to time, by name; on every rank the same names in the same order.
+    :param comm: mpi4py intra-communicator; nothing but this function and the methods may use it meanwhile.
+    :param warmup: Rounds that are not counted.
+    :param precision: Stop when for every method both ends of the 95 % confidence interval of its median are this close
+        to the median, as a part of it.
+    :param least: Rounds to make in any case, but for the limit of time; at least 6 give an interval.
+    :param most: Rounds after which to stop in any case.
+    :param limit_seconds: No further round begins after this many seconds, the warm-up not counted; one is made anyway.
+    :param drop_slower_than: Run a method no more when, after 3 rounds or later, even its fastest repetition took more
+        than this many times the median of the best method; it is returned with what it has. None: keep all.
+    :param progress: Called on rank 0 after each repetition that counts, with the method's name, its number of
+        repetitions, and the figures of all methods as of the last time it was decided whether to go on.
+    :return: The figure of every method, in their order.
+    :raises ValueError: On every rank, if ranks name different methods, or a number is out of range.
+    :raises RuntimeError: On every rank, if a method fails on one and the others come out of it; says which and where.
+        Where they do not come, the program is ended by ``MPI_Abort`` with that message.
+    """
+    _check(methods, comm, warmup, precision, least, most, limit_seconds, drop_slower_than)
+    run = _Run(comm, on_one_node(comm))
+    order = random.Random(0)  # the same on every rank
+    names, active = list(methods), list(methods)
+    for _ in range(warmup):
+        for name in names:
+            run.repeat(name, methods[name])
+    judge = _Judge(names, precision, least, most, limit_seconds, drop_slower_than)
+    while active:
+        for name in order.sample(active, len(active)):
+            span = run.repeat(name, methods[name])
+            if comm.rank == 0:
+                judge.note(name, span)
+                if progress is not None:
+                    progress(name, len(judge.seconds[name]), judge.figures)
+        decided = judge.decide(active) if comm.rank == 0 else None
+        active = comm.bcast(decided)
+    figures: dict[str, Figure] = comm.bcast(judge.final() if comm.rank == 0 else None)
+    return figures
+
+
+def on_one_node(comm: Any) -> bool:
+    """Whether all ranks of a communicator can share memory. Collective."""
+    from mpi4py import MPI
+
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    try:
+        return bool(comm.allreduce(node.size == comm.size, MPI.LAND))
+    finally:
+        node.Free()
+
+
+def _check(
+    methods: Mapping[str, object],
+    comm: Any,
+    warmup: int,
+    precision: float,
+    least: int,
+    most: int,
+    limit_seconds: float,
+    drop_slower_than: float | None,
+) -> None:
+    """Raises on every rank if ranks differ in their methods or a number makes no sense."""
+    wrong = ""
+    if warmup < 0 or least < 1 or most < least:
+        wrong = f"need warmup >= 0 and most >= least >= 1, got warmup={warmup}, least={least}, most={most}"
+    if not precision > 0 or not limit_seconds > 0:
+        wrong = f"need precision > 0 and limit_seconds > 0, got {precision} and {limit_seconds}"
+    if drop_slower_than is not None and not drop_slower_than >= 1:
+        wrong = f"drop_slower_than must be at least 1 or None, got {drop_slower_than}"
+    answers: list[tuple[list[str], str]] = comm.allgather((list(methods), wrong))
+    for rank, (names, text) in enumerate(answers):
+        if text:
+            raise ValueError(f"measure: on rank {rank}: {text}")
+        if names != answers[0][0]:
+            raise ValueError(f"measure: rank 0 has the methods {answers[0][0]}, rank {rank} has {names}")
+
+
+@dataclass
+class _Run:
+    """Carries out single repetitions on all ranks."""
+
+    comm: Any
+    one_node: bool
+
+    def repeat(self, name: str, method: Callable[[], None]) -> float:
+        """Seconds of one repetition, the same on every rank. Collective."""
+        failure = ""
+        self.comm.Barrier()
+        start = time.clock_gettime(time.CLOCK_MONOTONIC)
+        try:
+            method()
+        except Exception as error:
+            failure = f"{type(error).__name__}: {error}"
+        end = time.clock_gettime(time.CLOCK_MONOTONIC)
+        times = self._gather(name, start, end, failure)
+        if self.one_node:
+            return float(times[:, 1].max() - times[:, 0].min())
+        return float((times[:, 1] - times[:, 0]).max())
+
+    def _gather(self, name: str, start: float, end: float, failure: str) -> npt.NDArray[np.float64]:
+        """Start and end on every rank; raises on all if the method failed on one. Collective."""
+        mine = np.array([start, end, bool(failure)])
+        everywhere = np.empty((self.comm.size, 3))
+        request = self.comm.Iallgather(mine, everywhere)
+        if failure:
+            self._wait_or_abort(request, f"{name!r} failed on rank {self.comm.rank}: {failure}")
+        request.Wait()
+        if everywhere[:, 2].any():
+            texts: list[str] = self.comm.allgather(failure)
+            rank = next(rank for rank, text in enumerate(texts) if text)
+            raise RuntimeError(f"measure: {name!r} failed on rank {rank}: {texts[rank]}")
+        return everywhere
+
+    def _wait_or_abort(self, request: Any, message: str) -> None:
+        """The others may be waiting inside the method for what this rank did not do."""
+        give_up = time.monotonic() + _PATIENCE_SECONDS
+        while not request.Test():
+            if time.monotonic() > give_up:
+                print(f"measure: {message}; the other ranks do not come out of it: ending them", file=sys.stderr)
+                sys.stderr.flush()
+                self.comm.Abort(1)
+            time.sleep(0.001)
+
+
+@dataclass
+class _Judge:
+    """Keeps the times and decides, on rank 0, which methods run another round."""
+
+    names: Sequence[str]
+    precision: float
+    least: int
+    most: int
+    limit_seconds: float
+    drop_slower_than: float | None
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    figures: dict[str, Figure] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.seconds = {name: [] for name in self.names}
+        self.begin = time.monotonic()
+        self.rounds, self.next_look = 0, self.least
+
+    def note(self, name: str, seconds: float) -> None:
+        """One repetition more."""
+        self.seconds[name].append(seconds)
+
+    def decide(self, active: Collection[str]) -> list[str]:
+        """The methods of the next round; none when all is known or a limit is reached."""
+        self.rounds += 1
+        kept = self._not_hopeless(active)
+        if self.rounds >= self.most or time.monotonic() - self.begin > self.limit_seconds:
+            return []
+        if self.rounds < self.next_look:
+            return kept
+        self.next_look = self.rounds + 1 + self.rounds // 10  # intervals take about a millisecond per method
+        self.figures |= {name: Figure.of(self.seconds[name]) for name in kept}
+        return kept if any(self.figures[name].uncertainty > self.precision for name in kept) else []
+
+    def _not_hopeless(self, active: Collection[str]) -> list[str]:
+        if self.drop_slower_than is None or self.rounds < _TRIAL:
+            return list(active)
+        most = self.drop_slower_than * min(float(np.median(self.seconds[name])) for name in active)
+        # Not its median, which on a busy machine can be anything after so few repetitions.
+        return [name for name in active if min(self.seconds[name]) <= most]
+
+    def final(self) -> dict[str, Figure]:
+        """The figures of all methods."""
+        return {name: Figure.of(self.seconds[name]) for name in self.names}

@@ -1,0 +1,118 @@
+"""``dace-redist bench`` on a few ranks: its lines, tables and exit codes; what is wrong is found."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+import dace_redist
+from dace_redist import launch
+from dace_redist.bench import cases, memory, methods, peers
+from dace_redist.bench.arrays import Arrays, is_right
+from dace_redist.cli import main
+from dace_redist.explain import format_bytes
+
+
+@pytest.mark.compile
+def test_a_case_with_several_methods(tmp_path, capsys):
+    output = tmp_path / "results.jsonl"
+    words = ["owners-transposed-96", "seed-k2", "--preset", "tiny", "--strategies", "Auto,Pack", "--json", str(output)]
+    words += ["--variants", "ordinary", "--least", "3", "--limit", "2", "--rate", "1gbit"]
+    command = [sys.executable, "-m", "mpi4py", "-m", "dace_redist.cli", "bench", *words]
+    code, printed = launch.launch(4, command, timeout=240)
+    assert code == 0, printed
+    assert "seed-k2: skipped, it needs 12 ranks; mpiexec -n 12 starts them" in printed
+    assert "must reach" in printed
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    measured = {line["method"]: line for line in lines if "median" in line}
+    assert {"MPI (stock)", "Auto", "Pack", "Alltoallw", "plain copy"} <= set(measured)
+    assert {line["method"] for line in lines} - set(measured) <= {"ScaLAPACK"}
+    for line in measured.values():
+        assert 0 < line["low"] <= line["median"] <= line["high"]
+        assert len(line["seconds"]) == line["repetitions"] >= 3
+        assert line["ratio_to_stock"] == pytest.approx(measured["MPI (stock)"]["median"] / line["median"])
+        assert line["share_of_copy"] == pytest.approx(measured["plain copy"]["median"] / line["median"])
+        where = line["environment"]
+        assert (where["ranks"], where["nodes"], line["ranks"], line["bytes"]) == (4, 1, 4, 96 * 96 * 8)
+        assert {"machine", "processor", "cores", "mpi", "commit", "versions", "date"} <= set(where)
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "--plot", str(output), str(tmp_path / "drawn")])
+    assert not ended.value.code
+    assert {p.name for p in (tmp_path / "drawn").iterdir()} == {
+        f"{kind}-transpose.{ending}" for kind in ("times", "stock", "bound") for ending in ("png", "svg")
+    }
+
+
+@pytest.mark.mpi_matrix
+@pytest.mark.mpi(ranks=4)
+def test_alltoallw_moves_all_kinds_of_cases_right(comm):
+    kinds = ["block-k2", "2mm-ik-4", "ttmc-deijc-4", "cyclic-other-96", "prime-cyclic", "specfem3d-oc", "nas-mg-x-tiny"]
+    for case in cases.load("tiny").select(kinds):
+        part = comm.Split(0 if comm.rank < case.ranks else 1)
+        if comm.rank < case.ranks:
+            local = Arrays(case, part)
+            source, target = local.source(), local.target()
+            target[...] = -1
+            peer = peers.Alltoallw(case, part)
+            peer.run(source, target)
+            peer.free()
+            assert is_right(target, case.target, part.rank), case.name
+        part.Free()
+
+
+@pytest.mark.mpi(ranks=2)
+def test_a_method_that_does_wrong_is_found_on_every_rank(comm, monkeypatch):
+    case = cases.load("tiny").select(["block-k2"])[0]
+
+    def forgets(source, target):
+        target[...] = 0
+
+    class Wrong:
+        run = staticmethod(forgets)
+
+    with pytest.raises(methods.WrongResultError, match=r"block-k2: MPI \(stock\) left wrong elements on rank 0"):
+        list(methods.prepare(case, comm, Arrays(case, comm), Wrong(), methods.Wanted(strategies=(), peers=False)))
+
+
+@pytest.mark.mpi(ranks=2)
+def test_a_method_that_fails_on_one_rank_is_skipped_on_all(comm):
+    case = cases.load("tiny").select(["block-k2"])[0]
+
+    class Fails:
+        @staticmethod
+        def run(source, target):
+            if comm.rank == 1:
+                raise OSError("no more of it")
+
+    found = list(methods.prepare(case, comm, Arrays(case, comm), Fails(), methods.Wanted(strategies=(), peers=False)))
+    assert found[0] == methods.Skipped(methods.STOCK, "OSError: no more of it")
+    assert found[1].label == methods.COPY
+
+
+@pytest.mark.mpi(ranks=2)
+def test_buffers_that_do_not_fit_are_not_made(comm, monkeypatch):
+    case = cases.load("tiny").select(["block-k2"])[0]
+    need = 2 * 2 * case.nbytes // 4  # both ranks send and receive a quarter of the tensor
+    monkeypatch.setattr(memory, "_available", lambda: need if comm.rank else 10 * need)
+    wanted = methods.Wanted(strategies=("Pack",), variants=("ordinary",), peers=False)
+    found = list(methods.prepare(case, comm, Arrays(case, comm), "none", wanted))
+    assert found[1] == methods.Skipped(
+        "Pack", f"its buffers need {format_bytes(need)} on a node, and there are {format_bytes(need)} left"
+    )
+    assert memory.too_little(case, "Datatype", comm) is None
+
+
+@pytest.mark.mpi(ranks=2)
+def test_shared_arrays_that_one_rank_cannot_have_are_missing_on_all(comm, monkeypatch):
+    def empty(shape, dtype, _):
+        if comm.rank == 1:
+            warnings.warn("empty: too little", RuntimeWarning, stacklevel=2)
+        return np.empty(shape, dtype)
+
+    monkeypatch.setattr(dace_redist, "empty", empty, raising=False)
+    with pytest.raises(MemoryError, match="empty: too little"):
+        Arrays(cases.load("tiny").select(["block-k2"])[0], comm).target(shared=True)

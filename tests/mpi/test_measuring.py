@@ -1,0 +1,99 @@
+"""``measure`` on several ranks: one answer for all, whatever a method does."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+
+from dace_redist.measuring import measure, on_one_node
+
+
+def pause(seconds):
+    return lambda: time.sleep(seconds)
+
+
+@pytest.mark.mpi_matrix
+@pytest.mark.mpi(ranks=[1, 3])
+def test_all_ranks_get_the_same_figures_and_turns(comm):
+    turns, seen = [], []
+
+    def method(name, seconds):
+        def run():
+            turns.append(name)
+            time.sleep(seconds * (comm.rank + 1))
+
+        return run
+
+    methods = {name: method(name, seconds) for name, seconds in (("a", 0.002), ("b", 0.004), ("hopeless", 0.05))}
+    figures = measure(
+        methods,
+        comm,
+        warmup=1,
+        least=7,
+        most=8,
+        precision=1e-9,
+        drop_slower_than=4,
+        progress=lambda name, count, _: seen.append((name, count)),
+    )
+    assert comm.allgather(figures) == [figures] * comm.size
+    assert comm.allgather(turns) == [turns] * comm.size
+    assert list(figures) == list(methods)
+    assert [len(figure.seconds) for figure in figures.values()] == [8, 8, 3]
+    assert turns[:3] == ["a", "b", "hopeless"]  # the warm-up
+    orders = {tuple(turns[3 + 3 * r : 6 + 3 * r]) for r in range(3)} | {
+        tuple(turns[12 + 2 * r : 14 + 2 * r]) for r in range(5)
+    }
+    assert len(orders) > 2
+    assert seen == ([] if comm.rank else [(n, turns[3 : 4 + i].count(n)) for i, n in enumerate(turns[3:])])
+    assert 0.002 * comm.size <= figures["a"].median < figures["hopeless"].median
+
+
+@pytest.mark.mpi(ranks=2)
+def test_a_repetition_lasts_from_the_first_start_to_the_last_end(comm):
+    assert on_one_node(comm)
+    late = measure({"m": lambda: time.sleep(0.05 * comm.rank)}, comm, warmup=0, least=1, most=1)
+    assert 0.05 <= late["m"].median < 1
+
+
+@pytest.mark.mpi(ranks=2)
+def test_a_failure_on_one_rank_is_an_error_on_all(comm):
+    def fails():
+        if comm.rank == 1:
+            raise OSError("no more of it")
+
+    with pytest.raises(RuntimeError, match=r"'bad' failed on rank 1: OSError: no more of it"):
+        measure({"good": pause(0), "bad": fails}, comm)
+    assert comm.allreduce(1) == 2
+
+
+@pytest.mark.mpi(ranks=2)
+def test_ranks_that_differ_are_told(comm):
+    with pytest.raises(ValueError, match=r"rank 0 has the methods \['m0'\], rank 1 has \['m1'\]"):
+        measure({f"m{comm.rank}": pause(0)}, comm)
+    with pytest.raises(ValueError, match=r"on rank 1: need warmup >= 0 and most >= least >= 1, got warmup=2, least=0"):
+        measure({"m": pause(0)}, comm, least=1 - comm.rank)
+    with pytest.raises(ValueError, match="drop_slower_than must be at least 1"):
+        measure({"m": pause(0)}, comm, drop_slower_than=0.5)
+
+
+PROGRAM = """
+from mpi4py import MPI
+from dace_redist import measuring
+comm = MPI.COMM_WORLD
+measuring._PATIENCE_SECONDS = 0.5
+def method():
+    if comm.rank == 1:
+        raise OSError("no more of it")
+    comm.Dup().Barrier()  # for which rank 1 will not come
+measuring.measure({"bad": method}, comm)
+"""
+
+
+def test_a_failure_that_leaves_the_others_inside_ends_the_program():
+    from dace_redist.launch import launch
+
+    code, output = launch(2, [sys.executable, "-c", PROGRAM], timeout=60)
+    assert code not in (0, 124), output
+    assert "'bad' failed on rank 1: OSError: no more of it; the other ranks do not come out" in output

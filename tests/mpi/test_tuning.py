@@ -1,0 +1,318 @@
+"""The tuner on several ranks: what it records, that Auto takes it, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dace_redist
+from dace_redist import Distribution, RedistributionError, schedule
+from dace_redist.case_key import Case
+from dace_redist.launch import launch
+from dace_redist.record import Record, Winner, make_entry
+from dace_redist.strategies import DEFAULT_STRATEGY
+
+SHAPE = (24, 20)
+QUICK: dict[str, Any] = {"limit_seconds": 0.5, "progress": False}
+
+
+def pair(ranks: int) -> tuple[Distribution, Distribution]:
+    return Distribution(SHAPE, [ranks]), Distribution(SHAPE, [1, ranks])
+
+
+@pytest.fixture
+def record(comm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The record of this test, the same file on every rank."""
+    path = comm.bcast(tmp_path / "tuning.json")
+    monkeypatch.setenv("DACE_REDIST_RECORD", str(path))
+    return path
+
+
+def moved_by(comm: Any, dtype: str = "float64") -> tuple[str, dict[str, Any]]:
+    """Redistributes with strategy Auto, checks what arrives, and says what moved it."""
+    from dace_redist.eager import plans_in_use
+
+    source, target = pair(comm.size)
+    whole = np.arange(480, dtype=dtype).reshape(SHAPE)
+    out = dace_redist.redistribute(source.local(whole, comm.rank), source, target, comm=comm)
+    assert np.array_equal(out, target.local(whole, comm.rank))
+    return plans_in_use(comm)[-1]
+
+
+def raises_everywhere(comm: Any, kind: type[Exception], text: str, call: Any) -> None:
+    """A call raises on every rank, which then goes on."""
+    told = "nothing raised"
+    try:
+        call()
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}"
+    for rank, said in enumerate(comm.allgather(told)):
+        assert re.match(rf"{kind.__name__}: [^\n]*{text}", said), (text, rank, said)
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[3], timeout=400)
+def test_tune_records_what_auto_takes(comm, record: Path):
+    source, target = pair(comm.size)
+    assert moved_by(comm) == (DEFAULT_STRATEGY, {})
+    options = {"chunk_bytes": [64, 256], "depth": [1, 2], "growth": [1.0]}
+    found = dace_redist.tune(
+        schedule(source, target), comm=comm, strategies=["Pipelined", "Pack"], options=options, **QUICK
+    )
+    assert set(comm.allgather(str(found))) == {str(found)}
+    (case,) = found.cases
+    rounds = {name: [m for m in case.measured if m.round == name] for name in (m.round for m in case.measured)}
+    first = rounds["all strategies"]
+    assert sorted(map(str, first)) == ["Pack", "Pipelined(chunk_bytes=64, depth=1)"]
+    for entries in rounds.values():
+        medians = [m.median_seconds for m in entries]
+        assert medians == sorted(medians) and all(m.repetitions >= 1 for m in entries)
+    last = list(rounds.values())[-1] if "the best of each" in rounds else first
+    assert str(last[0]) == str(case.winner)
+
+    chosen = dace_redist.chosen_strategy(source, target, "float64", comm)
+    assert (chosen.strategy, chosen.options, chosen.recorded) == (case.winner.strategy, case.winner.options, True)
+    assert moved_by(comm) == (case.winner.strategy, case.winner.options)  # the plan made before was dropped
+    assert moved_by(comm, "float32") == (DEFAULT_STRATEGY, {})  # was not tuned
+    if comm.rank == 0:
+        (entry,) = json.loads(record.read_text())["entries"]
+        assert entry["winner"] == {"strategy": case.winner.strategy, "options": case.winner.options}
+        assert (entry["dtype"], entry["layout"], len(entry["measured"])) == ("float64", "3", len(case.measured))
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[2], timeout=240)
+def test_auto_reads_the_record_on_one_rank_when_it_plans(comm, record: Path, monkeypatch: pytest.MonkeyPatch):
+    from dace_redist.eager import forget_choices, plans_in_use
+    from dace_redist.place import place_of
+
+    source, target = pair(comm.size)
+    place, reads = place_of(comm), []
+    find = Record.find
+    monkeypatch.setattr(Record, "find", lambda *given: reads.append(1) or find(*given))
+    for memory, options in (
+        ("ordinary", {"chunk_bytes": 24, "depth": 1}),
+        ("ordinary", {"chunk_bytes": 100, "depth": 3, "growth": 1.5}),
+        ("shared-target", {"chunk_bytes": 16, "depth": 2}),  # of a result that redistribute() makes it comes first
+    ):
+        if comm.rank == 0:
+            winner = Winner(strategy="Pipelined", options=options)
+            Record(record).add(
+                make_entry(Case(schedule(source, target), memory), place, winner, [], "2026-01-02T03:04:05+00:00")
+            )
+        comm.Barrier()
+        forget_choices(comm)
+        for _ in range(3):
+            assert moved_by(comm) == ("Pipelined", options)
+    assert comm.allgather(len(reads)) == [6, 0]
+    array, part = np.zeros(source.local_shape(comm.rank)), target.local_shape(comm.rank)
+    shared, ordinary = dace_redist.empty(part, "float64", comm), np.empty(part)
+    first = {"chunk_bytes": 100, "depth": 3, "growth": 1.5, "max_message_bytes": 64}
+    for out, expected in ((shared, {**options, "max_message_bytes": 64}), (ordinary, first)):
+        dace_redist.redistribute(array, source, target, comm=comm, out=out, max_message_bytes=64)
+        assert plans_in_use(comm)[-1] == ("Pipelined", expected)
+    out = ordinary if comm.rank else None  # not all ranks say where the result is to be: they must agree all the same
+    dace_redist.redistribute(array, source, target, comm=comm, out=out, max_message_bytes=64)
+    assert plans_in_use(comm)[-1] == ("Pipelined", first)
+
+    if comm.rank == 0:
+        record.write_text(record.read_text()[:99])
+    comm.Barrier()
+    forget_choices(comm)
+    raises_everywhere(comm, ValueError, r"tuning\.json is no JSON .*half-written", lambda: moved_by(comm))
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[2], timeout=240)
+def test_each_redistribution_of_an_sdfg_is_tuned(comm, record: Path):
+    import dace
+    from sdfgs import add_move
+
+    from dace_redist import Redistribute
+
+    rows = dace.symbol("rows", dace.int64)
+    there = [Distribution((2 * rows, 6), [2]), Distribution((2 * rows, 6), [1, 2])]
+    sdfg = dace.SDFG("three_moves")
+    for name, shape in (("A", [rows, 6]), ("B", [2 * rows, 3])):
+        sdfg.add_array(name, shape, dace.float32)
+    state = sdfg.add_state()
+    nodes = [add_move(state, Redistribute("there", *there), "A", "B")]
+    nodes.append(add_move(sdfg.add_state_after(state), Redistribute("back", *reversed(there)), "B", "A"))
+    again = sdfg.add_state_after(sdfg.add_state_after(state))
+    nodes.append(add_move(again, Redistribute("there_again", *there), "A", "B"))
+    before = sdfg.to_json()
+
+    symbols = {"rows": 5}
+    with pytest.raises(ValueError, match='Redistribute "there": rows has no value: give symbols='):
+        dace_redist.tune(sdfg, comm=comm, **QUICK)
+    for where, strategy in (("there*", "Pack"), ("back", "Pipelined")):
+        dace_redist.tune(sdfg, comm=comm, symbols=symbols, where=where, strategies=[strategy], **QUICK)
+    found = dace_redist.tune(sdfg, comm=comm, symbols=symbols, strategies=["Pack"], record=f"{record}.2", **QUICK)
+    assert [case.labels for case in found.cases] == [("there", "there_again"), ("back",)]
+    assert str(found).count("node      ") == 2 and f"recorded in {record}.2" in str(found)
+    assert sdfg.to_json()["nodes"] == before["nodes"]
+
+    choices = dace_redist.choose_strategies(sdfg, comm=comm, symbols=symbols)
+    assert [node.strategy for node in nodes] == ["Pack", "Pipelined", "Pack"]
+    assert all(choices[node].recorded for node in nodes)
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[2], timeout=240)
+def test_candidates_that_cannot_run_are_left_out(comm, record: Path, monkeypatch: pytest.MonkeyPatch):
+    from dace_redist import search
+
+    class Move(search.Move):
+        def __call__(self) -> None:
+            super().__call__()
+            if self._plan.strategy in broken:
+                raise RedistributionError("no shared\nmemory")
+
+    monkeypatch.setattr(search, "Move", Move)
+    moves = schedule(*pair(comm.size))
+    broken = {"Pipelined"} if comm.rank == 1 else set()  # finds on one rank only that it cannot
+    found = dace_redist.tune(moves, comm=comm, strategies=["Pipelined", "Pack"], **QUICK)
+    assert str(found.cases[0].winner) == "Pack"
+    assert re.search(
+        r"^  Pipelined +cannot: 'Pipelined' failed on rank 1: \w+: no shared memory$", str(found), re.MULTILINE
+    )
+    broken |= {"Pack"}
+    raises_everywhere(
+        comm,
+        RuntimeError,
+        r"tune: no strategy can move float64\[24, 20\]: Pipelined: .*on rank 1: .*no shared memory; Pack: ",
+        lambda: dace_redist.tune(moves, comm=comm, strategies=["Pipelined", "Pack"], **QUICK),
+    )
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_bad_input(comm, record: Path, tmp_path: Path):
+    source, target = pair(comm.size)
+    moves, last = schedule(source, target), comm.rank == comm.size - 1
+
+    def call(**words: Any) -> Any:
+        return lambda: dace_redist.tune(**{"what": moves, "comm": comm, **QUICK, **words})
+
+    too_many = schedule(Distribution(SHAPE, [3]), target)
+    for words, kind, text in (
+        ({"strategies": ["Pipelind"]}, ValueError, r"unknown strategy 'Pipelind' \(did you mean Pipelined"),
+        ({"options": {"chunk_byte": [8]}}, ValueError, "takes option 'chunk_byte'; they take chunk_bytes, "),
+        ({"limit_seconds": 0}, ValueError, "limit_seconds must be positive, got 0"),
+        ({"precision": "5%"}, TypeError, "precision must be a number, got '5%'"),
+        ({"what": "case"}, TypeError, "tune takes a schedule, .* or an SDFG, got 'case'"),
+        ({"symbols": {"N": 3}}, TypeError, "symbols and where are for an SDFG"),
+        ({"what": too_many}, ValueError, "ranks up to 2, but the communicator has 2 ranks: start with mpiexec -n 3"),
+        ({"memory": "shared"}, ValueError, "memory must be one of ordinary, shared-source, .*, got 'shared'"),
+        ({"record": 3}, TypeError, "record must be the path of a file, got 3"),
+        ({"comm": "world"}, TypeError, "comm must be an mpi4py intra-communicator"),
+    ):
+        raises_everywhere(comm, kind, text, call(**words))
+        if "comm" not in words:  # on one rank only
+            raises_everywhere(comm, kind, text, call(**(words if last else {})))
+    raises_everywhere(
+        comm,
+        ValueError,
+        r"the ranks differ in limit_seconds: 0\.5 on rank 0 and 1\.5 on rank 1",
+        call(limit_seconds=0.5 + comm.rank),
+    )
+    raises_everywhere(
+        comm,
+        ValueError,
+        "the ranks differ in what they tune: ",
+        call(what=schedule(source, source) if last else moves),
+    )
+    raises_everywhere(
+        comm,
+        ValueError,
+        "the ranks differ in the redistribution",
+        lambda: dace_redist.chosen_strategy(source, source if last else target, comm=comm),
+    )
+    foreign = tmp_path / "notes.json"
+    if comm.rank == 0:
+        foreign.write_text('{"notes": []}')
+    foreign = comm.bcast(foreign)
+    raises_everywhere(comm, ValueError, r"notes\.json is no tuning record of dace-redist", call(record=foreign))
+    text = r"tuning record .*below cannot be written: .*notes\.json.*; name another file with DACE_REDIST_RECORD"
+    raises_everywhere(comm, OSError, text, call(record=foreign / "below"))
+
+
+# The command line ------------------------------------------------------------------------------------------------
+
+CASE = ["--shape", "24,20", "--from", "2", "--to", "1,2", "--strategy", "Pack", "--limit-seconds", "0.5"]
+
+
+def command_line(record: Path, *words: str, ranks: int = 2) -> tuple[int, str]:
+    argv = [sys.executable, "-m", "dace_redist.cli", "tune", *CASE, *words]
+    return launch(ranks, argv, 120, environment={"DACE_REDIST_RECORD": str(record)})
+
+
+@pytest.mark.compile
+def test_command_line(tmp_path: Path):
+    record = tmp_path / "tuning.json"
+    code, printed = command_line(record, "--dtype", "int32")
+    assert code == 0, printed
+    assert re.search(r"^tensor +int32\[24, 20\]", printed, re.MULTILINE)
+    assert re.search(r"^winner +Pack$", printed, re.MULTILINE)
+    assert re.search(r"^  Pack +[\d.]+ ms \[[\d.]+, [\d.]+\] +1\.00 x +\d+ runs$", printed, re.MULTILINE)
+    assert printed.count("recorded in") == 1 and f"recorded in {record}" in printed
+    assert "100%" in printed  # how far it is
+    options = ["--option", "depth=2", "--option", "growth=1,2.5", "--option", "chunk_bytes=64"]
+    code, printed = command_line(
+        record, "--strategy", "Pipelined", *options, "--json", "--quiet", "--limit-seconds", "4"
+    )
+    assert code == 0, printed
+    plain = json.loads(printed[printed.index("{") :])
+    tried = [m["options"] for m in plain["cases"][0]["measured"] if m["strategy"] == "Pipelined"]
+    first = {"chunk_bytes": 64, "depth": 2}
+    assert first in tried and {**first, "growth": 2.5} in tried
+    assert len(json.loads(record.read_text())["entries"]) == 2
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--option", "dept=2"], "none of Pack takes option 'dept'; they take max_message_bytes"),
+        (["--limit-seconds", "-1"], "limit_seconds must be positive, got -1.0"),
+        (["--to", "1,3"], "the communicator has 2 ranks: start with mpiexec -n 3"),
+    ],
+)
+def test_bad_command_line_is_one_line(tmp_path: Path, words: list[str], said: str):
+    code, printed = command_line(tmp_path / "tuning.json", *words)
+    assert code == 2
+    assert [line for line in printed.splitlines() if line.startswith("dace-redist: ") and said in line]
+    assert printed.count("dace-redist: ") == 1
+    assert "Traceback" not in printed
+    assert not (tmp_path / "tuning.json").exists()
+
+
+# Several nodes ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.compile
+@pytest.mark.timeout(300)
+def test_choices_are_for_the_placement_of_ranks_on_nodes(tmp_path: Path):
+    import cluster
+
+    reason = cluster.why_not()
+    if reason:
+        pytest.skip(f"this machine cannot emulate nodes: {reason}")
+    record = tmp_path / "tuning.json"
+    case = ["--shape", "64,64", "--from", "4", "--to", "1,4", "--strategy", "Pack", "--strategy", "Shared"]
+    argv = [sys.executable, "-m", "dace_redist.cli", "tune", *case, "--limit-seconds", "1", "--record", str(record)]
+    for mapping in ("block", "cyclic"):
+        code, printed = cluster.run(2, 4, [*argv, "--quiet"], mapping=mapping, timeout=120)
+        assert code == 0, printed
+        assert re.search(
+            r"^  Shared +cannot: .* strategy Shared moves between ranks of one node", printed, re.MULTILINE
+        )
+    entries = json.loads(record.read_text())["entries"]
+    assert [(entry["layout"], entry["winner"]["strategy"]) for entry in entries] == [
+        ("2x2", "Pack"),
+        ("0,1,0,1", "Pack"),
+    ]

@@ -1,0 +1,222 @@
+"""Strategies chosen from a record for the nodes of an SDFG, and the schedules that are tuned for it."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import dace
+import pytest
+from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
+from sdfgs import add_move, redistributions
+from stock_programs import PROGRAMS
+
+import dace_redist
+from dace_redist import Distribution, Redistribute, choosing, schedule
+from dace_redist.case_key import Case, schedule_key
+from dace_redist.place import Place
+from dace_redist.record import Record, Winner, make_entry
+from dace_redist.strategies import DEFAULT_STRATEGY
+from dace_redist.transformations.cases import cases_of
+
+HERE = Place("m", "M", (0, 0, 0, 0))
+ROWS, COLUMNS = Distribution((8, 8), (4, 1)), Distribution((8, 8), (1, 4))
+SQUARE = Distribution((8, 8), (2, 2))
+N = dace.symbol("N", dace.int64)
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As on 4 ranks, and with a record of the test's own."""
+    monkeypatch.setattr(choosing, "place_of", lambda comm: HERE)
+    monkeypatch.setenv("DACE_REDIST_RECORD", str(tmp_path / "tuning.json"))
+
+
+def remember(source, target, strategy: str, path: Path | None = None, memory="ordinary", **options) -> None:
+    winner = Winner(strategy=strategy, options=options)
+    book = Record(path or choosing_path())
+    book.add(make_entry(Case(schedule(source, target), memory), HERE, winner, [], "2026-01-02T03:04:05+00:00"))
+
+
+def choosing_path() -> Path:
+    from dace_redist.record import record_path
+
+    return record_path()
+
+
+def there_and_back(*strategies: str) -> dace.SDFG:
+    """Nodes there and back, with the same arrays."""
+    sdfg = dace.SDFG("there_and_back")
+    sdfg.add_array("A", [2, 8], dace.float64)
+    sdfg.add_array("B", [8, 2], dace.float64)
+    first, second = strategies or ("Auto", "Auto")
+    state = sdfg.add_state()
+    add_move(state, Redistribute("there", ROWS, COLUMNS, first), "A", "B")
+    add_move(sdfg.add_state_after(state), Redistribute("back", COLUMNS, ROWS, second), "B", "A")
+    return sdfg
+
+
+def symbolic() -> dace.SDFG:
+    """A node of 4 * N rows in the outer SDFG, and one of 8 * M in a nested one in which M is N + 1."""
+    sdfg, inner = dace.SDFG("symbolic"), dace.SDFG("inner")
+    for each, rows in ((sdfg, N), (inner, 2 * dace.symbol("M", dace.int64))):
+        each.add_array("A", [rows, 8], dace.float64)
+        each.add_array("B", [4 * rows, 2], dace.float64)
+        pair = [Distribution((4 * rows, 8), grid) for grid in ((4, 1), (1, 4))]
+        add_move(each.add_state(), Redistribute(f"of_{each.name}", *pair), "A", "B")
+    sdfg.add_array("C", [2 * N + 2, 8], dace.float64)
+    sdfg.add_array("D", [8 * N + 8, 2], dace.float64)
+    state = sdfg.add_state_after(sdfg.start_block)
+    nested = state.add_nested_sdfg(inner, {"A"}, {"B"}, symbol_mapping={"M": N + 1})
+    state.add_edge(state.add_read("C"), None, nested, "A", dace.Memlet.from_array("C", sdfg.arrays["C"]))
+    state.add_edge(nested, "B", state.add_write("D"), None, dace.Memlet.from_array("D", sdfg.arrays["D"]))
+    sdfg.validate()
+    return sdfg
+
+
+def strategies(sdfg: dace.SDFG) -> dict[str, str]:
+    return {node.label: node.strategy for node in redistributions(sdfg)}
+
+
+def test_recorded_winner_is_taken_node_by_node():
+    sdfg = there_and_back()
+    remember(COLUMNS, ROWS, "Pipelined", chunk_bytes=4096)
+    choices = dace_redist.choose_strategies(sdfg)
+    assert strategies(sdfg) == {"there": DEFAULT_STRATEGY, "back": "Pipelined"}
+    there, back = redistributions(sdfg)
+    assert there.implementation is None  # still Auto
+    assert back.options["chunk_bytes"] == 4096
+    assert choices[back].recorded and not choices[there].recorded
+    sdfg.validate()
+
+
+def test_only_automatic_nodes_unless_told(tmp_path: Path):
+    record = tmp_path / "other.json"
+    for source, target in ((ROWS, COLUMNS), (COLUMNS, ROWS)):
+        remember(source, target, "Pack", record)
+    sdfg = there_and_back("Auto", "RMA")
+    assert len(dace_redist.choose_strategies(sdfg, record)) == 1
+    assert strategies(sdfg) == {"there": "Pack", "back": "RMA"}
+    assert len(dace_redist.choose_strategies(sdfg, record, every=True)) == 2
+    assert strategies(sdfg) == {"there": "Pack", "back": "Pack"}
+
+
+def test_without_record_other_strategies_stay():
+    sdfg = there_and_back("Auto", "RMA")
+    dace_redist.choose_strategies(sdfg, every=True)
+    assert strategies(sdfg) == {"there": DEFAULT_STRATEGY, "back": "RMA"}
+
+
+def test_by_label():
+    remember(ROWS, COLUMNS, "Pack")
+    remember(COLUMNS, ROWS, "Pack")
+    sdfg = there_and_back()
+    dace_redist.choose_strategies(sdfg, where="b*")
+    assert strategies(sdfg) == {"there": DEFAULT_STRATEGY, "back": "Pack"}
+    with pytest.raises(ValueError, match="^no redistribution of there_and_back matches 'x'; it has back, there$"):
+        dace_redist.choose_strategies(sdfg, where="x")
+
+
+def test_what_the_program_sets_for_all_strategies_stays():
+    remember(ROWS, COLUMNS, "Pipelined", depth=2)
+    sdfg = there_and_back()
+    redistributions(sdfg)[0].set_strategy("Auto", max_message_bytes=64)
+    dace_redist.choose_strategies(sdfg)
+    options = redistributions(sdfg)[0].options
+    assert (options["depth"], options["max_message_bytes"]) == (2, 64)
+
+
+def test_choices_are_for_the_memory_of_the_arrays():
+    remember(ROWS, COLUMNS, "Pack")
+    remember(ROWS, COLUMNS, "Shared", memory="shared-target")
+    sdfg = there_and_back("Shared", "Shared")
+    sdfg.arrays["B"].transient = True
+    dace_redist.place_in_shared_memory(sdfg)
+    assert [case.memory for _, case in cases_of(sdfg)] == ["shared-target", "shared-source"]
+    dace_redist.set_strategy(sdfg, "Auto")
+    dace_redist.choose_strategies(sdfg)
+    assert strategies(sdfg) == {"there": "Shared", "back": DEFAULT_STRATEGY}
+    dace_redist.choose_strategies(sdfg, memory="ordinary", every=True)
+    assert strategies(sdfg)["there"] == "Pack"
+    with pytest.raises(ValueError, match="memory must be one of ordinary, shared-source, .*, got 'shared'"):
+        dace_redist.choose_strategies(sdfg, memory="shared")
+
+
+def test_the_rule_is_asked_where_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch):
+    asked = []
+
+    def rule(traits: choosing.Traits) -> str:
+        asked.append((traits.run_bytes, traits.message_bytes, traits.one_node))
+        return "Shared"
+
+    monkeypatch.setattr(choosing, "rule", rule)
+    sdfg = there_and_back()
+    dace_redist.choose_strategies(sdfg)
+    assert strategies(sdfg) == {"there": "Shared", "back": "Shared"}
+    assert asked == [(16, 32, True), (32, 32, True)]
+
+
+def test_stock_nodes_take_part():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sdfg = PROGRAMS["there_and_back"][0].to_sdfg()
+    rows = Distribution((8, 8), (4, 1))
+    remember(SQUARE, rows, "Threaded", threads=2)
+    assert [label for label, _ in cases_of(sdfg)] == ["there", "back"]
+    assert len([n for n, _ in sdfg.all_nodes_recursive() if isinstance(n, StockRedistribute)]) == 2
+    dace_redist.choose_strategies(sdfg)
+    assert strategies(sdfg) == {"there": "Threaded", "back": DEFAULT_STRATEGY}
+    sdfg.validate()
+
+
+def test_cases_with_values_for_symbols():
+    found = dict(cases_of(symbolic(), {"N": 2}))
+    assert [(label, case.moves.shape) for label, case in found.items()] == [
+        ("of_symbolic", (8, 8)),
+        ("of_inner", (24, 8)),
+    ]
+    assert schedule_key(found["of_symbolic"].moves) == schedule_key(schedule(ROWS, COLUMNS))
+
+
+def test_symbolic_nodes_are_chosen_for_given_values():
+    remember(ROWS, COLUMNS, "Pack")
+    sdfg = symbolic()
+    choices = dace_redist.choose_strategies(sdfg)
+    assert strategies(sdfg) == {"of_symbolic": DEFAULT_STRATEGY, "of_inner": DEFAULT_STRATEGY}
+    assert all("has no value: give symbols=" in choice.reason for choice in choices.values())
+    dace_redist.choose_strategies(sdfg, symbols={"N": 2})
+    assert strategies(sdfg) == {"of_symbolic": "Pack", "of_inner": DEFAULT_STRATEGY}
+
+
+def test_damaged_record_is_an_error():
+    remember(ROWS, COLUMNS, "Pack")
+    choosing_path().write_text(choosing_path().read_text()[:50])
+    sdfg = there_and_back()
+    with pytest.raises(ValueError, match=r"tuning\.json is no JSON .*half-written"):
+        dace_redist.choose_strategies(sdfg)
+    assert strategies(sdfg) == {"there": DEFAULT_STRATEGY, "back": DEFAULT_STRATEGY}
+
+
+@pytest.mark.parametrize(
+    "make, symbols, error, said",
+    [
+        (symbolic, None, ValueError, r'Redistribute "of_\w+": N has no value: give symbols=\{\'N\': \.\.\.\}'),
+        (symbolic, {"n": 2}, ValueError, "symbols: 'n' is no symbol of symbolic; it has N"),
+        (there_and_back, {"N": 2}, ValueError, "symbols: 'N' is no symbol of there_and_back; it has none"),
+        (symbolic, {"N": 2.0}, TypeError, r"symbols: N must be an integer, got 2\.0"),
+        (symbolic, {"N": 0}, ValueError, 'Redistribute "of_symbolic": .*must be at least 1'),
+        (lambda: dace.SDFG("empty"), None, ValueError, "empty has no redistribution to tune"),
+    ],
+)
+def test_bad_symbols(make, symbols, error, said: str):
+    with pytest.raises(error, match=said):
+        cases_of(make(), symbols)
+
+
+def test_distributions_given_at_run_time_cannot_be_known():
+    from dace_redist.program import build_sdfg
+
+    with pytest.raises(ValueError, match='Redistribute "redistribute": its distributions are known only when the pro'):
+        cases_of(build_sdfg("Pack"))
+    sdfg = build_sdfg("Auto")
+    assert "known only when the program runs" in next(iter(dace_redist.choose_strategies(sdfg).values())).reason

@@ -1,0 +1,88 @@
+"""What the tuner tries: sensible values of the options a strategy takes, and nothing that is misspelt."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from dace_redist import Distribution, schedule
+from dace_redist.candidates import MEASURABLE, sensible, space
+from dace_redist.place import Place
+from dace_redist.record import Winner
+from dace_redist.strategies import OPTIONS, STRATEGIES, check_options
+
+HERE = Place("m", "M", (0, 0, 0, 0))
+MOVES = schedule(Distribution((256, 256), [4]), Distribution((256, 256), [1, 4]))  # messages of 32 KiB
+
+
+def test_every_strategy_but_stock_is_tried_with_its_defaults():
+    assert set(MEASURABLE) == set(STRATEGIES) - {"MPI"}
+    nodes = Place("m", "M", (0, 0, 1, 1))
+    assert space(None, None).first(nodes) == [Winner(strategy=name, options={}) for name in MEASURABLE]
+
+
+def test_on_one_node_hierarchical_is_shared():
+    assert [w.strategy for w in space(None, None).first(HERE)] == [n for n in MEASURABLE if n != "Hierarchical"]
+    assert [w.strategy for w in space(["Hierarchical"], None).first(HERE)] == ["Hierarchical"]
+
+
+@pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if option.tuning])
+def test_values_in_the_table_are_valid(name: str):
+    takers = [strategy for strategy in STRATEGIES.values() if name in strategy.options]
+    for value in OPTIONS[name].tuning:
+        assert check_options(takers[0], {name: value}) == {name: value}
+        assert value != OPTIONS[name].default
+
+
+def test_options_vary_around_the_best():
+    best = Winner(strategy="Pipelined", options={"depth": 8})
+    varied = space(None, {"growth": [1.0, 2.0, 4.0]}).varied(best, "growth", MOVES, HERE)
+    assert [winner.options for winner in varied] == [{"depth": 8, "growth": 2.0}, {"depth": 8, "growth": 4.0}]
+    back = space(None, None).varied(best, "depth", MOVES, HERE)
+    assert [winner.options for winner in back] == [{}, {"depth": 2}]
+    assert space(None, None).varied(best, "max_message_bytes", MOVES, HERE) == []
+
+
+def test_pieces_larger_than_any_message_are_tried_once():
+    assert sensible("chunk_bytes", (8 << 20, 1 << 10, 64 << 10, 2 << 20), MOVES, HERE) == (8 << 20, 1 << 10)
+    assert sensible("chunk_bytes", (1 << 10, 64 << 10, 2 << 20), MOVES, HERE) == (1 << 10, 64 << 10)
+    nothing = schedule(MOVES.source, MOVES.source)
+    assert sensible("slot_bytes", (64 << 10, 16 << 10), nothing, HERE) == (64 << 10,)
+
+
+def test_threads_beyond_the_cores_are_not_tried(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    assert sensible("threads", (0, 1, 2, 4, 8), MOVES, HERE) == (0, 1, 2, 4)
+    assert sensible("threads", (0, 1, 2), MOVES, Place("m", "M", (0,) * 99)) == (0, 1)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert sensible("threads", (0, 1, 2, 4, 8), MOVES, HERE) == (0, 1, 4)
+
+
+def test_given_values_replace_those_of_the_table():
+    tried = space(["Pipelined", "Pipelined"], {"chunk_bytes": [64, 4096]})
+    assert tried.first(HERE) == [Winner(strategy="Pipelined", options={"chunk_bytes": 64})]
+    varied = tried.varied(tried.first(HERE)[0], "chunk_bytes", MOVES, HERE)
+    assert [winner.options for winner in varied] == [{"chunk_bytes": 4096}]
+
+
+@pytest.mark.parametrize(
+    "strategies, options, error, said",
+    [
+        (["Pipelind"], None, ValueError, r"unknown strategy 'Pipelind' \(did you mean Pipelined\?\)"),
+        (["MPI"], None, ValueError, "strategy MPI cannot be tuned; there are Datatype, Pack, "),
+        (["Auto"], None, ValueError, "strategy Auto cannot be tuned"),
+        ([], None, ValueError, "strategies is empty; there are Datatype, "),
+        ("Pack", None, TypeError, "strategies must be a list of names, got the string 'Pack'"),
+        (None, {"chunk_byte": [1]}, ValueError, "takes option 'chunk_byte'; they take chunk_bytes, depth, "),
+        (["Pack"], {"depth": [1]}, ValueError, "none of Pack takes option 'depth'; they take max_message_bytes"),
+        (None, {"depth": [0]}, ValueError, "option depth must be from 1 to 65536"),
+        (None, {"depth": [2.5]}, TypeError, "option depth must be an integer"),
+        (None, {"depth": 4}, TypeError, "options: depth needs a list of values to try, got 4"),
+        (None, {"depth": []}, TypeError, "options: depth needs a list of values to try"),
+    ],
+)
+def test_bad_input(strategies, options, error, said: str):
+    with pytest.raises(error, match=said):
+        space(strategies, options)

@@ -1,0 +1,105 @@
+"""The statistics of ``measure`` and what it decides; no MPI."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from scipy.stats import binom
+
+from dace_redist.measuring import Figure, _Judge
+
+
+@pytest.mark.parametrize("count", [6, 7, 20, 101])
+def test_interval_is_the_narrowest_pair_of_order_statistics_that_is_certain_enough(count):
+    seconds = random.Random(count).sample(range(1, 1000), count)
+    figure = Figure.of(seconds)
+    ordered = sorted(seconds)
+    low, high = ordered.index(figure.low), ordered.index(figure.high)
+    assert low == count - 1 - high
+
+    def certainty(below):  # that the true median is between ordered[below] and its mirror image
+        return 1 - 2 * binom.cdf(below, count, 0.5)
+
+    assert certainty(low) >= 0.95 > certainty(low + 1)
+    assert figure.low <= figure.median <= figure.high
+    assert figure.seconds == tuple(seconds)
+
+
+def test_few_repetitions_have_their_range():
+    assert Figure.of([3.0, 1.0, 2.0]) == Figure((3.0, 1.0, 2.0), 2.0, 1.0, 3.0)
+    assert Figure.of([2.0]) == Figure((2.0,), 2.0, 2.0, 2.0)
+
+
+def test_uncertainty_is_the_longer_half_of_the_interval():
+    assert Figure((), 2.0, 1.9, 2.5).uncertainty == pytest.approx(0.25)
+    assert Figure((), 2.0, 1.0, 2.1).uncertainty == pytest.approx(0.5)
+
+
+def judge(**changed):
+    numbers = {"precision": 0.05, "least": 7, "most": 200, "limit_seconds": 60.0, "drop_slower_than": None}
+    return _Judge(["fast", "slow"], **(numbers | changed))
+
+
+def rounds(referee, seconds, limit=1000):
+    """Rounds until it is decided to stop, with times that ``seconds`` makes of a name; what ran in each round."""
+    active, ran = ["fast", "slow"], []
+    while active and len(ran) < limit:
+        for name in active:
+            referee.note(name, seconds(name))
+        ran.append(active)
+        active = referee.decide(active)
+    return ran
+
+
+def test_steady_times_stop_at_the_least_number_of_rounds():
+    assert len(rounds(judge(), lambda name: 1.0)) == 7
+
+
+def test_noisy_times_go_on_until_the_interval_is_narrow():
+    noise = random.Random(1)
+    referee = judge(most=10_000)
+    count = len(rounds(referee, lambda name: noise.uniform(0.5, 1.5), limit=10_000))
+    assert 20 < count < 10_000
+    assert all(figure.uncertainty <= 0.05 for figure in referee.final().values())
+    assert {len(figure.seconds) for figure in referee.final().values()} == {count}
+
+
+def test_one_noisy_method_keeps_all_running():
+    noise = random.Random(1)
+    ran = rounds(judge(), lambda name: noise.uniform(0.5, 1.5) if name == "slow" else 1.0)
+    assert len(ran) > 7
+    assert ran[-1] == ["fast", "slow"]
+
+
+def test_most_rounds():
+    noise = random.Random(1)
+    assert len(rounds(judge(most=11), lambda name: noise.uniform(0.01, 10))) == 11
+
+
+def test_limit_of_time(monkeypatch):
+    clock = iter(range(0, 1000, 10))
+    monkeypatch.setattr("dace_redist.measuring.time.monotonic", lambda: next(clock))
+    referee = judge(limit_seconds=25)
+    assert len(rounds(referee, lambda name: 1.0)) == 3
+    assert referee.final()["fast"].median == 1.0
+
+
+def test_a_hopeless_method_is_dropped_early_and_kept_in_the_answer():
+    referee = judge(drop_slower_than=3.0)
+    ran = rounds(referee, lambda name: 3.5 if name == "slow" else 1.0)
+    assert ran == [["fast", "slow"]] * 3 + [["fast"]] * 4
+    figures = referee.final()
+    assert list(figures) == ["fast", "slow"]
+    assert figures["slow"] == Figure((3.5,) * 3, 3.5, 3.5, 3.5)
+
+
+def test_a_method_below_the_factor_stays():
+    ran = rounds(judge(drop_slower_than=3.0), lambda name: 2.9 if name == "slow" else 1.0)
+    assert ran == [["fast", "slow"]] * 7
+
+
+def test_a_method_that_was_disturbed_stays():
+    times = iter([9.0, 9.0, 1.0] + [1.1] * 20)
+    ran = rounds(judge(drop_slower_than=3.0), lambda name: next(times) if name == "slow" else 1.0)
+    assert ran[3:] == [["fast", "slow"]] * (len(ran) - 3)

@@ -1,0 +1,302 @@
+"""The tuning record: kept, merged, shared by processes, and refused where it is no record."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import filelock
+import pytest
+
+import dace_redist
+from dace_redist import Distribution, choosing, record, schedule
+from dace_redist.case_key import MEMORIES, Case
+from dace_redist.place import Place, layout_of, mpi_name
+from dace_redist.record import Measured, Record, Winner, make_entry, record_path
+
+HERE = Place("Fast Processor, 2 cores", "Open MPI v5.0.11", (0, 0, 0, 0))
+MOVES = schedule(Distribution((12, 10), [4]), Distribution((12, 10), [1, 4]), dtype="int32")
+CASE = Case(MOVES)
+WINNER = Winner(strategy="Pipelined", options={"chunk_bytes": 1024, "growth": 2.0})
+MEASURED = [
+    Measured(**WINNER.model_dump(), round="all strategies", median_seconds=2e-3, low_seconds=1e-3, high_seconds=3e-3),
+    Measured(strategy="Shared", options={}, round="all strategies", note="not on one node"),
+]
+
+
+def entry(case=CASE, place=HERE, winner=WINNER) -> record.Entry:
+    return make_entry(case, place, winner, MEASURED, "2026-01-02T03:04:05+00:00")
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Record:
+    return Record(tmp_path / "new" / "tuning.json")
+
+
+def test_round_trip(book: Record):
+    assert book.find(CASE, HERE) == (None, "")
+    book.add(entry())
+    assert book.find(CASE, HERE) == (WINNER, "")
+    assert record._File.model_validate_json(book.path.read_text()).entries == [entry()]
+    assert sorted(p.name for p in book.path.parent.iterdir()) == ["tuning.json", "tuning.json.lock"]
+
+
+def test_readable(book: Record):
+    book.add(entry())
+    plain = json.loads(book.path.read_text())
+    assert (plain["format"], plain["version"]) == (record.FORMAT, record.VERSION)
+    (kept,) = plain["entries"]
+    assert (kept["shape"], kept["source"], kept["dtype"]) == ("12 x 10", "grid 4, blocks of 3 x 10", "int32")
+    assert (kept["layout"], kept["machine"], kept["mpi"]) == ("4", HERE.machine, HERE.mpi)
+    assert kept["package"] == dace_redist.__version__
+    assert kept["winner"] == {"strategy": "Pipelined", "options": {"chunk_bytes": 1024, "growth": 2.0}}
+
+
+def test_new_measurement_replaces_the_old_one_of_its_case_only(book: Record):
+    other = Case(schedule(MOVES.target, MOVES.source, dtype="int32"))
+    book.add(entry())
+    book.add(entry(other))
+    again = Winner(strategy="Pack", options={})
+    book.add(entry(winner=again))
+    assert book.find(CASE, HERE) == (again, "")
+    assert book.find(other, HERE) == (WINNER, "")
+    assert len(json.loads(book.path.read_text())["entries"]) == 2
+
+
+@pytest.mark.parametrize(
+    "case, place",
+    [
+        (Case(schedule(MOVES.source, MOVES.target, dtype="float32")), HERE),  # elements of the same size
+        (Case(schedule(MOVES.target, MOVES.source, dtype="int32")), HERE),
+        *((Case(MOVES, memory), HERE) for memory in MEMORIES[1:]),
+        (CASE, dataclasses.replace(HERE, node_of=(0, 0, 1, 1))),
+        (CASE, dataclasses.replace(HERE, node_of=(0, 1, 0, 1))),
+        (CASE, dataclasses.replace(HERE, node_of=(0, 0, 0, 0, 0))),
+    ],
+)
+def test_other_cases_are_not_found(book: Record, case, place):
+    book.add(entry())
+    assert book.find(case, place) == (None, "")
+
+
+@pytest.mark.parametrize(
+    "place, why",
+    [
+        (dataclasses.replace(HERE, machine="Slow"), "of another machine (Fast Processor, 2 cores, here Slow)"),
+        (dataclasses.replace(HERE, mpi="MPICH 5"), "of another MPI (Open MPI v5.0.11, here MPICH 5)"),
+        (dataclasses.replace(HERE, mpi="MPICH 5", machine="Slow"), "and of another machine"),
+    ],
+)
+def test_entry_of_another_place_is_ignored_with_one_line(book: Record, place: Place, why: str):
+    book.add(entry())
+    winner, line = book.find(CASE, place)
+    assert winner is None
+    assert line.startswith(f"the choice for int32[12 x 10] in {book.path} is ignored: it is of another ")
+    assert why in line and "\n" not in line
+
+
+def test_entry_of_another_package_is_ignored_even_if_it_makes_no_sense_here(book: Record, monkeypatch):
+    monkeypatch.setattr(dace_redist, "__version__", "0.0.1")
+    book.add(entry(winner=Winner(strategy="Bygone", options={"speed": 9})))
+    monkeypatch.undo()
+    winner, line = book.find(CASE, HERE)
+    assert winner is None
+    assert f"of another version of dace-redist (0.0.1, here {dace_redist.__version__})" in line
+
+
+def test_record_of_another_version_is_ignored_but_not_written_over(book: Record):
+    book.path.parent.mkdir()
+    later = json.dumps({"format": record.FORMAT, "version": record.VERSION + 1, "choices": {}})
+    book.path.write_text(later)
+    winner, line = book.find(CASE, HERE)
+    assert winner is None
+    assert (
+        line == f"{book.path} is ignored: it is a tuning record of version 2, this package reads and writes version 1"
+    )
+    for write in (book.check_writable, lambda: book.add(entry())):
+        with pytest.raises(ValueError, match="a tuning record of version 2, .*name another file") as error:
+            write()
+        assert str(book.path) in str(error.value)
+    assert book.path.read_text() == later
+
+
+def half(text: str) -> str:
+    return text[: len(text) // 2]
+
+
+def with_change(change):
+    def changed(text: str) -> str:
+        plain = json.loads(text)
+        change(plain, plain["entries"][0])
+        return json.dumps(plain)
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    "damage, said",
+    [
+        (half, "is no JSON .*half-written"),
+        (lambda text: "", "is no JSON .*half-written"),
+        (lambda text: "\x00\xff" * 9, "is no JSON"),
+        (lambda text: "[" * 100_000, "is no JSON"),
+        (lambda text: "{}", "is no tuning record of dace-redist, but another file"),
+        (lambda text: "[1, 2]", "is no tuning record of dace-redist, but another file"),
+        (lambda text: '{"format": "recipes", "version": 1}', "is no tuning record of dace-redist, but another file"),
+        (with_change(lambda file, first: file.pop("version")), "is damaged: version: Field required"),
+        (with_change(lambda file, first: file.update(version=True)), "is damaged: version: "),
+        (with_change(lambda file, first: file.update(entries=3)), "is damaged: entries: "),
+        (with_change(lambda file, first: first.pop("layout")), r"is damaged: entries\.0\.layout: Field required"),
+        (with_change(lambda file, first: first.update(colour="red")), r"is damaged: entries\.0\.colour: "),
+        (with_change(lambda file, first: first["winner"].update(strategy=None)), r"entries\.0\.winner\.strategy: "),
+        (with_change(lambda file, first: first["winner"]["options"].update(depth="4")), r"winner\.options\.depth"),
+        (with_change(lambda file, first: first["winner"].update(strategy="Fastest")), "damaged: unknown strategy"),
+        (with_change(lambda file, first: first["winner"]["options"].update(speed=4)), "does not take option 'speed'"),
+        (with_change(lambda file, first: first["winner"]["options"].update(depth=0)), "option depth must be"),
+    ],
+)
+def test_what_is_no_record_is_an_error_that_names_the_file(book: Record, damage, said: str):
+    book.add(entry())
+    book.path.write_text(damage(book.path.read_text()))
+    with pytest.raises(ValueError, match=said) as error:
+        book.find(CASE, HERE)
+    assert str(book.path) in str(error.value)
+    assert "name another file with DACE_REDIST_RECORD" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_damaged_file_is_not_written_over(book: Record):
+    book.add(entry())
+    broken = half(book.path.read_text())
+    book.path.write_text(broken)
+    for write in (book.check_writable, lambda: book.add(entry())):
+        with pytest.raises(ValueError, match="half-written"):
+            write()
+    assert book.path.read_text() == broken
+
+
+def test_a_write_that_fails_leaves_the_old_file(book: Record, monkeypatch):
+    book.add(entry())
+    before = book.path.read_text()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(record.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        book.add(entry(winner=Winner(strategy="Pack", options={})))
+    assert book.path.read_text() == before
+    assert [p.name for p in book.path.parent.glob("*.part")] == []
+
+
+WRITER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+import test_record as test
+from dace_redist import Distribution, schedule
+from dace_redist.case_key import Case
+from dace_redist.record import Record
+
+book, number = Record(Path(sys.argv[1])), int(sys.argv[2])
+for i in range(10):
+    shape = (100 * number + i + 4, 10)
+    case = Case(schedule(Distribution(shape, [4]), Distribution(shape, [1, 4])))
+    book.add(test.entry(case))
+    assert book.find(case, test.HERE)[0] == test.WINNER
+"""
+
+
+def test_processes_that_write_at_once_lose_nothing(book: Record):
+    words = [sys.executable, "-c", WRITER, str(book.path)]
+    writers = [subprocess.Popen([*words, str(number), str(Path(__file__).parent)]) for number in range(3)]
+    while any(writer.poll() is None for writer in writers):
+        book.find(CASE, HERE)  # never sees a part of the file
+    assert [writer.returncode for writer in writers] == [0] * 3
+    assert len(json.loads(book.path.read_text())["entries"]) == 30
+
+
+def test_lock_that_is_never_let_go(book: Record, monkeypatch):
+    monkeypatch.setattr(record, "_LOCK_SECONDS", 0.05)
+    book.path.parent.mkdir()
+    with filelock.FileLock(f"{book.path}.lock"), pytest.raises(OSError, match="another process has held") as error:
+        book.add(entry())
+    assert f"{book.path}.lock" in str(error.value)
+    book.add(entry())
+
+
+def test_a_change_by_another_process_is_seen(book: Record):
+    book.add(entry())
+    assert book.find(CASE, HERE)[0] == WINNER
+    book.path.write_text(book.path.read_text().replace("1024", "4096"))
+    assert book.find(CASE, HERE)[0].options["chunk_bytes"] == 4096
+
+
+def test_where_it_lies(monkeypatch, tmp_path: Path):
+    monkeypatch.delenv("DACE_REDIST_RECORD", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert record_path() == tmp_path / "dace-redist" / "tuning.json"
+    monkeypatch.setenv("DACE_REDIST_RECORD", "/some/where.json")
+    assert record_path() == Path("/some/where.json")
+    assert record_path("other.json") == Path("other.json")
+    with pytest.raises(TypeError, match="record must be the path of a file, got 3"):
+        record_path(3)
+
+
+@pytest.mark.parametrize(
+    "node_of, layout",
+    [
+        ([0], "1"),
+        ([0] * 12, "12"),
+        ([0, 0, 0, 1, 1, 1], "2x3"),
+        ([0, 0, 1, 1, 2], "2x2+1"),
+        ([0, 1], "2x1"),
+        ([0, 1, 0, 1], "0,1,0,1"),
+        ([0, 0, 1, 0], "0,0,1,0"),
+    ],
+)
+def test_layout(node_of: list[int], layout: str):
+    assert layout_of(node_of) == layout
+
+
+def test_long_layouts_are_short_and_differ():
+    names = {layout_of([(rank * step) % 64 for rank in range(1024)]) for step in (1, 3)}
+    assert len(names) == 2
+    assert all(name.startswith("1024 ranks on 64 nodes, ") and len(name) < 60 for name in names)
+
+
+def test_mpi_name():
+    assert mpi_name("Open MPI v5.0.11, package: x, ident: 5.0.11") == "Open MPI v5.0.11"
+    assert mpi_name("MPICH Version:      5.0.2\nMPICH Release date: 2026") == "MPICH Version: 5.0.2"
+
+
+# What is chosen --------------------------------------------------------------------------------------------------
+
+
+def test_choice(book: Record, caplog: pytest.LogCaptureFixture):
+    unmeasured = choosing._choose(CASE, HERE, book.path)
+    assert unmeasured.strategy == choosing.rule(choosing.Traits(CASE, HERE)) and not unmeasured.recorded
+    book.add(entry())
+    chosen = choosing._choose(CASE, HERE, book.path)
+    assert (chosen.strategy, chosen.options, chosen.recorded) == ("Pipelined", WINNER.options, True)
+    assert str(chosen) == f"Pipelined(chunk_bytes=1024, growth=2.0): measured, in {book.path}"
+    assert caplog.text == ""
+    elsewhere = dataclasses.replace(HERE, mpi="MPICH 5")
+    for _ in range(2):
+        choice = choosing._choose(CASE, elsewhere, book.path)
+        assert choice.strategy == unmeasured.strategy and "of another MPI" in choice.reason
+    assert [r.getMessage() for r in caplog.records] == [choice.reason]  # said once
+
+
+def test_traits():
+    traits = choosing.Traits(CASE, HERE)
+    assert (traits.one_node, traits.run_bytes, traits.message_bytes) == (True, 12, 36)
+    two_nodes = dataclasses.replace(HERE, node_of=(0, 0, 1, 1, 2))
+    assert not choosing.Traits(CASE, two_nodes).one_node
+    idle = dataclasses.replace(HERE, node_of=(0, 0, 0, 0, 1))  # rank 4 takes no part
+    assert choosing.Traits(CASE, idle).one_node
+    stays = choosing.Traits(Case(schedule(MOVES.source, MOVES.source)), HERE)
+    assert (stays.run_bytes, stays.message_bytes) == (0, 0)
