@@ -148,37 +148,67 @@ inline constexpr std::size_t most_places = 16;  ///< copies of one block that ar
 
 namespace detail {
 
-/// Writes past the cache, straight where alignment permits, else through LineWriters, one per place.
-///
-/// In the order of the target, whose last dimension is contiguous; chunk by chunk, each for all places.
-template <std::size_t MostPlaces>
-void copy_past_cache(const CopyBlock& block, const CopyPlace* places, std::size_t count) {
+/// Chunk of a block whose last dimension is contiguous in the target: as many of its runs as a LineWriter takes at once.
+inline ChunkWalk walk_in_target_order(const CopyBlock& block, std::int64_t longest) {
   const auto last = static_cast<std::size_t>(block.ndim - 1);
   const std::int64_t row_bytes = block.counts[last] * block.run_bytes;
-  const std::int64_t longest = LineWriter::longest_piece / (count > 1 ? 2 : 1);
   const bool rows_follow = block.ndim > 1 && block.target_strides[last - 1] == row_bytes;
   const std::int64_t rows = rows_follow ? std::max<std::int64_t>(1, longest / row_bytes) : 1;
-  ChunkWalk walk(block, block.ndim - 2, rows, longest / block.run_bytes);
-  bool in_place = true;
-  for (std::size_t p = 0; p < count; ++p) in_place = in_place && streams_in_place(block, places[p].target);
+  return ChunkWalk(block, block.ndim - 2, rows, std::max<std::int64_t>(1, longest / block.run_bytes));
+}
+
+/// Writes past the cache, straight where alignment permits, else through a LineWriter.
+///
+/// In the order of the target, whose last dimension is contiguous.
+inline void copy_past_cache(const CopyBlock& block, const char* source, char* target) {
+  ChunkWalk walk = walk_in_target_order(block, LineWriter::longest_piece);
+  const bool in_place = streams_in_place(block, target);
   const PlaneCopy copy_runs =
       in_place ? copy_plane<AlignedStreamRun, Prefetch::runs> : plane_copy<Prefetch::runs>(block.run_bytes);
   ChunkWalk ahead = walk;
   const Plane chunk = walk.plane();
   bool more_ahead = true;
-  const std::int64_t chunk_bytes = chunk.rows * chunk.columns * chunk.run_bytes * static_cast<std::int64_t>(count);
+  const std::int64_t chunk_bytes = chunk.rows * chunk.columns * chunk.run_bytes;
   for (std::int64_t nbytes = 0; more_ahead && nbytes < prefetch_bytes; nbytes += chunk_bytes)
     more_ahead = ahead.advance();
-  std::array<LineWriter, MostPlaces> writers;
+  LineWriter writer;
   do {
     Plane plane = walk.plane();
     if (more_ahead) {
       plane.ahead = ahead.source() - walk.source();
       more_ahead = ahead.advance();
     }
+    char* to = target + walk.target();
+    if (!in_place) to = writer.place(to, plane.rows * plane.columns * plane.run_bytes);
+    copy_runs(plane, source + walk.source(), to);
+  } while (walk.advance());
+  writer.finish();
+}
+
+/// The same at several places, chunk by chunk for all of them, through a LineWriter each. Between the stores it asks
+/// for the source lines of the next chunk, from the lowest place's first to the highest place's last.
+inline void copy_past_cache_together(const CopyBlock& block, const CopyPlace* places, std::size_t count) {
+  ChunkWalk walk = walk_in_target_order(block, LineWriter::longest_piece / 2);
+  const PlaneCopy copy_runs = plane_copy<Prefetch::none>(block.run_bytes);
+  ChunkWalk ahead = walk;
+  bool more_ahead = ahead.advance();
+  const auto address = [](const char* source) { return reinterpret_cast<std::uintptr_t>(source); };
+  const auto ends = std::minmax_element(places, places + count,
+                                        [](const CopyPlace& a, const CopyPlace& b) { return a.source < b.source; });
+  LinesAhead lines;
+  std::array<LineWriter, most_places> writers;
+  for (std::size_t p = 0; p < count; ++p) writers[p].ask_for(&lines);
+  do {
+    const Plane plane = walk.plane();
+    if (more_ahead) {
+      const std::int64_t extent = (plane.rows - 1) * magnitude(plane.source_row) +
+                                  (plane.columns - 1) * magnitude(plane.source_column) + plane.run_bytes;
+      lines.next = address(ends.first->source) + static_cast<std::uintptr_t>(ahead.source());
+      lines.end = address(ends.second->source) + static_cast<std::uintptr_t>(ahead.source() + extent);
+      more_ahead = ahead.advance();
+    }
     for (std::size_t p = 0; p < count; ++p) {
-      char* to = places[p].target + walk.target();
-      if (!in_place) to = writers[p].place(to, plane.rows * plane.columns * plane.run_bytes);
+      char* const to = writers[p].place(places[p].target + walk.target(), plane.rows * plane.columns * plane.run_bytes);
       copy_runs(plane, places[p].source + walk.source(), to);
     }
   } while (walk.advance());
@@ -258,7 +288,7 @@ inline void copy(const CopyBlock& block, const void* source, void* target, bool 
   if (row_dim >= 0)
     detail::copy_tiles(block, row_dim, from, to, streamed);
   else if (streamed && detail::gathers_lines(block))
-    detail::copy_past_cache<1>(block, std::array{CopyPlace{from, to}}.data(), 1);
+    detail::copy_past_cache(block, from, to);
   else if (streamed)
     detail::copy_direct(block, from, to, detail::copy_plane<detail::StreamRun, detail::Prefetch::none>);
   else
@@ -278,7 +308,7 @@ inline void copy_together(CopyBlock block, const CopyPlace* places, std::size_t 
   const bool streamed = stream && detail::target_span(block) >= detail::shortest_streamed_span;
   const bool in_one = count > 1 && block.ndim > 0 && detail::transposed_dimension(block) < 0;
   if (in_one && streamed && detail::gathers_lines(block)) {
-    detail::copy_past_cache<most_places>(block, places, count);
+    detail::copy_past_cache_together(block, places, count);
     detail::stream_fence();
   } else if (in_one && !streamed) {
     detail::copy_direct_together(block, places, count);

@@ -178,6 +178,12 @@ PlaneCopy plane_copy(std::int64_t run_bytes) {
   }
 }
 
+/// Source lines that will be read soon, asked for one by one between stores past the cache: reading and writing then
+/// overlap. They go to the second-level cache, since the first one holds what is being copied.
+struct LinesAhead {
+  std::uintptr_t next = 0, end = 0;  ///< addresses; need not be mapped
+};
+
 /// Gathers bytes for a growing target address and writes whole cache lines of it past the cache.
 ///
 /// This makes stores past the cache possible for every run length and alignment: the runs are put together in a buffer
@@ -186,6 +192,9 @@ class LineWriter {
  public:
   static constexpr std::int64_t capacity = 8192;
   static constexpr std::int64_t longest_piece = capacity - line_bytes;
+
+  /// Between its stores the writer will ask for these.
+  void ask_for(LinesAhead* ahead) { ahead_ = ahead; }
 
   /// Where to put the next `nbytes` <= longest_piece bytes, which belong at `target`.
   char* place(char* target, std::int64_t nbytes) {
@@ -219,7 +228,15 @@ class LineWriter {
       line = line_bytes;
       LongRun::copy(at(begin_), target_, line - begin_);
     }
-    for (; line < whole; line += line_bytes) stream_line(at(line), target_ + (line - begin_));
+    for (; line < whole; line += line_bytes) {
+#if defined(__SSE2__)
+      if (ahead_ && ahead_->next < ahead_->end) {
+        _mm_prefetch(reinterpret_cast<const char*>(ahead_->next), _MM_HINT_T1);
+        ahead_->next += line_bytes;
+      }
+#endif
+      stream_line(at(line), target_ + (line - begin_));
+    }
     if (end_ > whole) LongRun::copy(at(whole), at(0), end_ - whole);
     target_ += whole - begin_;
     begin_ = 0;
@@ -227,7 +244,8 @@ class LineWriter {
   }
 
   alignas(line_bytes) std::array<char, static_cast<std::size_t>(capacity)> lines_;  // not initialised: written first
-  char* target_ = nullptr;                                                          // where lines_[begin_] goes
+  LinesAhead* ahead_ = nullptr;
+  char* target_ = nullptr;  // where lines_[begin_] goes
   std::int64_t begin_ = 0;  // first byte held; > 0 only in the first line, which lies in the target's line like it
   std::int64_t end_ = 0;    // one past the last byte held
 };
