@@ -128,7 +128,7 @@ class NodeAwarePlan : public Plan {
       copy_self(source, target);
     } else {
       node_.begin(source, target);
-      Backoff backoff;
+      Backoff backoff(partners_.size());
       while (!node_.finished()) {
         const bool moved = node_.progress(), arrived = !network_.finished() && network_.progress();
         if (moved || arrived)

@@ -126,9 +126,12 @@ class SharedSegment {
 /// Gives the core away, ever longer, while a rank waits for another that may need this core to go on.
 class Backoff {
  public:
+  /// \param ranks  that share this node: with more of them than cores, somebody else has work for this core.
+  explicit Backoff(std::size_t ranks) : busy_rounds_(ranks > cores() ? 0 : 32) {}
+
   void wait() {
     ++rounds_;
-    if (rounds_ < busy_rounds) return;
+    if (rounds_ < busy_rounds_) return;
     if (rounds_ < yielding_rounds) {
       sched_yield();
       return;
@@ -139,9 +142,14 @@ class Backoff {
   void reset() { rounds_ = 0; }
 
  private:
-  static constexpr int busy_rounds = 32, yielding_rounds = 20000;
+  static std::size_t cores() {
+    static const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? static_cast<std::size_t>(online) : 1;
+  }
+
+  static constexpr int yielding_rounds = 20000;
   static constexpr long nap_nanoseconds = 50000;
-  int rounds_ = 0;
+  int busy_rounds_, rounds_ = 0;
 };
 
 }  // namespace dace_redist
