@@ -178,6 +178,7 @@ def _measure_on(
             most=settings.most,
             limit_seconds=settings.limit_seconds,
             drop_slower_than=settings.drop_slower_than,
+            apart=[m.label for m in methods if m.kind in ("stock", "bound") or m.strategy == "Auto"],
             progress=lambda label, count, _: progress.doing(f"repetition {count} of {label}"),
         )
         records = _records(case, settings, describe(comm.size, nodes[: comm.size]), nodes, methods, figures)
@@ -258,14 +259,12 @@ def _skipped(case: Case, settings: Settings, one: Skipped) -> dict[str, Any]:
 
 
 def _bounds(case: Case, settings: Settings, nodes: Sequence[int], figures: Mapping[str, Figure]) -> dict[str, float]:
-    """Seconds that each bound says; on one node that of the copy, between nodes those of the wire, if it is known."""
+    """Seconds that each bound says: of the copy where nothing leaves a node, else of the wire, if its rate is known."""
     copy = figures[kinds.COPY].median
-    if max(nodes) == 0:
-        return {"copy": copy}
-    if settings.rate is None:
-        return {}
     traffic = Traffic.of(case.schedule, nodes)
     if not max(traffic.remote):
+        return {"copy": copy}
+    if settings.rate is None:
         return {}
     memory_rate = _copied_per_node(case, nodes) / copy
     return {
