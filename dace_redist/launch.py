@@ -12,9 +12,9 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 #: Return code of :func:`launch` for a program that was ended at its timeout, as timeout(1) has it.
 TIMED_OUT = 124
@@ -97,27 +97,51 @@ def launch(
     :param cwd: Folder to run in.
     :return: (return code, or :data:`TIMED_OUT`; what was printed, standard output and error together).
     """
-    tag = uuid.uuid4().hex
-    variables = {k: v for k, v in os.environ.items() if not k.startswith(_OF_A_RANK) or k.startswith(_OF_THE_USER)}
-    variables |= mpi_environment(ranks) | dict(environment or {}) | {_TAG: tag}
+    variables = mpi_environment(ranks) | dict(environment or {})
     with tempfile.TemporaryFile() as output:  # not a pipe: a rank that outlives mpiexec could hold that open for ever
-        process = subprocess.Popen(
-            mpiexec_command(ranks, argv),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=variables,
-            cwd=cwd,
-            start_new_session=True,
-        )
-        try:
-            code = process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            code = TIMED_OUT
-        finally:
-            _end(process, tag)
+        code = supervise(mpiexec_command(ranks, argv), timeout, environment=variables, cwd=cwd, output=output)
         output.seek(0)
         return code, output.read().decode(errors="replace")
+
+
+def supervise(
+    command: Sequence[str],
+    timeout: float | None,
+    *,
+    environment: Mapping[str, str],
+    cwd: str | os.PathLike[str] | None = None,
+    output: IO[bytes] | None = None,
+    pass_fds: Collection[int] = (),
+) -> int:
+    """
+    Run a command that starts ranks; whatever of it still runs after an error or at the timeout is killed.
+
+    :param command: Command line, such as :func:`mpiexec_command` makes.
+    :param timeout: Seconds it may take, > 0; None: any time.
+    :param environment: Variables to add to (or replace in) the present ones, without those of a rank.
+    :param cwd: Folder to run in.
+    :param output: Open file for standard output and error; None: those of this process.
+    :param pass_fds: Numbers of further open files that the command is to have.
+    :return: Its return code, or :data:`TIMED_OUT`.
+    """
+    tag = uuid.uuid4().hex
+    variables = {k: v for k, v in os.environ.items() if not k.startswith(_OF_A_RANK) or k.startswith(_OF_THE_USER)}
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=None if output is None else subprocess.STDOUT,
+        env=variables | dict(environment) | {_TAG: tag},
+        cwd=cwd,
+        pass_fds=pass_fds,
+        start_new_session=True,
+    )
+    try:
+        return process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        return TIMED_OUT
+    finally:
+        _end(process, tag)
 
 
 def launched_rank() -> int | None:

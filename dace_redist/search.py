@@ -129,10 +129,10 @@ class Search:
         return self._ratio[str(candidate)]
 
     def _finalists(self, candidates: Sequence[Winner]) -> list[Winner]:
-        """Those that may be the fastest: who was so once among many may have been lucky."""
+        """Those that may be the fastest, and the first: who was the fastest once among many may have been lucky."""
         distinct = {str(candidate): candidate for candidate in candidates}
-        least = min(map(self._time, candidates))
-        return [candidate for candidate in distinct.values() if self._time(candidate) <= CLOSE * least]
+        most = max(CLOSE * min(map(self._time, candidates)), self._time(candidates[0]))
+        return [candidate for candidate in distinct.values() if self._time(candidate) <= most]
 
     def _allocated(self, distribution: AnyDistribution, shared: tuple[str, ...]) -> npt.NDArray[Any]:
         """The part of one side that this rank has; every page of it is touched."""

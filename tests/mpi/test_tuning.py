@@ -289,3 +289,30 @@ def test_bad_command_line_is_one_line(tmp_path: Path, words: list[str], said: st
     assert printed.count("dace-redist: ") == 1
     assert "Traceback" not in printed
     assert not (tmp_path / "tuning.json").exists()
+
+
+# Several nodes ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.compile
+@pytest.mark.timeout(300)
+def test_choices_are_for_the_placement_of_ranks_on_nodes(tmp_path: Path):
+    import cluster
+
+    reason = cluster.why_not()
+    if reason:
+        pytest.skip(f"this machine cannot emulate nodes: {reason}")
+    record = tmp_path / "tuning.json"
+    case = ["--shape", "64,64", "--from", "4", "--to", "1,4", "--strategy", "Pack", "--strategy", "Shared"]
+    argv = [sys.executable, "-m", "dace_redist.cli", "tune", *case, "--limit-seconds", "1", "--record", str(record)]
+    for mapping in ("block", "cyclic"):
+        code, printed = cluster.run(2, 4, [*argv, "--quiet"], mapping=mapping, timeout=120)
+        assert code == 0, printed
+        assert re.search(
+            r"^  Shared +cannot: .* strategy Shared moves between ranks of one node", printed, re.MULTILINE
+        )
+    entries = json.loads(record.read_text())["entries"]
+    assert [(entry["layout"], entry["winner"]["strategy"]) for entry in entries] == [
+        ("2x2", "Pack"),
+        ("0,1,0,1", "Pack"),
+    ]

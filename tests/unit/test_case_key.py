@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dace_redist import Distribution, TiledDistribution, schedule
-from dace_redist.case_key import canonical, schedule_key
+from dace_redist.case_key import MEMORIES, Case, canonical, memory_name, schedule_key
+from dace_redist.shared_memory import empty, is_shared
 
 SHAPE = (12, 10)
 ROWS, COLUMNS = Distribution(SHAPE, [4]), Distribution(SHAPE, [1, 4])
@@ -87,3 +88,16 @@ def test_key_is_the_same_in_every_process_and_version():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == key() == "23778cdb1a0079d42eead0642e011424"
+
+
+def test_where_arrays_lie():
+    shared, ordinary = empty((4, 6), "float32"), np.empty((4, 6), "float32")
+    for array, expected in ((shared, True), (ordinary, False)):
+        for view in (array, array[1:, ::2], array.T, array.reshape(-1).view("int32"), np.asarray(array)):
+            assert is_shared(view) == expected
+    assert not is_shared(shared.copy())
+    assert [memory_name(*pair) for pair in ((False, False), (True, False), (False, True), (True, True))] == [*MEMORIES]
+    assert [str(Case(schedule(ROWS, COLUMNS), memory)) for memory in MEMORIES[:2]] == [
+        "float64[12, 10]",
+        "float64[12, 10] (shared-source)",
+    ]

@@ -29,6 +29,7 @@ inline constexpr std::int64_t shortest_streamed_span = 256;  ///< contiguous tar
 inline constexpr std::int64_t direct_stream_run = 1024;      ///< runs from this length on are streamed without a buffer
 inline constexpr std::int64_t longest_tiled_run = 128;       ///< longer runs fill lines on both sides in any loop order
 inline constexpr std::int64_t prefetch_bytes = 6144;         ///< bytes between what is copied and what is prefetched
+inline constexpr std::int64_t together_bytes = 16384;        ///< bytes that are copied for all places in turn
 inline constexpr std::int64_t tile_row_bytes = 256;          ///< target bytes in one row of a tile
 inline constexpr std::int64_t tile_bytes = 16384;            ///< a tile and its source lines stay in the L1 cache
 
@@ -135,36 +136,75 @@ inline bool streams_in_place(const CopyBlock& block, const char* target) {
   return mixed % stream_width == 0;
 }
 
-/// Writes past the cache, straight where alignment permits, else through a LineWriter.
+}  // namespace detail
+
+/// Where a copy of a block begins: both pointers are to its first run.
+struct CopyPlace {
+  const char* source;
+  char* target;
+};
+
+inline constexpr std::size_t most_places = 16;  ///< copies of one block that are made together
+
+namespace detail {
+
+/// Writes past the cache, straight where alignment permits, else through LineWriters, one per place.
 ///
-/// In the order of the target, whose last dimension is contiguous.
-inline void copy_past_cache(const CopyBlock& block, const char* source, char* target) {
+/// In the order of the target, whose last dimension is contiguous; chunk by chunk, each for all places.
+template <std::size_t MostPlaces>
+void copy_past_cache(const CopyBlock& block, const CopyPlace* places, std::size_t count) {
   const auto last = static_cast<std::size_t>(block.ndim - 1);
   const std::int64_t row_bytes = block.counts[last] * block.run_bytes;
+  const std::int64_t longest = LineWriter::longest_piece / (count > 1 ? 2 : 1);
   const bool rows_follow = block.ndim > 1 && block.target_strides[last - 1] == row_bytes;
-  const std::int64_t rows = rows_follow ? std::max<std::int64_t>(1, LineWriter::longest_piece / row_bytes) : 1;
-  ChunkWalk walk(block, block.ndim - 2, rows, LineWriter::longest_piece / block.run_bytes);
-  const bool in_place = streams_in_place(block, target);
+  const std::int64_t rows = rows_follow ? std::max<std::int64_t>(1, longest / row_bytes) : 1;
+  ChunkWalk walk(block, block.ndim - 2, rows, longest / block.run_bytes);
+  bool in_place = true;
+  for (std::size_t p = 0; p < count; ++p) in_place = in_place && streams_in_place(block, places[p].target);
   const PlaneCopy copy_runs =
       in_place ? copy_plane<AlignedStreamRun, Prefetch::runs> : plane_copy<Prefetch::runs>(block.run_bytes);
   ChunkWalk ahead = walk;
   const Plane chunk = walk.plane();
   bool more_ahead = true;
-  const std::int64_t chunk_bytes = chunk.rows * chunk.columns * chunk.run_bytes;
+  const std::int64_t chunk_bytes = chunk.rows * chunk.columns * chunk.run_bytes * static_cast<std::int64_t>(count);
   for (std::int64_t nbytes = 0; more_ahead && nbytes < prefetch_bytes; nbytes += chunk_bytes)
     more_ahead = ahead.advance();
-  LineWriter writer;
+  std::array<LineWriter, MostPlaces> writers;
   do {
     Plane plane = walk.plane();
     if (more_ahead) {
       plane.ahead = ahead.source() - walk.source();
       more_ahead = ahead.advance();
     }
-    char* to = target + walk.target();
-    if (!in_place) to = writer.place(to, plane.rows * plane.columns * plane.run_bytes);
-    copy_runs(plane, source + walk.source(), to);
+    for (std::size_t p = 0; p < count; ++p) {
+      char* to = places[p].target + walk.target();
+      if (!in_place) to = writers[p].place(to, plane.rows * plane.columns * plane.run_bytes);
+      copy_runs(plane, places[p].source + walk.source(), to);
+    }
   } while (walk.advance());
-  writer.finish();
+  for (std::size_t p = 0; p < count; ++p) writers[p].finish();
+}
+
+/// Copies with ordinary stores in the order of the target; chunk by chunk, each for all places, so that source lines
+/// that they share are still in the L1 cache for the next place.
+inline void copy_direct_together(const CopyBlock& block, const CopyPlace* places, std::size_t count) {
+  const auto last = static_cast<std::size_t>(block.ndim - 1);
+  const std::int64_t column_bytes =
+      std::max({block.run_bytes, magnitude(block.source_strides[last]), magnitude(block.target_strides[last])});
+  const std::int64_t columns = std::max<std::int64_t>(1, together_bytes / column_bytes);
+  ChunkWalk walk(block, block.ndim - 2, 1, columns);
+  ChunkWalk ahead = walk;
+  bool more_ahead = ahead.advance();
+  const PlaneCopy copy_runs = plane_copy<Prefetch::runs>(block.run_bytes);
+  do {
+    Plane plane = walk.plane();
+    if (more_ahead) {
+      plane.ahead = ahead.source() - walk.source();
+      more_ahead = ahead.advance();
+    }
+    for (std::size_t p = 0; p < count; ++p)
+      copy_runs(plane, places[p].source + walk.source(), places[p].target + walk.target());
+  } while (walk.advance());
 }
 
 /// Copies tiles whose source lines and target lines both fit the cache; `row_dim` is the source's own order.
@@ -218,12 +258,33 @@ inline void copy(const CopyBlock& block, const void* source, void* target, bool 
   if (row_dim >= 0)
     detail::copy_tiles(block, row_dim, from, to, streamed);
   else if (streamed && detail::gathers_lines(block))
-    detail::copy_past_cache(block, from, to);
+    detail::copy_past_cache<1>(block, std::array{CopyPlace{from, to}}.data(), 1);
   else if (streamed)
     detail::copy_direct(block, from, to, detail::copy_plane<detail::StreamRun, detail::Prefetch::none>);
   else
     detail::copy_direct(block, from, to, detail::plane_copy<detail::Prefetch::none>(block.run_bytes));
   if (streamed) detail::stream_fence();
+}
+
+/// Copies one block at several places, such as the parts of a row that go to different arrays: source lines that the
+/// places share are read once.
+///
+/// :param block: The block; its offsets are not looked at.
+/// :param places: [count] Starts of the copies; sources may overlap, targets do not.
+/// :param count: 1 to most_places.
+/// :param stream: As for copy().
+inline void copy_together(CopyBlock block, const CopyPlace* places, std::size_t count, bool stream) {
+  block.source_offset = block.target_offset = 0;
+  const bool streamed = stream && detail::target_span(block) >= detail::shortest_streamed_span;
+  const bool in_one = count > 1 && block.ndim > 0 && detail::transposed_dimension(block) < 0;
+  if (in_one && streamed && detail::gathers_lines(block)) {
+    detail::copy_past_cache<most_places>(block, places, count);
+    detail::stream_fence();
+  } else if (in_one && !streamed) {
+    detail::copy_direct_together(block, places, count);
+  } else {
+    for (std::size_t p = 0; p < count; ++p) copy(block, places[p].source, places[p].target, stream);
+  }
 }
 
 /// Block size in bytes from which streaming pays, read once.

@@ -130,7 +130,7 @@ class NodeAwarePlan : public Plan {
       node_.begin(source, target);
       Backoff backoff;
       while (!node_.finished()) {
-        const bool moved = node_.progress(), arrived = network_.progress();
+        const bool moved = node_.progress(), arrived = !network_.finished() && network_.progress();
         if (moved || arrived)
           backoff.reset();
         else

@@ -135,6 +135,8 @@ class NodeExchange {
 
   static constexpr Index line_bytes = 64, page_bytes = 4096;
   static constexpr Index scratch_bytes = page_bytes;  // before the rings
+  static constexpr Index streamed_sooner = 8;         // what other ranks read is not wanted in this core's cache
+  static constexpr int pushes_in_a_row = 16;
   static constexpr int rounds_of_patience = 256;      // until a sender begins though some receivers are not there yet
 
   enum class Way : std::uint64_t { undecided, ring, push, pull };
@@ -174,6 +176,7 @@ class NodeExchange {
     Message message;
     MessageCutter cutter;
     std::vector<CopyBlock> direct, packed;  // [blocks] as a whole: array to array, and array to or from a slot
+    std::size_t shape = 0;                  // number of the first channel of this side with equally shaped blocks
     Way way = Way::undecided;
     bool done = false;
     Ring* ring = nullptr;
@@ -206,13 +209,29 @@ class NodeExchange {
       if (is_partner(message.peer)) receives.push_back(std::move(message));
     set_messages(sends_, sends, true);
     set_messages(receives_, receives, false);
+    compare_shapes(sends_);
+    compare_shapes(receives_);
     const auto streamed = [&](const std::vector<Channel>& channels) {
       Index nbytes = 0;
       for (const Channel& channel : channels) nbytes += channel.message.count * element_bytes_;
-      return nbytes >= stream_threshold_bytes();
+      return nbytes >= stream_threshold_bytes() / streamed_sooner;
     };
     stream_sends_ = streamed(sends_);
     stream_receives_ = streamed(receives_);
+  }
+
+  static void compare_shapes(std::vector<Channel>& channels) {
+    for (std::size_t c = 0; c < channels.size(); ++c)
+      for (channels[c].shape = 0; channels[c].shape < c; ++channels[c].shape)
+        if (equal_shapes(channels[channels[c].shape].message, channels[c].message)) break;
+  }
+
+  static bool equal_shapes(const Message& a, const Message& b) {
+    const auto equal = [](const StridedBlock& x, const StridedBlock& y) {
+      return x.ndim == y.ndim && x.counts == y.counts && x.source_strides == y.source_strides &&
+             x.target_strides == y.target_strides;
+    };
+    return std::equal(a.blocks.begin(), a.blocks.end(), b.blocks.begin(), b.blocks.end(), equal);
   }
 
   void set_messages(std::vector<Channel>& channels, std::vector<Message>& messages, bool sends) {
@@ -299,9 +318,10 @@ class NodeExchange {
     RankSchedule schedule = planner_(source_layouts_, target_layouts_);
     for (Message& message : sends ? schedule.sends : schedule.receives)
       if (message.peer == channel.peer) set_message(channel, std::move(message), sends);
+    compare_shapes(sends ? sends_ : receives_);
   }
 
-  /// Copies or packs the piece that lies first in the source.
+  /// Copies or packs the piece that lies first in the source, and those of other receivers that lie beside it.
   bool send_piece() {
     Channel* first = nullptr;
     for (Channel& channel : sends_) {
@@ -310,15 +330,59 @@ class NodeExchange {
       if (channel.way == Way::push || has_free_slot(channel)) first = &channel;
     }
     if (!first) return check_pulled();
-    if (first->way == Way::push) {
-      copy_piece(*first, source_, first->partner, stream_sends_);
-      if (first->cutter.done() && first->ring) first->ring->finished.store(exchange_, std::memory_order_release);
-    } else {
-      copy_through_slot(*first, true);
-      first->ring->written.store(++first->total, std::memory_order_release);
-    }
-    close_if_done(*first);
+    const std::size_t count = level_channels(sends_, *first);
+    send_pieces(*first, count);
+    // what is pushed waits for nobody: go on before looking at all channels again
+    for (int more = 1; more < pushes_in_a_row && first->way == Way::push && !first->done; ++more)
+      send_pieces(*first, count);
     return true;
+  }
+
+  using Channels = std::array<Channel*, most_places>;
+
+  /// `first`, and the channels whose next piece can be sent with it: equally shaped, and as far.
+  std::size_t level_channels(std::vector<Channel>& channels, Channel& first) {
+    std::size_t count = 0;
+    level_[count++] = &first;
+    for (Channel& channel : channels) {
+      if (count == most_places) break;
+      if (&channel == &first || channel.done || channel.way != first.way || channel.shape != first.shape) continue;
+      if (!channel.cutter.level_with(first.cutter) || (first.way == Way::ring && !has_free_slot(channel))) continue;
+      level_[count++] = &channel;
+    }
+    return count;
+  }
+
+  /// Copies or packs the next piece of the first `count` level channels.
+  void send_pieces(Channel& first, std::size_t count) {
+    const bool push = first.way == Way::push;
+    std::array<CopyPlace, most_places> places;
+    first.cutter.take(part_count_, [&](Index taken) {
+      for (std::size_t c = 0; c < count; ++c) {
+        Channel& channel = *level_[c];
+        const StridedBlock& part = channel.cutter.part();
+        places[c] = {source_ + part.source_offset * element_bytes_,
+                     push ? channel.partner + part.target_offset * element_bytes_ : slot(channel) + taken * element_bytes_};
+        if (c > 0) channel.cutter.advance();
+      }
+      const StridedBlock& part = first.cutter.part();
+      const std::size_t block = first.cutter.block();
+      const bool whole = first.cutter.whole_block();
+      if (push)
+        copy_together(whole ? first.direct[block] : make_copy_block(part, element_bytes_), places.data(), count,
+                      stream_sends_);
+      else
+        copy_together(whole ? first.packed[block] : make_copy_block(to_packed(part, 0), element_bytes_), places.data(),
+                      count, false);
+    });
+    for (std::size_t c = 0; c < count; ++c) {
+      Channel& channel = *level_[c];
+      if (!push)
+        channel.ring->written.store(++channel.total, std::memory_order_release);
+      else if (channel.cutter.done() && channel.ring)
+        channel.ring->finished.store(exchange_, std::memory_order_release);
+      close_if_done(channel);
+    }
   }
 
   bool has_free_slot(Channel& channel) const {
@@ -391,7 +455,7 @@ class NodeExchange {
   bool unpack_arrived(Channel& channel) {
     bool any = false;
     while (!channel.cutter.done() && channel.ring->written.load(std::memory_order_acquire) != channel.total) {
-      copy_through_slot(channel, false);
+      unpack_piece(channel);
       channel.ring->read.store(++channel.total, std::memory_order_release);
       any = true;
     }
@@ -416,21 +480,18 @@ class NodeExchange {
     });
   }
 
-  /// The next piece, from the array to the channel's slot or back.
-  void copy_through_slot(Channel& channel, bool send) const {
+  /// The next piece, from the channel's slot to the array.
+  void unpack_piece(Channel& channel) const {
     MessageCutter& cutter = channel.cutter;
-    char* const bytes = slot(channel);
+    const char* const bytes = slot(channel);
     cutter.take(part_count_, [&](Index taken) {
-      char* const at = bytes + taken * element_bytes_;
       const CopyBlock block = cutter.whole_block() ? channel.packed[cutter.block()]
-                                                   : make_copy_block(packed(cutter.part(), send), element_bytes_);
-      if (send)
-        copy(block, source_, at, false);
-      else
-        copy(block, at, target_, stream_receives_);
+                                                   : make_copy_block(packed(cutter.part(), false), element_bytes_);
+      copy(block, bytes + taken * element_bytes_, target_, stream_receives_);
     });
   }
 
+  Channels level_{};
   Planner planner_;
   std::vector<int> partners_;  // sorted
   LocalLayout source_layout_, target_layout_;

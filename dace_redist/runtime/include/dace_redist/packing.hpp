@@ -74,6 +74,8 @@ class MessageCutter {
   /// Which block the part belongs to, and whether it is all of it.
   std::size_t block() const { return block_; }
   bool whole_block() const { return parts_ == 1; }
+  /// Whether a cutter of an equally shaped message is at the same part.
+  bool level_with(const MessageCutter& other) const { return block_ == other.block_ && index_ == other.index_; }
 
   void advance() {
     if (++index_ < parts_) return set_part();

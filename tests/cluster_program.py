@@ -1,0 +1,94 @@
+"""
+What ``test_cluster.py`` runs over emulated nodes: ``cluster_program.py WHAT [ARGUMENTS]``.
+
+Each rank prints one line, ``rank R: `` and JSON, for each thing it reports.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+import dace_redist
+from dace_redist.launch import check_launcher
+
+NBYTES = 8 << 20
+comm = MPI.COMM_WORLD
+
+
+def say(what: object) -> None:
+    sys.stdout.write(f"rank {comm.rank}: {json.dumps(what)}\n")  # at once: the launcher mixes pieces of lines
+    sys.stdout.flush()
+
+
+def places() -> None:
+    """Which node this rank is on, whom it shares that with, and whose files and processes it can see."""
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    mine = Path(f"/dev/shm/test-of-rank-{comm.rank}")
+    mine.touch()
+    window = MPI.Win.Allocate_shared(8, 8, comm=node)
+    np.frombuffer(window.Shared_query(node.rank)[0], dtype=np.int64)[0] = comm.rank
+    comm.Barrier()
+    say(
+        {
+            "host": platform.node(),
+            "processor": MPI.Get_processor_name(),
+            "group": node.allgather(comm.rank),
+            "files": sorted(int(path.name.rpartition("-")[2]) for path in Path("/dev/shm").glob("test-of-rank-*")),
+            "window": [int(np.frombuffer(window.Shared_query(r)[0], dtype=np.int64)[0]) for r in range(node.size)],
+            "process": os.readlink("/proc/self/ns/pid"),
+        }
+    )
+    comm.Barrier()
+    window.Free()
+    mine.unlink()
+
+
+def send(distance: str) -> None:
+    """Ranks in pairs exchange NBYTES with the rank that is so far away."""
+    partner = comm.rank ^ int(distance)
+    out, back = np.full(NBYTES, comm.rank, np.uint8), np.empty(NBYTES, np.uint8)
+    comm.Sendrecv(out, partner, recvbuf=back, source=partner)
+    say(bool((back == partner).all()))
+
+
+def redistribute(*strategies: str) -> None:
+    """Whether strategies move tensors right, twice each: within nodes, between nodes, tiny and of some megabytes."""
+    for strategy in strategies:
+        for shape in ((7, 5), (300, 1100)):
+            check(strategy, shape)
+
+
+def check(strategy: str, shape: tuple[int, int]) -> None:
+    size = comm.size
+    whole = np.arange(np.prod(shape)).reshape(shape)
+    rows = dace_redist.Distribution(shape, (size, 1))
+    others = {
+        "to columns": dace_redist.Distribution(shape, (1, size)),
+        "to the other node": dace_redist.Distribution(shape, (size, 1), ranks=np.roll(range(size), size // 2)),
+        "to a neighbour": dace_redist.Distribution(shape, (size, 1), ranks=[r ^ 1 for r in range(size)]),
+    }
+    for name, target in others.items():
+        for source, end in ((rows, target), (target, rows)) * 2:
+            got = dace_redist.redistribute(source.local(whole, comm.rank), source, end, strategy=strategy)
+            say([strategy, shape, name, bool(np.array_equal(got, end.local(whole, comm.rank)))])
+
+
+def refused(strategy: str) -> None:
+    """What a strategy says that cannot leave a node."""
+    rows, columns = (dace_redist.Distribution((64, 64), grid) for grid in ((comm.size, 1), (1, comm.size)))
+    try:
+        dace_redist.redistribute(np.zeros(rows.local_shape(comm.rank)), rows, columns, strategy=strategy)
+    except dace_redist.RedistributionError as error:
+        say(str(error))
+
+
+if __name__ == "__main__":
+    check_launcher(comm)
+    globals()[sys.argv[1]](*sys.argv[2:])

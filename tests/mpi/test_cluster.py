@@ -1,0 +1,242 @@
+"""Emulated nodes: what ranks see of each other, what crosses the links, every strategy between nodes, and the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cluster
+import pytest
+from click.testing import CliRunner
+
+from dace_redist.launch import TIMED_OUT
+from dace_redist.strategies import STRATEGIES
+
+PROGRAM = Path(__file__).resolve().parent.parent / "cluster_program.py"
+NBYTES = 8 << 20  # of a message, as in PROGRAM
+OVERHEAD = 2 << 20  # bytes per link that start and end of a job may take, with all headers
+
+A_MOMENT = "sleep 0.5; "  # Open MPI 5's launcher now and then waits for ever after daemons whose ranks ended at once
+
+STAY_IN_NODE = ["Shared"]
+LEAVE_NODE = [name for name in STRATEGIES if name not in ("MPI", *STAY_IN_NODE)]  # MPI: in DaCe programs only
+
+on_nodes = [pytest.mark.compile, pytest.mark.usefixtures("nodes")]
+under_every_mpi = [*on_nodes, pytest.mark.mpi_matrix]
+
+
+def marked(marks: list[pytest.MarkDecorator]) -> Any:
+    def decorate(test: Any) -> Any:
+        for mark in marks:
+            test = mark(test)
+        return test
+
+    return decorate
+
+
+@pytest.fixture(scope="module")
+def nodes() -> None:
+    reason = cluster.why_not()
+    if reason:
+        pytest.skip(f"this machine cannot emulate nodes: {reason}")
+
+
+def job(ranks: int, *arguments: str, **options: Any) -> tuple[dict[int, list[Any]], list[cluster.Link]]:
+    """Run PROGRAM on two nodes: (what each rank said, links). Fails the test unless the job returns 0."""
+    argv = [sys.executable, "-m", "mpi4py", str(PROGRAM), *arguments]
+    done = cluster.run_counted(2, ranks, argv, **{"timeout": 100, **options})
+    said = defaultdict(list)
+    for line in done.output.splitlines():
+        if line.startswith("rank "):
+            head, _, text = line.partition(": ")
+            said[int(head.removeprefix("rank "))].append(json.loads(text))
+    if done.returncode != 0 or sorted(said) != list(range(ranks)):
+        pytest.fail(f"{arguments} on {ranks} ranks returned {done.returncode}\n{done.output[-8000:]}", pytrace=False)
+    return said, done.links
+
+
+# What a node is -----------------------------------------------------------------------------------------------------
+
+
+@marked(under_every_mpi)
+@pytest.mark.parametrize(
+    "ranks, mapping, groups",
+    [(4, "block", [[0, 1], [2, 3]]), (3, "block", [[0, 1], [2]]), (5, "cyclic", [[0, 2, 4], [1, 3]])],
+)
+def test_ranks_see_two_nodes(ranks: int, mapping: str, groups: list[list[int]]) -> None:
+    said, _ = job(ranks, "places", mapping=mapping)
+    seen = {rank: lines[0] for rank, lines in said.items()}
+    for node, group in enumerate(groups):
+        for rank in group:
+            assert seen[rank]["host"] == seen[rank]["processor"] == f"node{node}"
+            assert seen[rank]["group"] == seen[rank]["files"] == seen[rank]["window"] == group
+    assert len({place["process"] for place in seen.values()}) == 2  # nobody sees processes of the other node
+
+
+@marked(under_every_mpi)
+def test_neighbours_do_not_use_the_link() -> None:
+    said, links = job(4, "send", "1")
+    assert all(said.values())
+    assert all(moved < OVERHEAD for link in links for moved in link), links
+
+
+@marked(under_every_mpi)
+def test_messages_between_nodes_use_the_link() -> None:
+    said, links = job(4, "send", "2")
+    assert all(said.values())
+    assert all(2 * NBYTES < moved < 2 * NBYTES + OVERHEAD for link in links for moved in link), links
+
+
+# Strategies ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def moved(nodes: None) -> dict[int, list[Any]]:
+    """What all strategies did, from one job, for most of its time goes into starting."""
+    return job(4, "redistribute", *LEAVE_NODE, timeout=500)[0]
+
+
+@marked(under_every_mpi)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("strategy", LEAVE_NODE)
+def test_strategy_between_nodes(moved: dict[int, list[Any]], strategy: str) -> None:
+    for rank, lines in moved.items():
+        checks = [line for line in lines if line[0] == strategy]
+        assert len(checks) == 2 * 3 * 4  # shapes, targets, there and back twice
+        assert all(right for *_, right in checks), f"rank {rank}: {[check for check in checks if not check[-1]]}"
+
+
+@marked(under_every_mpi)
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("strategy", STAY_IN_NODE)
+def test_every_rank_is_told_that_a_strategy_stays_in_its_node(strategy: str) -> None:
+    said, _ = job(4, "refused", strategy, timeout=200)
+    for lines in said.values():
+        assert f"strategy {strategy}" in lines[0]
+        assert "on different nodes" in lines[0]
+
+
+# The end of a job ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def left_behind(nodes: None) -> Iterator[dict[str, str]]:
+    """Environment for a job; fails the test if something that has it, or a network device or mount, is there later."""
+    mark = f"DACE_REDIST_TEST={uuid.uuid4().hex}"
+    before = devices_and_mounts()
+    yield dict([mark.split("=")])
+    for _ in range(100):  # the kernel needs its time to end what was killed
+        left = processes(mark)
+        if not left:
+            break
+        time.sleep(0.1)
+    assert not left
+    assert devices_and_mounts() == before
+
+
+def devices_and_mounts() -> tuple[list[str], list[str]]:
+    return sorted(os.listdir("/sys/class/net")), Path("/proc/self/mounts").read_text().splitlines()
+
+
+def processes(mark: str) -> list[str]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (folder / "environ").read_bytes():
+                found.append((folder / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return found
+
+
+@marked(on_nodes)
+@pytest.mark.parametrize("script, code", [("exit 0", 0), ("exit 3", 3)])
+def test_nothing_is_left_of_a_job_that_ended(left_behind: dict[str, str], script: str, code: int) -> None:
+    done, _ = cluster.run(
+        2, 2, ["sh", "-c", f"sleep 1000 >/dev/null 2>&1 & {A_MOMENT}{script}"], environment=left_behind
+    )
+    assert done == code
+
+
+@marked(on_nodes)
+def test_nothing_is_left_of_a_job_that_timed_out(left_behind: dict[str, str]) -> None:
+    code, _ = cluster.run(2, 2, ["sh", "-c", "trap '' TERM; sleep 1000"], environment=left_behind, timeout=2)
+    assert code == TIMED_OUT
+
+
+@marked(on_nodes)
+def test_nothing_is_left_when_the_caller_is_killed(left_behind: dict[str, str]) -> None:
+    command = [sys.executable, cluster.__file__, "--ranks", "2", "--", "sh", "-c", "echo here; sleep 1000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | left_behind) as caller:
+        assert caller.stdout is not None
+        assert [caller.stdout.readline() for _ in range(2)] == ["here\n"] * 2
+        (key, value), *_ = left_behind.items()
+        assert len(processes(f"{key}={value}")) > 5  # else the check of what is left would see nothing
+        caller.send_signal(signal.SIGKILL)
+
+
+# The command line and bad input -------------------------------------------------------------------------------------
+
+
+@marked(on_nodes)
+def test_command_line_shows_links() -> None:
+    command = [sys.executable, cluster.__file__, "--nodes", "3", "--ranks", "3", "--rate", "none", "--show-link-bytes"]
+    done = subprocess.run(
+        [*command, "--", "sh", "-c", f"{A_MOMENT}hostname"], capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    lines = sorted(done.stdout.splitlines())
+    assert [line for line in lines if ":" not in line] == ["node0", "node1", "node2"]
+    assert [line.split()[:2] for line in lines if ":" in line] == [[f"node{node}:", "sent"] for node in range(3)]
+
+
+@marked(on_nodes)
+def test_nodes_that_cannot_be_built_are_an_error(left_behind: dict[str, str]) -> None:
+    with pytest.raises(cluster.ClusterError, match="2 nodes were not brought up: tc"):
+        cluster.run(2, 2, ["true"], rate="99999999999999tbit", environment=left_behind)
+
+
+@pytest.mark.parametrize(
+    "nodes_asked, ranks, options, message",
+    [
+        (0, 2, {}, "number of nodes must be from 1 to 1000, got 0"),
+        (3, 2, {}, "3 nodes need at least 3 ranks, got 2"),
+        (2, 2, {"rate": "fast"}, "rate must be such as 1gbit, 250mbit or none, got 'fast'"),
+        (2, 2, {"rate": "0gbit"}, "rate must be"),
+        (2, 2, {"mapping": "random"}, "mapping must be one of block, cyclic, got 'random'"),
+    ],
+)
+def test_bad_arguments(nodes_asked: int, ranks: int, options: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        cluster.run(nodes_asked, ranks, ["true"], **options)
+
+
+def test_the_reason_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    def works_without(refused: str) -> None:
+        monkeypatch.setattr(cluster, "_works", lambda *command: refused not in " ".join(command))
+
+    monkeypatch.setattr(cluster.shutil, "which", lambda name, **_: name)
+    works_without("tbf")
+    assert "no rate limit" in cluster.why_not.__wrapped__()
+    works_without("unshare")
+    assert "neither CAP_SYS_ADMIN nor unprivileged user namespaces" in cluster.why_not.__wrapped__()
+    monkeypatch.setattr(cluster.shutil, "which", lambda name, **_: None if name == "tc" else name)
+    assert cluster.why_not.__wrapped__() == "no command tc (packages iproute2 and util-linux)"
+
+
+def test_command_line_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "why_not", lambda: None)
+    refused = CliRunner().invoke(cluster.main, ["--nodes", "3", "--ranks", "2", "--", "true"])
+    assert (refused.exit_code, "3 nodes need at least 3 ranks" in refused.output) == (2, True)
+    monkeypatch.setattr(cluster, "why_not", lambda: "no bridges")
+    refused = CliRunner().invoke(cluster.main, ["--", "true"])
+    assert (refused.exit_code, refused.output) == (1, "Error: no bridges\n")
