@@ -16,11 +16,11 @@ from typing import Any, TextIO
 import numpy as np
 
 from dace_redist import measuring
+from dace_redist.bench import memory, report, stock
 from dace_redist.bench import methods as kinds
-from dace_redist.bench import report, stock
 from dace_redist.bench.arrays import Arrays
 from dace_redist.bench.bounds import Traffic, parsec_bound
-from dace_redist.bench.cases import Case
+from dace_redist.bench.cases import Case, Choice
 from dace_redist.bench.environment import describe, number_nodes
 from dace_redist.bench.methods import Method, Skipped, Wanted
 from dace_redist.bench.waiting import wait_politely
@@ -156,6 +156,10 @@ def _measure_on(
     progress: Progress,
 ) -> list[dict[str, Any]]:
     arrays, methods, skipped = Arrays(case, comm), [], []
+    reason = memory.too_little(arrays.missing_bytes("ordinary"), comm)
+    if reason is not None:
+        progress.say(f"{case.name}: skipped: {reason}")
+        return [_skipped(case, settings, Skipped("all", reason))]
     if settings.tune_seconds is not None:
         for variant in settings.wanted.variants:
             progress.doing(f"tuning, {variant}")
@@ -207,6 +211,8 @@ def _records(
         line = common | {"method": method.label, "kind": method.kind, "strategy": method.strategy}
         line |= {"options": dict(method.options), "variant": method.variant}
         line |= {"chosen": method.chosen} if method.chosen else {}
+        if method.kind == "strategy":
+            line["extra_bytes"] = memory.extra_bytes(case, Choice(method.strategy, method.options))
         line |= {"median": figure.median, "low": figure.low, "high": figure.high}
         line |= {"repetitions": len(figure.seconds), "seconds": list(figure.seconds)}
         if reference is not None:
