@@ -77,6 +77,7 @@ def measure(
     most: int = 200,
     limit_seconds: float = 60.0,
     drop_slower_than: float | None = None,
+    apart: Collection[str] = (),
     progress: Progress | None = None,
 ) -> dict[str, Figure]:
     """
@@ -98,6 +99,7 @@ def measure(
     :param limit_seconds: No further round begins after this many seconds, the warm-up not counted; one is made anyway.
     :param drop_slower_than: Run a method no more when, after 3 rounds or later, even its fastest repetition took more
         than this many times the median of the best method; it is returned with what it has. None: keep all.
+    :param apart: Methods that are not compared with the others for that: they are neither dropped nor the best.
     :param progress: Called on rank 0 after each repetition that counts, with the method's name, its number of
         repetitions, and the figures of all methods as of the last time it was decided whether to go on.
     :return: The figure of every method, in their order.
@@ -112,7 +114,7 @@ def measure(
     for _ in range(warmup):
         for name in names:
             run.repeat(name, methods[name])
-    judge = _Judge(names, precision, least, most, limit_seconds, drop_slower_than)
+    judge = _Judge(names, precision, least, most, limit_seconds, drop_slower_than, apart)
     while active:
         for name in order.sample(active, len(active)):
             span = run.repeat(name, methods[name])
@@ -220,6 +222,7 @@ class _Judge:
     most: int
     limit_seconds: float
     drop_slower_than: float | None
+    apart: Collection[str] = ()
     seconds: dict[str, list[float]] = field(default_factory=dict)
     figures: dict[str, Figure] = field(default_factory=dict)
 
@@ -245,11 +248,12 @@ class _Judge:
         return kept if any(self.figures[name].uncertainty > self.precision for name in kept) else []
 
     def _not_hopeless(self, active: Collection[str]) -> list[str]:
-        if self.drop_slower_than is None or self.rounds < _TRIAL:
+        compared = [name for name in active if name not in self.apart]
+        if self.drop_slower_than is None or self.rounds < _TRIAL or not compared:
             return list(active)
-        most = self.drop_slower_than * min(float(np.median(self.seconds[name])) for name in active)
+        most = self.drop_slower_than * min(float(np.median(self.seconds[name])) for name in compared)
         # Not its median, which on a busy machine can be anything after so few repetitions.
-        return [name for name in active if min(self.seconds[name]) <= most]
+        return [name for name in active if name in self.apart or min(self.seconds[name]) <= most]
 
     def final(self) -> dict[str, Figure]:
         """The figures of all methods."""

@@ -40,6 +40,22 @@ class Arrays:
         """The part of the target that the rank has; every page of it has been touched."""
         return self._get("target", shared, lambda array, *_: array.fill(0))
 
+    def missing_bytes(self, variant: str) -> int:
+        """
+        Bytes that this rank has yet to allocate for a variant.
+
+        :param variant: ``"ordinary"`` or the shared array that it takes besides.
+        """
+        wanted = [("source", False), ("target", False)] if variant == "ordinary" else [(variant[7:], True)]
+        shapes = [
+            self._whole_shape(getattr(self.case, side)) for side, shared in wanted if (side, shared) not in self._made
+        ]
+        return sum(math.prod(shape) for shape in shapes) * self.case.dtype.itemsize
+
+    def _whole_shape(self, distribution: AnyDistribution) -> tuple[int, ...]:
+        within = self.case.within
+        return distribution.local_shape(self.comm.rank) if within is None else within.shape
+
     def _get(self, side: str, shared: bool, begin: Callable[[Array, AnyDistribution, int], None]) -> Array:
         if (side, shared) not in self._made:
             distribution = getattr(self.case, side)
@@ -50,8 +66,7 @@ class Arrays:
 
     def _allocate(self, side: str, distribution: AnyDistribution, shared: bool) -> Array:
         shape = distribution.local_shape(self.comm.rank)
-        within = self.case.within
-        whole = shape if within is None else within.shape
+        within, whole = self.case.within, self._whole_shape(distribution)
         array = self._shared(whole) if shared else np.zeros(whole, self.case.dtype)
         if within is None:
             return array

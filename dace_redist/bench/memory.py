@@ -1,52 +1,52 @@
-"""Whether a method's buffers fit into the memory that the nodes have left."""
+"""Whether arrays and buffers fit into the memory that the nodes have left: what does not is left out, and said."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from dace_redist.bench.cases import Case
+from dace_redist.bench.cases import Case, Choice
 from dace_redist.explain import format_bytes
+from dace_redist.extra_memory import extra_memory
 
-#: Strategies whose plans hold all that a rank sends and receives; the others' buffers are bounded by options.
-_WHOLE_BUFFERS = ("Pack", "Threaded", "RMA")
-
-#: Part of the free memory that the buffers of one method may take: the next ones, MPI and other programs need some.
-_USABLE = 0.4
+#: Part of a node's memory that stays free: for MPI, the programs themselves, and whoever else uses the node.
+_RESERVE = 0.25
 
 
-def too_little(case: Case, strategy: str, comm: Any) -> str | None:
+def extra_bytes(case: Case, choice: Choice) -> int:
+    """Most bytes of buffers that a rank takes for a strategy; 0 where only MPI or the tuner knows."""
+    if choice.strategy == "Auto":
+        return 0
+    return extra_memory(case.schedule, choice.strategy, **dict(choice.options)) or 0
+
+
+def too_little(nbytes: int, comm: Any) -> str | None:
     """
-    Why the plans of a strategy do not fit, or None if they do; the same on every rank. Collective.
+    Why memory does not fit, or None if it does; the same on every rank. Collective.
 
-    :param case: What is redistributed.
-    :param strategy: Name of the strategy.
-    :param comm: Communicator of the ranks of the case.
+    :param nbytes: Bytes that this rank is about to take.
+    :param comm: Communicator of the ranks that take theirs.
     """
     from mpi4py import MPI
 
-    needed = _buffer_bytes(case, strategy, comm.rank)
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    on_node, free = node.allreduce(needed), _available()
+    on_node, (free, reserve) = node.allreduce(nbytes), _memory()
     node.Free()
     reason = None
-    if free is not None and on_node > _USABLE * free:
-        reason = f"its buffers need {format_bytes(on_node)} on a node, and there are {format_bytes(free)} left"
+    if on_node and on_node > free - reserve:
+        reason = (
+            f"{format_bytes(on_node)} of memory on a node are needed, there are {format_bytes(free)}, "
+            f"of which {format_bytes(reserve)} are to stay free"
+        )
     reasons: list[str | None] = comm.allgather(reason)
     return next((text for text in reasons if text), None)
 
 
-def _buffer_bytes(case: Case, strategy: str, rank: int) -> int:
-    if strategy not in _WHOLE_BUFFERS:
-        return 0
-    messages = [*case.schedule.sends(rank), *case.schedule.receives(rank)]
-    return sum(message.nbytes(case.dtype.itemsize) for message in messages)
-
-
-def _available() -> int | None:
-    """Bytes of memory that this node has left; None where it does not say."""
+def _memory() -> tuple[float, float]:
+    """Bytes of memory that this node has left, and that are to stay; where it does not say, there is enough."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
-        return None
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), None)
+        return float("inf"), 0
+    sizes = {line.split(":")[0]: int(line.split()[1]) << 10 for line in lines}
+    return sizes.get("MemAvailable", float("inf")), _RESERVE * sizes.get("MemTotal", 0)

@@ -104,7 +104,8 @@ def _makers(case: Case, comm: Any, arrays: Arrays, stock: Stock | str, wanted: W
 def _choices(case: Case, wanted: Wanted) -> list[Choice]:
     every = [Choice("Auto"), *(Choice(name) for name in STRATEGIES if name != "MPI")]
     chosen = case.choices or every
-    return [c for c in chosen if wanted.strategies is None or c.strategy in wanted.strategies]
+    wished = [c for c in chosen if wanted.strategies is None or c.strategy in wanted.strategies]
+    return sorted(wished, key=lambda choice: memory.extra_bytes(case, choice))  # should memory run out, for the last
 
 
 def _installed(module: str) -> bool:
@@ -129,7 +130,8 @@ def _strategy(label: str, case: Case, comm: Any, arrays: Arrays, choice: Choice,
     if choice.strategy == "Auto":
         taken = chosen_strategy(case.source, case.target, case.dtype, comm, memory=variant)
         chosen = {"strategy": taken.strategy, "options": dict(taken.options), "recorded": taken.recorded}
-    reason = memory.too_little(case, choice.strategy if chosen is None else chosen["strategy"], comm)
+    needed = memory.extra_bytes(case, choice) + (0 if variant == "ordinary" else arrays.missing_bytes(variant))
+    reason = memory.too_little(needed, comm)
     if reason is not None:
         raise UnsuitableError(reason)
     try:

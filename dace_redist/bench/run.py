@@ -16,11 +16,11 @@ from typing import Any, TextIO
 import numpy as np
 
 from dace_redist import measuring
+from dace_redist.bench import memory, report, stock
 from dace_redist.bench import methods as kinds
-from dace_redist.bench import report, stock
 from dace_redist.bench.arrays import Arrays
 from dace_redist.bench.bounds import Traffic, parsec_bound
-from dace_redist.bench.cases import Case
+from dace_redist.bench.cases import Case, Choice
 from dace_redist.bench.environment import describe, number_nodes
 from dace_redist.bench.methods import Method, Skipped, Wanted
 from dace_redist.bench.waiting import wait_politely
@@ -156,6 +156,10 @@ def _measure_on(
     progress: Progress,
 ) -> list[dict[str, Any]]:
     arrays, methods, skipped = Arrays(case, comm), [], []
+    reason = memory.too_little(arrays.missing_bytes("ordinary"), comm)
+    if reason is not None:
+        progress.say(f"{case.name}: skipped: {reason}")
+        return [_skipped(case, settings, Skipped("all", reason))]
     if settings.tune_seconds is not None:
         for variant in settings.wanted.variants:
             progress.doing(f"tuning, {variant}")
@@ -178,6 +182,7 @@ def _measure_on(
             most=settings.most,
             limit_seconds=settings.limit_seconds,
             drop_slower_than=settings.drop_slower_than,
+            apart=[m.label for m in methods if m.kind in ("stock", "bound") or m.strategy == "Auto"],
             progress=lambda label, count, _: progress.doing(f"repetition {count} of {label}"),
         )
         records = _records(case, settings, describe(comm.size, nodes[: comm.size]), nodes, methods, figures)
@@ -206,6 +211,8 @@ def _records(
         line = common | {"method": method.label, "kind": method.kind, "strategy": method.strategy}
         line |= {"options": dict(method.options), "variant": method.variant}
         line |= {"chosen": method.chosen} if method.chosen else {}
+        if method.kind == "strategy":
+            line["extra_bytes"] = memory.extra_bytes(case, Choice(method.strategy, method.options))
         line |= {"median": figure.median, "low": figure.low, "high": figure.high}
         line |= {"repetitions": len(figure.seconds), "seconds": list(figure.seconds)}
         if reference is not None:
@@ -258,14 +265,12 @@ def _skipped(case: Case, settings: Settings, one: Skipped) -> dict[str, Any]:
 
 
 def _bounds(case: Case, settings: Settings, nodes: Sequence[int], figures: Mapping[str, Figure]) -> dict[str, float]:
-    """Seconds that each bound says; on one node that of the copy, between nodes those of the wire, if it is known."""
+    """Seconds that each bound says: of the copy where nothing leaves a node, else of the wire, if its rate is known."""
     copy = figures[kinds.COPY].median
-    if max(nodes) == 0:
-        return {"copy": copy}
-    if settings.rate is None:
-        return {}
     traffic = Traffic.of(case.schedule, nodes)
     if not max(traffic.remote):
+        return {"copy": copy}
+    if settings.rate is None:
         return {}
     memory_rate = _copied_per_node(case, nodes) / copy
     return {

@@ -97,13 +97,14 @@ def test_a_method_that_fails_on_one_rank_is_skipped_on_all(comm):
 def test_buffers_that_do_not_fit_are_not_made(comm, monkeypatch):
     case = cases.load("tiny").select(["block-k2"])[0]
     need = 2 * 2 * case.nbytes // 4  # both ranks send and receive a quarter of the tensor
-    monkeypatch.setattr(memory, "_available", lambda: need if comm.rank else 10 * need)
+    monkeypatch.setattr(memory, "_memory", lambda: (need + 99, 100 if comm.rank else 0))
     wanted = methods.Wanted(strategies=("Pack",), variants=("ordinary",), peers=False)
     found = list(methods.prepare(case, comm, Arrays(case, comm), "none", wanted))
-    assert found[1] == methods.Skipped(
-        "Pack", f"its buffers need {format_bytes(need)} on a node, and there are {format_bytes(need)} left"
+    assert found[1].label == "Pack"
+    assert (
+        f"{format_bytes(need)} of memory on a node are needed, there are {format_bytes(need + 99)}" in found[1].reason
     )
-    assert memory.too_little(case, "Datatype", comm) is None
+    assert memory.too_little(need // 2 - 1, comm) is None
 
 
 @pytest.mark.mpi(ranks=2)

@@ -103,3 +103,10 @@ def test_a_method_that_was_disturbed_stays():
     times = iter([9.0, 9.0, 1.0] + [1.1] * 20)
     ran = rounds(judge(drop_slower_than=3.0), lambda name: next(times) if name == "slow" else 1.0)
     assert ran[3:] == [["fast", "slow"]] * (len(ran) - 3)
+
+
+def test_a_method_apart_is_neither_dropped_nor_the_best():
+    for apart, counts in ((["fast"], [7, 7]), (["slow"], [7, 7]), ([], [7, 3])):
+        referee = judge(drop_slower_than=3.0, apart=apart)
+        rounds(referee, lambda name: 3.5 if name == "slow" else 1.0)
+        assert [len(figure.seconds) for figure in referee.final().values()] == counts
