@@ -59,13 +59,10 @@ class Traits:
 
 def rule(traits: Traits) -> str:
     """
-    The strategy for a redistribution that was never measured. The first line that fits counts:
+    The strategy for a redistribution that was never measured: ``Hierarchical``, whatever runs, messages and nodes are.
 
-    ============  ====================  ====================  =================
-    ranks         runs (sender's side)  messages              strategy
-    ============  ====================  ====================  =================
-    any           any                   any                   DEFAULT_STRATEGY
-    ============  ====================  ====================  =================
+    It chooses itself for each pair of ranks: on one node straight into (push) or out of (pull) the array that is
+    node-shared, by the longer stretches; through a ring where none is; between nodes in chunks over MPI.
 
     :param traits: What is known of the redistribution.
     :return: Name of the strategy, to be used with its default options.

@@ -52,5 +52,5 @@ def _pipeline(sent: Any, received: Any, values: dict[str, Any]) -> Any:
 
 
 def _ring_bytes(itemsize: int, values: dict[str, Any]) -> int:
-    slot = -(-max(values["slot_bytes"], itemsize) // 64) * 64
-    return -(-(_RING_HEAD_BYTES + values["depth"] * slot) // _PAGE_BYTES) * _PAGE_BYTES
+    slot = -(-max(int(values["slot_bytes"]), itemsize) // 64) * 64
+    return -(-(_RING_HEAD_BYTES + int(values["depth"]) * slot) // _PAGE_BYTES) * _PAGE_BYTES

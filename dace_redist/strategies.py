@@ -102,7 +102,7 @@ STRATEGIES: Mapping[str, Strategy] = {
 NODE_AWARE_STRATEGIES = frozenset({"Shared", "Hierarchical"})
 
 #: What ``Auto`` stands for where nothing was measured, see :func:`dace_redist.choosing.rule`.
-DEFAULT_STRATEGY = "Datatype"
+DEFAULT_STRATEGY = "Hierarchical"
 
 #: Takes the options that every strategy takes, for whichever is chosen.
 AUTO = Strategy("Auto", "the measured winner, else the default", _ALL)
