@@ -15,6 +15,7 @@ from stock_programs import PROGRAMS, N, P, Q
 
 import dace_redist
 from dace_redist import Distribution, LowerRedistribute
+from dace_redist.strategies import DEFAULT_STRATEGY
 
 SIMPLIFY = pytest.mark.parametrize("simplify", [True, False], ids=["simplified", "as written"])
 #: What BlockScatter and BlockGather still use.
