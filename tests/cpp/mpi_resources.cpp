@@ -150,10 +150,10 @@ std::unique_ptr<Plan> made(const Description& description, MPI_Comm comm) {
   return Plan::make<P>(description, comm);
 }
 
-const std::map<std::string, MakePlan> strategies{{"Datatype", made<DatatypePlan>}, {"Pack", made<PackPlan>},
-                                                 {"Threaded", made<ThreadedPlan>}, {"Pipelined", made<PipelinedPlan>},
-                                                 {"RMA", made<RMAPlan>},           {"Shared", made<SharedPlan>},
-                                                 {"Hierarchical", made<HierarchicalPlan>}};
+const std::map<std::string, MakePlan> strategies{
+    {"Datatype", made<DatatypePlan>},        {"Pack", made<PackPlan>}, {"Threaded", made<ThreadedPlan>},
+    {"Pipelined", made<PipelinedPlan>},      {"RMA", made<RMAPlan>},   {"Shared", made<SharedPlan>},
+    {"Hierarchical", made<HierarchicalPlan>}};
 
 void expect(bool holds, const std::string& what) {
   if (!holds) throw Error(what);

@@ -148,7 +148,8 @@ inline constexpr std::size_t most_places = 16;  ///< copies of one block that ar
 
 namespace detail {
 
-/// Chunk of a block whose last dimension is contiguous in the target: as many of its runs as a LineWriter takes at once.
+/// Chunk of a block whose last dimension is contiguous in the target: as many of its runs as a LineWriter takes at
+/// once.
 inline ChunkWalk walk_in_target_order(const CopyBlock& block, std::int64_t longest) {
   const auto last = static_cast<std::size_t>(block.ndim - 1);
   const std::int64_t row_bytes = block.counts[last] * block.run_bytes;

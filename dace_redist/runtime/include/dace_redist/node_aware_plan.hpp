@@ -57,9 +57,10 @@ class NodeAwarePlan : public Plan {
           if (!is_partner(message.peer)) check_crossing(rank(), static_cast<int>(message.peer));
     });
     const bool shared = works([this] {
-      prepare_node();
-      node_.allocate_rings();
-    }) && works_after_introduction();
+                          prepare_node();
+                          node_.allocate_rings();
+                        }) &&
+                        works_after_introduction();
     if (!shared) partners_.clear();
     connected_ = true;
     prepare_network();

@@ -27,7 +27,8 @@ namespace dace_redist {
 /// A sender goes through its source array once, from the lowest address to the highest, whatever receiver a piece is
 /// for; a rank that pulls goes through its target in the same manner.
 ///
-/// Extra memory: a ring of depth * slot_bytes for each rank it sends to, touched when it is used.
+/// Extra memory: a ring of depth * slot_bytes for each rank it sends to, touched when it is used; less, down to one
+/// slot each, where many rings would not fit the cache.
 class NodeExchange {
  public:
   /// Strides of a local array as plain numbers; none: C order.
@@ -49,7 +50,7 @@ class NodeExchange {
   /// What one rank tells another before the first exchange.
   struct Introduction {
     SegmentName segment;  // of the sender's rings
-    Index ring_offset = 0;
+    Index ring_offset = 0, ring_slots = 0;
     Strides strides;
   };
 
@@ -64,7 +65,7 @@ class NodeExchange {
     source_layout_ = source;
     target_layout_ = target;
     element_bytes_ = element_bytes;
-    depth_ = static_cast<std::uint64_t>(options.depth);
+    depth_ = options.depth;
     part_count_ = std::max<Index>(1, options.slot_bytes / element_bytes);
     slot_bytes_ = ceil_div(part_count_ * element_bytes, line_bytes) * line_bytes;
     replan();
@@ -77,11 +78,18 @@ class NodeExchange {
 
   /// Allocates this rank's rings. \throws Error if there is too little shared memory.
   void allocate_rings() {
-    segment_ = SharedSegment(scratch_bytes + ring_bytes() * static_cast<Index>(send_count()));
-    for (std::size_t s = 0; s < send_count(); ++s) sends_[s + 1].ring = new (segment_.at(ring_offset(s))) Ring{};
+    const Index senders = static_cast<Index>(send_count());
+    slots_ = std::clamp(most_ring_bytes() / std::max<Index>(1, senders * slot_bytes_), Index{1}, depth_);
+    segment_ = SharedSegment(scratch_bytes + ring_bytes() * senders);
+    for (std::size_t s = 0; s < send_count(); ++s) {
+      sends_[s + 1].ring = new (segment_.at(ring_offset(s))) Ring{};
+      sends_[s + 1].slots = static_cast<std::uint64_t>(slots_);
+    }
   }
-  Introduction to_receiver(std::size_t s) const { return {segment_.name(), ring_offset(s), Strides(source_layout_)}; }
-  Introduction to_sender() const { return {{}, 0, Strides(target_layout_)}; }
+  Introduction to_receiver(std::size_t s) const {
+    return {segment_.name(), ring_offset(s), slots_, Strides(source_layout_)};
+  }
+  Introduction to_sender() const { return {{}, 0, 0, Strides(target_layout_)}; }
 
   /// Maps the rings of the senders and takes note of the partners' layouts. \throws Error if one cannot be mapped.
   void meet(const std::vector<Introduction>& receivers, const std::vector<Introduction>& senders) {
@@ -89,6 +97,7 @@ class NodeExchange {
     for (std::size_t r = 0; r < receive_count(); ++r) {
       partner_rings_.emplace_back(senders[r].segment);
       receives_[r].ring = reinterpret_cast<Ring*>(partner_rings_.back().at(senders[r].ring_offset));
+      receives_[r].slots = static_cast<std::uint64_t>(senders[r].ring_slots);
       source_layouts_[receive_peer(r)] = senders[r].strides.layout();
     }
     for (std::size_t s = 0; s < send_count(); ++s) target_layouts_[send_peer(s)] = receivers[s].strides.layout();
@@ -137,7 +146,7 @@ class NodeExchange {
   static constexpr Index scratch_bytes = page_bytes;  // before the rings
   static constexpr Index streamed_sooner = 8;         // what other ranks read is not wanted in this core's cache
   static constexpr int pushes_in_a_row = 16;
-  static constexpr int rounds_of_patience = 256;      // until a sender begins though some receivers are not there yet
+  static constexpr int rounds_of_patience = 256;  // until a sender begins though some receivers are not there yet
 
   enum class Way : std::uint64_t { undecided, ring, push, pull };
   static constexpr std::uint64_t ways = 4;
@@ -180,6 +189,7 @@ class NodeExchange {
     Way way = Way::undecided;
     bool done = false;
     Ring* ring = nullptr;
+    std::uint64_t slots = 1;      // of the ring
     char* partner = nullptr;      // the partner's array, when it is pushed or pulled
     std::uint64_t total = 0;      // pieces of all exchanges that went through the ring
     std::uint64_t read_seen = 0;  // pieces of which the sender knows that they were read
@@ -187,12 +197,14 @@ class NodeExchange {
   };
 
   Index ring_bytes() const {
-    const Index nbytes = static_cast<Index>(sizeof(Ring)) + static_cast<Index>(depth_) * slot_bytes_;
+    const Index nbytes = static_cast<Index>(sizeof(Ring)) + slots_ * slot_bytes_;
     return ceil_div(nbytes, page_bytes) * page_bytes;
   }
+  /// All rings of a rank should stay in the cache of its core, beside what is copied: half of the second level.
+  static Index most_ring_bytes() { return stream_threshold_bytes() / 8; }
   Index ring_offset(std::size_t s) const { return scratch_bytes + ring_bytes() * static_cast<Index>(s); }
   char* slot(const Channel& channel) const {
-    return reinterpret_cast<char*>(channel.ring + 1) + static_cast<Index>(channel.total % depth_) * slot_bytes_;
+    return reinterpret_cast<char*>(channel.ring + 1) + static_cast<Index>(channel.total % channel.slots) * slot_bytes_;
   }
 
   bool is_partner(Index rank) const {
@@ -361,8 +373,9 @@ class NodeExchange {
       for (std::size_t c = 0; c < count; ++c) {
         Channel& channel = *level_[c];
         const StridedBlock& part = channel.cutter.part();
-        places[c] = {source_ + part.source_offset * element_bytes_,
-                     push ? channel.partner + part.target_offset * element_bytes_ : slot(channel) + taken * element_bytes_};
+        places[c] = {
+            source_ + part.source_offset * element_bytes_,
+            push ? channel.partner + part.target_offset * element_bytes_ : slot(channel) + taken * element_bytes_};
         if (c > 0) channel.cutter.advance();
       }
       const StridedBlock& part = first.cutter.part();
@@ -386,9 +399,9 @@ class NodeExchange {
   }
 
   bool has_free_slot(Channel& channel) const {
-    if (channel.total - channel.read_seen < depth_) return true;
+    if (channel.total - channel.read_seen < channel.slots) return true;
     channel.read_seen = channel.ring->read.load(std::memory_order_acquire);
-    return channel.total - channel.read_seen < depth_;
+    return channel.total - channel.read_seen < channel.slots;
   }
 
   /// Looks whether receivers have pulled what they were to pull, or cannot.
@@ -426,10 +439,30 @@ class NodeExchange {
       }
     }
     if (!first) return any;
-    copy_piece(*first, first->partner, target_, stream_receives_);
-    if (first->cutter.done()) first->ring->finished.store(exchange_, std::memory_order_release);
-    close_if_done(*first);
+    pull_pieces(*first, level_channels(receives_, *first));
     return true;
+  }
+
+  /// Pulls the next piece of the first `count` level channels.
+  void pull_pieces(Channel& first, std::size_t count) {
+    std::array<CopyPlace, most_places> places;
+    first.cutter.take(part_count_, [&](Index) {
+      for (std::size_t c = 0; c < count; ++c) {
+        Channel& channel = *level_[c];
+        const StridedBlock& part = channel.cutter.part();
+        places[c] = {channel.partner + part.source_offset * element_bytes_,
+                     target_ + part.target_offset * element_bytes_};
+        if (c > 0) channel.cutter.advance();
+      }
+      copy_together(first.cutter.whole_block() ? first.direct[first.cutter.block()]
+                                               : make_copy_block(first.cutter.part(), element_bytes_),
+                    places.data(), count, stream_receives_);
+    });
+    for (std::size_t c = 0; c < count; ++c) {
+      Channel& channel = *level_[c];
+      if (channel.cutter.done()) channel.ring->finished.store(exchange_, std::memory_order_release);
+      close_if_done(channel);
+    }
   }
 
   /// Takes note of the sender's choice, once it is made.
@@ -469,17 +502,6 @@ class NodeExchange {
     --open_;
   }
 
-  /// The next piece, from array to array.
-  void copy_piece(Channel& channel, const char* source, char* target, bool stream) const {
-    MessageCutter& cutter = channel.cutter;
-    cutter.take(part_count_, [&](Index) {
-      if (cutter.whole_block())
-        copy(channel.direct[cutter.block()], source, target, stream);
-      else
-        copy(make_copy_block(cutter.part(), element_bytes_), source, target, stream);
-    });
-  }
-
   /// The next piece, from the channel's slot to the array.
   void unpack_piece(Channel& channel) const {
     MessageCutter& cutter = channel.cutter;
@@ -497,8 +519,8 @@ class NodeExchange {
   LocalLayout source_layout_, target_layout_;
   Layouts source_layouts_, target_layouts_;  // of the partners
   Index element_bytes_ = 1, part_count_ = 1, slot_bytes_ = line_bytes;
-  std::uint64_t depth_ = 1;
-  std::vector<Channel> sends_;  // the first one is what stays on this rank
+  Index depth_ = 1, slots_ = 1;  // slots per ring: wanted at most, taken
+  std::vector<Channel> sends_;   // the first one is what stays on this rank
   std::vector<Channel> receives_;
   bool stream_sends_ = false, stream_receives_ = false;  // whether all of it together exceeds the cache
   SharedSegment segment_;                                // a page of scratch, and the rings of this rank's sends

@@ -58,7 +58,9 @@ class MessageCutter {
   /// \param message  its blocks must outlive the cutter.
   /// \param part_count  most elements of a part, if a single innermost row is not larger.
   MessageCutter(const Message& message, Index part_count)
-      : blocks_(message.blocks.data()), block_count_(message.blocks.size()), part_count_(std::max<Index>(1, part_count)) {
+      : blocks_(message.blocks.data()),
+        block_count_(message.blocks.size()),
+        part_count_(std::max<Index>(1, part_count)) {
     restart();
   }
 
@@ -137,11 +139,11 @@ class MessageCutter {
   const StridedBlock* blocks_;
   std::size_t block_count_;
   Index part_count_;
-  std::size_t block_ = 0;                      // block at hand
-  std::size_t cut_ = 0;                        // dimension that is cut
-  Index inner_ = 1;                            // elements of a row of it
-  Index rows_ = 1, steps_ = 1;                 // rows per part, parts per index of the dimensions before
-  Index index_ = 0, parts_ = 1;                // part at hand, of as many
+  std::size_t block_ = 0;        // block at hand
+  std::size_t cut_ = 0;          // dimension that is cut
+  Index inner_ = 1;              // elements of a row of it
+  Index rows_ = 1, steps_ = 1;   // rows per part, parts per index of the dimensions before
+  Index index_ = 0, parts_ = 1;  // part at hand, of as many
   Index count_ = 0;
   StridedBlock part_;
 };

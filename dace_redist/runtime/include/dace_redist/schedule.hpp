@@ -179,7 +179,8 @@ class Collector {
   void append_blocks(CellPair& pair, const Cell& own, const Cell& theirs,
                      const std::vector<const AxisOverlap*>& choice) {
     const CellLayout here = cell_layout(mine(), own, layout(sends() ? source_layouts_ : target_layouts_, rank_));
-    const CellLayout there = cell_layout(other(), theirs, layout(sends() ? target_layouts_ : source_layouts_, pair.peer));
+    const CellLayout there =
+        cell_layout(other(), theirs, layout(sends() ? target_layouts_ : source_layouts_, pair.peer));
     std::vector<std::vector<Piece>> pieces;
     for (const AxisOverlap* overlap : choice) pieces.push_back(overlap->pieces);
     for_each_choice(pieces, [&](const std::vector<const Piece*>& chosen) {
