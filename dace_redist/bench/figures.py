@@ -199,6 +199,8 @@ def _scale_x(axes: Any, rows: Sequence[Record]) -> None:
         axes.set_xscale("log")
         axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(values, [_size(v) if of_bytes else f"{v:g}" for v in values])
+    if of_bytes:
+        axes.tick_params(axis="x", labelsize=8, rotation=45)
     axes.set_xlabel(name.replace("bytes of", "size of"))
 
 
@@ -208,8 +210,8 @@ def _ratios(rows: Sequence[Record], value: Callable[[Record], float | None], lab
     cases = list(dict.fromkeys(row["case"] for row in shown))
     figure, axes = _new(8.5, 1.6 + 0.26 * max(len(cases), 8))
     place = axes[0, 0]
-    for method in dict.fromkeys(row["method"] for row in shown):
-        own = [row for row in shown if row["method"] == method]
+    for method in dict.fromkeys(map(_short, shown)):
+        own = [row for row in shown if _short(row) == method]
         style = {"marker": _marker(own[0]), "linestyle": "", "markersize": 5, "alpha": 0.85}
         place.plot(
             [value(r) for r in own], [cases.index(r["case"]) for r in own], label=method, **style, **_look(own[0])
@@ -224,6 +226,11 @@ def _ratios(rows: Sequence[Record], value: Callable[[Record], float | None], lab
     place.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     _title(figure, rows, "ratios of medians")
     return figure
+
+
+def _short(row: Record) -> str:
+    """Its method, of which the options do not matter where many cases are shown."""
+    return f"{row['strategy']}, with options" if row["options"] else str(row["method"])
 
 
 def _plain_ticks(axes: Any, values: Sequence[float]) -> None:
