@@ -274,6 +274,31 @@ inline void copy_tiles(const CopyBlock& block, int row_dim, const char* source, 
   } while (walk.advance());
 }
 
+/// Copies a block from and to its first run, wherever its offsets say it is.
+inline void copy_at(const CopyBlock& block, const char* from, char* to, bool stream) {
+  if (block.ndim == 0) {
+    if (stream && block.run_bytes >= shortest_streamed_span) {
+      StreamRun::copy(from, to, block.run_bytes);
+      stream_fence();
+    } else {
+      LongRun::copy(from, to, block.run_bytes);
+    }
+    return;
+  }
+  if (block.nbytes() == 0) return;
+  const bool streamed = stream && target_span(block) >= shortest_streamed_span;
+  const int row_dim = transposed_dimension(block);
+  if (row_dim >= 0)
+    copy_tiles(block, row_dim, from, to, streamed);
+  else if (streamed && gathers_lines(block))
+    copy_past_cache(block, from, to);
+  else if (streamed)
+    copy_direct(block, from, to, copy_plane<StreamRun, Prefetch::none>);
+  else
+    copy_direct(block, from, to, plane_copy<Prefetch::none>(block.run_bytes));
+  if (streamed) stream_fence();
+}
+
 }  // namespace detail
 
 /// Copies a block.
@@ -281,20 +306,8 @@ inline void copy_tiles(const CopyBlock& block, int row_dim, const char* source, 
 /// :param source, target: Starts of the two arrays, which do not overlap; any alignment.
 /// :param stream: Write past the cache where whole cache lines are written; see stream_threshold_bytes().
 inline void copy(const CopyBlock& block, const void* source, void* target, bool stream) {
-  if (block.nbytes() == 0) return;
-  const char* const from = static_cast<const char*>(source) + block.source_offset;
-  char* const to = static_cast<char*>(target) + block.target_offset;
-  const bool streamed = stream && detail::target_span(block) >= detail::shortest_streamed_span;
-  const int row_dim = detail::transposed_dimension(block);
-  if (row_dim >= 0)
-    detail::copy_tiles(block, row_dim, from, to, streamed);
-  else if (streamed && detail::gathers_lines(block))
-    detail::copy_past_cache(block, from, to);
-  else if (streamed)
-    detail::copy_direct(block, from, to, detail::copy_plane<detail::StreamRun, detail::Prefetch::none>);
-  else
-    detail::copy_direct(block, from, to, detail::plane_copy<detail::Prefetch::none>(block.run_bytes));
-  if (streamed) detail::stream_fence();
+  detail::copy_at(block, static_cast<const char*>(source) + block.source_offset,
+                  static_cast<char*>(target) + block.target_offset, stream);
 }
 
 /// Copies one block at several places, such as the parts of a row that go to different arrays: source lines that the
@@ -304,17 +317,16 @@ inline void copy(const CopyBlock& block, const void* source, void* target, bool 
 /// :param places: [count] Starts of the copies; sources may overlap, targets do not.
 /// :param count: 1 to most_places.
 /// :param stream: As for copy().
-inline void copy_together(CopyBlock block, const CopyPlace* places, std::size_t count, bool stream) {
-  block.source_offset = block.target_offset = 0;
-  const bool streamed = stream && detail::target_span(block) >= detail::shortest_streamed_span;
+inline void copy_together(const CopyBlock& block, const CopyPlace* places, std::size_t count, bool stream) {
   const bool in_one = count > 1 && block.ndim > 0 && detail::transposed_dimension(block) < 0;
+  const bool streamed = in_one && stream && detail::target_span(block) >= detail::shortest_streamed_span;
   if (in_one && streamed && detail::gathers_lines(block)) {
     detail::copy_past_cache_together(block, places, count);
     detail::stream_fence();
   } else if (in_one && !streamed) {
     detail::copy_direct_together(block, places, count);
   } else {
-    for (std::size_t p = 0; p < count; ++p) copy(block, places[p].source, places[p].target, stream);
+    for (std::size_t p = 0; p < count; ++p) detail::copy_at(block, places[p].source, places[p].target, stream);
   }
 }
 

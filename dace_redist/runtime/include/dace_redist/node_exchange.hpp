@@ -6,22 +6,26 @@
 #include <atomic>
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <new>
 #include <vector>
 
 #include "dace_redist/copy.hpp"
 #include "dace_redist/description.hpp"
 #include "dace_redist/packing.hpp"
+#include "dace_redist/remote_read.hpp"
 #include "dace_redist/shared_array.hpp"
 
 namespace dace_redist {
 
-/// The messages between ranks of one node. Each pair of ranks moves its message in one of three ways, chosen anew in
+/// The messages between ranks of one node. Each pair of ranks moves its message in one of four ways, chosen anew in
 /// each exchange by the sender:
 ///
 /// - push: the target array lies in node-shared memory; the sender copies into it;
 /// - pull: the source array lies in node-shared memory; the receiver copies out of it;
-/// - ring: neither does, or one cannot be mapped; the sender packs pieces into free slots of a ring in shared memory,
+/// - read: neither does, and all runs are long; the receiver has the kernel copy them out of the sender's memory;
+/// - ring: in all other cases, or where memory cannot be mapped or read; the sender packs pieces into free slots of a
+/// ring in shared memory,
 ///   the receiver unpacks them while they are in the cache.
 ///
 /// A sender goes through its source array once, from the lowest address to the highest, whatever receiver a piece is
@@ -117,7 +121,7 @@ class NodeExchange {
     sends_[0].done = sends_[0].cutter.done();
     for (Channel& channel : receives_) {
       channel.begin();
-      channel.ring->target = {target_place, Strides(target_layout_)};
+      channel.ring->target = {target_place, Strides(target_layout_), 0, 0};
       channel.ring->entered.store(exchange_, std::memory_order_release);
     }
     undecided_ = send_count();
@@ -148,13 +152,15 @@ class NodeExchange {
   static constexpr int pushes_in_a_row = 16;
   static constexpr int rounds_of_patience = 256;  // until a sender begins though some receivers are not there yet
 
-  enum class Way : std::uint64_t { undecided, ring, push, pull };
-  static constexpr std::uint64_t ways = 4;
+  enum class Way : std::uint64_t { undecided, ring, push, pull, read };
+  static constexpr std::uint64_t ways = 8;
 
   /// Where an array lies and how.
   struct Announcement {
     SharedArrayFinder::Place place;
     Strides strides;
+    std::uintptr_t address = 0;  // of the source, where it is not node-shared
+    std::int64_t process = 0;
   };
 
   /// One direction of one pair of ranks in shared memory; the slots follow. Numbers of exchanges and pieces only grow.
@@ -186,6 +192,7 @@ class NodeExchange {
     MessageCutter cutter;
     std::vector<CopyBlock> direct, packed;  // [blocks] as a whole: array to array, and array to or from a slot
     std::size_t shape = 0;                  // number of the first channel of this side with equally shaped blocks
+    Index shortest_run = 0;                 // bytes that are contiguous on both sides
     Way way = Way::undecided;
     bool done = false;
     Ring* ring = nullptr;
@@ -259,8 +266,10 @@ class NodeExchange {
     channel.cutter = MessageCutter(channel.message, part_count_);
     channel.direct.clear();
     channel.packed.clear();
+    channel.shortest_run = std::numeric_limits<Index>::max();
     for (const StridedBlock& block : channel.message.blocks) {
       channel.direct.push_back(make_copy_block(block, element_bytes_));
+      channel.shortest_run = std::min(channel.shortest_run, channel.direct.back().run_bytes);
       channel.packed.push_back(make_copy_block(packed(block, sends), element_bytes_));
     }
   }
@@ -289,8 +298,11 @@ class NodeExchange {
       channel.partner = segment + theirs.place.offset;
       set_way(channel, Way::push);
     } else if (source_place_.shared) {
-      channel.ring->source = {source_place_, Strides(source_layout_)};
+      channel.ring->source = {source_place_, Strides(source_layout_), 0, 0};
       set_way(channel, Way::pull);
+    } else if (channel.shortest_run >= shortest_remote_run) {
+      channel.ring->source = {{}, Strides(source_layout_), reinterpret_cast<std::uintptr_t>(source_), getpid()};
+      set_way(channel, Way::read);
     } else {
       set_way(channel, Way::ring);
     }
@@ -378,15 +390,12 @@ class NodeExchange {
             push ? channel.partner + part.target_offset * element_bytes_ : slot(channel) + taken * element_bytes_};
         if (c > 0) channel.cutter.advance();
       }
-      const StridedBlock& part = first.cutter.part();
-      const std::size_t block = first.cutter.block();
-      const bool whole = first.cutter.whole_block();
-      if (push)
-        copy_together(whole ? first.direct[block] : make_copy_block(part, element_bytes_), places.data(), count,
-                      stream_sends_);
+      const bool stream = push && stream_sends_;
+      if (first.cutter.whole_block())
+        copy_together((push ? first.direct : first.packed)[first.cutter.block()], places.data(), count, stream);
       else
-        copy_together(whole ? first.packed[block] : make_copy_block(to_packed(part, 0), element_bytes_), places.data(),
-                      count, false);
+        copy_together(make_copy_block(push ? first.cutter.part() : to_packed(first.cutter.part(), 0), element_bytes_),
+                      places.data(), count, stream);
     });
     for (std::size_t c = 0; c < count; ++c) {
       Channel& channel = *level_[c];
@@ -408,7 +417,7 @@ class NodeExchange {
   bool check_pulled() {
     bool any = false;
     for (Channel& channel : sends_) {
-      if (channel.done || channel.way != Way::pull) continue;
+      if (channel.done || (channel.way != Way::pull && channel.way != Way::read)) continue;
       if (channel.ring->refused.load(std::memory_order_acquire) == exchange_) {
         set_way(channel, Way::ring);
         any = true;
@@ -434,6 +443,9 @@ class NodeExchange {
         if (channel.ring->finished.load(std::memory_order_acquire) != exchange_) continue;
         channel.done = any = true;
         --open_;
+      } else if (channel.way == Way::read) {
+        read_piece(channel);
+        any = true;
       } else if (channel.way == Way::pull) {
         if (!first || channel.cutter.part().target_offset < first->cutter.part().target_offset) first = &channel;
       }
@@ -454,9 +466,10 @@ class NodeExchange {
                      target_ + part.target_offset * element_bytes_};
         if (c > 0) channel.cutter.advance();
       }
-      copy_together(first.cutter.whole_block() ? first.direct[first.cutter.block()]
-                                               : make_copy_block(first.cutter.part(), element_bytes_),
-                    places.data(), count, stream_receives_);
+      if (first.cutter.whole_block())
+        copy_together(first.direct[first.cutter.block()], places.data(), count, stream_receives_);
+      else
+        copy_together(make_copy_block(first.cutter.part(), element_bytes_), places.data(), count, stream_receives_);
     });
     for (std::size_t c = 0; c < count; ++c) {
       Channel& channel = *level_[c];
@@ -470,19 +483,37 @@ class NodeExchange {
     const std::uint64_t decision = channel.ring->decision.load(std::memory_order_acquire);
     if (decision / ways != exchange_) return false;
     const Way way = static_cast<Way>(decision % ways);
-    if (way == Way::pull) {
+    if (way == Way::pull || way == Way::read) {
       if (channel.ring->refused.load(std::memory_order_relaxed) == exchange_) return false;  // waits for another one
-      const Announcement& theirs = channel.ring->source;
-      char* const segment = channel.arrays.segment(theirs.place.name);
-      if (!segment) {
+      if (!reach(channel, way)) {
         channel.ring->refused.store(exchange_, std::memory_order_release);
         return true;
       }
-      learn(channel, source_layouts_, theirs.strides, false);
-      channel.partner = segment + theirs.place.offset;
+      learn(channel, source_layouts_, channel.ring->source.strides, false);
     }
     channel.way = way;
     return true;
+  }
+
+  /// Whether this rank gets at the sender's array.
+  static bool reach(Channel& channel, Way way) {
+    const Announcement& theirs = channel.ring->source;
+    if (way == Way::read) return can_read(static_cast<pid_t>(theirs.process), theirs.address);
+    char* const segment = channel.arrays.segment(theirs.place.name);
+    channel.partner = segment ? segment + theirs.place.offset : nullptr;
+    return segment != nullptr;
+  }
+
+  /// The next piece, out of the sender's private memory.
+  void read_piece(Channel& channel) {
+    const Announcement& theirs = channel.ring->source;
+    channel.cutter.take(part_count_, [&](Index) {
+      const MessageCutter& cutter = channel.cutter;
+      copy_from(cutter.whole_block() ? channel.direct[cutter.block()] : make_copy_block(cutter.part(), element_bytes_),
+                static_cast<pid_t>(theirs.process), theirs.address, target_);
+    });
+    if (channel.cutter.done()) channel.ring->finished.store(exchange_, std::memory_order_release);
+    close_if_done(channel);
   }
 
   bool unpack_arrived(Channel& channel) {
@@ -507,9 +538,11 @@ class NodeExchange {
     MessageCutter& cutter = channel.cutter;
     const char* const bytes = slot(channel);
     cutter.take(part_count_, [&](Index taken) {
-      const CopyBlock block = cutter.whole_block() ? channel.packed[cutter.block()]
-                                                   : make_copy_block(packed(cutter.part(), false), element_bytes_);
-      copy(block, bytes + taken * element_bytes_, target_, stream_receives_);
+      const char* const from = bytes + taken * element_bytes_;
+      if (cutter.whole_block())
+        copy(channel.packed[cutter.block()], from, target_, stream_receives_);
+      else
+        copy(make_copy_block(packed(cutter.part(), false), element_bytes_), from, target_, stream_receives_);
     });
   }
 
