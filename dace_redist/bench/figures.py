@@ -170,6 +170,8 @@ def _size(nbytes: float) -> str:
 
 def _lines(rows: Sequence[Record]) -> Any:
     """Time over the size of a series, one line per method, its interval as a band."""
+    from matplotlib.ticker import LogFormatter
+
     figure, axes = _new(7.5, 4.6)
     place = axes[0, 0]
     for label in dict.fromkeys(row["method"] for row in rows):
@@ -180,6 +182,8 @@ def _lines(rows: Sequence[Record]) -> Any:
         low, high = ([row[end] * 1e3 for row in own] for end in ("low", "high"))
         place.fill_between(x, low, high, alpha=0.12, linewidth=0, **_look(own[0]))
     place.set_yscale("log")
+    place.yaxis.set_major_formatter(LogFormatter())  # 40, not 4 x 10^1
+    place.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(2, 0.5)))
     _scale_x(place, rows)
     place.set_ylabel("median time, ms")
     place.grid(True, which="major", alpha=0.3)
