@@ -27,7 +27,7 @@ def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = np.float64, comm:
         ``RuntimeWarning`` says what was needed and what there is; it is moved, too, only slower.
     """
     element = np.dtype(dtype)
-    extents = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+    extents = (int(shape),) if isinstance(shape, int | np.integer) else tuple(map(int, shape))
     try:
         return _shared(extents, element)
     except _core.Error as error:

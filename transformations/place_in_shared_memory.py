@@ -25,8 +25,8 @@ class PlaceInSharedMemory(transformation.SingleStateTransformation):
     The arrays are then allocated when the program starts and kept until it ends, and hold what they held when it is
     called again. Arrays that the caller passes stay where they are: see :func:`dace_redist.empty`.
 
-    It can be applied if such a transient lies on the heap and its size is known when the program starts, and if the
-    program leaves no memory of its own to be set by the caller (``AllocationLifetime.External``).
+    It can be applied if such a transient lies on the heap, is not cleared on allocation, and its size is known when the
+    program starts, and if the program leaves no memory to be set by the caller (``AllocationLifetime.External``).
     """
 
     node = transformation.PatternNode(Redistribute)
@@ -56,7 +56,7 @@ class PlaceInSharedMemory(transformation.SingleStateTransformation):
         """Names of the arrays next to the node that can be moved and are not yet."""
         edges = [e for e in graph.in_edges(self.node) if e.dst_conn == INPUT]
         edges += [e for e in graph.out_edges(self.node) if e.src_conn == OUTPUT]
-        return [name for name in dict.fromkeys(e.data.data for e in edges) if _can_move(sdfg, sdfg.arrays[name])]
+        return [name for name in dict.fromkeys(e.data.data for e in edges) if _can_move(sdfg, name)]
 
 
 def place_in_shared_memory(sdfg: SDFG) -> SDFG:
@@ -70,16 +70,29 @@ def place_in_shared_memory(sdfg: SDFG) -> SDFG:
     return sdfg
 
 
-def _can_move(sdfg: SDFG, array: data.Data) -> bool:
-    known_at_start = {str(symbol) for symbol in sdfg.root_sdfg.free_symbols} | set(sdfg.root_sdfg.constants)
+def _can_move(sdfg: SDFG, name: str) -> bool:
+    array = sdfg.arrays[name]
     return (
         type(array) is data.Array
         and array.transient
         and array.storage in _HEAP
         and array.lifetime != dtypes.AllocationLifetime.External
-        and {str(symbol) for symbol in symbolic.symlist(array.total_size).values()} <= known_at_start
-        and (sdfg.parent is None or not symbolic.issymbolic(array.total_size, sdfg.constants))
+        and _size_known_at_start(sdfg, array)
+        and not _set_to_zero(sdfg, name)
     )
+
+
+def _size_known_at_start(sdfg: SDFG, array: data.Array) -> bool:
+    symbols = {str(symbol) for symbol in symbolic.symlist(array.total_size).values()}
+    if sdfg.parent is not None:
+        return symbols <= set(sdfg.constants)
+    assigned = {name for edge in sdfg.all_interstate_edges() for name in edge.data.assignments}
+    return symbols <= ({str(symbol) for symbol in sdfg.free_symbols} - assigned) | set(sdfg.constants)
+
+
+def _set_to_zero(sdfg: SDFG, name: str) -> bool:
+    """Whether the array is cleared where it is allocated, which memory that is allocated once is not."""
+    return any(node.setzero for state in sdfg.states() for node in state.data_nodes() if node.data == name)
 
 
 def _has_external_memory(sdfg: SDFG) -> bool:

@@ -71,6 +71,14 @@ def test_left_alone(strategy, array):
     assert placed(sdfg) == expected
 
 
+def test_cleared_arrays_are_left_alone():
+    sdfg = chain()
+    for state in sdfg.states():
+        for node in state.data_nodes():
+            node.setzero = node.data == "B"
+    assert placed(dace_redist.place_in_shared_memory(sdfg)) == {"C"}
+
+
 def test_by_name_of_the_package():
     assert dace_redist.PlaceInSharedMemory is PlaceInSharedMemory
     assert len(redistributions(chain())) == 3

@@ -187,7 +187,7 @@ inline void copy_past_cache(const CopyBlock& block, const char* source, char* ta
 }
 
 /// The same at several places, chunk by chunk for all of them, through a LineWriter each. Between the stores it asks
-/// for the source lines of the next chunk, from the lowest place's first to the highest place's last.
+/// for the source lines of the next chunk: those of all places if they overlap, else those of the lowest one.
 inline void copy_past_cache_together(const CopyBlock& block, const CopyPlace* places, std::size_t count) {
   ChunkWalk walk = walk_in_target_order(block, LineWriter::longest_piece / 2);
   const PlaneCopy copy_runs = plane_copy<Prefetch::none>(block.run_bytes);
@@ -205,7 +205,8 @@ inline void copy_past_cache_together(const CopyBlock& block, const CopyPlace* pl
       const std::int64_t extent = (plane.rows - 1) * magnitude(plane.source_row) +
                                   (plane.columns - 1) * magnitude(plane.source_column) + plane.run_bytes;
       lines.next = address(ends.first->source) + static_cast<std::uintptr_t>(ahead.source());
-      lines.end = address(ends.second->source) + static_cast<std::uintptr_t>(ahead.source() + extent);
+      const std::int64_t apart = ends.second->source - ends.first->source;
+      lines.end = lines.next + static_cast<std::uintptr_t>(extent + (apart <= extent ? apart : 0));
       more_ahead = ahead.advance();
     }
     for (std::size_t p = 0; p < count; ++p) {

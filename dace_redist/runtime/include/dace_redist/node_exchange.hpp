@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <new>
@@ -53,7 +54,8 @@ class NodeExchange {
 
   /// What one rank tells another before the first exchange.
   struct Introduction {
-    SegmentName segment;  // of the sender's rings
+    SegmentName segment;       // of the sender's rings
+    std::uint64_t number = 0;  // to be found in it
     Index ring_offset = 0, ring_slots = 0;
     Strides strides;
   };
@@ -85,21 +87,26 @@ class NodeExchange {
     const Index senders = static_cast<Index>(send_count());
     slots_ = std::clamp(most_ring_bytes() / std::max<Index>(1, senders * slot_bytes_), Index{1}, depth_);
     segment_ = SharedSegment(scratch_bytes + ring_bytes() * senders);
+    number_ = detail::random_number();
+    std::memcpy(segment_.at(number_offset), &number_, sizeof number_);
     for (std::size_t s = 0; s < send_count(); ++s) {
       sends_[s + 1].ring = new (segment_.at(ring_offset(s))) Ring{};
       sends_[s + 1].slots = static_cast<std::uint64_t>(slots_);
     }
   }
   Introduction to_receiver(std::size_t s) const {
-    return {segment_.name(), ring_offset(s), slots_, Strides(source_layout_)};
+    return {segment_.name(), number_, ring_offset(s), slots_, Strides(source_layout_)};
   }
-  Introduction to_sender() const { return {{}, 0, 0, Strides(target_layout_)}; }
+  Introduction to_sender() const { return {{}, 0, 0, 0, Strides(target_layout_)}; }
 
   /// Maps the rings of the senders and takes note of the partners' layouts. \throws Error if one cannot be mapped.
   void meet(const std::vector<Introduction>& receivers, const std::vector<Introduction>& senders) {
     partner_rings_.clear();
     for (std::size_t r = 0; r < receive_count(); ++r) {
       partner_rings_.emplace_back(senders[r].segment);
+      if (std::memcmp(partner_rings_.back().at(number_offset), &senders[r].number, sizeof number_) != 0)
+        throw Error(text("process ", senders[r].segment.process, " is not rank ", receive_peer(r),
+                         ": the ranks of this node do not see each other's processes"));
       receives_[r].ring = reinterpret_cast<Ring*>(partner_rings_.back().at(senders[r].ring_offset));
       receives_[r].slots = static_cast<std::uint64_t>(senders[r].ring_slots);
       source_layouts_[receive_peer(r)] = senders[r].strides.layout();
@@ -147,8 +154,10 @@ class NodeExchange {
   static_assert(Counter::is_always_lock_free, "counters in shared memory must be lock-free");
 
   static constexpr Index line_bytes = 64, page_bytes = 4096;
-  static constexpr Index scratch_bytes = page_bytes;  // before the rings
-  static constexpr Index streamed_sooner = 8;         // what other ranks read is not wanted in this core's cache
+  static constexpr Index scratch_bytes =
+      page_bytes;  // before the rings: scratch, and the number that proves whose it is
+  static constexpr Index number_offset = page_bytes / 2;
+  static constexpr Index streamed_sooner = 8;  // what other ranks read is not wanted in this core's cache
   static constexpr int pushes_in_a_row = 16;
   static constexpr int rounds_of_patience = 256;  // until a sender begins though some receivers are not there yet
 
@@ -504,14 +513,21 @@ class NodeExchange {
     return segment != nullptr;
   }
 
-  /// The next piece, out of the sender's private memory.
+  /// The next piece, out of the sender's private memory; all over again through the ring if the kernel refuses.
   void read_piece(Channel& channel) {
     const Announcement& theirs = channel.ring->source;
+    bool copied = true;
     channel.cutter.take(part_count_, [&](Index) {
       const MessageCutter& cutter = channel.cutter;
-      copy_from(cutter.whole_block() ? channel.direct[cutter.block()] : make_copy_block(cutter.part(), element_bytes_),
-                static_cast<pid_t>(theirs.process), theirs.address, target_);
+      const CopyBlock block =
+          cutter.whole_block() ? channel.direct[cutter.block()] : make_copy_block(cutter.part(), element_bytes_);
+      copied = copied && copy_from(block, static_cast<pid_t>(theirs.process), theirs.address, target_);
     });
+    if (!copied) {
+      channel.begin();
+      channel.ring->refused.store(exchange_, std::memory_order_release);
+      return;
+    }
     if (channel.cutter.done()) channel.ring->finished.store(exchange_, std::memory_order_release);
     close_if_done(channel);
   }
@@ -557,6 +573,7 @@ class NodeExchange {
   std::vector<Channel> receives_;
   bool stream_sends_ = false, stream_receives_ = false;  // whether all of it together exceeds the cache
   SharedSegment segment_;                                // a page of scratch, and the rings of this rank's sends
+  std::uint64_t number_ = 0;                             // random, in that page
   std::vector<SharedSegment> partner_rings_;
   SharedArrayFinder finder_{segment_};
 

@@ -33,6 +33,7 @@ class Plan {
     check_agreement(plan.comm(), common_words(description));
     all_or_none(plan.comm(), [&] {
       check_options(description.options);
+      stream_threshold_bytes();  // throws if the environment has it wrong
       if (plan.element_bytes() < 1)
         throw Error(text("the element size must be 1 byte or more, got ", plan.element_bytes()));
       plan.set_local_arrays(description.source_local, description.target_local);

@@ -5,12 +5,9 @@
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <cstdint>
-#include <cstring>
 
 #include "dace_redist/copy.hpp"
-#include "dace_redist/error.hpp"
 
 namespace dace_redist {
 
@@ -31,18 +28,16 @@ inline bool can_read(pid_t process, std::uintptr_t address) {
 /// :param process: Who has the source.
 /// :param source: Address of the source array there.
 /// :param target: Start of the target array here.
-/// :raises Error: If the kernel refuses.
-inline void copy_from(const CopyBlock& block, pid_t process, std::uintptr_t source, char* target) {
+/// :return: False if the kernel refused; the target then holds a part of it.
+inline bool copy_from(const CopyBlock& block, pid_t process, std::uintptr_t source, char* target) {
   constexpr std::size_t most = 64;
   std::array<iovec, most> here, there;
   std::size_t count = 0;
   const auto copy_runs = [&] {
     const auto wanted = static_cast<ssize_t>(count) * static_cast<ssize_t>(block.run_bytes);
     const ssize_t got = process_vm_readv(process, here.data(), count, there.data(), count, 0);
-    if (got != wanted)
-      throw Error(text("cannot read ", wanted, " bytes of process ", process, ": ",
-                       got < 0 ? std::strerror(errno) : "fewer came"));
     count = 0;
+    return got == wanted;
   };
   detail::ChunkWalk walk(block, -1, 1, 1);
   do {
@@ -50,9 +45,9 @@ inline void copy_from(const CopyBlock& block, pid_t process, std::uintptr_t sour
     here[count] = {target + block.target_offset + walk.target(), nbytes};
     there[count] = {reinterpret_cast<void*>(source + static_cast<std::uintptr_t>(block.source_offset + walk.source())),
                     nbytes};
-    if (++count == most) copy_runs();
+    if (++count == most && !copy_runs()) return false;
   } while (walk.advance());
-  if (count > 0) copy_runs();
+  return count == 0 || copy_runs();
 }
 
 }  // namespace dace_redist

@@ -107,6 +107,7 @@ inline void* allocate_shared_or_heap(std::int64_t nbytes) {
   constexpr std::int64_t page = detail::ArrayHead::nbytes;
   void* const bytes = std::aligned_alloc(page, static_cast<std::size_t>(page + (nbytes + page - 1) / page * page));
   if (!bytes) throw std::bad_alloc();
+  std::memset(bytes, 0, static_cast<std::size_t>(page + nbytes));
   new (bytes) detail::ArrayHead{0, {{detail::ArrayHead::heap, -1, 0}, 0}};
   return static_cast<char*>(bytes) + page;
 }
@@ -118,11 +119,11 @@ inline void free_shared(void* array) noexcept {
   const SegmentName segment = head->name.segment;
   if (segment.process == detail::ArrayHead::heap) return std::free(head);
   detail::array_list().remove(head);
-  head->magic = 0;
-  if (segment.process == getpid()) {  // a forked child only drops its own mapping
+  if (segment.process == getpid()) {  // else the memory goes on being its parent's
+    head->magic = 0;
     fallocate(static_cast<int>(segment.descriptor), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, segment.nbytes);
-    close(static_cast<int>(segment.descriptor));
   }
+  close(static_cast<int>(segment.descriptor));
   munmap(head, static_cast<std::size_t>(segment.nbytes));
 }
 
@@ -177,6 +178,11 @@ class PartnerArrays {
       Mapped& slot = mapped_[next_];
       slot = Mapped{};
       slot.segment = SharedSegment(name.segment);
+      const auto* head = reinterpret_cast<const detail::ArrayHead*>(slot.segment.at(0));
+      if (head->magic != detail::ArrayHead::magic_word || !(head->name == name)) {  // another process of that number
+        slot = Mapped{};
+        return nullptr;
+      }
       slot.name = name;
       next_ = (next_ + 1) % mapped_.size();
       return slot.segment.at(0);
