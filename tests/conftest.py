@@ -39,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "mpi(ranks, timeout=120): run under mpiexec, once for each number of ranks")
     config.addinivalue_line("markers", "mpi_matrix: an mpi test that runs under every MPI at hand")
     if CHILD in os.environ:
+        config.addinivalue_line("markers", "timeout: of pytest-timeout, which a rank does without")
         config.pluginmanager.register(Rank(config), "mpi-rank")
 
 
