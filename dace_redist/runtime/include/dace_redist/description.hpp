@@ -31,7 +31,7 @@ class WordSpan {
 
 /// Options of all strategies; one that a strategy does not name is not used by it.
 struct Options {
-  Index chunk_bytes = Index{8} << 20;        ///< Pipelined: largest chunk
+  Index chunk_bytes = Index{60} << 10;       ///< Pipelined, Hierarchical: largest chunk
   Index depth = 4;                           ///< Pipelined: chunks in flight per direction
   double growth = 1.0;                       ///< Pipelined: each chunk of a message this much larger than the last
   Index threads = 0;                         ///< Threaded: threads per rank; 0: what OpenMP has
