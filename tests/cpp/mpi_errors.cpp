@@ -144,7 +144,8 @@ class Checker {
 void check_disagreement(Checker& checker) {
   const std::string grid = text("[0] is ", checker.ranks(), " on rank 0 and 1");
   checker.disagrees("element size in bytes is 4 on rank 0 and 8", [](Description& mine) { mine.element_bytes = 8; });
-  checker.disagrees("chunk_bytes is 8388608 on rank 0 and 5", [](Description& mine) { mine.options.chunk_bytes = 5; });
+  checker.disagrees(text("chunk_bytes is ", Options{}.chunk_bytes, " on rank 0 and 5"),
+                    [](Description& mine) { mine.options.chunk_bytes = 5; });
   checker.disagrees("depth is 4 on rank 0 and 5", [](Description& mine) { mine.options.depth = 5; });
   checker.disagrees("growth (1e-6) is 1000000 on rank 0 and 1500000",
                     [](Description& mine) { mine.options.growth = 1.5; });
