@@ -115,8 +115,6 @@ def main() -> int:
     for results in sorted(RESULTS.glob("*.xml")):
         for line in failures(results):
             print(f"{results.stem} {line}")
-    if (RESULTS / "retried.txt").exists():
-        print((RESULTS / "retried.txt").read_text().rstrip())
     skipped = f", {total['skipped']} skipped" if total["skipped"] else ""
     print(f"{total['passed']} passed, {total['failed']} failed{skipped}", flush=True)
     return 1 if total["failed"] else 0
