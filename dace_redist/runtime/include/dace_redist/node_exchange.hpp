@@ -26,8 +26,7 @@ namespace dace_redist {
 /// - pull: the source array lies in node-shared memory; the receiver copies out of it;
 /// - read: neither does, and all runs are long; the receiver has the kernel copy them out of the sender's memory;
 /// - ring: in all other cases, or where memory cannot be mapped or read; the sender packs pieces into free slots of a
-/// ring in shared memory,
-///   the receiver unpacks them while they are in the cache.
+///   ring in shared memory, the receiver unpacks them while they are in the cache.
 ///
 /// A sender goes through its source array once, from the lowest address to the highest, whatever receiver a piece is
 /// for; a rank that pulls goes through its target in the same manner.
