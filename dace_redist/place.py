@@ -90,10 +90,11 @@ def mpi_name(library: str) -> str:
 
 def _machine() -> str:
     """Processor and cores of this node; not its name, which in a cluster changes from job to job."""
-    return f"{_processor()}, {os.cpu_count()} cores"
+    return f"{processor()}, {os.cpu_count()} cores"
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Name of this node's processor, as far as the system tells."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import dace_redist
+from dace_redist.place import mpi_name, processor
 
 _PACKAGES = ("dace", "mpi4py", "numpy", "scipy", "mpi4py-fft")
 
@@ -27,35 +28,16 @@ def describe(ranks: int, node_of: Sequence[int]) -> dict[str, Any]:
 
     return {
         "machine": platform.machine(),
-        "processor": _processor(),
+        "processor": processor(),
         "system": platform.platform(),
         "cores": len(os.sched_getaffinity(0)),
-        "mpi": " ".join(MPI.Get_library_version().split("\n")[0].split(",")[0].split()),
+        "mpi": mpi_name(MPI.Get_library_version()),
         "commit": _commit(),
         "ranks": ranks,
         "nodes": max(node_of) + 1,
         "versions": {"dace_redist": dace_redist.__version__, "python": platform.python_version()} | _versions(),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
-
-
-def number_nodes(comm: Any) -> list[int]:
-    """Number of the node of every rank, from 0 in order of their first ranks. Collective."""
-    from mpi4py import MPI
-
-    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    leaders: list[int] = comm.allgather(node.bcast(comm.rank))
-    node.Free()
-    order = sorted(set(leaders))
-    return [order.index(leader) for leader in leaders]
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
 
 
 def _commit() -> str | None:

@@ -21,11 +21,12 @@ from dace_redist.bench import methods as kinds
 from dace_redist.bench.arrays import Arrays
 from dace_redist.bench.bounds import Traffic, parsec_bound
 from dace_redist.bench.cases import Case, Choice
-from dace_redist.bench.environment import describe, number_nodes
+from dace_redist.bench.environment import describe
 from dace_redist.bench.methods import Method, Skipped, Wanted
 from dace_redist.bench.waiting import wait_politely
 from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.measuring import Figure
+from dace_redist.place import place_of
 from dace_redist.tuning import tune
 
 
@@ -81,7 +82,7 @@ def run(cases: Sequence[Case], settings: Settings) -> int:
 
 def _run(cases: Sequence[Case], settings: Settings, world: Any) -> int:
     progress, wrong = Progress(world.rank == 0, len(cases)), []
-    nodes = number_nodes(world)
+    nodes = list(place_of(world).node_of)
     records: list[dict[str, Any]] = []
     with _lines(settings.output if world.rank == 0 else None) as output:
         for case in cases:
