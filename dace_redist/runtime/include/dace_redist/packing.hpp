@@ -70,9 +70,8 @@ class MessageCutter {
   }
   bool done() const { return block_ == block_count_; }
 
-  /// The part that comes next, and its number of elements.
+  /// The part that comes next.
   const StridedBlock& part() const { return parts_ == 1 ? blocks_[block_] : part_; }
-  Index count() const { return count_; }
   /// Which block the part belongs to, and whether it is all of it.
   std::size_t block() const { return block_; }
   bool whole_block() const { return parts_ == 1; }
@@ -144,7 +143,7 @@ class MessageCutter {
   Index inner_ = 1;              // elements of a row of it
   Index rows_ = 1, steps_ = 1;   // rows per part, parts per index of the dimensions before
   Index index_ = 0, parts_ = 1;  // part at hand, of as many
-  Index count_ = 0;
+  Index count_ = 0;              // elements of that part
   StridedBlock part_;
 };
 
