@@ -105,7 +105,7 @@ def build_sdfg(strategy: str) -> dace.SDFG:
     import dace  # what takes long to load is loaded only to compile
 
     from dace_redist.library_nodes import Redistribute
-    from dace_redist.library_nodes.redistribute import INPUT, OUTPUT
+    from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
 
     size = functools.partial(dace.symbol, dtype=dace.int64)
     real = functools.partial(dace.symbol, dtype=dace.float64)

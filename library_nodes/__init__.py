@@ -1,12 +1,13 @@
-"""The DaCe library of this package: the ``Redistribute`` node and one expansion per strategy."""
+"""The DaCe library of this package: the nodes ``Redistribute``, with one expansion per strategy, and ``SumReplicas``."""
 
 from dace.library import register_library
 
 from dace_redist.library_nodes.environment import Runtime
 from dace_redist.library_nodes.redistribute import Redistribute
+from dace_redist.library_nodes.sum_replicas import SumReplicas
 
 from dace_redist.library_nodes import expansions, frontend  # isort: skip (register themselves)
 
-__all__ = ["Redistribute", "Runtime", "expansions", "frontend"]
+__all__ = ["Redistribute", "Runtime", "SumReplicas", "expansions", "frontend"]
 
 register_library(__name__, "redist")

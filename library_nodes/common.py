@@ -11,14 +11,9 @@ from dace.codegen.common import sym2cpp
 from dace.libraries.comm.nodes.node import mpi_communicator
 from dace.sdfg import SDFG, SDFGState, nodes
 
-from dace_redist.library_nodes.redistribute import (
-    INPUT,
-    OUTPUT,
-    RUN_TIME_CONNECTORS,
-    Redistribute,
-    local_dimensions,
-    plain_number,
-)
+from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT, DistributedNode, local_dimensions, plain_number
+from dace_redist.library_nodes.redistribute import RUN_TIME_CONNECTORS, Redistribute
+from dace_redist.library_nodes.sum_replicas import SumReplicas
 from dace_redist.strategies import OPTIONS
 
 #: Numbers lists longer than this become constants of the program instead of standing in each call.
@@ -35,13 +30,29 @@ def redistribute_tasklet(node: Redistribute, state: SDFGState, sdfg: SDFG) -> no
     :param sdfg: SDFG that holds the state.
     :return: The tasklet to put in its place.
     """
+    options = ", ".join(_option(name, getattr(node, name)) for name in OPTIONS)
+    function = f"exchange_{node.strategy.lower()}"
+    return _plan_tasklet(node, state, sdfg, f"{node.strategy}Plan", function, node.strategy, options)
+
+
+def sum_replicas_tasklet(node: SumReplicas, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
+    """The tasklet that adds partial sums; parameters as for :func:`redistribute_tasklet`."""
+    (array, _), _ = node.arrays(sdfg, state)
+    element = _STANDARD_COMPLEX.get(array.dtype, array.dtype.ctype)
+    return _plan_tasklet(node, state, sdfg, f"SumReplicasPlan<{element}>", "sum_replicas", "SumReplicas", "")
+
+
+#: C++ types of complex numbers; DaCe has names of its own for them.
+_STANDARD_COMPLEX = {dtypes.complex64: "std::complex<float>", dtypes.complex128: "std::complex<double>"}
+
+
+def _plan_tasklet(
+    node: DistributedNode, state: SDFGState, sdfg: SDFG, plan: str, function: str, strategy: str, options: str
+) -> nodes.Tasklet:
     node.validate(sdfg, state)
-    strategy = node.strategy
-    field, plan_type = _field_name(node, sdfg), f"dace_redist::{strategy}Plan"
-    slot = f"dace_redist::Slot<{plan_type}>"
+    field, slot = _field_name(node, sdfg), f"dace_redist::Slot<dace_redist::{plan}>"
     (source_array, _), _ = node.arrays(sdfg, state)
     element_bytes = node.element_bytes if node.element_bytes != 0 else source_array.dtype.bytes
-    options = ", ".join(_option(name, getattr(node, name)) for name in OPTIONS)
     sizes = f"{_word(element_bytes)}, {{{options}}}"
     communicator = mpi_communicator(node, state)
     code_global, arguments = _arguments(node, state, sdfg, field)
@@ -50,12 +61,11 @@ def redistribute_tasklet(node: Redistribute, state: SDFGState, sdfg: SDFG) -> no
         at_start = communicator.replace("_grid", f"__state->{_grid(node, state)}")
         init += f"__state->{field}->make({{{at_start}, {arguments}, {sizes}}});\n"
     values = f"{{{communicator}, {arguments}, {sizes}}}"
-    call = f"dace_redist::exchange_{strategy.lower()}(*__state->{field}, {values}, {INPUT}, {OUTPUT});"
     return nodes.Tasklet(
         node.name,
         _connector_types(node, state, sdfg),
         {OUTPUT: dtypes.pointer(source_array.dtype)},
-        call,
+        f"dace_redist::{function}(*__state->{field}, {values}, {INPUT}, {OUTPUT});",
         language=dtypes.Language.CPP,
         state_fields=[f"{slot} *{field};"],
         code_global=code_global,
@@ -65,7 +75,7 @@ def redistribute_tasklet(node: Redistribute, state: SDFGState, sdfg: SDFG) -> no
     )
 
 
-def _field_name(node: Redistribute, sdfg: SDFG) -> str:
+def _field_name(node: DistributedNode, sdfg: SDFG) -> str:
     """A name no other tasklet of the program has for its field: all share one state struct."""
     taken = {field for n, _ in sdfg.root_sdfg.all_nodes_recursive() for field in getattr(n, "state_fields", ())}
     number = 0
@@ -74,7 +84,7 @@ def _field_name(node: Redistribute, sdfg: SDFG) -> str:
     return f"__redist_{number}"
 
 
-def _connector_types(node: Redistribute, state: SDFGState, sdfg: SDFG) -> dict[str, Any]:
+def _connector_types(node: DistributedNode, state: SDFGState, sdfg: SDFG) -> dict[str, Any]:
     """Arrays are pointers, also where they hold a single element."""
     connectors = dict(node.in_connectors)
     for edge in state.in_edges(node):
@@ -83,7 +93,7 @@ def _connector_types(node: Redistribute, state: SDFGState, sdfg: SDFG) -> dict[s
     return connectors
 
 
-def _arguments(node: Redistribute, state: SDFGState, sdfg: SDFG, field: str) -> tuple[str, str]:
+def _arguments(node: DistributedNode, state: SDFGState, sdfg: SDFG, field: str) -> tuple[str, str]:
     """Constants that go before the program, and ``dace_redist::Arguments`` without the communicator."""
     if node.given_at_run_time:
         lengths = {e.dst_conn: _word(e.data.subset.num_elements_exact()) for e in state.in_edges(node)}
@@ -124,11 +134,11 @@ def _option(name: str, value: Any) -> str:
     return _word(value) if isinstance(OPTIONS[name].default, int) else f"double({sym2cpp(value)})"
 
 
-def _grid(node: Redistribute, state: SDFGState) -> str:
+def _grid(node: DistributedNode, state: SDFGState) -> str:
     return next((e.data.data for e in state.in_edges(node) if e.dst_conn == "_grid"), "")
 
 
-def _known_at_start(node: Redistribute, state: SDFGState, sdfg: SDFG) -> bool:
+def _known_at_start(node: DistributedNode, state: SDFGState, sdfg: SDFG) -> bool:
     """Whether everything the plan depends on is known when the program is initialised: no communicator or
     distribution that arrives with the arguments, no symbol but the program's own.
     """

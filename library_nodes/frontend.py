@@ -11,7 +11,8 @@ from dace.memlet import Memlet
 from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.distribution import Distribution, TiledDistribution
-from dace_redist.library_nodes.redistribute import INPUT, OUTPUT, Redistribute
+from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
+from dace_redist.library_nodes.redistribute import Redistribute
 
 
 @op_repository.replaces("dace_redist.redistribute")

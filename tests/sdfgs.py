@@ -8,14 +8,14 @@ import dace
 from dace.sdfg import SDFGState
 
 from dace_redist import Distribution, Redistribute
-from dace_redist.library_nodes.redistribute import INPUT, OUTPUT
+from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
 from dace_redist.strategies import STRATEGIES
 
 #: The strategies of this package; the other, MPI, generates stock DaCe's code.
 OURS = [name for name in STRATEGIES if name != "MPI"]
 
 
-def add_move(state: SDFGState, node: Redistribute, source: Any, target: Any) -> Redistribute:
+def add_move(state: SDFGState, node: Any, source: Any, target: Any) -> Any:
     """Connect a node with arrays of the state's SDFG: a name, or a memlet for a part of an array."""
     state.add_node(node)
     memlets = [

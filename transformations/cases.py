@@ -13,8 +13,8 @@ from dace.sdfg import SDFG, SDFGState
 from dace_redist.case_key import Case, memory_name
 from dace_redist.distribution import AnyDistribution, from_words
 from dace_redist.library_nodes import Redistribute
+from dace_redist.library_nodes.distributed_node import plain_number
 from dace_redist.library_nodes.environment import is_node_shared
-from dace_redist.library_nodes.redistribute import plain_number
 from dace_redist.schedule import schedule
 from dace_redist.transformations.lower_redistribute import lower
 from dace_redist.transformations.set_redistribute_strategy import Where, chosen_nodes

@@ -10,8 +10,8 @@ from dace.sdfg import utils as sdutil
 from dace.transformation import transformation
 
 from dace_redist.library_nodes import Redistribute
+from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
 from dace_redist.library_nodes.environment import NODE_SHARED, is_node_shared
-from dace_redist.library_nodes.redistribute import INPUT, OUTPUT
 from dace_redist.strategies import NODE_AWARE_STRATEGIES
 
 _HEAP = (dtypes.StorageType.Default, dtypes.StorageType.CPU_Heap)

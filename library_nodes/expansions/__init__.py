@@ -1,5 +1,15 @@
-"""One expansion per strategy; importing this registers them all."""
+"""One expansion per strategy, and those of other nodes; importing this registers them all."""
 
-from dace_redist.library_nodes.expansions import datatype, hierarchical, mpi, pack, pipelined, rma, shared, threaded
+from dace_redist.library_nodes.expansions import (
+    datatype,
+    hierarchical,
+    mpi,
+    pack,
+    pipelined,
+    rma,
+    shared,
+    sum_replicas_mpi,
+    threaded,
+)
 
-__all__ = ["datatype", "hierarchical", "mpi", "pack", "pipelined", "rma", "shared", "threaded"]
+__all__ = ["datatype", "hierarchical", "mpi", "pack", "pipelined", "rma", "shared", "sum_replicas_mpi", "threaded"]

@@ -13,7 +13,8 @@ from dace.sdfg import SDFG, SDFGState, nodes
 from dace.transformation.transformation import ExpandTransformation
 
 from dace_redist.distribution import Distribution
-from dace_redist.library_nodes.redistribute import Redistribute, differ
+from dace_redist.library_nodes.distributed_node import differ
+from dace_redist.library_nodes.redistribute import Redistribute
 
 
 @dataclass

@@ -1,4 +1,4 @@
-// All strategies.
+// All strategies, and the sum of replicas.
 #pragma once
 
 #include "dace_redist/exchange/datatype.hpp"
@@ -8,3 +8,4 @@
 #include "dace_redist/exchange/rma.hpp"
 #include "dace_redist/exchange/shared.hpp"
 #include "dace_redist/exchange/threaded.hpp"
+#include "dace_redist/sum_replicas.hpp"
