@@ -15,7 +15,7 @@ from dace_redist.shared_memory import empty
 if TYPE_CHECKING:
     from dace_redist.choosing import chosen_strategy
     from dace_redist.eager import redistribute
-    from dace_redist.library_nodes import Redistribute
+    from dace_redist.library_nodes import Contraction, Redistribute
     from dace_redist.transformations import (
         LowerRedistribute,
         PlaceInSharedMemory,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Contraction",
     "Distribution",
     "LowerRedistribute",
     "PlaceInSharedMemory",
@@ -52,6 +53,7 @@ __all__ = [
 
 #: Where the names are that load more than NumPy: DaCe, MPI or the plots come with their first use.
 _ON_FIRST_USE = {
+    "Contraction": "dace_redist.library_nodes",
     "LowerRedistribute": "dace_redist.transformations",
     "PlaceInSharedMemory": "dace_redist.transformations",
     "Redistribute": "dace_redist.library_nodes",

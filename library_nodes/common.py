@@ -11,6 +11,7 @@ from dace.codegen.common import sym2cpp
 from dace.libraries.comm.nodes.node import mpi_communicator
 from dace.sdfg import SDFG, SDFGState, nodes
 
+from dace_redist.library_nodes.contraction import RESULT, Contraction
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT, DistributedNode, local_dimensions, plain_number
 from dace_redist.library_nodes.redistribute import RUN_TIME_CONNECTORS, Redistribute
 from dace_redist.library_nodes.sum_replicas import SumReplicas
@@ -50,7 +51,7 @@ def _plan_tasklet(
     node: DistributedNode, state: SDFGState, sdfg: SDFG, plan: str, function: str, strategy: str, options: str
 ) -> nodes.Tasklet:
     node.validate(sdfg, state)
-    field, slot = _field_name(node, sdfg), f"dace_redist::Slot<dace_redist::{plan}>"
+    field, slot = _field_name("__redist", sdfg), f"dace_redist::Slot<dace_redist::{plan}>"
     (source_array, _), _ = node.arrays(sdfg, state)
     element_bytes = node.element_bytes if node.element_bytes != 0 else source_array.dtype.bytes
     sizes = f"{_word(element_bytes)}, {{{options}}}"
@@ -75,13 +76,46 @@ def _plan_tasklet(
     )
 
 
-def _field_name(node: DistributedNode, sdfg: SDFG) -> str:
+def contraction_tasklet(node: Contraction, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
+    """
+    The tasklet that evaluates an einsum: it keeps its plan and its workspace in the program's state.
+
+    :param node: The library node.
+    :param state: State that holds it.
+    :param sdfg: SDFG that holds the state.
+    :return: The tasklet to put in its place.
+    """
+    node.validate(sdfg, state)
+    field, element = _field_name("__contraction", sdfg), sdfg.arrays[node.memlet(RESULT, state).data].dtype
+    kept = f"dace_redist::Contraction<{element.ctype}>"
+    layouts = ", ".join(
+        _words([*(extent for extent, _ in dimensions), *(stride for _, stride in dimensions)])
+        for dimensions in node.dimensions(sdfg, state)
+        if dimensions
+    )
+    path = ", ".join(f"{{{_words(step)}}}" for step in node.path)
+    factors = ", ".join(f"{element.ctype}({sym2cpp(factor)})" for factor in (node.alpha, node.beta))
+    operands = ", ".join(node.operand_connectors)
+    call = f'dace_redist::contract<{element.ctype}>("{node.label}", *__state->{field}, {{{layouts}}}, {{{operands}}}, '
+    return nodes.Tasklet(
+        node.name,
+        {connector: dtypes.pointer(element) for connector in node.in_connectors},
+        {RESULT: dtypes.pointer(element)},
+        f"{call}{RESULT}, {factors});",
+        language=dtypes.Language.CPP,
+        state_fields=[f"{kept} *{field};"],
+        code_init=f'__state->{field} = new {kept}("{node.einsum}", {{{path}}});\n',
+        code_exit=f"delete __state->{field};\n",
+    )
+
+
+def _field_name(stem: str, sdfg: SDFG) -> str:
     """A name no other tasklet of the program has for its field: all share one state struct."""
     taken = {field for n, _ in sdfg.root_sdfg.all_nodes_recursive() for field in getattr(n, "state_fields", ())}
     number = 0
-    while any(f"*__redist_{number};" in field for field in taken):
+    while any(f"*{stem}_{number};" in field for field in taken):
         number += 1
-    return f"__redist_{number}"
+    return f"{stem}_{number}"
 
 
 def _connector_types(node: DistributedNode, state: SDFGState, sdfg: SDFG) -> dict[str, Any]:

@@ -161,9 +161,16 @@ def local_extents(subset: Any, distribution: AnyDistribution | None) -> list[Any
 
 def local_dimensions(subset: Any, strides: Any, distribution: AnyDistribution | None) -> list[tuple[Any, Any]]:
     """(extent, stride in elements) per dimension of a memlet's subset of an array with these strides."""
+    ndim = 1 if isinstance(distribution, TiledDistribution) or distribution is None else len(distribution.shape)
+    return dimensions_of(subset, strides, ndim)
+
+
+def dimensions_of(subset: Any, strides: Any, ndim: int) -> list[tuple[Any, Any]]:
+    """(extent, stride in elements) per dimension of a memlet's subset; those of one element are left out where there
+    are more than ``ndim``.
+    """
     steps = [step for _, _, step in subset.ndrange()]
     dimensions = [(n, stride * step) for n, stride, step in zip(subset.size(), strides, steps, strict=True)]
-    ndim = 1 if isinstance(distribution, TiledDistribution) or distribution is None else len(distribution.shape)
     while len(dimensions) > ndim and (1 in [extent for extent, _ in dimensions]):
         dimensions.pop(next(i for i, (extent, _) in enumerate(dimensions) if extent == 1))
     return dimensions

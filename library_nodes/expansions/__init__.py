@@ -1,6 +1,7 @@
 """One expansion per strategy, and those of other nodes; importing this registers them all."""
 
 from dace_redist.library_nodes.expansions import (
+    blas,
     datatype,
     hierarchical,
     mpi,
@@ -12,4 +13,15 @@ from dace_redist.library_nodes.expansions import (
     threaded,
 )
 
-__all__ = ["datatype", "hierarchical", "mpi", "pack", "pipelined", "rma", "shared", "sum_replicas_mpi", "threaded"]
+__all__ = [
+    "blas",
+    "datatype",
+    "hierarchical",
+    "mpi",
+    "pack",
+    "pipelined",
+    "rma",
+    "shared",
+    "sum_replicas_mpi",
+    "threaded",
+]

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from dace_redist.blas import find_blas
+
 ROOT = Path(__file__).resolve().parents[2]
 INCLUDE = ROOT / "dace_redist" / "runtime" / "include"
 HEADERS = sorted(header.relative_to(INCLUDE).as_posix() for header in INCLUDE.rglob("*.hpp"))
@@ -39,6 +41,13 @@ def mpi_flags() -> list[str]:
     raise RuntimeError(f"{mpicxx} answers neither -showme:compile nor -show: {done.stderr}")
 
 
+@cache
+def blas_flags() -> list[str]:
+    """Include options and macros of the BLAS in use."""
+    blas = find_blas()
+    return [*(f"-isystem{path}" for path in blas.include_directories), *blas.definitions]
+
+
 def complaints(compiler: str, *arguments: str) -> str:
     """Run a compiler and return what it said if it failed; skips the test if there is no such compiler."""
     if shutil.which(compiler) is None:
@@ -50,7 +59,7 @@ def complaints(compiler: str, *arguments: str) -> str:
 def check_syntax(compiler: str, standard: str, source: Path, headers: list[str]) -> str:
     """Compile a file that only includes ``headers``, each twice."""
     source.write_text("".join(f"#include <{header}>\n" for header in headers * 2))
-    return complaints(compiler, f"-std={standard}", "-fsyntax-only", *mpi_flags(), str(source))
+    return complaints(compiler, f"-std={standard}", "-fsyntax-only", *mpi_flags(), *blas_flags(), str(source))
 
 
 @pytest.mark.parametrize(("compiler", "standard"), [("g++", "c++17"), ("clang++", "c++20")])

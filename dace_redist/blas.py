@@ -1,0 +1,103 @@
+"""Which BLAS the programs that contract tensors are compiled with: MKL, a system's OpenBLAS, or OpenBLAS from PyPI."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+#: Environment variable that says which one to take: a key of :data:`FINDERS`.
+VARIABLE = "DACE_REDIST_BLAS"
+
+
+@dataclass(frozen=True)
+class Blas:
+    """
+    What a compiler needs to know.
+
+    :param name: Key of :data:`FINDERS`.
+    :param library: Path of the shared library.
+    :param include_directories: Where ``cblas.h`` or ``mkl_cblas.h`` lies; empty: where the compiler looks anyway.
+    :param definitions: Macros, as arguments of the compiler.
+    """
+
+    name: str
+    library: str
+    include_directories: tuple[str, ...] = ()
+    definitions: tuple[str, ...] = ()
+
+
+def _find_mkl() -> Blas | None:
+    """MKL below ``MKLROOT``, a Conda environment, or this Python, where ``pip install mkl-devel`` puts it."""
+    for root in (os.environ.get("MKLROOT"), os.environ.get("CONDA_PREFIX"), sys.prefix):
+        if root is None or not Path(root, "include", "mkl_cblas.h").is_file():
+            continue
+        for library in ("lib/libmkl_rt.so", "lib/intel64/libmkl_rt.so", "lib/libmkl_rt.so.2"):
+            if Path(root, library).is_file():
+                return Blas("mkl", str(Path(root, library)), (str(Path(root, "include")),), ("-DDACE_REDIST_MKL",))
+    return None
+
+
+def _find_openblas() -> Blas | None:
+    """OpenBLAS as pkg-config has it, else where the compiler finds its library and ``cblas.h`` by itself."""
+    flags = _answer(["pkg-config", "--cflags", "--variable=libdir", "openblas"]).split()
+    paths = [flag for flag in flags if not flag.startswith("-")]
+    if paths and Path(paths[0], "libopenblas.so").is_file():
+        folders = tuple(flag[2:] for flag in flags if flag.startswith("-I"))
+        return Blas("openblas", str(Path(paths[0], "libopenblas.so")), folders)
+    compiler = os.environ.get("CXX", "c++").split()
+    library = os.path.abspath(_answer([*compiler, "-print-file-name=libopenblas.so"]).strip())
+    header = _answer([*compiler, "-E", "-x", "c++", "-include", "cblas.h", os.devnull])
+    return Blas("openblas", library) if os.path.isfile(library) and "cblas_dgemm" in header else None
+
+
+def _find_pypi() -> Blas | None:
+    """The package ``scipy-openblas32``; its names have a prefix, so that it can meet another BLAS in one process."""
+    try:
+        package = importlib.import_module("scipy_openblas32")
+    except ImportError:
+        return None
+    library = Path(package.get_lib_dir(), package.get_library(fullname=True))
+    return Blas("pypi", str(library), (package.get_include_dir(),), ("-DBLAS_SYMBOL_PREFIX=scipy_",))
+
+
+#: In order of preference.
+FINDERS: dict[str, Callable[[], Blas | None]] = {"mkl": _find_mkl, "openblas": _find_openblas, "pypi": _find_pypi}
+
+
+def find_blas() -> Blas:
+    """
+    The one that ``DACE_REDIST_BLAS`` names, else the first that is there.
+
+    :raises ValueError: If the variable names none that is known.
+    :raises RuntimeError: If there is none; says how to get one.
+    """
+    wanted = os.environ.get(VARIABLE, "")
+    if wanted and wanted not in FINDERS:
+        raise ValueError(f'{VARIABLE} must be one of {", ".join(FINDERS)}, got "{wanted}"')
+    return _find(wanted)
+
+
+@functools.cache
+def _find(wanted: str) -> Blas:
+    for name, find in FINDERS.items():
+        found = find() if wanted in ("", name) else None
+        if found is not None:
+            return found
+    raise RuntimeError(
+        f"no BLAS to compile with{f', as {VARIABLE}={wanted}' if wanted else ''}; get one with "
+        "pip install scipy-openblas32 (or mkl-devel), or apt-get install libopenblas-dev"
+    )
+
+
+def _answer(command: list[str]) -> str:
+    """What a command prints; nothing if it fails or is not there."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return ""

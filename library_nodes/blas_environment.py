@@ -1,0 +1,44 @@
+"""What a program that contracts tensors is compiled with: the headers of this package, and a BLAS."""
+
+from __future__ import annotations
+
+import dace.library
+
+import dace_redist
+from dace_redist.blas import find_blas
+
+
+def _include_directories() -> list[str]:
+    return [str(dace_redist.include_directory()), *find_blas().include_directories]
+
+
+def _libraries() -> list[str]:
+    return [find_blas().library, "${CMAKE_DL_LIBS}"]
+
+
+def _definitions() -> list[str]:
+    return list(find_blas().definitions)
+
+
+@dace.library.environment
+class Blas:
+    """
+    The header-only runtime of contractions, and the BLAS that :func:`dace_redist.blas.find_blas` chooses.
+
+    BLAS runs on as many threads as ``OMP_NUM_THREADS`` says, or on one: ranks share their node's cores.
+    """
+
+    cmake_minimum_version = None
+    cmake_packages = []
+    cmake_variables = {}
+    cmake_includes = staticmethod(_include_directories)
+    cmake_libraries = staticmethod(_libraries)
+    cmake_compile_flags = staticmethod(_definitions)
+    cmake_link_flags = []
+    cmake_files = []
+
+    headers = {"frame": ["dace_redist/contraction.hpp"]}
+    state_fields = []
+    init_code = "dace_redist::blas::limit_threads();\n"
+    finalize_code = ""
+    dependencies = []

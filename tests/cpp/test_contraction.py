@@ -1,0 +1,129 @@
+"""The C++ contraction of local arrays against np.einsum: random einsums of all element types, and the known kernels."""
+
+from __future__ import annotations
+
+import random
+import string
+
+import numpy as np
+import opt_einsum
+import pytest
+from contractions import Contraction, Library, build
+
+pytestmark = pytest.mark.compile
+
+TOLERANCE = {"float32": 2e-5, "complex64": 2e-5, "float64": 1e-12, "complex128": 1e-12, "int32": 0, "int64": 0}
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    return build(tmp_path_factory.mktemp("contraction"), "-O1", "-Werror")
+
+
+def random_array(rng: np.random.Generator, shape, dtype) -> np.ndarray:
+    """Numbers in an array that is in C order, or permuted, or a part of a larger one, perhaps backwards."""
+    shape, dtype = tuple(shape), np.dtype(dtype)
+    order = rng.permutation(len(shape)) if rng.random() < 0.5 else np.arange(len(shape))
+    large = [shape[d] + int(rng.integers(0, 3)) if rng.random() < 0.3 else shape[d] for d in order]
+    if dtype.kind == "i":
+        values = rng.integers(-3, 4, large).astype(dtype)
+    else:
+        values = rng.standard_normal(large).astype(dtype)
+        values = values + dtype.type(1j) * rng.standard_normal(large).astype(dtype) if dtype.kind == "c" else values
+    values = np.asarray(values)[tuple(slice(0, shape[d]) for d in order)].transpose(np.argsort(order))
+    if rng.random() < 0.1:
+        values = values[tuple(slice(None, None, -1) for _ in shape)]
+    return np.asarray(values)
+
+
+def check(library, expression, arrays, dtype, rng, path=(), contraction=None) -> None:
+    """The result, with and without factors, equals NumPy's to the accuracy of the type."""
+    terms, result_indices = expression.split("->")
+    extents = {
+        i: n
+        for term, array in zip(terms.split(","), arrays, strict=True)
+        for i, n in zip(term, array.shape, strict=True)
+    }
+    contraction = contraction or Contraction(library, expression, dtype, path)
+    wide = [array.astype("complex128" if array.dtype.kind == "c" else "float64") for array in arrays]
+    expected = np.einsum(expression, *wide, optimize=len(arrays) > 2)
+    size = np.einsum(expression, *map(np.abs, wide), optimize=len(arrays) > 2)
+    for alpha, beta in ((1, 0), (2, -1), (3, 1)):
+        result = random_array(rng, [extents[i] for i in result_indices], dtype)
+        before = result.astype(expected.dtype)
+        if beta == 0 and result.dtype.kind != "i":
+            result[...] = np.nan  # must not be read
+        contraction(arrays, result, alpha, beta)
+        error = np.abs(result - (alpha * expected + (beta * before if beta else 0)))
+        bound = TOLERANCE[np.dtype(dtype).name] * (abs(alpha) * size + abs(beta) * np.abs(before))
+        assert np.all(error <= bound), f"{expression} {[(a.shape, a.strides) for a in arrays]} {dtype} {alpha} {beta}"
+
+
+def random_einsum(rng: random.Random) -> tuple[str, dict[str, int]]:
+    indices = rng.sample(string.ascii_letters, rng.randint(1, 7))
+    extents = {i: rng.choice([1, 2, 3, 4, 5, 7, 0 if rng.random() < 0.03 else 6]) for i in indices}
+    count = rng.choice([1, 2, 2, 2, 2, 3, 3, 4])
+    terms = [[i for i in indices if rng.random() < 0.6] for _ in range(count)]
+    for term in terms:
+        rng.shuffle(term)
+        if term and rng.random() < 0.1:
+            term.insert(rng.randint(0, len(term)), rng.choice(term))
+    used = sorted({i for term in terms for i in term})
+    kept = [i for i in used if rng.random() < 0.5]
+    rng.shuffle(kept)
+    return ",".join(map("".join, terms)) + "->" + "".join(kept), extents
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_random_einsums(library, dtype):
+    rng, numbers = random.Random(dtype), np.random.default_rng(7)
+    for _ in range(400):
+        expression, extents = random_einsum(rng)
+        arrays = [
+            random_array(numbers, [extents[i] for i in term], dtype) for term in expression.split("->")[0].split(",")
+        ]
+        path = ()
+        if len(arrays) > 1 and rng.random() < 0.5:
+            path = opt_einsum.contract_path(expression, *arrays, optimize="greedy")[0]
+        check(library, expression, arrays, dtype, numbers, path)
+
+
+KERNELS = [
+    ("ij,jk->ik", 70),
+    ("ij,jk,kl->il", 40),
+    ("ijk,ja,ka->ia", 30),
+    ("ijk,ia,ka->ja", 30),
+    ("ijk,ia,ja->ka", 30),
+    ("ijklm,ja,ka,la,ma->ia", 9),
+    ("ijklm,ia,ja,la,ma->ka", 9),
+    ("ijklm,ia,ja,ka,la->ma", 9),
+    ("ijklm,ld->ijkdm", 9),
+    ("ijklm,jb->ibklm", 9),
+    ("ijklm,mb->ijklb", 9),
+    ("ijklm,jb,kc,ld,me->ibcde", 7),
+    ("icak,tkjc->tija", 12),
+    ("abcd,cdij->abij", 12),
+    ("abcd,cidj->jbia", 12),
+    ("bij,bjk->bik", 20),
+    ("ibj,jbk->kib", 20),
+    ("bi,bi->b", 60),
+    ("i,i->", 300),
+    ("i,j->ij", 60),
+    ("ij,j->i", 80),
+    ("ij,i->j", 80),
+    ("ij,ij->ij", 60),
+    ("ijk->kji", 40),
+    ("iij->j", 40),
+]
+
+
+@pytest.mark.parametrize(("expression", "size"), KERNELS, ids=[kernel for kernel, _ in KERNELS])
+def test_kernels(library, expression, size):
+    """Extents differ, and are large enough for blocks and the ends of blocks."""
+    rng = np.random.default_rng(3)
+    terms = expression.split("->")[0].split(",")
+    extents = {index: size + shift for shift, index in enumerate(sorted(set("".join(terms))))}
+    for dtype in ("float64", "complex64"):
+        for _ in range(3):
+            arrays = [random_array(rng, [extents[i] for i in term], dtype) for term in terms]
+            check(library, expression, arrays, dtype, rng)
