@@ -18,6 +18,7 @@ setup(
     packages=[
         "dace_redist",
         "dace_redist.bench",
+        "dace_redist.einsum",
         "dace_redist.library_nodes",
         "dace_redist.library_nodes.expansions",
         "dace_redist.transformations",

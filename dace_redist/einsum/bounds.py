@@ -1,0 +1,61 @@
+"""Lower bounds of what a redistribution moves, for many pairs of grids at once. Start reading at: move_bounds."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dace_redist.einsum.grids import Floats, Layouts
+
+
+def move_bounds(source: Layouts, target: Layouts, shape: Sequence[int]) -> Floats:
+    """
+    Elements through the busiest rank if the ranks of the target are relabelled as well as can be: a lower bound.
+
+    The rank with the worst full block of the target receives what no single block of the source has of it; and all
+    that is received is sent by the ranks of the source.
+
+    :param source: The tensor's blocks on K grids.
+    :param target: Its blocks on L grids.
+    :param shape: The tensor's shape.
+    :return: Array of shape (K, L).
+    """
+    return _bounds(source, target, shape, outer=True)
+
+
+def paired_bounds(source: Layouts, target: Layouts, shape: Sequence[int]) -> Floats:
+    """The diagonal of :func:`move_bounds`, where source and target are on the same K grids."""
+    return _bounds(source, target, shape, outer=False)
+
+
+def _bounds(source: Layouts, target: Layouts, shape: Sequence[int], outer: bool) -> Floats:
+    rows = (slice(None), None) if outer else slice(None)
+    worst, best = np.ones(()), np.ones(())
+    for axis, extent in enumerate(shape):
+        (before, at_source), (after, at_target) = source.distinct[axis], target.distinct[axis]
+        table = np.array([[_worst_overlap(extent, int(b), int(a)) for a in after] for b in before], np.float64)
+        worst = worst * table[at_source[rows], at_target]
+        best = best * np.minimum(source.blocks[:, axis][rows], target.blocks[:, axis])
+    received = target.elements - worst
+    whole = math.prod(map(float, shape)) * target.replicas
+    kept = np.minimum(source.ranks[rows], target.ranks) * best
+    return np.asarray(np.maximum(received, (whole - kept) / source.ranks[rows]).clip(min=0))
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _worst_overlap(extent: int, before: int, after: int) -> int:
+    """Of all full blocks of ``after`` elements, the least that the best block of ``before`` elements has of one."""
+    if before % after == 0 or after % before == 0 or before >= extent:
+        return min(before, after)
+    low = np.arange(max(extent // after, 1), dtype=np.int64) * after
+    high = np.minimum(low + after, extent)
+    if after > before:
+        first = np.minimum(-(-low // before) * before, high)
+        inside = np.where(first + before <= high, before, 0)
+        ends = np.maximum(np.minimum(first, high) - low, high - np.maximum(high // before * before, low))
+        return int(np.maximum(inside, ends).min())
+    cut = np.minimum(-(-low // before) * before, high)
+    return int(np.maximum(cut - low, high - cut).min())

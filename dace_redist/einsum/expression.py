@@ -1,0 +1,141 @@
+"""Reads the index strings of an einsum. Start reading at: Einsum."""
+
+from __future__ import annotations
+
+import dataclasses
+import string
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+_DOTS = "..."
+
+
+@dataclasses.dataclass(frozen=True)
+class Einsum:
+    """
+    Which indices the operands and the result of an einsum have.
+
+    :param operands: One index string per operand, as in ``("ijk", "ja")``.
+    :param result: Indices of the result, as in ``"ika"``; what it leaves out is summed over.
+    :raises ValueError: If the result has an index that no operand has, or has it twice.
+    """
+
+    operands: tuple[str, ...]
+    result: str
+
+    def __post_init__(self) -> None:
+        known = set("".join(self.operands))
+        for index, count in Counter(self.result).items():
+            if index not in known:
+                raise ValueError(f"einsum '{self}': the result has the index {index!r}, which no operand has")
+            if count > 1:
+                raise ValueError(f"einsum '{self}': the result has the index {index!r} {count} times, expected once")
+
+    @classmethod
+    def parse(cls, text: str, dimensions: Sequence[int] | None = None) -> Einsum:
+        """
+        Read NumPy's notation: ``"ijk,ja->ika"``, blanks anywhere, the result left out, ``...`` for leading dimensions.
+
+        :param text: The subscripts.
+        :param dimensions: Number of dimensions of each operand; needed where there are dots, else only checked.
+        :raises ValueError: If the text is no einsum, or does not fit the dimensions; says why.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"einsum: the subscripts must be a string such as 'ij,jk->ik', got {text!r}")
+        words = "".join(text.split())
+        left, arrow, right = words.partition("->")
+        operands = left.split(",")
+        _check_letters(text, [*operands, right])
+        if dimensions is not None and len(dimensions) != len(operands):
+            raise ValueError(f"einsum '{text}' has {_count(len(operands), 'operand')}, got {len(dimensions)} arrays")
+        if _DOTS in words:
+            operands, dots = _expanded(text, operands, dimensions)
+            right = right.replace(_DOTS, dots)
+        else:
+            dots = ""
+        for number, operand in enumerate(operands):
+            if dimensions is not None and len(operand) != dimensions[number]:
+                raise ValueError(
+                    f"einsum '{text}': operand {number} has the indices {operand!r}, "
+                    f"but its array has {_count(dimensions[number], 'dimension')}"
+                )
+        if not arrow:
+            counts = Counter("".join(operands))
+            right = dots + "".join(sorted(i for i, count in counts.items() if count == 1 and i not in dots))
+        return cls(tuple(operands), right)
+
+    @cached_property
+    def indices(self) -> str:
+        """Every index once, in order of appearance."""
+        return "".join(dict.fromkeys("".join(self.operands)))
+
+    @cached_property
+    def summed(self) -> str:
+        """The indices summed over, in order of appearance."""
+        return "".join(index for index in self.indices if index not in self.result)
+
+    @cached_property
+    def repeated(self) -> str:
+        """The indices that one operand has more than once: they stand for its diagonal."""
+        return "".join(i for i in self.indices if any(operand.count(i) > 1 for operand in self.operands))
+
+    def extents(self, shapes: Sequence[Sequence[Any]]) -> dict[str, Any]:
+        """
+        Size of every index.
+
+        :param shapes: Shape of each operand.
+        :raises ValueError: If the shapes do not fit the indices, or two sizes of one index differ; names both.
+        """
+        if len(shapes) != len(self.operands):
+            raise ValueError(
+                f"einsum '{self}' has {_count(len(self.operands), 'operand')}, got {_count(len(shapes), 'shape')}"
+            )
+        sizes: dict[str, tuple[Any, int]] = {}
+        for number, (operand, shape) in enumerate(zip(self.operands, shapes, strict=True)):
+            if len(operand) != len(shape):
+                raise ValueError(
+                    f"einsum '{self}': operand {number} ({operand!r}) needs {_count(len(operand), 'dimension')}, "
+                    f"got the shape {tuple(shape)}"
+                )
+            for index, size in zip(operand, shape, strict=True):
+                first, where = sizes.setdefault(index, (size, number))
+                if first != size:
+                    raise ValueError(
+                        f"einsum '{self}': index {index!r} has size {first} in operand {where} "
+                        f"({self.operands[where]!r}) but size {size} in operand {number} ({operand!r})"
+                    )
+        return {index: size for index, (size, _) in sizes.items()}
+
+    def __str__(self) -> str:
+        return f"{','.join(self.operands)}->{self.result}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _check_letters(text: str, words: Sequence[str]) -> None:
+    for word in words:
+        bad = [letter for letter in word.replace(_DOTS, "", 1) if not letter.isalpha()]
+        if bad:
+            raise ValueError(
+                f"einsum '{text}': {bad[0]!r} in {word!r} is no index; expected letters, commas, one -> and dots (...)"
+            )
+
+
+def _expanded(text: str, operands: Sequence[str], dimensions: Sequence[int] | None) -> tuple[list[str], str]:
+    """The operands with letters for the dots, and the letters of the operand that has most of them."""
+    if dimensions is None:
+        raise ValueError(f"einsum '{text}': what ... stands for needs the number of dimensions of every operand")
+    missing = [n - len(o) + len(_DOTS) if _DOTS in o else 0 for o, n in zip(operands, dimensions, strict=True)]
+    for number, (operand, dots) in enumerate(zip(operands, missing, strict=True)):
+        if dots < 0:
+            raise ValueError(
+                f"einsum '{text}': operand {number} ({operand!r}) has more indices than its array dimensions, "
+                f"{dimensions[number]}"
+            )
+    free = [letter for letter in string.ascii_letters if letter not in text]
+    letters = "".join(free[: max(missing)])
+    return [o.replace(_DOTS, letters[len(letters) - n :]) for o, n in zip(operands, missing, strict=True)], letters

@@ -1,0 +1,280 @@
+"""The grids on which a group may be computed, and what each costs by itself. Start reading at: candidates."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from dace_redist.einsum.expression import Einsum
+from dace_redist.einsum.order import Contraction
+from dace_redist.einsum.placement import Array
+
+Floats = npt.NDArray[np.float64]
+
+#: Grids whose busiest rank has more than this share of additional work are not considered.
+LOAD_TOLERANCE = 0.10
+#: Of grids with at most this share of additional work the one that moves least is best; more work counts as time.
+EQUAL_LOAD = 0.02
+#: Largest number of grids per group; of more, those of fewer ranks are left out.
+MAX_GRIDS = 60_000
+
+#: How partial results are put together: entries of :attr:`Candidates.scatter` that are no axis of the result.
+NO_REDUCTION, TO_ROOT = -1, -2
+
+
+@dataclasses.dataclass(frozen=True)
+class Layouts:
+    """A tensor's blocks on each of K grids: arrays of shape (K, axes), and replicas and ranks, of shape (K,)."""
+
+    parts: Array
+    blocks: Array
+    replicas: Array
+
+    @cached_property
+    def elements(self) -> Floats:
+        """Elements of the largest block: (K,)."""
+        return np.asarray(np.prod(self.blocks, axis=1, dtype=np.float64))
+
+    @cached_property
+    def distinct(self) -> list[tuple[Array, Array]]:
+        """Per axis the distinct block sizes, and which of them each of the K grids has."""
+        return [np.unique(column, return_inverse=True) for column in self.blocks.T]
+
+    @cached_property
+    def ranks(self) -> Array:
+        """Ranks that hold anything: (K,)."""
+        return np.asarray(np.prod(self.parts, axis=1, dtype=np.int64) * self.replicas)
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidates:
+    """
+    K ways to compute a group: its grid, and how partial results are put together.
+
+    :param einsum: The group's einsum.
+    :param extents: Size of every index.
+    :param steps: The steps of the local evaluation.
+    :param parts: Blocks along every index: (K, indices).
+    :param scatter: Axis of the result along which partial results are scattered, or one of the constants above: (K,).
+    :param least_load: Operations of the busiest rank with the grid that splits the work best.
+    """
+
+    einsum: Einsum
+    extents: Mapping[str, int]
+    steps: tuple[Contraction, ...]
+    parts: Array
+    scatter: Array
+    least_load: float = math.inf
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def chosen(self, which: npt.NDArray[np.bool_] | Array) -> Candidates:
+        """Some of them."""
+        return dataclasses.replace(self, parts=self.parts[which], scatter=self.scatter[which])
+
+    def at(self, indices: str) -> list[int]:
+        """Positions of indices among all of the einsum."""
+        return [self.einsum.indices.index(index) for index in indices]
+
+    @cached_property
+    def partial(self) -> Array:
+        """How many ranks hold partial sums of each element of the result: (K,)."""
+        return np.asarray(np.prod(self.parts[:, self.at(self.einsum.summed)], axis=1, dtype=np.int64))
+
+    @cached_property
+    def multiples(self) -> Array:
+        """The number of pieces of which the blocks of an index hold a multiple: (K, indices)."""
+        multiples = np.ones_like(self.parts)
+        for axis, index in enumerate(self.at(self.einsum.result)):
+            multiples[:, index] = np.where(self.scatter == axis, self.partial, 1)
+        return multiples
+
+    @cached_property
+    def sizes(self) -> Array:
+        """Size of every index."""
+        return np.array([self.extents[index] for index in self.einsum.indices], np.int64)
+
+    @cached_property
+    def pieces(self) -> Array:
+        """Elements of the pieces of which the blocks hold a multiple: (K, indices)."""
+        return np.asarray(-(-self.sizes // (self.parts * self.multiples)))
+
+    @cached_property
+    def blocks(self) -> Array:
+        """Elements of the largest block along every index: (K, indices)."""
+        return np.minimum(self.multiples * self.pieces, self.sizes)
+
+    @cached_property
+    def load(self) -> Floats:
+        """Operations of the busiest rank: (K,)."""
+        return np.asarray(sum(step.flops_per_point * self._block_product(step.indices) for step in self.steps))
+
+    @cached_property
+    def excess_load(self) -> Floats:
+        """Operations of the busiest rank beyond what counts as the least possible: (K,)."""
+        return np.maximum(self.load - (1 + EQUAL_LOAD) * self.least_load, 0)
+
+    def _block_product(self, indices: str) -> Floats:
+        return np.asarray(np.prod(self.blocks[:, self.at(indices)], axis=1, dtype=np.float64))
+
+    def operand(self, number: int) -> Layouts:
+        """An operand's blocks as the group wants them."""
+        return self._operands[number]
+
+    @cached_property
+    def _operands(self) -> tuple[Layouts, ...]:
+        return tuple(self._layouts(number) for number in range(len(self.einsum.operands)))
+
+    def _layouts(self, number: int) -> Layouts:
+        at = self.at(self.einsum.operands[number])
+        others = [index for index in range(len(self.einsum.indices)) if index not in at]
+        return Layouts(self.parts[:, at], self.blocks[:, at], np.prod(self.parts[:, others], axis=1, dtype=np.int64))
+
+    @cached_property
+    def result(self) -> Layouts:
+        """The result's blocks after the reduction."""
+        at = self.at(self.einsum.result)
+        parts = self.parts[:, at] * self.multiples[:, at]
+        return Layouts(parts, np.minimum(self.pieces[:, at], self.sizes[at]), np.ones(len(self), np.int64))
+
+    def fetched(self, number: int) -> Floats:
+        """Elements of an operand that a rank fetches if it was evenly spread before: (K,)."""
+        layout = self.operand(number)
+        return np.asarray(layout.elements * (layout.replicas - 1) / layout.replicas)
+
+    @cached_property
+    def reduced(self) -> Floats:
+        """Elements of partial results that a rank sends: (K,)."""
+        whole = self._block_product(self.einsum.result)
+        scattered = whole * (self.partial - 1) / self.partial
+        return np.where(self.scatter == TO_ROOT, whole, np.where(self.scatter >= 0, scattered, 0.0))
+
+    @cached_property
+    def footprint(self) -> Floats:
+        """Elements of all operands, of the result and, where it is reduced, of the reduced result: (K,)."""
+        operands = sum(self.operand(number).elements for number in range(len(self.einsum.operands)))
+        return np.asarray(operands + self._block_product(self.einsum.result) + self.reduced_elements)
+
+    @cached_property
+    def reduced_elements(self) -> Floats:
+        """Elements of the reduced result that a rank holds besides its partial result: (K,)."""
+        return np.where(self.scatter == NO_REDUCTION, 0.0, self.result.elements)
+
+
+def candidates(
+    einsum: Einsum,
+    extents: Mapping[str, int],
+    steps: Sequence[Contraction],
+    ranks: int,
+    *,
+    footprint: float | None = None,
+    load: float = math.inf,
+) -> Candidates:
+    """
+    Every grid of at most so many ranks whose busiest rank has nearly the least possible work.
+
+    Considered are grids of p ranks, from all ranks downwards until even a perfect split would be too much work.
+    An index has never more parts than elements, nor more than its blocks need; one that an operand has twice is not
+    split.
+
+    :param einsum: The group's einsum.
+    :param extents: Size of every index.
+    :param steps: The steps of the local evaluation.
+    :param ranks: Ranks at hand.
+    :param footprint: Elements that fit the memory of a rank; grids that need more are left out.
+    :param load: Operations that the busiest rank may have at most.
+    :return: None at all if nothing fits.
+    """
+    allowed = [_useful_parts(extents[i], ranks) if i not in einsum.repeated else frozenset((1,)) for i in einsum.indices]
+    total = sum(step.flops_per_point * math.prod(extents[i] for i in step.indices) for step in steps)
+    most = min(ranks, math.prod(max(parts) for parts in allowed))
+    found: list[Candidates] = []
+    least, count = load / (1 + LOAD_TOLERANCE), 0
+    for used in range(most, 0, -1):
+        if total / used > (1 + LOAD_TOLERANCE) * least or count > MAX_GRIDS:
+            break
+        grids = _factorisations(used, allowed)
+        if not len(grids):
+            continue
+        variants = _with_reductions(Candidates(einsum, extents, tuple(steps), grids, np.zeros(len(grids), np.int64)))
+        if footprint is not None:
+            variants = variants.chosen(variants.footprint <= footprint)
+        if len(variants):
+            least = min(least, float(variants.load.min()))
+            variants = variants.chosen(variants.load <= (1 + LOAD_TOLERANCE) * least * (1 + 1e-9))
+            found.append(variants)
+            count += len(variants)
+    if not found:
+        return Candidates(einsum, extents, tuple(steps), *_no_grids(einsum))
+    parts, scatter = (np.concatenate([getattr(f, name) for f in found]) for name in ("parts", "scatter"))
+    least = min(float(f.load.min()) for f in found)
+    merged = Candidates(einsum, extents, tuple(steps), parts, scatter, least)
+    return merged.chosen(merged.load <= (1 + LOAD_TOLERANCE) * least * (1 + 1e-9))
+
+
+def least_footprint(einsum: Einsum, extents: Mapping[str, int], steps: Sequence[Contraction], ranks: int) -> float:
+    """Elements that a rank needs at least for a group, on any grid that splits the work well."""
+    found = candidates(einsum, extents, steps, ranks)
+    return float(found.footprint.min())
+
+
+def given_grid(
+    einsum: Einsum, extents: Mapping[str, int], steps: Sequence[Contraction], parts: Mapping[str, int]
+) -> Candidates:
+    """The candidates with one grid, that of the user; indices left out are not split."""
+    row = np.array([[parts.get(index, 1) for index in einsum.indices]], np.int64)
+    return _with_reductions(Candidates(einsum, extents, tuple(steps), row, np.zeros(1, np.int64)))
+
+
+def _no_grids(einsum: Einsum) -> tuple[Array, Array]:
+    return np.zeros((0, len(einsum.indices)), np.int64), np.zeros(0, np.int64)
+
+
+def _with_reductions(grids: Candidates) -> Candidates:
+    """Each grid with each way to put its partial results together."""
+    reduces = grids.partial > 1
+    options = [(grids.parts[~reduces], NO_REDUCTION), (grids.parts[reduces], TO_ROOT)]
+    sizes = [grids.extents[index] for index in grids.einsum.result]
+    at = grids.at(grids.einsum.result)
+    for axis, (size, index) in enumerate(zip(sizes, at, strict=True)):
+        long_enough = reduces & (grids.parts[:, index] * grids.partial <= size)
+        options.append((grids.parts[long_enough], axis))
+    scatter = [np.full(len(parts), axis, np.int64) for parts, axis in options]
+    parts = np.concatenate([parts for parts, _ in options])
+    return dataclasses.replace(grids, parts=parts, scatter=np.concatenate(scatter))
+
+
+def _useful_parts(extent: int, ranks: int) -> frozenset[int]:
+    """Numbers of parts with which no smaller number gives blocks as small."""
+    root = math.isqrt(extent)
+    blocks = {*range(1, root + 1), *(-(-extent // parts) for parts in range(1, root + 2))}
+    return frozenset(parts for block in blocks if (parts := -(-extent // block)) <= ranks)
+
+
+def _factorisations(number: int, allowed: Sequence[frozenset[int]]) -> Array:
+    """All ways to write a number as a product of one allowed factor per index: (ways, indices)."""
+    divisors = _divisors(number)
+    grids, rest = np.zeros((1, 0), np.int64), np.array([number], np.int64)
+    for position, factors in enumerate(allowed):
+        last = position == len(allowed) - 1
+        rows, values = [], []
+        for factor in sorted(factors.intersection(divisors)):
+            fits = np.flatnonzero(rest == factor if last else rest % factor == 0)
+            rows.append(fits)
+            values.append(np.full(len(fits), factor, np.int64))
+        if not rows:
+            return np.zeros((0, len(allowed)), np.int64)
+        row, value = np.concatenate(rows), np.concatenate(values)
+        grids, rest = np.column_stack([grids[row], value]), rest[row] // value
+    return grids if len(allowed) or number == 1 else grids[:0]
+
+
+def _divisors(number: int) -> list[int]:
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return sorted({*small, *(number // d for d in small)})

@@ -1,0 +1,132 @@
+"""The joint search over the grids of all groups. Start reading at: choose_grids."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dace_redist.einsum.grids import Array
+from dace_redist.einsum.model import Model
+from dace_redist.einsum.plan import Group
+from dace_redist.einsum.program import Program, Walk, walk
+from dace_redist.einsum.relabel import MAX_MATCHED_RANKS, best_ranks
+from dace_redist.einsum.search import Pair, descend, minimise
+
+#: Candidates per group from which descents start.
+STARTS = 4
+#: Candidates per group in the dynamic programme, where all of a group's neighbours have as many.
+MAX_CANDIDATES = 1200
+#: Rounds in which bounds on the best solution are replaced by what really moves.
+MAX_ROUNDS = 60
+
+
+def choose_grids(model: Model) -> list[int]:
+    """
+    A candidate per group with which the program moves least.
+
+    Descents give a good solution; candidates that cannot beat it are dropped. Then a dynamic programme over lower
+    bounds is repeated, each time with the bounds of its solution replaced by what really moves, until these hold:
+    for chains and trees of groups, and if no candidate had to be left out, this solution is optimal. Source of the
+    method: Dellin and Srinivasa, lazy shortest paths (ICAPS 2016).
+
+    :param model: Costs and candidates; left with the candidates that were considered.
+    :return: The candidate of each group.
+    """
+    variables = len(model.candidates)
+    best, cost = _descent(model, [int(np.argmin(costs)) for costs in model.unary])
+    if variables == 1:
+        return best
+    best = _restricted(model, best, [_promising(model, variable, best, cost) for variable in range(variables)])
+    best, cost = _descent(model, best)
+    best = _restricted(model, best, [_fitting(model, variable, best, cost) for variable in range(variables)])
+    return _lazily(model, best, cost)
+
+
+def _descent(model: Model, start: list[int]) -> tuple[list[int], float]:
+    """The best that a few descents find."""
+    variables = len(start)
+    found = []
+    for variable in range(variables):
+        cheapest = np.argsort(model.unary[variable], kind="stable")[: STARTS if variables > 1 else 1]
+        for row in {start[variable], *cheapest.tolist()}:
+            found.append(descend(model, variables, variable, row))
+    return min(found, key=lambda result: result[1])
+
+
+def _restricted(model: Model, best: list[int], rows: list[Array]) -> list[int]:
+    """Keep only some candidates; the numbers that those of a solution have then."""
+    for variable, which in enumerate(rows):
+        model.keep(variable, which)
+    return [int(np.searchsorted(which, row)) for which, row in zip(rows, best, strict=True)]
+
+
+def _promising(model: Model, variable: int, best: list[int], cost: float) -> Array:
+    """The candidates that may be part of a better solution."""
+    others = sum(float(costs.min()) for v, costs in enumerate(model.unary) if v != variable)
+    rows = np.flatnonzero(model.unary[variable] + others <= cost * (1 + 1e-9))
+    return np.union1d(rows, [best[variable]])
+
+
+def _fitting(model: Model, variable: int, best: list[int], cost: float) -> Array:
+    """Of too many candidates those that fit the best solution or cost least by themselves."""
+    rows = _promising(model, variable, best, cost)
+    links = sum(variable in pair for pair in model.linked)
+    limit = MAX_CANDIDATES if links < 3 else MAX_CANDIDATES // 8
+    if len(rows) <= limit:
+        return rows
+    fitting = rows[np.argsort(model.given(variable, best)[rows], kind="stable")[: limit // 2]]
+    cheapest = rows[np.argsort(model.unary[variable][rows], kind="stable")[: limit // 2]]
+    return np.union1d(np.union1d(fitting, cheapest), [best[variable]])
+
+
+def _lazily(model: Model, best: list[int], cost: float) -> list[int]:
+    pairs: dict[Pair, np.ndarray] = {pair: model.pair_bounds(*pair) for pair in model.linked}
+    known: set[tuple[int, int, int, int]] = set()
+    for _ in range(MAX_ROUNDS):
+        found = minimise(model.unary, pairs)
+        if found is None or found[1] >= cost * (1 - 1e-12):
+            break
+        choice = found[0]
+        if model.program.ranks > MAX_MATCHED_RANKS:
+            return choice
+        unknown = [pair for pair in pairs if (pair[0], choice[pair[0]], pair[1], choice[pair[1]]) not in known]
+        for i, j in unknown:
+            known.add((i, choice[i], j, choice[j]))
+            pairs[i, j][choice[i], choice[j]] = model.exact(i, choice[i], j, choice[j])
+        total = model.total(choice)
+        if total < cost:
+            best, cost = choice, total
+    return best
+
+
+def labelled(model: Model, choice: list[int]) -> tuple[tuple[Group, ...], Walk]:
+    """
+    The chosen groups with their ranks, and the program's walk through them.
+
+    From the last group to the first each takes the ranks with which most stays where the groups known already have
+    it, so that in a chain or a tree of groups every pair is relabelled as well as can be. The ranks stay
+    0, 1, 2, ... where that moves less.
+
+    :param model: The model.
+    :param choice: The candidate of each group.
+    """
+    plain = tuple(model.group(number, row) for number, row in enumerate(choice))
+    fitted = relabelled(model, plain)
+    walks = [(groups, walk(model.program, groups)) for groups in dict.fromkeys((fitted, plain))]
+    return min(walks, key=lambda found: found[1].bytes_per_rank(model.program))
+
+
+def relabelled(model: Model, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    """The groups on the ranks with which most of their tensors stays where it is."""
+    program: Program = model.program
+    known: dict[int, Group] = {}
+    for number in reversed(range(len(groups))):
+        group = groups[number]
+        ends = [(edge, {edge.source[0], edge.target[0]} - {number}) for edge in model.edges]
+        near = [edge for edge, others in ends if number in (edge.source[0], edge.target[0]) and _known(others, known)]
+        overlaps = [model.overlap(edge, number, group, known) for edge in near]
+        known[number] = group.with_ranks(best_ranks(overlaps, len(group.ranks), program.ranks))
+    return tuple(known[number] for number in range(len(groups)))
+
+
+def _known(others: set[int | None], known: dict[int, Group]) -> bool:
+    return bool(others) and all(other is None or other in known for other in others)

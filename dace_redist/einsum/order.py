@@ -1,0 +1,222 @@
+"""The order of contractions of one statement, and the ways to compute several of them together. Start: groupings."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import opt_einsum
+
+from dace_redist.einsum.expression import Einsum
+from dace_redist.einsum.statement import Statement
+
+#: Up to so many operands the best order is searched exhaustively.
+MAX_OPTIMAL_OPERANDS = 7
+#: Up to so many intermediates every way to group contractions is tried.
+MAX_FREE_INTERMEDIATES = 7
+#: An intermediate for whose elements fewer operations are done than this costs more to write and read than to compute.
+MIN_FLOPS_PER_ELEMENT = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Contraction:
+    """
+    A step of a contraction tree.
+
+    :param children: Operands: numbers below the number of operands of the statement name these, the others
+        are steps, numbered after them.
+    :param result: Indices of the result.
+    :param indices: All indices of the operands.
+    """
+
+    children: tuple[int, ...]
+    result: str
+    indices: str
+
+    @property
+    def flops_per_point(self) -> int:
+        """Operations for each value of all indices together: a product per further operand, a sum where one is."""
+        return max(len(self.children) - 1 + (len(self.indices) > len(self.result)), 1)
+
+    def flops(self, extents: Mapping[str, int]) -> int:
+        """Operations for these sizes."""
+        return self.flops_per_point * math.prod(extents[index] for index in self.indices)
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """
+    Contractions computed together on one grid, before the grid is known.
+
+    :param einsum: Indices of the operands and of the result.
+    :param operands: Operands and earlier parts, numbered as in :class:`Contraction`.
+    :param number: Number of the result, that of its last step.
+    :param steps: The pairwise steps of the local evaluation, the last one last.
+    :param path: The steps as opt_einsum writes them.
+    """
+
+    einsum: Einsum
+    operands: tuple[int, ...]
+    number: int
+    steps: tuple[Contraction, ...]
+    path: tuple[tuple[int, ...], ...]
+
+
+def contraction_tree(
+    statement: Statement, extents: Mapping[str, int], memory_elements: int | None = None
+) -> tuple[Contraction, ...]:
+    """
+    The best order of contractions, from opt_einsum.
+
+    :param statement: What is computed; a statement of one operand, or an elementwise one, is a single step.
+    :param extents: Size of every index.
+    :param memory_elements: Largest intermediate, in elements.
+    :return: The steps, each after those it uses.
+    """
+    einsum = statement.einsum
+    count = len(einsum.operands)
+    if count < 3 or statement.elementwise:
+        return (Contraction(tuple(range(count)), einsum.result, einsum.indices),)
+    orders = [tuple(range(count)), tuple(range(count))[::-1]]  # ties are broken by the order of the operands
+    trees = [_tree(einsum, order, extents, memory_elements) for order in orders]
+    return min(trees, key=lambda tree: _effort(tree, einsum, extents))
+
+
+def _tree(
+    einsum: Einsum, order: Sequence[int], extents: Mapping[str, int], memory_elements: int | None
+) -> tuple[Contraction, ...]:
+    operands = [einsum.operands[number] for number in order]
+    path, _ = opt_einsum.contract_path(
+        f"{','.join(operands)}->{einsum.result}",
+        *[tuple(extents[index] for index in operand) for operand in operands],
+        shapes=True,
+        optimize="optimal" if len(operands) <= MAX_OPTIMAL_OPERANDS else "auto",
+        memory_limit=memory_elements,
+    )
+    return _steps(einsum, order, path)
+
+
+def _steps(einsum: Einsum, order: Sequence[int], path: Sequence[Sequence[int]]) -> tuple[Contraction, ...]:
+    """The steps of a path of opt_einsum over the operands in the given order."""
+    there, names = list(order), dict(enumerate(einsum.operands))
+    steps: list[Contraction] = []
+    for positions in path:
+        children = sorted(there.pop(position) for position in sorted(positions, reverse=True))
+        wanted = set(einsum.result).union(*(names[number] for number in there)) if there else set(einsum.result)
+        indices = "".join(dict.fromkeys("".join(names[child] for child in children)))
+        result = _intermediate([names[child] for child in children], wanted) if there else einsum.result
+        number = len(einsum.operands) + len(steps)
+        names[number] = result
+        there.append(number)
+        steps.append(Contraction(tuple(children), result, indices))
+    return tuple(steps)
+
+
+def _intermediate(operands: Sequence[str], wanted: set[str]) -> str:
+    """
+    The order of an intermediate's indices with which its product needs no transposes, where there is one.
+
+    The indices of the longest operand stay where they are; those of the others take the place of the first that is
+    summed over (``ijkle,ld->ijkde``), or come last. Without a sum, common indices come last (``ja,ka->jka``).
+    """
+    longest = max(operands, key=len)
+    summed = [index for index in longest if index not in wanted]
+    others = "".join(dict.fromkeys(i for o in operands for i in o if i in wanted and i not in longest))
+    if summed:
+        words = "".join(others if index == summed[0] else index for index in longest)
+    else:
+        common = [index for index in longest if sum(index in operand for operand in operands) > 1]
+        words = "".join(index for index in longest if index not in common) + others + "".join(common)
+    return "".join(dict.fromkeys(index for index in words if index in wanted))
+
+
+def _effort(tree: Sequence[Contraction], einsum: Einsum, extents: Mapping[str, int]) -> tuple[int, int]:
+    """Operations, and of these the ones whose operands must be transposed first."""
+    names = dict(enumerate(einsum.operands)) | {len(einsum.operands) + n: step.result for n, step in enumerate(tree)}
+    flops = [step.flops(extents) for step in tree]
+    awkward = [not _fits_matrix_product([names[c] for c in step.children], step.result) for step in tree]
+    return sum(flops), sum(itertools.compress(flops, awkward))
+
+
+def _fits_matrix_product(operands: Sequence[str], result: str) -> bool:
+    """Whether the summed indices stand together and in one order in each operand."""
+    summed = "".join(index for index in operands[0] if index not in result)
+    return all(summed in operand for operand in operands)
+
+
+def passes_unhidden(tree: Sequence[Contraction], operands: int, extents: Mapping[str, int]) -> dict[int, int]:
+    """
+    Elements written and read again for each intermediate that too few operations are done for to hide this.
+
+    :param tree: The steps.
+    :param operands: Number of operands of the statement.
+    :param extents: Size of every index.
+    :return: By number of the intermediate; 0 where the operations hide it.
+    """
+    costs = {}
+    for number, step in enumerate(tree[:-1], operands):
+        consumer = next(other for other in tree if number in other.children)
+        size = math.prod(extents[index] for index in step.result)
+        least = min(step.flops(extents), consumer.flops(extents))
+        costs[number] = 2 * size if least < MIN_FLOPS_PER_ELEMENT * size else 0
+    return costs
+
+
+def groupings(tree: Sequence[Contraction], einsum: Einsum, unhidden: Mapping[int, int]) -> Iterator[tuple[Part, ...]]:
+    """
+    The ways to compute connected contractions together, those that keep most intermediates whole first.
+
+    Of very many only those that keep no intermediate whole whose cost is not hidden.
+
+    :param tree: The steps.
+    :param einsum: The statement's einsum.
+    :param unhidden: From :func:`passes_unhidden`.
+    :return: Parts in an order in which they can be computed.
+    """
+    inner = list(unhidden)
+    forced = [n for n in inner if unhidden[n]] if len(inner) > MAX_FREE_INTERMEDIATES else []
+    free = [number for number in inner if number not in forced]
+    for size in range(len(free) + 1 if len(free) <= MAX_FREE_INTERMEDIATES else 1):
+        for chosen in itertools.combinations(free, size):
+            yield _parts(tree, einsum, {*forced, *chosen})
+
+
+def _parts(tree: Sequence[Contraction], einsum: Einsum, merged: set[int]) -> tuple[Part, ...]:
+    count = len(einsum.operands)
+    names = dict(enumerate(einsum.operands)) | {count + n: step.result for n, step in enumerate(tree)}
+    parts = []
+    for number in range(count, count + len(tree)):
+        if number in merged:
+            continue
+        inside = sorted(_inside(tree, number, count, merged))
+        operands = sorted((c for n in inside for c in tree[n - count].children if c not in inside), key=_first(tree, count))
+        there, path = list(operands), []
+        for n in inside:
+            positions = sorted(there.index(child) for child in tree[n - count].children)
+            for position in reversed(positions):
+                there.pop(position)
+            there.append(n)
+            path.append(tuple(positions))
+        steps = tuple(tree[n - count] for n in inside)
+        own = Einsum(tuple(names[c] for c in operands), names[number])
+        parts.append(Part(own, tuple(operands), number, steps, tuple(path)))
+    return tuple(parts)
+
+
+def _first(tree: Sequence[Contraction], count: int) -> Callable[[int], int]:
+    """A key that sorts operands and intermediates by the first operand of the statement in them."""
+
+    def first(number: int) -> int:
+        return number if number < count else min(map(first, tree[number - count].children))
+
+    return first
+
+
+def _inside(tree: Sequence[Contraction], number: int, count: int, merged: set[int]) -> Iterator[int]:
+    """The steps of the part that ends with a step."""
+    yield number
+    for child in tree[number - count].children:
+        if child in merged:
+            yield from _inside(tree, child, count, merged)

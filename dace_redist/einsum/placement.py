@@ -1,0 +1,116 @@
+"""How a tensor lies on the ranks, without its sizes. Start reading at: Placement."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dace_redist.distribution import Distribution
+
+Array = npt.NDArray[np.int64]
+
+
+def ceil_division(extent: Any, parts: Any) -> Any:
+    """The smallest number of elements with which ``parts`` blocks hold ``extent`` elements."""
+    return -(-extent // parts)
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """
+    Which part of a tensor of any size each rank holds: one block per rank and axis.
+
+    Grid axes that no tensor axis names hold replicas.
+
+    :param grid: Shape of the process grid.
+    :param dims: Grid axis over which each tensor axis is split, None where it is not.
+    :param multiples: Per tensor axis m: blocks hold a multiple of m equal pieces, ``m * ceil(extent / (parts * m))``
+        elements, so that they can be split among m ranks without moving anything else.
+    :param ranks: Communicator rank of each grid position, row-major.
+    :raises ValueError: If the lengths do not fit each other.
+    """
+
+    grid: tuple[int, ...]
+    dims: tuple[int | None, ...]
+    multiples: tuple[int, ...]
+    ranks: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.multiples) != len(self.dims):
+            raise ValueError(f"Placement: multiples {self.multiples} and dims {self.dims} need one entry per axis")
+        if len(self.ranks) != math.prod(self.grid):
+            raise ValueError(f"Placement: the grid {self.grid} needs {math.prod(self.grid)} ranks, got {self.ranks}")
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Blocks along each tensor axis."""
+        return tuple(1 if dim is None else self.grid[dim] for dim in self.dims)
+
+    @property
+    def replicas(self) -> int:
+        """How many ranks hold each element."""
+        return math.prod(size for axis, size in enumerate(self.grid) if axis not in self.dims)
+
+    def block(self, axis: int, extent: Any, divide: Callable[[Any, Any], Any] = ceil_division) -> Any:
+        """
+        Elements of a block along one tensor axis.
+
+        :param axis: Tensor axis.
+        :param extent: Its size: a number, or a symbol if ``divide`` takes symbols.
+        :param divide: Rounds a quotient up.
+        """
+        return self.multiples[axis] * divide(extent, self.parts[axis] * self.multiples[axis])
+
+    def block_bytes(self, shape: Sequence[int], itemsize: int) -> int:
+        """Bytes of the largest block."""
+        return math.prod(min(self.block(axis, extent), extent) for axis, extent in enumerate(shape)) * itemsize
+
+    def distribution(self, shape: Sequence[Any], divide: Callable[[Any, Any], Any] = ceil_division) -> Distribution:
+        """
+        The distribution of a tensor of this shape; a scalar becomes a vector of one element.
+
+        :param shape: Global shape: numbers, or symbols if ``divide`` takes symbols.
+        :param divide: Rounds a quotient up.
+        """
+        if len(shape) != len(self.dims):
+            raise ValueError(f"Placement: a tensor of {len(self.dims)} axes has no shape {tuple(shape)}")
+        if not self.dims:
+            return Distribution((1,), self.grid or (1,), dims=(None,), ranks=self.ranks)
+        blocks = [self.block(axis, extent, divide) for axis, extent in enumerate(shape)]
+        return Distribution(shape, self.grid or (1,), dims=self.dims, block=blocks, ranks=self.ranks)
+
+    @cached_property
+    def coordinates(self) -> Array:
+        """Number of the block along each tensor axis, by grid position: shape (axes, positions)."""
+        along = np.indices(self.grid).reshape(len(self.grid), -1) if self.grid else np.zeros((0, 1), np.int64)
+        none = np.zeros(len(self.ranks), np.int64)
+        return np.array([none if dim is None else along[dim] for dim in self.dims], np.int64).reshape(
+            len(self.dims), len(self.ranks)
+        )
+
+    @cached_property
+    def replica_numbers(self) -> Array:
+        """Which replica each grid position holds, row-major over the grid axes that hold replicas."""
+        axes = [axis for axis in range(len(self.grid)) if axis not in self.dims]
+        along = np.indices(self.grid).reshape(len(self.grid), -1)
+        number = np.zeros(len(self.ranks), np.int64)
+        for axis in axes:
+            number = number * self.grid[axis] + along[axis]
+        return number
+
+    def bounds(self, shape: Sequence[int]) -> tuple[Array, Array]:
+        """First index and end of what each grid position holds: two arrays of shape (axes, positions)."""
+        blocks = np.array([self.block(axis, extent) for axis, extent in enumerate(shape)], np.int64)[:, None]
+        ends = np.array(shape, np.int64)[:, None]
+        low = np.minimum(self.coordinates * blocks, ends)
+        return low, np.minimum(low + blocks, ends)
+
+    def with_ranks(self, ranks: Sequence[int]) -> Placement:
+        """The same blocks on other ranks."""
+        return dataclasses.replace(self, ranks=tuple(ranks))

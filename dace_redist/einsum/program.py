@@ -1,0 +1,245 @@
+"""Runs through a program of groups: which tensor is where, what must be moved, what it costs. Start: walk."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+from dace_redist.einsum.order import Part
+from dace_redist.einsum.placement import Placement
+from dace_redist.einsum.plan import Group, GroupCost, Move
+from dace_redist.einsum.statement import Statement
+from dace_redist.einsum.traffic import same_place, traffic
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """
+    A group before its grid is known.
+
+    :param part: What is computed.
+    :param operands: Names of the operands' tensors.
+    :param result: Name of the tensor written.
+    :param statement: Number of the statement.
+    :param extents: Size of every index.
+    """
+
+    part: Part
+    operands: tuple[str, ...]
+    result: str
+    statement: int
+    extents: Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """
+    The groups of a program in their order, and where tensors come from.
+
+    :param statements: The program.
+    :param steps: Its groups.
+    :param sizes: Shape of every tensor.
+    :param outputs: Names of the tensors wanted at the end.
+    :param placements: Where the user has or wants tensors.
+    :param itemsize: Bytes of an element.
+    :param ranks: Ranks at hand.
+    """
+
+    statements: tuple[Statement, ...]
+    steps: tuple[Step, ...]
+    sizes: dict[str, tuple[int, ...]]
+    outputs: tuple[str, ...]
+    placements: Mapping[str, Placement]
+    itemsize: int
+    ranks: int
+
+    def repeats(self, step: int) -> int:
+        """How often a group runs."""
+        return self.statements[self.steps[step].statement].repeats
+
+    def loops(self, step: int) -> tuple[str, ...]:
+        """The loops around a group."""
+        return self.statements[self.steps[step].statement].loops
+
+    def writers(self, tensor: str) -> list[int]:
+        """The groups that write a tensor."""
+        return [number for number, step in enumerate(self.steps) if step.result == tensor]
+
+    def readers(self, tensor: str) -> list[tuple[int, int]]:
+        """The groups that read a tensor, and as which operand."""
+        return [(n, k) for n, step in enumerate(self.steps) for k, name in enumerate(step.operands) if name == tensor]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Tensors that are read before they are written."""
+        written: set[str] = set()
+        inputs: dict[str, None] = {}
+        for step in self.steps:
+            inputs.update(dict.fromkeys(name for name in step.operands if name not in written))
+            written.add(step.result)
+        return tuple(inputs)
+
+    def owner(self, tensor: str) -> tuple[int, int | None] | None:
+        """
+        The group that says where a tensor's home is: its first writer (None: as its result), else its first reader.
+
+        :return: Group and number of the operand; None if the user says where it is.
+        """
+        if tensor in self.placements:
+            return None
+        writers = self.writers(tensor)
+        return (writers[0], None) if writers else self.readers(tensor)[0]
+
+    def live_after(self, tensor: str) -> int:
+        """The last group after which a tensor must still be there."""
+        last = max([n for n, _ in self.readers(tensor)] + self.writers(tensor))
+        if tensor in self.outputs or tensor in self.inputs:
+            return len(self.steps)
+        for loop in self.loops(last):  # a loop may read it again
+            last = max(last, max(n for n in range(len(self.steps)) if loop in self.loops(n)))
+        return last
+
+
+@dataclasses.dataclass(frozen=True)
+class Walk:
+    """What :func:`walk` finds: the moves, each tensor's home and each group's cost."""
+
+    moves: tuple[Move, ...]
+    homes: dict[str, Placement]
+    costs: tuple[GroupCost, ...]
+
+    def bytes_per_rank(self, program: Program) -> float:
+        """Bytes through the busiest rank of every step, weighted with how often it runs."""
+        fixed = sum(cost.fetched + program.repeats(g) * cost.reduced for g, cost in enumerate(self.costs))
+        return fixed + sum(_weight(program, move) * move.bytes_per_rank for move in self.moves)
+
+    @property
+    def memory_bytes(self) -> int:
+        """High-water mark of a rank."""
+        return max(cost.memory_bytes for cost in self.costs)
+
+
+def _weight(program: Program, move: Move) -> int:
+    feeds = move.before_group < len(program.steps) and move.tensor in program.steps[move.before_group].operands
+    return program.repeats(move.before_group if feeds else move.before_group - 1)
+
+
+def walk(program: Program, groups: Sequence[Group]) -> Walk:
+    """
+    Follow every tensor through the program.
+
+    A tensor has one home, where it is after each time it is written. A rank layout that a group wants and that is not
+    its home is made by a move from what costs least of the home and the copies made so far; it is kept as a copy until
+    the tensor is written again.
+
+    :param program: The program.
+    :param groups: Its groups with their grids and ranks.
+    """
+    return _Walker(program, groups).walk()
+
+
+@dataclasses.dataclass
+class _Copy:
+    placement: Placement
+    made_at: int
+    last_use: int
+
+
+class _Walker:
+    def __init__(self, program: Program, groups: Sequence[Group]) -> None:
+        self.program, self.groups = program, groups
+        self.homes = {name: self._home(name) for name in dict.fromkeys(n for g in groups for n in self._names(g))}
+        self.copies: dict[str, list[_Copy]] = {name: [] for name in self.homes}
+        self.past: list[tuple[str, _Copy]] = []
+        self.moves: list[Move] = []
+
+    def walk(self) -> Walk:
+        for number, group in enumerate(self.groups):
+            for operand in range(len(group.operands)):
+                self._read(number, operand)
+            self._write(number)
+        costs = tuple(self._cost(number) for number in range(len(self.groups)))
+        return Walk(tuple(self.moves), self.homes, costs)
+
+    @staticmethod
+    def _names(group: Group) -> tuple[str, ...]:
+        return (*group.operands, group.result)
+
+    def _home(self, tensor: str) -> Placement:
+        owner = self.program.owner(tensor)
+        if owner is None:
+            return self.program.placements[tensor]
+        group, operand = owner
+        return self.groups[group].result_placement() if operand is None else self.groups[group].operand_placement(operand)
+
+    def _read(self, number: int, operand: int) -> None:
+        name = self.groups[number].operands[operand]
+        wanted, shape = self.groups[number].operand_placement(operand), self.program.sizes[name]
+        if same_place(self.homes[name], wanted, shape):
+            return
+        usable = [copy for copy in self.copies[name] if self._is_current(name, copy, number)]
+        for copy in usable:
+            if same_place(copy.placement, wanted, shape):
+                copy.last_use = number
+                return
+        sources = [self.homes[name], *(copy.placement for copy in usable)]
+        self._move(number, name, min(sources, key=lambda source: traffic(source, wanted, shape).busiest), wanted)
+        self.copies[name].append(_Copy(wanted, number, number))
+
+    def _is_current(self, name: str, copy: _Copy, reader: int) -> bool:
+        """Whether a copy made earlier holds the tensor as it is: no loop entered since then writes it."""
+        made, now = self.program.loops(copy.made_at), self.program.loops(reader)
+        if now[: len(made)] != made:
+            return False
+        return not any(set(now[len(made) :]) & set(self.program.loops(writer)) for writer in self.program.writers(name))
+
+    def _write(self, number: int) -> None:
+        group = self.groups[number]
+        name, made = group.result, group.result_placement()
+        self.past += [(name, copy) for copy in self.copies[name]]
+        self.copies[name] = []
+        if not same_place(made, self.homes[name], self.program.sizes[name]):
+            self._move(number + 1, name, made, self.homes[name])
+
+    def _move(self, before: int, name: str, source: Placement, target: Placement) -> None:
+        found, itemsize = traffic(source, target, self.program.sizes[name]), self.program.itemsize
+        sent, received = int(found.sent.max()) * itemsize, int(found.received.max()) * itemsize
+        self.moves.append(Move(before, name, source, target, sent, received, int(found.received.sum()) * itemsize))
+
+    def _cost(self, number: int) -> GroupCost:
+        group, step = self.groups[number], self.program.steps[number]
+        fetched = 0.0
+        for operand, name in enumerate(group.operands):
+            if name not in self.program.placements and self.program.owner(name) == (number, operand):
+                wanted = group.operand_placement(operand)
+                fetched += self._bytes(name, wanted) * (wanted.replicas - 1) / wanted.replicas
+        whole, reduction = self._partial_bytes(number), group.reduction
+        reduced = 0.0
+        if reduction is not None:
+            reduced = whole if reduction.axis is None else whole * (reduction.ranks - 1) / reduction.ranks
+        blocks = {index: group.block(index, extent) for index, extent in step.extents.items()}
+        flops = sum(c.flops_per_point * math.prod(blocks[index] for index in c.indices) for c in step.part.steps)
+        return GroupCost(fetched, reduced, flops, self._memory(number))
+
+    def _bytes(self, name: str, placement: Placement) -> int:
+        return placement.block_bytes(self.program.sizes[name], self.program.itemsize)
+
+    def _partial_bytes(self, number: int) -> int:
+        group, extents = self.groups[number], self.program.steps[number].extents
+        return math.prod(group.block(i, extents[i]) for i in group.einsum.result) * self.program.itemsize
+
+    def _memory(self, number: int) -> int:
+        """Bytes of everything that is there while a group runs: homes, copies, its partial and its reduced result."""
+        total = 0
+        for name, home in self.homes.items():
+            writers = self.program.writers(name)
+            there = name in self.program.inputs or name in self.program.outputs or writers[0] <= number
+            if there and number <= self.program.live_after(name):
+                total += self._bytes(name, home)
+        everything = [*self.past, *((name, copy) for name, copies in self.copies.items() for copy in copies)]
+        total += sum(self._bytes(n, c.placement) for n, c in everything if c.made_at <= number <= c.last_use)
+        group = self.groups[number]
+        moved = any(move.before_group == number + 1 and move.tensor == group.result for move in self.moves)
+        total += self._partial_bytes(number) if group.reduction is not None else 0
+        return total + (self._bytes(group.result, group.result_placement()) if moved else 0)

@@ -1,0 +1,131 @@
+"""What a caller asks of the planner, checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from dace_redist.einsum.placement import Placement
+from dace_redist.einsum.program import Step
+from dace_redist.einsum.statement import Statement
+
+
+class Requests:
+    """
+    The arguments of ``plan_einsums``, checked.
+
+    :raises ValueError: If something does not fit; names the statement or the tensor, and what there is.
+    """
+
+    def __init__(
+        self,
+        statements: tuple[Statement, ...],
+        shapes: Mapping[str, tuple[int, ...]],
+        ranks: int,
+        itemsize: int,
+        memory_bytes: int | None,
+        node_size: int | None,
+        placements: Mapping[str, Placement],
+        outputs: Sequence[str] | None,
+        overrides: Mapping[str | int, Mapping[str, int]],
+    ) -> None:
+        numbers = {"ranks": ranks, "itemsize": itemsize, "memory_bytes": memory_bytes, "node_size": node_size}
+        for name, value in numbers.items():
+            if value is not None and value < 1:
+                raise ValueError(f"plan_einsums: {name} must be at least 1, got {value}")
+        if not statements:
+            raise ValueError("plan_einsums: there are no statements to plan")
+        self.statements, self.ranks, self.itemsize = statements, ranks, itemsize
+        self.memory_bytes, self.node_size = memory_bytes, node_size
+        self.sizes = {name: tuple(int(size) for size in shape) for name, shape in shapes.items()}
+        self.extents: list[dict[str, int]] = []
+        for statement in statements:
+            self.extents.append(statement.extents(self.sizes))
+            self.sizes[statement.result] = tuple(self.extents[-1][index] for index in statement.einsum.result)
+        self.placements = self._checked_placements(placements)
+        self.outputs = self._checked_outputs(outputs)
+        self.overrides = overrides
+
+    @property
+    def tensors(self) -> list[str]:
+        """Names of all tensors of the program."""
+        return list(dict.fromkeys(name for s in self.statements for name in (*s.operands, s.result)))
+
+    def _checked_placements(self, placements: Mapping[str, Placement]) -> dict[str, Placement]:
+        for name, placement in placements.items():
+            if name not in self.tensors:
+                raise ValueError(f"placements: no tensor is called {name!r}; there are {', '.join(self.tensors)}")
+            if len(placement.dims) != len(self.sizes[name]):
+                raise ValueError(
+                    f"placements: {name!r} has {len(self.sizes[name])} axes, its placement {len(placement.dims)}"
+                )
+            if max(placement.ranks) >= self.ranks:
+                raise ValueError(
+                    f"placements: {name!r} lies on rank {max(placement.ranks)}, but there are only {self.ranks} ranks"
+                )
+        return dict(placements)
+
+    def _checked_outputs(self, outputs: Sequence[str] | None) -> tuple[str, ...]:
+        results = dict.fromkeys(s.result for s in self.statements)
+        if outputs is None:
+            later = [(n, name) for n, s in enumerate(self.statements) for name in s.operands]
+            last = {s.result: n for n, s in enumerate(self.statements)}
+            return tuple(r for r in results if not any(name == r and n > last[r] for n, name in later))
+        for name in outputs:
+            if name not in results:
+                raise ValueError(f"outputs: no statement writes {name!r}; written are {', '.join(results)}")
+        return tuple(outputs)
+
+    def override(self, step: Step) -> dict[str, int] | None:
+        """The grid that the user wants for a step: parts by index."""
+        if step.result in self.overrides:
+            return dict(self.overrides[step.result])
+        if step.statement in self.overrides:
+            given = self.overrides[step.statement]
+            return {index: parts for index, parts in given.items() if index in step.part.einsum.indices}
+        return None
+
+    def check_overrides(self, steps: Sequence[Step]) -> None:
+        """
+        Check the user's grids against the steps.
+
+        :raises ValueError: If a name, an index or a number of parts does not fit.
+        """
+        results = [step.result for step in steps]
+        for key in self.overrides:
+            if key not in results and not (isinstance(key, int) and 0 <= key < len(self.statements)):
+                raise ValueError(
+                    f"overrides: {key!r} is neither the number of a statement (0 to {len(self.statements) - 1}) "
+                    f"nor a tensor that is written: {', '.join(results)}"
+                )
+        for step in steps:
+            override = self.override(step)
+            if override is not None:
+                self._check_grid(step, override)
+        for number, statement in enumerate(self.statements):
+            unknown = set(self.overrides.get(number, ())) - set(statement.einsum.indices)
+            if unknown:
+                raise _unknown_index(number, unknown, statement.einsum.indices)
+
+    def _check_grid(self, step: Step, grid: Mapping[str, int]) -> None:
+        einsum = step.part.einsum
+        unknown = set(grid) - set(einsum.indices)
+        if unknown:
+            raise _unknown_index(step.result, unknown, einsum.indices)
+        for index, parts in grid.items():
+            most = 1 if index in einsum.repeated else step.extents[index]
+            if not 1 <= parts <= most:
+                raise ValueError(
+                    f"overrides[{step.result!r}]: index {index!r} can have 1 to {most} parts, got {parts}"
+                )
+        if math.prod(grid.values()) > self.ranks:
+            raise ValueError(
+                f"overrides[{step.result!r}]: the grid {dict(grid)} needs {math.prod(grid.values())} ranks, "
+                f"but there are {self.ranks}"
+            )
+
+
+def _unknown_index(key: str | int, unknown: set[str], indices: str) -> ValueError:
+    return ValueError(
+        f"overrides[{key!r}]: there is no index {sorted(unknown)[0]!r}; its indices are {', '.join(indices)}"
+    )

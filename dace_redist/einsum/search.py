@@ -1,0 +1,108 @@
+"""Chooses one grid per group so that the whole program moves least. Start reading at: minimise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from dace_redist.einsum.grids import Floats
+
+#: Largest table of the dynamic programme.
+MAX_TABLE = 8_000_000
+#: Rounds of improvement.
+MAX_SWEEPS = 20
+
+Pair = tuple[int, int]
+
+
+def minimise(unary: Sequence[Floats], pairs: dict[Pair, Floats]) -> tuple[list[int], float] | None:
+    """
+    The choice per variable with the least sum of costs: exact, by elimination of one variable after another.
+
+    For a chain or a tree of groups this is the usual dynamic programme over its edges. Source: Dechter, Bucket
+    elimination, Artificial Intelligence 113 (1999), doi 10.1016/S0004-3702(99)00059-4.
+
+    :param unary: Costs of each variable's choices by themselves.
+    :param pairs: Additional costs of two variables' choices, by variables (i, j) with i < j: shape (K_i, K_j).
+    :return: Choices and their cost; None if a table would be too large.
+    """
+    tables: list[tuple[tuple[int, ...], Floats]] = [((v,), costs) for v, costs in enumerate(unary)]
+    tables += list(pairs.items())
+    sizes = [len(costs) for costs in unary]
+    decided: list[tuple[int, tuple[int, ...], Floats]] = []
+    left = set(range(len(unary)))
+    while left:
+        variable = min(left, key=lambda v: _table_size(v, tables, sizes))
+        if _table_size(variable, tables, sizes) > MAX_TABLE:
+            return None
+        scope = _scope(variable, tables)
+        total = _joined([t for t in tables if variable in t[0]], (*scope, variable), sizes)
+        decided.append((variable, scope, total))
+        tables = [t for t in tables if variable not in t[0]] + [(scope, total.min(axis=-1))]
+        left.remove(variable)
+    cost = float(sum(float(table) for scope, table in tables if not scope))
+    choice = [0] * len(unary)
+    for variable, scope, total in reversed(decided):
+        choice[variable] = int(np.argmin(total[tuple(choice[v] for v in scope)]))
+    return choice, cost
+
+
+def _scope(variable: int, tables: Sequence[tuple[tuple[int, ...], Floats]]) -> tuple[int, ...]:
+    """The variables that share a table with this one."""
+    return tuple(sorted({v for scope, _ in tables if variable in scope for v in scope} - {variable}))
+
+
+def _table_size(variable: int, tables: Sequence[tuple[tuple[int, ...], Floats]], sizes: Sequence[int]) -> int:
+    return math.prod(sizes[v] for v in (*_scope(variable, tables), variable))
+
+
+def _joined(
+    tables: Sequence[tuple[tuple[int, ...], Floats]], scope: tuple[int, ...], sizes: Sequence[int]
+) -> Floats:
+    """The sum of tables over all variables of a scope."""
+    total = np.zeros([sizes[v] for v in scope])
+    for own, table in tables:
+        order = sorted(range(len(own)), key=lambda n: scope.index(own[n]))
+        shape = [sizes[v] if v in own else 1 for v in scope]
+        total = total + np.transpose(table, order).reshape(shape)
+    return total
+
+
+class RowCosts(Protocol):
+    """What :func:`descend` asks for."""
+
+    def given(self, variable: int, choice: Sequence[int | None]) -> Floats:
+        """Costs of every choice of a variable given those of others, as far as they are chosen."""
+
+    def total(self, choice: Sequence[int]) -> float:
+        """The cost of a choice."""
+
+
+def descend(costs: RowCosts, variables: int, first: int, value: int) -> tuple[list[int], float]:
+    """
+    Choose one variable after another, given those before, then improve each given all others until nothing changes.
+
+    :param costs: Costs of all choices of a variable, given others.
+    :param variables: Number of variables.
+    :param first: The variable to start with.
+    :param value: Its first choice.
+    :return: Choices and their cost.
+    """
+    chosen: list[int | None] = [None] * variables
+    chosen[first] = value
+    for variable in sorted(range(variables), key=lambda v: abs(v - first))[1:]:
+        chosen[variable] = int(np.argmin(costs.given(variable, chosen)))
+    choice = [int(v) for v in chosen if v is not None]
+    for _ in range(MAX_SWEEPS):
+        before = list(choice)
+        for variable in range(variables):
+            row = costs.given(variable, choice)
+            best = int(np.argmin(row))
+            if row[best] < row[choice[variable]]:
+                choice[variable] = best
+        if choice == before:
+            break
+    return choice, costs.total(choice)

@@ -1,0 +1,75 @@
+"""One step of a program over whole tensors: what the planner is given."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from dace_redist.einsum.expression import Einsum
+
+
+@dataclasses.dataclass(frozen=True)
+class Statement:
+    """
+    One einsum of the program, or an elementwise expression with the same rules for its indices.
+
+    :param einsum: Indices of the operands and of the result.
+    :param operands: Name of each operand's tensor; one tensor may stand there twice.
+    :param result: Name of the tensor that is written.
+    :param where: For errors: file, line and text of the statement.
+    :param elementwise: No product but an expression such as ``2 * A + B``: sums over nothing, is computed as it stands.
+    :param repeats: How often it runs, for loops around it: the weight of its bytes and operations.
+    :param loops: Names of the loops around it, the outermost first: what is copied before a loop that writes the
+        tensor is out of date in its second round.
+    :raises ValueError: If the names do not fit the einsum, or an elementwise statement sums.
+    """
+
+    einsum: Einsum
+    operands: tuple[str, ...]
+    result: str
+    where: str = ""
+    elementwise: bool = False
+    repeats: int = 1
+    loops: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.operands) != len(self.einsum.operands):
+            raise ValueError(
+                f"{self.label}: the einsum has {len(self.einsum.operands)} operands, got {len(self.operands)} tensors"
+            )
+        if self.elementwise and (self.einsum.summed or self.einsum.repeated):
+            raise ValueError(
+                f"{self.label}: an elementwise statement neither sums nor takes a diagonal, "
+                f"but this one does over {self.einsum.summed or self.einsum.repeated!r}"
+            )
+        if self.repeats < 1:
+            raise ValueError(f"{self.label}: repeats must be at least 1, got {self.repeats}")
+
+    @property
+    def label(self) -> str:
+        """What errors call the statement."""
+        return self.where or f"{self.result} = einsum '{self.einsum}'"
+
+    def extents(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+        """
+        Size of every index.
+
+        :param shapes: Shape of every tensor by name; that of the result, if given, is checked too.
+        :raises ValueError: If a shape is missing, has sizes below 1, or does not fit; names the statement.
+        """
+        missing = [name for name in self.operands if name not in shapes]
+        if missing:
+            raise ValueError(f"{self.label}: the shape of {missing[0]!r} is missing")
+        try:
+            extents = self.einsum.extents([shapes[name] for name in self.operands])
+        except ValueError as error:
+            raise ValueError(f"{self.label}: {error}" if self.where else str(error)) from None
+        for index, size in extents.items():
+            if size < 1:
+                raise ValueError(f"{self.label}: index {index!r} has size {size}, expected at least 1")
+        expected = tuple(extents[index] for index in self.einsum.result)
+        if tuple(shapes.get(self.result, expected)) != expected:
+            raise ValueError(
+                f"{self.label}: the result {self.result!r} has shape {tuple(shapes[self.result])}, expected {expected}"
+            )
+        return extents

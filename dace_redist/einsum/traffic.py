@@ -1,0 +1,141 @@
+"""Bytes that a redistribution moves, from the product structure of the blocks; equal to those of a schedule."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dace_redist.einsum.placement import Array, Placement
+
+#: Above so many pairs of a receiver and a block, a replicated source is taken to send evenly.
+MAX_PAIRS = 20_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Traffic:
+    """Elements that each rank sends, receives and keeps in one redistribution: arrays with one entry per rank."""
+
+    sent: Array
+    received: Array
+    kept: Array
+
+    @property
+    def busiest(self) -> int:
+        """Elements that pass through the busiest rank, sending or receiving."""
+        return int(max(self.sent.max(), self.received.max()))
+
+
+def held(placement: Placement, shape: Sequence[int], ranks: int) -> tuple[Array, Array]:
+    """First index and end of what each rank holds, arrays of shape (axes, ranks); empty for ranks outside."""
+    low, high = np.zeros((2, len(shape), ranks), np.int64)
+    at = np.array(placement.ranks)
+    low[:, at], high[:, at] = placement.bounds(shape)
+    return low, high
+
+
+def common_elements(low: Array, high: Array, other_low: Array, other_high: Array) -> Array:
+    """Elements common to two boxes, or to two arrays of boxes whose first dimension is the tensor axis."""
+    size = np.minimum(high, other_high) - np.maximum(low, other_low)
+    return np.asarray(np.prod(np.maximum(size, 0), axis=0, dtype=np.int64))
+
+
+def traffic(source: Placement, target: Placement, shape: Sequence[int]) -> Traffic:
+    """
+    What each rank sends, receives and keeps.
+
+    As in ``schedule``: a rank keeps what it holds already; of several replicas, number ``receiver mod replicas`` sends.
+
+    :param source: Where the tensor is.
+    :param target: Where it goes.
+    :param shape: Global shape.
+    """
+    ranks = max(max(source.ranks), max(target.ranks)) + 1
+    before, after = held(source, shape, ranks), held(target, shape, ranks)
+    own, wanted = np.zeros((2, ranks), np.int64)
+    own[list(source.ranks)] = np.prod(np.subtract(*source.bounds(shape)[::-1]), axis=0, dtype=np.int64)
+    wanted[list(target.ranks)] = np.prod(np.subtract(*target.bounds(shape)[::-1]), axis=0, dtype=np.int64)
+    kept = common_elements(*before, *after) * (own > 0) * (wanted > 0)
+    received = wanted - kept
+    if source.replicas == 1:
+        return Traffic(own * target.replicas - kept, received, kept)
+    pairs = _Pairs(source, target, shape)
+    if pairs.count > MAX_PAIRS:
+        share = np.zeros(ranks, np.int64)
+        share[list(source.ranks)] = -(-int(received.sum()) // len(source.ranks))
+        return Traffic(share, received, kept)
+    receivers, senders, counts = pairs.messages()
+    return Traffic(np.bincount(senders, counts, ranks).astype(np.int64), received, kept)
+
+
+def messages(source: Placement, target: Placement, shape: Sequence[int]) -> tuple[Array, Array, Array]:
+    """
+    All messages between different ranks.
+
+    :return: Receiver, sender and elements of each; a pair of ranks may stand there more than once.
+    """
+    return _Pairs(source, target, shape).messages()
+
+
+class _Pairs:
+    """Every block of the target with every block of the source that it meets."""
+
+    def __init__(self, source: Placement, target: Placement, shape: Sequence[int]) -> None:
+        self.source, self.target, self.shape = source, target, shape
+        self.low, self.high = target.bounds(shape)
+        self.blocks = [source.block(axis, extent) for axis, extent in enumerate(shape)]
+        steps = np.array(self.blocks, np.int64)[:, None]
+        self.first, self.last = self.low // steps, (self.high - 1) // steps
+        empty = (self.high <= self.low).any(axis=0)
+        self.meets = np.where(empty, 0, self.last - self.first + 1)
+        self.count = int(np.prod(self.meets, axis=0, dtype=np.float64).sum())
+
+    def messages(self) -> tuple[Array, Array, Array]:
+        """Receiver, sender and elements of each message."""
+        source, target = self.source, self.target
+        at = np.arange(len(target.ranks))[(self.high > self.low).all(axis=0)]
+        elements, blocks = np.ones(len(at), np.int64), np.zeros((0, len(at)), np.int64)
+        for axis, step in enumerate(self.blocks):
+            meets = self.meets[axis, at]
+            which = np.repeat(np.arange(len(at)), meets)
+            inner = np.arange(len(which)) - np.repeat(np.cumsum(meets) - meets, meets)
+            at, elements, blocks = at[which], elements[which], blocks[:, which]
+            block = self.first[axis, at] + inner
+            low = np.maximum(self.low[axis, at], block * step)
+            elements = elements * (np.minimum(self.high[axis, at], (block + 1) * step) - low)
+            blocks = np.vstack([blocks, block])
+        cells = np.ravel_multi_index(tuple(blocks), source.parts) if self.shape else np.zeros(len(at), np.int64)
+        receivers = np.array(target.ranks)[at]
+        senders = _rank_table(source)[cells, receivers % source.replicas]
+        others = ~self._holds(cells, receivers) & (senders != receivers)
+        return receivers[others], senders[others], elements[others]
+
+    def _holds(self, cells: Array, receivers: Array) -> Array:
+        """Whether the receiver holds the source's block itself."""
+        cell_of = np.full(max(max(self.source.ranks), max(self.target.ranks)) + 1, -1)
+        cell_of[list(self.source.ranks)] = _cells(self.source)
+        return np.asarray(cell_of[receivers] == cells)
+
+
+def _cells(placement: Placement) -> Array:
+    """Number of the block that each grid position holds, row-major over the tensor axes."""
+    if not placement.dims:
+        return np.zeros(len(placement.ranks), np.int64)
+    return np.ravel_multi_index(tuple(placement.coordinates), placement.parts)
+
+
+def _rank_table(placement: Placement) -> Array:
+    """The rank of each block and replica: shape (blocks, replicas)."""
+    table = np.zeros((math.prod(placement.parts), placement.replicas), np.int64)
+    table[_cells(placement), placement.replica_numbers] = placement.ranks
+    return table
+
+
+def same_place(source: Placement, target: Placement, shape: Sequence[int]) -> bool:
+    """Whether every rank holds the same block in both, so that nothing needs to be done."""
+    if source == target:
+        return True
+    ranks = max(max(source.ranks), max(target.ranks)) + 1
+    return all(np.array_equal(*pair) for pair in zip(held(source, shape, ranks), held(target, shape, ranks), strict=True))
