@@ -213,8 +213,7 @@ def candidates(
     if not found:
         return Candidates(einsum, extents, tuple(steps), *_no_grids(einsum))
     parts, scatter = (np.concatenate([getattr(f, name) for f in found]) for name in ("parts", "scatter"))
-    least = min(float(f.load.min()) for f in found)
-    merged = Candidates(einsum, extents, tuple(steps), parts, scatter, least)
+    merged = Candidates(einsum, extents, tuple(steps), parts, scatter, min(f.load.min(initial=math.inf) for f in found))
     return merged.chosen(merged.load <= (1 + LOAD_TOLERANCE) * least * (1 + 1e-9))
 
 
