@@ -194,27 +194,29 @@ def candidates(
     allowed = [_useful_parts(extents[i], ranks) if i not in einsum.repeated else frozenset((1,)) for i in einsum.indices]
     total = sum(step.flops_per_point * math.prod(extents[i] for i in step.indices) for step in steps)
     most = min(ranks, math.prod(max(parts) for parts in allowed))
-    found: list[Candidates] = []
-    least, count = load / (1 + LOAD_TOLERANCE), 0
-    for used in range(most, 0, -1):
-        if total / used > (1 + LOAD_TOLERANCE) * least or count > MAX_GRIDS:
-            break
-        grids = _factorisations(used, allowed)
-        if not len(grids):
-            continue
-        variants = _with_reductions(Candidates(einsum, extents, tuple(steps), grids, np.zeros(len(grids), np.int64)))
-        if footprint is not None:
-            variants = variants.chosen(variants.footprint <= footprint)
-        if len(variants):
-            least = min(least, float(variants.load.min()))
-            variants = variants.chosen(variants.load <= (1 + LOAD_TOLERANCE) * least * (1 + 1e-9))
-            found.append(variants)
-            count += len(variants)
-    if not found:
-        return Candidates(einsum, extents, tuple(steps), *_no_grids(einsum))
-    parts, scatter = (np.concatenate([getattr(f, name) for f in found]) for name in ("parts", "scatter"))
-    merged = Candidates(einsum, extents, tuple(steps), parts, scatter, min(f.load.min(initial=math.inf) for f in found))
-    return merged.chosen(merged.load <= (1 + LOAD_TOLERANCE) * least * (1 + 1e-9))
+    space = Candidates(einsum, extents, tuple(steps), np.zeros((0, len(allowed)), np.int64), np.zeros(0, np.int64))
+    best, used = space, most + 1
+    while not len(best) and used > 1:  # the most ranks with which anything fits
+        used -= 1
+        best = _fitting(space, _factorisations(used, allowed), footprint, load)
+    limit = min(load, (1 + LOAD_TOLERANCE) * best.load.min(initial=math.inf))
+    grids = [_factorisations(used, allowed)]
+    while used > 1 and total / (used - 1) <= limit and sum(map(len, grids)) < MAX_GRIDS:
+        used -= 1
+        grids.append(_factorisations(used, allowed))
+    found = _fitting(space, np.concatenate(grids), footprint, limit)
+    least = float(found.load.min(initial=math.inf))
+    found = found.chosen(found.load <= (1 + LOAD_TOLERANCE) * least * (1 + 1e-9))
+    return dataclasses.replace(found, least_load=least)
+
+
+def _fitting(space: Candidates, grids: Array, footprint: float | None, load: float) -> Candidates:
+    """Grids with each way to put partial results together, as far as memory and work allow."""
+    found = _with_reductions(dataclasses.replace(space, parts=grids, scatter=np.zeros(len(grids), np.int64)))
+    fits = found.load <= load * (1 + 1e-9)
+    if footprint is not None:
+        fits &= found.footprint <= footprint
+    return found.chosen(fits)
 
 
 def least_footprint(einsum: Einsum, extents: Mapping[str, int], steps: Sequence[Contraction], ranks: int) -> float:
@@ -229,10 +231,6 @@ def given_grid(
     """The candidates with one grid, that of the user; indices left out are not split."""
     row = np.array([[parts.get(index, 1) for index in einsum.indices]], np.int64)
     return _with_reductions(Candidates(einsum, extents, tuple(steps), row, np.zeros(1, np.int64)))
-
-
-def _no_grids(einsum: Einsum) -> tuple[Array, Array]:
-    return np.zeros((0, len(einsum.indices)), np.int64), np.zeros(0, np.int64)
 
 
 def _with_reductions(grids: Candidates) -> Candidates:

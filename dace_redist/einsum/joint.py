@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from dace_redist.einsum.grids import Array
@@ -19,7 +21,7 @@ MAX_CANDIDATES = 1200
 MAX_ROUNDS = 60
 
 
-def choose_grids(model: Model) -> list[int]:
+def choose_grids(model: Model, cutoff: float = math.inf) -> list[int]:
     """
     A candidate per group with which the program moves least.
 
@@ -29,27 +31,32 @@ def choose_grids(model: Model) -> list[int]:
     method: Dellin and Srinivasa, lazy shortest paths (ICAPS 2016).
 
     :param model: Costs and candidates; left with the candidates that were considered.
+    :param cutoff: Solutions that cost more are of no interest.
     :return: The candidate of each group.
     """
-    variables = len(model.candidates)
-    best, cost = _descent(model, [int(np.argmin(costs)) for costs in model.unary])
-    if variables == 1:
+    variables = range(len(model.candidates))
+    best = [int(np.argmin(costs)) for costs in model.unary]
+    if len(best) == 1:
         return best
-    best = _restricted(model, best, [_promising(model, variable, best, cost) for variable in range(variables)])
-    best, cost = _descent(model, best)
-    best = _restricted(model, best, [_fitting(model, variable, best, cost) for variable in range(variables)])
+    best = _restricted(model, best, [_promising(model, variable, best, cutoff) for variable in variables])
+    best, bound = descend(model, len(best), 0, best[0])
+    cost = min(model.total(best), cutoff)
+    best = _restricted(model, best, [_promising(model, variable, best, cost) for variable in variables])
+    best, cost = _descents(model, best)
+    best = _restricted(model, best, [_fitting(model, variable, best, cost) for variable in variables])
     return _lazily(model, best, cost)
 
 
-def _descent(model: Model, start: list[int]) -> tuple[list[int], float]:
+def _descents(model: Model, start: list[int]) -> tuple[list[int], float]:
     """The best that a few descents find."""
-    variables = len(start)
-    found = []
-    for variable in range(variables):
-        cheapest = np.argsort(model.unary[variable], kind="stable")[: STARTS if variables > 1 else 1]
-        for row in {start[variable], *cheapest.tolist()}:
-            found.append(descend(model, variables, variable, row))
-    return min(found, key=lambda result: result[1])
+    found = {tuple(start): 0.0}
+    for variable in range(len(start)):
+        for row in np.argsort(model.unary[variable], kind="stable")[:STARTS].tolist():
+            choice, bound = descend(model, len(start), variable, row)
+            found[tuple(choice)] = bound
+    promising = sorted(found, key=lambda choice: found[choice])[:STARTS]
+    best = min(promising, key=model.total)
+    return list(best), model.total(best)
 
 
 def _restricted(model: Model, best: list[int], rows: list[Array]) -> list[int]:

@@ -125,11 +125,17 @@ class Model:
 
     def pair_bounds(self, i: int, j: int) -> Floats:
         """Least cost of what moves between two groups, for all pairs of their candidates: (K_i, K_j)."""
-        total: Floats = np.zeros((len(self.candidates[i]), len(self.candidates[j])))
+        return self._bounds(i, j, {})
+
+    def _bounds(self, i: int, j: int, rows: dict[int, int]) -> Floats:
+        """The bounds for one candidate of some groups and all of the others."""
+        total: Floats = np.zeros((1, 1))
         for edge in self.between(i, j):
-            source, target = self._layouts(*edge.source, edge.tensor), self._layouts(*edge.target, edge.tensor)
+            source, target = (
+                _row(self._layouts(*end, edge.tensor), rows.get(end[0] or 0)) for end in (edge.source, edge.target)
+            )
             bounds = move_bounds(source, target, self.program.sizes[edge.tensor])
-            total += edge.weight * self.program.itemsize * (bounds if edge.source[0] == i else bounds.T)
+            total = total + edge.weight * self.program.itemsize * (bounds if edge.source[0] == i else bounds.T)
         return total
 
     def given(self, variable: int, choice: Sequence[int | None]) -> Floats:
@@ -137,14 +143,15 @@ class Model:
         costs = self.unary[variable].copy()
         for i, j in self.linked:
             other = j if i == variable else i
-            if variable not in (i, j) or choice[other] is None:
-                continue
-            for edge in self.between(i, j):
-                layouts = {end[0]: self._layouts(*end, edge.tensor) for end in (edge.source, edge.target)}
-                layouts[other] = _row(layouts[other], int(choice[other] or 0))
-                bounds = move_bounds(layouts[edge.source[0]], layouts[edge.target[0]], self.program.sizes[edge.tensor])
-                costs += edge.weight * self.program.itemsize * bounds.ravel()
+            row = choice[other]
+            if variable in (i, j) and row is not None:
+                costs += self._bounds(i, j, {other: row}).ravel()
         return costs
+
+    def bound(self, choice: Sequence[int]) -> float:
+        """See :class:`search.RowCosts`."""
+        own = sum(float(costs[row]) for costs, row in zip(self.unary, choice, strict=True))
+        return own + sum(float(self._bounds(i, j, {i: choice[i], j: choice[j]})[0, 0]) for i, j in self.linked)
 
     def total(self, choice: Sequence[int]) -> float:
         """The cost of a choice with the ranks of each pair of groups relabelled as well as can be."""
@@ -155,14 +162,20 @@ class Model:
         """What moves between two groups, with the ranks of the second relabelled to suit the first."""
         key = (i, row_i, j, row_j)
         if key not in self._exact:
-            self._exact[key] = self._moved(i, self.group(i, row_i), j, self.group(j, row_j))
+            bound = float(self._bounds(i, j, {i: row_i, j: row_j})[0, 0])
+            self._exact[key] = self._moved(i, self.group(i, row_i), j, self.group(j, row_j), bound)
         return self._exact[key]
 
-    def _moved(self, i: int, first: Group, j: int, second: Group) -> float:
+    def _moved(self, i: int, first: Group, j: int, second: Group, bound: float) -> float:
+        plain = self._moved_between({i: first, j: second}, i, j)
+        if plain <= bound * (1 + 1e-12):
+            return plain
         overlaps = [self.overlap(edge, j, second, {i: first}) for edge in self.between(i, j)]
-        positions = len(second.ranks)
-        second = second.with_ranks(best_ranks(overlaps, positions, max(self.program.ranks, positions)))
-        groups = {i: first, j: second}
+        second = second.with_ranks(best_ranks(overlaps, len(second.ranks), self.program.ranks))
+        return min(plain, self._moved_between({i: first, j: second}, i, j))
+
+    def _moved_between(self, groups: dict[int, Group], i: int, j: int) -> float:
+        """Bytes through the busiest rank for what moves between two groups on the ranks they have."""
         cost = 0.0
         for edge in self.between(i, j):
             found = traffic(
@@ -195,7 +208,9 @@ class Model:
         return Overlap(own, other, self.program.sizes[edge.tensor], edge.weight)
 
 
-def _row(layouts: Layouts, row: int) -> Layouts:
+def _row(layouts: Layouts, row: int | None) -> Layouts:
+    if row is None:
+        return layouts
     one = slice(row, row + 1)
     return Layouts(layouts.parts[one], layouts.blocks[one], layouts.replicas[one])
 

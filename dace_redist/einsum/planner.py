@@ -167,7 +167,7 @@ class _Planner:
         model = Model(self._program((self.requests.statements[steps[0].statement],), alone), found)
         if passes + sum(float(costs.min()) for costs in model.unary) >= best[0] * (1 - _AS_GOOD):
             return best
-        cost = passes + model.total(choose_grids(model))
+        cost = passes + model.total(choose_grids(model, best[0] - passes))
         return (cost, steps) if cost < best[0] * (1 - _AS_GOOD) else best
 
     def _steps(self, number: int, parts: tuple[Part, ...]) -> tuple[Step, ...]:

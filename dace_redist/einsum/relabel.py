@@ -44,7 +44,10 @@ def overlap_matrix(overlaps: Sequence[Overlap], positions: int, ranks: int) -> F
         low, high = held(overlap.own, overlap.shape, positions)
         other_low, other_high = held(overlap.other, overlap.shape, ranks)
         common = np.full((positions, ranks), float(overlap.weight))
-        for axis in range(len(overlap.shape)):
+        for axis, extent in enumerate(overlap.shape):
+            if low[axis].max() == other_low[axis].max() == 0 and high[axis].min() == other_high[axis].min() == extent:
+                common *= extent
+                continue
             ends = np.minimum(high[axis][:, None], other_high[axis][None, :])
             common *= np.maximum(ends - np.maximum(low[axis][:, None], other_low[axis][None, :]), 0)
         total += common

@@ -75,10 +75,10 @@ class RowCosts(Protocol):
     """What :func:`descend` asks for."""
 
     def given(self, variable: int, choice: Sequence[int | None]) -> Floats:
-        """Costs of every choice of a variable given those of others, as far as they are chosen."""
+        """Bounds on the costs of every choice of a variable given those of others, as far as they are chosen."""
 
-    def total(self, choice: Sequence[int]) -> float:
-        """The cost of a choice."""
+    def bound(self, choice: Sequence[int]) -> float:
+        """A bound on the cost of a choice."""
 
 
 def descend(costs: RowCosts, variables: int, first: int, value: int) -> tuple[list[int], float]:
@@ -89,7 +89,7 @@ def descend(costs: RowCosts, variables: int, first: int, value: int) -> tuple[li
     :param variables: Number of variables.
     :param first: The variable to start with.
     :param value: Its first choice.
-    :return: Choices and their cost.
+    :return: Choices and a bound on their cost.
     """
     chosen: list[int | None] = [None] * variables
     chosen[first] = value
@@ -105,4 +105,4 @@ def descend(costs: RowCosts, variables: int, first: int, value: int) -> tuple[li
                 choice[variable] = best
         if choice == before:
             break
-    return choice, costs.total(choice)
+    return choice, costs.bound(choice)
