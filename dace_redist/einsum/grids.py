@@ -21,7 +21,9 @@ LOAD_TOLERANCE = 0.10
 #: Of grids with at most this share of additional work the one that moves least is best; more work counts as time.
 EQUAL_LOAD = 0.02
 #: Largest number of grids per group; of more, those of fewer ranks are left out.
-MAX_GRIDS = 60_000
+MAX_GRIDS = 20_000
+#: Largest number of rank counts below that of all ranks for which grids are made.
+MAX_RANK_COUNTS = 1000
 
 #: How partial results are put together: entries of :attr:`Candidates.scatter` that are no axis of the result.
 NO_REDUCTION, TO_ROOT = -1, -2
@@ -201,7 +203,7 @@ def candidates(
         best = _fitting(space, _factorisations(used, allowed), footprint, load)
     limit = min(load, (1 + LOAD_TOLERANCE) * best.load.min(initial=math.inf))
     grids = [_factorisations(used, allowed)]
-    while used > 1 and total / (used - 1) <= limit and sum(map(len, grids)) < MAX_GRIDS:
+    while used > max(1, most - MAX_RANK_COUNTS) and total / (used - 1) <= limit and sum(map(len, grids)) < MAX_GRIDS:
         used -= 1
         grids.append(_factorisations(used, allowed))
     found = _fitting(space, np.concatenate(grids), footprint, limit)

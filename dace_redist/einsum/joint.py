@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
 
 from dace_redist.einsum.grids import Array
 from dace_redist.einsum.model import Model
+from dace_redist.einsum.nodes import internode_bytes, node_tiles
 from dace_redist.einsum.plan import Group
 from dace_redist.einsum.program import Program, Walk, walk
 from dace_redist.einsum.relabel import MAX_MATCHED_RANKS, best_ranks
@@ -105,7 +107,7 @@ def _lazily(model: Model, best: list[int], cost: float) -> list[int]:
     return best
 
 
-def labelled(model: Model, choice: list[int]) -> tuple[tuple[Group, ...], Walk]:
+def labelled(model: Model, choice: list[int], node_size: int | None = None) -> Labelled:
     """
     The chosen groups with their ranks, and the program's walk through them.
 
@@ -115,15 +117,37 @@ def labelled(model: Model, choice: list[int]) -> tuple[tuple[Group, ...], Walk]:
 
     :param model: The model.
     :param choice: The candidate of each group.
+    :param node_size: Ranks per node, numbered node by node; of what was tried, what goes least between nodes is taken.
     """
     plain = tuple(model.group(number, row) for number, row in enumerate(choice))
-    fitted = relabelled(model, plain)
-    walks = [(groups, walk(model.program, groups)) for groups in dict.fromkeys((fitted, plain))]
-    return min(walks, key=lambda found: found[1].bytes_per_rank(model.program))
+    found = [_walked(model, groups, node_size) for groups in dict.fromkeys((relabelled(model, plain), plain))]
+    best = min(found, key=lambda one: one.walk.bytes_per_rank(model.program))
+    if node_size is None:
+        return best
+    aware = _walked(model, relabelled(model, plain, node_size), node_size)
+    least = min([best, aware], key=lambda one: (one.internode_bytes, one.walk.bytes_per_rank(model.program)))
+    return dataclasses.replace(least, internode_bytes_unaware=best.internode_bytes)
 
 
-def relabelled(model: Model, groups: tuple[Group, ...]) -> tuple[Group, ...]:
-    """The groups on the ranks with which most of their tensors stays where it is."""
+@dataclasses.dataclass(frozen=True)
+class Labelled:
+    """Groups on their ranks, their walk, and the bytes that go between nodes: with them, and without knowing nodes."""
+
+    groups: tuple[Group, ...]
+    walk: Walk
+    internode_bytes: float = 0.0
+    internode_bytes_unaware: float = 0.0
+
+
+def _walked(model: Model, groups: tuple[Group, ...], node_size: int | None) -> Labelled:
+    found, program = walk(model.program, groups), model.program
+    if node_size is None:
+        return Labelled(groups, found)
+    return Labelled(groups, found, internode_bytes(groups, found.moves, program.sizes, program.itemsize, node_size))
+
+
+def relabelled(model: Model, groups: tuple[Group, ...], node_size: int | None = None) -> tuple[Group, ...]:
+    """The groups on the ranks with which most of their tensors stays where it is; with nodes, first of all on those."""
     program: Program = model.program
     known: dict[int, Group] = {}
     for number in reversed(range(len(groups))):
@@ -131,7 +155,8 @@ def relabelled(model: Model, groups: tuple[Group, ...]) -> tuple[Group, ...]:
         ends = [(edge, {edge.source[0], edge.target[0]} - {number}) for edge in model.edges]
         near = [edge for edge, others in ends if number in (edge.source[0], edge.target[0]) and _known(others, known)]
         overlaps = [model.overlap(edge, number, group, known) for edge in near]
-        known[number] = group.with_ranks(best_ranks(overlaps, len(group.ranks), program.ranks))
+        nodes = node_tiles(group, program.steps[number].extents, program.ranks, node_size) if node_size else None
+        known[number] = group.with_ranks(best_ranks(overlaps, len(group.ranks), program.ranks, nodes))
     return tuple(known[number] for number in range(len(groups)))
 
 

@@ -7,11 +7,11 @@ import math
 from collections.abc import Mapping, Sequence
 
 from dace_redist.einsum.grids import LOAD_TOLERANCE, Candidates, candidates, given_grid, least_footprint
-from dace_redist.einsum.joint import choose_grids, labelled
+from dace_redist.einsum.joint import Labelled, choose_grids, labelled
 from dace_redist.einsum.model import Model
 from dace_redist.einsum.order import Part, contraction_tree, groupings, passes_unhidden
 from dace_redist.einsum.placement import Placement
-from dace_redist.einsum.plan import BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND, Group, Plan
+from dace_redist.einsum.plan import BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND, Plan
 from dace_redist.einsum.program import Program, Step, Walk
 from dace_redist.einsum.requests import Requests
 from dace_redist.einsum.statement import Statement
@@ -73,27 +73,30 @@ class _Planner:
         steps = tuple(step for number in range(len(self.requests.statements)) for step in self._grouped(number))
         self.requests.check_overrides(steps)
         while True:
-            program, groups, found = self._solved(steps)
+            program, found = self._solved(steps)
             limit = self.requests.memory_bytes
-            if limit is None or found.memory_bytes <= limit:
-                return self._plan(program, groups, found)
+            if limit is None or found.walk.memory_bytes <= limit:
+                return self._plan(program, found)
             self.share *= _TIGHTER
             self._found.clear()
-            self._check_share(found, steps, limit)
+            self._check_share(found.walk, steps, limit)
 
-    def _plan(self, program: Program, groups: tuple[Group, ...], found: Walk) -> Plan:
-        asked = self.requests
+    def _plan(self, program: Program, found: Labelled) -> Plan:
+        asked, walk = self.requests, found.walk
+        between_nodes = (found.internode_bytes, found.internode_bytes_unaware) if asked.node_size else None
         return Plan(
             asked.statements,
             self.sizes,
             asked.itemsize,
             asked.ranks,
-            groups,
-            found.moves,
-            found.homes,
+            found.groups,
+            walk.moves,
+            walk.homes,
             program.inputs,
             asked.outputs,
-            found.costs,
+            walk.costs,
+            asked.node_size,
+            between_nodes,
         )
 
     def _program(self, statements: tuple[Statement, ...], steps: tuple[Step, ...]) -> Program:
@@ -103,10 +106,10 @@ class _Planner:
         outputs = tuple(name for name in asked.outputs if name in names)
         return Program(statements, steps, self.sizes, outputs, placements, asked.itemsize, asked.ranks)
 
-    def _solved(self, steps: tuple[Step, ...]) -> tuple[Program, tuple[Group, ...], Walk]:
+    def _solved(self, steps: tuple[Step, ...]) -> tuple[Program, Labelled]:
         program = self._program(self.requests.statements, steps)
         model = Model(program, [self._candidates(step) for step in steps])
-        return program, *labelled(model, choose_grids(model))
+        return program, labelled(model, choose_grids(model), self.requests.node_size)
 
     def _candidates(self, step: Step) -> Candidates:
         part, override = step.part, self.requests.override(step)
@@ -118,6 +121,8 @@ class _Planner:
         return found
 
     def _searched(self, part: Part, extents: Mapping[str, int], load: float = math.inf) -> Candidates:
+        if len(part.steps) == 1:  # recomputes nothing
+            load = math.inf
         if (part, load) not in self._found:
             limit = self._elements
             self._found[part, load] = candidates(

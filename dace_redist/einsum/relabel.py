@@ -6,17 +6,14 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import maximum_bipartite_matching
 
+from dace_redist.einsum.assignment import assign
 from dace_redist.einsum.grids import Floats
-from dace_redist.einsum.placement import Array, Placement
+from dace_redist.einsum.nodes import Nodes
+from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.traffic import held
 
-#: Up to so many ranks the assignment is optimal: Jonker and Volgenant's method as in SciPy, doi 10.1109/TAES.2016.140952.
-MAX_EXACT_RANKS = 2048
-#: Up to so many ranks the largest overlaps are matched; more ranks stay as they are.
+#: Up to so many ranks are relabelled; more stay as they are.
 MAX_MATCHED_RANKS = 4096
 
 
@@ -70,66 +67,3 @@ def best_ranks(overlaps: Sequence[Overlap], positions: int, ranks: int, nodes: N
     if nodes is None:
         return tuple(assign(matrix).tolist())
     return nodes.assign(matrix)
-
-
-def assign(matrix: Floats) -> Array:
-    """
-    A column for each row, each at most once, with the largest sum.
-
-    If every row can have its largest entry, this is found by a matching, which is fast; else by an optimal assignment
-    or, where there are too many rows for that, by completing the matching in order.
-
-    :param matrix: At least as many columns as rows, no negative entries.
-    """
-    largest = matrix.max(axis=1, keepdims=True)
-    if (matrix == largest)[np.arange(len(matrix)), np.arange(len(matrix))].all():
-        return np.arange(len(matrix))
-    matched = np.asarray(maximum_bipartite_matching(csr_matrix(matrix == largest), perm_type="column"), np.int64)
-    if (matched >= 0).all():
-        return matched
-    if len(matrix) <= MAX_EXACT_RANKS:
-        return np.asarray(linear_sum_assignment(matrix, maximize=True)[1], np.int64)
-    free = np.setdiff1d(np.arange(matrix.shape[1]), matched)
-    matched[matched < 0] = free[: (matched < 0).sum()]
-    return matched
-
-
-@dataclasses.dataclass(frozen=True)
-class Nodes:
-    """
-    Which grid positions share a node.
-
-    :param tiles: Number of the node of each position; every node has ``size`` positions.
-    :param size: Ranks per node; ranks are numbered node by node.
-    :param count: Nodes at hand.
-    """
-
-    tiles: tuple[int, ...]
-    size: int
-    count: int
-
-    @property
-    def members(self) -> Array:
-        """Positions of each node: (nodes used, positions of a node)."""
-        order = np.argsort(np.array(self.tiles), kind="stable")
-        return order.reshape(max(self.tiles) + 1, -1)
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """Ranks with the nodes in order and row-major within each."""
-        members = self.members
-        ranks = np.empty(members.size, np.int64)
-        ranks[members] = np.arange(len(members))[:, None] * self.size + np.arange(members.shape[1])[None, :]
-        return tuple(ranks.tolist())
-
-    def assign(self, matrix: Floats) -> tuple[int, ...]:
-        """Nodes to nodes by what may stay on the node, then ranks to positions within each node."""
-        members = self.members
-        columns = matrix.shape[1] // self.size * self.size
-        by_node = matrix[:, :columns].reshape(len(matrix), -1, self.size).max(axis=2)
-        node_of = assign(by_node[members].sum(axis=1))
-        ranks = np.empty(len(matrix), np.int64)
-        for positions, node in zip(members, node_of, strict=True):
-            there = node * self.size + np.arange(self.size)
-            ranks[positions] = there[assign(matrix[np.ix_(positions, there)])]
-        return tuple(ranks.tolist())

@@ -1,0 +1,36 @@
+"""Assigns columns of a matrix to its rows so that the sum of the entries is largest."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import maximum_bipartite_matching
+
+from dace_redist.einsum.grids import Floats
+from dace_redist.einsum.placement import Array
+
+#: Up to so many rows the assignment is optimal: the method of Crouse, doi 10.1109/TAES.2016.140952, in SciPy.
+MAX_EXACT_ROWS = 2048
+
+
+def assign(matrix: Floats) -> Array:
+    """
+    A column for each row, each at most once, with the largest sum.
+
+    If every row can have its largest entry, this is found by a matching, which is fast; else by an optimal assignment
+    or, where there are too many rows for that, by completing the matching in order.
+
+    :param matrix: At least as many columns as rows, no negative entries.
+    """
+    largest = matrix.max(axis=1, keepdims=True)
+    if (matrix == largest)[np.arange(len(matrix)), np.arange(len(matrix))].all():
+        return np.arange(len(matrix))
+    matched = np.asarray(maximum_bipartite_matching(csr_matrix(matrix == largest), perm_type="column"), np.int64)
+    if (matched >= 0).all():
+        return matched
+    if len(matrix) <= MAX_EXACT_ROWS:
+        return np.asarray(linear_sum_assignment(matrix, maximize=True)[1], np.int64)
+    free = np.setdiff1d(np.arange(matrix.shape[1]), matched)
+    matched[matched < 0] = free[: (matched < 0).sum()]
+    return matched
