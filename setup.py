@@ -25,7 +25,7 @@ setup(
     ],
     package_data={
         "dace_redist": ["py.typed", "_core.pyi", "runtime/include/**/*.hpp"],
-        "dace_redist.bench": ["cases.json"],
+        "dace_redist.bench": ["cases.json", "deinsum.json"],
     },
     ext_modules=[
         Pybind11Extension(

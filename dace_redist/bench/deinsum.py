@@ -1,0 +1,157 @@
+"""
+The ten kernels of Deinsum with the sizes and grids it published, and what these grids move.
+
+Source: Ziogas et al., Deinsum: Practically I/O Optimal Multilinear Algebra, SC 2022, arXiv 2206.08301; the data and the
+files it is from: ``deinsum.json``. Run it for a table: ``python -m dace_redist.bench.deinsum``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import itertools
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+
+from dace_redist.einsum import Einsum, Group, Plan, Statement, plan_einsums
+from dace_redist.einsum.grids import given_grid
+from dace_redist.einsum.model import Model
+from dace_redist.einsum.order import Part, contraction_tree, groupings, passes_unhidden
+from dace_redist.einsum.program import Program, Step, walk
+from dace_redist.explain import format_bytes
+
+#: Numbers of ranks that are compared.
+RANKS = (1, 2, 4, 8, 16, 27, 32, 64, 125, 128, 256, 512)
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """
+    One of the kernels.
+
+    :param name: As in the paper.
+    :param einsum: What it computes.
+    :param groups: Deinsum's groups: the einsum of each, and the indices of its grid in the order of its ranks.
+    :param lengths: By number of ranks: length of every tensor mode and, where there are any, rank of the factors.
+    :param grids: By indices and number of ranks.
+    """
+
+    name: str
+    einsum: Einsum
+    groups: tuple[tuple[Einsum, str], ...]
+    lengths: dict[int, tuple[int, ...]]
+    grids: dict[str, dict[int, tuple[int, ...]]]
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """Names of the operands' tensors."""
+        return tuple(f"{'T' if len(operand) > 2 else 'M'}_{operand}" for operand in self.einsum.operands)
+
+    def extents(self, ranks: int) -> dict[str, int]:
+        """Size of every index, in weak scaling."""
+        return self.extents_of(*self.lengths[ranks])
+
+    def extents_of(self, length: int, rank: int = 0) -> dict[str, int]:
+        """Size of every index for these lengths: modes are called i to m, indices of factors a to e."""
+        return {index: length if index >= "i" else rank for index in self.einsum.indices}
+
+    def shapes(self, extents: dict[str, int]) -> dict[str, tuple[int, ...]]:
+        """Shape of every operand."""
+        return {
+            name: tuple(extents[index] for index in operand)
+            for name, operand in zip(self.operands, self.einsum.operands, strict=True)
+        }
+
+    def plan(self, ranks: int) -> Plan:
+        """Our plan at the published size."""
+        statement = Statement(self.einsum, self.operands, "out", self.name)
+        return plan_einsums([statement], self.shapes(self.extents(ranks)), ranks)
+
+    def published_bytes(self, ranks: int, itemsize: int = 8) -> float:
+        """
+        Bytes per rank that Deinsum's grids move, counted as for a plan of ours: its groups, its numbering of the ranks.
+
+        Its reductions scatter or go to one rank, whatever moves less.
+        """
+        program = self._published_program(ranks, itemsize)
+        grids = [dict(zip(indices, self.grids[indices][ranks], strict=True)) for _, indices in self.groups]
+        options = [
+            given_grid(step.part.einsum, step.extents, step.part.steps, grid)
+            for step, grid in zip(program.steps, grids, strict=True)
+        ]
+        model = Model(program, options)
+        found = []
+        for rows in itertools.product(*(range(len(option)) for option in options)):
+            numbered = zip(rows, self.groups, strict=True)
+            groups = [_as_numbered(model.group(n, row), indices) for n, (row, (_, indices)) in enumerate(numbered)]
+            found.append(walk(program, groups).bytes_per_rank(program))
+        return min(found)
+
+    def _published_program(self, ranks: int, itemsize: int) -> Program:
+        extents = self.extents(ranks)
+        names = dict(zip(self.einsum.operands, self.operands, strict=True))
+        statements, steps = [], []
+        for einsum, _ in self.groups:
+            for operand in (*einsum.operands, einsum.result):
+                names.setdefault(operand, f"T_{operand}")
+            operands = tuple(names[operand] for operand in einsum.operands)
+            statement = Statement(einsum, operands, names[einsum.result], self.name)
+            own = {index: extents[index] for index in einsum.indices + einsum.result if index in einsum.indices}
+            steps.append(Step(_whole(statement, own), operands, statement.result, len(statements), own))
+            statements.append(statement)
+        sizes = {name: tuple(extents[index] for index in indices) for indices, name in names.items()}
+        return Program(tuple(statements), tuple(steps), sizes, (statements[-1].result,), {}, itemsize, ranks)
+
+
+def _whole(statement: Statement, extents: dict[str, int]) -> Part:
+    """All contractions of a statement together."""
+    tree = contraction_tree(statement, extents)
+    every = groupings(tree, statement.einsum, passes_unhidden(tree, len(statement.operands), extents))
+    return min(every, key=len)[0]
+
+
+def _as_numbered(group: Group, indices: str) -> Group:
+    """The group with its ranks row-major in the given order of the indices."""
+    ranks = np.arange(len(group.ranks)).reshape([group.parts[index] for index in indices])
+    order = [indices.index(index) for index in group.einsum.indices]
+    return group.with_ranks(ranks.transpose(order).ravel().tolist())
+
+
+@functools.cache
+def kernels() -> dict[str, Kernel]:
+    """The ten kernels by name."""
+    data = json.loads(Path(__file__).with_name("deinsum.json").read_text())
+    grids = {
+        indices: {int(ranks): tuple(grid) for ranks, grid in table.items()} for indices, table in data["grids"].items()
+    }
+    found = {}
+    for entry in data["kernels"]:
+        groups = tuple((Einsum.parse(group["einsum"]), group["grid"]) for group in entry["groups"])
+        lengths = {int(ranks): tuple(values) for ranks, values in data["sizes"][entry["sizes"]].items()}
+        own = {indices: grids[indices] for _, indices in groups}
+        found[entry["name"]] = Kernel(entry["name"], Einsum.parse(entry["einsum"]), groups, lengths, own)
+    return found
+
+
+def main() -> None:
+    """Print what our plans and Deinsum's grids move, and how long planning takes."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--ranks", type=int, nargs="*", default=RANKS)
+    ranks = parser.parse_args().ranks
+    print(f"{'kernel':14}{'ranks':>6}{'ours':>12}{'Deinsum':>12}{'ratio':>8}{'planned in':>12}")
+    for name, kernel in kernels().items():
+        for count in ranks:
+            start = time.perf_counter()
+            ours = kernel.plan(count).bytes_per_rank
+            seconds = time.perf_counter() - start
+            theirs = kernel.published_bytes(count)
+            ratio = f"{ours / theirs:.3f}" if theirs else "-"
+            print(f"{name:14}{count:6}{format_bytes(ours):>12}{format_bytes(theirs):>12}{ratio:>8}{seconds:10.2f} s")
+
+
+if __name__ == "__main__":
+    main()
