@@ -195,7 +195,12 @@ def _processor() -> str:
 
 def program_path(strategy: str) -> Path:
     """Where the program of a strategy is, or will be, on disk."""
-    return cache_directory() / _build_key() / f"{strategy.lower()}.so"
+    return named_path(strategy.lower())
+
+
+def named_path(name: str) -> Path:
+    """Where a program is, or will be, on disk."""
+    return cache_directory() / _build_key() / f"{name}.so"
 
 
 def ensure_built(strategy: str) -> Path:

@@ -1,0 +1,201 @@
+"""Runs a distributed program: compiles it once, hands it this rank's parts, and moves whole tensors in and out."""
+
+from __future__ import annotations
+
+import atexit
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from dace_redist import program as programs
+from dace_redist.agreement import check_same, together
+from dace_redist.shared_memory import empty_if_shared
+
+if TYPE_CHECKING:
+    from dace_redist.distribute import DistributedProgram, Tensor
+
+Array = npt.NDArray[Any]
+_RETURN = "__return"
+
+
+class RunningProgram:
+    """
+    A distributed program, compiled and started. Making and running it is collective.
+
+    Its plans and transients are kept until the process ends.
+
+    :param program: The program.
+    :param comm: mpi4py communicator with the ranks of the world, in their order; None: the world.
+    :raises ValueError: On every rank, if the communicator has another number of ranks than planned for.
+    :raises RuntimeError: On every rank, if the program cannot be compiled.
+    """
+
+    def __init__(self, program: DistributedProgram, comm: Any = None) -> None:
+        comm = checked_communicator(program, comm)
+        self._program = program
+        identity = f"{program.sdfg.name}-{program.sdfg.hash_sdfg()[:16]}"
+        check_same(comm, "the distributed program and its sizes", (identity, program.sizes))
+        path = programs.named_path(identity)
+        with together(comm):
+            if comm.rank == 0:
+                programs.ensure_built_at(path, lambda: program.sdfg)
+        _wait(comm)
+        self._extents = program.local_extents(comm.rank)
+        with together(comm):
+            self._compiled = programs.Program(path)
+        self._state = self._compiled.start(self._extents)
+        atexit.register(self._compiled.stop, self._state)  # in the order of starting, before MPI is finalized
+
+    def run(self, local: Mapping[str, Array], comm: Any = None) -> Any:
+        """One run; see :meth:`DistributedProgram.run`."""
+        comm = checked_communicator(self._program, comm)
+        with together(comm):
+            arrays = self._arrays(local, comm.rank)
+        self._compiled.run(self._state, {name: array.ctypes.data for name, array in arrays.items()} | self._extents)
+        outputs = {name: arrays[name] for name in self._program.outputs}
+        if _RETURN in outputs:
+            return outputs[_RETURN]
+        returned = [f"{_RETURN}_{number}" for number in range(len(outputs))]
+        several = tuple(outputs[name] for name in returned if name in outputs)
+        return several or outputs
+
+    def _arrays(self, local: Mapping[str, Array], rank: int) -> dict[str, Array]:
+        """All arrays of a run: those given, checked, and new ones for the outputs that were not."""
+        known = {**self._program.inputs, **self._program.outputs}
+        unknown = sorted(set(local) - set(known))
+        missing = sorted(set(self._program.inputs) - set(local))
+        if unknown:
+            raise ValueError(f"run: the program has no tensor {', '.join(unknown)}; it has {', '.join(known)}")
+        if missing:
+            raise ValueError(
+                f"run: the part of {', '.join(missing)} is missing; it takes {', '.join(self._program.inputs)}"
+            )
+        arrays = {}
+        for name, tensor in known.items():
+            shape = tensor.distribution.local_shape(rank)
+            if not tensor.shape:
+                shape = (1,)
+            if name in local:
+                arrays[name] = _checked(local[name], tensor, shape, rank, name in self._program.outputs)
+            else:
+                arrays[name] = empty_if_shared(shape, tensor.dtype)
+        return arrays
+
+
+def checked_communicator(program: DistributedProgram, comm: Any) -> Any:
+    """
+    The communicator to use.
+
+    :raises ValueError: If it does not have the ranks planned for.
+    :raises TypeError: If it is none.
+    """
+    comm = MPI.COMM_WORLD if comm is None else comm
+    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
+        raise TypeError(f"comm must be an mpi4py intra-communicator of this rank, got {comm!r}")
+    if comm.size != program.ranks:
+        raise ValueError(
+            f"the program is distributed over {program.ranks} ranks, but {comm.size} run it: start it with "
+            f"mpirun -n {program.ranks}, or call distribute(..., ranks={comm.size})"
+        )
+    if MPI.Comm.Compare(comm, MPI.COMM_WORLD) not in (MPI.IDENT, MPI.CONGRUENT):
+        raise ValueError(
+            "a distributed program runs on the ranks of the world in their order, got another communicator"
+        )
+    return comm
+
+
+def _wait(comm: Any) -> None:
+    """A barrier that leaves the cores to the compiler."""
+    request = comm.Ibarrier()
+    while not request.Test():
+        time.sleep(0.01)
+
+
+def _checked(array: Any, tensor: Tensor, shape: tuple[int, ...], rank: int, written: bool) -> Array:
+    given = np.asarray(array)
+    if given.dtype != tensor.dtype:
+        raise ValueError(f"run: {tensor.name} must hold {tensor.dtype}, got {given.dtype} on rank {rank}")
+    if given.shape != shape and not (not tensor.shape and given.size == 1):
+        raise ValueError(f"run: rank {rank} holds {shape} of {tensor.name}, shape {tensor.shape}; got {given.shape}")
+    if not given.flags.c_contiguous:
+        if written:
+            raise ValueError(f"run: {tensor.name} is written in place, so its part must be C-contiguous on rank {rank}")
+        given = np.ascontiguousarray(given)
+    return given
+
+
+def scatter(program: DistributedProgram, wholes: Mapping[str, Any], comm: Any) -> dict[str, Array]:
+    """Cut this rank's parts out of whole tensors; see :meth:`DistributedProgram.scatter`."""
+    comm = checked_communicator(program, comm)
+    check_same(comm, "the names of the tensors", list(wholes))
+    with together(comm):
+        tensors = {name: program.tensor(name) for name in wholes}
+        given = {name: _whole(tensors[name], whole) for name, whole in wholes.items() if whole is not None}
+    parts = {}
+    for name, tensor in tensors.items():
+        holders = [rank for rank, has in enumerate(comm.allgather(name in given)) if has]
+        if not holders:
+            raise ValueError(f"scatter: no rank has {name}")
+        if len(holders) == comm.size:
+            parts[name] = _in_node_memory(tensor.distribution.local(given[name], comm.rank))
+        else:
+            parts[name] = _received(tensor, given.get(name), holders[0], comm)
+    return parts
+
+
+def _whole(tensor: Tensor, whole: Any) -> Array:
+    array = np.asarray(whole, tensor.dtype)
+    if array.shape != tensor.shape:
+        raise ValueError(f"scatter: {tensor.name} must have shape {tensor.shape}, got {array.shape}")
+    return array.reshape(tensor.shape or (1,))
+
+
+def _received(tensor: Tensor, whole: Array | None, root: int, comm: Any) -> Array:
+    """Get this rank's part from the root, which sends it."""
+    mine = np.empty(tensor.distribution.local_shape(comm.rank), tensor.dtype)
+    if comm.rank != root:
+        comm.Recv(mine, root)
+        return _in_node_memory(mine)
+    assert whole is not None
+    for rank in range(comm.size):
+        part = tensor.distribution.local(whole, rank)
+        if rank == root:
+            mine = part
+        else:
+            comm.Send(part, rank)
+    return _in_node_memory(mine)
+
+
+def _in_node_memory(part: Array) -> Array:
+    """A copy from which other ranks of the node can read, if it is large enough to matter."""
+    copied = empty_if_shared(part.shape, part.dtype)
+    copied[...] = part
+    return copied
+
+
+def gather(tensor: Tensor, local: Any, comm: Any = None) -> Array | None:
+    """The whole of a tensor on rank 0; see :meth:`DistributedProgram.gather`."""
+    comm = MPI.COMM_WORLD if comm is None else comm
+    with together(comm):
+        part = np.ascontiguousarray(local, tensor.dtype)
+        shape = tensor.distribution.local_shape(comm.rank)
+        if part.shape != shape and (tensor.shape or part.size != 1):
+            raise ValueError(f"gather: rank {comm.rank} holds {shape} of {tensor.name}, got {part.shape}")
+    if comm.rank != 0:
+        if part.size:
+            comm.Send(part, 0)
+        return None
+    whole = np.empty(tensor.shape or (1,), tensor.dtype)
+    for rank in range(comm.size):
+        shape = tensor.distribution.local_shape(rank)
+        if 0 in shape:
+            continue
+        piece = part.reshape(shape) if rank == 0 else np.empty(shape, tensor.dtype)
+        if rank != 0:
+            comm.Recv(piece, rank)
+        whole[np.ix_(*tensor.distribution.global_index(rank))] = piece
+    return whole.reshape(tensor.shape)

@@ -1,0 +1,111 @@
+"""Programs of einsums as a user would write them, and what they are called with; shared by several tests."""
+
+from typing import Any
+
+import dace
+import numpy as np
+
+I, J, K, L, R, N = (dace.symbol(name, dace.int64) for name in "IJKLRN")  # noqa: E741
+SIZES = {"I": 7, "J": 6, "K": 5, "L": 4, "R": 3, "N": 7}
+
+
+@dace.program
+def mttkrp(X: dace.float64[I, J, K], B: dace.float64[J, R], C: dace.float64[K, R]):
+    return np.einsum("ijk,ja,ka->ia", X, B, C)
+
+
+@dace.program
+def products(A: dace.float64[N, N], B: dace.float64[N, N], C: dace.float64[N, N], D: dace.float64[N, N]):
+    T = A @ B
+    U = 2.0 * T + C
+    V = np.tensordot(U, B, axes=([1], [0]))
+    D[:] = np.einsum("ij,jk->ik", V, T) + np.dot(A, U)
+    D += A
+
+
+@dace.program
+def sweeps(X: dace.float64[I, J, K], A: dace.float64[I, R], B: dace.float64[J, R], C: dace.float64[K, R]):
+    for _ in range(3):
+        A[:] = 0.1 * np.einsum("ijk,ja,ka->ia", X, B, C)
+        B[:] = 0.1 * np.einsum("ijk,ia,ka->ja", X, A, C)
+        G = 0.01 * (A.T @ A) * (B.T @ B) + 0.5
+        C[:] = 0.01 * np.einsum("ijk,ia,ja->ka", X, A, B) @ G + C
+
+
+@dace.program
+def scalars(A: dace.float64[N, N], x: dace.float64[N], alpha: dace.float64):
+    y = A @ x
+    s = np.dot(x, y)
+    t = np.sum(A)
+    z = np.sum(A, axis=0)
+    return alpha * y + s * x + z / t
+
+
+@dace.program
+def in_place(A: dace.float64[N, N]):
+    A[:] = A @ A
+    B = A.T + A
+    C = np.zeros_like(A)
+    C += np.einsum("ii,ij->ij", A, B)
+    return C, np.einsum("ij->", B)
+
+
+@dace.program
+def shared_operands(X: dace.float64[I, J, K, L], U: dace.float64[J, R], W: dace.float64[L, R]):
+    T = np.einsum("ijkl,jr->irkl", X, U)
+    P = np.einsum("irkl,ls->irks", T, W)
+    Q = np.einsum("irkl,irkm->lm", T, T)
+    return P, Q
+
+
+@dace.program
+def batched(A: dace.float64[I, J, K], B: dace.float64[I, K, L], v: dace.float64[L]):
+    return np.einsum("ijl,l->ij", A @ B, v)
+
+
+@dace.program
+def transposed(A: dace.float64[I, J], B: dace.float64[K, J], X: dace.float64[I, J, K]):
+    S = np.transpose(X, (2, 0, 1))
+    return (A @ B.T).T @ np.einsum("kij->ij", S)
+
+
+@dace.program
+def nested_loops(A: dace.float64[N, N], B: dace.float64[N, N]):
+    for _ in range(2):
+        B[:] = 0.1 * (A @ B)
+        for _inner in range(2):
+            B[:] = B + 0.1 * (B @ A)
+    return B @ B
+
+
+@dace.program
+def mapped(A: dace.float64[I, J], B: dace.float64[J, K], C: dace.float64[I, K]):
+    for i, j, k in dace.map[0 : A.shape[0], 0 : A.shape[1], 0 : B.shape[1]]:
+        C[i, k] += 2.0 * A[i, j] * B[j, k]
+
+
+PROGRAMS = {
+    program.f.__name__: program
+    for program in (
+        *(mttkrp, products, sweeps, scalars, in_place),
+        *(shared_operands, batched, transposed, nested_loops, mapped),
+    )
+}
+
+
+def arguments(program: Any, sizes: dict[str, int] | None = None, seed: int = 0) -> dict[str, Any]:
+    """Random arguments of a program, by name."""
+    sizes, rng, made = sizes or SIZES, np.random.default_rng(seed), {}
+    for name, annotation in program.f.__annotations__.items():
+        if isinstance(annotation, dace.data.Array):
+            shape = [int(dace.symbolic.evaluate(n, sizes)) for n in annotation.shape]
+            made[name] = rng.standard_normal(shape).astype(annotation.dtype.as_numpy_dtype())
+        else:
+            made[name] = annotation.type(rng.standard_normal())
+    return made
+
+
+def expected(program: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """What NumPy makes of a program: what it returns, and its arguments afterwards."""
+    after = {name: np.copy(value) if isinstance(value, np.ndarray) else value for name, value in given.items()}
+    return program.f(**after), after

@@ -1,0 +1,132 @@
+"""What is read from a program: its statements, computed one by one with NumPy, give what the program gives."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import dace
+import einsum_programs
+import numpy as np
+import pytest
+from einsum_programs import PROGRAMS, SIZES, I, J, N
+
+from dace_redist.transformations.einsum_frontend import parse
+from dace_redist.transformations.einsum_statements import logical_shape, read_statements
+from dace_redist.transformations.steps import Loop, Step, all_steps
+from dace_redist.transformations.transposed_operands import without_transposes
+
+
+def interpret(body: Any, arrays: dict[str, np.ndarray]) -> None:
+    for item in body:
+        if isinstance(item, Loop):
+            for _ in range(item.repeats):
+                interpret(item.body, arrays)
+        else:
+            compute(item, arrays)
+
+
+def compute(step: Step, arrays: dict[str, np.ndarray]) -> None:
+    statement = step.statement
+    operands, einsum = [arrays[name] for name in statement.operands], statement.einsum
+    if not statement.elementwise:
+        arrays[statement.result][...] = float(step.alpha) * np.einsum(str(einsum), *operands)
+        return
+    names = {}
+    for name, indices, operand in zip(step.inputs, einsum.operands, operands, strict=False):
+        aligned = np.einsum(f"{indices}->{''.join(i for i in einsum.result if i in indices)}", operand)
+        shape = zip(einsum.result, arrays[statement.result].shape, strict=True)
+        names[name] = aligned.reshape([n if i in indices else 1 for i, n in shape])
+    exec(step.code, {}, names)
+    arrays[statement.result][...] = names[step.output]
+
+
+def run(sdfg: dace.SDFG, body: Any, given: dict[str, Any]) -> dict[str, np.ndarray]:
+    arrays = {}
+    for name, array in sdfg.arrays.items():
+        shape = [int(dace.symbolic.evaluate(n, SIZES)) for n in logical_shape(array)]
+        arrays[name] = np.array(given[name], float) if name in given else np.full(shape, np.nan)
+    interpret(body, arrays)
+    return arrays
+
+
+@pytest.mark.parametrize("fold", [False, True], ids=["as read", "transposes folded"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_statements_compute_what_the_program_does(name, fold):
+    program = PROGRAMS[name]
+    given = einsum_programs.arguments(program)
+    returned, after = einsum_programs.expected(program, given)
+    sdfg = parse(program)
+    body = read_statements(sdfg, SIZES)
+    if fold:
+        body = without_transposes(body, [n for n, array in sdfg.arrays.items() if not array.transient])
+    arrays = run(sdfg, body, given)
+    for argument, value in after.items():
+        np.testing.assert_allclose(arrays[argument], value, rtol=1e-12, err_msg=argument)
+    if returned is not None:
+        many = returned if isinstance(returned, tuple) else (returned,)
+        names = ["__return"] if len(many) == 1 else [f"__return_{k}" for k in range(len(many))]
+        for result, value in zip(names, many, strict=True):
+            np.testing.assert_allclose(arrays[result], value, rtol=1e-12, err_msg=result)
+
+
+def test_transposed_operands_are_not_copied():
+    sdfg = parse(PROGRAMS["sweeps"])
+    einsums = [str(s.statement.einsum) for s in all_steps(without_transposes(read_statements(sdfg, SIZES), []))]
+    assert not any(text in ("ij->ji", "ab->ba") for text in einsums)
+    assert einsums.count("ba,bc->ac") == 2  # A.T @ A and B.T @ B
+
+
+def test_a_statement_knows_its_line_and_its_loops():
+    steps = list(all_steps(read_statements(parse(PROGRAMS["sweeps"]), SIZES)))
+    assert re.fullmatch(r"einsum_programs\.py:\d+: A\[:\] = .*np\.einsum\(.*X, B, C\)", steps[0].statement.where)
+    assert {step.statement.repeats for step in steps} == {3} and len(steps[0].statement.loops) == 1
+
+
+@dace.program
+def maximum(A: dace.float64[I, J]):
+    return np.max(A, axis=0)
+
+
+@dace.program
+def part(A: dace.float64[N, N], B: dace.float64[N, N]):
+    B[1:, :] = A[1:, :]
+
+
+@dace.program
+def shifted(A: dace.float64[N, N], B: dace.float64[N, N]):
+    for i, j in dace.map[0 : N - 1, 0:N]:
+        B[i, j] = A[i + 1, j]
+
+
+@dace.program
+def branch(A: dace.float64[N, N], B: dace.float64[N, N], flag: dace.int64):
+    if flag > 0:
+        B[:] = A @ A
+
+
+@dace.program
+def by_index(A: dace.float64[N, N], B: dace.float64[N, N]):
+    for i, j in dace.map[0:N, 0:N]:
+        B[i, j] = A[i, j] * i
+
+
+@dace.program
+def inverse(A: dace.float64[N, N]):
+    return np.linalg.inv(A)
+
+
+REFUSED = {
+    maximum: r"np\.max\(A, axis=0\).*reduces by.*only sums",
+    part: r"B\[1:, :\] = A\[1:, :\].*cannot be distributed.*(part|range|runs over)",
+    shifted: r"B\[i, j\] = A\[i \+ 1, j\]: cannot be distributed: it uses A\[i \+ 1, j\]",
+    branch: r"cannot be distributed",
+    by_index: r"A\[i, j\] \* i: cannot be distributed: it computes with its index i",
+    inverse: r"np\.linalg\.inv\(A\).*cannot be distributed",
+}
+
+
+@pytest.mark.parametrize("program", REFUSED, ids=lambda program: program.f.__name__)
+def test_what_cannot_be_distributed_is_named(program):
+    with pytest.raises(ValueError, match=REFUSED[program]):
+        read_statements(parse(program), SIZES)

@@ -1,0 +1,141 @@
+"""Turns a program of einsums into the program that every rank runs on its blocks."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from dace import SDFG, properties, symbolic
+from dace.transformation import pass_pipeline
+
+from dace_redist.einsum.placement import Placement
+from dace_redist.einsum.plan import Plan
+from dace_redist.einsum.planner import plan_einsums
+from dace_redist.transformations.distributed_sdfg import DistributedArguments, build_distributed
+from dace_redist.transformations.einsum_statements import logical_shape, read_statements
+from dace_redist.transformations.steps import all_steps
+from dace_redist.transformations.transposed_operands import without_transposes
+
+
+class Distributed(NamedTuple):
+    """A distributed program, its plan, and what its arguments are."""
+
+    sdfg: SDFG
+    plan: Plan
+    arguments: DistributedArguments
+
+
+def distribute_sdfg(
+    sdfg: SDFG,
+    ranks: int,
+    sizes: Mapping[str, int],
+    *,
+    memory_bytes: int | None = None,
+    node_size: int | None = None,
+    placements: Mapping[str, Placement] | None = None,
+    overrides: Mapping[str, Mapping[str, int]] | None = None,
+    target: SDFG | None = None,
+) -> Distributed:
+    """
+    Plans and builds the distributed twin of a program.
+
+    :param sdfg: The program, simplified; it stays as it is.
+    :param ranks: Number of ranks to plan for.
+    :param sizes: Values of the symbols in the shapes. The plan is made for them; the program keeps the symbols.
+    :param memory_bytes: What a rank may hold at most; None: no limit.
+    :param node_size: Ranks per node, if several share one.
+    :param placements: Where inputs and outputs are, by name, if that is not free.
+    :param overrides: Grids by the name of the tensor that is computed: parts of each index.
+    :param target: An empty SDFG to build in; default: a new one.
+    :raises ValueError: If something cannot be distributed; names the statement.
+    """
+    sdfg = copy.deepcopy(sdfg)
+    kept = [name for name, array in sdfg.arrays.items() if not array.transient]
+    body = without_transposes(read_statements(sdfg, dict(sizes)), kept)
+    steps = list(all_steps(body))
+    if not steps:
+        raise ValueError(f'"{sdfg.name}" computes nothing that could be distributed')
+    shapes = _shapes(sdfg, sizes)
+    plan = plan_einsums(
+        [step.statement for step in steps],
+        shapes,
+        ranks,
+        itemsize=max(array.dtype.bytes for array in sdfg.arrays.values()),
+        memory_bytes=memory_bytes,
+        node_size=node_size,
+        placements=None if placements is None else dict(placements),
+        outputs=[name for name in kept if any(step.statement.result == name for step in steps)],
+        overrides=None if overrides is None else dict(overrides),
+    )
+    target = SDFG(f"{sdfg.name}_on_{ranks}_ranks") if target is None else target
+    return Distributed(target, plan, build_distributed(target, sdfg, body, plan))
+
+
+def _shapes(sdfg: SDFG, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """Shapes in numbers.
+
+    :raises ValueError: If a size is missing, not known to the program, or makes an extent that is none.
+    """
+    used = {str(s) for array in sdfg.arrays.values() for n in array.shape for s in symbolic.symlist(n).values()}
+    missing, unknown = sorted(used - set(sizes)), sorted(set(sizes) - used - {str(s) for s in sdfg.free_symbols})
+    if missing:
+        raise ValueError(
+            f'"{sdfg.name}": sizes of {", ".join(missing)} are missing; the grids depend on them: give '
+            f"sizes=dict({', '.join(f'{name}=...' for name in missing)})"
+        )
+    if unknown:
+        raise ValueError(f'"{sdfg.name}" has no size {", ".join(unknown)}; it has {", ".join(sorted(used)) or "none"}')
+    shapes = {}
+    for name, array in sdfg.arrays.items():
+        extents = [
+            symbolic.simplify(n).subs(dict(sizes)) if symbolic.issymbolic(n) else n for n in logical_shape(array)
+        ]
+        shapes[name] = tuple(int(n) for n in extents)
+        if any(n < 1 for n in shapes[name]):
+            raise ValueError(
+                f'"{sdfg.name}": {name} has shape {shapes[name]} with these sizes; extents must be at least 1'
+            )
+    return shapes
+
+
+@properties.make_properties
+class DistributeEinsum(pass_pipeline.Pass):
+    """
+    Makes a program of einsums the one that every rank runs on its blocks, in place; see :func:`distribute_sdfg`.
+
+    After :meth:`apply_pass` the attribute ``distributed`` holds the plan and what the arguments are;
+    :func:`dace_redist.distribute` is the way to run it, too.
+
+    :param ranks: Number of ranks.
+    :param sizes: Values of the symbols in the shapes.
+    :param options: Those of :func:`distribute_sdfg`.
+    """
+
+    CATEGORY = "Simplification"
+
+    def __init__(self, ranks: int = 1, sizes: Mapping[str, int] | None = None, **options: Any) -> None:
+        super().__init__()
+        self._ranks, self._sizes, self._options = ranks, dict(sizes or {}), options
+        self.distributed: Distributed | None = None
+
+    def modifies(self) -> pass_pipeline.Modifies:
+        """Everything."""
+        return pass_pipeline.Modifies.Everything
+
+    def should_reapply(self, modified: pass_pipeline.Modifies) -> bool:
+        """Never: a distributed program is none of einsums."""
+        return False
+
+    def apply_pass(self, sdfg: SDFG, _: dict[str, Any]) -> int:
+        """Rewrites the SDFG; returns the number of groups of contractions."""
+        source = copy.deepcopy(sdfg)
+        distribute_sdfg(source, self._ranks, self._sizes, **self._options)  # raises before anything is changed
+        for node in list(sdfg.nodes()):
+            sdfg.remove_node(node)
+        for name in list(sdfg.arrays):
+            sdfg.remove_data(name, validate=False)
+        for name in list(sdfg.symbols):
+            sdfg.remove_symbol(name)
+        self.distributed = distribute_sdfg(source, self._ranks, self._sizes, target=sdfg, **self._options)
+        return len(self.distributed.plan.groups)

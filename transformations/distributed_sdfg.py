@@ -1,0 +1,278 @@
+"""Builds the program that every rank runs on its blocks, from the statements of a program and their plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dace
+from dace import SDFG, Memlet, SDFGState, symbolic
+from dace.sdfg.state import ControlFlowRegion, LoopRegion
+
+from dace_redist.distribution import Distribution
+from dace_redist.einsum.placement import Placement
+from dace_redist.einsum.plan import Group, Plan
+from dace_redist.library_nodes import Contraction, Redistribute, SumReplicas
+from dace_redist.library_nodes.contraction import RESULT
+from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
+from dace_redist.transformations.einsum_statements import logical_shape
+from dace_redist.transformations.steps import Body, Loop, Step, all_steps
+
+
+@dataclass(frozen=True)
+class LocalExtent:
+    """What a symbol of a distributed program stands for: one extent of this rank's part of a tensor."""
+
+    placement: Placement
+    shape: tuple[Any, ...]
+    axis: int
+
+
+@dataclass(frozen=True)
+class DistributedArguments:
+    """
+    What a distributed program takes.
+
+    :param inputs: Tensors that are read before they are written, by name: placement and global shape.
+    :param outputs: Tensors that the caller gets.
+    :param extents: What the symbols of local extents stand for.
+    """
+
+    inputs: dict[str, tuple[Placement, tuple[Any, ...]]]
+    outputs: dict[str, tuple[Placement, tuple[Any, ...]]]
+    extents: dict[str, LocalExtent]
+
+
+def build_distributed(target: SDFG, source: SDFG, body: Body, plan: Plan) -> DistributedArguments:
+    """
+    Fills an empty SDFG with the distributed program.
+
+    :param target: Gets arrays for this rank's parts, and the nodes that contract, add and redistribute them.
+    :param source: The SDFG that ``body`` was read from.
+    :param body: Its statements.
+    :param plan: Grids and placements, one or more groups for each statement in the order of the program.
+    :return: What its arguments are.
+    """
+    builder = _Builder(target, source, body, plan)
+    builder.emit(target, body)
+    return builder.arguments()
+
+
+class _Builder:
+    def __init__(self, target: SDFG, source: SDFG, body: Body, plan: Plan) -> None:
+        self._sdfg, self._source, self._plan = target, source, plan
+        self._groups: dict[int, list[Group]] = {}
+        for group in plan.groups:
+            self._groups.setdefault(group.statement, []).append(group)
+        self._numbers = {id(step): number for number, step in enumerate(all_steps(body))}
+        self._shapes = {name: logical_shape(array) for name, array in source.arrays.items()}
+        self._types = {name: array.dtype for name, array in source.arrays.items()}
+        self._copies: dict[str, dict[Placement, str]] = {}  # arrays that hold a tensor, up to date
+        self._arrays: dict[tuple[str, Placement], str] = {}  # arrays made for it, up to date or not
+        self._extents: dict[LocalExtent, str] = {}
+        self._last: dict[ControlFlowRegion, Any] = {}
+        self._read_first: set[str] = set()
+        self._written: set[str] = set()
+        for name in source.symbols:
+            target.add_symbol(name, dace.int64)
+        for name, array in source.arrays.items():
+            if not array.transient and name in plan.homes:
+                home = plan.homes[name]
+                self._arrays[name, home] = self._new_array(name, name, home, transient=False)
+                self._copies[name] = {home: name}
+
+    def arguments(self) -> DistributedArguments:
+        """What the program takes, after all is emitted."""
+        given = [
+            name for name, array in self._source.arrays.items() if not array.transient and name in self._plan.homes
+        ]
+        ends = {name: (self._plan.homes[name], self._shapes[name]) for name in given}
+        return DistributedArguments(
+            {name: end for name, end in ends.items() if name in self._read_first},
+            {name: end for name, end in ends.items() if name in self._written},
+            {symbol: extent for extent, symbol in self._extents.items()},
+        )
+
+    # Statements and loops
+
+    def emit(self, region: ControlFlowRegion, body: Body) -> None:
+        for item in body:
+            if isinstance(item, Loop):
+                self._loop(region, item)
+                continue
+            for group in self._groups[self._numbers[id(item)]]:
+                self._group(region, group, item)
+
+    def _loop(self, region: ControlFlowRegion, loop: Loop) -> None:
+        groups = [group for step in all_steps(loop.body) for group in self._groups[self._numbers[id(step)]]]
+        written = {group.result for group in groups}
+        for group in groups:  # what the loop does not change is moved once, before it
+            for number, name in enumerate(group.operands):
+                if name not in written:
+                    self._at(region, name, group.operand_placement(number))
+        self._keep_homes(written)
+        head = loop.region
+        inner = LoopRegion(
+            head.label,
+            condition_expr=head.loop_condition.as_string,
+            loop_var=head.loop_variable,
+            initialize_expr=head.init_statement.as_string,
+            update_expr=head.update_statement.as_string,
+            inverted=head.inverted,
+        )
+        self._append(region, inner)
+        self.emit(inner, loop.body)
+        self._keep_homes(written)
+
+    def _keep_homes(self, names: Iterable[str]) -> None:
+        """Forgets copies besides the one that is up to date whenever the loop is entered or left."""
+        for name in names:
+            copies = self._copies.get(name, {})
+            home = self._plan.homes.get(name) or next(iter(copies), None)
+            if home in copies:
+                self._copies[name] = {home: copies[home]}
+
+    def _append(self, region: ControlFlowRegion, block: Any) -> None:
+        last = self._last.get(region)
+        region.add_node(block, is_start_block=last is None, ensure_unique_name=True)
+        if last is not None:
+            region.add_edge(last, block, dace.InterstateEdge())
+        self._last[region] = block
+
+    def _state(self, region: ControlFlowRegion, label: str) -> SDFGState:
+        state = SDFGState(label, self._sdfg)
+        self._append(region, state)
+        return state
+
+    # One group: operands to where they are wanted, the local computation, the sum of partial results
+
+    def _group(self, region: ControlFlowRegion, group: Group, step: Step) -> None:
+        if step.code and not step.inputs:
+            operands = []  # a constant
+        else:
+            operands = [self._at(region, name, group.operand_placement(k)) for k, name in enumerate(group.operands)]
+            self._read_first |= set(group.operands) - self._written
+        self._written.add(group.result)
+        if group.result not in self._shapes:
+            extents = group.einsum.extents([self._shapes[name] for name in group.operands])
+            self._shapes[group.result] = tuple(extents[index] for index in group.einsum.result)
+            self._types[group.result] = self._types[step.statement.result]
+        written = self._array_for(group.result, group.result_placement())
+        if group.reduction is not None:
+            partial = group.partial_placement()
+            name = self._new_array(f"{group.result}_partial", group.result, partial)
+            self._compute(region, group, step, operands, name)
+            ends = (self._distribution(place, group.result) for place in (partial, group.result_placement()))
+            node = SumReplicas(f"sum_{group.result}", *ends)
+            self._connect(self._state(region, node.label), node, name, written)
+        elif written in operands and _reads_elsewhere(group, operands, written):
+            name = self._new_array(group.result, group.result, group.result_placement())
+            self._compute(region, group, step, operands, name)
+            state = self._state(region, f"copy_{group.result}")
+            state.add_nedge(state.add_read(name), state.add_write(written), self._all_of(written))
+        else:
+            self._compute(region, group, step, operands, written)
+        self._copies[group.result] = {group.result_placement(): written}
+        self._at(region, group.result, self._plan.homes.get(group.result, group.result_placement()))
+
+    def _compute(
+        self, region: ControlFlowRegion, group: Group, step: Step, operands: Sequence[str], result: str
+    ) -> None:
+        if group.elementwise:
+            self._elementwise(region, group, step, operands, result)
+            return
+        alpha = step.alpha if group.result == step.statement.result else 1
+        node = Contraction(f"contract_{group.result}", str(group.einsum), alpha=alpha, path=group.path)
+        state = self._state(region, node.label)
+        state.add_node(node)
+        for connector, name in zip(node.operand_connectors, operands, strict=True):
+            state.add_edge(state.add_read(name), None, node, connector, self._all_of(name))
+        state.add_edge(node, RESULT, state.add_write(result), None, self._all_of(result))
+
+    def _elementwise(
+        self, region: ControlFlowRegion, group: Group, step: Step, operands: Sequence[str], result: str
+    ) -> None:
+        state = self._state(region, f"compute_{group.result}")
+        indices = group.einsum.result
+        arrays = [*operands, result]
+        memlets = [
+            Memlet(f"{name}[{', '.join(f'__{i}' for i in used) or 0}]")
+            for name, used in zip(arrays, (*group.einsum.operands[: len(operands)], indices), strict=True)
+        ]
+        extents = dict(zip(indices, self._sdfg.arrays[result].shape, strict=False))
+        inputs = dict(zip(step.inputs, memlets[:-1], strict=True))
+        outputs = {step.output: memlets[-1]}
+        if indices:
+            ranges = {f"__{index}": f"0:{symbolic.symstr(extent)}" for index, extent in extents.items()}
+            state.add_mapped_tasklet(state.label, ranges, inputs, step.code, outputs, external_edges=True)
+            return
+        tasklet = state.add_tasklet(state.label, set(inputs), set(outputs), step.code)
+        for connector, memlet in inputs.items():
+            state.add_edge(state.add_read(memlet.data), None, tasklet, connector, memlet)
+        state.add_edge(tasklet, step.output, state.add_write(result), None, memlets[-1])
+
+    # Arrays
+
+    def _at(self, region: ControlFlowRegion, tensor: str, placement: Placement) -> str:
+        """The array that holds a tensor under a placement; moves it there if need be."""
+        copies = self._copies[tensor]
+        if placement in copies:
+            return copies[placement]
+        origin, array = next(iter(copies.items()))
+        moved = self._array_for(tensor, placement)
+        node = Redistribute(
+            f"redistribute_{tensor}", self._distribution(origin, tensor), self._distribution(placement, tensor)
+        )
+        self._connect(self._state(region, node.label), node, array, moved)
+        copies[placement] = moved
+        return moved
+
+    def _array_for(self, tensor: str, placement: Placement) -> str:
+        """The one array for this rank's part of a tensor under a placement."""
+        key = (tensor, placement)
+        if key not in self._arrays:
+            self._arrays[key] = self._new_array(tensor, tensor, placement)
+        return self._arrays[key]
+
+    def _new_array(self, name: str, tensor: str, placement: Placement, transient: bool = True) -> str:
+        shape, dtype = self._local_shape(tensor, placement), self._types[tensor]
+        if transient:
+            name = name.strip("_")  # DaCe takes what begins with __return for what is returned
+        return str(self._sdfg.add_array(name, shape, dtype, transient=transient, find_new_name=transient)[0])
+
+    def _local_shape(self, tensor: str, placement: Placement) -> list[Any]:
+        shape = self._shapes[tensor]
+        if not shape:
+            return [1]
+        everywhere = len(placement.ranks) == self._plan.ranks
+        return [
+            extent if everywhere and placement.parts[axis] == 1 else self._local_extent(placement, shape, axis)
+            for axis, extent in enumerate(shape)
+        ]
+
+    def _local_extent(self, placement: Placement, shape: tuple[Any, ...], axis: int) -> dace.symbol:
+        """The symbol for one extent of this rank's part: the same for what is split alike."""
+        alone = Placement(placement.grid, (placement.dims[axis],), (placement.multiples[axis],), placement.ranks)
+        extent = LocalExtent(alone, (shape[axis],), 0)
+        if extent not in self._extents:
+            self._extents[extent] = f"n{len(self._extents)}"
+            self._sdfg.add_symbol(self._extents[extent], dace.int64)
+        return dace.symbol(self._extents[extent], dace.int64)
+
+    def _distribution(self, placement: Placement, tensor: str) -> Distribution:
+        return placement.distribution(self._shapes[tensor], symbolic.int_ceil)
+
+    def _all_of(self, array: str) -> Memlet:
+        return Memlet.from_array(array, self._sdfg.arrays[array])
+
+    def _connect(self, state: SDFGState, node: Any, source: str, target: str) -> None:
+        state.add_node(node)
+        state.add_edge(state.add_read(source), None, node, INPUT, self._all_of(source))
+        state.add_edge(node, OUTPUT, state.add_write(target), None, self._all_of(target))
+
+
+def _reads_elsewhere(group: Group, operands: Sequence[str], written: str) -> bool:
+    """Whether the group reads elements of what it writes besides the one it is writing."""
+    same = {indices for name, indices in zip(operands, group.einsum.operands, strict=True) if name == written}
+    return not group.elementwise or same != {group.einsum.result}

@@ -1,0 +1,160 @@
+"""What DaCe's library nodes for linear algebra compute, as einsums."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from string import ascii_letters
+from typing import Any, NamedTuple
+
+from dace import dtypes, symbolic
+from dace.frontend.operations import detect_reduction_type
+from dace.libraries.blas.nodes.batched_matmul import BatchedMatMul
+from dace.libraries.blas.nodes.dot import Dot
+from dace.libraries.blas.nodes.einsum import Einsum as EinsumNode
+from dace.libraries.blas.nodes.gemm import Gemm
+from dace.libraries.blas.nodes.gemv import Gemv
+from dace.libraries.blas.nodes.ger import Ger
+from dace.libraries.blas.nodes.matmul import MatMul
+from dace.libraries.linalg.nodes.tensordot import TensorDot
+from dace.libraries.linalg.nodes.transpose import Transpose
+from dace.libraries.linalg.nodes.ttranspose import TensorTranspose
+from dace.libraries.standard.nodes.reduce import Reduce
+from dace.sdfg import nodes
+
+from dace_redist.einsum.expression import Einsum
+
+Shapes = Sequence[Sequence[Any]]
+
+
+class NodeEinsum(NamedTuple):
+    """
+    ``result = alpha * einsum(operands) + beta * result``.
+
+    :param connectors: Input connector of each operand.
+    :param added: Input connector of what is multiplied by beta; None where that is the output's own array.
+    """
+
+    einsum: Einsum
+    connectors: tuple[str, ...]
+    output: str
+    alpha: Any = 1
+    beta: Any = 0
+    added: str | None = None
+
+
+def einsum_of(node: nodes.LibraryNode, shapes: dict[str, Sequence[Any]], result_rank: int) -> NodeEinsum | None:
+    """
+    What a library node computes.
+
+    :param node: The node.
+    :param shapes: Shape of the array at each input connector.
+    :param result_rank: Number of dimensions of the result.
+    :return: The einsum; None if the node is none that is known here.
+    :raises ValueError: If the node is known but what it computes is no einsum; says why.
+    """
+    readers: dict[type, Callable[..., NodeEinsum]] = {
+        EinsumNode: _einsum,
+        MatMul: _matmul,
+        BatchedMatMul: _matmul,
+        Gemm: _matmul,
+        Gemv: _gemv,
+        Dot: _dot,
+        Ger: _ger,
+        TensorDot: _tensordot,
+        Transpose: _transpose,
+        TensorTranspose: _tensor_transpose,
+        Reduce: _reduce,
+    }
+    reader = readers.get(type(node))
+    return None if reader is None else reader(node, shapes, result_rank)
+
+
+def _einsum(node: EinsumNode, shapes: dict[str, Sequence[Any]], result_rank: int) -> NodeEinsum:
+    connectors = tuple(sorted(shapes, key=_operand_number))
+    einsum = Einsum.parse(node.einsum_str, [len(shapes[connector]) for connector in connectors])
+    return NodeEinsum(einsum, connectors, next(iter(node.out_connectors)), node.alpha, node.beta)
+
+
+def _operand_number(connector: str) -> tuple[int, str]:
+    """Operands of DaCe's node come in the order of their connectors' names; ``_10`` comes after ``_9``."""
+    digits = connector.lstrip("_")
+    return (int(digits) if digits.isdigit() else 0, connector)
+
+
+def _matmul(node: Any, shapes: dict[str, Sequence[Any]], result_rank: int) -> NodeEinsum:
+    left, right = shapes["_a"], shapes["_b"]
+    letters = iter(ascii_letters)
+    m, k, n = next(letters), next(letters), next(letters)
+    a = [k] if len(left) == 1 else [k, m] if node.transA else [m, k]
+    b = [k] if len(right) == 1 else [n, k] if node.transB else [k, n]
+    left_batch, right_batch, batch = _batch(left[:-2], right[:-2], letters)
+    rows, columns = [m] * (len(left) > 1), [n] * (len(right) > 1)
+    einsum = Einsum(("".join(left_batch + a), "".join(right_batch + b)), "".join(batch + rows + columns))
+    added = "_cin" if "_cin" in shapes else None
+    return NodeEinsum(einsum, ("_a", "_b"), "_c", node.alpha, node.beta, added)
+
+
+def _batch(left: Sequence[Any], right: Sequence[Any], letters: Iterator[str]) -> tuple[list[str], list[str], list[str]]:
+    """Indices of the leading dimensions, which are aligned at their ends; a dimension of length 1 is repeated."""
+    count = max(len(left), len(right))
+    padded = [[None] * (count - len(side)) + list(side) for side in (left, right)]
+    indices: tuple[list[str], list[str], list[str]] = ([], [], [])
+    for a, b in zip(*padded, strict=True):
+        shared = next(letters)
+        indices[2].append(shared)
+        for side, own, other in ((indices[0], a, b), (indices[1], b, a)):
+            if own is not None:
+                repeated = own == 1 and other is not None and other != 1
+                side.append(next(letters) if repeated else shared)
+    return indices
+
+
+def _gemv(node: Gemv, shapes: dict[str, Sequence[Any]], result_rank: int) -> NodeEinsum:
+    einsum = Einsum(("ji" if node.transA else "ij", "j"), "i")
+    return NodeEinsum(einsum, ("_A", "_x"), "_y", node.alpha, node.beta, "_y" if "_y" in shapes else None)
+
+
+def _dot(node: Dot, shapes: dict[str, Sequence[Any]], result_rank: int) -> NodeEinsum:
+    if node.conjugate:
+        raise ValueError("a dot product with a conjugated operand is no einsum")
+    return NodeEinsum(Einsum(("i", "i"), ""), ("_x", "_y"), "_result")
+
+
+def _ger(node: Ger, shapes: dict[str, Sequence[Any]], result_rank: int) -> NodeEinsum:
+    return NodeEinsum(Einsum(("i", "j"), "ij"), ("_x", "_y"), "_res", node.alpha, 1, "_A")
+
+
+def _tensordot(node: TensorDot, shapes: dict[str, Sequence[Any]], result_rank: int) -> NodeEinsum:
+    letters = iter(ascii_letters)
+    left = [next(letters) for _ in shapes["_left_tensor"]]
+    right = [next(letters) for _ in shapes["_right_tensor"]]
+    for a, b in zip(node.left_axes, node.right_axes, strict=True):
+        right[b] = left[a]
+    kept = [i for axis, i in enumerate(left) if axis not in node.left_axes]
+    kept += [i for axis, i in enumerate(right) if axis not in node.right_axes]
+    result = [kept[axis] for axis in node.permutation] if node.permutation else kept
+    einsum = Einsum(("".join(left), "".join(right)), "".join(result))
+    return NodeEinsum(einsum, ("_left_tensor", "_right_tensor"), "_out_tensor")
+
+
+def _transpose(node: Transpose, shapes: dict[str, Sequence[Any]], result_rank: int) -> NodeEinsum:
+    return NodeEinsum(Einsum(("ij",), "ji"), ("_inp",), "_out")
+
+
+def _tensor_transpose(node: TensorTranspose, shapes: dict[str, Sequence[Any]], result_rank: int) -> NodeEinsum:
+    indices = ascii_letters[: len(node.axes)]
+    einsum = Einsum((indices,), "".join(indices[axis] for axis in node.axes))
+    return NodeEinsum(einsum, ("_inp_tensor",), "_out_tensor", node.alpha, node.beta)
+
+
+def _reduce(node: Reduce, shapes: dict[str, Sequence[Any]], result_rank: int) -> NodeEinsum:
+    if detect_reduction_type(node.wcr) != dtypes.ReductionType.Sum:
+        raise ValueError(f"it reduces by {ast.unparse(ast.parse(node.wcr))}; only sums are supported")
+    connector, shape = next(iter(shapes.items()))
+    indices = ascii_letters[: len(shape)]
+    axes = range(len(shape)) if node.axes is None else node.axes
+    kept = "".join(index for axis, index in enumerate(indices) if axis not in axes)
+    # A sum that starts from nothing in particular adds to what is there.
+    beta = 0 if node.identity is not None and symbolic.equal_valued(0, node.identity) else 1
+    return NodeEinsum(Einsum((indices,), kept), (connector,), next(iter(node.out_connectors), None) or "", 1, beta)

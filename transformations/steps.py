@@ -1,0 +1,58 @@
+"""A program as the planner and the generator see it: statements over whole tensors, and loops around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dace.sdfg.state import LoopRegion
+
+from dace_redist.einsum.statement import Statement
+
+
+@dataclass(frozen=True)
+class Step:
+    """
+    A statement and how to compute it.
+
+    :param statement: Which tensors, and how their dimensions go together.
+    :param alpha: What an einsum is multiplied by.
+    :param code: What an elementwise statement computes: a tasklet's Python code.
+    :param inputs: The name that ``code`` has for each operand; none if it reads nothing and fills the result with a
+        constant.
+    :param output: The name that ``code`` has for the result.
+    """
+
+    statement: Statement
+    alpha: Any = 1
+    code: str = ""
+    inputs: tuple[str, ...] = ()
+    output: str = ""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """
+    Steps that are repeated.
+
+    :param region: DaCe's loop, whose head is taken over.
+    :param body: Steps and loops in it.
+    :param repeats: How often it runs; 1 if that is not known.
+    """
+
+    region: LoopRegion
+    body: tuple[Step | Loop, ...]
+    repeats: int
+
+
+Body = Sequence["Step | Loop"]
+
+
+def all_steps(body: Body) -> Iterator[Step]:
+    """The steps in the order of the program, each once, those in loops too."""
+    for item in body:
+        if isinstance(item, Loop):
+            yield from all_steps(item.body)
+        else:
+            yield item
