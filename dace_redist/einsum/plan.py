@@ -85,6 +85,10 @@ class Group:
         """Where the result is after the reduction: every element on one rank."""
         return self._result_placement
 
+    def partial_placement(self) -> Placement:
+        """Where the partial results are before the reduction: replicas hold one each."""
+        return self._operand(self.einsum.result)
+
     def with_ranks(self, ranks: Sequence[int]) -> Group:
         """The same group on other ranks."""
         return dataclasses.replace(self, ranks=tuple(ranks))
