@@ -186,7 +186,7 @@ def gather(tensor: Tensor, local: Any, comm: Any = None) -> Array | None:
         if part.shape != shape and (tensor.shape or part.size != 1):
             raise ValueError(f"gather: rank {comm.rank} holds {shape} of {tensor.name}, got {part.shape}")
     if comm.rank != 0:
-        if part.size:
+        if 0 not in shape:
             comm.Send(part, 0)
         return None
     whole = np.empty(tensor.shape or (1,), tensor.dtype)
