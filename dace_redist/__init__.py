@@ -14,9 +14,11 @@ from dace_redist.shared_memory import empty
 
 if TYPE_CHECKING:
     from dace_redist.choosing import chosen_strategy
+    from dace_redist.distributed_program import DistributedProgram, distribute
     from dace_redist.eager import redistribute
     from dace_redist.library_nodes import Contraction, Redistribute
     from dace_redist.transformations import (
+        DistributeEinsum,
         LowerRedistribute,
         PlaceInSharedMemory,
         SetRedistributeStrategy,
@@ -31,6 +33,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Contraction",
+    "DistributeEinsum",
+    "DistributedProgram",
     "Distribution",
     "LowerRedistribute",
     "PlaceInSharedMemory",
@@ -41,6 +45,7 @@ __all__ = [
     "TiledDistribution",
     "choose_strategies",
     "chosen_strategy",
+    "distribute",
     "empty",
     "include_directory",
     "lower_all",
@@ -53,6 +58,8 @@ __all__ = [
 
 #: Where the names are that load more than NumPy: DaCe, MPI or the plots come with their first use.
 _ON_FIRST_USE = {
+    "DistributeEinsum": "dace_redist.transformations",
+    "DistributedProgram": "dace_redist.distributed_program",
     "Contraction": "dace_redist.library_nodes",
     "LowerRedistribute": "dace_redist.transformations",
     "PlaceInSharedMemory": "dace_redist.transformations",
@@ -60,6 +67,7 @@ _ON_FIRST_USE = {
     "SetRedistributeStrategy": "dace_redist.transformations",
     "choose_strategies": "dace_redist.transformations",
     "chosen_strategy": "dace_redist.choosing",
+    "distribute": "dace_redist.distributed_program",
     "lower_all": "dace_redist.transformations",
     "place_in_shared_memory": "dace_redist.transformations",
     "redistribute": "dace_redist.eager",

@@ -16,7 +16,7 @@ from dace_redist.agreement import check_same, together
 from dace_redist.shared_memory import empty_if_shared
 
 if TYPE_CHECKING:
-    from dace_redist.distribute import DistributedProgram, Tensor
+    from dace_redist.distributed_program import DistributedProgram, Tensor
 
 Array = npt.NDArray[Any]
 _RETURN = "__return"
