@@ -15,6 +15,7 @@ import numpy as np
 from dace_redist import explain as words
 from dace_redist.case_key import MEMORIES
 from dace_redist.distribution import Distribution
+from dace_redist.einsum.command import einsum
 from dace_redist.launch import launched_rank
 from dace_redist.schedule import Schedule, element_type, schedule
 from dace_redist.strategies import STRATEGIES
@@ -75,6 +76,9 @@ def cli(ctx: click.Context) -> None:
     """Move distributed tensors from one distribution over ranks to another."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+
+
+cli.add_command(einsum)
 
 
 def _side_options(command: Callable[..., None]) -> Callable[..., None]:

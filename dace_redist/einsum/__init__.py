@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
-from dace_redist.einsum.expression import Einsum
-from dace_redist.einsum.placement import Placement
-from dace_redist.einsum.plan import Group, Move, Plan, Reduction
-from dace_redist.einsum.planner import plan_einsums
-from dace_redist.einsum.statement import Statement
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dace_redist.einsum.expression import Einsum
+    from dace_redist.einsum.placement import Placement
+    from dace_redist.einsum.plan import Group, Move, Plan, Reduction
+    from dace_redist.einsum.planner import plan_einsums
+    from dace_redist.einsum.statement import Statement
 
 __all__ = ["Einsum", "Group", "Move", "Placement", "Plan", "Reduction", "Statement", "plan_einsums"]
+
+#: Where the names are: SciPy and opt_einsum come with the planner's first use, not with every command line.
+_ON_FIRST_USE = {
+    "Einsum": "expression",
+    "Group": "plan",
+    "Move": "plan",
+    "Placement": "placement",
+    "Plan": "plan",
+    "Reduction": "plan",
+    "Statement": "statement",
+    "plan_einsums": "planner",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ON_FIRST_USE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_ON_FIRST_USE[name]}"), name)

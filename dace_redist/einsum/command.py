@@ -1,0 +1,111 @@
+"""The sub-command ``dace-redist einsum``: prints a plan. Needs neither DaCe nor MPI."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dace_redist.schedule import element_type
+
+if TYPE_CHECKING:
+    from dace_redist.einsum.statement import Statement
+
+_UNITS = {"": 1, "B": 1} | {
+    f"{prefix}{unit}": base**power
+    for power, prefix in enumerate("KMGT", 1)
+    for unit, base in (("iB", 1024), ("B", 1000), ("", 1024))
+}
+
+
+def _sizes(_: click.Context, __: click.Parameter, value: str) -> dict[str, int]:
+    """Reads ``i=512,j=512``."""
+    sizes = {}
+    for word in value.split(","):
+        index, found, size = (part.strip() for part in word.partition("="))
+        if not found or len(index) != 1 or not size.isdigit():
+            raise click.BadParameter(f"{word.strip()!r} is no size of an index, such as i=512")
+        sizes[index] = int(size)
+    return sizes
+
+
+def _bytes(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    """Reads ``4GiB``, ``500MB`` or a number of bytes."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?(?:i?B)?)\s*", value, re.IGNORECASE)
+    units = {name.lower(): factor for name, factor in _UNITS.items()}
+    if found is None or found[2].lower() not in units:
+        raise click.BadParameter(f"{value!r} is no amount of memory, such as 4GiB, 500MB or 1000000")
+    return int(float(found[1]) * units[found[2].lower()])
+
+
+def _dtype(_: click.Context, __: click.Parameter, value: str) -> int:
+    try:
+        return element_type(value).itemsize
+    except TypeError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.command("einsum")
+@click.argument("einsums")
+@click.option("--sizes", metavar="LIST", required=True, callback=_sizes, help="size of each index, as in i=512,a=24")
+@click.option("--ranks", type=click.IntRange(min=1), required=True, help="ranks to plan for")
+@click.option("--dtype", "itemsize", default="float64", show_default=True, callback=_dtype, help="type of the elements")
+@click.option("--memory", metavar="BYTES", callback=_bytes, help="memory per rank for all tensors, as in 4GiB")
+@click.option("--node-size", type=click.IntRange(min=1), help="ranks per node, numbered node by node")
+@click.option("--plot", "path", type=click.Path(dir_okay=False, path_type=Path), help="draw to .png, .svg or .pdf")
+def einsum(
+    einsums: str, sizes: dict[str, int], ranks: int, memory: int | None, path: Path | None, **others: Any
+) -> None:
+    """
+    Print how einsums run on several ranks: order, grids, bytes moved.
+
+    Several einsums stand apart by semicolons; tensors are called by their indices, so that one may use the result of
+    another.
+
+    \b
+    dace-redist einsum 'ijk,ja,ka->ia' --sizes i=512,j=512,k=512,a=24 --ranks 8
+    dace-redist einsum 'ij,jk->ik; ik,kl->il' --sizes i=4096,j=4096,k=4096,l=4096 --ranks 4
+    """  # noqa: D301 (click reads the backspace)
+    from dace_redist.einsum.planner import plan_einsums
+
+    statements, shapes = read_statements(einsums, sizes)
+    plan = plan_einsums(statements, shapes, ranks, memory_bytes=memory, **others)
+    if path is not None:
+        plan.plot(path)
+    click.echo(str(plan))
+
+
+def read_statements(text: str, sizes: dict[str, int]) -> tuple[list[Statement], dict[str, tuple[int, ...]]]:
+    """
+    Statements from einsums that stand apart by semicolons, and the shapes of all operands.
+
+    Tensors are called by their indices; a second operand of one einsum with the same indices is another tensor.
+
+    :param text: The einsums.
+    :param sizes: Size of every index.
+    :raises click.UsageError: If an index has no size.
+    """
+    from dace_redist.einsum.expression import Einsum
+    from dace_redist.einsum.statement import Statement
+
+    statements: list[Statement] = []
+    shapes: dict[str, tuple[int, ...]] = {}
+    for words in filter(str.strip, text.split(";")):
+        parsed = Einsum.parse(words)
+        missing = [index for index in parsed.indices if index not in sizes]
+        if missing:
+            raise click.UsageError(f"--sizes gives no size for the index {missing[0]!r} of '{words.strip()}'")
+        written, seen, names = {s.result for s in statements}, Counter[str](), []
+        for operand in parsed.operands:
+            seen[operand] += 1
+            names.append(operand if seen[operand] == 1 or operand in written else f"{operand}.{seen[operand]}")
+            shapes[names[-1]] = tuple(sizes[index] for index in operand)
+        statements.append(Statement(parsed, tuple(names), parsed.result or "scalar", words.strip()))
+    if not statements:
+        raise click.UsageError("there is no einsum; expected one such as 'ij,jk->ik'")
+    return statements, shapes

@@ -1,0 +1,144 @@
+"""Puts a plan into words. Start reading at: text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dace_redist.einsum.plan import BYTES_PER_SECOND, FLOPS_PER_SECOND, Group, Move, Plan
+from dace_redist.explain import format_bytes
+
+_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+
+
+def format_flops(count: float) -> str:
+    """A number of operations with three digits and a decimal prefix, as in ``1.5 GFLOP``."""
+    prefix = 0
+    while count >= 999.5 and prefix < len(_PREFIXES) - 1:
+        count, prefix = count / 1000, prefix + 1
+    return f"{count:.3g} {_PREFIXES[prefix]}FLOP"
+
+
+def grid_text(group: Group) -> str:
+    """The parts of the indices that are split, as in ``i:2 k:4``."""
+    return " ".join(f"{index}:{parts}" for index, parts in group.parts.items() if parts > 1) or "one rank"
+
+
+def reduction_text(group: Group) -> str:
+    """How partial results are put together."""
+    if group.reduction is None:
+        return ""
+    over = f"summed over {', '.join(group.reduction.over)} on {group.reduction.ranks} ranks each"
+    if group.reduction.axis is None:
+        return f"{over}, to the first of them"
+    return f"{over}, scattered along {group.einsum.result[group.reduction.axis]}"
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """A shape as in ``64 x 32``."""
+    return " x ".join(map(str, shape)) or "scalar"
+
+
+def text(plan: Plan) -> str:
+    """
+    The report for people: order, groups, grids, bytes per rank and step, memory, predicted share of communication.
+
+    :param plan: What to report.
+    """
+    lines = [_heading(plan), ""]
+    for number, statement in enumerate(plan.statements):
+        often = f", {statement.repeats} times" if statement.repeats > 1 else ""
+        where = f"   ({statement.where})" if statement.where else ""
+        lines.append(f"{statement.result} = {statement.einsum} of {', '.join(statement.operands)}{often}{where}")
+        lines += _table(_rows(plan, number))
+        lines.append("")
+    return "\n".join([*lines, *_totals(plan)])
+
+
+def _heading(plan: Plan) -> str:
+    ranks = f"{plan.ranks:,} rank{'' if plan.ranks == 1 else 's'}"
+    on_nodes = f" on nodes of {plan.node_size}" if plan.node_size else ""
+    return f"plan for {ranks}{on_nodes}, {plan.itemsize} bytes per element; bytes and operations of the busiest rank"
+
+
+def _rows(plan: Plan, statement: int) -> Iterator[tuple[str, ...]]:
+    """A line per move and group of a statement: what, grid, bytes, how, operations."""
+    for number, group in enumerate(plan.groups):
+        if group.statement != statement:
+            continue
+        yield from (_move_row(plan, move) for move in plan.moves if _belongs(plan, move, number))
+        cost, names = plan.costs[number], f"{group.result} = {', '.join(group.operands)}"
+        yield (f"{group.einsum}", names, grid_text(group), format_flops(cost.flops))
+        if cost.fetched:
+            yield ("  operands", "", "fetched from replicas", format_bytes(cost.fetched))
+        if group.reduction is not None:
+            yield ("  result", "", reduction_text(group), format_bytes(cost.reduced))
+
+
+def _belongs(plan: Plan, move: Move, group: int) -> bool:
+    """Whether a move is made for a group: before it reads, or after the one before it wrote."""
+    feeds = move.before_group < len(plan.groups) and move.tensor in plan.groups[move.before_group].operands
+    return group == (move.before_group if feeds else move.before_group - 1)
+
+
+def _move_row(plan: Plan, move: Move) -> tuple[str, ...]:
+    source, target = (_placement_text(plan, move.tensor, place.parts, place.replicas) for place in _ends(move))
+    return (f"move {move.tensor}", shape_text(plan.sizes[move.tensor]), f"{source} to {target}", _moved(move))
+
+
+def _ends(move: Move) -> tuple:  # type: ignore[type-arg]
+    return move.source, move.target
+
+
+def _moved(move: Move) -> str:
+    return format_bytes(move.bytes_per_rank) if move.bytes_total else "nothing sent"
+
+
+def _placement_text(plan: Plan, tensor: str, parts: Sequence[int], replicas: int) -> str:
+    words = " x ".join(map(str, parts)) or "1"
+    return f"{words} blocks" + (f" on {replicas} ranks each" if replicas > 1 else "")
+
+
+def _table(rows: Iterator[tuple[str, ...]]) -> list[str]:
+    found = list(rows)
+    widths = [max(len(row[column]) for row in found) for column in range(4)] if found else []
+    return [
+        "  "
+        + "  ".join(cell.ljust(width) for cell, width in zip(row[:3], widths, strict=False))
+        + "  "
+        + row[3].rjust(widths[3])
+        for row in found
+    ]
+
+
+def _totals(plan: Plan) -> Iterator[str]:
+    fetched = sum(cost.fetched for cost in plan.costs)
+    reduced = sum(plan.repeats(number) * cost.reduced for number, cost in enumerate(plan.costs))
+    moved = sum(plan.move_repeats(move) * move.bytes_per_rank for move in plan.moves)
+    yield (
+        f"bytes per rank   {format_bytes(plan.bytes_per_rank)}: fetched {format_bytes(fetched)}, "
+        f"reduced {format_bytes(reduced)}, moved {format_bytes(moved)}"
+    )
+    yield f"operations       {format_flops(plan.flops)} per rank"
+    yield f"memory           {format_bytes(plan.memory_bytes)} per rank at most, without the workspace of contractions"
+    yield (
+        f"communication    {100 * plan.communication_share:.1f} % of the time, at "
+        f"{BYTES_PER_SECOND / 1e9:g} GB/s and {FLOPS_PER_SECOND / 1e9:g} GFLOP/s per rank"
+    )
+    if plan.internode_bytes is not None:
+        aware, unaware = plan.internode_bytes
+        yield f"between nodes    {format_bytes(aware)} in all; {format_bytes(unaware)} without knowledge of nodes"
+    if plan.unused_ranks:
+        count = len(plan.unused_ranks)
+        yield f"unused           {count:,} rank{'' if count == 1 else 's'}: {_ranges(plan.unused_ranks)}"
+
+
+def _ranges(ranks: Sequence[int]) -> str:
+    """Ascending ranks in short: ``3, 5-7``."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and runs[-1][1] == rank - 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    words = [str(low) if low == high else f"{low}-{high}" for low, high in runs]
+    return ", ".join(words[:8]) + (", ..." if len(words) > 8 else "")
