@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,18 @@ def plot_schedule(schedule: Schedule, path: str | Path) -> None:
     :raises ValueError: If the format is unknown.
     :raises FileNotFoundError: If the folder does not exist.
     """
+    save(lambda: draw(schedule), path)
+
+
+def save(draw_figure: Callable[[], Any], path: str | Path) -> None:
+    """
+    Write a figure to a file; the same figure gives the same file.
+
+    :param draw_figure: Draws the figure, once the path is known to be good.
+    :param path: File to write; its ending says the format: .png, .svg or .pdf.
+    :raises ValueError: If the format is unknown.
+    :raises FileNotFoundError: If the folder does not exist.
+    """
     path = Path(path)
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"plot: {str(path)!r} needs one of the endings {', '.join(FORMATS)}")
@@ -42,7 +55,7 @@ def plot_schedule(schedule: Schedule, path: str | Path) -> None:
     from matplotlib import rc_context
 
     with rc_context({"svg.hashsalt": "dace-redist", "font.size": 9}):
-        draw(schedule).savefig(path, dpi=150, metadata=None if path.suffix.lower() == ".png" else _undated(path))
+        draw_figure().savefig(path, dpi=150, metadata=None if path.suffix.lower() == ".png" else _undated(path))
 
 
 def _undated(path: Path) -> dict[str, Any]:

@@ -1,0 +1,208 @@
+"""Draws a plan: inputs above, groups with their grids in the middle, results below. Start reading at: plot_plan."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from dace_redist.einsum.plan import Group, Move, Plan
+from dace_redist.einsum.report import format_flops, grid_text, shape_text
+from dace_redist.explain import format_bytes
+from dace_redist.plot import save
+
+#: Colours of what is moved, fetched, reduced, and of what stays where it is.
+COLOURS = {"moved": "#c0392b", "fetched": "#2471a3", "reduced": "#1e8449", "stays": "0.55"}
+
+_WIDTHS = {"moved": 1.8, "fetched": 1.8, "reduced": 1.8, "stays": 1.0}
+# Lengths in inches. Rows from above: inputs, groups, results.
+_TENSOR, _GROUP = (1.3, 0.62), (2.3, 1.1)
+_INPUT_ROW, _GROUP_ROW, _RESULT_ROW = 5.0, 2.9, 0.5
+_GAP, _HEADER = 0.8, 0.85
+
+
+def plot_plan(plan: Plan, path: str | Path) -> None:
+    """
+    Draw a plan into a file.
+
+    :param plan: What to draw.
+    :param path: File to write; its ending says the format: .png, .svg or .pdf.
+    :raises ValueError: If the format is unknown.
+    :raises FileNotFoundError: If the folder does not exist.
+    """
+    save(lambda: draw(plan), path)
+
+
+def draw(plan: Plan) -> Any:
+    """
+    The figure, for those who want to add to it.
+
+    :param plan: What to draw.
+    :return: A ``matplotlib.figure.Figure`` that belongs to no window.
+    """
+    return _Picture(plan).figure
+
+
+@dataclasses.dataclass
+class _Box:
+    x: float
+    y: float
+    width: float
+    height: float
+
+    @property
+    def top(self) -> tuple[float, float]:
+        return self.x, self.y + self.height / 2
+
+    @property
+    def bottom(self) -> tuple[float, float]:
+        return self.x, self.y - self.height / 2
+
+
+class _Picture:
+    def __init__(self, plan: Plan) -> None:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        self.plan = plan
+        self.columns, width = self._columns()
+        height = _INPUT_ROW + _TENSOR[1] / 2 + _HEADER
+        self.figure: Any = Figure(figsize=(width, height))
+        FigureCanvasAgg(self.figure)
+        self.axes = self.figure.add_axes((0, 0, 1, 1))
+        self.axes.set(xlim=(0, width), ylim=(0, height))
+        self.axes.axis("off")
+        self.where: dict[str, _Box] = {}  # each tensor's latest box
+        for number, group in enumerate(plan.groups):
+            self._draw_group(number, group)
+        self._draw_heading(width, height)
+
+    def _columns(self) -> tuple[list[float], float]:
+        """The middle of each group's column, and the width of all."""
+        middles, left = [], _GAP / 2
+        for number in range(len(self.plan.groups)):
+            width = max(_GROUP[0], len(self._new_inputs(number)) * (_TENSOR[0] + 0.15)) + _GAP
+            middles.append(left + width / 2)
+            left += width
+        return middles, max(left + _GAP / 2, 7.0)
+
+    def _new_inputs(self, number: int) -> list[str]:
+        """The inputs that a group is the first to read."""
+        earlier = {name for group in self.plan.groups[:number] for name in (*group.operands, group.result)}
+        return [name for name in dict.fromkeys(self.plan.groups[number].operands) if name not in earlier]
+
+    def _draw_group(self, number: int, group: Group) -> None:
+        box = _Box(self.columns[number], _GROUP_ROW, *_GROUP)
+        inputs = self._new_inputs(number)
+        for place, name in enumerate(inputs):
+            x = box.x + (place - (len(inputs) - 1) / 2) * (_TENSOR[0] + 0.15)
+            self.where[name] = self._tensor(name, x, _INPUT_ROW)
+        cost, repeats = self.plan.costs[number], self.plan.repeats(number)
+        often = f", {repeats} times" if repeats > 1 else ""
+        words = f"{str(group.einsum).replace('->', ' → ')}\n{grid_text(group)}\n{format_flops(cost.flops)}{often}"
+        self._draw_box(box, words, "#fdf2d0", rounded=False)
+        names = list(dict.fromkeys(group.operands))
+        for place, name in enumerate(names):
+            self._draw_read(number, name, box, (place + 1) / (len(names) + 1) - 0.5)
+        self._draw_result(number, group, box)
+
+    def _draw_read(self, number: int, name: str, box: _Box, place: float) -> None:
+        """The arrow from a tensor to a group that reads it; ``place``: where along the group, from -0.5 to 0.5."""
+        tensor = self.where[name]
+        moves = [m for m in self.plan.moves if m.before_group == number and m.tensor == name]
+        kind, words = self._read_label(number, name, moves)
+        if tensor.y > box.y:
+            self._arrow(tensor.bottom, (box.x + place * box.width, box.y + box.height / 2), kind, words, at=0.62)
+        elif number and tensor.x == self.columns[number - 1]:
+            end = (box.x - box.width / 2, box.y - 0.25 * box.height)
+            self._arrow((tensor.x + tensor.width / 2, tensor.y), end, kind, words, at=0.5)
+        else:
+            self._detour(tensor, box, kind, words)
+
+    def _detour(self, tensor: _Box, box: _Box, kind: str, words: str) -> None:
+        """An arrow from a result to a group further on, between the rows; each result has a lane of its own."""
+        lane = self.columns.index(tensor.x)
+        y = tensor.top[1] + 0.2 + 0.19 * (lane % 4)
+        start, end = tensor.x + 0.35 * tensor.width, box.x - (0.42 - 0.06 * (lane % 4)) * box.width
+        self.axes.plot([start, start, end], [tensor.top[1], y, y], color=COLOURS[kind], linewidth=_WIDTHS[kind])
+        self._arrow((end, y), (end, box.bottom[1]), kind, "", at=0.5)
+        self._label(words, kind, box.x - box.width / 2 - 0.45 * _GAP, y)
+
+    def _read_label(self, number: int, name: str, moves: list[Move]) -> tuple[str, str]:
+        if moves:
+            return "moved", format_bytes(sum(move.bytes_per_rank for move in moves))
+        operand = self.plan.groups[number].operands.index(name)
+        placement = self.plan.groups[number].operand_placement(operand)
+        if name in self._new_inputs(number) and placement.replicas > 1 and self.plan.costs[number].fetched:
+            share = (placement.replicas - 1) / placement.replicas
+            return "fetched", format_bytes(placement.block_bytes(self.plan.sizes[name], self.plan.itemsize) * share)
+        return "stays", ""
+
+    def _draw_result(self, number: int, group: Group, box: _Box) -> None:
+        self.where[group.result] = tensor = self._tensor(group.result, box.x, _RESULT_ROW)
+        later = [m for m in self.plan.moves if m.before_group == number + 1 and m.tensor == group.result]
+        if number + 1 < len(self.plan.groups) and group.result in self.plan.groups[number + 1].operands:
+            later = []  # that is what the next group reads
+        kind, words = "stays", ""
+        if group.reduction is not None:
+            kind, words = "reduced", format_bytes(self.plan.costs[number].reduced)
+        if later:
+            words = " + ".join(filter(None, [words, format_bytes(sum(m.bytes_per_rank for m in later))]))
+            kind = "moved"
+        self._arrow(box.bottom, tensor.top, kind, words, at=0.5)
+
+    def _tensor(self, name: str, x: float, y: float) -> _Box:
+        box = _Box(x, y, *_TENSOR)
+        wanted = name in self.plan.outputs
+        self._draw_box(box, f"{name}\n{shape_text(self.plan.sizes[name])}", "#dcebdd" if wanted else "#e8eef5", True)
+        return box
+
+    def _draw_box(self, box: _Box, words: str, colour: str, rounded: bool) -> None:
+        from matplotlib.patches import FancyBboxPatch
+
+        style = "round,pad=0,rounding_size=0.12" if rounded else "square,pad=0"
+        corner = (box.x - box.width / 2, box.y - box.height / 2)
+        patch = FancyBboxPatch(corner, box.width, box.height, boxstyle=style, facecolor=colour, edgecolor="0.35")
+        self.axes.add_patch(patch)
+        longest = max(len(line) for line in words.split("\n"))
+        size = max(5.0, min(9.0, box.width * 72 / (0.62 * max(longest, 1))))
+        self.axes.text(box.x, box.y, words, ha="center", va="center", fontsize=size, linespacing=1.35, zorder=4)
+
+    def _arrow(
+        self, start: tuple[float, float], end: tuple[float, float], kind: str, words: str, *, at: float
+    ) -> None:
+        self.axes.annotate(
+            "",
+            xy=end,
+            xytext=start,
+            arrowprops={
+                "arrowstyle": "-|>",
+                "color": COLOURS[kind],
+                "linewidth": _WIDTHS[kind],
+                "shrinkA": 0,
+                "shrinkB": 1,
+            },
+        )
+        x, y = (a + at * (b - a) for a, b in zip(start, end, strict=True))
+        self._label(words, kind, x, y)
+
+    def _label(self, words: str, kind: str, x: float, y: float) -> None:
+        background = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
+        if words:
+            self.axes.text(
+                x, y, words, color=COLOURS[kind], fontsize=8, ha="center", va="center", bbox=background, zorder=3
+            )
+
+    def _draw_heading(self, width: float, height: float) -> None:
+        plan = self.plan
+        ranks = f"{plan.ranks:,} rank{'' if plan.ranks == 1 else 's'}"
+        heading = (
+            f"{ranks}: {format_bytes(plan.bytes_per_rank)} per rank, {format_flops(plan.flops)}, "
+            f"memory {format_bytes(plan.memory_bytes)}"
+        )
+        self.axes.text(width / 2, height - 0.25, heading, ha="center", va="center", fontsize=11)
+        left = width / 2 - 2.7
+        for place, (kind, colour) in enumerate(COLOURS.items()):
+            x = left + 1.4 * place
+            self.axes.plot([x, x + 0.3], [height - 0.58] * 2, color=colour, linewidth=2)
+            self.axes.text(x + 0.38, height - 0.58, kind, ha="left", va="center", fontsize=8)
