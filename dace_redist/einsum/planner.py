@@ -16,7 +16,7 @@ from dace_redist.einsum.program import Program, Step, Walk
 from dace_redist.einsum.requests import Requests
 from dace_redist.einsum.statement import Statement
 
-#: Solutions that cost more by less than this are as good: fewer contractions are computed together then.
+#: Solutions that cost more by less than this share, or by a byte, are as good: those with more groups are taken then.
 _AS_GOOD = 1e-6
 #: If a plan needs too much memory, the share of its memory that a group may use is lowered by this factor.
 _TIGHTER = 0.85
@@ -83,10 +83,11 @@ class _Planner:
 
     def _plan(self, program: Program, found: Labelled) -> Plan:
         asked, walk = self.requests, found.walk
+        sizes = {name: self.sizes[name] for name in dict.fromkeys((*asked.sizes, *walk.homes))}
         between_nodes = (found.internode_bytes, found.internode_bytes_unaware) if asked.node_size else None
         return Plan(
             asked.statements,
-            self.sizes,
+            sizes,
             asked.itemsize,
             asked.ranks,
             found.groups,
@@ -170,17 +171,19 @@ class _Planner:
             return best
         alone = tuple(dataclasses.replace(step, statement=0) for step in steps)
         model = Model(self._program((self.requests.statements[steps[0].statement],), alone), found)
-        if passes + sum(float(costs.min()) for costs in model.unary) >= best[0] * (1 - _AS_GOOD):
+        enough = best[0] * (1 - _AS_GOOD) - 1
+        if passes + sum(float(costs.min()) for costs in model.unary) >= enough:
             return best
         cost = passes + model.total(choose_grids(model, best[0] - passes))
-        return (cost, steps) if cost < best[0] * (1 - _AS_GOOD) else best
+        return (cost, steps) if cost < enough else best
 
     def _steps(self, number: int, parts: tuple[Part, ...]) -> tuple[Step, ...]:
         statement, extents = self.requests.statements[number], self.requests.extents[number]
         names = dict(enumerate(statement.operands))
         steps = []
-        for k, part in enumerate(parts):
-            name = statement.result if part is parts[-1] else f"{statement.result}__{number}_{k}"
+        for part in parts:
+            step = part.number - len(statement.operands)  # the same intermediate has one name in every grouping
+            name = statement.result if part is parts[-1] else f"{statement.result}__{number}_{step}"
             names[part.number] = name
             self.sizes[name] = tuple(extents[index] for index in part.einsum.result)
             own = {index: extents[index] for index in part.einsum.indices}

@@ -29,10 +29,12 @@ class Traffic:
 
 
 def held(placement: Placement, shape: Sequence[int], ranks: int) -> tuple[Array, Array]:
-    """First index and end of what each rank holds, arrays of shape (axes, ranks); empty for ranks outside."""
+    """First index and end of what each rank holds, arrays of shape (axes, ranks); zero for ranks without elements."""
     low, high = np.zeros((2, len(shape), ranks), np.int64)
     at = np.array(placement.ranks)
-    low[:, at], high[:, at] = placement.bounds(shape)
+    own_low, own_high = placement.bounds(shape)
+    some = (own_high > own_low).all(axis=0)
+    low[:, at], high[:, at] = own_low * some, own_high * some
     return low, high
 
 
@@ -137,5 +139,7 @@ def same_place(source: Placement, target: Placement, shape: Sequence[int]) -> bo
     """Whether every rank holds the same block in both, so that nothing needs to be done."""
     if source == target:
         return True
+    if not shape and set(source.ranks) != set(target.ranks):
+        return False
     ranks = max(max(source.ranks), max(target.ranks)) + 1
     return all(np.array_equal(*pair) for pair in zip(held(source, shape, ranks), held(target, shape, ranks), strict=True))

@@ -1,0 +1,103 @@
+"""Einsums and statements: what is read, and that bad input is named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dace_redist.einsum import Einsum, Statement
+
+
+@pytest.mark.parametrize(
+    "text, operands, result",
+    [
+        ("ijk,ja->ika", ("ijk", "ja"), "ika"),
+        (" i j k , ja -> ika ", ("ijk", "ja"), "ika"),
+        ("ij,jk", ("ij", "jk"), "ik"),
+        ("ba", ("ba",), "ab"),
+        ("ii", ("ii",), ""),
+        ("i,i->", ("i", "i"), ""),
+        ("Ij,jK->IK", ("Ij", "jK"), "IK"),
+    ],
+)
+def test_notation(text, operands, result):
+    einsum = Einsum.parse(text)
+    assert (einsum.operands, einsum.result) == (operands, result)
+    assert Einsum.parse(str(einsum)) == einsum
+
+
+@pytest.mark.parametrize(
+    "text, shapes", [("...ij,...jk->...ik", [(5, 2, 3), (5, 3, 4)]), ("i...,...i", [(2, 5, 3), (5, 3, 2)])]
+)
+def test_dots_are_numpys(text, shapes):
+    einsum = Einsum.parse(text, [len(shape) for shape in shapes])
+    arrays = [np.random.default_rng(0).random(shape) for shape in shapes]
+    np.testing.assert_allclose(np.einsum(str(einsum), *arrays), np.einsum(text, *arrays))
+
+
+def test_dots_of_different_lengths_are_aligned_at_the_end():
+    assert Einsum.parse("...i,...i->...", [3, 2]).operands[0][1:] == Einsum.parse("...i,...i->...", [3, 2]).operands[1]
+
+
+@given(st.lists(st.text("ijkl", max_size=4), min_size=1, max_size=3))
+def test_the_implicit_result_is_numpys(operands):
+    text = ",".join(operands)
+    arrays = [np.ones((2,) * len(operand)) for operand in operands]
+    explicit = np.einsum(str(Einsum.parse(text)), *arrays)
+    np.testing.assert_array_equal(explicit, np.einsum(text, *arrays))
+
+
+def test_indices():
+    einsum = Einsum.parse("ijk,jja->ia")
+    assert (einsum.indices, einsum.summed, einsum.repeated) == ("ijka", "jk", "j")
+    assert einsum.extents([(2, 3, 4), (3, 3, 5)]) == {"i": 2, "j": 3, "k": 4, "a": 5}
+
+
+@pytest.mark.parametrize(
+    "text, dimensions, words",
+    [
+        ("ij,jk->iz", None, "the result has the index 'z', which no operand has"),
+        ("ij->ii", None, "index 'i' 2 times, expected once"),
+        ("ij,j1->i", None, "'1' in 'j1' is no index"),
+        ("ij->i->j", None, "is no index"),
+        ("...i->i", None, "needs the number of dimensions"),
+        ("...ijk", [2], "more indices than its array dimensions, 2"),
+        ("ij,jk", [2], "has 2 operands, got 1 arrays"),
+        ("ij,jk", [2, 3], "operand 1 has the indices 'jk', but its array has 3 dimensions"),
+    ],
+)
+def test_bad_einsums(text, dimensions, words):
+    with pytest.raises(ValueError, match=words.replace("(", r"\(")):
+        Einsum.parse(text, dimensions)
+
+
+def test_sizes_that_do_not_agree_are_named():
+    with pytest.raises(ValueError) as error:
+        Einsum.parse("ij,jk->ik").extents([(2, 3), (4, 5)])
+    assert str(error.value) == (
+        "einsum 'ij,jk->ik': index 'j' has size 3 in operand 0 ('ij') but size 4 in operand 1 ('jk')"
+    )
+    with pytest.raises(ValueError, match="needs 2 dimensions"):
+        Einsum.parse("ij->j").extents([(2,)])
+    with pytest.raises(ValueError, match="has 1 operand, got 0 shapes"):
+        Einsum.parse("ij->j").extents([])
+
+
+def test_statements_name_where_they_are():
+    statement = Statement(Einsum.parse("ij,jk->ik"), ("A", "B"), "C", "mm.py:3: np.einsum('ij,jk', A, B)")
+    with pytest.raises(ValueError, match=r"mm.py:3.*the shape of 'B' is missing"):
+        statement.extents({"A": (2, 3)})
+    with pytest.raises(ValueError, match=r"mm.py:3.*index 'j' has size 3"):
+        statement.extents({"A": (2, 3), "B": (4, 5)})
+    with pytest.raises(ValueError, match=r"mm.py:3.*result 'C' has shape \(5, 2\), expected \(2, 4\)"):
+        statement.extents({"A": (2, 3), "B": (3, 4), "C": (5, 2)})
+    with pytest.raises(ValueError, match="index 'i' has size 0"):
+        statement.extents({"A": (0, 3), "B": (3, 4)})
+    with pytest.raises(ValueError, match="2 operands, got 1 tensors"):
+        Statement(Einsum.parse("ij,jk->ik"), ("A",), "C")
+    with pytest.raises(ValueError, match="neither sums"):
+        Statement(Einsum.parse("ij->i"), ("A",), "C", elementwise=True)
+    with pytest.raises(ValueError, match="repeats must be at least 1, got 0"):
+        Statement(Einsum.parse("ij->i"), ("A",), "C", repeats=0)

@@ -1,0 +1,141 @@
+"""Bytes of redistributions between placements: those of the schedule, and bounds that hold."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dace_redist.einsum.assignment import assign
+from dace_redist.einsum.bounds import move_bounds
+from dace_redist.einsum.grids import Layouts
+from dace_redist.einsum.placement import Placement
+from dace_redist.einsum.relabel import Overlap, best_ranks
+from dace_redist.einsum.traffic import messages, same_place, traffic
+from dace_redist.schedule import schedule
+
+
+@st.composite
+def placements(draw, axes, ranks=12):
+    grid = draw(st.sampled_from([g for g in _grids(3, ranks)]))
+    free = list(range(len(grid)))
+    dims = []
+    for _ in range(axes):
+        dims.append(draw(st.sampled_from([None, *free])))
+        free = [axis for axis in free if axis != dims[-1]]
+    multiples = tuple(draw(st.integers(1, 3)) for _ in range(axes))
+    order = draw(st.permutations(range(ranks)))
+    return Placement(grid, tuple(dims), multiples, tuple(order[: math.prod(grid)]))
+
+
+def _grids(axes, ranks):
+    return [g for g in np.ndindex(*(5,) * axes) if math.prod(n + 1 for n in g) <= ranks for g in [tuple(n + 1 for n in g)]]
+
+
+@st.composite
+def cases(draw):
+    shape = tuple(draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)))
+    return shape, draw(placements(len(shape))), draw(placements(len(shape)))
+
+
+@given(cases())
+@settings(max_examples=150, deadline=None)
+def test_traffic_is_that_of_the_schedule(case):
+    shape, source, target = case
+    expected = schedule(source.distribution(shape), target.distribution(shape)).totals
+    found = traffic(source, target, shape)
+    ranks = len(found.sent)
+    np.testing.assert_array_equal(found.sent, expected.sent[:ranks])
+    np.testing.assert_array_equal(found.received, expected.received[:ranks])
+    np.testing.assert_array_equal(found.kept, expected.kept[:ranks])
+    receivers, senders, elements = messages(source, target, shape)
+    np.testing.assert_array_equal(np.bincount(senders, elements, ranks), found.sent)
+    np.testing.assert_array_equal(np.bincount(receivers, elements, ranks), found.received)
+
+
+@given(cases())
+@settings(max_examples=100, deadline=None)
+def test_same_place_means_equal_blocks_on_every_rank(case):
+    shape, source, target = case
+    before, after = source.distribution(shape), target.distribution(shape)
+    ranks = range(max(before.ranks_needed, after.ranks_needed))
+    equal = all(
+        math.prod(before.local_shape(r)) == math.prod(after.local_shape(r))
+        and all(np.array_equal(a, b) for a, b in zip(before.global_index(r), after.global_index(r), strict=True))
+        for r in ranks
+    )
+    assert not same_place(source, target, shape) or equal
+    assert same_place(source, source.with_ranks(source.ranks), shape)
+
+
+def _layouts(placement, shape):
+    blocks = [min(placement.block(axis, n), n) for axis, n in enumerate(shape)]
+    return Layouts(np.array([placement.parts]), np.array([blocks]), np.array([placement.replicas]))
+
+
+@given(cases())
+@settings(max_examples=150, deadline=None)
+def test_bounds_hold_for_every_numbering_of_the_ranks(case):
+    shape, source, target = case
+    bound = move_bounds(_layouts(source, shape), _layouts(target, shape), shape)[0, 0]
+    assert bound <= traffic(source, target, shape).busiest + 1e-9
+    own = target.with_ranks(range(len(target.ranks)))
+    fitted = target.with_ranks(best_ranks([Overlap(own, source, shape)], len(target.ranks), 12))
+    assert bound <= traffic(source, fitted, shape).busiest + 1e-9
+
+
+@given(cases())
+@settings(max_examples=100, deadline=None)
+def test_relabelling_keeps_most_where_it_is(case):
+    shape, source, target = case
+    own = target.with_ranks(range(len(target.ranks)))
+    ranks = best_ranks([Overlap(own, source, shape)], len(target.ranks), 12)
+    assert len(set(ranks)) == len(target.ranks)
+    before, after = traffic(source, target, shape), traffic(source, target.with_ranks(ranks), shape)
+    assert after.kept.sum() >= before.kept.sum()
+
+
+def test_a_pure_permutation_vanishes():
+    source = Placement((2, 2), (0, 1), (1, 1), (0, 1, 2, 3))
+    target = Placement((2, 2), (0, 1), (1, 1), (3, 1, 0, 2))
+    ranks = best_ranks([Overlap(target.with_ranks(range(4)), source, (6, 7))], 4, 4)
+    assert traffic(source, target, (6, 7)).received.sum() > 0
+    assert traffic(source, target.with_ranks(ranks), (6, 7)).received.sum() == 0
+
+
+@pytest.mark.parametrize("limit", [0, 2048])
+def test_assignments(monkeypatch, limit):
+    monkeypatch.setattr("dace_redist.einsum.assignment.MAX_EXACT_ROWS", limit)
+    matrix = np.array([[3.0, 2.0, 0.0], [3.0, 1.0, 0.0]])
+    columns = assign(matrix)
+    assert len(set(columns.tolist())) == 2
+    if limit:
+        assert matrix[[0, 1], columns].sum() == 5
+
+
+def test_distributions_of_placements():
+    placement = Placement((2, 3), (None, 0), (1, 4), (5, 4, 3, 2, 1, 0))
+    assert (placement.parts, placement.replicas, placement.block(1, 30)) == ((1, 2), 3, 16)
+    distribution = placement.distribution((7, 30))
+    assert [distribution.local_shape(rank) for rank in (0, 5)] == [(7, 14), (7, 16)]
+    assert placement.block_bytes((7, 30), 8) == 7 * 16 * 8
+    assert Placement((3,), (), (), (0, 1, 2)).distribution(()).local_shape(2) == (1,)
+    with pytest.raises(ValueError, match="needs 6 ranks"):
+        Placement((2, 3), (0, 1), (1, 1), (0, 1))
+    with pytest.raises(ValueError, match="one entry per axis"):
+        Placement((2,), (0, None), (1,), (0, 1))
+    with pytest.raises(ValueError, match="no shape"):
+        placement.distribution((7,))
+
+
+def test_placements_take_symbols():
+    from sympy import Symbol, ceiling
+
+    size = Symbol("n", positive=True, integer=True)
+    placement = Placement((4,), (0,), (2,), (0, 1, 2, 3))
+    block = placement.block(0, size, lambda extent, parts: ceiling(extent / parts))
+    assert int(block.subs(size, 30)) == placement.block(0, 30) == 8
+    assert placement.distribution((size,), lambda extent, parts: ceiling(extent / parts)).is_symbolic
