@@ -221,8 +221,9 @@ def distribute(
         moved between nodes.
     :param placements: Where inputs or outputs are, by name, if that is not the planner's choice.
     :param overrides: Grids, by the name of the tensor that is computed: ``{"T": {"i": 2, "k": 4}}``.
-    :raises ValueError: If a statement cannot be distributed, a size is missing, or the memory does not suffice; says
+    :raises ValueError: If a statement cannot be distributed, a size is missing, or something given does not fit; says
         which statement, why, and what would help.
+    :raises MemoryError: If a rank would have to hold more than ``memory_bytes``; says how much and for which statement.
     :raises TypeError: If ``program`` is neither a program nor an SDFG.
     """
     import dace
@@ -240,13 +241,21 @@ def distribute(
         raise TypeError(f"distribute: expected a @dace.program or an SDFG, got {type(program).__name__}")
     if isinstance(ranks, bool) or not isinstance(ranks, int | np.integer) or ranks < 1:
         raise ValueError(f"distribute: ranks must be an integer of at least 1, got {ranks!r}")
+    places = {name: _placement(name, place) for name, place in (placements or {}).items()}
     made = distribute_sdfg(
         sdfg,
         int(ranks),
         sizes or {},
         memory_bytes=memory_bytes,
         node_size=node_size,
-        placements=placements,
+        placements=places,
         overrides=overrides,
     )
     return DistributedProgram(made.sdfg, made.plan, made.arguments, sizes or {})
+
+
+def _placement(name: str, place: Placement | Distribution) -> Placement:
+    try:
+        return place if isinstance(place, Placement) else Placement.of(place)
+    except ValueError as error:
+        raise ValueError(f"placements: {name}: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import copy
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,7 @@ class RunningProgram:
         path = programs.named_path(identity)
         with together(comm):
             if comm.rank == 0:
-                programs.ensure_built_at(path, lambda: program.sdfg)
+                programs.ensure_built_at(path, lambda: copy.deepcopy(program.sdfg))  # building changes it
         _wait(comm)
         self._extents = program.local_extents(comm.rank)
         with together(comm):

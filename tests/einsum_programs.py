@@ -25,7 +25,7 @@ def products(A: dace.float64[N, N], B: dace.float64[N, N], C: dace.float64[N, N]
 
 @dace.program
 def sweeps(X: dace.float64[I, J, K], A: dace.float64[I, R], B: dace.float64[J, R], C: dace.float64[K, R]):
-    for _ in range(3):
+    for _ in range(2):
         A[:] = 0.1 * np.einsum("ijk,ja,ka->ia", X, B, C)
         B[:] = 0.1 * np.einsum("ijk,ia,ka->ja", X, A, C)
         G = 0.01 * (A.T @ A) * (B.T @ B) + 0.5
@@ -99,9 +99,9 @@ def arguments(program: Any, sizes: dict[str, int] | None = None, seed: int = 0) 
     for name, annotation in program.f.__annotations__.items():
         if isinstance(annotation, dace.data.Array):
             shape = [int(dace.symbolic.evaluate(n, sizes)) for n in annotation.shape]
-            made[name] = rng.standard_normal(shape).astype(annotation.dtype.as_numpy_dtype())
+            made[name] = rng.uniform(-1, 1, shape).astype(annotation.dtype.as_numpy_dtype())
         else:
-            made[name] = annotation.type(rng.standard_normal())
+            made[name] = annotation.type(rng.uniform(-1, 1))
     return made
 
 
@@ -109,3 +109,9 @@ def expected(program: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """What NumPy makes of a program: what it returns, and its arguments afterwards."""
     after = {name: np.copy(value) if isinstance(value, np.ndarray) else value for name, value in given.items()}
     return program.f(**after), after
+
+
+def sizes_of(program: Any) -> dict[str, int]:
+    """Sizes of the symbols in a program's arguments."""
+    shapes = [a.shape for a in program.f.__annotations__.values() if isinstance(a, dace.data.Array)]
+    return {name: SIZES[name] for shape in shapes for n in shape for name in map(str, dace.symbolic.symlist(n))}

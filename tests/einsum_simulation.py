@@ -70,14 +70,15 @@ class Simulation:
         for position, rank in enumerate(result.ranks):
             same = [other for other in group.ranks if starts[other] == starts[rank]]
             own = tuple(slice(a, b) for a, b in zip(low[:, position], high[:, position], strict=True))
-            inside = tuple(
-                slice(o.start - lo, o.stop - lo) for o, (lo, hi) in zip(own, starts[rank], strict=True)
-            )
+            inside = tuple(slice(o.start - lo, o.stop - lo) for o, (lo, hi) in zip(own, starts[rank], strict=True))
             if all(o.stop > o.start for o in own):  # what a rank keeps of the sum it has a part of
                 assert all(lo <= o.start and o.stop <= hi for o, (lo, hi) in zip(own, starts[rank], strict=True))
                 assert len(same) == (group.reduction.ranks if group.reduction else 1)
-            blocks.append(sum(partial[other][inside] for other in same) if all(o.stop > o.start for o in own)
-                          else np.zeros([max(o.stop - o.start, 0) for o in own]))
+            blocks.append(
+                sum(partial[other][inside] for other in same)
+                if all(o.stop > o.start for o in own)
+                else np.zeros([max(o.stop - o.start, 0) for o in own])
+            )
         self.at[group.result] = [(result, blocks)]
 
 
@@ -121,8 +122,10 @@ def _box(group, coordinates, extents):
 def _local(group, blocks):
     if group.elementwise:
         letters = group.einsum.result
-        return sum(2.0 * np.einsum(f"{o}->{o}", b)[_broadcast(o, letters)] for o, b in
-                   zip(group.einsum.operands, blocks, strict=True))
+        return sum(
+            2.0 * np.einsum(f"{o}->{o}", b)[_broadcast(o, letters)]
+            for o, b in zip(group.einsum.operands, blocks, strict=True)
+        )
     if any(0 in block.shape for block in blocks):  # a ragged end: nothing to add
         return np.einsum(str(group.einsum), *blocks)
     return opt_einsum.contract(str(group.einsum), *blocks, optimize=[tuple(step) for step in group.path])

@@ -117,7 +117,12 @@ class DistributeEinsum(pass_pipeline.Pass):
     def __init__(self, ranks: int = 1, sizes: Mapping[str, int] | None = None, **options: Any) -> None:
         super().__init__()
         self._ranks, self._sizes, self._options = ranks, dict(sizes or {}), options
-        self.distributed: Distributed | None = None
+        self._distributed: Distributed | None = None
+
+    @property
+    def distributed(self) -> Distributed | None:
+        """What was made; None before the pass was applied."""
+        return self._distributed
 
     def modifies(self) -> pass_pipeline.Modifies:
         """Everything."""
@@ -137,5 +142,5 @@ class DistributeEinsum(pass_pipeline.Pass):
             sdfg.remove_data(name, validate=False)
         for name in list(sdfg.symbols):
             sdfg.remove_symbol(name)
-        self.distributed = distribute_sdfg(source, self._ranks, self._sizes, target=sdfg, **self._options)
-        return len(self.distributed.plan.groups)
+        self._distributed = distribute_sdfg(source, self._ranks, self._sizes, target=sdfg, **self._options)
+        return len(self._distributed.plan.groups)

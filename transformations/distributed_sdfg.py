@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -238,7 +239,7 @@ class _Builder:
     def _new_array(self, name: str, tensor: str, placement: Placement, transient: bool = True) -> str:
         shape, dtype = self._local_shape(tensor, placement), self._types[tensor]
         if transient:
-            name = name.strip("_")  # DaCe takes what begins with __return for what is returned
+            name = re.sub(r"^__return", "result", name)  # which DaCe takes for what is returned
         return str(self._sdfg.add_array(name, shape, dtype, transient=transient, find_new_name=transient)[0])
 
     def _local_shape(self, tensor: str, placement: Placement) -> list[Any]:

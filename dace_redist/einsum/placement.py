@@ -47,6 +47,31 @@ class Placement:
         if len(self.ranks) != math.prod(self.grid):
             raise ValueError(f"Placement: the grid {self.grid} needs {math.prod(self.grid)} ranks, got {self.ranks}")
 
+    @classmethod
+    def of(cls, distribution: Distribution) -> Placement:
+        """
+        The placement that a distribution is an instance of.
+
+        :param distribution: One block per rank and axis, all of the default length.
+        :raises ValueError: If it is block-cyclic, balanced, pinned or symbolic; says how it is split.
+        """
+        if distribution.is_symbolic or any(pin is not None for pin in distribution.pins):
+            raise ValueError(f"a placement needs sizes in numbers and no pins, got {distribution}")
+        dims = tuple(distribution.dims)
+        placement = cls(
+            tuple(distribution.grid),
+            dims,
+            (1,) * len(dims),
+            tuple(range(math.prod(distribution.grid)) if distribution.ranks is None else distribution.ranks),
+        )
+        for axis, (extent, block) in enumerate(zip(distribution.shape, distribution.block, strict=True)):
+            if block is not None and dims[axis] is not None and block != placement.block(axis, extent):
+                raise ValueError(
+                    f"axis {axis} must be split into {placement.parts[axis]} blocks of {placement.block(axis, extent)} "
+                    f"elements (block=None), got block={block!r}"
+                )
+        return placement
+
     @property
     def parts(self) -> tuple[int, ...]:
         """Blocks along each tensor axis."""

@@ -74,7 +74,9 @@ def test_results_are_numpys(name, ranks):
 @st.composite
 def random_programs(draw):
     sizes = {index: draw(st.integers(1, 9)) for index in "ijkl"}
-    known = {name: draw(st.text("ijkl", min_size=1, max_size=3).filter(lambda t: len(set(t)) == len(t))) for name in "AB"}
+    known = {
+        name: draw(st.text("ijkl", min_size=1, max_size=3).filter(lambda t: len(set(t)) == len(t))) for name in "AB"
+    }
     statements, shapes = [], {name: tuple(sizes[i] for i in indices) for name, indices in known.items()}
     for result in draw(st.lists(st.sampled_from("ABCD"), min_size=1, max_size=3)):
         operands = draw(st.lists(st.sampled_from(sorted(known)), min_size=1, max_size=3))

@@ -32,7 +32,9 @@ def placements(draw, axes, ranks=12):
 
 
 def _grids(axes, ranks):
-    return [g for g in np.ndindex(*(5,) * axes) if math.prod(n + 1 for n in g) <= ranks for g in [tuple(n + 1 for n in g)]]
+    return [
+        g for g in np.ndindex(*(5,) * axes) if math.prod(n + 1 for n in g) <= ranks for g in [tuple(n + 1 for n in g)]
+    ]
 
 
 @st.composite

@@ -1,0 +1,184 @@
+"""Distributed programs give what NumPy gives; what cannot run is refused on every rank, and nobody waits."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+#: Built without optimisation, which takes a third of the time.
+BUILD = {"DACE_compiler_build_type": "Debug"}
+
+
+@pytest.fixture(autouse=True)
+def _quick_builds(monkeypatch):
+    for name, value in BUILD.items():
+        monkeypatch.setenv(name, os.environ.get(name, value))
+
+
+def distributed(name: str, ranks: int, **options: Any) -> Any:
+    from einsum_programs import PROGRAMS, sizes_of
+
+    import dace_redist
+
+    return dace_redist.distribute(PROGRAMS[name], ranks, sizes_of(PROGRAMS[name]), **options)
+
+
+def check(comm: Any, name: str, program: Any = None, sizes: dict[str, int] | None = None) -> None:
+    """Scatters random arguments, runs a program, gathers and compares all it returns and writes."""
+    from einsum_programs import PROGRAMS, arguments, expected
+
+    program = program or distributed(name, comm.size)
+    given = arguments(PROGRAMS[name], sizes)
+    returned, after = expected(PROGRAMS[name], given)
+    local = program.scatter(**{key: given[key] for key in program.inputs})
+    result = program.run(**local)
+    if isinstance(returned, tuple):
+        wanted = {f"__return_{number}": value for number, value in enumerate(returned)}
+        parts = dict(zip(wanted, result, strict=True))
+    else:
+        wanted = {"__return": returned} if returned is not None else {}
+        parts = {"__return": result} if wanted else result
+    wrong = []
+    for output in program.outputs:
+        whole = program.gather(parts.get(output, local.get(output)), output)
+        want = wanted.get(output, after.get(output))
+        if comm.rank == 0:
+            error = np.abs(whole - want).max() / np.abs(want).max()
+            wrong += [] if error < 1e-12 and whole.shape == np.shape(want) else [f"{name}: {output} is off by {error}"]
+    assert not comm.bcast(wrong)
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[3], timeout=600)
+def test_every_program(comm):
+    from einsum_programs import PROGRAMS
+
+    for name in PROGRAMS:
+        check(comm, name)
+
+
+@pytest.mark.compile
+@pytest.mark.mpi_matrix
+@pytest.mark.mpi(ranks=[1, 4, 7], timeout=300)
+def test_a_loop_with_shared_tensors_and_other_sizes(comm):
+    """One program, compiled once, for several sizes, some of which leave ranks without work."""
+    program = distributed("sweeps", comm.size)
+    check(comm, "sweeps", program)
+    for sizes in (dict(I=16, J=8, K=12, R=4), dict(I=2, J=3, K=1, R=2)):
+        check(comm, "sweeps", program.with_sizes(**sizes), {**sizes, "L": 1, "N": 1})
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[4], timeout=300)
+def test_grids_and_placements_of_the_user(comm):
+    from dace_redist import Distribution
+
+    program = distributed("mttkrp", comm.size, overrides={"__return": {"k": 4}})
+    assert program.plan.groups[-1].parts["k"] == 4
+    check(comm, "mttkrp", program)
+    columns = Distribution((7, 6, 5), (2, 2), dims=[None, 0, 1])
+    rows = Distribution((7, 3), (4,), ranks=[3, 2, 1, 0])
+    program = distributed("mttkrp", comm.size, placements={"X": columns, "__return": rows})
+    assert program.inputs["X"].distribution.local_shape(3) == columns.local_shape(3)
+    assert program.outputs["__return"].distribution.local_shape(0) == rows.local_shape(0) == (1, 3)
+    check(comm, "mttkrp", program)
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[3], timeout=200)
+def test_bad_arguments_are_refused_on_every_rank(comm):
+    from einsum_programs import PROGRAMS, arguments
+
+    import dace_redist
+
+    program = distributed("mttkrp", comm.size)
+    given = arguments(PROGRAMS["mttkrp"])
+    local = program.scatter(**given)
+
+    def refused(match: str, call: Any, kind: type = ValueError) -> None:
+        with pytest.raises(kind, match=match):
+            call()
+
+    wrong = {**local, "B": local["B"].astype("float32")} if comm.rank == 1 else local
+    refused("B must hold float64, got float32 on rank 1", lambda: program.run(**wrong))
+    short = {**local, "X": local["X"][..., :-1]} if comm.rank == 2 else local
+    refused(r"rank 2 holds .* of X", lambda: program.run(**short))
+    refused("the part of C is missing", lambda: program.run(X=local["X"], B=local["B"]))
+    refused("no tensor D", lambda: program.run(**local, D=local["C"]))
+    refused("X must have shape", lambda: program.scatter(X=given["X"][1:]))
+    refused("no rank has X", lambda: program.scatter(X=None))
+    refused("no tensor 'Y'", lambda: program.scatter(Y=given["X"]))
+    refused("given twice", lambda: program.scatter(given["X"], X=given["X"]))
+    refused("has 3 inputs", lambda: program.scatter(1, 2, 3, 4))
+    refused("3 ranks? run|but 3 run it", lambda: distributed("mttkrp", 2).run(**local))
+    refused("rank . holds", lambda: program.gather(np.zeros((1, 1))))
+    refused("intra-communicator", lambda: program.run(comm=3, **local), TypeError)
+    half = comm.Split(comm.rank // 2)
+    refused("planned|but", lambda: program.run(comm=half, **local))
+    half.Free()
+    whole = program.gather(program.run(**local))  # still works
+    assert comm.rank != 0 or np.allclose(whole, np.einsum("ijk,ja,ka->ia", *given.values()))
+    assert dace_redist.distribute is not None
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[3], timeout=200)
+def test_tensors_of_one_rank_are_scattered(comm):
+    from einsum_programs import PROGRAMS, arguments
+
+    program = distributed("mttkrp", comm.size)
+    given = arguments(PROGRAMS["mttkrp"])
+    mine = {name: array if comm.rank == 1 else None for name, array in given.items()}
+    parts = program.scatter(**mine)
+    for name, tensor in program.inputs.items():
+        assert np.array_equal(parts[name], tensor.distribution.local(given[name], comm.rank))
+
+
+def test_planning_needs_no_mpi_and_prints():
+    import dace_redist
+
+    program = distributed("mttkrp", 8)
+    text = str(program)
+    assert isinstance(program, dace_redist.DistributedProgram) and "8 ranks" in text and "ijk,ja,ka->ia" in text
+    assert program.inputs["X"].distribution.shape == (7, 6, 5)
+
+
+def test_what_cannot_be_distributed_is_refused():
+    from einsum_programs import PROGRAMS
+
+    import dace_redist
+
+    mttkrp = PROGRAMS["mttkrp"]
+    full = dict(I=4, J=4, K=4, R=2)
+    for match, arguments, kind in (
+        (r"sizes of K, R are missing", dict(ranks=2, sizes=dict(I=4, J=4)), ValueError),
+        (r"has no size Q", dict(ranks=2, sizes={**full, "Q": 3}), ValueError),
+        (r"extents must be at least 1", dict(ranks=2, sizes={**full, "J": 0}), ValueError),
+        (r"ranks must be an integer of at least 1, got 0", dict(ranks=0, sizes=full), ValueError),
+        (r"test_distribute|einsum_programs.*memory", dict(ranks=2, sizes=full, memory_bytes=100), MemoryError),
+        (r"nothing", dict(ranks=2, sizes=full, overrides={"nothing": {"i": 2}}), ValueError),
+    ):
+        with pytest.raises(kind, match=match):
+            dace_redist.distribute(mttkrp, **arguments)
+    with pytest.raises(TypeError, match="expected a @dace.program or an SDFG, got int"):
+        dace_redist.distribute(3, 2)
+
+
+def test_the_transformation_rewrites_in_place():
+    from einsum_programs import PROGRAMS
+
+    import dace_redist
+    from dace_redist.transformations.einsum_frontend import parse
+
+    sdfg = parse(PROGRAMS["sweeps"])
+    rewrite = dace_redist.DistributeEinsum(4, dict(I=7, J=6, K=5, R=3))
+    assert rewrite.apply_pass(sdfg, {}) == len(rewrite.distributed.plan.groups)
+    kinds = {type(node).__name__ for node, _ in sdfg.all_nodes_recursive()}
+    assert {"Contraction", "SumReplicas", "Redistribute"} <= kinds and "Einsum" not in kinds
+    sdfg.validate()
+    assert rewrite.distributed.sdfg is sdfg
+    assert re.fullmatch(r"einsum_programs_sweeps", sdfg.name)
