@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "dace_redist/contraction/einsum.hpp"
+#include "dace_redist/contraction/khatri_rao.hpp"
 #include "dace_redist/contraction/pair.hpp"
 #include "dace_redist/contraction/workspace.hpp"
 
@@ -79,8 +80,13 @@ class Contraction {
         return static_cast<const T*>(place.at < 0 ? &one : memory + place.at);
       };
       T* const target = step.last ? result : memory + step.target;
-      step.pair.run(step.last ? alpha : T(1), source(step.a), source(step.b), step.last ? beta : T(0), target,
-                    memory + kept_count_);
+      const T step_alpha = step.last ? alpha : T(1), step_beta = step.last ? beta : T(0);
+      T* const scratch = memory + kept_count_;
+      if (step.fused)
+        step.fused->run(
+            step_alpha, [&](std::size_t i) { return source(step.operands[i]); }, step_beta, target, scratch);
+      else
+        step.pair->run(step_alpha, source(step.operands[0]), source(step.operands[1]), step_beta, target, scratch);
     }
   }
 
@@ -97,9 +103,11 @@ class Contraction {
     Layout layout;
     Place place;
   };
+  /// Two tensors, or one and the number 1; or a tensor and the matrices of a Khatri-Rao product.
   struct Step {
-    Pair<T> pair;
-    Place a, b;
+    std::optional<Pair<T>> pair;
+    std::optional<KhatriRao<T>> fused;
+    std::vector<Place> operands;
     Index target;
     bool last;
   };
@@ -168,6 +176,7 @@ class Contraction {
   /// Contracts tensors, from left to right; the others say which indices are still needed.
   Tensor add_step(const std::vector<Tensor>& taken, const std::vector<Tensor>& others) {
     if (taken.size() == 1) return others.empty() ? add_pair(taken[0], {}, {}, true) : taken[0];
+    if (std::optional<Tensor> fused = add_fused(taken, others)) return *fused;
     Tensor product = taken[0];
     for (std::size_t i = 1; i < taken.size(); ++i) {
       std::vector<Tensor> rest(taken.begin() + static_cast<std::ptrdiff_t>(i) + 1, taken.end());
@@ -193,12 +202,45 @@ class Contraction {
   }
 
   Tensor add_pair(const Tensor& a, const Tensor& b, const std::vector<Tensor>& rest, bool last) {
-    const Layout layout = last ? result_ : intermediate(a.layout, b.layout, rest);
-    Step step{Pair<T>(dimensions_of(a.layout, b.layout, layout)), a.place, b.place, kept_count_, last};
-    if (!last) kept_count_ += detail::aligned_count(layout.count(), sizeof(T));
-    scratch_count_ = std::max(scratch_count_, step.pair.scratch_count());
+    Layout layout = last ? result_ : intermediate(a.layout, b.layout, rest);
+    Step step{Pair<T>(dimensions_of(a.layout, b.layout, layout)), {}, {a.place, b.place}, 0, last};
+    const Index scratch_count = step.pair->scratch_count();
+    return add(std::move(step), std::move(layout), scratch_count);
+  }
+
+  /// A step for a product with a Khatri-Rao product, if the tensors are that.
+  std::optional<Tensor> add_fused(const std::vector<Tensor>& taken, const std::vector<Tensor>& others) {
+    std::vector<Layout> layouts;
+    Step step{{}, {}, {}, 0, others.empty()};
+    for (const Tensor& tensor : taken) {
+      layouts.push_back(tensor.layout);
+      step.operands.push_back(tensor.place);
+    }
+    Layout layout = step.last ? result_ : fused_intermediate(layouts, others);
+    const std::optional<std::size_t> tensor = find_khatri_rao_tensor(layouts, layout);
+    if (!tensor) return {};
+    step.fused.emplace(layouts, *tensor, layout);
+    if (!step.fused->usable()) return {};
+    const Index scratch_count = step.fused->scratch_count();
+    return add(std::move(step), std::move(layout), scratch_count);
+  }
+
+  Tensor add(Step step, Layout layout, Index scratch_count) {
+    step.target = kept_count_;
+    if (!step.last) kept_count_ += detail::aligned_count(layout.count(), sizeof(T));
+    scratch_count_ = std::max(scratch_count_, scratch_count);
     steps_.push_back(std::move(step));
-    return {layout, {false, steps_.back().target}};
+    return {std::move(layout), {false, steps_.back().target}};
+  }
+
+  /// What is still needed of some tensors, in their order.
+  Layout fused_intermediate(const std::vector<Layout>& layouts, const std::vector<Tensor>& rest) const {
+    Layout all;
+    for (const Layout& layout : layouts)
+      for (std::size_t d = 0; d < layout.indices.size(); ++d)
+        if (!all.has(layout.indices[d]) && needed(layout.indices[d], rest))
+          all.add(layout.indices[d], layout.extents[d], 0);
+    return contiguous_layout(all.indices, all.extents);
   }
 
   /// An intermediate in the order that a product of matrices gives: what both have first, then a's indices, then b's.
