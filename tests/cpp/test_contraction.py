@@ -127,3 +127,64 @@ def test_kernels(library, expression, size):
         for _ in range(3):
             arrays = [random_array(rng, [extents[i] for i in term], dtype) for term in terms]
             check(library, expression, arrays, dtype, rng)
+
+
+def random_khatri_rao(rng: random.Random) -> tuple[str, dict[str, int]]:
+    """A tensor and matrices for some of its indices, in any order."""
+    indices = rng.sample(string.ascii_lowercase[:-1], rng.randint(3, 5))
+    summed = indices[: rng.randint(2, len(indices))]
+    kept = indices[len(summed) :]
+    terms = ["".join(rng.sample(indices, len(indices)))]
+    terms += ["".join(rng.sample([index, "z"], 2)) for index in summed]
+    rng.shuffle(terms)
+    result = [*kept, "z"]
+    rng.shuffle(result)
+    extents = {index: rng.choice([1, 2, 3, 9, 17]) for index in indices} | {"z": rng.choice([1, 3, 8, 20, 80])}
+    return ",".join(terms) + "->" + "".join(result), extents
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+def test_random_khatri_rao_products(library, dtype):
+    rng, numbers = random.Random(dtype), np.random.default_rng(11)
+    for _ in range(100):
+        expression, extents = random_khatri_rao(rng)
+        terms = expression.split("->")[0].split(",")
+        arrays = [random_array(numbers, [extents[i] for i in term], dtype) for term in terms]
+        check(library, expression, arrays, dtype, numbers)
+
+
+@pytest.mark.parametrize(
+    ("expression", "shapes", "most_bytes"),
+    [
+        ("ijklm,ld->ijkdm", ((20, 20, 20, 20, 20), (20, 12)), 0),
+        ("ijklm,ld->ijkmd", ((20, 20, 20, 20, 20), (20, 12)), 0),
+        ("ijklm,jd->idklm", ((9, 9, 9, 9, 9), (9, 7)), 0),
+        ("ij,jk->ki", ((70, 80), (80, 90)), 0),
+        ("ijk,ja,ka->ia", ((300, 40, 50), (40, 64), (50, 64)), 400_000),
+        ("ijk,ia,ja->ka", ((40, 50, 300), (40, 64), (50, 64)), 400_000),
+        ("ijkl,ia,ja,la->ka", ((20, 30, 40, 20), (20, 48), (30, 48), (20, 48)), 800_000),
+        ("icak,tkjc->tija", ((30, 30, 30, 30),) * 2, 6 << 20),
+    ],
+)
+def test_no_copy_of_a_tensor(library, expression, shapes, most_bytes):
+    """The buffers are those of tiles: smaller than an operand, or none."""
+    arrays = [np.ones(shape) for shape in shapes]
+    terms, result = expression.split("->")
+    extents = dict(zip(terms.replace(",", ""), [n for shape in shapes for n in shape], strict=True))
+    contraction = Contraction(library, expression, "float64")
+    contraction(arrays, np.empty([extents[index] for index in result]))
+    assert contraction.workspace_nbytes <= most_bytes
+
+
+@pytest.mark.parametrize(
+    ("expression", "shapes", "message"),
+    [
+        ("ij,jk->ik", ((4, 5), (6, 7), (4, 7)), "index j differs"),
+        ("ii->i", ((4, 5), (4,)), "index i differs"),
+        ("ij,jk->ik", ((4, 5), (5, 7), (3, 7)), "index i differs"),
+    ],
+)
+def test_extents_that_clash(library, expression, shapes, message):
+    *operands, result = (np.ones(shape) for shape in shapes)
+    with pytest.raises(ValueError, match=message):
+        Contraction(library, expression, "float64")(operands, result)

@@ -23,8 +23,8 @@ enum MatrixSide : std::size_t { Rows = 0, Columns = 1, Sums = 2 };
 inline constexpr std::array<std::array<MatrixSide, 2>, 3> sides_of{{{Rows, Sums}, {Sums, Columns}, {Rows, Columns}}};
 inline constexpr std::array<unsigned, 3> holders_of{1u << A | 1u << C, 1u << B | 1u << C, 1u << A | 1u << B};
 
-/// Bytes of one tensor's tile that is copied so that BLAS can read it: two such tiles fit a second-level cache.
-inline constexpr Index packed_bytes = Index{1} << 19;
+/// Bytes of one tensor's tile that is copied so that BLAS can read it: the larger, the fewer times a tile is copied.
+inline constexpr Index packed_bytes = Index{1} << 21;
 
 /// A product of matrices within loops over tiles.
 struct GemmPlan {

@@ -219,7 +219,7 @@ class KhatriRao {
     const Index most_deep = std::max<Index>(16, detail::panel_bytes / (columns_ * static_cast<Index>(sizeof(T))));
     depth_ = axes_[innermost].extent;
     panel_.push_back(innermost);
-    for (std::size_t d = innermost; d-- > 0 && !axes_[d].kept && adjoin(d, d + 1);) {
+    for (std::size_t d = innermost; d-- > 1 && !axes_[d].kept && adjoin(d, d + 1);) {  // axis 0 is left for rows
       if (depth_ * axes_[d].extent > most_deep) break;
       depth_ *= axes_[d].extent;
       panel_.insert(panel_.begin(), d);

@@ -1,0 +1,198 @@
+"""The node that evaluates an einsum: what it computes in a compiled program, what it refuses, and its BLAS."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import dace
+import numpy as np
+import pytest
+
+from dace_redist import Contraction, blas
+from dace_redist.library_nodes import Blas
+
+H, J, K, R, S = (dace.symbol(name) for name in "HJKRS")
+
+
+@pytest.fixture(autouse=True)
+def _quick_builds():
+    """Without optimisation, which takes most of the time."""
+    with dace.config.set_temporary("compiler", "build_type", value="Debug"):
+        yield
+
+
+def contracting(node: Contraction, *shapes, dtype=dace.float64, types=None, name="contracting") -> dace.SDFG:
+    """An SDFG of one node, between arrays A0, A1, ... and C of these shapes."""
+    sdfg = dace.SDFG(name)
+    state = sdfg.add_state()
+    state.add_node(node)
+    names = [*(f"A{position}" for position in range(len(shapes) - 1)), "C"]
+    for array, shape, of_type in zip(names, shapes, types or [dtype] * len(shapes), strict=True):
+        sdfg.add_array(array, shape, of_type)
+    whole = {array: dace.Memlet.from_array(array, sdfg.arrays[array]) for array in names}
+    for position, array in enumerate(names[:-1]):
+        state.add_edge(state.add_read(array), None, node, f"_{position}", whole[array])
+    state.add_edge(node, "_result", state.add_write("C"), None, whole["C"])
+    if "_cin" in node.in_connectors:
+        state.add_edge(state.add_read("C"), None, node, "_cin", dace.Memlet.from_array("C", sdfg.arrays["C"]))
+    return sdfg
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape)
+
+
+@pytest.mark.compile
+def test_khatri_rao_product_with_symbols_runs_again_with_other_sizes():
+    node = Contraction("step", "ijk,ja,ka->ia", alpha=S + 1, beta=S)
+    sdfg = contracting(node, (H, J, K), (J, R), (K, R), (H, R), name="khatri_rao")
+    sdfg.add_symbol("S", dace.float64)
+    program = sdfg.compile()
+    for i, j, k, r in ((5, 6, 7, 3), (4, 1, 20, 24), (3, 0, 2, 5)):
+        x, f, g, c = numbers(i, j, k), numbers(j, r), numbers(k, r), numbers(i, r)
+        expected = 1.5 * np.einsum("ijk,ja,ka->ia", x, f, g) + 0.5 * c
+        program(A0=x, A1=f, A2=g, C=c, H=i, J=j, K=k, R=r, S=0.5)
+        assert np.allclose(c, expected, rtol=1e-12)
+
+
+@pytest.mark.compile
+def test_parts_of_arrays_in_several_nodes():
+    """A middle index, then a product of matrices on what it leaves, as parts of larger arrays."""
+    sdfg = dace.SDFG("middle_index")
+    for name, shape in {"X": (6, 5, 4, 3), "F": (9, 5), "Y": (6, 7, 4, 3), "G": (3, 8), "Z": (4, 8)}.items():
+        sdfg.add_array(name, shape, dace.complex128)
+    state = sdfg.add_state()
+    middle = state.add_access("Y")
+
+    def add(label: str, expression: str, operands, target) -> None:
+        node = Contraction(label, expression)
+        for position, (source, part) in enumerate(operands):
+            state.add_edge(source, None, node, f"_{position}", dace.Memlet(part))
+        state.add_edge(node, "_result", target, None, dace.Memlet.from_array(target.data, target.desc(sdfg)))
+
+    x, f, g = (state.add_read(name) for name in "XFG")
+    add("first", "ijkl,rj->irkl", [(x, "X[0:6, 0:5, 0:4, 0:3]"), (f, "F[1:8, 0:5]")], middle)
+    parts = [(middle, "Y[2, 0:7, 0:4, 0:3]"), (g, "G[0:3, 0:8]")]
+    add("second", "rkl,ls->ks", parts, state.add_write("Z"))
+    arrays = {name: numbers(*a.shape) + 1j * numbers(*a.shape)[::-1] for name, a in sdfg.arrays.items()}
+    sdfg(**arrays)
+    y = np.einsum("ijkl,rj->irkl", arrays["X"], arrays["F"][1:8])
+    assert np.allclose(arrays["Y"], y, rtol=1e-12)
+    assert np.allclose(arrays["Z"], np.einsum("rkl,ls->ks", y[2], arrays["G"]), rtol=1e-12)
+
+
+@pytest.mark.compile
+def test_extents_that_clash_when_the_program_runs(monkeypatch):
+    monkeypatch.setenv("DACE_REDIST_BLAS", "pypi")
+    sdfg = contracting(Contraction("product", "ij,jk->ik"), (H, J), (K, R), (H, R), dtype=dace.float32, name="clash")
+    program = sdfg.compile()
+    a, b, c = (numbers(4, 4).astype(np.float32) for _ in range(3))
+    program(A0=a, A1=b, C=c, H=4, J=4, K=4, R=4)
+    assert np.allclose(c, a @ b, rtol=1e-5)
+    with pytest.raises(Exception, match='Contraction "product": einsum "ij,jk->ik": extent . of index j differs'):
+        program(A0=a, A1=b, C=c, H=4, J=4, K=3, R=4)
+
+
+def test_properties_survive_json():
+    node = Contraction("step", "ij, jk, kl", alpha=2, beta=S, path=[(1, 2), (0, 1)])
+    sdfg = contracting(node, (H, J), (J, K), (K, R), (H, R))
+    sdfg.add_symbol("S", dace.float64)
+    copied = dace.SDFG.from_json(json.loads(json.dumps(sdfg.to_json())))
+    (found,) = [n for n, _ in copied.all_nodes_recursive() if isinstance(n, Contraction)]
+    assert (found.einsum, found.path, found.alpha) == ("ij,jk,kl->il", [(1, 2), (0, 1)], 2)
+    copied.validate()
+    assert found.free_symbols == {"S"}
+
+
+def on_a_gpu(sdfg: dace.SDFG) -> dace.SDFG:
+    sdfg.arrays["A0"].storage = dace.StorageType.GPU_Global
+    return sdfg
+
+
+def product(**options) -> Contraction:
+    return Contraction("wrong", "ij,jk->ik", **options)
+
+
+WRONG = {
+    "extents": (lambda: contracting(product(), (4, 5), (6, 7), (4, 7)), "index j of ij,jk->ik has extents 5 and 6"),
+    "result": (lambda: contracting(product(), (4, H), (H, 7), (5, 7)), "index i of ij,jk->ik has extents 4 and 5"),
+    "dimensions": (
+        lambda: contracting(product(), (4, 5, 6), (6, 7), (4, 7)),
+        '_0 has indices "ij" in ij,jk->ik, but its array A0 has shape (4, 5, 6)',
+    ),
+    "types": (
+        lambda: contracting(product(), (4, 4), (4, 4), (4, 4), types=[dace.float32, dace.float64, dace.float64]),
+        "operands and result need one element type, got float, double, double",
+    ),
+    "unknown type": (
+        lambda: contracting(product(), (4, 4), (4, 4), (4, 4), dtype=dace.float16),
+        "cannot contract dace::float16; possible: float32, ",
+    ),
+    "memory": (
+        lambda: on_a_gpu(contracting(product(), (4, 4), (4, 4), (4, 4))),
+        "arrays must lie in main memory, got StorageType.GPU_Global",
+    ),
+    "symbols": (
+        lambda: contracting(product(alpha=S), (4, 4), (4, 4), (4, 4)),
+        "the program does not know S, of which its factors are made",
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "message"), WRONG.values(), ids=WRONG)
+def test_refused(make, message):
+    sdfg = make()
+    (node,) = [n for n, _ in sdfg.all_nodes_recursive() if isinstance(n, Contraction)]
+    with pytest.raises(ValueError, match=re.escape(f'Contraction "wrong": {message}')):
+        node.validate(sdfg, sdfg.start_state)
+
+
+def test_operand_must_not_be_the_result():
+    sdfg = contracting(product(), (4, 4), (4, 4), (4, 4))
+    (edge,) = [e for e in sdfg.start_state.edges() if e.dst_conn == "_1"]
+    edge.data = dace.Memlet("C[0:4, 0:4]")
+    with pytest.raises(ValueError, match="overlap; write to another array"):
+        edge.dst.validate(sdfg, sdfg.start_state)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (("ij,jk->iz",), ValueError, "index z of the result must stand in an operand"),
+        (("ij,jk->ii",), ValueError, "and once in the result"),
+        (("ij,j1->i",), ValueError, "indices of an einsum are letters, got 1"),
+        (("ij,jk->ik", 1j), TypeError, "a factor is a real number or expression"),
+        (("ij,jk->ik", 1, 0, [(0, 2)]), ValueError, "the path takes operands (0, 2) of 2"),
+        (("ij,jk,kl->il", 1, 0, [(0, 1)]), ValueError, "the path [(0, 1)] ends with 2 operands, not one"),
+    ],
+)
+def test_refused_when_made(arguments, error, message):
+    with pytest.raises(error, match=re.escape('Contraction "wrong": ') + ".*" + re.escape(message)):
+        Contraction("wrong", *arguments)
+
+
+def test_blas_is_the_one_asked_for(monkeypatch):
+    monkeypatch.setenv(blas.VARIABLE, "pypi")
+    assert blas.find_blas().name == "pypi" and Blas.cmake_compile_flags() == ["-DBLAS_SYMBOL_PREFIX=scipy_"]
+    monkeypatch.setenv(blas.VARIABLE, "cublas")
+    with pytest.raises(ValueError, match='DACE_REDIST_BLAS must be one of mkl, openblas, pypi, got "cublas"'):
+        blas.find_blas()
+
+
+def test_no_blas_is_one_clear_error(monkeypatch):
+    monkeypatch.delenv(blas.VARIABLE, raising=False)
+    monkeypatch.setattr(blas, "FINDERS", {"mkl": lambda: None})
+    blas._find.cache_clear()
+    with pytest.raises(RuntimeError, match="no BLAS to compile with; get one with pip install scipy-openblas32"):
+        blas.find_blas()
+
+
+def test_mkl_is_found_below_its_root(monkeypatch, tmp_path):
+    for name in ("include/mkl_cblas.h", "lib/intel64/libmkl_rt.so"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.setenv("MKLROOT", str(tmp_path))
+    found = blas.FINDERS["mkl"]()
+    assert found is not None and found.library.endswith("lib/intel64/libmkl_rt.so")
+    assert found.definitions == ("-DDACE_REDIST_MKL",)
