@@ -25,7 +25,7 @@ class Blas:
     """
     The header-only runtime of contractions, and the BLAS that :func:`dace_redist.blas.find_blas` chooses.
 
-    BLAS runs on as many threads as ``OMP_NUM_THREADS`` says, or on one: ranks share their node's cores.
+    It runs on as many threads as ``OMP_NUM_THREADS`` says, or on one: ranks share their node's cores.
     """
 
     cmake_minimum_version = None

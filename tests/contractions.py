@@ -15,7 +15,7 @@ import dace_redist
 from dace_redist.blas import find_blas
 
 SOURCE = Path(__file__).parent / "cpp" / "contraction.cpp"
-OPTIMISED = ("-O3", "-march=native", "-DNDEBUG")
+OPTIMISED = ("-O3", "-march=native", "-fopenmp")
 _MESSAGE_BYTES = 4096
 
 

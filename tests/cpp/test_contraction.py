@@ -17,7 +17,7 @@ TOLERANCE = {"float32": 2e-5, "complex64": 2e-5, "float64": 1e-12, "complex128":
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    return build(tmp_path_factory.mktemp("contraction"), "-O1", "-Werror")
+    return build(tmp_path_factory.mktemp("contraction"), "-O1", "-fopenmp", "-Werror")
 
 
 def random_array(rng: np.random.Generator, shape, dtype) -> np.ndarray:
@@ -143,8 +143,11 @@ def random_khatri_rao(rng: random.Random) -> tuple[str, dict[str, int]]:
     return ",".join(terms) + "->" + "".join(result), extents
 
 
+@pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
-def test_random_khatri_rao_products(library, dtype):
+def test_random_khatri_rao_products(library, dtype, threads, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
+    library.functions.omp_set_num_threads(threads)
     rng, numbers = random.Random(dtype), np.random.default_rng(11)
     for _ in range(100):
         expression, extents = random_khatri_rao(rng)

@@ -14,10 +14,10 @@
 #include <algorithm>
 #include <complex>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 #include <type_traits>
 
+#include "dace_redist/contraction/threads.hpp"
 #include "dace_redist/intervals.hpp"
 
 namespace dace_redist {
@@ -42,8 +42,7 @@ inline constexpr Index longest = std::numeric_limits<int>::max();  ///< sizes an
 
 /// Has BLAS run on one thread, as every rank is one of several on its node, unless the environment says how many.
 inline void limit_threads() {
-  for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "MKL_NUM_THREADS"})
-    if (std::getenv(name)) return;
+  if (threads_are_chosen()) return;
 #if defined(DACE_REDIST_MKL)
   MKL_Set_Num_Threads(1);
 #elif defined(OPENBLAS_VERSION)

@@ -11,19 +11,12 @@
 
 #include "dace_redist/contraction/gemm_plan.hpp"
 #include "dace_redist/contraction/loops.hpp"
+#include "dace_redist/contraction/workspace.hpp"
 #include "dace_redist/copy.hpp"
 
 namespace dace_redist {
 
 namespace detail {
-
-inline constexpr Index buffer_alignment = 64;  ///< bytes
-
-/// Elements of a buffer, rounded up so that what follows it is aligned.
-inline Index aligned_count(Index count, std::size_t element_bytes) {
-  const Index unit = std::max<Index>(1, buffer_alignment / static_cast<Index>(element_bytes));
-  return (count + unit - 1) / unit * unit;
-}
 
 /// Time of the loops, comparable with that of a GemmPlan.
 inline double estimated_time(const LoopNest& nest) {

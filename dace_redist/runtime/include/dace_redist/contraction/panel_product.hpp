@@ -127,6 +127,13 @@ Index panel_columns(Index used) {
   return (used + detail::lanes<T> - 1) / detail::lanes<T> * detail::lanes<T>;
 }
 
+/// Whether multiply_by_panel() has a kernel of its own for these columns, instead of BLAS.
+template <class T>
+constexpr bool has_panel_kernel(Index columns) {
+  return (std::is_same_v<T, float> || std::is_same_v<T, double>) &&
+         columns <= detail::most_panel_vectors * detail::lanes<T>;
+}
+
 /// `target = a panel`.
 ///
 /// :param rows, depth: Rows of a and of the target, columns of a and rows of the panel.
@@ -136,7 +143,7 @@ Index panel_columns(Index used) {
 template <class T>
 void multiply_by_panel(Index rows, Index depth, Matrix<const T> a, const T* panel, Index columns, T* target) {
   if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
-    if (columns <= detail::most_panel_vectors * detail::lanes<T>) {
+    if (has_panel_kernel<T>(columns)) {
       std::fill(target, target + rows * columns, T(0));
       const detail::PanelMatrix<T> matrix{a.data, a.row_stride, a.column_stride};
       if (a.column_stride == 1 || depth == 1)

@@ -4,11 +4,26 @@
 /// \file
 /// Memory that is kept from call to call.
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <new>
 
+#include "dace_redist/intervals.hpp"
+
 namespace dace_redist {
+
+namespace detail {
+
+inline constexpr Index buffer_alignment = 64;  ///< bytes
+
+/// Elements of a buffer, rounded up so that what follows it is aligned.
+inline Index aligned_count(Index count, std::size_t element_bytes) {
+  const Index unit = std::max<Index>(1, buffer_alignment / static_cast<Index>(element_bytes));
+  return (count + unit - 1) / unit * unit;
+}
+
+}  // namespace detail
 
 /// A buffer aligned to cache lines, which grows on demand and never shrinks.
 class Workspace {
@@ -27,7 +42,7 @@ class Workspace {
   std::size_t nbytes() const { return nbytes_; }
 
  private:
-  static constexpr std::align_val_t alignment{64};
+  static constexpr std::align_val_t alignment{detail::buffer_alignment};
 
   struct Free {
     void operator()(void* memory) const { ::operator delete(memory, alignment); }
