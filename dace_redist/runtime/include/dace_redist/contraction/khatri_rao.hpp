@@ -243,7 +243,7 @@ class KhatriRao {
   char common_ = 0;
   Index columns_ = 1;  // of the panel: the rank, padded to whole vectors
   KhatriRaoPlan plan_;
-  Layout result_;      // with the common index contiguous
+  Layout result_;  // with the common index contiguous
   bool result_in_buffer_ = false;
   LoopNest direct_nest_, buffer_nest_;
   int threads_ = 1;
