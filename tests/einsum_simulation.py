@@ -47,14 +47,12 @@ class Simulation:
 
     def _moves(self, number, feeding):
         for move in self.plan.moves:
-            group = self.plan.groups[number] if number < len(self.plan.groups) else None
-            feeds = group is not None and move.tensor in group.operands
-            if move.before_group == number and feeds == feeding:
+            if move.before_group == number and (move.group == number) == feeding:
                 whole = joined(*self._held(move.tensor, move.source), self.plan.sizes[move.tensor])
                 self.at[move.tensor].append((move.target, cut(move.target, whole)))
 
     def _group(self, group):
-        plan, sizes = self.plan, self.plan.sizes
+        sizes = self.plan.sizes
         operands = []
         for number, name in enumerate(group.operands):
             wanted = group.operand_placement(number)

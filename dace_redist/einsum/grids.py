@@ -110,7 +110,7 @@ class Candidates:
     @cached_property
     def blocks(self) -> Array:
         """Elements of the largest block along every index: (K, indices)."""
-        return np.minimum(self.multiples * self.pieces, self.sizes)
+        return np.asarray(np.minimum(self.multiples * self.pieces, self.sizes))
 
     @cached_property
     def load(self) -> Floats:
@@ -193,7 +193,9 @@ def candidates(
     :param load: Operations that the busiest rank may have at most.
     :return: None at all if nothing fits.
     """
-    allowed = [_useful_parts(extents[i], ranks) if i not in einsum.repeated else frozenset((1,)) for i in einsum.indices]
+    allowed = [
+        _useful_parts(extents[i], ranks) if i not in einsum.repeated else frozenset((1,)) for i in einsum.indices
+    ]
     total = sum(step.flops_per_point * math.prod(extents[i] for i in step.indices) for step in steps)
     most = min(ranks, math.prod(max(parts) for parts in allowed))
     space = Candidates(einsum, extents, tuple(steps), np.zeros((0, len(allowed)), np.int64), np.zeros(0, np.int64))

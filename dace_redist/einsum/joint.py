@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 
-from dace_redist.einsum.grids import Array
 from dace_redist.einsum.model import Model
 from dace_redist.einsum.nodes import internode_bytes, node_tiles
+from dace_redist.einsum.placement import Array
 from dace_redist.einsum.plan import Group
 from dace_redist.einsum.program import Program, Walk, walk
 from dace_redist.einsum.relabel import MAX_MATCHED_RANKS, best_ranks

@@ -9,15 +9,15 @@ from functools import cached_property
 import numpy as np
 
 from dace_redist.einsum.bounds import move_bounds, paired_bounds
-from dace_redist.einsum.grids import Array, Candidates, Floats, Layouts
-from dace_redist.einsum.placement import Placement
+from dace_redist.einsum.grids import Candidates, Floats, Layouts
+from dace_redist.einsum.placement import Array, Placement
 from dace_redist.einsum.plan import BYTES_PER_SECOND, FLOPS_PER_SECOND, Group, Reduction
 from dace_redist.einsum.program import Program, Step
 from dace_redist.einsum.relabel import Overlap, best_ranks
 from dace_redist.einsum.search import Pair
 from dace_redist.einsum.traffic import traffic
 
-#: Breaks ties: bytes moved per byte of memory. Far below one byte in all.
+#: What a byte of memory counts against one that is moved. It breaks ties: far below one byte in all.
 TIE_BREAK = 1e-13
 #: How many bytes are moved in the time of one operation.
 BYTES_PER_FLOP = BYTES_PER_SECOND / FLOPS_PER_SECOND
@@ -48,8 +48,8 @@ def edges_of(program: Program) -> list[Edge]:
         for name, here, reads in [*ends, (step.result, (number, None), False)]:
             home = program.owner(name) or (None, None)
             if home != here:
-                edge = (home, here) if reads else (here, home)
-                edges.append(Edge(name, *edge, program.repeats(number)))
+                source, target = (home, here) if reads else (here, home)
+                edges.append(Edge(name, source, target, program.repeats(number)))
     return edges
 
 
@@ -61,7 +61,9 @@ def make_group(step: Step, candidates: Candidates, row: int, elementwise: bool) 
     reduction = Reduction(over, partial, scatter if scatter >= 0 else None) if partial > 1 else None
     multiples, ranks = tuple(candidates.multiples[row].tolist()), tuple(range(int(np.prod(grid))))
     path = step.part.path
-    return Group(einsum, step.operands, step.result, step.statement, grid, ranks, multiples, path, reduction, elementwise)
+    return Group(
+        einsum, step.operands, step.result, step.statement, grid, ranks, multiples, path, reduction, elementwise
+    )
 
 
 class Model:
@@ -69,12 +71,12 @@ class Model:
     Bytes through the busiest rank for every choice of one candidate per group; work beyond the least counts as the
     bytes that could be moved in its time.
 
-    What two groups move between them is bounded from below (:meth:`pair_bounds`) or computed with the ranks relabelled
-    as well as can be (:meth:`exact`).
+    ``thrift`` says what a byte of memory counts. What two groups move between them is bounded from below
+    (:meth:`pair_bounds`) or computed with the ranks relabelled as well as can be (:meth:`exact`).
     """
 
-    def __init__(self, program: Program, candidates: Sequence[Candidates]) -> None:
-        self.program, self.candidates = program, list(candidates)
+    def __init__(self, program: Program, candidates: Sequence[Candidates], thrift: float = TIE_BREAK) -> None:
+        self.program, self.candidates, self.thrift = program, list(candidates), thrift
         self.edges = edges_of(program)
         self._exact: dict[tuple[int, int, int, int], float] = {}
 
@@ -86,7 +88,7 @@ class Model:
 
     @cached_property
     def unary(self) -> list[Floats]:
-        """Costs of each group's candidates by themselves: fetched operands, reductions, excess work, the user's moves."""
+        """Costs of each group's candidates by themselves: fetches, reductions, excess work, the user's moves."""
         costs = []
         for number, found in enumerate(self.candidates):
             elements = self.program.repeats(number) * found.reduced
@@ -97,7 +99,7 @@ class Model:
                 if {edge.source[0], edge.target[0]} <= {number, None}:
                     elements = elements + self._alone(edge)
             work = self.program.repeats(number) * BYTES_PER_FLOP * found.excess_load
-            costs.append((elements + TIE_BREAK * found.footprint) * self.program.itemsize + work)
+            costs.append((elements + self.thrift * found.footprint) * self.program.itemsize + work)
         return costs
 
     def _alone(self, edge: Edge) -> Floats:
@@ -140,7 +142,7 @@ class Model:
 
     def given(self, variable: int, choice: Sequence[int | None]) -> Floats:
         """See :class:`search.RowCosts`."""
-        costs = self.unary[variable].copy()
+        costs: Floats = self.unary[variable].copy()
         for i, j in self.linked:
             other = j if i == variable else i
             row = choice[other]
@@ -191,9 +193,7 @@ class Model:
         step = self.program.steps[number]
         return make_group(step, self.candidates[number], row, self.program.statements[step.statement].elementwise)
 
-    def placement(
-        self, end: tuple[int | None, int | None], tensor: str, groups: dict[int, Group]
-    ) -> Placement:
+    def placement(self, end: tuple[int | None, int | None], tensor: str, groups: dict[int, Group]) -> Placement:
         """Where one end of an edge has or wants the tensor."""
         number, operand = end
         if number is None:

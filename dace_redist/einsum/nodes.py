@@ -13,7 +13,7 @@ from dace_redist.einsum.assignment import assign
 from dace_redist.einsum.grids import Floats
 from dace_redist.einsum.placement import Array, Placement
 from dace_redist.einsum.plan import Group, Move
-from dace_redist.einsum.traffic import messages
+from dace_redist.einsum.traffic import messages, row_major
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +121,7 @@ def node_tiles(group: Group, extents: Mapping[str, int], ranks: int, size: int) 
         return None
     nodes = [p // m for p, m in zip(group.grid, tile, strict=True)]
     along = np.indices(group.grid).reshape(len(group.grid), -1) // np.array(tile)[:, None]
-    return Nodes(tuple(np.ravel_multi_index(tuple(along), nodes).tolist()), size, ranks // size)
+    return Nodes(tuple(row_major(along, nodes).tolist()), size, ranks // size)
 
 
 def internode_bytes(
@@ -164,7 +164,7 @@ def _spread(placement: Placement, shape: tuple[int, ...], size: int) -> float:
     """Elements that cross between nodes if each block goes once to every node that holds a replica of it."""
     low, high = placement.bounds(shape)
     elements = np.prod(high - low, axis=0, dtype=np.int64)
-    cells = np.ravel_multi_index(tuple(placement.coordinates), placement.parts) if shape else np.zeros(1, np.int64)
-    on_node = np.unique(np.stack([cells + 0 * elements, np.array(placement.ranks) // size]), axis=1)[0]
-    blocks, first = np.unique(cells + 0 * elements, return_index=True)
+    cells = row_major(placement.coordinates, placement.parts)
+    on_node = np.unique(np.stack([cells, np.array(placement.ranks) // size]), axis=1)[0]
+    blocks, first = np.unique(cells, return_index=True)
     return float(((np.bincount(on_node)[blocks] - 1) * elements[first]).sum())

@@ -191,7 +191,9 @@ def _parts(tree: Sequence[Contraction], einsum: Einsum, merged: set[int]) -> tup
         if number in merged:
             continue
         inside = sorted(_inside(tree, number, count, merged))
-        operands = sorted((c for n in inside for c in tree[n - count].children if c not in inside), key=_first(tree, count))
+        operands = sorted(
+            (c for n in inside for c in tree[n - count].children if c not in inside), key=_first(tree, count)
+        )
         there, path = list(operands), []
         for n in inside:
             positions = sorted(there.index(child) for child in tree[n - count].children)

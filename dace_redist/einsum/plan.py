@@ -138,6 +138,8 @@ class Move:
     A redistribution of a tensor.
 
     :param before_group: Number of the group before which it happens; the number of groups: after the last.
+    :param group: Number of the group it belongs to, and in whose loops it happens: the one that reads the tensor next,
+        or the one that wrote it elsewhere than at its home.
     :param tensor: Name of the tensor.
     :param source: Where it is.
     :param target: Where it is wanted.
@@ -147,6 +149,7 @@ class Move:
     """
 
     before_group: int
+    group: int
     tensor: str
     source: Placement
     target: Placement
@@ -214,16 +217,11 @@ class Plan:
         """How often a group runs."""
         return self.statements[self.groups[group].statement].repeats
 
-    def move_repeats(self, move: Move) -> int:
-        """How often a move happens: as often as the group it belongs to."""
-        feeds = move.before_group < len(self.groups) and move.tensor in self.groups[move.before_group].operands
-        return self.repeats(move.before_group if feeds else move.before_group - 1)
-
     @property
     def bytes_per_rank(self) -> float:
         """Bytes that pass through the busiest rank of every step, added up: operands, partial results, moves."""
         steps = sum(cost.fetched + self.repeats(g) * cost.reduced for g, cost in enumerate(self.costs))
-        return steps + sum(self.move_repeats(move) * move.bytes_per_rank for move in self.moves)
+        return steps + sum(self.repeats(move.group) * move.bytes_per_rank for move in self.moves)
 
     @property
     def flops(self) -> float:

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 
 from dace_redist.einsum.grids import LOAD_TOLERANCE, Candidates, candidates, given_grid, least_footprint
 from dace_redist.einsum.joint import Labelled, choose_grids, labelled
-from dace_redist.einsum.model import Model
+from dace_redist.einsum.model import TIE_BREAK, Model
 from dace_redist.einsum.order import Part, contraction_tree, groupings, passes_unhidden
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND, Plan
-from dace_redist.einsum.program import Program, Step, Walk
+from dace_redist.einsum.program import Program, Step
 from dace_redist.einsum.requests import Requests
 from dace_redist.einsum.statement import Statement
 
@@ -20,6 +20,8 @@ from dace_redist.einsum.statement import Statement
 _AS_GOOD = 1e-6
 #: If a plan needs too much memory, the share of its memory that a group may use is lowered by this factor.
 _TIGHTER = 0.85
+#: What a byte of memory counts against one that is moved, from plan to plan until one fits the memory.
+_THRIFTS = (TIE_BREAK, 0.3, 10.0)
 
 
 def plan_einsums(
@@ -59,27 +61,39 @@ def plan_einsums(
     requests = Requests(
         tuple(statements), shapes, ranks, itemsize, memory_bytes, node_size, placements or {}, outputs, overrides or {}
     )
-    return _Planner(requests).plan()
+    return Planner(requests).plan()
 
 
-class _Planner:
+class Planner:
+    """
+    The work of :func:`plan_einsums`.
+
+    :param requests: What is asked, checked.
+    """
+
     def __init__(self, requests: Requests) -> None:
         self.requests = requests
         self.sizes = dict(requests.sizes)
         self.share = 1.0  # of the memory, which a group's own tensors may take
-        self._found: dict[tuple[Part, float], Candidates] = {}
+        self._found: dict[tuple[Part, tuple[tuple[str, int], ...], float], Candidates] = {}
 
     def plan(self) -> Plan:
-        steps = tuple(step for number in range(len(self.requests.statements)) for step in self._grouped(number))
+        """See :func:`plan_einsums`."""
+        steps = tuple(step for number in range(len(self.requests.statements)) for step in self.grouped(number))
         self.requests.check_overrides(steps)
-        while True:
-            program, found = self._solved(steps)
-            limit = self.requests.memory_bytes
-            if limit is None or found.walk.memory_bytes <= limit:
-                return self._plan(program, found)
+        limit = self.requests.memory_bytes or math.inf
+        least: Labelled | None = None
+        while least is None or self._fits(steps):
+            for thrift in _THRIFTS:
+                program, found = self._solved(steps, thrift)
+                if found.walk.memory_bytes <= limit:
+                    return self._plan(program, found)
+                least = min(least or found, found, key=lambda one: one.walk.memory_bytes)
             self.share *= _TIGHTER
             self._found.clear()
-            self._check_share(found.walk, steps, limit)
+        costs = least.walk.costs
+        worst = max(range(len(steps)), key=lambda number: costs[number].memory_bytes)
+        raise self._out_of_memory(steps[worst], costs[worst].memory_bytes)
 
     def _plan(self, program: Program, found: Labelled) -> Plan:
         asked, walk = self.requests, found.walk
@@ -107,9 +121,9 @@ class _Planner:
         outputs = tuple(name for name in asked.outputs if name in names)
         return Program(statements, steps, self.sizes, outputs, placements, asked.itemsize, asked.ranks)
 
-    def _solved(self, steps: tuple[Step, ...]) -> tuple[Program, Labelled]:
+    def _solved(self, steps: tuple[Step, ...], thrift: float) -> tuple[Program, Labelled]:
         program = self._program(self.requests.statements, steps)
-        model = Model(program, [self._candidates(step) for step in steps])
+        model = Model(program, [self._candidates(step) for step in steps], thrift)
         return program, labelled(model, choose_grids(model), self.requests.node_size)
 
     def _candidates(self, step: Step) -> Candidates:
@@ -118,18 +132,18 @@ class _Planner:
             return given_grid(part.einsum, step.extents, part.steps, override)
         found = self._searched(part, step.extents)
         if not len(found):
-            self._out_of_memory(step)
+            raise self._out_of_memory(step, self._least_bytes(step))
         return found
 
     def _searched(self, part: Part, extents: Mapping[str, int], load: float = math.inf) -> Candidates:
         if len(part.steps) == 1:  # recomputes nothing
             load = math.inf
-        if (part, load) not in self._found:
-            limit = self._elements
-            self._found[part, load] = candidates(
-                part.einsum, extents, part.steps, self.requests.ranks, footprint=limit, load=load
+        key = (part, tuple(extents.items()), load)
+        if key not in self._found:
+            self._found[key] = candidates(
+                part.einsum, extents, part.steps, self.requests.ranks, footprint=self._elements, load=load
             )
-        return self._found[part, load]
+        return self._found[key]
 
     @property
     def _elements(self) -> float | None:
@@ -138,24 +152,29 @@ class _Planner:
 
     # How a statement is cut into groups --------------------------------------------------------------------------
 
-    def _grouped(self, number: int) -> tuple[Step, ...]:
+    def grouped(self, number: int) -> tuple[Step, ...]:
         """The steps of a statement: its contractions, those together that are better computed together."""
         statement, extents = self.requests.statements[number], self.requests.extents[number]
         limit = self.requests.memory_bytes
         total = None if limit is None else limit * self.requests.ranks // self.requests.itemsize
         tree = contraction_tree(statement, extents, total)
         passes = passes_unhidden(tree, len(statement.operands), extents)
-        ways = [(sum(passes.get(part.number, 0) for part in parts), parts) for parts in groupings(tree, statement.einsum, passes)]
+        ways = [self._steps(number, parts) for parts in groupings(tree, statement.einsum, passes)]
         if len(ways) == 1:
-            return self._steps(number, ways[0][1])
-        least = sum(self._least_load(part, extents) for part in ways[0][1])
-        best: tuple[float, tuple[Step, ...]] = (math.inf, self._steps(number, ways[0][1]))
-        for unhidden, parts in sorted(ways, key=lambda way: way[0]):
-            best = self._better(best, unhidden, self._steps(number, parts), least * (1 + LOAD_TOLERANCE))
+            return ways[0]
+        least = sum(self._least_load(step) for step in ways[0])
+        unhidden = {id(way): sum(passes.get(step.part.number, 0) for step in way) for way in ways}
+        best: tuple[float, tuple[Step, ...]] = (math.inf, ways[0])
+        for way in sorted(ways, key=lambda way: unhidden[id(way)]):
+            best = self._better(best, unhidden[id(way)], way, least * (1 + LOAD_TOLERANCE))
+        if math.isinf(best[0]):
+            worst = [max(way, key=self._least_bytes) for way in ways]
+            step = min(worst, key=self._least_bytes)
+            raise self._out_of_memory(step, self._least_bytes(step))
         return best[1]
 
-    def _least_load(self, part: Part, extents: Mapping[str, int]) -> float:
-        found = self._searched(part, {i: extents[i] for i in part.einsum.indices})
+    def _least_load(self, step: Step) -> float:
+        found = self._searched(step.part, step.extents)
         return float(found.load.min()) if len(found) else math.inf
 
     def _better(
@@ -192,21 +211,19 @@ class _Planner:
 
     # Too little memory -------------------------------------------------------------------------------------------
 
-    def _check_share(self, found: Walk, steps: tuple[Step, ...], limit: int) -> None:
-        """Give up where no step can use less than it did."""
-        for step in steps:
-            if self.requests.override(step) is None and not len(self._searched(step.part, step.extents)):
-                worst = max(range(len(steps)), key=lambda number: found.costs[number].memory_bytes)
-                self._fail(steps[worst], found.costs[worst].memory_bytes, limit)
+    def _fits(self, steps: tuple[Step, ...]) -> bool:
+        """Whether every step can use as little memory as it may now."""
+        free = [step for step in steps if self.requests.override(step) is None]
+        return bool(free) and all(len(self._searched(step.part, step.extents)) for step in free)
 
-    def _out_of_memory(self, step: Step) -> None:
-        part = step.part
-        needed = least_footprint(part.einsum, step.extents, part.steps, self.requests.ranks) * self.requests.itemsize
-        self._fail(step, needed, self.requests.memory_bytes or 0)
+    def _least_bytes(self, step: Step) -> float:
+        """Bytes that a step needs at least on a rank, if its work is split well."""
+        part, ranks = step.part, self.requests.ranks
+        return least_footprint(part.einsum, step.extents, part.steps, ranks) * self.requests.itemsize
 
-    def _fail(self, step: Step, needed: float, limit: int) -> None:
-        statement = self.requests.statements[step.statement]
-        raise MemoryError(
+    def _out_of_memory(self, step: Step, needed: float) -> MemoryError:
+        statement, limit = self.requests.statements[step.statement], self.requests.memory_bytes or 0
+        return MemoryError(
             f"{statement.label}: '{step.part.einsum}' needs {needed / 2**20:.3g} MiB per rank on "
             f"{self.requests.ranks} ranks, but memory_bytes is {limit} ({limit / 2**20:.3g} MiB): "
             "take more ranks or more memory"

@@ -109,7 +109,7 @@ class _Picture:
     def _draw_read(self, number: int, name: str, box: _Box, place: float) -> None:
         """The arrow from a tensor to a group that reads it; ``place``: where along the group, from -0.5 to 0.5."""
         tensor = self.where[name]
-        moves = [m for m in self.plan.moves if m.before_group == number and m.tensor == name]
+        moves = [m for m in self.plan.moves if m.group == number == m.before_group and m.tensor == name]
         kind, words = self._read_label(number, name, moves)
         if tensor.y > box.y:
             self._arrow(tensor.bottom, (box.x + place * box.width, box.y + box.height / 2), kind, words, at=0.62)
@@ -140,9 +140,7 @@ class _Picture:
 
     def _draw_result(self, number: int, group: Group, box: _Box) -> None:
         self.where[group.result] = tensor = self._tensor(group.result, box.x, _RESULT_ROW)
-        later = [m for m in self.plan.moves if m.before_group == number + 1 and m.tensor == group.result]
-        if number + 1 < len(self.plan.groups) and group.result in self.plan.groups[number + 1].operands:
-            later = []  # that is what the next group reads
+        later = [m for m in self.plan.moves if m.group == number < m.before_group]
         kind, words = "stays", ""
         if group.reduction is not None:
             kind, words = "reduced", format_bytes(self.plan.costs[number].reduced)
@@ -168,9 +166,7 @@ class _Picture:
         size = max(5.0, min(9.0, box.width * 72 / (0.62 * max(longest, 1))))
         self.axes.text(box.x, box.y, words, ha="center", va="center", fontsize=size, linespacing=1.35, zorder=4)
 
-    def _arrow(
-        self, start: tuple[float, float], end: tuple[float, float], kind: str, words: str, *, at: float
-    ) -> None:
+    def _arrow(self, start: tuple[float, float], end: tuple[float, float], kind: str, words: str, *, at: float) -> None:
         self.axes.annotate(
             "",
             xy=end,

@@ -112,17 +112,12 @@ class Walk:
     def bytes_per_rank(self, program: Program) -> float:
         """Bytes through the busiest rank of every step, weighted with how often it runs."""
         fixed = sum(cost.fetched + program.repeats(g) * cost.reduced for g, cost in enumerate(self.costs))
-        return fixed + sum(_weight(program, move) * move.bytes_per_rank for move in self.moves)
+        return fixed + sum(program.repeats(move.group) * move.bytes_per_rank for move in self.moves)
 
     @property
     def memory_bytes(self) -> int:
         """High-water mark of a rank."""
         return max(cost.memory_bytes for cost in self.costs)
-
-
-def _weight(program: Program, move: Move) -> int:
-    feeds = move.before_group < len(program.steps) and move.tensor in program.steps[move.before_group].operands
-    return program.repeats(move.before_group if feeds else move.before_group - 1)
 
 
 def walk(program: Program, groups: Sequence[Group]) -> Walk:
@@ -171,7 +166,9 @@ class _Walker:
         if owner is None:
             return self.program.placements[tensor]
         group, operand = owner
-        return self.groups[group].result_placement() if operand is None else self.groups[group].operand_placement(operand)
+        return (
+            self.groups[group].result_placement() if operand is None else self.groups[group].operand_placement(operand)
+        )
 
     def _read(self, number: int, operand: int) -> None:
         name = self.groups[number].operands[operand]
@@ -184,7 +181,9 @@ class _Walker:
                 copy.last_use = number
                 return
         sources = [self.homes[name], *(copy.placement for copy in usable)]
-        self._move(number, name, min(sources, key=lambda source: traffic(source, wanted, shape).busiest), wanted)
+        self._move(
+            number, number, name, min(sources, key=lambda source: traffic(source, wanted, shape).busiest), wanted
+        )
         self.copies[name].append(_Copy(wanted, number, number))
 
     def _is_current(self, name: str, copy: _Copy, reader: int) -> bool:
@@ -200,12 +199,14 @@ class _Walker:
         self.past += [(name, copy) for copy in self.copies[name]]
         self.copies[name] = []
         if not same_place(made, self.homes[name], self.program.sizes[name]):
-            self._move(number + 1, name, made, self.homes[name])
+            self._move(number + 1, number, name, made, self.homes[name])
 
-    def _move(self, before: int, name: str, source: Placement, target: Placement) -> None:
+    def _move(self, before: int, group: int, name: str, source: Placement, target: Placement) -> None:
         found, itemsize = traffic(source, target, self.program.sizes[name]), self.program.itemsize
         sent, received = int(found.sent.max()) * itemsize, int(found.received.max()) * itemsize
-        self.moves.append(Move(before, name, source, target, sent, received, int(found.received.sum()) * itemsize))
+        self.moves.append(
+            Move(before, group, name, source, target, sent, received, int(found.received.sum()) * itemsize)
+        )
 
     def _cost(self, number: int) -> GroupCost:
         group, step = self.groups[number], self.program.steps[number]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import BYTES_PER_SECOND, FLOPS_PER_SECOND, Group, Move, Plan
 from dace_redist.explain import format_bytes
 
@@ -65,37 +66,28 @@ def _rows(plan: Plan, statement: int) -> Iterator[tuple[str, ...]]:
     for number, group in enumerate(plan.groups):
         if group.statement != statement:
             continue
-        yield from (_move_row(plan, move) for move in plan.moves if _belongs(plan, move, number))
+        yield from (_move_row(plan, move) for move in plan.moves if move.group == number == move.before_group)
         cost, names = plan.costs[number], f"{group.result} = {', '.join(group.operands)}"
         yield (f"{group.einsum}", names, grid_text(group), format_flops(cost.flops))
         if cost.fetched:
             yield ("  operands", "", "fetched from replicas", format_bytes(cost.fetched))
         if group.reduction is not None:
             yield ("  result", "", reduction_text(group), format_bytes(cost.reduced))
-
-
-def _belongs(plan: Plan, move: Move, group: int) -> bool:
-    """Whether a move is made for a group: before it reads, or after the one before it wrote."""
-    feeds = move.before_group < len(plan.groups) and move.tensor in plan.groups[move.before_group].operands
-    return group == (move.before_group if feeds else move.before_group - 1)
+        yield from (_move_row(plan, move) for move in plan.moves if move.group == number < move.before_group)
 
 
 def _move_row(plan: Plan, move: Move) -> tuple[str, ...]:
-    source, target = (_placement_text(plan, move.tensor, place.parts, place.replicas) for place in _ends(move))
+    source, target = _placement_text(move.source), _placement_text(move.target)
     return (f"move {move.tensor}", shape_text(plan.sizes[move.tensor]), f"{source} to {target}", _moved(move))
-
-
-def _ends(move: Move) -> tuple:  # type: ignore[type-arg]
-    return move.source, move.target
 
 
 def _moved(move: Move) -> str:
     return format_bytes(move.bytes_per_rank) if move.bytes_total else "nothing sent"
 
 
-def _placement_text(plan: Plan, tensor: str, parts: Sequence[int], replicas: int) -> str:
-    words = " x ".join(map(str, parts)) or "1"
-    return f"{words} blocks" + (f" on {replicas} ranks each" if replicas > 1 else "")
+def _placement_text(placement: Placement) -> str:
+    words = " x ".join(map(str, placement.parts)) or "1"
+    return f"{words} blocks" + (f" on {placement.replicas} ranks each" if placement.replicas > 1 else "")
 
 
 def _table(rows: Iterator[tuple[str, ...]]) -> list[str]:
@@ -113,7 +105,7 @@ def _table(rows: Iterator[tuple[str, ...]]) -> list[str]:
 def _totals(plan: Plan) -> Iterator[str]:
     fetched = sum(cost.fetched for cost in plan.costs)
     reduced = sum(plan.repeats(number) * cost.reduced for number, cost in enumerate(plan.costs))
-    moved = sum(plan.move_repeats(move) * move.bytes_per_rank for move in plan.moves)
+    moved = sum(plan.repeats(move.group) * move.bytes_per_rank for move in plan.moves)
     yield (
         f"bytes per rank   {format_bytes(plan.bytes_per_rank)}: fetched {format_bytes(fetched)}, "
         f"reduced {format_bytes(reduced)}, moved {format_bytes(moved)}"

@@ -115,9 +115,7 @@ class Requests:
         for index, parts in grid.items():
             most = 1 if index in einsum.repeated else step.extents[index]
             if not 1 <= parts <= most:
-                raise ValueError(
-                    f"overrides[{step.result!r}]: index {index!r} can have 1 to {most} parts, got {parts}"
-                )
+                raise ValueError(f"overrides[{step.result!r}]: index {index!r} can have 1 to {most} parts, got {parts}")
         if math.prod(grid.values()) > self.ranks:
             raise ValueError(
                 f"overrides[{step.result!r}]: the grid {dict(grid)} needs {math.prod(grid.values())} ranks, "

@@ -59,9 +59,7 @@ def _table_size(variable: int, tables: Sequence[tuple[tuple[int, ...], Floats]],
     return math.prod(sizes[v] for v in (*_scope(variable, tables), variable))
 
 
-def _joined(
-    tables: Sequence[tuple[tuple[int, ...], Floats]], scope: tuple[int, ...], sizes: Sequence[int]
-) -> Floats:
+def _joined(tables: Sequence[tuple[tuple[int, ...], Floats]], scope: tuple[int, ...], sizes: Sequence[int]) -> Floats:
     """The sum of tables over all variables of a scope."""
     total = np.zeros([sizes[v] for v in scope])
     for own, table in tables:

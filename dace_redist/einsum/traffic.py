@@ -108,7 +108,7 @@ class _Pairs:
             low = np.maximum(self.low[axis, at], block * step)
             elements = elements * (np.minimum(self.high[axis, at], (block + 1) * step) - low)
             blocks = np.vstack([blocks, block])
-        cells = np.ravel_multi_index(tuple(blocks), source.parts) if self.shape else np.zeros(len(at), np.int64)
+        cells = row_major(blocks, source.parts)
         receivers = np.array(target.ranks)[at]
         senders = _rank_table(source)[cells, receivers % source.replicas]
         others = ~self._holds(cells, receivers) & (senders != receivers)
@@ -121,11 +121,17 @@ class _Pairs:
         return np.asarray(cell_of[receivers] == cells)
 
 
+def row_major(coordinates: Array, shape: Sequence[int]) -> Array:
+    """Positions in a row-major array, for coordinates of shape (axes, n)."""
+    position = np.zeros(coordinates.shape[1], np.int64)
+    for along, size in zip(coordinates, shape, strict=True):
+        position = position * size + along
+    return position
+
+
 def _cells(placement: Placement) -> Array:
-    """Number of the block that each grid position holds, row-major over the tensor axes."""
-    if not placement.dims:
-        return np.zeros(len(placement.ranks), np.int64)
-    return np.ravel_multi_index(tuple(placement.coordinates), placement.parts)
+    """Number of the block that each grid position holds."""
+    return row_major(placement.coordinates, placement.parts)
 
 
 def _rank_table(placement: Placement) -> Array:
@@ -142,4 +148,6 @@ def same_place(source: Placement, target: Placement, shape: Sequence[int]) -> bo
     if not shape and set(source.ranks) != set(target.ranks):
         return False
     ranks = max(max(source.ranks), max(target.ranks)) + 1
-    return all(np.array_equal(*pair) for pair in zip(held(source, shape, ranks), held(target, shape, ranks), strict=True))
+    return all(
+        np.array_equal(*pair) for pair in zip(held(source, shape, ranks), held(target, shape, ranks), strict=True)
+    )

@@ -1,0 +1,51 @@
+"""Our plans of Deinsum's kernels move no more than its published grids do."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from dace_redist.bench.deinsum import RANKS, kernels
+
+#: Larger ones, and TTMc on more ranks than this, are for ``python -m dace_redist.bench.deinsum``: seconds each.
+QUICK_RANKS = [ranks for ranks in RANKS if ranks <= 64]
+
+
+def test_data():
+    assert len(kernels()) == 10
+    for kernel in kernels().values():
+        assert set(RANKS) <= set(kernel.lengths)
+        assert kernel.groups[-1][0].result == kernel.einsum.result
+        for indices, table in kernel.grids.items():
+            assert all(math.prod(table[ranks]) == ranks and len(table[ranks]) == len(indices) for ranks in RANKS)
+    assert kernels()["1MM"].shapes(kernels()["1MM"].extents(8)) == {"M_ij": (8192, 8192), "M_jk": (8192, 8192)}
+
+
+@pytest.mark.parametrize("name", kernels())
+def test_bytes_are_never_more_than_with_published_grids(name):
+    kernel = kernels()[name]
+    for ranks in [*QUICK_RANKS, *([] if "TTMc" in name or "O5" in name else [512])]:
+        plan = kernel.plan(ranks)
+        assert plan.bytes_per_rank <= kernel.published_bytes(ranks) * (1 + 1e-9)
+
+
+def test_published_bytes_by_hand():
+    """1MM on 8 ranks: a block of A and of B fetched from 2 ranks each, one of C reduced over 2."""
+    block = 4096 * 4096 * 8
+    assert kernels()["1MM"].published_bytes(8) == 3 * block / 2
+    # 2MM on 8 ranks: the half block of the intermediate that a rank has is seldom the one it wants.
+    assert kernels()["2MM"].published_bytes(8) > 5 * block / 2 + block / 2
+
+
+def test_planned_seconds_are_bounded_by_few_candidates():
+    """Planning time is benchmarked, not tested; what it depends on is bounded here."""
+    from dace_redist.einsum.grids import MAX_GRIDS, candidates
+    from dace_redist.einsum.order import contraction_tree
+    from dace_redist.einsum.statement import Statement
+
+    kernel = kernels()["MTTKRP-O5-M0"]
+    extents = kernel.extents_of(409, 163)
+    statement = Statement(kernel.einsum, kernel.operands, "out")
+    found = candidates(kernel.einsum, extents, contraction_tree(statement, extents), 100_000)
+    assert 0 < len(found) <= 2 * MAX_GRIDS

@@ -1,0 +1,87 @@
+"""Grids on nodes: the formula is what is counted directly, and knowing nodes helps."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from dace_redist.einsum import Einsum, Statement, plan_einsums
+from dace_redist.einsum.nodes import fibre_words, internode_bytes, node_tiles, tile_shape
+
+E = Einsum.parse
+SHAPES = {"A": (16, 32), "B": (32, 8)}
+EXTENTS = {"i": 16, "j": 32, "k": 8}
+
+
+def group_on(grid, ranks):
+    overrides = {"C": dict(zip("ijk", grid, strict=True))}
+    return plan_einsums([Statement(E("ij,jk->ik"), ("A", "B"), "C")], SHAPES, ranks, overrides=overrides).groups[0]
+
+
+def counted(group, size):
+    return internode_bytes([group], [], SHAPES | {"C": (16, 8)}, 1, size)
+
+
+@pytest.mark.parametrize("grid, size", [((2, 4, 2), 4), ((4, 4, 1), 2), ((4, 2, 4), 8), ((2, 2, 2), 2)])
+def test_the_formula_counts_what_crosses_between_nodes(grid, size):
+    ranks = math.prod(grid)
+    group = group_on(grid, ranks)
+    words = fibre_words(group, EXTENTS)
+    assert words == (
+        32 // grid[1] * (8 // grid[2]),  # B is replicated along i, C summed along j, A replicated along k
+        16 // grid[0] * (8 // grid[2]),
+        16 // grid[0] * (32 // grid[1]),
+    )
+    tiles = [m for m in itertools.product(*(range(1, p + 1) for p in grid)) if math.prod(m) == size]
+    tiles = [m for m in tiles if all(p % q == 0 for p, q in zip(grid, m, strict=True))]
+    volumes = {}
+    for tile in tiles:
+        nodes = [p // m for p, m in zip(grid, tile, strict=True)]
+        at = np.indices(grid).reshape(3, -1)
+        node = np.ravel_multi_index(tuple(at // np.array(tile)[:, None]), nodes)
+        inside = np.ravel_multi_index(tuple(at % np.array(tile)[:, None]), tile)
+        direct = counted(group.with_ranks((node * size + inside).tolist()), size)
+        volumes[tile] = direct
+        fibres = [ranks // p for p in grid]
+        formula = sum(f * w * (p / m - 1) for f, w, p, m in zip(fibres, words, grid, tile, strict=True))
+        assert direct == formula
+    best = tile_shape(grid, [w * ranks / p for w, p in zip(words, grid, strict=True)], size)
+    assert volumes[best] == min(volumes.values())
+
+
+def test_tiles_cover_the_grid():
+    group = group_on((2, 4, 2), 16)
+    nodes = node_tiles(group, EXTENTS, 16, 4)
+    assert sorted(nodes.ranks) == list(range(16))
+    assert all(rank // 4 == node for rank, node in zip(nodes.ranks, nodes.tiles, strict=True))
+    assert tile_shape((3, 5), (1.0, 1.0), 4) is None
+    assert node_tiles(group_on((1, 5, 1), 5), EXTENTS, 8, 4) is None
+
+
+@pytest.mark.parametrize("ranks, size", [(8, 4), (12, 4), (16, 4), (16, 8), (13, 4)])
+def test_knowing_nodes_never_sends_more_between_them(ranks, size):
+    statements = [Statement(E("ij,jk->ik"), ("A", "B"), "C"), Statement(E("ik,kl->il"), ("C", "D"), "F")]
+    shapes = {"A": (128, 64), "B": (64, 32), "D": (32, 128)}
+    plan = plan_einsums(statements, shapes, ranks, node_size=size)
+    aware, unaware = plan.internode_bytes
+    assert aware <= unaware
+    assert aware == internode_bytes(plan.groups, plan.moves, plan.sizes, 8, size)
+    assert f"nodes of {size}" in str(plan)
+    assert plan_einsums(statements, shapes, ranks).internode_bytes is None
+
+
+def test_nodes_are_laid_along_what_moves_most():
+    """A tall product: most is replicated along k, so a node holds whole fibres along k."""
+    statement = Statement(E("ij,jk->ik"), ("A", "B"), "C")
+    plan = plan_einsums(
+        [statement], {"A": (4096, 64), "B": (64, 64)}, 8, node_size=4, overrides={"C": {"i": 2, "k": 4}}
+    )
+    nodes = np.array(plan.groups[0].ranks).reshape(2, 4) // 4
+    assert (nodes == nodes[:, :1]).all()
+    plan = plan_einsums(
+        [statement], {"A": (4096, 64), "B": (64, 64)}, 8, node_size=2, overrides={"C": {"i": 4, "j": 1, "k": 2}}
+    )
+    assert plan.internode_bytes[0] == 64 * 32 * 8 * 3 * 2  # only B goes between nodes
