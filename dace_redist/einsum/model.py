@@ -160,6 +160,15 @@ class Model:
         own = sum(float(costs[row]) for costs, row in zip(self.unary, choice, strict=True))
         return own + sum(self.exact(i, choice[i], j, choice[j]) for i, j in self.linked)
 
+    def result_cost(self, number: int, choice: Sequence[int]) -> float:
+        """What reducing and moving a group's result costs in a solution."""
+        moved = [
+            self.exact(i, choice[i], j, choice[j])
+            for i, j in self.linked
+            if any(edge.source == (number, None) for edge in self.between(i, j))
+        ]
+        return float(self.candidates[number].reduced[choice[number]]) + sum(moved)
+
     def exact(self, i: int, row_i: int, j: int, row_j: int) -> float:
         """What moves between two groups, with the ranks of the second relabelled to suit the first."""
         key = (i, row_i, j, row_j)

@@ -64,6 +64,19 @@ def plan_einsums(
     return Planner(requests).plan()
 
 
+@dataclasses.dataclass(frozen=True)
+class _Way:
+    """A way to cut a statement into groups, what it costs, and the numbers of the results that cost something."""
+
+    steps: tuple[Step, ...]
+    cost: float = math.inf
+    costly: frozenset[int] = frozenset()
+
+
+def _unhidden(steps: tuple[Step, ...], passes: Mapping[int, int]) -> int:
+    return sum(passes.get(step.part.number, 0) for step in steps)
+
+
 class Planner:
     """
     The work of :func:`plan_einsums`.
@@ -162,39 +175,46 @@ class Planner:
         ways = [self._steps(number, parts) for parts in groupings(tree, statement.einsum, passes)]
         if len(ways) == 1:
             return ways[0]
-        least = sum(self._least_load(step) for step in ways[0])
-        unhidden = {id(way): sum(passes.get(step.part.number, 0) for step in way) for way in ways}
-        best: tuple[float, tuple[Step, ...]] = (math.inf, ways[0])
-        for way in sorted(ways, key=lambda way: unhidden[id(way)]):
-            best = self._better(best, unhidden[id(way)], way, least * (1 + LOAD_TOLERANCE))
-        if math.isinf(best[0]):
+        load = sum(self._least_load(step) for step in ways[0]) * (1 + LOAD_TOLERANCE)
+        best = _Way(ways[0])
+        worth = frozenset(step.part.number for step in ways[0])  # what nothing is moved for is not worth merging
+        for way in sorted(ways, key=lambda way: _unhidden(way, passes)):
+            whole = {step.part.number for step in way}
+            if not {step.part.number for step in best.steps} - whole <= worth:
+                continue
+            better = self._better(best, _unhidden(way, passes), way, load)
+            if better is not best:
+                best, worth = better, better.costly
+        if math.isinf(best.cost):
             worst = [max(way, key=self._least_bytes) for way in ways]
             step = min(worst, key=self._least_bytes)
             raise self._out_of_memory(step, self._least_bytes(step))
-        return best[1]
+        return best.steps
 
     def _least_load(self, step: Step) -> float:
         found = self._searched(step.part, step.extents)
         return float(found.load.min()) if len(found) else math.inf
 
-    def _better(
-        self, best: tuple[float, tuple[Step, ...]], unhidden: int, steps: tuple[Step, ...], load: float
-    ) -> tuple[float, tuple[Step, ...]]:
-        """The better one of the best grouping so far and another one."""
+    def _better(self, best: _Way, unhidden: int, steps: tuple[Step, ...], load: float) -> _Way:
+        """The better one of the best way so far and another one."""
         per_second = BYTES_PER_SECOND / MEMORY_BYTES_PER_SECOND
         passes = unhidden * self.requests.itemsize / self.requests.ranks * per_second
-        if passes >= best[0]:
+        if passes >= best.cost:
             return best
         found = [self._searched(step.part, step.extents, load) for step in steps]
         if not all(map(len, found)):
             return best
         alone = tuple(dataclasses.replace(step, statement=0) for step in steps)
         model = Model(self._program((self.requests.statements[steps[0].statement],), alone), found)
-        enough = best[0] * (1 - _AS_GOOD) - 1
+        enough = best.cost * (1 - _AS_GOOD) - 1
         if passes + sum(float(costs.min()) for costs in model.unary) >= enough:
             return best
-        cost = passes + model.total(choose_grids(model, best[0] - passes))
-        return (cost, steps) if cost < enough else best
+        choice = choose_grids(model, best.cost - passes)
+        cost = passes + model.total(choice)
+        if cost >= enough:
+            return best
+        costly = {step.part.number for n, step in enumerate(steps) if model.result_cost(n, choice)}
+        return _Way(steps, cost, frozenset(costly))
 
     def _steps(self, number: int, parts: tuple[Part, ...]) -> tuple[Step, ...]:
         statement, extents = self.requests.statements[number], self.requests.extents[number]
