@@ -66,11 +66,12 @@ def plan_einsums(
 
 @dataclasses.dataclass(frozen=True)
 class _Way:
-    """A way to cut a statement into groups, what it costs, and the numbers of the results that cost something."""
+    """A way to cut a statement into groups, what it costs, the numbers of the results that do, and the grids."""
 
     steps: tuple[Step, ...]
     cost: float = math.inf
     costly: frozenset[int] = frozenset()
+    solution: tuple[Model, list[int]] | None = None
 
 
 def _unhidden(steps: tuple[Step, ...], passes: Mapping[int, int]) -> int:
@@ -88,6 +89,7 @@ class Planner:
         self.requests = requests
         self.sizes = dict(requests.sizes)
         self.share = 1.0  # of the memory, which a group's own tensors may take
+        self._only: _Way | None = None
         self._found: dict[tuple[Part, tuple[tuple[str, int], ...], float], Candidates] = {}
 
     def plan(self) -> Plan:
@@ -135,9 +137,13 @@ class Planner:
         return Program(statements, steps, self.sizes, outputs, placements, asked.itemsize, asked.ranks)
 
     def _solved(self, steps: tuple[Step, ...], thrift: float) -> tuple[Program, Labelled]:
-        program = self._program(self.requests.statements, steps)
-        model = Model(program, [self._candidates(step) for step in steps], thrift)
-        return program, labelled(model, choose_grids(model), self.requests.node_size)
+        if self._only is not None and self._only.solution and (thrift, self.share) == (_THRIFTS[0], 1.0):
+            model, choice = self._only.solution  # of the only statement
+        else:
+            program = self._program(self.requests.statements, steps)
+            model = Model(program, [self._candidates(step) for step in steps], thrift)
+            choice = choose_grids(model)
+        return model.program, labelled(model, choice, self.requests.node_size)
 
     def _candidates(self, step: Step) -> Candidates:
         part, override = step.part, self.requests.override(step)
@@ -189,6 +195,7 @@ class Planner:
             worst = [max(way, key=self._least_bytes) for way in ways]
             step = min(worst, key=self._least_bytes)
             raise self._out_of_memory(step, self._least_bytes(step))
+        self._only = best if len(self.requests.statements) == 1 and not self.requests.overrides else None
         return best.steps
 
     def _least_load(self, step: Step) -> float:
@@ -214,7 +221,7 @@ class Planner:
         if cost >= enough:
             return best
         costly = {step.part.number for n, step in enumerate(steps) if model.result_cost(n, choice)}
-        return _Way(steps, cost, frozenset(costly))
+        return _Way(steps, cost, frozenset(costly), (model, choice))
 
     def _steps(self, number: int, parts: tuple[Part, ...]) -> tuple[Step, ...]:
         statement, extents = self.requests.statements[number], self.requests.extents[number]
