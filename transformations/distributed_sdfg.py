@@ -15,7 +15,7 @@ from dace_redist.distribution import Distribution
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import Group, Plan
 from dace_redist.library_nodes import Contraction, Redistribute, SumReplicas
-from dace_redist.library_nodes.contraction import RESULT
+from dace_redist.library_nodes.contraction import RESULT, is_fused
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
 from dace_redist.transformations.einsum_statements import logical_shape
 from dace_redist.transformations.steps import Body, Loop, Step, all_steps
@@ -184,7 +184,8 @@ class _Builder:
             self._elementwise(region, group, step, operands, result)
             return
         alpha = step.alpha if group.result == step.statement.result else 1
-        node = Contraction(f"contract_{group.result}", str(group.einsum), alpha=alpha, path=group.path)
+        path = () if is_fused(group.einsum.operands, group.einsum.result) else group.path
+        node = Contraction(f"contract_{group.result}", str(group.einsum), alpha=alpha, path=path)
         state = self._state(region, node.label)
         state.add_node(node)
         for connector, name in zip(node.operand_connectors, operands, strict=True):

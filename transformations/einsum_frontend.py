@@ -14,6 +14,7 @@ from dace.frontend.python.parser import DaceProgram
 from dace.libraries.blas.nodes.einsum import Einsum as EinsumNode
 
 from dace_redist.einsum.expression import Einsum
+from dace_redist.transformations.steps import source_line
 
 _EINSUM = "numpy.einsum"
 
@@ -65,8 +66,11 @@ def _einsum(
 ) -> str:
     """Adds a node for the whole einsum; its contraction order is the planner's choice, whatever ``optimize`` says."""
     shapes = [sdfg.arrays[name].shape for name in arrays]
-    einsum = Einsum.parse(str(getattr(subscripts, "value", subscripts)), [len(shape) for shape in shapes])
-    extents = einsum.extents(shapes)
+    try:
+        einsum = Einsum.parse(str(getattr(subscripts, "value", subscripts)), [len(shape) for shape in shapes])
+        extents = einsum.extents(shapes)
+    except ValueError as error:
+        raise ValueError(f"{source_line(visitor.current_lineinfo)}: {error}") from error
     if output is None:
         shape = [extents[index] for index in einsum.result] or [1]
         element = dtype or sdfg.arrays[arrays[0]].dtype

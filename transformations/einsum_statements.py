@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import linecache
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from string import ascii_letters
@@ -23,7 +21,7 @@ from sympy import SympifyError
 from dace_redist.einsum.expression import Einsum
 from dace_redist.einsum.statement import Statement
 from dace_redist.transformations.library_node_einsums import einsum_of
-from dace_redist.transformations.steps import Loop, Step
+from dace_redist.transformations.steps import Loop, Step, source_line
 
 
 def logical_shape(descriptor: data.Data) -> tuple[Any, ...]:
@@ -44,7 +42,13 @@ def read_statements(sdfg: SDFG, sizes: dict[str, int]) -> tuple[Step | Loop, ...
     """
     for name, descriptor in sdfg.arrays.items():
         if type(descriptor) not in (data.Array, data.Scalar):
-            raise ValueError(f'"{name}" is a {type(descriptor).__name__}: only arrays and scalars can be distributed')
+            hint = (
+                "; DaCe makes views when it takes an einsum apart: pass the @dace.program itself, or Einsum nodes"
+                if isinstance(descriptor, data.View)
+                else ""
+            )
+            kind = type(descriptor).__name__
+            raise ValueError(f'"{name}" is of type {kind}: only arrays and scalars can be distributed{hint}')
     sdfg.apply_transformations_repeated(TaskletFusion, validate=False)
     return tuple(_Reader(sdfg, sizes).region(sdfg, Repeated()))
 
@@ -283,12 +287,8 @@ def _statement(
 
 
 def _where(node: nodes.Node, state: SDFGState) -> str:
-    """File, line and text of the statement a node comes from, as far as DaCe knows."""
-    info = getattr(node, "debuginfo", None)
-    if info is None or not info.filename or not info.start_line:
-        return f"{state.label}: {node.label}"
-    source = linecache.getline(info.filename, info.start_line).strip()
-    return f"{os.path.basename(info.filename)}:{info.start_line}" + (f": {source}" if source else "")
+    """The statement a node comes from, as far as DaCe knows."""
+    return source_line(getattr(node, "debuginfo", None)) or f"{state.label}: {node.label}"
 
 
 def _refuse(node: nodes.Node, state: SDFGState, why: str) -> NoReturn:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,3 +58,11 @@ def all_steps(body: Body) -> Iterator[Step]:
             yield from all_steps(item.body)
         else:
             yield item
+
+
+def source_line(info: Any) -> str:
+    """File, line and text of the statement that DaCe's debug information points at; empty if it does not know."""
+    if info is None or not info.filename or not info.start_line:
+        return ""
+    text = linecache.getline(info.filename, info.start_line).strip()
+    return f"{os.path.basename(info.filename)}:{info.start_line}" + (f": {text}" if text else "")

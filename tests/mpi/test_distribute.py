@@ -6,8 +6,10 @@ import os
 import re
 from typing import Any
 
+import dace
 import numpy as np
 import pytest
+from einsum_programs import I, J, K, R
 
 #: Built without optimisation, which takes a third of the time.
 BUILD = {"DACE_compiler_build_type": "Debug"}
@@ -166,6 +168,30 @@ def test_what_cannot_be_distributed_is_refused():
             dace_redist.distribute(mttkrp, **arguments)
     with pytest.raises(TypeError, match="expected a @dace.program or an SDFG, got int"):
         dace_redist.distribute(3, 2)
+
+
+@dace.program
+def clashing(A: dace.float64[I, J], B: dace.float64[K, R]):
+    return np.einsum("ij,jk->ik", A, B)
+
+
+@dace.program
+def unknown_index(A: dace.float64[I, J], B: dace.float64[J, R]):
+    return np.einsum("ij,jk->iz", A, B)
+
+
+@pytest.mark.parametrize(
+    ("program", "match"),
+    [
+        (clashing, r"test_distribute.*np\.einsum\(\"ij,jk->ik\", A, B\).*'j' has size J in operand 0"),
+        (unknown_index, r"test_distribute.*np\.einsum\(\"ij,jk->iz\", A, B\).*index 'z', which no operand has"),
+    ],
+)
+def test_wrong_einsums_are_named(program, match):
+    import dace_redist
+
+    with pytest.raises(ValueError, match=match):
+        dace_redist.distribute(program, 2, dict(I=3, J=4, K=5, R=6))
 
 
 def test_the_transformation_rewrites_in_place():
