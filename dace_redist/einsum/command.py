@@ -33,9 +33,15 @@ def _sizes(_: click.Context, __: click.Parameter, value: str) -> dict[str, int]:
 
 
 def _bytes(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
-    """Reads ``4GiB``, ``500MB`` or a number of bytes."""
-    if value is None:
-        return None
+    return None if value is None else amount_of_memory(value)
+
+
+def amount_of_memory(value: str) -> int:
+    """
+    Bytes from ``4GiB``, ``500MB`` or a plain number.
+
+    :raises click.BadParameter: If the text is no amount of memory.
+    """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?(?:i?B)?)\s*", value, re.IGNORECASE)
     units = {name.lower(): factor for name, factor in _UNITS.items()}
     if found is None or found[2].lower() not in units:

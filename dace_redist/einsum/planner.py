@@ -59,7 +59,15 @@ def plan_einsums(
     :raises MemoryError: If no grid fits the memory; says which step needs how much.
     """
     requests = Requests(
-        tuple(statements), shapes, ranks, itemsize, memory_bytes, node_size, placements or {}, outputs, overrides or {}
+        tuple(statements),
+        shapes,
+        ranks,
+        itemsize=itemsize,
+        memory_bytes=memory_bytes,
+        node_size=node_size,
+        placements=placements,
+        outputs=outputs,
+        overrides=overrides,
     )
     return Planner(requests).plan()
 

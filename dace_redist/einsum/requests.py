@@ -22,12 +22,13 @@ class Requests:
         statements: tuple[Statement, ...],
         shapes: Mapping[str, tuple[int, ...]],
         ranks: int,
-        itemsize: int,
-        memory_bytes: int | None,
-        node_size: int | None,
-        placements: Mapping[str, Placement],
-        outputs: Sequence[str] | None,
-        overrides: Mapping[str | int, Mapping[str, int]],
+        *,
+        itemsize: int = 8,
+        memory_bytes: int | None = None,
+        node_size: int | None = None,
+        placements: Mapping[str, Placement] | None = None,
+        outputs: Sequence[str] | None = None,
+        overrides: Mapping[str | int, Mapping[str, int]] | None = None,
     ) -> None:
         numbers = {"ranks": ranks, "itemsize": itemsize, "memory_bytes": memory_bytes, "node_size": node_size}
         for name, value in numbers.items():
@@ -42,9 +43,9 @@ class Requests:
         for statement in statements:
             self.extents.append(statement.extents(self.sizes))
             self.sizes[statement.result] = tuple(self.extents[-1][index] for index in statement.einsum.result)
-        self.placements = self._checked_placements(placements)
+        self.placements = self._checked_placements(placements or {})
         self.outputs = self._checked_outputs(outputs)
-        self.overrides = overrides
+        self.overrides = overrides or {}
 
     @property
     def tensors(self) -> list[str]:

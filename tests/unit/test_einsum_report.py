@@ -10,6 +10,7 @@ import pytest
 
 from dace_redist import cli
 from dace_redist.einsum import Einsum, Statement, plan_einsums
+from dace_redist.einsum.command import amount_of_memory
 from dace_redist.einsum.plot import draw
 from dace_redist.einsum.report import format_flops
 
@@ -115,9 +116,7 @@ def test_bad_input_ends_with_one_line(run, words, message):
 
 @pytest.mark.parametrize("word, count", [("1000", 1000), ("4GiB", 4 << 30), ("4G", 4 << 30), ("1.5kB", 1500)])
 def test_amounts_of_memory(word, count):
-    from dace_redist.einsum.command import _bytes
-
-    assert _bytes(None, None, word) == count
+    assert amount_of_memory(word) == count
 
 
 def test_neither_dace_nor_mpi_is_loaded():
