@@ -16,10 +16,8 @@ from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import Plan
 
 if TYPE_CHECKING:
-    import dace
-
     from dace_redist.running import RunningProgram
-    from dace_redist.transformations.distributed_sdfg import DistributedArguments
+    from dace_redist.transformations.distribute_einsum import Distributed
 
 Array = npt.NDArray[Any]
 
@@ -59,9 +57,10 @@ class DistributedProgram:
     :ivar sizes: Values of the program's symbols.
     """
 
-    def __init__(self, sdfg: dace.SDFG, plan: Plan, arguments: DistributedArguments, sizes: Mapping[str, int]) -> None:
-        self.sdfg, self.plan, self.sizes = sdfg, plan, dict(sizes)
-        self._arguments = arguments
+    def __init__(self, made: Distributed, sizes: Mapping[str, int]) -> None:
+        self.plan: Plan = made.plan
+        self.sdfg, self.sizes = made.sdfg, dict(sizes)
+        self._made, self._arguments = made, made.arguments
         self._running: RunningProgram | None = None
 
     @property
@@ -83,12 +82,15 @@ class DistributedProgram:
         """
         The same program, with the same grids, for other values of its symbols.
 
+        It is compiled again only if for the new sizes a tensor must be moved that could stay where it was.
+
         :raises ValueError: If a name is not one of the program's symbols.
         """
         unknown = sorted(set(sizes) - set(self.sizes))
         if unknown:
             raise ValueError(f"the program has no size {', '.join(unknown)}; it has {', '.join(self.sizes) or 'none'}")
-        return DistributedProgram(self.sdfg, self.plan, self._arguments, {**self.sizes, **sizes})
+        sizes = {**self.sizes, **sizes}
+        return DistributedProgram(self._made.for_sizes(sizes), sizes)
 
     def scatter(self, *arrays: Array | None, comm: Any = None, **named: Array | None) -> dict[str, Array]:
         """
@@ -171,19 +173,18 @@ class DistributedProgram:
 
         :param rank: Rank in the communicator.
         """
+        from dace_redist.transformations.distributed_sdfg import in_numbers
+
         values = dict(self.sizes)
         for symbol, extent in self._arguments.extents.items():
-            shape = self._in_numbers(extent.shape)
+            shape = in_numbers(extent.shape, self.sizes)
             values[symbol] = extent.placement.distribution(shape).local_shape(rank)[extent.axis]
         return values
 
     def _tensor(self, name: str, placement: Placement, shape: Sequence[Any]) -> Tensor:
-        return Tensor(name, placement, self._in_numbers(shape), self.sdfg.arrays[name].dtype.as_numpy_dtype())
+        from dace_redist.transformations.distributed_sdfg import in_numbers
 
-    def _in_numbers(self, shape: Sequence[Any]) -> tuple[int, ...]:
-        from dace import symbolic
-
-        return tuple(int(symbolic.evaluate(extent, self.sizes)) for extent in shape)
+        return Tensor(name, placement, in_numbers(shape, self.sizes), self.sdfg.arrays[name].dtype.as_numpy_dtype())
 
     def _by_name(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         if len(arrays) > len(self.inputs):
@@ -251,7 +252,7 @@ def distribute(
         placements=places,
         overrides=overrides,
     )
-    return DistributedProgram(made.sdfg, made.plan, made.arguments, sizes or {})
+    return DistributedProgram(made, sizes or {})
 
 
 def _placement(name: str, place: Placement | Distribution) -> Placement:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 from dace import SDFG, properties, symbolic
 from dace.transformation import pass_pipeline
@@ -12,18 +13,37 @@ from dace.transformation import pass_pipeline
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import Plan
 from dace_redist.einsum.planner import plan_einsums
-from dace_redist.transformations.distributed_sdfg import DistributedArguments, build_distributed
+from dace_redist.transformations.distributed_sdfg import DistributedArguments, build_distributed, in_numbers
 from dace_redist.transformations.einsum_statements import logical_shape, read_statements
-from dace_redist.transformations.steps import all_steps
+from dace_redist.transformations.steps import Body, all_steps
 from dace_redist.transformations.transposed_operands import without_transposes
 
 
-class Distributed(NamedTuple):
-    """A distributed program, its plan, and what its arguments are."""
+@dataclass(frozen=True)
+class Distributed:
+    """
+    A distributed program and how it came about.
 
-    sdfg: SDFG
+    :param source: The program it was made from.
+    :param body: Its statements.
+    :param plan: Grids and placements.
+    :param sdfg: What each rank runs.
+    :param arguments: What it takes.
+    """
+
+    source: SDFG
+    body: Body
     plan: Plan
+    sdfg: SDFG
     arguments: DistributedArguments
+
+    def for_sizes(self, sizes: Mapping[str, int]) -> Distributed:
+        """The same plan for other values of the symbols: the same program, if it is right for them."""
+        _shapes(self.source, sizes)
+        if self.arguments.hold_for(sizes):
+            return self
+        sdfg = SDFG(self.sdfg.name)
+        return replace(self, sdfg=sdfg, arguments=build_distributed(sdfg, self.source, self.body, self.plan, sizes))
 
 
 def distribute_sdfg(
@@ -69,7 +89,7 @@ def distribute_sdfg(
         overrides=None if overrides is None else dict(overrides),
     )
     target = SDFG(f"{sdfg.name}_on_{ranks}_ranks") if target is None else target
-    return Distributed(target, plan, build_distributed(target, sdfg, body, plan))
+    return Distributed(sdfg, body, plan, target, build_distributed(target, sdfg, body, plan, sizes))
 
 
 def _shapes(sdfg: SDFG, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
@@ -88,10 +108,7 @@ def _shapes(sdfg: SDFG, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
         raise ValueError(f'"{sdfg.name}" has no size {", ".join(unknown)}; it has {", ".join(sorted(used)) or "none"}')
     shapes = {}
     for name, array in sdfg.arrays.items():
-        extents = [
-            symbolic.simplify(n).subs(dict(sizes)) if symbolic.issymbolic(n) else n for n in logical_shape(array)
-        ]
-        shapes[name] = tuple(int(n) for n in extents)
+        shapes[name] = in_numbers(logical_shape(array), sizes)
         if any(n < 1 for n in shapes[name]):
             raise ValueError(
                 f'"{sdfg.name}": {name} has shape {shapes[name]} with these sizes; extents must be at least 1'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +14,17 @@ from dace.sdfg.state import ControlFlowRegion, LoopRegion
 from dace_redist.distribution import Distribution
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import Group, Plan
+from dace_redist.einsum.traffic import same_place
 from dace_redist.library_nodes import Contraction, Redistribute, SumReplicas
 from dace_redist.library_nodes.contraction import RESULT, is_fused
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
 from dace_redist.transformations.einsum_statements import logical_shape
 from dace_redist.transformations.steps import Body, Loop, Step, all_steps
+
+
+def in_numbers(shape: Sequence[Any], sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """A shape with the symbols' values."""
+    return tuple(int(symbolic.evaluate(extent, dict(sizes))) for extent in shape)
 
 
 @dataclass(frozen=True)
@@ -38,14 +44,23 @@ class DistributedArguments:
     :param inputs: Tensors that are read before they are written, by name: placement and global shape.
     :param outputs: Tensors that the caller gets.
     :param extents: What the symbols of local extents stand for.
+    :param same: Pairs of placements, with the shape of a tensor, that the program takes for one: with these sizes
+        every rank holds the same under both.
     """
 
     inputs: dict[str, tuple[Placement, tuple[Any, ...]]]
     outputs: dict[str, tuple[Placement, tuple[Any, ...]]]
     extents: dict[str, LocalExtent]
+    same: tuple[tuple[Placement, Placement, tuple[Any, ...]], ...]
+
+    def hold_for(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the program is right for other sizes, too."""
+        return all(same_place(first, second, in_numbers(shape, sizes)) for first, second, shape in self.same)
 
 
-def build_distributed(target: SDFG, source: SDFG, body: Body, plan: Plan) -> DistributedArguments:
+def build_distributed(
+    target: SDFG, source: SDFG, body: Body, plan: Plan, sizes: Mapping[str, int]
+) -> DistributedArguments:
     """
     Fills an empty SDFG with the distributed program.
 
@@ -53,16 +68,17 @@ def build_distributed(target: SDFG, source: SDFG, body: Body, plan: Plan) -> Dis
     :param source: The SDFG that ``body`` was read from.
     :param body: Its statements.
     :param plan: Grids and placements, one or more groups for each statement in the order of the program.
+    :param sizes: Values of the program's symbols: they decide where nothing needs to be moved.
     :return: What its arguments are.
     """
-    builder = _Builder(target, source, body, plan)
+    builder = _Builder(target, source, body, plan, sizes)
     builder.emit(target, body)
     return builder.arguments()
 
 
 class _Builder:
-    def __init__(self, target: SDFG, source: SDFG, body: Body, plan: Plan) -> None:
-        self._sdfg, self._source, self._plan = target, source, plan
+    def __init__(self, target: SDFG, source: SDFG, body: Body, plan: Plan, sizes: Mapping[str, int]) -> None:
+        self._sdfg, self._source, self._plan, self._sizes = target, source, plan, sizes
         self._groups: dict[int, list[Group]] = {}
         for group in plan.groups:
             self._groups.setdefault(group.statement, []).append(group)
@@ -71,6 +87,7 @@ class _Builder:
         self._types = {name: array.dtype for name, array in source.arrays.items()}
         self._copies: dict[str, dict[Placement, str]] = {}  # arrays that hold a tensor, up to date
         self._arrays: dict[tuple[str, Placement], str] = {}  # arrays made for it, up to date or not
+        self._same: dict[tuple[Placement, Placement, tuple[Any, ...]], bool] = {}
         self._extents: dict[LocalExtent, str] = {}
         self._last: dict[ControlFlowRegion, Any] = {}
         self._read_first: set[str] = set()
@@ -93,6 +110,7 @@ class _Builder:
             {name: end for name, end in ends.items() if name in self._read_first},
             {name: end for name, end in ends.items() if name in self._written},
             {symbol: extent for extent, symbol in self._extents.items()},
+            tuple(pair for pair, same in self._same.items() if same),
         )
 
     # Statements and loops
@@ -130,8 +148,8 @@ class _Builder:
         """Forgets copies besides the one that is up to date whenever the loop is entered or left."""
         for name in names:
             copies = self._copies.get(name, {})
-            home = self._plan.homes.get(name) or next(iter(copies), None)
-            if home in copies:
+            if copies:
+                home = self._known(name, self._plan.homes.get(name) or next(iter(copies)))
                 self._copies[name] = {home: copies[home]}
 
     def _append(self, region: ControlFlowRegion, block: Any) -> None:
@@ -174,7 +192,7 @@ class _Builder:
             state.add_nedge(state.add_read(name), state.add_write(written), self._all_of(written))
         else:
             self._compute(region, group, step, operands, written)
-        self._copies[group.result] = {group.result_placement(): written}
+        self._copies[group.result] = {self._known(group.result, group.result_placement()): written}
         self._at(region, group.result, self._plan.homes.get(group.result, group.result_placement()))
 
     def _compute(
@@ -218,6 +236,7 @@ class _Builder:
 
     def _at(self, region: ControlFlowRegion, tensor: str, placement: Placement) -> str:
         """The array that holds a tensor under a placement; moves it there if need be."""
+        placement = self._known(tensor, placement)
         copies = self._copies[tensor]
         if placement in copies:
             return copies[placement]
@@ -232,10 +251,25 @@ class _Builder:
 
     def _array_for(self, tensor: str, placement: Placement) -> str:
         """The one array for this rank's part of a tensor under a placement."""
-        key = (tensor, placement)
+        key = (tensor, self._known(tensor, placement))
         if key not in self._arrays:
             self._arrays[key] = self._new_array(tensor, tensor, placement)
         return self._arrays[key]
+
+    def _known(self, tensor: str, placement: Placement) -> Placement:
+        """The placement under which there is an array of the tensor already, if every rank holds the same there."""
+        for name, known in self._arrays:
+            if name == tensor and self._are_same(known, placement, self._shapes[tensor]):
+                return known
+        return placement
+
+    def _are_same(self, first: Placement, second: Placement, shape: tuple[Any, ...]) -> bool:
+        if first == second:
+            return True
+        pair = (first, second, shape)
+        if pair not in self._same:
+            self._same[pair] = same_place(first, second, in_numbers(shape, self._sizes))
+        return self._same[pair]
 
     def _new_array(self, name: str, tensor: str, placement: Placement, transient: bool = True) -> str:
         shape, dtype = self._local_shape(tensor, placement), self._types[tensor]

@@ -149,6 +149,24 @@ def test_planning_needs_no_mpi_and_prints():
     assert program.inputs["X"].distribution.shape == (7, 6, 5)
 
 
+@pytest.mark.parametrize("ranks", [2, 3, 4, 12])
+def test_nothing_is_moved_that_is_not_in_the_plan(ranks):
+    from einsum_programs import PROGRAMS
+
+    from dace_redist import Redistribute
+
+    for name in PROGRAMS:
+        program = distributed(name, ranks)
+        emitted = [n.label for n, _ in program.sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]
+        assert sorted(emitted) == sorted(f"redistribute_{move.tensor}" for move in program.plan.moves), name
+
+
+def test_other_sizes_get_another_program_only_if_need_be():
+    program = distributed("sweeps", 4)
+    others = [program.with_sizes(I=n).sdfg for n in range(5, 30)]
+    assert any(sdfg is not program.sdfg for sdfg in others) and any(sdfg is program.sdfg for sdfg in others)
+
+
 def test_what_cannot_be_distributed_is_refused():
     from einsum_programs import PROGRAMS
 
