@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -98,6 +99,7 @@ class Planner:
         self.sizes = dict(requests.sizes)
         self.share = 1.0  # of the memory, which a group's own tensors may take
         self._only: _Way | None = None
+        self._names: dict[tuple[int, int], str] = {}
         self._found: dict[tuple[Part, tuple[tuple[str, int], ...], float], Candidates] = {}
 
     def plan(self) -> Plan:
@@ -236,13 +238,22 @@ class Planner:
         names = dict(enumerate(statement.operands))
         steps = []
         for part in parts:
-            step = part.number - len(statement.operands)  # the same intermediate has one name in every grouping
-            name = statement.result if part is parts[-1] else f"{statement.result}__{number}_{step}"
+            name = statement.result if part is parts[-1] else self._intermediate(number, part)
             names[part.number] = name
             self.sizes[name] = tuple(extents[index] for index in part.einsum.result)
             own = {index: extents[index] for index in part.einsum.indices}
             steps.append(Step(part, tuple(names[c] for c in part.operands), name, number, own))
         return tuple(steps)
+
+    def _intermediate(self, number: int, part: Part) -> str:
+        """The name of an intermediate of a statement, after its indices: one in every grouping, nobody else's."""
+        if (number, part.number) not in self._names:
+            indices = part.einsum.result
+            base = f"{self.requests.statements[number].result}_{indices}" if indices else f"scalar_{number}"
+            taken = {*self.requests.sizes, *self._names.values()}
+            spare = (f"{base}_{count}" for count in itertools.count(2))
+            self._names[number, part.number] = base if base not in taken else next(n for n in spare if n not in taken)
+        return self._names[number, part.number]
 
     # Too little memory -------------------------------------------------------------------------------------------
 

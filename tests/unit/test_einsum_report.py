@@ -43,9 +43,9 @@ def test_report():
     words = str(planned("2MM", size=4096, overrides={"D": {"i": 2, "k": 2, "l": 2}}))
     assert words.splitlines()[0].startswith("plan for 8 ranks, 8 bytes per element")
     assert "D = ij,jk,kl->il of A, B, C" in words
-    assert re.search(r"ij,jk->ik +D__0_0 = A, B +i:2 j:2 k:2 +17.2 GFLOP", words)
-    assert re.search(r"ik,kl->il +D = D__0_0, C +i:2 k:2 l:2 +17.2 GFLOP", words)
-    assert re.search(r"move D__0_0 +4096 x 4096 +4 x 2 blocks to 2 x 2 blocks on 2 ranks each +16 MiB", words)
+    assert re.search(r"ij,jk->ik +D_ik = A, B +i:2 j:2 k:2 +17.2 GFLOP", words)
+    assert re.search(r"ik,kl->il +D = D_ik, C +i:2 k:2 l:2 +17.2 GFLOP", words)
+    assert re.search(r"move D_ik +4096 x 4096 +4 x 2 blocks to 2 x 2 blocks on 2 ranks each +16 MiB", words)
     assert re.search(r"summed over k on 2 ranks each, scattered along i +16 MiB", words)
     assert "bytes per rank   96 MiB: fetched 48 MiB, reduced 32 MiB, moved 16 MiB" in words
     assert re.search(r"communication +2.8 % of the time, at 1 GB/s and 10 GFLOP/s per rank", words)

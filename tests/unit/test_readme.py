@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -51,8 +52,8 @@ def test_explain_prints_what_is_shown(tmp_path: Path, monkeypatch: pytest.Monkey
     shown = re.findall(r"^\$ dace-redist (.*?)\n(.*?)```", README, re.DOTALL | re.MULTILINE)
     assert shown
     for words, output in shown:
-        assert CliRunner().invoke(cli.cli, words.split()).output == output
-    assert (tmp_path / "plan.png").exists()
+        assert CliRunner().invoke(cli.cli, shlex.split(words)).output == output
+    assert (tmp_path / "plan.png").exists() and (tmp_path / "einsum-plan.png").exists()
 
 
 def test_tables_are_those_of_the_code() -> None:
