@@ -30,23 +30,30 @@ class NodeAwarePlan : public Plan {
   }
 
   void prepare_node() {
-    node_.prepare([this](const Layouts& sources, const Layouts& targets) { return schedule_with(sources, targets); },
-                  partners_, source_layout(), target_layout(), element_bytes(), options());
+    const auto planner = [this](const Layouts& sources, const Layouts& targets) {
+      RankSchedule schedule = schedule_with(sources, targets);
+      keep(schedule.sends, true);
+      keep(schedule.receives, true);
+      return schedule;
+    };
+    node_.prepare(planner, source_layout(), target_layout(), element_bytes(), options());
   }
 
   void prepare_network() {
-    network_.prepare(comm(), tag, outside(sends_in_order()), outside(receives_in_order()), element_bytes(), options());
+    std::vector<Message> sends = sends_in_order(), receives = receives_in_order();
+    keep(sends, false);
+    keep(receives, false);
+    network_.prepare(comm(), tag, sends, receives, element_bytes(), options());
   }
 
   bool is_partner(Index rank) const {
     return std::binary_search(partners_.begin(), partners_.end(), static_cast<int>(rank));
   }
 
-  std::vector<Message> outside(std::vector<Message> messages) const {
-    messages.erase(std::remove_if(messages.begin(), messages.end(),
-                                  [this](const Message& message) { return is_partner(message.peer); }),
-                   messages.end());
-    return messages;
+  /// Keeps the messages within the node, or those that leave it.
+  void keep(std::vector<Message>& messages, bool within) const {
+    const auto other = [&](const Message& message) { return is_partner(message.peer) != within; };
+    messages.erase(std::remove_if(messages.begin(), messages.end(), other), messages.end());
   }
 
   void connect() override {
@@ -84,7 +91,6 @@ class NodeAwarePlan : public Plan {
   }
 
   bool works_after_introduction() {
-    using Introduction = NodeExchange::Introduction;
     std::vector<Introduction> to_receivers(node_.send_count()), of_receivers(node_.send_count());
     std::vector<Introduction> to_senders(node_.receive_count()), of_senders(node_.receive_count());
     std::vector<MPI_Request> requests;

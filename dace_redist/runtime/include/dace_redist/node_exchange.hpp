@@ -1,21 +1,18 @@
 // What ranks of one node move between each other's memory, with one copy where an array can be seen by its partner.
 #pragma once
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstddef>
-#include <cstring>
 #include <functional>
-#include <limits>
-#include <new>
 #include <vector>
 
 #include "dace_redist/copy.hpp"
 #include "dace_redist/description.hpp"
-#include "dace_redist/packing.hpp"
+#include "dace_redist/node_channel.hpp"
 #include "dace_redist/remote_read.hpp"
-#include "dace_redist/shared_array.hpp"
 
 namespace dace_redist {
 
@@ -35,44 +32,19 @@ namespace dace_redist {
 /// slot each, where many rings would not fit the cache.
 class NodeExchange {
  public:
-  /// Strides of a local array as plain numbers; none: C order.
-  struct Strides {
-    Strides() = default;
-    explicit Strides(const LocalLayout& layout) : ndim(static_cast<Index>(layout.strides.size())) {
-      std::copy(layout.strides.begin(), layout.strides.end(), values.begin());
-    }
-    LocalLayout layout() const { return {{values.begin(), values.begin() + ndim}}; }
-    bool operator==(const LocalLayout& layout) const {
-      return layout.strides.size() == static_cast<std::size_t>(ndim) &&
-             std::equal(layout.strides.begin(), layout.strides.end(), values.begin());
-    }
-
-    Index ndim = 0;
-    std::array<Index, max_block_dims> values{};
-  };
-
-  /// What one rank tells another before the first exchange.
-  struct Introduction {
-    SegmentName segment;       // of the sender's rings
-    std::uint64_t number = 0;  // to be found in it
-    Index ring_offset = 0, ring_slots = 0;
-    Strides strides;
-  };
-
-  /// Schedule of this rank for given layouts of its partners' arrays.
+  /// This rank's messages within the node for given layouts of its partners' arrays.
   using Planner = std::function<RankSchedule(const Layouts& sources, const Layouts& targets)>;
 
-  /// Takes over the messages with `partners` and this rank's own arrays. Local; may be called again, for other arrays.
-  void prepare(const Planner& planner, const std::vector<int>& partners, const LocalLayout& source,
-               const LocalLayout& target, Index element_bytes, const Options& options) {
+  /// Takes over the messages and this rank's own arrays. Local; may be called again, for other arrays.
+  void prepare(const Planner& planner, const LocalLayout& source, const LocalLayout& target, Index element_bytes,
+               const Options& options) {
     planner_ = planner;
-    partners_ = partners;
     source_layout_ = source;
     target_layout_ = target;
     element_bytes_ = element_bytes;
     depth_ = options.depth;
     part_count_ = std::max<Index>(1, options.slot_bytes / element_bytes);
-    slot_bytes_ = ceil_div(part_count_ * element_bytes, line_bytes) * line_bytes;
+    slot_bytes_ = ceil_div(part_count_ * element_bytes, Ring::line_bytes) * Ring::line_bytes;
     replan();
   }
 
@@ -83,27 +55,20 @@ class NodeExchange {
 
   /// Allocates this rank's rings. \throws Error if there is too little shared memory.
   void allocate_rings() {
-    const Index senders = static_cast<Index>(send_count());
-    slots_ = std::clamp(most_ring_bytes() / std::max<Index>(1, senders * slot_bytes_), Index{1}, depth_);
-    segment_ = SharedSegment(scratch_bytes + ring_bytes() * senders);
-    number_ = detail::random_number();
-    std::memcpy(segment_.at(number_offset), &number_, sizeof number_);
+    rings_.allocate(send_count(), slot_bytes_, depth_);
     for (std::size_t s = 0; s < send_count(); ++s) {
-      sends_[s + 1].ring = new (segment_.at(ring_offset(s))) Ring{};
-      sends_[s + 1].slots = static_cast<std::uint64_t>(slots_);
+      sends_[s + 1].ring = rings_.ring(s);
+      sends_[s + 1].slots = static_cast<std::uint64_t>(rings_.slots());
     }
   }
-  Introduction to_receiver(std::size_t s) const {
-    return {segment_.name(), number_, ring_offset(s), slots_, Strides(source_layout_)};
-  }
-  Introduction to_sender() const { return {{}, 0, 0, 0, Strides(target_layout_)}; }
+  Introduction to_receiver(std::size_t s) const { return rings_.introduction(s, source_layout_); }
+  Introduction to_sender() const { return {{}, 0, 0, 0, PlainStrides(target_layout_)}; }
 
   /// Maps the rings of the senders and takes note of the partners' layouts. \throws Error if one cannot be mapped.
   void meet(const std::vector<Introduction>& receivers, const std::vector<Introduction>& senders) {
     partner_rings_.clear();
     for (std::size_t r = 0; r < receive_count(); ++r) {
-      partner_rings_.emplace_back(senders[r].segment);
-      if (std::memcmp(partner_rings_.back().at(number_offset), &senders[r].number, sizeof number_) != 0)
+      if (!RingSegment::map(senders[r], partner_rings_.emplace_back()))
         throw Error(text("process ", senders[r].segment.process, " is not rank ", receive_peer(r),
                          ": the ranks of this node do not see each other's processes"));
       receives_[r].ring = reinterpret_cast<Ring*>(partner_rings_.back().at(senders[r].ring_offset));
@@ -127,7 +92,7 @@ class NodeExchange {
     sends_[0].done = sends_[0].cutter.done();
     for (Channel& channel : receives_) {
       channel.begin();
-      channel.ring->target = {target_place, Strides(target_layout_), 0, 0};
+      channel.ring->target = {target_place, PlainStrides(target_layout_), 0, 0};
       channel.ring->entered.store(exchange_, std::memory_order_release);
     }
     undecided_ = send_count();
@@ -149,93 +114,16 @@ class NodeExchange {
   bool finished() const { return open_ == 0; }
 
  private:
-  using Counter = std::atomic<std::uint64_t>;
-  static_assert(Counter::is_always_lock_free, "counters in shared memory must be lock-free");
-
-  static constexpr Index line_bytes = 64, page_bytes = 4096;
-  static constexpr Index scratch_bytes =
-      page_bytes;  // before the rings: scratch, and the number that proves whose it is
-  static constexpr Index number_offset = page_bytes / 2;
   static constexpr Index streamed_sooner = 8;  // what other ranks read is not wanted in this core's cache
   static constexpr int pushes_in_a_row = 16;
   static constexpr int rounds_of_patience = 256;  // until a sender begins though some receivers are not there yet
 
-  enum class Way : std::uint64_t { undecided, ring, push, pull, read };
-  static constexpr std::uint64_t ways = 8;
-
-  /// Where an array lies and how.
-  struct Announcement {
-    SharedArrayFinder::Place place;
-    Strides strides;
-    std::uintptr_t address = 0;  // of the source, where it is not node-shared
-    std::int64_t process = 0;
-  };
-
-  /// One direction of one pair of ranks in shared memory; the slots follow. Numbers of exchanges and pieces only grow.
-  struct Ring {
-    alignas(line_bytes) Counter entered;   // by the receiver: exchange for which `target` holds
-    alignas(line_bytes) Counter decision;  // by the sender: exchange * ways + way; `source` holds for it
-    alignas(line_bytes) Counter finished;  // by who copies: exchange that was pushed or pulled
-    alignas(line_bytes) Counter refused;   // by the receiver: exchange that it cannot pull
-    alignas(line_bytes) Counter written;   // by the sender: pieces
-    alignas(line_bytes) Counter read;      // by the receiver: pieces
-    alignas(line_bytes) Announcement target;
-    alignas(line_bytes) Announcement source;
-  };
-  static_assert(sizeof(Ring) <= 1024, "extra_memory.py counts 1024 bytes");
-
-  /// This rank's view of a ring.
-  struct Channel {
-    Channel(Message what, Index part_count)
-        : peer(static_cast<int>(what.peer)), message(std::move(what)), cutter(message, part_count) {}
-
-    void begin() {
-      way = Way::undecided;
-      done = false;
-      cutter.restart();
-    }
-
-    int peer;
-    Message message;
-    MessageCutter cutter;
-    std::vector<CopyBlock> direct, packed;  // [blocks] as a whole: array to array, and array to or from a slot
-    std::size_t shape = 0;                  // number of the first channel of this side with equally shaped blocks
-    Index shortest_run = 0;                 // bytes that are contiguous on both sides
-    Way way = Way::undecided;
-    bool done = false;
-    Ring* ring = nullptr;
-    std::uint64_t slots = 1;      // of the ring
-    char* partner = nullptr;      // the partner's array, when it is pushed or pulled
-    std::uint64_t total = 0;      // pieces of all exchanges that went through the ring
-    std::uint64_t read_seen = 0;  // pieces of which the sender knows that they were read
-    PartnerArrays arrays;
-  };
-
-  Index ring_bytes() const {
-    const Index nbytes = static_cast<Index>(sizeof(Ring)) + slots_ * slot_bytes_;
-    return ceil_div(nbytes, page_bytes) * page_bytes;
-  }
-  /// All rings of a rank should stay in the cache of its core, beside what is copied: half of the second level.
-  static Index most_ring_bytes() { return stream_threshold_bytes() / 8; }
-  Index ring_offset(std::size_t s) const { return scratch_bytes + ring_bytes() * static_cast<Index>(s); }
-  char* slot(const Channel& channel) const {
-    return reinterpret_cast<char*>(channel.ring + 1) + static_cast<Index>(channel.total % channel.slots) * slot_bytes_;
-  }
-
-  bool is_partner(Index rank) const {
-    return std::binary_search(partners_.begin(), partners_.end(), static_cast<int>(rank));
-  }
-
   /// Takes over the messages for the layouts known; rings and counters stay.
   void replan() {
     RankSchedule schedule = planner_(source_layouts_, target_layouts_);
-    std::vector<Message> sends{std::move(schedule.self)}, receives;
-    for (Message& message : schedule.sends)
-      if (is_partner(message.peer)) sends.push_back(std::move(message));
-    for (Message& message : schedule.receives)
-      if (is_partner(message.peer)) receives.push_back(std::move(message));
-    set_messages(sends_, sends, true);
-    set_messages(receives_, receives, false);
+    schedule.sends.insert(schedule.sends.begin(), std::move(schedule.self));
+    set_messages(sends_, schedule.sends, true);
+    set_messages(receives_, schedule.receives, false);
     compare_shapes(sends_);
     compare_shapes(receives_);
     const auto streamed = [&](const std::vector<Channel>& channels) {
@@ -247,43 +135,12 @@ class NodeExchange {
     stream_receives_ = streamed(receives_);
   }
 
-  static void compare_shapes(std::vector<Channel>& channels) {
-    for (std::size_t c = 0; c < channels.size(); ++c)
-      for (channels[c].shape = 0; channels[c].shape < c; ++channels[c].shape)
-        if (equal_shapes(channels[channels[c].shape].message, channels[c].message)) break;
-  }
-
-  static bool equal_shapes(const Message& a, const Message& b) {
-    const auto equal = [](const StridedBlock& x, const StridedBlock& y) {
-      return x.ndim == y.ndim && x.counts == y.counts && x.source_strides == y.source_strides &&
-             x.target_strides == y.target_strides;
-    };
-    return std::equal(a.blocks.begin(), a.blocks.end(), b.blocks.begin(), b.blocks.end(), equal);
-  }
-
-  void set_messages(std::vector<Channel>& channels, std::vector<Message>& messages, bool sends) {
+  void set_messages(std::vector<Channel>& channels, std::vector<Message>& messages, bool sends) const {
     const bool first = channels.empty();
     for (std::size_t c = 0; c < messages.size(); ++c) {
-      if (first) channels.emplace_back(Message{messages[c].peer, 0, {}}, part_count_);
-      set_message(channels[c], std::move(messages[c]), sends);
+      if (first) channels.emplace_back(static_cast<int>(messages[c].peer), part_count_);
+      channels[c].set(std::move(messages[c]), sends, element_bytes_);
     }
-  }
-
-  void set_message(Channel& channel, Message message, bool sends) {
-    channel.message = std::move(message);
-    channel.cutter = MessageCutter(channel.message, part_count_);
-    channel.direct.clear();
-    channel.packed.clear();
-    channel.shortest_run = std::numeric_limits<Index>::max();
-    for (const StridedBlock& block : channel.message.blocks) {
-      channel.direct.push_back(make_copy_block(block, element_bytes_));
-      channel.shortest_run = std::min(channel.shortest_run, channel.direct.back().run_bytes);
-      channel.packed.push_back(make_copy_block(packed(block, sends), element_bytes_));
-    }
-  }
-
-  static StridedBlock packed(const StridedBlock& block, bool send) {
-    return send ? to_packed(block, 0) : reversed(to_packed(reversed(block), 0));
   }
 
   /// Chooses a way for every receiver that has come since.
@@ -302,14 +159,14 @@ class NodeExchange {
   void choose(Channel& channel) {
     const Announcement& theirs = channel.ring->target;
     char* const segment = theirs.place.shared ? channel.arrays.segment(theirs.place.name) : nullptr;
-    if (segment && !(source_place_.shared && pulls_better(channel.message))) {
+    if (segment && !(source_place_.shared && channel.pulls_better())) {
       channel.partner = segment + theirs.place.offset;
       set_way(channel, Way::push);
     } else if (source_place_.shared) {
-      channel.ring->source = {source_place_, Strides(source_layout_), 0, 0};
+      channel.ring->source = {source_place_, PlainStrides(source_layout_), 0, 0};
       set_way(channel, Way::pull);
     } else if (channel.shortest_run >= shortest_remote_run) {
-      channel.ring->source = {{}, Strides(source_layout_), reinterpret_cast<std::uintptr_t>(source_), getpid()};
+      channel.ring->source = {{}, PlainStrides(source_layout_), reinterpret_cast<std::uintptr_t>(source_), getpid()};
       set_way(channel, Way::read);
     } else {
       set_way(channel, Way::ring);
@@ -318,38 +175,17 @@ class NodeExchange {
 
   void set_way(Channel& channel, Way way) const {
     channel.way = way;
-    channel.ring->decision.store(exchange_ * ways + static_cast<std::uint64_t>(way), std::memory_order_release);
-  }
-
-  /// Who copies goes through its own array in order; the stretches that are then scattered, on the other side, should
-  /// be the longer ones.
-  static bool pulls_better(const Message& message) {
-    const StridedBlock& block = message.blocks[0];
-    return stretch(block, block.source_strides) > stretch(block, block.target_strides);
-  }
-
-  /// Elements that lie without a gap on one side.
-  static Index stretch(const StridedBlock& block, const std::array<Index, max_block_dims>& strides) {
-    Index length = 1;
-    for (bool longer = true; longer;) {
-      longer = false;
-      for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d)
-        if (block.counts[d] > 1 && strides[d] == length) {
-          length *= block.counts[d];
-          longer = true;
-        }
-    }
-    return length;
+    channel.ring->decide(exchange_, way);
   }
 
   /// Plans a message anew if the partner's array has other strides than in the last exchange.
-  void learn(Channel& channel, Layouts& layouts, const Strides& strides, bool sends) {
+  void learn(Channel& channel, Layouts& layouts, const PlainStrides& strides, bool sends) {
     LocalLayout& known = layouts[channel.peer];
     if (strides == known) return;
     known = strides.layout();
     RankSchedule schedule = planner_(source_layouts_, target_layouts_);
     for (Message& message : sends ? schedule.sends : schedule.receives)
-      if (message.peer == channel.peer) set_message(channel, std::move(message), sends);
+      if (message.peer == channel.peer) channel.set(std::move(message), sends, element_bytes_);
     compare_shapes(sends ? sends_ : receives_);
   }
 
@@ -359,7 +195,7 @@ class NodeExchange {
     for (Channel& channel : sends_) {
       if (channel.done || (channel.way != Way::push && channel.way != Way::ring)) continue;
       if (first && channel.cutter.part().source_offset >= first->cutter.part().source_offset) continue;
-      if (channel.way == Way::push || has_free_slot(channel)) first = &channel;
+      if (channel.way == Way::push || channel.has_free_slot()) first = &channel;
     }
     if (!first) return check_pulled();
     const std::size_t count = level_channels(sends_, *first);
@@ -379,7 +215,7 @@ class NodeExchange {
     for (Channel& channel : channels) {
       if (count == most_places) break;
       if (&channel == &first || channel.done || channel.way != first.way || channel.shape != first.shape) continue;
-      if (!channel.cutter.level_with(first.cutter) || (first.way == Way::ring && !has_free_slot(channel))) continue;
+      if (!channel.cutter.level_with(first.cutter) || (first.way == Way::ring && !channel.has_free_slot())) continue;
       level_[count++] = &channel;
     }
     return count;
@@ -393,9 +229,9 @@ class NodeExchange {
       for (std::size_t c = 0; c < count; ++c) {
         Channel& channel = *level_[c];
         const StridedBlock& part = channel.cutter.part();
-        places[c] = {
-            source_ + part.source_offset * element_bytes_,
-            push ? channel.partner + part.target_offset * element_bytes_ : slot(channel) + taken * element_bytes_};
+        places[c] = {source_ + part.source_offset * element_bytes_,
+                     push ? channel.partner + part.target_offset * element_bytes_
+                          : channel.slot(slot_bytes_) + taken * element_bytes_};
         if (c > 0) channel.cutter.advance();
       }
       const bool stream = push && stream_sends_;
@@ -413,12 +249,6 @@ class NodeExchange {
         channel.ring->finished.store(exchange_, std::memory_order_release);
       close_if_done(channel);
     }
-  }
-
-  bool has_free_slot(Channel& channel) const {
-    if (channel.total - channel.read_seen < channel.slots) return true;
-    channel.read_seen = channel.ring->read.load(std::memory_order_acquire);
-    return channel.total - channel.read_seen < channel.slots;
   }
 
   /// Looks whether receivers have pulled what they were to pull, or cannot.
@@ -488,9 +318,8 @@ class NodeExchange {
 
   /// Takes note of the sender's choice, once it is made.
   bool hear(Channel& channel) {
-    const std::uint64_t decision = channel.ring->decision.load(std::memory_order_acquire);
-    if (decision / ways != exchange_) return false;
-    const Way way = static_cast<Way>(decision % ways);
+    const Way way = channel.ring->decided(exchange_);
+    if (way == Way::undecided) return false;
     if (way == Way::pull || way == Way::read) {
       if (channel.ring->refused.load(std::memory_order_relaxed) == exchange_) return false;  // waits for another one
       if (!reach(channel, way)) {
@@ -551,30 +380,28 @@ class NodeExchange {
   /// The next piece, from the channel's slot to the array.
   void unpack_piece(Channel& channel) const {
     MessageCutter& cutter = channel.cutter;
-    const char* const bytes = slot(channel);
+    const char* const bytes = channel.slot(slot_bytes_);
     cutter.take(part_count_, [&](Index taken) {
       const char* const from = bytes + taken * element_bytes_;
       if (cutter.whole_block())
         copy(channel.packed[cutter.block()], from, target_, stream_receives_);
       else
-        copy(make_copy_block(packed(cutter.part(), false), element_bytes_), from, target_, stream_receives_);
+        copy(make_copy_block(from_packed(cutter.part(), 0), element_bytes_), from, target_, stream_receives_);
     });
   }
 
   Channels level_{};
   Planner planner_;
-  std::vector<int> partners_;  // sorted
   LocalLayout source_layout_, target_layout_;
   Layouts source_layouts_, target_layouts_;  // of the partners
-  Index element_bytes_ = 1, part_count_ = 1, slot_bytes_ = line_bytes;
-  Index depth_ = 1, slots_ = 1;  // slots per ring: wanted at most, taken
-  std::vector<Channel> sends_;   // the first one is what stays on this rank
+  Index element_bytes_ = 1, part_count_ = 1, slot_bytes_ = Ring::line_bytes;
+  Index depth_ = 1;             // most slots per ring
+  std::vector<Channel> sends_;  // the first one is what stays on this rank
   std::vector<Channel> receives_;
   bool stream_sends_ = false, stream_receives_ = false;  // whether all of it together exceeds the cache
-  SharedSegment segment_;                                // a page of scratch, and the rings of this rank's sends
-  std::uint64_t number_ = 0;                             // random, in that page
+  RingSegment rings_;                                    // of this rank's sends
   std::vector<SharedSegment> partner_rings_;
-  SharedArrayFinder finder_{segment_};
+  SharedArrayFinder finder_{rings_.scratch()};
 
   // the exchange at hand
   std::uint64_t exchange_ = 0;

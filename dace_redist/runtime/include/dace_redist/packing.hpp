@@ -189,6 +189,11 @@ inline StridedBlock reversed(StridedBlock block) {
   return block;
 }
 
+/// The block with its source side replaced by a packed message, from `displacement` elements on.
+inline StridedBlock from_packed(const StridedBlock& block, Index displacement) {
+  return reversed(to_packed(reversed(block), displacement));
+}
+
 /// How this rank packs a chunk it sends.
 inline PackedChunk pack_plan(const Chunk& chunk, Index element_bytes) {
   PackedChunk plan{static_cast<int>(chunk.peer), chunk.count * element_bytes, false, 0, {}};
@@ -209,7 +214,7 @@ inline PackedChunk unpack_plan(const Chunk& chunk, Index element_bytes) {
   PackedChunk plan{static_cast<int>(chunk.peer), chunk.count * element_bytes, false, 0, {}};
   Index displacement = 0;
   for (const StridedBlock& block : chunk.blocks) {
-    plan.copies.push_back(make_copy_block(reversed(to_packed(reversed(block), displacement)), element_bytes));
+    plan.copies.push_back(make_copy_block(from_packed(block, displacement), element_bytes));
     displacement += block.count();
   }
   if (plan.copies.size() == 1 && plan.copies[0].contiguous()) {

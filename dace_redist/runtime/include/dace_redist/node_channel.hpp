@@ -1,0 +1,102 @@
+// One rank's view of the messages from or to one other rank of its node.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "dace_redist/node_ring.hpp"
+#include "dace_redist/packing.hpp"
+
+namespace dace_redist {
+
+/// A message, how far it has come in the exchange at hand, and the ring that it goes through.
+class Channel {
+ public:
+  Channel(int other, Index part_elements) : peer(other), part_count(part_elements), cutter(message, part_elements) {}
+
+  /// Takes over a message.
+  void set(Message new_message, bool sends, Index element_bytes) {
+    message = std::move(new_message);
+    cutter = MessageCutter(message, part_count);
+    direct.clear();
+    packed.clear();
+    shortest_run = std::numeric_limits<Index>::max();
+    for (const StridedBlock& block : message.blocks) {
+      direct.push_back(make_copy_block(block, element_bytes));
+      shortest_run = std::min(shortest_run, direct.back().run_bytes);
+      packed.push_back(make_copy_block(sends ? to_packed(block, 0) : from_packed(block, 0), element_bytes));
+    }
+  }
+
+  void begin() {
+    way = Way::undecided;
+    done = false;
+    cutter.restart();
+  }
+
+  /// For the sender. Looks at the receiver's counter only when the slots seem to be used up.
+  bool has_free_slot() {
+    if (total - read_seen < slots) return true;
+    read_seen = ring->read.load(std::memory_order_acquire);
+    return total - read_seen < slots;
+  }
+  char* slot(Index slot_bytes) const { return ring->slot(total % slots, slot_bytes); }
+
+  bool equally_shaped(const Channel& other) const {
+    const auto equal = [](const StridedBlock& x, const StridedBlock& y) {
+      return x.ndim == y.ndim && x.counts == y.counts && x.source_strides == y.source_strides &&
+             x.target_strides == y.target_strides;
+    };
+    const std::vector<StridedBlock>&a = message.blocks, &b = other.message.blocks;
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(), equal);
+  }
+
+  /// Who copies goes through its own array in order; the stretches that are then scattered, on the other side, should
+  /// be the longer ones.
+  bool pulls_better() const {
+    const StridedBlock& block = message.blocks[0];
+    return stretch(block, block.source_strides) > stretch(block, block.target_strides);
+  }
+
+  int peer;
+  Index part_count;  // most elements of a piece
+  Message message;
+  MessageCutter cutter;
+  std::vector<CopyBlock> direct, packed;  // [blocks] as a whole: array to array, and array to or from a slot
+  std::size_t shape = 0;                  // number of the first channel of this side with equally shaped blocks
+  Index shortest_run = 0;                 // bytes that are contiguous on both sides
+  Way way = Way::undecided;
+  bool done = false;
+  Ring* ring = nullptr;
+  std::uint64_t slots = 1;      // of the ring
+  char* partner = nullptr;      // the partner's array, when it is pushed or pulled
+  std::uint64_t total = 0;      // pieces of all exchanges that went through the ring
+  std::uint64_t read_seen = 0;  // pieces of which the sender knows that they were read
+  PartnerArrays arrays;
+
+ private:
+  /// Elements that lie without a gap on one side.
+  static Index stretch(const StridedBlock& block, const std::array<Index, max_block_dims>& strides) {
+    Index length = 1;
+    for (bool longer = true; longer;) {
+      longer = false;
+      for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d)
+        if (block.counts[d] > 1 && strides[d] == length) {
+          length *= block.counts[d];
+          longer = true;
+        }
+    }
+    return length;
+  }
+};
+
+/// Numbers the channels by the shape of their blocks.
+inline void compare_shapes(std::vector<Channel>& channels) {
+  for (std::size_t c = 0; c < channels.size(); ++c)
+    for (channels[c].shape = 0; channels[c].shape < c; ++channels[c].shape)
+      if (channels[channels[c].shape].equally_shaped(channels[c])) break;
+}
+
+}  // namespace dace_redist
