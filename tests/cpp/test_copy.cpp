@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// \file
-/// Compares merged(), make_copy_block(), copy() and slice() with a loop over elements, on many random boxes.
+/// Compares merged(), make_copy_block(), copy(), slice() and RunList with a loop over elements, on many random boxes.
 ///
 /// Usage: test_copy [boxes] [seed]
 
@@ -17,10 +17,12 @@
 #include <vector>
 
 #include "dace_redist/copy.hpp"
+#include "dace_redist/run_list.hpp"
 
 namespace {
 
 using dace_redist::CopyBlock;
+using dace_redist::RunList;
 using dace_redist::StridedBlock;
 using Bytes = std::vector<unsigned char>;
 
@@ -170,7 +172,9 @@ class Array {
   std::ptrdiff_t start_ = 0;
 };
 
-bool copies_like_the_oracle(const Case& made, const StridedBlock& block, int parts) {
+enum class By { blocks, runs };
+
+bool copies_like_the_oracle(const Case& made, const StridedBlock& block, int parts, By by) {
   const auto source_bytes = static_cast<std::size_t>(made.source_elements * made.element_bytes);
   const auto target_bytes = static_cast<std::size_t>(made.target_elements * made.element_bytes);
   Array target(target_bytes, made.target_shift, 128);
@@ -188,11 +192,16 @@ bool copies_like_the_oracle(const Case& made, const StridedBlock& block, int par
   const CopyBlock whole = make_copy_block(block, made.element_bytes);
   if (whole.nbytes() != made.block.count() * made.element_bytes) return false;
   std::int64_t nbytes = 0;
+  RunList runs;
   for (int part = 0; part < parts; ++part) {
     const CopyBlock piece = slice(whole, part, parts);
     nbytes += piece.nbytes();
-    copy(piece, from, target.data(), made.stream);
+    if (by == By::runs)
+      runs.append(piece);
+    else
+      copy(piece, from, target.data(), made.stream);
   }
+  runs.copy(reinterpret_cast<const char*>(from), reinterpret_cast<char*>(target.data()));
   return nbytes == whole.nbytes() && target.bytes() == expected;
 }
 
@@ -221,8 +230,9 @@ int main(int argc, char** argv) {
     const Case made = random_case(random);
     const StridedBlock smaller = merged(made.block);
     if (!check(smaller.count() == made.block.count() && smaller.ndim <= made.block.ndim, made, "merged") ||
-        !check(copies_like_the_oracle(made, made.block, 1), made, "copy") ||
-        !check(copies_like_the_oracle(made, smaller, made.parts), made, "copy of slices"))
+        !check(copies_like_the_oracle(made, made.block, 1, By::blocks), made, "copy") ||
+        !check(copies_like_the_oracle(made, smaller, made.parts, By::blocks), made, "copy of slices") ||
+        !check(copies_like_the_oracle(made, smaller, made.parts, By::runs), made, "copy of a list of runs"))
       return 1;
   }
   if (!check(slices_are_even(), Case{}, "slice")) return 1;

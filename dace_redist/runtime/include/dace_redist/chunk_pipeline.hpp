@@ -112,7 +112,7 @@ class ChunkPipeline {
   void send_next(std::size_t slot) {
     if (sends_.posted == sends_.chunks.size()) return;
     const PackedChunk& chunk = sends_.chunks[sends_.posted++];
-    if (!chunk.in_place) copy_all(chunk.copies, source_, sends_.slot(slot));
+    if (!chunk.in_place) chunk.copies.copy(source_, sends_.slot(slot));
     check(MPI_Isend(chunk.in_place ? source_ + chunk.array_offset : sends_.slot(slot), static_cast<int>(chunk.nbytes),
                     MPI_BYTE, chunk.peer, tag_, comm_, &requests_[sends_.first_request + slot]),
           "MPI_Isend");
@@ -130,7 +130,7 @@ class ChunkPipeline {
 
   void unpack(std::size_t slot) {
     const PackedChunk& chunk = receives_.chunks[receives_.chunk_in[slot]];
-    if (!chunk.in_place) copy_all(chunk.copies, receives_.slot(slot), target_);
+    if (!chunk.in_place) chunk.copies.copy(receives_.slot(slot), target_);
     ++receives_.done;
   }
 

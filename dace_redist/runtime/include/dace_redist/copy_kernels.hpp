@@ -138,44 +138,67 @@ void copy_plane(Plane plane, const char* source, char* target) {
   }
 }
 
+/// Calls `use(kind)` with the kind of run, one of the structures above, that is best for runs of `run_bytes` >= 1
+/// bytes.
+template <class Use>
+auto with_run_kind(std::int64_t run_bytes, const Use& use) {
+  switch (run_bytes) {
+    case 1:
+      return use(ExactRun<1>{});
+    case 2:
+      return use(ExactRun<2>{});
+    case 4:
+      return use(ExactRun<4>{});
+    case 8:
+      return use(ExactRun<8>{});
+    case 16:
+      return use(ExactRun<16>{});
+    case 96:
+      return use(ExactRun<96>{});
+    default:
+      break;
+  }
+  if (run_bytes <= 4) return use(OverlappingRun<2, 2>{});
+  if (run_bytes <= 8) return use(OverlappingRun<4, 2>{});
+  if (run_bytes <= 16) return use(OverlappingRun<8, 2>{});
+  if (run_bytes <= 32) return use(OverlappingRun<16, 2>{});
+  if (run_bytes <= 64) return use(OverlappingRun<32, 2>{});
+  if (run_bytes <= 128) return use(OverlappingRun<64, 2>{});
+  if (run_bytes <= 192) return use(OverlappingRun<64, 3>{});
+  if (run_bytes <= 256) return use(OverlappingRun<64, 4>{});
+  return use(LongRun{});
+}
+
 using PlaneCopy = void (*)(Plane, const char*, char*);
 
 /// The instance of copy_plane for runs of `run_bytes` >= 1 bytes.
 template <Prefetch prefetch>
 PlaneCopy plane_copy(std::int64_t run_bytes) {
-  // to ask for each short run costs more than it saves
-  constexpr Prefetch small = prefetch == Prefetch::runs ? Prefetch::none : prefetch;
-  constexpr Prefetch large = prefetch == Prefetch::rows ? Prefetch::runs : prefetch;
-  switch (run_bytes) {
-    case 1:
-      return copy_plane<ExactRun<1>, small>;
-    case 2:
-      return copy_plane<ExactRun<2>, small>;
-    case 4:
-      return copy_plane<ExactRun<4>, small>;
-    case 8:
-      return copy_plane<ExactRun<8>, small>;
-    case 16:
-      return copy_plane<ExactRun<16>, large>;
-    default:
-      break;
-  }
-  if (run_bytes <= 4) return copy_plane<OverlappingRun<2, 2>, small>;
-  if (run_bytes <= 8) return copy_plane<OverlappingRun<4, 2>, small>;
-  if (run_bytes <= 16) return copy_plane<OverlappingRun<8, 2>, small>;
-  if (run_bytes <= 32) return copy_plane<OverlappingRun<16, 2>, large>;
-  if (run_bytes <= 64) return copy_plane<OverlappingRun<32, 2>, large>;
-  if (run_bytes == 96) return copy_plane<ExactRun<96>, large>;
-  switch ((run_bytes + 63) / 64) {
-    case 2:
-      return copy_plane<OverlappingRun<64, 2>, large>;
-    case 3:
-      return copy_plane<OverlappingRun<64, 3>, large>;
-    case 4:
-      return copy_plane<OverlappingRun<64, 4>, large>;
-    default:
-      return copy_plane<LongRun, large>;
-  }
+  return with_run_kind(run_bytes, [&](auto kind) -> PlaneCopy {
+    using Run = decltype(kind);
+    // to ask for each short run costs more than it saves
+    if (prefetch == Prefetch::runs && run_bytes < 16) return copy_plane<Run, Prefetch::none>;
+    if (prefetch == Prefetch::rows && run_bytes >= 16) return copy_plane<Run, Prefetch::runs>;
+    return copy_plane<Run, prefetch>;
+  });
+}
+
+/// Where a run of a list lies: bytes from the starts of the two arrays.
+struct ListedRun {
+  std::int64_t source, target;
+};
+
+/// Copies runs of one length, each wherever the list says.
+template <class Run>
+void copy_listed(const ListedRun* runs, std::size_t count, std::int64_t run_bytes, const char* source, char* target) {
+  for (std::size_t i = 0; i < count; ++i) Run::copy(source + runs[i].source, target + runs[i].target, run_bytes);
+}
+
+using ListedCopy = void (*)(const ListedRun*, std::size_t, std::int64_t, const char*, char*);
+
+/// The instance of copy_listed for runs of `run_bytes` >= 1 bytes.
+inline ListedCopy listed_copy(std::int64_t run_bytes) {
+  return with_run_kind(run_bytes, [](auto kind) -> ListedCopy { return copy_listed<decltype(kind)>; });
 }
 
 /// Source lines that will be read soon, asked for one by one between stores past the cache: reading and writing then

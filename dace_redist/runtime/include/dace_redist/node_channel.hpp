@@ -11,6 +11,12 @@
 
 namespace dace_redist {
 
+/// The copy of a group of blocks: of one block as it is, of several as runs.
+struct GroupCopy {
+  CopyBlock block;
+  RunList runs;
+};
+
 /// A message, how far it has come in the exchange at hand, and the ring that it goes through.
 class Channel {
  public:
@@ -19,14 +25,14 @@ class Channel {
   /// Takes over a message.
   void set(Message new_message, bool sends, Index element_bytes) {
     message = std::move(new_message);
-    cutter = MessageCutter(message, part_count);
+    cutter = MessageCutter(message, part_count, most_tiny);
     direct.clear();
     packed.clear();
     shortest_run = std::numeric_limits<Index>::max();
-    for (const StridedBlock& block : message.blocks) {
-      direct.push_back(make_copy_block(block, element_bytes));
-      shortest_run = std::min(shortest_run, direct.back().run_bytes);
-      packed.push_back(make_copy_block(sends ? to_packed(block, 0) : from_packed(block, 0), element_bytes));
+    for (const BlockGroup& group : cutter.groups()) {
+      direct.push_back(group_copy(group, element_bytes, [](const StridedBlock& block, Index) { return block; }));
+      packed.push_back(group_copy(group, element_bytes, sends ? to_packed : from_packed));
+      shortest_run = std::min(shortest_run, group.count == 1 ? direct.back().block.run_bytes : 0);
     }
   }
 
@@ -64,7 +70,7 @@ class Channel {
   Index part_count;  // most elements of a piece
   Message message;
   MessageCutter cutter;
-  std::vector<CopyBlock> direct, packed;  // [blocks] as a whole: array to array, and array to or from a slot
+  std::vector<GroupCopy> direct, packed;  // [groups] as a whole: array to array, and array to or from a slot
   std::size_t shape = 0;                  // number of the first channel of this side with equally shaped blocks
   Index shortest_run = 0;                 // bytes that are contiguous on both sides
   Way way = Way::undecided;
@@ -77,6 +83,23 @@ class Channel {
   PartnerArrays arrays;
 
  private:
+  static constexpr Index most_tiny = CopyList::most_listed_runs;  // elements; a list holds less of them than a block
+
+  template <class Side>
+  GroupCopy group_copy(const BlockGroup& group, Index element_bytes, const Side& side) const {
+    GroupCopy copy;
+    Index displacement = 0;
+    for (std::size_t b = group.first; b < group.first + group.count; ++b) {
+      const CopyBlock block = make_copy_block(side(message.blocks[b], displacement), element_bytes);
+      displacement += message.blocks[b].count();
+      if (group.count == 1)
+        copy.block = block;
+      else
+        copy.runs.append(block);
+    }
+    return copy;
+  }
+
   /// Elements that lie without a gap on one side.
   static Index stretch(const StridedBlock& block, const std::array<Index, max_block_dims>& strides) {
     Index length = 1;

@@ -224,22 +224,8 @@ class NodeExchange {
   /// Copies or packs the next piece of the first `count` level channels.
   void send_pieces(Channel& first, std::size_t count) {
     const bool push = first.way == Way::push;
-    std::array<CopyPlace, most_places> places;
-    first.cutter.take(part_count_, [&](Index taken) {
-      for (std::size_t c = 0; c < count; ++c) {
-        Channel& channel = *level_[c];
-        const StridedBlock& part = channel.cutter.part();
-        places[c] = {source_ + part.source_offset * element_bytes_,
-                     push ? channel.partner + part.target_offset * element_bytes_
-                          : channel.slot(slot_bytes_) + taken * element_bytes_};
-        if (c > 0) channel.cutter.advance();
-      }
-      const bool stream = push && stream_sends_;
-      if (first.cutter.whole_block())
-        copy_together((push ? first.direct : first.packed)[first.cutter.block()], places.data(), count, stream);
-      else
-        copy_together(make_copy_block(push ? first.cutter.part() : to_packed(first.cutter.part(), 0), element_bytes_),
-                      places.data(), count, stream);
+    copy_pieces(count, !push, push && stream_sends_, [&](const Channel& channel, Index taken) {
+      return CopyPlace{source_, push ? channel.partner : channel.slot(slot_bytes_) + taken * element_bytes_};
     });
     for (std::size_t c = 0; c < count; ++c) {
       Channel& channel = *level_[c];
@@ -249,6 +235,32 @@ class NodeExchange {
         channel.ring->finished.store(exchange_, std::memory_order_release);
       close_if_done(channel);
     }
+  }
+
+  /// Copies the next piece of the first `count` level channels, `starts(channel, taken)` being the arrays; or packs it.
+  template <class Starts>
+  void copy_pieces(std::size_t count, bool pack, bool stream, const Starts& starts) {
+    std::array<CopyPlace, most_places> places;
+    const MessageCutter& cutter = level_[0]->cutter;
+    level_[0]->cutter.take(part_count_, [&](Index taken) {
+      const std::size_t group = cutter.group();
+      for (std::size_t c = 0; c < count; ++c) {
+        Channel& channel = *level_[c];
+        const CopyPlace start = starts(channel, taken);
+        const StridedBlock& part = channel.cutter.part();
+        places[c] = {start.source + part.source_offset * element_bytes_,
+                     start.target + (pack ? 0 : part.target_offset * element_bytes_)};
+        if (cutter.several_blocks())
+          (pack ? channel.packed : channel.direct)[group].runs.copy(start.source, start.target);
+        if (c > 0) channel.cutter.advance();
+      }
+      if (cutter.several_blocks()) return;
+      const Channel& first = *level_[0];
+      const CopyBlock block = cutter.whole_group()
+                                  ? (pack ? first.packed : first.direct)[group].block
+                                  : make_copy_block(pack ? to_packed(cutter.part(), 0) : cutter.part(), element_bytes_);
+      copy_together(block, places.data(), count, stream);
+    });
   }
 
   /// Looks whether receivers have pulled what they were to pull, or cannot.
@@ -289,26 +301,14 @@ class NodeExchange {
       }
     }
     if (!first) return any;
-    pull_pieces(*first, level_channels(receives_, *first));
+    pull_pieces(level_channels(receives_, *first));
     return true;
   }
 
   /// Pulls the next piece of the first `count` level channels.
-  void pull_pieces(Channel& first, std::size_t count) {
-    std::array<CopyPlace, most_places> places;
-    first.cutter.take(part_count_, [&](Index) {
-      for (std::size_t c = 0; c < count; ++c) {
-        Channel& channel = *level_[c];
-        const StridedBlock& part = channel.cutter.part();
-        places[c] = {channel.partner + part.source_offset * element_bytes_,
-                     target_ + part.target_offset * element_bytes_};
-        if (c > 0) channel.cutter.advance();
-      }
-      if (first.cutter.whole_block())
-        copy_together(first.direct[first.cutter.block()], places.data(), count, stream_receives_);
-      else
-        copy_together(make_copy_block(first.cutter.part(), element_bytes_), places.data(), count, stream_receives_);
-    });
+  void pull_pieces(std::size_t count) {
+    copy_pieces(count, false, stream_receives_,
+                [&](const Channel& channel, Index) { return CopyPlace{channel.partner, target_}; });
     for (std::size_t c = 0; c < count; ++c) {
       Channel& channel = *level_[c];
       if (channel.cutter.done()) channel.ring->finished.store(exchange_, std::memory_order_release);
@@ -348,7 +348,7 @@ class NodeExchange {
     channel.cutter.take(part_count_, [&](Index) {
       const MessageCutter& cutter = channel.cutter;
       const CopyBlock block =
-          cutter.whole_block() ? channel.direct[cutter.block()] : make_copy_block(cutter.part(), element_bytes_);
+          cutter.whole_group() ? channel.direct[cutter.group()].block : make_copy_block(cutter.part(), element_bytes_);
       copied = copied && copy_from(block, static_cast<pid_t>(theirs.process), theirs.address, target_);
     });
     if (!copied) {
@@ -383,8 +383,10 @@ class NodeExchange {
     const char* const bytes = channel.slot(slot_bytes_);
     cutter.take(part_count_, [&](Index taken) {
       const char* const from = bytes + taken * element_bytes_;
-      if (cutter.whole_block())
-        copy(channel.packed[cutter.block()], from, target_, stream_receives_);
+      if (cutter.several_blocks())
+        channel.packed[cutter.group()].runs.copy(from, target_);
+      else if (cutter.whole_group())
+        copy(channel.packed[cutter.group()].block, from, target_, stream_receives_);
       else
         copy(make_copy_block(from_packed(cutter.part(), 0), element_bytes_), from, target_, stream_receives_);
     });

@@ -12,7 +12,7 @@
 #include <new>
 #include <vector>
 
-#include "dace_redist/copy.hpp"
+#include "dace_redist/run_list.hpp"
 #include "dace_redist/schedule.hpp"
 
 namespace dace_redist {
@@ -51,37 +51,67 @@ struct Chunk {
   std::vector<StridedBlock> blocks;
 };
 
-/// Walks through a message part by part, the same way for sender and receiver. What it holds does not grow with the
-/// message.
+/// Blocks of a message that are taken together: one, or several tiny ones.
+struct BlockGroup {
+  std::size_t first, count;
+  Index elements;
+};
+
+/// Cuts a message into groups of blocks, the same way for sender and receiver.
+///
+/// \param most_elements  of a group of several blocks.
+/// \param most_tiny  elements of a block that is taken together with others; 0: each block alone.
+inline std::vector<BlockGroup> group_blocks(const Message& message, Index most_elements, Index most_tiny) {
+  std::vector<BlockGroup> groups;
+  bool open = false;
+  for (std::size_t b = 0; b < message.blocks.size(); ++b) {
+    const Index elements = message.blocks[b].count();
+    const bool tiny = elements <= most_tiny;
+    if (open && tiny && groups.back().elements + elements <= most_elements) {
+      ++groups.back().count;
+      groups.back().elements += elements;
+    } else {
+      groups.push_back({b, 1, elements});
+    }
+    open = tiny;
+  }
+  return groups;
+}
+
+/// Walks through a message part by part, the same way for sender and receiver. A part is a group of blocks, or, of a
+/// large block, as many rows as fit.
 class MessageCutter {
  public:
   /// \param message  its blocks must outlive the cutter.
   /// \param part_count  most elements of a part, if a single innermost row is not larger.
-  MessageCutter(const Message& message, Index part_count)
+  /// \param most_tiny  see group_blocks().
+  MessageCutter(const Message& message, Index part_count, Index most_tiny = 0)
       : blocks_(message.blocks.data()),
-        block_count_(message.blocks.size()),
-        part_count_(std::max<Index>(1, part_count)) {
+        part_count_(std::max<Index>(1, part_count)),
+        groups_(group_blocks(message, part_count_, most_tiny)) {
     restart();
   }
 
   void restart() {
-    block_ = 0;
-    open_block();
+    group_ = 0;
+    open_group();
   }
-  bool done() const { return block_ == block_count_; }
+  bool done() const { return group_ == groups_.size(); }
 
-  /// The part that comes next.
-  const StridedBlock& part() const { return parts_ == 1 ? blocks_[block_] : part_; }
-  /// Which block the part belongs to, and whether it is all of it.
-  std::size_t block() const { return block_; }
-  bool whole_block() const { return parts_ == 1; }
+  /// The part that comes next; of several blocks, the first one.
+  const StridedBlock& part() const { return parts_ == 1 ? blocks_[groups_[group_].first] : part_; }
+  const std::vector<BlockGroup>& groups() const { return groups_; }
+  /// Which group the part belongs to, and whether it is all of it.
+  std::size_t group() const { return group_; }
+  bool whole_group() const { return parts_ == 1; }
+  bool several_blocks() const { return groups_[group_].count > 1; }
   /// Whether a cutter of an equally shaped message is at the same part.
-  bool level_with(const MessageCutter& other) const { return block_ == other.block_ && index_ == other.index_; }
+  bool level_with(const MessageCutter& other) const { return group_ == other.group_ && index_ == other.index_; }
 
   void advance() {
     if (++index_ < parts_) return set_part();
-    ++block_;
-    open_block();
+    ++group_;
+    open_group();
   }
 
   /// Takes parts as long as there are `max_count` elements or fewer, but at least one, and calls `visit(displacement)`
@@ -98,13 +128,13 @@ class MessageCutter {
   }
 
  private:
-  void open_block() {
+  void open_group() {
     if (done()) return;
-    const StridedBlock& block = blocks_[block_];
     index_ = 0;
     parts_ = 1;
-    count_ = inner_ = block.count();
+    count_ = inner_ = groups_[group_].elements;
     if (count_ <= part_count_) return;
+    const StridedBlock& block = blocks_[groups_[group_].first];
     for (cut_ = 0; cut_ < static_cast<std::size_t>(block.ndim); ++cut_) {
       inner_ /= block.counts[cut_];
       if (inner_ <= part_count_) break;
@@ -119,7 +149,7 @@ class MessageCutter {
 
   /// Keeps some rows of dimension `cut_` at one index of all dimensions before it.
   void set_part() {
-    const StridedBlock& block = blocks_[block_];
+    const StridedBlock& block = blocks_[groups_[group_].first];
     part_.source_offset = block.source_offset;
     part_.target_offset = block.target_offset;
     const auto move = [&](std::size_t d, Index steps) {
@@ -136,9 +166,9 @@ class MessageCutter {
   }
 
   const StridedBlock* blocks_;
-  std::size_t block_count_;
   Index part_count_;
-  std::size_t block_ = 0;        // block at hand
+  std::vector<BlockGroup> groups_;
+  std::size_t group_ = 0;        // group at hand
   std::size_t cut_ = 0;          // dimension that is cut
   Index inner_ = 1;              // elements of a row of it
   Index rows_ = 1, steps_ = 1;   // rows per part, parts per index of the dimensions before
@@ -169,8 +199,8 @@ struct PackedChunk {
   int peer = 0;
   Index nbytes = 0;
   bool in_place = false;
-  Index array_offset = 0;         // bytes, if in place
-  std::vector<CopyBlock> copies;  // array -> packed chunk (pack) or packed chunk -> array (unpack)
+  Index array_offset = 0;  // bytes, if in place
+  CopyList copies;         // array -> packed chunk (pack) or packed chunk -> array (unpack)
 };
 
 /// The block with its target side replaced by a packed message, from `displacement` elements on.
@@ -190,43 +220,33 @@ inline StridedBlock reversed(StridedBlock block) {
 }
 
 /// The block with its source side replaced by a packed message, from `displacement` elements on.
-inline StridedBlock from_packed(const StridedBlock& block, Index displacement) {
+inline StridedBlock from_packed(StridedBlock block, Index displacement) {
   return reversed(to_packed(reversed(block), displacement));
+}
+
+/// How this rank moves a chunk: `array_block(block, displacement)` is a block between array and packed chunk.
+template <class ArrayBlock>
+PackedChunk packed_chunk(const Chunk& chunk, Index element_bytes, const ArrayBlock& array_block) {
+  PackedChunk plan{static_cast<int>(chunk.peer), chunk.count * element_bytes, false, 0, {}};
+  Index displacement = 0;
+  for (const StridedBlock& block : chunk.blocks) {
+    const CopyBlock copy = make_copy_block(array_block(block, displacement), element_bytes);
+    displacement += block.count();
+    plan.in_place = chunk.blocks.size() == 1 && copy.contiguous();
+    plan.array_offset = std::max(copy.source_offset, copy.target_offset);  // the other one is 0, if in place
+    plan.copies.append(copy);
+  }
+  return plan;
 }
 
 /// How this rank packs a chunk it sends.
 inline PackedChunk pack_plan(const Chunk& chunk, Index element_bytes) {
-  PackedChunk plan{static_cast<int>(chunk.peer), chunk.count * element_bytes, false, 0, {}};
-  Index displacement = 0;
-  for (const StridedBlock& block : chunk.blocks) {
-    plan.copies.push_back(make_copy_block(to_packed(block, displacement), element_bytes));
-    displacement += block.count();
-  }
-  if (plan.copies.size() == 1 && plan.copies[0].contiguous()) {
-    plan.in_place = true;
-    plan.array_offset = plan.copies[0].source_offset;
-  }
-  return plan;
+  return packed_chunk(chunk, element_bytes, to_packed);
 }
 
 /// How this rank unpacks a chunk it receives.
 inline PackedChunk unpack_plan(const Chunk& chunk, Index element_bytes) {
-  PackedChunk plan{static_cast<int>(chunk.peer), chunk.count * element_bytes, false, 0, {}};
-  Index displacement = 0;
-  for (const StridedBlock& block : chunk.blocks) {
-    plan.copies.push_back(make_copy_block(from_packed(block, displacement), element_bytes));
-    displacement += block.count();
-  }
-  if (plan.copies.size() == 1 && plan.copies[0].contiguous()) {
-    plan.in_place = true;
-    plan.array_offset = plan.copies[0].target_offset;
-  }
-  return plan;
-}
-
-/// Runs copies one after another, past the cache where a block is larger than it.
-inline void copy_all(const std::vector<CopyBlock>& copies, const void* source, void* target) {
-  for (const CopyBlock& block : copies) copy(block, source, target, block.nbytes() >= stream_threshold_bytes());
+  return packed_chunk(chunk, element_bytes, from_packed);
 }
 
 }  // namespace dace_redist

@@ -57,7 +57,7 @@ class Plan {
     schedule_ = schedule_with({}, {});
     self_copies_.clear();
     for (const StridedBlock& block : schedule_.self.blocks)
-      self_copies_.push_back(make_copy_block(block, element_bytes()));
+      self_copies_.append(make_copy_block(block, element_bytes()));
     prepare();
   }
 
@@ -99,8 +99,8 @@ class Plan {
   std::vector<Message> sends_in_order() const { return ordered(schedule_.sends, 1); }
   std::vector<Message> receives_in_order() const { return ordered(schedule_.receives, -1); }
 
-  const std::vector<CopyBlock>& self_copies() const { return self_copies_; }
-  void copy_self(const char* source, char* target) const { copy_all(self_copies_, source, target); }
+  const CopyList& self_copies() const { return self_copies_; }
+  void copy_self(const char* source, char* target) const { self_copies_.copy(source, target); }
 
   /// Starts sending bytes in as many messages as their number needs.
   void post_send(const char* bytes, Index nbytes, int peer, std::vector<MPI_Request>& requests) const {
@@ -140,7 +140,7 @@ class Plan {
   int rank_ = 0, size_ = 1;
   LocalLayout source_layout_, target_layout_;
   RankSchedule schedule_;
-  std::vector<CopyBlock> self_copies_;
+  CopyList self_copies_;
 };
 
 }  // namespace dace_redist

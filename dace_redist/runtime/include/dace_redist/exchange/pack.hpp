@@ -14,8 +14,8 @@ namespace dace_redist {
 class PackPlan : public Plan {
  protected:
   /// Runs copies; what `Threaded` does differently.
-  virtual void copy_blocks(const std::vector<CopyBlock>& copies, const char* source, char* target) const {
-    copy_all(copies, source, target);
+  virtual void copy_blocks(const CopyList& copies, const char* source, char* target) const {
+    copies.copy(source, target);
   }
 
   /// A whole message: its chunk and where its bytes lie in the buffer.

@@ -75,13 +75,12 @@ class RMAPlan final : public Plan {
     if (!sends_.empty()) check(MPI_Win_complete(window_.get()), "MPI_Win_complete");
     if (receives_.empty()) return;
     check(MPI_Win_wait(window_.get()), "MPI_Win_wait");
-    for (const Packed& receive : receives_)
-      copy_all(receive.chunk.copies, window_memory_ + receive.buffer_offset, target);
+    for (const Packed& receive : receives_) receive.chunk.copies.copy(window_memory_ + receive.buffer_offset, target);
   }
 
   void put(const Packed& send, const char* source) const {
     const char* bytes = send.chunk.in_place ? source + send.chunk.array_offset : send_buffer_.at(send.buffer_offset);
-    if (!send.chunk.in_place) copy_all(send.chunk.copies, source, send_buffer_.at(send.buffer_offset));
+    if (!send.chunk.in_place) send.chunk.copies.copy(source, send_buffer_.at(send.buffer_offset));
     for (Index at = 0; at < send.chunk.nbytes; at += options().max_message_bytes) {
       const int count = static_cast<int>(std::min(send.chunk.nbytes - at, options().max_message_bytes));
       check(MPI_Put(bytes + at, count, MPI_BYTE, send.chunk.peer, static_cast<MPI_Aint>(send.window_offset + at), count,

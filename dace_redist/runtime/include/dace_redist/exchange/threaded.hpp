@@ -60,14 +60,15 @@ class ThreadedPlan final : public PackPlan {
     }
   }
 
-  void copy_blocks(const std::vector<CopyBlock>& copies, const char* source, char* target) const override {
-    for (const CopyBlock& block : copies) {
+  void copy_blocks(const CopyList& copies, const char* source, char* target) const override {
+    for (const CopyBlock& block : copies.blocks()) {
       const bool stream = block.nbytes() >= stream_threshold_bytes();
       if (block.nbytes() < parallel_bytes)
         copy(block, source, target, stream);
       else
         parallel_for(threads_, [&](int part) { copy(slice(block, part, threads_), source, target, stream); });
     }
+    copies.runs().copy(source, target);
   }
 
   int threads_ = 1;
