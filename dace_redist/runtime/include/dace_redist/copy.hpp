@@ -20,6 +20,7 @@
 
 #include "dace_redist/copy_block.hpp"
 #include "dace_redist/copy_kernels.hpp"
+#include "dace_redist/run_stream.hpp"
 
 namespace dace_redist {
 
@@ -30,8 +31,9 @@ inline constexpr std::int64_t direct_stream_run = 1024;      ///< runs from this
 inline constexpr std::int64_t longest_tiled_run = 128;       ///< longer runs fill lines on both sides in any loop order
 inline constexpr std::int64_t prefetch_bytes = 6144;         ///< bytes between what is copied and what is prefetched
 inline constexpr std::int64_t together_bytes = 16384;        ///< bytes that are copied for all places in turn
-inline constexpr std::int64_t tile_row_bytes = 256;          ///< target bytes in one row of a tile
-inline constexpr std::int64_t tile_bytes = 16384;            ///< a tile and its source lines stay in the L1 cache
+inline constexpr std::int64_t assembled_ahead_bytes = 16384;  ///< the same where lines are put together in registers
+inline constexpr std::int64_t tile_row_bytes = 256;           ///< target bytes in one row of a tile
+inline constexpr std::int64_t tile_bytes = 16384;             ///< a tile and its source lines stay in the L1 cache
 
 /// Walks a block in chunks, each a plane of two of its dimensions. The block must outlive the walk.
 class ChunkWalk {
@@ -217,6 +219,27 @@ inline void copy_past_cache_together(const CopyBlock& block, const CopyPlace* pl
   for (std::size_t p = 0; p < count; ++p) writers[p].finish();
 }
 
+/// The same with lines put together in registers, a few of each place in turn: where the places follow each other in
+/// the source it is read in order. The parts of lines at both ends of a row are asked for a row ahead.
+inline void assemble_lines_together(const CopyBlock& block, const CopyPlace* places, std::size_t count) {
+  const auto last = static_cast<std::size_t>(block.ndim - 1);
+  const std::int64_t stride = block.source_strides[last], nbytes = block.counts[last] * block.run_bytes;
+  const std::int64_t runs_ahead = assembled_ahead_bytes / std::max(block.run_bytes, magnitude(stride)) + 1;
+  ChunkWalk walk(block, -1, 1, block.counts[last]);
+  ChunkWalk next = walk;
+  std::array<AssembledRow, most_places> rows;
+  for (std::size_t p = 0; p < count; ++p) rows[p].pattern = LinePattern(block.run_bytes, stride);
+  for (bool more = true; more; more = walk.advance()) {
+    const bool more_ahead = next.advance();
+    for (std::size_t p = 0; p < count; ++p) {
+      if (more_ahead) prefetch_edges(places[p].target + next.target(), nbytes);
+      rows[p].begin(places[p].source + walk.source(), places[p].target + walk.target());
+    }
+    const bool ask_next_row = more_ahead && block.counts[last] <= runs_ahead;
+    assemble_rows(rows.data(), count, nbytes, ask_next_row ? next.source() - walk.source() : runs_ahead * stride);
+  }
+}
+
 /// Copies with ordinary stores in the order of the target; chunk by chunk, each for all places, so that source lines
 /// that they share are still in the L1 cache for the next place.
 inline void copy_direct_together(const CopyBlock& block, const CopyPlace* places, std::size_t count) {
@@ -294,7 +317,7 @@ inline void copy_at(const CopyBlock& block, const char* from, char* to, bool str
   else if (streamed && gathers_lines(block))
     copy_past_cache(block, from, to);
   else if (streamed)
-    copy_direct(block, from, to, copy_plane<StreamRun, Prefetch::none>);
+    copy_direct(block, from, to, copy_plane<StreamRun, Prefetch::edges>);
   else
     copy_direct(block, from, to, plane_copy<Prefetch::none>(block.run_bytes));
   if (streamed) stream_fence();
@@ -319,9 +342,12 @@ inline void copy(const CopyBlock& block, const void* source, void* target, bool 
 /// :param count: 1 to most_places.
 /// :param stream: As for copy().
 inline void copy_together(const CopyBlock& block, const CopyPlace* places, std::size_t count, bool stream) {
-  const bool in_one = count > 1 && block.ndim > 0 && detail::transposed_dimension(block) < 0;
-  const bool streamed = in_one && stream && detail::target_span(block) >= detail::shortest_streamed_span;
-  if (in_one && streamed && detail::gathers_lines(block)) {
+  const bool in_order = block.ndim > 0 && detail::transposed_dimension(block) < 0, in_one = in_order && count > 1;
+  const bool streamed = in_order && stream && detail::target_span(block) >= detail::shortest_streamed_span;
+  if (streamed && detail::gathers_lines(block) && detail::LinePattern::fits(block.run_bytes)) {
+    detail::assemble_lines_together(block, places, count);
+    detail::stream_fence();
+  } else if (in_one && streamed && detail::gathers_lines(block)) {
     detail::copy_past_cache_together(block, places, count);
     detail::stream_fence();
   } else if (in_one && !streamed) {

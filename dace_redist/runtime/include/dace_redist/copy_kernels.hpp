@@ -118,8 +118,17 @@ inline void prefetch_run([[maybe_unused]] std::uintptr_t address, [[maybe_unused
 #endif
 }
 
-/// What a copy asks for ahead of time: nothing, each run, or each row (for short runs that are dense in the source).
-enum class Prefetch { none, runs, rows };
+/// Asks for the lines at both ends of a run that is written past the cache later, if it shares them with others.
+inline void prefetch_edges([[maybe_unused]] const char* target, [[maybe_unused]] std::int64_t run_bytes) {
+#if defined(__SSE2__)
+  if (bytes_to_line(target) > 0) __builtin_prefetch(target, 1);
+  if (bytes_to_line(target + run_bytes) > 0) __builtin_prefetch(target + run_bytes, 1);
+#endif
+}
+
+/// What a copy asks for ahead of time: nothing, each run, each row (for short runs that are dense in the source), or
+/// the lines at the ends of the next run in the target.
+enum class Prefetch { none, runs, rows, edges };
 
 /// The two loops around every run. The plane is taken by value: stores through `char*` cannot change its members.
 template <class Run, Prefetch prefetch>
@@ -133,7 +142,9 @@ void copy_plane(Plane plane, const char* source, char* target) {
       const char* const run = first + column * plane.source_column;
       if constexpr (prefetch == Prefetch::runs)
         prefetch_run(reinterpret_cast<std::uintptr_t>(run) + static_cast<std::uintptr_t>(plane.ahead), plane.run_bytes);
-      Run::copy(run, target + row * plane.target_row + column * plane.target_column, plane.run_bytes);
+      char* const to = target + row * plane.target_row + column * plane.target_column;
+      if constexpr (prefetch == Prefetch::edges) prefetch_edges(to + plane.target_column, plane.run_bytes);
+      Run::copy(run, to, plane.run_bytes);
     }
   }
 }
