@@ -114,7 +114,7 @@ struct StreamRun {
 inline void prefetch_run([[maybe_unused]] std::uintptr_t address, [[maybe_unused]] std::int64_t run_bytes) {
 #if defined(__SSE2__)
   for (std::int64_t byte = 0; byte < run_bytes; byte += line_bytes)
-    _mm_prefetch(reinterpret_cast<const char*>(address + static_cast<std::uintptr_t>(byte)), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(address + static_cast<std::uintptr_t>(byte)), _MM_HINT_T1);
 #endif
 }
 
