@@ -98,6 +98,7 @@ class NodeExchange {
     undecided_ = send_count();
     open_ = send_count() + receive_count() + !sends_[0].done;
     patience_ = rounds_of_patience;
+    waited_ = 0;
   }
 
   /// Does a little of what can be done now; false if that was nothing.
@@ -116,6 +117,7 @@ class NodeExchange {
  private:
   static constexpr Index streamed_sooner = 8;  // what other ranks read is not wanted in this core's cache
   static constexpr int pushes_in_a_row = 16;
+  static constexpr int rounds_in_step = 64;       // until a sender goes on without the slowest of its receivers
   static constexpr int rounds_of_patience = 256;  // until a sender begins though some receivers are not there yet
 
   /// Takes over the messages for the layouts known; rings and counters stay.
@@ -189,15 +191,18 @@ class NodeExchange {
     compare_shapes(sends ? sends_ : receives_);
   }
 
-  /// Copies or packs the piece that lies first in the source, and those of other receivers that lie beside it.
+  /// Copies or packs the piece that lies first in the source, and those of other receivers that lie beside it. For a
+  /// receiver among these without a free slot it waits a little, so that rows go on being read once for all.
   bool send_piece() {
-    Channel* first = nullptr;
-    for (Channel& channel : sends_) {
-      if (channel.done || (channel.way != Way::push && channel.way != Way::ring)) continue;
-      if (first && channel.cutter.part().source_offset >= first->cutter.part().source_offset) continue;
-      if (channel.way == Way::push || channel.has_free_slot()) first = &channel;
-    }
+    Channel* first = first_in_source(false);
     if (!first) return check_pulled();
+    if (all_have_room(*first)) {
+      waited_ = 0;
+    } else {
+      if (waited_ < rounds_in_step) ++waited_;
+      first = waited_ < rounds_in_step ? nullptr : first_in_source(true);
+      if (!first) return check_pulled();
+    }
     const std::size_t count = level_channels(sends_, *first);
     send_pieces(*first, count);
     // what is pushed waits for nobody: go on before looking at all channels again
@@ -206,16 +211,40 @@ class NodeExchange {
     return true;
   }
 
+  /// The channel whose next piece lies first in the source; of those that have room for it, if asked so.
+  Channel* first_in_source(bool with_room) {
+    Channel* first = nullptr;
+    for (Channel& channel : sends_) {
+      if (channel.done || (channel.way != Way::push && channel.way != Way::ring)) continue;
+      if (first && channel.cutter.part().source_offset >= first->cutter.part().source_offset) continue;
+      if (!with_room || channel.way == Way::push || channel.has_free_slot()) first = &channel;
+    }
+    return first;
+  }
+
+  /// Whether there is room for a piece and all that can be sent with it.
+  bool all_have_room(const Channel& first) {
+    if (first.way == Way::push) return true;
+    return std::all_of(sends_.begin(), sends_.end(),
+                       [&](Channel& channel) { return !is_level(channel, first) || channel.has_free_slot(); });
+  }
+
   using Channels = std::array<Channel*, most_places>;
 
-  /// `first`, and the channels whose next piece can be sent with it: equally shaped, and as far.
+  /// Whether the next piece of both can be copied together: equally shaped, and as far.
+  static bool is_level(const Channel& channel, const Channel& first) {
+    return !channel.done && channel.way == first.way && channel.shape == first.shape &&
+           channel.cutter.level_with(first.cutter);
+  }
+
+  /// `first`, and the channels that are level with it and have room.
   std::size_t level_channels(std::vector<Channel>& channels, Channel& first) {
     std::size_t count = 0;
     level_[count++] = &first;
     for (Channel& channel : channels) {
       if (count == most_places) break;
-      if (&channel == &first || channel.done || channel.way != first.way || channel.shape != first.shape) continue;
-      if (!channel.cutter.level_with(first.cutter) || (first.way == Way::ring && !channel.has_free_slot())) continue;
+      if (&channel == &first || !is_level(channel, first)) continue;
+      if (first.way == Way::ring && !channel.has_free_slot()) continue;
       level_[count++] = &channel;
     }
     return count;
@@ -411,7 +440,7 @@ class NodeExchange {
   char* target_ = nullptr;
   SharedArrayFinder::Place source_place_;
   std::size_t undecided_ = 0, open_ = 0;  // channels
-  int patience_ = 0;
+  int patience_ = 0, waited_ = 0;
 };
 
 }  // namespace dace_redist
