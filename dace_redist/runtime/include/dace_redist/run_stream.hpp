@@ -104,37 +104,45 @@ class LinePattern {
 /// A row on its way from one place to another.
 struct AssembledRow {
   LinePattern pattern;
-  const char* source;  // first run of the pattern at hand
-  char* target;        // its first line
+  const char* source;  // first run
+  char* target;        // first line
 
   /// Writes what comes before the first line.
   void begin(const char* row_source, char* row_target) {
     const std::int64_t head = bytes_to_line(row_target);
-    LongRun::copy(row_source, row_target, head);
+    if (head > 0) LongRun::copy(row_source, row_target, head);
     pattern.set_head(head);
     source = row_source;
     target = row_target + head;
   }
-  /// Writes up to a whole pattern of lines.
-  void write(std::int64_t count, std::int64_t ahead) {
-    pattern.write(count, source, target, ahead);
-    target += count * line_bytes;
-    if (count == pattern.line_count()) source += pattern.source_step();
+  /// Writes `count` lines of the pattern's repetition `index`.
+  void write(std::int64_t index, std::int64_t count, std::int64_t ahead) const {
+    pattern.write(count, source_of(index), line_of(index), ahead);
   }
+  /// Writes the first `nbytes` bytes of line `i` of a repetition, with an ordinary store.
+  void write_part(std::int64_t index, std::int64_t i, std::int64_t nbytes) const {
+    pattern.write_part(i, nbytes, source_of(index), line_of(index) + i * line_bytes);
+  }
+
+ private:
+  const char* source_of(std::int64_t index) const { return source + index * pattern.source_step(); }
+  char* line_of(std::int64_t index) const { return target + index * pattern.line_count() * line_bytes; }
 };
 
-/// Writes rows of `nbytes` bytes that have begun, a few lines of each in turn.
-inline void assemble_rows(AssembledRow* rows, std::size_t count, std::int64_t nbytes, std::int64_t ahead) {
+/// Writes rows of `nbytes` bytes that have begun, a few lines of each in turn. The rows stay as they are: ordinary
+/// stores among those past the cache would wait for them.
+inline void assemble_rows(const AssembledRow* rows, std::size_t count, std::int64_t nbytes, std::int64_t ahead) {
   const std::int64_t lines = rows[0].pattern.line_count();
-  std::int64_t together = (nbytes - line_bytes) / line_bytes / lines;  // patterns that fit whatever the head
-  for (std::int64_t left = together; left > 0; --left)
-    for (std::size_t r = 0; r < count; ++r) rows[r].write(lines, ahead);
+  const std::int64_t together = (nbytes - line_bytes) / line_bytes / lines;  // repetitions that fit whatever the head
+  for (std::int64_t index = 0; index < together; ++index)
+    for (std::size_t r = 0; r < count; ++r) rows[r].write(index, lines, ahead);
   for (std::size_t r = 0; r < count; ++r) {
     const std::int64_t left = nbytes - rows[r].pattern.head() - together * lines * line_bytes;
-    std::int64_t rest = left / line_bytes;
-    if (rest >= lines) rows[r].write(lines, ahead), rest -= lines;
-    rows[r].write(rest, ahead);
-    rows[r].pattern.write_part(rest, left % line_bytes, rows[r].source, rows[r].target);
+    const bool one_more = left / line_bytes >= lines;
+    const std::int64_t last = together + one_more, rest = left / line_bytes - one_more * lines;
+    if (one_more) rows[r].write(together, lines, ahead);
+    rows[r].write(last, rest, ahead);
+    rows[r].write_part(last, rest, left % line_bytes);
   }
 }
 
