@@ -102,7 +102,7 @@ class SumReplicasPlan final : public Plan {
     if (pieces_.empty() || count_ == 0) return;
     const T* sums = reinterpret_cast<const T*>(source);
     if (!in_order_) {
-      copy_all(packing_, source, buffer_.at(0));
+      packing_.copy(source, buffer_.at(0));
       sums = reinterpret_cast<const T*>(buffer_.at(0));
     }
     T* result = reinterpret_cast<T*>(target);
@@ -173,7 +173,7 @@ class SumReplicasPlan final : public Plan {
       const CopyBlock packed = make_copy_block(to_packed(block, displacement), element_bytes());
       const bool in_place = packed.contiguous() && packed.source_offset == packed.target_offset;
       in_order_ = in_order_ && (block.count() == 0 || in_place);
-      packing_.push_back(packed);
+      packing_.append(packed);
       counts_.push_back(static_cast<int>(std::min<Index>(block.count(), std::numeric_limits<int>::max())));
       displacement += block.count();
     }
@@ -202,7 +202,7 @@ class SumReplicasPlan final : public Plan {
   Index group_ = 0, count_ = 0;       // first rank of the group; elements of the cell
   int place_ = 0, owners_ = 0;        // this rank's replica; members that own something
   bool everyone_ = false, in_order_ = true;
-  std::vector<CopyBlock> packing_;
+  CopyList packing_;
   std::vector<int> counts_;  // [members] elements
   Buffer buffer_;
 };
