@@ -11,7 +11,7 @@ from dace_redist.strategies import STRATEGIES
 RANKS = (1, 2, 4, 8)
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """Speaks on rank 0 only; an error is one line and exit code 2 on every rank."""
 
     def _print_message(self, message, file=None):
@@ -40,7 +40,7 @@ def _option(text: str) -> tuple[str, object]:
         return name, value
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
     try:
         value = int(text)
     except ValueError:
@@ -51,11 +51,11 @@ def _positive(text: str) -> int:
 
 
 def parse_arguments(kernel: Kernel, description: str) -> argparse.Namespace:
-    parser = _Parser(description=description)
-    parser.add_argument("--size", type=_positive, default=24, help="length of the tensor modes (default 24)")
+    parser = Parser(description=description)
+    parser.add_argument("--size", type=positive, default=24, help="length of the tensor modes (default 24)")
     if kernel.rank_modes:
         modes = ", ".join(kernel.rank_modes)
-        parser.add_argument("--rank", type=_positive, default=12, help=f"length of modes {modes} (default 12)")
+        parser.add_argument("--rank", type=positive, default=12, help=f"length of modes {modes} (default 12)")
     parser.add_argument(
         "--strategy",
         nargs="+",
@@ -72,7 +72,7 @@ def parse_arguments(kernel: Kernel, description: str) -> argparse.Namespace:
         metavar="NAME=VALUE",
         help="option of the strategies other than MPI; may be repeated",
     )
-    parser.add_argument("--repetitions", type=_positive, default=5, help="timed rounds of all strategies (default 5)")
+    parser.add_argument("--repetitions", type=positive, default=5, help="timed rounds of all strategies (default 5)")
     parser.add_argument("--json", metavar="FILE", help="append one JSON line per strategy")
     parser.add_argument("--brief", action="store_true", help="print one line per strategy, without its steps")
     parser.add_argument(
@@ -88,16 +88,16 @@ def parse_arguments(kernel: Kernel, description: str) -> argparse.Namespace:
     return arguments
 
 
-def _check(kernel: Kernel, arguments: argparse.Namespace, parser: _Parser) -> None:
+def _check(kernel: Kernel, arguments: argparse.Namespace, parser: Parser) -> None:
     if arguments.option and set(arguments.strategy) == {"MPI"}:
         parser.error("--option is for the strategies other than MPI")
     if arguments.json:
-        _check_writable(arguments.json, parser)
+        check_writable(arguments.json, parser)
     if "MPI" in arguments.strategy:
         _check_divisible(kernel, kernel.extents(arguments.size, getattr(arguments, "rank", 0)), parser)
 
 
-def _check_writable(path: str, parser: _Parser) -> None:
+def check_writable(path: str, parser: Parser) -> None:
     problem = None
     if WORLD.rank == 0:
         try:
@@ -109,7 +109,7 @@ def _check_writable(path: str, parser: _Parser) -> None:
         parser.error(f"--json: {problem}")
 
 
-def _check_divisible(kernel: Kernel, extents: dict[str, int], parser: _Parser) -> None:
+def _check_divisible(kernel: Kernel, extents: dict[str, int], parser: Parser) -> None:
     """Stock DaCe hangs in a Redistribute whose blocks do not divide the tensor; a program on one grid has none."""
     if len(kernel.grids) == 1:
         return

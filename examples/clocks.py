@@ -1,61 +1,113 @@
 """Puts a clock between the steps of a program: local work, reductions, redistributions, broadcasts."""
 
+from collections.abc import Iterator
+
 import dace
+import numpy as np
 from dace.libraries import comm
 from dace.sdfg import nodes
-from dace.sdfg.state import ControlFlowBlock
+from dace.sdfg.state import ControlFlowBlock, ControlFlowRegion, LoopRegion
+
+from dace_redist.library_nodes import Contraction, Redistribute, SumReplicas
+
+_STOCK = (comm.Reduce, comm.Redistribute, comm.Bcast, comm.Allreduce)
+_OWN = {Contraction: "contract", SumReplicas: "sum", Redistribute: "redistribute"}
+_HEAD = 2  # of the clock: when the last step ended, and whether the ranks meet between steps
+_PREFIX = "clock_"
+
+Chain = list[tuple[str, list[ControlFlowBlock]]]
+
+
+def add_clocks(sdfg: dace.SDFG) -> None:
+    """
+    Put a clock between the steps of a program: a chain of blocks, with loops of such chains.
+
+    The program gets an argument ``clock``, float64 [1, 2 + steps], see :func:`new_clock`. A step in a loop adds up.
+    """
+    chain = list(_chain(sdfg))
+    sdfg.add_array("clock", [1, _HEAD + len(chain)], dace.float64)
+    first = chain[0][1][0] if chain[0][1][0].parent_graph is sdfg else sdfg.start_block
+    names = [_name(kind, blocks) for kind, blocks in chain]
+    for number, (kind, blocks) in enumerate(chain):
+        seen = names[: number + 1].count(names[number])
+        name = names[number] if seen == 1 and names[number] != kind else f"{names[number]}_{seen}"
+        _add_clock(blocks[-1].parent_graph.add_state_after(blocks[-1]), f"{_PREFIX}{number}_{name}", number)
+    _add_clock(sdfg.add_state_before(first), f"{_PREFIX}start", None)
+
+
+def _chain(region: ControlFlowRegion) -> Iterator[tuple[str, list[ControlFlowBlock]]]:
+    """The steps of a region in order: their kind, and their blocks."""
+    steps: Chain = []
+    for block in region.bfs_nodes(region.start_block):
+        if isinstance(block, LoopRegion):
+            yield from steps
+            yield from _chain(block)
+            steps = []
+            continue
+        kind = _kind(block)
+        if steps and {kind, steps[-1][0]} <= {"clear", "local"}:  # a result that is cleared first is one local step
+            steps[-1] = ("local" if "local" in (kind, steps[-1][0]) else "clear", [*steps[-1][1], block])
+        elif kind:
+            steps.append((kind, [block]))
+    yield from steps
+
+
+def _code(block: ControlFlowBlock) -> list[nodes.CodeNode]:
+    return [node for node, _ in block.all_nodes_recursive() if isinstance(node, nodes.CodeNode)]
 
 
 def _kind(block: ControlFlowBlock) -> str | None:
-    """Name what a block does: a communication, ``clear`` (fill with zeros) or ``local``; None if it takes no time."""
-    code = [node for node, _ in block.all_nodes_recursive() if isinstance(node, nodes.CodeNode)]
+    """What a block does: a communication, ``contract``, ``clear`` (fill with zeros) or ``local``; None: nothing."""
+    code = _code(block)
     for node in code:
-        if isinstance(node, comm.Reduce | comm.Redistribute | comm.Bcast | comm.Allreduce):
+        if isinstance(node, _STOCK):
             return type(node).__name__.lower()
+        if type(node) in _OWN:
+            return _OWN[type(node)]
     work = [node for node in code if not isinstance(node, comm.Dummy)]
     if not work:
         return None
     return "clear" if all(node.label == "_numpy_full_" for node in work) else "local"
 
 
-def add_clocks(sdfg: dace.SDFG) -> None:
-    """
-    Put a clock between the steps of a program that is a chain of blocks; a clock is named after the step it ends.
-
-    The program gets two arguments: ``clock`` (float64 [steps + 1, 2]: seconds at the end of a step and at the start
-    of the next) and ``barrier``: if not 0, the ranks meet between the two, outside of every step.
-    """
-    chain: list[tuple[str, list[ControlFlowBlock]]] = []
-    for block in sdfg.bfs_nodes(sdfg.start_block):
-        kind = _kind(block)
-        if chain and {kind, chain[-1][0]} <= {"clear", "local"}:  # a result that is cleared first is one local step
-            chain[-1] = ("local" if "local" in (kind, chain[-1][0]) else "clear", [*chain[-1][1], block])
-        elif kind:
-            chain.append((kind, [block]))
-    sdfg.add_array("clock", [len(chain) + 1, 2], dace.float64)
-    sdfg.add_scalar("barrier", dace.int32)
-    _add_clock(sdfg, sdfg.add_state_before(chain[0][1][0]), "clock_start", 0)
-    kinds = [kind for kind, _ in chain]
-    for number, (kind, blocks) in enumerate(chain, start=1):
-        name = f"clock_{kind}_{kinds[:number].count(kind)}"
-        _add_clock(sdfg, sdfg.add_state_after(blocks[-1]), name, number)
+def _name(kind: str, blocks: list[ControlFlowBlock]) -> str:
+    """Kind and tensor for a node of this package, whose label says which; else the kind."""
+    labels = [node.label for node in _code(blocks[0]) if type(node) in _OWN]
+    return labels[0] if labels else kind
 
 
-def _add_clock(sdfg: dace.SDFG, state: dace.SDFGState, name: str, number: int) -> None:
-    tasklet = state.add_tasklet(
-        name,
-        {"_barrier": None},
-        {"_clock": None},
-        "_clock[0] = MPI_Wtime(); if (_barrier) MPI_Barrier(MPI_COMM_WORLD); _clock[1] = MPI_Wtime();",
-        language=dace.Language.CPP,
-        side_effects=True,
-    )
+def _add_clock(state: dace.SDFGState, name: str, number: int | None) -> None:
+    """Adds the time since the last clock to a step; None: only starts it."""
+    step = "" if number is None else f"_clock[{_HEAD + number}] += MPI_Wtime() - _clock[0]; "
+    code = f"{step}if (_clock[1] != 0) MPI_Barrier(MPI_COMM_WORLD); _clock[0] = MPI_Wtime();"
+    tasklet = state.add_tasklet(name, {}, {"_clock"}, code, language=dace.Language.CPP, side_effects=True)
     tasklet.environments = {comm.environments.mpi.MPI.full_class_path()}
-    state.add_edge(state.add_read("barrier"), None, tasklet, "_barrier", dace.Memlet("barrier"))
-    state.add_edge(tasklet, "_clock", state.add_write("clock"), None, dace.Memlet(f"clock[{number}, 0:2]"))
+    memlet = dace.Memlet.from_array("clock", state.sdfg.arrays["clock"])
+    state.add_edge(tasklet, "_clock", state.add_write("clock"), None, memlet)
+
+
+def new_clock(sdfg: dace.SDFG, barrier: bool) -> np.ndarray:
+    """
+    The argument ``clock`` for one run.
+
+    :param barrier: Whether the ranks meet after each step, outside of all, so that none pays for who comes late.
+    """
+    clock = np.zeros((1, int(sdfg.arrays["clock"].shape[1])))
+    clock[0, 1] = barrier
+    return clock
+
+
+def read_clock(clock: np.ndarray) -> np.ndarray:
+    """What a run spent in each of :func:`steps`."""
+    return clock[0, _HEAD:]
 
 
 def steps(sdfg: dace.SDFG) -> list[str]:
-    """Names of the steps between the clocks of a program, such as ``local 1``."""
-    labels = [node.label for block in sdfg.bfs_nodes(sdfg.start_block) for node in block.nodes()]
-    return [label.removeprefix("clock_").replace("_", " ") for label in labels if label.startswith("clock_")][1:]
+    """Names of the steps, such as ``local 1`` or ``redistribute T``, in the order of :func:`read_clock`."""
+    found = {}
+    for state in sdfg.states():
+        for label in (node.label for node in state.nodes() if isinstance(node, nodes.Tasklet)):
+            number, _, name = label.removeprefix(_PREFIX).partition("_")
+            if label.startswith(_PREFIX) and name:
+                found[int(number)] = name.replace("_", " ", 1)
+    return [found[number] for number in sorted(found)]

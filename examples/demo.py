@@ -1,8 +1,6 @@
-"""Runs TTMc on 4 ranks with every strategy, checks the answers, prints a table and draws pictures (`make demo`)."""
+"""Runs TTMc, one np.einsum, on 4 ranks with every strategy: plan, check, times of each step, pictures (`make demo`)."""
 
 import argparse
-import hashlib
-import importlib.metadata
 import json
 import os
 import subprocess
@@ -11,16 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
-from dace_redist import Distribution, Schedule, schedule
 from dace_redist.explain import format_bytes
 from dace_redist.launch import describe_mpi, mpi_environment, mpiexec_command
 from dace_redist.strategies import STRATEGIES
 
 RANKS = 4
-STOCK = "MPI"
-TIMEOUT = 1800  # seconds, for a slow machine that compiles everything
+CHOICES = tuple(name for name in STRATEGIES if name != "MPI")
+REFERENCE = "Datatype"  # MPI's derived datatypes, which is how stock DaCe redistributes
+TIMEOUT = 1800  # seconds, for a slow machine
 HERE = Path(__file__).resolve().parent
-SOURCES = ("examples/*.py", "library_nodes/**/*.py", "transformations/*.py", "dace_redist/**/*.hpp", "dace_redist/*.py")
 
 
 def main() -> int:
@@ -32,28 +29,21 @@ def main() -> int:
     parser.add_argument("--repetitions", type=int, default=20, help="timed rounds of all strategies (default 20)")
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
-    threads = int(os.environ.get("OMP_NUM_THREADS", "").split(",")[0] or max(1, cores() // RANKS))
-    introduce(arguments, threads)
-    results, built = arguments.output / "results.jsonl", arguments.output / "programs.built"
+    introduce(arguments)
+    results = arguments.output / "results.jsonl"
+    pictures = {"plan": arguments.output / "plan.png", "times": arguments.output / "times.png"}
     results.unlink(missing_ok=True)
-    wanted = built_from()
-    code = run(arguments, results, threads, prebuilt=built.exists() and built.read_text() == wanted)
+    code = run(arguments, results, pictures["plan"])
     records = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
-    if [record["strategy"] for record in records] != list(STRATEGIES):
-        built.unlink(missing_ok=True)
+    if [record["strategy"] for record in records] != list(CHOICES):
         print(f"demo: the program ended with code {code} before all strategies were measured", file=sys.stderr)
         return code or 1
-    built.write_text(wanted)
     right = "All answers are right." if code == 0 else "AN ANSWER IS WRONG: see above."
-    print(f"{right}\n{table(records, threads)}")
-    moves = largest(records[0])
-    pictures = {"times": arguments.output / "times.png", "plan": arguments.output / "plan.png"}
+    print(f"{right}\n{table(records)}\n")
     draw(records, pictures["times"])
-    moves.plot(pictures["plan"])
-    print(f"\nThe largest of the three redistributions:\n{moves}\n")
-    print(f"redistribution times        {pictures['times']}")
-    print(f"who sends what (largest)    {pictures['plan']}")
-    print(f"all figures                 {results}")
+    print(f"tensors, grids, what is moved    {pictures['plan']}")
+    print(f"times of the steps               {pictures['times']}")
+    print(f"all figures                      {results}")
     return code
 
 
@@ -61,39 +51,23 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def introduce(arguments: argparse.Namespace, threads: int) -> None:
-    nbytes = 8 * arguments.size**5
-    print("TTMc, ijklm,jb,kc,ld,me->ibcde, distributed the Deinsum way: four process grids, so three redistributions.")
-    print(f"i to m have length {arguments.size}, b to e {arguments.rank}; the tensor has {format_bytes(nbytes)}.")
-    print(f"{RANKS} ranks with {threads} thread{'' if threads == 1 else 's'} each on {cores()} cores; {describe_mpi()}")
+def introduce(arguments: argparse.Namespace) -> None:
+    print('TTMc: the program is np.einsum("ijklm,jb,kc,ld,me->ibcde", X, B, C, D, E), in examples/einsum_kernels.py.')
+    print(f"i to m have length {arguments.size}, b to e {arguments.rank}: X has {format_bytes(8 * arguments.size**5)}.")
+    print(f"{RANKS} ranks on {cores()} cores; {describe_mpi()}")
+    print("X is where it was read, in slabs of its last mode m. dace_redist.distribute finds order and grids:\n")
     load = os.getloadavg()[0]
     if load > cores():
         print(f"This machine is busy with other work (load {load:.0f}): the times will be rough.")
 
 
-def built_from() -> str:
-    """Changes with everything that the programs are compiled from, so that a later run knows whether they are those."""
-    facts = [describe_mpi(), importlib.metadata.version("dace"), os.environ.get("DACE_default_build_folder", "")]
-    facts += [
-        f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(("DACE_compiler", "CXX"))
-    ]
-    digest = hashlib.sha256("\n".join(facts).encode())
-    for pattern in SOURCES:
-        for path in sorted(HERE.parent.glob(pattern)):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def run(arguments: argparse.Namespace, results: Path, threads: int, prebuilt: bool) -> int:
-    """Run examples/ttmc.py under mpiexec; what it prints is seen as it comes."""
-    job = [sys.executable, str(HERE / "ttmc.py"), "--size", str(arguments.size), "--rank", str(arguments.rank)]
-    job += ["--strategy", *STRATEGIES, "--repetitions", str(arguments.repetitions), "--brief", "--json", str(results)]
-    if prebuilt:
-        job.append("--prebuilt")
-    else:
-        print(f"The first run compiles {len(STRATEGIES)} programs, which takes longer than the rest.", flush=True)
-    variables = {"DACE_default_build_folder": str((arguments.output / "programs").resolve())}
-    variables |= os.environ | mpi_environment(RANKS) | {"OMP_NUM_THREADS": str(threads)}
+def run(arguments: argparse.Namespace, results: Path, plan: Path) -> int:
+    """Run examples/run_einsum.py under mpiexec; what it prints is seen as it comes."""
+    sizes = dict.fromkeys("IJKLM", arguments.size) | dict.fromkeys("PQRT", arguments.rank)
+    job = [sys.executable, str(HERE / "run_einsum.py"), "ttmc", "--slabs", "X=4", "--strategy", *CHOICES, "--check"]
+    job += [word for symbol, value in sizes.items() for word in ("--size", f"{symbol}={value}")]
+    job += ["--repetitions", str(arguments.repetitions), "--brief", "--json", str(results), "--plot", str(plan)]
+    variables = {"OMP_NUM_THREADS": str(max(1, cores() // RANKS))} | os.environ | mpi_environment(RANKS)
     process = subprocess.Popen(mpiexec_command(RANKS, job), stdin=subprocess.DEVNULL, env=variables)
     try:
         return process.wait(TIMEOUT)
@@ -104,81 +78,69 @@ def run(arguments: argparse.Namespace, results: Path, threads: int, prebuilt: bo
         return 1
 
 
-def redistributions(record: dict) -> np.ndarray:
-    """Milliseconds of each redistribution, an array [redistributions, rounds]."""
-    return 1e3 * np.array([times for step, times in record["samples"].items() if step.startswith("redistribute")])
+def redistributed(record: dict) -> np.ndarray:
+    """Milliseconds in redistributions in each round."""
+    return 1e3 * sum(np.array(times) for step, times in record["samples"].items() if step.startswith("redistribute"))
 
 
-def compared(record: dict, stock: dict) -> tuple[float, str]:
+def compared(record: dict, reference: dict) -> tuple[float, str]:
     """
-    How many times faster than stock DaCe (ratio of the medians), and whether that is certain.
+    How many times faster than the reference (ratio of the medians), and whether that is certain.
 
     The strategies ran in turn: it is certain if in three of four rounds the one or the other was faster, too.
     """
-    times, stock_times = redistributions(record).sum(axis=0), redistributions(stock).sum(axis=0)
-    ratio = float(np.median(stock_times) / np.median(times))
-    low, high = np.percentile(stock_times / times, (25, 75))
+    times, others = redistributed(record), redistributed(reference)
+    ratio = float(np.median(others) / np.median(times))
+    low, high = np.percentile(others / times, (25, 75))
     if ratio > 1 and low > 1:
         return ratio, "faster"
     return ratio, "slower" if ratio < 1 and high < 1 else "no clear difference"
 
 
-def table(records: list[dict], threads: int) -> str:
-    stock = next(record for record in records if record["strategy"] == STOCK)
-    count = len(redistributions(stock))
-    heads = ["strategy", *(f"redist. {n}" for n in range(1, count + 1)), "sum", "whole run", "vs stock"]
-    lines = ["", "Milliseconds: median over the rounds of the slowest rank; sum: the redistributions of one round.", ""]
-    lines += [f"{heads[0]:<18}" + "".join(f"{head:>11}" for head in heads[1:])]
+def steps(record: dict) -> list[str]:
+    return [step for step in record["samples"] if step != "total"]
+
+
+def table(records: list[dict]) -> str:
+    reference = next(record for record in records if record["strategy"] == REFERENCE)
+    names = steps(reference)
+    lines = ["", "Milliseconds: median over the rounds of the slowest rank.", ""]
+    lines += [f"step {number}: {name}" for number, name in enumerate(names, start=1)]
+    heads = [*(f"step {number}" for number in range(1, len(names) + 1)), "whole run"]
+    lines += ["", f"{'strategy':<14}" + "".join(f"{head:>11}" for head in heads) + "   redistribution"]
     for record in records:
-        times = redistributions(record)
-        cells = [*np.median(times, axis=1), np.median(times.sum(axis=0)), 1e3 * record["seconds"]["total"]]
-        name = f"{STOCK} (stock DaCe)" if record is stock else record["strategy"]
-        ratio, verdict = compared(record, stock)
-        last = "" if record is stock else f"{ratio:10.2f}x  {verdict}"
-        lines.append(f"{name:<18}" + "".join(f"{cell:11.2f}" for cell in cells) + last)
-    lines += ["", "vs stock: sum of stock DaCe over this sum; no clear difference: the rounds do not agree on it."]
-    slower = [record["strategy"] for record in records if compared(record, stock)[1] == "slower"]
+        cells = [1e3 * record["seconds"][name] for name in (*names, "total")]
+        ratio, verdict = compared(record, reference)
+        last = "" if record is reference else f"{ratio:10.2f}x  {verdict}"
+        lines.append(f"{record['strategy']:<14}" + "".join(f"{cell:11.2f}" for cell in cells) + last)
+    lines += ["", f"The last column: times as fast as {REFERENCE}; no clear difference: the rounds do not agree on it."]
+    slower = [record["strategy"] for record in records if compared(record, reference)[1] == "slower"]
     if slower:
-        lines.append(f"Slower than stock DaCe on this machine: {', '.join(slower)}.")
-    if threads == 1:
-        lines.append("Threaded has one thread per rank here, so it is Pack with more to do.")
+        lines.append(f"Slower than {REFERENCE} on this machine: {', '.join(slower)}.")
     return "\n".join(lines)
 
 
-def largest(record: dict) -> Schedule:
-    """TTMc's first redistribution: ijkle goes from the first grid, ijklme, to the second, ijklde."""
-    shape = [record["rank" if mode == "e" else "size"] for mode in "ijkle"]
-    sides = [
-        Distribution(shape, parts, dims=[modes.index(mode) for mode in "ijkle"])
-        for modes, parts in list(record["grids"].items())[:2]
-    ]
-    return schedule(*sides)
-
-
 def draw(records: list[dict], path: Path) -> None:
-    """Bars: median of the time in redistributions; lines on them: the middle half of the rounds."""
+    """A bar per strategy, stacked from the medians of the steps."""
     from matplotlib.figure import Figure
 
     names = [record["strategy"] for record in records]
-    low, middle, high = np.percentile([redistributions(record).sum(axis=0) for record in records], (25, 50, 75), axis=1)
-    stock = names.index(STOCK)
-    figure = Figure(figsize=(7.5, 4.2), layout="constrained")
+    figure = Figure(figsize=(8.5, 4.4), layout="constrained")
     axes = figure.subplots()
-    colours = ["0.6" if name == STOCK else "tab:blue" for name in names]
-    axes.bar(names, middle, color=colours, yerr=[middle - low, high - middle], capsize=5, ecolor="black")
-    axes.axhline(middle[stock], color="black", linestyle="--", linewidth=1)
-    behind = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}  # hides the line where they meet
-    for place, (value, top) in enumerate(zip(middle, high, strict=True)):
-        axes.annotate(
-            f"{value:.1f}", (place, top), (0, 4), "data", "offset points", ha="center", fontsize=9, bbox=behind
-        )
-    axes.set_ylim(0, 1.15 * high.max())
-    axes.set_xticks(range(len(names)), [f"{name}\n(stock DaCe)" if name == STOCK else name for name in names])
-    axes.set_ylabel("time in redistributions [ms]")
-    first, rounds = records[0], redistributions(records[0]).shape[1]
+    bottom = np.zeros(len(records))
+    for number, step in enumerate(steps(records[0])):
+        moved = step.startswith("redistribute")
+        values = np.array([1e3 * record["seconds"][step] for record in records])
+        colour = "tab:red" if moved else str(0.55 + 0.1 * (number % 4))
+        axes.bar(names, values, bottom=bottom, color=colour, edgecolor="white", label=step)
+        bottom += values
+    axes.set_ylim(0, 1.1 * bottom.max())
+    axes.set_ylabel("time of the steps [ms]")
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), reverse=True, frameon=False, fontsize=8)
+    first = records[0]
     axes.set_title(
-        f"TTMc, size {first['size']}, rank {first['rank']}, {first['ranks']} ranks on {cores()} cores\n"
-        f"median and middle half of {rounds} rounds; dashed: stock DaCe",
+        f"TTMc, X {' x '.join(str(first['sizes'][s]) for s in 'IJKLM')}, {first['ranks']} ranks on {cores()} cores, "
+        f"median of {len(first['samples']['total'])} rounds",
         fontsize=10,
     )
     figure.savefig(path, dpi=150)

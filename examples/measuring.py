@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import dace
 import numpy as np
 from arguments import leave
-from clocks import add_clocks, steps
+from clocks import add_clocks, new_clock, read_clock, steps
 from dace.codegen.compiled_sdfg import CompiledSDFG
 from dace.codegen.compiler import load_precompiled_sdfg
 from dace.sdfg import utils
@@ -133,12 +133,13 @@ def measure(programs: list[Program], inputs: dict, repetitions: int) -> None:
 def _run(program: Program, inputs: dict, columns: int) -> np.ndarray:
     """Run a program twice: seconds that this rank spent in every step, and in all of them without barriers."""
     arguments = {name: inputs[name] for name in program.compiled.sdfg.arglist() if name in inputs}
-    clock, seconds = np.zeros((columns, 2)), np.zeros(columns)
-    for barrier in (1, 0):
+    seconds = np.zeros(columns)
+    for barrier in (True, False):
+        clock = new_clock(program.compiled.sdfg, barrier)
         WORLD.Barrier()
-        program.result = program.compiled(**arguments, clock=clock, barrier=np.int32(barrier))
+        program.result = program.compiled(**arguments, clock=clock)
         if barrier:
-            seconds[:-1] = clock[1:, 0] - clock[:-1, 1]
+            seconds[:-1] = read_clock(clock)
         else:
-            seconds[-1] = clock[-1, 0] - clock[0, 1]
+            seconds[-1] = read_clock(clock).sum()
     return seconds

@@ -34,14 +34,13 @@ def mm2(A: dace.float64[I1, J1], B: dace.float64[J1, K1], C: dace.float64[K2, L2
     return il
 
 
+KERNEL = Kernel(
+    program=mm2,
+    einsum="ij,jk,kl->il",
+    grids=(Grid("ijk", PARTS), Grid("ikl", PARTS)),
+    operands={"A": ("ij", 0), "B": ("jk", 0), "C": ("kl", 1)},
+    result=("il", 1),
+)
+
 if __name__ == "__main__":
-    common.main(
-        Kernel(
-            program=mm2,
-            einsum="ij,jk,kl->il",
-            grids=(Grid("ijk", PARTS), Grid("ikl", PARTS)),
-            operands={"A": ("ij", 0), "B": ("jk", 0), "C": ("kl", 1)},
-            result=("il", 1),
-        ),
-        __doc__,
-    )
+    common.main(KERNEL, __doc__)

@@ -49,14 +49,13 @@ def mm3(A: dace.float64[I1, J1], B: dace.float64[J1, K1], C: dace.float64[K2, L2
     return im
 
 
+KERNEL = Kernel(
+    program=mm3,
+    einsum="ij,jk,kl,lm->im",
+    grids=(Grid("ijk", PARTS), Grid("klm", PARTS), Grid("ikm", PARTS)),
+    operands={"A": ("ij", 0), "B": ("jk", 0), "C": ("kl", 1), "D": ("lm", 1)},
+    result=("im", 2),
+)
+
 if __name__ == "__main__":
-    common.main(
-        Kernel(
-            program=mm3,
-            einsum="ij,jk,kl,lm->im",
-            grids=(Grid("ijk", PARTS), Grid("klm", PARTS), Grid("ikm", PARTS)),
-            operands={"A": ("ij", 0), "B": ("jk", 0), "C": ("kl", 1), "D": ("lm", 1)},
-            result=("im", 2),
-        ),
-        __doc__,
-    )
+    common.main(KERNEL, __doc__)

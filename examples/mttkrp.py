@@ -24,15 +24,14 @@ def mttkrp(X: dace.float64[I1, J1, K1], B: dace.float64[J1, A1], C: dace.float64
     return ia
 
 
+KERNEL = Kernel(
+    program=mttkrp,
+    einsum="ijk,ja,ka->ia",
+    grids=(Grid("ijka", {1: (1, 1, 1, 1), 2: (1, 1, 2, 1), 4: (1, 2, 2, 1), 8: (2, 2, 2, 1)}),),
+    operands={"X": ("ijk", 0), "B": ("ja", 0), "C": ("ka", 0)},
+    result=("ia", 0),
+    rank_modes="a",
+)
+
 if __name__ == "__main__":
-    common.main(
-        Kernel(
-            program=mttkrp,
-            einsum="ijk,ja,ka->ia",
-            grids=(Grid("ijka", {1: (1, 1, 1, 1), 2: (1, 1, 2, 1), 4: (1, 2, 2, 1), 8: (2, 2, 2, 1)}),),
-            operands={"X": ("ijk", 0), "B": ("ja", 0), "C": ("ka", 0)},
-            result=("ia", 0),
-            rank_modes="a",
-        ),
-        __doc__,
-    )
+    common.main(KERNEL, __doc__)

@@ -105,15 +105,14 @@ def ttmc(
     return cdeib4
 
 
+KERNEL = Kernel(
+    program=ttmc,
+    einsum="ijklm,jb,kc,ld,me->ibcde",
+    grids=GRIDS,
+    operands={"X": ("ijklm", 0), "JB": ("jb", 3), "KC": ("kc", 2), "LD": ("ld", 1), "ME": ("me", 0)},
+    result=("cdeib", 3),
+    rank_modes="bcde",
+)
+
 if __name__ == "__main__":
-    common.main(
-        Kernel(
-            program=ttmc,
-            einsum="ijklm,jb,kc,ld,me->ibcde",
-            grids=GRIDS,
-            operands={"X": ("ijklm", 0), "JB": ("jb", 3), "KC": ("kc", 2), "LD": ("ld", 1), "ME": ("me", 0)},
-            result=("cdeib", 3),
-            rank_modes="bcde",
-        ),
-        __doc__,
-    )
+    common.main(KERNEL, __doc__)

@@ -25,6 +25,7 @@ OTHER = Distribution(SHAPE, (3,), dims=[None, None], ranks=[3, 1, 0])
 OTHER_TARGETS = {
     "single": Distribution(SHAPE, (1,), ranks=[1]),
     "last is empty": Distribution(SHAPE, (3,), dims=[0, None], block=[5, None], ranks=[3, 1, 0]),
+    "last has no columns": Distribution(SHAPE, (3,), dims=[None, 0], block=[None, 3], ranks=[3, 1, 0]),
 }
 
 

@@ -1,0 +1,136 @@
+"""The sizes with which the kernels are run, and operands that every rank can make for itself."""
+
+import functools
+import unittest.mock
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import einsum_kernels as programs
+import numpy as np
+
+from dace_redist.bench import deinsum
+
+PRESETS = ("S", "M", "weak", "paper")
+SYMBOLS = {"IJKLMOW": 0, "PQRTV": 1}  # which of a case's two lengths a symbol is
+
+
+@dataclass(frozen=True)
+class Case:
+    """
+    A kernel and its sizes, as two lengths: tensor modes and factor ranks, or occupied and virtual orbitals.
+
+    :param program: The ``@dace.program``.
+    :param small: Lengths of preset S: well below a second on two cores.
+    :param medium: Lengths of preset M: seconds.
+    :param indices: How many indices its work is the product of: weak scaling keeps the work of a rank.
+    :param published: Deinsum's kernel of these sizes, see ``dace_redist.bench.deinsum``.
+    :param shift: What is taken off the operands, whose elements are else from 0 to 1: without it the first singular
+        vectors of a tensor outweigh all others.
+    :param paper: Else: number of ranks and lengths in Irmler et al., Node-Aware Processor Grids, table 2.
+    """
+
+    program: Callable
+    small: tuple[int, ...]
+    medium: tuple[int, ...]
+    indices: int
+    published: str | None = None
+    shift: float = 0.0
+    paper: tuple[int, tuple[int, ...]] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.program.f.__name__
+
+    @property
+    def summary(self) -> str:
+        return self.program.f.__doc__.strip().split("\n")[0]
+
+    def sizes(self, preset: str, ranks: int) -> dict[str, int]:
+        """
+        Values of the program's symbols.
+
+        :param preset: ``S``, ``M``, ``weak`` (S on one rank, the same work per rank on more) or ``paper``.
+        """
+        lengths = self._lengths(preset, ranks)
+        return {name: lengths[at] for name in self.symbols for group, at in SYMBOLS.items() if name in group}
+
+    @property
+    def symbols(self) -> list[str]:
+        return sorted({str(n) for annotation in self.program.f.__annotations__.values() for n in annotation.shape})
+
+    def operand(self, name: str, indices: Sequence[Any], shape: Sequence[int]) -> np.ndarray:
+        """A part of an operand, see :func:`elements`."""
+        return elements(name, indices, shape) - self.shift
+
+    def _lengths(self, preset: str, ranks: int) -> tuple[int, ...]:
+        if preset in ("S", "M"):
+            return self.small if preset == "S" else self.medium
+        if preset == "weak":
+            return self._grown(self.small, ranks)
+        if self.published is None:
+            assert self.paper is not None
+            return self._grown(self.paper[1], ranks / self.paper[0])
+        lengths = deinsum.kernels()[self.published].lengths
+        return lengths.get(ranks) or self._grown(lengths[1], ranks)
+
+    def _grown(self, lengths: tuple[int, ...], ratio: float) -> tuple[int, ...]:
+        return tuple(max(1, round(length * ratio ** (1 / self.indices))) for length in lengths)
+
+
+_MM = {"small": (1024,), "medium": (2048,), "indices": 3}
+_ORDER_3 = {"small": (192, 24), "medium": (400, 32), "indices": 4}
+_ORDER_5 = {"small": (24, 12), "medium": (36, 16), "indices": 6}
+_ORBITALS = {"small": (12, 48), "medium": (16, 96), "indices": 6, "paper": (32 * 72, (116, 1161))}
+
+CASES = {
+    case.name: case
+    for case in (
+        Case(programs.mm1, **_MM, published="1MM"),
+        Case(programs.mm2, **_MM, published="2MM"),
+        Case(programs.mm3, **_MM, published="3MM"),
+        Case(programs.mttkrp3_0, **_ORDER_3, published="MTTKRP-O3-M0"),
+        Case(programs.mttkrp3_1, **_ORDER_3, published="MTTKRP-O3-M1"),
+        Case(programs.mttkrp3_2, **_ORDER_3, published="MTTKRP-O3-M2"),
+        Case(programs.mttkrp5_0, **_ORDER_5, published="MTTKRP-O5-M0"),
+        Case(programs.mttkrp5_2, **_ORDER_5, published="MTTKRP-O5-M2"),
+        Case(programs.mttkrp5_4, **_ORDER_5, published="MTTKRP-O5-M4"),
+        Case(programs.ttmc, **_ORDER_5, published="TTMc-O5-M0"),
+        Case(programs.rings, **_ORBITALS),
+        Case(programs.ladder, **_ORBITALS),
+        Case(programs.tucker, **_ORDER_3, published="MTTKRP-O3-M0", shift=0.5),
+        Case(programs.cp, **_ORDER_3, published="MTTKRP-O3-M0"),
+    )
+}
+
+
+def elements(name: str, indices: Sequence[Any], shape: Sequence[int]) -> np.ndarray:
+    """
+    Elements of an operand in (0, 1], a hash of their global index: any rank can make any part.
+
+    :param name: Name of the operand.
+    :param indices: Global indices wanted along each axis.
+    :param shape: Its global shape.
+    """
+    position = np.uint64(sum(map(ord, name)))
+    for along, extent in zip(np.ix_(*(np.asarray(i, np.uint64) for i in indices)), shape, strict=True):
+        position = position * np.uint64(extent) + along
+    bits = position * np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing, then a xor-shift and multiply
+    bits = (bits ^ (bits >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+    return ((bits >> np.uint64(11)) + np.uint64(1)) / 2.0**53
+
+
+def everything(shape: Sequence[int]) -> list[range]:
+    """The indices of all elements."""
+    return [range(extent) for extent in shape]
+
+
+def numpy_result(program: Callable, operands: dict[str, np.ndarray]) -> Any:
+    """
+    What NumPy returns for a program; what the program writes in place is changed.
+
+    Einsums of more than two operands are done in pairs: NumPy does them all at once unless it is told.
+    """
+    pairwise = functools.partial(np.einsum, optimize="greedy")
+    with unittest.mock.patch.object(np, "einsum", pairwise):
+        return program.f(**operands)

@@ -1,0 +1,151 @@
+"""Kernels as their users write them, plain DaCe programs of NumPy calls, and the sizes they are run with."""
+
+import dace
+import numpy as np
+
+I, J, K, L, M = (dace.symbol(name, dace.int64) for name in "IJKLM")  # noqa: E741
+P, Q, R, T = (dace.symbol(name, dace.int64) for name in "PQRT")
+O, V, W = (dace.symbol(name, dace.int64) for name in "OVW")  # noqa: E741
+SWEEPS, NEWTON_SCHULZ = 3, 20
+
+
+@dace.program
+def mm1(A: dace.float64[I, J], B: dace.float64[J, K]):
+    """A matrix product."""
+    return A @ B
+
+
+@dace.program
+def mm2(A: dace.float64[I, J], B: dace.float64[J, K], C: dace.float64[K, L]):
+    """Two matrix products."""
+    return np.einsum("ij,jk,kl->il", A, B, C)
+
+
+@dace.program
+def mm3(A: dace.float64[I, J], B: dace.float64[J, K], C: dace.float64[K, L], D: dace.float64[L, M]):
+    """Three matrix products."""
+    return np.einsum("ij,jk,kl,lm->im", A, B, C, D)
+
+
+@dace.program
+def mttkrp3_0(X: dace.float64[I, J, K], B: dace.float64[J, R], C: dace.float64[K, R]):
+    """Matricised tensor times Khatri-Rao product, order 3, first mode."""
+    return np.einsum("ijk,ja,ka->ia", X, B, C)
+
+
+@dace.program
+def mttkrp3_1(X: dace.float64[I, J, K], A: dace.float64[I, R], C: dace.float64[K, R]):
+    """The same, second mode."""
+    return np.einsum("ijk,ia,ka->ja", X, A, C)
+
+
+@dace.program
+def mttkrp3_2(X: dace.float64[I, J, K], A: dace.float64[I, R], B: dace.float64[J, R]):
+    """The same, third mode."""
+    return np.einsum("ijk,ia,ja->ka", X, A, B)
+
+
+@dace.program
+def mttkrp5_0(
+    X: dace.float64[I, J, K, L, M],
+    B: dace.float64[J, R],
+    C: dace.float64[K, R],
+    D: dace.float64[L, R],
+    E: dace.float64[M, R],
+):
+    """Matricised tensor times Khatri-Rao product, order 5, first mode."""
+    return np.einsum("ijklm,ja,ka,la,ma->ia", X, B, C, D, E)
+
+
+@dace.program
+def mttkrp5_2(
+    X: dace.float64[I, J, K, L, M],
+    A: dace.float64[I, R],
+    B: dace.float64[J, R],
+    D: dace.float64[L, R],
+    E: dace.float64[M, R],
+):
+    """The same, third mode."""
+    return np.einsum("ijklm,ia,ja,la,ma->ka", X, A, B, D, E)
+
+
+@dace.program
+def mttkrp5_4(
+    X: dace.float64[I, J, K, L, M],
+    A: dace.float64[I, R],
+    B: dace.float64[J, R],
+    C: dace.float64[K, R],
+    D: dace.float64[L, R],
+):
+    """The same, fifth mode."""
+    return np.einsum("ijklm,ia,ja,ka,la->ma", X, A, B, C, D)
+
+
+@dace.program
+def ttmc(
+    X: dace.float64[I, J, K, L, M],
+    B: dace.float64[J, P],
+    C: dace.float64[K, Q],
+    D: dace.float64[L, R],
+    E: dace.float64[M, T],
+):
+    """Tensor times matrix chain, order 5, all modes but the first."""
+    return np.einsum("ijklm,jb,kc,ld,me->ibcde", X, B, C, D, E)
+
+
+@dace.program
+def rings(v: dace.float64[O, V, V, O], t: dace.float64[O, O, V, V]):
+    """Coupled cluster: the ring diagrams, v_icak t_kjcb, of O occupied and V virtual orbitals."""
+    return np.einsum("icak,kjcb->ijab", v, t)
+
+
+@dace.program
+def ladder(v: dace.float64[W, V, V, V], t: dace.float64[V, V, O, O]):
+    """Coupled cluster: the particle-particle ladder, v_abcd t_cdij, for W of the orbitals a; v is made in slices."""
+    return np.einsum("abcd,cdij->abij", v, t)
+
+
+@dace.program
+def tucker(X: dace.float64[I, J, K], A: dace.float64[I, P], B: dace.float64[J, Q], C: dace.float64[K, R]):
+    """
+    Tucker decomposition by sweeps of higher-order orthogonal iteration, with the core at the end.
+
+    A factor should become the leading left singular vectors of its TTMc, Y. Here it takes one step there: ``Y Y^T A``
+    (orthogonal iteration), made orthonormal by Newton-Schulz steps, for DaCe has neither SVD nor QR that could be
+    distributed. Left to the user: to say when it has converged, and a QR where more steps than these are needed.
+    """
+    for _ in range(SWEEPS):
+        YA = np.einsum("ijk,jq,kr->iqr", X, B, C)
+        A[:] = np.einsum("iqr,lqr,lp->ip", YA, YA, A)
+        A[:] = A / np.sqrt(np.einsum("ip,ip->", A, A))
+        for _a in range(NEWTON_SCHULZ):
+            A[:] = 1.5 * A - 0.5 * (A @ (A.T @ A))
+        YB = np.einsum("ijk,ip,kr->jpr", X, A, C)
+        B[:] = np.einsum("jpr,lpr,lq->jq", YB, YB, B)
+        B[:] = B / np.sqrt(np.einsum("jq,jq->", B, B))
+        for _b in range(NEWTON_SCHULZ):
+            B[:] = 1.5 * B - 0.5 * (B @ (B.T @ B))
+        YC = np.einsum("ijk,ip,jq->kpq", X, A, B)
+        C[:] = np.einsum("kpq,lpq,lr->kr", YC, YC, C)
+        C[:] = C / np.sqrt(np.einsum("kr,kr->", C, C))
+        for _c in range(NEWTON_SCHULZ):
+            C[:] = 1.5 * C - 0.5 * (C @ (C.T @ C))
+    return np.einsum("ijk,ip,jq,kr->pqr", X, A, B, C)
+
+
+@dace.program
+def cp(X: dace.float64[I, J, K], A: dace.float64[I, R], B: dace.float64[J, R], C: dace.float64[K, R]):
+    """
+    CP decomposition of a non-negative tensor, in sweeps over the factors like those of alternating least squares.
+
+    A factor's update is multiplicative (Welling, Weber, 2001): its MTTKRP over itself times the Gram matrices of the
+    others. Least squares would instead solve with the R x R product of these Gram matrices, which cannot be
+    distributed: that is left to the user.
+    """
+    for _ in range(SWEEPS):
+        GA = (B.T @ B) * (C.T @ C)
+        A[:] = A * np.einsum("ijk,ja,ka->ia", X, B, C) / (A @ GA)
+        GB = (A.T @ A) * (C.T @ C)
+        B[:] = B * np.einsum("ijk,ia,ka->ja", X, A, C) / (B @ GB)
+        GC = (A.T @ A) * (B.T @ B)
+        C[:] = C * np.einsum("ijk,ia,ja->ka", X, A, B) / (C @ GC)

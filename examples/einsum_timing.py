@@ -1,0 +1,78 @@
+"""Distributed programs with timed steps, whose redistributions are carried out by a strategy named at the run."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+
+import dace
+import numpy as np
+from clocks import add_clocks, new_clock, read_clock, steps
+from dace.properties import CodeBlock
+from dace.sdfg.state import ConditionalBlock, ControlFlowRegion
+
+from dace_redist import DistributedProgram
+from dace_redist.einsum.placement import Placement
+from dace_redist.library_nodes import Redistribute
+
+_CHOICE = "strategy_number"
+
+
+class TimedProgram:
+    """
+    A distributed program with clocks, which is compiled once for several strategies.
+
+    :param program: The program; it stays as it is.
+    :param strategies: Names of the strategies that it will be run with.
+    """
+
+    def __init__(self, program: DistributedProgram, strategies: Sequence[str]) -> None:
+        sdfg, made = copy.deepcopy(program.sdfg), program._made
+        sdfg.add_symbol(_CHOICE, dace.int64)
+        for state in [s for s in sdfg.states() if any(isinstance(n, Redistribute) for n in s.nodes())]:
+            _choose_at_run(state, strategies)
+        add_clocks(sdfg)
+        self.steps = steps(sdfg)
+        everywhere = Placement((program.ranks,), (0, None), (1, 1), tuple(range(program.ranks)))
+        shape = (program.ranks, sdfg.arrays["clock"].shape[1])
+        outputs = {**made.arguments.outputs, "clock": (everywhere, shape)}
+        made = replace(made, sdfg=sdfg, arguments=replace(made.arguments, outputs=outputs))
+        self.by_strategy = {
+            name: DistributedProgram(made, {**program.sizes, _CHOICE: number}) for number, name in enumerate(strategies)
+        }
+
+    def run(
+        self, strategy: str, local: dict[str, np.ndarray], barrier: bool
+    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """
+        One run. Collective.
+
+        :param barrier: Whether the ranks meet between steps.
+        :return: This rank's parts of the outputs, by name, and seconds of each of ``steps``.
+        """
+        program = self.by_strategy[strategy]
+        clock = new_clock(program.sdfg, barrier)
+        result = program.run(**local, clock=clock)
+        returned = {"__return": result} if isinstance(result, np.ndarray) else {}
+        outputs = {name: returned.get(name, local.get(name)) for name in program.outputs if name != "clock"}
+        return outputs, read_clock(clock)
+
+
+def _choose_at_run(state: dace.SDFGState, strategies: Sequence[str]) -> None:
+    """Put a state with a redistribution into the branches of a choice, one for each strategy."""
+    region, sdfg = state.parent_graph, state.sdfg
+    choice = ConditionalBlock(state.label, sdfg, region)
+    region.add_node(choice, is_start_block=region.start_block is state)
+    for number, name in enumerate(strategies):
+        branch = ControlFlowRegion(f"{state.label}_{name}", sdfg)
+        choice.add_branch(CodeBlock(f"{_CHOICE} == {number}"), branch)
+        inner = copy.deepcopy(state)
+        inner.label = f"{state.label}_{name}_move"
+        branch.add_node(inner, is_start_block=True)
+        for node in inner.nodes():
+            if isinstance(node, Redistribute):
+                node.set_strategy(name)
+    for edge in region.in_edges(state):
+        region.add_edge(edge.src, choice, edge.data)
+    for edge in region.out_edges(state):
+        region.add_edge(choice, edge.dst, edge.data)
+    region.remove_node(state)

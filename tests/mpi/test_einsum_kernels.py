@@ -1,0 +1,86 @@
+"""The kernels of the examples, distributed, give what NumPy gives."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.compile
+
+#: Every number of ranks takes a build of its own; DACE_REDIST_TEST_RANKS="1 2 3 4 5 7 8 12" tests more.
+_WANTED = [int(word) for word in os.environ.get("DACE_REDIST_TEST_RANKS", "").split()]
+RANKS = _WANTED or [1, 3, 4, 8]
+RANKS_OF_SWEEPS = _WANTED or [4]
+
+
+@pytest.fixture(autouse=True)
+def _quick_builds(monkeypatch):
+    monkeypatch.setenv("DACE_compiler_build_type", os.environ.get("DACE_compiler_build_type", "Debug"))
+
+
+def planned(comm: Any, name: str) -> Any:
+    """A program of ``all_kernels``; rank 0 plans for all while the others leave it the cores."""
+    from all_kernels import PROGRAMS, SIZES
+
+    from dace_redist import distribute
+    from dace_redist.bench.waiting import wait_politely
+
+    program = PROGRAMS[name]
+    sizes = {str(n): SIZES[str(n)] for array in program.f.__annotations__.values() for n in array.shape}
+    made = distribute(program, comm.size, sizes) if comm.rank == 0 else None
+    wait_politely(comm)
+    return comm.bcast(made)
+
+
+def operands(program: Any) -> dict[str, Any]:
+    """Random operands by name, the same on every rank; elements are positive, so no sum is small by cancellation."""
+    rng, made = np.random.default_rng(0), {}
+    for name, tensor in program.inputs.items():
+        made[name] = (rng.random(tensor.shape) + 0.1).astype(tensor.dtype)
+        if tensor.dtype.kind == "c":
+            made[name] += 1j * rng.random(tensor.shape)
+    return made
+
+
+def check(comm: Any, name: str, tolerances: dict[str, float]) -> None:
+    """Scatter, run, gather and compare everything that a program returns or writes."""
+    from all_kernels import PROGRAMS, in_python
+
+    program = planned(comm, name)
+    given = operands(program)
+    if name == "sweeps":  # else the first singular vectors outweigh the others, which are rounding errors then
+        given["X"] -= given["X"].mean()
+    local = program.scatter(**given)
+    returned = program.run(**local)
+    expected = in_python(PROGRAMS[name])(**given)
+    several = isinstance(expected, tuple)
+    names = [f"__return_{number}" for number in range(len(expected))] if several else ["__return"]
+    wanted = given | dict(zip(names, expected if several else [expected], strict=True))
+    parts = local | dict(zip(names, returned if several else [returned], strict=True))
+    wrong = []
+    for output in program.outputs:
+        whole = program.gather(parts[output], output)
+        if comm.rank == 0:
+            error = np.abs(whole - wanted[output]).max() / np.abs(wanted[output]).max()
+            if not error < tolerances[whole.dtype.name] or whole.shape != wanted[output].shape:
+                wrong.append(f"{output} has shape {whole.shape} and relative error {error}")
+    assert len(program.outputs) >= len(names)
+    assert not comm.bcast(wrong)
+
+
+@pytest.mark.mpi(ranks=RANKS, timeout=400)
+def test_all_kernels(comm):
+    check(comm, "all_kernels", {"float64": 1e-12})
+
+
+@pytest.mark.mpi(ranks=RANKS_OF_SWEEPS, timeout=400)
+def test_sweeps(comm):
+    check(comm, "sweeps", {"float64": 1e-12})
+
+
+@pytest.mark.mpi(ranks=[4], timeout=400)
+def test_other_types(comm):
+    check(comm, "other_types", {"float32": 1e-5, "complex128": 1e-12})

@@ -1,0 +1,79 @@
+"""The kernels of the examples: they compute what is published, and their sizes are those of the presets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from einsum_cases import CASES, PRESETS, elements, everything, numpy_result
+
+from dace_redist.bench import deinsum
+
+PUBLISHED = {name: case for name, case in CASES.items() if case.published and name not in ("tucker", "cp")}
+
+
+def shapes(name: str, sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
+    inputs = CASES[name].program.f.__annotations__
+    return {key: tuple(sizes[str(extent)] for extent in array.shape) for key, array in inputs.items()}
+
+
+def whole(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    return elements(name, everything(shape), shape)
+
+
+def test_all_ten_are_there() -> None:
+    assert sorted(case.published for case in PUBLISHED.values()) == sorted(deinsum.kernels())
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_computes_what_is_published(name: str) -> None:
+    case = CASES[name]
+    operands = {
+        key: whole(key, shape)
+        for key, shape in shapes(name, dict(zip(case.symbols, range(2, 12), strict=False))).items()
+    }
+    expected = np.einsum(str(deinsum.kernels()[case.published].einsum), *operands.values())
+    np.testing.assert_allclose(numpy_result(case.program, operands), expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_paper_sizes_are_those_published(name: str) -> None:
+    kernel = deinsum.kernels()[CASES[name].published]
+    for ranks in (1, 4, 512):
+        wanted = kernel.shapes(kernel.extents(ranks))
+        assert list(shapes(name, CASES[name].sizes("paper", ranks)).values()) == list(wanted.values())
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("name", CASES)
+def test_every_preset_sizes_every_symbol(name: str, preset: str) -> None:
+    for ranks in (1, 3, 12):
+        sizes = CASES[name].sizes(preset, ranks)
+        assert sorted(sizes) == CASES[name].symbols and min(sizes.values()) >= 1
+
+
+def test_weak_scaling_keeps_the_work_of_a_rank() -> None:
+    one, eight = (CASES["mm1"].sizes("weak", ranks) for ranks in (1, 8))
+    assert eight == {symbol: 2 * size for symbol, size in one.items()}
+
+
+def test_sweeps_find_a_tensor_of_low_rank() -> None:
+    """Tucker and CP sweeps bring the factors nearer to the tensor they are to be."""
+    factors = {key: whole(key, (9, 2)) for key in "ABC"}
+    tensor = np.einsum("ia,ja,ka->ijk", *factors.values())
+    start = {key: whole(key + "0", (9, 2)) for key in "ABC"}
+    for name in ("cp", "tucker"):
+        given = {"X": tensor} | {key: array.copy() for key, array in start.items()}
+        errors = []
+        for _ in range(5):
+            core = numpy_result(CASES[name].program, given)
+            found = [given[key] for key in "ABC"]
+            if name == "cp":
+                core = np.einsum("ap,aq,ar->pqr", *(np.eye(2),) * 3)
+            errors.append(np.linalg.norm(tensor - np.einsum("pqr,ip,jq,kr->ijk", core, *found)))
+        assert errors[-1] < {"cp": 0.6 * errors[0], "tucker": 1e-8}[name], (name, errors)
+
+
+def test_a_part_is_that_of_the_whole() -> None:
+    part = elements("X", [np.array([1, 4]), range(2, 5)], (5, 7))
+    np.testing.assert_array_equal(part, whole("X", (5, 7))[np.ix_([1, 4], range(2, 5))])
+    assert part.min() > 0 and part.max() <= 1 and len(np.unique(part)) == part.size
