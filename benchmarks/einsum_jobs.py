@@ -1,0 +1,171 @@
+"""What benchmarks/einsums.py runs on several ranks: one comparison, written as a JSON line."""
+
+import argparse
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+
+import checking
+import measuring
+from clocks import new_clock, read_clock, steps
+from einsum_cases import CASES
+from einsum_timing import TimedProgram
+from kernel import WORLD
+from run_einsum import from_rank_0, parts, wholes
+
+from dace_redist import DistributedProgram, distribute
+from dace_redist.bench.waiting import wait_politely
+
+LENGTHS = {"mm2": (1024, 0), "mm3": (1024, 0), "ttmc": (24, 12)}  # of modes and factors: those of preset S
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("job", choices=["by-hand", "memory", "one-thread"])
+    parser.add_argument("kernel", choices=CASES)
+    parser.add_argument("--whose", choices=["ours", "by hand"], default="ours", help="for memory")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json", type=Path, required=True)
+    arguments = parser.parse_args()
+    jobs = {"by-hand": by_hand, "memory": memory, "one-thread": one_thread}
+    record = {"job": arguments.job, "kernel": arguments.kernel, "ranks": WORLD.size, "load": os.getloadavg()[0]}
+    record |= jobs[arguments.job](arguments)
+    if WORLD.rank == 0:
+        with arguments.json.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+def by_hand(arguments: argparse.Namespace) -> dict:
+    """
+    Seconds of our program and of the one distributed by hand under stock DaCe, in all and by kind of step.
+
+    Both are timed by clocks in the program, in turn; the slowest rank counts.
+    """
+    sides = {"ours": Ours(arguments.kernel), "by hand": ByHand(arguments.kernel, prebuilt=False)}
+    samples = {name: np.zeros((arguments.rounds + 1, len(side.steps) + 1)) for name, side in sides.items()}
+    for number in range(arguments.rounds + 1):  # the first warms up
+        for name, side in sides.items():
+            for barrier in (True, False):
+                WORLD.Barrier()
+                seconds = side.run(barrier)
+                samples[name][number, slice(-1) if barrier else -1] = seconds if barrier else seconds.sum()
+    found = {}
+    for name, side in sides.items():
+        WORLD.Allreduce(MPI.IN_PLACE, samples[name], MPI.MAX)
+        found[name] = _medians([*side.steps, "total"], samples[name][1:])
+    return found
+
+
+def _medians(names: list[str], samples: np.ndarray) -> dict[str, float]:
+    """Of each kind of step, which is the first word of its name."""
+    kinds = dict.fromkeys(name.split(" ")[0] for name in names)
+    columns = {kind: [name.split(" ")[0] == kind for name in names] for kind in kinds}
+    return {kind: float(np.median(samples[:, which].sum(axis=1))) for kind, which in columns.items()}
+
+
+class Ours:
+    """A kernel as an einsum, distributed by this package."""
+
+    def __init__(self, name: str) -> None:
+        program = planned(name)
+        self._local, self._timed = parts(CASES[name], program), TimedProgram(program, ["Auto"])
+        self.steps = self._timed.steps
+        self.operand_bytes = sum(array.nbytes for array in self._local.values())
+
+    def run(self, barrier: bool) -> np.ndarray:
+        return self._timed.run("Auto", dict(self._local), barrier)[1]
+
+
+class ByHand:
+    """The same kernel as an example has it, distributed by hand, with the redistribution of stock DaCe."""
+
+    def __init__(self, name: str, prebuilt: bool) -> None:
+        kernel = importlib.import_module(name).KERNEL
+        extents = kernel.extents(*LENGTHS[name])
+        arguments = argparse.Namespace(strategy=["MPI"], option=[], prebuilt=prebuilt)
+        self._operands = checking.operands(kernel, extents)
+        (self._program,) = measuring.build_all(kernel, arguments)
+        self._compiled = self._program.compiled
+        inputs = kernel.symbols(extents) | self._operands
+        self._inputs = {key: inputs[key] for key in self._compiled.sdfg.arglist() if key in inputs}
+        self.steps = steps(self._compiled.sdfg)
+        self.operand_bytes = sum(array.nbytes for array in self._operands.values())
+
+    def run(self, barrier: bool) -> np.ndarray:
+        clock = new_clock(self._compiled.sdfg, barrier)
+        self._compiled(**self._inputs, clock=clock)
+        return read_clock(clock)
+
+
+def planned(name: str) -> DistributedProgram:
+    case = CASES[name]
+    return from_rank_0(lambda: distribute(case.program, WORLD.size, case.sizes("S", WORLD.size)))
+
+
+def memory(arguments: argparse.Namespace) -> dict:
+    """
+    Peak bytes of the rank with most: operands, and what memory grows by while the program is loaded and run twice.
+
+    From the kernel's high-water mark of resident memory, which is set back before; pages shared with other ranks
+    count on each of them. To be run when the program has been built, in a process of its own.
+    """
+    make: dict[str, Callable[[], Any]] = {"ours": lambda: Ours(arguments.kernel)}
+    make["by hand"] = lambda: ByHand(arguments.kernel, prebuilt=True)
+    side = make[arguments.whose]()
+    before = _status("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")
+    for _ in range(2):
+        side.run(False)
+    peak = _status("VmHWM") - before + side.operand_bytes
+    return {"whose": arguments.whose, "bytes": WORLD.allreduce(peak, MPI.MAX)}
+
+
+def _status(name: str) -> int:
+    """Bytes that Linux says of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
+
+
+def one_thread(arguments: argparse.Namespace) -> dict:
+    """
+    Seconds of a run on all ranks, from first start to last end, and of opt_einsum on rank 0 while the others sleep.
+
+    Expects ``OMP_NUM_THREADS=1`` in the environment.
+    """
+    import opt_einsum
+
+    program = planned(arguments.kernel)
+    given = wholes(CASES[arguments.kernel], program)
+    local = program.scatter(**given)
+    (group,) = program.plan.statements
+    contract = opt_einsum.contract_expression(
+        str(group.einsum), *(given[name].shape for name in group.operands), optimize="optimal"
+    )
+    operands = [given[name] for name in group.operands]
+    samples: dict[str, list[float]] = {"ours": [], "opt_einsum": []}
+    for _ in range(arguments.rounds + 2):  # the first two warm up
+        WORLD.Barrier()
+        start = time.clock_gettime(time.CLOCK_MONOTONIC)
+        program.run(**local)
+        spans = WORLD.allgather((start, time.clock_gettime(time.CLOCK_MONOTONIC)))
+        samples["ours"].append(max(end for _, end in spans) - min(start for start, _ in spans))
+        start = time.perf_counter()
+        if WORLD.rank == 0:
+            contract(*operands)
+        samples["opt_einsum"].append(time.perf_counter() - start)
+        wait_politely(WORLD, 0.002)
+    return {name: float(np.median(seconds[2:])) for name, seconds in samples.items()} | {"samples": samples}
+
+
+if __name__ == "__main__":
+    main()
