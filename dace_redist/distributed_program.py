@@ -217,7 +217,7 @@ def distribute(
     :param ranks: Number of ranks it shall run on.
     :param sizes: Values of the symbols in its shapes. The plan is made for them; the program keeps its symbols, see
         :meth:`DistributedProgram.with_sizes`.
-    :param memory_bytes: What a rank may hold at most; None: no limit.
+    :param memory_bytes: What a rank may hold at most; None: no limit, and intermediates are kept from run to run.
     :param node_size: Ranks per node, if several share one: grids are then laid over the nodes such that little is
         moved between nodes.
     :param placements: Where inputs or outputs are, by name, if that is not the planner's choice.

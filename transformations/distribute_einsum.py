@@ -29,6 +29,7 @@ class Distributed:
     :param plan: Grids and placements.
     :param sdfg: What each rank runs.
     :param arguments: What it takes.
+    :param keep_transients: Whether transients are allocated once for all runs.
     """
 
     source: SDFG
@@ -36,6 +37,7 @@ class Distributed:
     plan: Plan
     sdfg: SDFG
     arguments: DistributedArguments
+    keep_transients: bool
 
     def for_sizes(self, sizes: Mapping[str, int]) -> Distributed:
         """The same plan for other values of the symbols: the same program, if it is right for them."""
@@ -43,7 +45,8 @@ class Distributed:
         if self.arguments.hold_for(sizes):
             return self
         sdfg = SDFG(self.sdfg.name)
-        return replace(self, sdfg=sdfg, arguments=build_distributed(sdfg, self.source, self.body, self.plan, sizes))
+        arguments = build_distributed(sdfg, self.source, self.body, self.plan, sizes, self.keep_transients)
+        return replace(self, sdfg=sdfg, arguments=arguments)
 
 
 def distribute_sdfg(
@@ -63,7 +66,7 @@ def distribute_sdfg(
     :param sdfg: The program, simplified; it stays as it is.
     :param ranks: Number of ranks to plan for.
     :param sizes: Values of the symbols in the shapes. The plan is made for them; the program keeps the symbols.
-    :param memory_bytes: What a rank may hold at most; None: no limit.
+    :param memory_bytes: What a rank may hold at most; None: no limit, and transients are kept from run to run.
     :param node_size: Ranks per node, if several share one.
     :param placements: Where inputs and outputs are, by name, if that is not free.
     :param overrides: Grids by the name of the tensor that is computed: parts of each index.
@@ -89,7 +92,8 @@ def distribute_sdfg(
         overrides=None if overrides is None else dict(overrides),
     )
     target = SDFG(f"{sdfg.name}_on_{ranks}_ranks") if target is None else target
-    return Distributed(sdfg, body, plan, target, build_distributed(target, sdfg, body, plan, sizes))
+    keep = memory_bytes is None
+    return Distributed(sdfg, body, plan, target, build_distributed(target, sdfg, body, plan, sizes, keep), keep)
 
 
 def _shapes(sdfg: SDFG, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:

@@ -59,7 +59,7 @@ class DistributedArguments:
 
 
 def build_distributed(
-    target: SDFG, source: SDFG, body: Body, plan: Plan, sizes: Mapping[str, int]
+    target: SDFG, source: SDFG, body: Body, plan: Plan, sizes: Mapping[str, int], keep_transients: bool
 ) -> DistributedArguments:
     """
     Fills an empty SDFG with the distributed program.
@@ -69,16 +69,20 @@ def build_distributed(
     :param body: Its statements.
     :param plan: Grids and placements, one or more groups for each statement in the order of the program.
     :param sizes: Values of the program's symbols: they decide where nothing needs to be moved.
+    :param keep_transients: Allocate transients once for all runs, not for the statements that need them.
     :return: What its arguments are.
     """
-    builder = _Builder(target, source, body, plan, sizes)
+    builder = _Builder(target, source, body, plan, sizes, keep_transients)
     builder.emit(target, body)
     return builder.arguments()
 
 
 class _Builder:
-    def __init__(self, target: SDFG, source: SDFG, body: Body, plan: Plan, sizes: Mapping[str, int]) -> None:
+    def __init__(
+        self, target: SDFG, source: SDFG, body: Body, plan: Plan, sizes: Mapping[str, int], keep_transients: bool
+    ) -> None:
         self._sdfg, self._source, self._plan, self._sizes = target, source, plan, sizes
+        self._keep_transients = keep_transients
         self._groups: dict[int, list[Group]] = {}
         for group in plan.groups:
             self._groups.setdefault(group.statement, []).append(group)
@@ -275,7 +279,13 @@ class _Builder:
         shape, dtype = self._local_shape(tensor, placement), self._types[tensor]
         if transient:
             name = re.sub(r"^__return", "result", name)  # which DaCe takes for what is returned
-        return str(self._sdfg.add_array(name, shape, dtype, transient=transient, find_new_name=transient)[0])
+        # Kept from run to run where memory is not short: the first touch of new memory costs as much as its use.
+        kept = transient and self._keep_transients
+        lifetime = dace.AllocationLifetime.Persistent if kept else dace.AllocationLifetime.Scope
+        made, _ = self._sdfg.add_array(
+            name, shape, dtype, transient=transient, lifetime=lifetime, find_new_name=transient
+        )
+        return str(made)
 
     def _local_shape(self, tensor: str, placement: Placement) -> list[Any]:
         shape = self._shapes[tensor]
