@@ -114,4 +114,5 @@ def expected(program: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 def sizes_of(program: Any) -> dict[str, int]:
     """Sizes of the symbols in a program's arguments."""
     shapes = [a.shape for a in program.f.__annotations__.values() if isinstance(a, dace.data.Array)]
-    return {name: SIZES[name] for shape in shapes for n in shape for name in map(str, dace.symbolic.symlist(n))}
+    names = [name for shape in shapes for n in shape for name in map(str, dace.symbolic.symlist(n))]
+    return {name: SIZES[name] for name in names if name in SIZES}

@@ -5,16 +5,19 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from typing import Any
 
-from dace import SDFG, properties, symbolic
+from dace import FLOAT_TYPES, SDFG, properties, symbolic
 from dace.transformation import pass_pipeline
 
+from dace_redist.distribution import Distribution
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import Plan
 from dace_redist.einsum.planner import plan_einsums
 from dace_redist.transformations.distributed_sdfg import DistributedArguments, build_distributed, in_numbers
-from dace_redist.transformations.einsum_statements import logical_shape, read_statements
+from dace_redist.transformations.einsum_statements import read_statements
+from dace_redist.transformations.reading import logical_shape
 from dace_redist.transformations.steps import Body, all_steps
 from dace_redist.transformations.transposed_operands import without_transposes
 
@@ -56,7 +59,7 @@ def distribute_sdfg(
     *,
     memory_bytes: int | None = None,
     node_size: int | None = None,
-    placements: Mapping[str, Placement] | None = None,
+    placements: Mapping[str, Placement | Distribution] | None = None,
     overrides: Mapping[str, Mapping[str, int]] | None = None,
     target: SDFG | None = None,
 ) -> Distributed:
@@ -78,7 +81,9 @@ def distribute_sdfg(
     body = without_transposes(read_statements(sdfg, dict(sizes)), kept)
     steps = list(all_steps(body))
     if not steps:
-        raise ValueError(f'"{sdfg.name}" computes nothing that could be distributed')
+        raise ValueError(
+            f'"{sdfg.name}" computes nothing that could be distributed: return a result, or write it to an argument'
+        )
     shapes = _shapes(sdfg, sizes)
     plan = plan_einsums(
         [step.statement for step in steps],
@@ -87,7 +92,7 @@ def distribute_sdfg(
         itemsize=max(array.dtype.bytes for array in sdfg.arrays.values()),
         memory_bytes=memory_bytes,
         node_size=node_size,
-        placements=None if placements is None else dict(placements),
+        placements={name: _placement(name, place, shapes) for name, place in (placements or {}).items()},
         outputs=[name for name in kept if any(step.statement.result == name for step in steps)],
         overrides=None if overrides is None else dict(overrides),
     )
@@ -99,17 +104,23 @@ def distribute_sdfg(
 def _shapes(sdfg: SDFG, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
     """Shapes in numbers.
 
-    :raises ValueError: If a size is missing, not known to the program, or makes an extent that is none.
+    :raises ValueError: If a size is missing, not known to the program, no number, or makes an extent that is none.
     """
     used = {str(s) for array in sdfg.arrays.values() for n in array.shape for s in symbolic.symlist(n).values()}
-    missing, unknown = sorted(used - set(sizes)), sorted(set(sizes) - used - {str(s) for s in sdfg.free_symbols})
+    used |= {str(s) for s in sdfg.free_symbols}
+    missing, unknown = sorted(used - set(sizes)), sorted(set(sizes) - used)
     if missing:
         raise ValueError(
-            f'"{sdfg.name}": sizes of {", ".join(missing)} are missing; the grids depend on them: give '
+            f'"{sdfg.name}": sizes of {", ".join(missing)} are missing; the plan depends on them: give '
             f"sizes=dict({', '.join(f'{name}=...' for name in missing)})"
         )
     if unknown:
         raise ValueError(f'"{sdfg.name}" has no size {", ".join(unknown)}; it has {", ".join(sorted(used)) or "none"}')
+    for name, size in sizes.items():
+        whole = sdfg.symbols.get(name) not in FLOAT_TYPES
+        if isinstance(size, bool) or not isinstance(size, Integral if whole else Real):
+            kind = "an integer" if whole else "a number"
+            raise ValueError(f'"{sdfg.name}": size {name} must be {kind}, got {size!r}')
     shapes = {}
     for name, array in sdfg.arrays.items():
         shapes[name] = in_numbers(logical_shape(array), sizes)
@@ -118,6 +129,19 @@ def _shapes(sdfg: SDFG, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
                 f'"{sdfg.name}": {name} has shape {shapes[name]} with these sizes; extents must be at least 1'
             )
     return shapes
+
+
+def _placement(name: str, place: Placement | Distribution, shapes: Mapping[str, tuple[int, ...]]) -> Placement:
+    if isinstance(place, Placement):
+        return place
+    if not isinstance(place, Distribution):
+        raise TypeError(f"placements: {name}: expected a Distribution or a Placement, got {type(place).__name__}")
+    if name in shapes and tuple(place.shape) != (shapes[name] or (1,)):
+        raise ValueError(f"placements: {name} has shape {shapes[name]}, but its distribution is of {place.shape}")
+    try:
+        return Placement.of(place)
+    except ValueError as error:
+        raise ValueError(f"placements: {name}: {error}") from error
 
 
 @properties.make_properties

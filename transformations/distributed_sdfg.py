@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import dace
@@ -18,13 +19,25 @@ from dace_redist.einsum.traffic import same_place
 from dace_redist.library_nodes import Contraction, Redistribute, SumReplicas
 from dace_redist.library_nodes.contraction import RESULT, is_fused
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
-from dace_redist.transformations.einsum_statements import logical_shape
+from dace_redist.transformations.reading import logical_shape
 from dace_redist.transformations.steps import Body, Loop, Step, all_steps
 
 
 def in_numbers(shape: Sequence[Any], sizes: Mapping[str, int]) -> tuple[int, ...]:
     """A shape with the symbols' values."""
     return tuple(int(symbolic.evaluate(extent, dict(sizes))) for extent in shape)
+
+
+def _can_share(first: Placement, second: Placement, shape: tuple[int, ...]) -> bool:
+    """
+    Whether one array serves for both placements: every rank holds the same.
+
+    Where that is nothing, the extents count, too: a contraction compares those of its operands.
+    """
+    if not same_place(first, second, shape):
+        return False
+    ends = first.distribution(shape), second.distribution(shape)
+    return all(ends[0].local_shape(rank) == ends[1].local_shape(rank) for rank in {*first.ranks, *second.ranks})
 
 
 @dataclass(frozen=True)
@@ -41,7 +54,8 @@ class DistributedArguments:
     """
     What a distributed program takes.
 
-    :param inputs: Tensors that are read before they are written, by name: placement and global shape.
+    :param inputs: Tensors that are read before they are surely written, by name: placement and global shape. Those
+        that are written only in a loop which may run zero times are among them.
     :param outputs: Tensors that the caller gets.
     :param extents: What the symbols of local extents stand for.
     :param same: Pairs of placements, with the shape of a tensor, that the program takes for one: with these sizes
@@ -55,7 +69,7 @@ class DistributedArguments:
 
     def hold_for(self, sizes: Mapping[str, int]) -> bool:
         """Whether the program is right for other sizes, too."""
-        return all(same_place(first, second, in_numbers(shape, sizes)) for first, second, shape in self.same)
+        return all(_can_share(first, second, in_numbers(shape, sizes)) for first, second, shape in self.same)
 
 
 def build_distributed(
@@ -95,9 +109,12 @@ class _Builder:
         self._extents: dict[LocalExtent, str] = {}
         self._last: dict[ControlFlowRegion, Any] = {}
         self._read_first: set[str] = set()
-        self._written: set[str] = set()
-        for name in source.symbols:
-            target.add_symbol(name, dace.int64)
+        self._written: set[str] = set()  # surely, even if loops run zero times
+        self._results: set[str] = set()
+        loops = source.all_control_flow_regions()
+        self._taken = {*source.arrays, *source.symbols, *(getattr(loop, "loop_variable", "") for loop in loops)}
+        for name, dtype in source.symbols.items():
+            target.add_symbol(name, dace.float64 if dtype in dace.FLOAT_TYPES else dace.int64)
         for name, array in source.arrays.items():
             if not array.transient and name in plan.homes:
                 home = plan.homes[name]
@@ -110,9 +127,10 @@ class _Builder:
             name for name, array in self._source.arrays.items() if not array.transient and name in self._plan.homes
         ]
         ends = {name: (self._plan.homes[name], self._shapes[name]) for name in given}
+        first = self._read_first | (self._results - self._written)
         return DistributedArguments(
-            {name: end for name, end in ends.items() if name in self._read_first},
-            {name: end for name, end in ends.items() if name in self._written},
+            {name: end for name, end in ends.items() if name in first and not name.startswith("__return")},
+            {name: end for name, end in ends.items() if name in self._results},
             {symbol: extent for extent, symbol in self._extents.items()},
             tuple(pair for pair, same in self._same.items() if same),
         )
@@ -145,7 +163,10 @@ class _Builder:
             inverted=head.inverted,
         )
         self._append(region, inner)
+        before = set(self._written)
         self.emit(inner, loop.body)
+        if not loop.certain:
+            self._written = before
         self._keep_homes(written)
 
     def _keep_homes(self, names: Iterable[str]) -> None:
@@ -171,12 +192,11 @@ class _Builder:
     # One group: operands to where they are wanted, the local computation, the sum of partial results
 
     def _group(self, region: ControlFlowRegion, group: Group, step: Step) -> None:
-        if step.code and not step.inputs:
-            operands = []  # a constant
-        else:
-            operands = [self._at(region, name, group.operand_placement(k)) for k, name in enumerate(group.operands)]
-            self._read_first |= set(group.operands) - self._written
+        read = group.operands[: len(step.inputs)] if group.elementwise else group.operands
+        operands = [self._at(region, name, group.operand_placement(k)) for k, name in enumerate(read)]
+        self._read_first |= set(read) - self._written
         self._written.add(group.result)
+        self._results.add(group.result)
         if group.result not in self._shapes:
             extents = group.einsum.extents([self._shapes[name] for name in group.operands])
             self._shapes[group.result] = tuple(extents[index] for index in group.einsum.result)
@@ -218,23 +238,17 @@ class _Builder:
         self, region: ControlFlowRegion, group: Group, step: Step, operands: Sequence[str], result: str
     ) -> None:
         state = self._state(region, f"compute_{group.result}")
-        indices = group.einsum.result
-        arrays = [*operands, result]
+        terms, extents = [*group.einsum.operands[: len(operands)], group.einsum.result], self._sdfg.arrays[result].shape
+        if not group.einsum.result:  # scalars are vectors of one element, which not every rank has
+            terms, extents = ["e"] * len(terms), [self._extent(LocalExtent(group.result_placement(), (), 0))]
         memlets = [
-            Memlet(f"{name}[{', '.join(f'__{i}' for i in used) or 0}]")
-            for name, used in zip(arrays, (*group.einsum.operands[: len(operands)], indices), strict=True)
+            Memlet(f"{name}[{', '.join(f'__{i}' for i in indices) or 0}]")
+            for name, indices in zip([*operands, result], terms, strict=True)
         ]
-        extents = dict(zip(indices, self._sdfg.arrays[result].shape, strict=False))
         inputs = dict(zip(step.inputs, memlets[:-1], strict=True))
+        ranges = {f"__{i}": f"0:{symbolic.symstr(n)}" for i, n in zip(terms[-1], extents, strict=True)}
         outputs = {step.output: memlets[-1]}
-        if indices:
-            ranges = {f"__{index}": f"0:{symbolic.symstr(extent)}" for index, extent in extents.items()}
-            state.add_mapped_tasklet(state.label, ranges, inputs, step.code, outputs, external_edges=True)
-            return
-        tasklet = state.add_tasklet(state.label, set(inputs), set(outputs), step.code)
-        for connector, memlet in inputs.items():
-            state.add_edge(state.add_read(memlet.data), None, tasklet, connector, memlet)
-        state.add_edge(tasklet, step.output, state.add_write(result), None, memlets[-1])
+        state.add_mapped_tasklet(state.label, ranges, inputs, step.code, outputs, external_edges=True)
 
     # Arrays
 
@@ -272,7 +286,7 @@ class _Builder:
             return True
         pair = (first, second, shape)
         if pair not in self._same:
-            self._same[pair] = same_place(first, second, in_numbers(shape, self._sizes))
+            self._same[pair] = _can_share(first, second, in_numbers(shape, self._sizes))
         return self._same[pair]
 
     def _new_array(self, name: str, tensor: str, placement: Placement, transient: bool = True) -> str:
@@ -300,10 +314,14 @@ class _Builder:
     def _local_extent(self, placement: Placement, shape: tuple[Any, ...], axis: int) -> dace.symbol:
         """The symbol for one extent of this rank's part: the same for what is split alike."""
         alone = Placement(placement.grid, (placement.dims[axis],), (placement.multiples[axis],), placement.ranks)
-        extent = LocalExtent(alone, (shape[axis],), 0)
+        return self._extent(LocalExtent(alone, (shape[axis],), 0))
+
+    def _extent(self, extent: LocalExtent) -> dace.symbol:
         if extent not in self._extents:
-            self._extents[extent] = f"n{len(self._extents)}"
-            self._sdfg.add_symbol(self._extents[extent], dace.int64)
+            name = next(name for name in map("n{}".format, count()) if name not in self._taken)
+            self._taken.add(name)
+            self._extents[extent] = name
+            self._sdfg.add_symbol(name, dace.int64)
         return dace.symbol(self._extents[extent], dace.int64)
 
     def _distribution(self, placement: Placement, tensor: str) -> Distribution:
@@ -320,5 +338,5 @@ class _Builder:
 
 def _reads_elsewhere(group: Group, operands: Sequence[str], written: str) -> bool:
     """Whether the group reads elements of what it writes besides the one it is writing."""
-    same = {indices for name, indices in zip(operands, group.einsum.operands, strict=True) if name == written}
+    same = {indices for name, indices in zip(operands, group.einsum.operands, strict=False) if name == written}
     return not group.elementwise or same != {group.einsum.result}

@@ -8,12 +8,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from dace import SDFG, Memlet, SDFGState, dtypes
+from dace import SDFG, Memlet, SDFGState, data, dtypes
 from dace.frontend.common import op_repository
 from dace.frontend.python.parser import DaceProgram
 from dace.libraries.blas.nodes.einsum import Einsum as EinsumNode
 
 from dace_redist.einsum.expression import Einsum
+from dace_redist.transformations.reading import common_type
 from dace_redist.transformations.steps import source_line
 
 _EINSUM = "numpy.einsum"
@@ -61,19 +62,21 @@ def _einsum(
     dtype: Any = None,
     optimize: Any = False,
     output: str | None = None,
+    out: str | None = None,
     alpha: Any = 1.0,
     beta: Any = 0.0,
 ) -> str:
     """Adds a node for the whole einsum; its contraction order is the planner's choice, whatever ``optimize`` says."""
-    shapes = [sdfg.arrays[name].shape for name in arrays]
+    output = out if output is None else output
     try:
+        shapes = [_shape(sdfg, number, name) for number, name in enumerate(arrays)]
         einsum = Einsum.parse(str(getattr(subscripts, "value", subscripts)), [len(shape) for shape in shapes])
         extents = einsum.extents(shapes)
     except ValueError as error:
         raise ValueError(f"{source_line(visitor.current_lineinfo)}: {error}") from error
     if output is None:
         shape = [extents[index] for index in einsum.result] or [1]
-        element = dtype or sdfg.arrays[arrays[0]].dtype
+        element = dtype or common_type([sdfg.arrays[name].dtype for name in arrays])
         target = visitor.get_target_name()
         output = (
             sdfg.add_temp_transient(shape, element)[0]
@@ -89,3 +92,14 @@ def _einsum(
         state.add_edge(state.add_read(name), None, node, connector, Memlet.from_array(name, sdfg.arrays[name]))
     state.add_edge(node, "_result", state.add_write(output), None, Memlet.from_array(output, sdfg.arrays[output]))
     return str(output)
+
+
+def _shape(sdfg: SDFG, number: int, operand: Any) -> tuple[Any, ...]:
+    """Shape of an operand; none for a scalar."""
+    if not isinstance(operand, str) or operand not in sdfg.arrays:
+        raise ValueError(
+            f"operand {number} of np.einsum is {operand}: expected an array. Write all subscripts as one string, and "
+            "factors outside of the einsum"
+        )
+    array = sdfg.arrays[operand]
+    return () if isinstance(array, data.Scalar) else tuple(array.shape)

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import ast
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from string import ascii_letters
-from typing import Any, NoReturn
+from typing import Any
 
-from dace import SDFG, SDFGState, data, dtypes, symbolic
-from dace.frontend.operations import detect_reduction_type
+from dace import SDFG, SDFGState, data, symbolic
 from dace.sdfg import nodes
 from dace.sdfg import utils as sdutil
 from dace.sdfg.state import ControlFlowRegion, LoopRegion
 from dace.transformation.dataflow import TaskletFusion
 from dace.transformation.passes.analysis import loop_analysis
-from sympy import SympifyError
 
-from dace_redist.einsum.expression import Einsum
-from dace_redist.einsum.statement import Statement
 from dace_redist.transformations.library_node_einsums import einsum_of
-from dace_redist.transformations.steps import Loop, Step, source_line
-
-
-def logical_shape(descriptor: data.Data) -> tuple[Any, ...]:
-    """Shape of a tensor; none for a scalar, which DaCe may hold in an array of one element."""
-    shape = tuple(descriptor.shape)
-    return () if isinstance(descriptor, data.Scalar) or shape == (1,) else shape
+from dace_redist.transformations.map_statements import map_steps, tasklet_steps
+from dace_redist.transformations.node_order import in_order
+from dace_redist.transformations.operand_types import with_equal_types
+from dace_redist.transformations.reading import Place, Repeated, einsum_steps, equal, logical_shape
+from dace_redist.transformations.steps import Body, Loop, Step, all_steps
 
 
 def read_statements(sdfg: SDFG, sizes: dict[str, int]) -> tuple[Step | Loop, ...]:
@@ -40,25 +31,38 @@ def read_statements(sdfg: SDFG, sizes: dict[str, int]) -> tuple[Step | Loop, ...
     :return: Steps and loops in the order of the program.
     :raises ValueError: If something is none of these; says which statement of the program and why.
     """
-    for name, descriptor in sdfg.arrays.items():
-        if type(descriptor) not in (data.Array, data.Scalar):
-            hint = (
-                "; DaCe makes views when it takes an einsum apart: pass the @dace.program itself, or Einsum nodes"
-                if isinstance(descriptor, data.View)
-                else ""
-            )
-            kind = type(descriptor).__name__
-            raise ValueError(f'"{name}" is of type {kind}: only arrays and scalars can be distributed{hint}')
+    _check_arrays(sdfg)
     sdfg.apply_transformations_repeated(TaskletFusion, validate=False)
-    return tuple(_Reader(sdfg, sizes).region(sdfg, Repeated()))
+    body = with_equal_types(tuple(_Reader(sdfg, sizes).region(sdfg, Repeated())), sdfg)
+    given = {name for name, array in sdfg.arrays.items() if not array.transient and not name.startswith("__return")}
+    _check_written(body, given)
+    return body
 
 
-@dataclass(frozen=True)
-class Repeated:
-    """How often something runs, and the loops around it, the outermost first."""
+def _check_arrays(sdfg: SDFG) -> None:
+    for state in sdfg.states():
+        for node in state.data_nodes():
+            descriptor, place = sdfg.arrays[node.data], Place(node, state, Repeated())
+            if isinstance(descriptor, data.View):
+                place.refuse(
+                    f"it uses a part of an array, or an array in another shape ({node.data}); only whole arrays can be "
+                    "distributed. Where DaCe took an einsum apart, pass the @dace.program itself"
+                )
+            if type(descriptor) not in (data.Array, data.Scalar):
+                place.refuse(f"{node.data} is a {type(descriptor).__name__}, neither an array nor a scalar")
 
-    times: int = 1
-    loops: tuple[str, ...] = ()
+
+def _check_written(body: Body, known: set[str]) -> None:
+    """
+    Every tensor is given or written before it is read.
+
+    :param known: Tensors that are given; gets those that are written.
+    """
+    for step in all_steps(body):
+        for name in step.read:
+            if name not in known:
+                raise ValueError(f"{step.statement.label}: reads {name} before anything is written to it")
+        known.add(step.statement.result)
 
 
 class _Reader:
@@ -80,216 +84,88 @@ class _Reader:
 
     def _block(self, block: Any, around: Repeated) -> Iterator[Step | Loop]:
         if isinstance(block, SDFGState):
-            for node in sdutil.dfs_topological_sort(block, block.source_nodes()):
+            for node in in_order(block):
                 yield from self._node(node, block, around)
         elif isinstance(block, LoopRegion):
-            count = self._iterations(block)
-            inside = Repeated(around.times * count, (*around.loops, block.label))
-            yield Loop(block, tuple(self.region(block, inside)), count)
+            yield self._loop(block, around)
         else:
             raise ValueError(f"{block.label}: a {type(block).__name__} cannot be distributed; only for loops can")
 
-    def _iterations(self, loop: LoopRegion) -> int:
+    def _loop(self, loop: LoopRegion, around: Repeated) -> Loop:
         readers = (loop_analysis.get_init_assignment, loop_analysis.get_loop_end, loop_analysis.get_loop_stride)
         first, last, step = (read(loop) for read in readers)
         if first is None or last is None or step is None:
             condition = loop.loop_condition.as_string
             raise ValueError(f"{loop.label}: only loops over a range can be distributed, got one while {condition}")
-        count = symbolic.simplify((last - first) // step + 1).subs(self._sizes)
-        return max(1, int(count)) if count.is_Integer else 1
+        used = {name for bound in (first, last, step) for name in symbolic.symlist(bound)}
+        values = sorted(used & set(self._sdfg.arrays))
+        if values:
+            raise ValueError(
+                f"{loop.label}: the bounds of a loop are numbers, sizes or indices of other loops, but this one's "
+                f"depend on {', '.join(values)}: make it a dace.symbol"
+            )
+        count = symbolic.simplify((last - first) // step + 1)
+        known = symbolic.evaluate(count, self._sizes) if used <= set(self._sizes) else None
+        repeats = 1 if known is None else max(1, int(known))
+        inside = Repeated(around.times * repeats, (*around.loops, loop.label))
+        return Loop(loop, tuple(self.region(loop, inside)), repeats, bool(count.is_Integer and count > 0))
 
     def _node(self, node: nodes.Node, state: SDFGState, around: Repeated) -> Iterator[Step]:
         if state.entry_node(node) is not None or isinstance(node, nodes.MapExit):
             return  # read with its map
+        place = Place(node, state, around)
         if isinstance(node, nodes.LibraryNode):
-            yield from self._library_node(node, state, around)
+            yield from self._library_node(node, place)
         elif isinstance(node, nodes.MapEntry):
-            yield from self._map(node, state, around)
+            yield from map_steps(self._sdfg, node, place)
         elif isinstance(node, nodes.AccessNode):
-            yield from self._copies(node, state, around)
+            yield from self._copies(node, place)
         elif isinstance(node, nodes.Tasklet):
-            yield from self._tasklet(node, state, {}, around)
+            yield from tasklet_steps(self._sdfg, node, place)
         else:
-            _refuse(node, state, f"a {type(node).__name__} cannot be distributed")
+            place.refuse(f"a {type(node).__name__} cannot be distributed")
 
-    def _library_node(self, node: nodes.LibraryNode, state: SDFGState, around: Repeated) -> Iterator[Step]:
-        edges = {edge.dst_conn or "": edge for edge in state.in_edges(node)}
-        (out,) = state.out_edges(node)
-        shapes = {connector: self._whole(edge.data, node, state) for connector, edge in edges.items()}
-        self._whole(out.data, node, state)
+    def _library_node(self, node: nodes.LibraryNode, place: Place) -> Iterator[Step]:
+        edges = {edge.dst_conn or "": edge for edge in place.state.in_edges(node)}
+        (out,) = place.state.out_edges(node)
+        shapes = {connector: self._whole(edge.data, place) for connector, edge in edges.items()}
+        self._whole(out.data, place)
         try:
             found = einsum_of(node, shapes, len(logical_shape(self._sdfg.arrays[out.data.data])))
         except ValueError as error:
-            _refuse(node, state, str(error))
+            place.refuse(str(error))
         if found is None:
-            _refuse(node, state, f"{type(node).__name__} is neither an einsum nor elementwise")
+            place.refuse(f"{type(node).__name__} is neither an einsum nor elementwise")
+        if out.data.wcr is not None:
+            place.refuse(f"it combines values by {out.data.wcr}")
         einsum, result = found.einsum, out.data.data
         operands = tuple(edges[connector].data.data for connector in found.connectors)
         added = edges[found.added].data.data if found.added in edges else result
-        yield from self._einsum(
-            _statement(einsum, operands, result, node, state, around), found.alpha, found.beta, added
-        )
+        indices = [self._logical(term, name) for term, name in zip(einsum.operands, operands, strict=True)]
+        statement = place.statement(tuple(indices), operands, self._logical(einsum.result, result), result)
+        yield from einsum_steps(self._sdfg, statement, found.alpha, found.beta, added)
 
-    def _einsum(self, statement: Statement, alpha: Any, beta: Any, added: str) -> Iterator[Step]:
-        """``result = alpha * einsum(operands) + beta * added``."""
-        if symbolic.equal_valued(0, beta):
-            yield Step(statement, alpha)
-            return
-        product = self._sdfg.add_temp_transient_like(self._sdfg.arrays[statement.result])[0]
-        yield Step(replace(statement, result=product), alpha)
-        indices = statement.einsum.result
-        both = Einsum((indices, indices), indices)
-        sum_ = replace(statement, einsum=both, operands=(product, added), elementwise=True)
-        code = f"_out = _product + {symbolic.symstr(beta)} * _added"
-        yield Step(sum_, 1, code, ("_product", "_added"), "_out")
-
-    def _whole(self, memlet: Any, node: nodes.Node, state: SDFGState) -> tuple[Any, ...]:
-        """Logical shape of the array that a memlet covers as a whole."""
+    def _whole(self, memlet: Any, place: Place) -> tuple[Any, ...]:
+        """Shape of the array that a memlet covers as a whole; none for a scalar."""
         array = self._sdfg.arrays[memlet.data]
         sizes = zip(memlet.subset.ndrange(), array.shape, strict=True)
-        if any(begin != 0 or step != 1 or not _equal(end + 1, extent) for (begin, end, step), extent in sizes):
-            _refuse(
-                node,
-                state,
-                f"it uses a part of {memlet.data}, {memlet.data}[{memlet.subset}]; only whole arrays can be",
-            )
-        if memlet.wcr is not None and not isinstance(node, nodes.LibraryNode):
-            _refuse(node, state, f"it adds to {memlet.data}")
-        return logical_shape(array)
+        if any(begin != 0 or step != 1 or not equal(end + 1, extent) for (begin, end, step), extent in sizes):
+            place.refuse(f"it uses a part of {memlet.data}, {memlet.data}[{memlet.subset}]; only whole arrays can be")
+        return () if isinstance(array, data.Scalar) else tuple(array.shape)
 
-    def _copies(self, source: nodes.AccessNode, state: SDFGState, around: Repeated) -> Iterator[Step]:
-        for edge in state.out_edges(source):
+    def _logical(self, indices: str, name: str) -> str:
+        """An array of one element has no index: it is a scalar."""
+        return indices if logical_shape(self._sdfg.arrays[name]) else ""
+
+    def _copies(self, source: nodes.AccessNode, place: Place) -> Iterator[Step]:
+        for edge in place.state.out_edges(source):
             if not isinstance(edge.dst, nodes.AccessNode):
                 continue
             for array in (edge.src.data, edge.dst.data):
-                shape = logical_shape(self._sdfg.arrays[array])
-                if not _equal(edge.data.num_elements(), self._sdfg.arrays[array].total_size):
-                    _refuse(source, state, f"it copies a part of {array}; only whole arrays can be copied")
-            indices = ascii_letters[: len(shape)]
-            identity = Einsum((indices,), indices)
-            copied = _statement(identity, (edge.src.data,), edge.dst.data, source, state, around, elementwise=True)
+                if not equal(edge.data.num_elements(), self._sdfg.arrays[array].total_size):
+                    place.refuse(f"it copies a part of {array}; only whole arrays can be copied")
+            if edge.data.wcr is not None:
+                place.refuse(f"it combines values by {edge.data.wcr}")
+            indices = ascii_letters[: len(logical_shape(self._sdfg.arrays[edge.dst.data]))]
+            copied = place.statement((indices,), (edge.src.data,), indices, edge.dst.data, elementwise=True)
             yield Step(copied, 1, "_out = _in", ("_in",), "_out")
-
-    def _map(self, entry: nodes.MapEntry, state: SDFGState, around: Repeated) -> Iterator[Step]:
-        inside = [n for n in state.scope_children()[entry] if not isinstance(n, nodes.MapExit)]
-        tasklets = [n for n in inside if isinstance(n, nodes.Tasklet)]
-        if len(tasklets) != 1 or not all(n is tasklets[0] or _passes_an_element(n, state) for n in inside):
-            _refuse(entry, state, "its map holds more than one operation; write expressions of whole arrays")
-        extents = {}
-        for parameter, (begin, end, step) in zip(entry.map.params, entry.map.range.ndrange(), strict=True):
-            if begin != 0 or step != 1:
-                _refuse(
-                    entry,
-                    state,
-                    f"its index {parameter} runs over {begin}:{end + 1}:{step}, not over a whole dimension",
-                )
-            extents[parameter] = end + 1
-        yield from self._tasklet(tasklets[0], state, extents, around)
-
-    def _tasklet(
-        self, tasklet: nodes.Tasklet, state: SDFGState, extents: dict[str, Any], around: Repeated
-    ) -> Iterator[Step]:
-        letters = dict(zip(extents, ascii_letters, strict=False))
-        spare = iter(ascii_letters[len(extents) :])
-        self._check_readable(tasklet, state, extents)
-        reads = [(edge.dst_conn, _read_memlet(edge, state)) for edge in state.in_edges(tasklet)]
-        reads = [(connector, memlet) for connector, memlet in reads if memlet.data is not None]
-        (write,) = (edge for edge in state.out_edges(tasklet) if edge.data.data is not None)
-        operands = [self._indices(memlet, extents, letters, spare, tasklet, state) for _, memlet in reads]
-        result = self._indices(write.data, extents, letters, spare, tasklet, state)
-        names = tuple(memlet.data for _, memlet in reads)
-        if write.data.wcr is not None:
-            alpha = _factor_of_product(tasklet)
-            if alpha is None or detect_reduction_type(write.data.wcr) != dtypes.ReductionType.Sum:
-                _refuse(tasklet, state, f"it combines values by {write.data.wcr}; only sums of products are supported")
-            statement = _statement(Einsum(tuple(operands), result), names, write.data.data, tasklet, state, around)
-            yield from self._einsum(statement, alpha, 1, write.data.data)
-            return
-        if set(letters.values()) - set(result):
-            _refuse(tasklet, state, "it is neither elementwise nor an einsum: not every index is one of the result's")
-        if not reads:  # a constant; its own tensor stands for the shape
-            operands, names = [result], (write.data.data,)
-        einsum = Einsum(tuple(operands), result)
-        statement = _statement(einsum, names, write.data.data, tasklet, state, around, elementwise=True)
-        inputs = tuple(connector for connector, _ in reads)
-        yield Step(statement, 1, tasklet.code.as_string, inputs, write.src_conn)
-
-    def _check_readable(self, tasklet: nodes.Tasklet, state: SDFGState, extents: dict[str, Any]) -> None:
-        if tasklet.language != dtypes.Language.Python:
-            _refuse(tasklet, state, f"a tasklet in {tasklet.language} cannot be read")
-        used = {str(name) for name in tasklet.free_symbols} & set(extents)
-        if used:
-            _refuse(tasklet, state, f"it computes with its index {', '.join(sorted(used))}, which is not elementwise")
-        writes = [edge for edge in state.out_edges(tasklet) if edge.data.data is not None]
-        if len(writes) != 1:
-            _refuse(tasklet, state, f"it has {len(writes)} results, not one")
-
-    def _indices(
-        self, memlet: Any, extents: dict[str, Any], letters: dict[str, str], spare: Iterator[str], node: Any, state: Any
-    ) -> str:
-        """The index string by which a map reads or writes an array, one letter for each dimension."""
-        array, found = self._sdfg.arrays[memlet.data], ""
-        if not logical_shape(array):
-            return found
-        for (begin, end, _), extent in zip(memlet.subset.ndrange(), array.shape, strict=True):
-            name = str(begin)
-            if _equal(begin, 0) and _equal(extent, 1):
-                found += next(spare)
-            elif name in letters and _equal(begin, end) and _equal(extents[name], extent):
-                found += letters[name]
-            else:
-                _refuse(
-                    node, state, f"it uses {memlet.data}[{memlet.subset}], which is not elementwise over whole arrays"
-                )
-        return found
-
-
-def _passes_an_element(node: nodes.Node, state: SDFGState) -> bool:
-    """Whether a node in a map only holds an element on its way into the tasklet."""
-    return isinstance(node, nodes.AccessNode) and state.in_degree(node) == 1 == state.out_degree(node)
-
-
-def _read_memlet(edge: Any, state: SDFGState) -> Any:
-    """What a tasklet reads through an edge, also where the element is held by a node on the way."""
-    inner = isinstance(edge.src, nodes.AccessNode) and state.entry_node(edge.src) is not None
-    return state.in_edges(edge.src)[0].data if inner else edge.data
-
-
-def _factor_of_product(tasklet: nodes.Tasklet) -> Any:
-    """The number by which a tasklet multiplies the product of its inputs; None if it computes something else."""
-    statements = tasklet.code.code
-    if len(statements) != 1 or not isinstance(statements[0], ast.Assign):
-        return None
-    try:
-        value = symbolic.pystr_to_symbolic(ast.unparse(statements[0].value))
-    except (TypeError, SympifyError):
-        return None
-    ratio = value / math.prod(symbolic.pystr_to_symbolic(name) for name in tasklet.in_connectors)
-    return ratio if ratio.is_Number else None
-
-
-def _equal(a: Any, b: Any) -> bool:
-    """Whether two sizes are the same whatever the symbols; those of one name may be different objects."""
-    difference = symbolic.simplify(symbolic.pystr_to_symbolic(f"({symbolic.symstr(a)}) - ({symbolic.symstr(b)})"))
-    return bool(difference == 0)
-
-
-def _statement(
-    einsum: Einsum,
-    operands: tuple[str, ...],
-    result: str,
-    node: nodes.Node,
-    state: SDFGState,
-    around: Repeated,
-    elementwise: bool = False,
-) -> Statement:
-    return Statement(einsum, operands, result, _where(node, state), elementwise, around.times, around.loops)
-
-
-def _where(node: nodes.Node, state: SDFGState) -> str:
-    """The statement a node comes from, as far as DaCe knows."""
-    return source_line(getattr(node, "debuginfo", None)) or f"{state.label}: {node.label}"
-
-
-def _refuse(node: nodes.Node, state: SDFGState, why: str) -> NoReturn:
-    raise ValueError(f"{_where(node, state)}: cannot be distributed: {why}")

@@ -21,8 +21,8 @@ class Step:
     :param statement: Which tensors, and how their dimensions go together.
     :param alpha: What an einsum is multiplied by.
     :param code: What an elementwise statement computes: a tasklet's Python code.
-    :param inputs: The name that ``code`` has for each operand; none if it reads nothing and fills the result with a
-        constant.
+    :param inputs: The name that ``code`` has for each operand that it reads. A further operand, the result itself, is
+        not read: it has the indices that the others lack, for constants and broadcasts.
     :param output: The name that ``code`` has for the result.
     """
 
@@ -31,6 +31,12 @@ class Step:
     code: str = ""
     inputs: tuple[str, ...] = ()
     output: str = ""
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """Names of the tensors that it reads, one for each operand read."""
+        operands = self.statement.operands
+        return operands[: len(self.inputs)] if self.statement.elementwise else operands
 
 
 @dataclass(frozen=True)
@@ -41,11 +47,13 @@ class Loop:
     :param region: DaCe's loop, whose head is taken over.
     :param body: Steps and loops in it.
     :param repeats: How often it runs; 1 if that is not known.
+    :param certain: Whether it runs at least once whatever the sizes.
     """
 
     region: LoopRegion
     body: tuple[Step | Loop, ...]
     repeats: int
+    certain: bool = False
 
 
 Body = Sequence["Step | Loop"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from dace_redist.einsum.expression import Einsum
@@ -19,12 +19,30 @@ def without_transposes(body: Body, kept: Sequence[str]) -> tuple[Step | Loop, ..
     :param body: Statements and loops.
     :param kept: Tensors that the caller gets; they are always computed.
     """
+    return _folded(body, {*kept, *_used_in_several_blocks(body)})
+
+
+def _used_in_several_blocks(body: Body) -> set[str]:
+    """Tensors that are used inside and outside of a loop, or in several loops."""
+    found: set[str] = set()
+    inside = [_names(item.body) for item in body if isinstance(item, Loop)]
+    blocks = [_names([item for item in body if not isinstance(item, Loop)]), *inside]
+    for number, names in enumerate(blocks):
+        found |= names & set().union(*blocks[:number])
+    return found.union(*(_used_in_several_blocks(item.body) for item in body if isinstance(item, Loop)))
+
+
+def _names(body: Body) -> set[str]:
+    return {name for step in all_steps(body) for name in (*step.statement.operands, step.statement.result)}
+
+
+def _folded(body: Body, kept: Collection[str]) -> tuple[Step | Loop, ...]:
     items = list(body)
     position = 0
     while position < len(items):
         item = items[position]
         if isinstance(item, Loop):
-            items[position] = replace(item, body=without_transposes(item.body, kept))
+            items[position] = replace(item, body=_folded(item.body, kept))
         elif _is_transpose(item) and item.statement.result not in kept and _can_be_read_through(items, position):
             del items[position]
             items[position:] = [_reading_through(later, item) for later in items[position:]]

@@ -12,7 +12,8 @@ import pytest
 from einsum_programs import PROGRAMS, SIZES, I, J, N
 
 from dace_redist.transformations.einsum_frontend import parse
-from dace_redist.transformations.einsum_statements import logical_shape, read_statements
+from dace_redist.transformations.einsum_statements import read_statements
+from dace_redist.transformations.reading import logical_shape
 from dace_redist.transformations.steps import Loop, Step, all_steps
 from dace_redist.transformations.transposed_operands import without_transposes
 
@@ -116,7 +117,54 @@ def inverse(A: dace.float64[N, N]):
     return np.linalg.inv(A)
 
 
+@dace.program
+def by_a_value(A: dace.float64[N, N], n: dace.int64):
+    for _ in range(n):
+        A[:] = 0.1 * (A @ A)
+
+
+@dace.program
+def not_written(A: dace.float64[N, N]):
+    T = np.empty_like(A)
+    T += A
+    return T
+
+
+@dace.program
+def on_the_diagonal(x: dace.float64[N], A: dace.float64[N, N]):
+    for i in dace.map[0:N]:
+        A[i, i] = x[i]
+
+
+@dace.program
+def slices(A: dace.float64[N, N], B: dace.float64[4, N, N]):
+    for i in range(4):
+        B[i] = A @ B[i]
+
+
+@dace.program
+def truth(A: dace.bool_[N, N]):
+    return A @ A
+
+
+@dace.program
+def factor_inside(A: dace.float64[N, N]):
+    return np.einsum(",ij->ij", 2.0, A)
+
+
+@dace.program
+def called(x: dace.float64[N], A: dace.float64[N, N]):
+    A[:] = np.outer(x, x)
+
+
 REFUSED = {
+    by_a_value: r"bounds of a loop .* depend on n: make it a dace\.symbol",
+    not_written: r"T \+= A: reads (T|__return) before anything is written to it",
+    on_the_diagonal: r"A\[i, i\] = x\[i\]: cannot be distributed: it writes A\[i, i\]",
+    slices: r"B\[i\] = A @ B\[i\]: cannot be distributed: it uses a part of an array",
+    truth: r"A @ A: cannot contract elements of bool",
+    factor_inside: r"np\.einsum.*operand 0 of np\.einsum is 2\.0: expected an array.*factors outside",
+    called: r"np\.outer\(x, x\): cannot be distributed: DaCe does not know this function",
     maximum: r"np\.max\(A, axis=0\).*reduces by.*only sums",
     part: r"B\[1:, :\] = A\[1:, :\].*cannot be distributed.*(part|range|runs over)",
     shifted: r"B\[i, j\] = A\[i \+ 1, j\]: cannot be distributed: it uses A\[i \+ 1, j\]",

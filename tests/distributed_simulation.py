@@ -1,0 +1,129 @@
+"""Runs the program of every rank with NumPy, in one process and without MPI: the oracle of distributed programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dace
+import numpy as np
+from dace import symbolic
+from dace.sdfg import nodes
+from dace.sdfg import utils as sdutil
+from dace.sdfg.state import LoopRegion
+
+from dace_redist.distribution import from_words
+
+
+class Ranks:
+    """
+    All ranks of a distributed program. What a rank has not got is not a number to it.
+
+    :param program: The program.
+    """
+
+    def __init__(self, program):
+        self.program, self.sdfg = program, program.sdfg
+        self.sdfg.validate()
+        self.symbols = [dict(program.local_extents(rank)) for rank in range(program.ranks)]
+        self.arrays = [
+            {
+                name: _undefined(self._numbers(array.shape, rank), array.dtype)
+                for name, array in self.sdfg.arrays.items()
+            }
+            for rank in range(program.ranks)
+        ]
+
+    def run(self, **wholes):
+        """Scatters the inputs, runs, and gathers all outputs by name."""
+        for name, tensor in self.program.inputs.items():
+            self._scatter(name, tensor.distribution, np.asarray(wholes[name], tensor.dtype).reshape(tensor.shape or 1))
+        self._region(self.sdfg)
+        tensors = self.program.outputs
+        return {n: self._gather(n, tensor.distribution).reshape(tensor.shape) for n, tensor in tensors.items()}
+
+    def _numbers(self, values, rank=0):
+        return [int(symbolic.evaluate(value, self.symbols[rank])) for value in values]
+
+    def _scatter(self, name, distribution, whole):
+        for rank, arrays in enumerate(self.arrays):
+            part = distribution.local(whole, rank)
+            if part.size:
+                assert part.shape == arrays[name].shape
+                arrays[name][...] = part
+
+    def _gather(self, name, distribution, add=False):
+        dtype = self.arrays[0][name].dtype
+        whole = np.zeros(distribution.shape, dtype) if add else _undefined(distribution.shape, dtype)
+        for rank, arrays in enumerate(self.arrays):
+            index = distribution.global_index(rank)
+            if all(len(along) for along in index):
+                held = arrays[name]
+                whole[np.ix_(*index)] = whole[np.ix_(*index)] + held if add else held
+        return whole
+
+    def _region(self, region):
+        for block in sdutil.dfs_topological_sort(region, [region.start_block]):
+            if isinstance(block, LoopRegion):
+                self._loop(block)
+            else:
+                for node in sdutil.dfs_topological_sort(block, block.source_nodes()):
+                    self._node(node, block)
+
+    def _loop(self, loop):
+        self._execute(loop.init_statement)
+        while eval(loop.loop_condition.as_string, {}, self.symbols[0]):
+            self._region(loop)
+            self._execute(loop.update_statement)
+
+    def _execute(self, code):
+        for symbols in self.symbols:
+            exec(code.as_string, {}, symbols)
+
+    def _node(self, node, state):
+        kind = type(node).__name__
+        if kind in ("Redistribute", "SumReplicas"):
+            (source,), (target,) = state.in_edges(node), state.out_edges(node)
+            ends = [from_words(self._numbers(words)) for words in (node.source, node.target)]
+            self._scatter(target.data.data, ends[1], self._gather(source.data.data, ends[0], kind == "SumReplicas"))
+        for arrays, symbols in zip(self.arrays, self.symbols, strict=True):
+            if kind == "Contraction":
+                _contract(node, state, arrays, symbols)
+            elif isinstance(node, nodes.Tasklet):
+                _compute(node, state, arrays, symbols)
+            elif isinstance(node, nodes.AccessNode):
+                for edge in state.out_edges(node):
+                    if isinstance(edge.dst, nodes.AccessNode):
+                        arrays[edge.dst.data][...] = arrays[node.data]
+
+
+def _undefined(shape, dtype):
+    kind = np.dtype(dtype.as_numpy_dtype() if hasattr(dtype, "as_numpy_dtype") else dtype)
+    return np.full(shape, np.nan if kind.kind in "fc" else 0, kind)
+
+
+def _contract(node, state, arrays, symbols):
+    operands = [arrays[node.memlet(connector, state).data] for connector in node.operand_connectors]
+    operands = [array if term else array[0] for array, term in zip(operands, node.terms, strict=False)]
+    alpha = float(symbolic.evaluate(node.alpha, symbols))
+    arrays[node.memlet("_result", state).data][...] = alpha * np.einsum(node.einsum, *operands)
+
+
+def _compute(tasklet, state, arrays, symbols):
+    """A tasklet in a map over whole local arrays."""
+    entry = state.entry_node(tasklet)
+    extents = {
+        p: range(int(symbolic.evaluate(n, symbols))) for p, n in zip(entry.params, entry.range.size(), strict=True)
+    }
+
+    def at(memlet: Any) -> Any:
+        """Element numbers along each axis, such that axes of the map are aligned."""
+        grid = dict(zip(extents, np.ix_(*extents.values()), strict=True))
+        return tuple(grid.get(str(begin), 0) for begin, _, _ in memlet.subset.ndrange())
+
+    values: dict[str, Any] = dict(symbols)
+    for edge in state.in_edges(tasklet):
+        if edge.data.data is not None:
+            values[edge.dst_conn] = arrays[edge.data.data][at(edge.data)]
+    exec(tasklet.code.as_string, {"dace": dace}, values)
+    (out,) = state.out_edges(tasklet)
+    arrays[out.data.data][at(out.data)] = values[out.src_conn]
