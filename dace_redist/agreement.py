@@ -10,11 +10,14 @@ _KINDS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (ValueErro
 
 
 @contextlib.contextmanager
-def together(comm: Any) -> Iterator[None]:
+def together(comm: Any, what: str = "", value: object = None) -> Iterator[None]:
     """
     Raises on every rank what the block raises on one. Collective; the block itself must not communicate.
 
     :param comm: mpi4py communicator.
+    :param what: What ``value`` is, for the message.
+    :param value: What all ranks must have alike; its ``repr`` says all about it.
+    :raises ValueError: On every rank, if a rank has another value than rank 0.
     :raises Exception: The rank's own failure; on a rank without one that of the first rank that failed, as ValueError,
         TypeError, OSError or RuntimeError, with the number of that rank.
     """
@@ -23,10 +26,15 @@ def together(comm: Any) -> Iterator[None]:
         yield
     except Exception as error:
         failure = error
-    failures = comm.allgather(None if failure is None else (_kind(failure), str(failure)))
+    found = comm.allgather((what, repr(value), None if failure is None else (_kind(failure), str(failure))))
+    for rank, (other_what, other, _) in enumerate(found):
+        if other_what != found[0][0]:
+            raise ValueError(f"the ranks do different things: rank 0 checks {found[0][0]} and rank {rank} {other_what}")
+        if other != found[0][1]:
+            raise ValueError(f"the ranks differ in {what}: {found[0][1]} on rank 0 and {other} on rank {rank}")
     if failure is not None:
         raise failure
-    for rank, failed in enumerate(failures):
+    for rank, (_, _, failed) in enumerate(found):
         if failed is not None:
             raise _KINDS[failed[0]](f"on rank {rank}: {failed[1]}")
 
@@ -44,7 +52,5 @@ def check_same(comm: Any, what: str, value: object) -> None:
     :param value: Anything whose ``repr`` says all about it.
     :raises ValueError: On every rank, if a rank has another value than rank 0.
     """
-    values = comm.allgather(repr(value))
-    for rank, other in enumerate(values):
-        if other != values[0]:
-            raise ValueError(f"the ranks differ in {what}: {values[0]} on rank 0 and {other} on rank {rank}")
+    with together(comm, what, value):
+        pass

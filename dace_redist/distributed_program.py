@@ -84,7 +84,7 @@ class DistributedProgram:
 
         It is compiled again only if for the new sizes a tensor must be moved that could stay where it was.
 
-        :raises ValueError: If a name is not one of the program's symbols.
+        :raises ValueError: If a name is not one of the program's symbols, or a size is none.
         """
         unknown = sorted(set(sizes) - set(self.sizes))
         if unknown:
@@ -105,7 +105,7 @@ class DistributedProgram:
         """
         from dace_redist.running import scatter
 
-        return scatter(self, self._by_name(arrays, named), comm)
+        return scatter(self, arrays, named, comm)
 
     def run(self, comm: Any = None, **local: Array) -> Any:
         """
@@ -138,7 +138,7 @@ class DistributedProgram:
         """
         from dace_redist.running import gather
 
-        return gather(self.tensor(name), local, comm)
+        return gather(self, name, local, comm)
 
     def tensor(self, name: str | None = None) -> Tensor:
         """
@@ -185,15 +185,6 @@ class DistributedProgram:
         from dace_redist.transformations.distributed_sdfg import in_numbers
 
         return Tensor(name, placement, in_numbers(shape, self.sizes), self.sdfg.arrays[name].dtype.as_numpy_dtype())
-
-    def _by_name(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-        if len(arrays) > len(self.inputs):
-            raise ValueError(f"the program has {len(self.inputs)} inputs, {', '.join(self.inputs)}; got {len(arrays)}")
-        given = dict(zip(self.inputs, arrays, strict=False))
-        twice = sorted(set(given) & set(named))
-        if twice:
-            raise ValueError(f"{', '.join(twice)} is given twice, by position and by name")
-        return {**given, **named}
 
 
 def distribute(
@@ -242,21 +233,13 @@ def distribute(
         raise TypeError(f"distribute: expected a @dace.program or an SDFG, got {type(program).__name__}")
     if isinstance(ranks, bool) or not isinstance(ranks, int | np.integer) or ranks < 1:
         raise ValueError(f"distribute: ranks must be an integer of at least 1, got {ranks!r}")
-    places = {name: _placement(name, place) for name, place in (placements or {}).items()}
     made = distribute_sdfg(
         sdfg,
         int(ranks),
         sizes or {},
         memory_bytes=memory_bytes,
         node_size=node_size,
-        placements=places,
+        placements=placements,
         overrides=overrides,
     )
     return DistributedProgram(made, sizes or {})
-
-
-def _placement(name: str, place: Placement | Distribution) -> Placement:
-    try:
-        return place if isinstance(place, Placement) else Placement.of(place)
-    except ValueError as error:
-        raise ValueError(f"placements: {name}: {error}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import copy
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 _RETURN = "__return"
+_PROGRAM = "the distributed program and its sizes"
 
 
 class RunningProgram:
@@ -39,7 +40,8 @@ class RunningProgram:
         comm = checked_communicator(program, comm)
         self._program = program
         identity = f"{program.sdfg.name}-{program.sdfg.hash_sdfg()[:16]}"
-        check_same(comm, "the distributed program and its sizes", (identity, program.sizes))
+        self._identity = (identity, program.sizes)
+        check_same(comm, _PROGRAM, self._identity)
         path = programs.named_path(identity)
         with together(comm):
             if comm.rank == 0:
@@ -54,7 +56,7 @@ class RunningProgram:
     def run(self, local: Mapping[str, Array], comm: Any = None) -> Any:
         """One run; see :meth:`DistributedProgram.run`."""
         comm = checked_communicator(self._program, comm)
-        with together(comm):
+        with together(comm, _PROGRAM, self._identity):
             arrays = self._arrays(local, comm.rank)
         self._compiled.run(self._state, {name: array.ctypes.data for name, array in arrays.items()} | self._extents)
         outputs = {name: arrays[name] for name in self._program.outputs}
@@ -77,13 +79,12 @@ class RunningProgram:
             )
         arrays = {}
         for name, tensor in known.items():
-            shape = tensor.distribution.local_shape(rank)
-            if not tensor.shape:
-                shape = (1,)
+            shape = tensor.distribution.local_shape(rank) if tensor.shape else (1,)
             if name in local:
                 arrays[name] = _checked(local[name], tensor, shape, rank, name in self._program.outputs)
             else:
                 arrays[name] = empty_if_shared(shape, tensor.dtype)
+        _check_apart(arrays, self._program.outputs)
         return arrays
 
 
@@ -120,22 +121,36 @@ def _checked(array: Any, tensor: Tensor, shape: tuple[int, ...], rank: int, writ
     given = np.asarray(array)
     if given.dtype != tensor.dtype:
         raise ValueError(f"run: {tensor.name} must hold {tensor.dtype}, got {given.dtype} on rank {rank}")
-    if given.shape != shape and not (not tensor.shape and given.size == 1):
+    if not tensor.shape and given.size < 2:  # a rank may hold none of a scalar
+        given = given if given.size else np.zeros(1, tensor.dtype)
+    elif given.shape != shape:
         raise ValueError(f"run: rank {rank} holds {shape} of {tensor.name}, shape {tensor.shape}; got {given.shape}")
-    if not given.flags.c_contiguous:
-        if written:
-            raise ValueError(f"run: {tensor.name} is written in place, so its part must be C-contiguous on rank {rank}")
-        given = np.ascontiguousarray(given)
-    return given
+    if written and not (isinstance(array, np.ndarray) and given.flags.c_contiguous and given.flags.writeable):
+        raise ValueError(
+            f"run: {tensor.name} is written in place, so its part must be a C-contiguous, writeable NumPy array, on "
+            f"rank {rank} too"
+        )
+    return np.ascontiguousarray(given)
 
 
-def scatter(program: DistributedProgram, wholes: Mapping[str, Any], comm: Any) -> dict[str, Array]:
+def _check_apart(arrays: Mapping[str, Array], written: Collection[str]) -> None:
+    for name in written:
+        for other, array in arrays.items():
+            if other != name and np.may_share_memory(arrays[name], array):
+                raise ValueError(f"run: {name} is written in place, but shares memory with {other}; pass a copy")
+
+
+def scatter(
+    program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str, Any], comm: Any
+) -> dict[str, Array]:
     """Cut this rank's parts out of whole tensors; see :meth:`DistributedProgram.scatter`."""
     comm = checked_communicator(program, comm)
-    check_same(comm, "the names of the tensors", list(wholes))
+    tensors: dict[str, Tensor] = {}
     with together(comm):
-        tensors = {name: program.tensor(name) for name in wholes}
+        wholes = _by_name(program, arrays, named)
+        tensors = {name: program.tensor(name) for name in sorted(wholes)}
         given = {name: _whole(tensors[name], whole) for name, whole in wholes.items() if whole is not None}
+    check_same(comm, "the tensors to scatter", list(tensors.values()))
     parts = {}
     for name, tensor in tensors.items():
         holders = [rank for rank, has in enumerate(comm.allgather(name in given)) if has]
@@ -146,6 +161,17 @@ def scatter(program: DistributedProgram, wholes: Mapping[str, Any], comm: Any) -
         else:
             parts[name] = _received(tensor, given.get(name), holders[0], comm)
     return parts
+
+
+def _by_name(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    inputs = program.inputs
+    if len(arrays) > len(inputs):
+        raise ValueError(f"the program has {len(inputs)} inputs, {', '.join(inputs)}; got {len(arrays)}")
+    given = dict(zip(inputs, arrays, strict=False))
+    twice = sorted(set(given) & set(named))
+    if twice:
+        raise ValueError(f"{', '.join(twice)} is given twice, by position and by name")
+    return {**given, **named}
 
 
 def _whole(tensor: Tensor, whole: Any) -> Array:
@@ -178,10 +204,11 @@ def _in_node_memory(part: Array) -> Array:
     return copied
 
 
-def gather(tensor: Tensor, local: Any, comm: Any = None) -> Array | None:
+def gather(program: DistributedProgram, name: str | None, local: Any, comm: Any = None) -> Array | None:
     """The whole of a tensor on rank 0; see :meth:`DistributedProgram.gather`."""
-    comm = MPI.COMM_WORLD if comm is None else comm
-    with together(comm):
+    comm = checked_communicator(program, comm)
+    with together(comm, "the tensor to gather", name):
+        tensor = program.tensor(name)
         part = np.ascontiguousarray(local, tensor.dtype)
         shape = tensor.distribution.local_shape(comm.rank)
         if part.shape != shape and (tensor.shape or part.size != 1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
 
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.program import Step
@@ -32,8 +33,8 @@ class Requests:
     ) -> None:
         numbers = {"ranks": ranks, "itemsize": itemsize, "memory_bytes": memory_bytes, "node_size": node_size}
         for name, value in numbers.items():
-            if value is not None and value < 1:
-                raise ValueError(f"plan_einsums: {name} must be at least 1, got {value}")
+            if value is not None and not (isinstance(value, Real) and value >= 1):
+                raise ValueError(f"plan_einsums: {name} must be at least 1, got {value!r}")
         if not statements:
             raise ValueError("plan_einsums: there are no statements to plan")
         self.statements, self.ranks, self.itemsize = statements, ranks, itemsize
@@ -115,8 +116,10 @@ class Requests:
             raise _unknown_index(step.result, unknown, einsum.indices)
         for index, parts in grid.items():
             most = 1 if index in einsum.repeated else step.extents[index]
-            if not 1 <= parts <= most:
-                raise ValueError(f"overrides[{step.result!r}]: index {index!r} can have 1 to {most} parts, got {parts}")
+            if not (isinstance(parts, Integral) and 1 <= parts <= most):
+                raise ValueError(
+                    f"overrides[{step.result!r}]: index {index!r} can have 1 to {most} parts, got {parts!r}"
+                )
         if math.prod(grid.values()) > self.ranks:
             raise ValueError(
                 f"overrides[{step.result!r}]: the grid {dict(grid)} needs {math.prod(grid.values())} ranks, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from typing import Any
@@ -119,6 +120,20 @@ def test_bad_arguments_are_refused_on_every_rank(comm):
     refused("3 ranks? run|but 3 run it", lambda: distributed("mttkrp", 2).run(**local))
     refused("rank . holds", lambda: program.gather(np.zeros((1, 1))))
     refused("intra-communicator", lambda: program.run(comm=3, **local), TypeError)
+    odd = comm.rank == 1  # one rank that does something else than the others
+    refused("differ in the tensor to gather", lambda: program.gather(local["B"], "B" if odd else "C"))
+    refused("differ in the tensor to gather", lambda: program.gather(local["B"], "Q" if odd else "B"))
+    refused("no tensor 'Q'", lambda: program.gather(local["B"], "Q"))
+    refused("has 3 inputs", lambda: program.scatter(*[None] * (4 if odd else 3)))
+    refused("differ in the tensors to scatter", lambda: program.scatter(**{"B" if odd else "C": None}))
+    other = program.with_sizes(R=2) if odd else program
+    refused("differ in the distributed program and its sizes", lambda: other.run(**local))
+    held = program.outputs["__return"].distribution.local_shape(comm.rank)
+    shared = local["X"].reshape(-1)[: math.prod(held)].reshape(held)
+    refused("__return is written in place, but shares memory with X", lambda: program.run(**local, __return=shared))
+    fixed = np.zeros(held)
+    fixed.flags.writeable = not odd
+    refused("must be a C-contiguous, writeable NumPy array", lambda: program.run(**local, __return=fixed))
     half = comm.Split(comm.rank // 2)
     refused("planned|but", lambda: program.run(comm=half, **local))
     half.Free()
@@ -174,6 +189,7 @@ def test_what_cannot_be_distributed_is_refused():
 
     mttkrp = PROGRAMS["mttkrp"]
     full = dict(I=4, J=4, K=4, R=2)
+    twisted = dace_redist.Distribution((4, 4, 8), (2,), dims=[0, None, None])
     for match, arguments, kind in (
         (r"sizes of K, R are missing", dict(ranks=2, sizes=dict(I=4, J=4)), ValueError),
         (r"has no size Q", dict(ranks=2, sizes={**full, "Q": 3}), ValueError),
@@ -181,6 +197,10 @@ def test_what_cannot_be_distributed_is_refused():
         (r"ranks must be an integer of at least 1, got 0", dict(ranks=0, sizes=full), ValueError),
         (r"test_distribute|einsum_programs.*memory", dict(ranks=2, sizes=full, memory_bytes=100), MemoryError),
         (r"nothing", dict(ranks=2, sizes=full, overrides={"nothing": {"i": 2}}), ValueError),
+        (r"1 to 4 parts, got 1.5", dict(ranks=2, sizes=full, overrides={"__return": {"i": 1.5}}), ValueError),
+        (r"memory_bytes must be at least 1, got '1GB'", dict(ranks=2, sizes=full, memory_bytes="1GB"), ValueError),
+        (r"X has shape \(4, 4, 4\), but", dict(ranks=2, sizes=full, placements={"X": twisted}), ValueError),
+        (r"X: expected a Distribution", dict(ranks=2, sizes=full, placements={"X": (2, 2)}), TypeError),
     ):
         with pytest.raises(kind, match=match):
             dace_redist.distribute(mttkrp, **arguments)
