@@ -28,18 +28,6 @@ def in_numbers(shape: Sequence[Any], sizes: Mapping[str, int]) -> tuple[int, ...
     return tuple(int(symbolic.evaluate(extent, dict(sizes))) for extent in shape)
 
 
-def _can_share(first: Placement, second: Placement, shape: tuple[int, ...]) -> bool:
-    """
-    Whether one array serves for both placements: every rank holds the same.
-
-    Where that is nothing, the extents count, too: a contraction compares those of its operands.
-    """
-    if not same_place(first, second, shape):
-        return False
-    ends = first.distribution(shape), second.distribution(shape)
-    return all(ends[0].local_shape(rank) == ends[1].local_shape(rank) for rank in {*first.ranks, *second.ranks})
-
-
 @dataclass(frozen=True)
 class LocalExtent:
     """What a symbol of a distributed program stands for: one extent of this rank's part of a tensor."""
@@ -69,7 +57,7 @@ class DistributedArguments:
 
     def hold_for(self, sizes: Mapping[str, int]) -> bool:
         """Whether the program is right for other sizes, too."""
-        return all(_can_share(first, second, in_numbers(shape, sizes)) for first, second, shape in self.same)
+        return all(same_place(first, second, in_numbers(shape, sizes)) for first, second, shape in self.same)
 
 
 def build_distributed(
@@ -286,7 +274,7 @@ class _Builder:
             return True
         pair = (first, second, shape)
         if pair not in self._same:
-            self._same[pair] = _can_share(first, second, in_numbers(shape, self._sizes))
+            self._same[pair] = same_place(first, second, in_numbers(shape, self._sizes))
         return self._same[pair]
 
     def _new_array(self, name: str, tensor: str, placement: Placement, transient: bool = True) -> str:

@@ -142,12 +142,24 @@ def _rank_table(placement: Placement) -> Array:
 
 
 def same_place(source: Placement, target: Placement, shape: Sequence[int]) -> bool:
-    """Whether every rank holds the same block in both, so that nothing needs to be done."""
+    """
+    Whether every rank holds the same block in both, so that nothing needs to be done.
+
+    Where that is empty, its extents count: those of a contraction's operands must fit each other.
+    """
     if source == target:
         return True
     if not shape and set(source.ranks) != set(target.ranks):
         return False
     ranks = max(max(source.ranks), max(target.ranks)) + 1
-    return all(
-        np.array_equal(*pair) for pair in zip(held(source, shape, ranks), held(target, shape, ranks), strict=True)
-    )
+    ends = held(source, shape, ranks), held(target, shape, ranks)
+    extents = _extents(source, shape, ranks), _extents(target, shape, ranks)
+    return all(np.array_equal(*pair) for pair in (*zip(*ends, strict=True), extents))
+
+
+def _extents(placement: Placement, shape: Sequence[int], ranks: int) -> Array:
+    """Shape of every rank's block, array of shape (axes, ranks); zero for ranks outside of the grid."""
+    extents = np.zeros((len(shape), ranks), np.int64)
+    low, high = placement.bounds(shape)
+    extents[:, np.array(placement.ranks)] = high - low
+    return extents
