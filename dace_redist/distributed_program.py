@@ -216,7 +216,7 @@ def distribute(
     :raises ValueError: If a statement cannot be distributed, a size is missing, or something given does not fit; says
         which statement, why, and what would help.
     :raises MemoryError: If a rank would have to hold more than ``memory_bytes``; says how much and for which statement.
-    :raises TypeError: If ``program`` is neither a program nor an SDFG.
+    :raises TypeError: If ``program`` is neither a program nor an SDFG, or what must be a mapping is none.
     """
     import dace
     from dace.frontend.python.parser import DaceProgram
@@ -233,6 +233,11 @@ def distribute(
         raise TypeError(f"distribute: expected a @dace.program or an SDFG, got {type(program).__name__}")
     if isinstance(ranks, bool) or not isinstance(ranks, int | np.integer) or ranks < 1:
         raise ValueError(f"distribute: ranks must be an integer of at least 1, got {ranks!r}")
+    mappings = {"sizes": sizes, "placements": placements, "overrides": overrides}
+    grids = {f"overrides[{key!r}]": grid for key, grid in overrides.items()} if isinstance(overrides, Mapping) else {}
+    for name, value in {**mappings, **grids}.items():
+        if value is not None and not isinstance(value, Mapping):
+            raise TypeError(f"distribute: {name} must be a dict, got {value!r}")
     made = distribute_sdfg(
         sdfg,
         int(ranks),

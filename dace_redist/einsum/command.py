@@ -23,11 +23,13 @@ _UNITS = {"": 1, "B": 1} | {
 
 def _sizes(_: click.Context, __: click.Parameter, value: str) -> dict[str, int]:
     """Reads ``i=512,j=512``."""
-    sizes = {}
+    sizes: dict[str, int] = {}
     for word in value.split(","):
         index, found, size = (part.strip() for part in word.partition("="))
         if not found or len(index) != 1 or not size.isdigit():
             raise click.BadParameter(f"{word.strip()!r} is no size of an index, such as i=512")
+        if index in sizes:
+            raise click.BadParameter(f"the index {index!r} has two sizes, {sizes[index]} and {size}")
         sizes[index] = int(size)
     return sizes
 

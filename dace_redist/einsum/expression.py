@@ -118,7 +118,7 @@ def _count(number: int, noun: str) -> str:
 
 def _check_letters(text: str, words: Sequence[str]) -> None:
     for word in words:
-        bad = [letter for letter in word.replace(_DOTS, "", 1) if not letter.isalpha()]
+        bad = [letter for letter in word.replace(_DOTS, "", 1) if letter not in string.ascii_letters]
         if bad:
             raise ValueError(
                 f"einsum '{text}': {bad[0]!r} in {word!r} is no index; expected letters, commas, one -> and dots (...)"

@@ -105,6 +105,8 @@ def test_command(run, tmp_path):
         (("ij,jk->ik", "--sizes", "i=4,j=4,k=4", "--ranks", "2", "--memory", "10"), "memory_bytes is 10"),
         (("ij,jk->ik", "--sizes", "i=4,j=4,k=4", "--ranks", "2", "--dtype", "nix"), "unknown dtype"),
         ((" ; ", "--sizes", "i=4", "--ranks", "2"), "there is no einsum"),
+        (("i,i->", "--sizes", "i=4,i=5", "--ranks", "2"), "has two sizes, 4 and 5"),
+        (("é,é->", "--sizes", "é=4", "--ranks", "2"), "is no index"),
     ],
 )
 def test_bad_input_ends_with_one_line(run, words, message):
