@@ -173,10 +173,7 @@ def test_nothing_is_moved_that_is_not_in_the_plan(ranks):
     for name in PROGRAMS:
         program = distributed(name, ranks)
         emitted = [n.label for n, _ in program.sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]
-        planned = [f"redistribute_{move.tensor}" for move in program.plan.moves]
-        for label in planned:
-            emitted.remove(label)
-        assert not emitted or ranks > 4, name  # where ranks hold nothing, local copies give operands equal extents
+        assert sorted(emitted) == sorted(f"redistribute_{move.tensor}" for move in program.plan.moves), name
 
 
 def test_other_sizes_get_another_program_only_if_need_be():
