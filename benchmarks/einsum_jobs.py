@@ -24,7 +24,7 @@ from kernel import WORLD
 from run_einsum import from_rank_0, parts, wholes
 
 from dace_redist import DistributedProgram, distribute
-from dace_redist.bench.waiting import wait_politely
+from dace_redist.waiting import wait_politely
 
 LENGTHS = {"mm2": (1024, 0), "mm3": (1024, 0), "ttmc": (24, 12)}  # of modes and factors: those of preset S
 

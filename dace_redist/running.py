@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import copy
-import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from mpi4py import MPI
 from dace_redist import program as programs
 from dace_redist.agreement import check_same, together
 from dace_redist.shared_memory import empty_if_shared
+from dace_redist.waiting import wait_politely
 
 if TYPE_CHECKING:
     from dace_redist.distributed_program import DistributedProgram, Tensor
@@ -46,7 +46,7 @@ class RunningProgram:
         with together(comm):
             if comm.rank == 0:
                 programs.ensure_built_at(path, lambda: copy.deepcopy(program.sdfg))  # building changes it
-        _wait(comm)
+        wait_politely(comm, 0.05)  # the compiler needs the cores
         self._extents = program.local_extents(comm.rank)
         with together(comm):
             self._compiled = programs.Program(path)
@@ -108,13 +108,6 @@ def checked_communicator(program: DistributedProgram, comm: Any) -> Any:
             "a distributed program runs on the ranks of the world in their order, got another communicator"
         )
     return comm
-
-
-def _wait(comm: Any) -> None:
-    """A barrier that leaves the cores to the compiler."""
-    request = comm.Ibarrier()
-    while not request.Test():
-        time.sleep(0.01)
 
 
 def _checked(array: Any, tensor: Tensor, shape: tuple[int, ...], rank: int, written: bool) -> Array:

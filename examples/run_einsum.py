@@ -22,8 +22,8 @@ from mpi4py import MPI
 
 from dace_redist import DistributedProgram, Distribution, distribute
 from dace_redist.agreement import together
-from dace_redist.bench.waiting import wait_politely
 from dace_redist.strategies import STRATEGIES
+from dace_redist.waiting import wait_politely
 
 TOLERANCE = 1e-12  # largest relative error of a right result
 CHOICES = ("Auto", *(name for name in STRATEGIES if name != "MPI"))

@@ -23,11 +23,11 @@ from dace_redist.bench.bounds import Traffic, parsec_bound
 from dace_redist.bench.cases import Case, Choice
 from dace_redist.bench.environment import describe
 from dace_redist.bench.methods import Method, Skipped, Wanted
-from dace_redist.bench.waiting import wait_politely
 from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.measuring import Figure
 from dace_redist.place import place_of
 from dace_redist.tuning import tune
+from dace_redist.waiting import wait_politely
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from dace_redist import program
 from dace_redist.bench.cases import Case
-from dace_redist.bench.waiting import wait_politely
 from dace_redist.distribution import AnyDistribution, Distribution
+from dace_redist.waiting import wait_politely
 
 if TYPE_CHECKING:
     import dace

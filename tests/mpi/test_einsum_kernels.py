@@ -26,7 +26,7 @@ def planned(comm: Any, name: str) -> Any:
     from all_kernels import PROGRAMS, SIZES
 
     from dace_redist import distribute
-    from dace_redist.bench.waiting import wait_politely
+    from dace_redist.waiting import wait_politely
 
     program = PROGRAMS[name]
     sizes = {str(n): SIZES[str(n)] for array in program.f.__annotations__.values() for n in array.shape}
