@@ -43,10 +43,16 @@ class RunningProgram:
         self._identity = (identity, program.sizes)
         check_same(comm, _PROGRAM, self._identity)
         path = programs.named_path(identity)
-        with together(comm):
-            if comm.rank == 0:
+        failure: Exception | None = None
+        if comm.rank == 0:
+            try:
                 programs.ensure_built_at(path, lambda: copy.deepcopy(program.sdfg))  # building changes it
+            except Exception as error:
+                failure = error
         wait_politely(comm, 0.05)  # the compiler needs the cores
+        with together(comm):
+            if failure is not None:
+                raise failure
         self._extents = program.local_extents(comm.rank)
         with together(comm):
             self._compiled = programs.Program(path)
