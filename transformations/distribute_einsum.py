@@ -47,9 +47,12 @@ class Distributed:
         _shapes(self.source, sizes)
         if self.arguments.hold_for(sizes):
             return self
-        sdfg = SDFG(self.sdfg.name)
-        arguments = build_distributed(sdfg, self.source, self.body, self.plan, sizes, self.keep_transients)
-        return replace(self, sdfg=sdfg, arguments=arguments)
+        return self.built_in(SDFG(self.sdfg.name), sizes)
+
+    def built_in(self, target: SDFG, sizes: Mapping[str, int]) -> Distributed:
+        """The same plan, for these values of the symbols, in an empty SDFG."""
+        arguments = build_distributed(target, self.source, self.body, self.plan, sizes, self.keep_transients)
+        return replace(self, sdfg=target, arguments=arguments)
 
 
 def distribute_sdfg(
@@ -61,7 +64,6 @@ def distribute_sdfg(
     node_size: int | None = None,
     placements: Mapping[str, Placement | Distribution] | None = None,
     overrides: Mapping[str, Mapping[str, int]] | None = None,
-    target: SDFG | None = None,
 ) -> Distributed:
     """
     Plans and builds the distributed twin of a program.
@@ -73,7 +75,6 @@ def distribute_sdfg(
     :param node_size: Ranks per node, if several share one.
     :param placements: Where inputs and outputs are, by name, if that is not free.
     :param overrides: Grids by the name of the tensor that is computed: parts of each index.
-    :param target: An empty SDFG to build in; default: a new one.
     :raises ValueError: If something cannot be distributed; names the statement.
     """
     sdfg = copy.deepcopy(sdfg)
@@ -96,7 +97,7 @@ def distribute_sdfg(
         outputs=[name for name in kept if any(step.statement.result == name for step in steps)],
         overrides=None if overrides is None else dict(overrides),
     )
-    target = SDFG(f"{sdfg.name}_on_{ranks}_ranks") if target is None else target
+    target = SDFG(f"{sdfg.name}_on_{ranks}_ranks")
     keep = memory_bytes is None
     return Distributed(sdfg, body, plan, target, build_distributed(target, sdfg, body, plan, sizes, keep), keep)
 
@@ -179,13 +180,12 @@ class DistributeEinsum(pass_pipeline.Pass):
 
     def apply_pass(self, sdfg: SDFG, _: dict[str, Any]) -> int:
         """Rewrites the SDFG; returns the number of groups of contractions."""
-        source = copy.deepcopy(sdfg)
-        distribute_sdfg(source, self._ranks, self._sizes, **self._options)  # raises before anything is changed
+        made = distribute_sdfg(sdfg, self._ranks, self._sizes, **self._options)  # raises before anything is changed
         for node in list(sdfg.nodes()):
             sdfg.remove_node(node)
         for name in list(sdfg.arrays):
             sdfg.remove_data(name, validate=False)
         for name in list(sdfg.symbols):
             sdfg.remove_symbol(name)
-        self._distributed = distribute_sdfg(source, self._ranks, self._sizes, target=sdfg, **self._options)
-        return len(self._distributed.plan.groups)
+        self._distributed = made.built_in(sdfg, self._sizes)
+        return len(made.plan.groups)
