@@ -131,7 +131,7 @@ class _Reader:
         shapes = {connector: self._whole(edge.data, place) for connector, edge in edges.items()}
         self._whole(out.data, place)
         try:
-            found = einsum_of(node, shapes, len(logical_shape(self._sdfg.arrays[out.data.data])))
+            found = einsum_of(node, shapes)
         except ValueError as error:
             place.refuse(str(error))
         if found is None:

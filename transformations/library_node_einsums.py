@@ -43,13 +43,12 @@ class NodeEinsum(NamedTuple):
     added: str | None = None
 
 
-def einsum_of(node: nodes.LibraryNode, shapes: dict[str, Sequence[Any]], result_rank: int) -> NodeEinsum | None:
+def einsum_of(node: nodes.LibraryNode, shapes: dict[str, Sequence[Any]]) -> NodeEinsum | None:
     """
     What a library node computes.
 
     :param node: The node.
     :param shapes: Shape of the array at each input connector.
-    :param result_rank: Number of dimensions of the result.
     :return: The einsum; None if the node is none that is known here.
     :raises ValueError: If the node is known but what it computes is no einsum; says why.
     """
@@ -67,10 +66,10 @@ def einsum_of(node: nodes.LibraryNode, shapes: dict[str, Sequence[Any]], result_
         Reduce: _reduce,
     }
     reader = readers.get(type(node))
-    return None if reader is None else reader(node, shapes, result_rank)
+    return None if reader is None else reader(node, shapes)
 
 
-def _einsum(node: EinsumNode, shapes: dict[str, Sequence[Any]], result_rank: int) -> NodeEinsum:
+def _einsum(node: EinsumNode, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
     connectors = tuple(sorted(shapes, key=_operand_number))
     einsum = Einsum.parse(node.einsum_str, [len(shapes[connector]) for connector in connectors])
     return NodeEinsum(einsum, connectors, next(iter(node.out_connectors)), node.alpha, node.beta)
@@ -82,7 +81,7 @@ def _operand_number(connector: str) -> tuple[int, str]:
     return (int(digits) if digits.isdigit() else 0, connector)
 
 
-def _matmul(node: Any, shapes: dict[str, Sequence[Any]], result_rank: int) -> NodeEinsum:
+def _matmul(node: Any, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
     left, right = shapes["_a"], shapes["_b"]
     letters = iter(ascii_letters)
     m, k, n = next(letters), next(letters), next(letters)
@@ -110,22 +109,22 @@ def _batch(left: Sequence[Any], right: Sequence[Any], letters: Iterator[str]) ->
     return indices
 
 
-def _gemv(node: Gemv, shapes: dict[str, Sequence[Any]], result_rank: int) -> NodeEinsum:
+def _gemv(node: Gemv, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
     einsum = Einsum(("ji" if node.transA else "ij", "j"), "i")
     return NodeEinsum(einsum, ("_A", "_x"), "_y", node.alpha, node.beta, "_y" if "_y" in shapes else None)
 
 
-def _dot(node: Dot, shapes: dict[str, Sequence[Any]], result_rank: int) -> NodeEinsum:
+def _dot(node: Dot, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
     if node.conjugate:
         raise ValueError("a dot product with a conjugated operand is no einsum")
     return NodeEinsum(Einsum(("i", "i"), ""), ("_x", "_y"), "_result")
 
 
-def _ger(node: Ger, shapes: dict[str, Sequence[Any]], result_rank: int) -> NodeEinsum:
+def _ger(node: Ger, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
     return NodeEinsum(Einsum(("i", "j"), "ij"), ("_x", "_y"), "_res", node.alpha, 1, "_A")
 
 
-def _tensordot(node: TensorDot, shapes: dict[str, Sequence[Any]], result_rank: int) -> NodeEinsum:
+def _tensordot(node: TensorDot, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
     letters = iter(ascii_letters)
     left = [next(letters) for _ in shapes["_left_tensor"]]
     right = [next(letters) for _ in shapes["_right_tensor"]]
@@ -138,17 +137,17 @@ def _tensordot(node: TensorDot, shapes: dict[str, Sequence[Any]], result_rank: i
     return NodeEinsum(einsum, ("_left_tensor", "_right_tensor"), "_out_tensor")
 
 
-def _transpose(node: Transpose, shapes: dict[str, Sequence[Any]], result_rank: int) -> NodeEinsum:
+def _transpose(node: Transpose, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
     return NodeEinsum(Einsum(("ij",), "ji"), ("_inp",), "_out")
 
 
-def _tensor_transpose(node: TensorTranspose, shapes: dict[str, Sequence[Any]], result_rank: int) -> NodeEinsum:
+def _tensor_transpose(node: TensorTranspose, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
     indices = ascii_letters[: len(node.axes)]
     einsum = Einsum((indices,), "".join(indices[axis] for axis in node.axes))
     return NodeEinsum(einsum, ("_inp_tensor",), "_out_tensor", node.alpha, node.beta)
 
 
-def _reduce(node: Reduce, shapes: dict[str, Sequence[Any]], result_rank: int) -> NodeEinsum:
+def _reduce(node: Reduce, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
     if detect_reduction_type(node.wcr) != dtypes.ReductionType.Sum:
         raise ValueError(f"it reduces by {ast.unparse(ast.parse(node.wcr))}; only sums are supported")
     connector, shape = next(iter(shapes.items()))
