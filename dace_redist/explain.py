@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
@@ -20,10 +21,15 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 def format_bytes(nbytes: float) -> str:
     """``nbytes`` with three digits and a binary unit, as in ``15.2 MiB``."""
+    return in_units(nbytes, 1024, _UNITS)
+
+
+def in_units(value: float, step: int, units: Sequence[str]) -> str:
+    """A number with three digits and the largest unit, each ``step`` times the one before, that it fills."""
     unit = 0
-    while nbytes >= 999.5 and unit < len(_UNITS) - 1:
-        nbytes, unit = nbytes / 1024, unit + 1
-    return f"{nbytes:.3g} {_UNITS[unit]}"
+    while value >= 999.5 and unit < len(units) - 1:
+        value, unit = value / step, unit + 1
+    return f"{value:.3g} {units[unit]}"
 
 
 def _count(number: int, noun: str) -> str:

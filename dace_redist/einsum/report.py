@@ -6,17 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import BYTES_PER_SECOND, FLOPS_PER_SECOND, Group, Move, Plan
-from dace_redist.explain import format_bytes
+from dace_redist.explain import format_bytes, in_units
 
-_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+_UNITS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP")
 
 
 def format_flops(count: float) -> str:
     """A number of operations with three digits and a decimal prefix, as in ``1.5 GFLOP``."""
-    prefix = 0
-    while count >= 999.5 and prefix < len(_PREFIXES) - 1:
-        count, prefix = count / 1000, prefix + 1
-    return f"{count:.3g} {_PREFIXES[prefix]}FLOP"
+    return in_units(count, 1000, _UNITS)
 
 
 def grid_text(group: Group) -> str:
