@@ -24,6 +24,7 @@ from kernel import WORLD
 from run_einsum import from_rank_0, parts, wholes
 
 from dace_redist import DistributedProgram, distribute
+from dace_redist.pinning import pin_to_core
 from dace_redist.waiting import wait_politely
 
 LENGTHS = {"mm2": (1024, 0), "mm3": (1024, 0), "ttmc": (24, 12)}  # of modes and factors: those of preset S
@@ -37,6 +38,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", type=Path, required=True)
     arguments = parser.parse_args()
+    pin_to_core(WORLD)
     jobs = {"by-hand": by_hand, "memory": memory, "one-thread": one_thread}
     record = {"job": arguments.job, "kernel": arguments.kernel, "ranks": WORLD.size, "load": os.getloadavg()[0]}
     record |= jobs[arguments.job](arguments)
