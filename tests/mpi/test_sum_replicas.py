@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from mpi_programs import SANITIZED, build, run
 
 from dace_redist import Distribution, RedistributionError
 
@@ -122,3 +124,69 @@ def test_a_target_that_does_not_fit_is_refused_everywhere(comm):
     B[:] = 0
     program(A=A, B=B, block=2)
     assert B.sum() == 2 * 5 * (1 if comm.rank == 3 else 2)  # rows of twos: the last rank has one, the others two
+
+
+@pytest.mark.compile
+def test_sums_in_shared_memory(tmp_path: Path) -> None:
+    """What the ranks of a node add without MPI; the program compares with sums of its own."""
+    program = build("mpi_node_sum", tmp_path, *SANITIZED)
+    for ranks in (2, 3):
+        assert "all sums are right" in run(program, ranks)
+
+
+NODE_SHAPE = (92, 301)
+NODE_PARTIAL = Distribution(NODE_SHAPE, (2, 2), dims=[0, None])
+NODE_TARGETS = {
+    "rows": Distribution(NODE_SHAPE, (4,), dims=[0, None], block=[23, None]),
+    "columns": Distribution(NODE_SHAPE, (2, 2), dims=[0, 1]),
+    "one each": Distribution(NODE_SHAPE, (2,), dims=[0, None], ranks=[1, 2]),
+    "all": NODE_PARTIAL,
+}
+
+
+def node_sdfg() -> Any:
+    import dace
+    from sdfgs import add_move
+
+    from dace_redist.library_nodes import SumReplicas
+
+    sdfg = dace.SDFG("node_sums")
+    state = sdfg.add_state(is_start_block=True)
+    for number, (name, target) in enumerate(NODE_TARGETS.items()):
+        for end in ("from", "to"):
+            extents = [dace.symbol(f"{end}_{number}_{axis}", dace.int64) for axis in (0, 1)]
+            sdfg.add_array(f"{end}_{number}", extents, dace.float64)
+        add_move(state, SumReplicas(name, NODE_PARTIAL, target), f"from_{number}", f"to_{number}")
+    return sdfg
+
+
+@pytest.mark.compile
+@pytest.mark.mpi_matrix
+@pytest.mark.mpi(ranks=[4], timeout=150)
+def test_sums_on_a_node(comm):
+    """Large partial sums, in shared memory on all ranks or on some."""
+    import dace
+    from builds import built
+
+    import dace_redist
+
+    program = built(comm, "node_sums", node_sdfg)
+    wholes = [np.random.default_rng(rank).integers(0, 99, NODE_SHAPE).astype(float) for rank in range(4)]
+    mine = NODE_PARTIAL.local(wholes[comm.rank], comm.rank).copy()
+    sums = wholes[0] + wholes[1]
+    sums[46:] = (wholes[2] + wholes[3])[46:]
+    shared = dace_redist.empty(mine.shape)
+    shared[...] = mine
+    for given in (shared, mine, shared if comm.rank else mine, shared):
+        arguments = {}
+        for number, target in enumerate(NODE_TARGETS.values()):
+            arguments |= {f"from_{number}": given, f"to_{number}": np.full(target.local_shape(comm.rank), 99.0)}
+            for end in ("from", "to"):
+                arguments |= {f"{end}_{number}_{axis}": n for axis, n in enumerate(arguments[f"{end}_{number}"].shape)}
+        with dace.config.set_temporary("compiler", "allow_view_arguments", value=True):
+            program(**arguments)
+        right = [
+            np.array_equal(arguments[f"to_{number}"], target.local(sums, comm.rank))
+            for number, target in enumerate(NODE_TARGETS.values())
+        ]
+        assert comm.allgather(all(right)) == [True] * 4, right

@@ -91,6 +91,14 @@ inline int comm_size(MPI_Comm comm) {
   return size;
 }
 
+/// The ranks of a communicator that share this node's memory, in their order. Collective.
+inline Communicator node_communicator(MPI_Comm comm) {
+  Communicator node;
+  check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, comm_rank(comm), MPI_INFO_NULL, node.put()),
+        "MPI_Comm_split_type");
+  return node;
+}
+
 /// Waits for all, and forgets them.
 inline void wait_all(std::vector<MPI_Request>& requests) {
   check(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");

@@ -2,10 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
-#include <cstdio>
-#include <exception>
-#include <string>
 #include <vector>
 
 #include "dace_redist/chunk_pipeline.hpp"
@@ -63,7 +59,7 @@ class NodeAwarePlan : public Plan {
         for (const Message& message : *messages)
           if (!is_partner(message.peer)) check_crossing(rank(), static_cast<int>(message.peer));
     });
-    const bool shared = works([this] {
+    const bool shared = works_on_node([this] {
                           prepare_node();
                           node_.allocate_rings();
                         }) &&
@@ -75,8 +71,7 @@ class NodeAwarePlan : public Plan {
 
   /// The ranks of this node, ascending, this one among them.
   std::vector<int> ranks_of_node() const {
-    Communicator node;
-    check(MPI_Comm_split_type(comm(), MPI_COMM_TYPE_SHARED, rank(), MPI_INFO_NULL, node.put()), "MPI_Comm_split_type");
+    const Communicator node = node_communicator(comm());
     Group everyone, here;
     check(MPI_Comm_group(comm(), everyone.put()), "MPI_Comm_group");
     check(MPI_Comm_group(node.get(), here.put()), "MPI_Comm_group");
@@ -109,24 +104,7 @@ class NodeAwarePlan : public Plan {
       post_send(bytes(to_senders[r]), nbytes, node_.receive_peer(r), requests);
     }
     wait_all(requests);
-    return works([&] { node_.meet(of_receivers, of_senders); });
-  }
-
-  /// Runs `work` on every rank; false on every rank, and one line on standard error, if it threw on any. Collective.
-  template <class Work>
-  bool works(const Work& work) const {
-    std::string failure;
-    try {
-      work();
-    } catch (const std::exception& error) {
-      failure = error.what();
-    }
-    const int failed = lowest_rank(comm(), !failure.empty());
-    static std::atomic<bool> said{false};
-    if (failed == rank() && !said.exchange(true))
-      std::fprintf(stderr, "dace-redist: Redistribute \"%s\": no node-shared memory (rank %d: %s); going over MPI\n",
-                   description().label.c_str(), rank(), failure.c_str());
-    return failed < 0;
+    return works_on_node([&] { node_.meet(of_receivers, of_senders); });
   }
 
   void exchange(const char* source, char* target) override {

@@ -2,7 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <exception>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "dace_redist/agreement.hpp"
@@ -115,6 +119,24 @@ class Plan {
       check(MPI_Irecv(bytes + at, count, MPI_BYTE, peer, tag, comm(), &requests.emplace_back()), "MPI_Irecv");
     }
   }
+  /// Runs `work`, which needs node-shared memory, on every rank; false on every rank, and one line on standard error,
+  /// if it threw on any. Collective.
+  template <class Work>
+  bool works_on_node(const Work& work) const {
+    std::string failure;
+    try {
+      work();
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+    const int failed = lowest_rank(comm(), !failure.empty());
+    static std::atomic<bool> said{false};
+    if (failed == rank() && !said.exchange(true))
+      std::fprintf(stderr, "dace-redist: \"%s\": no node-shared memory (rank %d: %s); going over MPI\n",
+                   description().label.c_str(), rank(), failure.c_str());
+    return failed < 0;
+  }
+
   /// Number of MPI messages that `nbytes` take.
   Index message_count(Index nbytes) const { return ceil_div(nbytes, options().max_message_bytes); }
 

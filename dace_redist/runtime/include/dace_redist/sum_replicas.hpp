@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "dace_redist/node_sum.hpp"
 #include "dace_redist/plan.hpp"
 #include "dace_redist/run_list.hpp"
 #include "dace_redist/slot.hpp"
@@ -69,6 +70,8 @@ inline MPI_Datatype mpi_type<std::complex<double>>() {
 ///
 /// In the target the members of a group share the cell: each owns a box of it, no element is owned twice, and together
 /// they own all of it (a reduce-scatter; with a single owner a reduce); or each of them owns all of it (an allreduce).
+///
+/// Members that share a node, and whose partial sums lie in node-shared memory, read them there; else MPI adds.
 template <class T>
 class SumReplicasPlan final : public Plan {
  private:
@@ -97,16 +100,39 @@ class SumReplicasPlan final : public Plan {
     const int color = pieces_.empty() ? MPI_UNDEFINED : static_cast<int>(group_);
     check(MPI_Comm_split(comm(), color, place_, members_.put()), "MPI_Comm_split");
     if (!pieces_.empty()) check(MPI_Comm_set_errhandler(members_.get(), MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    const bool here = !pieces_.empty() && is_for_node();
+    if (!works_on_node([&] {
+          if (here) node_.allocate();
+        }))
+      return;
+    std::vector<Introduction> introductions(pieces_.size());
+    if (here) {
+      const Introduction mine = node_.introduction();
+      check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, introductions.data(), sizeof mine, MPI_BYTE, members_.get()),
+            "MPI_Allgather");
+    }
+    const bool met = works_on_node([&] {
+      if (here) node_.meet(introductions, place_);
+    });
+    if (!met) node_.clear();
+  }
+
+  /// Whether all members share a node, the sums are worth meeting for, and none would add far more than its share.
+  bool is_for_node() const {
+    const bool one_node = comm_size(node_communicator(members_.get()).get()) == static_cast<int>(pieces_.size());
+    return one_node && count_ * element_bytes() >= least_node_bytes &&
+           (!everyone_ || pieces_.size() <= most_adding_all);
   }
 
   void exchange(const char* source, char* target) override {
     if (pieces_.empty() || count_ == 0) return;
     const T* sums = reinterpret_cast<const T*>(source);
+    T* result = reinterpret_cast<T*>(target);
+    if (node_.ready() && node_.add(pieces_[static_cast<std::size_t>(place_)], source_layout(), sums, result)) return;
     if (!in_order_) {
       packing_.copy(source, buffer_.at(0));
       sums = reinterpret_cast<const T*>(buffer_.at(0));
     }
-    T* result = reinterpret_cast<T*>(target);
     if (everyone_) return add_for_all(sums, result);
     if (owners_ > 1 && count_ <= std::numeric_limits<int>::max()) {
       check(MPI_Reduce_scatter(sums, result, counts_.data(), mpi_type<T>(), MPI_SUM, members_.get()),
@@ -182,6 +208,8 @@ class SumReplicasPlan final : public Plan {
     if (!in_order_) buffer_ = Buffer(count_ * element_bytes());
   }
 
+  static constexpr Index least_node_bytes = Index{64} << 10;  // below, ranks wait for each other longer than they add
+  static constexpr std::size_t most_adding_all = 4;
   static constexpr Index most_at_once = Index{1} << 30;  // elements; MPI counts in int
 
   void add_for_all(const T* sums, T* result) {
@@ -198,6 +226,7 @@ class SumReplicasPlan final : public Plan {
             "MPI_Reduce");
   }
 
+  NodeSum node_;
   Communicator members_;              // the ranks of this rank's group, by number of their replica
   std::vector<StridedBlock> pieces_;  // [members] of this rank's array; empty if the rank holds no partial sums
   std::vector<Index> shape_;          // of this rank's cell
