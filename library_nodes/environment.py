@@ -27,37 +27,49 @@ def _include_directories() -> list[str]:
     return [str(dace_redist.include_directory())]
 
 
-#: Key in the ``location`` of an array that lies in node-shared memory, see :class:`PlaceInSharedMemory`.
-NODE_SHARED = "node_shared"
+#: Keys in the ``location`` of an array: that other ranks of the node are to see it, see :class:`PlaceInSharedMemory`;
+#: and the number of the piece of memory that it shares with others of the same number.
+NODE_SHARED, MEMORY_PIECE = "node_shared", "memory_piece"
 
 
 def is_node_shared(array: data.Data) -> bool:
     """Whether a program allocates this array in node-shared memory."""
-    return NODE_SHARED in array.location and array.lifetime == dtypes.AllocationLifetime.External
+    return NODE_SHARED in array.location and is_allocated_at_start(array)
 
 
-def _node_shared_arrays(sdfg: SDFG) -> list[tuple[str, str, str]]:
-    """Pointer in the program's state, C++ type and number of elements of each array in node-shared memory."""
-    return [
-        (
-            f"__state->__{owner.cfg_id}_{name}",
-            array.dtype.ctype,
-            sym2cpp(update_persistent_desc(array, owner).total_size),
-        )
-        for owner, name, array in sdfg.arrays_recursive()
-        if is_node_shared(array)
-    ]
+def is_allocated_at_start(array: data.Data) -> bool:
+    """Whether this package's code allocates the array when a program starts, and frees it at its end."""
+    placed = NODE_SHARED in array.location or MEMORY_PIECE in array.location
+    return placed and array.lifetime == dtypes.AllocationLifetime.External
+
+
+def _pieces(sdfg: SDFG) -> list[list[tuple[str, data.Data, SDFG]]]:
+    """Arrays to allocate, those that share memory together: pointer in the program's state, descriptor, SDFG."""
+    pieces: dict[object, list[tuple[str, data.Data, SDFG]]] = {}
+    for owner, name, array in sdfg.arrays_recursive():
+        if is_allocated_at_start(array):
+            pointer = f"__state->__{owner.cfg_id}_{name}"
+            key = (owner.cfg_id, array.location.get(MEMORY_PIECE, name))
+            pieces.setdefault(key, []).append((pointer, array, owner))
+    return list(pieces.values())
 
 
 def _allocate_arrays(sdfg: SDFG) -> str:
-    return "".join(
-        f"{pointer} = static_cast<{ctype}*>(dace_redist::allocate_shared_or_heap(sizeof({ctype}) * ({count})));\n"
-        for pointer, ctype, count in _node_shared_arrays(sdfg)
-    )
+    code = ""
+    for arrays in _pieces(sdfg):
+        on_node = "true" if any(is_node_shared(array) for _, array, _ in arrays) else "false"
+        counts = [sym2cpp(update_persistent_desc(array, owner).total_size) for _, array, owner in arrays]
+        nbytes = [
+            f"static_cast<std::int64_t>(sizeof({array.dtype.ctype}) * ({count}))"
+            for (_, array, _), count in zip(arrays, counts, strict=True)
+        ]
+        code += f"{{ void* const piece = dace_redist::allocate_for_all({on_node}, {{{', '.join(nbytes)}}});\n"
+        code += "".join(f"{at} = static_cast<{array.dtype.ctype}*>(piece);\n" for at, array, _ in arrays) + "}\n"
+    return code
 
 
 def _free_arrays(sdfg: SDFG) -> str:
-    return "".join(f"dace_redist::free_shared({pointer});\n" for pointer, _, _ in _node_shared_arrays(sdfg))
+    return "".join(f"dace_redist::free_shared({arrays[0][0]});\n" for arrays in _pieces(sdfg))
 
 
 @dace.library.environment

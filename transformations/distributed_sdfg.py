@@ -21,6 +21,7 @@ from dace_redist.library_nodes.contraction import RESULT, is_fused
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
 from dace_redist.transformations.reading import logical_shape
 from dace_redist.transformations.steps import Body, Loop, Step, all_steps
+from dace_redist.transformations.transient_memory import place_transients
 
 
 def in_numbers(shape: Sequence[Any], sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -35,6 +36,11 @@ class LocalExtent:
     placement: Placement
     shape: tuple[Any, ...]
     axis: int
+
+    def largest(self, sizes: Mapping[str, int]) -> int:
+        """Its value on the rank that holds most."""
+        shape = in_numbers(self.shape, sizes)
+        return self.placement.distribution(shape).local_shape(self.placement.ranks[0])[self.axis]
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,10 @@ class DistributedArguments:
     extents: dict[str, LocalExtent]
     same: tuple[tuple[Placement, Placement, tuple[Any, ...]], ...]
 
+    def largest_extents(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """What the symbols of local extents are on the rank that holds most."""
+        return {symbol: extent.largest(sizes) for symbol, extent in self.extents.items()}
+
     def hold_for(self, sizes: Mapping[str, int]) -> bool:
         """Whether the program is right for other sizes, too."""
         return all(same_place(first, second, in_numbers(shape, sizes)) for first, second, shape in self.same)
@@ -74,17 +84,17 @@ def build_distributed(
     :param keep_transients: Allocate transients once for all runs, not for the statements that need them.
     :return: What its arguments are.
     """
-    builder = _Builder(target, source, body, plan, sizes, keep_transients)
+    builder = _Builder(target, source, body, plan, sizes)
     builder.emit(target, body)
-    return builder.arguments()
+    arguments = builder.arguments()
+    if keep_transients:  # the first touch of new memory costs as much as its use
+        place_transients(target, {**sizes, **arguments.largest_extents(sizes)})
+    return arguments
 
 
 class _Builder:
-    def __init__(
-        self, target: SDFG, source: SDFG, body: Body, plan: Plan, sizes: Mapping[str, int], keep_transients: bool
-    ) -> None:
+    def __init__(self, target: SDFG, source: SDFG, body: Body, plan: Plan, sizes: Mapping[str, int]) -> None:
         self._sdfg, self._source, self._plan, self._sizes = target, source, plan, sizes
-        self._keep_transients = keep_transients
         self._groups: dict[int, list[Group]] = {}
         for group in plan.groups:
             self._groups.setdefault(group.statement, []).append(group)
@@ -281,12 +291,7 @@ class _Builder:
         shape, dtype = self._local_shape(tensor, placement), self._types[tensor]
         if transient:
             name = re.sub(r"^__return", "result", name)  # which DaCe takes for what is returned
-        # Kept from run to run where memory is not short: the first touch of new memory costs as much as its use.
-        kept = transient and self._keep_transients
-        lifetime = dace.AllocationLifetime.Persistent if kept else dace.AllocationLifetime.Scope
-        made, _ = self._sdfg.add_array(
-            name, shape, dtype, transient=transient, lifetime=lifetime, find_new_name=transient
-        )
+        made, _ = self._sdfg.add_array(name, shape, dtype, transient=transient, find_new_name=transient)
         return str(made)
 
     def _local_shape(self, tensor: str, placement: Placement) -> list[Any]:

@@ -11,7 +11,7 @@ from dace.transformation import transformation
 
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
-from dace_redist.library_nodes.environment import NODE_SHARED, is_node_shared
+from dace_redist.library_nodes.environment import NODE_SHARED, is_allocated_at_start
 from dace_redist.strategies import NODE_AWARE_STRATEGIES
 
 _HEAP = (dtypes.StorageType.Default, dtypes.StorageType.CPU_Heap)
@@ -97,6 +97,6 @@ def _set_to_zero(sdfg: SDFG, name: str) -> bool:
 
 def _has_external_memory(sdfg: SDFG) -> bool:
     return any(
-        array.lifetime == dtypes.AllocationLifetime.External and not is_node_shared(array)
+        array.lifetime == dtypes.AllocationLifetime.External and not is_allocated_at_start(array)
         for _, _, array in sdfg.arrays_recursive()
     )

@@ -3,11 +3,12 @@
 
 #include <sys/syscall.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <map>
 #include <mutex>
 #include <new>
@@ -34,8 +35,8 @@ namespace detail {
 /// First bytes of a segment that holds an array; the array follows.
 struct ArrayHead {
   static constexpr std::uint64_t magic_word = 0x7264'6572'7261'7931;
-  static constexpr std::int64_t nbytes = 4096;  // a page, so that the array starts on one
-  static constexpr std::int64_t heap = -1;      // in place of a process: the memory is not shared
+  static constexpr std::int64_t nbytes = 4096;    // a page, so that the array starts on one
+  static constexpr std::int64_t not_shared = -1;  // in place of a process
 
   std::uint64_t magic = magic_word;
   ArrayName name;
@@ -95,21 +96,37 @@ inline void* allocate_shared(std::int64_t nbytes) {
   return reinterpret_cast<char*>(head) + detail::ArrayHead::nbytes;
 }
 
-/// The same; where there is too little, memory of the heap, and the first time one line on standard error.
+/// Memory for an array of this process alone; zeros. Freed by free_shared().
+/// \throws std::bad_alloc
+inline void* allocate_private(std::int64_t nbytes) {
+  const std::int64_t whole = detail::ArrayHead::nbytes + nbytes;
+  const auto size = static_cast<std::size_t>(whole);
+  void* const bytes = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (bytes == MAP_FAILED) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+  madvise(bytes, size, MADV_HUGEPAGE);
+#endif
+  new (bytes) detail::ArrayHead{0, {{detail::ArrayHead::not_shared, -1, whole}, 0}};
+  return static_cast<char*>(bytes) + detail::ArrayHead::nbytes;
+}
+
+/// Shared memory; where there is too little, private memory, and the first time one line on standard error.
 /// \throws std::bad_alloc if that is used up, too.
-inline void* allocate_shared_or_heap(std::int64_t nbytes) {
+inline void* allocate_shared_or_private(std::int64_t nbytes) {
   try {
     return allocate_shared(nbytes);
   } catch (const Error& error) {
     static std::atomic<bool> said{false};
     if (!said.exchange(true)) std::fprintf(stderr, "dace-redist: %s; taking ordinary memory\n", error.what());
   }
-  constexpr std::int64_t page = detail::ArrayHead::nbytes;
-  void* const bytes = std::aligned_alloc(page, static_cast<std::size_t>(page + (nbytes + page - 1) / page * page));
-  if (!bytes) throw std::bad_alloc();
-  std::memset(bytes, 0, static_cast<std::size_t>(page + nbytes));
-  new (bytes) detail::ArrayHead{0, {{detail::ArrayHead::heap, -1, 0}, 0}};
-  return static_cast<char*>(bytes) + page;
+  return allocate_private(nbytes);
+}
+
+/// One piece of memory for arrays of which only one is in use at a time.
+/// \param on_node  whether other ranks of the node are to see it.
+inline void* allocate_for_all(bool on_node, std::initializer_list<std::int64_t> nbytes) {
+  const std::int64_t most = std::max(nbytes);
+  return on_node ? allocate_shared_or_private(most) : allocate_private(most);
 }
 
 /// Gives memory of the above back, also what other processes still map of it.
@@ -117,7 +134,10 @@ inline void free_shared(void* array) noexcept {
   if (!array) return;
   auto* head = reinterpret_cast<detail::ArrayHead*>(static_cast<char*>(array) - detail::ArrayHead::nbytes);
   const SegmentName segment = head->name.segment;
-  if (segment.process == detail::ArrayHead::heap) return std::free(head);
+  if (segment.process == detail::ArrayHead::not_shared) {
+    munmap(head, static_cast<std::size_t>(segment.nbytes));
+    return;
+  }
   detail::array_list().remove(head);
   if (segment.process == getpid()) {  // else the memory goes on being its parent's
     head->magic = 0;
