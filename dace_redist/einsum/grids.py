@@ -42,6 +42,15 @@ class Layouts:
         """Elements of the largest block: (K,)."""
         return np.asarray(np.prod(self.blocks, axis=1, dtype=np.float64))
 
+    def __len__(self) -> int:
+        return len(self.replicas)
+
+    def chosen(self, which: slice) -> Layouts:
+        """Some of them."""
+        if which == slice(None):
+            return self
+        return Layouts(self.parts[which], self.blocks[which], self.replicas[which])
+
     @cached_property
     def distinct(self) -> list[tuple[Array, Array]]:
         """Per axis the distinct block sizes, and which of them each of the K grids has."""
@@ -199,11 +208,19 @@ def candidates(
     total = sum(step.flops_per_point * math.prod(extents[i] for i in step.indices) for step in steps)
     most = min(ranks, math.prod(max(parts) for parts in allowed))
     space = Candidates(einsum, extents, tuple(steps), np.zeros((0, len(allowed)), np.int64), np.zeros(0, np.int64))
+    elements = sum(math.prod(extents[i] for i in tensor) for tensor in (*einsum.operands, einsum.result))
+
+    def may_fit(count: int) -> bool:
+        """Whether a perfect split would."""
+        return total / count <= load * (1 + 1e-9) and (footprint is None or elements / count <= footprint)
+
     best, used = space, most + 1
-    while not len(best) and used > 1:  # the most ranks with which anything fits
+    while not len(best) and used > 1 and may_fit(used - 1):  # the most ranks with which anything fits
         used -= 1
         best = _fitting(space, _factorisations(used, allowed), footprint, load)
-    limit = min(load, (1 + LOAD_TOLERANCE) * best.load.min(initial=math.inf))
+    if not len(best):
+        return best
+    limit = min(load, (1 + LOAD_TOLERANCE) * best.load.min())
     grids = [_factorisations(used, allowed)]
     while used > max(1, most - MAX_RANK_COUNTS) and total / (used - 1) <= limit and sum(map(len, grids)) < MAX_GRIDS:
         used -= 1

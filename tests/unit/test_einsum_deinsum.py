@@ -49,3 +49,19 @@ def test_planned_seconds_are_bounded_by_few_candidates():
     statement = Statement(kernel.einsum, kernel.operands, "out")
     found = candidates(kernel.einsum, extents, contraction_tree(statement, extents), 100_000)
     assert 0 < len(found) <= 2 * MAX_GRIDS
+
+
+@pytest.mark.parametrize("limit", ["load", "footprint"])
+def test_grids_are_not_searched_where_even_a_perfect_split_does_not_fit(monkeypatch, limit):
+    from dace_redist.einsum import grids
+    from dace_redist.einsum.order import contraction_tree
+    from dace_redist.einsum.statement import Statement
+
+    kernel = kernels()["3MM"]
+    extents = kernel.extents_of(64)
+    tree = contraction_tree(Statement(kernel.einsum, kernel.operands, "out"), extents)
+    found = grids.candidates(kernel.einsum, extents, tree, 1000)
+    most = {"load": found.load, "footprint": found.footprint}[limit].min()
+    assert len(grids.candidates(kernel.einsum, extents, tree, 1000, **{limit: most}))
+    monkeypatch.setattr(grids, "_factorisations", None)
+    assert not len(grids.candidates(kernel.einsum, extents, tree, 1000, **{limit: 1.0}))
