@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from dace_redist.einsum.order import Part
 from dace_redist.einsum.placement import Placement
@@ -64,21 +65,33 @@ class Program:
 
     def writers(self, tensor: str) -> list[int]:
         """The groups that write a tensor."""
-        return [number for number, step in enumerate(self.steps) if step.result == tensor]
+        return self._writers.get(tensor, [])
 
     def readers(self, tensor: str) -> list[tuple[int, int]]:
         """The groups that read a tensor, and as which operand."""
-        return [(n, k) for n, step in enumerate(self.steps) for k, name in enumerate(step.operands) if name == tensor]
+        return self._readers.get(tensor, [])
 
-    @property
+    @cached_property
+    def _writers(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for number, step in enumerate(self.steps):
+            found.setdefault(step.result, []).append(number)
+        return found
+
+    @cached_property
+    def _readers(self) -> dict[str, list[tuple[int, int]]]:
+        found: dict[str, list[tuple[int, int]]] = {}
+        for number, step in enumerate(self.steps):
+            for operand, name in enumerate(step.operands):
+                found.setdefault(name, []).append((number, operand))
+        return found
+
+    @cached_property
     def inputs(self) -> tuple[str, ...]:
         """Tensors that are read before they are written."""
-        written: set[str] = set()
-        inputs: dict[str, None] = {}
-        for step in self.steps:
-            inputs.update(dict.fromkeys(name for name in step.operands if name not in written))
-            written.add(step.result)
-        return tuple(inputs)
+        never = len(self.steps)
+        first = {name: self._writers.get(name, [never])[0] for name in self._readers}
+        return tuple(name for name, reads in self._readers.items() if reads[0][0] <= first[name])
 
     def owner(self, tensor: str) -> tuple[int, int | None] | None:
         """
@@ -91,14 +104,19 @@ class Program:
         writers = self.writers(tensor)
         return (writers[0], None) if writers else self.readers(tensor)[0]
 
-    def live_after(self, tensor: str) -> int:
-        """The last group after which a tensor must still be there."""
-        last = max([n for n, _ in self.readers(tensor)] + self.writers(tensor))
+    @cached_property
+    def lifetimes(self) -> dict[str, tuple[int, int]]:
+        """By name the first and the last group at which a tensor must be there."""
+        return {name: self._lifetime(name) for name in (*self._readers, *self._writers)}
+
+    def _lifetime(self, tensor: str) -> tuple[int, int]:
+        writers = self.writers(tensor)
+        last = max([n for n, _ in self.readers(tensor)] + writers)
         if tensor in self.outputs or tensor in self.inputs:
-            return len(self.steps)
+            return 0, len(self.steps)
         for loop in self.loops(last):  # a loop may read it again
             last = max(last, max(n for n in range(len(self.steps)) if loop in self.loops(n)))
-        return last
+        return writers[0], last
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,9 +252,8 @@ class _Walker:
         """Bytes of everything that is there while a group runs: homes, copies, its partial and its reduced result."""
         total = 0
         for name, home in self.homes.items():
-            writers = self.program.writers(name)
-            there = name in self.program.inputs or name in self.program.outputs or writers[0] <= number
-            if there and number <= self.program.live_after(name):
+            first, last = self.program.lifetimes[name]
+            if first <= number <= last:
                 total += self._bytes(name, home)
         everything = [*self.past, *((name, copy) for name, copies in self.copies.items() for copy in copies)]
         total += sum(self._bytes(n, c.placement) for n, c in everything if c.made_at <= number <= c.last_use)
