@@ -5,10 +5,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
 from dace_redist.einsum.grids import Floats, Layouts
+
+#: Tables of more bounds than these are not kept.
+MAX_KEPT = 250_000
 
 
 def move_bounds(source: Layouts, target: Layouts, shape: Sequence[int]) -> Floats:
@@ -24,6 +28,29 @@ def move_bounds(source: Layouts, target: Layouts, shape: Sequence[int]) -> Float
     :return: Array of shape (K, L).
     """
     return _bounds(source, target, shape, outer=True)
+
+
+class MoveBounds:
+    """
+    :func:`move_bounds` that are asked for again and again.
+
+    :param source: The tensor's blocks on K grids.
+    :param target: Its blocks on L grids.
+    :param shape: The tensor's shape.
+    """
+
+    def __init__(self, source: Layouts, target: Layouts, shape: Sequence[int]) -> None:
+        self._source, self._target, self._shape = source, target, shape
+
+    @cached_property
+    def _kept(self) -> Floats:
+        return move_bounds(self._source, self._target, self._shape)
+
+    def of(self, sources: slice, targets: slice) -> Floats:
+        """The bounds for some of the K grids and some of the L grids."""
+        if len(self._source) * len(self._target) <= MAX_KEPT:
+            return self._kept[sources, targets]
+        return move_bounds(self._source.chosen(sources), self._target.chosen(targets), self._shape)
 
 
 def paired_bounds(source: Layouts, target: Layouts, shape: Sequence[int]) -> Floats:

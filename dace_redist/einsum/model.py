@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 
-from dace_redist.einsum.bounds import move_bounds, paired_bounds
+from dace_redist.einsum.bounds import MoveBounds, move_bounds, paired_bounds
 from dace_redist.einsum.grids import Candidates, Floats, Layouts
 from dace_redist.einsum.placement import Array, Placement
 from dace_redist.einsum.plan import BYTES_PER_SECOND, FLOPS_PER_SECOND, Group, Reduction
 from dace_redist.einsum.program import Program, Step
-from dace_redist.einsum.relabel import Overlap, best_ranks
+from dace_redist.einsum.relabel import Overlap, least_moved
 from dace_redist.einsum.search import Pair
-from dace_redist.einsum.traffic import traffic
 
 #: What a byte of memory counts against one that is moved. It breaks ties: far below one byte in all.
 TIE_BREAK = 1e-13
@@ -79,11 +79,13 @@ class Model:
         self.program, self.candidates, self.thrift = program, list(candidates), thrift
         self.edges = edges_of(program)
         self._exact: dict[tuple[int, int, int, int], float] = {}
+        self._least_moved = functools.cache(functools.partial(least_moved, ranks=program.ranks))
 
     def keep(self, variable: int, which: Array) -> None:
         """Drop all candidates of a group but these."""
+        self.unary[variable] = self.unary[variable][which]
         self.candidates[variable] = self.candidates[variable].chosen(which)
-        self.__dict__.pop("unary", None)
+        self.__dict__.pop("_move_bounds", None)
         self._exact.clear()
 
     @cached_property
@@ -115,15 +117,29 @@ class Model:
             return _layout_of(self.program.placements[tensor], self.program.sizes[tensor])
         return self.candidates[group].result if operand is None else self.candidates[group].operand(operand)
 
-    def between(self, i: int, j: int) -> list[Edge]:
-        """The edges between two groups."""
-        return [edge for edge in self.edges if {edge.source[0], edge.target[0]} == {i, j}]
+    @cached_property
+    def linked(self) -> dict[Pair, list[Edge]]:
+        """Pairs (i, j), i < j, of groups between which a tensor may move, and the edges between them."""
+        found: dict[Pair, list[Edge]] = {}
+        for edge in self.edges:
+            a, b = edge.source[0], edge.target[0]
+            if a is not None and b is not None and a != b:
+                found.setdefault((min(a, b), max(a, b)), []).append(edge)
+        return dict(sorted(found.items()))
 
     @cached_property
-    def linked(self) -> list[Pair]:
-        """Pairs (i, j), i < j, of groups between which a tensor may move."""
-        ends = {(e.source[0], e.target[0]) for e in self.edges if None not in (e.source[0], e.target[0])}
-        return sorted({(min(a, b), max(a, b)) for a, b in ends if a is not None and b is not None and a != b})
+    def neighbours(self) -> list[list[int]]:
+        """See :class:`search.RowCosts`."""
+        pairs = [*self.linked, *((j, i) for i, j in self.linked)]
+        return [sorted(j for i, j in pairs if i == group) for group in range(len(self.candidates))]
+
+    @cached_property
+    def _move_bounds(self) -> dict[Pair, list[tuple[Edge, MoveBounds]]]:
+        return {pair: [(edge, self._edge_bounds(edge)) for edge in edges] for pair, edges in self.linked.items()}
+
+    def _edge_bounds(self, edge: Edge) -> MoveBounds:
+        source, target = self._layouts(*edge.source, edge.tensor), self._layouts(*edge.target, edge.tensor)
+        return MoveBounds(source, target, self.program.sizes[edge.tensor])
 
     def pair_bounds(self, i: int, j: int) -> Floats:
         """Least cost of what moves between two groups, for all pairs of their candidates: (K_i, K_j)."""
@@ -132,22 +148,20 @@ class Model:
     def _bounds(self, i: int, j: int, rows: dict[int, int]) -> Floats:
         """The bounds for one candidate of some groups and all of the others."""
         total: Floats = np.zeros((1, 1))
-        for edge in self.between(i, j):
-            source, target = (
-                _row(self._layouts(*end, edge.tensor), rows.get(end[0] or 0)) for end in (edge.source, edge.target)
-            )
-            bounds = move_bounds(source, target, self.program.sizes[edge.tensor])
-            total = total + edge.weight * self.program.itemsize * (bounds if edge.source[0] == i else bounds.T)
+        some = {group: slice(row, row + 1) for group, row in rows.items()}
+        for edge, bounds in self._move_bounds[i, j]:
+            source, target = (some.get(group or 0, slice(None)) for group in (edge.source[0], edge.target[0]))
+            found = bounds.of(source, target)
+            total = total + edge.weight * self.program.itemsize * (found if edge.source[0] == i else found.T)
         return total
 
     def given(self, variable: int, choice: Sequence[int | None]) -> Floats:
         """See :class:`search.RowCosts`."""
         costs: Floats = self.unary[variable].copy()
-        for i, j in self.linked:
-            other = j if i == variable else i
+        for other in self.neighbours[variable]:
             row = choice[other]
-            if variable in (i, j) and row is not None:
-                costs += self._bounds(i, j, {other: row}).ravel()
+            if row is not None:
+                costs += self._bounds(min(variable, other), max(variable, other), {other: row}).ravel()
         return costs
 
     def bound(self, choice: Sequence[int]) -> float:
@@ -165,7 +179,7 @@ class Model:
         moved = [
             self.exact(i, choice[i], j, choice[j])
             for i, j in self.linked
-            if any(edge.source == (number, None) for edge in self.between(i, j))
+            if any(edge.source == (number, None) for edge in self.linked[i, j])
         ]
         return float(self.candidates[number].reduced[choice[number]]) + sum(moved)
 
@@ -173,29 +187,11 @@ class Model:
         """What moves between two groups, with the ranks of the second relabelled to suit the first."""
         key = (i, row_i, j, row_j)
         if key not in self._exact:
-            bound = float(self._bounds(i, j, {i: row_i, j: row_j})[0, 0])
-            self._exact[key] = self._moved(i, self.group(i, row_i), j, self.group(j, row_j), bound)
+            first, second = self.group(i, row_i), self.group(j, row_j)
+            overlaps = tuple(self.overlap(edge, j, second, {i: first}) for edge in self.linked[i, j])
+            bound = float(self._bounds(i, j, {i: row_i, j: row_j})[0, 0]) / self.program.itemsize
+            self._exact[key] = self._least_moved(overlaps, len(second.ranks), bound) * self.program.itemsize
         return self._exact[key]
-
-    def _moved(self, i: int, first: Group, j: int, second: Group, bound: float) -> float:
-        plain = self._moved_between({i: first, j: second}, i, j)
-        if plain <= bound * (1 + 1e-12):
-            return plain
-        overlaps = [self.overlap(edge, j, second, {i: first}) for edge in self.between(i, j)]
-        second = second.with_ranks(best_ranks(overlaps, len(second.ranks), self.program.ranks))
-        return min(plain, self._moved_between({i: first, j: second}, i, j))
-
-    def _moved_between(self, groups: dict[int, Group], i: int, j: int) -> float:
-        """Bytes through the busiest rank for what moves between two groups on the ranks they have."""
-        cost = 0.0
-        for edge in self.between(i, j):
-            found = traffic(
-                self.placement(edge.source, edge.tensor, groups),
-                self.placement(edge.target, edge.tensor, groups),
-                self.program.sizes[edge.tensor],
-            )
-            cost += edge.weight * found.busiest * self.program.itemsize
-        return cost
 
     def group(self, number: int, row: int) -> Group:
         """A candidate as a group on ranks 0, 1, 2, ..."""
@@ -214,14 +210,7 @@ class Model:
         ends = (edge.source, edge.target) if edge.source[0] == number else (edge.target, edge.source)
         own = self.placement(ends[0], edge.tensor, {number: group})
         other = self.placement(ends[1], edge.tensor, known)
-        return Overlap(own, other, self.program.sizes[edge.tensor], edge.weight)
-
-
-def _row(layouts: Layouts, row: int | None) -> Layouts:
-    if row is None:
-        return layouts
-    one = slice(row, row + 1)
-    return Layouts(layouts.parts[one], layouts.blocks[one], layouts.replicas[one])
+        return Overlap(own, other, self.program.sizes[edge.tensor], edge.weight, edge.source[0] == number)
 
 
 def _layout_of(placement: Placement, shape: tuple[int, ...]) -> Layouts:

@@ -10,8 +10,8 @@ import numpy as np
 from dace_redist.einsum.assignment import assign
 from dace_redist.einsum.grids import Floats
 from dace_redist.einsum.nodes import Nodes
-from dace_redist.einsum.placement import Placement
-from dace_redist.einsum.traffic import held
+from dace_redist.einsum.placement import Array, Placement
+from dace_redist.einsum.traffic import held, traffic
 
 #: Up to so many ranks are relabelled; more stay as they are.
 MAX_MATCHED_RANKS = 4096
@@ -26,29 +26,58 @@ class Overlap:
     :param other: Where it is, or is wanted.
     :param shape: Its shape.
     :param weight: How often it moves.
+    :param leaves: Whether it moves from the group to the known ranks, not from these to the group.
     """
 
     own: Placement
     other: Placement
     shape: tuple[int, ...]
-    weight: float = 1.0
+    weight: int = 1
+    leaves: bool = False
+
+    def moved(self, ranks: Sequence[int]) -> int:
+        """Elements through the busiest rank, in all, if the group's positions are on these ranks."""
+        own = self.own.with_ranks([ranks[position] for position in self.own.ranks])
+        source, target = (own, self.other) if self.leaves else (self.other, own)
+        return self.weight * traffic(source, target, self.shape).busiest
+
+
+def least_moved(overlaps: Sequence[Overlap], positions: int, bound: float, ranks: int) -> float:
+    """
+    Elements through the busiest rank for what moves between two groups, with one of them relabelled if that is better.
+
+    :param overlaps: What moves.
+    :param positions: Number of grid positions of the group whose ranks are free.
+    :param bound: What moves at least, whatever its ranks are.
+    :param ranks: Ranks at hand.
+    """
+    plain = sum(overlap.moved(range(positions)) for overlap in overlaps)
+    if plain <= bound * (1 + 1e-12):
+        return plain
+    found = best_ranks(overlaps, positions, ranks)
+    return min(plain, sum(overlap.moved(found) for overlap in overlaps))
 
 
 def overlap_matrix(overlaps: Sequence[Overlap], positions: int, ranks: int) -> Floats:
     """Weighted elements that stay where they are if a rank takes a position: (positions, ranks)."""
     total = np.zeros((positions, ranks))
     for overlap in overlaps:
-        low, high = held(overlap.own, overlap.shape, positions)
-        other_low, other_high = held(overlap.other, overlap.shape, ranks)
         common = np.full((positions, ranks), float(overlap.weight))
+        blocks, others = held(overlap.own, overlap.shape, positions), held(overlap.other, overlap.shape, ranks)
         for axis, extent in enumerate(overlap.shape):
-            if low[axis].max() == other_low[axis].max() == 0 and high[axis].min() == other_high[axis].min() == extent:
-                common *= extent
-                continue
-            ends = np.minimum(high[axis][:, None], other_high[axis][None, :])
-            common *= np.maximum(ends - np.maximum(low[axis][:, None], other_low[axis][None, :]), 0)
+            low, high, at = _distinct(blocks[0][axis], blocks[1][axis], extent)
+            other_low, other_high, other_at = _distinct(others[0][axis], others[1][axis], extent)
+            ends = np.minimum(high[:, None], other_high)
+            lengths = np.maximum(ends - np.maximum(low[:, None], other_low), 0.0)
+            common *= lengths if lengths.size == 1 else lengths[at].take(other_at, 1)
         total += common
     return total
+
+
+def _distinct(low: Array, high: Array, extent: int) -> tuple[Array, Array, Array]:
+    """First index and end of each different block along an axis, and which of these each rank holds."""
+    _, first, which = np.unique(low * (extent + 1) + high, return_index=True, return_inverse=True)
+    return low[first], high[first], which
 
 
 def best_ranks(overlaps: Sequence[Overlap], positions: int, ranks: int, nodes: Nodes | None = None) -> tuple[int, ...]:

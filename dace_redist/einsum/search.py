@@ -39,14 +39,14 @@ def minimise(unary: Sequence[Floats], pairs: dict[Pair, Floats]) -> tuple[list[i
         if _table_size(variable, tables, sizes) > MAX_TABLE:
             return None
         scope = _scope(variable, tables)
-        total = _joined([t for t in tables if variable in t[0]], (*scope, variable), sizes)
+        total = _joined([t for t in tables if variable in t[0]], (variable, *scope), sizes)
         decided.append((variable, scope, total))
-        tables = [t for t in tables if variable not in t[0]] + [(scope, total.min(axis=-1))]
+        tables = [t for t in tables if variable not in t[0]] + [(scope, total.min(axis=0))]
         left.remove(variable)
     cost = float(sum(float(table) for scope, table in tables if not scope))
     choice = [0] * len(unary)
     for variable, scope, total in reversed(decided):
-        choice[variable] = int(np.argmin(total[tuple(choice[v] for v in scope)]))
+        choice[variable] = int(np.argmin(np.moveaxis(total, 0, -1)[tuple(choice[v] for v in scope)]))
     return choice, cost
 
 
@@ -65,12 +65,16 @@ def _joined(tables: Sequence[tuple[tuple[int, ...], Floats]], scope: tuple[int, 
     for own, table in tables:
         order = sorted(range(len(own)), key=lambda n: scope.index(own[n]))
         shape = [sizes[v] if v in own else 1 for v in scope]
-        total = total + np.transpose(table, order).reshape(shape)
+        total += np.transpose(table, order).reshape(shape)
     return total
 
 
 class RowCosts(Protocol):
     """What :func:`descend` asks for."""
+
+    @property
+    def neighbours(self) -> Sequence[Sequence[int]]:
+        """By variable the others on which its costs depend."""
 
     def given(self, variable: int, choice: Sequence[int | None]) -> Floats:
         """Bounds on the costs of every choice of a variable given those of others, as far as they are chosen."""
@@ -94,13 +98,17 @@ def descend(costs: RowCosts, variables: int, first: int, value: int) -> tuple[li
     for variable in sorted(range(variables), key=lambda v: abs(v - first))[1:]:
         chosen[variable] = int(np.argmin(costs.given(variable, chosen)))
     choice = [int(v) for v in chosen if v is not None]
+    stale = set(range(variables))  # those whose costs have changed since they were improved
     for _ in range(MAX_SWEEPS):
-        before = list(choice)
         for variable in range(variables):
+            if variable not in stale:
+                continue
+            stale.remove(variable)
             row = costs.given(variable, choice)
             best = int(np.argmin(row))
             if row[best] < row[choice[variable]]:
                 choice[variable] = best
-        if choice == before:
+                stale.update(costs.neighbours[variable])
+        if not stale:
             break
     return choice, costs.bound(choice)

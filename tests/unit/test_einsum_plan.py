@@ -22,6 +22,7 @@ from dace_redist.einsum.order import contraction_tree
 from dace_redist.einsum.planner import Planner
 from dace_redist.einsum.program import Program, walk
 from dace_redist.einsum.requests import Requests
+from dace_redist.einsum.search import descend
 from dace_redist.einsum.traffic import traffic
 
 E = Einsum.parse
@@ -163,6 +164,20 @@ def test_no_combination_of_grids_costs_less(name, ranks):
     least = min(map(model.total, itertools.product(*every)))
     chosen = Model(program, model.candidates)
     assert chosen.total(choose_grids(chosen)) == pytest.approx(least, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["3MM", "TTMc", "chain", "shared", "written twice"])
+def test_after_a_descent_no_group_has_a_better_grid(name):
+    statements = statements_of(name)
+    program = program_of(plan_einsums(statements, shapes_of(statements), 12), statements)
+    model = Model(program, [candidates(s.part.einsum, s.extents, s.part.steps, 12) for s in program.steps])
+    variables = range(len(model.candidates))
+    for first in variables:
+        choice, bound = descend(model, len(variables), first, len(model.candidates[first]) - 1)
+        assert bound == pytest.approx(model.bound(choice))
+        for variable in variables:
+            costs = model.given(variable, choice)
+            assert costs[choice[variable]] == costs.min()
 
 
 @pytest.mark.parametrize("name", ["2MM", "3MM", "TTMc", "chain", "shared", "written twice"])

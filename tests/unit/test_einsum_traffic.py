@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dace_redist.einsum.assignment import assign
-from dace_redist.einsum.bounds import move_bounds
+from dace_redist.einsum.bounds import MoveBounds, move_bounds
 from dace_redist.einsum.grids import Layouts
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.relabel import Overlap, best_ranks
@@ -90,6 +90,20 @@ def test_bounds_hold_for_every_numbering_of_the_ranks(case):
     own = target.with_ranks(range(len(target.ranks)))
     fitted = target.with_ranks(best_ranks([Overlap(own, source, shape)], len(target.ranks), 12))
     assert bound <= traffic(source, fitted, shape).busiest + 1e-9
+
+
+@pytest.mark.parametrize("most", [0, 250_000])
+def test_bounds_are_the_same_whether_kept_or_not(monkeypatch, most):
+    monkeypatch.setattr("dace_redist.einsum.bounds.MAX_KEPT", most)
+    parts = np.array([(1, 6), (2, 3), (3, 2), (6, 1), (2, 2)])
+    shape = (10, 7)
+    source = Layouts(parts, -(-np.array(shape) // parts), np.ones(5, np.int64))
+    target = Layouts(parts[1:], -(-np.array(shape) // parts[1:]), np.array([1, 1, 1, 2]))
+    bounds, expected = MoveBounds(source, target, shape), move_bounds(source, target, shape)
+    assert expected.any()
+    np.testing.assert_array_equal(bounds.of(slice(None), slice(None)), expected)
+    np.testing.assert_array_equal(bounds.of(slice(1, 2), slice(None)), expected[1:2])
+    np.testing.assert_array_equal(bounds.of(slice(None), slice(3, 4)), expected[:, 3:4])
 
 
 @given(cases())
