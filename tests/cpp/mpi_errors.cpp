@@ -69,7 +69,7 @@ class Checker {
 
   /// The last rank changes what it asks for.
   void disagrees(const std::string& expected, const std::function<void(Description&)>& change) {
-    raises(text("the ranks describe different redistributions: ", expected, " on rank ", ranks_ - 1), [&] {
+    raises(text("the ranks differ: ", expected, " on rank ", ranks_ - 1), [&] {
       Description mine = plain();
       if (rank_ == ranks_ - 1) change(mine);
       Plan::make<PackPlan>(mine, MPI_COMM_WORLD);

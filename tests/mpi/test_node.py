@@ -310,7 +310,7 @@ def test_bad_input(comm):
         ),
         (
             failure(program, comm, 8 + comm.rank // 2, 3, 1, T=20),
-            'Redistribute "resize": the ranks describe different redistributions: ',
+            'Redistribute "resize": the ranks differ: ',
             "source shape[0] is 8 on rank 0 and 9 on rank 2",
         ),
         (

@@ -119,8 +119,13 @@ def test_a_target_that_does_not_fit_is_refused_everywhere(comm):
     program = built(comm, "sums_by_block", symbolic_sdfg)
     A, B = np.ones((4, 5)), np.zeros((4, 5))
     program(A=A, B=B, block=2)
-    with pytest.raises(RedistributionError, match=r"by_block.*(owns \[3, 6\) of the target|must hold each of the 15)"):
+    name = '^SumReplicas "by_block": '
+    with pytest.raises(RedistributionError, match=name + r".*(owns \[3, 6\) of the target|must hold each of the 15)"):
         program(A=A, B=B, block=3)
+    with pytest.raises(
+        RedistributionError, match=name + r"the ranks differ: target block\[0\] is 3 on .* and 2 on rank 1"
+    ):
+        program(A=A, B=B, block=3 if comm.rank == 0 else 2)
     B[:] = 0
     program(A=A, B=B, block=2)
     assert B.sum() == 2 * 5 * (1 if comm.rank == 3 else 2)  # rows of twos: the last rank has one, the others two

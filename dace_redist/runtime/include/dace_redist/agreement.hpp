@@ -63,7 +63,7 @@ inline void all_or_none(MPI_Comm comm, const std::function<void()>& work) {
   throw Error(failure.empty() ? text("on rank ", failed, ": ", message) : failure);
 }
 
-/// \throws Error on every rank, naming the first difference, unless all ranks describe one redistribution. Collective.
+/// \throws Error on every rank, naming the first difference, unless all ranks describe the same. Collective.
 inline void check_agreement(MPI_Comm comm, const Words& words) {
   const std::uint64_t mine = hash(words);
   std::uint64_t range[2] = {mine, ~mine}, lowest[2];
@@ -79,9 +79,9 @@ inline void check_agreement(MPI_Comm comm, const Words& words) {
     return at < list.size() ? text(list[at]) : std::string("missing");
   };
   const bool named = at < words.size() && at < first.size();
-  const std::string difference = text(
-      "the ranks describe different redistributions: ", named ? common_word_name(words, at) : std::string("the length"),
-      " is ", value(first), " on rank 0 and ", value(words), " on rank ", other);
+  const std::string difference =
+      text("the ranks differ: ", named ? common_word_name(words, at) : std::string("the length"), " is ", value(first),
+           " on rank 0 and ", value(words), " on rank ", other);
   throw Error(broadcast_text(comm, difference, other));
 }
 

@@ -23,6 +23,9 @@ class Plan {
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
+  /// The library node whose plan this is, for error messages; a plan of another node says its own.
+  static constexpr const char* node_name = "Redistribute";
+
   /// Makes a plan of type P. Collective over `comm`; a rank with the null communicator takes no part.
   /// \throws Error on every rank if a rank cannot make it, or if the ranks disagree on what to do.
   template <class P>

@@ -99,7 +99,7 @@ class Slot {
     try {
       work();
     } catch (const std::exception& error) {
-      report(text("Redistribute \"", description_.label, "\": ", error.what()));
+      report(text(P::node_name, " \"", description_.label, "\": ", error.what()));
     }
   }
 

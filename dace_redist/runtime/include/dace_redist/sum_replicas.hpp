@@ -74,6 +74,9 @@ inline MPI_Datatype mpi_type<std::complex<double>>() {
 /// Members that share a node, and whose partial sums lie in node-shared memory, read them there; else MPI adds.
 template <class T>
 class SumReplicasPlan final : public Plan {
+ public:
+  static constexpr const char* node_name = "SumReplicas";
+
  private:
   void prepare() override {
     const Distribution source(description().source, "source"), target(description().target, "target");
