@@ -9,6 +9,7 @@ import sympy
 from dace import Memlet, data, dtypes, library, properties, subsets, symbolic
 from dace.sdfg import SDFG, SDFGState, nodes
 
+from dace_redist.einsum.expression import Einsum
 from dace_redist.library_nodes.distributed_node import differ, dimensions_of
 
 RESULT = "_result"
@@ -57,7 +58,10 @@ class Contraction(nodes.LibraryNode):
         beta: Any = 0,
         path: Sequence[Sequence[int]] = (),
     ) -> None:
-        self.einsum = _with_arrow(name, einsum)
+        try:
+            self.einsum = str(Einsum.parse(einsum))
+        except ValueError as error:
+            raise ValueError(f'Contraction "{name}": {error}') from error
         for factor in (alpha, beta):
             if isinstance(factor, complex) or sympy.sympify(factor).has(sympy.I):
                 raise TypeError(f'Contraction "{name}": a factor is a real number or expression, got {factor}')
@@ -190,25 +194,6 @@ class Contraction(nodes.LibraryNode):
                     f'Contraction "{self.label}": with beta {self.beta}, {PREVIOUS} must be the result {result}, '
                     f"got {previous}"
                 )
-
-
-def _with_arrow(name: str, einsum: str) -> str:
-    """The einsum without spaces, and with the result that NumPy gives it if it names none."""
-    plain = "".join(einsum.split())
-    operands, arrow, result = plain.partition("->")
-    letters = operands.replace(",", "")
-    if not arrow:
-        result = "".join(sorted(index for index in set(letters) if letters.count(index) == 1))
-    for index in letters + result:
-        if not (index.isascii() and index.isalpha()):
-            raise ValueError(f'Contraction "{name}": indices of an einsum are letters, got {index} in {einsum}')
-    for index in result:
-        if result.count(index) > 1 or index not in letters:
-            raise ValueError(
-                f'Contraction "{name}": index {index} of the result must stand in an operand, and once in the result, '
-                f"got {einsum}"
-            )
-    return f"{operands}->{result}"
 
 
 def is_fused(operands: Sequence[str], result: str) -> bool:
