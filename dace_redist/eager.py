@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import dataclasses
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist import program
+from dace_redist.agreement import together
 from dace_redist.case_key import Case, memory_name
 from dace_redist.choosing import choose_all
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
@@ -395,18 +397,17 @@ def _load(comm: MPI.Intracomm, strategy: str) -> program.Program:
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     builds = node.rank == 0
     node.Free()
-    _everywhere(comm, f"cannot compile strategy {strategy}", lambda: builds and program.ensure_built(strategy))
-    _everywhere(comm, f"cannot load strategy {strategy}", lambda: _loaded.update({strategy: program.load(strategy)}))
+    with together(comm), _failing_as(f"cannot compile strategy {strategy}"):
+        if builds:
+            program.ensure_built(strategy)
+    with together(comm), _failing_as(f"cannot load strategy {strategy}"):
+        _loaded[strategy] = program.load(strategy)
     return _loaded[strategy]
 
 
-def _everywhere(comm: MPI.Intracomm, what: str, work: Callable[[], object]) -> None:
-    """Runs ``work``; raises RuntimeError on every rank if it fails on one. Collective."""
-    failure = ""
+@contextlib.contextmanager
+def _failing_as(what: str) -> Iterator[None]:
     try:
-        work()
+        yield
     except Exception as error:
-        failure = f"{what}: {error}"
-    failures = [text for text in comm.allgather(failure) if text]
-    if failures:
-        raise RuntimeError(failures[0])
+        raise RuntimeError(f"{what}: {error}") from error
