@@ -3,6 +3,7 @@
 import argparse
 import ast
 import sys
+from collections.abc import Sequence
 
 from kernel import WORLD, Kernel
 
@@ -50,31 +51,36 @@ def positive(text: str) -> int:
     return value
 
 
+def add_measuring(parser: Parser, strategies: Sequence[str]) -> None:
+    """Add the options of every example: which strategies are measured, the first one by default, how and where to."""
+    parser.add_argument(
+        "--strategy",
+        nargs="+",
+        choices=strategies,
+        default=[strategies[0]],
+        metavar="NAME",
+        help=f"of the redistributions, any of {', '.join(strategies)} (default {strategies[0]})",
+    )
+    parser.add_argument("--repetitions", type=positive, default=5, help="timed rounds of all strategies (default 5)")
+    parser.add_argument("--json", metavar="FILE", help="append one JSON line per strategy")
+    parser.add_argument("--brief", action="store_true", help="print one line per strategy, without its steps")
+
+
 def parse_arguments(kernel: Kernel, description: str) -> argparse.Namespace:
     parser = Parser(description=description)
     parser.add_argument("--size", type=positive, default=24, help="length of the tensor modes (default 24)")
     if kernel.rank_modes:
         modes = ", ".join(kernel.rank_modes)
         parser.add_argument("--rank", type=positive, default=12, help=f"length of modes {modes} (default 12)")
-    parser.add_argument(
-        "--strategy",
-        nargs="+",
-        choices=STRATEGIES,
-        default=["MPI"],
-        metavar="NAME",
-        help=f"any of {', '.join(STRATEGIES)} (default MPI: stock DaCe)",
-    )
+    add_measuring(parser, tuple(STRATEGIES))
     parser.add_argument(
         "--option",
         type=_option,
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="option of the strategies other than MPI; may be repeated",
+        help="option of the strategies other than MPI (stock DaCe); may be repeated",
     )
-    parser.add_argument("--repetitions", type=positive, default=5, help="timed rounds of all strategies (default 5)")
-    parser.add_argument("--json", metavar="FILE", help="append one JSON line per strategy")
-    parser.add_argument("--brief", action="store_true", help="print one line per strategy, without its steps")
     parser.add_argument(
         "--prebuilt",
         action="store_true",

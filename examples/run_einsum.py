@@ -13,7 +13,7 @@ from typing import Any
 
 import dace
 import numpy as np
-from arguments import Parser, check_writable, leave, positive
+from arguments import Parser, add_measuring, check_writable, leave, positive
 from einsum_cases import CASES, PRESETS, Case, everything, numpy_result
 from einsum_timing import TimedProgram
 from kernel import WORLD
@@ -60,21 +60,11 @@ def parse_arguments() -> argparse.Namespace:
         metavar="TENSOR=AXIS",
         help="where an input is, if that is not to be the planner's choice: in slabs along an axis (0 is the first)",
     )
-    parser.add_argument(
-        "--strategy",
-        nargs="+",
-        choices=CHOICES,
-        default=["Auto"],
-        metavar="NAME",
-        help=f"of the redistributions, any of {', '.join(CHOICES)} (default Auto)",
-    )
-    parser.add_argument("--repetitions", type=positive, default=5, help="timed rounds of all strategies (default 5)")
+    add_measuring(parser, CHOICES)
     parser.add_argument("--check", action="store_true", help="compare with NumPy, which rank 0 runs on whole tensors")
     parser.add_argument("--memory", type=positive, metavar="BYTES", help="what a rank may hold at most")
     parser.add_argument("--node-size", type=positive, metavar="RANKS", help="ranks that share a node")
     parser.add_argument("--plot", metavar="FILE", help="draw the plan (.png, .svg or .pdf)")
-    parser.add_argument("--json", metavar="FILE", help="append one JSON line per strategy")
-    parser.add_argument("--brief", action="store_true", help="print one line per strategy, without its steps")
     arguments = parser.parse_args()
     if arguments.list:
         leave(listing(arguments.preset, WORLD.size), code=0)
