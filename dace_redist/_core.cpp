@@ -9,6 +9,7 @@
 
 #include "dace_redist/copy.hpp"
 #include "dace_redist/distribution.hpp"
+#include "dace_redist/options.hpp"
 #include "dace_redist/schedule.hpp"
 #include "dace_redist/shared_array.hpp"
 
@@ -172,6 +173,15 @@ class SharedMemory {
 
 }  // namespace
 
+/// Default, smallest and largest value of each option, by name.
+py::dict option_ranges() {
+  py::dict ranges;
+  dr::each_option([&](const auto& option) {
+    ranges[option.name] = py::make_tuple(dr::Options{}.*option.member, option.minimum, option.maximum);
+  });
+  return ranges;
+}
+
 PYBIND11_MODULE(_core, module) {
   module.doc() = "Planner and copy kernel of dace_redist (C++), without MPI.";
   py::register_exception<dr::Error>(module, "Error", PyExc_ValueError);
@@ -199,5 +209,6 @@ PYBIND11_MODULE(_core, module) {
   py::class_<SharedMemory>(module, "SharedMemory", py::buffer_protocol())
       .def(py::init<dr::Index>(), py::arg("nbytes"))
       .def_buffer(&SharedMemory::buffer);
+  module.attr("option_ranges") = option_ranges();
   module.attr("max_dims") = dr::max_dims;
 }

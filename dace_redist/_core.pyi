@@ -11,6 +11,8 @@ _Blocks = list[tuple[int, int, list[int], list[int], list[int]]]
 _Messages = list[tuple[int, int, _Blocks]]
 
 max_dims: int
+#: Default, smallest and largest value.
+option_ranges: dict[str, tuple[int | float, int | float, int | float]]
 
 class Error(ValueError): ...
 

@@ -8,6 +8,8 @@ import numbers
 from collections.abc import Mapping
 from typing import Any
 
+from dace_redist._core import option_ranges
+
 
 @dataclasses.dataclass(frozen=True)
 class Option:
@@ -47,21 +49,18 @@ class Option:
         return number
 
 
-_INT_MAX = (1 << 31) - 1  # what MPI counts with
-
-#: Options by name, in the order of the C++ ``Options`` (``description.hpp``).
-OPTIONS: Mapping[str, Option] = {
-    # By default what Open MPI still sends at once over TCP (64 KiB with its header): of longer messages it asks first,
-    # and where both sides send at the same time, the answers wait behind the data and the link idles in one direction.
-    "chunk_bytes": Option(60 << 10, 1, 1 << 62, "largest chunk of a message, in bytes", (512 << 10, 2 << 20, 8 << 20)),
-    "depth": Option(4, 1, 1 << 16, "chunks in flight per direction", (2, 8)),
-    "growth": Option(1.0, 1.0, 1e6, "size of each chunk of a message relative to the one before; 1: all equal", (2.0,)),
-    "threads": Option(0, 0, 1 << 16, "threads per rank; 0: what OpenMP has", (1, 2, 4, 8)),
-    "slot_bytes": Option(
-        64 << 10, 1, 1 << 30, "largest piece handed over in shared memory, in bytes", (16 << 10, 256 << 10, 1 << 20)
-    ),
-    "max_message_bytes": Option(1 << 30, 1, _INT_MAX, "longest single MPI message, in bytes; longer ones are split"),
+#: What each option is, and the values that the tuner tries besides the default.
+_MEANINGS: Mapping[str, tuple[str, tuple[int | float, ...]]] = {
+    "chunk_bytes": ("largest chunk of a message, in bytes", (512 << 10, 2 << 20, 8 << 20)),
+    "depth": ("chunks in flight per direction", (2, 8)),
+    "growth": ("size of each chunk of a message relative to the one before; 1: all equal", (2.0,)),
+    "threads": ("threads per rank; 0: what OpenMP has", (1, 2, 4, 8)),
+    "slot_bytes": ("largest piece handed over in shared memory, in bytes", (16 << 10, 256 << 10, 1 << 20)),
+    "max_message_bytes": ("longest single MPI message, in bytes; longer ones are split", ()),
 }
+
+#: Options by name, in the order of the C++ ``Options``, which has their defaults and ranges (``options.hpp``).
+OPTIONS: Mapping[str, Option] = {name: Option(*values, *_MEANINGS[name]) for name, values in option_ranges.items()}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -184,10 +184,10 @@ void check_refusal(Checker& checker) {
   const auto option = [&](const std::string& expected, auto Options::* member, auto value) {
     checker.refused(expected, true, [member, value](Description& mine) { mine.options.*member = value; });
   };
-  option("option chunk_bytes must be from 1 to 1.79769e+308, got 0", &Options::chunk_bytes, Index{0});
+  option("option chunk_bytes must be from 1 to 4611686018427387904, got 0", &Options::chunk_bytes, Index{0});
   option("option depth must be from 1 to 65536, got 0", &Options::depth, Index{0});
   option("option threads must be from 0 to 65536, got -1", &Options::threads, Index{-1});
-  option("option max_message_bytes must be from 1 to 2.14748e+09, got -4", &Options::max_message_bytes, Index{-4});
+  option("option max_message_bytes must be from 1 to 2147483647, got -4", &Options::max_message_bytes, Index{-4});
   option("option slot_bytes must be from 1 to", &Options::slot_bytes, Index{0});
   option("option max_message_bytes must be from 1 to", &Options::max_message_bytes, Index{1} << 31);
   option("option growth must be from 1 to 1e+06, got nan", &Options::growth, std::numeric_limits<double>::quiet_NaN());
@@ -198,7 +198,7 @@ void check_refusal(Checker& checker) {
 /// The largest options: they do no harm.
 void check_large_options(Checker& checker) {
   Description description = checker.plain();
-  description.options.chunk_bytes = std::numeric_limits<Index>::max();
+  description.options.chunk_bytes = Index{1} << 62;
   description.options.max_message_bytes = std::numeric_limits<int>::max();
   description.options.growth = 1e6;
   std::vector<float> source(64), target(64);

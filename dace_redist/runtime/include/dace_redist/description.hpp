@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 #include <string>
 #include <vector>
 
 #include "dace_redist/distribution.hpp"
 #include "dace_redist/mpi.hpp"
+#include "dace_redist/options.hpp"
 #include "dace_redist/schedule.hpp"
 
 namespace dace_redist {
@@ -28,36 +28,6 @@ class WordSpan {
   const Index* begin_;
   std::size_t count_;
 };
-
-/// Options of all strategies; one that a strategy does not name is not used by it.
-struct Options {
-  Index chunk_bytes = Index{60} << 10;       ///< Pipelined, Hierarchical: largest chunk
-  Index depth = 4;                           ///< Pipelined: chunks in flight per direction
-  double growth = 1.0;                       ///< Pipelined: each chunk of a message this much larger than the last
-  Index threads = 0;                         ///< Threaded: threads per rank; 0: what OpenMP has
-  Index slot_bytes = Index{64} << 10;        ///< Shared: largest piece handed over at once
-  Index max_message_bytes = Index{1} << 30;  ///< all: longest single MPI message; longer ones are split
-
-  bool operator==(const Options& other) const {
-    return chunk_bytes == other.chunk_bytes && depth == other.depth && growth == other.growth &&
-           threads == other.threads && slot_bytes == other.slot_bytes && max_message_bytes == other.max_message_bytes;
-  }
-};
-
-/// \throws Error if an option is out of range; Python checks numbers, but not what a symbol turns out to be.
-inline void check_options(const Options& options) {
-  const auto check_range = [](const char* name, double value, double minimum, double maximum) {
-    if (!(value >= minimum && value <= maximum))
-      throw Error(text("option ", name, " must be from ", minimum, " to ", maximum, ", got ", value));
-  };
-  constexpr double unlimited = std::numeric_limits<double>::max();
-  check_range("chunk_bytes", static_cast<double>(options.chunk_bytes), 1, unlimited);
-  check_range("depth", static_cast<double>(options.depth), 1, 1 << 16);
-  check_range("growth", options.growth, 1, 1e6);
-  check_range("threads", static_cast<double>(options.threads), 0, 1 << 16);
-  check_range("slot_bytes", static_cast<double>(options.slot_bytes), 1, 1 << 30);
-  check_range("max_message_bytes", static_cast<double>(options.max_message_bytes), 1, std::numeric_limits<int>::max());
-}
 
 /// One redistribution as generated code describes it.
 struct Description {
