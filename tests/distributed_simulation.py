@@ -124,6 +124,6 @@ def _compute(tasklet, state, arrays, symbols):
     for edge in state.in_edges(tasklet):
         if edge.data.data is not None:
             values[edge.dst_conn] = arrays[edge.data.data][at(edge.data)]
-    exec(tasklet.code.as_string, {"dace": dace}, values)
+    exec(tasklet.code.as_string, {"dace": dace, "sqrt": np.sqrt}, values)
     (out,) = state.out_edges(tasklet)
     arrays[out.data.data][at(out.data)] = values[out.src_conn]

@@ -84,11 +84,18 @@ def mapped(A: dace.float64[I, J], B: dace.float64[J, K], C: dace.float64[I, K]):
         C[i, k] += 2.0 * A[i, j] * B[j, k]
 
 
+@dace.program
+def functions(A: dace.float64[I, J], B: dace.float64[J, K], x: dace.float64[I], C: dace.float64[I, I]):
+    P = np.matmul(A, B) / np.linalg.norm(A) - np.sum(A, axis=1, keepdims=True)
+    C[:] = np.outer(x, x) * np.trace(C) + np.inner(A, A) * np.vdot(C, C)
+    return P, np.inner(x, np.matmul(C, x))
+
+
 PROGRAMS = {
     program.f.__name__: program
     for program in (
         *(mttkrp, products, sweeps, scalars, in_place),
-        *(shared_operands, batched, transposed, nested_loops, mapped),
+        *(shared_operands, batched, transposed, nested_loops, mapped, functions),
     )
 }
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import io
+import os
 import re
+import traceback
 from collections.abc import Iterator
-from typing import Any
 
-from dace import SDFG, Memlet, SDFGState, data, dtypes
+import dace
+from dace import SDFG, SDFGState, dtypes
 from dace.frontend.common import op_repository
+from dace.frontend.python.newast import ProgramVisitor
 from dace.frontend.python.parser import DaceProgram
-from dace.libraries.blas.nodes.einsum import Einsum as EinsumNode
 
-from dace_redist.einsum.expression import Einsum
-from dace_redist.transformations.reading import common_type
+from dace_redist.transformations.numpy_einsums import REPLACEMENTS
 from dace_redist.transformations.steps import source_line
 
-_EINSUM = "numpy.einsum"
+_DACE = os.path.join(os.path.dirname(dace.__file__), "")
 
 
 def parse(program: DaceProgram) -> SDFG:
@@ -28,16 +30,13 @@ def parse(program: DaceProgram) -> SDFG:
     names states after lines, which tells where a node comes from as long as states are not fused.
 
     :param program: A ``@dace.program``.
+    :raises ValueError: If a statement cannot be read; names it.
     """
-    with _whole_einsums():
+    with _whole_einsums(), _naming_the_statement():
         sdfg = program.to_sdfg(simplify=False, use_cache=False)
     file = inspect.getsourcefile(program.f) or ""
     for state in sdfg.states():
-        line = re.search(r"_(\d+)(_\d+)?$", state.label)
-        for node in state.nodes() if line else ():
-            known = getattr(node, "debuginfo", None)
-            if known is None or known.filename != file:
-                node.debuginfo = dtypes.DebugInfo(int(line[1]), filename=file)
+        _say_where_from(state, file)
     sdfg.simplify()
     return sdfg
 
@@ -45,61 +44,53 @@ def parse(program: DaceProgram) -> SDFG:
 @contextlib.contextmanager
 def _whole_einsums() -> Iterator[None]:
     known = op_repository.Replacements._rep
-    before = known[_EINSUM]
-    known[_EINSUM] = _einsum
+    before = {name: known.get(name) for name in REPLACEMENTS}
+    known.update(REPLACEMENTS)
     try:
         yield
     finally:
-        known[_EINSUM] = before
+        for name, function in before.items():
+            if function is None:
+                del known[name]
+            else:
+                known[name] = function
 
 
-def _einsum(
-    visitor: Any,
-    sdfg: SDFG,
-    state: SDFGState,
-    subscripts: Any,
-    *arrays: str,
-    dtype: Any = None,
-    optimize: Any = False,
-    output: str | None = None,
-    out: str | None = None,
-    alpha: Any = 1.0,
-    beta: Any = 0.0,
-) -> str:
-    """Adds a node for the whole einsum; its contraction order is the planner's choice, whatever ``optimize`` says."""
-    output = out if output is None else output
+@contextlib.contextmanager
+def _naming_the_statement() -> Iterator[None]:
+    """DaCe prints the statement that it cannot read; here the error says it."""
+    printed = io.StringIO()
     try:
-        shapes = [_shape(sdfg, number, name) for number, name in enumerate(arrays)]
-        einsum = Einsum.parse(str(getattr(subscripts, "value", subscripts)), [len(shape) for shape in shapes])
-        extents = einsum.extents(shapes)
-    except ValueError as error:
-        raise ValueError(f"{source_line(visitor.current_lineinfo)}: {error}") from error
-    if output is None:
-        shape = [extents[index] for index in einsum.result] or [1]
-        element = dtype or common_type([sdfg.arrays[name].dtype for name in arrays])
-        target = visitor.get_target_name()
-        output = (
-            sdfg.add_temp_transient(shape, element)[0]
-            if target is None
-            else sdfg.add_transient(target, shape, element, find_new_name=True)[0]
-        )
-    connectors = [f"_{number}" for number in range(len(arrays))]
-    node = EinsumNode("einsum", inputs=set(connectors), outputs={"_result"})
-    node.einsum_str, node.alpha, node.beta = str(einsum), alpha, beta
-    node.debuginfo = visitor.current_lineinfo
-    state.add_node(node)
-    for connector, name in zip(connectors, arrays, strict=True):
-        state.add_edge(state.add_read(name), None, node, connector, Memlet.from_array(name, sdfg.arrays[name]))
-    state.add_edge(node, "_result", state.add_write(output), None, Memlet.from_array(output, sdfg.arrays[output]))
-    return str(output)
+        with contextlib.redirect_stdout(printed):
+            yield
+    except Exception as error:
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        frames = [frame for frame in frames if isinstance(frame.f_locals.get("self"), ProgramVisitor)]
+        if not frames:
+            raise
+        where = source_line(frames[-1].f_locals["self"].current_lineinfo)
+        raise ValueError(f"{where}: {_why(error, frames[-1].f_code.co_name)}") from error
+    print(printed.getvalue(), end="")
 
 
-def _shape(sdfg: SDFG, number: int, operand: Any) -> tuple[Any, ...]:
-    """Shape of an operand; none for a scalar."""
-    if not isinstance(operand, str) or operand not in sdfg.arrays:
-        raise ValueError(
-            f"operand {number} of np.einsum is {operand}: expected an array. Write all subscripts as one string, and "
-            "factors outside of the einsum"
-        )
-    array = sdfg.arrays[operand]
-    return () if isinstance(array, data.Scalar) else tuple(array.shape)
+def _why(error: Exception, function: str) -> str:
+    if isinstance(error, ValueError):
+        return str(error)
+    if isinstance(error, KeyError) and function == "parse_program":  # after all statements: what is returned is renamed
+        return f"it returns {error.args[0]} more than once; return it once, or np.copy({error.args[0]}) besides"
+    said = str(getattr(error, "message", error)).rstrip(".")
+    return (
+        f"DaCe cannot read it ({type(error).__name__}: {said}); write it as np.einsum, @, or an elementwise expression "
+        "of whole arrays"
+    )
+
+
+def _say_where_from(state: SDFGState, file: str) -> None:
+    """Nodes get the line that the state is named after, where they do not know theirs."""
+    line = re.search(r"_(\d+)(_\d+)?(_nested_call_.*)?$", state.label)
+    for node in state.nodes():
+        known = getattr(node, "debuginfo", None)
+        if line and (known is None or known.filename != file):
+            node.debuginfo = dtypes.DebugInfo(int(line[1]), filename=file)
+        elif known is not None and (known.filename or "").startswith(_DACE):
+            node.debuginfo = None

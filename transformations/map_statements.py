@@ -114,7 +114,9 @@ class _TaskletReader:
             self._place.refuse(f"it computes with its index {', '.join(sorted(used))}, which is not elementwise")
         written = [edge.data.data for edge in self._place.state.out_edges(self._tasklet) if edge.data.data is not None]
         if "__pystate" in written:
-            self._place.refuse("DaCe does not know this function and would call it in Python")
+            self._place.refuse(
+                "DaCe does not know this function and would call it in Python; write it as np.einsum or elementwise"
+            )
         if len(written) != 1:
             self._place.refuse(f"it has {len(written)} results, not one")
 

@@ -38,7 +38,7 @@ def compute(step: Step, arrays: dict[str, np.ndarray]) -> None:
         aligned = np.einsum(f"{indices}->{''.join(i for i in einsum.result if i in indices)}", operand)
         shape = zip(einsum.result, arrays[statement.result].shape, strict=True)
         names[name] = aligned.reshape([n if i in indices else 1 for i, n in shape])
-    exec(step.code, {}, names)
+    exec(step.code, {"sqrt": np.sqrt}, names)
     arrays[statement.result][...] = names[step.output]
 
 
@@ -154,7 +154,48 @@ def factor_inside(A: dace.float64[N, N]):
 
 @dace.program
 def called(x: dace.float64[N], A: dace.float64[N, N]):
-    A[:] = np.outer(x, x)
+    A[:] = np.kron(x, x)
+
+
+@dace.program
+def called_within(A: dace.float64[N, N]):
+    return A * np.kron(A, A)
+
+
+@dace.program
+def returned_twice(A: dace.float64[N, N]):
+    T = A @ A
+    return T, T
+
+
+@dace.program
+def outer_of_matrices(A: dace.float64[N, N]):
+    return np.outer(A, A)
+
+
+@dace.program
+def largest_singular_value(A: dace.float64[N, N]):
+    return np.linalg.norm(A, ord=2)
+
+
+@dace.program
+def norm_of_integers(A: dace.int64[N, N]):
+    return np.linalg.norm(A)
+
+
+@dace.program
+def conjugated(x: dace.complex128[N]):
+    return np.vdot(x, x)
+
+
+@dace.program
+def no_such_axis(A: dace.float64[N, N]):
+    return np.sum(A, axis=2, keepdims=True)
+
+
+@dace.program
+def reshaped(A: dace.float64[4, 6]):
+    return np.reshape(A, (24,))
 
 
 REFUSED = {
@@ -164,7 +205,15 @@ REFUSED = {
     slices: r"B\[i\] = A @ B\[i\]: cannot be distributed: it uses a part of an array",
     truth: r"A @ A: cannot contract elements of bool",
     factor_inside: r"np\.einsum.*operand 0 of np\.einsum is 2\.0: expected an array.*factors outside",
-    called: r"np\.outer\(x, x\): cannot be distributed: DaCe does not know this function",
+    called: r"np\.kron\(x, x\): cannot be distributed: DaCe does not know this function .*write it as np\.einsum",
+    called_within: r"A \* np\.kron\(A, A\): DaCe cannot read it .*; write it as np\.einsum",
+    returned_twice: r"return T, T: it returns T more than once; return it once, or np\.copy\(T\)",
+    outer_of_matrices: r"np\.outer\(A, A\): np\.outer is known for 1-D, 1-D without options, got 2-D, 2-D; write it as",
+    largest_singular_value: r"norm\(A, ord=2\): np\.linalg\.norm is known for 1-D or 2-D .*, got 2-D, ord; write it as",
+    norm_of_integers: r"norm\(A\): np\.linalg\.norm of int64 would be floating-point; convert the array first",
+    conjugated: r"np\.vdot\(x, x\): np\.vdot of complex numbers conjugates",
+    no_such_axis: r"np\.sum\(A, axis=2, keepdims=True\): np\.sum: A has no axis 2, but 2 dimensions",
+    reshaped: r"^\w+: A\w*: cannot be distributed: .* an array in another shape",
     maximum: r"np\.max\(A, axis=0\).*reduces by.*only sums",
     part: r"B\[1:, :\] = A\[1:, :\].*cannot be distributed.*(part|range|runs over)",
     shifted: r"B\[i, j\] = A\[i \+ 1, j\]: cannot be distributed: it uses A\[i \+ 1, j\]",
