@@ -113,11 +113,11 @@ class DistributedProgram:
 
         :param local: This rank's part of each input, of the shape that its distribution says; tensors that the program
             writes in place are changed, and may be given if they are outputs only.
-        :param comm: mpi4py communicator; default: the world. It must have as many ranks as planned for.
+        :param comm: mpi4py communicator; default: the world. It must have the ranks of the world in their order.
         :return: This rank's part of the program's return value (a tuple, if it returns several); without one the
             written parts by name.
         :raises ValueError: On every rank, if an input is missing, unknown, or of the wrong shape or type on any of
-            them, or if the number of ranks is not the one planned for.
+            them, or if a communicator or the number of ranks is not the one planned for.
         :raises RedistributionError: If MPI fails.
         """
         from dace_redist.running import RunningProgram

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import copy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,11 +38,11 @@ class RunningProgram:
     """
 
     def __init__(self, program: DistributedProgram, comm: Any = None) -> None:
-        comm = checked_communicator(program, comm)
         self._program = program
         identity = f"{program.sdfg.name}-{program.sdfg.hash_sdfg()[:16]}"
         self._identity = (identity, program.sizes)
-        check_same(comm, _PROGRAM, self._identity)
+        with _all_ranks(program, comm, _PROGRAM, self._identity) as comm:
+            pass
         path = programs.named_path(identity)
         failure: Exception | None = None
         if comm.rank == 0:
@@ -61,8 +62,7 @@ class RunningProgram:
 
     def run(self, local: Mapping[str, Array], comm: Any = None) -> Any:
         """One run; see :meth:`DistributedProgram.run`."""
-        comm = checked_communicator(self._program, comm)
-        with together(comm, _PROGRAM, self._identity):
+        with _all_ranks(self._program, comm, _PROGRAM, self._identity) as comm:
             arrays = self._arrays(local, comm.rank)
         self._compiled.run(self._state, {name: array.ctypes.data for name, array in arrays.items()} | self._extents)
         outputs = {name: arrays[name] for name in self._program.outputs}
@@ -94,26 +94,34 @@ class RunningProgram:
         return arrays
 
 
-def checked_communicator(program: DistributedProgram, comm: Any) -> Any:
+@contextlib.contextmanager
+def _all_ranks(program: DistributedProgram, comm: Any, what: str = "", value: object = None) -> Iterator[Any]:
     """
-    The communicator to use.
+    Gives the communicator to use, and raises on every rank what the block raises on one. Collective over the world,
+    which the program runs on: a rank that passes another communicator must not leave the others waiting.
 
-    :raises ValueError: If it does not have the ranks planned for.
+    :param program: The program.
+    :param comm: What this rank passes; None: the world.
+    :param what: As for :func:`dace_redist.agreement.together`, which says what else it raises; likewise ``value``.
+    :raises ValueError: If the communicator does not have the ranks planned for.
     :raises TypeError: If it is none.
     """
-    comm = MPI.COMM_WORLD if comm is None else comm
-    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
-        raise TypeError(f"comm must be an mpi4py intra-communicator of this rank, got {comm!r}")
-    if comm.size != program.ranks:
+    size = MPI.COMM_WORLD.size
+    if size != program.ranks:  # no rank can run it, so none waits for this one
         raise ValueError(
-            f"the program is distributed over {program.ranks} ranks, but {comm.size} run it: start it with "
-            f"mpirun -n {program.ranks}, or call distribute(..., ranks={comm.size})"
+            f"the program is distributed over {program.ranks} ranks, but {size} run it: start it with "
+            f"mpirun -n {program.ranks}, or call distribute(..., ranks={size})"
         )
-    if MPI.Comm.Compare(comm, MPI.COMM_WORLD) not in (MPI.IDENT, MPI.CONGRUENT):
-        raise ValueError(
-            "a distributed program runs on the ranks of the world in their order, got another communicator"
-        )
-    return comm
+    with together(MPI.COMM_WORLD, what, value):
+        comm = MPI.COMM_WORLD if comm is None else comm
+        if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
+            raise TypeError(f"comm must be an mpi4py intra-communicator of this rank, got {comm!r}")
+        if MPI.Comm.Compare(comm, MPI.COMM_WORLD) not in (MPI.IDENT, MPI.CONGRUENT):
+            raise ValueError(
+                f"a distributed program runs on the {size} ranks of the world in their order, got another "
+                f"communicator, of {comm.size} ranks"
+            )
+        yield comm
 
 
 def _checked(array: Any, tensor: Tensor, shape: tuple[int, ...], rank: int, written: bool) -> Array:
@@ -143,9 +151,8 @@ def scatter(
     program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str, Any], comm: Any
 ) -> dict[str, Array]:
     """Cut this rank's parts out of whole tensors; see :meth:`DistributedProgram.scatter`."""
-    comm = checked_communicator(program, comm)
     tensors: dict[str, Tensor] = {}
-    with together(comm):
+    with _all_ranks(program, comm) as comm:
         wholes = _by_name(program, arrays, named)
         tensors = {name: program.tensor(name) for name in sorted(wholes)}
         given = {name: _whole(tensors[name], whole) for name, whole in wholes.items() if whole is not None}
@@ -205,8 +212,7 @@ def _in_node_memory(part: Array) -> Array:
 
 def gather(program: DistributedProgram, name: str | None, local: Any, comm: Any = None) -> Array | None:
     """The whole of a tensor on rank 0; see :meth:`DistributedProgram.gather`."""
-    comm = checked_communicator(program, comm)
-    with together(comm, "the tensor to gather", name):
+    with _all_ranks(program, comm, "the tensor to gather", name) as comm:
         tensor = program.tensor(name)
         part = np.ascontiguousarray(local, tensor.dtype)
         shape = tensor.distribution.local_shape(comm.rank)

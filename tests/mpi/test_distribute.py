@@ -95,6 +95,7 @@ def test_grids_and_placements_of_the_user(comm):
 @pytest.mark.mpi(ranks=[3], timeout=200)
 def test_bad_arguments_are_refused_on_every_rank(comm):
     from einsum_programs import PROGRAMS, arguments
+    from mpi4py import MPI
 
     import dace_redist
 
@@ -135,8 +136,21 @@ def test_bad_arguments_are_refused_on_every_rank(comm):
     fixed.flags.writeable = not odd
     refused("must be a C-contiguous, writeable NumPy array", lambda: program.run(**local, __return=fixed))
     half = comm.Split(comm.rank // 2)
-    refused("planned|but", lambda: program.run(comm=half, **local))
+    refused("ranks of the world in their order, got another communicator", lambda: program.run(comm=half, **local))
     half.Free()
+    own = MPI.COMM_SELF if odd else None  # the others must hear of it, not wait
+    for call in (
+        lambda: program.run(comm=own, **local),
+        lambda: program.with_sizes(R=2).run(comm=own),  # before the first run, which compiles
+        lambda: program.scatter(**given, comm=own),
+        lambda: program.gather(local["B"], "B", comm=own),
+    ):
+        refused(("" if odd else "on rank 1: ") + r"a distributed .* got another communicator, of 1 ranks", call)
+    refused(
+        "on rank 1: comm must be" if not odd else "comm must be",
+        lambda: program.run(comm=3 if odd else None, **local),
+        TypeError,
+    )
     whole = program.gather(program.run(**local))  # still works
     assert comm.rank != 0 or np.allclose(whole, np.einsum("ijk,ja,ka->ia", *given.values()))
     assert dace_redist.distribute is not None
