@@ -5,26 +5,20 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
 
 from dace_redist import explain as words
+from dace_redist.bench.command import bench
 from dace_redist.case_key import MEMORIES
 from dace_redist.distribution import Distribution
 from dace_redist.einsum.command import einsum
 from dace_redist.launch import launched_rank
 from dace_redist.schedule import Schedule, element_type, schedule
-from dace_redist.strategies import STRATEGIES
-
-if TYPE_CHECKING:
-    from dace_redist.bench.cases import Case
-
-#: As in ``dace_redist.bench.methods``, which is not loaded to explain something.
-_VARIANTS = ("ordinary", "shared-target", "shared-source")
 
 _Callback = Callable[[click.Context, click.Parameter, Any], Any]
 
@@ -78,6 +72,7 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
+cli.add_command(bench)
 cli.add_command(einsum)
 
 
@@ -219,161 +214,6 @@ def _distribution(option: str, shape: Sequence[int], sides: dict[str, Any], name
         return Distribution(shape, grid, dims=dims, block=block, ranks=ranks)
     except (ValueError, TypeError) as error:
         raise click.BadParameter(str(error).removeprefix("Distribution: "), param_hint=f"--{option}") from None
-
-
-def _rate(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
-    from dace_redist.bench.bounds import parse_rate
-
-    try:
-        return None if value is None else parse_rate(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
-def _names(*known: str) -> _Callback:
-    """Reads a list of words such as ``Auto,Pack``, each of them known."""
-
-    def read(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...] | None:
-        if value is None:
-            return None
-        choice = click.Choice(known, case_sensitive=False)
-        return tuple(choice.convert(word.strip(), None, None) for word in value.split(","))
-
-    return read
-
-
-@cli.command()
-@click.argument("words", metavar="[CASE]...", nargs=-1)
-@click.option("--cases", metavar="LIST", help="cases, groups or patterns such as seed-*, like the arguments")
-@click.option(
-    "--preset",
-    type=click.Choice(["tiny", "default", "large"]),
-    default="default",
-    show_default=True,
-    help="sizes: for a try, for 2 cores with 24 GiB, for a large machine",
-)
-@click.option("--list", "only_list", is_flag=True, help="list the cases and measure nothing")
-@click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="append a JSON line per result")
-@click.option("--strategies", metavar="LIST", callback=_names("Auto", *STRATEGIES), help="only these of ours")
-@click.option(
-    "--variants",
-    metavar="LIST",
-    default=",".join(_VARIANTS),
-    show_default=True,
-    callback=_names(*_VARIANTS),
-    help="where the arrays lie",
-)
-@click.option("--peers/--no-peers", default=True, show_default=True, help="measure what others offer, too")
-@click.option(
-    "--tune-seconds",
-    metavar="SECONDS",
-    type=click.FloatRange(0, min_open=True),
-    help="tune each case first, so long for each kind of memory, and record the winners",
-)
-@click.option("--rate", metavar="RATE", callback=_rate, help="of a node's link, such as 1gbit: the bound between nodes")
-@click.option(
-    "--precision",
-    type=click.FloatRange(0, 1, min_open=True),
-    default=0.05,
-    show_default=True,
-    help="half width of the 95 % interval of each median at which to stop",
-)
-@click.option("--least", type=click.IntRange(1), default=7, show_default=True, help="repetitions in any case")
-@click.option("--most", type=click.IntRange(1), default=200, show_default=True, help="repetitions at most")
-@click.option(
-    "--limit",
-    type=click.FloatRange(0, min_open=True),
-    default=60.0,
-    show_default=True,
-    help="seconds to measure a case at most",
-)
-@click.option(
-    "--plot",
-    "plot",
-    nargs=2,
-    metavar="FILE FOLDER",
-    type=click.Path(path_type=Path),
-    help="draw the results in FILE and measure nothing",
-)
-@click.option(
-    "--summary",
-    "summary",
-    multiple=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="print the tables of the results in a file (may be repeated) and measure nothing",
-)
-def bench(words: tuple[str, ...], cases: str | None, preset: str, only_list: bool, **options: Any) -> None:
-    """
-    Measure strategies against stock DaCe, peers and the machine.
-
-    Started under mpiexec; needs as many ranks as the cases, and skips those that need more.
-
-    \b
-    mpiexec -n 12 dace-redist bench seed --json results.jsonl
-    dace-redist bench --plot results.jsonl figures
-    """  # noqa: D301 (click reads the backspace)
-    if options["plot"] or options["summary"]:
-        _show_results(options["plot"], options["summary"])
-        return
-    from dace_redist.bench.cases import load
-
-    words += tuple(word.strip() for word in cases.split(",")) if cases else ()
-    try:
-        catalogue = load(preset)
-        chosen = catalogue.select(words)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    if only_list:
-        click.echo(_case_list(catalogue.groups, chosen))
-        return
-    if options["most"] < options["least"]:
-        raise click.UsageError(f"--most {options['most']} is less than --least {options['least']}")
-    from dace_redist.bench import run
-    from dace_redist.bench.methods import Wanted
-
-    wanted = Wanted(options["strategies"], options["variants"], options["peers"])
-    settings = run.Settings(
-        wanted=wanted,
-        precision=options["precision"],
-        least=options["least"],
-        most=options["most"],
-        limit_seconds=options["limit"],
-        tune_seconds=options["tune_seconds"],
-        rate=options["rate"],
-        preset=preset,
-        output=options["output"],
-    )
-    code = run.run(chosen, settings)
-    if code:
-        raise click.exceptions.Exit(code)
-
-
-def _show_results(plot: tuple[Path, Path] | None, summary: tuple[Path, ...]) -> None:
-    from dace_redist.bench import report
-
-    if summary:
-        records = report.read(summary)
-        click.echo(report.group_table(records))
-        click.echo(report.requirements_table(records))
-    if plot:
-        from dace_redist.bench.figures import draw_all
-
-        for path in draw_all(report.read(plot[:1]), plot[1]):
-            click.echo(path)
-
-
-def _case_list(groups: Mapping[str, str], cases: Sequence[Case]) -> str:
-    lines = []
-    for group, text in groups.items():
-        own = [case for case in cases if case.group == group]
-        if own:
-            lines.append(f"{group}: {text}")
-            lines += [
-                f"  {case.name:24}{case.ranks:3} ranks  {words.format_bytes(case.nbytes):>9}  "
-                f"{case.dtype}[{'x'.join(map(str, case.shape))}]"
-                for case in own
-            ]
-    return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

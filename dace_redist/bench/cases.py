@@ -21,6 +21,9 @@ from dace_redist.strategies import check_options, find_strategy
 #: Sizes that the cases come in: for tests, for two cores and 24 GiB of memory, for a large machine.
 PRESETS = ("tiny", "default", "large")
 
+#: Where the arrays lie. Ordinary: both in a rank's own memory; else one of them in memory that the node shares.
+VARIANTS = ("ordinary", "shared-target", "shared-source")
+
 
 @dataclasses.dataclass(frozen=True)
 class Within:

@@ -10,14 +10,11 @@ from typing import Any
 from dace_redist.bench import memory, peers, scalapack
 from dace_redist.bench.arrays import Array, Arrays, is_right
 from dace_redist.bench.bounds import PlainCopy
-from dace_redist.bench.cases import Case, Choice
+from dace_redist.bench.cases import VARIANTS, Case, Choice
 from dace_redist.bench.stock import Stock
 from dace_redist.choosing import chosen_strategy
 from dace_redist.eager import Move
 from dace_redist.strategies import STRATEGIES
-
-#: Where the arrays lie. Ordinary: both in a rank's own memory; else one of them in memory that the node shares.
-VARIANTS = ("ordinary", "shared-target", "shared-source")
 
 #: Labels of what is not one of our strategies.
 STOCK, COPY, SCALAPACK, ALLTOALLW, PENCIL = "MPI (stock)", "plain copy", "ScaLAPACK", "Alltoallw", "mpi4py-fft"
@@ -38,7 +35,7 @@ class Method:
     :param free: Lets go of what it holds; collective.
     :param strategy: Name of the strategy.
     :param options: Options of the strategy.
-    :param variant: Where the arrays lie, one of :data:`VARIANTS`.
+    :param variant: Where the arrays lie, one of :data:`dace_redist.bench.cases.VARIANTS`.
     :param chosen: What strategy Auto is here: strategy, options, and whether it was measured (else it is by the rule).
     """
 
