@@ -17,7 +17,7 @@ from dace_redist.agreement import check_same, together
 from dace_redist.candidates import space
 from dace_redist.case_key import Case, check_memory
 from dace_redist.choosing import check_ranks
-from dace_redist.eager import forget_choices
+from dace_redist.kept_plans import forget_choices
 from dace_redist.place import place_of
 from dace_redist.record import Record, make_entry, record_path
 from dace_redist.schedule import Schedule

@@ -227,12 +227,12 @@ def test_wrong_communicators(comm):
 @pytest.mark.mpi(ranks=[3], timeout=240)
 def test_leader_that_cannot_compile(comm, monkeypatch):
     """One rank of a node compiles; if it cannot, all hear why, and may try again."""
-    from dace_redist import eager, program
+    from dace_redist import kept_plans, program
 
     def fails(strategy: str) -> Path:
         raise OSError(f"disk full while building {strategy}")
 
-    monkeypatch.setattr(eager, "_loaded", {})
+    monkeypatch.setattr(kept_plans, "_loaded", {})
     with monkeypatch.context() as broken:
         if comm.rank == 0:
             broken.setattr(program, "ensure_built", fails)

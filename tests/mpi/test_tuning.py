@@ -36,7 +36,7 @@ def record(comm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def moved_by(comm: Any, dtype: str = "float64") -> tuple[str, dict[str, Any]]:
     """Redistributes with strategy Auto, checks what arrives, and says what moved it."""
-    from dace_redist.eager import plans_in_use
+    from dace_redist.kept_plans import plans_in_use
 
     source, target = pair(comm.size)
     whole = np.arange(480, dtype=dtype).reshape(SHAPE)
@@ -89,7 +89,7 @@ def test_tune_records_what_auto_takes(comm, record: Path):
 @pytest.mark.compile
 @pytest.mark.mpi(ranks=[2], timeout=240)
 def test_auto_reads_the_record_on_one_rank_when_it_plans(comm, record: Path, monkeypatch: pytest.MonkeyPatch):
-    from dace_redist.eager import forget_choices, plans_in_use
+    from dace_redist.kept_plans import forget_choices, plans_in_use
     from dace_redist.place import place_of
 
     source, target = pair(comm.size)
