@@ -12,6 +12,7 @@ from dace.sdfg import utils as sdutil
 from dace.sdfg.state import LoopRegion
 
 from dace_redist.distribution import from_words
+from dace_redist.library_nodes.environment import MEMORY_PIECE
 
 
 class Ranks:
@@ -25,13 +26,7 @@ class Ranks:
         self.program, self.sdfg = program, program.sdfg
         self.sdfg.validate()
         self.symbols = [dict(program.local_extents(rank)) for rank in range(program.ranks)]
-        self.arrays = [
-            {
-                name: _undefined(self._numbers(array.shape, rank), array.dtype)
-                for name, array in self.sdfg.arrays.items()
-            }
-            for rank in range(program.ranks)
-        ]
+        self.arrays = [self._allocated(rank) for rank in range(program.ranks)]
 
     def run(self, **wholes):
         """Scatters the inputs, runs, and gathers all outputs by name."""
@@ -40,6 +35,21 @@ class Ranks:
         self._region(self.sdfg)
         tensors = self.program.outputs
         return {n: self._gather(n, tensor.distribution).reshape(tensor.shape) for n, tensor in tensors.items()}
+
+    def _allocated(self, rank):
+        """All arrays of a rank; those in one piece of memory overwrite each other."""
+        made = {}
+        for name, array in self.sdfg.arrays.items():
+            made[name] = _undefined(self._numbers(array.shape, rank), array.dtype)
+        pieces = {}
+        for name, array in self.sdfg.arrays.items():
+            if MEMORY_PIECE in array.location:
+                pieces.setdefault(array.location[MEMORY_PIECE], []).append(name)
+        for names in pieces.values():
+            piece = np.full(max(made[name].nbytes for name in names), 0xFF, np.uint8)  # not a number
+            for name in names:
+                made[name] = piece[: made[name].nbytes].view(made[name].dtype).reshape(made[name].shape)
+        return made
 
     def _numbers(self, values, rank=0):
         return [int(symbolic.evaluate(value, self.symbols[rank])) for value in values]
@@ -93,7 +103,7 @@ class Ranks:
             elif isinstance(node, nodes.AccessNode):
                 for edge in state.out_edges(node):
                     if isinstance(edge.dst, nodes.AccessNode):
-                        arrays[edge.dst.data][...] = arrays[node.data]
+                        _result(arrays, edge.dst.data, [node.data])[...] = arrays[node.data]
 
 
 def _undefined(shape, dtype):
@@ -101,11 +111,20 @@ def _undefined(shape, dtype):
     return np.full(shape, np.nan if kind.kind in "fc" else 0, kind)
 
 
+def _result(arrays, name, operands):
+    """An array to be written, in whose memory no operand may lie, unless it is changed in place."""
+    if name not in operands:
+        arrays[name].view(np.uint8)[...] = 0xFF
+    return arrays[name]
+
+
 def _contract(node, state, arrays, symbols):
-    operands = [arrays[node.memlet(connector, state).data] for connector in node.operand_connectors]
+    names = [node.memlet(connector, state).data for connector in node.operand_connectors]
+    result = _result(arrays, node.memlet("_result", state).data, names)
+    operands = [arrays[name] for name in names]
     operands = [array if term else array[0] for array, term in zip(operands, node.terms, strict=False)]
     alpha = float(symbolic.evaluate(node.alpha, symbols))
-    arrays[node.memlet("_result", state).data][...] = alpha * np.einsum(node.einsum, *operands)
+    result[...] = alpha * np.einsum(node.einsum, *operands)
 
 
 def _compute(tasklet, state, arrays, symbols):
@@ -120,10 +139,12 @@ def _compute(tasklet, state, arrays, symbols):
         grid = dict(zip(extents, np.ix_(*extents.values()), strict=True))
         return tuple(grid.get(str(begin), 0) for begin, _, _ in memlet.subset.ndrange())
 
+    (out,) = state.out_edges(tasklet)
+    inputs = [edge.data.data for edge in state.in_edges(tasklet)]
+    result = _result(arrays, out.data.data, inputs)
     values: dict[str, Any] = dict(symbols)
     for edge in state.in_edges(tasklet):
         if edge.data.data is not None:
             values[edge.dst_conn] = arrays[edge.data.data][at(edge.data)]
     exec(tasklet.code.as_string, {"dace": dace, "sqrt": np.sqrt}, values)
-    (out,) = state.out_edges(tasklet)
-    arrays[out.data.data][at(out.data)] = values[out.src_conn]
+    result[at(out.data)] = values[out.src_conn]

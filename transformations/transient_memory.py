@@ -15,7 +15,7 @@ from dace_redist.library_nodes.distributed_node import INPUT
 from dace_redist.library_nodes.environment import MEMORY_PIECE, NODE_SHARED
 
 #: Smaller transients are left alone: they are not worth pages of their own.
-_LEAST_BYTES = 64 << 10
+LEAST_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def place_transients(sdfg: SDFG, sizes: Mapping[str, int]) -> None:
     pieces: list[_Piece] = []
     for name in sorted(nbytes, key=lambda name: -nbytes[name]):  # the largest first; among equals as they were made
         array, lifetime = sdfg.arrays[name], lifetimes.get(name)
-        if lifetime is None or nbytes[name] < _LEAST_BYTES:
+        if lifetime is None or nbytes[name] < LEAST_BYTES:
             array.lifetime = dtypes.AllocationLifetime.Persistent
             continue
         number = next((n for n, piece in enumerate(pieces) if piece.is_free(lifetime)), len(pieces))

@@ -13,10 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dace_redist import distribute
+from dace_redist.transformations import transient_memory
 
 steps = dace.symbol("steps", dace.int64)
 alpha = dace.symbol("alpha", dace.float64)
 n0 = dace.symbol("n0", dace.int64)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_transients_share_memory():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transient_memory, "LEAST_BYTES", 1)
+        yield
 
 
 def simulate(program: Any, ranks: int, **more: float) -> None:
@@ -51,6 +59,20 @@ def never_read(A: dace.float64[N, N], B: dace.float64[N, N]):
 @pytest.mark.parametrize("rounds", [0, 2])
 def test_what_a_loop_may_leave_alone_is_an_input(program, rounds):
     simulate(program, 3, steps=rounds)
+
+
+@dace.program
+def read_in_a_loop_only(A: dace.float64[N, N], B: dace.float64[N, N]):
+    kept = A @ B
+    for _ in range(steps):
+        inner = kept @ A
+        B[:] = 0.1 * (inner @ A)
+    return B @ A
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 3])
+def test_memory_is_not_used_for_something_else_too_early(rounds):
+    simulate(read_in_a_loop_only, 3, steps=rounds)
 
 
 @dace.program
