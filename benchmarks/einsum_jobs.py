@@ -81,6 +81,7 @@ class Ours:
     def __init__(self, name: str) -> None:
         program = planned(name)
         self._local, self._timed = parts(CASES[name], program), TimedProgram(program, ["Auto"])
+        self._timed.compile()
         self.steps = self._timed.steps
         self.operand_bytes = sum(array.nbytes for array in self._local.values())
 
@@ -116,25 +117,33 @@ def planned(name: str) -> DistributedProgram:
 
 def memory(arguments: argparse.Namespace) -> dict:
     """
-    Peak bytes of the rank with most: operands, and what memory grows by while the program is loaded and run twice.
+    Peak bytes of the rank with most: operands, and what memory grows by while the loaded program is run twice.
 
-    From the kernel's high-water mark of resident memory, which is set back before; pages shared with other ranks
-    count on each of them. To be run when the program has been built, in a process of its own.
+    From the kernel's high-water mark of resident memory, which is set back before. The code of libraries does not
+    count; of shared memory each rank counts its share, both as they are at the end. To be run when the program has been
+    built, in a process of its own.
     """
     make: dict[str, Callable[[], Any]] = {"ours": lambda: Ours(arguments.kernel)}
     make["by hand"] = lambda: ByHand(arguments.kernel, prebuilt=True)
     side = make[arguments.whose]()
-    before = _status("VmRSS")
+    resident, others = _status("VmRSS"), _not_own()
     Path("/proc/self/clear_refs").write_text("5")
     for _ in range(2):
         side.run(False)
-    peak = _status("VmHWM") - before + side.operand_bytes
-    return {"whose": arguments.whose, "bytes": WORLD.allreduce(peak, MPI.MAX)}
+    WORLD.Barrier()  # nobody has unmapped anything
+    grown = _status("VmHWM") - resident - (_not_own() - others)
+    WORLD.Barrier()
+    return {"whose": arguments.whose, "bytes": WORLD.allreduce(grown + side.operand_bytes, MPI.MAX)}
 
 
-def _status(name: str) -> int:
+def _not_own() -> int:
+    """Resident bytes that are files, such as code, or that count on other processes with which this one shares them."""
+    return _status("RssFile") + _status("RssShmem") - _status("Pss_Shmem", "smaps_rollup")
+
+
+def _status(name: str, file: str = "status") -> int:
     """Bytes that Linux says of this process."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+    lines = Path("/proc/self", file).read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
 
 

@@ -107,9 +107,26 @@ class DistributedProgram:
 
         return scatter(self, arrays, named, comm)
 
+    def compile(self, comm: Any = None) -> None:
+        """
+        Compiles the program, unless it was compiled before, and loads it; the first run does so otherwise. Collective.
+
+        :param comm: As for :meth:`run`.
+        :raises ValueError: On every rank, if a communicator or the number of ranks is not the one planned for.
+        :raises RuntimeError: On every rank, if the compiler fails.
+        """
+        self._loaded(comm)
+
+    def _loaded(self, comm: Any) -> RunningProgram:
+        from dace_redist.running import RunningProgram
+
+        if self._running is None:
+            self._running = RunningProgram(self, comm)
+        return self._running
+
     def run(self, comm: Any = None, **local: Array) -> Any:
         """
-        Runs the program. Collective; the first run compiles it unless it was compiled before.
+        Runs the program. Collective; the first run compiles it unless :meth:`compile` did.
 
         :param local: This rank's part of each input, of the shape that its distribution says; tensors that the program
             writes in place are changed, and may be given if they are outputs only.
@@ -120,11 +137,7 @@ class DistributedProgram:
             them, or if a communicator or the number of ranks is not the one planned for.
         :raises RedistributionError: If MPI fails.
         """
-        from dace_redist.running import RunningProgram
-
-        if self._running is None:
-            self._running = RunningProgram(self, comm)
-        return self._running.run(local, comm)
+        return self._loaded(comm).run(local, comm)
 
     def gather(self, local: Array, name: str | None = None, comm: Any = None) -> Array | None:
         """

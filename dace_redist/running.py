@@ -27,7 +27,7 @@ _PROGRAM = "the distributed program and its sizes"
 
 class RunningProgram:
     """
-    A distributed program, compiled and started. Making and running it is collective.
+    A distributed program, compiled and loaded; the first run starts it. Making and running it is collective.
 
     Its plans and transients are kept until the process ends.
 
@@ -57,14 +57,19 @@ class RunningProgram:
         self._extents = program.local_extents(comm.rank)
         with together(comm):
             self._compiled = programs.Program(path)
-        self._state = self._compiled.start(self._extents)
-        atexit.register(self._compiled.stop, self._state)  # in the order of starting, before MPI is finalized
+        self._state: Any = None
+
+    def _started(self) -> Any:
+        if self._state is None:
+            self._state = self._compiled.start(self._extents)
+            atexit.register(self._compiled.stop, self._state)  # in the order of starting, before MPI is finalized
+        return self._state
 
     def run(self, local: Mapping[str, Array], comm: Any = None) -> Any:
         """One run; see :meth:`DistributedProgram.run`."""
         with _all_ranks(self._program, comm, _PROGRAM, self._identity) as comm:
             arrays = self._arrays(local, comm.rank)
-        self._compiled.run(self._state, {name: array.ctypes.data for name, array in arrays.items()} | self._extents)
+        self._compiled.run(self._started(), {name: array.ctypes.data for name, array in arrays.items()} | self._extents)
         outputs = {name: arrays[name] for name in self._program.outputs}
         if _RETURN in outputs:
             return outputs[_RETURN]

@@ -40,6 +40,11 @@ class TimedProgram:
             name: DistributedProgram(made, {**program.sizes, _CHOICE: number}) for number, name in enumerate(strategies)
         }
 
+    def compile(self) -> None:
+        """Compiles and loads the program. Collective."""
+        for program in self.by_strategy.values():
+            program.compile()
+
     def run(
         self, strategy: str, local: dict[str, np.ndarray], barrier: bool
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:

@@ -38,6 +38,7 @@ def check(comm: Any, name: str, program: Any = None, sizes: dict[str, int] | Non
     given = arguments(PROGRAMS[name], sizes)
     returned, after = expected(PROGRAMS[name], given)
     local = program.scatter(**{key: given[key] for key in program.inputs})
+    program.compile()
     result = program.run(**local)
     if isinstance(returned, tuple):
         wanted = {f"__return_{number}": value for number, value in enumerate(returned)}
@@ -141,7 +142,7 @@ def test_bad_arguments_are_refused_on_every_rank(comm):
     own = MPI.COMM_SELF if odd else None  # the others must hear of it, not wait
     for call in (
         lambda: program.run(comm=own, **local),
-        lambda: program.with_sizes(R=2).run(comm=own),  # before the first run, which compiles
+        lambda: program.with_sizes(R=2).compile(own),
         lambda: program.scatter(**given, comm=own),
         lambda: program.gather(local["B"], "B", comm=own),
     ):
