@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dace.library
 
-import dace_redist
 from dace_redist.blas import find_blas
+from dace_redist.library_nodes.environment import Memory
 
 
 def _include_directories() -> list[str]:
-    return [str(dace_redist.include_directory()), *find_blas().include_directories]
+    return list(find_blas().include_directories)
 
 
 def _libraries() -> list[str]:
-    return [find_blas().library, "${CMAKE_DL_LIBS}"]
+    return [find_blas().library]
 
 
 def _definitions() -> list[str]:
@@ -41,4 +41,4 @@ class Blas:
     state_fields = []
     init_code = "dace_redist::blas::limit_threads();\n"
     finalize_code = ""
-    dependencies = []
+    dependencies = [Memory]

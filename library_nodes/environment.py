@@ -1,4 +1,4 @@
-"""What a program that redistributes is compiled with: the headers of this package, and MPI."""
+"""What programs are compiled with: the headers of this package, MPI, and memory for what they hold from their start."""
 
 from __future__ import annotations
 
@@ -73,20 +73,40 @@ def _free_arrays(sdfg: SDFG) -> str:
 
 
 @dace.library.environment
-class Runtime:
-    """The header-only runtime, and MPI through DaCe's own environment."""
+class Memory:
+    """Memory for arrays that a program holds from its start, see :func:`is_allocated_at_start`. Needs no MPI."""
 
     cmake_minimum_version = None
     cmake_packages = []
-    cmake_variables = staticmethod(_cmake_variables)
+    cmake_variables = {}
     cmake_includes = staticmethod(_include_directories)
     cmake_libraries = ["${CMAKE_DL_LIBS}"]
     cmake_compile_flags = []
     cmake_link_flags = []
     cmake_files = []
 
-    headers = {"frame": ["dace_redist/redistribute.hpp"]}
+    headers = {"frame": ["dace_redist/shared_array.hpp"]}
     state_fields = []
     init_code = staticmethod(_allocate_arrays)
     finalize_code = staticmethod(_free_arrays)
-    dependencies = [MPI]
+    dependencies = []
+
+
+@dace.library.environment
+class Runtime:
+    """The header-only runtime, and MPI through DaCe's own environment."""
+
+    cmake_minimum_version = None
+    cmake_packages = []
+    cmake_variables = staticmethod(_cmake_variables)
+    cmake_includes = []
+    cmake_libraries = []
+    cmake_compile_flags = []
+    cmake_link_flags = []
+    cmake_files = []
+
+    headers = {"frame": ["dace_redist/redistribute.hpp"]}
+    state_fields = []
+    init_code = ""
+    finalize_code = ""
+    dependencies = [MPI, Memory]

@@ -20,6 +20,7 @@ BUILD = {"DACE_compiler_build_type": "Debug"}
 def _quick_builds(monkeypatch):
     for name, value in BUILD.items():
         monkeypatch.setenv(name, os.environ.get(name, value))
+    monkeypatch.setattr("dace_redist.transformations.transient_memory.LEAST_BYTES", 1)  # tensors are small here
 
 
 def distributed(name: str, ranks: int, **options: Any) -> Any:

@@ -19,6 +19,7 @@ RANKS_OF_SWEEPS = _WANTED or [4]
 @pytest.fixture(autouse=True)
 def _quick_builds(monkeypatch):
     monkeypatch.setenv("DACE_compiler_build_type", os.environ.get("DACE_compiler_build_type", "Debug"))
+    monkeypatch.setattr("dace_redist.transformations.transient_memory.LEAST_BYTES", 1)  # tensors are small here
 
 
 def planned(comm: Any, name: str) -> Any:

@@ -88,6 +88,27 @@ def test_what_is_exchanged_lies_in_node_shared_memory(ranks):
     assert all(NODE_SHARED in sdfg.arrays[name].location for name in exchanged)
 
 
+@dace.program
+def elementwise(A: Matrix, B: Matrix):
+    C = A + B
+    D = np.empty_like(A)
+    for _ in range(2):
+        D[:] = C * A
+        C[:] = D + B
+    return C
+
+
+@pytest.mark.parametrize(("program", "ranks"), [(chain, 1), (product, 4), (elementwise, 2)])
+def test_all_pieces_are_allocated(program, ranks):
+    found = pieces(program, ranks)
+    sdfg = distribute(program, ranks, {"N": 128}).sdfg
+    sdfg.expand_library_nodes()
+    code = sdfg.generate_code()[0].clean_code
+    assert found
+    assert code.count("allocate_for_all(") == code.count("free_shared(") == len(set(found.values()))
+    assert all(f"{name} = static_cast<double*>(piece)" in code for name in found)
+
+
 def test_with_a_memory_limit_nothing_is_kept():
     sdfg = distribute(chain, 1, {"N": 128}, memory_bytes=1 << 30).sdfg
     transients = [array for array in sdfg.arrays.values() if array.transient]
