@@ -24,7 +24,7 @@ from kernel import WORLD
 from run_einsum import from_rank_0, parts, wholes
 
 from dace_redist import DistributedProgram, distribute
-from dace_redist.pinning import pin_to_core
+from dace_redist.pinning import pinned_to_core
 from dace_redist.waiting import wait_politely
 
 LENGTHS = {"mm2": (1024, 0), "mm3": (1024, 0), "ttmc": (24, 12)}  # of modes and factors: those of preset S
@@ -38,7 +38,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", type=Path, required=True)
     arguments = parser.parse_args()
-    pin_to_core(WORLD)
     jobs = {"by-hand": by_hand, "memory": memory, "one-thread": one_thread}
     record = {"job": arguments.job, "kernel": arguments.kernel, "ranks": WORLD.size, "load": os.getloadavg()[0]}
     record |= jobs[arguments.job](arguments)
@@ -55,12 +54,13 @@ def by_hand(arguments: argparse.Namespace) -> dict:
     """
     sides = {"ours": Ours(arguments.kernel), "by hand": ByHand(arguments.kernel, prebuilt=False)}
     samples = {name: np.zeros((arguments.rounds + 1, len(side.steps) + 1)) for name, side in sides.items()}
-    for number in range(arguments.rounds + 1):  # the first warms up
-        for name, side in sides.items():
-            for barrier in (True, False):
-                WORLD.Barrier()
-                seconds = side.run(barrier)
-                samples[name][number, slice(-1) if barrier else -1] = seconds if barrier else seconds.sum()
+    with pinned_to_core(WORLD):
+        for number in range(arguments.rounds + 1):  # the first warms up
+            for name, side in sides.items():
+                for barrier in (True, False):
+                    WORLD.Barrier()
+                    seconds = side.run(barrier)
+                    samples[name][number, slice(-1) if barrier else -1] = seconds if barrier else seconds.sum()
     found = {}
     for name, side in sides.items():
         WORLD.Allreduce(MPI.IN_PLACE, samples[name], MPI.MAX)
@@ -164,17 +164,19 @@ def one_thread(arguments: argparse.Namespace) -> dict:
     )
     operands = [given[name] for name in group.operands]
     samples: dict[str, list[float]] = {"ours": [], "opt_einsum": []}
-    for _ in range(arguments.rounds + 2):  # the first two warm up
-        WORLD.Barrier()
-        start = time.clock_gettime(time.CLOCK_MONOTONIC)
-        program.run(**local)
-        spans = WORLD.allgather((start, time.clock_gettime(time.CLOCK_MONOTONIC)))
-        samples["ours"].append(max(end for _, end in spans) - min(start for start, _ in spans))
-        start = time.perf_counter()
-        if WORLD.rank == 0:
-            contract(*operands)
-        samples["opt_einsum"].append(time.perf_counter() - start)
-        wait_politely(WORLD, 0.002)
+    program.compile()
+    with pinned_to_core(WORLD):
+        for _ in range(arguments.rounds + 2):  # the first two warm up
+            WORLD.Barrier()
+            start = time.clock_gettime(time.CLOCK_MONOTONIC)
+            program.run(**local)
+            spans = WORLD.allgather((start, time.clock_gettime(time.CLOCK_MONOTONIC)))
+            samples["ours"].append(max(end for _, end in spans) - min(start for start, _ in spans))
+            start = time.perf_counter()
+            if WORLD.rank == 0:
+                contract(*operands)
+            samples["opt_einsum"].append(time.perf_counter() - start)
+            wait_politely(WORLD, 0.002)
     return {name: float(np.median(seconds[2:])) for name, seconds in samples.items()} | {"samples": samples}
 
 

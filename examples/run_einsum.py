@@ -22,7 +22,7 @@ from mpi4py import MPI
 
 from dace_redist import DistributedProgram, Distribution, distribute
 from dace_redist.agreement import together
-from dace_redist.pinning import pin_to_core
+from dace_redist.pinning import pinned_to_core
 from dace_redist.strategies import STRATEGIES
 from dace_redist.waiting import wait_politely
 
@@ -107,11 +107,12 @@ def run(case: Case, arguments: argparse.Namespace) -> bool:
     program = from_rank_0(lambda: distribute(case.program, WORLD.size, sizes, **options))
     say(str(program))
     from_rank_0(lambda: arguments.plot and program.plot(arguments.plot))
-    pin_to_core(WORLD)
     timed = TimedProgram(program, list(dict.fromkeys(arguments.strategy)))
     local = parts(case, program)
     say(f"compiling, then measuring {arguments.repetitions} rounds, after one to warm up")
-    samples, outputs = measure(timed, local, arguments.repetitions)
+    timed.compile()
+    with pinned_to_core(WORLD):
+        samples, outputs = measure(timed, local, arguments.repetitions)
     right = True
     for strategy in timed.by_strategy:
         error = relative_error(case, program, outputs[strategy]) if arguments.check else None

@@ -25,6 +25,7 @@ from dace_redist.bench.environment import describe
 from dace_redist.bench.methods import Method, Skipped, Wanted
 from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.measuring import Figure
+from dace_redist.pinning import pinned_to_core
 from dace_redist.place import place_of
 from dace_redist.tuning import tune
 from dace_redist.waiting import wait_politely
@@ -123,6 +124,7 @@ def _measure_case(
     with contextlib.ExitStack() as stack:
         baseline = _stock(case, world, stack, progress)
         if takes_part:
+            stack.enter_context(pinned_to_core(comm))
             try:
                 records = _measure_on(case, settings, comm, nodes, baseline, progress)
             except kinds.WrongResultError as error:
