@@ -73,6 +73,7 @@ class Candidates:
     :param parts: Blocks along every index: (K, indices).
     :param scatter: Axis of the result along which partial results are scattered, or one of the constants above: (K,).
     :param least_load: Operations of the busiest rank with the grid that splits the work best.
+    :param replicas: How many ranks do the same for each position of a grid.
     """
 
     einsum: Einsum
@@ -81,6 +82,7 @@ class Candidates:
     parts: Array
     scatter: Array
     least_load: float = math.inf
+    replicas: int = 1
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -145,14 +147,15 @@ class Candidates:
     def _layouts(self, number: int) -> Layouts:
         at = self.at(self.einsum.operands[number])
         others = [index for index in range(len(self.einsum.indices)) if index not in at]
-        return Layouts(self.parts[:, at], self.blocks[:, at], np.prod(self.parts[:, others], axis=1, dtype=np.int64))
+        replicas = self.replicas * np.prod(self.parts[:, others], axis=1, dtype=np.int64)
+        return Layouts(self.parts[:, at], self.blocks[:, at], replicas)
 
     @cached_property
     def result(self) -> Layouts:
         """The result's blocks after the reduction."""
         at = self.at(self.einsum.result)
         parts = self.parts[:, at] * self.multiples[:, at]
-        return Layouts(parts, np.minimum(self.pieces[:, at], self.sizes[at]), np.ones(len(self), np.int64))
+        return Layouts(parts, np.minimum(self.pieces[:, at], self.sizes[at]), np.full(len(self), self.replicas))
 
     def fetched(self, number: int) -> Floats:
         """Elements of an operand that a rank fetches if it was evenly spread before: (K,)."""
@@ -184,6 +187,7 @@ def candidates(
     steps: Sequence[Contraction],
     ranks: int,
     *,
+    whole: str = "",
     footprint: float | None = None,
     load: float = math.inf,
 ) -> Candidates:
@@ -198,16 +202,17 @@ def candidates(
     :param extents: Size of every index.
     :param steps: The steps of the local evaluation.
     :param ranks: Ranks at hand.
+    :param whole: Indices that are not split; if these are all, every rank computes the whole.
     :param footprint: Elements that fit the memory of a rank; grids that need more are left out.
     :param load: Operations that the busiest rank may have at most.
     :return: None at all if nothing fits.
     """
-    allowed = [
-        _useful_parts(extents[i], ranks) if i not in einsum.repeated else frozenset((1,)) for i in einsum.indices
-    ]
+    fixed = einsum.repeated + whole
+    allowed = [_useful_parts(extents[i], ranks) if i not in fixed else frozenset((1,)) for i in einsum.indices]
     total = sum(step.flops_per_point * math.prod(extents[i] for i in step.indices) for step in steps)
     most = min(ranks, math.prod(max(parts) for parts in allowed))
-    space = Candidates(einsum, extents, tuple(steps), np.zeros((0, len(allowed)), np.int64), np.zeros(0, np.int64))
+    none, replicas = np.zeros((0, len(allowed)), np.int64), replicas_of(einsum, whole, ranks)
+    space = Candidates(einsum, extents, tuple(steps), none, np.zeros(0, np.int64), replicas=replicas)
     elements = sum(math.prod(extents[i] for i in tensor) for tensor in (*einsum.operands, einsum.result))
 
     def may_fit(count: int) -> bool:
@@ -240,18 +245,25 @@ def _fitting(space: Candidates, grids: Array, footprint: float | None, load: flo
     return found.chosen(fits)
 
 
-def least_footprint(einsum: Einsum, extents: Mapping[str, int], steps: Sequence[Contraction], ranks: int) -> float:
+def replicas_of(einsum: Einsum, whole: str, ranks: int) -> int:
+    """How many ranks compute the same: all, where no index can be split."""
+    return ranks if whole and set(einsum.indices) <= set(whole) else 1
+
+
+def least_footprint(
+    einsum: Einsum, extents: Mapping[str, int], steps: Sequence[Contraction], ranks: int, whole: str = ""
+) -> float:
     """Elements that a rank needs at least for a group, on any grid that splits the work well."""
-    found = candidates(einsum, extents, steps, ranks)
+    found = candidates(einsum, extents, steps, ranks, whole=whole)
     return float(found.footprint.min())
 
 
 def given_grid(
-    einsum: Einsum, extents: Mapping[str, int], steps: Sequence[Contraction], parts: Mapping[str, int]
+    einsum: Einsum, extents: Mapping[str, int], steps: Sequence[Contraction], parts: Mapping[str, int], replicas: int = 1
 ) -> Candidates:
     """The candidates with one grid, that of the user; indices left out are not split."""
     row = np.array([[parts.get(index, 1) for index in einsum.indices]], np.int64)
-    return _with_reductions(Candidates(einsum, extents, tuple(steps), row, np.zeros(1, np.int64)))
+    return _with_reductions(Candidates(einsum, extents, tuple(steps), row, np.zeros(1, np.int64), replicas=replicas))
 
 
 def _with_reductions(grids: Candidates) -> Candidates:

@@ -16,6 +16,7 @@ from dace_redist.einsum.plan import BYTES_PER_SECOND, FLOPS_PER_SECOND, Group, R
 from dace_redist.einsum.program import Program, Step
 from dace_redist.einsum.relabel import Overlap, least_moved
 from dace_redist.einsum.search import Pair
+from dace_redist.einsum.statement import Statement
 
 #: What a byte of memory counts against one that is moved. It breaks ties: far below one byte in all.
 TIE_BREAK = 1e-13
@@ -53,16 +54,25 @@ def edges_of(program: Program) -> list[Edge]:
     return edges
 
 
-def make_group(step: Step, candidates: Candidates, row: int, elementwise: bool) -> Group:
+def make_group(step: Step, candidates: Candidates, row: int, statement: Statement) -> Group:
     """A candidate as a group on ranks 0, 1, 2, ..."""
     grid, scatter = tuple(candidates.parts[row].tolist()), int(candidates.scatter[row])
     einsum, partial = step.part.einsum, int(candidates.partial[row])
     over = "".join(i for i in einsum.summed if grid[einsum.indices.index(i)] > 1)
     reduction = Reduction(over, partial, scatter if scatter >= 0 else None) if partial > 1 else None
-    multiples, ranks = tuple(candidates.multiples[row].tolist()), tuple(range(int(np.prod(grid))))
-    path = step.part.path
     return Group(
-        einsum, step.operands, step.result, step.statement, grid, ranks, multiples, path, reduction, elementwise
+        einsum,
+        step.operands,
+        step.result,
+        step.statement,
+        grid,
+        tuple(range(int(np.prod(grid)) * candidates.replicas)),
+        tuple(candidates.multiples[row].tolist()),
+        step.part.path,
+        reduction,
+        statement.elementwise,
+        statement.solves,
+        candidates.replicas,
     )
 
 
@@ -196,7 +206,7 @@ class Model:
     def group(self, number: int, row: int) -> Group:
         """A candidate as a group on ranks 0, 1, 2, ..."""
         step = self.program.steps[number]
-        return make_group(step, self.candidates[number], row, self.program.statements[step.statement].elementwise)
+        return make_group(step, self.candidates[number], row, self.program.statements[step.statement])
 
     def placement(self, end: tuple[int | None, int | None], tensor: str, groups: dict[int, Group]) -> Placement:
         """Where one end of an edge has or wants the tensor."""

@@ -42,18 +42,20 @@ class Reduction:
 @dataclasses.dataclass(frozen=True)
 class Group:
     """
-    Contractions that are computed together on one grid.
+    Contractions that are computed together on one grid, or another statement.
 
     :param einsum: Indices of the operands and of the result.
     :param operands: Names of their tensors.
     :param result: Name of the tensor written.
     :param statement: Number of the statement it comes from.
     :param grid: Parts of each index of ``einsum.indices``.
-    :param ranks: Communicator rank of each grid position, row-major.
+    :param ranks: Communicator rank of each grid position, row-major; of each of its replicas, if there are any.
     :param multiples: Per index of ``einsum.indices`` the number of pieces of which its blocks hold a multiple.
     :param path: Order of pairwise contractions on each rank, as opt_einsum writes it.
     :param reduction: How partial results are put together; None if each rank has the whole sum.
     :param elementwise: See :class:`Statement`.
+    :param solves: See :class:`Statement`.
+    :param replicas: How many ranks do the same for each position of the grid, and have the same result.
     """
 
     einsum: Einsum
@@ -66,6 +68,8 @@ class Group:
     path: tuple[tuple[int, ...], ...]
     reduction: Reduction | None
     elementwise: bool = False
+    solves: bool = False
+    replicas: int = 1
 
     @property
     def parts(self) -> dict[str, int]:
@@ -82,7 +86,7 @@ class Group:
         return self._operand_placements[number]
 
     def result_placement(self) -> Placement:
-        """Where the result is after the reduction: every element on one rank."""
+        """Where the result is after the reduction: every element on one rank, or on each replica of it."""
         return self._result_placement
 
     def partial_placement(self) -> Placement:
@@ -100,7 +104,7 @@ class Group:
     def _operand(self, operand: str) -> Placement:
         split = [index for index in dict.fromkeys(operand) if self.parts[index] > 1]
         others = [index for index in self.einsum.indices if index not in split]
-        replicas = math.prod(self.parts[index] for index in others)
+        replicas = self.replicas * math.prod(self.parts[index] for index in others)
         ranks = self._positions(split + others)
         grid = [self.parts[index] for index in split] + [replicas] * (replicas > 1 or not split)
         dims = tuple(split.index(index) if index in split else None for index in operand)
@@ -120,6 +124,7 @@ class Group:
         else:
             each = math.prod(self.parts[index] for index in summed)
             ranks = self._positions([*result, *summed])[::each]
+        parts.append(self.replicas)  # along no axis of the tensor
         split = [number for number, count in enumerate(parts) if count > 1]
         grid = tuple(parts[number] for number in split) or (1,)
         dims = tuple(split.index(number) if number in split else None for number in range(len(result)))
@@ -129,7 +134,8 @@ class Group:
         """The ranks in row-major order of the indices in the given order; indices left out have one part."""
         missing = [index for index in self.einsum.indices if index not in order]
         axes = [self.einsum.indices.index(index) for index in [*order, *missing]]
-        return tuple(np.array(self.ranks).reshape(self.grid).transpose(axes).ravel().tolist())
+        ranks = np.array(self.ranks).reshape(*self.grid, self.replicas)
+        return tuple(ranks.transpose(*axes, len(axes)).ravel().tolist())
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,10 +7,10 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
-from dace_redist.einsum.grids import LOAD_TOLERANCE, Candidates, candidates, given_grid, least_footprint
+from dace_redist.einsum.grids import LOAD_TOLERANCE, Candidates, candidates, given_grid, least_footprint, replicas_of
 from dace_redist.einsum.joint import Labelled, choose_grids, labelled
 from dace_redist.einsum.model import TIE_BREAK, Model
-from dace_redist.einsum.order import Part, contraction_tree, groupings, passes_unhidden
+from dace_redist.einsum.order import Part, contraction_tree, groupings, linear_system, passes_unhidden
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND, Plan
 from dace_redist.einsum.program import Program, Step
@@ -158,7 +158,8 @@ class Planner:
     def _candidates(self, step: Step) -> Candidates:
         part, override = step.part, self.requests.override(step)
         if override is not None:
-            return given_grid(part.einsum, step.extents, part.steps, override)
+            replicas = replicas_of(part.einsum, part.whole, self.requests.ranks)
+            return given_grid(part.einsum, step.extents, part.steps, override, replicas)
         found = self._searched(part, step.extents)
         if not len(found):
             raise self._out_of_memory(step, self._least_bytes(step))
@@ -170,7 +171,13 @@ class Planner:
         key = (part, tuple(extents.items()), load)
         if key not in self._found:
             self._found[key] = candidates(
-                part.einsum, extents, part.steps, self.requests.ranks, footprint=self._elements, load=load
+                part.einsum,
+                extents,
+                part.steps,
+                self.requests.ranks,
+                whole=part.whole,
+                footprint=self._elements,
+                load=load,
             )
         return self._found[key]
 
@@ -184,6 +191,8 @@ class Planner:
     def grouped(self, number: int) -> tuple[Step, ...]:
         """The steps of a statement: its contractions, those together that are better computed together."""
         statement, extents = self.requests.statements[number], self.requests.extents[number]
+        if statement.solves:
+            return self._steps(number, (linear_system(statement.einsum),))
         limit = self.requests.memory_bytes
         total = None if limit is None else limit * self.requests.ranks // self.requests.itemsize
         tree = contraction_tree(statement, extents, total)
@@ -265,7 +274,7 @@ class Planner:
     def _least_bytes(self, step: Step) -> float:
         """Bytes that a step needs at least on a rank, if its work is split well."""
         part, ranks = step.part, self.requests.ranks
-        return least_footprint(part.einsum, step.extents, part.steps, ranks) * self.requests.itemsize
+        return least_footprint(part.einsum, step.extents, part.steps, ranks, part.whole) * self.requests.itemsize
 
     def _out_of_memory(self, step: Step, needed: float) -> MemoryError:
         statement, limit = self.requests.statements[step.statement], self.requests.memory_bytes or 0

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dace_redist.einsum.plan import Group, Move, Plan
-from dace_redist.einsum.report import format_flops, grid_text, shape_text
+from dace_redist.einsum.report import format_flops, grid_text, operation_text, shape_text
 from dace_redist.explain import format_bytes
 from dace_redist.plot import save
 
@@ -99,7 +99,7 @@ class _Picture:
             self.where[name] = self._tensor(name, x, _INPUT_ROW)
         cost, repeats = self.plan.costs[number], self.plan.repeats(number)
         often = f", {repeats} times" if repeats > 1 else ""
-        words = f"{str(group.einsum).replace('->', ' → ')}\n{grid_text(group)}\n{format_flops(cost.flops)}{often}"
+        words = f"{operation_text(group).replace('->', ' → ')}\n{grid_text(group)}\n{format_flops(cost.flops)}{often}"
         self._draw_box(box, words, "#fdf2d0", rounded=False)
         names = list(dict.fromkeys(group.operands))
         for place, name in enumerate(names):

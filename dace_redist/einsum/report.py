@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import BYTES_PER_SECOND, FLOPS_PER_SECOND, Group, Move, Plan
+from dace_redist.einsum.statement import Statement
 from dace_redist.explain import format_bytes, in_units
 
 _UNITS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP")
@@ -18,7 +19,15 @@ def format_flops(count: float) -> str:
 
 def grid_text(group: Group) -> str:
     """The parts of the indices that are split, as in ``i:2 k:4``."""
+    if group.replicas > 1:
+        return f"whole on {group.replicas} ranks"
     return " ".join(f"{index}:{parts}" for index, parts in group.parts.items() if parts > 1) or "one rank"
+
+
+def operation_text(computed: Statement | Group) -> str:
+    """The indices of an einsum, as in ``ij,jk->ik``; before them what else it is: ``solve ij,ik->jk``."""
+    verb = ("solve " if len(computed.operands) > 1 else "invert ") if computed.solves else ""
+    return f"{verb}{computed.einsum}"
 
 
 def reduction_text(group: Group) -> str:
@@ -46,7 +55,7 @@ def text(plan: Plan) -> str:
     for number, statement in enumerate(plan.statements):
         often = f", {statement.repeats} times" if statement.repeats > 1 else ""
         where = f"   ({statement.where})" if statement.where else ""
-        lines.append(f"{statement.result} = {statement.einsum} of {', '.join(statement.operands)}{often}{where}")
+        lines.append(f"{statement.result} = {operation_text(statement)} of {', '.join(statement.operands)}{often}{where}")
         lines += _table(_rows(plan, number))
         lines.append("")
     return "\n".join([*lines, *_totals(plan)])
@@ -65,7 +74,7 @@ def _rows(plan: Plan, statement: int) -> Iterator[tuple[str, ...]]:
             continue
         yield from (_move_row(plan, move) for move in plan.moves if move.group == number == move.before_group)
         cost, names = plan.costs[number], f"{group.result} = {', '.join(group.operands)}"
-        yield (f"{group.einsum}", names, grid_text(group), format_flops(cost.flops))
+        yield (operation_text(group), names, grid_text(group), format_flops(cost.flops))
         if cost.fetched:
             yield ("  operands", "", "fetched from replicas", format_bytes(cost.fetched))
         if group.reduction is not None:

@@ -11,17 +11,20 @@ from dace_redist.einsum.expression import Einsum
 @dataclasses.dataclass(frozen=True)
 class Statement:
     """
-    One einsum of the program, or an elementwise expression with the same rules for its indices.
+    One einsum of the program, or an elementwise expression or a linear system with the same rules for its indices.
 
     :param einsum: Indices of the operands and of the result.
     :param operands: Name of each operand's tensor; one tensor may stand there twice.
     :param result: Name of the tensor that is written.
     :param where: For errors: file, line and text of the statement.
     :param elementwise: No product but an expression such as ``2 * A + B``: sums over nothing, is computed as it stands.
+    :param solves: No product but what solves a linear system: ``ij,ik->jk`` or ``ij,i->j`` is the X of ``G X = B``,
+        ``ij->ji`` the inverse of G.
     :param repeats: How often it runs, for loops around it: the weight of its bytes and operations.
     :param loops: Names of the loops around it, the outermost first: what is copied before a loop that writes the
         tensor is out of date in its second round.
-    :raises ValueError: If the names do not fit the einsum, or an elementwise statement sums.
+    :raises ValueError: If the names do not fit the einsum, an elementwise statement sums, or the indices are those of
+        no linear system.
     """
 
     einsum: Einsum
@@ -31,6 +34,7 @@ class Statement:
     elementwise: bool = False
     repeats: int = 1
     loops: tuple[str, ...] = ()
+    solves: bool = False
 
     def __post_init__(self) -> None:
         if len(self.operands) != len(self.einsum.operands):
@@ -42,6 +46,8 @@ class Statement:
                 f"{self.label}: an elementwise statement neither sums nor takes a diagonal, "
                 f"but this one does over {self.einsum.summed or self.einsum.repeated!r}"
             )
+        if self.solves and (self.elementwise or not _is_linear_system(self.einsum)):
+            raise ValueError(f"{self.label}: expected a linear system, as ij,ik->jk, ij,i->j or ij->ji, got {self.einsum}")
         if self.repeats < 1:
             raise ValueError(f"{self.label}: repeats must be at least 1, got {self.repeats}")
 
@@ -67,9 +73,24 @@ class Statement:
         for index, size in extents.items():
             if size < 1:
                 raise ValueError(f"{self.label}: index {index!r} has size {size}, expected at least 1")
+        if self.solves and len({extents[index] for index in self.einsum.operands[0]}) > 1:
+            raise ValueError(f"{self.label}: {self.operands[0]!r} has shape {shapes[self.operands[0]]}, expected a square")
         expected = tuple(extents[index] for index in self.einsum.result)
         if tuple(shapes.get(self.result, expected)) != expected:
             raise ValueError(
                 f"{self.label}: the result {self.result!r} has shape {tuple(shapes[self.result])}, expected {expected}"
             )
         return extents
+
+
+def _is_linear_system(einsum: Einsum) -> bool:
+    """Whether it can be ``G X = B``, or the inverse of G, whatever the order of each tensor's indices."""
+    matrix, *right = einsum.operands
+    if len(matrix) != 2 or len(set(matrix)) != 2 or len(right) > 1:
+        return False
+    if not right:
+        return set(einsum.result) == set(matrix)
+    rows, columns = set(matrix) & set(right[0]), set(right[0]) - set(matrix)
+    if len(rows) != 1 or len(columns) > 1 or len(right[0]) != 1 + len(columns):
+        return False
+    return set(einsum.result) == (set(matrix) - rows) | columns
