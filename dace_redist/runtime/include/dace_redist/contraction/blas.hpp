@@ -17,21 +17,13 @@
 #include <limits>
 #include <type_traits>
 
+#include "dace_redist/contraction/blas_name.hpp"
 #include "dace_redist/contraction/threads.hpp"
 #include "dace_redist/intervals.hpp"
 
 namespace dace_redist {
 
 namespace blas {
-
-// OpenBLAS from PyPI puts a prefix before every name, and says so by this macro.
-#define DACE_REDIST_JOIN_NAMES(prefix, name) prefix##name
-#define DACE_REDIST_JOIN(prefix, name) DACE_REDIST_JOIN_NAMES(prefix, name)
-#if defined(BLAS_SYMBOL_PREFIX)
-#define DACE_REDIST_BLAS(name) DACE_REDIST_JOIN(BLAS_SYMBOL_PREFIX, name)
-#else
-#define DACE_REDIST_BLAS(name) name
-#endif
 
 /// Element types that BLAS knows.
 template <class T>
@@ -108,10 +100,6 @@ inline std::complex<double> dot(int n, const std::complex<double>* x, int incx, 
   DACE_REDIST_BLAS(cblas_zdotu_sub)(n, x, incx, y, incy, &sum);
   return sum;
 }
-
-#undef DACE_REDIST_BLAS
-#undef DACE_REDIST_JOIN
-#undef DACE_REDIST_JOIN_NAMES
 
 }  // namespace blas
 }  // namespace dace_redist
