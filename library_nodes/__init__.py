@@ -1,15 +1,16 @@
-"""The DaCe library of this package: the nodes ``Redistribute``, ``SumReplicas`` and ``Contraction``."""
+"""The DaCe library: the nodes ``Redistribute``, ``SumReplicas``, ``Contraction`` and ``LinearSolve``."""
 
 from dace.library import register_library
 
 from dace_redist.library_nodes.blas_environment import Blas
 from dace_redist.library_nodes.contraction import Contraction
 from dace_redist.library_nodes.environment import Runtime
+from dace_redist.library_nodes.linear_solve import LinearSolve
 from dace_redist.library_nodes.redistribute import Redistribute
 from dace_redist.library_nodes.sum_replicas import SumReplicas
 
 from dace_redist.library_nodes import expansions, frontend  # isort: skip (register themselves)
 
-__all__ = ["Blas", "Contraction", "Redistribute", "Runtime", "SumReplicas", "expansions", "frontend"]
+__all__ = ["Blas", "Contraction", "LinearSolve", "Redistribute", "Runtime", "SumReplicas", "expansions", "frontend"]
 
 register_library(__name__, "redist")

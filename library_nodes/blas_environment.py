@@ -5,7 +5,7 @@ from __future__ import annotations
 import dace.library
 
 from dace_redist.blas import find_blas
-from dace_redist.library_nodes.environment import Memory
+from dace_redist.library_nodes.environment import Memory, Runtime
 
 
 def _include_directories() -> list[str]:
@@ -42,3 +42,23 @@ class Blas:
     init_code = "dace_redist::blas::limit_threads();\n"
     finalize_code = ""
     dependencies = [Memory]
+
+
+@dace.library.environment
+class Lapack:
+    """The header-only runtime of linear systems; LAPACK is a part of every BLAS that is chosen here, MPI comes too."""
+
+    cmake_minimum_version = None
+    cmake_packages = []
+    cmake_variables = {}
+    cmake_includes = []
+    cmake_libraries = []
+    cmake_compile_flags = []
+    cmake_link_flags = []
+    cmake_files = []
+
+    headers = {"frame": ["dace_redist/linear_solve.hpp"]}
+    state_fields = []
+    init_code = ""
+    finalize_code = ""
+    dependencies = [Blas, Runtime]

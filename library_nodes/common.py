@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from dace.sdfg import SDFG, SDFGState, nodes
 
 from dace_redist.library_nodes.contraction import RESULT, Contraction
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT, DistributedNode, local_dimensions, plain_number
+from dace_redist.library_nodes.linear_solve import LinearSolve
 from dace_redist.library_nodes.redistribute import RUN_TIME_CONNECTORS, Redistribute
 from dace_redist.library_nodes.sum_replicas import SumReplicas
 from dace_redist.strategies import OPTIONS
@@ -107,6 +109,40 @@ def contraction_tasklet(node: Contraction, state: SDFGState, sdfg: SDFG) -> node
         code_init=f'__state->{field} = new {kept}("{node.einsum}", {{{path}}});\n',
         code_exit=f"delete __state->{field};\n",
     )
+
+
+def linear_solve_tasklet(node: LinearSolve, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
+    """The tasklet that solves a linear system; parameters as for :func:`contraction_tasklet`."""
+    node.validate(sdfg, state)
+    node.validate_types(sdfg, state)
+    field, element = _field_name("__solver", sdfg), sdfg.arrays[node.memlet(RESULT, state).data].dtype
+    solver = f"dace_redist::LinearSolver<{element.ctype}>"
+    indices = zip(node.terms, node.dimensions(sdfg, state), strict=True)
+    matrix, *right, solution = ({"": (1, 1)} | dict(zip(*both, strict=True)) for both in indices)  # "": of a vector
+    extents = _words([matrix[node.rows][0], matrix[node.unknowns][0], solution[node.columns][0]])
+    matrices = [
+        _matrix("_0", matrix[node.rows], matrix[node.unknowns]),
+        _matrix("_1", right[0][node.rows], right[0][node.columns]) if right else "{}",
+        _matrix(RESULT, solution[node.unknowns], solution[node.columns]),
+    ]
+    statement = json.dumps(node.title, ensure_ascii=False)
+    return nodes.Tasklet(
+        node.name,
+        {connector: dtypes.pointer(element) for connector in node.in_connectors},
+        {RESULT: dtypes.pointer(element)},
+        f"dace_redist::solve<{element.ctype}>({statement}, MPI_COMM_WORLD, *__state->{field}, {{{extents}}}, "
+        f"{', '.join(matrices)});",
+        language=dtypes.Language.CPP,
+        state_fields=[f"{solver} *{field};"],
+        code_init=f"__state->{field} = new {solver}();\n",
+        code_exit=f"delete __state->{field};\n",
+        side_effects=True,  # takes part in communication even where this rank's output is not used
+    )
+
+
+def _matrix(array: str, rows: tuple[Any, Any], columns: tuple[Any, Any]) -> str:
+    """``dace_redist::Matrix`` of two dimensions, each an extent and a stride."""
+    return f"{{{array}, {_words([rows[1], columns[1]])}}}"
 
 
 def _field_name(stem: str, sdfg: SDFG) -> str:

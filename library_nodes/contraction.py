@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import sympy
-from dace import Memlet, data, dtypes, library, properties, subsets, symbolic
-from dace.sdfg import SDFG, SDFGState, nodes
+from dace import dtypes, library, properties, symbolic
+from dace.sdfg import SDFG, SDFGState
 
-from dace_redist.einsum.expression import Einsum
-from dace_redist.library_nodes.distributed_node import differ, dimensions_of
+from dace_redist.library_nodes.indexed_node import RESULT, IndexedNode
 
-RESULT = "_result"
 PREVIOUS = "_cin"  #: input connector that the result has besides where beta is not 0, as of DaCe's own Gemm
 
 #: Element types that can be contracted; those that are no floating-point numbers by plain loops.
@@ -24,12 +22,11 @@ ELEMENT_TYPES = (
 
 
 @library.node
-class Contraction(nodes.LibraryNode):
+class Contraction(IndexedNode):
     """
     ``_result = alpha * einsum(_0, _1, ...) + beta * _result`` on arrays in memory, as ``np.einsum`` defines it.
 
-    Arrays may have any strides and extents, 0 too, known when the program runs. Where beta is not 0 the result is also
-    an input, at the connector ``_cin``: the same part of the same array.
+    Where beta is not 0 the result is also an input, at the connector ``_cin``: the same part of the same array.
 
     :param name: Label, for error messages.
     :param einsum: Indices as letters, such as ``"ijk,ja,ka->ia"``; the arrow may be left out as in NumPy.
@@ -44,8 +41,8 @@ class Contraction(nodes.LibraryNode):
 
     implementations: dict[str, Any] = {}
     default_implementation = "BLAS"
+    element_types = ELEMENT_TYPES
 
-    einsum = properties.Property(dtype=str, default="", category="Semantics", desc="The einsum, with an arrow")
     alpha = properties.SymbolicProperty(default=1, category="Semantics", desc="Factor of the einsum")
     beta = properties.SymbolicProperty(default=0, category="Semantics", desc="Factor of the result's earlier value")
     path = properties.ListProperty(tuple, default=[], category="Semantics", desc="Operands of each step")
@@ -58,29 +55,15 @@ class Contraction(nodes.LibraryNode):
         beta: Any = 0,
         path: Sequence[Sequence[int]] = (),
     ) -> None:
-        try:
-            self.einsum = str(Einsum.parse(einsum))
-        except ValueError as error:
-            raise ValueError(f'Contraction "{name}": {error}') from error
+        super().__init__(name, einsum)
         for factor in (alpha, beta):
             if isinstance(factor, complex) or sympy.sympify(factor).has(sympy.I):
                 raise TypeError(f'Contraction "{name}": a factor is a real number or expression, got {factor}')
         self.alpha, self.beta = alpha, beta
         self.path = [tuple(int(position) for position in step) for step in path]
-        inputs = {*self.operand_connectors, *((PREVIOUS,) if self.reads_result else ())}
-        super().__init__(name, inputs=inputs, outputs={RESULT})
+        if self.reads_result:
+            self.add_in_connector(PREVIOUS)
         self._validate_path()
-
-    @property
-    def terms(self) -> list[str]:
-        """Indices of each operand, then of the result."""
-        operands, result = self.einsum.split("->")
-        return [*operands.split(","), result]
-
-    @property
-    def operand_connectors(self) -> list[str]:
-        """Connectors of the operands, in order."""
-        return [f"_{position}" for position in range(len(self.terms) - 1)]
 
     @property
     def reads_result(self) -> bool:
@@ -93,39 +76,6 @@ class Contraction(nodes.LibraryNode):
         factors = (self.alpha, self.beta)
         return super().free_symbols | {str(s) for factor in factors for s in symbolic.symlist(factor).values()}
 
-    def memlet(self, connector: str, state: SDFGState) -> Memlet:
-        """
-        The memlet of a connector.
-
-        :raises ValueError: If it is not connected exactly once.
-        """
-        edges = [e for e in state.in_edges(self) if e.dst_conn == connector]
-        edges += [e for e in state.out_edges(self) if e.src_conn == connector]
-        if len(edges) != 1 or edges[0].data.data is None:
-            raise ValueError(
-                f'Contraction "{self.label}": connector {connector} needs exactly one edge, got {len(edges)}'
-            )
-        return edges[0].data
-
-    def dimensions(self, sdfg: SDFG, state: SDFGState) -> list[list[tuple[Any, Any]]]:
-        """
-        (extent, stride in elements) of each dimension of each operand, then of the result.
-
-        :raises ValueError: If an array has not got a dimension for each index.
-        """
-        found = []
-        for connector, indices in zip([*self.operand_connectors, RESULT], self.terms, strict=True):
-            memlet = self.memlet(connector, state)
-            array = sdfg.arrays[memlet.data]
-            dimensions = dimensions_of(memlet.subset, array.strides, len(indices))
-            if len(dimensions) != len(indices):
-                raise ValueError(
-                    f'Contraction "{self.label}": {connector} has indices "{indices}" in {self.einsum}, but its '
-                    f"array {memlet.data} has shape {tuple(memlet.subset.size())}"
-                )
-            found.append(dimensions)
-        return found
-
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
         """
         Checks what can be known before the program runs.
@@ -133,9 +83,10 @@ class Contraction(nodes.LibraryNode):
         :raises ValueError: If something does not fit; names the node, what was expected and what was given.
         """
         self._validate_path()
-        self._validate_types(sdfg, state)
+        self.validate_types(sdfg, state)
         self._validate_extents(sdfg, state)
         self._validate_overlap(state)
+        self._validate_previous(state)
         unknown = self.free_symbols - state.symbols_defined_at(self).keys() - sdfg.constants.keys()
         if unknown:
             raise ValueError(
@@ -152,43 +103,9 @@ class Contraction(nodes.LibraryNode):
         if self.path and left != 1:
             raise ValueError(f'Contraction "{self.label}": the path {self.path} ends with {left} operands, not one')
 
-    def _validate_types(self, sdfg: SDFG, state: SDFGState) -> None:
-        arrays = [sdfg.arrays[self.memlet(c, state).data] for c in (*self.operand_connectors, RESULT)]
-        types = [array.dtype for array in arrays]
-        if any(dtype != types[0] for dtype in types):
-            raise ValueError(
-                f'Contraction "{self.label}": operands and result need one element type, '
-                f"got {', '.join(map(str, types))}"
-            )
-        if types[0] not in ELEMENT_TYPES:
-            known = ", ".join(t.to_string() for t in ELEMENT_TYPES)
-            raise ValueError(f'Contraction "{self.label}": cannot contract {types[0]}; possible: {known}')
-        for array in arrays:
-            if not isinstance(array, (data.Array, data.Scalar)):
-                raise ValueError(f'Contraction "{self.label}": needs arrays, got {type(array).__name__}')
-            if array.storage in (dtypes.StorageType.GPU_Global, dtypes.StorageType.GPU_Shared):
-                raise ValueError(f'Contraction "{self.label}": arrays must lie in main memory, got {array.storage}')
-
-    def _validate_extents(self, sdfg: SDFG, state: SDFGState) -> None:
-        first: dict[str, Any] = {}
-        for indices, dimensions in zip(self.terms, self.dimensions(sdfg, state), strict=True):
-            for index, (extent, _) in zip(indices, dimensions, strict=True):
-                if differ([first.setdefault(index, extent)], [extent]):
-                    raise ValueError(
-                        f'Contraction "{self.label}": index {index} of {self.einsum} has extents {first[index]} '
-                        f"and {extent}"
-                    )
-
-    def _validate_overlap(self, state: SDFGState) -> None:
-        result = self.memlet(RESULT, state)
-        for connector in self.operand_connectors:
-            operand = self.memlet(connector, state)
-            if operand.data == result.data and subsets.intersects(operand.subset, result.subset) is not False:
-                raise ValueError(
-                    f'Contraction "{self.label}": operand {operand} and result {result} overlap; write to another array'
-                )
+    def _validate_previous(self, state: SDFGState) -> None:
         if self.reads_result:
-            previous = self.memlet(PREVIOUS, state)
+            result, previous = self.memlet(RESULT, state), self.memlet(PREVIOUS, state)
             if previous.data != result.data or previous.subset != result.subset:
                 raise ValueError(
                     f'Contraction "{self.label}": with beta {self.beta}, {PREVIOUS} must be the result {result}, '

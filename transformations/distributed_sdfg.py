@@ -16,7 +16,7 @@ from dace_redist.distribution import Distribution
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import Group, Plan
 from dace_redist.einsum.traffic import same_place
-from dace_redist.library_nodes import Contraction, Redistribute, SumReplicas
+from dace_redist.library_nodes import Contraction, LinearSolve, Redistribute, SumReplicas
 from dace_redist.library_nodes.contraction import RESULT, is_fused
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
 from dace_redist.transformations.reading import logical_shape
@@ -223,9 +223,7 @@ class _Builder:
         if group.elementwise:
             self._elementwise(region, group, step, operands, result)
             return
-        alpha = step.alpha if group.result == step.statement.result else 1
-        path = () if is_fused(group.einsum.operands, group.einsum.result) else group.path
-        node = Contraction(f"contract_{group.result}", str(group.einsum), alpha=alpha, path=path)
+        node = _solver(group, step) if group.solves else _contraction(group, step)
         state = self._state(region, node.label)
         state.add_node(node)
         for connector, name in zip(node.operand_connectors, operands, strict=True):
@@ -327,6 +325,16 @@ class _Builder:
         state.add_node(node)
         state.add_edge(state.add_read(source), None, node, INPUT, self._all_of(source))
         state.add_edge(node, OUTPUT, state.add_write(target), None, self._all_of(target))
+
+
+def _contraction(group: Group, step: Step) -> Contraction:
+    alpha = step.alpha if group.result == step.statement.result else 1
+    path = () if is_fused(group.einsum.operands, group.einsum.result) else group.path
+    return Contraction(f"contract_{group.result}", str(group.einsum), alpha=alpha, path=path)
+
+
+def _solver(group: Group, step: Step) -> LinearSolve:
+    return LinearSolve(f"solve_{group.result}", str(group.einsum), step.statement.label)
 
 
 def _reads_elsewhere(group: Group, operands: Sequence[str], written: str) -> bool:

@@ -1,4 +1,4 @@
-"""Parses a program such that every ``np.einsum`` stays one node, with all its operands."""
+"""Parses a program such that every ``np.einsum`` stays one node, with all its operands, as do linear systems."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from dace.frontend.common import op_repository
 from dace.frontend.python.newast import ProgramVisitor
 from dace.frontend.python.parser import DaceProgram
 
-from dace_redist.transformations.numpy_einsums import REPLACEMENTS
+from dace_redist.transformations import numpy_einsums, numpy_linear_systems
 from dace_redist.transformations.steps import source_line
+
+#: What stands in for functions of NumPy while a program is read.
+_REPLACEMENTS = {**numpy_einsums.REPLACEMENTS, **numpy_linear_systems.REPLACEMENTS}
 
 _DACE = os.path.join(os.path.dirname(dace.__file__), "")
 
 
 def parse(program: DaceProgram) -> SDFG:
     """
-    The simplified SDFG of a program, whose einsums are nodes.
+    The simplified SDFG of a program, whose einsums and linear systems are nodes.
 
     DaCe's own frontend takes einsums apart into pairs of operands and maps, in the order in which they are written. It
     names states after lines, which tells where a node comes from as long as states are not fused.
@@ -32,7 +35,7 @@ def parse(program: DaceProgram) -> SDFG:
     :param program: A ``@dace.program``.
     :raises ValueError: If a statement cannot be read; names it.
     """
-    with _whole_einsums(), _naming_the_statement():
+    with _own_nodes(), _naming_the_statement():
         sdfg = program.to_sdfg(simplify=False, use_cache=False)
     file = inspect.getsourcefile(program.f) or ""
     for state in sdfg.states():
@@ -42,10 +45,10 @@ def parse(program: DaceProgram) -> SDFG:
 
 
 @contextlib.contextmanager
-def _whole_einsums() -> Iterator[None]:
+def _own_nodes() -> Iterator[None]:
     known = op_repository.Replacements._rep
-    before = {name: known.get(name) for name in REPLACEMENTS}
-    known.update(REPLACEMENTS)
+    before = {name: known.get(name) for name in _REPLACEMENTS}
+    known.update(_REPLACEMENTS)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Reads an SDFG as a list of statements over whole tensors: einsums, elementwise operations, loops around them."""
+"""Reads an SDFG as a list of statements over whole tensors: einsums, linear systems, elementwise operations, loops."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def read_statements(sdfg: SDFG, sizes: dict[str, int]) -> tuple[Step | Loop, ...
     """
     The statements of a simplified SDFG.
 
-    :param sdfg: Each of its states holds einsums (library nodes), elementwise maps and copies of whole arrays. Several
-        operations in one map become one; nothing else is changed.
+    :param sdfg: Each of its states holds library nodes (einsums, linear systems), elementwise maps and copies of whole
+        arrays. Several operations in one map become one; nothing else is changed.
     :param sizes: Values of symbols, to count how often a loop runs.
     :return: Steps and loops in the order of the program.
     :raises ValueError: If something is none of these; says which statement of the program and why.
@@ -135,14 +135,15 @@ class _Reader:
         except ValueError as error:
             place.refuse(str(error))
         if found is None:
-            place.refuse(f"{type(node).__name__} is neither an einsum nor elementwise")
+            place.refuse(f"{type(node).__name__} is neither an einsum nor a linear system nor elementwise")
         if out.data.wcr is not None:
             place.refuse(f"it combines values by {out.data.wcr}")
         einsum, result = found.einsum, out.data.data
         operands = tuple(edges[connector].data.data for connector in found.connectors)
         added = edges[found.added].data.data if found.added in edges else result
         indices = [self._logical(term, name) for term, name in zip(einsum.operands, operands, strict=True)]
-        statement = place.statement(tuple(indices), operands, self._logical(einsum.result, result), result)
+        to = self._logical(einsum.result, result)
+        statement = place.statement(tuple(indices), operands, to, result, solves=found.solves)
         yield from einsum_steps(self._sdfg, statement, found.alpha, found.beta, added)
 
     def _whole(self, memlet: Any, place: Place) -> tuple[Any, ...]:

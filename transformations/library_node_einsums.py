@@ -16,6 +16,8 @@ from dace.libraries.blas.nodes.gemm import Gemm
 from dace.libraries.blas.nodes.gemv import Gemv
 from dace.libraries.blas.nodes.ger import Ger
 from dace.libraries.blas.nodes.matmul import MatMul
+from dace.libraries.linalg.nodes.inv import Inv
+from dace.libraries.linalg.nodes.solve import Solve
 from dace.libraries.linalg.nodes.tensordot import TensorDot
 from dace.libraries.linalg.nodes.transpose import Transpose
 from dace.libraries.linalg.nodes.ttranspose import TensorTranspose
@@ -23,6 +25,8 @@ from dace.libraries.standard.nodes.reduce import Reduce
 from dace.sdfg import nodes
 
 from dace_redist.einsum.expression import Einsum
+from dace_redist.library_nodes.indexed_node import RESULT
+from dace_redist.library_nodes.linear_solve import LinearSolve
 
 Shapes = Sequence[Sequence[Any]]
 
@@ -33,6 +37,7 @@ class NodeEinsum(NamedTuple):
 
     :param connectors: Input connector of each operand.
     :param added: Input connector of what is multiplied by beta; None where that is the output's own array.
+    :param solves: Whether it is no product but solves a linear system with these indices, see ``Statement``.
     """
 
     einsum: Einsum
@@ -41,6 +46,7 @@ class NodeEinsum(NamedTuple):
     alpha: Any = 1
     beta: Any = 0
     added: str | None = None
+    solves: bool = False
 
 
 def einsum_of(node: nodes.LibraryNode, shapes: dict[str, Sequence[Any]]) -> NodeEinsum | None:
@@ -64,6 +70,9 @@ def einsum_of(node: nodes.LibraryNode, shapes: dict[str, Sequence[Any]]) -> Node
         Transpose: _transpose,
         TensorTranspose: _tensor_transpose,
         Reduce: _reduce,
+        Inv: _inverse,
+        Solve: _solution,
+        LinearSolve: _linear_system,
     }
     reader = readers.get(type(node))
     return None if reader is None else reader(node, shapes)
@@ -145,6 +154,18 @@ def _tensor_transpose(node: TensorTranspose, shapes: dict[str, Sequence[Any]]) -
     indices = ascii_letters[: len(node.axes)]
     einsum = Einsum((indices,), "".join(indices[axis] for axis in node.axes))
     return NodeEinsum(einsum, ("_inp_tensor",), "_out_tensor", node.alpha, node.beta)
+
+
+def _inverse(node: Inv, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
+    return NodeEinsum(Einsum(("ij",), "ji"), ("_ain",), "_aout", solves=True)
+
+
+def _solution(node: Solve, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
+    return NodeEinsum(Einsum(("ij", "ik"), "jk"), ("_ain", "_bin"), "_bout", solves=True)
+
+
+def _linear_system(node: LinearSolve, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
+    return NodeEinsum(Einsum.parse(node.einsum), tuple(node.operand_connectors), RESULT, solves=True)
 
 
 def _reduce(node: Reduce, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:

@@ -41,7 +41,7 @@ def _einsum(
 ) -> str:
     """Adds a node for the whole einsum; its contraction order is the planner's choice, whatever ``optimize`` says."""
     output = out if output is None else output
-    shapes = [_shape(sdfg, "einsum", number, name) for number, name in enumerate(arrays)]
+    shapes = [operand_shape(sdfg, "einsum", number, name) for number, name in enumerate(arrays)]
     einsum = Einsum.parse(str(getattr(subscripts, "value", subscripts)), [len(shape) for shape in shapes])
     extents = einsum.extents(shapes)
     if output is None:
@@ -64,7 +64,7 @@ def _einsum(
     return str(output)
 
 
-def _shape(sdfg: SDFG, function: str, number: int, operand: Any) -> tuple[Any, ...]:
+def operand_shape(sdfg: SDFG, function: str, number: int, operand: Any) -> tuple[Any, ...]:
     """Shape of an operand; none for a scalar."""
     if not isinstance(operand, str) or operand not in sdfg.arrays:
         inside = (
@@ -85,7 +85,7 @@ def _named(function: str) -> Callable[..., str]:
 
 
 def _subscripts(sdfg: SDFG, function: str, arrays: tuple[str, ...], options: dict[str, Any]) -> str:
-    dimensions = tuple(len(_shape(sdfg, function, *operand)) for operand in enumerate(arrays))
+    dimensions = tuple(len(operand_shape(sdfg, function, *operand)) for operand in enumerate(arrays))
     known = _SUBSCRIPTS[function]
     if options or dimensions not in known:
         got = ", ".join([*(f"{n}-D" for n in dimensions), *options])
@@ -108,13 +108,13 @@ def _norm(visitor: Any, sdfg: SDFG, state: SDFGState, *arrays: str, **options: A
 
 def _matmul(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, b: str) -> Any:
     for number, operand in enumerate((a, b)):
-        _shape(sdfg, "matmul", number, operand)
+        operand_shape(sdfg, "matmul", number, operand)
     return _KNOWN.getop("Array", "MatMult")(visitor, sdfg, state, a, b)
 
 
 def _sum(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, axis: Any = None, keepdims: bool = False) -> Any:
     """DaCe's own does not know ``keepdims``: the sum is broadcast along dimensions of length 1."""
-    shape = _shape(sdfg, "sum", 0, a)
+    shape = operand_shape(sdfg, "sum", 0, a)
     given = range(len(shape)) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
     for number in given:
         if not -len(shape) <= number < len(shape):
@@ -141,7 +141,7 @@ def _sum(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, axis: Any = None, k
 
 _DACE_SUM = _KNOWN.get("numpy.sum")
 
-#: What stands in for functions while a program is read.
+#: What stands in for functions that are einsums, or that DaCe reads only in part.
 REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "numpy.einsum": _einsum,
     "numpy.matmul": _matmul,

@@ -1,4 +1,4 @@
-"""Gives the operands of every einsum the element type in which it is computed: BLAS contracts only equal types."""
+"""Gives the operands of every einsum the element type in which it is computed: BLAS and LAPACK want equal types."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dace import SDFG, dtypes
 
 from dace_redist.einsum.expression import Einsum
 from dace_redist.einsum.statement import Statement
-from dace_redist.library_nodes.contraction import ELEMENT_TYPES
+from dace_redist.library_nodes import Contraction, LinearSolve
 from dace_redist.transformations.reading import common_type, logical_shape
 from dace_redist.transformations.steps import Body, Loop, Step
 
@@ -22,7 +22,7 @@ def with_equal_types(body: Body, sdfg: SDFG) -> tuple[Step | Loop, ...]:
 
     :param body: Statements and loops.
     :param sdfg: Gets arrays for what is converted.
-    :raises ValueError: If a type cannot be contracted, or complex numbers would be stored as real ones; names the
+    :raises ValueError: If it cannot be computed with a type, or complex numbers would be stored as real ones; names the
         statement.
     """
     items: list[Step | Loop] = []
@@ -57,13 +57,14 @@ def _converted(step: Step, sdfg: SDFG) -> Iterator[Step]:
 def _type_to_compute_with(statement: Statement, sdfg: SDFG) -> dtypes.typeclass:
     """The type that holds all operands and the result."""
     types = [sdfg.arrays[name].dtype for name in (*statement.operands, statement.result)]
-    if all(dtype == types[0] for dtype in types) and types[0] in ELEMENT_TYPES:
+    possible = (LinearSolve if statement.solves else Contraction).element_types
+    if all(dtype == types[0] for dtype in types) and types[0] in possible:
         return types[0]
     found = common_type(types)
-    if found not in ELEMENT_TYPES:
-        known = ", ".join(dtype.to_string() for dtype in ELEMENT_TYPES)
+    if found not in possible:
+        known = ", ".join(dtype.to_string() for dtype in possible)
         raise ValueError(
-            f"{statement.label}: cannot contract elements of {found.to_string()}; convert them to one of {known}"
+            f"{statement.label}: cannot compute with elements of {found.to_string()}; convert them to one of {known}"
         )
     if found != types[-1] and np.issubdtype(found.type, np.complexfloating) and np.isrealobj(types[-1].type()):
         raise ValueError(
@@ -80,5 +81,6 @@ def _like(sdfg: SDFG, name: str, dtype: dtypes.typeclass) -> str:
 def _copy(statement: Statement, source: str, target: str, sdfg: SDFG) -> Step:
     """``target = source`` where the statement stands."""
     indices = ascii_letters[: len(logical_shape(sdfg.arrays[target]))]
-    copied = replace(statement, einsum=Einsum((indices,), indices), operands=(source,), result=target, elementwise=True)
+    einsum = Einsum((indices,), indices)
+    copied = replace(statement, einsum=einsum, operands=(source,), result=target, elementwise=True, solves=False)
     return Step(copied, 1, "_out = _in", ("_in",), "_out")

@@ -56,7 +56,14 @@ class Place:
         raise ValueError(f"{self}: cannot be distributed: {why}")
 
     def statement(
-        self, operands: tuple[str, ...], names: tuple[str, ...], indices: str, result: str, elementwise: bool = False
+        self,
+        operands: tuple[str, ...],
+        names: tuple[str, ...],
+        indices: str,
+        result: str,
+        *,
+        elementwise: bool = False,
+        solves: bool = False,
     ) -> Statement:
         """
         A statement that stands here.
@@ -66,13 +73,15 @@ class Place:
         :param indices: Those of the result.
         :param result: Its name.
         :param elementwise: Whether it is no einsum but an elementwise expression.
+        :param solves: Whether it is no einsum but solves a linear system.
         :raises ValueError: If the indices do not fit.
         """
         try:
             einsum = Einsum(operands, indices)
         except ValueError as error:
             self.refuse(str(error))
-        return Statement(einsum, names, result, str(self), elementwise, self.around.times, self.around.loops)
+        around = self.around
+        return Statement(einsum, names, result, str(self), elementwise, around.times, around.loops, solves)
 
 
 def einsum_steps(

@@ -13,7 +13,7 @@ def without_transposes(body: Body, kept: Sequence[str]) -> tuple[Step | Loop, ..
     """
     The same statements, with ``A.T @ B`` as one einsum.
 
-    A transposed copy stays where another statement than an einsum reads it, or a later one than the next write to the
+    A transposed copy stays where an elementwise statement reads it, or a later one than the next write to the
     tensor it was copied from.
 
     :param body: Statements and loops.
@@ -53,7 +53,8 @@ def _folded(body: Body, kept: Collection[str]) -> tuple[Step | Loop, ...]:
 
 def _is_transpose(step: Step) -> bool:
     einsum = step.statement.einsum
-    return not step.statement.elementwise and len(einsum.operands) == 1 and step.alpha == 1 and _permutes(einsum)
+    other = step.statement.elementwise or step.statement.solves
+    return not other and len(einsum.operands) == 1 and step.alpha == 1 and _permutes(einsum)
 
 
 def _permutes(einsum: Einsum) -> bool:
@@ -62,7 +63,7 @@ def _permutes(einsum: Einsum) -> bool:
 
 
 def _can_be_read_through(items: Sequence[Step | Loop], position: int) -> bool:
-    """Whether only einsums after it, in the same block, read the copy, and all before the original changes."""
+    """Whether no elementwise statement and no other block reads the copy, and none after the original changes."""
     transpose = items[position]
     assert isinstance(transpose, Step)
     original, copied = transpose.statement.operands[0], transpose.statement.result

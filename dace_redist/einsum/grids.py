@@ -259,7 +259,11 @@ def least_footprint(
 
 
 def given_grid(
-    einsum: Einsum, extents: Mapping[str, int], steps: Sequence[Contraction], parts: Mapping[str, int], replicas: int = 1
+    einsum: Einsum,
+    extents: Mapping[str, int],
+    steps: Sequence[Contraction],
+    parts: Mapping[str, int],
+    replicas: int = 1,
 ) -> Candidates:
     """The candidates with one grid, that of the user; indices left out are not split."""
     row = np.array([[parts.get(index, 1) for index in einsum.indices]], np.int64)

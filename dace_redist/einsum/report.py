@@ -55,7 +55,9 @@ def text(plan: Plan) -> str:
     for number, statement in enumerate(plan.statements):
         often = f", {statement.repeats} times" if statement.repeats > 1 else ""
         where = f"   ({statement.where})" if statement.where else ""
-        lines.append(f"{statement.result} = {operation_text(statement)} of {', '.join(statement.operands)}{often}{where}")
+        lines.append(
+            f"{statement.result} = {operation_text(statement)} of {', '.join(statement.operands)}{often}{where}"
+        )
         lines += _table(_rows(plan, number))
         lines.append("")
     return "\n".join([*lines, *_totals(plan)])

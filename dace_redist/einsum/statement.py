@@ -47,7 +47,9 @@ class Statement:
                 f"but this one does over {self.einsum.summed or self.einsum.repeated!r}"
             )
         if self.solves and (self.elementwise or not _is_linear_system(self.einsum)):
-            raise ValueError(f"{self.label}: expected a linear system, as ij,ik->jk, ij,i->j or ij->ji, got {self.einsum}")
+            raise ValueError(
+                f"{self.label}: expected a linear system, as ij,ik->jk, ij,i->j or ij->ji, got {self.einsum}"
+            )
         if self.repeats < 1:
             raise ValueError(f"{self.label}: repeats must be at least 1, got {self.repeats}")
 
@@ -74,7 +76,7 @@ class Statement:
             if size < 1:
                 raise ValueError(f"{self.label}: index {index!r} has size {size}, expected at least 1")
         if self.solves and len({extents[index] for index in self.einsum.operands[0]}) > 1:
-            raise ValueError(f"{self.label}: {self.operands[0]!r} has shape {shapes[self.operands[0]]}, expected a square")
+            raise ValueError(f"{self.label}: {self.operands[0]!r} must be square, got {shapes[self.operands[0]]}")
         expected = tuple(extents[index] for index in self.einsum.result)
         if tuple(shapes.get(self.result, expected)) != expected:
             raise ValueError(
