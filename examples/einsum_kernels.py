@@ -134,18 +134,19 @@ def tucker(X: dace.float64[I, J, K], A: dace.float64[I, P], B: dace.float64[J, Q
 
 
 @dace.program
-def cp(X: dace.float64[I, J, K], A: dace.float64[I, R], B: dace.float64[J, R], C: dace.float64[K, R]):
+def cp(X: dace.float64[I, J, K], B: dace.float64[J, R], C: dace.float64[K, R]):
     """
-    CP decomposition of a non-negative tensor, in sweeps over the factors like those of alternating least squares.
+    CP decomposition by sweeps of alternating least squares: returns the first factor, for which none is needed before.
 
-    A factor's update is multiplicative (Welling, Weber, 2001): its MTTKRP over itself times the Gram matrices of the
-    others. Least squares would instead solve with the R x R product of these Gram matrices, which cannot be
-    distributed: that is left to the user.
+    A factor becomes the best one for the others: its MTTKRP times the inverse of the R x R product of their Gram
+    matrices. Left to the user: to say when it has converged, and to normalise the columns if there are many sweeps.
     """
+    GB, GC = B.T @ B, C.T @ C
     for _ in range(SWEEPS):
-        GA = (B.T @ B) * (C.T @ C)
-        A[:] = A * np.einsum("ijk,ja,ka->ia", X, B, C) / (A @ GA)
-        GB = (A.T @ A) * (C.T @ C)
-        B[:] = B * np.einsum("ijk,ia,ka->ja", X, A, C) / (B @ GB)
-        GC = (A.T @ A) * (B.T @ B)
-        C[:] = C * np.einsum("ijk,ia,ja->ka", X, A, B) / (C @ GC)
+        A = np.einsum("ijk,ja,ka->ia", X, B, C) @ np.linalg.inv(GB * GC)
+        GA = A.T @ A
+        B[:] = np.einsum("ijk,ia,ka->ja", X, A, C) @ np.linalg.inv(GA * GC)
+        GB[:] = B.T @ B
+        C[:] = np.einsum("ijk,ia,ja->ka", X, A, B) @ np.linalg.inv(GA * GB)
+        GC[:] = C.T @ C
+    return A
