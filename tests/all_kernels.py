@@ -55,13 +55,11 @@ def sweeps(
     B: dace.float64[J, Q],
     C: dace.float64[K, R],
     Y: dace.float64[I, J, K],
-    AR: dace.float64[I, R],
     BR: dace.float64[J, R],
     CR: dace.float64[K, R],
 ):
     core = kernels.tucker(X, A, B, C)
-    kernels.cp(Y, AR, BR, CR)
-    return core
+    return core, kernels.cp(Y, BR, CR)
 
 
 @dace.program
@@ -78,6 +76,10 @@ def other_types(
     YC: dace.complex128[I, J, K],
     UC: dace.complex128[J, R],
     VC: dace.complex128[K, R],
+    G: dace.float32[R, R],
+    H: dace.float32[R, Q],
+    GS: dace.complex64[R, R],
+    GC: dace.complex128[R, R],
 ):
     return (
         np.einsum("ij,jk,kl->il", A, B, C),
@@ -86,6 +88,9 @@ def other_types(
         np.einsum("ij,jk,kl->il", AC, BC, CC),
         np.einsum("ijk,ja,ka->ia", YC, UC, VC),
         np.einsum("ijk,jr->irk", YC, UC),
+        np.linalg.solve(G, H),
+        np.linalg.inv(GS),
+        np.linalg.solve(GC.T, UC.T),
     )
 
 

@@ -10,6 +10,7 @@ from dace import symbolic
 from dace.sdfg import nodes
 from dace.sdfg import utils as sdutil
 from dace.sdfg.state import LoopRegion
+from linear_systems import solved
 
 from dace_redist.distribution import from_words
 from dace_redist.library_nodes.environment import MEMORY_PIECE
@@ -98,6 +99,8 @@ class Ranks:
         for arrays, symbols in zip(self.arrays, self.symbols, strict=True):
             if kind == "Contraction":
                 _contract(node, state, arrays, symbols)
+            elif kind == "LinearSolve":
+                _solve(node, state, arrays)
             elif isinstance(node, nodes.Tasklet):
                 _compute(node, state, arrays, symbols)
             elif isinstance(node, nodes.AccessNode):
@@ -125,6 +128,12 @@ def _contract(node, state, arrays, symbols):
     operands = [array if term else array[0] for array, term in zip(operands, node.terms, strict=False)]
     alpha = float(symbolic.evaluate(node.alpha, symbols))
     result[...] = alpha * np.einsum(node.einsum, *operands)
+
+
+def _solve(node, state, arrays):
+    operands = [arrays[node.memlet(connector, state).data] for connector in node.operand_connectors]
+    if not any(0 in array.shape for array in operands):
+        arrays[node.memlet("_result", state).data][...] = solved(node.einsum, *operands)
 
 
 def _compute(tasklet, state, arrays, symbols):

@@ -91,11 +91,20 @@ def functions(A: dace.float64[I, J], B: dace.float64[J, K], x: dace.float64[I], 
     return P, np.inner(x, np.matmul(C, x))
 
 
+@dace.program
+def linear_systems(A: dace.float64[N, N], C: dace.float64[K, N], x: dace.float64[N]):
+    H = np.linalg.inv(A)
+    for _ in range(2):
+        C[:] = np.linalg.solve(A.T, C.T).T
+    A[:] = np.linalg.inv(A.T)
+    return np.linalg.solve(A, x), C @ H
+
+
 PROGRAMS = {
     program.f.__name__: program
     for program in (
         *(mttkrp, products, sweeps, scalars, in_place),
-        *(shared_operands, batched, transposed, nested_loops, mapped, functions),
+        *(shared_operands, batched, transposed, nested_loops, mapped, functions, linear_systems),
     )
 }
 

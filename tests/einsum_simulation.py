@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import opt_einsum
+from linear_systems import solved
 
 from dace_redist.einsum.traffic import same_place
 
@@ -59,7 +60,8 @@ class Simulation:
             placement, blocks = self._held(name, wanted)
             operands.append(dict(zip(placement.ranks, blocks, strict=True)))
         partial = {rank: _local(group, [blocks[rank] for blocks in operands]) for rank in group.ranks}
-        places = dict(zip(group.ranks, np.ndindex(group.grid), strict=True))
+        positions = np.ndindex(*group.grid, group.replicas)
+        places = {rank: position[:-1] for rank, position in zip(group.ranks, positions, strict=True)}
         extents = {i: n for names, name in _terms(group) for i, n in zip(names, sizes[name], strict=True)}
         starts = {rank: _box(group, places[rank], extents) for rank in group.ranks}
         result = group.result_placement()
@@ -71,9 +73,9 @@ class Simulation:
             inside = tuple(slice(o.start - lo, o.stop - lo) for o, (lo, hi) in zip(own, starts[rank], strict=True))
             if all(o.stop > o.start for o in own):  # what a rank keeps of the sum it has a part of
                 assert all(lo <= o.start and o.stop <= hi for o, (lo, hi) in zip(own, starts[rank], strict=True))
-                assert len(same) == (group.reduction.ranks if group.reduction else 1)
+                assert len(same) == (group.reduction.ranks if group.reduction else group.replicas)
             blocks.append(
-                sum(partial[other][inside] for other in same)
+                sum(partial[other][inside] for other in (same if group.reduction else [rank]))
                 if all(o.stop > o.start for o in own)
                 else np.zeros([max(o.stop - o.start, 0) for o in own])
             )
@@ -124,6 +126,8 @@ def _local(group, blocks):
             2.0 * np.einsum(f"{o}->{o}", b)[_broadcast(o, letters)]
             for o, b in zip(group.einsum.operands, blocks, strict=True)
         )
+    if group.solves and 0 not in blocks[-1].shape:
+        return solved(str(group.einsum), *blocks)
     if any(0 in block.shape for block in blocks):  # a ragged end: nothing to add
         return np.einsum(str(group.einsum), *blocks)
     return opt_einsum.contract(str(group.einsum), *blocks, optimize=[tuple(step) for step in group.path])

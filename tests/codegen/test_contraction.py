@@ -127,7 +127,7 @@ WRONG = {
     ),
     "unknown type": (
         lambda: contracting(product(), (4, 4), (4, 4), (4, 4), dtype=dace.float16),
-        "cannot contract dace::float16; possible: float32, ",
+        "cannot compute with elements of dace::float16; possible: float32, ",
     ),
     "memory": (
         lambda: on_a_gpu(contracting(product(), (4, 4), (4, 4), (4, 4))),

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dace_redist import RedistributionError
+
 pytestmark = pytest.mark.compile
 
 #: Every number of ranks takes a build of its own; DACE_REDIST_TEST_RANKS="1 2 3 4 5 7 8 12" tests more.
@@ -46,8 +48,8 @@ def operands(program: Any) -> dict[str, Any]:
     return made
 
 
-def check(comm: Any, name: str, tolerances: dict[str, float]) -> None:
-    """Scatter, run, gather and compare everything that a program returns or writes."""
+def check(comm: Any, name: str, tolerances: dict[str, float]) -> tuple[Any, dict[str, Any]]:
+    """Scatter, run, gather and compare everything that a program returns or writes; the program and its operands."""
     from all_kernels import PROGRAMS, in_python
 
     program = planned(comm, name)
@@ -70,6 +72,7 @@ def check(comm: Any, name: str, tolerances: dict[str, float]) -> None:
                 wrong.append(f"{output} has shape {whole.shape} and relative error {error}")
     assert len(program.outputs) >= len(names)
     assert not comm.bcast(wrong)
+    return program, given
 
 
 @pytest.mark.mpi(ranks=RANKS, timeout=400)
@@ -84,4 +87,12 @@ def test_sweeps(comm):
 
 @pytest.mark.mpi(ranks=[4], timeout=400)
 def test_other_types(comm):
-    check(comm, "other_types", {"float32": 1e-5, "complex128": 1e-12})
+    program, given = check(comm, "other_types", {"float32": 1e-5, "complex64": 1e-5, "complex128": 1e-12})
+    given["G"][...] = 1  # on the ranks that have columns of the solution: the others get the error, too
+    local = program.scatter(**given)
+    with pytest.raises(
+        RedistributionError, match=r"all_kernels\.py:\d+: .*: (on rank 0: )?the 4 x 4 matrix is singular"
+    ):
+        program.run(**local)
+    given["G"] += np.eye(4, dtype="float32")
+    program.run(**program.scatter(**given))

@@ -10,6 +10,7 @@ import einsum_programs
 import numpy as np
 import pytest
 from einsum_programs import PROGRAMS, SIZES, I, J, N
+from linear_systems import solved
 
 from dace_redist.transformations.einsum_frontend import parse
 from dace_redist.transformations.einsum_statements import read_statements
@@ -30,6 +31,9 @@ def interpret(body: Any, arrays: dict[str, np.ndarray]) -> None:
 def compute(step: Step, arrays: dict[str, np.ndarray]) -> None:
     statement = step.statement
     operands, einsum = [arrays[name] for name in statement.operands], statement.einsum
+    if statement.solves:
+        arrays[statement.result][...] = solved(str(einsum), *operands)
+        return
     if not statement.elementwise:
         arrays[statement.result][...] = float(step.alpha) * np.einsum(str(einsum), *operands)
         return
@@ -113,7 +117,22 @@ def by_index(A: dace.float64[N, N], B: dace.float64[N, N]):
 
 
 @dace.program
-def inverse(A: dace.float64[N, N]):
+def cholesky(A: dace.float64[N, N]):
+    return np.linalg.cholesky(A)
+
+
+@dace.program
+def inverses(A: dace.float64[I, N, N]):
+    return np.linalg.inv(A)
+
+
+@dace.program
+def divided(A: dace.float64[N, N]):
+    return np.linalg.solve(A, 2.0)
+
+
+@dace.program
+def half_precision(A: dace.float16[N, N]):
     return np.linalg.inv(A)
 
 
@@ -203,7 +222,7 @@ REFUSED = {
     not_written: r"T \+= A: reads (T|__return) before anything is written to it",
     on_the_diagonal: r"A\[i, i\] = x\[i\]: cannot be distributed: it writes A\[i, i\]",
     slices: r"B\[i\] = A @ B\[i\]: cannot be distributed: it uses a part of an array",
-    truth: r"A @ A: cannot contract elements of bool",
+    truth: r"A @ A: cannot compute with elements of bool",
     factor_inside: r"np\.einsum.*operand 0 of np\.einsum is 2\.0: expected an array.*factors outside",
     called: r"np\.kron\(x, x\): cannot be distributed: DaCe does not know this function .*write it as np\.einsum",
     called_within: r"A \* np\.kron\(A, A\): DaCe cannot read it .*; write it as np\.einsum",
@@ -219,7 +238,10 @@ REFUSED = {
     shifted: r"B\[i, j\] = A\[i \+ 1, j\]: cannot be distributed: it uses A\[i \+ 1, j\]",
     branch: r"cannot be distributed",
     by_index: r"A\[i, j\] \* i: cannot be distributed: it computes with its index i",
-    inverse: r"np\.linalg\.inv\(A\).*cannot be distributed",
+    cholesky: r"np\.linalg\.cholesky\(A\): cannot be distributed: Cholesky is neither an einsum nor a linear system",
+    inverses: r"np\.linalg\.inv\(A\): operand 0 of np\.linalg\.inv is A of shape \(I, N, N\): expected a matrix",
+    divided: r"np\.linalg\.solve\(A, 2\.0\): operand 1 of np\.linalg\.solve is 2\.0: expected a matrix",
+    half_precision: r"np\.linalg\.inv\(A\): cannot compute with elements of .*float16; convert them to one of float32",
 }
 
 

@@ -99,5 +99,14 @@ def test_statements_name_where_they_are():
         Statement(Einsum.parse("ij,jk->ik"), ("A",), "C")
     with pytest.raises(ValueError, match="neither sums"):
         Statement(Einsum.parse("ij->i"), ("A",), "C", elementwise=True)
+    square = Statement(Einsum.parse("ij->ji"), ("G",), "H", solves=True)
+    assert square.extents({"G": (3, 3)}) == {"i": 3, "j": 3}
+    with pytest.raises(ValueError, match=r"H = einsum 'ij->ji': 'G' must be square, got \(3, 4\)"):
+        square.extents({"G": (3, 4)})
+    for text in ("ij->ij", "ji,kj->ik", "ij,j->i"):  # of each tensor the indices may have any order
+        Statement(Einsum.parse(text), tuple("GB"[: text.count(",") + 1]), "X", solves=True)
+    for text in ("ij->i", "ii->i", "ij,ik->ik", "ij,kl->jl", "ij,ikl->jkl", "ij,ij->j", "ij,ik,k->j"):
+        with pytest.raises(ValueError, match="expected a linear system"):
+            Statement(Einsum.parse(text), tuple("GBC"[: text.count(",") + 1]), "X", solves=True)
     with pytest.raises(ValueError, match="repeats must be at least 1, got 0"):
         Statement(Einsum.parse("ij->i"), ("A",), "C", repeats=0)

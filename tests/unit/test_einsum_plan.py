@@ -143,6 +143,43 @@ def test_elementwise_statements_follow_their_operands():
         np.testing.assert_allclose(Simulation(plan, inputs).run()["E"], expected)
 
 
+@pytest.mark.parametrize("ranks", [1, 3, 8])
+def test_linear_systems(ranks):
+    """Every rank has the matrix and the inverse; a solution has the ranks of its columns, a vector all of them."""
+    statements = [
+        Statement(E("ki,kj->ij"), ("A", "A"), "G"),
+        Statement(E("ij->ji"), ("G",), "H", solves=True),
+        Statement(E("ij,jk->ik"), ("B", "H"), "C"),
+        Statement(E("ij,ki->jk"), ("G", "C"), "X", solves=True),
+        Statement(E("ij,i->j"), ("G", "x"), "y", solves=True),
+    ]
+    shapes, rng = {"A": (40, 6), "B": (23, 6), "x": (6,)}, np.random.default_rng(1)
+    plan = plan_einsums(statements, shapes, ranks, outputs=["H", "X", "y"])
+    inverse, solution, vector = (next(g for g in plan.groups if g.result == name) for name in "HXy")
+    assert inverse.replicas == vector.replicas == plan.homes["H"].replicas == ranks
+    assert plan.homes["H"].block_bytes((6, 6), 8) == 6 * 6 * 8
+    assert solution.parts == {"i": 1, "j": 1, "k": ranks} and solution.replicas == 1
+    assert plan.costs[plan.groups.index(solution)].flops == 6**3 + 2 * 6**2 * math.ceil(23 / ranks)
+    assert not [move for move in plan.moves if move.tensor == "H"]  # it is already where C is computed
+    inputs = {name: rng.random(shape) for name, shape in shapes.items()}
+    gram, found = inputs["A"].T @ inputs["A"], Simulation(plan, inputs).run(rounds=2)
+    np.testing.assert_allclose(found["H"], np.linalg.inv(gram), rtol=1e-9)
+    np.testing.assert_allclose(found["X"], np.linalg.solve(gram, (inputs["B"] @ found["H"]).T), rtol=1e-9)
+    np.testing.assert_allclose(found["y"], np.linalg.solve(gram, inputs["x"]), rtol=1e-9)
+
+
+def test_matrices_of_linear_systems_are_not_split():
+    solve = Statement(E("ij,ik->jk"), ("G", "B"), "X", solves=True)
+    shapes = {"G": (100, 100), "B": (100, 50)}
+    with pytest.raises(ValueError, match=r"overrides\['X'\]: index 'i' can have 1 to 1 parts, got 2"):
+        plan_einsums([solve], shapes, 4, overrides={"X": {"i": 2}})
+    assert plan_einsums([solve], shapes, 4, overrides={"X": {"k": 2}}).groups[0].grid == (1, 1, 2)
+    inverse = Statement(E("ij->ji"), ("G",), "H", solves=True)
+    assert plan_einsums([inverse], shapes, 4, overrides={"H": {}}).groups[0].replicas == 4
+    with pytest.raises(MemoryError, match=r"H = einsum 'ij->ji': 'ij->ji' needs 0.153 MiB per rank on 4 ranks"):
+        plan_einsums([inverse], shapes, 4, memory_bytes=100_000)
+
+
 # Least cost ----------------------------------------------------------------------------------------------------------
 
 

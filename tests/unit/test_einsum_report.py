@@ -27,6 +27,7 @@ PROGRAMS = {
     ],
     "shared": [("ij,jk->ik", "AB", "C", {}), ("ij,jl->il", "AD", "E", {}), ("ik,il->kl", "CE", "F", {})],
     "scalar": [("ij,ij->", "AB", "n", {})],
+    "systems": [("ij->ji", "G", "H", {"solves": True}), ("ji,ik->jk", "HB", "X", {"solves": True})],
 }
 
 
@@ -59,6 +60,13 @@ def test_report_of_loops_and_of_unused_ranks():
     assert "(v.py:1)" in str(small)
     assert "to the first of them" in str(planned("scalar"))
     assert "one rank" in str(planned("2MM", ranks=1))
+
+
+def test_report_of_linear_systems():
+    words = str(planned("systems", size=100))
+    assert "H = invert ij->ji of G" in words and "X = solve ji,ik->jk of H, B" in words
+    assert re.search(r"invert ij->ji +H = G +whole on 8 ranks +3 MFLOP", words)
+    assert re.search(r"solve ji,ik->jk +X = H, B +k:8 +1.26 MFLOP", words)
 
 
 def test_operations_have_prefixes():
