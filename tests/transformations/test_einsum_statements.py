@@ -240,7 +240,7 @@ REFUSED = {
     by_index: r"A\[i, j\] \* i: cannot be distributed: it computes with its index i",
     cholesky: r"np\.linalg\.cholesky\(A\): cannot be distributed: Cholesky is neither an einsum nor a linear system",
     inverses: r"np\.linalg\.inv\(A\): operand 0 of np\.linalg\.inv is A of shape \(I, N, N\): expected a matrix",
-    divided: r"np\.linalg\.solve\(A, 2\.0\): operand 1 of np\.linalg\.solve is 2\.0: expected a matrix",
+    divided: r"np\.linalg\.solve\(A, 2\.0\): operand 1 of np\.linalg\.solve is 2\.0: expected an array",
     half_precision: r"np\.linalg\.inv\(A\): cannot compute with elements of .*float16; convert them to one of float32",
 }
 

@@ -57,10 +57,10 @@ def test_weak_scaling_keeps_the_work_of_a_rank() -> None:
 
 
 def test_sweeps_find_a_tensor_of_low_rank() -> None:
-    """Tucker and CP sweeps bring the factors nearer to the tensor they are to be."""
-    factors = {key: whole(key, (9, 2)) for key in "ABC"}
+    """Tucker and CP sweeps find the factors that a tensor is made of, not positive ones: these are nearly parallel."""
+    factors = {key: whole(key, (9, 2)) - 0.5 for key in "ABC"}
     tensor = np.einsum("ia,ja,ka->ijk", *factors.values())
-    start = {key: whole(key + "0", (9, 2)) for key in "ABC"}
+    start = {key: whole(key + "0", (9, 2)) - 0.5 for key in "ABC"}
     for name, operands in (("cp", "XBC"), ("tucker", "XABC")):
         given = {"X": tensor} | {key: array.copy() for key, array in start.items()}
         errors = []
@@ -70,7 +70,7 @@ def test_sweeps_find_a_tensor_of_low_rank() -> None:
                 given["A"], core = core, np.einsum("ap,aq,ar->pqr", *(np.eye(2),) * 3)
             found = [given[key] for key in "ABC"]
             errors.append(np.linalg.norm(tensor - np.einsum("pqr,ip,jq,kr->ijk", core, *found)))
-        assert errors[-1] < {"cp": 0.01 * errors[0], "tucker": 1e-8}[name], (name, errors)
+        assert errors[-1] < 1e-8, (name, errors)
 
 
 def test_a_part_is_that_of_the_whole() -> None:
