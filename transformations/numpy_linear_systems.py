@@ -8,30 +8,37 @@ from typing import Any
 import numpy as np
 from dace import SDFG, Memlet, SDFGState, dtypes
 
+from dace_redist.library_nodes.distributed_node import differ
 from dace_redist.library_nodes.indexed_node import RESULT
 from dace_redist.library_nodes.linear_solve import LinearSolve
 from dace_redist.transformations.numpy_einsums import operand_shape
 from dace_redist.transformations.reading import common_type
 
+Shape = tuple[Any, ...]
+
 
 def _invert(visitor: Any, sdfg: SDFG, state: SDFGState, a: str) -> str:
-    return _add(visitor, sdfg, state, LinearSolve("inv", "ij->ji"), a)
+    (shape,) = _shapes(sdfg, "linalg.inv", a)
+    return _add(visitor, sdfg, state, LinearSolve("inv", "ij->ji"), shape, a)
 
 
 def _solve(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, b: str) -> str:
     """DaCe's own takes neither vectors nor operands of different types."""
-    vector = len(operand_shape(sdfg, "linalg.solve", 1, b)) == 1
-    return _add(visitor, sdfg, state, LinearSolve("solve", "ij,i->j" if vector else "ij,ik->jk"), a, b)
+    _, shape = _shapes(sdfg, "linalg.solve", a, b)
+    node = LinearSolve("solve", "ij,i->j" if len(shape) == 1 else "ij,ik->jk")
+    return _add(visitor, sdfg, state, node, shape, a, b)
 
 
-def _add(visitor: Any, sdfg: SDFG, state: SDFGState, node: LinearSolve, *operands: str) -> str:
-    for number, (operand, indices) in enumerate(zip(operands, node.terms, strict=False)):
-        shape = operand_shape(sdfg, f"linalg.{node.label}", number, operand)
-        if len(shape) != len(indices):
-            known = "a matrix" if number == 0 else "a matrix or a vector"
-            raise ValueError(
-                f"operand {number} of np.linalg.{node.label} is {operand} of shape {shape}: expected {known}"
-            )
+def _shapes(sdfg: SDFG, function: str, *operands: str) -> list[Shape]:
+    matrix, *right = shapes = [operand_shape(sdfg, function, *operand) for operand in enumerate(operands)]
+    square = len(matrix) == 2 and not differ(matrix[:1], matrix[1:])
+    if not square or any(len(b) not in (1, 2) or differ(b[:1], matrix[:1]) for b in right):
+        columns = " and a vector or matrix of as many rows" if right else ""
+        raise ValueError(f"np.{function} takes a square matrix{columns}, got {' and '.join(map(str, shapes))}")
+    return shapes
+
+
+def _add(visitor: Any, sdfg: SDFG, state: SDFGState, node: LinearSolve, shape: Shape, *operands: str) -> str:
     dtype = common_type([sdfg.arrays[operand].dtype for operand in operands])
     if np.issubdtype(dtype.type, np.integer):
         dtype = dtypes.float64  # as NumPy does

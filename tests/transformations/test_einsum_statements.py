@@ -127,6 +127,16 @@ def inverses(A: dace.float64[I, N, N]):
 
 
 @dace.program
+def oblong(A: dace.float64[4, 6]):
+    return np.linalg.inv(A)
+
+
+@dace.program
+def too_many_rows(A: dace.float64[4, 4], B: dace.float64[5, 2]):
+    return np.linalg.solve(A, B)
+
+
+@dace.program
 def divided(A: dace.float64[N, N]):
     return np.linalg.solve(A, 2.0)
 
@@ -239,7 +249,9 @@ REFUSED = {
     branch: r"cannot be distributed",
     by_index: r"A\[i, j\] \* i: cannot be distributed: it computes with its index i",
     cholesky: r"np\.linalg\.cholesky\(A\): cannot be distributed: Cholesky is neither an einsum nor a linear system",
-    inverses: r"np\.linalg\.inv\(A\): operand 0 of np\.linalg\.inv is A of shape \(I, N, N\): expected a matrix",
+    inverses: r"np\.linalg\.inv\(A\): np\.linalg\.inv takes a square matrix, got \(I, N, N\)",
+    oblong: r"np\.linalg\.inv\(A\): np\.linalg\.inv takes a square matrix, got \(4, 6\)",
+    too_many_rows: r"solve\(A, B\): .* square matrix and a vector or matrix of as many rows, got \(4, 4\) and \(5, 2\)",
     divided: r"np\.linalg\.solve\(A, 2\.0\): operand 1 of np\.linalg\.solve is 2\.0: expected an array",
     half_precision: r"np\.linalg\.inv\(A\): cannot compute with elements of .*float16; convert them to one of float32",
 }
