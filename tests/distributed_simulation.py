@@ -131,9 +131,11 @@ def _contract(node, state, arrays, symbols):
 
 
 def _solve(node, state, arrays):
-    operands = [arrays[node.memlet(connector, state).data] for connector in node.operand_connectors]
+    names = [node.memlet(connector, state).data for connector in node.operand_connectors]
+    result = _result(arrays, node.memlet("_result", state).data, names)
+    operands = [arrays[name] for name in names]
     if not any(0 in array.shape for array in operands):
-        arrays[node.memlet("_result", state).data][...] = solved(node.einsum, *operands)
+        result[...] = solved(node.einsum, *operands)
 
 
 def _compute(tasklet, state, arrays, symbols):

@@ -8,7 +8,7 @@ import pytest
 from dace.libraries.blas.nodes.einsum import Einsum
 from dace.sdfg.state import LoopRegion
 from distributed_simulation import Ranks
-from einsum_programs import I, J, K, N, arguments, sizes_of
+from einsum_programs import I, J, K, N, arguments, linear_systems, sizes_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -201,6 +201,11 @@ def overwritten(A: dace.float64[I, K], B: dace.float64[J, J], C: dace.float64[I,
 
 def test_what_is_read_and_overwritten_in_one_state_is_read_first():
     simulate(overwritten, 3)
+
+
+@pytest.mark.parametrize("ranks", [1, 3, 8])
+def test_linear_systems(ranks):
+    simulate(linear_systems, ranks)
 
 
 PRODUCTS = ("ij,jk->ik", "ij,kj->ki", "ij->ji", "ij,ij->ij", "ij,jk,kl->il", "ii,ij->ij", "ij,k->ki")
