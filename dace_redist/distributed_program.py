@@ -218,7 +218,8 @@ def distribute(
 
     :param program: A ``@dace.program`` or SDFG with any number of ``np.einsum``, ``@``, ``np.tensordot``, ``np.dot``,
         ``np.matmul``, ``np.inner``, ``np.outer``, ``np.vdot``, ``np.trace``, ``np.linalg.norm``, transpositions, sums
-        over axes, elementwise expressions of whole arrays, and ``for`` loops around them.
+        over axes, elementwise expressions of whole arrays, ``np.linalg.inv`` and ``np.linalg.solve``, whose matrix
+        every rank has whole, and ``for`` loops around them.
     :param ranks: Number of ranks it shall run on.
     :param sizes: Values of the symbols in its shapes. The plan is made for them; the program keeps its symbols, see
         :meth:`DistributedProgram.with_sizes`.

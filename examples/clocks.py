@@ -8,10 +8,10 @@ from dace.libraries import comm
 from dace.sdfg import nodes
 from dace.sdfg.state import ControlFlowBlock, ControlFlowRegion, LoopRegion
 
-from dace_redist.library_nodes import Contraction, Redistribute, SumReplicas
+from dace_redist.library_nodes import Contraction, LinearSolve, Redistribute, SumReplicas
 
 _STOCK = (comm.Reduce, comm.Redistribute, comm.Bcast, comm.Allreduce)
-_OWN = {Contraction: "contract", SumReplicas: "sum", Redistribute: "redistribute"}
+_OWN = {Contraction: "contract", LinearSolve: "solve", SumReplicas: "sum", Redistribute: "redistribute"}
 _HEAD = 2  # of the clock: when the last step ended, and whether the ranks meet between steps
 _PREFIX = "clock_"
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from dace import SDFG, Memlet, SDFGState, dtypes
 
-from dace_redist.library_nodes.distributed_node import differ
 from dace_redist.library_nodes.indexed_node import RESULT
 from dace_redist.library_nodes.linear_solve import LinearSolve
 from dace_redist.transformations.numpy_einsums import operand_shape
@@ -31,8 +30,8 @@ def _solve(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, b: str) -> str:
 
 def _shapes(sdfg: SDFG, function: str, *operands: str) -> list[Shape]:
     matrix, *right = shapes = [operand_shape(sdfg, function, *operand) for operand in enumerate(operands)]
-    square = len(matrix) == 2 and not differ(matrix[:1], matrix[1:])
-    if not square or any(len(b) not in (1, 2) or differ(b[:1], matrix[:1]) for b in right):
+    square = len(matrix) == 2 and matrix[0] == matrix[1]
+    if not square or any(len(b) not in (1, 2) or b[0] != matrix[0] for b in right):
         columns = " and a vector or matrix of as many rows" if right else ""
         raise ValueError(f"np.{function} takes a square matrix{columns}, got {' and '.join(map(str, shapes))}")
     return shapes
