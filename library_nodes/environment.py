@@ -40,7 +40,7 @@ def is_node_shared(array: data.Data) -> bool:
 def is_allocated_at_start(array: data.Data) -> bool:
     """Whether this package's code allocates the array when a program starts, and frees it at its end."""
     placed = NODE_SHARED in array.location or MEMORY_PIECE in array.location
-    return placed and array.lifetime == dtypes.AllocationLifetime.External
+    return placed and array.transient and array.lifetime == dtypes.AllocationLifetime.External
 
 
 def _pieces(sdfg: SDFG) -> list[list[tuple[str, data.Data, SDFG]]]:

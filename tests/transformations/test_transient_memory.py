@@ -98,7 +98,12 @@ def elementwise(A: Matrix, B: Matrix):
     return C
 
 
-@pytest.mark.parametrize(("program", "ranks"), [(chain, 1), (product, 4), (elementwise, 2)])
+@dace.program
+def copied(A: Matrix):
+    A[:] = np.linalg.inv(A.T)  # through a transient that is copied, of which DaCe makes a description inside the copy
+
+
+@pytest.mark.parametrize(("program", "ranks"), [(chain, 1), (product, 4), (elementwise, 2), (copied, 1)])
 def test_all_pieces_are_allocated(program, ranks):
     found = pieces(program, ranks)
     sdfg = distribute(program, ranks, {"N": 128}).sdfg
