@@ -12,10 +12,13 @@ from dace_redist import RedistributionError
 
 pytestmark = pytest.mark.compile
 
-#: Every number of ranks takes a build of its own; DACE_REDIST_TEST_RANKS="1 2 3 4 5 7 8 12" tests more.
+#: Every number of ranks takes a build of its own; DACE_REDIST_TEST_RANKS="1 2 3 4 5 7 8 12" tests more, and more types.
 _WANTED = [int(word) for word in os.environ.get("DACE_REDIST_TEST_RANKS", "").split()]
 RANKS = _WANTED or [3, 8]
 RANKS_OF_SWEEPS = _WANTED or [4]
+#: Of the others :func:`test_other_types` tests some.
+ELEMENTS = ["float64", "float32", "complex128"] if _WANTED else ["float64"]
+TOLERANCES = {"float32": 1e-5, "float64": 1e-12, "complex64": 1e-5, "complex128": 1e-12}
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +51,7 @@ def operands(program: Any) -> dict[str, Any]:
     return made
 
 
-def check(comm: Any, name: str, tolerances: dict[str, float]) -> tuple[Any, dict[str, Any]]:
+def check(comm: Any, name: str) -> tuple[Any, dict[str, Any]]:
     """Scatter, run, gather and compare everything that a program returns or writes; the program and its operands."""
     from all_kernels import PROGRAMS, in_python
 
@@ -68,7 +71,7 @@ def check(comm: Any, name: str, tolerances: dict[str, float]) -> tuple[Any, dict
         whole = program.gather(parts[output], output)
         if comm.rank == 0:
             error = np.abs(whole - wanted[output]).max() / np.abs(wanted[output]).max()
-            if not error < tolerances[whole.dtype.name] or whole.shape != wanted[output].shape:
+            if not error < TOLERANCES[whole.dtype.name] or whole.shape != wanted[output].shape:
                 wrong.append(f"{output} has shape {whole.shape} and relative error {error}")
     assert len(program.outputs) >= len(names)
     assert not comm.bcast(wrong)
@@ -76,18 +79,19 @@ def check(comm: Any, name: str, tolerances: dict[str, float]) -> tuple[Any, dict
 
 
 @pytest.mark.mpi(ranks=RANKS, timeout=400)
-def test_all_kernels(comm):
-    check(comm, "all_kernels", {"float64": 1e-12})
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_all_kernels(comm, element):
+    check(comm, "all_kernels" if element == "float64" else f"all_kernels_{element}")
 
 
 @pytest.mark.mpi(ranks=RANKS_OF_SWEEPS, timeout=400)
 def test_sweeps(comm):
-    check(comm, "sweeps", {"float64": 1e-12})
+    check(comm, "sweeps")
 
 
 @pytest.mark.mpi(ranks=[4], timeout=400)
 def test_other_types(comm):
-    program, given = check(comm, "other_types", {"float32": 1e-5, "complex64": 1e-5, "complex128": 1e-12})
+    program, given = check(comm, "other_types")
     given["G"][...] = 1  # on the ranks that have columns of the solution: the others get the error, too
     local = program.scatter(**given)
     with pytest.raises(
