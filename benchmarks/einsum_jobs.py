@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from kernel import WORLD
 from run_einsum import from_rank_0, parts, wholes
 
 from dace_redist import DistributedProgram, distribute
+from dace_redist.measuring import Repetitions
 from dace_redist.pinning import pinned_to_core
 from dace_redist.waiting import wait_politely
 
@@ -50,17 +52,18 @@ def by_hand(arguments: argparse.Namespace) -> dict:
     """
     Seconds of our program and of the one distributed by hand under stock DaCe, in all and by kind of step.
 
-    Both are timed by clocks in the program, in turn; the slowest rank counts.
+    In all from the first start to the last end; steps by clocks in the program, with barriers between them, where the
+    slowest rank counts. In turn.
     """
     sides = {"ours": Ours(arguments.kernel), "by hand": ByHand(arguments.kernel, prebuilt=False)}
     samples = {name: np.zeros((arguments.rounds + 1, len(side.steps) + 1)) for name, side in sides.items()}
+    whole_runs = Repetitions(WORLD)
     with pinned_to_core(WORLD):
         for number in range(arguments.rounds + 1):  # the first warms up
             for name, side in sides.items():
-                for barrier in (True, False):
-                    WORLD.Barrier()
-                    seconds = side.run(barrier)
-                    samples[name][number, slice(-1) if barrier else -1] = seconds if barrier else seconds.sum()
+                WORLD.Barrier()
+                samples[name][number, :-1] = side.run(barrier=True)
+                samples[name][number, -1] = whole_runs.repeat(name, partial(side.run, barrier=False))
     found = {}
     for name, side in sides.items():
         WORLD.Allreduce(MPI.IN_PLACE, samples[name], MPI.MAX)
@@ -165,13 +168,10 @@ def one_thread(arguments: argparse.Namespace) -> dict:
     operands = [given[name] for name in group.operands]
     samples: dict[str, list[float]] = {"ours": [], "opt_einsum": []}
     program.compile()
+    whole_runs = Repetitions(WORLD)
     with pinned_to_core(WORLD):
         for _ in range(arguments.rounds + 2):  # the first two warm up
-            WORLD.Barrier()
-            start = time.clock_gettime(time.CLOCK_MONOTONIC)
-            program.run(**local)
-            spans = WORLD.allgather((start, time.clock_gettime(time.CLOCK_MONOTONIC)))
-            samples["ours"].append(max(end for _, end in spans) - min(start for start, _ in spans))
+            samples["ours"].append(whole_runs.repeat("ours", partial(program.run, **local)))
             start = time.perf_counter()
             if WORLD.rank == 0:
                 contract(*operands)

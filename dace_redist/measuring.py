@@ -108,7 +108,7 @@ def measure(
         Where they do not come, the program is ended by ``MPI_Abort`` with that message.
     """
     _check(methods, comm, warmup, precision, least, most, limit_seconds, drop_slower_than)
-    run = _Run(comm, on_one_node(comm))
+    run = Repetitions(comm)
     order = random.Random(0)  # the same on every rank
     names, active = list(methods), list(methods)
     for _ in range(warmup):
@@ -165,15 +165,25 @@ def _check(
             raise ValueError(f"measure: rank 0 has the methods {answers[0][0]}, rank {rank} has {names}")
 
 
-@dataclass
-class _Run:
-    """Carries out single repetitions on all ranks."""
+class Repetitions:
+    """
+    Carries out and times single repetitions. Making it is collective.
 
-    comm: Any
-    one_node: bool
+    :param comm: mpi4py communicator of all ranks that take part.
+    """
+
+    def __init__(self, comm: Any) -> None:
+        self.comm, self.one_node = comm, on_one_node(comm)
 
     def repeat(self, name: str, method: Callable[[], None]) -> float:
-        """Seconds of one repetition, the same on every rank. Collective."""
+        """
+        Seconds of one repetition, the same on every rank. Collective.
+
+        On one node it is the span from the first start to the last end, on the clock that all share; between nodes the
+        longest time of a rank.
+
+        :raises RuntimeError: On every rank, if the method fails on one.
+        """
         failure = ""
         self.comm.Barrier()
         start = time.clock_gettime(time.CLOCK_MONOTONIC)

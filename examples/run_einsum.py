@@ -22,6 +22,7 @@ from mpi4py import MPI
 
 from dace_redist import DistributedProgram, Distribution, distribute
 from dace_redist.agreement import together
+from dace_redist.measuring import Repetitions
 from dace_redist.pinning import pinned_to_core
 from dace_redist.strategies import STRATEGIES
 from dace_redist.waiting import wait_politely
@@ -185,26 +186,36 @@ def measure(
     """
     Run all strategies in turn, so that whatever else the machine does meets them alike; the first round warms up.
 
-    Steps are timed with a barrier after each; the total in runs of its own, without barriers. The slowest rank counts.
+    Steps are timed with a barrier after each, and the slowest rank counts; the total in runs of its own, without
+    barriers, from the first start to the last end.
 
     :return: By strategy, seconds of each step and in all in each round; and this rank's parts of the last outputs.
     """
     samples = {strategy: np.zeros((repetitions + 1, len(timed.steps) + 1)) for strategy in timed.by_strategy}
-    outputs = {}
-    for repetition in range(repetitions + 1):
+    outputs, whole_runs = {}, Repetitions(WORLD)
+    for number in range(repetitions + 1):
         for strategy, times in samples.items():
-            for barrier in (True, False):
-                given = {name: array.copy() for name, array in local.items()}  # some are written in place
-                WORLD.Barrier()
-                outputs[strategy], seconds = timed.run(strategy, given, barrier)
-                if barrier:
-                    times[repetition, :-1] = seconds
-                else:
-                    times[repetition, -1] = seconds.sum()
+            WORLD.Barrier()
+            times[number, :-1] = timed.run(strategy, copies(local), barrier=True)[1]
+            times[number, -1], outputs[strategy] = timed_run(whole_runs, timed, strategy, local)
     for times in samples.values():
         WORLD.Allreduce(MPI.IN_PLACE, times, MPI.MAX)
     names = [*timed.steps, "total"]
     return {strategy: dict(zip(names, times[1:].T, strict=True)) for strategy, times in samples.items()}, outputs
+
+
+def copies(local: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Operands of one run: some are written in place."""
+    return {name: array.copy() for name, array in local.items()}
+
+
+def timed_run(
+    whole_runs: Repetitions, timed: TimedProgram, strategy: str, local: dict[str, np.ndarray]
+) -> tuple[float, dict[str, np.ndarray]]:
+    """Seconds of a run without barriers, and this rank's parts of the outputs."""
+    given, outputs = copies(local), {}
+    seconds = whole_runs.repeat(strategy, lambda: outputs.update(timed.run(strategy, given, barrier=False)[0]))
+    return seconds, outputs
 
 
 def medians(samples: Samples) -> dict[str, float]:
@@ -235,9 +246,7 @@ def report(record: dict, arguments: argparse.Namespace) -> None:
     verdict += "" if error is None else f", largest relative error {error:.1e}"
     print(f"{record['strategy']}: {seconds['total'] * 1e3:.1f} ms, {verdict}", flush=True)
     if not arguments.brief:
-        print(
-            "    milliseconds, median of the slowest rank; the sum of the steps is longer: the ranks meet between them"
-        )
+        print("    milliseconds, medians; of the steps, after each of which the ranks meet, those of the slowest rank")
         for name, value in seconds.items():
             print(f"{'  ' * (2 + (' ' in name))}{name:<32} {value * 1e3:10.3f}", flush=True)
     if arguments.json:
