@@ -216,10 +216,17 @@ class NodeExchange {
     Channel* first = nullptr;
     for (Channel& channel : sends_) {
       if (channel.done || (channel.way != Way::push && channel.way != Way::ring)) continue;
-      if (first && channel.cutter.part().source_offset >= first->cutter.part().source_offset) continue;
+      if (first && position(channel) >= position(*first)) continue;
       if (!with_room || channel.way == Way::push || channel.has_free_slot()) first = &channel;
     }
     return first;
+  }
+
+  /// Where a channel's next piece lies in the source. What stays on this rank comes after what leaves it from the same
+  /// rows, which are then in the cache: it is the others that wait for this rank.
+  Index position(const Channel& channel) const {
+    const Index start = channel.cutter.part().source_offset;
+    return channel.ring ? start : start + part_count_;
   }
 
   /// Whether there is room for a piece and all that can be sent with it.
