@@ -87,6 +87,7 @@ class NodeExchange {
     source_place_ = finder_.find(source);
     const SharedArrayFinder::Place target_place = finder_.find(target);
     for (Channel& channel : sends_) channel.begin();
+    stream_own_ = target_place.shared ? stream_pushed_ : stream_unpacked_;
     sends_[0].way = Way::push;
     sends_[0].partner = target;
     sends_[0].done = sends_[0].cutter.done();
@@ -115,7 +116,9 @@ class NodeExchange {
   bool finished() const { return open_ == 0; }
 
  private:
-  static constexpr Index streamed_sooner = 8;  // what other ranks read is not wanted in this core's cache
+  // Parts of stream_threshold_bytes() from which all that is pushed or pulled, and all that is unpacked, goes past the
+  // cache: what one copy brings to another rank is not wanted in this core's; what is unpacked may well be.
+  static constexpr Index direct_streamed_sooner = 8, unpacked_streamed_sooner = 2;
   static constexpr int pushes_in_a_row = 16;
   static constexpr int rounds_in_step = 64;       // until a sender goes on without the slowest of its receivers
   static constexpr int rounds_of_patience = 256;  // until a sender begins though some receivers are not there yet
@@ -128,13 +131,14 @@ class NodeExchange {
     set_messages(receives_, schedule.receives, false);
     compare_shapes(sends_);
     compare_shapes(receives_);
-    const auto streamed = [&](const std::vector<Channel>& channels) {
+    const auto streamed = [&](const std::vector<Channel>& channels, Index sooner) {
       Index nbytes = 0;
       for (const Channel& channel : channels) nbytes += channel.message.count * element_bytes_;
-      return nbytes >= stream_threshold_bytes() / streamed_sooner;
+      return nbytes >= stream_threshold_bytes() / sooner;
     };
-    stream_sends_ = streamed(sends_);
-    stream_receives_ = streamed(receives_);
+    stream_pushed_ = streamed(sends_, direct_streamed_sooner);
+    stream_pulled_ = streamed(receives_, direct_streamed_sooner);
+    stream_unpacked_ = streamed(receives_, unpacked_streamed_sooner);
   }
 
   void set_messages(std::vector<Channel>& channels, std::vector<Message>& messages, bool sends) const {
@@ -259,8 +263,8 @@ class NodeExchange {
 
   /// Copies or packs the next piece of the first `count` level channels.
   void send_pieces(Channel& first, std::size_t count) {
-    const bool push = first.way == Way::push;
-    copy_pieces(count, !push, push && stream_sends_, [&](const Channel& channel, Index taken) {
+    const bool push = first.way == Way::push, own = !first.ring && count == 1;
+    copy_pieces(count, !push, push && (own ? stream_own_ : stream_pushed_), [&](const Channel& channel, Index taken) {
       return CopyPlace{source_, push ? channel.partner : channel.slot(slot_bytes_) + taken * element_bytes_};
     });
     for (std::size_t c = 0; c < count; ++c) {
@@ -343,7 +347,7 @@ class NodeExchange {
 
   /// Pulls the next piece of the first `count` level channels.
   void pull_pieces(std::size_t count) {
-    copy_pieces(count, false, stream_receives_,
+    copy_pieces(count, false, stream_pulled_,
                 [&](const Channel& channel, Index) { return CopyPlace{channel.partner, target_}; });
     for (std::size_t c = 0; c < count; ++c) {
       Channel& channel = *level_[c];
@@ -422,9 +426,9 @@ class NodeExchange {
       if (cutter.several_blocks())
         channel.packed[cutter.group()].runs.copy(from, target_);
       else if (cutter.whole_group())
-        copy(channel.packed[cutter.group()].block, from, target_, stream_receives_);
+        copy(channel.packed[cutter.group()].block, from, target_, stream_unpacked_);
       else
-        copy(make_copy_block(from_packed(cutter.part(), 0), element_bytes_), from, target_, stream_receives_);
+        copy(make_copy_block(from_packed(cutter.part(), 0), element_bytes_), from, target_, stream_unpacked_);
     });
   }
 
@@ -436,8 +440,8 @@ class NodeExchange {
   Index depth_ = 1;             // most slots per ring
   std::vector<Channel> sends_;  // the first one is what stays on this rank
   std::vector<Channel> receives_;
-  bool stream_sends_ = false, stream_receives_ = false;  // whether all of it together exceeds the cache
-  RingSegment rings_;                                    // of this rank's sends
+  bool stream_pushed_ = false, stream_pulled_ = false, stream_unpacked_ = false;  // whether it goes past the cache
+  RingSegment rings_;                                                             // of this rank's sends
   std::vector<SharedSegment> partner_rings_;
   SharedArrayFinder finder_{rings_.scratch()};
 
@@ -446,6 +450,7 @@ class NodeExchange {
   const char* source_ = nullptr;
   char* target_ = nullptr;
   SharedArrayFinder::Place source_place_;
+  bool stream_own_ = false;               // what stays on this rank
   std::size_t undecided_ = 0, open_ = 0;  // channels
   int patience_ = 0, waited_ = 0;
 };
