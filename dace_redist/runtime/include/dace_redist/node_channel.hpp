@@ -20,11 +20,14 @@ struct GroupCopy {
 /// A message, how far it has come in the exchange at hand, and the ring that it goes through.
 class Channel {
  public:
-  Channel(int other, Index part_elements) : peer(other), part_count(part_elements), cutter(message, part_elements) {}
+  /// \param slot_elements  most elements of a piece.
+  Channel(int other, Index slot_elements)
+      : peer(other), slot_count(slot_elements), part_count(slot_elements), cutter(message, slot_elements) {}
 
   /// Takes over a message.
   void set(Message new_message, bool sends, Index element_bytes) {
     message = std::move(new_message);
+    part_count = std::clamp(ceil_div(message.count, 2), ceil_div(slot_count, 2), slot_count);
     cutter = MessageCutter(message, part_count, most_tiny);
     direct.clear();
     packed.clear();
@@ -67,7 +70,7 @@ class Channel {
   }
 
   int peer;
-  Index part_count;  // most elements of a piece
+  Index slot_count, part_count;  // most elements of any piece, and of those of a message that would be a piece or two
   Message message;
   MessageCutter cutter;
   std::vector<GroupCopy> direct, packed;  // [groups] as a whole: array to array, and array to or from a slot

@@ -43,8 +43,8 @@ class NodeExchange {
     target_layout_ = target;
     element_bytes_ = element_bytes;
     depth_ = options.depth;
-    part_count_ = std::max<Index>(1, options.slot_bytes / element_bytes);
-    slot_bytes_ = ceil_div(part_count_ * element_bytes, Ring::line_bytes) * Ring::line_bytes;
+    slot_count_ = std::max<Index>(1, options.slot_bytes / element_bytes);
+    slot_bytes_ = ceil_div(slot_count_ * element_bytes, Ring::line_bytes) * Ring::line_bytes;
     replan();
   }
 
@@ -144,7 +144,7 @@ class NodeExchange {
   void set_messages(std::vector<Channel>& channels, std::vector<Message>& messages, bool sends) const {
     const bool first = channels.empty();
     for (std::size_t c = 0; c < messages.size(); ++c) {
-      if (first) channels.emplace_back(static_cast<int>(messages[c].peer), part_count_);
+      if (first) channels.emplace_back(static_cast<int>(messages[c].peer), slot_count_);
       channels[c].set(std::move(messages[c]), sends, element_bytes_);
     }
   }
@@ -230,7 +230,7 @@ class NodeExchange {
   /// rows, which are then in the cache: it is the others that wait for this rank.
   Index position(const Channel& channel) const {
     const Index start = channel.cutter.part().source_offset;
-    return channel.ring ? start : start + part_count_;
+    return channel.ring ? start : start + channel.part_count;
   }
 
   /// Whether there is room for a piece and all that can be sent with it.
@@ -282,7 +282,7 @@ class NodeExchange {
   void copy_pieces(std::size_t count, bool pack, bool stream, const Starts& starts) {
     std::array<CopyPlace, most_places> places;
     const MessageCutter& cutter = level_[0]->cutter;
-    level_[0]->cutter.take(part_count_, [&](Index taken) {
+    level_[0]->cutter.take(level_[0]->part_count, [&](Index taken) {
       const std::size_t group = cutter.group();
       for (std::size_t c = 0; c < count; ++c) {
         Channel& channel = *level_[c];
@@ -385,7 +385,7 @@ class NodeExchange {
   void read_piece(Channel& channel) {
     const Announcement& theirs = channel.ring->source;
     bool copied = true;
-    channel.cutter.take(part_count_, [&](Index) {
+    channel.cutter.take(channel.part_count, [&](Index) {
       const MessageCutter& cutter = channel.cutter;
       const CopyBlock block =
           cutter.whole_group() ? channel.direct[cutter.group()].block : make_copy_block(cutter.part(), element_bytes_);
@@ -421,7 +421,7 @@ class NodeExchange {
   void unpack_piece(Channel& channel) const {
     MessageCutter& cutter = channel.cutter;
     const char* const bytes = channel.slot(slot_bytes_);
-    cutter.take(part_count_, [&](Index taken) {
+    cutter.take(channel.part_count, [&](Index taken) {
       const char* const from = bytes + taken * element_bytes_;
       if (cutter.several_blocks())
         channel.packed[cutter.group()].runs.copy(from, target_);
@@ -436,7 +436,7 @@ class NodeExchange {
   Planner planner_;
   LocalLayout source_layout_, target_layout_;
   Layouts source_layouts_, target_layouts_;  // of the partners
-  Index element_bytes_ = 1, part_count_ = 1, slot_bytes_ = Ring::line_bytes;
+  Index element_bytes_ = 1, slot_count_ = 1, slot_bytes_ = Ring::line_bytes;
   Index depth_ = 1;             // most slots per ring
   std::vector<Channel> sends_;  // the first one is what stays on this rank
   std::vector<Channel> receives_;
