@@ -111,6 +111,15 @@ def _run(cases: Sequence[Case], settings: Settings, world: Any) -> int:
     return 1 if wrong else 0 if records else 2
 
 
+@dataclasses.dataclass(frozen=True)
+class _Ranks:
+    """Those that measure a case: their communicator, the node of each, and what they run on."""
+
+    comm: Any
+    nodes: Sequence[int]
+    environment: Mapping[str, Any]
+
+
 def _measure_case(
     case: Case, settings: Settings, world: Any, nodes: Sequence[int], progress: Progress
 ) -> list[dict[str, Any]]:
@@ -124,9 +133,10 @@ def _measure_case(
     with contextlib.ExitStack() as stack:
         baseline = _stock(case, world, stack, progress)
         if takes_part:
+            ranks = _Ranks(comm, nodes[: comm.size], describe(comm.size, nodes[: comm.size]))
             stack.enter_context(pinned_to_core(comm))
             try:
-                records = _measure_on(case, settings, comm, nodes, baseline, progress)
+                records = _measure_on(case, settings, ranks, baseline, progress)
             except kinds.WrongResultError as error:
                 failure = str(error)  # the same on all that take part
             comm.Free()
@@ -153,11 +163,11 @@ def _stock(case: Case, world: Any, stack: contextlib.ExitStack, progress: Progre
 def _measure_on(
     case: Case,
     settings: Settings,
-    comm: Any,
-    nodes: Sequence[int],
+    ranks: _Ranks,
     baseline: stock.Stock | str,
     progress: Progress,
 ) -> list[dict[str, Any]]:
+    comm = ranks.comm
     arrays, methods, skipped = Arrays(case, comm), [], []
     reason = memory.too_little(arrays.missing_bytes("ordinary"), comm)
     if reason is not None:
@@ -188,7 +198,7 @@ def _measure_on(
             apart=[m.label for m in methods if m.kind in ("stock", "bound") or m.strategy == "Auto"],
             progress=lambda label, count, _: progress.doing(f"repetition {count} of {label}"),
         )
-        records = _records(case, settings, describe(comm.size, nodes[: comm.size]), nodes, methods, figures)
+        records = _records(case, settings, ranks, methods, figures)
         return records + [_skipped(case, settings, one) for one in skipped]
     finally:
         for method in methods:
@@ -199,14 +209,13 @@ def _measure_on(
 def _records(
     case: Case,
     settings: Settings,
-    environment: Mapping[str, Any],
-    nodes: Sequence[int],
+    ranks: _Ranks,
     methods: Sequence[Method],
     figures: Mapping[str, Figure],
 ) -> list[dict[str, Any]]:
     """A line for each method that was measured."""
-    common = _case_facts(case, settings) | {"environment": environment}
-    bounds = _bounds(case, settings, nodes[: case.ranks], figures)
+    common = _case_facts(case, settings) | {"environment": ranks.environment}
+    bounds = _bounds(case, settings, ranks.nodes, figures)
     reference = figures.get(kinds.STOCK)
     lines = []
     for method in methods:
