@@ -37,9 +37,9 @@ def _find_mkl() -> Blas | None:
     for root in (os.environ.get("MKLROOT"), os.environ.get("CONDA_PREFIX"), sys.prefix):
         if root is None or not Path(root, "include", "mkl_cblas.h").is_file():
             continue
-        for library in ("lib/libmkl_rt.so", "lib/intel64/libmkl_rt.so", "lib/libmkl_rt.so.2"):
-            if Path(root, library).is_file():
-                return Blas("mkl", str(Path(root, library)), (str(Path(root, "include")),), ("-DDACE_REDIST_MKL",))
+        for folder in (Path(root, "lib"), Path(root, "lib", "intel64")):
+            for library in sorted(folder.glob("libmkl_rt.so*")):  # with a version only, from PyPI
+                return Blas("mkl", str(library), (str(Path(root, "include")),), ("-DDACE_REDIST_MKL",))
     return None
 
 

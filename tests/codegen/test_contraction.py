@@ -188,11 +188,12 @@ def test_no_blas_is_one_clear_error(monkeypatch):
         blas.find_blas()
 
 
-def test_mkl_is_found_below_its_root(monkeypatch, tmp_path):
-    for name in ("include/mkl_cblas.h", "lib/intel64/libmkl_rt.so"):
+@pytest.mark.parametrize("library", ["lib/intel64/libmkl_rt.so", "lib/libmkl_rt.so.3"])
+def test_mkl_is_found_below_its_root(monkeypatch, tmp_path, library):
+    for name in ("include/mkl_cblas.h", library):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     monkeypatch.setenv("MKLROOT", str(tmp_path))
     found = blas.FINDERS["mkl"]()
-    assert found is not None and found.library.endswith("lib/intel64/libmkl_rt.so")
+    assert found is not None and found.library.endswith(library)
     assert found.definitions == ("-DDACE_REDIST_MKL",)
