@@ -42,8 +42,7 @@ class RunningProgram:
         identity = f"{program.sdfg.name}-{program.sdfg.hash_sdfg()[:16]}"
         self._identity = (identity, program.sizes)
         with _all_ranks(program, comm, _PROGRAM, self._identity) as comm:
-            pass
-        path = programs.named_path(identity)
+            path = programs.named_path(identity)
         failure: Exception | None = None
         if comm.rank == 0:
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dace.library
 
 from dace_redist.blas import find_blas
-from dace_redist.library_nodes.environment import Memory, Runtime
+from dace_redist.library_nodes.environment import Memory, Plain, Runtime
 
 
 def _include_directories() -> list[str]:
@@ -21,44 +21,24 @@ def _definitions() -> list[str]:
 
 
 @dace.library.environment
-class Blas:
+class Blas(Plain):
     """
     The header-only runtime of contractions, and the BLAS that :func:`dace_redist.blas.find_blas` chooses.
 
     It runs on as many threads as ``OMP_NUM_THREADS`` says, or on one: ranks share their node's cores.
     """
 
-    cmake_minimum_version = None
-    cmake_packages = []
-    cmake_variables = {}
     cmake_includes = staticmethod(_include_directories)
     cmake_libraries = staticmethod(_libraries)
     cmake_compile_flags = staticmethod(_definitions)
-    cmake_link_flags = []
-    cmake_files = []
-
     headers = {"frame": ["dace_redist/contraction.hpp"]}
-    state_fields = []
     init_code = "dace_redist::blas::limit_threads();\n"
-    finalize_code = ""
     dependencies = [Memory]
 
 
 @dace.library.environment
-class Lapack:
+class Lapack(Plain):
     """The header-only runtime of linear systems; LAPACK is a part of every BLAS that is chosen here, MPI comes too."""
 
-    cmake_minimum_version = None
-    cmake_packages = []
-    cmake_variables = {}
-    cmake_includes = []
-    cmake_libraries = []
-    cmake_compile_flags = []
-    cmake_link_flags = []
-    cmake_files = []
-
     headers = {"frame": ["dace_redist/linear_solve.hpp"]}
-    state_fields = []
-    init_code = ""
-    finalize_code = ""
     dependencies = [Blas, Runtime]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import dace.library
 from dace import SDFG, data, dtypes
@@ -43,6 +44,13 @@ def is_allocated_at_start(array: data.Data) -> bool:
     return placed and array.transient and array.lifetime == dtypes.AllocationLifetime.External
 
 
+def allocate_at_start(array: data.Data, location: dict[str, int]) -> None:
+    """Has this package's code allocate an array when a program starts; ``location`` holds one of the keys above."""
+    array.storage = dtypes.StorageType.CPU_Heap
+    array.lifetime = dtypes.AllocationLifetime.External
+    array.location = {**array.location, **location}
+
+
 def _pieces(sdfg: SDFG) -> list[list[tuple[str, data.Data, SDFG]]]:
     """Arrays to allocate, those that share memory together: pointer in the program's state, descriptor, SDFG."""
     pieces: dict[object, list[tuple[str, data.Data, SDFG]]] = {}
@@ -72,41 +80,40 @@ def _free_arrays(sdfg: SDFG) -> str:
     return "".join(f"dace_redist::free_shared({arrays[0][0]});\n" for arrays in _pieces(sdfg))
 
 
+class Plain:
+    """An environment that needs nothing: DaCe wants every one to say all of this."""
+
+    cmake_minimum_version = None
+    cmake_packages: Any = []
+    cmake_variables: Any = {}
+    cmake_includes: Any = []
+    cmake_libraries: Any = []
+    cmake_compile_flags: Any = []
+    cmake_link_flags: Any = []
+    cmake_files: Any = []
+
+    headers: Any = {}
+    state_fields: Any = []
+    init_code: Any = ""
+    finalize_code: Any = ""
+    dependencies: Any = []
+
+
 @dace.library.environment
-class Memory:
+class Memory(Plain):
     """Memory for arrays that a program holds from its start, see :func:`is_allocated_at_start`. Needs no MPI."""
 
-    cmake_minimum_version = None
-    cmake_packages = []
-    cmake_variables = {}
     cmake_includes = staticmethod(_include_directories)
     cmake_libraries = ["${CMAKE_DL_LIBS}"]
-    cmake_compile_flags = []
-    cmake_link_flags = []
-    cmake_files = []
-
     headers = {"frame": ["dace_redist/shared_array.hpp"]}
-    state_fields = []
     init_code = staticmethod(_allocate_arrays)
     finalize_code = staticmethod(_free_arrays)
-    dependencies = []
 
 
 @dace.library.environment
-class Runtime:
+class Runtime(Plain):
     """The header-only runtime, and MPI through DaCe's own environment."""
 
-    cmake_minimum_version = None
-    cmake_packages = []
     cmake_variables = staticmethod(_cmake_variables)
-    cmake_includes = []
-    cmake_libraries = []
-    cmake_compile_flags = []
-    cmake_link_flags = []
-    cmake_files = []
-
     headers = {"frame": ["dace_redist/redistribute.hpp"]}
-    state_fields = []
-    init_code = ""
-    finalize_code = ""
     dependencies = [MPI, Memory]

@@ -11,7 +11,7 @@ from dace.transformation import transformation
 
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
-from dace_redist.library_nodes.environment import NODE_SHARED, is_allocated_at_start
+from dace_redist.library_nodes.environment import NODE_SHARED, allocate_at_start, is_allocated_at_start
 from dace_redist.strategies import NODE_AWARE_STRATEGIES
 
 _HEAP = (dtypes.StorageType.Default, dtypes.StorageType.CPU_Heap)
@@ -47,10 +47,7 @@ class PlaceInSharedMemory(transformation.SingleStateTransformation):
     def apply(self, graph: SDFGState, sdfg: SDFG) -> None:
         """Changes lifetime and location of the arrays."""
         for name in self._names(graph, sdfg):
-            array = sdfg.arrays[name]
-            array.storage = dtypes.StorageType.CPU_Heap
-            array.lifetime = dtypes.AllocationLifetime.External
-            array.location = {**array.location, NODE_SHARED: 1}
+            allocate_at_start(sdfg.arrays[name], {NODE_SHARED: 1})
 
     def _names(self, graph: SDFGState, sdfg: SDFG) -> list[str]:
         """Names of the arrays next to the node that can be moved and are not yet."""

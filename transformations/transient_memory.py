@@ -12,7 +12,7 @@ from dace.sdfg.state import ControlFlowRegion, LoopRegion
 
 from dace_redist.library_nodes import Redistribute, SumReplicas
 from dace_redist.library_nodes.distributed_node import INPUT
-from dace_redist.library_nodes.environment import MEMORY_PIECE, NODE_SHARED, Memory
+from dace_redist.library_nodes.environment import MEMORY_PIECE, NODE_SHARED, Memory, allocate_at_start
 
 #: Smaller transients are left alone: they are not worth pages of their own.
 LEAST_BYTES = 64 << 10
@@ -52,34 +52,22 @@ def place_transients(sdfg: SDFG, sizes: Mapping[str, int]) -> None:
         for name, array in sdfg.arrays.items()
         if array.transient
     }
-    has_code = _have_memory(sdfg)
+    code = [node for state in sdfg.states() for node in state.nodes() if isinstance(node, nodes.CodeNode)]
     lifetimes, on_node = _lifetimes(sdfg), _exchanged(sdfg)
     pieces: list[_Piece] = []
     for name in sorted(nbytes, key=lambda name: -nbytes[name]):  # the largest first; among equals as they were made
         array, lifetime = sdfg.arrays[name], lifetimes.get(name)
-        if lifetime is None or nbytes[name] < LEAST_BYTES or not has_code:
+        if lifetime is None or nbytes[name] < LEAST_BYTES or not code:
             array.lifetime = dtypes.AllocationLifetime.Persistent
             continue
         number = next((n for n, piece in enumerate(pieces) if piece.is_free(lifetime)), len(pieces))
         if number == len(pieces):
             pieces.append(_Piece(nbytes[name], []))
         pieces[number].lifetimes.append(lifetime)
-        array.storage = dtypes.StorageType.CPU_Heap
-        array.lifetime = dtypes.AllocationLifetime.External
-        array.location = {MEMORY_PIECE: number, **({NODE_SHARED: 1} if name in on_node else {})}
-
-
-def _have_memory(sdfg: SDFG) -> bool:
-    """
-    Has code be generated that allocates the pieces, which comes with the environments of library nodes and tasklets.
-
-    Returns whether there is any of these.
-    """
-    code = [node for state in sdfg.states() for node in state.nodes() if isinstance(node, nodes.CodeNode)]
-    for node in code:
+        allocate_at_start(array, {MEMORY_PIECE: number, **({NODE_SHARED: 1} if name in on_node else {})})
+    for node in code if pieces else ():  # what allocates the pieces comes with the nodes; library nodes bring it anyway
         if isinstance(node, nodes.Tasklet):
             node.environments = {*node.environments, Memory.full_class_path()}
-    return bool(code)
 
 
 def _exchanged(sdfg: SDFG) -> set[str]:
