@@ -138,18 +138,6 @@ inline bool streams_in_place(const CopyBlock& block, const char* target) {
   return mixed % stream_width == 0;
 }
 
-}  // namespace detail
-
-/// Where a copy of a block begins: both pointers are to its first run.
-struct CopyPlace {
-  const char* source;
-  char* target;
-};
-
-inline constexpr std::size_t most_places = 16;  ///< copies of one block that are made together
-
-namespace detail {
-
 /// Chunk of a block whose last dimension is contiguous in the target: as many of its runs as a LineWriter takes at
 /// once.
 inline ChunkWalk walk_in_target_order(const CopyBlock& block, std::int64_t longest) {
@@ -227,16 +215,13 @@ inline void assemble_lines_together(const CopyBlock& block, const CopyPlace* pla
   const std::int64_t runs_ahead = assembled_ahead_bytes / std::max(block.run_bytes, magnitude(stride)) + 1;
   ChunkWalk walk(block, -1, 1, block.counts[last]);
   ChunkWalk next = walk;
-  std::array<AssembledRow, most_places> rows;
-  for (std::size_t p = 0; p < count; ++p) rows[p].pattern = LinePattern(block.run_bytes, stride);
+  const LineAssembler assembler(block.run_bytes, stride, nbytes);
   for (bool more = true; more; more = walk.advance()) {
-    const bool more_ahead = next.advance();
-    for (std::size_t p = 0; p < count; ++p) {
-      if (more_ahead) prefetch_edges(places[p].target + next.target(), nbytes);
-      rows[p].begin(places[p].source + walk.source(), places[p].target + walk.target());
-    }
-    const bool ask_next_row = more_ahead && block.counts[last] <= runs_ahead;
-    assemble_rows(rows.data(), count, nbytes, ask_next_row ? next.source() - walk.source() : runs_ahead * stride);
+    const bool more_ahead = next.advance(), ask_next_row = more_ahead && block.counts[last] <= runs_ahead;
+    if (more_ahead)
+      for (std::size_t p = 0; p < count; ++p) prefetch_edges(places[p].target + next.target(), nbytes);
+    assembler.write(places, count, walk.source(), walk.target(),
+                    ask_next_row ? next.source() - walk.source() : runs_ahead * stride);
   }
 }
 
@@ -344,7 +329,7 @@ inline void copy(const CopyBlock& block, const void* source, void* target, bool 
 inline void copy_together(const CopyBlock& block, const CopyPlace* places, std::size_t count, bool stream) {
   const bool in_order = block.ndim > 0 && detail::transposed_dimension(block) < 0, in_one = in_order && count > 1;
   const bool streamed = in_order && stream && detail::target_span(block) >= detail::shortest_streamed_span;
-  if (streamed && detail::gathers_lines(block) && detail::LinePattern::fits(block.run_bytes)) {
+  if (streamed && detail::gathers_lines(block) && detail::LineAssembler::fits(block.run_bytes)) {
     detail::assemble_lines_together(block, places, count);
     detail::stream_fence();
   } else if (in_one && streamed && detail::gathers_lines(block)) {

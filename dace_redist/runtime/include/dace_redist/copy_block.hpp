@@ -140,4 +140,12 @@ inline CopyBlock slice(const CopyBlock& block, int part, int parts) {
   return result;
 }
 
+/// Where a copy of a block begins: both pointers are to its first run.
+struct CopyPlace {
+  const char* source;
+  char* target;
+};
+
+inline constexpr std::size_t most_places = 16;  ///< copies of one block that are made together
+
 }  // namespace dace_redist

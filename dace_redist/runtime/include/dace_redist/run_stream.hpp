@@ -6,20 +6,25 @@
 /// registers: reading and writing then overlap as they do in memcpy. Takes AVX-512; without it nothing fits.
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <utility>
 
+#include "dace_redist/copy_block.hpp"
 #include "dace_redist/copy_kernels.hpp"
 
 namespace dace_redist::detail {
 
-/// Where the lines of a target come from, in a row of runs that follow each other there. The pattern repeats after as
-/// many runs as fill whole lines.
-class LinePattern {
+/// Writes rows of one block at several places, a few lines of each in turn: where the places follow each other in the
+/// source, it is read in order.
+///
+/// Nothing but the source is read, and nothing kept, between the lines: each further load or branch per line costs
+/// bandwidth (three loads a tenth, six a quarter), as fewer lines are then on their way at a time. So the lines of a
+/// turn are unrolled for some lengths of runs.
+class LineAssembler {
  public:
-  /// Whether a line holds parts of two runs at most, and the pattern is short.
+  /// Whether a line holds parts of two runs at most, and few lines take up whole runs.
   static constexpr bool fits([[maybe_unused]] std::int64_t run_bytes) {
 #if defined(__AVX512BW__)
     return run_bytes >= line_bytes && run_bytes / std::gcd(run_bytes, line_bytes) <= most_lines;
@@ -28,122 +33,129 @@ class LinePattern {
 #endif
   }
 
-  LinePattern() {}  // the lines are not initialised: set_head() writes them
+  /// \param run_bytes  for which it fits.
+  /// \param stride     of the runs in the source, in bytes.
+  /// \param row_bytes  bytes of a row in the target.
+  LineAssembler(std::int64_t run_bytes, std::int64_t stride, std::int64_t row_bytes)
+      : run_bytes_(run_bytes),
+        gap_(stride - run_bytes),
+        row_bytes_(row_bytes),
+        turn_bytes_(lines_of_turn(run_bytes) * line_bytes),
+        source_step_(turn_bytes_ / run_bytes * stride) {}
 
-  /// \param stride  of the runs in the source, in bytes.
-  LinePattern(std::int64_t run_bytes, std::int64_t stride) : run_bytes_(run_bytes), stride_(stride) {
-    const std::int64_t common = std::gcd(run_bytes, line_bytes), repeats = (fewest_lines * common - 1) / run_bytes + 1;
-    line_count_ = repeats * run_bytes / common;
-    run_count_ = repeats * line_bytes / common;
-  }
-
-  /// Bytes of the target before the first line; 0 to 63.
-  void set_head(std::int64_t head) {
-    if (head == head_) return;
-    head_ = head;
-    for (std::int64_t i = 0; i < line_count_; ++i) {
-      const std::int64_t byte = head + i * line_bytes, run = byte / run_bytes_, left = run_bytes_ - byte % run_bytes_;
-      Line& line = lines_[static_cast<std::size_t>(i)];
-      line.first = run * stride_ + byte % run_bytes_;
-      line.second = left < line_bytes ? (run + 1) * stride_ - left : line.first;
-      line.from_first = ones(std::min(left, line_bytes));
+  /// Writes a row at each place. Asks for what lies `ahead` bytes later in the source.
+  /// \param from, to  bytes from the sources and targets of the places to those of the row.
+  void write(const CopyPlace* places, std::size_t count, std::int64_t from, std::int64_t to, std::int64_t ahead) const {
+    switch (run_bytes_) {
+      case 64:
+        return write_row<64>(places, count, from, to, ahead);
+      case 80:
+        return write_row<80>(places, count, from, to, ahead);
+      case 96:
+        return write_row<96>(places, count, from, to, ahead);
+      case 128:
+        return write_row<128>(places, count, from, to, ahead);
+      case 192:
+        return write_row<192>(places, count, from, to, ahead);
+      default:
+        return write_row<any_run>(places, count, from, to, ahead);
     }
   }
-  std::int64_t head() const { return head_; }
-  std::int64_t line_count() const { return line_count_; }
-  /// Bytes of the source from one repetition to the next.
-  std::int64_t source_step() const { return run_count_ * stride_; }
+
+ private:
+  static constexpr std::int64_t most_lines = 32, fewest_lines = 4, any_run = 0;
+
+  /// Lines of a turn: at least some, and as many as take up whole runs.
+  static constexpr std::int64_t lines_of_turn(std::int64_t run_bytes) {
+    const std::int64_t common = std::gcd(run_bytes, line_bytes), repeats = (fewest_lines * common - 1) / run_bytes + 1;
+    return repeats * run_bytes / common;
+  }
+
+  template <std::int64_t known_run>
+  void write_row(const CopyPlace* places, std::size_t count, std::int64_t from, std::int64_t to,
+                 std::int64_t ahead) const {
+    const LineAssembler rows = *this;  // what is written cannot change it
+    const std::int64_t turn_bytes =
+        known_run == any_run ? rows.turn_bytes_ : lines_of_turn(std::max(known_run, line_bytes)) * line_bytes;
+    for (std::int64_t done = 0; done < rows.row_bytes_; done += turn_bytes, from += rows.source_step_)
+      for (std::size_t p = 0; p < count; ++p) {
+        const char* const source = places[p].source + from;
+        char* const target = places[p].target + to;
+        const std::int64_t head = bytes_to_line(target), left = rows.row_bytes_ - head - done;
+        if constexpr (known_run != any_run) {
+          if (head == 0 && left >= turn_bytes) {
+            write_turn<known_run>(source, target + done, rows.gap_, ahead);
+            continue;
+          }
+        }
+        if (head > 0 && done == 0) LongRun::copy(source, target, head);  // a row is no shorter
+        rows.write_lines(source, target + head + done, head, std::min(turn_bytes, left), ahead);
+      }
+  }
+
+  /// The lowest `count` bits, 0 to 63.
+  static std::uint64_t ones(std::int64_t count) { return (std::uint64_t{1} << count) - 1; }
 
 #if defined(__AVX512BW__)
-  /// Writes the first `count` lines; `source` is the first run of the pattern, `target` the first line. Asks for what
-  /// lies `ahead` bytes later in the source.
-  void write(std::int64_t count, const char* source, char* target, std::int64_t ahead) const {
-    for (std::int64_t i = 0; i < count; ++i) {
-      prefetch(source + lines_[static_cast<std::size_t>(i)].first, ahead);
-      _mm512_stream_si512(reinterpret_cast<__m512i*>(target + i * line_bytes), line(i, source, ~__mmask64{0}));
+  /// Where the next line comes from.
+  struct Reader {
+    const char* source;  // of its first byte
+    std::int64_t left;   // bytes of that byte's run from there on, 0 to run_bytes
+
+    __m512i line(std::int64_t gap) const {
+      return left >= line_bytes ? _mm512_loadu_si512(source) : part(~__mmask64{0}, gap);
     }
-  }
-  /// Writes the first `nbytes` bytes of line `i`, with an ordinary store.
-  void write_part(std::int64_t i, std::int64_t nbytes, const char* source, char* target) const {
-    if (nbytes > 0) _mm512_mask_storeu_epi8(target, ones(nbytes), line(i, source, ones(nbytes)));
-  }
-
- private:
-  static void prefetch(const char* source, std::int64_t ahead) {
-    const auto address = reinterpret_cast<std::uintptr_t>(source) + static_cast<std::uintptr_t>(ahead);
-    _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T1);  // wherever it is
-  }
-
-  __m512i line(std::int64_t i, const char* source, __mmask64 wanted) const {
-    const Line& line = lines_[static_cast<std::size_t>(i)];
-    const __mmask64 from_first = line.from_first & wanted, from_second = ~line.from_first & wanted;
-    if (from_first == ~__mmask64{0}) return _mm512_loadu_si512(source + line.first);
-    return _mm512_mask_loadu_epi8(_mm512_maskz_loadu_epi8(from_first, source + line.first), from_second,
-                                  source + line.second);
-  }
-#else
-  void write(std::int64_t, const char*, char*, std::int64_t) const {}
-  void write_part(std::int64_t, std::int64_t, const char*, char*) const {}
-#endif
-
- private:
-  static constexpr std::int64_t most_lines = 32, fewest_lines = 4;
-
-  struct Line {
-    std::int64_t first, second;  // bytes from the first run to this line's bytes of the one, and of the next less those
-    std::uint64_t from_first;    // bit per byte
+    /// The `wanted` bytes of the line, the others zeros. `gap` lies between two runs.
+    __m512i part(__mmask64 wanted, std::int64_t gap) const {
+      const __mmask64 first = left >= line_bytes ? wanted : wanted & ones(left);
+      return _mm512_mask_loadu_epi8(_mm512_maskz_loadu_epi8(first, source), wanted & ~first, source + gap);
+    }
+    void advance(std::int64_t run_bytes, std::int64_t gap) {
+      if (left < line_bytes) {
+        source += gap;
+        left += run_bytes;
+      }
+      source += line_bytes;
+      left -= line_bytes;
+    }
   };
 
-  /// The lowest `count` bits, 1 to 64.
-  static std::uint64_t ones(std::int64_t count) { return ~std::uint64_t{0} >> (64 - count); }
+  static void write_line(const Reader& reader, char* target, std::int64_t gap, std::int64_t ahead) {
+    const auto asked = reinterpret_cast<std::uintptr_t>(reader.source) + static_cast<std::uintptr_t>(ahead);
+    _mm_prefetch(reinterpret_cast<const char*>(asked), _MM_HINT_T1);  // wherever it is
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(target), reader.line(gap));
+  }
 
-  std::int64_t run_bytes_ = 0, stride_ = 0, line_count_ = 0, run_count_ = 0, head_ = -1;
-  std::array<Line, most_lines> lines_;  // [line_count_]
+  /// Writes the lines of a turn that begins with a run.
+  template <std::int64_t known_run>
+  static void write_turn(const char* source, char* target, std::int64_t gap, std::int64_t ahead) {
+    write_turn<known_run>(source, target, gap, ahead,
+                          std::make_integer_sequence<std::int64_t, lines_of_turn(known_run)>{});
+  }
+  template <std::int64_t known_run, std::int64_t... lines>
+  static void write_turn(const char* source, char* target, std::int64_t gap, std::int64_t ahead,
+                         std::integer_sequence<std::int64_t, lines...>) {
+    Reader reader{source, known_run};
+    ((write_line(reader, target + lines * line_bytes, gap, ahead), reader.advance(known_run, gap)), ...);
+  }
+
+  /// Writes `nbytes` bytes of a turn from its first line on, which begins `head` bytes after a run; nothing if
+  /// negative.
+  void write_lines(const char* run, char* target, std::int64_t head, std::int64_t nbytes, std::int64_t ahead) const {
+    Reader reader{run + head, run_bytes_ - head};
+    for (; nbytes >= line_bytes; nbytes -= line_bytes, target += line_bytes) {
+      write_line(reader, target, gap_, ahead);
+      reader.advance(run_bytes_, gap_);
+    }
+    if (nbytes > 0) _mm512_mask_storeu_epi8(target, ones(nbytes), reader.part(ones(nbytes), gap_));
+  }
+#else
+  template <std::int64_t known_run>
+  static void write_turn(const char*, char*, std::int64_t, std::int64_t) {}
+  static void write_lines(const char*, char*, std::int64_t, std::int64_t, std::int64_t) {}
+#endif
+
+  std::int64_t run_bytes_, gap_, row_bytes_, turn_bytes_, source_step_;
 };
-
-/// A row on its way from one place to another.
-struct AssembledRow {
-  LinePattern pattern;
-  const char* source;  // first run
-  char* target;        // first line
-
-  /// Writes what comes before the first line.
-  void begin(const char* row_source, char* row_target) {
-    const std::int64_t head = bytes_to_line(row_target);
-    if (head > 0) LongRun::copy(row_source, row_target, head);
-    pattern.set_head(head);
-    source = row_source;
-    target = row_target + head;
-  }
-  /// Writes `count` lines of the pattern's repetition `index`.
-  void write(std::int64_t index, std::int64_t count, std::int64_t ahead) const {
-    pattern.write(count, source_of(index), line_of(index), ahead);
-  }
-  /// Writes the first `nbytes` bytes of line `i` of a repetition, with an ordinary store.
-  void write_part(std::int64_t index, std::int64_t i, std::int64_t nbytes) const {
-    pattern.write_part(i, nbytes, source_of(index), line_of(index) + i * line_bytes);
-  }
-
- private:
-  const char* source_of(std::int64_t index) const { return source + index * pattern.source_step(); }
-  char* line_of(std::int64_t index) const { return target + index * pattern.line_count() * line_bytes; }
-};
-
-/// Writes rows of `nbytes` bytes that have begun, a few lines of each in turn. The rows stay as they are: ordinary
-/// stores among those past the cache would wait for them.
-inline void assemble_rows(const AssembledRow* rows, std::size_t count, std::int64_t nbytes, std::int64_t ahead) {
-  const std::int64_t lines = rows[0].pattern.line_count();
-  const std::int64_t together = (nbytes - line_bytes) / line_bytes / lines;  // repetitions that fit whatever the head
-  for (std::int64_t index = 0; index < together; ++index)
-    for (std::size_t r = 0; r < count; ++r) rows[r].write(index, lines, ahead);
-  for (std::size_t r = 0; r < count; ++r) {
-    const std::int64_t left = nbytes - rows[r].pattern.head() - together * lines * line_bytes;
-    const bool one_more = left / line_bytes >= lines;
-    const std::int64_t last = together + one_more, rest = left / line_bytes - one_more * lines;
-    if (one_more) rows[r].write(together, lines, ahead);
-    rows[r].write(last, rest, ahead);
-    rows[r].write_part(last, rest, left % line_bytes);
-  }
-}
 
 }  // namespace dace_redist::detail
