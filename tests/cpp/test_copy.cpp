@@ -206,10 +206,11 @@ bool copies_like_the_oracle(const Case& made, const StridedBlock& block, int par
   return nbytes == whole.nbytes() && target.bytes() == expected;
 }
 
-/// copy_together() past the cache, for runs that do or do not fill lines, to targets that begin anywhere in a line.
-bool copies_together_like_the_oracle(std::int64_t run_bytes, std::int64_t columns, std::size_t shift) {
+/// copy_together() for runs that do or do not fill lines, to targets whose rows begin anywhere in a line; each with the
+/// line for shift 0.
+bool copies_together_like_the_oracle(std::int64_t run_bytes, std::int64_t columns, std::size_t shift, bool stream) {
   constexpr std::size_t places = 3, guard = 128;
-  const std::int64_t row_bytes = columns * run_bytes;
+  const std::int64_t row_bytes = columns * run_bytes, gap = shift > 0 ? 52 : 128 - row_bytes % 64;
   StridedBlock box;
   box.ndim = 3;
   box.counts[0] = 3;
@@ -217,7 +218,7 @@ bool copies_together_like_the_oracle(std::int64_t run_bytes, std::int64_t column
   box.counts[2] = run_bytes;
   box.source_strides[1] = static_cast<std::int64_t>(places) * run_bytes + 4;
   box.source_strides[0] = columns * box.source_strides[1];
-  box.target_strides[0] = row_bytes + 52;
+  box.target_strides[0] = row_bytes + gap;
   box.target_strides[1] = run_bytes;
   box.source_strides[2] = box.target_strides[2] = 1;
   Bytes source(static_cast<std::size_t>(3 * box.source_strides[0] - 4));
@@ -227,27 +228,30 @@ bool copies_together_like_the_oracle(std::int64_t run_bytes, std::int64_t column
   std::vector<Bytes> expected;
   std::array<CopyPlace, places> starts{};
   for (std::size_t p = 0; p < places; ++p) {
-    Array& target = targets.emplace_back(static_cast<std::size_t>(3 * box.target_strides[0]), shift + 5 * p, guard);
+    Array& target =
+        targets.emplace_back(static_cast<std::size_t>(3 * box.target_strides[0]), shift > 0 ? shift + 5 * p : 0, guard);
     const unsigned char* const from = source.data() + static_cast<std::int64_t>(p) * run_bytes;
     Bytes& wanted = expected.emplace_back(target.bytes());
     copy_elements(box, 1, from, wanted.data() + (target.data() - target.bytes().data()));
     starts[p] = {reinterpret_cast<const char*>(from), reinterpret_cast<char*>(target.data())};
   }
-  copy_together(make_copy_block(box, 1), starts.data(), places, true);
+  copy_together(make_copy_block(box, 1), starts.data(), places, stream);
   for (std::size_t p = 0; p < places; ++p)
     if (targets[p].bytes() != expected[p]) return false;
   return true;
 }
 
 bool copies_together_like_the_oracle() {
-  for (const std::int64_t run_bytes : {4, 36, 64, 68, 72, 80, 96, 100, 128, 160, 500, 512, 960, 1020, 1024})
+  for (const std::int64_t run_bytes : {4, 36, 64, 68, 72, 80, 96, 100, 128, 160, 192, 500, 512, 960, 1020, 1024})
     for (const std::int64_t columns : {2, 3, 5, 16, 37})
       for (const std::size_t shift : {std::size_t{0}, std::size_t{16}, std::size_t{44}})
-        if (!copies_together_like_the_oracle(run_bytes, columns, shift)) {
-          std::printf("FAILED: copy_together of %lld runs of %lld bytes, shift %zu\n", static_cast<long long>(columns),
-                      static_cast<long long>(run_bytes), shift);
-          return false;
-        }
+        for (const bool stream : {false, true})
+          if (!copies_together_like_the_oracle(run_bytes, columns, shift, stream)) {
+            std::printf("FAILED: copy_together of %lld runs of %lld bytes, shift %zu%s\n",
+                        static_cast<long long>(columns), static_cast<long long>(run_bytes), shift,
+                        stream ? ", past the cache" : "");
+            return false;
+          }
   return true;
 }
 

@@ -209,16 +209,17 @@ inline void copy_past_cache_together(const CopyBlock& block, const CopyPlace* pl
 
 /// The same with lines put together in registers, a few of each place in turn: where the places follow each other in
 /// the source it is read in order. The parts of lines at both ends of a row are asked for a row ahead.
-inline void assemble_lines_together(const CopyBlock& block, const CopyPlace* places, std::size_t count) {
+template <bool past_cache>
+void assemble_lines_together(const CopyBlock& block, const CopyPlace* places, std::size_t count) {
   const auto last = static_cast<std::size_t>(block.ndim - 1);
   const std::int64_t stride = block.source_strides[last], nbytes = block.counts[last] * block.run_bytes;
   const std::int64_t runs_ahead = assembled_ahead_bytes / std::max(block.run_bytes, magnitude(stride)) + 1;
   ChunkWalk walk(block, -1, 1, block.counts[last]);
   ChunkWalk next = walk;
-  const LineAssembler assembler(block.run_bytes, stride, nbytes);
+  const LineAssembler<past_cache> assembler(block.run_bytes, stride, nbytes);
   for (bool more = true; more; more = walk.advance()) {
     const bool more_ahead = next.advance(), ask_next_row = more_ahead && block.counts[last] <= runs_ahead;
-    if (more_ahead)
+    if (past_cache && more_ahead)
       for (std::size_t p = 0; p < count; ++p) prefetch_edges(places[p].target + next.target(), nbytes);
     assembler.write(places, count, walk.source(), walk.target(),
                     ask_next_row ? next.source() - walk.source() : runs_ahead * stride);
@@ -328,9 +329,11 @@ inline void copy(const CopyBlock& block, const void* source, void* target, bool 
 /// :param stream: As for copy().
 inline void copy_together(const CopyBlock& block, const CopyPlace* places, std::size_t count, bool stream) {
   const bool in_order = block.ndim > 0 && detail::transposed_dimension(block) < 0, in_one = in_order && count > 1;
-  const bool streamed = in_order && stream && detail::target_span(block) >= detail::shortest_streamed_span;
-  if (streamed && detail::gathers_lines(block) && detail::LineAssembler::fits(block.run_bytes)) {
-    detail::assemble_lines_together(block, places, count);
+  const bool spans_lines = in_order && detail::target_span(block) >= detail::shortest_streamed_span;
+  const bool streamed = spans_lines && stream;
+  if (spans_lines && detail::gathers_lines(block) && detail::fills_lines(block.run_bytes)) {
+    if (!stream) return detail::assemble_lines_together<false>(block, places, count);
+    detail::assemble_lines_together<true>(block, places, count);
     detail::stream_fence();
   } else if (in_one && streamed && detail::gathers_lines(block)) {
     detail::copy_past_cache_together(block, places, count);

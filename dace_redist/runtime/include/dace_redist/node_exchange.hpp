@@ -212,6 +212,8 @@ class NodeExchange {
     // what is pushed waits for nobody: go on before looking at all channels again
     for (int more = 1; more < pushes_in_a_row && first->way == Way::push && !first->done; ++more)
       send_pieces(*first, count);
+    // what stays is copied at once, while the rows are in the cache
+    if (first->ring && first_in_source(false) == &sends_[0]) send_pieces(sends_[0], level_channels(sends_, sends_[0]));
     return true;
   }
 

@@ -2,8 +2,8 @@
 #pragma once
 
 /// \file
-/// Rows of runs that follow each other in the target, written past the cache in whole lines that are put together in
-/// registers: reading and writing then overlap as they do in memcpy. Takes AVX-512; without it nothing fits.
+/// Rows of runs that follow each other in the target, written in whole lines that are put together in registers: past
+/// the cache, reading and writing then overlap as they do in memcpy. Takes AVX-512; without it nothing fits.
 
 #include <algorithm>
 #include <cstddef>
@@ -16,24 +16,26 @@
 
 namespace dace_redist::detail {
 
+/// Whether a line holds parts of two runs at most, and few lines take up whole runs: what a LineAssembler takes.
+constexpr bool fills_lines([[maybe_unused]] std::int64_t run_bytes) {
+#if defined(__AVX512BW__)
+  constexpr std::int64_t most_lines = 32;
+  return run_bytes >= line_bytes && run_bytes / std::gcd(run_bytes, line_bytes) <= most_lines;
+#else
+  return false;
+#endif
+}
+
 /// Writes rows of one block at several places, a few lines of each in turn: where the places follow each other in the
 /// source, it is read in order.
 ///
 /// Nothing but the source is read, and nothing kept, between the lines: each further load or branch per line costs
 /// bandwidth (three loads a tenth, six a quarter), as fewer lines are then on their way at a time. So the lines of a
 /// turn are unrolled for some lengths of runs.
+template <bool past_cache>
 class LineAssembler {
  public:
-  /// Whether a line holds parts of two runs at most, and few lines take up whole runs.
-  static constexpr bool fits([[maybe_unused]] std::int64_t run_bytes) {
-#if defined(__AVX512BW__)
-    return run_bytes >= line_bytes && run_bytes / std::gcd(run_bytes, line_bytes) <= most_lines;
-#else
-    return false;
-#endif
-  }
-
-  /// \param run_bytes  for which it fits.
+  /// \param run_bytes  bytes of a run, see fills_lines().
   /// \param stride     of the runs in the source, in bytes.
   /// \param row_bytes  bytes of a row in the target.
   LineAssembler(std::int64_t run_bytes, std::int64_t stride, std::int64_t row_bytes)
@@ -63,7 +65,7 @@ class LineAssembler {
   }
 
  private:
-  static constexpr std::int64_t most_lines = 32, fewest_lines = 4, any_run = 0;
+  static constexpr std::int64_t fewest_lines = 4, any_run = 0;
 
   /// Lines of a turn: at least some, and as many as take up whole runs.
   static constexpr std::int64_t lines_of_turn(std::int64_t run_bytes) {
@@ -123,7 +125,10 @@ class LineAssembler {
   static void write_line(const Reader& reader, char* target, std::int64_t gap, std::int64_t ahead) {
     const auto asked = reinterpret_cast<std::uintptr_t>(reader.source) + static_cast<std::uintptr_t>(ahead);
     _mm_prefetch(reinterpret_cast<const char*>(asked), _MM_HINT_T1);  // wherever it is
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(target), reader.line(gap));
+    if constexpr (past_cache)
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(target), reader.line(gap));
+    else
+      _mm512_store_si512(target, reader.line(gap));
   }
 
   /// Writes the lines of a turn that begins with a run.
