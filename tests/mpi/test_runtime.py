@@ -25,3 +25,9 @@ def test_random_cases(program: Path, ranks: int) -> None:
     found = re.search(r"(\d+) checks passed", printed)
     assert found, printed
     assert int(found[1]) == ranks * CASES[ranks] * CHECKS_PER_CASE
+
+
+@pytest.mark.parametrize("ranks", [2, 5])
+def test_remote_reads(tmp_path: Path, ranks: int) -> None:
+    """Long messages arrive whether or not the kernel lets ranks read each other's memory."""
+    assert "8 checks passed" in run(build("mpi_remote_read", tmp_path, *SANITIZED), ranks)

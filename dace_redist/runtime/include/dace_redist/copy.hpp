@@ -126,7 +126,8 @@ inline bool gathers_lines(const CopyBlock& block) {
 inline void copy_direct(const CopyBlock& block, const char* source, char* target, PlaneCopy copy_runs) {
   ChunkWalk walk(block, block.ndim - 2, block.ndim < 2 ? 1 : block.counts[static_cast<std::size_t>(block.ndim - 2)],
                  block.ndim < 1 ? 1 : block.counts[static_cast<std::size_t>(block.ndim - 1)]);
-  const Plane plane = walk.plane();  // all chunks are equal: whole planes
+  Plane plane = walk.plane();  // all chunks are equal: whole planes
+  plane.ahead = plane.columns > 1 && block.run_bytes < prefetch_bytes ? plane.source_column : prefetch_bytes;
   do copy_runs(plane, source + walk.source(), target + walk.target());
   while (walk.advance());
 }
@@ -288,7 +289,7 @@ inline void copy_tiles(const CopyBlock& block, int row_dim, const char* source, 
 inline void copy_at(const CopyBlock& block, const char* from, char* to, bool stream) {
   if (block.ndim == 0) {
     if (stream && block.run_bytes >= shortest_streamed_span) {
-      StreamRun::copy(from, to, block.run_bytes);
+      StreamRun::copy(from, to, block.run_bytes, prefetch_bytes);
       stream_fence();
     } else {
       LongRun::copy(from, to, block.run_bytes);
@@ -303,7 +304,7 @@ inline void copy_at(const CopyBlock& block, const char* from, char* to, bool str
   else if (streamed && gathers_lines(block))
     copy_past_cache(block, from, to);
   else if (streamed)
-    copy_direct(block, from, to, copy_plane<StreamRun, Prefetch::edges>);
+    copy_direct(block, from, to, copy_plane<StreamRun, Prefetch::streamed>);
   else
     copy_direct(block, from, to, plane_copy<Prefetch::none>(block.run_bytes));
   if (streamed) stream_fence();

@@ -96,14 +96,23 @@ inline std::int64_t bytes_to_line(const char* address) {
   return static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(address) % line_bytes);
 }
 
-/// Copies a run of any length; the whole lines of the target are written past the cache.
+/// Copies a run of any length; the whole lines of the target are written past the cache. What lies `ahead` bytes later
+/// in the source is asked for, if that is not 0: without, the processor waits for each line of it.
 struct StreamRun {
-  static void copy(const char* source, char* target, std::int64_t run_bytes) {
+  static void copy(const char* source, char* target, std::int64_t run_bytes, std::int64_t ahead = 0) {
     const std::int64_t head = bytes_to_line(target);
     if (run_bytes < head + line_bytes) return LongRun::copy(source, target, run_bytes);
     if (head > 0) LongRun::copy(source, target, head);
     std::int64_t done = head;
-    for (; done + line_bytes <= run_bytes; done += line_bytes) stream_line(source + done, target + done);
+    for (; done + line_bytes <= run_bytes; done += line_bytes) {
+#if defined(__SSE2__)
+      if (ahead != 0) {
+        const auto asked = reinterpret_cast<std::uintptr_t>(source + done) + static_cast<std::uintptr_t>(ahead);
+        _mm_prefetch(reinterpret_cast<const char*>(asked), _MM_HINT_T1);  // wherever it is
+      }
+#endif
+      stream_line(source + done, target + done);
+    }
     if (done < run_bytes) LongRun::copy(source + done, target + done, run_bytes - done);
   }
 };
@@ -126,9 +135,9 @@ inline void prefetch_edges([[maybe_unused]] const char* target, [[maybe_unused]]
 #endif
 }
 
-/// What a copy asks for ahead of time: nothing, each run, each row (for short runs that are dense in the source), or
-/// the lines at the ends of the next run in the target.
-enum class Prefetch { none, runs, rows, edges };
+/// What a copy asks for ahead of time: nothing, each run, each row (for short runs that are dense in the source), or,
+/// for runs that are streamed, the source and the lines at the ends of the next run in the target.
+enum class Prefetch { none, runs, rows, streamed };
 
 /// The two loops around every run. The plane is taken by value: stores through `char*` cannot change its members.
 template <class Run, Prefetch prefetch>
@@ -143,8 +152,12 @@ void copy_plane(Plane plane, const char* source, char* target) {
       if constexpr (prefetch == Prefetch::runs)
         prefetch_run(reinterpret_cast<std::uintptr_t>(run) + static_cast<std::uintptr_t>(plane.ahead), plane.run_bytes);
       char* const to = target + row * plane.target_row + column * plane.target_column;
-      if constexpr (prefetch == Prefetch::edges) prefetch_edges(to + plane.target_column, plane.run_bytes);
-      Run::copy(run, to, plane.run_bytes);
+      if constexpr (prefetch == Prefetch::streamed) {
+        prefetch_edges(to + plane.target_column, plane.run_bytes);
+        Run::copy(run, to, plane.run_bytes, plane.ahead);
+      } else {
+        Run::copy(run, to, plane.run_bytes);
+      }
     }
   }
 }

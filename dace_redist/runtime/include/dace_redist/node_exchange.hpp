@@ -21,7 +21,8 @@ namespace dace_redist {
 ///
 /// - push: the target array lies in node-shared memory; the sender copies into it;
 /// - pull: the source array lies in node-shared memory; the receiver copies out of it;
-/// - read: neither does, and all runs are long; the receiver has the kernel copy them out of the sender's memory;
+/// - read: the source does not, all runs are long, and the target does not either or its rank has less to copy than the
+///   sender; the receiver has the kernel copy them out of the sender's memory;
 /// - ring: in all other cases, or where memory cannot be mapped or read; the sender packs pieces into free slots of a
 ///   ring in shared memory, the receiver unpacks them while they are in the cache.
 ///
@@ -93,10 +94,11 @@ class NodeExchange {
     sends_[0].done = sends_[0].cutter.done();
     for (Channel& channel : receives_) {
       channel.begin();
-      channel.ring->target = {target_place, PlainStrides(target_layout_), 0, 0};
+      channel.ring->target = {target_place, PlainStrides(target_layout_), 0, 0, sent_bytes_ + received_bytes_};
       channel.ring->entered.store(exchange_, std::memory_order_release);
     }
     undecided_ = send_count();
+    left_to_copy_ = sent_bytes_;
     open_ = send_count() + receive_count() + !sends_[0].done;
     patience_ = rounds_of_patience;
     waited_ = 0;
@@ -131,15 +133,19 @@ class NodeExchange {
     set_messages(receives_, schedule.receives, false);
     compare_shapes(sends_);
     compare_shapes(receives_);
-    const auto streamed = [&](const std::vector<Channel>& channels, Index sooner) {
-      Index nbytes = 0;
-      for (const Channel& channel : channels) nbytes += channel.message.count * element_bytes_;
-      return nbytes >= stream_threshold_bytes() / sooner;
-    };
-    stream_pushed_ = streamed(sends_, direct_streamed_sooner);
-    stream_pulled_ = streamed(receives_, direct_streamed_sooner);
-    stream_unpacked_ = streamed(receives_, unpacked_streamed_sooner);
+    sent_bytes_ = bytes_of(sends_);
+    received_bytes_ = bytes_of(receives_);
+    stream_pushed_ = sent_bytes_ >= stream_threshold_bytes() / direct_streamed_sooner;
+    stream_pulled_ = received_bytes_ >= stream_threshold_bytes() / direct_streamed_sooner;
+    stream_unpacked_ = received_bytes_ >= stream_threshold_bytes() / unpacked_streamed_sooner;
   }
+
+  Index bytes_of(const std::vector<Channel>& channels) const {
+    Index nbytes = 0;
+    for (const Channel& channel : channels) nbytes += bytes_of(channel);
+    return nbytes;
+  }
+  Index bytes_of(const Channel& channel) const { return channel.message.count * element_bytes_; }
 
   void set_messages(std::vector<Channel>& channels, std::vector<Message>& messages, bool sends) const {
     const bool first = channels.empty();
@@ -165,14 +171,17 @@ class NodeExchange {
   void choose(Channel& channel) {
     const Announcement& theirs = channel.ring->target;
     char* const segment = theirs.place.shared ? channel.arrays.segment(theirs.place.name) : nullptr;
-    if (segment && !(source_place_.shared && channel.pulls_better())) {
-      channel.partner = segment + theirs.place.offset;
+    channel.partner = segment ? segment + theirs.place.offset : nullptr;
+    const bool readable = !source_place_.shared && channel.shortest_run >= shortest_remote_run;
+    if (segment && !(source_place_.shared && channel.pulls_better()) &&
+        !(readable && theirs.most_copied < left_to_copy_)) {
       set_way(channel, Way::push);
     } else if (source_place_.shared) {
-      channel.ring->source = {source_place_, PlainStrides(source_layout_), 0, 0};
+      channel.ring->source = {source_place_, PlainStrides(source_layout_), 0, 0, 0};
       set_way(channel, Way::pull);
-    } else if (channel.shortest_run >= shortest_remote_run) {
-      channel.ring->source = {{}, PlainStrides(source_layout_), reinterpret_cast<std::uintptr_t>(source_), getpid()};
+    } else if (readable) {
+      channel.ring->source = {{}, PlainStrides(source_layout_), reinterpret_cast<std::uintptr_t>(source_), getpid(), 0};
+      left_to_copy_ -= bytes_of(channel);
       set_way(channel, Way::read);
     } else {
       set_way(channel, Way::ring);
@@ -311,7 +320,7 @@ class NodeExchange {
     for (Channel& channel : sends_) {
       if (channel.done || (channel.way != Way::pull && channel.way != Way::read)) continue;
       if (channel.ring->refused.load(std::memory_order_acquire) == exchange_) {
-        set_way(channel, Way::ring);
+        set_way(channel, channel.way == Way::read && channel.partner ? Way::push : Way::ring);
         any = true;
       } else if (channel.ring->finished.load(std::memory_order_acquire) == exchange_) {
         channel.done = true;
@@ -442,6 +451,7 @@ class NodeExchange {
   Index depth_ = 1;             // most slots per ring
   std::vector<Channel> sends_;  // the first one is what stays on this rank
   std::vector<Channel> receives_;
+  Index sent_bytes_ = 0, received_bytes_ = 0;                                     // what stays on this rank is sent
   bool stream_pushed_ = false, stream_pulled_ = false, stream_unpacked_ = false;  // whether it goes past the cache
   RingSegment rings_;                                                             // of this rank's sends
   std::vector<SharedSegment> partner_rings_;
@@ -454,6 +464,7 @@ class NodeExchange {
   SharedArrayFinder::Place source_place_;
   bool stream_own_ = false;               // what stays on this rank
   std::size_t undecided_ = 0, open_ = 0;  // channels
+  Index left_to_copy_ = 0;                // bytes sent that no receiver has been left to read
   int patience_ = 0, waited_ = 0;
 };
 

@@ -40,6 +40,7 @@ struct Announcement {
   PlainStrides strides;
   std::uintptr_t address = 0;  // of the source, where it is not node-shared
   std::int64_t process = 0;
+  Index most_copied = 0;  // of the target: bytes that its rank copies if it reads all that it receives
 };
 
 /// One direction of one pair of ranks in shared memory; the slots follow. Numbers of exchanges and pieces only grow.
