@@ -72,6 +72,7 @@ def measure(
     comm: Any,
     *,
     warmup: int = 2,
+    settle: int = 0,
     precision: float = 0.05,
     least: int = 7,
     most: int = 200,
@@ -92,6 +93,8 @@ def measure(
     :param methods: What to time, by name; on every rank the same names in the same order.
     :param comm: mpi4py intra-communicator; nothing but this function and the methods may use it meanwhile.
     :param warmup: Rounds that are not counted.
+    :param settle: Repetitions right before each one that counts: where methods share arrays, a method then finds the
+        caches as it leaves them itself, as in a program that runs it again and again, not as another method does.
     :param precision: Stop when for every method both ends of the 95 % confidence interval of its median are this close
         to the median, as a part of it.
     :param least: Rounds to make in any case, but for the limit of time; at least 6 give an interval.
@@ -107,7 +110,7 @@ def measure(
     :raises RuntimeError: On every rank, if a method fails on one and the others come out of it; says which and where.
         Where they do not come, the program is ended by ``MPI_Abort`` with that message.
     """
-    _check(methods, comm, warmup, precision, least, most, limit_seconds, drop_slower_than)
+    _check(methods, comm, (warmup, settle), precision, least, most, limit_seconds, drop_slower_than)
     run = Repetitions(comm)
     order = random.Random(0)  # the same on every rank
     names, active = list(methods), list(methods)
@@ -117,6 +120,8 @@ def measure(
     judge = _Judge(names, precision, least, most, limit_seconds, drop_slower_than, apart)
     while active:
         for name in order.sample(active, len(active)):
+            for _ in range(settle):
+                run.repeat(name, methods[name])
             span = run.repeat(name, methods[name])
             if comm.rank == 0:
                 judge.note(name, span)
@@ -142,7 +147,7 @@ def on_one_node(comm: Any) -> bool:
 def _check(
     methods: Mapping[str, object],
     comm: Any,
-    warmup: int,
+    uncounted: tuple[int, int],
     precision: float,
     least: int,
     most: int,
@@ -151,8 +156,12 @@ def _check(
 ) -> None:
     """Raises on every rank if ranks differ in their methods or a number makes no sense."""
     wrong = ""
-    if warmup < 0 or least < 1 or most < least:
-        wrong = f"need warmup >= 0 and most >= least >= 1, got warmup={warmup}, least={least}, most={most}"
+    warmup, settle = uncounted
+    if warmup < 0 or settle < 0 or least < 1 or most < least:
+        wrong = (
+            f"need warmup >= 0, settle >= 0 and most >= least >= 1, got warmup={warmup}, settle={settle}, "
+            f"least={least}, most={most}"
+        )
     if not precision > 0 or not limit_seconds > 0:
         wrong = f"need precision > 0 and limit_seconds > 0, got {precision} and {limit_seconds}"
     if drop_slower_than is not None and not drop_slower_than >= 1:

@@ -192,6 +192,7 @@ class Search:
                 {name: move for name, (_, move) in running.items()},
                 self._comm,
                 warmup=1,
+                settle=1,
                 precision=self._precision,
                 limit_seconds=max(seconds, 1e-3),
                 drop_slower_than=_AT_ONCE,

@@ -20,7 +20,7 @@
 
 #include "dace_redist/copy_block.hpp"
 #include "dace_redist/copy_kernels.hpp"
-#include "dace_redist/run_stream.hpp"
+#include "dace_redist/line_assembler.hpp"
 
 namespace dace_redist {
 
