@@ -92,6 +92,21 @@ class Choice:
         return f"{self.strategy}{f'({options})' if options else ''}: {self.reason}"
 
 
+#: Why nothing measured is taken for some arrays.
+NOT_IN_C_ORDER = "by the rule: the arrays are not in C order, as those that are measured"
+
+
+def choice_by_rule(case: Case, comm: Any, reason: str) -> Choice:
+    """
+    The rule's choice, whatever was measured. Collective.
+
+    :param case: The redistribution.
+    :param comm: mpi4py communicator it runs on.
+    :param reason: Why the record is not asked.
+    """
+    return Choice(rule(Traits(case, place_of(comm))), {}, False, reason)
+
+
 def chosen_strategy(
     source: AnyDistribution,
     target: AnyDistribution,
@@ -102,7 +117,8 @@ def chosen_strategy(
     record: str | os.PathLike[str] | None = None,
 ) -> Choice:
     """
-    What strategy ``"Auto"`` does with a redistribution. Collective over ``comm``.
+    What strategy ``"Auto"`` does with a redistribution of arrays in C order; with others it goes by its rule. Collective
+    over ``comm``.
 
     :param source: Distribution before; all its sizes numbers.
     :param target: Distribution after, of the same shape.

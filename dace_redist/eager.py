@@ -104,6 +104,13 @@ class Move:
             raise ValueError("this redistribution was freed")
         self._plan.program.run(self._plan.state, self._arguments)
 
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The strategy and options that it runs with, and whether ``"Auto"`` took them from what was measured."""
+        if self._plan is None:
+            raise ValueError("this redistribution was freed")
+        return {"strategy": self._plan.strategy, "options": self._plan.options, "recorded": self._plan.recorded}
+
     def free(self) -> None:
         """Frees the plan. Collective."""
         if self._plan is not None:

@@ -14,7 +14,7 @@ from mpi4py import MPI
 from dace_redist import program
 from dace_redist.agreement import together
 from dace_redist.case_key import Case
-from dace_redist.choosing import choose_all
+from dace_redist.choosing import NOT_IN_C_ORDER, Choice, choice_by_rule, choose_all
 from dace_redist.request import Request
 from dace_redist.schedule import schedule
 from dace_redist.strategies import AUTO
@@ -31,6 +31,7 @@ class Plan:
     state: int
     strategy: str
     options: dict[str, int | float]
+    recorded: bool  # whether "Auto" took what was measured
 
     def free(self) -> None:
         """Frees what the program holds for it. Collective."""
@@ -73,14 +74,21 @@ def kept_plan(comm: MPI.Intracomm, request: Request) -> Plan:
 
 def new_plan(comm: MPI.Intracomm, request: Request) -> Plan:
     """A plan; where the strategy is ``"Auto"``, it is chosen now. Collective."""
-    strategy, options = request.strategy, dict(request.options)
+    strategy, options, recorded = request.strategy, dict(request.options), False
     if strategy == AUTO.name:
-        moves = schedule(request.source, request.target, dtype=request.dtype)
-        choices = choose_all([Case(moves, memory) for memory in request.memories], comm)
-        choice = next((choice for choice in choices if choice.recorded), choices[0])
-        strategy, options = choice.strategy, {**choice.options, **options}
+        choice = _choice(comm, request)
+        strategy, options, recorded = choice.strategy, {**choice.options, **options}, choice.recorded
     loaded = _load(comm, strategy)
-    return Plan(loaded, loaded.start(), strategy, options)
+    return Plan(loaded, loaded.start(), strategy, options, recorded)
+
+
+def _choice(comm: MPI.Intracomm, request: Request) -> Choice:
+    """What ``"Auto"`` stands for. Collective."""
+    moves = schedule(request.source, request.target, dtype=request.dtype)
+    if not request.memories:
+        return choice_by_rule(Case(moves), comm, NOT_IN_C_ORDER)
+    choices = choose_all([Case(moves, memory) for memory in request.memories], comm)
+    return next((choice for choice in choices if choice.recorded), choices[0])
 
 
 def forget_choices(comm: MPI.Intracomm) -> None:

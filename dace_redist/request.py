@@ -29,7 +29,8 @@ class Request:
     dtype: str
     source: AnyDistribution
     target: AnyDistribution
-    #: Where the arrays lie, for strategy ``"Auto"``: the kinds of memory that a choice may be for, the first one first.
+    #: Where the arrays lie, for strategy ``"Auto"``: the kinds of memory that a choice may be for, the first one first;
+    #: none if the arrays are not all in C order, for which nothing is measured.
     memories: tuple[str, ...] = ()
 
     def digest(self) -> int:
@@ -98,7 +99,8 @@ def agreed_request(comm: MPI.Intracomm, array: Any, out: Any, checked: Callable[
         failure = error
     digest = request.digest() if request is not None else 0
     where = [request is not None and _is_private(part) for part in (array, out)]
-    mine = np.array([failure is not None, digest, -digest, *where, out is not None], dtype=np.int64)
+    ordered = request is None or all(part is None or part.flags.c_contiguous for part in (array, out))
+    mine = np.array([failure is not None, digest, -digest, *where, out is not None, not ordered], dtype=np.int64)
     most = np.empty_like(mine)
     comm.Allreduce(mine, most, MPI.MAX)
     if most[0]:
@@ -112,7 +114,9 @@ def agreed_request(comm: MPI.Intracomm, array: Any, out: Any, checked: Callable[
     assert request is not None
     if request.strategy != AUTO.name:
         return request
-    private_source, private_target, given_target = (bool(flag) for flag in most[3:])
+    private_source, private_target, given_target, unordered = (bool(flag) for flag in most[3:])
+    if unordered:
+        return request
     # A result that redistribute() makes itself is in shared memory where that helps, but need not be.
     kinds = (not private_target,) if given_target else (True, False)
     return dataclasses.replace(request, memories=tuple(memory_name(not private_source, kind) for kind in kinds))

@@ -11,7 +11,7 @@ from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.agreement import check_same, together
 from dace_redist.case_key import Case, check_memory
-from dace_redist.choosing import Choice, choose_all, world
+from dace_redist.choosing import NOT_IN_C_ORDER, Choice, choose_all, world
 from dace_redist.library_nodes import Redistribute
 from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, OPTIONS
 from dace_redist.transformations.cases import case_of, checked_symbols, own_node
@@ -30,7 +30,7 @@ def choose_strategies(
 ) -> dict[Redistribute, Choice]:
     """
     Gives every redistribution with strategy ``"Auto"`` the strategy and options that :func:`dace_redist.tune` recorded
-    for it, else those of the rule. Collective over ``comm``.
+    for it, else those of the rule, as where arrays are not in C order. Collective over ``comm``.
 
     Stock nodes become this package's first; those that cannot be expressed stay as they are.
 
@@ -56,7 +56,10 @@ def choose_strategies(
             check_memory(memory)
         for node, state in _considered(sdfg, where, every):
             try:
-                cases[node] = case_of(node, state, values, memory)
+                if all(array.is_packed_c_strides() for array, _ in node.arrays(state.sdfg, state)):
+                    cases[node] = case_of(node, state, values, memory)
+                else:
+                    choices[node] = Choice(node.strategy, {}, False, NOT_IN_C_ORDER)
             except ValueError as error:
                 choices[node] = Choice(node.strategy, {}, False, f"by the rule: {error}")
     keys = [(str(node.label), case.identity) for node, case in cases.items()]

@@ -12,7 +12,6 @@ from dace_redist.bench.arrays import Array, Arrays, is_right
 from dace_redist.bench.bounds import PlainCopy
 from dace_redist.bench.cases import VARIANTS, Case, Choice
 from dace_redist.bench.stock import Stock
-from dace_redist.choosing import chosen_strategy
 from dace_redist.eager import Move
 from dace_redist.strategies import STRATEGIES
 
@@ -123,10 +122,6 @@ def _stock(arrays: Arrays, stock: Stock | str) -> Method:
 
 
 def _strategy(label: str, case: Case, comm: Any, arrays: Arrays, choice: Choice, variant: str) -> Method:
-    chosen: dict[str, Any] | None = None
-    if choice.strategy == "Auto":
-        taken = chosen_strategy(case.source, case.target, case.dtype, comm, memory=variant)
-        chosen = {"strategy": taken.strategy, "options": dict(taken.options), "recorded": taken.recorded}
     needed = memory.extra_bytes(case, choice) + (0 if variant == "ordinary" else arrays.missing_bytes(variant))
     reason = memory.too_little(needed, comm)
     if reason is not None:
@@ -153,7 +148,7 @@ def _strategy(label: str, case: Case, comm: Any, arrays: Arrays, choice: Choice,
         strategy=choice.strategy,
         options=choice.options,
         variant=variant,
-        chosen=chosen,
+        chosen=made.chosen if choice.strategy == "Auto" else None,
     )
 
 

@@ -90,6 +90,15 @@ def test_recorded_winner_is_taken_node_by_node():
     sdfg.validate()
 
 
+def test_arrays_that_are_not_in_c_order_go_by_the_rule():
+    sdfg = there_and_back()
+    sdfg.arrays["A"].set_strides_from_layout(0, 1)
+    remember(ROWS, COLUMNS, "Pack")
+    choices = dace_redist.choose_strategies(sdfg)
+    assert set(strategies(sdfg).values()) == {DEFAULT_STRATEGY}
+    assert {(choice.recorded, choice.reason) for choice in choices.values()} == {(False, choosing.NOT_IN_C_ORDER)}
+
+
 def test_only_automatic_nodes_unless_told(tmp_path: Path):
     record = tmp_path / "other.json"
     for source, target in ((ROWS, COLUMNS), (COLUMNS, ROWS)):
