@@ -117,8 +117,9 @@ def chosen_strategy(
     record: str | os.PathLike[str] | None = None,
 ) -> Choice:
     """
-    What strategy ``"Auto"`` does with a redistribution of arrays in C order; with others it goes by its rule. Collective
-    over ``comm``.
+    What strategy ``"Auto"`` does with a redistribution. Collective over ``comm``.
+
+    That is for arrays in C order, as those that are measured; with others it goes by its rule.
 
     :param source: Distribution before; all its sizes numbers.
     :param target: Distribution after, of the same shape.

@@ -248,11 +248,11 @@ def test_bad_input(comm, record: Path, tmp_path: Path):
 
 # The command line ------------------------------------------------------------------------------------------------
 
-CASE = ["--shape", "24,20", "--from", "2", "--to", "1,2", "--strategy", "Pack", "--limit-seconds", "0.5"]
+CASE = ["--shape", "24,20", "--from", "2", "--to", "1,2", "--limit-seconds", "0.5"]
 
 
-def command_line(record: Path, *words: str, ranks: int = 2) -> tuple[int, str]:
-    argv = [sys.executable, "-m", "dace_redist.cli", "tune", *CASE, *words]
+def command_line(record: Path, *words: str, strategy: str = "Pack", ranks: int = 2) -> tuple[int, str]:
+    argv = [sys.executable, "-m", "dace_redist.cli", "tune", *CASE, "--strategy", strategy, *words]
     return launch(ranks, argv, 120, environment={"DACE_REDIST_RECORD": str(record)})
 
 
@@ -267,9 +267,7 @@ def test_command_line(tmp_path: Path):
     assert printed.count("recorded in") == 1 and f"recorded in {record}" in printed
     assert "100%" in printed  # how far it is
     options = ["--option", "depth=2", "--option", "growth=1,2.5", "--option", "chunk_bytes=64"]
-    code, printed = command_line(
-        record, "--strategy", "Pipelined", *options, "--json", "--quiet", "--limit-seconds", "4"
-    )
+    code, printed = command_line(record, *options, "--json", "--quiet", "--limit-seconds", "4", strategy="Pipelined")
     assert code == 0, printed
     plain = json.loads(printed[printed.index("{") :])
     tried = [m["options"] for m in plain["cases"][0]["measured"] if m["strategy"] == "Pipelined"]
