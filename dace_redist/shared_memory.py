@@ -17,8 +17,9 @@ def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = np.float64, comm:
     A new C-order array in node-shared memory: as the source or target of a redistribution it is moved with one copy.
 
     Not collective; whatever the other ranks pass, the strategies that know nodes find out. The memory is given back
-    when the array is gone. A forked process sees the same memory, not a copy. DaCe takes the array for a view: to pass
-    it to a compiled program set its option ``compiler.allow_view_arguments``.
+    when the array is gone. From 2 MiB on it lies in huge pages where there are any, and is taken from the system at
+    once, not when first written. A forked process sees the same memory, not a copy. DaCe takes the array for a view: to
+    pass it to a compiled program set its option ``compiler.allow_view_arguments``.
 
     :param shape: Shape of this rank's local array.
     :param dtype: Type of the elements.

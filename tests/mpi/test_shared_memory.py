@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,6 +48,41 @@ def test_too_little_is_said_and_ordinary_memory_taken(monkeypatch):
     monkeypatch.setenv(NO_SHARED_MEMORY, "much")
     with pytest.warns(RuntimeWarning, match='expected a number of bytes >= 0, got "much"'):
         dace_redist.empty((10, 100))
+
+
+def huge_pages(address: int) -> int:
+    """Bytes in huge pages of the mapping at an address."""
+    found = False
+    with open("/proc/self/smaps") as lines:
+        for line in lines:
+            first, *rest = line.split()
+            if not first.endswith(":"):
+                start, end = (int(limit, 16) for limit in first.split("-"))
+                found = start <= address < end
+            elif found and first == "ShmemPmdMapped:":
+                return int(rest[0]) << 10
+    return 0
+
+
+def refused_huge_pages() -> int:
+    """How often the kernel had no huge page when it was told to make one."""
+    with open("/proc/vmstat") as lines:
+        return sum(int(line.split()[1]) for line in lines if line.startswith("thp_collapse_alloc_failed "))
+
+
+def test_large_arrays_lie_in_huge_pages():
+    refused = refused_huge_pages()
+    array = dace_redist.empty(5 << 20, np.uint8)
+    assert array.ctypes.data % (2 << 20) == 4096  # after a page that says what it is
+    array[...] = 1
+    settings = Path("/sys/kernel/mm/transparent_hugepage")
+    if not settings.exists() or tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) < (6, 1):
+        pytest.skip("needs Linux 6.1 or later with transparent huge pages")
+    if "[never]" in (settings / "enabled").read_text() or "[deny]" in (settings / "shmem_enabled").read_text():
+        pytest.skip("this system allows no huge pages")
+    if refused_huge_pages() > refused:
+        pytest.skip("there was no free huge page")
+    assert huge_pages(array.ctypes.data) == 4 << 20
 
 
 def test_given_back_and_used_again():

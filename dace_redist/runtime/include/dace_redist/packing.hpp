@@ -1,10 +1,6 @@
 // Messages cut to size and turned into copies between an array and a contiguous buffer.
 #pragma once
 
-#if __has_include(<sys/mman.h>)
-#include <sys/mman.h>
-#endif
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
@@ -12,6 +8,7 @@
 #include <new>
 #include <vector>
 
+#include "dace_redist/huge_pages.hpp"
 #include "dace_redist/run_list.hpp"
 #include "dace_redist/schedule.hpp"
 
@@ -25,18 +22,16 @@ class Buffer {
   /// \throws std::bad_alloc
   explicit Buffer(Index nbytes) {
     if (nbytes <= 0) return;
-    const Index alignment = nbytes < huge_from ? line_bytes : huge_page;
+    const Index alignment = nbytes < huge_from ? line_bytes : huge_page_bytes;
     const std::size_t rounded = static_cast<std::size_t>(ceil_div(nbytes, alignment) * alignment);
     bytes_.reset(static_cast<char*>(std::aligned_alloc(static_cast<std::size_t>(alignment), rounded)));
     if (!bytes_) throw std::bad_alloc();
-#ifdef MADV_HUGEPAGE
-    if (alignment == huge_page) madvise(bytes_.get(), rounded, MADV_HUGEPAGE);  // a wish: no matter if refused
-#endif
+    if (alignment == huge_page_bytes) ask_for_huge_pages(bytes_.get(), static_cast<Index>(rounded));
   }
   char* at(Index offset) const { return bytes_.get() + offset; }
 
  private:
-  static constexpr Index line_bytes = 64, huge_page = Index{2} << 20, huge_from = Index{4} << 20;
+  static constexpr Index line_bytes = 64, huge_from = Index{4} << 20;
 
   struct Free {
     void operator()(char* bytes) const { std::free(bytes); }

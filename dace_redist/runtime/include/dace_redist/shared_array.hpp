@@ -86,9 +86,6 @@ inline std::uint64_t random_number() {
 /// \throws Error if there is too little, with what was needed and what there is.
 inline void* allocate_shared(std::int64_t nbytes) {
   SharedSegment segment(detail::ArrayHead::nbytes + nbytes);
-#ifdef MADV_HUGEPAGE
-  madvise(segment.at(0), static_cast<std::size_t>(segment.nbytes()), MADV_HUGEPAGE);  // a wish: no matter if refused
-#endif
   auto* head = new (segment.at(0)) detail::ArrayHead{};
   head->name = {segment.name(), detail::random_number()};
   segment.forget();
@@ -103,9 +100,7 @@ inline void* allocate_private(std::int64_t nbytes) {
   const auto size = static_cast<std::size_t>(whole);
   void* const bytes = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (bytes == MAP_FAILED) throw std::bad_alloc();
-#ifdef MADV_HUGEPAGE
-  madvise(bytes, size, MADV_HUGEPAGE);
-#endif
+  ask_for_huge_pages(bytes, whole);
   new (bytes) detail::ArrayHead{0, {{detail::ArrayHead::not_shared, -1, whole}, 0}};
   return static_cast<char*>(bytes) + detail::ArrayHead::nbytes;
 }

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "dace_redist/error.hpp"
+#include "dace_redist/huge_pages.hpp"
 
 namespace dace_redist {
 
@@ -62,6 +63,7 @@ class SharedSegment {
     descriptor_ = memfd_create("dace_redist", MFD_CLOEXEC);
     if (descriptor_ < 0 || ftruncate(descriptor_, nbytes) != 0) fail("allocate", errno);
     map();
+    take_huge_pages(bytes_, nbytes_);
   }
 
   /// Maps another process's segment.
@@ -98,9 +100,22 @@ class SharedSegment {
 
  private:
   void map() {
-    void* bytes = mmap(nullptr, static_cast<std::size_t>(nbytes_), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+    const auto size = static_cast<std::size_t>(nbytes_);
+    void* const bytes = mmap(free_place(), size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
     if (bytes == MAP_FAILED) fail("map", errno);
     bytes_ = static_cast<char*>(bytes);
+  }
+
+  /// Where huge pages can be mapped as such: free addresses from a multiple of their size on. A hint; null if none.
+  void* free_place() const {
+    if (nbytes_ < huge_page_bytes) return nullptr;
+    const auto size = static_cast<std::size_t>(nbytes_ + huge_page_bytes);
+    void* const found = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (found == MAP_FAILED) return nullptr;
+    munmap(found, size);
+    const auto address = reinterpret_cast<std::uintptr_t>(found);
+    const auto past = address % static_cast<std::uintptr_t>(huge_page_bytes);
+    return static_cast<char*>(found) + (past == 0 ? 0 : huge_page_bytes - static_cast<std::int64_t>(past));
   }
 
   void release() noexcept {
