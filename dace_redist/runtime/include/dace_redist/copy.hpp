@@ -184,7 +184,6 @@ inline void copy_past_cache_together(const CopyBlock& block, const CopyPlace* pl
   const PlaneCopy copy_runs = plane_copy<Prefetch::none>(block.run_bytes);
   ChunkWalk ahead = walk;
   bool more_ahead = ahead.advance();
-  const auto address = [](const char* source) { return reinterpret_cast<std::uintptr_t>(source); };
   const auto ends = std::minmax_element(places, places + count,
                                         [](const CopyPlace& a, const CopyPlace& b) { return a.source < b.source; });
   LinesAhead lines;
@@ -195,7 +194,7 @@ inline void copy_past_cache_together(const CopyBlock& block, const CopyPlace* pl
     if (more_ahead) {
       const std::int64_t extent = (plane.rows - 1) * magnitude(plane.source_row) +
                                   (plane.columns - 1) * magnitude(plane.source_column) + plane.run_bytes;
-      lines.next = address(ends.first->source) + static_cast<std::uintptr_t>(ahead.source());
+      lines.next = address_at(ends.first->source, ahead.source());
       const std::int64_t apart = ends.second->source - ends.first->source;
       lines.end = lines.next + static_cast<std::uintptr_t>(extent + (apart <= extent ? apart : 0));
       more_ahead = ahead.advance();

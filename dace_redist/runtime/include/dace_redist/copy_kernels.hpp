@@ -96,6 +96,21 @@ inline std::int64_t bytes_to_line(const char* address) {
   return static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(address) % line_bytes);
 }
 
+/// The address `offset` bytes from another, which need not be one of the same array, nor of any.
+inline std::uintptr_t address_at(const char* start, std::int64_t offset) {
+  return reinterpret_cast<std::uintptr_t>(start) + static_cast<std::uintptr_t>(offset);
+}
+
+/// Asks for a line that is read later, wherever it lies: this neither reads nor fails. It goes to the second-level
+/// cache, since the first one holds what is being copied.
+///
+/// Always inlined: GCC takes a function that does nothing but prefetch for one without effect.
+[[gnu::always_inline]] inline void prefetch_line([[maybe_unused]] std::uintptr_t address) {
+#if defined(__SSE2__)
+  _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T1);
+#endif
+}
+
 /// Copies a run of any length; the whole lines of the target are written past the cache. What lies `ahead` bytes later
 /// in the source is asked for, if that is not 0: without, the processor waits for each line of it.
 struct StreamRun {
@@ -105,26 +120,17 @@ struct StreamRun {
     if (head > 0) LongRun::copy(source, target, head);
     std::int64_t done = head;
     for (; done + line_bytes <= run_bytes; done += line_bytes) {
-#if defined(__SSE2__)
-      if (ahead != 0) {
-        const auto asked = reinterpret_cast<std::uintptr_t>(source + done) + static_cast<std::uintptr_t>(ahead);
-        _mm_prefetch(reinterpret_cast<const char*>(asked), _MM_HINT_T1);  // wherever it is
-      }
-#endif
+      if (ahead != 0) prefetch_line(address_at(source + done, ahead));
       stream_line(source + done, target + done);
     }
     if (done < run_bytes) LongRun::copy(source + done, target + done, run_bytes - done);
   }
 };
 
-/// Asks for the lines of a run that is copied later, wherever it lies: this neither reads nor fails.
-///
-/// Only used inside copying loops: GCC takes a function that does nothing but prefetch for one without effect.
-inline void prefetch_run([[maybe_unused]] std::uintptr_t address, [[maybe_unused]] std::int64_t run_bytes) {
-#if defined(__SSE2__)
+/// Asks for the lines of a run that is copied later, wherever it lies.
+[[gnu::always_inline]] inline void prefetch_run(std::uintptr_t address, std::int64_t run_bytes) {
   for (std::int64_t byte = 0; byte < run_bytes; byte += line_bytes)
-    _mm_prefetch(reinterpret_cast<const char*>(address + static_cast<std::uintptr_t>(byte)), _MM_HINT_T1);
-#endif
+    prefetch_line(address + static_cast<std::uintptr_t>(byte));
 }
 
 /// Asks for the lines at both ends of a run that is written past the cache later, if it shares them with others.
@@ -145,12 +151,11 @@ void copy_plane(Plane plane, const char* source, char* target) {
   for (std::int64_t row = 0; row < plane.rows; ++row) {
     const char* const first = source + row * plane.source_row;
     if constexpr (prefetch == Prefetch::rows)
-      prefetch_run(reinterpret_cast<std::uintptr_t>(first) + static_cast<std::uintptr_t>(plane.ahead),
+      prefetch_run(address_at(first, plane.ahead),
                    plane.ahead == 0 ? 0 : (plane.columns - 1) * plane.source_column + plane.run_bytes);
     for (std::int64_t column = 0; column < plane.columns; ++column) {
       const char* const run = first + column * plane.source_column;
-      if constexpr (prefetch == Prefetch::runs)
-        prefetch_run(reinterpret_cast<std::uintptr_t>(run) + static_cast<std::uintptr_t>(plane.ahead), plane.run_bytes);
+      if constexpr (prefetch == Prefetch::runs) prefetch_run(address_at(run, plane.ahead), plane.run_bytes);
       char* const to = target + row * plane.target_row + column * plane.target_column;
       if constexpr (prefetch == Prefetch::streamed) {
         prefetch_edges(to + plane.target_column, plane.run_bytes);
@@ -226,7 +231,7 @@ inline ListedCopy listed_copy(std::int64_t run_bytes) {
 }
 
 /// Source lines that will be read soon, asked for one by one between stores past the cache: reading and writing then
-/// overlap. They go to the second-level cache, since the first one holds what is being copied.
+/// overlap.
 struct LinesAhead {
   std::uintptr_t next = 0, end = 0;  ///< addresses; need not be mapped
 };
@@ -276,12 +281,10 @@ class LineWriter {
       LongRun::copy(at(begin_), target_, line - begin_);
     }
     for (; line < whole; line += line_bytes) {
-#if defined(__SSE2__)
       if (ahead_ && ahead_->next < ahead_->end) {
-        _mm_prefetch(reinterpret_cast<const char*>(ahead_->next), _MM_HINT_T1);
+        prefetch_line(ahead_->next);
         ahead_->next += line_bytes;
       }
-#endif
       stream_line(at(line), target_ + (line - begin_));
     }
     if (end_ > whole) LongRun::copy(at(whole), at(0), end_ - whole);

@@ -123,8 +123,7 @@ class LineAssembler {
   };
 
   static void write_line(const Reader& reader, char* target, std::int64_t gap, std::int64_t ahead) {
-    const auto asked = reinterpret_cast<std::uintptr_t>(reader.source) + static_cast<std::uintptr_t>(ahead);
-    _mm_prefetch(reinterpret_cast<const char*>(asked), _MM_HINT_T1);  // wherever it is
+    prefetch_line(address_at(reader.source, ahead));
     if constexpr (past_cache)
       _mm512_stream_si512(reinterpret_cast<__m512i*>(target), reader.line(gap));
     else

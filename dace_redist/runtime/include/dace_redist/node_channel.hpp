@@ -20,14 +20,14 @@ struct GroupCopy {
 /// A message, how far it has come in the exchange at hand, and the ring that it goes through.
 class Channel {
  public:
-  /// \param slot_elements  most elements of a piece.
-  Channel(int other, Index slot_elements)
-      : peer(other), slot_count(slot_elements), part_count(slot_elements), cutter(message, slot_elements) {}
+  /// \param most_elements  of a piece.
+  Channel(int other, Index most_elements)
+      : peer(other), most_count(most_elements), part_count(most_elements), cutter(message, most_elements) {}
 
   /// Takes over a message.
   void set(Message new_message, bool sends, Index element_bytes) {
     message = std::move(new_message);
-    part_count = std::clamp(ceil_div(message.count, 2), ceil_div(slot_count, 2), slot_count);
+    part_count = count_of_parts(element_bytes);
     cutter = MessageCutter(message, part_count, most_tiny);
     direct.clear();
     packed.clear();
@@ -37,6 +37,17 @@ class Channel {
       packed.push_back(group_copy(group, element_bytes, sends ? to_packed : from_packed));
       shortest_run = std::min(shortest_run, group.count == 1 ? direct.back().block.run_bytes : 0);
     }
+  }
+
+  /// Slots for an eighth of the message: other work may have driven the ring out of the caches since it was used last,
+  /// and what is fetched again should be little to what is moved.
+  Index sensible_slots() const { return ceil_div(message.count, 8 * part_count); }
+
+  /// The ring that pieces go through, if they go through one.
+  void use(Ring* new_ring, Index new_slots, Index new_slot_bytes) {
+    ring = new_ring;
+    slots = static_cast<std::uint64_t>(new_slots);
+    slot_bytes = new_slot_bytes;
   }
 
   void begin() {
@@ -51,7 +62,7 @@ class Channel {
     read_seen = ring->read.load(std::memory_order_acquire);
     return total - read_seen < slots;
   }
-  char* slot(Index slot_bytes) const { return ring->slot(total % slots, slot_bytes); }
+  char* slot() const { return ring->slot(total % slots, slot_bytes); }
 
   bool equally_shaped(const Channel& other) const {
     const auto equal = [](const StridedBlock& x, const StridedBlock& y) {
@@ -70,7 +81,7 @@ class Channel {
   }
 
   int peer;
-  Index slot_count, part_count;  // most elements of any piece, and of those of a message that would be a piece or two
+  Index most_count, part_count;  // most elements of any piece, and of those of this message
   Message message;
   MessageCutter cutter;
   std::vector<GroupCopy> direct, packed;  // [groups] as a whole: array to array, and array to or from a slot
@@ -79,7 +90,8 @@ class Channel {
   Way way = Way::undecided;
   bool done = false;
   Ring* ring = nullptr;
-  std::uint64_t slots = 1;      // of the ring
+  std::uint64_t slots = 1;  // of the ring
+  Index slot_bytes = 0;
   char* partner = nullptr;      // the partner's array, when it is pushed or pulled
   std::uint64_t total = 0;      // pieces of all exchanges that went through the ring
   std::uint64_t read_seen = 0;  // pieces of which the sender knows that they were read
@@ -87,6 +99,15 @@ class Channel {
 
  private:
   static constexpr Index most_tiny = CopyList::most_listed_runs;  // elements; a list holds less of them than a block
+
+  /// Both ranks cut a message the same way. One of a piece or two is halved. One of less than 16 is cut smaller, for
+  /// its ring to be small, see sensible_slots(); below 32 KiB it costs more to hand a piece over.
+  Index count_of_parts(Index element_bytes) const {
+    if (message.count <= 2 * most_count)
+      return std::clamp(ceil_div(message.count, 2), ceil_div(most_count, 2), most_count);
+    const Index least = std::clamp((Index{32} << 10) / element_bytes, Index{1}, most_count);
+    return std::clamp(ceil_div(message.count, 16), least, most_count);
+  }
 
   template <class Side>
   GroupCopy group_copy(const BlockGroup& group, Index element_bytes, const Side& side) const {

@@ -30,7 +30,7 @@ namespace dace_redist {
 /// for; a rank that pulls goes through its target in the same manner.
 ///
 /// Extra memory: a ring of depth * slot_bytes for each rank it sends to, touched when it is used; less, down to one
-/// slot each, where many rings would not fit the cache.
+/// slot each, where many rings would not fit the cache, and where messages are small.
 class NodeExchange {
  public:
   /// This rank's messages within the node for given layouts of its partners' arrays.
@@ -44,8 +44,7 @@ class NodeExchange {
     target_layout_ = target;
     element_bytes_ = element_bytes;
     depth_ = options.depth;
-    slot_count_ = std::max<Index>(1, options.slot_bytes / element_bytes);
-    slot_bytes_ = ceil_div(slot_count_ * element_bytes, Ring::line_bytes) * Ring::line_bytes;
+    most_piece_ = std::max<Index>(1, options.slot_bytes / element_bytes);
     replan();
   }
 
@@ -56,14 +55,18 @@ class NodeExchange {
 
   /// Allocates this rank's rings. \throws Error if there is too little shared memory.
   void allocate_rings() {
-    rings_.allocate(send_count(), slot_bytes_, depth_);
+    // a rank that sends to many packs for another while one unpacks; with few, it needs a second slot
+    Index largest_piece = 0, most_slots = send_count() > 2 ? 1 : 2;
     for (std::size_t s = 0; s < send_count(); ++s) {
-      sends_[s + 1].ring = rings_.ring(s);
-      sends_[s + 1].slots = static_cast<std::uint64_t>(rings_.slots());
+      largest_piece = std::max(largest_piece, sends_[s + 1].part_count);
+      most_slots = std::max(most_slots, sends_[s + 1].sensible_slots());
     }
+    rings_.allocate(send_count(), largest_piece * element_bytes_, std::min(most_slots, depth_));
+    for (std::size_t s = 0; s < send_count(); ++s)
+      sends_[s + 1].use(rings_.ring(s), rings_.slots(), rings_.slot_bytes());
   }
   Introduction to_receiver(std::size_t s) const { return rings_.introduction(s, source_layout_); }
-  Introduction to_sender() const { return {{}, 0, 0, 0, PlainStrides(target_layout_)}; }
+  Introduction to_sender() const { return {{}, 0, 0, 0, 0, PlainStrides(target_layout_)}; }
 
   /// Maps the rings of the senders and takes note of the partners' layouts. \throws Error if one cannot be mapped.
   void meet(const std::vector<Introduction>& receivers, const std::vector<Introduction>& senders) {
@@ -72,8 +75,8 @@ class NodeExchange {
       if (!RingSegment::map(senders[r], partner_rings_.emplace_back()))
         throw Error(text("process ", senders[r].segment.process, " is not rank ", receive_peer(r),
                          ": the ranks of this node do not see each other's processes"));
-      receives_[r].ring = reinterpret_cast<Ring*>(partner_rings_.back().at(senders[r].ring_offset));
-      receives_[r].slots = static_cast<std::uint64_t>(senders[r].ring_slots);
+      receives_[r].use(reinterpret_cast<Ring*>(partner_rings_.back().at(senders[r].ring_offset)), senders[r].ring_slots,
+                       senders[r].slot_bytes);
       source_layouts_[receive_peer(r)] = senders[r].strides.layout();
     }
     for (std::size_t s = 0; s < send_count(); ++s) target_layouts_[send_peer(s)] = receivers[s].strides.layout();
@@ -150,7 +153,7 @@ class NodeExchange {
   void set_messages(std::vector<Channel>& channels, std::vector<Message>& messages, bool sends) const {
     const bool first = channels.empty();
     for (std::size_t c = 0; c < messages.size(); ++c) {
-      if (first) channels.emplace_back(static_cast<int>(messages[c].peer), slot_count_);
+      if (first) channels.emplace_back(static_cast<int>(messages[c].peer), most_piece_);
       channels[c].set(std::move(messages[c]), sends, element_bytes_);
     }
   }
@@ -172,20 +175,22 @@ class NodeExchange {
     const Announcement& theirs = channel.ring->target;
     char* const segment = theirs.place.shared ? channel.arrays.segment(theirs.place.name) : nullptr;
     channel.partner = segment ? segment + theirs.place.offset : nullptr;
-    const bool readable = !source_place_.shared && channel.shortest_run >= shortest_remote_run;
-    if (segment && !(source_place_.shared && channel.pulls_better()) &&
-        !(readable && theirs.most_copied < left_to_copy_)) {
-      set_way(channel, Way::push);
-    } else if (source_place_.shared) {
-      channel.ring->source = {source_place_, PlainStrides(source_layout_), 0, 0, 0};
-      set_way(channel, Way::pull);
-    } else if (readable) {
-      channel.ring->source = {{}, PlainStrides(source_layout_), reinterpret_cast<std::uintptr_t>(source_), getpid(), 0};
+    const Way way = best_way(channel);
+    Announcement& ours = channel.ring->source;
+    if (way == Way::pull) ours = {source_place_, PlainStrides(source_layout_), 0, 0, 0};
+    if (way == Way::read) {
+      ours = {{}, PlainStrides(source_layout_), reinterpret_cast<std::uintptr_t>(source_), getpid(), 0};
       left_to_copy_ -= bytes_of(channel);
-      set_way(channel, Way::read);
-    } else {
-      set_way(channel, Way::ring);
     }
+    set_way(channel, way);
+  }
+
+  /// The way for a receiver into whose target this rank can write, or cannot (`channel.partner` is null).
+  Way best_way(const Channel& channel) const {
+    if (source_place_.shared) return channel.partner && !channel.pulls_better() ? Way::push : Way::pull;
+    const bool readable = channel.shortest_run >= shortest_remote_run;
+    if (channel.partner && !(readable && channel.ring->target.most_copied < left_to_copy_)) return Way::push;
+    return readable ? Way::read : Way::ring;
   }
 
   void set_way(Channel& channel, Way way) const {
@@ -276,7 +281,7 @@ class NodeExchange {
   void send_pieces(Channel& first, std::size_t count) {
     const bool push = first.way == Way::push, own = !first.ring && count == 1;
     copy_pieces(count, !push, push && (own ? stream_own_ : stream_pushed_), [&](const Channel& channel, Index taken) {
-      return CopyPlace{source_, push ? channel.partner : channel.slot(slot_bytes_) + taken * element_bytes_};
+      return CopyPlace{source_, push ? channel.partner : channel.slot() + taken * element_bytes_};
     });
     for (std::size_t c = 0; c < count; ++c) {
       Channel& channel = *level_[c];
@@ -431,7 +436,7 @@ class NodeExchange {
   /// The next piece, from the channel's slot to the array.
   void unpack_piece(Channel& channel) const {
     MessageCutter& cutter = channel.cutter;
-    const char* const bytes = channel.slot(slot_bytes_);
+    const char* const bytes = channel.slot();
     cutter.take(channel.part_count, [&](Index taken) {
       const char* const from = bytes + taken * element_bytes_;
       if (cutter.several_blocks())
@@ -446,10 +451,10 @@ class NodeExchange {
   Channels level_{};
   Planner planner_;
   LocalLayout source_layout_, target_layout_;
-  Layouts source_layouts_, target_layouts_;  // of the partners
-  Index element_bytes_ = 1, slot_count_ = 1, slot_bytes_ = Ring::line_bytes;
-  Index depth_ = 1;             // most slots per ring
-  std::vector<Channel> sends_;  // the first one is what stays on this rank
+  Layouts source_layouts_, target_layouts_;   // of the partners
+  Index element_bytes_ = 1, most_piece_ = 1;  // the latter in elements
+  Index depth_ = 1;                           // most slots per ring
+  std::vector<Channel> sends_;                // the first one is what stays on this rank
   std::vector<Channel> receives_;
   Index sent_bytes_ = 0, received_bytes_ = 0;                                     // what stays on this rank is sent
   bool stream_pushed_ = false, stream_pulled_ = false, stream_unpacked_ = false;  // whether it goes past the cache

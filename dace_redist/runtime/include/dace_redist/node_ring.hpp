@@ -77,7 +77,7 @@ static_assert(sizeof(Ring) <= 1024, "extra_memory.py counts 1024 bytes");
 struct Introduction {
   SegmentName segment;       // of the sender's rings
   std::uint64_t number = 0;  // to be found in it
-  Index ring_offset = 0, ring_slots = 0;
+  Index ring_offset = 0, ring_slots = 0, slot_bytes = 0;
   PlainStrides strides;
 };
 
@@ -85,10 +85,10 @@ struct Introduction {
 class RingSegment {
  public:
   /// Allocates rings of at most `depth` slots. \throws Error if there is too little shared memory.
-  void allocate(std::size_t count, Index slot_bytes, Index depth) {
+  void allocate(std::size_t count, Index least_slot_bytes, Index depth) {
     const Index rings = static_cast<Index>(count);
-    slot_bytes_ = slot_bytes;
-    slots_ = std::clamp(most_ring_bytes() / std::max<Index>(1, rings * slot_bytes), Index{1}, depth);
+    slot_bytes_ = ceil_div(std::max<Index>(1, least_slot_bytes), Ring::line_bytes) * Ring::line_bytes;
+    slots_ = std::clamp(most_ring_bytes() / std::max<Index>(1, rings * slot_bytes_), Index{1}, depth);
     segment_ = SharedSegment(page_bytes + ring_bytes() * rings);
     number_ = detail::random_number();
     std::memcpy(segment_.at(number_offset), &number_, sizeof number_);
@@ -99,8 +99,9 @@ class RingSegment {
     return std::launder(reinterpret_cast<Ring*>(segment_.at(offset(static_cast<Index>(index)))));
   }
   Index slots() const { return slots_; }
+  Index slot_bytes() const { return slot_bytes_; }
   Introduction introduction(std::size_t index, const LocalLayout& source) const {
-    return {segment_.name(), number_, offset(static_cast<Index>(index)), slots_, PlainStrides(source)};
+    return {segment_.name(), number_, offset(static_cast<Index>(index)), slots_, slot_bytes_, PlainStrides(source)};
   }
   /// A segment whose first page others may overwrite.
   const SharedSegment& scratch() const { return segment_; }
