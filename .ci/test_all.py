@@ -62,7 +62,9 @@ def environment(venv: Path, system_first: bool) -> dict[str, str]:
     """Environment in which the tools of ``venv`` come first and those of .venv are not seen."""
     folders = [folder for folder in os.environ["PATH"].split(os.pathsep) if not folder.startswith(str(ROOT / ".venv"))]
     first = [str(venv / "bin"), *(["/usr/bin"] if system_first else [])]
-    return os.environ | {"PATH": os.pathsep.join(first + folders), "VIRTUAL_ENV": str(venv)}
+    variables = {"PATH": os.pathsep.join(first + folders), "VIRTUAL_ENV": str(venv)}
+    # tests that run at once take the cores from each other, so few ranks, too, must leave them while they wait
+    return os.environ | variables | {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
 
 
 def failures(results: Path) -> list[str]:
@@ -77,6 +79,11 @@ def failures(results: Path) -> list[str]:
     return [f"{names[0]}{f' and {len(names) - 1} more' if names[1:] else ''}: {r}" for r, names in tests.items()]
 
 
+def at_once() -> list[str]:
+    """Arguments that make pytest run the tests of several files at the same time: most of it is compiling."""
+    return ["--numprocesses", str(min(8, len(os.sched_getaffinity(0)))), "--dist", "loadfile"]
+
+
 def run(venv: Path, *arguments: str, system_first: bool = False) -> dict[str, int]:
     """Run pytest in ``venv`` and count; a pytest that broke down counts as one failure."""
     python, results = venv / "bin" / "python", RESULTS / f"{venv.name}.xml"
@@ -84,7 +91,7 @@ def run(venv: Path, *arguments: str, system_first: bool = False) -> dict[str, in
     what = subprocess.run([python, "-m", "dace_redist.launch"], env=variables, cwd=ROOT, capture_output=True, text=True)
     print(f"== pytest {' '.join(arguments)} ({venv.name}: {(what.stdout or what.stderr).strip()})", flush=True)
     start = time.monotonic()
-    command = [python, "-m", "pytest", "-q", "-rfEs", f"--junitxml={results}", *arguments]
+    command = [python, "-m", "pytest", "-q", "-rfEs", f"--junitxml={results}", *at_once(), *arguments]
     code = subprocess.run(command, env=variables, cwd=ROOT, stdin=subprocess.DEVNULL).returncode
     print(f"== {venv.name}: {time.monotonic() - start:.0f} s", flush=True)
     count = dict.fromkeys(COUNTS, 0)

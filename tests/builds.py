@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import hashlib
 import importlib.metadata
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import filelock
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+#: CMake's build type of programs in tests: without optimisation, nor what a debugger needs. Half the time of "Release".
+BUILD_TYPE = os.environ.get("DACE_compiler_build_type", "None")
+
+
+@contextlib.contextmanager
+def quick_builds() -> Iterator[None]:
+    """What is built inside is of :data:`BUILD_TYPE`; DaCe, which reads the environment once, may be loaded or not."""
+    from dace.config import set_temporary
+
+    with pytest.MonkeyPatch.context() as patch, set_temporary("compiler", "build_type", value=BUILD_TYPE):
+        patch.setenv("DACE_compiler_build_type", BUILD_TYPE)  # by which programs on disk are told apart
+        yield
 
 
 _loaded: dict[str, Any] = {}
@@ -25,7 +39,7 @@ def built(comm: Any, name: str, make: Callable[[], Any]) -> Any:
     """
     A compiled program, loaded on every rank. Collective.
 
-    Built without optimisation, which takes a third of the time; ranks that wait leave the cores to the compiler.
+    Ranks that wait leave the cores to the compiler.
 
     :param comm: mpi4py communicator.
     :param name: Name of the program.
@@ -53,8 +67,6 @@ def built(comm: Any, name: str, make: Callable[[], Any]) -> Any:
 
 
 def _build(folder: Path, make: Callable[[], Any]) -> None:
-    from dace.config import set_temporary
-
     folder.parent.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(folder.parent / "lock"):
         done = folder / "done"
@@ -62,7 +74,7 @@ def _build(folder: Path, make: Callable[[], Any]) -> None:
             return
         for old in folder.parent.glob("*/"):
             shutil.rmtree(old)
-        with set_temporary("compiler", "build_type", value="Debug"):
+        with quick_builds():
             sdfg = make()
             sdfg.build_folder = str(folder)
             sdfg.compile(return_program_handle=False)

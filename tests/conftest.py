@@ -27,10 +27,11 @@ DEFAULT_GRACE = 10
 TAIL_LINES = 60
 PYTEST_FRAME = re.compile(r' +File ".*(/_pytest/|/pluggy/|/pytest/__main__|<frozen runpy>).*line')
 
-# DaCe's builds of one MPI must not meet another's; mpicxx, cmake and mpiexec are those beside this Python.
+# DaCe's builds of one MPI must not meet another's, nor those of two tests that run at once; mpicxx, cmake and mpiexec
+# are those beside this Python.
 os.environ.update(launch.mpi_environment())
 _builds = Path(__file__).resolve().parent.parent / ".dacecache" / Path(sys.prefix).name
-os.environ.setdefault("DACE_default_build_folder", str(_builds))
+os.environ.setdefault("DACE_default_build_folder", str(_builds / os.environ.get("PYTEST_XDIST_WORKER", "")))
 os.environ.setdefault("DACE_BUILD_CACHE_DIR", str(_builds / "shared"))
 os.environ.setdefault("DACE_REDIST_CACHE", str(_builds / "programs"))
 

@@ -8,6 +8,7 @@ import re
 import dace
 import numpy as np
 import pytest
+from builds import quick_builds
 
 from dace_redist import Contraction, blas
 from dace_redist.library_nodes import Blas
@@ -17,8 +18,7 @@ H, J, K, R, S = (dace.symbol(name) for name in "HJKRS")
 
 @pytest.fixture(autouse=True)
 def _quick_builds():
-    """Without optimisation, which takes most of the time."""
-    with dace.config.set_temporary("compiler", "build_type", value="Debug"):
+    with quick_builds():
         yield
 
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from typing import Any
 
 import dace
 import numpy as np
 import pytest
+from builds import quick_builds
 from einsum_programs import I, J, K, R
-
-#: Built without optimisation, which takes a third of the time.
-BUILD = {"DACE_compiler_build_type": "Debug"}
 
 
 @pytest.fixture(autouse=True)
 def _quick_builds(monkeypatch):
-    for name, value in BUILD.items():
-        monkeypatch.setenv(name, os.environ.get(name, value))
     monkeypatch.setattr("dace_redist.transformations.transient_memory.LEAST_BYTES", 1)  # tensors are small here
+    with quick_builds():
+        yield
 
 
 def distributed(name: str, ranks: int, **options: Any) -> Any:

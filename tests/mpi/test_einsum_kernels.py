@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builds import quick_builds
 
 from dace_redist import RedistributionError
 
@@ -23,8 +24,9 @@ TOLERANCES = {"float32": 1e-5, "float64": 1e-12, "complex64": 1e-5, "complex128"
 
 @pytest.fixture(autouse=True)
 def _quick_builds(monkeypatch):
-    monkeypatch.setenv("DACE_compiler_build_type", os.environ.get("DACE_compiler_build_type", "Debug"))
     monkeypatch.setattr("dace_redist.transformations.transient_memory.LEAST_BYTES", 1)  # tensors are small here
+    with quick_builds():
+        yield
 
 
 def planned(comm: Any, name: str) -> Any:

@@ -15,19 +15,24 @@ CHECKS_PER_CASE = 7 * 4  # strategies; two layouts, two runs each
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def random_cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("mpi_random", tmp_path_factory.mktemp("cpp"), *SANITIZED)
 
 
+@pytest.fixture(scope="module")
+def remote_reads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("mpi_remote_read", tmp_path_factory.mktemp("cpp"), *SANITIZED)
+
+
 @pytest.mark.parametrize("ranks", CASES)
-def test_random_cases(program: Path, ranks: int) -> None:
-    printed = run(program, ranks, CASES[ranks], ranks)
+def test_random_cases(random_cases: Path, ranks: int) -> None:
+    printed = run(random_cases, ranks, CASES[ranks], ranks)
     found = re.search(r"(\d+) checks passed", printed)
     assert found, printed
     assert int(found[1]) == ranks * CASES[ranks] * CHECKS_PER_CASE
 
 
 @pytest.mark.parametrize("ranks", [2, 5])
-def test_remote_reads(tmp_path: Path, ranks: int) -> None:
+def test_remote_reads(remote_reads: Path, ranks: int) -> None:
     """Long messages arrive whether or not the kernel lets ranks read each other's memory."""
-    assert "8 checks passed" in run(build("mpi_remote_read", tmp_path, *SANITIZED), ranks)
+    assert "8 checks passed" in run(remote_reads, ranks)
