@@ -63,10 +63,9 @@ def check_syntax(compiler: str, standard: str, source: Path, headers: list[str])
     return complaints(compiler, f"-std={standard}", "-fsyntax-only", *mpi_flags(), *blas_flags(), str(source))
 
 
-@pytest.mark.parametrize(("compiler", "standard"), [("g++", "c++17"), ("clang++", "c++20")])
-def test_each_header_compiles_alone(compiler, standard, tmp_path):
+def test_each_header_compiles_alone(tmp_path):
     def check(header: str) -> str:
-        return check_syntax(compiler, standard, tmp_path / f"{header.replace('/', '-')}.cpp", [header])
+        return check_syntax("g++", "c++17", tmp_path / f"{header.replace('/', '-')}.cpp", [header])
 
     assert HEADERS
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
@@ -75,7 +74,7 @@ def test_each_header_compiles_alone(compiler, standard, tmp_path):
         pytest.fail("\n".join(found), pytrace=False)
 
 
-@pytest.mark.parametrize(("compiler", "standard"), [("g++", "c++20"), ("clang++", "c++17")])
+@pytest.mark.parametrize(("compiler", "standard"), [("g++", "c++20"), ("clang++", "c++17"), ("clang++", "c++20")])
 def test_all_headers_compile_together(compiler, standard, tmp_path):
     found = check_syntax(compiler, standard, tmp_path / "all.cpp", HEADERS)
     if found:
