@@ -53,7 +53,7 @@ class Channel {
   void begin() {
     way = Way::undecided;
     done = false;
-    cutter.restart();
+    cutter.restart(part_count);
   }
 
   /// For the sender. Looks at the receiver's counter only when the slots seem to be used up.

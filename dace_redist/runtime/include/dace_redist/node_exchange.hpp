@@ -384,6 +384,7 @@ class NodeExchange {
       }
       learn(channel, source_layouts_, channel.ring->source.strides, false);
     }
+    if (way == Way::read) channel.cutter.restart(remote_read_bytes / element_bytes_);
     channel.way = way;
     return true;
   }
@@ -401,7 +402,7 @@ class NodeExchange {
   void read_piece(Channel& channel) {
     const Announcement& theirs = channel.ring->source;
     bool copied = true;
-    channel.cutter.take(channel.part_count, [&](Index) {
+    channel.cutter.take(remote_read_bytes / element_bytes_, [&](Index) {
       const MessageCutter& cutter = channel.cutter;
       const CopyBlock block =
           cutter.whole_group() ? channel.direct[cutter.group()].block : make_copy_block(cutter.part(), element_bytes_);

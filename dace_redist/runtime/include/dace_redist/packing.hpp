@@ -81,13 +81,13 @@ class MessageCutter {
   /// \param part_count  most elements of a part, if a single innermost row is not larger.
   /// \param most_tiny  see group_blocks().
   MessageCutter(const Message& message, Index part_count, Index most_tiny = 0)
-      : blocks_(message.blocks.data()),
-        part_count_(std::max<Index>(1, part_count)),
-        groups_(group_blocks(message, part_count_, most_tiny)) {
-    restart();
+      : blocks_(message.blocks.data()), groups_(group_blocks(message, std::max<Index>(1, part_count), most_tiny)) {
+    restart(part_count);
   }
 
-  void restart() {
+  /// Goes to the first part again, and may cut parts of another size; the groups stay as they are.
+  void restart(Index part_count) {
+    part_count_ = std::max<Index>(1, part_count);
     group_ = 0;
     open_group();
   }
@@ -161,7 +161,7 @@ class MessageCutter {
   }
 
   const StridedBlock* blocks_;
-  Index part_count_;
+  Index part_count_ = 1;
   std::vector<BlockGroup> groups_;
   std::size_t group_ = 0;        // group at hand
   std::size_t cut_ = 0;          // dimension that is cut
