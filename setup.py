@@ -5,7 +5,7 @@ from pathlib import Path
 from pybind11.setup_helpers import Pybind11Extension, build_ext
 from setuptools import setup
 
-INCLUDE = Path("dace_redist/runtime/include")
+INCLUDE = Path("dace_redist/runtime/src")
 HEADERS = sorted(str(header) for header in INCLUDE.rglob("*.hpp"))
 
 setup(
@@ -14,17 +14,27 @@ setup(
         "dace_redist.library_nodes": "library_nodes",
         "dace_redist.library_nodes.expansions": "library_nodes/expansions",
         "dace_redist.transformations": "transformations",
+        "dace_redist.transformations.einsum": "transformations/einsum",
+        "dace_redist.transformations.redistribution": "transformations/redistribution",
     },
     packages=[
         "dace_redist",
         "dace_redist.bench",
         "dace_redist.einsum",
+        "dace_redist.mpi",
+        "dace_redist.native",
+        "dace_redist.redistribution",
+        "dace_redist.report",
+        "dace_redist.selection",
+        "dace_redist.tuning",
         "dace_redist.library_nodes",
         "dace_redist.library_nodes.expansions",
         "dace_redist.transformations",
+        "dace_redist.transformations.einsum",
+        "dace_redist.transformations.redistribution",
     ],
     package_data={
-        "dace_redist": ["py.typed", "_core.pyi", "runtime/include/**/*.hpp"],
+        "dace_redist": ["py.typed", "_core.pyi", "runtime/src/**/*.hpp"],
         "dace_redist.bench": ["cases.json", "deinsum.json"],
     },
     ext_modules=[

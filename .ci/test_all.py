@@ -89,7 +89,9 @@ def run(venv: Path, *arguments: str, system_first: bool = False) -> dict[str, in
     """Run pytest in ``venv`` and count; a pytest that broke down counts as one failure."""
     python, results = venv / "bin" / "python", RESULTS / f"{venv.name}.xml"
     variables = environment(venv, system_first)
-    what = subprocess.run([python, "-m", "dace_redist.launch"], env=variables, cwd=ROOT, capture_output=True, text=True)
+    what = subprocess.run(
+        [python, "-m", "dace_redist.mpi.launch"], env=variables, cwd=ROOT, capture_output=True, text=True
+    )
     print(f"== pytest {' '.join(arguments)} ({venv.name}: {(what.stdout or what.stderr).strip()})", flush=True)
     start = time.monotonic()
     command = [python, "-m", "pytest", "-q", "-rfEs", f"--junitxml={results}", *at_once(), *arguments]

@@ -19,8 +19,8 @@
 #include <random>
 #include <vector>
 
-#include "dace_redist/copy.hpp"
-#include "dace_redist/packing.hpp"
+#include "copy/copy.hpp"
+#include "copy/packing.hpp"
 
 namespace {
 

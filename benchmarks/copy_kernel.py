@@ -26,7 +26,7 @@ def compile_benchmark(folder: Path) -> Path:
     :raises subprocess.CalledProcessError: If the compiler fails.
     """
     program = folder / "copy_kernel"
-    include = ROOT / "dace_redist" / "runtime" / "include"
+    include = ROOT / "dace_redist" / "runtime" / "src"
     compiler = os.environ.get("CXX", "g++").split()
     source = ROOT / "benchmarks" / "copy_kernel.cpp"
     options = ["-O3", "-march=native", "-std=c++17", "-I", str(include), str(source), "-o", str(program)]

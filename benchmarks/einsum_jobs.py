@@ -25,9 +25,9 @@ from kernel import WORLD
 from run_einsum import from_rank_0, parts, wholes
 
 from dace_redist import DistributedProgram, distribute
-from dace_redist.measuring import Repetitions
-from dace_redist.pinning import pinned_to_core
-from dace_redist.waiting import wait_politely
+from dace_redist.mpi.barrier import wait_politely
+from dace_redist.mpi.core_binding import pinned_to_core
+from dace_redist.tuning.measure import Repetitions
 
 LENGTHS = {"mm2": (1024, 0), "mm3": (1024, 0), "ttmc": (24, 12)}  # of modes and factors: those of preset S
 

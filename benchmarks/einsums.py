@@ -12,8 +12,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from dace_redist.explain import format_bytes
-from dace_redist.launch import launch
+from dace_redist.mpi.launch import launch
+from dace_redist.report.text import format_bytes
 
 HERE = Path(__file__).resolve().parent
 RUNNER = HERE.parent / "examples" / "run_einsum.py"

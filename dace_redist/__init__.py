@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import importlib
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dace_redist.distribution import Distribution, TiledDistribution
 from dace_redist.errors import RedistributionError
+from dace_redist.redistribution.shared_arrays import empty
 from dace_redist.schedule import Schedule, schedule
-from dace_redist.shared_memory import empty
 
 if TYPE_CHECKING:
-    from dace_redist.choosing import chosen_strategy
-    from dace_redist.distributed_program import DistributedProgram, distribute
-    from dace_redist.eager import redistribute
     from dace_redist.library_nodes import Contraction, Redistribute
+    from dace_redist.redistribution.redistribute import redistribute
+    from dace_redist.selection.selection import chosen_strategy
     from dace_redist.transformations import (
         DistributeEinsum,
         LowerRedistribute,
@@ -27,7 +25,8 @@ if TYPE_CHECKING:
         place_in_shared_memory,
         set_strategy,
     )
-    from dace_redist.tuning import tune
+    from dace_redist.transformations.einsum.distributed_program import DistributedProgram, distribute
+    from dace_redist.tuning.tune import tune
 
 __version__ = "0.1.0"
 
@@ -47,7 +46,6 @@ __all__ = [
     "chosen_strategy",
     "distribute",
     "empty",
-    "include_directory",
     "lower_all",
     "place_in_shared_memory",
     "redistribute",
@@ -59,26 +57,21 @@ __all__ = [
 #: Where the names are that load more than NumPy: DaCe, MPI or the plots come with their first use.
 _ON_FIRST_USE = {
     "DistributeEinsum": "dace_redist.transformations",
-    "DistributedProgram": "dace_redist.distributed_program",
+    "DistributedProgram": "dace_redist.transformations.einsum.distributed_program",
     "Contraction": "dace_redist.library_nodes",
     "LowerRedistribute": "dace_redist.transformations",
     "PlaceInSharedMemory": "dace_redist.transformations",
     "Redistribute": "dace_redist.library_nodes",
     "SetRedistributeStrategy": "dace_redist.transformations",
     "choose_strategies": "dace_redist.transformations",
-    "chosen_strategy": "dace_redist.choosing",
-    "distribute": "dace_redist.distributed_program",
+    "chosen_strategy": "dace_redist.selection.selection",
+    "distribute": "dace_redist.transformations.einsum.distributed_program",
     "lower_all": "dace_redist.transformations",
     "place_in_shared_memory": "dace_redist.transformations",
-    "redistribute": "dace_redist.eager",
+    "redistribute": "dace_redist.redistribution.redistribute",
     "set_strategy": "dace_redist.transformations",
-    "tune": "dace_redist.tuning",
+    "tune": "dace_redist.tuning.tune",
 }
-
-
-def include_directory() -> Path:
-    """The directory of the C++ headers, to be given to a compiler (``-I``)."""
-    return Path(__file__).parent / "runtime" / "include"
 
 
 def __getattr__(name: str) -> Any:

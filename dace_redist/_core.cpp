@@ -7,11 +7,11 @@
 #include <deque>
 #include <memory>
 
-#include "dace_redist/copy.hpp"
-#include "dace_redist/distribution.hpp"
-#include "dace_redist/options.hpp"
-#include "dace_redist/schedule.hpp"
-#include "dace_redist/shared_array.hpp"
+#include "copy/copy.hpp"
+#include "distribution/distribution.hpp"
+#include "distribution/schedule.hpp"
+#include "node/shared_array.hpp"
+#include "plan/options.hpp"
 
 namespace py = pybind11;
 namespace dr = dace_redist;

@@ -12,13 +12,13 @@ from typing import Any
 import click
 import numpy as np
 
-from dace_redist import explain as words
 from dace_redist.bench.command import bench
-from dace_redist.case_key import MEMORIES
 from dace_redist.distribution import Distribution
 from dace_redist.einsum.command import einsum
-from dace_redist.launch import launched_rank
+from dace_redist.mpi.launch import launched_rank
+from dace_redist.report import text as words
 from dace_redist.schedule import Schedule, element_type, schedule
+from dace_redist.selection.problem_key import MEMORIES
 
 _Callback = Callable[[click.Context, click.Parameter, Any], Any]
 
@@ -177,8 +177,8 @@ def tune(
     """  # noqa: D301 (click reads the backspace)
     from mpi4py import MPI
 
-    from dace_redist.launch import check_launcher
-    from dace_redist.tuning import tune as measure
+    from dace_redist.mpi.launch import check_launcher
+    from dace_redist.tuning.tune import tune as measure
 
     check_launcher(MPI.COMM_WORLD)
     limits = {name: others.pop(name) for name in ("record", "limit_seconds", "memory")}

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dace_redist import _core
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
 from dace_redist.messages import Block, Message, blocks_of
-from dace_redist.run_lengths import Quantiles, RunLengths
+from dace_redist.report.run_lengths import Quantiles, RunLengths
 
 __all__ = ["Block", "Message", "Schedule", "Totals", "element_type", "schedule"]
 
@@ -181,13 +181,13 @@ class Schedule:
 
     def __str__(self) -> str:
         """The report for people: messages, bytes, run lengths, the busiest rank, the share that stays local."""
-        from dace_redist import explain
+        from dace_redist.report import text as explain
 
         return explain.text(self)
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain numbers, lists and dictionaries; lengths in elements unless named bytes."""
-        from dace_redist import explain
+        from dace_redist.report import text as explain
 
         return explain.to_json(self)
 
@@ -199,7 +199,7 @@ class Schedule:
         :raises ValueError: If the format is unknown.
         :raises FileNotFoundError: If the folder does not exist.
         """
-        from dace_redist import plot
+        from dace_redist.report import figure as plot
 
         plot.plot_schedule(self, path)
 

@@ -102,7 +102,7 @@ STRATEGIES: Mapping[str, Strategy] = {
 #: Those that copy straight into, or out of, arrays in node-shared memory.
 NODE_AWARE_STRATEGIES = frozenset({"Shared", "Hierarchical"})
 
-#: What ``Auto`` stands for where nothing was measured, see :func:`dace_redist.choosing.rule`.
+#: What ``Auto`` stands for where nothing was measured, see :func:`dace_redist.selection.selection.rule`.
 DEFAULT_STRATEGY = "Hierarchical"
 
 #: Takes the options that every strategy takes, for whichever is chosen.

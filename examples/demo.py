@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dace_redist.explain import format_bytes
-from dace_redist.launch import describe_mpi, mpi_environment, mpiexec_command
+from dace_redist.mpi.launch import describe_mpi, mpi_environment, mpiexec_command
+from dace_redist.report.text import format_bytes
 from dace_redist.strategies import STRATEGIES
 
 RANKS = 4

@@ -21,11 +21,11 @@ from measuring import say
 from mpi4py import MPI
 
 from dace_redist import DistributedProgram, Distribution, distribute
-from dace_redist.agreement import together
-from dace_redist.measuring import Repetitions
-from dace_redist.pinning import pinned_to_core
+from dace_redist.mpi.barrier import wait_politely
+from dace_redist.mpi.collective_errors import together
+from dace_redist.mpi.core_binding import pinned_to_core
 from dace_redist.strategies import STRATEGIES
-from dace_redist.waiting import wait_politely
+from dace_redist.tuning.measure import Repetitions
 
 TOLERANCE = 1e-12  # largest relative error of a right result
 CHOICES = ("Auto", *(name for name in STRATEGIES if name != "MPI"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dace.library
 
-from dace_redist.blas import find_blas
 from dace_redist.library_nodes.environment import Memory, Plain, Runtime
+from dace_redist.native.blas import find_blas
 
 
 def _include_directories() -> list[str]:
@@ -23,7 +23,7 @@ def _definitions() -> list[str]:
 @dace.library.environment
 class Blas(Plain):
     """
-    The header-only runtime of contractions, and the BLAS that :func:`dace_redist.blas.find_blas` chooses.
+    The header-only runtime of contractions, and the BLAS that :func:`dace_redist.native.blas.find_blas` chooses.
 
     It runs on as many threads as ``OMP_NUM_THREADS`` says, or on one: ranks share their node's cores.
     """
@@ -31,7 +31,7 @@ class Blas(Plain):
     cmake_includes = staticmethod(_include_directories)
     cmake_libraries = staticmethod(_libraries)
     cmake_compile_flags = staticmethod(_definitions)
-    headers = {"frame": ["dace_redist/contraction.hpp"]}
+    headers = {"frame": ["contraction/call.hpp"]}
     init_code = "dace_redist::blas::limit_threads();\n"
     dependencies = [Memory]
 
@@ -40,5 +40,5 @@ class Blas(Plain):
 class Lapack(Plain):
     """The header-only runtime of linear systems; LAPACK is a part of every BLAS that is chosen here, MPI comes too."""
 
-    headers = {"frame": ["dace_redist/linear_solve.hpp"]}
+    headers = {"frame": ["contraction/linear_solve.hpp"]}
     dependencies = [Blas, Runtime]

@@ -11,8 +11,8 @@ from dace.codegen.common import sym2cpp, update_persistent_desc
 from dace.config import Config
 from dace.libraries.comm.environments.mpi import MPI
 
-import dace_redist
-from dace_redist.program import mpi_compiler
+from dace_redist.native.program import mpi_compiler
+from dace_redist.native.sources import SOURCE_DIRECTORY
 
 
 def _cmake_variables() -> dict[str, str]:
@@ -25,7 +25,7 @@ def _cmake_variables() -> dict[str, str]:
 
 
 def _include_directories() -> list[str]:
-    return [str(dace_redist.include_directory())]
+    return [str(SOURCE_DIRECTORY)]
 
 
 #: Keys in the ``location`` of an array: that other ranks of the node are to see it, see :class:`PlaceInSharedMemory`;
@@ -105,7 +105,7 @@ class Memory(Plain):
 
     cmake_includes = staticmethod(_include_directories)
     cmake_libraries = ["${CMAKE_DL_LIBS}"]
-    headers = {"frame": ["dace_redist/shared_array.hpp"]}
+    headers = {"frame": ["node/shared_array.hpp"]}
     init_code = staticmethod(_allocate_arrays)
     finalize_code = staticmethod(_free_arrays)
 
@@ -115,5 +115,5 @@ class Runtime(Plain):
     """The header-only runtime, and MPI through DaCe's own environment."""
 
     cmake_variables = staticmethod(_cmake_variables)
-    headers = {"frame": ["dace_redist/redistribute.hpp"]}
+    headers = {"frame": ["exchange/redistribute.hpp"]}
     dependencies = [MPI, Memory]

@@ -16,7 +16,7 @@ from dace_redist.library_nodes.redistribute import Redistribute
 
 
 @op_repository.replaces("dace_redist.redistribute")
-@op_repository.replaces("dace_redist.eager.redistribute")
+@op_repository.replaces("dace_redist.redistribution.redistribute.redistribute")
 def _redistribute(
     visitor: Any,
     sdfg: SDFG,

@@ -16,7 +16,7 @@ import numpy as np
 from mpi4py import MPI
 
 import dace_redist
-from dace_redist.launch import check_launcher
+from dace_redist.mpi.launch import check_launcher
 
 NBYTES = 8 << 20
 comm = MPI.COMM_WORLD

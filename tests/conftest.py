@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from dace_redist import launch
+from dace_redist.mpi import launch
 
 CHILD = "DACE_REDIST_MPI_CHILD"  # set in a rank: the folder for its report; the other words are the numbers it needs
 RANKS = "DACE_REDIST_MPI_RANKS"

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-import dace_redist
-from dace_redist.blas import find_blas
+from dace_redist.native.blas import find_blas
+from dace_redist.native.sources import SOURCE_DIRECTORY
 
 SOURCE = Path(__file__).parent / "cpp" / "contraction.cpp"
 OPTIMISED = ("-O3", "-march=native", "-fopenmp")
@@ -24,7 +24,7 @@ def build(folder: Path, *switches: str) -> Library:
     library, blas = folder / "libcontraction.so", find_blas()
     compiler = os.environ.get("CXX", "g++").split()
     command = [*compiler, "-std=c++17", "-Wall", "-Wextra", "-Wshadow", "-fPIC", "-shared", *switches]
-    command += ["-I", str(dace_redist.include_directory()), *(f"-isystem{path}" for path in blas.include_directories)]
+    command += ["-I", str(SOURCE_DIRECTORY), *(f"-isystem{path}" for path in blas.include_directories)]
     command += [*blas.definitions, str(SOURCE), "-o", str(library), blas.library]
     command += [f"-Wl,-rpath,{Path(blas.library).parent}"]
     subprocess.run(command, check=True)

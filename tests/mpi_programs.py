@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from dace_redist import include_directory
-from dace_redist.launch import launch
-from dace_redist.program import mpi_compiler
+from dace_redist.mpi.launch import launch
+from dace_redist.native.program import mpi_compiler
+from dace_redist.native.sources import SOURCE_DIRECTORY
 
 SOURCES = Path(__file__).parent / "cpp"
-SWITCHES = ["-std=c++17", "-g", "-fopenmp", "-Wall", "-Wextra", "-Wshadow", "-I", str(include_directory())]
+SWITCHES = ["-std=c++17", "-g", "-fopenmp", "-Wall", "-Wextra", "-Wshadow", "-I", str(SOURCE_DIRECTORY)]
 SANITIZED = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 #: Threads that wait must not take the cores: there are more ranks than those.
 ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}

@@ -10,7 +10,7 @@ import click
 
 from dace_redist.bench.bounds import parse_rate
 from dace_redist.bench.cases import PRESETS, VARIANTS, Case, load
-from dace_redist.explain import format_bytes
+from dace_redist.report.text import format_bytes
 from dace_redist.strategies import STRATEGIES
 
 

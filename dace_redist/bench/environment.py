@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import dace_redist
-from dace_redist.place import mpi_name, processor
+from dace_redist.mpi.topology import mpi_name, processor
 
 _PACKAGES = ("dace", "mpi4py", "numpy", "scipy", "mpi4py-fft")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from dace_redist.bench.cases import Case, Choice
-from dace_redist.explain import format_bytes
-from dace_redist.extra_memory import extra_memory
+from dace_redist.report.memory import extra_memory
+from dace_redist.report.text import format_bytes
 
 #: Part of a node's memory that stays free: for MPI, the programs themselves, and whoever else uses the node.
 _RESERVE = 0.25

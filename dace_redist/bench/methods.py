@@ -12,7 +12,7 @@ from dace_redist.bench.arrays import Array, Arrays, is_right
 from dace_redist.bench.bounds import PlainCopy
 from dace_redist.bench.cases import VARIANTS, Case, Choice
 from dace_redist.bench.stock import Stock
-from dace_redist.eager import Move
+from dace_redist.redistribution.redistribute import Move
 from dace_redist.strategies import STRATEGIES
 
 #: Labels of what is not one of our strategies.

@@ -15,7 +15,6 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from dace_redist import measuring
 from dace_redist.bench import memory, report, stock
 from dace_redist.bench import methods as kinds
 from dace_redist.bench.arrays import Arrays
@@ -24,11 +23,12 @@ from dace_redist.bench.cases import Case, Choice
 from dace_redist.bench.environment import describe
 from dace_redist.bench.methods import Method, Skipped, Wanted
 from dace_redist.distribution import AnyDistribution, Distribution
-from dace_redist.measuring import Figure
-from dace_redist.pinning import pinned_to_core
-from dace_redist.place import place_of
-from dace_redist.tuning import tune
-from dace_redist.waiting import wait_politely
+from dace_redist.mpi.barrier import wait_politely
+from dace_redist.mpi.core_binding import pinned_to_core
+from dace_redist.mpi.topology import place_of
+from dace_redist.tuning.measure import Figure
+from dace_redist.tuning import measure as measuring
+from dace_redist.tuning.tune import tune
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Settings:
     How to measure.
 
     :param wanted: Which methods.
-    :param precision: As in :func:`dace_redist.measuring.measure`, like the next four.
+    :param precision: As in :func:`dace_redist.tuning.measure.measure`, like the next four.
     :param tune_seconds: How long to tune each case first, for each kind of memory; None: not at all.
     :param rate: Bytes per second of the link of a node, or None if unknown.
     :param preset: Which sizes.
@@ -66,7 +66,7 @@ def run(cases: Sequence[Case], settings: Settings) -> int:
     """
     from mpi4py import MPI
 
-    from dace_redist.launch import check_launcher
+    from dace_redist.mpi.launch import check_launcher
 
     world = MPI.COMM_WORLD
     try:

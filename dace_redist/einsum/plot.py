@@ -8,8 +8,8 @@ from typing import Any
 
 from dace_redist.einsum.plan import Group, Move, Plan
 from dace_redist.einsum.report import format_flops, grid_text, operation_text, shape_text
-from dace_redist.explain import format_bytes
-from dace_redist.plot import save
+from dace_redist.report.figure import save
+from dace_redist.report.text import format_bytes
 
 #: Colours of what is moved, fetched, reduced, and of what stays where it is.
 COLOURS = {"moved": "#c0392b", "fetched": "#2471a3", "reduced": "#1e8449", "stays": "0.55"}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import BYTES_PER_SECOND, FLOPS_PER_SECOND, Group, Move, Plan
 from dace_redist.einsum.statement import Statement
-from dace_redist.explain import format_bytes, in_units
+from dace_redist.report.text import format_bytes, in_units
 
 _UNITS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP")
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from builds import quick_builds
 
-from dace_redist import Contraction, blas
+from dace_redist import Contraction
 from dace_redist.library_nodes import Blas
+from dace_redist.native import blas
 
 H, J, K, R, S = (dace.symbol(name) for name in "HJKRS")
 

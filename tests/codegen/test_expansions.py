@@ -13,6 +13,7 @@ from sdfgs import OURS, add_move, redistributions, rows_to_columns
 import dace_redist
 from dace_redist import Distribution, Redistribute, TiledDistribution
 from dace_redist.library_nodes import expansions
+from dace_redist.native.sources import SOURCE_DIRECTORY
 from dace_redist.strategies import STRATEGIES
 
 N, M, P = (dace.symbol(name) for name in "NMP")
@@ -69,7 +70,7 @@ def test_one_implementation_per_strategy():
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_one_name_everywhere(name: str):
-    headers = dace_redist.include_directory() / "dace_redist" / "exchange"
+    headers = SOURCE_DIRECTORY / "exchange"
     assert Redistribute.implementations[name].__name__ == f"ExpandRedistribute{name}"
     assert Redistribute.implementations[name].__module__.endswith(f".{name.lower()}")
     assert name == "MPI" or f"exchange_{name.lower()}(" in (headers / f"{name.lower()}.hpp").read_text()

@@ -5,7 +5,7 @@
 #include <complex>
 #include <cstdio>
 
-#include "dace_redist/redistribute.hpp"
+#include "exchange/redistribute.hpp"
 #include "mpi_leaks.hpp"
 
 namespace {

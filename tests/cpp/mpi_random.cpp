@@ -8,7 +8,7 @@
 #include <cstring>
 #include <random>
 
-#include "dace_redist/redistribute.hpp"
+#include "exchange/redistribute.hpp"
 #include "mpi_leaks.hpp"
 
 namespace {

@@ -16,7 +16,7 @@
 #include <map>
 #include <new>
 
-#include "dace_redist/redistribute.hpp"
+#include "exchange/redistribute.hpp"
 
 namespace {
 

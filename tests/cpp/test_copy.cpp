@@ -16,8 +16,8 @@
 #include <random>
 #include <vector>
 
-#include "dace_redist/copy.hpp"
-#include "dace_redist/run_list.hpp"
+#include "copy/copy.hpp"
+#include "copy/run_list.hpp"
 
 namespace {
 

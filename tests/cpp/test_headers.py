@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from dace_redist.blas import find_blas
+from dace_redist.native.blas import find_blas
 
 ROOT = Path(__file__).resolve().parents[2]
-INCLUDE = ROOT / "dace_redist" / "runtime" / "include"
+INCLUDE = ROOT / "dace_redist" / "runtime" / "src"
 HEADERS = sorted(header.relative_to(INCLUDE).as_posix() for header in INCLUDE.rglob("*.hpp"))
 PROGRAMS = sorted(Path(__file__).parent.glob("test_*.cpp"))
 RANDOM_CASES = "300"  # in place of a program's own number: the sanitisers make it slow

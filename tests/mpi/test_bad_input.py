@@ -13,7 +13,7 @@ from mpi_programs import SANITIZED, build, run
 
 import dace_redist
 from dace_redist import Distribution, TiledDistribution
-from dace_redist.program import mpi_compiler
+from dace_redist.native.program import mpi_compiler
 
 SHAPE = (6, 8)
 
@@ -227,7 +227,8 @@ def test_wrong_communicators(comm):
 @pytest.mark.mpi(ranks=[3], timeout=240)
 def test_leader_that_cannot_compile(comm, monkeypatch):
     """One rank of a node compiles; if it cannot, all hear why, and may try again."""
-    from dace_redist import kept_plans, program
+    from dace_redist.native import program
+    from dace_redist.redistribution import plan_cache as kept_plans
 
     def fails(strategy: str) -> Path:
         raise OSError(f"disk full while building {strategy}")

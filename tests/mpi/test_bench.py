@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import dace_redist
-from dace_redist import launch
 from dace_redist.bench import cases, memory, methods, peers
 from dace_redist.bench.arrays import Arrays, is_right
 from dace_redist.cli import main
-from dace_redist.explain import format_bytes
+from dace_redist.mpi import launch
+from dace_redist.report.text import format_bytes
 
 
 @pytest.mark.compile

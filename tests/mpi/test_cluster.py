@@ -18,7 +18,7 @@ import cluster
 import pytest
 from click.testing import CliRunner
 
-from dace_redist.launch import TIMED_OUT
+from dace_redist.mpi.launch import TIMED_OUT
 from dace_redist.strategies import STRATEGIES
 
 PROGRAM = Path(__file__).resolve().parent.parent / "cluster_program.py"

@@ -15,7 +15,7 @@ from einsum_programs import I, J, K, R
 
 @pytest.fixture(autouse=True)
 def _quick_builds(monkeypatch):
-    monkeypatch.setattr("dace_redist.transformations.transient_memory.LEAST_BYTES", 1)  # tensors are small here
+    monkeypatch.setattr("dace_redist.transformations.einsum.transient_memory.LEAST_BYTES", 1)  # tensors are small here
     with quick_builds():
         yield
 
@@ -251,7 +251,7 @@ def test_the_transformation_rewrites_in_place():
     from einsum_programs import PROGRAMS
 
     import dace_redist
-    from dace_redist.transformations.einsum_frontend import parse
+    from dace_redist.transformations.einsum.frontend import parse
 
     sdfg = parse(PROGRAMS["sweeps"])
     rewrite = dace_redist.DistributeEinsum(4, dict(I=7, J=6, K=5, R=3))

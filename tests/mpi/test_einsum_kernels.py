@@ -24,7 +24,7 @@ TOLERANCES = {"float32": 1e-5, "float64": 1e-12, "complex64": 1e-5, "complex128"
 
 @pytest.fixture(autouse=True)
 def _quick_builds(monkeypatch):
-    monkeypatch.setattr("dace_redist.transformations.transient_memory.LEAST_BYTES", 1)  # tensors are small here
+    monkeypatch.setattr("dace_redist.transformations.einsum.transient_memory.LEAST_BYTES", 1)  # tensors are small here
     with quick_builds():
         yield
 
@@ -34,7 +34,7 @@ def planned(comm: Any, name: str) -> Any:
     from all_kernels import PROGRAMS, SIZES
 
     from dace_redist import distribute
-    from dace_redist.waiting import wait_politely
+    from dace_redist.mpi.barrier import wait_politely
 
     program = PROGRAMS[name]
     sizes = {str(n): SIZES[str(n)] for array in program.f.__annotations__.values() for n in array.shape}

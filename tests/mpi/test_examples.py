@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from builds import BUILD_TYPE
 
-from dace_redist.launch import launch
+from dace_redist.mpi.launch import launch
 from dace_redist.strategies import STRATEGIES
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(1500)]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dace_redist import launch
+from dace_redist.mpi import launch
 
 CONFTEST = Path(__file__).resolve().parent.parent / "conftest.py"
 

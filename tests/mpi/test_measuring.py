@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from dace_redist.measuring import measure, on_one_node
+from dace_redist.tuning.measure import measure, on_one_node
 
 
 def pause(seconds):
@@ -93,7 +93,7 @@ def test_ranks_that_differ_are_told(comm):
 
 PROGRAM = """
 from mpi4py import MPI
-from dace_redist import measuring
+from dace_redist.tuning import measure as measuring
 comm = MPI.COMM_WORLD
 measuring._PATIENCE_SECONDS = 0.5
 def method():
@@ -105,7 +105,7 @@ measuring.measure({"bad": method}, comm)
 
 
 def test_a_failure_that_leaves_the_others_inside_ends_the_program():
-    from dace_redist.launch import launch
+    from dace_redist.mpi.launch import launch
 
     code, output = launch(2, [sys.executable, "-c", PROGRAM], timeout=60)
     assert code not in (0, 124), output

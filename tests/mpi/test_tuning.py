@@ -13,9 +13,9 @@ import pytest
 
 import dace_redist
 from dace_redist import Distribution, RedistributionError, schedule
-from dace_redist.case_key import Case
-from dace_redist.launch import launch
-from dace_redist.record import Record, Winner, make_entry
+from dace_redist.mpi.launch import launch
+from dace_redist.selection.problem_key import Case
+from dace_redist.selection.record import Record, Winner, make_entry
 from dace_redist.strategies import DEFAULT_STRATEGY
 
 SHAPE = (24, 20)
@@ -36,7 +36,7 @@ def record(comm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def moved_by(comm: Any, dtype: str = "float64") -> tuple[str, dict[str, Any]]:
     """Redistributes with strategy Auto, checks what arrives, and says what moved it."""
-    from dace_redist.kept_plans import plans_in_use
+    from dace_redist.redistribution.plan_cache import plans_in_use
 
     source, target = pair(comm.size)
     whole = np.arange(480, dtype=dtype).reshape(SHAPE)
@@ -89,8 +89,8 @@ def test_tune_records_what_auto_takes(comm, record: Path):
 @pytest.mark.compile
 @pytest.mark.mpi(ranks=[2], timeout=240)
 def test_auto_reads_the_record_on_one_rank_when_it_plans(comm, record: Path, monkeypatch: pytest.MonkeyPatch):
-    from dace_redist.kept_plans import forget_choices, plans_in_use
-    from dace_redist.place import place_of
+    from dace_redist.mpi.topology import place_of
+    from dace_redist.redistribution.plan_cache import forget_choices, plans_in_use
 
     source, target = pair(comm.size)
     place, reads = place_of(comm), []
@@ -170,7 +170,7 @@ def test_each_redistribution_of_an_sdfg_is_tuned(comm, record: Path):
 @pytest.mark.compile
 @pytest.mark.mpi(ranks=[2], timeout=240)
 def test_candidates_that_cannot_run_are_left_out(comm, record: Path, monkeypatch: pytest.MonkeyPatch):
-    from dace_redist import search
+    from dace_redist.tuning.tune import search
 
     class Move(search.Move):
         def __call__(self) -> None:

@@ -12,12 +12,13 @@ from sdfgs import add_move, redistributions
 from stock_programs import PROGRAMS
 
 import dace_redist
-from dace_redist import Distribution, Redistribute, choosing, schedule
-from dace_redist.case_key import Case, schedule_key
-from dace_redist.place import Place
-from dace_redist.record import Record, Winner, make_entry
+from dace_redist import Distribution, Redistribute, schedule
+from dace_redist.mpi.topology import Place
+from dace_redist.selection import selection as choosing
+from dace_redist.selection.problem_key import Case, schedule_key
+from dace_redist.selection.record import Record, Winner, make_entry
 from dace_redist.strategies import DEFAULT_STRATEGY
-from dace_redist.transformations.cases import cases_of
+from dace_redist.transformations.redistribution.problems import cases_of
 
 HERE = Place("m", "M", (0, 0, 0, 0))
 ROWS, COLUMNS = Distribution((8, 8), (4, 1)), Distribution((8, 8), (1, 4))
@@ -39,7 +40,7 @@ def remember(source, target, strategy: str, path: Path | None = None, memory="or
 
 
 def choosing_path() -> Path:
-    from dace_redist.record import record_path
+    from dace_redist.selection.record import record_path
 
     return record_path()
 
@@ -223,7 +224,7 @@ def test_bad_symbols(make, symbols, error, said: str):
 
 
 def test_distributions_given_at_run_time_cannot_be_known():
-    from dace_redist.program import build_sdfg
+    from dace_redist.native.program import build_sdfg
 
     with pytest.raises(ValueError, match='Redistribute "redistribute": its distributions are known only when the pro'):
         cases_of(build_sdfg("Pack"))

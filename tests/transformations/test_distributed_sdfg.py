@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dace_redist import distribute
-from dace_redist.transformations import transient_memory
+from dace_redist.transformations.einsum import transient_memory
 
 steps = dace.symbol("steps", dace.int64)
 alpha = dace.symbol("alpha", dace.float64)

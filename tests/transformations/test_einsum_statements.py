@@ -12,11 +12,11 @@ import pytest
 from einsum_programs import PROGRAMS, SIZES, I, J, N
 from linear_systems import solved
 
-from dace_redist.transformations.einsum_frontend import parse
-from dace_redist.transformations.einsum_statements import read_statements
-from dace_redist.transformations.reading import logical_shape
-from dace_redist.transformations.steps import Loop, Step, all_steps
-from dace_redist.transformations.transposed_operands import without_transposes
+from dace_redist.transformations.einsum.frontend import parse
+from dace_redist.transformations.einsum.reading import logical_shape
+from dace_redist.transformations.einsum.statements import read_statements
+from dace_redist.transformations.einsum.steps import Loop, Step, all_steps
+from dace_redist.transformations.einsum.transposed_operands import without_transposes
 
 
 def interpret(body: Any, arrays: dict[str, np.ndarray]) -> None:

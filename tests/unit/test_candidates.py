@@ -7,10 +7,10 @@ import os
 import pytest
 
 from dace_redist import Distribution, schedule
-from dace_redist.candidates import MEASURABLE, sensible, space
-from dace_redist.place import Place
-from dace_redist.record import Winner
+from dace_redist.mpi.topology import Place
+from dace_redist.selection.record import Winner
 from dace_redist.strategies import OPTIONS, STRATEGIES, check_options
+from dace_redist.tuning.candidates import MEASURABLE, sensible, space
 
 HERE = Place("m", "M", (0, 0, 0, 0))
 MOVES = schedule(Distribution((256, 256), [4]), Distribution((256, 256), [1, 4]))  # messages of 32 KiB

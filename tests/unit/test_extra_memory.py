@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from dace_redist import Distribution, explain, schedule
-from dace_redist.extra_memory import all_extra_memory, extra_memory
+from dace_redist import Distribution, schedule
+from dace_redist.report import text as explain
+from dace_redist.report.memory import all_extra_memory, extra_memory
 
 
 def rows_to_columns(n: int):

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dace_redist import launch
+from dace_redist.mpi import launch
 
 
 def test_environment_leaves_the_users_words_alone(monkeypatch):

@@ -7,7 +7,7 @@ import random
 import pytest
 from scipy.stats import binom
 
-from dace_redist.measuring import Figure, _Judge
+from dace_redist.tuning.measure import Figure, _Judge
 
 
 @pytest.mark.parametrize("count", [6, 7, 20, 101])
@@ -79,7 +79,7 @@ def test_most_rounds():
 
 def test_limit_of_time(monkeypatch):
     clock = iter(range(0, 1000, 10))
-    monkeypatch.setattr("dace_redist.measuring.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("dace_redist.tuning.measure.time.monotonic", lambda: next(clock))
     referee = judge(limit_seconds=25)
     assert len(rounds(referee, lambda name: 1.0)) == 3
     assert referee.final()["fast"].median == 1.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dace_redist import plot
 from dace_redist.distribution import Distribution, TiledDistribution
+from dace_redist.report import figure as plot
 from dace_redist.schedule import schedule
 
 D = Distribution

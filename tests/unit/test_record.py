@@ -12,10 +12,12 @@ import filelock
 import pytest
 
 import dace_redist
-from dace_redist import Distribution, choosing, record, schedule
-from dace_redist.case_key import MEMORIES, Case
-from dace_redist.place import Place, layout_of, mpi_name
-from dace_redist.record import Measured, Record, Winner, make_entry, record_path
+from dace_redist import Distribution, schedule
+from dace_redist.mpi.topology import Place, layout_of, mpi_name
+from dace_redist.selection import record
+from dace_redist.selection import selection as choosing
+from dace_redist.selection.problem_key import MEMORIES, Case
+from dace_redist.selection.record import Measured, Record, Winner, make_entry, record_path
 
 HERE = Place("Fast Processor, 2 cores", "Open MPI v5.0.11", (0, 0, 0, 0))
 MOVES = schedule(Distribution((12, 10), [4]), Distribution((12, 10), [1, 4]), dtype="int32")
@@ -198,8 +200,8 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 import test_record as test
 from dace_redist import Distribution, schedule
-from dace_redist.case_key import Case
-from dace_redist.record import Record
+from dace_redist.selection.problem_key import Case
+from dace_redist.selection.record import Record
 
 book, number = Record(Path(sys.argv[1])), int(sys.argv[2])
 for i in range(10):

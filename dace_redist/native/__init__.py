@@ -1,0 +1,1 @@
+"""Builds, finds and loads native code."""

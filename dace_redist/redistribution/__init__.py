@@ -1,0 +1,1 @@
+"""Redistribution of NumPy arrays: requests, plans and their cache, node-shared arrays."""

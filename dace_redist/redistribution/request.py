@@ -1,0 +1,150 @@
+"""What is asked for when NumPy arrays are redistributed: checked on each rank, and agreed upon by all."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
+from dace_redist.redistribution.shared_arrays import is_shared
+from dace_redist.selection.problem_key import memory_name
+from dace_redist.strategies import AUTO, check_options, find_strategy
+
+#: Element types that can be moved (DaCe's numeric types).
+_KINDS = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What all ranks must agree on."""
+
+    strategy: str
+    options: tuple[tuple[str, int | float], ...]
+    dtype: str
+    source: AnyDistribution
+    target: AnyDistribution
+    #: Where the arrays lie, for strategy ``"Auto"``: the kinds of memory that a choice may be for, the first one first;
+    #: none if the arrays are not all in C order, for which nothing is measured.
+    memories: tuple[str, ...] = ()
+
+    def digest(self) -> int:
+        """A number that other requests hardly share, the same on every rank; of 56 bits."""
+        text = repr((self.strategy, self.options, self.dtype)).encode()
+        state = hashlib.blake2b(text, digest_size=7)
+        for distribution in (self.source, self.target):
+            state.update(distribution.word_array.tobytes())
+        return int.from_bytes(state.digest(), "little")
+
+
+def checked_request(
+    array: Any, source: Any, target: Any, comm: MPI.Intracomm, out: Any, strategy: str, options: dict[str, Any]
+) -> Request:
+    """What this rank asks for, checked; parameters and errors as of :func:`dace_redist.redistribute`."""
+    for name, distribution in (("source", source), ("target", target)):
+        if not isinstance(distribution, Distribution | TiledDistribution):
+            raise TypeError(f"{name} must be a Distribution or TiledDistribution, got {distribution!r}")
+        if distribution.ranks_needed > comm.size:
+            raise ValueError(
+                f"the {name} distribution names ranks up to {distribution.ranks_needed - 1}, "
+                f"but the communicator has {comm.size} ranks"
+            )
+    if source.shape != target.shape:
+        raise ValueError(f"source and target need one global shape, got {source.shape} and {target.shape}")
+    chosen = AUTO if strategy == AUTO.name else find_strategy(strategy)
+    if chosen.name == "MPI":
+        raise ValueError("strategy MPI (stock DaCe) exists in DaCe programs only; take Datatype")
+    checked = check_options(chosen, options)
+    dtype = _check_arrays(array, source, target, out, comm.rank)
+    return Request(chosen.name, tuple(sorted(checked.items())), dtype, source, target)
+
+
+def _check_arrays(array: Any, source: AnyDistribution, target: AnyDistribution, out: Any, rank: int) -> str:
+    for name, given in (("array", array), ("out", out)):
+        if given is not None and not isinstance(given, np.ndarray):
+            raise TypeError(f"{name} must be a NumPy array, got {type(given).__name__}")
+    typed = array if array is not None else out
+    if typed is None:
+        raise TypeError("array is None: pass an empty array of the element type, or out")
+    dtype = typed.dtype
+    if dtype.itemsize not in _KINDS.get(dtype.kind, ()):
+        raise TypeError(f"cannot move elements of type {dtype}; possible: bool, int, uint, float and complex types")
+    if out is not None and out.dtype != dtype:
+        raise TypeError(f"array and out need one element type, got {dtype} and {out.dtype}")
+    for name, given, distribution in (("array", array, source), ("out", out, target)):
+        shape = distribution.local_shape(rank)
+        empty = 0 in shape and (given is None or given.size == 0)
+        if not empty and (given is not None or name == "array") and (given is None or given.shape != shape):
+            what = "None" if given is None else f"shape {given.shape}"
+            raise ValueError(f"{name} must have the shape {shape} that rank {rank} owns of the tensor, got {what}")
+    if out is not None and not out.flags.writeable:
+        raise ValueError("out is read-only")
+    if out is not None and array is not None and np.may_share_memory(array, out):
+        raise ValueError("array and out overlap; a tensor cannot be redistributed in place")
+    return str(dtype.str)
+
+
+def agreed_request(comm: MPI.Intracomm, array: Any, out: Any, checked: Callable[[], Request]) -> Request:
+    """What all ranks ask for; raises on every rank if one cannot take part, or if they differ. Collective."""
+    request: Request | None = None
+    failure: Exception | None = None
+    try:
+        request = checked()
+    except (ValueError, TypeError) as error:
+        failure = error
+    digest = request.digest() if request is not None else 0
+    where = [request is not None and _is_private(part) for part in (array, out)]
+    ordered = request is None or all(part is None or part.flags.c_contiguous for part in (array, out))
+    mine = np.array([failure is not None, digest, -digest, *where, out is not None, not ordered], dtype=np.int64)
+    most = np.empty_like(mine)
+    comm.Allreduce(mine, most, MPI.MAX)
+    if most[0]:
+        failures = comm.allgather(None if failure is None else (type(failure).__name__, str(failure)))
+        if failure is not None:
+            raise failure
+        rank, (kind, text) = next((r, f) for r, f in enumerate(failures) if f is not None)
+        raise (TypeError if kind == "TypeError" else ValueError)(f"on rank {rank}: {text}")
+    if most[1] != -most[2]:
+        raise ValueError(_difference(comm.allgather(request)))
+    assert request is not None
+    if request.strategy != AUTO.name:
+        return request
+    private_source, private_target, given_target, unordered = (bool(flag) for flag in most[3:])
+    if unordered:
+        return request
+    # A result that redistribute() makes itself is in shared memory where that helps, but need not be.
+    kinds = (not private_target,) if given_target else (True, False)
+    return dataclasses.replace(request, memories=tuple(memory_name(not private_source, kind) for kind in kinds))
+
+
+def _is_private(array: npt.NDArray[Any] | None) -> bool:
+    """Whether the strategies that know nodes cannot reach an array's elements; without any, it does not matter."""
+    return array is not None and array.size > 0 and not (is_shared(array) and is_plain(array))
+
+
+def _difference(requests: list[Request]) -> str:
+    """Names the first thing in which a rank differs from rank 0."""
+    first = requests[0]
+    for rank, other in enumerate(requests):
+        for field in dataclasses.fields(Request):
+            a, b = getattr(first, field.name), getattr(other, field.name)
+            if a != b:
+                return (
+                    f"the ranks ask for different redistributions: {field.name} is {_shown(a)} on rank 0 "
+                    f"and {_shown(b)} on rank {rank}"
+                )
+    return "the ranks ask for different redistributions"
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(f"{k}={v}" for k, v in value) or "none" if isinstance(value, tuple) else str(value)
+
+
+def is_plain(array: npt.NDArray[Any]) -> bool:
+    """Whether an array's strides count elements forward."""
+    return all(stride >= 0 and stride % array.itemsize == 0 for stride in array.strides)

@@ -1,0 +1,1 @@
+"""A schedule as text, JSON and figure; run lengths; memory."""

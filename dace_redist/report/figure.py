@@ -1,0 +1,305 @@
+"""Draws a schedule: who owns what before and after, and who sends how much to whom. Start: plot_schedule."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
+from dace_redist.report.text import block_shape, format_bytes
+
+if TYPE_CHECKING:
+    from dace_redist.schedule import Schedule
+
+#: Endings of the files that can be written.
+FORMATS = (".png", ".svg", ".pdf")
+
+_MAX_CUTS = 400  # per dimension: more could not be told apart, so owners are sampled at this many places
+_MAX_BINS = 256  # cells per side of the volume matrix: of more ranks, neighbours share one
+_FONT_SIZES = (9.0, 7.5, 6.0, 5.0)  # of the numbers in cells, in points: the largest that fits
+_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+def plot_schedule(schedule: Schedule, path: str | Path) -> None:
+    """
+    Draw the tensor cut by owner before and after, and the bytes from each rank to each rank.
+
+    :param schedule: What to draw.
+    :param path: File to write; its ending says the format: .png, .svg or .pdf.
+    :raises ValueError: If the format is unknown.
+    :raises FileNotFoundError: If the folder does not exist.
+    """
+    save(lambda: draw(schedule), path)
+
+
+def save(draw_figure: Callable[[], Any], path: str | Path) -> None:
+    """
+    Write a figure to a file; the same figure gives the same file.
+
+    :param draw_figure: Draws the figure, once the path is known to be good.
+    :param path: File to write; its ending says the format: .png, .svg or .pdf.
+    :raises ValueError: If the format is unknown.
+    :raises FileNotFoundError: If the folder does not exist.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in FORMATS:
+        raise ValueError(f"plot: {str(path)!r} needs one of the endings {', '.join(FORMATS)}")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"plot: the folder {str(path.parent)!r} for {path.name!r} does not exist")
+    from matplotlib import rc_context
+
+    with rc_context({"svg.hashsalt": "dace-redist", "font.size": 9}):
+        draw_figure().savefig(path, dpi=150, metadata=None if path.suffix.lower() == ".png" else _undated(path))
+
+
+def _undated(path: Path) -> dict[str, Any]:
+    return {"Date" if path.suffix.lower() == ".svg" else "CreationDate": None}
+
+
+def draw(schedule: Schedule) -> Any:
+    """
+    The figure, for those who want to add to it.
+
+    :param schedule: What to draw.
+    :return: A ``matplotlib.figure.Figure`` that belongs to no window.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure: Any = Figure(figsize=(13, 4.9), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)
+    grid = figure.add_gridspec(1, 3, width_ratios=(1, 1, 1.2))
+    panels = [figure.add_subplot(grid[0]), figure.add_subplot(grid[1])]
+    matrix = figure.add_subplot(grid[2])
+    moved, total = schedule.bytes_moved(), schedule.bytes_total()
+    extents = ", ".join(map(str, schedule.shape))
+    figure.suptitle(
+        f"{schedule.dtype}[{extents}]: {format_bytes(moved)} of {format_bytes(total)} "
+        f"({100 * moved / max(total, 1):.1f} %) moves, {schedule.ranks:,} rank{'' if schedule.ranks == 1 else 's'}",
+        fontsize=11,
+    )
+    shown = shown_dimensions(schedule.source, schedule.target)
+    maps = [owner_map(side, shown) for side in (schedule.source, schedule.target)]
+    colours = _RankColours(schedule.ranks)
+    meshes = [colours.draw(axes, owners) for axes, owners in zip(panels, maps, strict=True)]
+    _name_panels(panels, schedule, shown)
+    image = _draw_matrix(matrix, schedule)
+    figure.draw_without_rendering()  # fixes sizes, which say whether numbers fit
+    fits = [colours.number(axes, owners) for axes, owners in zip(panels, maps, strict=True)]
+    if not all(fits):
+        bar = figure.colorbar(meshes[0], ax=panels, orientation="horizontal", fraction=0.05, aspect=50, label="rank")
+        bar.ax.xaxis.get_major_locator().set_params(integer=True)
+    _number_matrix(matrix, image)
+    return figure
+
+
+# Who owns what ----------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnerMap:
+    """Owners on a slice: rows and columns lie between ``edges``, in global indices."""
+
+    row_edges: npt.NDArray[np.int64]
+    column_edges: npt.NDArray[np.int64]
+    owners: npt.NDArray[np.int64]
+
+
+def cuts(distribution: AnyDistribution, axis: int) -> npt.NDArray[np.int64]:
+    """Global indices along one dimension at which another block begins; of very many, evenly spread indices."""
+    extent = distribution.shape[axis]
+    if isinstance(distribution, TiledDistribution):
+        block: int | str = distribution.tile[axis]
+    else:
+        block = block_shape(distribution)[axis]
+    if isinstance(block, str):  # balanced
+        dim = distribution.dims[axis] if isinstance(distribution, Distribution) else None
+        parts = 1 if dim is None else int(distribution.grid[dim])  # type: ignore[union-attr]
+        if min(parts, extent) <= _MAX_CUTS:
+            at = np.arange(parts)
+            return np.unique(at * (extent // parts) + np.minimum(at, extent % parts))
+    elif math.ceil(extent / block) <= _MAX_CUTS:
+        return np.arange(0, extent, block)
+    return np.unique(np.linspace(0, extent, _MAX_CUTS, endpoint=False).astype(np.int64))
+
+
+def shown_dimensions(source: AnyDistribution, target: AnyDistribution) -> tuple[int, ...]:
+    """The (at most two) dimensions in which the distributions differ most: fewest cuts in common, then most cuts."""
+
+    def difference(axis: int) -> tuple[int, int, int]:
+        before, after = set(cuts(source, axis).tolist()), set(cuts(target, axis).tolist())
+        return len(before ^ after), len(before | after), -axis
+
+    return tuple(sorted(sorted(range(len(source.shape)), key=difference)[-2:]))
+
+
+def owner_map(distribution: AnyDistribution, shown: tuple[int, ...]) -> OwnerMap:
+    """
+    Owners on the slice through index 0 of all dimensions but the shown ones.
+
+    :param distribution: Who owns what.
+    :param shown: Rows and columns, or only columns.
+    """
+    columns = cuts(distribution, shown[-1])
+    rows = cuts(distribution, shown[0]) if len(shown) == 2 else np.zeros(1, np.int64)
+    owners, index = np.empty((len(rows), len(columns)), np.int64), [0] * len(distribution.shape)
+    for i, row in enumerate(rows.tolist()):
+        for j, column in enumerate(columns.tolist()):
+            index[shown[0]], index[shown[-1]] = row, column
+            owners[i, j] = distribution.owner(index)
+    end_of_rows = distribution.shape[shown[0]] if len(shown) == 2 else 1
+    return OwnerMap(np.append(rows, end_of_rows), np.append(columns, distribution.shape[shown[-1]]), owners)
+
+
+def _name_panels(panels: list[Any], schedule: Schedule, shown: tuple[int, ...]) -> None:
+    places = [":" if axis in shown else "0" for axis in range(len(schedule.shape))]
+    cut = f", slice [{', '.join(places)}]" if len(places) > 2 else ""
+    sides = (("Owner before", schedule.source), ("Owner after", schedule.target))
+    for axes, (title, side) in zip(panels, sides, strict=True):
+        replicas = side.core.replicas
+        first = f"\n(first of {replicas} replicas)" if replicas > 1 else ""
+        axes.set_title(f"{title}{cut}\n{_short(side)}{first}", fontsize=9)
+        axes.set_xlabel(f"index in dimension {shown[-1]}")
+        if len(shown) == 2:
+            axes.set_ylabel(f"index in dimension {shown[0]}")
+        else:
+            axes.set_yticks([])
+
+
+def _short(distribution: AnyDistribution) -> str:
+    """A distribution in a few words: what fits above a panel."""
+    tiled = isinstance(distribution, TiledDistribution)
+    name, sizes = ("tiles of", distribution.tile) if tiled else ("grid", distribution.grid)  # type: ignore[union-attr]
+    words = f"{name} {' x '.join(map(str, sizes))}"
+    return words if len(words) <= 48 else words[:45] + "..."
+
+
+class _RankColours:
+    """A colour per rank, and the numbers of ranks in their cells."""
+
+    def __init__(self, ranks: int) -> None:
+        from matplotlib import colormaps
+        from matplotlib.colors import ListedColormap, Normalize
+
+        base = colormaps["turbo"](np.linspace(0.04, 0.96, min(ranks, 1024)))
+        base[:, :3] = 0.35 + 0.65 * base[:, :3]  # lighter: black numbers stay legible
+        self.map, self.scale = ListedColormap(base), Normalize(-0.5, ranks - 0.5)
+
+    def draw(self, axes: Any, owners: OwnerMap) -> Any:
+        """The cells of one panel, first row at the top."""
+        cells = max(owners.owners.shape)
+        width = 0.6 if cells <= 24 else 0.25
+        lines = {"edgecolors": "white", "linewidth": width} if cells <= 80 else {"rasterized": True}
+        mesh = axes.pcolormesh(
+            owners.column_edges, owners.row_edges, owners.owners, cmap=self.map, norm=self.scale, **lines
+        )
+        axes.invert_yaxis()
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.get_major_locator().set_params(integer=True)
+        return mesh
+
+    def number(self, axes: Any, owners: OwnerMap) -> bool:
+        """Write the rank into each cell in which it fits; whether these are (nearly) the whole tensor."""
+        box = axes.get_window_extent()
+        widths = np.diff(owners.column_edges) / (owners.column_edges[-1] - owners.column_edges[0]) * box.width
+        heights = np.diff(owners.row_edges) / (owners.row_edges[-1] - owners.row_edges[0]) * box.height
+        letters, dpi = len(str(owners.owners.max())), axes.figure.dpi
+        typical = (float(np.median(widths)), float(np.median(heights)))
+        upright = _font_size(*typical, letters, dpi) is None
+        size = _font_size(*(typical[::-1] if upright else typical), letters, dpi)
+        if size is None:
+            return False
+        columns = (owners.column_edges[:-1] + owners.column_edges[1:]) / 2
+        rows = (owners.row_edges[:-1] + owners.row_edges[1:]) / 2
+        covered = 0.0
+        for (i, j), rank in np.ndenumerate(owners.owners):
+            cell = (heights[i], widths[j]) if upright else (widths[j], heights[i])
+            if (_font_size(*cell, letters, dpi) or 0) >= size:
+                axes.text(columns[j], rows[i], str(rank), ha="center", va="center", size=size, rotation=90 * upright)
+                covered += widths[j] * heights[i]
+        return bool(covered >= 0.9 * box.width * box.height)
+
+
+def _font_size(width: float, height: float, letters: int, dpi: float) -> float | None:
+    """The largest size in points at which a number fits a cell of so many pixels."""
+    for size in _FONT_SIZES:
+        pixels = size * dpi / 72
+        if 0.68 * pixels * letters <= 0.88 * width and pixels <= 0.9 * height:
+            return size
+    return None
+
+
+# Who sends how much to whom ---------------------------------------------------------------------------------------
+
+
+def binned_volumes(schedule: Schedule, bins: int) -> npt.NDArray[np.float64]:
+    """Bytes from rank to rank, neighbouring ranks added up to at most ``bins`` rows and columns."""
+    each = -(-schedule.ranks // bins)
+    size = -(-schedule.ranks // each)
+    volumes = np.zeros((size, size))
+    for rank in range(schedule.ranks):
+        targets, nbytes = schedule.sent_to(rank)
+        np.add.at(volumes[rank // each], targets // each, nbytes)
+    return volumes
+
+
+def _unit(largest: float) -> str:
+    """MiB, unless these would be hard to read."""
+    if (1 << 20) / 10 <= largest < 10_000 * (1 << 20):
+        return "MiB"
+    return max((unit for unit in _UNITS if _UNITS[unit] <= max(largest, 1)), key=_UNITS.__getitem__)
+
+
+def _draw_matrix(axes: Any, schedule: Schedule) -> Any:
+    volumes = binned_volumes(schedule, _MAX_BINS)
+    unit = _unit(volumes.max())
+    axes.set_facecolor("0.94")
+    edge = schedule.ranks - 0.5
+    image = axes.imshow(
+        np.ma.masked_equal(volumes / _UNITS[unit], 0),
+        cmap="viridis_r",
+        vmin=0,
+        extent=(-0.5, edge, edge, -0.5),
+        interpolation="nearest",
+    )
+    each = -(-schedule.ranks // len(volumes))
+    together = f", {each} ranks a cell" if each > 1 else ""
+    axes.set_title(f"Volume{together}\n(grey: nothing; diagonal: stays on its rank)", fontsize=9)
+    axes.set_xlabel("to rank")
+    axes.set_ylabel("from rank")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.get_major_locator().set_params(integer=True)
+        if schedule.ranks <= 16:
+            axis.set_ticks(range(schedule.ranks))
+    axes.figure.colorbar(image, ax=axes, label=f"volume in {'bytes' if unit == 'B' else unit}", shrink=0.85)
+    return image
+
+
+def _three_digits(value: float) -> str:
+    if value < 0.01:
+        return "<0.01"
+    return f"{value:.3g}" if value < 999.5 else f"{value:.0f}"
+
+
+def _number_matrix(axes: Any, image: Any) -> None:
+    """Write each volume into its cell if all fit."""
+    values = image.get_array()
+    box = axes.get_window_extent()
+    if len(values) > 32:
+        return
+    numbers = {(i, j): _three_digits(value) for (i, j), value in np.ndenumerate(values.filled(0)) if value}
+    longest = max((len(number) for number in numbers.values()), default=1)
+    size = _font_size(box.width / len(values), box.height / len(values), longest, axes.figure.dpi)
+    if size is None:
+        return
+    for (i, j), number in numbers.items():
+        red, green, blue, _ = image.cmap(image.norm(values[i, j]))
+        colour = "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else "white"
+        axes.text(j, i, number, ha="center", va="center", size=size, color=colour)

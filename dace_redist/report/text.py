@@ -1,0 +1,249 @@
+"""Puts a schedule into words: for people (``text``, ``rank_text``) and for programs (``to_json``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
+from dace_redist.report.memory import all_extra_memory
+from dace_redist.report.run_lengths import Quantiles
+from dace_redist.schedule import Message, Schedule
+
+#: Largest number of ranks whose runs are measured for the report; of more ranks, this many evenly spread ones.
+MAX_MEASURED_RANKS = 256
+#: Largest number of messages that ``to_json`` lists.
+MAX_LISTED_MESSAGES = 100_000
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+def format_bytes(nbytes: float) -> str:
+    """``nbytes`` with three digits and a binary unit, as in ``15.2 MiB``."""
+    return in_units(nbytes, 1024, _UNITS)
+
+
+def in_units(value: float, step: int, units: Sequence[str]) -> str:
+    """A number with three digits and the largest unit, each ``step`` times the one before, that it fills."""
+    unit = 0
+    while value >= 999.5 and unit < len(units) - 1:
+        value, unit = value / step, unit + 1
+    return f"{value:.3g} {units[unit]}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole if whole else 0:.1f} %"
+
+
+def _spread(lengths: Quantiles, itemsize: int) -> str:
+    smallest, median, largest = (
+        format_bytes(length * itemsize) for length in (lengths.smallest, lengths.median, lengths.largest)
+    )
+    return smallest if smallest == largest else f"{smallest} to {largest}, half of all bytes in up to {median}"
+
+
+def block_shape(distribution: Distribution) -> tuple[int | str, ...]:
+    """Elements per block and dimension; where nothing is split the whole extent."""
+    parts = [1 if dim is None else distribution.grid[dim] for dim in distribution.dims]
+    default = [math.ceil(extent / part) for extent, part in zip(distribution.shape, parts, strict=True)]
+    return tuple(whole if given is None else given for given, whole in zip(distribution.block, default, strict=True))
+
+
+def _joined(values: Any) -> str:
+    return " x ".join(str(value) for value in values)
+
+
+def describe(distribution: AnyDistribution) -> str:
+    """A distribution in one line."""
+    if isinstance(distribution, TiledDistribution):
+        owners = len(set(distribution.owner_of_tile.ravel().tolist()))
+        tiles = _count(distribution.owner_of_tile.size, "tile")
+        return f"{tiles} of {_joined(distribution.tile)} on {_count(owners, 'rank')}"
+    words = [f"grid {_joined(distribution.grid)}, blocks of {_joined(block_shape(distribution))}"]
+    default = tuple(i if i < len(distribution.grid) else None for i in range(len(distribution.shape)))
+    for name, values, usual in (
+        ("dims", distribution.dims, default),
+        ("pins", distribution.pins, (None,) * len(distribution.grid)),
+        ("ranks", distribution.ranks, None),
+    ):
+        if values is not None and values != usual:
+            shown = ["-" if value is None else str(value) for value in values[:12]]
+            words.append(f"{name} {','.join(shown)}{',...' if len(values) > 12 else ''}")
+    if distribution.core.replicas > 1:
+        words.append(f"{distribution.core.replicas} replicas")
+    return ", ".join(words)
+
+
+def header(schedule: Schedule) -> list[str]:
+    """What is moved: type, shape, size and both distributions."""
+    whole = math.prod(schedule.shape) * schedule.itemsize
+    return [
+        f"tensor    {schedule.dtype}[{', '.join(map(str, schedule.shape))}], {format_bytes(whole)}",
+        f"from      {describe(schedule.source)}",
+        f"to        {describe(schedule.target)}",
+    ]
+
+
+def measured_ranks(schedule: Schedule) -> range:
+    """The ranks whose runs are measured: all, or evenly spread ones of very many."""
+    return range(0, schedule.ranks, -(-schedule.ranks // MAX_MEASURED_RANKS))
+
+
+def text(schedule: Schedule) -> str:
+    """
+    The report for people: messages, bytes, run lengths, the busiest rank, the share that stays local.
+
+    :param schedule: Schedule of any number of ranks that can be counted.
+    """
+    totals, itemsize = schedule.totals, schedule.itemsize
+    moved, total = schedule.bytes_moved(), schedule.bytes_total()
+    lines = [
+        *header(schedule),
+        f"ranks     {schedule.ranks:,}",
+        f"moved     {format_bytes(moved)} ({_share(moved, total)}) in {_count(int(totals.sends.sum()), 'message')}",
+        f"local     {format_bytes(total - moved)} ({_share(total - moved, total)}) stays on its rank",
+    ]
+    if moved == 0:
+        return "\n".join([*lines, "nothing to send"])
+    measured = measured_ranks(schedule)
+    runs, busiest = schedule.run_lengths(measured), schedule.busiest_rank()
+    note = "" if measured.step == 1 else f" (sent by {len(measured)} of the ranks)"
+    sent, received = (format_bytes(int(values[busiest]) * itemsize) for values in (totals.sent, totals.received))
+    lines += [
+        f"messages  {_spread(Quantiles.of(totals.sizes), itemsize)}",
+        f"runs      sender's side {_spread(runs.sender, itemsize)}{note}",
+        f"          receiver's side {_spread(runs.receiver, itemsize)}{note}",
+        f"busiest   rank {busiest}: sends {sent} in {_count(int(totals.sends[busiest]), 'message')}, "
+        f"receives {received} in {_count(int(totals.receives[busiest]), 'message')}",
+        f"memory    besides the arrays, at most: {_memory(schedule)}",
+    ]
+    return "\n".join(lines)
+
+
+def _memory(schedule: Schedule) -> str:
+    return ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in all_extra_memory(schedule).items())
+
+
+def rank_text(schedule: Schedule, rank: int) -> str:
+    """
+    The messages of one rank as a table; costs these messages only.
+
+    :param schedule: Schedule of any number of ranks.
+    :param rank: Rank in the communicator.
+    """
+    titles = ("", "rank", "elements", "bytes", "blocks", "run where sent", "where received", "both")
+    rows: list[tuple[str, ...]] = [titles]
+    for message in schedule.messages(rank):
+        sent, received = (Quantiles.of(runs).median for runs in (message.source_runs, message.target_runs))
+        word, peer = _direction(message, rank)
+        numbers = (sent, received, message.run_length)
+        lengths = [format_bytes(number * schedule.itemsize) for number in numbers]
+        nbytes = format_bytes(message.nbytes(schedule.itemsize))
+        rows.append((word, str(peer), f"{message.count:,}", nbytes, f"{len(message.blocks):,}", *lengths))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    held = f"rank      {rank} of {schedule.ranks:,}, holds {schedule.source.local_shape(rank)} before, "
+    lines = [*header(schedule), held + f"{schedule.target.local_shape(rank)} after"]
+    return "\n".join([*lines, *(table if len(rows) > 1 else ["neither sends, receives nor keeps anything"])])
+
+
+def _direction(message: Message, rank: int) -> tuple[str, int]:
+    if message.source == message.target:
+        return "keeps", rank
+    return ("sends to", message.target) if message.source == rank else ("receives from", message.source)
+
+
+def distribution_json(distribution: AnyDistribution) -> dict[str, Any]:
+    """The arguments that make a distribution, as plain numbers and lists."""
+    if isinstance(distribution, TiledDistribution):
+        owner = distribution.owner_of_tile.tolist()
+        return {"kind": "tiled", "shape": list(distribution.shape), "tile": list(distribution.tile), "owner": owner}
+    fields = ("shape", "grid", "dims", "block", "ranks", "pins")
+    values = {name: getattr(distribution, name) for name in fields}
+    return {"kind": "blocked", **{name: None if v is None else list(v) for name, v in values.items()}}
+
+
+def _quantiles_json(quantiles: Quantiles) -> dict[str, int]:
+    return {"smallest": quantiles.smallest, "median": quantiles.median, "largest": quantiles.largest}
+
+
+def to_json(schedule: Schedule) -> dict[str, Any]:
+    """
+    The report for programs.
+
+    ``volumes`` holds [source, target, bytes] of every message and self-copy, None if there are more than
+    ``MAX_LISTED_MESSAGES`` messages. Lengths are bytes where the name says so, elements otherwise.
+
+    :param schedule: Schedule of any number of ranks that can be counted.
+    """
+    totals, itemsize = schedule.totals, schedule.itemsize
+    messages = int(totals.sends.sum())
+    measured = measured_ranks(schedule)
+    runs, busiest = schedule.run_lengths(measured), schedule.busiest_rank()
+    in_bytes = {name: (getattr(totals, name) * itemsize).tolist() for name in ("sent", "received", "kept")}
+    return {
+        **head_json(schedule),
+        "bytes_moved": schedule.bytes_moved(),
+        "bytes_total": schedule.bytes_total(),
+        "messages": messages,
+        "message_lengths": _quantiles_json(Quantiles.of(totals.sizes)),
+        "run_lengths": {
+            "sender": _quantiles_json(runs.sender),
+            "receiver": _quantiles_json(runs.receiver),
+            "ranks_measured": len(measured),
+        },
+        "busiest_rank": busiest,
+        "extra_bytes": all_extra_memory(schedule),
+        "per_rank": {f"bytes_{name}": values for name, values in in_bytes.items()},
+        "volumes": _volumes(schedule) if messages <= MAX_LISTED_MESSAGES else None,
+    }
+
+
+def head_json(schedule: Schedule) -> dict[str, Any]:
+    """What is moved, for programs."""
+    return {
+        "shape": list(schedule.shape),
+        "dtype": str(schedule.dtype),
+        "itemsize": schedule.itemsize,
+        "ranks": schedule.ranks,
+        "source": distribution_json(schedule.source),
+        "target": distribution_json(schedule.target),
+    }
+
+
+def rank_json(schedule: Schedule, rank: int) -> dict[str, Any]:
+    """
+    The messages of one rank with their blocks, for programs.
+
+    :param schedule: Schedule of any number of ranks.
+    :param rank: Rank in the communicator.
+    """
+    fields = ("source_offset", "target_offset", "counts", "source_strides", "target_strides")
+    messages = [
+        {
+            "source": message.source,
+            "target": message.target,
+            "count": message.count,
+            "bytes": message.nbytes(schedule.itemsize),
+            "blocks": [{name: getattr(block, name) for name in fields} for block in message.blocks],
+        }
+        for message in schedule.messages(rank)
+    ]
+    shapes = {
+        "source_local_shape": list(schedule.source.local_shape(rank)),
+        "target_local_shape": list(schedule.target.local_shape(rank)),
+    }
+    return {**head_json(schedule), "rank": rank, **shapes, "messages": messages}
+
+
+def _volumes(schedule: Schedule) -> list[list[int]]:
+    volumes = []
+    for rank in range(schedule.ranks):
+        targets, nbytes = schedule.sent_to(rank)
+        volumes += [[rank, *pair] for pair in zip(targets.tolist(), nbytes.tolist(), strict=True)]
+    return volumes

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// The text of an einsum, and the tensors that it names.
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "contraction/dimension.hpp"
+#include "error.hpp"
+
+namespace dace_redist {
+
+/// `ijk,ja,ka->ia`, taken apart.
+struct Einsum {
+  std::vector<std::string> operands;  ///< indices of each, one letter per dimension
+  std::string result;
+
+  /// \throws Error unless it has an arrow and every index of the result stands in an operand, and once in the result.
+  explicit Einsum(const std::string& expression) {
+    const std::size_t arrow = expression.find("->");
+    if (arrow == std::string::npos) throw Error(text("einsum \"", expression, "\" needs an arrow, as in ij,jk->ik"));
+    result = expression.substr(arrow + 2);
+    const std::string all = expression.substr(0, arrow);
+    std::size_t begin = 0, end = all.find(',');
+    for (; end != std::string::npos; begin = end + 1, end = all.find(',', begin))
+      operands.push_back(all.substr(begin, end - begin));
+    operands.push_back(all.substr(begin));
+    for (const char index : result)
+      if (all.find(index) == std::string::npos || std::count(result.begin(), result.end(), index) != 1)
+        throw Error(text("einsum \"", expression, "\": index ", index,
+                         " of the result must stand in an operand, and once in the result"));
+  }
+};
+
+/// Extents and strides of a tensor whose dimensions carry different indices.
+struct Layout {
+  std::string indices;
+  std::vector<Index> extents, strides;  ///< [indices], elements
+
+  std::size_t position(char index) const { return indices.find(index); }
+  bool has(char index) const { return position(index) != std::string::npos; }
+
+  /// Adds a dimension; one whose index is there already makes it a diagonal.
+  void add(char index, Index extent, Index stride) {
+    if (has(index)) {
+      strides[position(index)] += stride;
+      return;
+    }
+    indices += index;
+    extents.push_back(extent);
+    strides.push_back(stride);
+  }
+
+  Index count() const {
+    Index product = 1;
+    for (const Index extent : extents) product *= extent;
+    return product;
+  }
+};
+
+/// A new array in C order.
+inline Layout contiguous_layout(const std::string& indices, const std::vector<Index>& extents) {
+  Layout layout{indices, extents, std::vector<Index>(extents.size())};
+  Index stride = 1;
+  for (std::size_t d = extents.size(); d-- > 0; stride *= extents[d]) layout.strides[d] = stride;
+  return layout;
+}
+
+/// The dimensions of `c = sum(a * b)`; what only an operand has is summed.
+inline Dimensions dimensions_of(const Layout& a, const Layout& b, const Layout& c) {
+  Dimensions dimensions;
+  const Layout* const tensors[] = {&a, &b, &c};
+  std::string seen;
+  for (const Layout* tensor : tensors)
+    for (const char index : tensor->indices) {
+      if (seen.find(index) != std::string::npos) continue;
+      seen += index;
+      Dimension dimension;
+      for (const Operand t : {A, B, C}) {
+        if (!tensors[t]->has(index)) continue;
+        const std::size_t d = tensors[t]->position(index);
+        dimension.extent = tensors[t]->extents[d];
+        dimension.strides[t] = tensors[t]->strides[d];
+        dimension.holders |= 1u << t;
+      }
+      dimensions.push_back(dimension);
+    }
+  return dimensions;
+}
+
+}  // namespace dace_redist

@@ -1,0 +1,89 @@
+// Linear systems whose matrix every rank has as a whole. Needs LAPACK, so that redistribute.hpp does without it.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "contraction/lapack.hpp"
+#include "contraction/matrix.hpp"
+#include "contraction/workspace.hpp"
+#include "mpi/agreement.hpp"
+#include "plan/report.hpp"
+
+namespace dace_redist {
+
+/// Solves `G X = B` by LU factors with partial pivoting; keeps its workspace, n x n elements, from run to run.
+template <class T>
+class LinearSolver {
+ public:
+  /// :param n: Rows and columns of G, rows of B and X.
+  /// :param columns: Of B and X.
+  /// :param matrix: G.
+  /// :param right: B, not the memory of X; null: the identity, so that X is the inverse of G.
+  /// :param result: X, with adjacent elements in its rows or in its columns.
+  /// \throws Error if G is singular, or an extent is more than LAPACK can take.
+  void run(Index n, Index columns, Matrix<const T> matrix, Matrix<const T> right, Matrix<T> result) {
+    if (n == 0 || columns == 0) return;
+    const detail::MatrixLayout layout = detail::matrix_layout(n, columns, result.row_stride, result.column_stride);
+    if (n > blas::longest || columns > blas::longest || !layout.valid)
+      throw Error(text("LAPACK cannot solve for ", n, " x ", columns, " elements with strides (", result.row_stride,
+                       ", ", result.column_stride, ")"));
+    const int order = static_cast<int>(n);
+    T* const factors = static_cast<T*>(workspace_.reserve(static_cast<std::size_t>(n * n) * sizeof(T)));
+    for (Index j = 0; j < n; ++j)
+      for (Index i = 0; i < n; ++i) factors[j * n + i] = matrix.data[i * matrix.row_stride + j * matrix.column_stride];
+    pivots_.resize(static_cast<std::size_t>(n));
+    if (blas::factorise(order, factors, pivots_.data()) != 0)
+      throw Error(text("the ", n, " x ", n, " matrix is singular"));
+    for (Index i = 0; i < n; ++i)
+      for (Index k = 0; k < columns; ++k)
+        at(result, i, k) = right.data ? right.data[i * right.row_stride + k * right.column_stride] : T(i == k);
+    exchange_rows(n, columns, result);
+    solve_triangles(order, static_cast<int>(columns), factors, layout, result.data);
+  }
+
+ private:
+  static T& at(Matrix<T> x, Index i, Index k) { return x.data[i * x.row_stride + k * x.column_stride]; }
+
+  void exchange_rows(Index n, Index columns, Matrix<T> x) const {
+    for (Index i = 0; i < n; ++i) {
+      const Index other = pivots_[static_cast<std::size_t>(i)] - 1;
+      if (other == i) continue;
+      for (Index k = 0; k < columns; ++k) std::swap(at(x, i, k), at(x, other, k));
+    }
+  }
+
+  /// `x = U^-1 L^-1 x`. The factors lie column by column: in row-major order they are transposed.
+  static void solve_triangles(int n, int columns, const T* factors, const detail::MatrixLayout& layout, T* x) {
+    const bool by_rows = !layout.transposed;
+    const auto order = by_rows ? CblasRowMajor : CblasColMajor;
+    const auto op = by_rows ? CblasTrans : CblasNoTrans;
+    const auto lower = by_rows ? CblasUpper : CblasLower, upper = by_rows ? CblasLower : CblasUpper;
+    blas::solve_triangle(order, lower, op, CblasUnit, n, columns, factors, x, layout.leading);
+    blas::solve_triangle(order, upper, op, CblasNonUnit, n, columns, factors, x, layout.leading);
+  }
+
+  Workspace workspace_;
+  std::vector<int> pivots_;
+};
+
+/// What a generated program calls: LinearSolver::run() on every rank, with an error on any of them handed to the
+/// callers of all. Collective.
+///
+/// :param statement: Stands before the error.
+/// :param extents: Rows and columns of G, columns of X; 0 on a rank that has none of them.
+template <class T>
+void solve(const char* statement, MPI_Comm comm, LinearSolver<T>& solver, const Index (&extents)[3],
+           Matrix<const T> matrix, Matrix<const T> right, Matrix<T> result) {
+  try {
+    all_or_none(comm, [&] {
+      if (extents[0] != extents[1])
+        throw Error(text("the matrix has ", extents[0], " rows, but ", extents[1], " columns"));
+      solver.run(extents[0], extents[2], matrix, right, result);
+    });
+  } catch (const std::exception& error) {
+    report(text(statement, ": ", error.what()));
+  }
+}
+
+}  // namespace dace_redist

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// The copy of one strided block: the only copy loops of the project.
+///
+/// Start reading at: copy().
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+#if __has_include(<unistd.h>)
+#include <unistd.h>
+#endif
+
+#include "copy/copy_block.hpp"
+#include "copy/copy_kernels.hpp"
+#include "copy/line_assembler.hpp"
+
+namespace dace_redist {
+
+namespace detail {
+
+inline constexpr std::int64_t shortest_streamed_span = 256;  ///< contiguous target bytes from which streaming pays
+inline constexpr std::int64_t direct_stream_run = 1024;      ///< runs from this length on are streamed without a buffer
+inline constexpr std::int64_t longest_tiled_run = 128;       ///< longer runs fill lines on both sides in any loop order
+inline constexpr std::int64_t prefetch_bytes = 6144;         ///< bytes between what is copied and what is prefetched
+inline constexpr std::int64_t together_bytes = 16384;        ///< bytes that are copied for all places in turn
+inline constexpr std::int64_t assembled_ahead_bytes = 16384;  ///< the same where lines are put together in registers
+inline constexpr std::int64_t tile_row_bytes = 256;           ///< target bytes in one row of a tile
+inline constexpr std::int64_t tile_bytes = 16384;             ///< a tile and its source lines stay in the L1 cache
+
+/// Walks a block in chunks, each a plane of two of its dimensions. The block must outlive the walk.
+class ChunkWalk {
+ public:
+  /// :param row_dim: Dimension of the rows, -1: one row; the columns are the last dimension, if there is one.
+  /// :param rows, columns: Runs of a chunk in these two dimensions; the last chunk of a dimension may be smaller.
+  ChunkWalk(const CopyBlock& block, int row_dim, std::int64_t rows, std::int64_t columns)
+      : block_(block), row_dim_(row_dim), column_dim_(block.ndim - 1) {
+    steps_.fill(1);
+    if (row_dim_ >= 0) steps_[static_cast<std::size_t>(row_dim_)] = rows;
+    if (column_dim_ >= 0) steps_[static_cast<std::size_t>(column_dim_)] = columns;
+    for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d)
+      if (steps_[d] < block.counts[d]) walked_[walked_count_++] = d;
+  }
+
+  std::int64_t source() const { return source_; }
+  std::int64_t target() const { return target_; }
+
+  Plane plane() const {
+    Plane plane{1, 1, block_.run_bytes, 0, 0, 0, 0, 0};
+    if (row_dim_ >= 0) {
+      const auto row = static_cast<std::size_t>(row_dim_);
+      plane.rows = std::min(steps_[row], block_.counts[row] - index_[row]);
+      plane.source_row = block_.source_strides[row];
+      plane.target_row = block_.target_strides[row];
+    }
+    if (column_dim_ >= 0) {
+      const auto column = static_cast<std::size_t>(column_dim_);
+      plane.columns = std::min(steps_[column], block_.counts[column] - index_[column]);
+      plane.source_column = block_.source_strides[column];
+      plane.target_column = block_.target_strides[column];
+    }
+    return plane;
+  }
+
+  /// Goes to the next chunk; false after the last one.
+  bool advance() {
+    for (std::size_t at = walked_count_; at-- > 0;) {
+      const std::size_t d = walked_[at];
+      move(d, steps_[d]);
+      if (index_[d] < block_.counts[d]) return true;
+      move(d, -index_[d]);
+    }
+    return false;
+  }
+
+ private:
+  void move(std::size_t d, std::int64_t by) {
+    index_[d] += by;
+    source_ += by * block_.source_strides[d];
+    target_ += by * block_.target_strides[d];
+  }
+
+  const CopyBlock& block_;
+  int row_dim_, column_dim_;
+  std::array<std::int64_t, max_block_dims> steps_;    // [ndim], extent of a chunk
+  std::array<std::int64_t, max_block_dims> index_{};  // [ndim], first run of the chunk
+  std::array<std::size_t, max_block_dims> walked_;    // [walked_count_], dimensions of more than one chunk
+  std::size_t walked_count_ = 0;
+  std::int64_t source_ = 0, target_ = 0;  // bytes of the chunk from the start of the block
+};
+
+/// The dimension along which the source is read in order, if that is not the last one and runs are short; else -1.
+inline int transposed_dimension(const CopyBlock& block) {
+  if (block.ndim < 2 || block.run_bytes > longest_tiled_run) return -1;
+  const int last = block.ndim - 1;
+  int best = last;
+  for (int d = 0; d < last; ++d) {
+    const std::int64_t stride = magnitude(block.source_strides[static_cast<std::size_t>(d)]);
+    if (stride > 0 && stride < magnitude(block.source_strides[static_cast<std::size_t>(best)])) best = d;
+  }
+  return best == last ? -1 : best;
+}
+
+/// Contiguous target bytes: one run, or the columns if they follow each other.
+inline std::int64_t target_span(const CopyBlock& block) {
+  std::int64_t span = block.run_bytes;
+  for (auto d = static_cast<std::size_t>(block.ndim); d-- > 0 && block.target_strides[d] == span;)
+    span *= block.counts[d];
+  return span;
+}
+
+/// Whether short runs follow each other in the target, so that they fill lines together.
+inline bool gathers_lines(const CopyBlock& block) {
+  return block.ndim > 0 && block.run_bytes < direct_stream_run &&
+         block.target_strides[static_cast<std::size_t>(block.ndim - 1)] == block.run_bytes;
+}
+
+/// Copies with ordinary stores, or runs that are long enough with stores past the cache, in the order of the target.
+inline void copy_direct(const CopyBlock& block, const char* source, char* target, PlaneCopy copy_runs) {
+  ChunkWalk walk(block, block.ndim - 2, block.ndim < 2 ? 1 : block.counts[static_cast<std::size_t>(block.ndim - 2)],
+                 block.ndim < 1 ? 1 : block.counts[static_cast<std::size_t>(block.ndim - 1)]);
+  Plane plane = walk.plane();  // all chunks are equal: whole planes
+  plane.ahead = plane.columns > 1 && block.run_bytes < prefetch_bytes ? plane.source_column : prefetch_bytes;
+  do copy_runs(plane, source + walk.source(), target + walk.target());
+  while (walk.advance());
+}
+
+/// Whether every run starts and ends at a multiple of stream_width in the target.
+inline bool streams_in_place(const CopyBlock& block, const char* target) {
+  std::int64_t mixed = block.run_bytes | bytes_to_line(target);
+  for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d) mixed |= block.target_strides[d];
+  return mixed % stream_width == 0;
+}
+
+/// Chunk of a block whose last dimension is contiguous in the target: as many of its runs as a LineWriter takes at
+/// once.
+inline ChunkWalk walk_in_target_order(const CopyBlock& block, std::int64_t longest) {
+  const auto last = static_cast<std::size_t>(block.ndim - 1);
+  const std::int64_t row_bytes = block.counts[last] * block.run_bytes;
+  const bool rows_follow = block.ndim > 1 && block.target_strides[last - 1] == row_bytes;
+  const std::int64_t rows = rows_follow ? std::max<std::int64_t>(1, longest / row_bytes) : 1;
+  return ChunkWalk(block, block.ndim - 2, rows, std::max<std::int64_t>(1, longest / block.run_bytes));
+}
+
+/// Writes past the cache, straight where alignment permits, else through a LineWriter.
+///
+/// In the order of the target, whose last dimension is contiguous.
+inline void copy_past_cache(const CopyBlock& block, const char* source, char* target) {
+  ChunkWalk walk = walk_in_target_order(block, LineWriter::longest_piece);
+  const bool in_place = streams_in_place(block, target);
+  const PlaneCopy copy_runs =
+      in_place ? copy_plane<AlignedStreamRun, Prefetch::runs> : plane_copy<Prefetch::runs>(block.run_bytes);
+  ChunkWalk ahead = walk;
+  const Plane chunk = walk.plane();
+  bool more_ahead = true;
+  const std::int64_t chunk_bytes = chunk.rows * chunk.columns * chunk.run_bytes;
+  for (std::int64_t nbytes = 0; more_ahead && nbytes < prefetch_bytes; nbytes += chunk_bytes)
+    more_ahead = ahead.advance();
+  LineWriter writer;
+  do {
+    Plane plane = walk.plane();
+    if (more_ahead) {
+      plane.ahead = ahead.source() - walk.source();
+      more_ahead = ahead.advance();
+    }
+    char* to = target + walk.target();
+    if (!in_place) to = writer.place(to, plane.rows * plane.columns * plane.run_bytes);
+    copy_runs(plane, source + walk.source(), to);
+  } while (walk.advance());
+  writer.finish();
+}
+
+/// The same at several places, chunk by chunk for all of them, through a LineWriter each. Between the stores it asks
+/// for the source lines of the next chunk: those of all places if they overlap, else those of the lowest one.
+inline void copy_past_cache_together(const CopyBlock& block, const CopyPlace* places, std::size_t count) {
+  ChunkWalk walk = walk_in_target_order(block, LineWriter::longest_piece / 2);
+  const PlaneCopy copy_runs = plane_copy<Prefetch::none>(block.run_bytes);
+  ChunkWalk ahead = walk;
+  bool more_ahead = ahead.advance();
+  const auto ends = std::minmax_element(places, places + count,
+                                        [](const CopyPlace& a, const CopyPlace& b) { return a.source < b.source; });
+  LinesAhead lines;
+  std::array<LineWriter, most_places> writers;
+  for (std::size_t p = 0; p < count; ++p) writers[p].ask_for(&lines);
+  do {
+    const Plane plane = walk.plane();
+    if (more_ahead) {
+      const std::int64_t extent = (plane.rows - 1) * magnitude(plane.source_row) +
+                                  (plane.columns - 1) * magnitude(plane.source_column) + plane.run_bytes;
+      lines.next = address_at(ends.first->source, ahead.source());
+      const std::int64_t apart = ends.second->source - ends.first->source;
+      lines.end = lines.next + static_cast<std::uintptr_t>(extent + (apart <= extent ? apart : 0));
+      more_ahead = ahead.advance();
+    }
+    for (std::size_t p = 0; p < count; ++p) {
+      char* const to = writers[p].place(places[p].target + walk.target(), plane.rows * plane.columns * plane.run_bytes);
+      copy_runs(plane, places[p].source + walk.source(), to);
+    }
+  } while (walk.advance());
+  for (std::size_t p = 0; p < count; ++p) writers[p].finish();
+}
+
+/// The same with lines put together in registers, a few of each place in turn: where the places follow each other in
+/// the source it is read in order. The parts of lines at both ends of a row are asked for a row ahead.
+template <bool past_cache>
+void assemble_lines_together(const CopyBlock& block, const CopyPlace* places, std::size_t count) {
+  const auto last = static_cast<std::size_t>(block.ndim - 1);
+  const std::int64_t stride = block.source_strides[last], nbytes = block.counts[last] * block.run_bytes;
+  const std::int64_t runs_ahead = assembled_ahead_bytes / std::max(block.run_bytes, magnitude(stride)) + 1;
+  ChunkWalk walk(block, -1, 1, block.counts[last]);
+  ChunkWalk next = walk;
+  const LineAssembler<past_cache> assembler(block.run_bytes, stride, nbytes);
+  for (bool more = true; more; more = walk.advance()) {
+    const bool more_ahead = next.advance(), ask_next_row = more_ahead && block.counts[last] <= runs_ahead;
+    if (past_cache && more_ahead)
+      for (std::size_t p = 0; p < count; ++p) prefetch_edges(places[p].target + next.target(), nbytes);
+    assembler.write(places, count, walk.source(), walk.target(),
+                    ask_next_row ? next.source() - walk.source() : runs_ahead * stride);
+  }
+}
+
+/// Copies with ordinary stores in the order of the target; chunk by chunk, each for all places, so that source lines
+/// that they share are still in the L1 cache for the next place.
+inline void copy_direct_together(const CopyBlock& block, const CopyPlace* places, std::size_t count) {
+  const auto last = static_cast<std::size_t>(block.ndim - 1);
+  const std::int64_t column_bytes =
+      std::max({block.run_bytes, magnitude(block.source_strides[last]), magnitude(block.target_strides[last])});
+  const std::int64_t columns = std::max<std::int64_t>(1, together_bytes / column_bytes);
+  ChunkWalk walk(block, block.ndim - 2, 1, columns);
+  ChunkWalk ahead = walk;
+  bool more_ahead = ahead.advance();
+  const PlaneCopy copy_runs = plane_copy<Prefetch::runs>(block.run_bytes);
+  do {
+    Plane plane = walk.plane();
+    if (more_ahead) {
+      plane.ahead = ahead.source() - walk.source();
+      more_ahead = ahead.advance();
+    }
+    for (std::size_t p = 0; p < count; ++p)
+      copy_runs(plane, places[p].source + walk.source(), places[p].target + walk.target());
+  } while (walk.advance());
+}
+
+/// Copies tiles whose source lines and target lines both fit the cache; `row_dim` is the source's own order.
+inline void copy_tiles(const CopyBlock& block, int row_dim, const char* source, char* target, bool stream) {
+  const auto last = static_cast<std::size_t>(block.ndim - 1);
+  const std::int64_t columns = std::min(tile_row_bytes / block.run_bytes, block.counts[last]);
+  const std::int64_t rows = std::min(tile_row_bytes, tile_bytes / (columns * block.run_bytes));
+  const bool gathered = block.target_strides[last] == block.run_bytes;
+  alignas(line_bytes) std::array<char, static_cast<std::size_t>(tile_bytes)> tile;  // [rows, columns, run_bytes]
+  const PlaneCopy copy_runs = plane_copy<Prefetch::rows>(block.run_bytes);
+  const PlaneCopy copy_rows =
+      stream ? copy_plane<StreamRun, Prefetch::none> : plane_copy<Prefetch::none>(columns * block.run_bytes);
+  ChunkWalk walk(block, row_dim, rows, columns);
+  ChunkWalk ahead = walk;
+  bool more_ahead = ahead.advance();
+  do {
+    const Plane plane = walk.plane();
+    // columns outside, so that each source line is read once, in full
+    Plane gather{plane.columns,    plane.rows,          plane.run_bytes,  plane.source_column,
+                 plane.source_row, plane.target_column, plane.target_row, 0};
+    if (more_ahead) {
+      gather.ahead = ahead.source() - walk.source();
+      more_ahead = ahead.advance();
+    }
+    if (!gathered) {
+      copy_runs(gather, source + walk.source(), target + walk.target());
+      continue;
+    }
+    const std::int64_t row_bytes = plane.columns * plane.run_bytes;
+    gather.target_row = plane.run_bytes;
+    gather.target_column = row_bytes;
+    copy_runs(gather, source + walk.source(), tile.data());
+    const Plane scatter{1, plane.rows, row_bytes, 0, row_bytes, 0, plane.target_row, 0};
+    const PlaneCopy copy_these = plane.columns == columns ? copy_rows : copy_plane<LongRun, Prefetch::none>;
+    copy_these(scatter, tile.data(), target + walk.target());
+  } while (walk.advance());
+}
+
+/// Copies a block from and to its first run, wherever its offsets say it is.
+inline void copy_at(const CopyBlock& block, const char* from, char* to, bool stream) {
+  if (block.ndim == 0) {
+    if (stream && block.run_bytes >= shortest_streamed_span) {
+      StreamRun::copy(from, to, block.run_bytes, prefetch_bytes);
+      stream_fence();
+    } else {
+      LongRun::copy(from, to, block.run_bytes);
+    }
+    return;
+  }
+  if (block.nbytes() == 0) return;
+  const bool streamed = stream && target_span(block) >= shortest_streamed_span;
+  const int row_dim = transposed_dimension(block);
+  if (row_dim >= 0)
+    copy_tiles(block, row_dim, from, to, streamed);
+  else if (streamed && gathers_lines(block))
+    copy_past_cache(block, from, to);
+  else if (streamed)
+    copy_direct(block, from, to, copy_plane<StreamRun, Prefetch::streamed>);
+  else
+    copy_direct(block, from, to, plane_copy<Prefetch::none>(block.run_bytes));
+  if (streamed) stream_fence();
+}
+
+}  // namespace detail
+
+/// Copies a block.
+///
+/// :param source, target: Starts of the two arrays, which do not overlap; any alignment.
+/// :param stream: Write past the cache where whole cache lines are written; see stream_threshold_bytes().
+inline void copy(const CopyBlock& block, const void* source, void* target, bool stream) {
+  detail::copy_at(block, static_cast<const char*>(source) + block.source_offset,
+                  static_cast<char*>(target) + block.target_offset, stream);
+}
+
+/// Copies one block at several places, such as the parts of a row that go to different arrays: source lines that the
+/// places share are read once.
+///
+/// :param block: The block; its offsets are not looked at.
+/// :param places: [count] Starts of the copies; sources may overlap, targets do not.
+/// :param count: 1 to most_places.
+/// :param stream: As for copy().
+inline void copy_together(const CopyBlock& block, const CopyPlace* places, std::size_t count, bool stream) {
+  const bool in_order = block.ndim > 0 && detail::transposed_dimension(block) < 0, in_one = in_order && count > 1;
+  const bool spans_lines = in_order && detail::target_span(block) >= detail::shortest_streamed_span;
+  const bool streamed = spans_lines && stream;
+  if (spans_lines && detail::gathers_lines(block) && detail::fills_lines(block.run_bytes)) {
+    if (!stream) return detail::assemble_lines_together<false>(block, places, count);
+    detail::assemble_lines_together<true>(block, places, count);
+    detail::stream_fence();
+  } else if (in_one && streamed && detail::gathers_lines(block)) {
+    detail::copy_past_cache_together(block, places, count);
+    detail::stream_fence();
+  } else if (in_one && !streamed) {
+    detail::copy_direct_together(block, places, count);
+  } else {
+    for (std::size_t p = 0; p < count; ++p) detail::copy_at(block, places[p].source, places[p].target, stream);
+  }
+}
+
+/// Block size in bytes from which streaming pays, read once.
+///
+/// Four times the second-level cache of a core (8 MiB if unknown), or the environment variable
+/// DACE_REDIST_STREAM_BYTES.
+///
+/// :raises std::invalid_argument: If the variable is set to something else than a number of bytes.
+inline std::int64_t stream_threshold_bytes() {
+  const auto determine = []() -> std::int64_t {
+    if (const char* text = std::getenv("DACE_REDIST_STREAM_BYTES")) {
+      char* end = nullptr;
+      const long long value = std::strtoll(text, &end, 10);
+      if (end == text || *end != '\0' || value < 0)
+        throw std::invalid_argument("DACE_REDIST_STREAM_BYTES: expected a number of bytes >= 0, got \"" +
+                                    std::string(text) + "\"");
+      return value;
+    }
+    long cache_bytes = 0;
+#if defined(_SC_LEVEL2_CACHE_SIZE)
+    cache_bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+#endif
+    return cache_bytes > 0 ? 4 * std::int64_t{cache_bytes} : std::int64_t{8} << 20;
+  };
+  static const std::int64_t threshold = determine();
+  return threshold;
+}
+
+}  // namespace dace_redist

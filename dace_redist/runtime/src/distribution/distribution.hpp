@@ -1,0 +1,287 @@
+// Who owns what: a tensor cut into cells, each held by one rank or by several replicas.
+// Start reading at: Distribution.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "distribution/intervals.hpp"
+#include "error.hpp"
+
+namespace dace_redist {
+
+/// A distribution as plain numbers: how Python, generated code and other ranks hand it over.
+///
+/// Blocked: 0, ndim, grid_ndim, shape[ndim], grid[grid_ndim], dims[ndim], block[ndim], pins[grid_ndim], nranks,
+/// ranks[nranks]. dims: grid axis of each tensor axis, -1 if not split. block: elements per block, 0 for
+/// ceil(extent / parts), -1 for balanced. pins: the one coordinate of a grid axis that takes part, -1 for all
+/// (an axis that is neither named by dims nor pinned holds replicas). nranks: 0 for ranks 0, 1, 2, ...
+///
+/// Tiled: 1, ndim, shape[ndim], tile[ndim], owner of each tile in row-major order.
+using Words = std::vector<Index>;
+
+inline constexpr Index blocked_kind = 0, tiled_kind = 1;
+inline constexpr int max_dims = 16;
+
+/// Product of positive numbers. \throws Error if it does not fit 64 bits.
+inline Index checked_product(const std::vector<Index>& values, const std::string& what) {
+  Index product = 1;
+  for (Index value : values) {
+    if (value != 0 && product > std::numeric_limits<Index>::max() / value)
+      throw Error(text(what, " ", tuple_text(values), " is larger than 64 bits hold"));
+    product *= value;
+  }
+  return product;
+}
+
+/// The position of coordinates in a row-major array.
+inline Index row_major(const std::vector<Index>& coordinates, const std::vector<Index>& shape) {
+  Index position = 0;
+  for (std::size_t i = 0; i < shape.size(); ++i) position = position * shape[i] + coordinates[i];
+  return position;
+}
+
+inline std::vector<Index> row_major_coordinates(Index position, const std::vector<Index>& shape) {
+  std::vector<Index> coordinates(shape.size());
+  for (std::size_t i = shape.size(); i-- > 0; position /= shape[i]) coordinates[i] = position % shape[i];
+  return coordinates;
+}
+
+/// One cell of a distribution: the product of one interval sequence per dimension.
+struct Cell {
+  std::vector<Index> coordinates;  // [ndim] along each tensor axis
+  Index number = 0;                // row-major among the cells: the order in which messages hold them
+};
+
+/// An immutable, checked distribution of an n-D tensor.
+class Distribution {
+ public:
+  /// \throws Error if the numbers describe no distribution; `name` says which one in the message.
+  explicit Distribution(const Words& words, const std::string& name = "distribution");
+
+  int ndim() const { return static_cast<int>(axes_.size()); }
+  const std::vector<AxisSplit>& axes() const { return axes_; }
+  const std::string& name() const { return name_; }
+  bool tiled() const { return tiled_; }
+  /// The largest rank named, plus one.
+  Index ranks_needed() const { return ranks_needed_; }
+
+  /// The cells a rank holds, in the order of its local array; none if it is outside the distribution.
+  std::vector<Cell> cells(Index rank) const;
+  /// How many ranks hold each cell.
+  Index replicas() const { return replica_count_; }
+  /// The rank that holds a replica of the cell at `coordinates` (of tensor axes).
+  Index rank_of(const std::vector<Index>& coordinates, Index replica) const;
+  /// The rank that sends a cell to `receiver`: the receiver itself if it holds one, else replicas take turns.
+  Index sender(const std::vector<Index>& coordinates, Index receiver) const;
+
+  /// Indices of the cell along one axis.
+  Intervals intervals(const Cell& cell, int axis) const {
+    return axes_[static_cast<std::size_t>(axis)].intervals(cell.coordinates[static_cast<std::size_t>(axis)]);
+  }
+  /// The number of the cell at these coordinates: its tile; 0 where a rank holds one cell at the most.
+  Index cell_number(const std::vector<Index>& coordinates) const { return tiled_ ? row_major(coordinates, grid_) : 0; }
+  /// Where a cell begins in the rank's local array, in elements: 0 but for tiles.
+  Index cell_offset(const Cell& cell) const {
+    return tiled_ ? tile_offsets_[static_cast<std::size_t>(cell.number)] : 0;
+  }
+  /// Elements of the cell per dimension.
+  std::vector<Index> cell_shape(const Cell& cell) const;
+  /// Shape of a rank's local array: what it owns per dimension; one-dimensional for tiles; zeros outside the grid.
+  std::vector<Index> local_shape(Index rank) const;
+  /// The rank that owns an element (of several replicas the first).
+  Index owner(const std::vector<Index>& index) const;
+
+ private:
+  void read_blocked(const Words& words);
+  void read_tiled(const Words& words);
+  void read_ranks(const Words& words, std::size_t at);
+  void read_axis(std::size_t axis, Index extent, Index grid_axis, Index block);
+  [[noreturn]] void fail(const std::string& what) const { throw Error(text(name_, ": ", what)); }
+  Index grid_position(const std::vector<Index>& coordinates, Index replica) const;
+  Cell cell_at(Index number) const;
+
+  std::string name_;
+  bool tiled_ = false;
+  std::vector<AxisSplit> axes_;            // [ndim]
+  std::vector<Index> grid_, pins_;         // [grid_ndim]
+  std::vector<Index> dims_;                // [ndim] grid axis or -1
+  std::vector<std::size_t> replica_axes_;  // grid axes that hold replicas
+  Index replica_count_ = 1, ranks_needed_ = 0;
+  std::vector<Index> ranks_;                    // [grid size] or empty: 0, 1, 2, ...
+  std::unordered_map<Index, Index> positions_;  // rank -> grid position, if ranks_ is given
+  std::vector<Index> owners_, tile_offsets_;    // [tiles]
+};
+
+inline Distribution::Distribution(const Words& words, const std::string& name) : name_(name) {
+  if (words.size() < 2) fail("incomplete description");
+  if (words[0] != blocked_kind && words[0] != tiled_kind) fail(text("unknown kind ", words[0]));
+  if (words[1] < 1 || words[1] > max_dims)
+    fail(text("tensors of 1 to ", max_dims, " dimensions are supported, got ", words[1]));
+  tiled_ = words[0] == tiled_kind;
+  tiled_ ? read_tiled(words) : read_blocked(words);
+}
+
+inline void Distribution::read_blocked(const Words& words) {
+  const std::size_t ndim = static_cast<std::size_t>(words[1]);
+  const Index grid_words = words.size() > 2 ? words[2] : -1;
+  if (grid_words < 1 || grid_words > 1024) fail(text("the process grid needs at least one axis, got ", grid_words));
+  const std::size_t grid_ndim = static_cast<std::size_t>(grid_words), shape_at = 3, grid_at = shape_at + ndim;
+  const std::size_t dims_at = grid_at + grid_ndim, block_at = dims_at + ndim, pins_at = block_at + ndim;
+  if (words.size() < pins_at + grid_ndim + 1) fail("incomplete description");
+  const auto word = [&](std::size_t at) { return words.begin() + static_cast<std::ptrdiff_t>(at); };
+  const std::vector<Index> shape(word(shape_at), word(grid_at));
+  grid_.assign(word(grid_at), word(dims_at));
+  pins_.assign(word(pins_at), word(pins_at + grid_ndim));
+  for (std::size_t g = 0; g < grid_ndim; ++g) {
+    if (grid_[g] < 1) fail(text("process grid ", tuple_text(grid_), ": sizes must be at least 1"));
+    if (pins_[g] < -1 || pins_[g] >= grid_[g])
+      fail(text("grid axis ", g, " is pinned to coordinate ", pins_[g], " but has ", grid_[g], " coordinates"));
+  }
+  checked_product(grid_, text(name_, ": process grid"));
+  for (std::size_t i = 0; i < ndim; ++i) read_axis(i, shape[i], words[dims_at + i], words[block_at + i]);
+  checked_product(shape, text(name_, ": shape"));
+  for (std::size_t g = 0; g < grid_ndim; ++g) {
+    bool named = false;
+    for (Index axis : dims_) named = named || axis == static_cast<Index>(g);
+    if (named && pins_[g] >= 0) fail(text("grid axis ", g, " is both pinned and split over"));
+    if (named || pins_[g] >= 0) continue;
+    replica_axes_.push_back(g);
+    replica_count_ *= grid_[g];
+  }
+  read_ranks(words, pins_at + grid_ndim);
+}
+
+inline void Distribution::read_axis(std::size_t axis, Index extent, Index grid_axis, Index block) {
+  if (extent < 1) fail(text("shape[", axis, "] must be at least 1, got ", extent));
+  if (grid_axis < -1 || grid_axis >= static_cast<Index>(grid_.size()))
+    fail(text("dims[", axis, "] is ", grid_axis, ", but the process grid has axes 0 to ", grid_.size() - 1,
+              " (None: not split)"));
+  for (std::size_t other = 0; other < dims_.size(); ++other)
+    if (grid_axis >= 0 && dims_[other] == grid_axis)
+      fail(text("grid axis ", grid_axis, " is used twice: by tensor axes ", other, " and ", axis));
+  if (block < -1) fail(text("block[", axis, "] must be at least 1 element, got ", block));
+  const Index parts = grid_axis < 0 ? 1 : grid_[static_cast<std::size_t>(grid_axis)];
+  dims_.push_back(grid_axis);
+  axes_.push_back({extent, parts, block > 0 ? std::min(block, extent) : ceil_div(extent, parts), block == -1});
+}
+
+inline void Distribution::read_ranks(const Words& words, std::size_t at) {
+  const Index size = checked_product(grid_, "process grid"), given = words[at];
+  if (words.size() != at + 1 + static_cast<std::size_t>(given)) fail("incomplete description");
+  ranks_needed_ = size;
+  if (given == 0) return;
+  if (given != size) fail(text("process grid ", tuple_text(grid_), " needs ", size, " ranks, got a list of ", given));
+  ranks_.assign(words.begin() + static_cast<std::ptrdiff_t>(at + 1), words.end());
+  ranks_needed_ = 0;
+  for (std::size_t position = 0; position < ranks_.size(); ++position) {
+    const Index rank = ranks_[position];
+    if (rank < 0) fail(text("ranks[", position, "] must not be negative, got ", rank));
+    if (!positions_.emplace(rank, static_cast<Index>(position)).second)
+      fail(text("rank ", rank, " stands twice in the list of ranks"));
+    ranks_needed_ = std::max(ranks_needed_, rank + 1);
+  }
+}
+
+inline void Distribution::read_tiled(const Words& words) {
+  const std::size_t ndim = static_cast<std::size_t>(words[1]);
+  if (words.size() < 2 + 2 * ndim) fail("incomplete description");
+  for (std::size_t i = 0; i < ndim; ++i) {
+    const Index extent = words[2 + i], tile = words[2 + ndim + i];
+    if (extent < 1) fail(text("shape[", i, "] must be at least 1, got ", extent));
+    if (tile < 1) fail(text("tile[", i, "] must be at least 1 element, got ", tile));
+    grid_.push_back(ceil_div(extent, tile));
+    axes_.push_back({extent, grid_.back(), tile, false});
+  }
+  const Index tiles = checked_product(grid_, text(name_, ": tile grid"));
+  owners_.assign(words.begin() + static_cast<std::ptrdiff_t>(2 + 2 * ndim), words.end());
+  if (static_cast<Index>(owners_.size()) != tiles)
+    fail(text("tile grid ", tuple_text(grid_), " needs ", tiles, " owners, got ", owners_.size()));
+  std::unordered_map<Index, Index> used;  // elements given to each rank so far
+  for (Index tile = 0; tile < tiles; ++tile) {
+    const Index rank = owners_[static_cast<std::size_t>(tile)];
+    if (rank < 0) fail(text("the owner of tile ", tuple_text(cell_at(tile).coordinates), " is rank ", rank));
+    tile_offsets_.push_back(used[rank]);
+    used[rank] += checked_product(cell_shape(cell_at(tile)), "tile");
+    ranks_needed_ = std::max(ranks_needed_, rank + 1);
+  }
+}
+
+inline Cell Distribution::cell_at(Index number) const { return {row_major_coordinates(number, grid_), number}; }
+
+inline std::vector<Cell> Distribution::cells(Index rank) const {
+  std::vector<Cell> held;
+  if (tiled_) {
+    for (std::size_t tile = 0; tile < owners_.size(); ++tile)
+      if (owners_[tile] == rank) held.push_back(cell_at(static_cast<Index>(tile)));
+    return held;
+  }
+  Index position = rank;
+  if (!ranks_.empty()) {
+    const auto found = positions_.find(rank);
+    if (found == positions_.end()) return held;
+    position = found->second;
+  }
+  if (position < 0 || position >= checked_product(grid_, "process grid")) return held;
+  const std::vector<Index> at = row_major_coordinates(position, grid_);
+  for (std::size_t g = 0; g < grid_.size(); ++g)
+    if (pins_[g] >= 0 && pins_[g] != at[g]) return held;
+  Cell cell;
+  for (Index axis : dims_) cell.coordinates.push_back(axis < 0 ? 0 : at[static_cast<std::size_t>(axis)]);
+  held.push_back(cell);
+  return held;
+}
+
+inline Index Distribution::grid_position(const std::vector<Index>& coordinates, Index replica) const {
+  std::vector<Index> at(grid_.size(), 0);
+  for (std::size_t g = 0; g < grid_.size(); ++g) at[g] = std::max<Index>(pins_[g], 0);
+  for (std::size_t i = 0; i < dims_.size(); ++i)
+    if (dims_[i] >= 0) at[static_cast<std::size_t>(dims_[i])] = coordinates[i];
+  for (std::size_t r = replica_axes_.size(); r-- > 0; replica /= grid_[replica_axes_[r]])
+    at[replica_axes_[r]] = replica % grid_[replica_axes_[r]];
+  return row_major(at, grid_);
+}
+
+inline Index Distribution::rank_of(const std::vector<Index>& coordinates, Index replica) const {
+  if (tiled_) return owners_[static_cast<std::size_t>(row_major(coordinates, grid_))];
+  const Index position = grid_position(coordinates, replica);
+  return ranks_.empty() ? position : ranks_[static_cast<std::size_t>(position)];
+}
+
+inline Index Distribution::sender(const std::vector<Index>& coordinates, Index receiver) const {
+  if (replica_count_ == 1) return rank_of(coordinates, 0);
+  for (const Cell& cell : cells(receiver))
+    if (cell.coordinates == coordinates) return receiver;
+  return rank_of(coordinates, receiver % replica_count_);
+}
+
+inline std::vector<Index> Distribution::cell_shape(const Cell& cell) const {
+  std::vector<Index> shape;
+  for (int axis = 0; axis < ndim(); ++axis) shape.push_back(intervals(cell, axis).size());
+  return shape;
+}
+
+inline std::vector<Index> Distribution::local_shape(Index rank) const {
+  const std::vector<Cell> held = cells(rank);
+  if (!tiled_) return held.empty() ? std::vector<Index>(axes_.size(), 0) : cell_shape(held.front());
+  Index elements = 0;
+  for (const Cell& cell : held) elements += checked_product(cell_shape(cell), "tile");
+  return {elements};
+}
+
+inline Index Distribution::owner(const std::vector<Index>& index) const {
+  if (index.size() != axes_.size()) fail(text("index ", tuple_text(index), " needs ", axes_.size(), " entries"));
+  std::vector<Index> coordinates;
+  for (std::size_t i = 0; i < axes_.size(); ++i) {
+    if (index[i] < 0 || index[i] >= axes_[i].extent)
+      fail(text("index ", tuple_text(index), " is outside the tensor in dimension ", i));
+    coordinates.push_back(axes_[i].owner(index[i]));
+  }
+  return rank_of(coordinates, 0);
+}
+
+}  // namespace dace_redist

@@ -1,0 +1,146 @@
+// Messages that move in chunks through a small ring of buffers, so that packing, sending, receiving and unpacking
+// overlap and the extra memory does not grow with the tensor.
+// Sources: Lundwall et al., Accelerating Redistribution of Tensors, section 3; T. Schneider, R. Gerstenberger,
+// T. Hoefler, Compiler transformed remote puts (LCPC 2013).
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "copy/packing.hpp"
+#include "mpi/mpi.hpp"
+#include "plan/description.hpp"
+
+namespace dace_redist {
+
+/// Messages over MPI, a number of chunks in flight per direction.
+///
+/// Extra memory: 2 * depth * chunk_bytes at the most.
+///
+/// Cannot deadlock: every transfer has a round, (target - source) mod ranks, and both sides go through their chunks by
+/// round. Of all transfers that are not done take the one of the lowest round and chunk: all before it are done on
+/// both sides, so both have a free slot for it, or have posted it.
+class ChunkPipeline {
+ public:
+  /// \param sends, receives  in the order of rounds.
+  void prepare(MPI_Comm comm, int tag, const std::vector<Message>& sends, const std::vector<Message>& receives,
+               Index element_bytes, const Options& options) {
+    comm_ = comm;
+    tag_ = tag;
+    const std::size_t depth = static_cast<std::size_t>(options.depth);
+    requests_.assign(2 * depth, MPI_REQUEST_NULL);
+    completed_.resize(2 * depth);
+    fill(receives_, receives, unpack_plan, 0, element_bytes, options);
+    fill(sends_, sends, pack_plan, depth, element_bytes, options);
+  }
+
+  /// Posts what the rings hold of both directions.
+  void begin(const char* source, char* target) {
+    source_ = source;
+    target_ = target;
+    sends_.posted = sends_.done = receives_.posted = receives_.done = 0;
+    for (std::size_t slot = 0; slot < receives_.chunk_in.size(); ++slot) receive_next(slot);
+    for (std::size_t slot = 0; slot < sends_.chunk_in.size(); ++slot) send_next(slot);
+  }
+
+  bool finished() const { return sends_.finished() && receives_.finished(); }
+
+  /// Goes on where a transfer has completed; waits for one, if there is none yet.
+  void wait() {
+    int count = 0;
+    check(MPI_Waitsome(static_cast<int>(requests_.size()), requests_.data(), &count, completed_.data(),
+                       MPI_STATUSES_IGNORE),
+          "MPI_Waitsome");
+    go_on(count);
+  }
+
+  /// Goes on where a transfer has completed; false if none has.
+  bool progress() {
+    int count = 0;
+    check(MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, completed_.data(),
+                       MPI_STATUSES_IGNORE),
+          "MPI_Testsome");
+    if (count == MPI_UNDEFINED) return false;
+    go_on(count);
+    return count > 0;
+  }
+
+ private:
+  /// One direction: its chunks in order and a ring of slots they pass through.
+  struct Ring {
+    std::vector<PackedChunk> chunks;
+    std::size_t posted = 0, done = 0;
+    Buffer buffer;
+    Index slot_bytes = 0;
+    std::vector<std::size_t> chunk_in;  // [depth] chunk each slot holds
+    std::size_t first_request = 0;      // index of slot 0 in requests_
+
+    char* slot(std::size_t index) const { return buffer.at(static_cast<Index>(index) * slot_bytes); }
+    bool finished() const { return done == chunks.size(); }
+  };
+
+  template <class MakePlan>
+  static void fill(Ring& ring, const std::vector<Message>& messages, MakePlan make_plan, std::size_t first_request,
+                   Index element_bytes, const Options& options) {
+    ring = Ring{};
+    ring.first_request = first_request;
+    const Index chunk_bytes = std::min(options.chunk_bytes, options.max_message_bytes);
+    for (const Message& message : messages)
+      for (const Chunk& chunk : cut(message, chunk_bytes / element_bytes, options.growth)) {
+        ring.chunks.push_back(make_plan(chunk, element_bytes));
+        if (!ring.chunks.back().in_place) ring.slot_bytes = std::max(ring.slot_bytes, ring.chunks.back().nbytes);
+      }
+    const std::size_t slots = std::min(static_cast<std::size_t>(options.depth), ring.chunks.size());
+    ring.slot_bytes = ceil_div(ring.slot_bytes, 64) * 64;
+    ring.buffer = Buffer(static_cast<Index>(slots) * ring.slot_bytes);
+    ring.chunk_in.assign(slots, 0);
+  }
+
+  void go_on(int count) {
+    for (int i = 0; i < count; ++i) {
+      const std::size_t request = static_cast<std::size_t>(completed_[static_cast<std::size_t>(i)]);
+      if (request >= sends_.first_request) {
+        ++sends_.done;
+        send_next(request - sends_.first_request);
+      } else {
+        unpack(request);
+        receive_next(request);
+      }
+    }
+  }
+
+  void send_next(std::size_t slot) {
+    if (sends_.posted == sends_.chunks.size()) return;
+    const PackedChunk& chunk = sends_.chunks[sends_.posted++];
+    if (!chunk.in_place) chunk.copies.copy(source_, sends_.slot(slot));
+    check(MPI_Isend(chunk.in_place ? source_ + chunk.array_offset : sends_.slot(slot), static_cast<int>(chunk.nbytes),
+                    MPI_BYTE, chunk.peer, tag_, comm_, &requests_[sends_.first_request + slot]),
+          "MPI_Isend");
+  }
+
+  void receive_next(std::size_t slot) {
+    if (receives_.posted == receives_.chunks.size()) return;
+    const PackedChunk& chunk = receives_.chunks[receives_.posted];
+    receives_.chunk_in[slot] = receives_.posted++;
+    check(
+        MPI_Irecv(chunk.in_place ? target_ + chunk.array_offset : receives_.slot(slot), static_cast<int>(chunk.nbytes),
+                  MPI_BYTE, chunk.peer, tag_, comm_, &requests_[receives_.first_request + slot]),
+        "MPI_Irecv");
+  }
+
+  void unpack(std::size_t slot) {
+    const PackedChunk& chunk = receives_.chunks[receives_.chunk_in[slot]];
+    if (!chunk.in_place) chunk.copies.copy(receives_.slot(slot), target_);
+    ++receives_.done;
+  }
+
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  int tag_ = 0;
+  Ring receives_, sends_;
+  std::vector<MPI_Request> requests_;  // [2 * depth] receive slots, then send slots
+  std::vector<int> completed_;         // [2 * depth]
+  const char* source_ = nullptr;       // of the exchange at hand
+  char* target_ = nullptr;
+};
+
+}  // namespace dace_redist

@@ -1,0 +1,110 @@
+// Strategy Pack: pack, one message per pair, unpack as they arrive.
+// Source: Lundwall et al., Accelerating Redistribution of Tensors, section 3 (there one block after another).
+#pragma once
+
+#include <vector>
+
+#include "plan/plan.hpp"
+#include "plan/slot.hpp"
+
+namespace dace_redist {
+
+/// Posts all receives, packs and sends message by message, copies what stays, unpacks in order of arrival. Messages
+/// that are contiguous in an array are sent from it or received in it.
+class PackPlan : public Plan {
+ protected:
+  /// Runs copies; what `Threaded` does differently.
+  virtual void copy_blocks(const CopyList& copies, const char* source, char* target) const {
+    copies.copy(source, target);
+  }
+
+  /// A whole message: its chunk and where its bytes lie in the buffer.
+  struct Packed {
+    PackedChunk chunk;
+    Index buffer_offset = 0;       // bytes, unless in place
+    std::size_t requests_end = 0;  // receives: one past its last request
+  };
+
+  void prepare() override {
+    sends_ = packed(sends_in_order(), pack_plan, send_buffer_);
+    receives_ = packed(receives_in_order(), unpack_plan, receive_buffer_);
+    open_.resize(receives_.size());
+    message_of_.clear();
+    for (std::size_t m = 0; m < receives_.size(); ++m) {
+      message_of_.resize(message_of_.size() + static_cast<std::size_t>(message_count(receives_[m].chunk.nbytes)), m);
+      receives_[m].requests_end = message_of_.size();
+    }
+    Index send_requests = 0;
+    for (const Packed& send : sends_) send_requests += message_count(send.chunk.nbytes);
+    send_requests_.reserve(static_cast<std::size_t>(send_requests));
+    receive_requests_.reserve(message_of_.size());
+    completed_.resize(message_of_.size());
+  }
+
+  void exchange(const char* source, char* target) override {
+    receive_requests_.clear();
+    for (const Packed& message : receives_)
+      post_receive(
+          message.chunk.in_place ? target + message.chunk.array_offset : receive_buffer_.at(message.buffer_offset),
+          message.chunk.nbytes, message.chunk.peer, receive_requests_);
+    for (const Packed& message : sends_) {
+      if (!message.chunk.in_place) copy_blocks(message.chunk.copies, source, send_buffer_.at(message.buffer_offset));
+      post_send(message.chunk.in_place ? source + message.chunk.array_offset : send_buffer_.at(message.buffer_offset),
+                message.chunk.nbytes, message.chunk.peer, send_requests_);
+    }
+    copy_blocks(self_copies(), source, target);
+    unpack_arrivals(target);
+    wait_all(send_requests_);
+  }
+
+  const std::vector<Packed>& sends() const { return sends_; }
+  const std::vector<Packed>& receives() const { return receives_; }
+  const Buffer& send_buffer() const { return send_buffer_; }
+  const Buffer& receive_buffer() const { return receive_buffer_; }
+
+ private:
+  template <class MakePlan>
+  std::vector<Packed> packed(const std::vector<Message>& messages, MakePlan make_plan, Buffer& buffer) const {
+    std::vector<Packed> list;
+    Index nbytes = 0;
+    for (const Message& message : messages) {
+      Packed packed{make_plan({message.peer, message.count, message.blocks}, element_bytes()), nbytes, 0};
+      if (!packed.chunk.in_place) nbytes += ceil_div(packed.chunk.nbytes, 64) * 64;
+      list.push_back(std::move(packed));
+    }
+    buffer = Buffer(nbytes);
+    return list;
+  }
+
+  void unpack_arrivals(char* target) {
+    for (std::size_t m = 0; m < receives_.size(); ++m)
+      open_[m] = receives_[m].requests_end - (m == 0 ? 0 : receives_[m - 1].requests_end);
+    for (std::size_t pending = receive_requests_.size(); pending > 0;) {
+      int count = 0;
+      check(MPI_Waitsome(static_cast<int>(receive_requests_.size()), receive_requests_.data(), &count,
+                         completed_.data(), MPI_STATUSES_IGNORE),
+            "MPI_Waitsome");
+      for (int i = 0; i < count; ++i) {
+        const std::size_t m = message_of_[static_cast<std::size_t>(completed_[static_cast<std::size_t>(i)])];
+        const Packed& message = receives_[m];
+        if (--open_[m] == 0 && !message.chunk.in_place)
+          copy_blocks(message.chunk.copies, receive_buffer_.at(message.buffer_offset), target);
+      }
+      pending -= static_cast<std::size_t>(count);
+    }
+  }
+
+  std::vector<Packed> sends_, receives_;
+  Buffer send_buffer_, receive_buffer_;
+  std::vector<MPI_Request> send_requests_, receive_requests_;
+  std::vector<std::size_t> message_of_;  // [receive requests] the message it is a part of
+  std::vector<std::size_t> open_;        // [receives] requests that are still open
+  std::vector<int> completed_;           // [receive requests] what MPI_Waitsome reports
+};
+
+/// What the node's `Pack` implementation calls.
+inline void exchange_pack(Slot<PackPlan>& slot, const Arguments& arguments, const void* source, void* target) {
+  slot.run(arguments, source, target);
+}
+
+}  // namespace dace_redist

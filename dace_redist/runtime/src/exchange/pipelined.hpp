@@ -1,0 +1,32 @@
+// Strategy Pipelined: all messages move in chunks through a small ring of buffers.
+#pragma once
+
+#include "exchange/chunk_pipeline.hpp"
+#include "plan/plan.hpp"
+#include "plan/slot.hpp"
+
+namespace dace_redist {
+
+/// A ChunkPipeline for all messages; what stays on the rank is copied while the first chunks are on their way.
+class PipelinedPlan final : public Plan {
+ private:
+  void prepare() override {
+    pipeline_.prepare(comm(), tag, sends_in_order(), receives_in_order(), element_bytes(), options());
+  }
+
+  void exchange(const char* source, char* target) override {
+    pipeline_.begin(source, target);
+    copy_self(source, target);
+    while (!pipeline_.finished()) pipeline_.wait();
+  }
+
+  ChunkPipeline pipeline_;
+};
+
+/// What the node's `Pipelined` implementation calls.
+inline void exchange_pipelined(Slot<PipelinedPlan>& slot, const Arguments& arguments, const void* source,
+                               void* target) {
+  slot.run(arguments, source, target);
+}
+
+}  // namespace dace_redist

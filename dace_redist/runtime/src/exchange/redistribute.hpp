@@ -1,0 +1,11 @@
+// All strategies, and the sum of replicas.
+#pragma once
+
+#include "exchange/datatype.hpp"
+#include "exchange/hierarchical.hpp"
+#include "exchange/pack.hpp"
+#include "exchange/pipelined.hpp"
+#include "exchange/rma.hpp"
+#include "exchange/shared.hpp"
+#include "exchange/threaded.hpp"
+#include "plan/sum_replicas.hpp"

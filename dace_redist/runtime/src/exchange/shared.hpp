@@ -1,0 +1,23 @@
+// Strategy Shared: ranks of one node copy straight between each other's memory.
+#pragma once
+
+#include "node/node_aware_plan.hpp"
+#include "plan/slot.hpp"
+
+namespace dace_redist {
+
+/// A node-aware plan that refuses to leave the node.
+class SharedPlan final : public NodeAwarePlan {
+ private:
+  void check_crossing(int here, int there) const override {
+    throw Error(text("strategy Shared moves between ranks of one node, but ranks ", here, " and ", there,
+                     " are on different nodes; take Hierarchical"));
+  }
+};
+
+/// What the node's `Shared` implementation calls.
+inline void exchange_shared(Slot<SharedPlan>& slot, const Arguments& arguments, const void* source, void* target) {
+  slot.run(arguments, source, target);
+}
+
+}  // namespace dace_redist

@@ -1,0 +1,134 @@
+// A plan that knows which ranks share a node: their messages go through memory, all others over MPI.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "exchange/chunk_pipeline.hpp"
+#include "node/node_exchange.hpp"
+#include "plan/plan.hpp"
+
+namespace dace_redist {
+
+/// Starts what goes to other nodes, then moves what stays on the node, and looks after the network in between.
+///
+/// Where node-shared memory cannot be had, every message goes over MPI; the first plan of a process in which that
+/// happens says so on standard error.
+class NodeAwarePlan : public Plan {
+ private:
+  /// \throws Error if ranks of different nodes may not have messages for each other.
+  virtual void check_crossing(int /*here*/, int /*there*/) const {}
+
+  void prepare() override {
+    if (!connected_) return;
+    if (!partners_.empty()) prepare_node();
+    prepare_network();
+  }
+
+  void prepare_node() {
+    const auto planner = [this](const Layouts& sources, const Layouts& targets) {
+      RankSchedule schedule = schedule_with(sources, targets);
+      keep(schedule.sends, true);
+      keep(schedule.receives, true);
+      return schedule;
+    };
+    node_.prepare(planner, source_layout(), target_layout(), element_bytes(), options());
+  }
+
+  void prepare_network() {
+    std::vector<Message> sends = sends_in_order(), receives = receives_in_order();
+    keep(sends, false);
+    keep(receives, false);
+    network_.prepare(comm(), tag, sends, receives, element_bytes(), options());
+  }
+
+  bool is_partner(Index rank) const {
+    return std::binary_search(partners_.begin(), partners_.end(), static_cast<int>(rank));
+  }
+
+  /// Keeps the messages within the node, or those that leave it.
+  void keep(std::vector<Message>& messages, bool within) const {
+    const auto other = [&](const Message& message) { return is_partner(message.peer) != within; };
+    messages.erase(std::remove_if(messages.begin(), messages.end(), other), messages.end());
+  }
+
+  void connect() override {
+    partners_ = ranks_of_node();
+    all_or_none(comm(), [this] {
+      for (const std::vector<Message>* messages : {&schedule().sends, &schedule().receives})
+        for (const Message& message : *messages)
+          if (!is_partner(message.peer)) check_crossing(rank(), static_cast<int>(message.peer));
+    });
+    const bool shared = works_on_node([this] {
+                          prepare_node();
+                          node_.allocate_rings();
+                        }) &&
+                        works_after_introduction();
+    if (!shared) partners_.clear();
+    connected_ = true;
+    prepare_network();
+  }
+
+  /// The ranks of this node, ascending, this one among them.
+  std::vector<int> ranks_of_node() const {
+    const Communicator node = node_communicator(comm());
+    Group everyone, here;
+    check(MPI_Comm_group(comm(), everyone.put()), "MPI_Comm_group");
+    check(MPI_Comm_group(node.get(), here.put()), "MPI_Comm_group");
+    std::vector<int> numbers(static_cast<std::size_t>(comm_size(node.get())));
+    std::vector<int> ranks(numbers.size());
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int>(i);
+    check(MPI_Group_translate_ranks(here.get(), static_cast<int>(numbers.size()), numbers.data(), everyone.get(),
+                                    ranks.data()),
+          "MPI_Group_translate_ranks");
+    std::sort(ranks.begin(), ranks.end());
+    return ranks;
+  }
+
+  bool works_after_introduction() {
+    std::vector<Introduction> to_receivers(node_.send_count()), of_receivers(node_.send_count());
+    std::vector<Introduction> to_senders(node_.receive_count()), of_senders(node_.receive_count());
+    std::vector<MPI_Request> requests;
+    const auto bytes = [](auto& introduction) { return reinterpret_cast<char*>(&introduction); };
+    constexpr Index nbytes = sizeof(Introduction);
+    for (std::size_t r = 0; r < of_senders.size(); ++r)
+      post_receive(bytes(of_senders[r]), nbytes, node_.receive_peer(r), requests);
+    for (std::size_t s = 0; s < of_receivers.size(); ++s)
+      post_receive(bytes(of_receivers[s]), nbytes, node_.send_peer(s), requests);
+    for (std::size_t s = 0; s < to_receivers.size(); ++s) {
+      to_receivers[s] = node_.to_receiver(s);
+      post_send(bytes(to_receivers[s]), nbytes, node_.send_peer(s), requests);
+    }
+    for (std::size_t r = 0; r < to_senders.size(); ++r) {
+      to_senders[r] = node_.to_sender();
+      post_send(bytes(to_senders[r]), nbytes, node_.receive_peer(r), requests);
+    }
+    wait_all(requests);
+    return works_on_node([&] { node_.meet(of_receivers, of_senders); });
+  }
+
+  void exchange(const char* source, char* target) override {
+    network_.begin(source, target);
+    if (partners_.empty()) {
+      copy_self(source, target);
+    } else {
+      node_.begin(source, target);
+      Backoff backoff(partners_.size());
+      while (!node_.finished()) {
+        const bool moved = node_.progress(), arrived = !network_.finished() && network_.progress();
+        if (moved || arrived)
+          backoff.reset();
+        else
+          backoff.wait();
+      }
+    }
+    while (!network_.finished()) network_.wait();
+  }
+
+  std::vector<int> partners_;  // ranks of this node, sorted; none: all messages go over MPI
+  bool connected_ = false;
+  NodeExchange node_;
+  ChunkPipeline network_;
+};
+
+}  // namespace dace_redist

@@ -1,0 +1,149 @@
+// One rank's view of the messages from or to one other rank of its node.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "copy/packing.hpp"
+#include "node/node_ring.hpp"
+
+namespace dace_redist {
+
+/// The copy of a group of blocks: of one block as it is, of several as runs.
+struct GroupCopy {
+  CopyBlock block;
+  RunList runs;
+};
+
+/// A message, how far it has come in the exchange at hand, and the ring that it goes through.
+class Channel {
+ public:
+  /// \param most_elements  of a piece.
+  Channel(int other, Index most_elements)
+      : peer(other), most_count(most_elements), part_count(most_elements), cutter(message, most_elements) {}
+
+  /// Takes over a message.
+  void set(Message new_message, bool sends, Index element_bytes) {
+    message = std::move(new_message);
+    part_count = count_of_parts(element_bytes);
+    cutter = MessageCutter(message, part_count, most_tiny);
+    direct.clear();
+    packed.clear();
+    shortest_run = std::numeric_limits<Index>::max();
+    for (const BlockGroup& group : cutter.groups()) {
+      direct.push_back(group_copy(group, element_bytes, [](const StridedBlock& block, Index) { return block; }));
+      packed.push_back(group_copy(group, element_bytes, sends ? to_packed : from_packed));
+      shortest_run = std::min(shortest_run, group.count == 1 ? direct.back().block.run_bytes : 0);
+    }
+  }
+
+  /// Slots for an eighth of the message: other work may have driven the ring out of the caches since it was used last,
+  /// and what is fetched again should be little to what is moved.
+  Index sensible_slots() const { return ceil_div(message.count, 8 * part_count); }
+
+  /// The ring that pieces go through, if they go through one.
+  void use(Ring* new_ring, Index new_slots, Index new_slot_bytes) {
+    ring = new_ring;
+    slots = static_cast<std::uint64_t>(new_slots);
+    slot_bytes = new_slot_bytes;
+  }
+
+  void begin() {
+    way = Way::undecided;
+    done = false;
+    cutter.restart(part_count);
+  }
+
+  /// For the sender. Looks at the receiver's counter only when the slots seem to be used up.
+  bool has_free_slot() {
+    if (total - read_seen < slots) return true;
+    read_seen = ring->read.load(std::memory_order_acquire);
+    return total - read_seen < slots;
+  }
+  char* slot() const { return ring->slot(total % slots, slot_bytes); }
+
+  bool equally_shaped(const Channel& other) const {
+    const auto equal = [](const StridedBlock& x, const StridedBlock& y) {
+      return x.ndim == y.ndim && x.counts == y.counts && x.source_strides == y.source_strides &&
+             x.target_strides == y.target_strides;
+    };
+    const std::vector<StridedBlock>&a = message.blocks, &b = other.message.blocks;
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(), equal);
+  }
+
+  /// Who copies goes through its own array in order; the stretches that are then scattered, on the other side, should
+  /// be the longer ones.
+  bool pulls_better() const {
+    const StridedBlock& block = message.blocks[0];
+    return stretch(block, block.source_strides) > stretch(block, block.target_strides);
+  }
+
+  int peer;
+  Index most_count, part_count;  // most elements of any piece, and of those of this message
+  Message message;
+  MessageCutter cutter;
+  std::vector<GroupCopy> direct, packed;  // [groups] as a whole: array to array, and array to or from a slot
+  std::size_t shape = 0;                  // number of the first channel of this side with equally shaped blocks
+  Index shortest_run = 0;                 // bytes that are contiguous on both sides
+  Way way = Way::undecided;
+  bool done = false;
+  Ring* ring = nullptr;
+  std::uint64_t slots = 1;  // of the ring
+  Index slot_bytes = 0;
+  char* partner = nullptr;      // the partner's array, when it is pushed or pulled
+  std::uint64_t total = 0;      // pieces of all exchanges that went through the ring
+  std::uint64_t read_seen = 0;  // pieces of which the sender knows that they were read
+  PartnerArrays arrays;
+
+ private:
+  static constexpr Index most_tiny = CopyList::most_listed_runs;  // elements; a list holds less of them than a block
+
+  /// Both ranks cut a message the same way. One of a piece or two is halved. One of less than 16 is cut smaller, for
+  /// its ring to be small, see sensible_slots(); below 32 KiB it costs more to hand a piece over.
+  Index count_of_parts(Index element_bytes) const {
+    if (message.count <= 2 * most_count)
+      return std::clamp(ceil_div(message.count, 2), ceil_div(most_count, 2), most_count);
+    const Index least = std::clamp((Index{32} << 10) / element_bytes, Index{1}, most_count);
+    return std::clamp(ceil_div(message.count, 16), least, most_count);
+  }
+
+  template <class Side>
+  GroupCopy group_copy(const BlockGroup& group, Index element_bytes, const Side& side) const {
+    GroupCopy copy;
+    Index displacement = 0;
+    for (std::size_t b = group.first; b < group.first + group.count; ++b) {
+      const CopyBlock block = make_copy_block(side(message.blocks[b], displacement), element_bytes);
+      displacement += message.blocks[b].count();
+      if (group.count == 1)
+        copy.block = block;
+      else
+        copy.runs.append(block);
+    }
+    return copy;
+  }
+
+  /// Elements that lie without a gap on one side.
+  static Index stretch(const StridedBlock& block, const std::array<Index, max_block_dims>& strides) {
+    Index length = 1;
+    for (bool longer = true; longer;) {
+      longer = false;
+      for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d)
+        if (block.counts[d] > 1 && strides[d] == length) {
+          length *= block.counts[d];
+          longer = true;
+        }
+    }
+    return length;
+  }
+};
+
+/// Numbers the channels by the shape of their blocks.
+inline void compare_shapes(std::vector<Channel>& channels) {
+  for (std::size_t c = 0; c < channels.size(); ++c)
+    for (channels[c].shape = 0; channels[c].shape < c; ++channels[c].shape)
+      if (channels[channels[c].shape].equally_shaped(channels[c])) break;
+}
+
+}  // namespace dace_redist

@@ -1,0 +1,137 @@
+// What a redistribution is made from: descriptors, local arrays, options; and the comparison between ranks.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "distribution/distribution.hpp"
+#include "distribution/schedule.hpp"
+#include "mpi/mpi.hpp"
+#include "plan/options.hpp"
+
+namespace dace_redist {
+
+/// Numbers handed over by generated code: a braced list, or an array with its length. Not owned.
+class WordSpan {
+ public:
+  template <std::size_t Count>
+  WordSpan(const Index (&words)[Count]) : begin_(words), count_(Count) {}
+  WordSpan(const Index* begin, Index count) : begin_(begin), count_(static_cast<std::size_t>(count)) {}
+  Words words() const { return Words(begin_, begin_ + count_); }
+  bool equals(const Words& words) const {
+    return words.size() == count_ && std::equal(words.begin(), words.end(), begin_);
+  }
+
+ private:
+  const Index* begin_;
+  std::size_t count_;
+};
+
+/// One redistribution as generated code describes it.
+struct Description {
+  std::string label;  ///< names the node in error messages
+  std::string strategy;
+  Index element_bytes = 0;
+  Options options;
+  Words source, target;              ///< distributions
+  Words source_local, target_local;  ///< [ndim] extents, then [ndim] strides, in elements, of this rank's arrays
+};
+
+/// The first eight letters of a name as a number, and back.
+inline Index name_word(const std::string& name) {
+  Index word = 0;
+  for (std::size_t i = 0; i < std::min<std::size_t>(name.size(), 8); ++i) word = word * 128 + (name[i] & 127);
+  return word;
+}
+inline std::string word_letters(Index word) {
+  std::string name;
+  for (; word > 0; word /= 128) name.insert(name.begin(), static_cast<char>(word % 128));
+  return name;
+}
+
+/// The part of a description that must be equal on all ranks, as numbers.
+inline Words common_words(const Description& description) {
+  const Options& options = description.options;
+  const bool growth_known = options.growth >= 1.0 && options.growth <= 1e6;  // else refused later, on every rank
+  Words words{name_word(description.strategy),
+              description.element_bytes,
+              options.chunk_bytes,
+              options.depth,
+              growth_known ? static_cast<Index>(options.growth * 1e6) : -1,
+              options.slot_bytes,
+              options.max_message_bytes,
+              static_cast<Index>(description.source.size())};
+  words.insert(words.end(), description.source.begin(), description.source.end());
+  words.insert(words.end(), description.target.begin(), description.target.end());
+  return words;
+}
+
+/// What a number of a distribution means, such as `shape[1]`.
+inline std::string word_name(const Words& words, std::size_t at) {
+  if (at == 0) return "kind";
+  if (at == 1) return "number of dimensions";
+  const std::size_t ndim = static_cast<std::size_t>(words[1]);
+  const bool blocked = words[0] == blocked_kind;
+  if (blocked && at == 2) return "number of grid axes";
+  struct Field {
+    const char* name;
+    std::size_t count;
+    bool listed = true;
+  };
+  const std::size_t grid_ndim = blocked && words.size() > 2 ? static_cast<std::size_t>(words[2]) : 0;
+  const std::vector<Field> fields =
+      blocked ? std::vector<Field>{{"shape", ndim},        {"grid", grid_ndim}, {"dims", ndim},
+                                   {"block", ndim},        {"pins", grid_ndim}, {"number of ranks", 1, false},
+                                   {"ranks", words.size()}}
+              : std::vector<Field>{{"shape", ndim}, {"tile", ndim}, {"owner of tile", words.size()}};
+  std::size_t begin = blocked ? 3 : 2;
+  for (const Field& field : fields) {
+    if (at < begin + field.count) return field.listed ? text(field.name, "[", at - begin, "]") : field.name;
+    begin += field.count;
+  }
+  return text("word ", at);
+}
+
+/// What a number of common_words() means.
+inline std::string common_word_name(const Words& words, std::size_t at) {
+  constexpr std::size_t head = 8;
+  static const char* const names[head] = {"strategy",          "element size in bytes",
+                                          "chunk_bytes",       "depth",
+                                          "growth (1e-6)",     "slot_bytes",
+                                          "max_message_bytes", "length of the source distribution"};
+  if (at < head) return names[at];
+  const std::size_t source_end = head + static_cast<std::size_t>(words[head - 1]);
+  const auto part = [&](std::size_t lo, std::size_t hi) {
+    return Words(words.begin() + static_cast<std::ptrdiff_t>(lo), words.begin() + static_cast<std::ptrdiff_t>(hi));
+  };
+  if (at < source_end) return "source " + word_name(part(head, source_end), at - head);
+  return "target " + word_name(part(source_end, words.size()), at - source_end);
+}
+
+/// This rank's arrays, after checking that they hold what the rank owns.
+struct LocalArray {
+  std::vector<Index> extents;
+  LocalLayout layout;
+};
+
+/// \throws Error if the array is too small for what `rank` owns, or runs backwards.
+inline LocalArray local_array(const Distribution& distribution, const Words& local, Index rank, const char* side) {
+  const auto half = local.begin() + static_cast<std::ptrdiff_t>(local.size() / 2);
+  LocalArray array{{local.begin(), half}, {{half, local.end()}}};
+  const std::vector<Index> needed = distribution.local_shape(rank);
+  if (distribution.cells(rank).empty()) return array;  // nothing owned: the array is not looked at
+  bool fits = needed.size() == array.extents.size();
+  for (std::size_t i = 0; fits && i < needed.size(); ++i) fits = needed[i] <= array.extents[i];
+  if (!fits)
+    throw Error(text("the local ", side, " array of rank ", rank, " has shape ", tuple_text(array.extents),
+                     ", but its part of the distribution has shape ", tuple_text(needed)));
+  for (const Index stride : array.layout.strides)
+    if (stride < 0)  // Open MPI (4.1.4, 5.0.11) sends bytes of stride -1 in ascending order
+      throw Error(text("the local ", side, " array of rank ", rank, " has strides ", tuple_text(array.layout.strides),
+                       "; none may be negative: copy the array first"));
+  return array;
+}
+
+}  // namespace dace_redist

@@ -1,0 +1,171 @@
+// What all strategies share: a private communicator, this rank's schedule, and the copies that stay on the rank.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "copy/packing.hpp"
+#include "mpi/agreement.hpp"
+#include "plan/description.hpp"
+
+namespace dace_redist {
+
+/// A redistribution ready to run, any number of times. Making and freeing one is collective. A strategy derives from
+/// it, prepares what is local, connects what needs the other ranks, and runs without allocating.
+class Plan {
+ public:
+  virtual ~Plan() = default;
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+  /// The library node whose plan this is, for error messages; a plan of another node says its own.
+  static constexpr const char* node_name = "Redistribute";
+
+  /// Makes a plan of type P. Collective over `comm`; a rank with the null communicator takes no part.
+  /// \throws Error on every rank if a rank cannot make it, or if the ranks disagree on what to do.
+  template <class P>
+  static std::unique_ptr<P> make(const Description& description, MPI_Comm comm) {
+    auto made = std::make_unique<P>();
+    Plan& plan = *made;
+    plan.description_ = description;
+    plan.comm_ = duplicate(comm);
+    if (!plan.active()) return made;
+    plan.rank_ = comm_rank(plan.comm());
+    plan.size_ = comm_size(plan.comm());
+    check_agreement(plan.comm(), common_words(description));
+    all_or_none(plan.comm(), [&] {
+      check_options(description.options);
+      stream_threshold_bytes();  // throws if the environment has it wrong
+      if (plan.element_bytes() < 1)
+        throw Error(text("the element size must be 1 byte or more, got ", plan.element_bytes()));
+      plan.set_local_arrays(description.source_local, description.target_local);
+    });
+    plan.connect();
+    return made;
+  }
+
+  /// Looks at other local arrays from now on: shapes and strides may differ, what is moved may not. Local.
+  void set_local_arrays(const Words& source_local, const Words& target_local) {
+    description_.source_local = source_local;
+    description_.target_local = target_local;
+    if (!active()) return;
+    const Distribution source(description_.source, "source"), target(description_.target, "target");
+    check_ranks(source);
+    check_ranks(target);
+    const LocalArray from = local_array(source, source_local, rank_, "source");
+    const LocalArray to = local_array(target, target_local, rank_, "target");
+    source_layout_ = from.layout;
+    target_layout_ = to.layout;
+    schedule_ = schedule_with({}, {});
+    self_copies_.clear();
+    for (const StridedBlock& block : schedule_.self.blocks)
+      self_copies_.append(make_copy_block(block, element_bytes()));
+    prepare();
+  }
+
+  /// Moves the tensor. Collective over the ranks that have a part in it.
+  void run(const void* source, void* target) {
+    if (active()) exchange(static_cast<const char*>(source), static_cast<char*>(target));
+  }
+
+  const Description& description() const { return description_; }
+
+ protected:
+  Plan() = default;
+
+  /// Buffers, copies and datatypes from the schedule. Local; may be called again.
+  virtual void prepare() = 0;
+  /// What takes all ranks to make. Collective; called once.
+  virtual void connect() {}
+  virtual void exchange(const char* source, char* target) = 0;
+
+  MPI_Comm comm() const { return comm_.get(); }
+  int rank() const { return rank_; }
+  const Options& options() const { return description_.options; }
+  Index element_bytes() const { return description_.element_bytes; }
+  const RankSchedule& schedule() const { return schedule_; }
+  const LocalLayout& source_layout() const { return source_layout_; }
+  const LocalLayout& target_layout() const { return target_layout_; }
+
+  /// The schedule for given arrays of other ranks: their offsets and strides are right then, too.
+  RankSchedule schedule_with(Layouts sources, Layouts targets) const {
+    sources[rank_] = source_layout_;
+    targets[rank_] = target_layout_;
+    return make_schedule(Distribution(description_.source, "source"), Distribution(description_.target, "target"),
+                         rank_, true, sources, targets);
+  }
+
+  /// How far `peer` is ahead of this rank: sends go in ascending, receives in descending order of it, so that no
+  /// rank is everybody's first target.
+  int distance(Index peer) const { return static_cast<int>((peer - rank_ + size_) % size_); }
+  std::vector<Message> sends_in_order() const { return ordered(schedule_.sends, 1); }
+  std::vector<Message> receives_in_order() const { return ordered(schedule_.receives, -1); }
+
+  const CopyList& self_copies() const { return self_copies_; }
+  void copy_self(const char* source, char* target) const { self_copies_.copy(source, target); }
+
+  /// Starts sending bytes in as many messages as their number needs.
+  void post_send(const char* bytes, Index nbytes, int peer, std::vector<MPI_Request>& requests) const {
+    for (Index at = 0; at < nbytes; at += options().max_message_bytes) {
+      const int count = static_cast<int>(std::min(nbytes - at, options().max_message_bytes));
+      check(MPI_Isend(bytes + at, count, MPI_BYTE, peer, tag, comm(), &requests.emplace_back()), "MPI_Isend");
+    }
+  }
+  void post_receive(char* bytes, Index nbytes, int peer, std::vector<MPI_Request>& requests) const {
+    for (Index at = 0; at < nbytes; at += options().max_message_bytes) {
+      const int count = static_cast<int>(std::min(nbytes - at, options().max_message_bytes));
+      check(MPI_Irecv(bytes + at, count, MPI_BYTE, peer, tag, comm(), &requests.emplace_back()), "MPI_Irecv");
+    }
+  }
+  /// Runs `work`, which needs node-shared memory, on every rank; false on every rank, and one line on standard error,
+  /// if it threw on any. Collective.
+  template <class Work>
+  bool works_on_node(const Work& work) const {
+    std::string failure;
+    try {
+      work();
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+    const int failed = lowest_rank(comm(), !failure.empty());
+    static std::atomic<bool> said{false};
+    if (failed == rank() && !said.exchange(true))
+      std::fprintf(stderr, "dace-redist: \"%s\": no node-shared memory (rank %d: %s); going over MPI\n",
+                   description().label.c_str(), rank(), failure.c_str());
+    return failed < 0;
+  }
+
+  /// Number of MPI messages that `nbytes` take.
+  Index message_count(Index nbytes) const { return ceil_div(nbytes, options().max_message_bytes); }
+
+  static constexpr int tag = 1;  // one is enough: the communicator is private and messages of a pair stay in order
+
+ private:
+  bool active() const { return comm() != MPI_COMM_NULL; }
+
+  void check_ranks(const Distribution& distribution) const {
+    if (distribution.ranks_needed() > size_)
+      throw Error(text("the ", distribution.name(), " distribution names ranks up to ", distribution.ranks_needed() - 1,
+                       ", but the communicator has ", size_, " ranks"));
+  }
+
+  std::vector<Message> ordered(std::vector<Message> messages, int direction) const {
+    const auto key = [&](const Message& message) { return (direction * distance(message.peer) + size_) % size_; };
+    std::sort(messages.begin(), messages.end(), [&](const Message& a, const Message& b) { return key(a) < key(b); });
+    return messages;
+  }
+
+  Description description_;
+  Communicator comm_;
+  int rank_ = 0, size_ = 1;
+  LocalLayout source_layout_, target_layout_;
+  RankSchedule schedule_;
+  CopyList self_copies_;
+};
+
+}  // namespace dace_redist

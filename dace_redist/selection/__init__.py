@@ -1,0 +1,1 @@
+"""Which strategy "Auto" stands for: problem keys, the record of measurements, the selection."""

@@ -1,0 +1,296 @@
+"""The tuning record: which strategy won for which redistribution, kept as JSON. Start reading at: Record."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import filelock
+import platformdirs
+import pydantic
+
+import dace_redist
+from dace_redist.mpi.topology import Place
+from dace_redist.report import text as explain
+from dace_redist.selection.problem_key import Case
+from dace_redist.strategies import check_options, find_strategy
+
+FORMAT = "dace-redist tuning record"
+#: Changes when a file of this version could no longer be read.
+VERSION = 1
+
+_LOCK_SECONDS = 30.0  # writing takes milliseconds: whoever holds the lock longer will not let go
+
+
+#: Fields that must agree for an entry to hold: what it is for, and where it was measured.
+_FOR = ("schedule", "dtype", "memory", "layout")
+_WHERE = ("mpi", "machine", "package")
+
+
+class _Strict(pydantic.BaseModel):
+    """Nothing but the fields named, of their types: a file with others is not one of ours."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Winner(_Strict):
+    """A strategy with the options that are not at their defaults."""
+
+    strategy: str
+    options: dict[str, int | float]
+
+    def __str__(self) -> str:
+        """As in ``Pipelined(chunk_bytes=1048576)``."""
+        options = ", ".join(f"{name}={value}" for name, value in self.options.items())
+        return f"{self.strategy}({options})" if options else self.strategy
+
+
+class Measured(Winner):
+    """
+    What one candidate took, or why it could not be measured.
+
+    Only times of one ``round`` may be compared: those were measured in turns.
+    """
+
+    round: str
+    median_seconds: float | None = None
+    low_seconds: float | None = None
+    high_seconds: float | None = None
+    repetitions: int = 0
+    note: str = ""
+
+
+class Entry(_Strict):
+    """
+    The winner of one redistribution at one place.
+
+    What identifies it: ``schedule`` (a digest, see :func:`dace_redist.selection.problem_key.schedule_key`),
+    ``dtype``, ``memory``
+    (where the arrays lie), ``layout``, ``mpi``, ``machine`` and ``package``. ``shape``, ``source`` and ``target`` say
+    for people what the digest says.
+    """
+
+    shape: str
+    source: str
+    target: str
+    schedule: str
+    dtype: str
+    memory: str
+    layout: str
+    mpi: str
+    machine: str
+    package: str
+    date: str
+    winner: Winner
+    measured: list[Measured]
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """All that must agree for the entry to hold."""
+        return tuple(getattr(self, name) for name in (*_FOR, *_WHERE))
+
+
+class _File(_Strict):
+    format: str
+    version: int
+    entries: list[Entry]
+
+
+def make_entry(case: Case, place: Place, winner: Winner, measured: Sequence[Measured], date: str) -> Entry:
+    """
+    The entry of a redistribution that was measured.
+
+    :param case: The redistribution.
+    :param place: Where it was measured.
+    :param winner: The candidate that won.
+    :param measured: All candidates.
+    :param date: When, in ISO 8601.
+    """
+    return Entry(
+        shape=" x ".join(map(str, case.moves.shape)),
+        source=explain.describe(case.moves.source),
+        target=explain.describe(case.moves.target),
+        date=date,
+        winner=winner,
+        measured=list(measured),
+        **_identity(case, place),
+    )
+
+
+def _identity(case: Case, place: Place) -> dict[str, str]:
+    return {
+        **case.identity,
+        "layout": place.layout,
+        "mpi": place.mpi,
+        "machine": place.machine,
+        "package": dace_redist.__version__,
+    }
+
+
+def record_path(given: str | os.PathLike[str] | None = None) -> Path:
+    """
+    Where the record lies: as given, else ``DACE_REDIST_RECORD``, else in the user's data folder.
+
+    :param given: Path of the file, or None.
+    :raises TypeError: If ``given`` is no path.
+    """
+    if given is not None and not isinstance(given, str | os.PathLike):
+        raise TypeError(f"record must be the path of a file, got {given!r}")
+    named = given or os.environ.get("DACE_REDIST_RECORD")
+    return Path(named) if named else Path(platformdirs.user_data_dir("dace-redist")) / "tuning.json"
+
+
+class Record:
+    """
+    A file of tuned choices. A file that is not there is an empty record.
+
+    :param path: Path of the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def find(self, case: Case, place: Place) -> tuple[Winner | None, str]:
+        """
+        The winner for a redistribution at a place.
+
+        :param case: The redistribution.
+        :param place: Where it will run.
+        :return: The winner, or None; and why an entry for the same case was ignored, or ``""``.
+        :raises ValueError: If the file is no record, or damaged; names it.
+        :raises OSError: If it cannot be read.
+        """
+        version, entries = self._read()
+        if version != VERSION:
+            return None, f"{self.path} is ignored: {_other_version(version)}"
+        wanted = _identity(case, place)
+        found = next((e for e in entries if e.identity == tuple(wanted[name] for name in (*_FOR, *_WHERE))), None)
+        if found is not None:
+            return self._usable(found.winner), ""
+        near = [entry for entry in entries if all(getattr(entry, name) == wanted[name] for name in _FOR)]
+        return None, _why_ignored(self.path, near[-1], wanted) if near else ""
+
+    def check_writable(self) -> None:
+        """
+        Makes sure that :meth:`add` will work.
+
+        :raises ValueError: If the file is no record, is damaged, or of another version; names it.
+        :raises OSError: If it cannot be written.
+        """
+        with self._locked():
+            self._entries_to_keep()
+
+    def add(self, entry: Entry) -> None:
+        """
+        Adds an entry, in the place of one for the same case, machine, MPI and version.
+
+        Others may add at the same time; what they added stays. Readers see the file before or after, never a part.
+
+        :param entry: The entry.
+        :raises ValueError: If the file is no record, is damaged, or of another version; names it.
+        :raises OSError: If it cannot be written.
+        """
+        with self._locked():
+            kept = [old for old in self._entries_to_keep() if old.identity != entry.identity]
+            file = _File(format=FORMAT, version=VERSION, entries=[*kept, entry])
+            text = json.dumps(file.model_dump(exclude_defaults=True), indent=1) + "\n"
+            _replace(self.path, text)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        lock = filelock.FileLock(f"{self.path}.lock")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire(timeout=_LOCK_SECONDS)
+        except OSError as error:  # a filelock.Timeout is one
+            held = f"another process has held {self.path}.lock for {_LOCK_SECONDS:g} s"
+            why = held if isinstance(error, filelock.Timeout) else error
+            raise OSError(
+                f"tuning record {self.path} cannot be written: {why}; name another file with DACE_REDIST_RECORD"
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _entries_to_keep(self) -> tuple[Entry, ...]:
+        version, entries = self._read()
+        if version != VERSION:
+            raise ValueError(f"{self.path}: {_other_version(version)}; name another file with DACE_REDIST_RECORD")
+        return entries
+
+    def _read(self) -> tuple[int, tuple[Entry, ...]]:
+        """Version and entries; no entries if the version is another."""
+        try:
+            facts = self.path.stat()
+        except FileNotFoundError:
+            return VERSION, ()
+        return _read(self.path, facts.st_mtime_ns, facts.st_size, facts.st_ino)
+
+    def _usable(self, winner: Winner) -> Winner:
+        try:
+            check_options(find_strategy(winner.strategy), winner.options)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"tuning record {self.path} is damaged: {error}; {_REMEDY}") from None
+        return winner
+
+
+_REMEDY = "move it away, or name another file with DACE_REDIST_RECORD"
+
+
+@functools.lru_cache(maxsize=8)
+def _read(path: Path, _mtime: int, _size: int, _inode: int) -> tuple[int, tuple[Entry, ...]]:
+    """Reads the file unless it is as it was last time."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"tuning record {path} is no JSON ({error}): damaged, half-written or another file; {_REMEDY}"
+        ) from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ValueError(f"{path} is no tuning record of dace-redist, but another file; {_REMEDY}")
+    version = content.get("version")
+    if isinstance(version, int) and not isinstance(version, bool) and version != VERSION:
+        return version, ()
+    try:
+        return VERSION, tuple(_File.model_validate(content).entries)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"tuning record {path} is damaged: {where}: {first['msg']}; {_REMEDY}") from None
+
+
+def _other_version(version: int) -> str:
+    return f"it is a tuning record of version {version}, this package reads and writes version {VERSION}"
+
+
+def _why_ignored(path: Path, entry: Entry, wanted: dict[str, str]) -> str:
+    named = {"mpi": "MPI", "machine": "machine", "package": "version of dace-redist"}
+    differences = [
+        f"of another {word} ({getattr(entry, name)}, here {wanted[name]})"
+        for name, word in named.items()
+        if getattr(entry, name) != wanted[name]
+    ]
+    what = f"the choice for {entry.dtype}[{entry.shape}] in {path}"
+    return f"{what} is ignored: it is {' and '.join(differences)}; tune again here"
+
+
+def _replace(path: Path, text: str) -> None:
+    """Writes a file at once: whoever opens it finds all of the old or all of the new."""
+    descriptor, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".part", dir=path.parent)
+    part = Path(name)
+    try:
+        with open(descriptor, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        part.chmod(path.stat().st_mode if path.exists() else 0o644)  # mkstemp's files are for their owner only
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise

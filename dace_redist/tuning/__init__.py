@@ -1,0 +1,1 @@
+"""Measures strategies and options, and records the fastest."""

@@ -1,0 +1,125 @@
+"""What the tuner tries: every strategy, and values of its options around the best so far."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dace_redist.mpi.topology import Place
+from dace_redist.schedule import Schedule
+from dace_redist.selection.record import Winner
+from dace_redist.strategies import OPTIONS, STRATEGIES, check_options, find_strategy
+
+#: Strategies that can be measured by themselves; stock DaCe's code exists in DaCe programs only.
+MEASURABLE = tuple(name for name in STRATEGIES if name != "MPI")
+
+
+@dataclasses.dataclass(frozen=True)
+class Space:
+    """
+    The candidates for tuning; made by :func:`space`.
+
+    :param strategies: Names of the strategies to try.
+    :param values: Values to try for each option, the default among them where that is to be tried.
+    """
+
+    strategies: tuple[str, ...]
+    values: Mapping[str, tuple[int | float, ...]]
+
+    def first(self, place: Place) -> list[Winner]:
+        """
+        Every strategy with its default options; with the first value where the default is not to be tried.
+
+        :param place: Where they run; on one node ``Hierarchical`` does what ``Shared`` does, and one is enough.
+        """
+        twins = {"Hierarchical"} if len(set(place.node_of)) == 1 and "Shared" in self.strategies else set()
+        return [Winner(strategy=name, options=self._start(name)) for name in self.strategies if name not in twins]
+
+    def _start(self, strategy: str) -> dict[str, int | float]:
+        tried = {name: self.values[name] for name in find_strategy(strategy).options if self.values.get(name)}
+        return {name: values[0] for name, values in tried.items() if OPTIONS[name].default not in values}
+
+    def varied(self, best: Winner, option: str, moves: Schedule, place: Place) -> list[Winner]:
+        """
+        The best candidate so far with every other sensible value of one option.
+
+        :param best: The candidate; not among those returned.
+        :param option: Name of an option of its strategy.
+        :param moves: Schedule of what is tuned.
+        :param place: Where it runs.
+        """
+        now = best.options.get(option, OPTIONS[option].default)
+        values = sensible(option, self.values.get(option, ()), moves, place)
+        return [_with(best, option, value) for value in values if value != now]
+
+
+def _with(winner: Winner, option: str, value: int | float) -> Winner:
+    options = {**winner.options, option: value}
+    return Winner(strategy=winner.strategy, options={k: v for k, v in options.items() if v != OPTIONS[k].default})
+
+
+def sensible(option: str, values: Sequence[int | float], moves: Schedule, place: Place) -> tuple[int | float, ...]:
+    """
+    The values of an option that can make a difference.
+
+    Pieces larger than the largest message are all alike: one is enough. More threads than there are cores for them
+    only take turns; as many as OpenMP has anyway are the default.
+
+    :param option: Name of the option.
+    :param values: Values to choose from.
+    :param moves: Schedule of what is tuned.
+    :param place: Where it runs.
+    """
+    if option.endswith("_bytes"):
+        largest = max(moves.totals.sizes, default=0) * moves.itemsize
+        whole = [value for value in values if value >= largest]
+        alike = OPTIONS[option].default if OPTIONS[option].default in whole else min(whole, default=0)
+        return tuple(value for value in values if value < largest or value == alike)
+    if option == "threads":
+        cores = os.cpu_count() or 1
+        most, usual = max(1, cores // place.ranks_per_node), os.environ.get("OMP_NUM_THREADS")
+        return tuple(value for value in values if value <= most and str(value) != usual)
+    return tuple(values)
+
+
+def space(strategies: Sequence[str] | None, options: Mapping[str, Sequence[Any]] | None) -> Space:
+    """
+    What to try, checked.
+
+    :param strategies: Names of strategies; default: all that can be measured.
+    :param options: Values to try for some options, instead of those that :data:`dace_redist.strategies.OPTIONS` names.
+    :raises ValueError: If a strategy or an option is unknown, or a value out of range.
+    :raises TypeError: If something is of the wrong type.
+    """
+    if isinstance(strategies, str):
+        raise TypeError(f"strategies must be a list of names, got the string {strategies!r}")
+    names = MEASURABLE if strategies is None else tuple(dict.fromkeys(_measurable(name) for name in strategies))
+    if not names:
+        raise ValueError(f"strategies is empty; there are {', '.join(MEASURABLE)}")
+    taken = [option for option in OPTIONS if any(option in STRATEGIES[name].options for name in names)]
+    values = {option: (OPTIONS[option].default, *OPTIONS[option].tuning) for option in taken if OPTIONS[option].tuning}
+    return Space(names, values | _checked(names, taken, options or {}))
+
+
+def _measurable(name: str) -> str:
+    if name in ("MPI", "Auto"):
+        raise ValueError(f"strategy {name} cannot be tuned; there are {', '.join(MEASURABLE)}")
+    return find_strategy(name).name
+
+
+def _checked(
+    strategies: Sequence[str], taken: Sequence[str], options: Mapping[str, Sequence[Any]]
+) -> dict[str, tuple[int | float, ...]]:
+    checked = {}
+    for option, values in options.items():
+        if option not in taken:
+            raise ValueError(
+                f"none of {', '.join(strategies)} takes option {option!r}; they take {', '.join(taken) or 'none'}"
+            )
+        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+            raise TypeError(f"options: {option} needs a list of values to try, got {values!r}")
+        of = next(STRATEGIES[name] for name in strategies if option in STRATEGIES[name].options)
+        checked[option] = tuple(dict.fromkeys(check_options(of, {option: value})[option] for value in values))
+    return checked

@@ -1,0 +1,1 @@
+"""Programs of einsums: reading them, and the SDFG that each rank runs."""

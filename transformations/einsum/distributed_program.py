@@ -1,0 +1,265 @@
+"""Distributes a program of einsums over MPI ranks, and runs it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dace_redist.distribution import Distribution
+from dace_redist.einsum.placement import Placement
+from dace_redist.einsum.plan import Plan
+
+if TYPE_CHECKING:
+    from dace_redist.transformations.einsum.distribute_einsum import Distributed
+    from dace_redist.transformations.einsum.run import RunningProgram
+
+Array = npt.NDArray[Any]
+
+
+class Tensor:
+    """
+    An input or output of a distributed program.
+
+    :param name: Its name in the program.
+    :param placement: How it lies on the ranks, whatever its size.
+    :param shape: Its global shape.
+    :param dtype: Type of its elements.
+    """
+
+    def __init__(self, name: str, placement: Placement, shape: Sequence[int], dtype: npt.DTypeLike) -> None:
+        self.name, self.placement, self.dtype = name, placement, np.dtype(dtype)
+        self.shape = tuple(shape)
+
+    @cached_property
+    def distribution(self) -> Distribution:
+        """Which rank holds what. A scalar is a vector of one element."""
+        return self.placement.distribution(self.shape)
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.name!r}, shape={self.shape}, dtype={self.dtype}, {self.placement})"
+
+
+class DistributedProgram:
+    """
+    A program of einsums and its distributed twin, made by :func:`distribute`.
+
+    Planning needs no MPI: ``print(program)`` and :meth:`plot` work anywhere. :meth:`scatter`, :meth:`run` and
+    :meth:`gather` are collective over the ranks that were planned for.
+
+    :ivar plan: Order of the contractions, groups, grids, and what is moved.
+    :ivar sdfg: The program that each rank runs. It takes this rank's parts, and a symbol for each of their extents.
+    :ivar sizes: Values of the program's symbols.
+    """
+
+    def __init__(self, made: Distributed, sizes: Mapping[str, int]) -> None:
+        self.plan: Plan = made.plan
+        self.sdfg, self.sizes = made.sdfg, dict(sizes)
+        self._made, self._arguments = made, made.arguments
+        self._running: RunningProgram | None = None
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks the program runs on."""
+        return self.plan.ranks
+
+    @cached_property
+    def inputs(self) -> dict[str, Tensor]:
+        """The tensors that the program reads, by name, in the order of its parameters."""
+        return {name: self._tensor(name, *end) for name, end in self._arguments.inputs.items()}
+
+    @cached_property
+    def outputs(self) -> dict[str, Tensor]:
+        """The tensors that the program writes, by name; what it returns is called ``__return``."""
+        return {name: self._tensor(name, *end) for name, end in self._arguments.outputs.items()}
+
+    def with_sizes(self, **sizes: int) -> DistributedProgram:
+        """
+        The same program, with the same grids, for other values of its symbols.
+
+        It is compiled again only if for the new sizes a tensor must be moved that could stay where it was.
+
+        :raises ValueError: If a name is not one of the program's symbols, or a size is none.
+        """
+        unknown = sorted(set(sizes) - set(self.sizes))
+        if unknown:
+            raise ValueError(f"the program has no size {', '.join(unknown)}; it has {', '.join(self.sizes) or 'none'}")
+        sizes = {**self.sizes, **sizes}
+        return DistributedProgram(self._made.for_sizes(sizes), sizes)
+
+    def scatter(self, *arrays: Array | None, comm: Any = None, **named: Array | None) -> dict[str, Array]:
+        """
+        Cut this rank's parts out of whole tensors. Collective.
+
+        :param arrays: Whole tensors in the order of :attr:`inputs`. A rank that has none passes None: it gets its part
+            from the first rank that has the tensor.
+        :param named: The same by name.
+        :param comm: mpi4py communicator; default: the world.
+        :return: By name; what :meth:`run` takes.
+        :raises ValueError: On every rank, if a tensor is unknown, is on no rank, or has another shape.
+        """
+        from dace_redist.transformations.einsum.run import scatter
+
+        return scatter(self, arrays, named, comm)
+
+    def compile(self, comm: Any = None) -> None:
+        """
+        Compiles the program, unless it was compiled before, and loads it; the first run does so otherwise. Collective.
+
+        :param comm: As for :meth:`run`.
+        :raises ValueError: On every rank, if a communicator or the number of ranks is not the one planned for.
+        :raises RuntimeError: On every rank, if the compiler fails.
+        """
+        self._loaded(comm)
+
+    def _loaded(self, comm: Any) -> RunningProgram:
+        from dace_redist.transformations.einsum.run import RunningProgram
+
+        if self._running is None:
+            self._running = RunningProgram(self, comm)
+        return self._running
+
+    def run(self, comm: Any = None, **local: Array) -> Any:
+        """
+        Runs the program. Collective; the first run compiles it unless :meth:`compile` did.
+
+        :param local: This rank's part of each input, of the shape that its distribution says; tensors that the program
+            writes in place are changed, and may be given if they are outputs only.
+        :param comm: mpi4py communicator; default: the world. It must have the ranks of the world in their order.
+        :return: This rank's part of the program's return value (a tuple, if it returns several); without one the
+            written parts by name.
+        :raises ValueError: On every rank, if an input is missing, unknown, or of the wrong shape or type on any of
+            them, or if a communicator or the number of ranks is not the one planned for.
+        :raises RedistributionError: If MPI fails.
+        """
+        return self._loaded(comm).run(local, comm)
+
+    def gather(self, local: Array, name: str | None = None, comm: Any = None) -> Array | None:
+        """
+        The whole of an output, from its parts. Collective.
+
+        :param local: This rank's part.
+        :param name: Which tensor; may be left out if the program has one output.
+        :param comm: mpi4py communicator; default: the world.
+        :return: The whole tensor on rank 0, None elsewhere.
+        :raises ValueError: On every rank, if the tensor is unknown or a part has the wrong shape.
+        """
+        from dace_redist.transformations.einsum.run import gather
+
+        return gather(self, name, local, comm)
+
+    def tensor(self, name: str | None = None) -> Tensor:
+        """
+        An output or input by name.
+
+        :param name: Default: the only output.
+        :raises ValueError: If there is no such tensor, or several.
+        """
+        if name is None:
+            if len(self.outputs) != 1:
+                raise ValueError(f"the program has {len(self.outputs)} outputs: say which of {', '.join(self.outputs)}")
+            (name,) = self.outputs
+        known = {**self.inputs, **self.outputs}
+        if name not in known:
+            raise ValueError(f"the program has no tensor {name!r}; it has {', '.join(known)}")
+        return known[name]
+
+    def __str__(self) -> str:
+        return str(self.plan)
+
+    def plot(self, path: str | Path) -> None:
+        """
+        Draw tensors, groups with their grids, and redistributions with their volume.
+
+        :param path: File to write; its ending says the format: .png, .svg or .pdf.
+        """
+        self.plan.plot(path)
+
+    def local_extents(self, rank: int) -> dict[str, int]:
+        """
+        Values of the symbols that :attr:`sdfg` takes for a rank: those of the program and its local extents.
+
+        :param rank: Rank in the communicator.
+        """
+        from dace_redist.transformations.einsum.distributed_sdfg import in_numbers
+
+        values = dict(self.sizes)
+        for symbol, extent in self._arguments.extents.items():
+            shape = in_numbers(extent.shape, self.sizes)
+            values[symbol] = extent.placement.distribution(shape).local_shape(rank)[extent.axis]
+        return values
+
+    def _tensor(self, name: str, placement: Placement, shape: Sequence[Any]) -> Tensor:
+        from dace_redist.transformations.einsum.distributed_sdfg import in_numbers
+
+        return Tensor(name, placement, in_numbers(shape, self.sizes), self.sdfg.arrays[name].dtype.as_numpy_dtype())
+
+
+def distribute(
+    program: Any,
+    ranks: int,
+    sizes: Mapping[str, int] | None = None,
+    *,
+    memory_bytes: int | None = None,
+    node_size: int | None = None,
+    placements: Mapping[str, Placement | Distribution] | None = None,
+    overrides: Mapping[str, Mapping[str, int]] | None = None,
+) -> DistributedProgram:
+    """
+    The distributed twin of a program of einsums. Not collective; needs no MPI.
+
+    Contractions are ordered, grouped and given process grids such that little is moved between ranks, the way of
+    Ziogas et al., Deinsum (SC'22), with the redistributions between the groups in the account.
+
+    :param program: A ``@dace.program`` or SDFG with any number of ``np.einsum``, ``@``, ``np.tensordot``, ``np.dot``,
+        ``np.matmul``, ``np.inner``, ``np.outer``, ``np.vdot``, ``np.trace``, ``np.linalg.norm``, transpositions, sums
+        over axes, elementwise expressions of whole arrays, ``np.linalg.inv`` and ``np.linalg.solve``, whose matrix
+        every rank has whole, and ``for`` loops around them.
+    :param ranks: Number of ranks it shall run on.
+    :param sizes: Values of the symbols in its shapes. The plan is made for them; the program keeps its symbols, see
+        :meth:`DistributedProgram.with_sizes`.
+    :param memory_bytes: What a rank may hold at most; None: no limit, and intermediates are kept from run to run.
+    :param node_size: Ranks per node, if several share one: grids are then laid over the nodes such that little is
+        moved between nodes.
+    :param placements: Where inputs or outputs are, by name, if that is not the planner's choice.
+    :param overrides: Grids, by the name of the tensor that is computed: ``{"T": {"i": 2, "k": 4}}``.
+    :raises ValueError: If a statement cannot be distributed, a size is missing, or something given does not fit; says
+        which statement, why, and what would help.
+    :raises MemoryError: If a rank would have to hold more than ``memory_bytes``; says how much and for which statement.
+    :raises TypeError: If ``program`` is neither a program nor an SDFG, or what must be a mapping is none.
+    """
+    import dace
+    from dace.frontend.python.parser import DaceProgram
+
+    from dace_redist.transformations.einsum.distribute_einsum import distribute_sdfg
+    from dace_redist.transformations.einsum.frontend import parse
+
+    if isinstance(program, DaceProgram):
+        sdfg = parse(program)
+    elif isinstance(program, dace.SDFG):
+        sdfg = copy.deepcopy(program)
+        sdfg.simplify()
+    else:
+        raise TypeError(f"distribute: expected a @dace.program or an SDFG, got {type(program).__name__}")
+    if isinstance(ranks, bool) or not isinstance(ranks, int | np.integer) or ranks < 1:
+        raise ValueError(f"distribute: ranks must be an integer of at least 1, got {ranks!r}")
+    mappings = {"sizes": sizes, "placements": placements, "overrides": overrides}
+    grids = {f"overrides[{key!r}]": grid for key, grid in overrides.items()} if isinstance(overrides, Mapping) else {}
+    for name, value in {**mappings, **grids}.items():
+        if value is not None and not isinstance(value, Mapping):
+            raise TypeError(f"distribute: {name} must be a dict, got {value!r}")
+    made = distribute_sdfg(
+        sdfg,
+        int(ranks),
+        sizes or {},
+        memory_bytes=memory_bytes,
+        node_size=node_size,
+        placements=placements,
+        overrides=overrides,
+    )
+    return DistributedProgram(made, sizes or {})

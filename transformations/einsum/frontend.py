@@ -1,0 +1,99 @@
+"""Parses a program such that every ``np.einsum`` stays one node, with all its operands, as do linear systems."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import os
+import re
+import traceback
+from collections.abc import Iterator
+
+import dace
+from dace import SDFG, SDFGState, dtypes
+from dace.frontend.common import op_repository
+from dace.frontend.python.newast import ProgramVisitor
+from dace.frontend.python.parser import DaceProgram
+
+from dace_redist.transformations.einsum import numpy_einsums, numpy_linear_systems
+from dace_redist.transformations.einsum.steps import source_line
+
+#: What stands in for functions of NumPy while a program is read.
+_REPLACEMENTS = {**numpy_einsums.REPLACEMENTS, **numpy_linear_systems.REPLACEMENTS}
+
+_DACE = os.path.join(os.path.dirname(dace.__file__), "")
+
+
+def parse(program: DaceProgram) -> SDFG:
+    """
+    The simplified SDFG of a program, whose einsums and linear systems are nodes.
+
+    DaCe's own frontend takes einsums apart into pairs of operands and maps, in the order in which they are written. It
+    names states after lines, which tells where a node comes from as long as states are not fused.
+
+    :param program: A ``@dace.program``.
+    :raises ValueError: If a statement cannot be read; names it.
+    """
+    with _own_nodes(), _naming_the_statement():
+        sdfg = program.to_sdfg(simplify=False, use_cache=False)
+    file = inspect.getsourcefile(program.f) or ""
+    for state in sdfg.states():
+        _say_where_from(state, file)
+    sdfg.simplify()
+    return sdfg
+
+
+@contextlib.contextmanager
+def _own_nodes() -> Iterator[None]:
+    known = op_repository.Replacements._rep
+    before = {name: known.get(name) for name in _REPLACEMENTS}
+    known.update(_REPLACEMENTS)
+    try:
+        yield
+    finally:
+        for name, function in before.items():
+            if function is None:
+                del known[name]
+            else:
+                known[name] = function
+
+
+@contextlib.contextmanager
+def _naming_the_statement() -> Iterator[None]:
+    """DaCe prints the statement that it cannot read; here the error says it."""
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            yield
+    except Exception as error:
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        frames = [frame for frame in frames if isinstance(frame.f_locals.get("self"), ProgramVisitor)]
+        if not frames:
+            raise
+        where = source_line(frames[-1].f_locals["self"].current_lineinfo)
+        raise ValueError(f"{where}: {_why(error, frames[-1].f_code.co_name)}") from error
+    print(printed.getvalue(), end="")
+
+
+def _why(error: Exception, function: str) -> str:
+    if isinstance(error, ValueError):
+        return str(error)
+    if isinstance(error, KeyError) and function == "parse_program":  # after all statements: what is returned is renamed
+        return f"it returns {error.args[0]} more than once; return it once, or np.copy({error.args[0]}) besides"
+    said = str(getattr(error, "message", error)).rstrip(".")
+    return (
+        f"DaCe cannot read it ({type(error).__name__}: {said}); write it as np.einsum, @, or an elementwise expression "
+        "of whole arrays"
+    )
+
+
+def _say_where_from(state: SDFGState, file: str) -> None:
+    """Nodes get the line that the state is named after, where they do not know theirs."""
+    line = re.search(r"_(\d+)(_\d+)?(_nested_call_.*)?$", state.label)
+    for node in state.nodes():
+        known = getattr(node, "debuginfo", None)
+        if line and (known is None or known.filename != file):
+            node.debuginfo = dtypes.DebugInfo(int(line[1]), filename=file)
+        elif known is not None and (known.filename or "").startswith(_DACE):
+            node.debuginfo = None

@@ -1,0 +1,151 @@
+"""What the frontend adds to an SDFG for functions of NumPy that are einsums: a node for each, with all its operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from string import ascii_letters
+from typing import Any
+
+from dace import SDFG, Memlet, SDFGState, data
+from dace.frontend.common import op_repository
+from dace.frontend.python.nested_call import NestedCall
+from dace.libraries.blas.nodes.einsum import Einsum as EinsumNode
+
+from dace_redist.einsum.expression import Einsum
+from dace_redist.transformations.einsum.reading import common_type
+
+_KNOWN = op_repository.Replacements  # DaCe's own
+
+#: The einsum of a function, by the number of dimensions of its operands.
+_SUBSCRIPTS: dict[str, dict[tuple[int, ...], str]] = {
+    "outer": {(1, 1): "i,j->ij"},
+    "inner": {(1, 1): "i,i->", (1, 2): "j,ij->i", (2, 1): "ij,j->i", (2, 2): "ik,jk->ij"},
+    "vdot": {(1, 1): "i,i->", (2, 2): "ij,ij->"},
+    "trace": {(2,): "ii->"},
+    "linalg.norm": {(1,): "i,i->", (2,): "ij,ij->"},
+}
+
+
+def _einsum(
+    visitor: Any,
+    sdfg: SDFG,
+    state: SDFGState,
+    subscripts: Any,
+    *arrays: str,
+    dtype: Any = None,
+    optimize: Any = False,
+    output: str | None = None,
+    out: str | None = None,
+    alpha: Any = 1.0,
+    beta: Any = 0.0,
+) -> str:
+    """Adds a node for the whole einsum; its contraction order is the planner's choice, whatever ``optimize`` says."""
+    output = out if output is None else output
+    shapes = [operand_shape(sdfg, "einsum", number, name) for number, name in enumerate(arrays)]
+    einsum = Einsum.parse(str(getattr(subscripts, "value", subscripts)), [len(shape) for shape in shapes])
+    extents = einsum.extents(shapes)
+    if output is None:
+        shape = [extents[index] for index in einsum.result] or [1]
+        element = dtype or common_type([sdfg.arrays[name].dtype for name in arrays])
+        target = visitor.get_target_name()
+        output = (
+            sdfg.add_temp_transient(shape, element)[0]
+            if target is None
+            else sdfg.add_transient(target, shape, element, find_new_name=True)[0]
+        )
+    connectors = [f"_{number}" for number in range(len(arrays))]
+    node = EinsumNode("einsum", inputs=set(connectors), outputs={"_result"})
+    node.einsum_str, node.alpha, node.beta = str(einsum), alpha, beta
+    node.debuginfo = visitor.current_lineinfo
+    state.add_node(node)
+    for connector, name in zip(connectors, arrays, strict=True):
+        state.add_edge(state.add_read(name), None, node, connector, Memlet.from_array(name, sdfg.arrays[name]))
+    state.add_edge(node, "_result", state.add_write(output), None, Memlet.from_array(output, sdfg.arrays[output]))
+    return str(output)
+
+
+def operand_shape(sdfg: SDFG, function: str, number: int, operand: Any) -> tuple[Any, ...]:
+    """Shape of an operand; none for a scalar."""
+    if not isinstance(operand, str) or operand not in sdfg.arrays:
+        inside = (
+            " Write all subscripts as one string, and factors outside of the einsum" if function == "einsum" else ""
+        )
+        raise ValueError(f"operand {number} of np.{function} is {operand}: expected an array.{inside}")
+    array = sdfg.arrays[operand]
+    return () if isinstance(array, data.Scalar) else tuple(array.shape)
+
+
+def _named(function: str) -> Callable[..., str]:
+    """A function in the table of subscripts."""
+
+    def add(visitor: Any, sdfg: SDFG, state: SDFGState, *arrays: str, **options: Any) -> str:
+        return _einsum(visitor, sdfg, state, _subscripts(sdfg, function, arrays, options), *arrays)
+
+    return add
+
+
+def _subscripts(sdfg: SDFG, function: str, arrays: tuple[str, ...], options: dict[str, Any]) -> str:
+    dimensions = tuple(len(operand_shape(sdfg, function, *operand)) for operand in enumerate(arrays))
+    known = _SUBSCRIPTS[function]
+    if options or dimensions not in known:
+        got = ", ".join([*(f"{n}-D" for n in dimensions), *options])
+        possible = " or ".join(", ".join(f"{n}-D" for n in expected) for expected in known)
+        raise ValueError(f"np.{function} is known for {possible} without options, got {got}; write it as np.einsum")
+    if function in ("vdot", "linalg.norm") and any("complex" in sdfg.arrays[a].dtype.to_string() for a in arrays):
+        raise ValueError(f"np.{function} of complex numbers conjugates, which no einsum does")
+    return known[dimensions]
+
+
+def _norm(visitor: Any, sdfg: SDFG, state: SDFGState, *arrays: str, **options: Any) -> Any:
+    subscripts = _subscripts(sdfg, "linalg.norm", arrays, options)
+    element = sdfg.arrays[arrays[0]].dtype.to_string()
+    if "float" not in element:
+        raise ValueError(f"np.linalg.norm of {element} would be floating-point; convert the array first")
+    nest = NestedCall(visitor, sdfg, state)
+    squares = nest(_einsum)(subscripts, arrays[0], arrays[0])
+    return nest, nest(_KNOWN.get("dace.elementwise"))("lambda x: sqrt(x)", squares)
+
+
+def _matmul(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, b: str) -> Any:
+    for number, operand in enumerate((a, b)):
+        operand_shape(sdfg, "matmul", number, operand)
+    return _KNOWN.getop("Array", "MatMult")(visitor, sdfg, state, a, b)
+
+
+def _sum(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, axis: Any = None, keepdims: bool = False) -> Any:
+    """DaCe's own does not know ``keepdims``: the sum is broadcast along dimensions of length 1."""
+    shape = operand_shape(sdfg, "sum", 0, a)
+    given = range(len(shape)) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
+    for number in given:
+        if not -len(shape) <= number < len(shape):
+            raise ValueError(f"np.sum: {a} has no axis {number}, but {len(shape)} dimensions")
+    if not keepdims:
+        return _DACE_SUM(visitor, sdfg, state, a, axis)
+    axes = {number % len(shape) for number in given}
+    kept = "".join(index for number, index in enumerate(ascii_letters[: len(shape)]) if number not in axes)
+    nest = NestedCall(visitor, sdfg, state)
+    total = nest(_einsum)(f"{ascii_letters[: len(shape)]}->{kept}", a)
+    result_shape = [1 if number in axes else extent for number, extent in enumerate(shape)]
+    result = sdfg.add_temp_transient(result_shape, sdfg.arrays[a].dtype)[0]
+    indices = [f"__i{number}" for number in range(len(shape))]
+    nest.add_state(f"{state.label}_nested_call_broadcast").add_mapped_tasklet(
+        "_keepdims_",
+        {index: f"0:{extent}" for index, extent in zip(indices, result_shape, strict=True)},
+        {"__inp": Memlet(f"{total}[{', '.join(i for n, i in enumerate(indices) if n not in axes) or 0}]")},
+        "__out = __inp",
+        {"__out": Memlet(f"{result}[{', '.join(indices)}]")},
+        external_edges=True,
+    )
+    return nest, result
+
+
+_DACE_SUM = _KNOWN.get("numpy.sum")
+
+#: What stands in for functions that are einsums, or that DaCe reads only in part.
+REPLACEMENTS: dict[str, Callable[..., Any]] = {
+    "numpy.einsum": _einsum,
+    "numpy.matmul": _matmul,
+    "numpy.sum": _sum,
+    "numpy.linalg.norm": _norm,
+    **{f"numpy.{function}": _named(function) for function in ("outer", "inner", "vdot", "trace")},
+}

@@ -1,0 +1,86 @@
+"""Gives the operands of every einsum the element type in which it is computed: BLAS and LAPACK want equal types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from string import ascii_letters
+
+import numpy as np
+from dace import SDFG, dtypes
+
+from dace_redist.einsum.expression import Einsum
+from dace_redist.einsum.statement import Statement
+from dace_redist.library_nodes import Contraction, LinearSolve
+from dace_redist.transformations.einsum.reading import common_type, logical_shape
+from dace_redist.transformations.einsum.steps import Body, Loop, Step
+
+
+def with_equal_types(body: Body, sdfg: SDFG) -> tuple[Step | Loop, ...]:
+    """
+    The same statements; operands and results of another type than NumPy computes with are converted by further steps.
+
+    :param body: Statements and loops.
+    :param sdfg: Gets arrays for what is converted.
+    :raises ValueError: If it cannot be computed with a type, or complex numbers would be stored as real ones; names the
+        statement.
+    """
+    items: list[Step | Loop] = []
+    for item in body:
+        if isinstance(item, Loop):
+            items.append(replace(item, body=with_equal_types(item.body, sdfg)))
+        elif item.statement.elementwise:
+            items.append(item)
+        else:
+            items += _converted(item, sdfg)
+    return tuple(items)
+
+
+def _converted(step: Step, sdfg: SDFG) -> Iterator[Step]:
+    statement, result = step.statement, sdfg.arrays[step.statement.result].dtype
+    common = _type_to_compute_with(statement, sdfg)
+    names = []
+    for name in statement.operands:
+        if sdfg.arrays[name].dtype == common:
+            names.append(name)
+        else:
+            names.append(_like(sdfg, name, common))
+            yield _copy(statement, name, names[-1], sdfg)
+    if result == common:
+        yield replace(step, statement=replace(statement, operands=tuple(names)))
+        return
+    computed = _like(sdfg, statement.result, common)
+    yield replace(step, statement=replace(statement, operands=tuple(names), result=computed))
+    yield _copy(statement, computed, statement.result, sdfg)
+
+
+def _type_to_compute_with(statement: Statement, sdfg: SDFG) -> dtypes.typeclass:
+    """The type that holds all operands and the result."""
+    types = [sdfg.arrays[name].dtype for name in (*statement.operands, statement.result)]
+    possible = (LinearSolve if statement.solves else Contraction).element_types
+    if all(dtype == types[0] for dtype in types) and types[0] in possible:
+        return types[0]
+    found = common_type(types)
+    if found not in possible:
+        known = ", ".join(dtype.to_string() for dtype in possible)
+        raise ValueError(
+            f"{statement.label}: cannot compute with elements of {found.to_string()}; convert them to one of {known}"
+        )
+    if found != types[-1] and np.issubdtype(found.type, np.complexfloating) and np.isrealobj(types[-1].type()):
+        raise ValueError(
+            f"{statement.label}: {statement.result} holds {types[-1].to_string()}, but the result is complex"
+        )
+    return found
+
+
+def _like(sdfg: SDFG, name: str, dtype: dtypes.typeclass) -> str:
+    """A new array of the same shape for another type."""
+    return str(sdfg.add_temp_transient(logical_shape(sdfg.arrays[name]) or [1], dtype)[0])
+
+
+def _copy(statement: Statement, source: str, target: str, sdfg: SDFG) -> Step:
+    """``target = source`` where the statement stands."""
+    indices = ascii_letters[: len(logical_shape(sdfg.arrays[target]))]
+    einsum = Einsum((indices,), indices)
+    copied = replace(statement, einsum=einsum, operands=(source,), result=target, elementwise=True, solves=False)
+    return Step(copied, 1, "_out = _in", ("_in",), "_out")

@@ -1,0 +1,123 @@
+"""What all readers of an SDFG need: statements with their place in the program, and refusals that name it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import numpy as np
+from dace import SDFG, SDFGState, data, dtypes, symbolic
+from dace.sdfg import nodes
+
+from dace_redist.einsum.expression import Einsum
+from dace_redist.einsum.statement import Statement
+from dace_redist.transformations.einsum.steps import Step, source_line
+
+
+def logical_shape(descriptor: data.Data) -> tuple[Any, ...]:
+    """Shape of a tensor; none for a scalar, which DaCe may hold in an array of one element."""
+    shape = tuple(descriptor.shape)
+    return () if isinstance(descriptor, data.Scalar) or shape == (1,) else shape
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """How often something runs, and the loops around it, the outermost first."""
+
+    times: int = 1
+    loops: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Place:
+    """
+    Where something that is read stands in the program.
+
+    :param node: The node of the SDFG.
+    :param state: Its state.
+    :param around: The loops around it.
+    """
+
+    node: nodes.Node
+    state: SDFGState
+    around: Repeated
+
+    def __str__(self) -> str:
+        """The statement the node comes from, as far as DaCe knows."""
+        return source_line(getattr(self.node, "debuginfo", None)) or f"{self.state.label}: {self.node.label}"
+
+    def refuse(self, why: str) -> NoReturn:
+        """
+        Say that the statement cannot be distributed.
+
+        :raises ValueError: Always.
+        """
+        raise ValueError(f"{self}: cannot be distributed: {why}")
+
+    def statement(
+        self,
+        operands: tuple[str, ...],
+        names: tuple[str, ...],
+        indices: str,
+        result: str,
+        *,
+        elementwise: bool = False,
+        solves: bool = False,
+    ) -> Statement:
+        """
+        A statement that stands here.
+
+        :param operands: Indices of each operand.
+        :param names: Name of each operand.
+        :param indices: Those of the result.
+        :param result: Its name.
+        :param elementwise: Whether it is no einsum but an elementwise expression.
+        :param solves: Whether it is no einsum but solves a linear system.
+        :raises ValueError: If the indices do not fit.
+        """
+        try:
+            einsum = Einsum(operands, indices)
+        except ValueError as error:
+            self.refuse(str(error))
+        around = self.around
+        return Statement(einsum, names, result, str(self), elementwise, around.times, around.loops, solves)
+
+
+def einsum_steps(
+    sdfg: SDFG, statement: Statement, alpha: Any, beta: Any, added: str, indices: str | None = None
+) -> Iterator[Step]:
+    """
+    ``result = alpha * einsum(operands) + beta * added``.
+
+    :param sdfg: Gets an array for the product, if something is added to it.
+    :param statement: The einsum.
+    :param alpha: Its factor.
+    :param beta: Factor of what is added.
+    :param added: Name of the tensor that is added.
+    :param indices: Those of the result, if the einsum lacks some of them and is added along these, too.
+    """
+    if symbolic.equal_valued(0, beta):
+        yield Step(statement, alpha)
+        return
+    kept = statement.einsum.result
+    indices = kept if indices is None else indices
+    array = sdfg.arrays[statement.result]
+    shape = [extent for index, extent in zip(indices, logical_shape(array), strict=True) if index in kept]
+    product = sdfg.add_temp_transient(shape or [1], array.dtype)[0]
+    yield Step(replace(statement, result=product), alpha)
+    both = Einsum((kept, indices), indices)
+    sum_ = replace(statement, einsum=both, operands=(product, added), elementwise=True)
+    code = f"_out = _product + {symbolic.symstr(beta)} * _added"
+    yield Step(sum_, 1, code, ("_product", "_added"), "_out")
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Whether two sizes are the same whatever the symbols; those of one name may be different objects."""
+    difference = symbolic.simplify(symbolic.pystr_to_symbolic(f"({symbolic.symstr(a)}) - ({symbolic.symstr(b)})"))
+    return bool(difference == 0)
+
+
+def common_type(types: Sequence[dtypes.typeclass]) -> dtypes.typeclass:
+    """The type that NumPy computes with if it is given arrays of these."""
+    return dtypes.typeclass(np.result_type(*(dtype.as_numpy_dtype() for dtype in types)).type)

@@ -1,0 +1,92 @@
+"""Lets redistributions be carried out as measured before."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
+from dace.sdfg import SDFG, SDFGState
+
+from dace_redist.library_nodes import Redistribute
+from dace_redist.mpi.collective_errors import check_same, together
+from dace_redist.selection.problem_key import Case, check_memory
+from dace_redist.selection.selection import NOT_IN_C_ORDER, Choice, choose_all, world
+from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, OPTIONS
+from dace_redist.transformations.redistribution.problems import case_of, checked_symbols, own_node
+from dace_redist.transformations.redistribution.set_strategy import Where, chosen_nodes
+
+
+def choose_strategies(
+    sdfg: SDFG,
+    record: str | os.PathLike[str] | None = None,
+    *,
+    comm: Any = None,
+    symbols: Mapping[str, int] | None = None,
+    where: Where = None,
+    memory: str | None = None,
+    every: bool = False,
+) -> dict[Redistribute, Choice]:
+    """
+    Gives every redistribution with strategy ``"Auto"`` the strategy and options that :func:`dace_redist.tune` recorded
+    for it, else those of the rule, as where arrays are not in C order. Collective over ``comm``.
+
+    Stock nodes become this package's first; those that cannot be expressed stay as they are.
+
+    :param sdfg: Changed in place, nested SDFGs included.
+    :param record: File of the tuning record; default: ``DACE_REDIST_RECORD``, else the user's one.
+    :param comm: mpi4py communicator that the program will run on; default: the world.
+    :param symbols: Values of symbols for which to choose; a node whose sizes are not numbers then stays ``"Auto"``.
+    :param where: Which nodes, as for :func:`dace_redist.set_strategy`; default: all.
+    :param memory: Where the arrays lie, as for :func:`dace_redist.tune`; default: as the SDFG says.
+    :param every: Whether nodes that have another strategy than ``"Auto"`` get what is recorded, if anything is, too.
+    :return: What was chosen and why, for every node that was considered.
+    :raises ValueError: On every rank, if a name is no symbol, if no node is meant, if ranks have different programs, or
+        if the record is damaged.
+    :raises TypeError: On every rank, if something is of the wrong type.
+    :raises OSError: On every rank, if the record cannot be read.
+    """
+    comm = world() if comm is None else comm
+    cases: dict[Redistribute, Case] = {}
+    choices: dict[Redistribute, Choice] = {}
+    with together(comm):
+        values = checked_symbols(sdfg, symbols)
+        if memory is not None:
+            check_memory(memory)
+        for node, state in _considered(sdfg, where, every):
+            try:
+                if all(array.is_packed_c_strides() for array, _ in node.arrays(state.sdfg, state)):
+                    cases[node] = case_of(node, state, values, memory)
+                else:
+                    choices[node] = Choice(node.strategy, {}, False, NOT_IN_C_ORDER)
+            except ValueError as error:
+                choices[node] = Choice(node.strategy, {}, False, f"by the rule: {error}")
+    keys = [(str(node.label), case.identity) for node, case in cases.items()]
+    check_same(comm, "the redistributions of their programs", keys)
+    choices |= zip(cases, choose_all(list(cases.values()), comm, record), strict=True)
+    for node, choice in choices.items():
+        if choice.recorded or (node.implementation is None and choice.strategy != DEFAULT_STRATEGY):
+            node.set_strategy(choice.strategy, **{**choice.options, **_common_options(node)})
+    return choices
+
+
+def _considered(sdfg: SDFG, where: Where, every: bool) -> list[tuple[Redistribute, SDFGState]]:
+    """The nodes to choose for, stock ones replaced."""
+    considered = []
+    for node, state in chosen_nodes(sdfg, where):
+        if isinstance(node, StockRedistribute):
+            try:
+                node = own_node(node, state)
+            except ValueError:
+                continue
+        if every or node.implementation is None:
+            considered.append((node, state))
+    return considered
+
+
+def _common_options(node: Redistribute) -> dict[str, Any]:
+    """The options that every strategy takes, where the program sets them."""
+    return {
+        name: value for name, value in node.options.items() if name in AUTO.options and value != OPTIONS[name].default
+    }

@@ -1,0 +1,136 @@
+"""Turns stock DaCe's ``Redistribute`` node and its descriptors into this package's node."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from dace import symbolic
+from dace.data.distributed import ProcessGrid, RedistrArray, SubArray
+from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
+from dace.sdfg import SDFG, SDFGState
+from dace.sdfg import utils as sdutil
+from dace.transformation import transformation
+
+from dace_redist.distribution import Distribution
+from dace_redist.library_nodes import Redistribute
+from dace_redist.transformations.redistribution.stock_descriptors import (
+    StockDescriptors,
+    descriptor_name,
+    remove_unused,
+)
+
+
+def distribution_of(subarray: SubArray, grids: dict[str, ProcessGrid]) -> Distribution:
+    """
+    The distribution that a stock sub-array descriptor stands for.
+
+    Tensor axis i is cut into blocks of ``subshape[i]`` along grid axis ``correspondence[i]``. On a sub-grid the axes
+    it drops hold the coordinate of the rank ``exact_grid`` if that is given, replicas otherwise.
+
+    :param subarray: The descriptor.
+    :param grids: Process grids by name.
+    :return: The distribution, over the ranks of the world.
+    :raises ValueError: If the descriptor names no process grid, or a sub-grid of a sub-grid.
+    """
+    if not subarray.pgrid or subarray.pgrid not in grids:
+        raise ValueError(f'Subarray "{subarray.name}" is on no process grid: it cannot be redistributed')
+    grid = grids[subarray.pgrid]
+    if not grid.is_subgrid:
+        return Distribution(subarray.shape, grid.shape, dims=subarray.correspondence, block=subarray.subshape)
+    parent = grids[grid.parent_grid]
+    if parent.is_subgrid:
+        raise ValueError(f'Subarray "{subarray.name}" is on the sub-grid of a sub-grid, which is not supported')
+    kept = [axis for axis, keep in enumerate(grid.color) if keep]
+    return Distribution(
+        subarray.shape,
+        parent.shape,
+        dims=[kept[axis] for axis in subarray.correspondence],
+        block=subarray.subshape,
+        pins=[None if keep else coordinate for keep, coordinate in zip(grid.color, _exact(grid, parent), strict=True)],
+    )
+
+
+def _exact(grid: ProcessGrid, parent: ProcessGrid) -> list[Any]:
+    """Coordinates, in the parent grid, of the rank that ``exact_grid`` names; None everywhere if it names none."""
+    if grid.exact_grid is None:
+        return [None] * len(parent.shape)
+    coordinates, rest = [], symbolic.pystr_to_symbolic(str(grid.exact_grid))
+    for extent in reversed(parent.shape):
+        coordinates.append(rest % extent)
+        rest = symbolic.int_floor(rest, extent)
+    return [symbolic.simplify(c) for c in reversed(coordinates)]
+
+
+class LowerRedistribute(transformation.SingleStateTransformation):
+    """
+    Replaces stock DaCe's ``Redistribute`` node by this package's, and removes the stock descriptors that nobody else
+    uses, with the code they put on the SDFG.
+    """
+
+    stock = transformation.PatternNode(StockRedistribute)
+
+    @classmethod
+    def expressions(cls) -> list[Any]:
+        """One stock node."""
+        return [sdutil.node_path_graph(cls.stock)]
+
+    def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
+        """Whether the node's descriptors are there and can be expressed."""
+        try:
+            _distributions(self.stock, graph, sdfg)
+        except ValueError:
+            return False
+        return True
+
+    def apply(self, graph: SDFGState, sdfg: SDFG) -> Redistribute:
+        """Replaces the node; returns the new one."""
+        return lower(self.stock, graph, sdfg)
+
+
+def _distributions(stock: StockRedistribute, state: SDFGState, sdfg: SDFG) -> tuple[Distribution, Distribution]:
+    name = descriptor_name(stock, state)
+    redistribution = sdfg.arrays.get(name)
+    if not isinstance(redistribution, RedistrArray):
+        raise ValueError(f'Redistribute "{name}": there is no descriptor of that name')
+    try:
+        descriptors = StockDescriptors(sdfg)
+        source, target = (distribution_of(part, descriptors.process_grids) for part in descriptors.of(redistribution))
+    except ValueError as error:
+        raise ValueError(f'Redistribute "{name}": {error}') from error
+    return source, target
+
+
+def lower(stock: StockRedistribute, state: SDFGState, sdfg: SDFG) -> Redistribute:
+    """
+    Replaces one stock node.
+
+    :param stock: The node.
+    :param state: The state that holds it.
+    :param sdfg: The SDFG that holds the state.
+    :return: The new node, labelled as the stock redistribution descriptor.
+    :raises ValueError: If its descriptors cannot be expressed.
+    """
+    name = descriptor_name(stock, state)
+    node = Redistribute(name, *_distributions(stock, state, sdfg))
+    node.debuginfo, node.instrument = copy.copy(stock.debuginfo), stock.instrument
+    state.add_node(node)
+    for edge in [e for e in state.in_edges(stock) if e.data.data == name]:
+        state.remove_edge(edge)  # orders the node after its descriptor's declaration, which it has no more
+    sdutil.change_edge_dest(state, stock, node)
+    sdutil.change_edge_src(state, stock, node)
+    state.remove_node(stock)
+    remove_unused(sdfg, name)
+    return node
+
+
+def lower_all(sdfg: SDFG) -> list[Redistribute]:
+    """
+    Replaces every stock node of an SDFG and of the SDFGs nested in it.
+
+    :param sdfg: Changed in place.
+    :return: The new nodes.
+    :raises ValueError: If one of them cannot be expressed; names it.
+    """
+    stock = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, StockRedistribute)]
+    return [lower(node, state, state.sdfg) for node, state in stock]

@@ -1,0 +1,121 @@
+"""The redistributions of an SDFG as cases to be tuned or chosen for, with values in the place of symbols."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from dace import symbolic
+from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
+from dace.sdfg import SDFG, SDFGState
+
+from dace_redist.distribution import AnyDistribution, from_words
+from dace_redist.library_nodes import Redistribute
+from dace_redist.library_nodes.distributed_node import plain_number
+from dace_redist.library_nodes.environment import is_node_shared
+from dace_redist.schedule import schedule
+from dace_redist.selection.problem_key import Case, memory_name
+from dace_redist.transformations.redistribution.lower import lower
+from dace_redist.transformations.redistribution.set_strategy import Where, chosen_nodes
+
+
+def cases_of(
+    sdfg: SDFG, symbols: Mapping[str, int] | None = None, where: Where = None, memory: str | None = None
+) -> list[tuple[str, Case]]:
+    """
+    Label and case of every redistribution of an SDFG, stock ones and those of nested SDFGs included.
+
+    :param sdfg: The SDFG; stays as it is.
+    :param symbols: Values of its symbols.
+    :param where: Which redistributions, as for :func:`dace_redist.set_strategy`.
+    :param memory: Where their arrays lie, one of ``MEMORIES``; default: as the SDFG says.
+    :raises ValueError: If there is no redistribution, if a symbol has no value or a name is no symbol, or if a node's
+        distributions are given at run time; names the node.
+    :raises TypeError: If a value is no integer.
+    """
+    values = checked_symbols(sdfg, symbols)
+    ours = [(own_node(node, state), state) for node, state in chosen_nodes(copy.deepcopy(sdfg), where)]
+    named = [(str(node.label), case_of(node, state, values, memory)) for node, state in ours]
+    if not named:
+        raise ValueError(f"{sdfg.name} has no redistribution to tune")
+    return named
+
+
+def own_node(node: Redistribute | StockRedistribute, state: SDFGState) -> Redistribute:
+    """
+    The node, or this package's in the place of a stock one.
+
+    :raises ValueError: If a stock node cannot be expressed; names it.
+    """
+    return lower(node, state, state.sdfg) if isinstance(node, StockRedistribute) else node
+
+
+def checked_symbols(sdfg: SDFG, symbols: Mapping[str, int] | None) -> dict[str, int]:
+    """
+    Values of symbols, as Python's integers.
+
+    :raises ValueError: If a name is none of its symbols.
+    :raises TypeError: If a value is no integer.
+    """
+    known = {str(name) for name in (*sdfg.symbols, *sdfg.free_symbols)}
+    for name, value in (symbols or {}).items():
+        if name not in known:
+            there = ", ".join(sorted(known)) or "none"
+            raise ValueError(f"symbols: {name!r} is no symbol of {sdfg.name}; it has {there}")
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise TypeError(f"symbols: {name} must be an integer, got {value!r}")
+    return {name: int(value) for name, value in (symbols or {}).items()}
+
+
+def case_of(node: Redistribute, state: SDFGState, values: Mapping[str, int], memory: str | None = None) -> Case:
+    """
+    The case that a node is.
+
+    :param node: The node.
+    :param state: The state that holds it.
+    :param values: Values of the symbols of the outermost SDFG.
+    :param memory: Where its arrays lie; default: as the SDFG says. Arrays of the caller count as ordinary ones.
+    :raises ValueError: If a symbol has no value, or the distributions are given at run time; names the node.
+    """
+    if node.given_at_run_time:
+        raise ValueError(
+            f'Redistribute "{node.label}": its distributions are known only when the program runs; tune its cases by '
+            "themselves, as dace_redist.tune(dace_redist.schedule(source, target))"
+        )
+    values = _values_in(state.sdfg, values)
+    source, target = (_with_values(node, words, values) for words in (node.source, node.target))
+    (read, _), (written, _) = node.arrays(state.sdfg, state)
+    here = memory_name(is_node_shared(read), is_node_shared(written))
+    return Case(schedule(source, target, dtype=read.dtype), memory or here)
+
+
+def _values_in(sdfg: SDFG, values: Mapping[str, int]) -> dict[str, int]:
+    """Values of the symbols that an SDFG knows, from those of the outermost one."""
+    own = {name: int(value) for name, value in sdfg.constants.items() if hasattr(value, "__index__")}
+    outside = sdfg.parent_nsdfg_node
+    if outside is None:
+        return own | dict(values)
+    around = _values_in(sdfg.parent_sdfg, values)
+    mapped = {str(name): _value(expression, around) for name, expression in outside.symbol_mapping.items()}
+    return own | {name: value for name, value in mapped.items() if isinstance(value, int)}
+
+
+def _value(expression: Any, values: Mapping[str, int]) -> Any:
+    expression = symbolic.pystr_to_symbolic(str(expression))
+    known = {s: values[name] for name, s in symbolic.symlist(expression).items() if name in values}
+    return plain_number(symbolic.simplify(expression.subs(known)) if known else expression)
+
+
+def _with_values(node: Redistribute, words: Any, values: Mapping[str, int]) -> AnyDistribution:
+    numbers = [word if isinstance(word, int) else _value(word, values) for word in words]
+    unknown = {name for number in numbers if not isinstance(number, int) for name in symbolic.symlist(number)}
+    if unknown:
+        wanted = ", ".join(f"{name!r}: ..." for name in sorted(unknown))
+        raise ValueError(
+            f'Redistribute "{node.label}": {", ".join(sorted(unknown))} has no value: give symbols={{{wanted}}}'
+        )
+    try:
+        return from_words(numbers)
+    except ValueError as error:
+        raise ValueError(f'Redistribute "{node.label}": {error}') from error
