@@ -170,7 +170,7 @@ def test_each_redistribution_of_an_sdfg_is_tuned(comm, record: Path):
 @pytest.mark.compile
 @pytest.mark.mpi(ranks=[2], timeout=240)
 def test_candidates_that_cannot_run_are_left_out(comm, record: Path, monkeypatch: pytest.MonkeyPatch):
-    from dace_redist.tuning.tune import search
+    from dace_redist.tuning import search
 
     class Move(search.Move):
         def __call__(self) -> None:
