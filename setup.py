@@ -34,7 +34,13 @@ setup(
         "dace_redist.transformations.redistribution",
     ],
     package_data={
-        "dace_redist": ["py.typed", "_core.pyi", "runtime/src/**/*.hpp"],
+        "dace_redist": [
+            "py.typed",
+            "_core.pyi",
+            "runtime/CMakeLists.txt",
+            "runtime/include/*",
+            "runtime/src/**/*.[ch]pp",
+        ],
         "dace_redist.bench": ["cases.json", "deinsum.json"],
     },
     ext_modules=[

@@ -13,6 +13,7 @@ from dace_redist.schedule import Schedule, schedule
 
 if TYPE_CHECKING:
     from dace_redist.library_nodes import Contraction, Redistribute
+    from dace_redist.redistribution.plan import Plan, plan
     from dace_redist.redistribution.redistribute import redistribute
     from dace_redist.selection.selection import chosen_strategy
     from dace_redist.transformations import (
@@ -37,6 +38,7 @@ __all__ = [
     "Distribution",
     "LowerRedistribute",
     "PlaceInSharedMemory",
+    "Plan",
     "Redistribute",
     "RedistributionError",
     "Schedule",
@@ -48,6 +50,7 @@ __all__ = [
     "empty",
     "lower_all",
     "place_in_shared_memory",
+    "plan",
     "redistribute",
     "schedule",
     "set_strategy",
@@ -68,6 +71,8 @@ _ON_FIRST_USE = {
     "distribute": "dace_redist.transformations.einsum.distributed_program",
     "lower_all": "dace_redist.transformations",
     "place_in_shared_memory": "dace_redist.transformations",
+    "Plan": "dace_redist.redistribution.plan",
+    "plan": "dace_redist.redistribution.plan",
     "redistribute": "dace_redist.redistribution.redistribute",
     "set_strategy": "dace_redist.transformations",
     "tune": "dace_redist.tuning.tune",

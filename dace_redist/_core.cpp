@@ -171,6 +171,58 @@ class SharedMemory {
   pid_t owner_ = getpid();
 };
 
+/// A plan of the library, called with NumPy arrays in C order: the checks that each call needs, and nothing more.
+class BoundPlan {
+ public:
+  using Execute = int (*)(void* plan, const void* source, void* target);
+
+  /// \param execute, plan  addresses of `dr_plan_execute` and of its plan.
+  BoundPlan(std::uintptr_t execute, std::uintptr_t plan, py::dtype dtype, Numbers source_shape, Numbers target_shape)
+      : execute_(reinterpret_cast<Execute>(execute)),
+        plan_(reinterpret_cast<void*>(plan)),
+        dtype_(std::move(dtype)),
+        source_shape_(std::move(source_shape)),
+        target_shape_(std::move(target_shape)) {}
+
+  /// Whether the arrays are of this plan's type and shapes, in C order, apart, and the target can be written.
+  bool fits(const py::handle& source, const py::handle& target) const {
+    return plan_ && is_part(source, source_shape_) && is_part(target, target_shape_) &&
+           py::reinterpret_borrow<py::array>(target).writeable() &&
+           are_apart(py::reinterpret_borrow<py::array>(source), py::reinterpret_borrow<py::array>(target));
+  }
+
+  /// What `dr_plan_execute` returns; -1 if the arrays do not fit.
+  int run(const py::handle& source, const py::handle& target) const {
+    if (!fits(source, target)) return -1;
+    const void* const from = py::reinterpret_borrow<py::array>(source).data();
+    void* const to = py::reinterpret_borrow<py::array>(target).mutable_data();
+    const py::gil_scoped_release released;
+    return execute_(plan_, from, to);
+  }
+
+  /// No array fits from now on.
+  void release() { plan_ = nullptr; }
+
+ private:
+  bool is_part(const py::handle& object, const Numbers& shape) const {
+    if (!py::isinstance<py::array>(object)) return false;
+    const auto array = py::reinterpret_borrow<py::array>(object);
+    const auto ndim = static_cast<std::size_t>(array.ndim());
+    return ndim == shape.size() && std::equal(shape.begin(), shape.end(), array.shape()) &&
+           (array.flags() & py::array::c_style) != 0 && (array.dtype().is(dtype_) || array.dtype().equal(dtype_));
+  }
+
+  static bool are_apart(const py::array& a, const py::array& b) {
+    const char *from_a = static_cast<const char*>(a.data()), *from_b = static_cast<const char*>(b.data());
+    return from_a + a.nbytes() <= from_b || from_b + b.nbytes() <= from_a;
+  }
+
+  Execute execute_;
+  void* plan_;
+  py::dtype dtype_;
+  Numbers source_shape_, target_shape_;
+};
+
 }  // namespace
 
 /// Default, smallest and largest value of each option, by name.
@@ -209,6 +261,11 @@ PYBIND11_MODULE(_core, module) {
   py::class_<SharedMemory>(module, "SharedMemory", py::buffer_protocol())
       .def(py::init<dr::Index>(), py::arg("nbytes"))
       .def_buffer(&SharedMemory::buffer);
+  py::class_<BoundPlan>(module, "BoundPlan")
+      .def(py::init<std::uintptr_t, std::uintptr_t, py::dtype, Numbers, Numbers>())
+      .def("fits", &BoundPlan::fits)
+      .def("run", &BoundPlan::run)
+      .def("release", &BoundPlan::release);
   module.attr("option_ranges") = option_ranges();
   module.attr("max_dims") = dr::max_dims;
 }

@@ -8,3 +8,7 @@ class RedistributionError(Exception):
     Raised on every rank when the ranks disagree, or when a rank's arrays do not fit; on the failing rank when a call
     of MPI fails. The text says which node, what was expected, what was given.
     """
+
+
+class BuildError(RuntimeError):
+    """The package's library could not be built; says why, and what to install."""

@@ -1,44 +1,26 @@
-"""What a program that contracts tensors is compiled with: the headers of this package, and a BLAS."""
+"""What a program that contracts tensors is linked with: the library of contractions, which has a BLAS."""
 
 from __future__ import annotations
 
 import dace.library
 
-from dace_redist.library_nodes.environment import Memory, Plain, Runtime
-from dace_redist.native.blas import find_blas
+from dace_redist.library_nodes.environment import Plain, Runtime
+from dace_redist.native.library import EINSUM, ensure_library
 
 
-def _include_directories() -> list[str]:
-    return list(find_blas().include_directories)
-
-
-def _libraries() -> list[str]:
-    return [find_blas().library]
-
-
-def _definitions() -> list[str]:
-    return list(find_blas().definitions)
+def _einsum_library() -> list[str]:
+    return [str(ensure_library(EINSUM))]
 
 
 @dace.library.environment
 class Blas(Plain):
     """
-    The header-only runtime of contractions, and the BLAS that :func:`dace_redist.native.blas.find_blas` chooses.
+    The library of contractions and linear systems, with the BLAS that :func:`dace_redist.native.blas.find_blas` chooses.
 
     It runs on as many threads as ``OMP_NUM_THREADS`` says, or on one: ranks share their node's cores.
     """
 
-    cmake_includes = staticmethod(_include_directories)
-    cmake_libraries = staticmethod(_libraries)
-    cmake_compile_flags = staticmethod(_definitions)
-    headers = {"frame": ["contraction/call.hpp"]}
-    init_code = "dace_redist::blas::limit_threads();\n"
-    dependencies = [Memory]
-
-
-@dace.library.environment
-class Lapack(Plain):
-    """The header-only runtime of linear systems; LAPACK is a part of every BLAS that is chosen here, MPI comes too."""
-
-    headers = {"frame": ["contraction/linear_solve.hpp"]}
-    dependencies = [Blas, Runtime]
+    cmake_libraries = staticmethod(_einsum_library)
+    headers = {"frame": ["dace_redist_einsum.hpp"]}
+    init_code = "dace_redist::program::limit_blas_threads();\n"
+    dependencies = [Runtime]

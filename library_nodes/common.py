@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from dace import dtypes, symbolic
 from dace.codegen.common import sym2cpp
 from dace.libraries.comm.nodes.node import mpi_communicator
@@ -17,49 +18,53 @@ from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT, Distribute
 from dace_redist.library_nodes.linear_solve import LinearSolve
 from dace_redist.library_nodes.redistribute import RUN_TIME_CONNECTORS, Redistribute
 from dace_redist.library_nodes.sum_replicas import SumReplicas
-from dace_redist.strategies import OPTIONS
+from dace_redist.native.library import INTEGERS, ensure_library
+from dace_redist.strategies import OPTIONS, find_strategy
 
 #: Numbers lists longer than this become constants of the program instead of standing in each call.
 _LONGEST_INLINE_LIST = 256
 
 
-def redistribute_tasklet(node: Redistribute, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
+def redistribute_tasklet(node: Redistribute, state: SDFGState, sdfg: SDFG, strategy: str) -> nodes.Tasklet:
     """
-    The tasklet that redistributes by the node's strategy: it keeps its plan in the program's state, makes it when the
-    program starts if all it depends on is known then, else at its first run, and runs it by one call.
+    The tasklet that redistributes: it keeps its plan in the program's state, makes it when the program starts if all it
+    depends on is known then, else at its first run, and runs it by one call.
 
     :param node: The library node.
     :param state: State that holds it.
     :param sdfg: SDFG that holds the state.
+    :param strategy: Name of the strategy, which is that of the expansion.
     :return: The tasklet to put in its place.
     """
-    options = ", ".join(_option(name, getattr(node, name)) for name in OPTIONS)
-    function = f"exchange_{node.strategy.lower()}"
-    return _plan_tasklet(node, state, sdfg, f"{node.strategy}Plan", function, node.strategy, options)
+    taken = find_strategy(strategy).options
+    options = {name: getattr(node, name) if name in taken else option.default for name, option in OPTIONS.items()}
+    return _plan_tasklet(node, state, sdfg, strategy, options)
 
 
 def sum_replicas_tasklet(node: SumReplicas, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
     """The tasklet that adds partial sums; parameters as for :func:`redistribute_tasklet`."""
     (array, _), _ = node.arrays(sdfg, state)
-    element = _STANDARD_COMPLEX.get(array.dtype, array.dtype.ctype)
-    return _plan_tasklet(node, state, sdfg, f"SumReplicasPlan<{element}>", "sum_replicas", "SumReplicas", "")
+    defaults = {name: option.default for name, option in OPTIONS.items()}
+    return _plan_tasklet(node, state, sdfg, f"SumReplicas {_element_type(array.dtype)}", defaults)
 
 
-#: C++ types of complex numbers; DaCe has names of its own for them.
-_STANDARD_COMPLEX = {dtypes.complex64: "std::complex<float>", dtypes.complex128: "std::complex<double>"}
+def _element_type(dtype: dtypes.typeclass) -> str:
+    """Name of an element type in the library, as in NumPy."""
+    return str(np.dtype(dtype.as_numpy_dtype()).name)
 
 
 def _plan_tasklet(
-    node: DistributedNode, state: SDFGState, sdfg: SDFG, plan: str, function: str, strategy: str, options: str
+    node: DistributedNode, state: SDFGState, sdfg: SDFG, strategy: str, options: Mapping[str, Any]
 ) -> nodes.Tasklet:
     node.validate(sdfg, state)
-    field, slot = _field_name("__redist", sdfg), f"dace_redist::Slot<dace_redist::{plan}>"
+    field = _field_name("__redist", sdfg)
     (source_array, _), _ = node.arrays(sdfg, state)
     element_bytes = node.element_bytes if node.element_bytes != 0 else source_array.dtype.bytes
-    sizes = f"{_word(element_bytes)}, {{{options}}}"
+    listed = ", ".join(_option(name, value) for name, value in options.items())
+    sizes = f"{_word(element_bytes)}, {{{listed}}}"
     communicator = mpi_communicator(node, state)
     code_global, arguments = _arguments(node, state, sdfg, field)
-    init = f'__state->{field} = new {slot}("{node.label}", "{strategy}");\n'
+    init = f'__state->{field} = new dace_redist::program::Plan("{node.label}", "{strategy}");\n'
     if _known_at_start(node, state, sdfg):
         at_start = communicator.replace("_grid", f"__state->{_grid(node, state)}")
         init += f"__state->{field}->make({{{at_start}, {arguments}, {sizes}}});\n"
@@ -68,9 +73,9 @@ def _plan_tasklet(
         node.name,
         _connector_types(node, state, sdfg),
         {OUTPUT: dtypes.pointer(source_array.dtype)},
-        f"dace_redist::{function}(*__state->{field}, {values}, {INPUT}, {OUTPUT});",
+        f"dace_redist::program::redistribute(*__state->{field}, {values}, {INPUT}, {OUTPUT});",
         language=dtypes.Language.CPP,
-        state_fields=[f"{slot} *{field};"],
+        state_fields=[f"dace_redist::program::Plan *{field};"],
         code_global=code_global,
         code_init=init,
         code_exit=f"delete __state->{field};\n",
@@ -89,7 +94,9 @@ def contraction_tasklet(node: Contraction, state: SDFGState, sdfg: SDFG) -> node
     """
     node.validate(sdfg, state)
     field, element = _field_name("__contraction", sdfg), sdfg.arrays[node.memlet(RESULT, state).data].dtype
-    kept = f"dace_redist::Contraction<{element.ctype}>"
+    if np.issubdtype(element.as_numpy_dtype(), np.integer):
+        ensure_library(INTEGERS)  # loaded when the program starts
+    kept = "dace_redist::program::Contraction"
     layouts = ", ".join(
         _words([*(extent for extent, _ in dimensions), *(stride for _, stride in dimensions)])
         for dimensions in node.dimensions(sdfg, state)
@@ -98,7 +105,7 @@ def contraction_tasklet(node: Contraction, state: SDFGState, sdfg: SDFG) -> node
     path = ", ".join(f"{{{_words(step)}}}" for step in node.path)
     factors = ", ".join(f"{element.ctype}({sym2cpp(factor)})" for factor in (node.alpha, node.beta))
     operands = ", ".join(node.operand_connectors)
-    call = f'dace_redist::contract<{element.ctype}>("{node.label}", *__state->{field}, {{{layouts}}}, {{{operands}}}, '
+    call = f"dace_redist::program::contract<{element.ctype}>(*__state->{field}, {{{layouts}}}, {{{operands}}}, "
     return nodes.Tasklet(
         node.name,
         {connector: dtypes.pointer(element) for connector in node.in_connectors},
@@ -106,7 +113,7 @@ def contraction_tasklet(node: Contraction, state: SDFGState, sdfg: SDFG) -> node
         f"{call}{RESULT}, {factors});",
         language=dtypes.Language.CPP,
         state_fields=[f"{kept} *{field};"],
-        code_init=f'__state->{field} = new {kept}("{node.einsum}", {{{path}}});\n',
+        code_init=f'__state->{field} = new {kept}("{node.label}", "{node.einsum}", "{_element_type(element)}", {{{path}}});\n',
         code_exit=f"delete __state->{field};\n",
     )
 
@@ -116,7 +123,7 @@ def linear_solve_tasklet(node: LinearSolve, state: SDFGState, sdfg: SDFG) -> nod
     node.validate(sdfg, state)
     node.validate_types(sdfg, state)
     field, element = _field_name("__solver", sdfg), sdfg.arrays[node.memlet(RESULT, state).data].dtype
-    solver = f"dace_redist::LinearSolver<{element.ctype}>"
+    solver = "dace_redist::program::LinearSolver"
     indices = zip(node.terms, node.dimensions(sdfg, state), strict=True)
     matrix, *right, solution = ({"": (1, 1)} | dict(zip(*both, strict=True)) for both in indices)  # "": of a vector
     extents = _words([matrix[node.rows][0], matrix[node.unknowns][0], solution[node.columns][0]])
@@ -130,18 +137,17 @@ def linear_solve_tasklet(node: LinearSolve, state: SDFGState, sdfg: SDFG) -> nod
         node.name,
         {connector: dtypes.pointer(element) for connector in node.in_connectors},
         {RESULT: dtypes.pointer(element)},
-        f"dace_redist::solve<{element.ctype}>({statement}, MPI_COMM_WORLD, *__state->{field}, {{{extents}}}, "
-        f"{', '.join(matrices)});",
+        f"__state->{field}->run(MPI_COMM_WORLD, {{{extents}}}, {', '.join(matrices)});",
         language=dtypes.Language.CPP,
         state_fields=[f"{solver} *{field};"],
-        code_init=f"__state->{field} = new {solver}();\n",
+        code_init=f'__state->{field} = new {solver}({statement}, "{_element_type(element)}");\n',
         code_exit=f"delete __state->{field};\n",
         side_effects=True,  # takes part in communication even where this rank's output is not used
     )
 
 
 def _matrix(array: str, rows: tuple[Any, Any], columns: tuple[Any, Any]) -> str:
-    """``dace_redist::Matrix`` of two dimensions, each an extent and a stride."""
+    """``dace_redist::program::Matrix`` of two dimensions, each an extent and a stride."""
     return f"{{{array}, {_words([rows[1], columns[1]])}}}"
 
 
@@ -164,7 +170,7 @@ def _connector_types(node: DistributedNode, state: SDFGState, sdfg: SDFG) -> dic
 
 
 def _arguments(node: DistributedNode, state: SDFGState, sdfg: SDFG, field: str) -> tuple[str, str]:
-    """Constants that go before the program, and ``dace_redist::Arguments`` without the communicator."""
+    """Constants that go before the program, and ``dace_redist::program::Arguments`` without the communicator."""
     if node.given_at_run_time:
         lengths = {e.dst_conn: _word(e.data.subset.num_elements_exact()) for e in state.in_edges(node)}
         spans = [f"{{{connector}, {lengths[connector]}}}" for connector in RUN_TIME_CONNECTORS]

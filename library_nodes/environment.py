@@ -1,4 +1,4 @@
-"""What programs are compiled with: the headers of this package, MPI, and memory for what they hold from their start."""
+"""What programs are linked with: the library of redistribution, MPI, and memory for what they hold from their start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from dace.config import Config
 from dace.libraries.comm.environments.mpi import MPI
 
 from dace_redist.native.program import mpi_compiler
-from dace_redist.native.sources import SOURCE_DIRECTORY
 
 
 def _cmake_variables() -> dict[str, str]:
@@ -25,7 +24,11 @@ def _cmake_variables() -> dict[str, str]:
 
 
 def _include_directories() -> list[str]:
-    return [str(SOURCE_DIRECTORY)]
+    return [str(INCLUDE_DIRECTORY)]
+
+
+def _libraries() -> list[str]:
+    return [str(ensure_library(REDISTRIBUTION))]
 
 
 #: Keys in the ``location`` of an array: that other ranks of the node are to see it, see :class:`PlaceInSharedMemory`;
@@ -71,13 +74,13 @@ def _allocate_arrays(sdfg: SDFG) -> str:
             f"static_cast<std::int64_t>(sizeof({array.dtype.ctype}) * ({count}))"
             for (_, array, _), count in zip(arrays, counts, strict=True)
         ]
-        code += f"{{ void* const piece = dace_redist::allocate_for_all({on_node}, {{{', '.join(nbytes)}}});\n"
+        code += f"{{ void* const piece = dace_redist::program::allocate({on_node}, {{{', '.join(nbytes)}}});\n"
         code += "".join(f"{at} = static_cast<{array.dtype.ctype}*>(piece);\n" for at, array, _ in arrays) + "}\n"
     return code
 
 
 def _free_arrays(sdfg: SDFG) -> str:
-    return "".join(f"dace_redist::free_shared({arrays[0][0]});\n" for arrays in _pieces(sdfg))
+    return "".join(f"dace_redist::program::free({arrays[0][0]});\n" for arrays in _pieces(sdfg))
 
 
 class Plain:
@@ -100,20 +103,16 @@ class Plain:
 
 
 @dace.library.environment
-class Memory(Plain):
-    """Memory for arrays that a program holds from its start, see :func:`is_allocated_at_start`. Needs no MPI."""
-
-    cmake_includes = staticmethod(_include_directories)
-    cmake_libraries = ["${CMAKE_DL_LIBS}"]
-    headers = {"frame": ["node/shared_array.hpp"]}
-    init_code = staticmethod(_allocate_arrays)
-    finalize_code = staticmethod(_free_arrays)
-
-
-@dace.library.environment
 class Runtime(Plain):
-    """The header-only runtime, and MPI through DaCe's own environment."""
+    """
+    The library of redistribution, MPI through DaCe's own environment, and memory for arrays that a program holds from
+    its start, see :func:`is_allocated_at_start`.
+    """
 
     cmake_variables = staticmethod(_cmake_variables)
-    headers = {"frame": ["exchange/redistribute.hpp"]}
-    dependencies = [MPI, Memory]
+    cmake_includes = staticmethod(_include_directories)
+    cmake_libraries = staticmethod(_libraries)
+    headers = {"frame": ["dace_redist_program.hpp"]}
+    init_code = staticmethod(_allocate_arrays)
+    finalize_code = staticmethod(_free_arrays)
+    dependencies = [MPI]

@@ -26,8 +26,8 @@ from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.mpi.barrier import wait_politely
 from dace_redist.mpi.core_binding import pinned_to_core
 from dace_redist.mpi.topology import place_of
-from dace_redist.tuning.measure import Figure
 from dace_redist.tuning import measure as measuring
+from dace_redist.tuning.measure import Figure
 from dace_redist.tuning.tune import tune
 
 

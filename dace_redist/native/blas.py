@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import os
 import subprocess
@@ -30,6 +31,11 @@ class Blas:
     library: str
     include_directories: tuple[str, ...] = ()
     definitions: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Tells it from every other one, in letters that a folder may have."""
+        return f"{self.name}-{hashlib.blake2b(repr(self).encode(), digest_size=5).hexdigest()}"
 
 
 def _find_mkl() -> Blas | None:

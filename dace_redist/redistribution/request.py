@@ -43,9 +43,20 @@ class Request:
 
 
 def checked_request(
-    array: Any, source: Any, target: Any, comm: MPI.Intracomm, out: Any, strategy: str, options: dict[str, Any]
+    array: Any,
+    source: Any,
+    target: Any,
+    comm: MPI.Intracomm,
+    out: Any,
+    strategy: str,
+    options: dict[str, Any],
+    planned: bool = False,
 ) -> Request:
-    """What this rank asks for, checked; parameters and errors as of :func:`dace_redist.redistribute`."""
+    """
+    What this rank asks for, checked; parameters and errors as of :func:`dace_redist.redistribute`.
+
+    :param planned: Whether the arrays come later: ``array`` has their type, and no shape.
+    """
     for name, distribution in (("source", source), ("target", target)):
         if not isinstance(distribution, Distribution | TiledDistribution):
             raise TypeError(f"{name} must be a Distribution or TiledDistribution, got {distribution!r}")
@@ -60,11 +71,13 @@ def checked_request(
     if chosen.name == "MPI":
         raise ValueError("strategy MPI (stock DaCe) exists in DaCe programs only; take Datatype")
     checked = check_options(chosen, options)
-    dtype = _check_arrays(array, source, target, out, comm.rank)
+    dtype = _checked_type(array, out)
+    if not planned:
+        _check_arrays(array, source, target, out, comm.rank)
     return Request(chosen.name, tuple(sorted(checked.items())), dtype, source, target)
 
 
-def _check_arrays(array: Any, source: AnyDistribution, target: AnyDistribution, out: Any, rank: int) -> str:
+def _checked_type(array: Any, out: Any) -> str:
     for name, given in (("array", array), ("out", out)):
         if given is not None and not isinstance(given, np.ndarray):
             raise TypeError(f"{name} must be a NumPy array, got {type(given).__name__}")
@@ -76,17 +89,36 @@ def _check_arrays(array: Any, source: AnyDistribution, target: AnyDistribution, 
         raise TypeError(f"cannot move elements of type {dtype}; possible: bool, int, uint, float and complex types")
     if out is not None and out.dtype != dtype:
         raise TypeError(f"array and out need one element type, got {dtype} and {out.dtype}")
+    return str(dtype.str)
+
+
+def check_part(name: str, given: Any, shape: tuple[int, ...], dtype: np.dtype[Any], rank: int) -> None:
+    """
+    Makes sure that an array is a rank's part of a tensor; where the rank owns nothing, None is one, too.
+
+    :param name: What errors call the array.
+    :raises ValueError: If it has another shape.
+    :raises TypeError: If it is no array, or of another type.
+    """
+    if given is not None and not isinstance(given, np.ndarray):
+        raise TypeError(f"{name} must be a NumPy array, got {type(given).__name__}")
+    empty = 0 in shape and (given is None or given.size == 0)
+    if not empty and (given is None or given.shape != shape):
+        what = "None" if given is None else f"shape {given.shape}"
+        raise ValueError(f"{name} must have the shape {shape} that rank {rank} owns of the tensor, got {what}")
+    if given is not None and given.dtype != dtype:
+        raise TypeError(f"{name} must hold {dtype}, got {given.dtype}")
+
+
+def _check_arrays(array: Any, source: AnyDistribution, target: AnyDistribution, out: Any, rank: int) -> None:
     for name, given, distribution in (("array", array, source), ("out", out, target)):
-        shape = distribution.local_shape(rank)
-        empty = 0 in shape and (given is None or given.size == 0)
-        if not empty and (given is not None or name == "array") and (given is None or given.shape != shape):
-            what = "None" if given is None else f"shape {given.shape}"
-            raise ValueError(f"{name} must have the shape {shape} that rank {rank} owns of the tensor, got {what}")
+        if name == "array" or given is not None:
+            dtype = given.dtype if given is not None else np.dtype(bool)
+            check_part(name, given, distribution.local_shape(rank), dtype, rank)
     if out is not None and not out.flags.writeable:
         raise ValueError("out is read-only")
     if out is not None and array is not None and np.may_share_memory(array, out):
         raise ValueError("array and out overlap; a tensor cannot be redistributed in place")
-    return str(dtype.str)
 
 
 def agreed_request(comm: MPI.Intracomm, array: Any, out: Any, checked: Callable[[], Request]) -> Request:

@@ -20,7 +20,7 @@ from mpi4py import MPI
 from dace_redist.distribution import AnyDistribution
 from dace_redist.mpi.collective_errors import together
 from dace_redist.mpi.topology import Place
-from dace_redist.redistribution.redistribute import Move
+from dace_redist.redistribution.plan import ArrayPlan
 from dace_redist.redistribution.shared_arrays import empty, is_shared
 from dace_redist.report.text import header
 from dace_redist.selection.problem_key import Case
@@ -174,13 +174,13 @@ class Search:
 
     def _race(self, name: str, candidates: Sequence[Winner], seconds: float) -> list[tuple[Winner, Figure]]:
         """Measures candidates against each other in a round; those that cannot run are noted and left out."""
-        running: dict[str, tuple[Winner, Move]] = {}
+        running: dict[str, tuple[Winner, ArrayPlan]] = {}
         failed: list[Measured] = []
         may_compile, begin = not self._measured, time.monotonic()
         try:
             for candidate in candidates:
                 started = self._started(candidate)
-                if isinstance(started, Move):
+                if isinstance(started, ArrayPlan):
                     running[str(candidate)] = (candidate, started)
                 else:
                     failed.append(Measured(**candidate.model_dump(), round=name, note=started))
@@ -207,13 +207,13 @@ class Search:
         self._measured += [*(_as_measured(candidate, figure, name) for candidate, figure in ordered), *failed]
         return raced
 
-    def _started(self, candidate: Winner) -> Move | str:
+    def _started(self, candidate: Winner) -> ArrayPlan | str:
         """A candidate with its plan made and run once, or why a rank cannot run it."""
         self.show(f"starting {candidate}", self._spent)
         source, target = self._moves.source, self._moves.target
         wanted: dict[str, Any] = {"strategy": candidate.strategy, **candidate.options}
         try:
-            move = Move(self._array, source, target, comm=self._comm, out=self._out, **wanted)
+            move = ArrayPlan(self._array, source, target, comm=self._comm, out=self._out, **wanted)
             measure({str(candidate): move}, self._comm, warmup=0, least=1, most=1)  # fails on all ranks or on none
         except RuntimeError as error:
             return " ".join(str(error).removeprefix("measure: ").split())  # what MPI holds of the plan is not known

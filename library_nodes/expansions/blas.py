@@ -13,7 +13,7 @@ from dace_redist.library_nodes.contraction import Contraction
 
 @library.register_expansion(Contraction, "BLAS")
 class ExpandContractionBlas(ExpandTransformation):
-    """Generates ``dace_redist::contract(...)``."""
+    """A call of the library of contractions."""
 
     environments = [Blas]
 

@@ -13,11 +13,11 @@ from dace_redist.library_nodes.redistribute import Redistribute
 
 @library.register_expansion(Redistribute, "Hierarchical")
 class ExpandRedistributeHierarchical(ExpandTransformation):
-    """Generates ``dace_redist::exchange_hierarchical(...)``."""
+    """A call of the library, with a plan of strategy ``Hierarchical``."""
 
     environments = [Runtime]
 
     @staticmethod
     def expansion(node: Redistribute, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
         """The tasklet in the node's place."""
-        return redistribute_tasklet(node, state, sdfg)
+        return redistribute_tasklet(node, state, sdfg, "Hierarchical")

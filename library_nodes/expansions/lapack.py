@@ -6,16 +6,16 @@ from dace import library
 from dace.sdfg import SDFG, SDFGState, nodes
 from dace.transformation.transformation import ExpandTransformation
 
-from dace_redist.library_nodes.blas_environment import Lapack
+from dace_redist.library_nodes.blas_environment import Blas
 from dace_redist.library_nodes.common import linear_solve_tasklet
 from dace_redist.library_nodes.linear_solve import LinearSolve
 
 
 @library.register_expansion(LinearSolve, "LAPACK")
 class ExpandLinearSolveLapack(ExpandTransformation):
-    """Generates ``dace_redist::solve(...)``."""
+    """A call of the library's linear solver."""
 
-    environments = [Lapack]
+    environments = [Blas]
 
     @staticmethod
     def expansion(node: LinearSolve, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:

@@ -1,4 +1,4 @@
-// Linear systems whose matrix every rank has as a whole. Needs LAPACK, so that redistribute.hpp does without it.
+// Linear systems whose matrix every rank has as a whole.
 #pragma once
 
 #include <utility>
@@ -7,8 +7,7 @@
 #include "contraction/lapack.hpp"
 #include "contraction/matrix.hpp"
 #include "contraction/workspace.hpp"
-#include "mpi/agreement.hpp"
-#include "plan/report.hpp"
+#include "error.hpp"
 
 namespace dace_redist {
 
@@ -66,24 +65,5 @@ class LinearSolver {
   Workspace workspace_;
   std::vector<int> pivots_;
 };
-
-/// What a generated program calls: LinearSolver::run() on every rank, with an error on any of them handed to the
-/// callers of all. Collective.
-///
-/// :param statement: Stands before the error.
-/// :param extents: Rows and columns of G, columns of X; 0 on a rank that has none of them.
-template <class T>
-void solve(const char* statement, MPI_Comm comm, LinearSolver<T>& solver, const Index (&extents)[3],
-           Matrix<const T> matrix, Matrix<const T> right, Matrix<T> result) {
-  try {
-    all_or_none(comm, [&] {
-      if (extents[0] != extents[1])
-        throw Error(text("the matrix has ", extents[0], " rows, but ", extents[1], " columns"));
-      solver.run(extents[0], extents[2], matrix, right, result);
-    });
-  } catch (const std::exception& error) {
-    report(text(statement, ": ", error.what()));
-  }
-}
 
 }  // namespace dace_redist

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "plan/plan.hpp"
-#include "plan/slot.hpp"
 
 namespace dace_redist {
 
@@ -91,10 +90,5 @@ class DatatypePlan final : public Plan {
   std::vector<TypedMessage> sends_, receives_;
   std::vector<MPI_Request> requests_;
 };
-
-/// What the node's `Datatype` implementation calls.
-inline void exchange_datatype(Slot<DatatypePlan>& slot, const Arguments& arguments, const void* source, void* target) {
-  slot.run(arguments, source, target);
-}
 
 }  // namespace dace_redist

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "plan/plan.hpp"
-#include "plan/slot.hpp"
 
 namespace dace_redist {
 
@@ -101,10 +100,5 @@ class PackPlan : public Plan {
   std::vector<std::size_t> open_;        // [receives] requests that are still open
   std::vector<int> completed_;           // [receive requests] what MPI_Waitsome reports
 };
-
-/// What the node's `Pack` implementation calls.
-inline void exchange_pack(Slot<PackPlan>& slot, const Arguments& arguments, const void* source, void* target) {
-  slot.run(arguments, source, target);
-}
 
 }  // namespace dace_redist

@@ -3,7 +3,6 @@
 
 #include "exchange/chunk_pipeline.hpp"
 #include "plan/plan.hpp"
-#include "plan/slot.hpp"
 
 namespace dace_redist {
 
@@ -22,11 +21,5 @@ class PipelinedPlan final : public Plan {
 
   ChunkPipeline pipeline_;
 };
-
-/// What the node's `Pipelined` implementation calls.
-inline void exchange_pipelined(Slot<PipelinedPlan>& slot, const Arguments& arguments, const void* source,
-                               void* target) {
-  slot.run(arguments, source, target);
-}
 
 }  // namespace dace_redist

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "plan/plan.hpp"
-#include "plan/slot.hpp"
 
 namespace dace_redist {
 
@@ -96,10 +95,5 @@ class RMAPlan final : public Plan {
   Group targets_, sources_;
   Window window_;
 };
-
-/// What the node's `RMA` implementation calls.
-inline void exchange_rma(Slot<RMAPlan>& slot, const Arguments& arguments, const void* source, void* target) {
-  slot.run(arguments, source, target);
-}
 
 }  // namespace dace_redist

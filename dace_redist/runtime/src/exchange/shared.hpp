@@ -2,7 +2,6 @@
 #pragma once
 
 #include "node/node_aware_plan.hpp"
-#include "plan/slot.hpp"
 
 namespace dace_redist {
 
@@ -14,10 +13,5 @@ class SharedPlan final : public NodeAwarePlan {
                      " are on different nodes; take Hierarchical"));
   }
 };
-
-/// What the node's `Shared` implementation calls.
-inline void exchange_shared(Slot<SharedPlan>& slot, const Arguments& arguments, const void* source, void* target) {
-  slot.run(arguments, source, target);
-}
 
 }  // namespace dace_redist

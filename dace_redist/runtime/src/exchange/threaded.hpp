@@ -74,9 +74,4 @@ class ThreadedPlan final : public PackPlan {
   int threads_ = 1;
 };
 
-/// What the node's `Threaded` implementation calls.
-inline void exchange_threaded(Slot<ThreadedPlan>& slot, const Arguments& arguments, const void* source, void* target) {
-  slot.run(arguments, source, target);
-}
-
 }  // namespace dace_redist

@@ -13,22 +13,6 @@
 
 namespace dace_redist {
 
-/// Numbers handed over by generated code: a braced list, or an array with its length. Not owned.
-class WordSpan {
- public:
-  template <std::size_t Count>
-  WordSpan(const Index (&words)[Count]) : begin_(words), count_(Count) {}
-  WordSpan(const Index* begin, Index count) : begin_(begin), count_(static_cast<std::size_t>(count)) {}
-  Words words() const { return Words(begin_, begin_ + count_); }
-  bool equals(const Words& words) const {
-    return words.size() == count_ && std::equal(words.begin(), words.end(), begin_);
-  }
-
- private:
-  const Index* begin_;
-  std::size_t count_;
-};
-
 /// One redistribution as generated code describes it.
 struct Description {
   std::string label;  ///< names the node in error messages

@@ -11,7 +11,6 @@
 #include "copy/run_list.hpp"
 #include "node/node_sum.hpp"
 #include "plan/plan.hpp"
-#include "plan/slot.hpp"
 
 namespace dace_redist {
 
@@ -240,11 +239,5 @@ class SumReplicasPlan final : public Plan {
   std::vector<int> counts_;  // [members] elements
   Buffer buffer_;
 };
-
-/// What the node `SumReplicas` calls.
-template <class T>
-void sum_replicas(Slot<SumReplicasPlan<T>>& slot, const Arguments& arguments, const void* source, void* target) {
-  slot.run(arguments, source, target);
-}
 
 }  // namespace dace_redist

@@ -1,0 +1,119 @@
+"""The functions of the compiled library that Python calls: plans."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dace_redist.errors import RedistributionError
+from dace_redist.native.library import load_library
+from dace_redist.strategies import OPTIONS
+
+_SUCCESS, _ERROR_EXECUTE = 0, 3
+
+
+class _Options(ctypes.Structure):
+    """``dr_options`` of ``dace_redist.h``."""
+
+    _fields_ = [
+        (name, ctypes.c_int64 if isinstance(option.default, int) else ctypes.c_double)
+        for name, option in OPTIONS.items()
+    ]
+
+
+@functools.cache
+def library() -> Any:
+    """The library with the types of its functions declared."""
+    found: Any = load_library()
+    number, pointer = ctypes.c_int64, ctypes.c_void_p
+    found.dr_error.restype = ctypes.c_char_p
+    found.dr_python_plan_create.argtypes = [
+        *(ctypes.c_ssize_t, ctypes.c_char_p, ctypes.POINTER(_Options), number),
+        *(pointer, number, pointer, number, ctypes.POINTER(pointer)),
+    ]
+    found.dr_plan_set_arrays.argtypes = [pointer] * 5
+    found.dr_plan_execute.argtypes = [pointer] * 3
+    found.dr_plan_free.argtypes = [ctypes.POINTER(pointer)]
+    found.dr_python_agree.argtypes = [ctypes.c_ssize_t, ctypes.c_uint64]
+    return found
+
+
+def function_address(name: str) -> int:
+    """Address of a function of the library."""
+    return int(ctypes.cast(library()[name], ctypes.c_void_p).value or 0)
+
+
+def check(code: int) -> None:
+    """
+    Raises the library's last error unless ``code`` is success.
+
+    :raises RedistributionError: With the library's text.
+    """
+    if code != _SUCCESS:
+        raise RedistributionError(library().dr_error().decode(errors="replace"))
+
+
+class NativePlan:
+    """
+    A plan of the library. Making and freeing one is collective.
+
+    :param comm: Handle of an MPI communicator, as a number.
+    :param strategy: Name of a strategy of the library.
+    :param options: Options of strategies that are not at their defaults.
+    :param itemsize: Bytes of an element.
+    :param source: Encoded distribution now.
+    :param target: Encoded distribution wanted.
+    :raises RedistributionError: On every rank, if the ranks disagree or one of them cannot make it.
+    """
+
+    def __init__(
+        self,
+        comm: int,
+        strategy: str,
+        options: Mapping[str, int | float],
+        itemsize: int,
+        source: npt.NDArray[np.int64],
+        target: npt.NDArray[np.int64],
+    ) -> None:
+        values = {name: option.default for name, option in OPTIONS.items()} | dict(options)
+        encoded = (source.ctypes.data, source.size, target.ctypes.data, target.size)
+        self._plan = ctypes.c_void_p()
+        given = _Options(**values)
+        check(library().dr_python_plan_create(comm, strategy.encode(), given, itemsize, *encoded, self._plan))
+
+    @property
+    def address(self) -> int:
+        """The plan's handle, as a number."""
+        return int(self._plan.value or 0)
+
+    def set_arrays(
+        self, source: tuple[Sequence[int], Sequence[int]] | None, target: tuple[Sequence[int], Sequence[int]] | None
+    ) -> None:
+        """
+        Executes with arrays of other extents or strides from now on. Local.
+
+        :param source: Extents and strides, in elements, of this rank's part of the source; None: C order.
+        :param target: The same for the target.
+        """
+        lists = [(ctypes.c_int64 * len(values))(*values) for side in (source, target) for values in side or ()]
+        source_lists = lists[:2] if source else [None, None]
+        target_lists = lists[-2:] if target else [None, None]
+        check(library().dr_plan_set_arrays(self._plan, *source_lists, *target_lists))
+
+    def execute(self, source: int, target: int) -> None:
+        """
+        Moves the tensor. Collective.
+
+        :param source: Address of this rank's part of the source.
+        :param target: Address of this rank's part of the target.
+        """
+        check(library().dr_plan_execute(self._plan, source, target))
+
+    def free(self) -> None:
+        """Frees the plan. Collective."""
+        check(library().dr_plan_free(self._plan))

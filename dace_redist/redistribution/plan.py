@@ -1,0 +1,244 @@
+"""A redistribution that is planned once and carried out as often as wanted. Start reading at: plan."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from dace_redist import _core
+from dace_redist.distribution import AnyDistribution
+from dace_redist.mpi.collective_errors import together
+from dace_redist.native.interface import NativePlan, check, function_address
+from dace_redist.native.library import ensure_library
+from dace_redist.redistribution.request import Request, agreed_request, check_part, checked_request, is_plain
+from dace_redist.redistribution.shared_arrays import empty_if_shared
+from dace_redist.schedule import Schedule, schedule
+from dace_redist.selection.problem_key import Case
+from dace_redist.selection.selection import NOT_IN_C_ORDER, choice_by_rule, choose_all
+from dace_redist.strategies import AUTO, NODE_AWARE_STRATEGIES
+
+Array = npt.NDArray[Any]
+
+
+class Plan:
+    """
+    A redistribution ready to be carried out, made by :func:`plan`.
+
+    Calling it moves a tensor. It is a context manager that frees it at the end.
+
+    :ivar source: Distribution before.
+    :ivar target: Distribution after.
+    :ivar dtype: Element type.
+    :ivar strategy: How it moves; never ``"Auto"``.
+    :ivar options: Options that are not at their defaults.
+    :ivar recorded: Whether ``"Auto"`` took strategy and options from what was measured.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, request: Request) -> None:
+        self._comm = comm
+        self.source, self.target, self.dtype = request.source, request.target, np.dtype(request.dtype)
+        self.strategy, self.options, self.recorded = _selected(comm, request)
+        build_library(comm)
+        encoded = (self.source.word_array, self.target.word_array)
+        self._native: NativePlan | None = NativePlan(
+            MPI._handleof(comm), self.strategy, self.options, self.dtype.itemsize, *encoded
+        )
+        shapes = [side.local_shape(comm.rank) for side in (self.source, self.target)]
+        self._source_shape, self._target_shape = shapes
+        # Calls with arrays in C order, by far the most, take no Python but this object.
+        self._bound = _core.BoundPlan(function_address("dr_plan_execute"), self._native.address, self.dtype, *shapes)
+        self._in_c_order = True
+
+    def __call__(self, array: Array | None, out: Array | None = None) -> Array:
+        """
+        Moves a tensor. Collective over the ranks that have a part in it.
+
+        :param array: This rank's part of the source, of shape ``source.local_shape(rank)`` and any strides; None on a
+            rank that owns nothing of it.
+        :param out: Where to put this rank's part of the target; must not overlap ``array``. Default: a new array, in
+            node-shared memory with the strategies that copy straight into it.
+        :return: This rank's part of the target: ``out`` if given.
+        :raises ValueError: On this rank only, if the plan was freed or an array does not fit; the others may wait for
+            this rank.
+        :raises TypeError: The same, for an array of another type.
+        :raises RedistributionError: If MPI fails.
+        """
+        if out is None:
+            out = self.empty_target()
+        if self._in_c_order:
+            code = self._bound.run(array, out)
+            if code == 0:
+                return out
+            if code > 0:
+                check(code)
+        self._run_checked(array, out)
+        return out
+
+    def fits(self, array: Array | None, out: Array) -> bool:
+        """Whether these arrays need no further check: they are in C order, and of this plan's shapes and type."""
+        return self._in_c_order and bool(self._bound.fits(array, out))
+
+    def empty_target(self) -> Array:
+        """A new array for this rank's part of the target."""
+        if self.strategy in NODE_AWARE_STRATEGIES:
+            return empty_if_shared(self._target_shape, self.dtype)
+        return np.empty(self._target_shape, self.dtype)
+
+    def _run_checked(self, array: Array | None, out: Array) -> None:
+        native = self._native
+        if native is None:
+            raise ValueError("this plan was freed")
+        check_part("array", array, self._source_shape, self.dtype, self._comm.rank)
+        check_part("out", out, self._target_shape, self.dtype, self._comm.rank)
+        if not out.flags.writeable:
+            raise ValueError("out is read-only")
+        if array is not None and np.may_share_memory(array, out):
+            raise ValueError("array and out overlap; a tensor cannot be redistributed in place")
+        source = np.empty(self._source_shape, self.dtype) if array is None else array
+        source = source if is_plain(source) else np.ascontiguousarray(source)
+        target = out if is_plain(out) else out.copy()
+        self._in_c_order = bool(source.flags.c_contiguous and target.flags.c_contiguous)
+        native.set_arrays(*(None if self._in_c_order else _layout(part) for part in (source, target)))
+        native.execute(source.ctypes.data, target.ctypes.data)
+        if target is not out:
+            out[...] = target
+
+    @property
+    def schedule(self) -> Schedule:
+        """Who sends what to whom."""
+        return schedule(self.source, self.target, dtype=self.dtype)
+
+    def free(self) -> None:
+        """Frees buffers and MPI handles; the plan cannot be called afterwards. Collective."""
+        if self._native is not None:
+            self._bound.release()
+            self._native.free()
+            self._native = None
+
+    def __enter__(self) -> Plan:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:  # else the other ranks may not come to free theirs
+            self.free()
+
+    def __repr__(self) -> str:
+        options = "".join(f", {name}={value}" for name, value in self.options.items())
+        state = ", freed" if self._native is None else ""
+        return f"Plan({self.source} -> {self.target}, {self.dtype}, {self.strategy}{options}{state})"
+
+
+def _layout(array: Array) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return array.shape, tuple(stride // array.itemsize for stride in array.strides)
+
+
+def plan(
+    source: AnyDistribution,
+    target: AnyDistribution,
+    dtype: npt.DTypeLike = "float64",
+    *,
+    comm: Any = None,
+    strategy: str = "Auto",
+    **options: Any,
+) -> Plan:
+    """
+    Plans a redistribution that is to be carried out several times. Collective over ``comm``.
+
+    :param source: Distribution of the tensor now, over the ranks of ``comm``.
+    :param target: Distribution wanted, of the same global shape.
+    :param dtype: Element type.
+    :param comm: mpi4py communicator; default: the world. Every rank of it must call, also one that owns nothing.
+    :param strategy: How to move, see :data:`dace_redist.strategies.STRATEGIES`; ``"Auto"``: what was measured to be the
+        fastest (:func:`dace_redist.tune`), else the default.
+    :param options: Options of the strategy, e.g. ``chunk_bytes=1 << 20``; with ``"Auto"`` those that all have.
+    :return: The plan; to be called, and freed.
+    :raises ValueError: On every rank, if something does not fit on any of them, or if the ranks ask for different
+        things; says which rank, what was expected and what was given.
+    :raises TypeError: The same, for something of the wrong type.
+    :raises BuildError: On every rank, if the library cannot be built on any of them.
+    """
+    comm = checked_communicator(comm)
+
+    def checked() -> Request:
+        sample = np.empty(0, dtype)
+        return checked_request(sample, source, target, comm, None, strategy, options, planned=True)
+
+    request = agreed_request(comm, None, None, checked)
+    if request.strategy == AUTO.name:  # where the arrays will lie is not known: a result of its own is node-shared
+        request = dataclasses.replace(request, memories=("shared-target", "ordinary", "shared-both", "shared-source"))
+    return Plan(comm, request)
+
+
+class ArrayPlan:
+    """
+    A plan and its two arrays: calling it redistributes them. What is timed when strategies are compared.
+
+    Parameters and errors are those of :func:`dace_redist.redistribute`; making and freeing one is collective.
+
+    :param array: This rank's part of the source; its memory is read at every call.
+    :param out: This rank's part of the target.
+    """
+
+    def __init__(
+        self,
+        array: Array,
+        source: AnyDistribution,
+        target: AnyDistribution,
+        *,
+        comm: MPI.Intracomm,
+        out: Array,
+        strategy: str = "Auto",
+        **options: Any,
+    ) -> None:
+        def checked() -> Request:
+            return checked_request(array, source, target, comm, out, strategy, options)
+
+        self.plan = Plan(comm, agreed_request(comm, array, out, checked))
+        self._array, self._out = array, out
+
+    def __call__(self) -> None:
+        """Redistributes. Collective; errors as of :meth:`Plan.__call__`."""
+        self.plan(self._array, self._out)
+
+    def free(self) -> None:
+        """Frees the plan. Collective."""
+        self.plan.free()
+
+
+def checked_communicator(comm: Any) -> MPI.Intracomm:
+    """
+    ``comm``, or the world if it is None.
+
+    :raises TypeError: If it is no communicator of this rank.
+    """
+    comm = MPI.COMM_WORLD if comm is None else comm
+    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
+        raise TypeError(f"comm must be an mpi4py intra-communicator of this rank, got {comm!r}")
+    return comm
+
+
+def _selected(comm: MPI.Intracomm, request: Request) -> tuple[str, dict[str, int | float], bool]:
+    """Strategy, options, and whether they were measured; what ``"Auto"`` stands for is looked up. Collective."""
+    given = dict(request.options)
+    if request.strategy != AUTO.name:
+        return request.strategy, given, False
+    moves = schedule(request.source, request.target, dtype=request.dtype)
+    if not request.memories:
+        choice = choice_by_rule(Case(moves), comm, NOT_IN_C_ORDER)
+    else:
+        choices = choose_all([Case(moves, memory) for memory in request.memories], comm)
+        choice = next((choice for choice in choices if choice.recorded), choices[0])
+    return choice.strategy, {**choice.options, **given}, choice.recorded
+
+
+def build_library(comm: MPI.Intracomm) -> None:
+    """Makes sure that the library is there on every rank; of the ranks of a node one builds it. Collective."""
+    with together(comm):
+        ensure_library()

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/**
+ * \file
+ * C interface of dace-redist: moves a distributed n-D tensor from one distribution over MPI ranks to another.
+ *
+ * C99. Every function returns DR_SUCCESS or another code of ::dr_status, and never ends the process; dr_error() says
+ * what went wrong. Sizes and offsets are 64-bit numbers of elements unless a name says bytes. Handles are opaque, made
+ * by a `_create` function and freed by the `_free` function of the same name, which sets them to null.
+ *
+ * Compile and link: `cc program.c $(dace-redist config --cflags --libs)`, or the CMake package `dace_redist`.
+ */
+#ifndef DACE_REDIST_H
+#define DACE_REDIST_H
+
+#ifndef OMPI_SKIP_MPICXX
+#define OMPI_SKIP_MPICXX /* the C++ bindings of Open MPI 4 are gone from MPI, and warn */
+#endif
+#include <mpi.h>
+#include <stdint.h>
+
+#define DR_API __attribute__((visibility("default")))
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What a function returns. */
+typedef enum dr_status {
+  DR_SUCCESS = 0,
+  DR_ERROR_ARGUMENT = 1, /**< a null or freed handle, a null pointer, or a number out of range */
+  DR_ERROR_PLAN = 2,     /**< the ranks disagree, or a distribution, array or strategy does not fit */
+  DR_ERROR_EXECUTE = 3,  /**< an exchange failed; the plan can only be freed */
+  DR_ERROR_MEMORY = 4    /**< out of memory */
+} dr_status;
+
+/** Who owns what: a tensor's elements over the ranks of a communicator. */
+typedef struct dr_distribution dr_distribution;
+/** A redistribution ready to be executed, any number of times. */
+typedef struct dr_plan dr_plan;
+
+/** Options of the strategies; each strategy uses those that concern it. Set by dr_options_init(). */
+typedef struct dr_options {
+  int64_t chunk_bytes;       /**< Pipelined, Hierarchical: largest chunk of a message */
+  int64_t depth;             /**< Pipelined, Hierarchical: chunks in flight per direction; Shared: slots per ring */
+  double growth;             /**< Pipelined, Hierarchical: size of a chunk relative to the one before, >= 1 */
+  int64_t threads;           /**< Threaded: threads per rank; 0: what OpenMP has */
+  int64_t slot_bytes;        /**< Shared, Hierarchical: largest piece that is staged in shared memory */
+  int64_t max_message_bytes; /**< all: longest single MPI message; longer ones are split */
+} dr_options;
+
+/** What a plan is made for. Set by dr_problem_init(), then the first three members at least. */
+typedef struct dr_problem {
+  const dr_distribution *source; /**< the tensor's distribution now */
+  const dr_distribution *target; /**< the distribution wanted, of the same global shape */
+  int64_t element_bytes;         /**< bytes of an element, >= 1 */
+  const char *strategy;          /**< "Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Shared", "Hierarchical" */
+  dr_options options;
+  const int64_t *source_shape;   /**< [ndim] extents of this rank's source array; null: what the rank owns */
+  const int64_t *source_strides; /**< [ndim] strides in elements, >= 0; null: C order */
+  const int64_t *target_shape;   /**< as for the source */
+  const int64_t *target_strides;
+  const char *label; /**< names the plan in error messages; null: "redistribution" */
+} dr_problem;
+
+/** Value for an axis in `axes` that is not split. */
+#define DR_NOT_SPLIT (-1)
+/** Values for an axis in `block`: one block of ceil(extent / parts) each; one block each, the first get one more. */
+#define DR_BLOCK_DEFAULT 0
+#define DR_BLOCK_BALANCED (-1)
+
+/** Text of the last error of the calling thread, valid until its next call of this library; never null. */
+DR_API const char *dr_error(void);
+
+/** Version of the library, such as "0.1.0". */
+DR_API const char *dr_version(void);
+
+/**
+ * A tensor cut into blocks over a process grid: uniform, balanced or block-cyclic.
+ *
+ * \param ndim, shape  global shape of the tensor.
+ * \param grid_ndim, grid  shape of the process grid, whose ranks are row-major.
+ * \param axes  [ndim] the grid axis over which each tensor axis is split, or DR_NOT_SPLIT; null: axis i over grid axis
+ *     i. A grid axis that none names holds replicas.
+ * \param block  [ndim] elements per block, DR_BLOCK_DEFAULT or DR_BLOCK_BALANCED; fewer than ceil(extent / parts):
+ *     block-cyclic. Null: DR_BLOCK_DEFAULT.
+ * \param ranks  [product of grid] the rank of each grid position; null: 0, 1, 2, ...
+ */
+DR_API int dr_distribution_create_blocks(int ndim, const int64_t *shape, int grid_ndim, const int64_t *grid,
+                                         const int *axes, const int64_t *block, const int64_t *ranks,
+                                         dr_distribution **distribution);
+
+/**
+ * A tensor cut into tiles, each with an owner of its own. A rank's local array is one-dimensional: its tiles in
+ * row-major order of the tiles, each in C order.
+ *
+ * \param tile  [ndim] elements of a tile; tiles at the end may be smaller.
+ * \param owner  [product of ceil(shape / tile)] rank of each tile, row-major.
+ */
+DR_API int dr_distribution_create_tiles(int ndim, const int64_t *shape, const int64_t *tile, const int64_t *owner,
+                                        dr_distribution **distribution);
+
+DR_API int dr_distribution_free(dr_distribution **distribution);
+
+/** Dimensions of a rank's local array: those of the tensor; 1 for tiles. */
+DR_API int dr_distribution_local_ndim(const dr_distribution *distribution, int *ndim);
+
+/** Shape of a rank's local array; `shape` has dr_distribution_local_ndim() entries. */
+DR_API int dr_distribution_local_shape(const dr_distribution *distribution, int rank, int64_t *shape);
+
+/** Elements that a rank owns. */
+DR_API int dr_distribution_local_count(const dr_distribution *distribution, int rank, int64_t *count);
+
+/** The rank that owns an element; of several replicas the first. `index` has an entry per dimension of the tensor. */
+DR_API int dr_distribution_owner(const dr_distribution *distribution, const int64_t *index, int64_t *rank);
+
+/** Defaults of all options. */
+DR_API int dr_options_init(dr_options *options);
+
+/** A problem without distributions, for strategy "Hierarchical" with default options and C-order arrays. */
+DR_API int dr_problem_init(dr_problem *problem);
+
+/**
+ * Makes a plan. Collective over `comm`: either every rank gets one, or every rank gets an error. The distributions may
+ * be freed afterwards.
+ */
+DR_API int dr_plan_create(const dr_problem *problem, MPI_Comm comm, dr_plan **plan);
+
+/**
+ * Moves a tensor. Collective over the ranks that have a part in it. The arrays must not overlap; what this rank does
+ * not own of the target is left as it is.
+ */
+DR_API int dr_plan_execute(dr_plan *plan, const void *source, void *target);
+
+/**
+ * Executes with arrays of other extents or strides from now on; null as in ::dr_problem. Local. After an error the plan
+ * keeps the arrays that it had.
+ */
+DR_API int dr_plan_set_arrays(dr_plan *plan, const int64_t *source_shape, const int64_t *source_strides,
+                              const int64_t *target_shape, const int64_t *target_strides);
+
+/** Frees a plan. Collective over its communicator. */
+DR_API int dr_plan_free(dr_plan **plan);
+
+/**
+ * Memory for an array that the ranks of a node can read and write directly: strategies Shared and Hierarchical then
+ * copy each element once. Filled with zeros, aligned to a page.
+ */
+DR_API int dr_memory_create(int64_t nbytes, void **memory);
+
+/** Frees memory of dr_memory_create(). */
+DR_API int dr_memory_free(void **memory);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

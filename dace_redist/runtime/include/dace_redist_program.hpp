@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// What programs that DaCe generates call. Each function reports its errors by itself: as the Python exception
+/// dace_redist.RedistributionError where Python called the program, else as a C++ exception.
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+
+#include "dace_redist.h"
+
+namespace dace_redist {
+namespace program {
+
+/// A list of numbers that is not owned: a braced list, or an array with its length.
+struct Numbers {
+  template <std::size_t Count>
+  Numbers(const std::int64_t (&list)[Count]) : begin(list), count(Count) {}
+  Numbers(const std::int64_t* first, std::int64_t length) : begin(first), count(static_cast<std::size_t>(length)) {}
+
+  const std::int64_t* begin;
+  std::size_t count;
+};
+
+/// What a program knows of a redistribution when it runs: encoded distributions (see Distribution), and extents, then
+/// strides in elements, of this rank's arrays.
+struct Arguments {
+  MPI_Comm comm;
+  Numbers source, source_local;
+  Numbers target, target_local;
+  std::int64_t element_bytes;
+  dr_options options;
+};
+
+/// The plan of a library node. It is made when the program starts, and again only if what it was made from changes:
+/// sizes that depend on a loop, another communicator.
+class DR_API Plan {
+ public:
+  /// \param label  names the node in errors.
+  /// \param strategy  how to move.
+  Plan(const char* label, const char* strategy);
+  ~Plan();
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+  /// Makes the plan ahead of its first run. Collective.
+  void make(const Arguments& arguments);
+  /// Moves the tensor. Collective.
+  void run(const Arguments& arguments, const void* source, void* target);
+
+ private:
+  class Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+/// Moves a tensor; what a Redistribute or SumReplicas node calls.
+inline void redistribute(Plan& plan, const Arguments& arguments, const void* source, void* target) {
+  plan.run(arguments, source, target);
+}
+
+/// Memory for arrays of which only one is in use at a time: of the largest of the sizes, in bytes.
+/// \param on_node  whether other ranks of the node are to see it.
+DR_API void* allocate(bool on_node, std::initializer_list<std::int64_t> nbytes);
+/// Frees memory of allocate().
+DR_API void free(void* memory) noexcept;
+
+}  // namespace program
+}  // namespace dace_redist

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "dace_redist.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "api/handles.hpp"
+#include "node/shared_array.hpp"
+
+using namespace dace_redist;
+
+extern "C" {
+
+const char* dr_error(void) { return last_error.c_str(); }
+const char* dr_version(void) { return DACE_REDIST_VERSION; }
+
+int dr_distribution_create_blocks(int ndim, const int64_t* shape, int grid_ndim, const int64_t* grid, const int* axes,
+                                  const int64_t* block, const int64_t* ranks, dr_distribution** distribution) {
+  return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
+    check_ndim(ndim, "ndim");
+    check_ndim(grid_ndim, "grid_ndim");
+    if (ndim > 0) check_pointer(shape, "shape");
+    if (grid_ndim > 0) check_pointer(grid, "grid");
+    check_pointer(distribution, "distribution");
+    Words words{blocked_kind, ndim, grid_ndim};
+    append(words, shape, ndim);
+    append(words, grid, grid_ndim);
+    for (int i = 0; i < ndim; ++i) words.push_back(axes ? axes[i] : i < grid_ndim ? i : DR_NOT_SPLIT);
+    for (int i = 0; i < ndim; ++i) words.push_back(block ? block[i] : DR_BLOCK_DEFAULT);
+    words.insert(words.end(), static_cast<std::size_t>(grid_ndim), -1);  // every coordinate of the grid takes part
+    Index positions = 1;
+    for (int i = 0; i < grid_ndim; ++i) {
+      if (grid[i] < 1) throw ArgumentError(text("grid[", i, "] must be at least 1, got ", grid[i]));
+      if (positions > std::numeric_limits<Index>::max() / grid[i]) throw ArgumentError("the process grid is too large");
+      positions *= grid[i];
+    }
+    words.push_back(ranks ? positions : 0);
+    if (ranks) append(words, ranks, positions);
+    make_distribution(std::move(words), distribution);
+  });
+}
+
+int dr_distribution_create_tiles(int ndim, const int64_t* shape, const int64_t* tile, const int64_t* owner,
+                                 dr_distribution** distribution) {
+  return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
+    check_ndim(ndim, "ndim");
+    if (ndim > 0) check_pointer(shape, "shape");
+    if (ndim > 0) check_pointer(tile, "tile");
+    check_pointer(owner, "owner");
+    check_pointer(distribution, "distribution");
+    Index tiles = 1;
+    for (int i = 0; i < ndim; ++i) {
+      if (shape[i] < 0 || tile[i] < 1)
+        throw ArgumentError(
+            text("dimension ", i, " needs an extent >= 0 and a tile >= 1, got ", shape[i], " and ", tile[i]));
+      tiles *= ceil_div(shape[i], tile[i]);
+    }
+    Words words{tiled_kind, ndim};
+    append(words, shape, ndim);
+    append(words, tile, ndim);
+    append(words, owner, tiles);
+    make_distribution(std::move(words), distribution);
+  });
+}
+
+int dr_distribution_free(dr_distribution** distribution) {
+  return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
+    check_pointer(distribution, "distribution");
+    distributions.remove(*distribution, "*distribution");
+    delete std::exchange(*distribution, nullptr);
+  });
+}
+
+int dr_distribution_local_ndim(const dr_distribution* distribution, int* ndim) {
+  return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
+    distributions.check(distribution, "distribution");
+    check_pointer(ndim, "ndim");
+    *ndim = distribution->checked.tiled() ? 1 : distribution->checked.ndim();
+  });
+}
+
+int dr_distribution_local_shape(const dr_distribution* distribution, int rank, int64_t* shape) {
+  return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
+    distributions.check(distribution, "distribution");
+    const std::vector<Index> extents = distribution->checked.local_shape(rank);
+    if (!extents.empty()) check_pointer(shape, "shape");
+    std::copy(extents.begin(), extents.end(), shape);
+  });
+}
+
+int dr_distribution_local_count(const dr_distribution* distribution, int rank, int64_t* count) {
+  return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
+    distributions.check(distribution, "distribution");
+    check_pointer(count, "count");
+    *count = distribution->checked.cells(rank).empty()
+                 ? 0
+                 : checked_product(distribution->checked.local_shape(rank), "local shape");
+  });
+}
+
+int dr_distribution_owner(const dr_distribution* distribution, const int64_t* index, int64_t* rank) {
+  return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
+    distributions.check(distribution, "distribution");
+    const int ndim = distribution->checked.ndim();
+    if (ndim > 0) check_pointer(index, "index");
+    check_pointer(rank, "rank");
+    *rank = distribution->checked.owner(std::vector<Index>(index, index + ndim));
+  });
+}
+
+int dr_options_init(dr_options* options) {
+  return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
+    check_pointer(options, "options");
+    *options = public_options(Options{});
+  });
+}
+
+int dr_problem_init(dr_problem* problem) {
+  return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
+    check_pointer(problem, "problem");
+    *problem = dr_problem{};
+    problem->strategy = "Hierarchical";
+    problem->options = public_options(Options{});
+  });
+}
+
+int dr_plan_create(const dr_problem* problem, MPI_Comm comm, dr_plan** plan) {
+  return guarded(DR_ERROR_PLAN, __func__, [&] {
+    check_mpi(comm);
+    Description description;
+    all_or_none(comm, [&] {
+      check_pointer(problem, "problem");
+      check_pointer(plan, "plan");
+      description = describe(*problem, comm_rank(comm));
+    });
+    *plan = make_handle(std::move(description), comm);
+  });
+}
+
+int dr_plan_execute(dr_plan* plan, const void* source, void* target) {
+  return guarded(DR_ERROR_EXECUTE, __func__, [&] {
+    plans.check(plan, "plan");
+    if (plan->failed) throw Error(text("\"", plan->label, "\" failed before; free it and make another plan"));
+    try {
+      plan->plan->run(source, target);
+    } catch (...) {
+      plan->failed = true;
+      throw;
+    }
+  });
+}
+
+int dr_plan_set_arrays(dr_plan* plan, const int64_t* source_shape, const int64_t* source_strides,
+                       const int64_t* target_shape, const int64_t* target_strides) {
+  return guarded(DR_ERROR_PLAN, __func__, [&] {
+    plans.check(plan, "plan");
+    const Words source = local_words(plan->source, plan->rank, source_shape, source_strides);
+    const Words target = local_words(plan->target, plan->rank, target_shape, target_strides);
+    const Words source_before = plan->plan->description().source_local;
+    const Words target_before = plan->plan->description().target_local;
+    try {
+      plan->plan->set_local_arrays(source, target);
+    } catch (...) {
+      plan->plan->set_local_arrays(source_before, target_before);
+      throw;
+    }
+  });
+}
+
+int dr_plan_free(dr_plan** plan) {
+  return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
+    check_pointer(plan, "plan");
+    plans.remove(*plan, "*plan");
+    const std::unique_ptr<dr_plan> freed(std::exchange(*plan, nullptr));
+    if (freed->failed) (void)freed->plan.release();  // kept for good: MPI may still write to its buffers
+  });
+}
+
+int dr_memory_create(int64_t nbytes, void** memory) {
+  return guarded(DR_ERROR_MEMORY, __func__, [&] {
+    check_pointer(memory, "memory");
+    if (nbytes < 0) throw ArgumentError(text("nbytes must be 0 or more, got ", nbytes));
+    void* const made = allocate_shared(nbytes);
+    memories.add(made);
+    *memory = made;
+  });
+}
+
+int dr_memory_free(void** memory) {
+  return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
+    check_pointer(memory, "memory");
+    memories.remove(*memory, "*memory");
+    free_shared(std::exchange(*memory, nullptr));
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// The handles of the C interface, and how errors become codes.
+
+#include <algorithm>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "dace_redist.h"
+#include "plan/public_options.hpp"
+#include "plan/registry.hpp"
+
+struct dr_distribution {
+  dace_redist::Words words;
+  dace_redist::Distribution checked;
+};
+
+struct dr_plan {
+  std::unique_ptr<dace_redist::Plan> plan;
+  dace_redist::Distribution source, target;
+  int rank = 0;
+  std::string label;
+  bool failed = false;
+};
+
+namespace dace_redist {
+
+/// Text of the calling thread's last error.
+inline thread_local std::string last_error;
+
+/// A wrong argument of the C interface.
+class ArgumentError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Runs `work`; what it throws becomes a code, and the text of dr_error().
+template <class Work>
+int guarded(int code, const char* function, const Work& work) noexcept {
+  const auto failed = [function](int what, const char* message) {
+    try {
+      last_error = text(function, ": ", message);
+    } catch (...) {
+      last_error.clear();
+    }
+    return what;
+  };
+  try {
+    work();
+    return DR_SUCCESS;
+  } catch (const ArgumentError& error) {
+    return failed(DR_ERROR_ARGUMENT, error.what());
+  } catch (const std::bad_alloc&) {
+    return failed(DR_ERROR_MEMORY, "out of memory");
+  } catch (const std::exception& error) {
+    return failed(code, error.what());
+  } catch (...) {
+    return failed(code, "unknown error");
+  }
+}
+
+/// The handles that were made and not freed yet: using another one is an error, not a crash.
+class Handles {
+ public:
+  void add(const void* handle) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    handles_.insert(handle);
+  }
+  /// \throws ArgumentError unless the handle is one of these.
+  void check(const void* handle, const char* name) const {
+    if (!handle) throw ArgumentError(text(name, " is null"));
+    const std::lock_guard<std::mutex> guard(mutex_);
+    if (handles_.count(handle) == 0) throw ArgumentError(text(name, " is no handle, or was freed"));
+  }
+  void remove(const void* handle, const char* name) {
+    check(handle, name);
+    const std::lock_guard<std::mutex> guard(mutex_);
+    handles_.erase(handle);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_set<const void*> handles_;
+};
+
+inline Handles distributions, plans, memories;
+
+inline void check_pointer(const void* pointer, const char* name) {
+  if (!pointer) throw ArgumentError(text(name, " is null"));
+}
+
+inline void check_ndim(int ndim, const char* name) {
+  if (ndim < 0 || ndim > max_dims) throw ArgumentError(text(name, " must be from 0 to ", max_dims, ", got ", ndim));
+}
+
+/// \throws ArgumentError if MPI is not running, in which it would end the process.
+inline void check_mpi(MPI_Comm comm) {
+  int initialized = 0, finalized = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  if (!initialized || finalized) throw ArgumentError("MPI is not initialized, or was finalized");
+  if (comm == MPI_COMM_NULL) throw ArgumentError("comm is MPI_COMM_NULL");
+}
+
+inline void append(Words& words, const std::int64_t* values, Index count) {
+  words.insert(words.end(), values, values + count);
+}
+
+inline void make_distribution(Words words, dr_distribution** distribution) {
+  Distribution checked(words);
+  auto made = std::make_unique<dr_distribution>(dr_distribution{std::move(words), std::move(checked)});
+  distributions.add(made.get());
+  *distribution = made.release();
+}
+
+/// Extents, then strides, of a local array, as a plan takes them.
+inline Words local_words(const Distribution& distribution, int rank, const std::int64_t* shape,
+                         const std::int64_t* strides) {
+  std::vector<Index> extents = distribution.local_shape(rank);
+  if (shape) std::copy_n(shape, extents.size(), extents.begin());
+  Words words = extents;
+  if (strides)
+    append(words, strides, static_cast<Index>(extents.size()));
+  else
+    for (const Index stride : c_strides(extents)) words.push_back(stride);
+  return words;
+}
+
+inline Description describe(const dr_problem& problem, int rank) {
+  distributions.check(problem.source, "problem->source");
+  distributions.check(problem.target, "problem->target");
+  Description description;
+  description.label = problem.label ? problem.label : "redistribution";
+  description.strategy = problem.strategy ? problem.strategy : "Hierarchical";
+  description.element_bytes = problem.element_bytes;
+  description.options = internal_options(problem.options);
+  description.source = problem.source->words;
+  description.target = problem.target->words;
+  description.source_local = local_words(problem.source->checked, rank, problem.source_shape, problem.source_strides);
+  description.target_local = local_words(problem.target->checked, rank, problem.target_shape, problem.target_strides);
+  return description;
+}
+
+/// A plan as a handle, for C-order arrays unless the description has local arrays. Collective.
+inline dr_plan* make_handle(Description description, MPI_Comm comm) {
+  check_mpi(comm);
+  MakePlan make = nullptr;
+  auto made = std::unique_ptr<dr_plan>();
+  all_or_none(comm, [&] {
+    Distribution source(description.source, "source"), target(description.target, "target");
+    const int rank = comm_rank(comm);
+    if (description.source_local.empty()) description.source_local = local_words(source, rank, nullptr, nullptr);
+    if (description.target_local.empty()) description.target_local = local_words(target, rank, nullptr, nullptr);
+    make = find_strategy(description.strategy);
+    made.reset(new dr_plan{nullptr, std::move(source), std::move(target), rank, description.label, false});
+  });
+  made->plan = make(description, comm);
+  plans.add(made.get());
+  return made.release();
+}
+
+}  // namespace dace_redist

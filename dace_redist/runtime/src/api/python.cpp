@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+/// \file
+/// What the package's Python calls by ctypes, besides the C interface: communicators come as numbers, and
+/// distributions encoded.
+
+#include <cstdint>
+#include <utility>
+
+#include "api/handles.hpp"
+#include "plan/public_options.hpp"
+
+namespace {
+
+MPI_Comm communicator(std::intptr_t handle) { return (MPI_Comm)(handle); }  // a pointer or an int, as the MPI has it
+
+}  // namespace
+
+extern "C" {
+
+/// dr_plan_create() for encoded distributions. Each list of numbers comes with its length.
+DR_API int dr_python_plan_create(std::intptr_t comm, const char* strategy, const dr_options* options,
+                                 std::int64_t element_bytes, const std::int64_t* source, std::int64_t source_count,
+                                 const std::int64_t* target, std::int64_t target_count, dr_plan** plan) {
+  using namespace dace_redist;
+  return guarded(DR_ERROR_PLAN, "plan", [&] {
+    Description description;
+    description.label = "redistribution";
+    description.strategy = strategy;
+    description.element_bytes = element_bytes;
+    description.options = internal_options(*options);
+    description.source.assign(source, source + source_count);
+    description.target.assign(target, target + target_count);
+    *plan = make_handle(std::move(description), communicator(comm));
+  });
+}
+
+/// Whether all ranks hand over the same number, which is not 0. Collective.
+DR_API int dr_python_agree(std::intptr_t comm, std::uint64_t mine) {
+  std::uint64_t range[2] = {mine, ~mine}, lowest[2] = {0, 0};
+  if (MPI_Allreduce(range, lowest, 2, MPI_UINT64_T, MPI_MIN, communicator(comm)) != MPI_SUCCESS) return 0;
+  return lowest[0] == ~lowest[1] && mine != 0;
+}
+
+}  // extern "C"

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// The strategies by name. A strategy's source file registers it; nothing else needs to know of it.
+
+#include <memory>
+#include <string>
+
+#include "plan/plan.hpp"
+
+namespace dace_redist {
+
+/// Makes a plan; collective, see Plan::make().
+using MakePlan = std::unique_ptr<Plan> (*)(const Description& description, MPI_Comm comm);
+
+/// Adds a strategy under its name, replacing one of the same name.
+void register_strategy(const std::string& name, MakePlan make);
+
+/// \throws Error if there is no strategy of that name; names those there are.
+MakePlan find_strategy(const std::string& name);
+
+/// Makes plans of type `P`.
+template <class P>
+std::unique_ptr<Plan> make_plan(const Description& description, MPI_Comm comm) {
+  return Plan::make<P>(description, comm);
+}
+
+/// A static object of this type in the source file of strategy `P` registers it when the library is loaded.
+template <class P>
+struct RegisteredStrategy {
+  explicit RegisteredStrategy(const char* name) { register_strategy(name, make_plan<P>); }
+};
+
+}  // namespace dace_redist
