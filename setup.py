@@ -19,7 +19,6 @@ setup(
     },
     packages=[
         "dace_redist",
-        "dace_redist.bench",
         "dace_redist.einsum",
         "dace_redist.mpi",
         "dace_redist.native",
@@ -35,7 +34,6 @@ setup(
     ],
     package_data={
         "dace_redist": ["py.typed", "_core.pyi", "runtime/src/**/*.hpp"],
-        "dace_redist.bench": ["cases.json", "deinsum.json"],
     },
     ext_modules=[
         Pybind11Extension(

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from dace_redist.bench.cases import Case
 from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.mpi.barrier import wait_politely
 from dace_redist.native import program
+from redistribution.catalogue import Case
 
 if TYPE_CHECKING:
     import dace

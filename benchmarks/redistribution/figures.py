@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dace_redist.bench import methods as kinds
-from dace_redist.bench.report import bound_of, measured
+from redistribution import methods as kinds
+from redistribution.tables import bound_of, measured
 
 Record = Mapping[str, Any]
 
@@ -45,7 +45,7 @@ def draw_all(records: Sequence[Record], folder: Path) -> list[Path]:
     """
     Draw all figures of some results.
 
-    :param records: Lines of ``dace-redist bench``.
+    :param records: Lines of ``benchmarks/bench.py``.
     :param folder: Where to write; made if it is missing.
     :return: The files.
     :raises ValueError: If nothing was measured.
