@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dace_redist.report.canvas import new_figure
 from redistribution import methods as kinds
 from redistribution.tables import bound_of, measured
 
@@ -105,11 +106,7 @@ def _stock_ratio(row: Record) -> float | None:
 
 def _new(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Any, Any]:
     """A figure that belongs to no window, and its axes in an array of two dimensions."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(width, height, layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
+from dace_redist.report.canvas import new_figure, save
 from dace_redist.report.text import block_shape, format_bytes
 
 if TYPE_CHECKING:
     from dace_redist.schedule import Schedule
-
-#: Endings of the files that can be written.
-FORMATS = (".png", ".svg", ".pdf")
 
 _MAX_CUTS = 400  # per dimension: more could not be told apart, so owners are sampled at this many places
 _MAX_BINS = 256  # cells per side of the volume matrix: of more ranks, neighbours share one
@@ -34,32 +31,9 @@ def plot_schedule(schedule: Schedule, path: str | Path) -> None:
     :param path: File to write; its ending says the format: .png, .svg or .pdf.
     :raises ValueError: If the format is unknown.
     :raises FileNotFoundError: If the folder does not exist.
+    :raises ImportError: If matplotlib is not installed.
     """
     save(lambda: draw(schedule), path)
-
-
-def save(draw_figure: Callable[[], Any], path: str | Path) -> None:
-    """
-    Write a figure to a file; the same figure gives the same file.
-
-    :param draw_figure: Draws the figure, once the path is known to be good.
-    :param path: File to write; its ending says the format: .png, .svg or .pdf.
-    :raises ValueError: If the format is unknown.
-    :raises FileNotFoundError: If the folder does not exist.
-    """
-    path = Path(path)
-    if path.suffix.lower() not in FORMATS:
-        raise ValueError(f"plot: {str(path)!r} needs one of the endings {', '.join(FORMATS)}")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"plot: the folder {str(path.parent)!r} for {path.name!r} does not exist")
-    from matplotlib import rc_context
-
-    with rc_context({"svg.hashsalt": "dace-redist", "font.size": 9}):
-        draw_figure().savefig(path, dpi=150, metadata=None if path.suffix.lower() == ".png" else _undated(path))
-
-
-def _undated(path: Path) -> dict[str, Any]:
-    return {"Date" if path.suffix.lower() == ".svg" else "CreationDate": None}
 
 
 def draw(schedule: Schedule) -> Any:
@@ -69,11 +43,7 @@ def draw(schedule: Schedule) -> Any:
     :param schedule: What to draw.
     :return: A ``matplotlib.figure.Figure`` that belongs to no window.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure: Any = Figure(figsize=(13, 4.9), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(13, 4.9, layout="constrained")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)
     grid = figure.add_gridspec(1, 3, width_ratios=(1, 1, 1.2))
     panels = [figure.add_subplot(grid[0]), figure.add_subplot(grid[1])]
