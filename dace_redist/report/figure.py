@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
+from collections import Counter
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,13 +63,13 @@ def draw(schedule: Schedule) -> Any:
     colours = _RankColours(schedule.ranks)
     meshes = [colours.draw(axes, owners) for axes, owners in zip(panels, maps, strict=True)]
     _name_panels(panels, schedule, shown)
-    image = _draw_matrix(matrix, schedule)
+    number_matrix = _draw_matrix(matrix, schedule)
     figure.draw_without_rendering()  # fixes sizes, which say whether numbers fit
     fits = [colours.number(axes, owners) for axes, owners in zip(panels, maps, strict=True)]
     if not all(fits):
         bar = figure.colorbar(meshes[0], ax=panels, orientation="horizontal", fraction=0.05, aspect=50, label="rank")
         bar.ax.xaxis.get_major_locator().set_params(integer=True)
-    _number_matrix(matrix, image)
+    number_matrix()
     return figure
 
 
@@ -227,7 +230,8 @@ def _unit(largest: float) -> str:
     return max((unit for unit in _UNITS if _UNITS[unit] <= max(largest, 1)), key=_UNITS.__getitem__)
 
 
-def _draw_matrix(axes: Any, schedule: Schedule) -> Any:
+def _draw_matrix(axes: Any, schedule: Schedule) -> Callable[[], None]:
+    """Draw it; returned is what writes the numbers, once sizes are fixed."""
     volumes = binned_volumes(schedule, _MAX_BINS)
     unit = _unit(volumes.max())
     axes.set_facecolor("0.94")
@@ -248,8 +252,12 @@ def _draw_matrix(axes: Any, schedule: Schedule) -> Any:
         axis.get_major_locator().set_params(integer=True)
         if schedule.ranks <= 16:
             axis.set_ticks(range(schedule.ranks))
+        if schedule.ranks <= 80:
+            axis.set_ticks(np.arange(0.5, schedule.ranks - 1), minor=True)
+    axes.grid(which="minor", color="white", linewidth=0.6 if schedule.ranks <= 24 else 0.25)
+    axes.tick_params(which="minor", length=0)
     axes.figure.colorbar(image, ax=axes, label=f"volume in {'bytes' if unit == 'B' else unit}", shrink=0.85)
-    return image
+    return lambda: _number_matrix(axes, image, unit)
 
 
 def _three_digits(value: float) -> str:
@@ -258,18 +266,27 @@ def _three_digits(value: float) -> str:
     return f"{value:.3g}" if value < 999.5 else f"{value:.0f}"
 
 
-def _number_matrix(axes: Any, image: Any) -> None:
-    """Write each volume into its cell if all fit."""
+def usual_number(numbers: Collection[str]) -> str | None:
+    """The number of at least half of the cells, which need not show it; None if there is none."""
+    number, count = max(Counter(numbers).items(), key=operator.itemgetter(1), default=("", 0))
+    return number if count and 2 * count >= len(numbers) else None
+
+
+def _number_matrix(axes: Any, image: Any, unit: str) -> None:
+    """Write volumes into their cells if all fit; the one that most cells have stands above instead."""
     values = image.get_array()
     box = axes.get_window_extent()
-    if len(values) > 32:
-        return
     numbers = {(i, j): _three_digits(value) for (i, j), value in np.ndenumerate(values.filled(0)) if value}
-    longest = max((len(number) for number in numbers.values()), default=1)
+    usual = usual_number(numbers.values())
+    others = {cell: number for cell, number in numbers.items() if number != usual}
+    longest = max((len(number) for number in others.values()), default=1)
     size = _font_size(box.width / len(values), box.height / len(values), longest, axes.figure.dpi)
-    if size is None:
+    if others and (len(values) > 32 or size is None):
         return
-    for (i, j), number in numbers.items():
+    if usual is not None:
+        where = "where there is no number" if others else "each"
+        axes.set_title(axes.get_title().replace("\n", f": {usual} {unit} {where}\n"), fontsize=9)
+    for (i, j), number in others.items():
         red, green, blue, _ = image.cmap(image.norm(values[i, j]))
         colour = "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else "white"
         axes.text(j, i, number, ha="center", va="center", size=size, color=colour)
