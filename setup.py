@@ -19,7 +19,6 @@ setup(
     },
     packages=[
         "dace_redist",
-        "dace_redist.bench",
         "dace_redist.einsum",
         "dace_redist.mpi",
         "dace_redist.native",
@@ -39,9 +38,9 @@ setup(
             "_core.pyi",
             "runtime/CMakeLists.txt",
             "runtime/include/*",
-            "runtime/src/**/*.[ch]pp",
+            "runtime/src/**/*.hpp",
+            "runtime/src/**/*.cpp",
         ],
-        "dace_redist.bench": ["cases.json", "deinsum.json"],
     },
     ext_modules=[
         Pybind11Extension(

@@ -7,12 +7,11 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import numpy as np
 
-from dace_redist.bench.command import bench
 from dace_redist.distribution import Distribution
 from dace_redist.einsum.command import einsum
 from dace_redist.mpi.launch import launched_rank
@@ -72,7 +71,6 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-cli.add_command(bench)
 cli.add_command(einsum)
 
 
@@ -216,31 +214,42 @@ def _distribution(option: str, shape: Sequence[int], sides: dict[str, Any], name
         raise click.BadParameter(str(error).removeprefix("Distribution: "), param_hint=f"--{option}") from None
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def run_command(command: click.Command, name: str, arguments: Sequence[str] | None = None) -> NoReturn:
     """
-    Run the command line and end the process: 0 when done, 2 with one line on standard error for bad input.
+    Run a command and end the process: 0 when done, 2 with one line on standard error for bad input.
 
+    :param command: What to run.
+    :param name: Name of the program, for its help and its errors.
     :param arguments: Words of the command line without the program's name; default those of this process.
     """
     try:
-        code = cli.main(arguments, prog_name="dace-redist", standalone_mode=False)
+        code = command.main(arguments, prog_name=name, standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
-        code = _fail(error.format_message())
-    except (ValueError, TypeError, RuntimeError, OSError, MemoryError, OverflowError) as error:
+        code = _fail(name, error.format_message())
+    except (ValueError, TypeError, RuntimeError, OSError, MemoryError, OverflowError, ImportError) as error:
         if isinstance(error, BrokenPipeError):  # the reader has what it wants: `dace-redist ... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
-        code = _fail(str(error) or type(error).__name__)
+        code = _fail(name, str(error) or type(error).__name__)
     except (click.Abort, KeyboardInterrupt):
         code = 130
     sys.exit(code)
 
 
-def _fail(message: str) -> int:
+def _fail(name: str, message: str) -> int:
     if launched_rank() in (None, 0):  # every rank of a job fails alike
-        print("dace-redist: " + " ".join(message.split()), file=sys.stderr)
+        print(f"{name}: " + " ".join(message.split()), file=sys.stderr)
     return 2
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """
+    Run ``dace-redist`` and end the process, see :func:`run_command`.
+
+    :param arguments: Words of the command line without the program's name; default those of this process.
+    """
+    run_command(cli, "dace-redist", arguments)
 
 
 if __name__ == "__main__":

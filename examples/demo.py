@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from dace_redist.mpi.launch import describe_mpi, mpi_environment, mpiexec_command
+from dace_redist.report.canvas import new_figure
 from dace_redist.report.text import format_bytes
 from dace_redist.strategies import STRATEGIES
 
@@ -122,10 +123,8 @@ def table(records: list[dict]) -> str:
 
 def draw(records: list[dict], path: Path) -> None:
     """A bar per strategy, stacked from the medians of the steps."""
-    from matplotlib.figure import Figure
-
     names = [record["strategy"] for record in records]
-    figure = Figure(figsize=(8.5, 4.4), layout="constrained")
+    figure = new_figure(8.5, 4.4, layout="constrained")
     axes = figure.subplots()
     bottom = np.zeros(len(records))
     for number, step in enumerate(steps(records[0])):

@@ -1,16 +1,17 @@
 """The sizes with which the kernels are run, and operands that every rank can make for itself."""
 
 import functools
+import json
 import unittest.mock
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import einsum_kernels as programs
 import numpy as np
 
-from dace_redist.bench import deinsum
-
+DEINSUM = Path(__file__).parents[1] / "benchmarks" / "deinsum.json"
 PRESETS = ("S", "M", "weak", "paper")
 SYMBOLS = {"IJKLMOW": 0, "PQRTV": 1}  # which of a case's two lengths a symbol is
 
@@ -24,7 +25,7 @@ class Case:
     :param small: Lengths of preset S: well below a second on two cores.
     :param medium: Lengths of preset M: seconds.
     :param indices: How many indices its work is the product of: weak scaling keeps the work of a rank.
-    :param published: Deinsum's kernel of these sizes, see ``dace_redist.bench.deinsum``.
+    :param published: Deinsum's kernel of these sizes, see ``benchmarks/deinsum.json``.
     :param shift: What is taken off the operands, whose elements are else from 0 to 1: without it the first singular
         vectors of a tensor outweigh all others, and Gram matrices are nearly singular.
     :param paper: Else: number of ranks and lengths in Irmler et al., Node-Aware Processor Grids, table 2.
@@ -71,7 +72,7 @@ class Case:
         if self.published is None:
             assert self.paper is not None
             return self._grown(self.paper[1], ranks / self.paper[0])
-        lengths = deinsum.kernels()[self.published].lengths
+        lengths = published_lengths(self.published)
         return lengths.get(ranks) or self._grown(lengths[1], ranks)
 
     def _grown(self, lengths: tuple[int, ...], ratio: float) -> tuple[int, ...]:
@@ -102,6 +103,13 @@ CASES = {
         Case(programs.cp, **_ORDER_3, published="MTTKRP-O3-M0", shift=0.5),
     )
 }
+
+
+def published_lengths(name: str) -> dict[int, tuple[int, ...]]:
+    """By number of ranks, the lengths with which Deinsum ran one of its kernels."""
+    data = json.loads(DEINSUM.read_text())
+    sizes = next(kernel["sizes"] for kernel in data["kernels"] if kernel["name"] == name)
+    return {int(ranks): tuple(lengths) for ranks, lengths in data["sizes"][sizes].items()}
 
 
 def elements(name: str, indices: Sequence[Any], shape: Sequence[int]) -> np.ndarray:

@@ -15,7 +15,7 @@ def _einsum_library() -> list[str]:
 @dace.library.environment
 class Blas(Plain):
     """
-    The library of contractions and linear systems, with the BLAS that :func:`dace_redist.native.blas.find_blas` chooses.
+    The library of contractions and linear systems, with the BLAS of :func:`dace_redist.native.blas.find_blas`.
 
     It runs on as many threads as ``OMP_NUM_THREADS`` says, or on one: ranks share their node's cores.
     """

@@ -97,6 +97,7 @@ def contraction_tasklet(node: Contraction, state: SDFGState, sdfg: SDFG) -> node
     if np.issubdtype(element.as_numpy_dtype(), np.integer):
         ensure_library(INTEGERS)  # loaded when the program starts
     kept = "dace_redist::program::Contraction"
+    named = f'"{node.label}", "{node.einsum}", "{_element_type(element)}"'
     layouts = ", ".join(
         _words([*(extent for extent, _ in dimensions), *(stride for _, stride in dimensions)])
         for dimensions in node.dimensions(sdfg, state)
@@ -113,7 +114,7 @@ def contraction_tasklet(node: Contraction, state: SDFGState, sdfg: SDFG) -> node
         f"{call}{RESULT}, {factors});",
         language=dtypes.Language.CPP,
         state_fields=[f"{kept} *{field};"],
-        code_init=f'__state->{field} = new {kept}("{node.label}", "{node.einsum}", "{_element_type(element)}", {{{path}}});\n',
+        code_init=f"__state->{field} = new {kept}({named}, {{{path}}});\n",
         code_exit=f"delete __state->{field};\n",
     )
 

@@ -84,7 +84,13 @@ def _build(folder: Path, make: Callable[[], Any]) -> None:
 def _key() -> str:
     """Changes with every source a program is made from."""
     digest = hashlib.blake2b(importlib.metadata.version("dace").encode(), digest_size=8)
-    patterns = ("dace_redist/**/*.hpp", "library_nodes/**/*.py", "transformations/*.py", "tests/*.py", "tests/mpi/*.py")
+    patterns = (
+        "dace_redist/**/*.[ch]pp",
+        "library_nodes/**/*.py",
+        "transformations/*.py",
+        "tests/*.py",
+        "tests/mpi/*.py",
+    )
     for source in sorted(source for pattern in patterns for source in ROOT.glob(pattern)):
         digest.update(source.read_bytes())
     return digest.hexdigest()

@@ -8,7 +8,7 @@ from typing import Any
 
 from dace_redist.einsum.plan import Group, Move, Plan
 from dace_redist.einsum.report import format_flops, grid_text, operation_text, shape_text
-from dace_redist.report.figure import save
+from dace_redist.report.canvas import new_figure, save
 from dace_redist.report.text import format_bytes
 
 #: Colours of what is moved, fetched, reduced, and of what stays where it is.
@@ -29,6 +29,7 @@ def plot_plan(plan: Plan, path: str | Path) -> None:
     :param path: File to write; its ending says the format: .png, .svg or .pdf.
     :raises ValueError: If the format is unknown.
     :raises FileNotFoundError: If the folder does not exist.
+    :raises ImportError: If matplotlib is not installed.
     """
     save(lambda: draw(plan), path)
 
@@ -61,14 +62,10 @@ class _Box:
 
 class _Picture:
     def __init__(self, plan: Plan) -> None:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
         self.plan = plan
         self.columns, width = self._columns()
         height = _INPUT_ROW + _TENSOR[1] / 2 + _HEADER
-        self.figure: Any = Figure(figsize=(width, height))
-        FigureCanvasAgg(self.figure)
+        self.figure = new_figure(width, height)
         self.axes = self.figure.add_axes((0, 0, 1, 1))
         self.axes.set(xlim=(0, width), ylim=(0, height))
         self.axes.axis("off")

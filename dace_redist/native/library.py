@@ -61,7 +61,7 @@ def mpi_compiler() -> str:
 
 
 def build_environment() -> dict[str, str]:
-    """The environment for a build: the folder of this Python comes first on PATH; a virtual environment has CMake there."""
+    """The environment for a build: the folder of this Python, where a virtual environment has CMake, leads PATH."""
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
     return os.environ | {"PATH": path}
 

@@ -79,7 +79,7 @@ class Plan:
         self._run_checked(array, out)
         return out
 
-    def fits(self, array: Array | None, out: Array) -> bool:
+    def fits(self, array: Array | None, out: Array | None) -> bool:
         """Whether these arrays need no further check: they are in C order, and of this plan's shapes and type."""
         return self._in_c_order and bool(self._bound.fits(array, out))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 from collections import OrderedDict
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from mpi4py import MPI
 
@@ -14,6 +14,20 @@ from dace_redist.strategies import AUTO
 
 #: Plans kept per communicator; the one used least recently is freed first.
 _MOST_PLANS = 64
+
+
+class Found(NamedTuple):
+    """
+    A plan that was found by the arguments of a call.
+
+    :param digest: Not 0, and the same on all ranks that found the same.
+    :param keep: Objects of whose identity the arguments are remembered.
+    """
+
+    request: Request
+    plan: Plan
+    digest: int
+    keep: Any
 
 
 class PlanCache:
@@ -27,7 +41,7 @@ class PlanCache:
     def __init__(self) -> None:
         self.is_new = True  # until the ranks have made sure that the library is there
         self._plans: OrderedDict[Request, Plan] = OrderedDict()
-        self._found: dict[Any, tuple[Request, Plan, int, Any]] = {}
+        self._found: dict[Any, Found] = {}
 
     def get(self, comm: MPI.Intracomm, request: Request) -> Plan:
         """The plan of a request, made if need be. Collective."""
@@ -49,12 +63,11 @@ class PlanCache:
         """
         if len(self._found) > 16 * _MOST_PLANS:
             self._found.clear()
-        self._found[call] = (request, plan, request.digest() or 1, keep)
+        self._found[call] = Found(request, plan, request.digest() or 1, keep)
 
-    def find(self, call: Any) -> tuple[Request, Plan, int] | None:
-        """Request, plan, and a number that is the same on all ranks that found the same; None if unknown."""
-        found = self._found.get(call)
-        return None if found is None else found[:3]
+    def find(self, call: Any) -> Found | None:
+        """The plan of the same call before; None if there is none."""
+        return self._found.get(call)
 
     def touch(self, request: Request) -> None:
         """Counts as a use of a plan that was found by :meth:`find`, on all ranks."""
@@ -62,7 +75,7 @@ class PlanCache:
 
     def _drop(self, request: Request) -> Plan:
         plan = self._plans.pop(request)
-        self._found = {call: found for call, found in self._found.items() if found[1] is not plan}
+        self._found = {call: found for call, found in self._found.items() if found.plan is not plan}
         return plan
 
     def forget(self, plan: Plan) -> None:

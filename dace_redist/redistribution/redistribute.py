@@ -10,8 +10,8 @@ from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution
 from dace_redist.native.interface import library
-from dace_redist.redistribution.plan import build_library, checked_communicator
-from dace_redist.redistribution.plan_cache import plan_cache
+from dace_redist.redistribution.plan import Plan, build_library, checked_communicator
+from dace_redist.redistribution.plan_cache import PlanCache, plan_cache
 from dace_redist.redistribution.request import agreed_request, checked_request
 from dace_redist.redistribution.shared_arrays import is_shared
 
@@ -55,23 +55,24 @@ def redistribute(
         cache.is_new = False
     call = _call(array, source, target, out, strategy, options)
     found = cache.find(call)
-    if found is not None and (out is None or found[1].fits(array, out)):
-        request, plan, digest = found
-        result = plan.empty_target() if out is None else out
-        digest = digest if plan.fits(array, result) else 0
-    else:
-        request, plan, digest, result = None, None, 0, out
-    if not agree(comm, digest):  # a rank has not asked for this before, or asks for something else
-        request = agreed_request(
-            comm, array, out, lambda: checked_request(array, source, target, comm, out, strategy, options)
-        )
-        plan = cache.get(comm, request)
+    result = found.plan.empty_target() if found is not None and out is None else out
+    digest = found.digest if found is not None and found.plan.fits(array, result) else 0
+    if agree(comm, digest) and found is not None:
+        cache.touch(found.request)
+        return _moved(cache, found.plan, array, result)
+    # a rank has not asked for this before, its arrays need other checks, or the ranks ask for different things
+    request = agreed_request(
+        comm, array, out, lambda: checked_request(array, source, target, comm, out, strategy, options)
+    )
+    plan = cache.get(comm, request)
+    if call is not None:
         cache.remember(call, request, plan, (source, target))
-        result = plan.empty_target() if out is None else out
-    else:
-        cache.touch(request)
+    return _moved(cache, plan, array, out)
+
+
+def _moved(cache: PlanCache, plan: Plan, array: Any, out: Any) -> npt.NDArray[Any]:
     try:
-        return plan(array, result)
+        return plan(array, out)
     except Exception:
         cache.forget(plan)
         raise

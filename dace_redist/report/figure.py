@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+import operator
+from collections import Counter
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
+from dace_redist.report.canvas import new_figure, save
 from dace_redist.report.text import block_shape, format_bytes
 
 if TYPE_CHECKING:
     from dace_redist.schedule import Schedule
-
-#: Endings of the files that can be written.
-FORMATS = (".png", ".svg", ".pdf")
 
 _MAX_CUTS = 400  # per dimension: more could not be told apart, so owners are sampled at this many places
 _MAX_BINS = 256  # cells per side of the volume matrix: of more ranks, neighbours share one
@@ -34,32 +34,9 @@ def plot_schedule(schedule: Schedule, path: str | Path) -> None:
     :param path: File to write; its ending says the format: .png, .svg or .pdf.
     :raises ValueError: If the format is unknown.
     :raises FileNotFoundError: If the folder does not exist.
+    :raises ImportError: If matplotlib is not installed.
     """
     save(lambda: draw(schedule), path)
-
-
-def save(draw_figure: Callable[[], Any], path: str | Path) -> None:
-    """
-    Write a figure to a file; the same figure gives the same file.
-
-    :param draw_figure: Draws the figure, once the path is known to be good.
-    :param path: File to write; its ending says the format: .png, .svg or .pdf.
-    :raises ValueError: If the format is unknown.
-    :raises FileNotFoundError: If the folder does not exist.
-    """
-    path = Path(path)
-    if path.suffix.lower() not in FORMATS:
-        raise ValueError(f"plot: {str(path)!r} needs one of the endings {', '.join(FORMATS)}")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"plot: the folder {str(path.parent)!r} for {path.name!r} does not exist")
-    from matplotlib import rc_context
-
-    with rc_context({"svg.hashsalt": "dace-redist", "font.size": 9}):
-        draw_figure().savefig(path, dpi=150, metadata=None if path.suffix.lower() == ".png" else _undated(path))
-
-
-def _undated(path: Path) -> dict[str, Any]:
-    return {"Date" if path.suffix.lower() == ".svg" else "CreationDate": None}
 
 
 def draw(schedule: Schedule) -> Any:
@@ -69,11 +46,7 @@ def draw(schedule: Schedule) -> Any:
     :param schedule: What to draw.
     :return: A ``matplotlib.figure.Figure`` that belongs to no window.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure: Any = Figure(figsize=(13, 4.9), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(13, 4.9, layout="constrained")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)
     grid = figure.add_gridspec(1, 3, width_ratios=(1, 1, 1.2))
     panels = [figure.add_subplot(grid[0]), figure.add_subplot(grid[1])]
@@ -90,13 +63,13 @@ def draw(schedule: Schedule) -> Any:
     colours = _RankColours(schedule.ranks)
     meshes = [colours.draw(axes, owners) for axes, owners in zip(panels, maps, strict=True)]
     _name_panels(panels, schedule, shown)
-    image = _draw_matrix(matrix, schedule)
+    number_matrix = _draw_matrix(matrix, schedule)
     figure.draw_without_rendering()  # fixes sizes, which say whether numbers fit
     fits = [colours.number(axes, owners) for axes, owners in zip(panels, maps, strict=True)]
     if not all(fits):
         bar = figure.colorbar(meshes[0], ax=panels, orientation="horizontal", fraction=0.05, aspect=50, label="rank")
         bar.ax.xaxis.get_major_locator().set_params(integer=True)
-    _number_matrix(matrix, image)
+    number_matrix()
     return figure
 
 
@@ -257,7 +230,8 @@ def _unit(largest: float) -> str:
     return max((unit for unit in _UNITS if _UNITS[unit] <= max(largest, 1)), key=_UNITS.__getitem__)
 
 
-def _draw_matrix(axes: Any, schedule: Schedule) -> Any:
+def _draw_matrix(axes: Any, schedule: Schedule) -> Callable[[], None]:
+    """Draw it; returned is what writes the numbers, once sizes are fixed."""
     volumes = binned_volumes(schedule, _MAX_BINS)
     unit = _unit(volumes.max())
     axes.set_facecolor("0.94")
@@ -278,8 +252,12 @@ def _draw_matrix(axes: Any, schedule: Schedule) -> Any:
         axis.get_major_locator().set_params(integer=True)
         if schedule.ranks <= 16:
             axis.set_ticks(range(schedule.ranks))
+        if schedule.ranks <= 80:
+            axis.set_ticks(np.arange(0.5, schedule.ranks - 1), minor=True)
+    axes.grid(which="minor", color="white", linewidth=0.6 if schedule.ranks <= 24 else 0.25)
+    axes.tick_params(which="minor", length=0)
     axes.figure.colorbar(image, ax=axes, label=f"volume in {'bytes' if unit == 'B' else unit}", shrink=0.85)
-    return image
+    return lambda: _number_matrix(axes, image, unit)
 
 
 def _three_digits(value: float) -> str:
@@ -288,18 +266,27 @@ def _three_digits(value: float) -> str:
     return f"{value:.3g}" if value < 999.5 else f"{value:.0f}"
 
 
-def _number_matrix(axes: Any, image: Any) -> None:
-    """Write each volume into its cell if all fit."""
+def usual_number(numbers: Collection[str]) -> str | None:
+    """The number of at least half of the cells, which need not show it; None if there is none."""
+    number, count = max(Counter(numbers).items(), key=operator.itemgetter(1), default=("", 0))
+    return number if count and 2 * count >= len(numbers) else None
+
+
+def _number_matrix(axes: Any, image: Any, unit: str) -> None:
+    """Write volumes into their cells if all fit; the one that most cells have stands above instead."""
     values = image.get_array()
     box = axes.get_window_extent()
-    if len(values) > 32:
-        return
     numbers = {(i, j): _three_digits(value) for (i, j), value in np.ndenumerate(values.filled(0)) if value}
-    longest = max((len(number) for number in numbers.values()), default=1)
+    usual = usual_number(numbers.values())
+    others = {cell: number for cell, number in numbers.items() if number != usual}
+    longest = max((len(number) for number in others.values()), default=1)
     size = _font_size(box.width / len(values), box.height / len(values), longest, axes.figure.dpi)
-    if size is None:
+    if others and (len(values) > 32 or size is None):
         return
-    for (i, j), number in numbers.items():
+    if usual is not None:
+        where = "where there is no number" if others else "each"
+        axes.set_title(axes.get_title().replace("\n", f": {usual} {unit} {where}\n"), fontsize=9)
+    for (i, j), number in others.items():
         red, green, blue, _ = image.cmap(image.norm(values[i, j]))
         colour = "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else "white"
         axes.text(j, i, number, ha="center", va="center", size=size, color=colour)

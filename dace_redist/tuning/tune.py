@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import tqdm
 from mpi4py import MPI
 
 from dace_redist.mpi.collective_errors import check_same, together
@@ -21,7 +19,8 @@ from dace_redist.selection.problem_key import Case, check_memory
 from dace_redist.selection.record import Record, make_entry, record_path
 from dace_redist.selection.selection import check_ranks
 from dace_redist.tuning.candidates import space
-from dace_redist.tuning.search import Search, Show, TunedCase
+from dace_redist.tuning.progress import progress_bar
+from dace_redist.tuning.search import Search, TunedCase
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +116,7 @@ def tune(
     place, found = place_of(comm), []
     for labels, case in cases:
         search = Search(case, comm, place, tried, limit_seconds, precision)
-        with _shown(progress and comm.rank == 0, ", ".join(labels) or "tune", limit_seconds) as search.show:
+        with progress_bar(progress and comm.rank == 0, ", ".join(labels) or "tune", limit_seconds) as search.show:
             tuned = search.run(labels)
         with together(comm):
             if comm.rank == 0:
@@ -156,25 +155,3 @@ def _cases(what: Any, symbols: Any, where: Any, memory: str | None) -> list[tupl
         labels, first = found.get(key, ((), case))
         found[key] = ((*labels, label), first)
     return list(found.values())
-
-
-@contextlib.contextmanager
-def _shown(shown: bool, label: str, limit_seconds: float) -> Iterator[Show]:
-    """A bar on standard error that fills as measuring goes on; plans and programs are made in between."""
-    total = float(limit_seconds)
-    # Under mpiexec standard error is seldom a terminal: a bar that hides from pipes would never be seen.
-    with tqdm.tqdm(
-        total=total,
-        desc=label,
-        disable=not shown,
-        mininterval=0.5,
-        bar_format="{desc}: {percentage:3.0f}% |{bar:30}| {postfix}",
-    ) as bar:
-
-        def show(candidate: str, seconds: float) -> None:
-            bar.set_postfix_str(candidate, refresh=False)
-            bar.update(max(0.0, min(total, seconds) - bar.n))
-
-        yield show
-        bar.set_postfix_str("done", refresh=False)
-        bar.update(total - bar.n)

@@ -13,7 +13,7 @@ from mpi_programs import SANITIZED, build, run
 
 import dace_redist
 from dace_redist import Distribution, TiledDistribution
-from dace_redist.native.program import mpi_compiler
+from dace_redist.native.library import mpi_compiler
 
 SHAPE = (6, 8)
 
@@ -223,24 +223,23 @@ def test_wrong_communicators(comm):
     halves.Free()
 
 
-@pytest.mark.compile
 @pytest.mark.mpi(ranks=[3], timeout=240)
-def test_leader_that_cannot_compile(comm, monkeypatch):
-    """One rank of a node compiles; if it cannot, all hear why, and may try again."""
-    from dace_redist.native import program
-    from dace_redist.redistribution import plan_cache as kept_plans
+def test_rank_that_cannot_build_the_library(comm, monkeypatch):
+    """If one rank cannot build or load the library, all hear why, and may try again."""
+    from dace_redist.redistribution import plan as plans
 
-    def fails(strategy: str) -> Path:
-        raise OSError(f"disk full while building {strategy}")
+    def fails() -> Path:
+        raise OSError("disk full while building")
 
-    monkeypatch.setattr(kept_plans, "_loaded", {})
+    group = comm.Dup()
     with monkeypatch.context() as broken:
         if comm.rank == 0:
-            broken.setattr(program, "ensure_built", fails)
-        with pytest.raises(RuntimeError, match="cannot compile strategy RMA: disk full while building RMA"):
-            dace_redist.redistribute(*(lambda c: (c.array, c.source, c.target))(Call(comm)), strategy="RMA")
+            broken.setattr(plans, "ensure_library", fails)
+        with pytest.raises(OSError, match="disk full while building"):
+            dace_redist.redistribute(*(lambda c: (c.array, c.source, c.target))(Call(comm)), comm=group)
     good = Call(comm)
     assert np.array_equal(good(), good.expected)
+    group.Free()
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,23 @@
-"""``dace-redist bench`` on a few ranks: its lines, tables and exit codes; what is wrong is found."""
+"""``benchmarks/bench.py`` on a few ranks: its lines, tables and exit codes; what is wrong is found."""
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
+from redistribution import catalogue, free_memory, methods, peers
+from redistribution.arrays import Arrays, is_right
 
 import dace_redist
-from dace_redist.bench import cases, memory, methods, peers
-from dace_redist.bench.arrays import Arrays, is_right
-from dace_redist.cli import main
 from dace_redist.mpi import launch
 from dace_redist.report.text import format_bytes
+
+BENCH = str(Path(__file__).parents[2] / "benchmarks" / "bench.py")
 
 
 @pytest.mark.compile
@@ -22,7 +25,7 @@ def test_a_case_with_several_methods(tmp_path, capsys):
     output = tmp_path / "results.jsonl"
     words = ["owners-transposed-96", "seed-k2", "--preset", "tiny", "--strategies", "Auto,Pack", "--json", str(output)]
     words += ["--variants", "ordinary", "--least", "3", "--limit", "2", "--rate", "1gbit"]
-    command = [sys.executable, "-m", "mpi4py", "-m", "dace_redist.cli", "bench", *words]
+    command = [sys.executable, "-m", "mpi4py", BENCH, *words]
     code, printed = launch.launch(4, command, timeout=240)
     assert code == 0, printed
     assert "seed-k2: skipped, it needs 12 ranks; mpiexec -n 12 starts them" in printed
@@ -39,9 +42,7 @@ def test_a_case_with_several_methods(tmp_path, capsys):
         where = line["environment"]
         assert (where["ranks"], where["nodes"], line["ranks"], line["bytes"]) == (4, 1, 4, 96 * 96 * 8)
         assert {"machine", "processor", "cores", "mpi", "commit", "versions", "date"} <= set(where)
-    with pytest.raises(SystemExit) as ended:
-        main(["bench", "--plot", str(output), str(tmp_path / "drawn")])
-    assert not ended.value.code
+    subprocess.run([sys.executable, BENCH, "--plot", output, tmp_path / "drawn"], check=True)
     assert {p.name for p in (tmp_path / "drawn").iterdir()} == {
         f"{kind}-transpose.{ending}" for kind in ("times", "stock", "bound") for ending in ("png", "svg")
     }
@@ -51,7 +52,7 @@ def test_a_case_with_several_methods(tmp_path, capsys):
 @pytest.mark.mpi(ranks=4)
 def test_alltoallw_moves_all_kinds_of_cases_right(comm):
     kinds = ["block-k2", "2mm-ik-4", "ttmc-deijc-4", "cyclic-other-96", "prime-cyclic", "specfem3d-oc", "nas-mg-x-tiny"]
-    for case in cases.load("tiny").select(kinds):
+    for case in catalogue.load("tiny").select(kinds):
         part = comm.Split(0 if comm.rank < case.ranks else 1)
         if comm.rank < case.ranks:
             local = Arrays(case, part)
@@ -66,7 +67,7 @@ def test_alltoallw_moves_all_kinds_of_cases_right(comm):
 
 @pytest.mark.mpi(ranks=2)
 def test_a_method_that_does_wrong_is_found_on_every_rank(comm, monkeypatch):
-    case = cases.load("tiny").select(["block-k2"])[0]
+    case = catalogue.load("tiny").select(["block-k2"])[0]
 
     def forgets(source, target):
         target[...] = 0
@@ -80,7 +81,7 @@ def test_a_method_that_does_wrong_is_found_on_every_rank(comm, monkeypatch):
 
 @pytest.mark.mpi(ranks=2)
 def test_a_method_that_fails_on_one_rank_is_skipped_on_all(comm):
-    case = cases.load("tiny").select(["block-k2"])[0]
+    case = catalogue.load("tiny").select(["block-k2"])[0]
 
     class Fails:
         @staticmethod
@@ -95,16 +96,16 @@ def test_a_method_that_fails_on_one_rank_is_skipped_on_all(comm):
 
 @pytest.mark.mpi(ranks=2)
 def test_buffers_that_do_not_fit_are_not_made(comm, monkeypatch):
-    case = cases.load("tiny").select(["block-k2"])[0]
+    case = catalogue.load("tiny").select(["block-k2"])[0]
     need = 2 * 2 * case.nbytes // 4  # both ranks send and receive a quarter of the tensor
-    monkeypatch.setattr(memory, "_memory", lambda: (need + 99, 100 if comm.rank else 0))
+    monkeypatch.setattr(free_memory, "_memory", lambda: (need + 99, 100 if comm.rank else 0))
     wanted = methods.Wanted(strategies=("Pack",), variants=("ordinary",), peers=False)
     found = list(methods.prepare(case, comm, Arrays(case, comm), "none", wanted))
     assert found[1].label == "Pack"
     assert (
         f"{format_bytes(need)} of memory on a node are needed, there are {format_bytes(need + 99)}" in found[1].reason
     )
-    assert memory.too_little(need // 2 - 1, comm) is None
+    assert free_memory.too_little(need // 2 - 1, comm) is None
 
 
 @pytest.mark.mpi(ranks=2)
@@ -116,4 +117,4 @@ def test_shared_arrays_that_one_rank_cannot_have_are_missing_on_all(comm, monkey
 
     monkeypatch.setattr(dace_redist, "empty", empty, raising=False)
     with pytest.raises(MemoryError, match="empty: too little"):
-        Arrays(cases.load("tiny").select(["block-k2"])[0], comm).target(shared=True)
+        Arrays(catalogue.load("tiny").select(["block-k2"])[0], comm).target(shared=True)

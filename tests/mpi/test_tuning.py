@@ -172,13 +172,13 @@ def test_each_redistribution_of_an_sdfg_is_tuned(comm, record: Path):
 def test_candidates_that_cannot_run_are_left_out(comm, record: Path, monkeypatch: pytest.MonkeyPatch):
     from dace_redist.tuning import search
 
-    class Move(search.Move):
+    class Failing(search.ArrayPlan):
         def __call__(self) -> None:
             super().__call__()
-            if self._plan.strategy in broken:
+            if self.plan.strategy in broken:
                 raise RedistributionError("no shared\nmemory")
 
-    monkeypatch.setattr(search, "Move", Move)
+    monkeypatch.setattr(search, "ArrayPlan", Failing)
     moves = schedule(*pair(comm.size))
     broken = {"Pipelined"} if comm.rank == 1 else set()  # finds on one rank only that it cannot
     found = dace_redist.tune(moves, comm=comm, strategies=["Pipelined", "Pack"], **QUICK)

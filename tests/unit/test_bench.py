@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import ast
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
+from redistribution import arrays, bounds, catalogue, figures, peers, requirements, scalapack, stock, tables
+from redistribution.command import bench
 
 from dace_redist import Distribution, TiledDistribution, schedule
-from dace_redist.bench import arrays, bounds, cases, figures, peers, report, requirements, scalapack, stock
-from dace_redist.cli import main
+from dace_redist.cli import run_command
 
 
 def cli(capsys, *words):
     with pytest.raises(SystemExit) as ended:
-        main(["bench", *words])
+        run_command(bench, "bench.py", words)
     return ended.value.code, capsys.readouterr()
 
 
-@pytest.mark.parametrize("preset", cases.PRESETS)
+@pytest.mark.parametrize("preset", catalogue.PRESETS)
 def test_every_case_can_be_planned(preset):
-    catalogue = cases.load(preset)
+    found = catalogue.load(preset)
     groups = {"seed", "figures", "kernels", "pencil", "transpose", "ragged", "runs", "layouts"}
-    assert {case.group for case in catalogue.cases} == set(catalogue.groups) == groups
-    for case in catalogue.cases:
+    assert {case.group for case in found.cases} == set(found.groups) == groups
+    for case in found.cases:
         assert 2 <= case.ranks <= 12
         if case.within is not None:  # the parts must lie inside of the larger arrays
             for side, at in ((case.source, case.within.source_at), (case.target, case.within.target_at)):
@@ -32,11 +35,11 @@ def test_every_case_can_be_planned(preset):
 
 
 def test_the_seed_case_is_that_of_the_paper():
-    case = cases.load().select(["seed-k24"])[0]
+    case = catalogue.load().select(["seed-k24"])[0]
     assert (case.shape, str(case.dtype), case.ranks) == ((48, 24, 24, 72, 288), "int32", 12)
     assert case.source == Distribution(case.shape, (2, 1, 1, 3, 2))
     assert case.target == Distribution(case.shape, (1, 1, 1, 1, 12))
-    assert [c.name for c in cases.load().select(["seed"])] == [f"seed-k{k}" for k in (8, 12, 16, 20, 24)]
+    assert [c.name for c in catalogue.load().select(["seed"])] == [f"seed-k{k}" for k in (8, 12, 16, 20, 24)]
 
 
 def test_a_file_of_cases_that_is_wrong_is_named(tmp_path):
@@ -52,7 +55,7 @@ def test_a_file_of_cases_that_is_wrong_is_named(tmp_path):
 
     def load(**changed):
         path.write_text(json.dumps({"groups": {"g": "a group"}, "cases": [entry | changed]}))
-        return cases.load("default", path)
+        return catalogue.load("default", path)
 
     assert load().cases[0].ranks == 2
     for changed, message in (
@@ -65,7 +68,7 @@ def test_a_file_of_cases_that_is_wrong_is_named(tmp_path):
             load(**changed)
     path.write_text("{")
     with pytest.raises(ValueError, match=r"mine.json holds no cases"):
-        cases.load("default", path)
+        catalogue.load("default", path)
 
 
 @pytest.mark.parametrize("slab", [1, 7, 1 << 20])
@@ -92,7 +95,7 @@ def test_values_tell_where_elements_belong(slab, dtype, monkeypatch):
 
 
 def test_what_stock_dace_cannot_express():
-    reasons = {case.name: stock.why_not(case) for case in cases.load().cases}
+    reasons = {case.name: stock.why_not(case) for case in catalogue.load().cases}
     possible = {name for name, reason in reasons.items() if reason is None}
     assert {"seed-k8", "block-k4", "2mm-ik-8", "ttmc-deijc-8", "owners-transposed-960", "runs-4B"} <= possible
     assert "blocks of one size" in reasons["cyclic-same-960"]
@@ -115,11 +118,11 @@ def test_what_stock_dace_cannot_express():
     ],
 )
 def test_transfers_between_pencils(name, axes):
-    assert peers.pencil_axes(cases.load().select([name])[0]) == axes
+    assert peers.pencil_axes(catalogue.load().select([name])[0]) == axes
 
 
 def test_scalapack_needs_a_matrix_in_blocks_of_one_size():
-    chosen = {case.name: case for case in cases.load().cases}
+    chosen = {case.name: case for case in catalogue.load().cases}
     assert "whole matrices only" in scalapack.why_not(chosen["seed-k8"])
     assert "blocks of one size" in scalapack.why_not(chosen["prime-balanced"])
 
@@ -195,16 +198,16 @@ def test_tables_and_the_last_of_two_results(tmp_path):
     lines = [*results(), {"case": "a", "group": "seed", "preset": "default", "method": "RMA", "skipped": "why"}]
     lines.append(record("seed-k12", "Pack", 5.0, ratio_to_stock=0.8, share_of_copy=0.2))
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = report.read([path])
+    found = tables.read([path])
     assert [r["median"] for r in found if r["case"] == "seed-k12" and r["method"] == "Pack"] == [5.0]
-    table = report.case_table([r for r in found if r["case"] == "seed-k12"]).splitlines()
+    table = tables.case_table([r for r in found if r["case"] == "seed-k12"]).splitlines()
     assert [line.split("  ")[0].strip() for line in table[3:]] == [
         "Auto, shared-target", "plain copy", "Auto", "MPI (stock)", "Pack"
     ]  # fmt: skip
-    assert "MISSED" in report.requirements_table(found)
+    assert "MISSED" in tables.requirements_table(found)
     path.write_text("{}\n")
     with pytest.raises(ValueError, match=r"results.jsonl: line 1 is no result"):
-        report.read([path])
+        tables.read([path])
 
 
 @pytest.mark.parametrize(
@@ -212,7 +215,7 @@ def test_tables_and_the_last_of_two_results(tmp_path):
     [(1.234, "1.23 s"), (0.0512, "51.2 ms"), (2e-6, "2 µs"), (4e-8, "0.04 µs"), (0.9996, "1000 ms")],
 )
 def test_seconds(seconds, text):
-    assert report.format_seconds(seconds) == text
+    assert tables.format_seconds(seconds) == text
 
 
 def test_every_figure_is_drawn_in_both_formats(tmp_path):
@@ -267,3 +270,15 @@ def test_results_are_summarised(capsys, tmp_path):
     assert not code
     assert "must reach" in printed.out
     assert "Geometric means" in printed.out
+
+
+def test_what_is_installed_imports_nothing_of_the_benchmarks():
+    root = Path(__file__).parents[2]
+    theirs = {path.stem for path in (root / "benchmarks").iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert {"redistribution", "deinsum", "bench"} <= theirs
+    for room in ("dace_redist", "library_nodes", "transformations"):
+        for path in (root / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+                assert not theirs & {name.split(".")[0] for name in names}, path

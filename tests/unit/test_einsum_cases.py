@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import deinsum
 import numpy as np
 import pytest
 from einsum_cases import CASES, PRESETS, elements, everything, numpy_result
-
-from dace_redist.bench import deinsum
 
 PUBLISHED = {name: case for name, case in CASES.items() if case.published and name not in ("tucker", "cp")}
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
+from deinsum import RANKS, kernels
 
-from dace_redist.bench.deinsum import RANKS, kernels
-
-#: Larger ones, and TTMc on more ranks than this, are for ``python -m dace_redist.bench.deinsum``: seconds each.
+#: Larger ones, and TTMc on more ranks than this, are for ``python benchmarks/deinsum.py``: seconds each.
 QUICK_RANKS = [ranks for ranks in RANKS if ranks <= 64]
 
 

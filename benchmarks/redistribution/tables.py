@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dace_redist.bench import requirements
+from redistribution import requirements
 
 Record = Mapping[str, Any]
 
@@ -26,7 +26,7 @@ def read(paths: Iterable[Path]) -> list[dict[str, Any]]:
                 nodes = record.get("environment", {}).get("nodes", 1)
                 found[record["case"], record["preset"], record["method"], nodes] = record
             except (json.JSONDecodeError, KeyError, AttributeError, TypeError):
-                raise ValueError(f"{path}: line {number} is no result of dace-redist bench") from None
+                raise ValueError(f"{path}: line {number} is no result of benchmarks/bench.py") from None
     return list(found.values())
 
 

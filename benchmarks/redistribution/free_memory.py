@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dace_redist.bench.cases import Case, Choice
 from dace_redist.report.memory import extra_memory
 from dace_redist.report.text import format_bytes
+from redistribution.catalogue import Case, Choice
 
 #: Part of a node's memory that stays free: for MPI, the programs themselves, and whoever else uses the node.
 _RESERVE = 0.25

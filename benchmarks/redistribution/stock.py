@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from dace_redist.bench.cases import Case
 from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.mpi.barrier import wait_politely
 from dace_redist.native import program
+from redistribution.catalogue import Case
 
 if TYPE_CHECKING:
     import dace
@@ -104,7 +104,7 @@ def _load(case: Case, world: Any) -> program.Program:
     """The program of a case; on each node one rank compiles it, unless an earlier run has. Collective."""
     from mpi4py import MPI
 
-    path = program.program_path(f"stock_{_key(case)}")
+    path = program.named_path(f"stock_{_key(case)}")
     node = world.Split_type(MPI.COMM_TYPE_SHARED)
     failure, loaded = "", None
     try:

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 import dace_redist
-from dace_redist.bench.cases import Case
 from dace_redist.distribution import AnyDistribution, Distribution
+from redistribution.catalogue import Case
 
 #: Elements whose values are computed at a time, so that a check needs little memory.
 _SLAB = 1 << 20

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dace_redist.bench.cases import Case
 from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.messages import Block
+from redistribution.catalogue import Case
 
 Array = npt.NDArray[Any]
 

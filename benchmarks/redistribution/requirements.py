@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from dace_redist.bench import methods as kinds
+from redistribution import methods as kinds
 
 Record = Mapping[str, Any]
 

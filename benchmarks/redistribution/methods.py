@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from dace_redist.bench import memory, peers, scalapack
-from dace_redist.bench.arrays import Array, Arrays, is_right
-from dace_redist.bench.bounds import PlainCopy
-from dace_redist.bench.cases import VARIANTS, Case, Choice
-from dace_redist.bench.stock import Stock
-from dace_redist.redistribution.redistribute import Move
+from dace_redist.redistribution.plan import ArrayPlan, Plan
 from dace_redist.strategies import STRATEGIES
+from redistribution import free_memory, peers, scalapack
+from redistribution.arrays import Array, Arrays, is_right
+from redistribution.bounds import PlainCopy
+from redistribution.catalogue import VARIANTS, Case, Choice
+from redistribution.stock import Stock
 
 #: Labels of what is not one of our strategies.
 STOCK, COPY, SCALAPACK, ALLTOALLW, PENCIL = "MPI (stock)", "plain copy", "ScaLAPACK", "Alltoallw", "mpi4py-fft"
@@ -34,7 +34,7 @@ class Method:
     :param free: Lets go of what it holds; collective.
     :param strategy: Name of the strategy.
     :param options: Options of the strategy.
-    :param variant: Where the arrays lie, one of :data:`dace_redist.bench.cases.VARIANTS`.
+    :param variant: Where the arrays lie, one of :data:`redistribution.catalogue.VARIANTS`.
     :param chosen: What strategy Auto is here: strategy, options, and whether it was measured (else it is by the rule).
     """
 
@@ -101,7 +101,9 @@ def _choices(case: Case, wanted: Wanted) -> list[Choice]:
     every = [Choice("Auto"), *(Choice(name) for name in STRATEGIES if name != "MPI")]
     chosen = case.choices or every
     wished = [c for c in chosen if wanted.strategies is None or c.strategy in wanted.strategies]
-    return sorted(wished, key=lambda choice: memory.extra_bytes(case, choice))  # should memory run out, for the last
+    return sorted(
+        wished, key=lambda choice: free_memory.extra_bytes(case, choice)
+    )  # should memory run out, for the last
 
 
 def _installed(module: str) -> bool:
@@ -122,15 +124,15 @@ def _stock(arrays: Arrays, stock: Stock | str) -> Method:
 
 
 def _strategy(label: str, case: Case, comm: Any, arrays: Arrays, choice: Choice, variant: str) -> Method:
-    needed = memory.extra_bytes(case, choice) + (0 if variant == "ordinary" else arrays.missing_bytes(variant))
-    reason = memory.too_little(needed, comm)
+    needed = free_memory.extra_bytes(case, choice) + (0 if variant == "ordinary" else arrays.missing_bytes(variant))
+    reason = free_memory.too_little(needed, comm)
     if reason is not None:
         raise UnsuitableError(reason)
     try:
         source, target = arrays.source(variant == "shared-source"), arrays.target(variant == "shared-target")
     except MemoryError as error:
         raise UnsuitableError(str(error)) from None
-    made = Move(
+    made = ArrayPlan(
         source,
         case.source,
         case.target,
@@ -148,8 +150,13 @@ def _strategy(label: str, case: Case, comm: Any, arrays: Arrays, choice: Choice,
         strategy=choice.strategy,
         options=choice.options,
         variant=variant,
-        chosen=made.chosen if choice.strategy == "Auto" else None,
+        chosen=_chosen(made.plan) if choice.strategy == "Auto" else None,
     )
+
+
+def _chosen(plan: Plan) -> dict[str, Any]:
+    """What "Auto" took for a plan."""
+    return {"strategy": plan.strategy, "options": plan.options, "recorded": plan.recorded}
 
 
 def _alltoallw(case: Case, comm: Any, arrays: Arrays, pencil: bool) -> Method:

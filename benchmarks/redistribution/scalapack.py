@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dace_redist.bench.cases import Case
 from dace_redist.distribution import AnyDistribution, Distribution
+from redistribution.catalogue import Case
 
 _LIBRARY = "scalapack-openmpi"  # Debian's name for the one that is linked with its Open MPI
 _ROUTINES = {"int32": "pigemr2d", "float32": "psgemr2d", "float64": "pdgemr2d"}

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dace_redist.bench import methods as kinds
-from dace_redist.bench.report import bound_of, measured
+from dace_redist.report.canvas import new_figure
+from redistribution import methods as kinds
+from redistribution.tables import bound_of, measured
 
 Record = Mapping[str, Any]
 
@@ -45,7 +46,7 @@ def draw_all(records: Sequence[Record], folder: Path) -> list[Path]:
     """
     Draw all figures of some results.
 
-    :param records: Lines of ``dace-redist bench``.
+    :param records: Lines of ``benchmarks/bench.py``.
     :param folder: Where to write; made if it is missing.
     :return: The files.
     :raises ValueError: If nothing was measured.
@@ -105,11 +106,7 @@ def _stock_ratio(row: Record) -> float | None:
 
 def _new(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Any, Any]:
     """A figure that belongs to no window, and its axes in an array of two dimensions."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(width, height, layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 

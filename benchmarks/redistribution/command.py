@@ -1,4 +1,4 @@
-"""``dace-redist bench``: the command line of the benchmark."""
+"""The command line of the benchmark: ``python benchmarks/bench.py``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from dace_redist.bench.bounds import parse_rate
-from dace_redist.bench.cases import PRESETS, VARIANTS, Case, load
 from dace_redist.report.text import format_bytes
 from dace_redist.strategies import STRATEGIES
+from redistribution.bounds import parse_rate
+from redistribution.catalogue import PRESETS, VARIANTS, Case, load
 
 
 def _rate(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
@@ -33,7 +33,7 @@ def _names(*known: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
     return read
 
 
-@click.command()
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.argument("words", metavar="[CASE]...", nargs=-1)
 @click.option("--cases", metavar="LIST", help="cases, groups or patterns such as seed-*, like the arguments")
 @click.option(
@@ -100,8 +100,8 @@ def bench(words: tuple[str, ...], cases: str | None, preset: str, only_list: boo
     Started under mpiexec; needs as many ranks as the cases, and skips those that need more.
 
     \b
-    mpiexec -n 12 dace-redist bench seed --json results.jsonl
-    dace-redist bench --plot results.jsonl figures
+    mpiexec -n 12 python benchmarks/bench.py seed --json results.jsonl
+    python benchmarks/bench.py --plot results.jsonl figures
     """  # noqa: D301 (click reads the backspace)
     if options["plot"] or options["summary"]:
         _show_results(options["plot"], options["summary"])
@@ -117,11 +117,12 @@ def bench(words: tuple[str, ...], cases: str | None, preset: str, only_list: boo
         return
     if options["most"] < options["least"]:
         raise click.UsageError(f"--most {options['most']} is less than --least {options['least']}")
-    from dace_redist.bench import run
-    from dace_redist.bench.methods import Wanted
+    from redistribution import run
+    from redistribution.methods import Wanted
+    from redistribution.records import Settings
 
     wanted = Wanted(options["strategies"], options["variants"], options["peers"])
-    settings = run.Settings(
+    settings = Settings(
         wanted=wanted,
         precision=options["precision"],
         least=options["least"],
@@ -138,16 +139,16 @@ def bench(words: tuple[str, ...], cases: str | None, preset: str, only_list: boo
 
 
 def _show_results(plot: tuple[Path, Path] | None, summary: tuple[Path, ...]) -> None:
-    from dace_redist.bench import report
+    from redistribution import tables
 
     if summary:
-        records = report.read(summary)
-        click.echo(report.group_table(records))
-        click.echo(report.requirements_table(records))
+        records = tables.read(summary)
+        click.echo(tables.group_table(records))
+        click.echo(tables.requirements_table(records))
     if plot:
-        from dace_redist.bench.figures import draw_all
+        from redistribution.figures import draw_all
 
-        for path in draw_all(report.read(plot[:1]), plot[1]):
+        for path in draw_all(tables.read(plot[:1]), plot[1]):
             click.echo(path)
 
 

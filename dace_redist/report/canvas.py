@@ -1,0 +1,66 @@
+"""Figures of matplotlib, which is optional: new ones that belong to no window, and their files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+#: Endings of the files that can be written.
+FORMATS = (".png", ".svg", ".pdf")
+
+
+def require_matplotlib() -> None:
+    """
+    Check that pictures can be drawn.
+
+    :raises ImportError: If matplotlib is not installed; says how to install it.
+    """
+    try:
+        import matplotlib  # noqa: F401 (other modules import what they need of it)
+    except ImportError as error:
+        raise ImportError('plot: pictures need matplotlib: pip install "dace-redist[plot]"') from error
+
+
+def new_figure(width: float, height: float, **options: Any) -> Any:
+    """
+    A ``matplotlib.figure.Figure`` that belongs to no window.
+
+    :param width: In inches.
+    :param height: In inches.
+    :param options: More arguments of ``Figure``.
+    :raises ImportError: If matplotlib is not installed.
+    """
+    require_matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure: Any = Figure(figsize=(width, height), **options)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(draw_figure: Callable[[], Any], path: str | Path) -> None:
+    """
+    Write a figure to a file; the same figure gives the same file.
+
+    :param draw_figure: Draws the figure, once the path is known to be good.
+    :param path: File to write; its ending says the format: .png, .svg or .pdf.
+    :raises ValueError: If the format is unknown.
+    :raises FileNotFoundError: If the folder does not exist.
+    :raises ImportError: If matplotlib is not installed.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in FORMATS:
+        raise ValueError(f"plot: {str(path)!r} needs one of the endings {', '.join(FORMATS)}")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"plot: the folder {str(path.parent)!r} for {path.name!r} does not exist")
+    require_matplotlib()
+    from matplotlib import rc_context
+
+    with rc_context({"svg.hashsalt": "dace-redist", "font.size": 9}):
+        draw_figure().savefig(path, dpi=150, metadata=None if path.suffix.lower() == ".png" else _undated(path))
+
+
+def _undated(path: Path) -> dict[str, Any]:
+    return {"Date" if path.suffix.lower() == ".svg" else "CreationDate": None}

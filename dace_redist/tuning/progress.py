@@ -1,0 +1,43 @@
+"""How far the tuner is, on standard error: a bar of tqdm, which is optional."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from dace_redist.tuning.search import Show
+
+
+@contextlib.contextmanager
+def progress_bar(shown: bool, label: str, limit_seconds: float) -> Iterator[Show]:
+    """
+    A bar that fills as measuring goes on; plans and programs are made in between. Without tqdm nothing is shown.
+
+    :param shown: Whether to show it.
+    :param label: What is measured.
+    :param limit_seconds: Seconds of measuring at which it is full.
+    """
+    try:
+        import tqdm
+    except ImportError:
+        yield lambda candidate, seconds: None
+        return
+    total = float(limit_seconds)
+    # Under mpiexec standard error is seldom a terminal: a bar that hides from pipes would never be seen.
+    bar: Any
+    with tqdm.tqdm(
+        total=total,
+        desc=label,
+        disable=not shown,
+        mininterval=0.5,
+        bar_format="{desc}: {percentage:3.0f}% |{bar:30}| {postfix}",
+    ) as bar:
+
+        def show(candidate: str, seconds: float) -> None:
+            bar.set_postfix_str(candidate, refresh=False)
+            bar.update(max(0.0, min(total, seconds) - bar.n))
+
+        yield show
+        bar.set_postfix_str("done", refresh=False)
+        bar.update(total - bar.n)

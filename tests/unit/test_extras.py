@@ -1,0 +1,62 @@
+"""Without the optional packages: pictures are refused, with the command that installs them; the bar is left out."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from redistribution import figures
+
+from dace_redist import cli
+from dace_redist.distribution import Distribution
+from dace_redist.einsum import Einsum, Statement, plan_einsums
+from dace_redist.report.canvas import new_figure
+from dace_redist.schedule import schedule
+from dace_redist.tuning.progress import progress_bar
+
+HINT = r'pip install "dace-redist\[plot\]"'
+
+
+@pytest.fixture
+def no_matplotlib(monkeypatch):
+    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+
+@pytest.mark.usefixtures("no_matplotlib")
+def test_every_picture_says_what_to_install(tmp_path):
+    moves = schedule(Distribution((4, 4), (2, 1)), Distribution((4, 4), (1, 2)))
+    plan = plan_einsums([Statement(Einsum.parse("ij,jk->ik"), ("A", "B"), "C")], {"A": (4, 4), "B": (4, 4)}, 2)
+    environment = {"nodes": 1}
+    row = {"case": "a", "group": "g", "series": "", "method": "Auto", "median": 1.0, "environment": environment}
+    for draw in (
+        lambda: moves.plot(tmp_path / "plan.png"),
+        lambda: plan.plot(tmp_path / "plan.png"),
+        lambda: figures.draw_all([row], tmp_path),
+        lambda: new_figure(4, 3),
+    ):
+        with pytest.raises(ImportError, match=HINT):
+            draw()
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ValueError, match="needs one of the endings"):  # what else is wrong is said first
+        moves.plot("plan.gif")
+
+
+@pytest.mark.usefixtures("no_matplotlib")
+def test_the_command_says_it_in_one_line(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["explain", "--shape", "4,4", "--from", "2,1", "--to", "1,2", "--plot", str(tmp_path / "plan.png")])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == 'dace-redist: plot: pictures need matplotlib: pip install "dace-redist[plot]"\n'
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_progress_is_shown_if_it_can_be(there, monkeypatch, capsys):
+    if not there:
+        monkeypatch.setitem(sys.modules, "tqdm", None)
+    with progress_bar(True, "rows to columns", 2.0) as show:
+        show("Pack", 1.0)
+    shown = capsys.readouterr().err
+    assert ("rows to columns: 100%" in shown) is there
+    assert there or not shown
