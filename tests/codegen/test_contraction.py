@@ -11,8 +11,8 @@ import pytest
 from builds import quick_builds
 
 from dace_redist import Contraction
-from dace_redist.library_nodes import Blas
 from dace_redist.native import blas
+from dace_redist.native.library import EINSUM, library_path
 
 H, J, K, R, S = (dace.symbol(name) for name in "HJKRS")
 
@@ -175,7 +175,9 @@ def test_refused_when_made(arguments, error, message):
 
 def test_blas_is_the_one_asked_for(monkeypatch):
     monkeypatch.setenv(blas.VARIABLE, "pypi")
-    assert blas.find_blas().name == "pypi" and Blas.cmake_compile_flags() == ["-DBLAS_SYMBOL_PREFIX=scipy_"]
+    found = blas.find_blas()
+    assert found.name == "pypi" and found.definitions == ("-DBLAS_SYMBOL_PREFIX=scipy_",)
+    assert found.key in str(library_path(EINSUM))
     monkeypatch.setenv(blas.VARIABLE, "cublas")
     with pytest.raises(ValueError, match='DACE_REDIST_BLAS must be one of mkl, openblas, pypi, got "cublas"'):
         blas.find_blas()

@@ -70,10 +70,10 @@ def test_one_implementation_per_strategy():
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_one_name_everywhere(name: str):
-    headers = SOURCE_DIRECTORY / "exchange"
+    sources = SOURCE_DIRECTORY / "exchange"
     assert Redistribute.implementations[name].__name__ == f"ExpandRedistribute{name}"
     assert Redistribute.implementations[name].__module__.endswith(f".{name.lower()}")
-    assert name == "MPI" or f"exchange_{name.lower()}(" in (headers / f"{name.lower()}.hpp").read_text()
+    assert name == "MPI" or f'_strategy("{name}");' in (sources / f"{name.lower()}.cpp").read_text()
 
 
 @pytest.mark.parametrize("path", EXPANSION_FILES, ids=lambda path: path.stem)
@@ -84,14 +84,14 @@ def test_expansion_files_are_short(path: Path):
 @pytest.mark.parametrize("strategy", OURS)
 def test_tasklet(strategy: str):
     (tasklet,) = expanded(symbolic_sdfg(strategy))
-    slot = f"dace_redist::Slot<dace_redist::{strategy}Plan>"
+    plan = "dace_redist::program::Plan"
     code = tasklet.code.as_string
-    assert re.fullmatch(rf"dace_redist::exchange_{strategy.lower()}\(\*__state->__redist_0, [^;]*\);", code)
+    assert re.fullmatch(r"dace_redist::program::redistribute\(\*__state->__redist_0, [^;]*\);", code)
     assert code.endswith(", _inp_buffer, _out_buffer);")
     assert not re.search(r"\b(for|while|if|MPI_\w+\()", code)
-    assert tasklet.state_fields == [f"{slot} *__redist_0;"]
+    assert tasklet.state_fields == [f"{plan} *__redist_0;"]
     new, make = tasklet.code_init.as_string.strip().splitlines()
-    assert new == f'__state->__redist_0 = new {slot}("move", "{strategy}");'
+    assert new == f'__state->__redist_0 = new {plan}("move", "{strategy}");'
     assert make.startswith("__state->__redist_0->make({MPI_COMM_WORLD, ") and make.count(";") == 1
     assert tasklet.code_exit.as_string.strip() == "delete __state->__redist_0;"
     assert tasklet.side_effects
@@ -100,7 +100,7 @@ def test_tasklet(strategy: str):
 @pytest.mark.parametrize("strategy", OURS)
 def test_program(strategy: str):
     _, start, run, end = generated(rows_to_columns(strategy))
-    assert len(lines_with("dace_redist::", run)) == len(lines_with(f"exchange_{strategy.lower()}(", run)) == 1
+    assert len(lines_with("dace_redist::", run)) == len(lines_with("::redistribute(", run)) == 1
     assert len(lines_with("__redist_", start)) == 2
     assert len(lines_with("__redist_", end)) == 1
 
@@ -308,7 +308,7 @@ def test_fields_have_different_names():
         code = tasklet.code.as_string + tasklet.code_init.as_string + tasklet.code_exit.as_string
         assert set(re.findall(r"__state->__redist_\d+", code)) == {own}
     code = sdfg.generate_code()[0].clean_code
-    assert code.count("= new dace_redist::Slot") == code.count("delete __state->__redist_") == 4
+    assert code.count("= new dace_redist::program::Plan(") == code.count("delete __state->__redist_") == 4
 
 
 def test_fields_differ_where_nodes_are_expanded_one_by_one():
@@ -356,3 +356,13 @@ def test_parts_of_larger_arrays(memlet: str, words: str):
     code = local_words(sdfg)
     assert f"{{{{{words}}}}}" in code
     assert "{{8, 2, 1, 8}}" in code
+
+
+@pytest.mark.parametrize("strategy", OURS)
+def test_expansion_by_name_whatever_the_node_says(strategy: str):
+    """``node.expand(state, "Pack")`` gives Pack, also where the node's strategy is "Auto"."""
+    sdfg = rows_to_columns("Auto")
+    ((node, state),) = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]
+    node.expand(state, strategy)
+    (tasklet,) = [n for n, _ in sdfg.all_nodes_recursive() if isinstance(n, dace.nodes.Tasklet)]
+    assert f'Plan("{node.label}", "{strategy}")' in tasklet.code_init.as_string

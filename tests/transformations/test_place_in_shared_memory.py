@@ -49,7 +49,7 @@ def test_survives_json():
     code = sdfg.generate_code()[0].clean_code
     for name in "BC":
         assert code.count(f"__state->__0_{name} = static_cast<double*>(piece);") == 1
-        assert code.count(f"dace_redist::free_shared(__state->__0_{name});") == 1
+        assert code.count(f"dace_redist::program::free(__state->__0_{name});") == 1
 
 
 @pytest.mark.parametrize(

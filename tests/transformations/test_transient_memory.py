@@ -110,7 +110,7 @@ def test_all_pieces_are_allocated(program, ranks):
     sdfg.expand_library_nodes()
     code = sdfg.generate_code()[0].clean_code
     assert found
-    assert code.count("allocate_for_all(") == code.count("free_shared(") == len(set(found.values()))
+    assert code.count("program::allocate(") == code.count("program::free(") == len(set(found.values()))
     assert all(f"{name} = static_cast<double*>(piece)" in code for name in found)
 
 
