@@ -83,7 +83,7 @@ class SumReplicasPlan final : public Plan {
     pieces_.clear();
     buffer_ = Buffer();
     const std::vector<Cell> mine = source.cells(rank()), wanted = target.cells(rank());
-    if (mine.empty() && !wanted.empty())
+    if (mine.empty() && !wanted.empty() && checked_product(target.cell_shape(wanted.front()), "cell") > 0)
       throw Error(text("rank ", rank(), " owns a part of the target but holds no partial sums"));
     if (mine.empty()) return;
     if (mine.size() > 1 || wanted.size() > 1) throw Error("partial sums cannot be added in tiles");
