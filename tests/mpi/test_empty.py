@@ -62,11 +62,12 @@ def test_shapes_that_do_not_fit(comm):
 
 
 def nodes_sdfg() -> Any:
-    """N rows to columns and summed; single elements, in arrays and in a scalar, copied to and from rank 2 and summed."""
+    """N rows to columns and summed; single elements, in arrays and in a scalar, to and from rank 2 and summed."""
     import dace
     from sdfgs import add_move
 
-    from dace_redist import Redistribute, SumReplicas
+    from dace_redist import Redistribute
+    from dace_redist.library_nodes import SumReplicas
 
     N = dace.symbol("N", dace.int64)
     sdfg = dace.SDFG("empty_nodes")

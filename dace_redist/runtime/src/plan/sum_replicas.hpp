@@ -153,6 +153,7 @@ class SumReplicasPlan final : public Plan {
     const std::vector<Cell> owned = target.cells(member);
     StridedBlock block;
     block.ndim = source.ndim();
+    if (owned.empty()) block.ndim = std::max(block.ndim, 1);  // a block of no dimensions is one element
     for (int axis = 0; axis < source.ndim(); ++axis) {
       const auto at = static_cast<std::size_t>(axis);
       block.source_strides[at] = source_layout().strides[at];
