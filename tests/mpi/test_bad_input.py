@@ -289,7 +289,7 @@ def test_leader_that_cannot_compile(comm, monkeypatch):
             ValueError,
             r"one rank per tile, shape \(1, 2\), got \(1, 1\)",
         ),
-        (lambda: TiledDistribution(SHAPE, (6, 0), [[0]]), ValueError, "sizes must be at least 1"),
+        (lambda: TiledDistribution(SHAPE, (6, 0), [[0]]), ValueError, r"tile\[1\] must be at least 1 element, got 0"),
         (lambda: TiledDistribution(SHAPE, (6, 8), [[0.5]]), TypeError, "owner must hold integers, got float64"),
     ],
 )
