@@ -67,6 +67,23 @@ std::vector<Numbers> tile_ranges(const dr::Distribution& distribution, dr::Index
   return ranges;
 }
 
+/// The axis of that number. \throws Error if there is none.
+const dr::AxisSplit& axis_of(const dr::Distribution& distribution, int axis) {
+  if (axis < 0 || axis >= distribution.ndim())
+    throw dr::Error(dr::text(distribution.name(), ": axis ", axis, " of a tensor of ", distribution.ndim(),
+                             " dimensions does not exist, the first is 0"));
+  return distribution.axes()[static_cast<std::size_t>(axis)];
+}
+
+/// Where each block of an axis begins, in ascending order; empty blocks are left out.
+Numbers block_begins(const dr::Distribution& distribution, int axis) {
+  const dr::AxisSplit& split = axis_of(distribution, axis);
+  Numbers begins;
+  for (dr::Index j = 0; j < split.block_count() && split.block_begin(j) < split.extent; ++j)
+    begins.push_back(split.block_begin(j));
+  return begins;
+}
+
 /// Runs every copy between this rank and `peer_buffer` of one message, as a strategy would without MPI.
 void copy_message(const dr::Message& message, dr::Index element_bytes, const py::buffer& source, py::buffer target) {
   const py::buffer_info from = source.request(), to = target.request(true);
@@ -242,6 +259,10 @@ PYBIND11_MODULE(_core, module) {
       .def(py::init<const dr::Words&, const std::string&>(), py::arg("words"), py::arg("name") = "distribution")
       .def_property_readonly("ranks_needed", &dr::Distribution::ranks_needed)
       .def_property_readonly("replicas", &dr::Distribution::replicas)
+      .def_property_readonly("first_rank", &dr::Distribution::first_rank)
+      .def("block_count", [](const dr::Distribution& self, int axis) { return axis_of(self, axis).block_count(); })
+      .def("block_begins", &block_begins)
+      .def("uniform_block", [](const dr::Distribution& self, int axis) { return axis_of(self, axis).uniform_block(); })
       .def("local_shape", &dr::Distribution::local_shape)
       .def("owner", &dr::Distribution::owner)
       .def("global_index", &global_index)
@@ -256,6 +277,8 @@ PYBIND11_MODULE(_core, module) {
       },
       py::arg("source"), py::arg("target"), py::arg("rank"), py::arg("with_blocks") = true,
       "The messages of one rank: (sends, receives, self), see schedule.py.");
+  module.def("tile_grid", &dr::tile_grid, py::arg("shape"), py::arg("tile"), py::arg("name"),
+             "Tiles per dimension, ceil(shape / tile); raises unless both are sizes.");
   module.def("check_same_shape", &dr::check_same_shape, "Raises unless both describe the same tensor.");
   module.def("apply", &apply, "Moves a whole tensor in one process, through the copies every rank would make.");
   py::class_<SharedMemory>(module, "SharedMemory", py::buffer_protocol())

@@ -36,7 +36,9 @@ def _numbers(*known: str) -> _Callback:
         raise click.BadParameter(f"{word!r} in {value!r} is no whole number{also}; expected a list such as 4,2,1")
 
     def read(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int | str | None, ...] | None:
-        return None if value is None else tuple(entry(word.strip(), value) for word in value.split(","))
+        if value is None or not value.strip():  # an empty list: of a tensor of 0 dimensions
+            return None if value is None else ()
+        return tuple(entry(word.strip(), value) for word in value.split(","))
 
     return read
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -88,7 +87,8 @@ class _Described:
         Shape of a rank's local array: what it owns, in elements per dimension.
 
         :param rank: Rank in the communicator.
-        :return: The shape; all zeros for a rank that owns nothing. One-dimensional for tiles.
+        :return: The shape; all zeros for a rank outside the distribution, ``(0,)`` of a tensor of 0 dimensions, as
+            ``()`` is the shape of one element. One-dimensional for tiles.
         """
         return tuple(self.core.local_shape(_size("rank", rank)))
 
@@ -116,10 +116,11 @@ class Distribution(_Described):
     A tensor split over a process grid in blocks, uniform, balanced or block-cyclic.
 
     Tensor axis i is cut into blocks of ``block[i]`` elements; block j belongs to coordinate ``j mod p`` of the grid
-    axis ``dims[i]`` with its ``p`` coordinates. Grid axes that no tensor axis names hold replicas.
+    axis ``dims[i]`` with its ``p`` coordinates. Grid axes that no tensor axis names hold replicas. Of an axis of extent
+    0 every rank owns 0 elements; a tensor of shape () has one element.
 
-    :param shape: Global shape, in elements, each at least 1. DaCe symbols are allowed here, in ``grid`` and ``block``.
-    :param grid: Shape of the process grid; its ranks are row-major.
+    :param shape: Global shape, in elements, each at least 0. DaCe symbols are allowed here, in ``grid`` and ``block``.
+    :param grid: Shape of the process grid; its ranks are row-major. ``()``: one rank holds the whole tensor.
     :param dims: Grid axis that each tensor axis is split over, None where it is not split.
         Default: axis i over grid axis i (not split where the grid has fewer axes).
     :param block: Elements per block and tensor axis; None: ceil(extent / parts), one block each, the last may be short
@@ -182,9 +183,8 @@ class Distribution(_Described):
                 raise ValueError(f"Distribution: block[{i}] must be at least 1 element, got {block}")
         for i, dim in enumerate(self.dims):
             if dim is not None and not 0 <= dim < len(self.grid):
-                raise ValueError(
-                    f"Distribution: dims[{i}] is {dim}, but the process grid has axes 0 to {len(self.grid) - 1}"
-                )
+                axes = f"axes 0 to {len(self.grid) - 1}" if self.grid else "no axes"
+                raise ValueError(f"Distribution: dims[{i}] is {dim}, but the process grid has {axes} (None: not split)")
         if self.ranks is not None and len(self.ranks) == 0:
             raise ValueError("Distribution: ranks is empty; leave it out for ranks 0, 1, 2, ...")
         if not self.is_symbolic:
@@ -219,6 +219,9 @@ class Distribution(_Described):
         :raises ValueError: If ``array`` has another shape.
         """
         self._check_global(array)
+        shape = self.local_shape(rank)
+        if not self.shape:  # NumPy makes a scalar, or one dimension, of what has none
+            return np.full(shape, array)
         return np.ascontiguousarray(array[np.ix_(*self.global_index(rank))])
 
 
@@ -229,9 +232,10 @@ class TiledDistribution(_Described):
 
     A rank's local array is one-dimensional: its tiles in row-major tile order, each tile in C order.
 
-    :param shape: Global shape, in elements.
-    :param tile: Elements of a tile per dimension; tiles at the end may be smaller.
-    :param owner: Rank of each tile, an array with one entry per tile: shape ``ceil(shape / tile)``.
+    :param shape: Global shape, in elements, each at least 0.
+    :param tile: Elements of a tile per dimension, at least 1; tiles at the end may be smaller.
+    :param owner: Rank of each tile, an array with one entry per tile: shape ``ceil(shape / tile)``. That is no entry
+        where an extent is 0, and ``np.array(rank)`` for the one tile of a tensor of shape ().
     :raises ValueError: If the numbers describe no distribution; says which one is wrong.
     :raises TypeError: If something is no integer.
     """
@@ -246,13 +250,9 @@ class TiledDistribution(_Described):
         if not all(isinstance(n, int) for n in (*self.shape, *self.tile)):
             raise TypeError(f"TiledDistribution: sizes must be numbers, got {self.shape} in tiles of {self.tile}")
         owners = np.array(owner)
-        if not np.issubdtype(owners.dtype, np.integer):
+        if owners.size and not np.issubdtype(owners.dtype, np.integer):  # of nothing, NumPy makes floats
             raise TypeError(f"TiledDistribution: owner must hold integers, got {owners.dtype}")
-        if len(self.shape) != len(self.tile):
-            raise ValueError(f"TiledDistribution: tile needs {len(self.shape)} entries, got {len(self.tile)}")
-        if min(self.tile, default=0) < 1 or min(self.shape, default=0) < 1:
-            raise ValueError(f"TiledDistribution: sizes must be at least 1, got {self.shape} in tiles of {self.tile}")
-        tiles = tuple(math.ceil(n / t) for n, t in zip(self.shape, self.tile, strict=True))
+        tiles = tuple(_core.tile_grid(self.shape, self.tile, type(self).__name__))
         if owners.shape != tiles:
             raise ValueError(f"TiledDistribution: owner needs one rank per tile, shape {tiles}, got {owners.shape}")
         object.__setattr__(self, "owner_of_tile", owners.astype(np.int64))
@@ -304,6 +304,8 @@ def from_words(words: Sequence[Size]) -> AnyDistribution:
     items = [_size("words", word) for word in words]
     if len(items) > 2 and items[0] == _BLOCKED:
         cuts = np.cumsum([3, items[1], items[2], items[1], items[1], items[2]]).tolist()
+        if len(items) <= cuts[-1]:
+            raise ValueError(f"not the words of a distribution, which are more than {cuts[-1]}: {tuple(items)}")
         shape, grid, dims, block, pins = (items[a:b] for a, b in zip(cuts, cuts[1:], strict=False))
         names = {_DEFAULT_BLOCK: None, _BALANCED: "balanced"}
         blocks = [names.get(b, b) if isinstance(b, int) else b for b in block]
@@ -312,6 +314,6 @@ def from_words(words: Sequence[Size]) -> AnyDistribution:
     if len(items) > 1 and items[0] == _TILED:
         ndim = items[1]
         shape, tile, owners = items[2 : 2 + ndim], items[2 + ndim : 2 + 2 * ndim], items[2 + 2 * ndim :]
-        tiles = [math.ceil(n / t) for n, t in zip(shape, tile, strict=True)]
+        tiles = _core.tile_grid(shape, tile, "words")
         return TiledDistribution(shape, tile, np.array(owners, dtype=np.int64).reshape(tiles))
     raise ValueError(f"not the words of a distribution: {tuple(words)[:8]}...")

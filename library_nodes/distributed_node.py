@@ -131,16 +131,16 @@ class DistributedNode(CommNode):
     def _validate_local(self, side: str, distribution: AnyDistribution, subset: Any) -> None:
         """The array must hold what the first rank owns, which is never less than what others own."""
         extents = local_extents(subset, distribution)
-        ndim = 1 if isinstance(distribution, TiledDistribution) else len(distribution.shape)
+        ndim = local_ndim(distribution)
         if len(extents) != ndim:
             raise ValueError(
                 f"{self.title}: the {side} of a distribution of {len(distribution.shape)} dimensions "
-                f"needs a local array of {ndim}, got shape {tuple(extents)}"
+                f"needs a local array of {ndim if distribution.shape else 'one element'}, got shape {tuple(extents)}"
             )
         if distribution.is_symbolic or isinstance(distribution, TiledDistribution):
             return
-        first = distribution.owner([0] * ndim)
-        needed = distribution.local_shape(first)
+        first = distribution.core.first_rank
+        needed = distribution.local_shape(first) or (1,)  # DaCe has no arrays of 0 dimensions
         if any(symbolic.simplify(have - need).is_negative for have, need in zip(extents, needed, strict=True)):
             raise ValueError(
                 f"{self.title}: the local {side} has shape {tuple(extents)}, but rank {first} owns {needed} of it"
@@ -154,6 +154,13 @@ def plain_number(value: Any) -> Any:
     return float(value) if getattr(value, "is_Float", False) else value
 
 
+def local_ndim(distribution: AnyDistribution | None) -> int:
+    """Dimensions of the local arrays of a distribution in DaCe, which has none of 0 dimensions: these have one."""
+    if distribution is None or isinstance(distribution, TiledDistribution):
+        return 1
+    return max(len(distribution.shape), 1)
+
+
 def local_extents(subset: Any, distribution: AnyDistribution | None) -> list[Any]:
     """Extents of a memlet's subset; dimensions of one element are left out where there are more than needed."""
     return [extent for extent, _ in local_dimensions(subset, [1] * subset.dims(), distribution)]
@@ -161,8 +168,7 @@ def local_extents(subset: Any, distribution: AnyDistribution | None) -> list[Any
 
 def local_dimensions(subset: Any, strides: Any, distribution: AnyDistribution | None) -> list[tuple[Any, Any]]:
     """(extent, stride in elements) per dimension of a memlet's subset of an array with these strides."""
-    ndim = 1 if isinstance(distribution, TiledDistribution) or distribution is None else len(distribution.shape)
-    return dimensions_of(subset, strides, ndim)
+    return dimensions_of(subset, strides, local_ndim(distribution))
 
 
 def dimensions_of(subset: Any, strides: Any, ndim: int) -> list[tuple[Any, Any]]:

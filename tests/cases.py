@@ -48,19 +48,20 @@ class Case:
         """The tensor; the value of an element is its global linear index, as far as the type can hold it."""
         index = np.arange(math.prod(self.shape)).reshape(self.shape)
         if self.dtype == "bool":
-            return index % 3 == 0
+            return np.asarray(index % 3 == 0)
         bits = min(8 * np.dtype(self.dtype).itemsize - 1, 62)
-        return (index % (1 << bits)).astype(self.dtype)
+        return np.asarray(index % (1 << bits), dtype=self.dtype)
 
 
 def local_array(part: np.ndarray, layout: str) -> np.ndarray:
     """A copy of ``part`` in memory of a given layout."""
     if layout == "F":
-        return np.asfortranarray(part)
+        return np.array(part, order="F")
     if layout == "padded":
         larger = np.full([n + 1 + i % 2 for i, n in enumerate(part.shape)], 1, part.dtype)
-        larger[tuple(slice(0, n) for n in part.shape)] = part
-        return larger[tuple(slice(0, n) for n in part.shape)]
+        corner = (*(slice(0, n) for n in part.shape), ...)  # a view, also of an array of 0 dimensions
+        larger[corner] = part
+        return larger[corner]
     if layout == "node-shared":
         shared = empty(part.shape, part.dtype)
         shared[...] = part
@@ -72,11 +73,13 @@ def local_array(part: np.ndarray, layout: str) -> np.ndarray:
 def blocked(draw: st.DrawFn, shape: tuple[int, ...], ranks: int) -> Distribution:
     """Uniform, balanced or block-cyclic over any of the ranks, with dimensions not split and replicas."""
     grid: list[int] = []
-    while not grid or (math.prod(grid) < ranks and len(grid) <= len(shape) and draw(st.booleans())):
+    while (not grid and draw(st.integers(0, 7))) or (
+        math.prod(grid) < ranks and len(grid) <= len(shape) and draw(st.booleans())
+    ):
         grid.append(draw(st.integers(1, ranks // math.prod(grid))))
     size = math.prod(grid)
     axes = draw(st.permutations([*range(len(grid)), *[None] * len(shape)]))
-    blocks = [draw(st.one_of(st.none(), st.just("balanced"), st.integers(1, n))) for n in shape]
+    blocks = [draw(st.one_of(st.none(), st.just("balanced"), st.integers(1, n or 2))) for n in shape]
     chosen = draw(st.one_of(st.none(), st.permutations(range(ranks))))
     return Distribution(
         shape, grid, dims=axes[: len(shape)], block=blocks, ranks=None if chosen is None else chosen[:size]
@@ -86,17 +89,18 @@ def blocked(draw: st.DrawFn, shape: tuple[int, ...], ranks: int) -> Distribution
 @st.composite
 def tiled(draw: st.DrawFn, shape: tuple[int, ...], ranks: int) -> TiledDistribution:
     """An owner for every tile."""
-    tile = [draw(st.integers(max(1, n // 3), n)) for n in shape]
+    tile = [draw(st.integers(max(1, n // 3), n or 2)) for n in shape]
     tiles = [math.ceil(n / t) for n, t in zip(shape, tile, strict=True)]
     owners = draw(st.lists(st.integers(0, ranks - 1), min_size=math.prod(tiles), max_size=math.prod(tiles)))
-    return TiledDistribution(shape, tile, np.reshape(owners, tiles))
+    return TiledDistribution(shape, tile, np.reshape(np.array(owners, np.int64), tiles))
 
 
 @st.composite
 def cases(draw: st.DrawFn, ranks: int) -> Case:
-    """Redistributions of 1-D to 5-D tensors over at most ``ranks`` ranks."""
-    ndim = draw(st.integers(1, 5))
-    shape = tuple(draw(st.integers(1, {1: 40, 2: 20, 3: 10}.get(ndim, 6))) for _ in range(ndim))
+    """Redistributions of 0-D to 5-D tensors over at most ``ranks`` ranks, some of them without elements."""
+    ndim = draw(st.integers(0, 5))
+    least = draw(st.sampled_from([0, 1, 1, 1]))
+    shape = tuple(draw(st.integers(least, {1: 40, 2: 20, 3: 10}.get(ndim, 6))) for _ in range(ndim))
     either = st.one_of(blocked(shape, ranks), blocked(shape, ranks), tiled(shape, ranks))
     short = st.sampled_from([1 << 30, 1 << 30, 64, 17])
     options = {

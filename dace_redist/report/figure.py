@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -13,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
+from dace_redist.distribution import AnyDistribution, TiledDistribution
 from dace_redist.report.canvas import new_figure, save
-from dace_redist.report.text import block_shape, format_bytes
+from dace_redist.report.text import format_bytes
 
 if TYPE_CHECKING:
     from dace_redist.schedule import Schedule
@@ -87,20 +86,10 @@ class OwnerMap:
 
 def cuts(distribution: AnyDistribution, axis: int) -> npt.NDArray[np.int64]:
     """Global indices along one dimension at which another block begins; of very many, evenly spread indices."""
+    if distribution.core.block_count(axis) <= _MAX_CUTS:
+        return np.array(distribution.core.block_begins(axis), np.int64)
     extent = distribution.shape[axis]
-    if isinstance(distribution, TiledDistribution):
-        block: int | str = distribution.tile[axis]
-    else:
-        block = block_shape(distribution)[axis]
-    if isinstance(block, str):  # balanced
-        dim = distribution.dims[axis] if isinstance(distribution, Distribution) else None
-        parts = 1 if dim is None else int(distribution.grid[dim])  # type: ignore[union-attr]
-        if min(parts, extent) <= _MAX_CUTS:
-            at = np.arange(parts)
-            return np.unique(at * (extent // parts) + np.minimum(at, extent % parts))
-    elif math.ceil(extent / block) <= _MAX_CUTS:
-        return np.arange(0, extent, block)
-    return np.unique(np.linspace(0, extent, _MAX_CUTS, endpoint=False).astype(np.int64))
+    return np.unique(np.linspace(0, extent, min(extent, _MAX_CUTS), endpoint=False).astype(np.int64))
 
 
 def shown_dimensions(source: AnyDistribution, target: AnyDistribution) -> tuple[int, ...]:
@@ -118,8 +107,13 @@ def owner_map(distribution: AnyDistribution, shown: tuple[int, ...]) -> OwnerMap
     Owners on the slice through index 0 of all dimensions but the shown ones.
 
     :param distribution: Who owns what.
-    :param shown: Rows and columns, or only columns.
+    :param shown: Rows and columns, or only columns; neither of a tensor of 0 dimensions, which is drawn as one cell.
+    :return: The owners; of no cell if the tensor has no elements.
     """
+    if 0 in distribution.shape:
+        return OwnerMap(np.zeros(1, np.int64), np.zeros(1, np.int64), np.empty((0, 0), np.int64))
+    if not shown:
+        return OwnerMap(np.arange(2), np.arange(2), np.array([[distribution.owner(())]]))
     columns = cuts(distribution, shown[-1])
     rows = cuts(distribution, shown[0]) if len(shown) == 2 else np.zeros(1, np.int64)
     owners, index = np.empty((len(rows), len(columns)), np.int64), [0] * len(distribution.shape)
@@ -139,7 +133,9 @@ def _name_panels(panels: list[Any], schedule: Schedule, shown: tuple[int, ...]) 
         replicas = side.core.replicas
         first = f"\n(first of {replicas} replicas)" if replicas > 1 else ""
         axes.set_title(f"{title}{cut}\n{_short(side)}{first}", fontsize=9)
-        axes.set_xlabel(f"index in dimension {shown[-1]}")
+        axes.set_xlabel(f"index in dimension {shown[-1]}" if shown else "the only element")
+        if not shown:
+            axes.set_xticks([])
         if len(shown) == 2:
             axes.set_ylabel(f"index in dimension {shown[0]}")
         else:
@@ -150,7 +146,7 @@ def _short(distribution: AnyDistribution) -> str:
     """A distribution in a few words: what fits above a panel."""
     tiled = isinstance(distribution, TiledDistribution)
     name, sizes = ("tiles of", distribution.tile) if tiled else ("grid", distribution.grid)  # type: ignore[union-attr]
-    words = f"{name} {' x '.join(map(str, sizes))}"
+    words = f"{name} {' x '.join(map(str, sizes)) or '()'}"
     return words if len(words) <= 48 else words[:45] + "..."
 
 
@@ -167,6 +163,10 @@ class _RankColours:
 
     def draw(self, axes: Any, owners: OwnerMap) -> Any:
         """The cells of one panel, first row at the top."""
+        if not owners.owners.size:
+            axes.text(0.5, 0.5, "no elements", ha="center", va="center", transform=axes.transAxes)
+            axes.set(xticks=[], yticks=[])
+            return None
         cells = max(owners.owners.shape)
         width = 0.6 if cells <= 24 else 0.25
         lines = {"edgecolors": "white", "linewidth": width} if cells <= 80 else {"rasterized": True}
@@ -180,6 +180,8 @@ class _RankColours:
 
     def number(self, axes: Any, owners: OwnerMap) -> bool:
         """Write the rank into each cell in which it fits; whether these are (nearly) the whole tensor."""
+        if not owners.owners.size:
+            return True
         box = axes.get_window_extent()
         widths = np.diff(owners.column_edges) / (owners.column_edges[-1] - owners.column_edges[0]) * box.width
         heights = np.diff(owners.row_edges) / (owners.row_edges[-1] - owners.row_edges[0]) * box.height
@@ -240,6 +242,7 @@ def _draw_matrix(axes: Any, schedule: Schedule) -> Callable[[], None]:
         np.ma.masked_equal(volumes / _UNITS[unit], 0),
         cmap="viridis_r",
         vmin=0,
+        vmax=volumes.max() / _UNITS[unit] or 1.0,  # where nothing is moved or kept, any scale will do
         extent=(-0.5, edge, edge, -0.5),
         interpolation="nearest",
     )

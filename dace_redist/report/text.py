@@ -49,9 +49,8 @@ def _spread(lengths: Quantiles, itemsize: int) -> str:
 
 def block_shape(distribution: Distribution) -> tuple[int | str, ...]:
     """Elements per block and dimension; where nothing is split the whole extent."""
-    parts = [1 if dim is None else distribution.grid[dim] for dim in distribution.dims]
-    default = [math.ceil(extent / part) for extent, part in zip(distribution.shape, parts, strict=True)]
-    return tuple(whole if given is None else given for given, whole in zip(distribution.block, default, strict=True))
+    lengths = map(distribution.core.uniform_block, range(len(distribution.shape)))
+    return tuple(b if isinstance(b, str) else n for b, n in zip(distribution.block, lengths, strict=True))
 
 
 def _joined(values: Any) -> str:
@@ -63,8 +62,9 @@ def describe(distribution: AnyDistribution) -> str:
     if isinstance(distribution, TiledDistribution):
         owners = len(set(distribution.owner_of_tile.ravel().tolist()))
         tiles = _count(distribution.owner_of_tile.size, "tile")
-        return f"{tiles} of {_joined(distribution.tile)} on {_count(owners, 'rank')}"
-    words = [f"grid {_joined(distribution.grid)}, blocks of {_joined(block_shape(distribution))}"]
+        return f"{tiles} of {_joined(distribution.tile) or 'one element'} on {_count(owners, 'rank')}"
+    blocks = f"blocks of {_joined(block_shape(distribution))}" if distribution.shape else "one element"
+    words = [f"grid {_joined(distribution.grid) or '()'}, {blocks}"]
     default = tuple(i if i < len(distribution.grid) else None for i in range(len(distribution.shape)))
     for name, values, usual in (
         ("dims", distribution.dims, default),

@@ -84,30 +84,15 @@ def canonical(distribution: AnyDistribution) -> AnyDistribution:
     """
     if not isinstance(distribution, Distribution):
         return distribution
-    _ = distribution.core  # a symbol is an error here
+    lengths = map(distribution.core.uniform_block, range(len(distribution.shape)))  # a symbol is an error here
     kept = [axis for axis, extent in enumerate(distribution.grid) if extent > 1]
     number = {axis: position for position, axis in enumerate(kept)}
-    parts = [1 if dim is None else distribution.grid[dim] for dim in distribution.dims]
-    blocks = zip(distribution.shape, parts, distribution.block, strict=True)
     size = math.prod(distribution.grid)
     return Distribution(
         distribution.shape,
         [distribution.grid[axis] for axis in kept] or [1],
         dims=[None if dim is None else number.get(dim) for dim in distribution.dims],
-        block=[_canonical_block(*block) for block in blocks],
+        block=["balanced" if length < 0 else length or None for length in lengths],
         ranks=None if distribution.ranks == tuple(range(size)) else distribution.ranks,
         pins=[distribution.pins[axis] for axis in kept] or [None],
     )
-
-
-def _canonical_block(extent: int, parts: int, block: int | str | None) -> int | str:
-    """Elements per block; ``"balanced"`` only where the parts are not those of blocks of equal size."""
-    if parts == 1:
-        return extent
-    equal = -(-extent // parts)
-    if block is None:
-        return equal
-    if isinstance(block, str):
-        last_is_short = extent % parts == parts - 1
-        return equal if extent % parts == 0 or last_is_short or extent < parts else block
-    return min(block, extent)

@@ -39,7 +39,8 @@ def _check_stock(node: Redistribute, side: str, distribution: Any, array: Data, 
     """:raises ValueError: If stock DaCe cannot express the distribution, or the array, or would hang."""
     refused = f'Redistribute "{node.label}": strategy MPI (stock DaCe) knows'
     plain = isinstance(distribution, Distribution) and not distribution.ranks and "balanced" not in distribution.block
-    whole = plain and None not in distribution.dims and all(pin is None for pin in distribution.pins)
+    sized = plain and distribution.shape != () and not any(extent == 0 for extent in distribution.shape)
+    whole = sized and None not in distribution.dims and all(pin is None for pin in distribution.pins)
     if not whole or set(distribution.dims) != set(range(len(distribution.grid))):
         raise ValueError(
             f"{refused} uniform blocks over a whole process grid only; its {side} needs another strategy: "

@@ -137,14 +137,14 @@ Spec random_spec(Random& random, const Indices& shape, Index ranks) {
   if (spec.tiled) {
     Index tiles = 1;
     for (Index n : shape) {
-      spec.tile.push_back(random.between(ceil_div(n, 4), n + 1));
+      spec.tile.push_back(random.between(std::max<Index>(1, ceil_div(n, 4)), n + 1));
       tiles *= ceil_div(n, spec.tile.back());
     }
     for (Index t = 0; t < tiles; ++t) spec.owners.push_back(random.between(0, ranks - 1));
     return spec;
   }
-  do spec.grid.push_back(random.between(1, ranks / product(spec.grid)));
-  while (spec.grid.size() <= shape.size() && random.between(1, 3) > 1);
+  for (bool more = !random.one_in(8); more; more = spec.grid.size() <= shape.size() && random.between(1, 3) > 1)
+    spec.grid.push_back(random.between(1, ranks / product(spec.grid)));
   const Index axes = static_cast<Index>(spec.grid.size()), ndim = static_cast<Index>(shape.size());
   const Indices chosen = random.permutation(axes + ndim);
   for (std::size_t i = 0; i < shape.size(); ++i) {
@@ -252,8 +252,14 @@ struct Case {
   Options options;
 };
 
+/// Of 1 to 5 dimensions; one in six may be of none, or have no elements.
 Indices random_shape(Random& random, bool large) {
   if (large) return {random.between(150, 180), random.between(110, 130)};
+  if (random.one_in(6)) {
+    Indices shape(static_cast<std::size_t>(random.between(0, 3)));
+    for (Index& n : shape) n = random.between(0, 3);
+    return shape;
+  }
   const std::size_t ndim = static_cast<std::size_t>(random.between(1, 5));
   const Index most = Indices{200, 24, 10, 6, 5}[ndim - 1];
   Indices shape(ndim);

@@ -24,14 +24,15 @@ def key(source=ROWS, target=COLUMNS, dtype="float64") -> str:
 
 
 @settings(derandomize=True, max_examples=200)
-@given(st.data(), st.integers(1, 12), st.integers(1, 12))
-def test_canonical_form_owns_the_same(data, rows: int, columns: int):
+@given(st.data(), st.lists(st.integers(0, 12), max_size=2).map(tuple))
+def test_canonical_form_owns_the_same(data, shape: tuple[int, ...]):
     """By brute force: every rank holds the same elements in the same order, and the form is its own form."""
-    distribution = data.draw(blocked((rows, columns), 6))
+    distribution = data.draw(blocked(shape, 6))
     form = canonical(distribution)
     for rank in range(6):
         for before, after in zip(distribution.global_index(rank), form.global_index(rank), strict=True):
             assert np.array_equal(before, after)
+        assert form.local_shape(rank) == distribution.local_shape(rank)
     assert form.ranks_needed == distribution.ranks_needed
     assert canonical(form) == form
 

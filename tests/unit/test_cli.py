@@ -46,6 +46,15 @@ def test_rank_lists_its_messages(run):
     assert "neither sends" in run("explain", "--shape", "2", "--from", "3", "--to", "3", "--rank", "2")[1]
 
 
+def test_tensors_of_no_elements_and_of_no_dimensions(run):
+    code, out, err = run("explain", "--shape", "0,5", "--from", "2,1", "--to", "1,2")
+    assert (code, err) == (0, "")
+    assert "moved     0 B (0.0 %) in 0 messages\nlocal     0 B (0.0 %) stays on its rank\nnothing to send" in out
+    one = ("explain", "--shape", "", "--from", "1", "--from-dims", "", "--to", "3", "--to-dims", "")
+    assert "16 B (66.7 %) in 2 messages" in run(*one)[1]
+    assert json.loads(run(*one, "--json")[1])["shape"] == []
+
+
 def test_json(run):
     plain = json.loads(run(*SEED, "--json")[1])
     assert (plain["ranks"], plain["messages"], plain["dtype"]) == (12, 66, "int32")
@@ -93,7 +102,7 @@ def test_help_version_and_commands(run):
         (["--shape", "8,x"], "'x' in '8,x' is no whole number"),
         (["--shape", "8,,9"], "'' in '8,,9' is no whole number"),
         (["--shape", "8.5,9"], "'8.5' in '8.5,9'"),
-        (["--shape", "0,9"], "shape[0] must be at least 1, got 0"),
+        (["--shape", "-1,9"], "shape[0] must be at least 0, got -1"),
         (["--shape", "8"], "more grid axes (2) than dimensions (1); say with --from-dims"),
         (["--from", "2,0"], "process grid (2, 0): sizes must be at least 1"),
         (["--from", "2,99999999999999999999"], "is larger than any size or rank can be"),

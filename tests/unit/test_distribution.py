@@ -16,7 +16,11 @@ from dace_redist.distribution import Distribution, TiledDistribution, from_words
 MOST = {1: 40, 2: 12, 3: 7, 4: 4, 5: 3, 6: 3, 7: 2, 8: 2}  # largest extent by number of dimensions
 CALM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
-shapes = st.integers(1, 8).flatmap(lambda n: st.lists(st.integers(1, MOST[n]), min_size=n, max_size=n).map(tuple))
+#: Mostly tensors with elements; of 0 dimensions, or with extents of 0, one in a few.
+shapes = st.one_of(
+    *[st.integers(1, 8).flatmap(lambda n: st.lists(st.integers(1, MOST[n]), min_size=n, max_size=n).map(tuple))] * 4,
+    st.lists(st.integers(0, 4), max_size=4).map(tuple),
+)
 
 
 @st.composite
@@ -29,11 +33,11 @@ def grids(draw, axes):
 
 @st.composite
 def blocked(draw, shape):
-    grid = draw(grids(draw(st.integers(1, len(shape) + 2))))
+    grid = draw(grids(draw(st.integers(0, len(shape) + 2))))
     axes = draw(st.permutations(range(len(grid))))
     padded = [*axes, *[None] * len(shape)][: len(shape)]
     dims = [axis if axis is None or draw(st.booleans()) else None for axis in draw(st.permutations(padded))]
-    block = [draw(st.one_of(st.none(), st.just("balanced"), st.integers(1, extent))) for extent in shape]
+    block = [draw(st.one_of(st.none(), st.just("balanced"), st.integers(1, extent or 2))) for extent in shape]
     pins = [None if g in dims or draw(st.booleans()) else draw(st.integers(0, p - 1)) for g, p in enumerate(grid)]
     size = math.prod(grid)
     ranks = draw(st.one_of(st.none(), st.permutations(range(size + 3)).map(lambda ranks: ranks[:size])))
@@ -42,7 +46,7 @@ def blocked(draw, shape):
 
 @st.composite
 def tiled(draw, shape):
-    tile = tuple(draw(st.integers(max(1, extent // 4), extent)) for extent in shape)
+    tile = tuple(draw(st.integers(max(1, extent // 4), extent or 2)) for extent in shape)
     tiles = tuple(-(-n // t) for n, t in zip(shape, tile, strict=True))
     seed = draw(st.integers(0, 2**32 - 1))
     owners = np.random.default_rng(seed).integers(0, draw(st.integers(1, 7)), tiles)
@@ -139,6 +143,78 @@ def test_tiles_lie_one_after_another():
     assert distribution.local(array, 7).shape == distribution.local_shape(7) == (0,)
 
 
+def test_extents_of_zero():
+    for block in (None, "balanced", (2, 3)):
+        made = Distribution((0, 5), (2, 2), block=block)
+        assert [made.local_shape(rank) for rank in range(5)] == [(0, 3), (0, 2), (0, 3), (0, 2), (0, 0)]
+        assert [index.tolist() for index in made.global_index(1)] == [[], [3, 4]]
+        with pytest.raises(ValueError, match=r"index \(0, 0\) is outside the tensor in dimension 0"):
+            made.owner((0, 0))
+        assert made.core.block_begins(0) == []
+    assert made.core.uniform_block(0) == 0
+    tiles = TiledDistribution((0, 5), (2, 2), np.empty((0, 3)))
+    assert tiles == TiledDistribution((0, 5), (2, 2), np.empty((0, 3), np.int8)) == from_words(tiles.words)
+    assert tiles.ranks_needed == 1  # a communicator has one at least
+    assert tiles.local_shape(0) == tiles.local(np.empty((0, 5)), 0).shape == (0,)
+    with pytest.raises(ValueError, match=r"TiledDistribution: index \(0, 0\) is outside the tensor in dimension 0"):
+        tiles.owner((0, 0))
+
+
+@pytest.mark.parametrize(
+    "made, owners",
+    [
+        (Distribution((), (1,)), [0]),
+        (Distribution((), (4,)), [0, 1, 2, 3]),
+        (Distribution((), (2, 2), pins=(None, 1)), [1, 3]),
+        (Distribution((), ()), [0]),
+        (Distribution((), (), ranks=(3,)), [3]),
+        (TiledDistribution((), (), owner=np.array(2)), [2]),
+    ],
+    ids=str,
+)
+def test_tensors_of_no_dimensions_have_one_element(made, owners):
+    assert made.core.replicas == len(owners)
+    assert made.owner(()) == owners[0]
+    assert made.ranks_needed == owners[-1] + 1
+    array, tiled = np.array(7.5), isinstance(made, TiledDistribution)
+    for rank in range(5):
+        part = made.local(array, rank)
+        shape = (0,) if rank not in owners else (1,) if tiled else ()
+        assert part.shape == made.local_shape(rank) == shape
+        assert np.all(part == 7.5)
+    with pytest.raises(ValueError, match=r"index \(0,\) needs 0 entries"):
+        made.owner((0,))
+    with pytest.raises(ValueError, match=r"the whole tensor has shape \(\), got \(1,\)"):
+        made.local(np.zeros(1), 0)
+
+
+def test_one_rank_without_a_grid():
+    made = Distribution((3, 4), (), ranks=(2,))
+    assert [made.local_shape(rank) for rank in range(3)] == [(0, 0), (0, 0), (3, 4)]
+    assert made.owner((2, 3)) == 2
+
+
+@CALM
+@given(one)
+def test_blocks_begin_where_owners_change(distribution):
+    for axis, extent in enumerate(distribution.shape):
+        begins = distribution.core.block_begins(axis)
+        assert begins == sorted(set(begins))
+        assert begins[:1] == [0][:extent]
+        if isinstance(distribution, Distribution) and 0 not in distribution.shape:
+            along = [coordinate(distribution, axis, index) for index in range(extent)]
+            assert {i for i in range(1, extent) if along[i] != along[i - 1]} <= set(begins)
+        uniform = distribution.core.uniform_block(axis)
+        lengths = np.diff([*begins, extent])
+        assert uniform == -1 or len(begins) < 2 or set(lengths[:-1]) == {uniform} or distribution.dims[axis] is None
+
+
+@pytest.mark.parametrize("axis", [-1, 2])
+def test_axes_that_do_not_exist(axis):
+    with pytest.raises(_core.Error, match=f"Distribution: axis {axis} of a tensor of 2 dimensions does not exist"):
+        Distribution((8, 9), (2, 2)).core.block_count(axis)
+
+
 # The planner ------------------------------------------------------------------------------------------------------
 
 
@@ -214,8 +290,7 @@ def test_what_a_rank_has_it_never_receives(pair):
 NAN, INF = float("nan"), float("inf")
 
 REFUSED = [
-    ({"shape": (0, 9)}, r"shape\[0\] must be at least 1, got 0"),
-    ({"shape": (8, -9)}, r"shape\[1\] must be at least 1, got -9"),
+    ({"shape": (8, -9)}, r"shape\[1\] must be at least 0, got -9"),
     ({"grid": (2, 0)}, r"process grid \(2, 0\): sizes must be at least 1"),
     ({"dims": (0, 0)}, "grid axis 0 is used twice: by tensor axes 0 and 1"),
     ({"dims": (0, 2)}, r"dims\[1\] is 2, but the process grid has axes 0 to 1"),
@@ -235,10 +310,12 @@ REFUSED = [
     ({"dims": (0, None), "pins": (None, 2)}, "grid axis 1 is pinned to coordinate 2 but has 2 coordinates"),
     ({"dims": (0, None), "pins": (None, -2)}, "grid axis 1 is pinned to coordinate -2"),
     ({"pins": (0, None)}, "grid axis 0 is both pinned and split over"),
-    ({"shape": (), "grid": (2,)}, "tensors of 1 to 16 dimensions are supported, got 0"),
-    ({"shape": (1,) * 17}, "tensors of 1 to 16 dimensions are supported, got 17"),
-    ({"grid": ()}, "the process grid needs at least one axis, got 0"),
+    ({"shape": (1,) * 17}, "tensors of 0 to 16 dimensions are supported, got 17"),
+    ({"grid": (), "dims": (0, None)}, r"dims\[0\] is 0, but the process grid has no axes \(None: not split\)"),
+    ({"grid": (), "ranks": (1, 2)}, r"process grid \(\) needs 1 ranks, got a list of 2"),
+    ({"shape": (0, 9), "block": (0, None)}, r"block\[0\] must be at least 1 element, got 0"),
     ({"shape": (2**40, 2**40)}, "shape .* is larger than 64 bits hold"),
+    ({"shape": (0, 2**40, 2**40)}, "shape .* is larger than 64 bits hold"),
     ({"grid": (2**40, 2**40)}, "process grid .* is larger than 64 bits hold"),
 ]
 
@@ -297,11 +374,15 @@ def test_distributions_do_not_change():
 
 
 TILES_REFUSED = [
-    (((0,), (1,), [0]), ValueError, r"sizes must be at least 1, got \(0,\) in tiles of \(1,\)"),
-    (((8,), (0,), [0]), ValueError, "sizes must be at least 1"),
-    (((8,), (-2,), [0]), ValueError, "sizes must be at least 1"),
-    (((), (), []), (ValueError, TypeError), "sizes must be at least 1|owner must hold integers"),
-    (((8, 8), (2,), [0]), ValueError, "tile needs 2 entries, got 1"),
+    (((0,), (1,), [0]), ValueError, r"owner needs one rank per tile, shape \(0,\), got \(1,\)"),
+    (((-1,), (1,), [0]), ValueError, r"shape\[0\] must be at least 0, got -1"),
+    (((8,), (0,), [0]), ValueError, r"tile\[0\] must be at least 1 element, got 0"),
+    (((0,), (0,), []), ValueError, r"tile\[0\] must be at least 1 element, got 0"),
+    (((8,), (-2,), [0]), ValueError, r"tile\[0\] must be at least 1 element, got -2"),
+    (((), (), []), ValueError, r"owner needs one rank per tile, shape \(\), got \(0,\)"),
+    (((), (), [2]), ValueError, r"owner needs one rank per tile, shape \(\), got \(1,\)"),
+    (((), (), 2.0), TypeError, "owner must hold integers, got float64"),
+    (((8, 8), (2,), [0]), ValueError, "tile needs 2 entries, one per dimension, got 1"),
     (((8, 8), (4, 4), [0, 1, 2, 3]), ValueError, r"owner needs one rank per tile, shape \(2, 2\), got \(4,\)"),
     (((8, 9), (4, 4), [[0, 1], [2, 3]]), ValueError, r"shape \(2, 3\), got \(2, 2\)"),
     (((8, 8), (4, 4), [[0, 1], [-2, 3]]), ValueError, r"the owner of tile \(1, 0\) is rank -2"),
@@ -310,7 +391,7 @@ TILES_REFUSED = [
     (((8,), (4,), [True, False]), TypeError, "owner must hold integers, got bool"),
     (((8,), (4,), ["0", "1"]), TypeError, "owner must hold integers"),
     (((8,), (4,), None), TypeError, "owner must hold integers, got object"),
-    (((1,) * 17, (1,) * 17, np.zeros((1,) * 17, int)), ValueError, "tensors of 1 to 16 dimensions are supported"),
+    (((1,) * 17, (1,) * 17, np.zeros((1,) * 17, int)), ValueError, "tensors of 0 to 16 dimensions are supported"),
 ]
 
 
@@ -337,16 +418,24 @@ WORDS_REFUSED = [
     ([], "incomplete description"),
     ([0], "incomplete description"),
     ([7, 1], "unknown kind 7"),
-    ([0, 0, 1], "1 to 16 dimensions"),
-    ([0, 1], "at least one axis"),
-    ([0, 1, 5000], "at least one axis"),
+    ([0, -1, 1], "0 to 16 dimensions"),
+    ([1, 17], "0 to 16 dimensions"),
+    ([0, 0, 1], "incomplete description"),
+    ([0, 0, 0], "incomplete description"),
+    ([0, 0, 0, 2, 1, 1], "incomplete description|needs 1 ranks"),
+    ([0, 1], "0 to 1024 axes"),
+    ([0, 1, -1], "0 to 1024 axes, got -1"),
+    ([0, 1, 5000], "0 to 1024 axes, got 5000"),
     ([0, 1, 1, 8, 2, 0, 0], "incomplete description"),
     ([0, 1, 1, 8, 2, 0, 0, -1, 2, 0], "incomplete description"),
     ([0, 1, 1, 8, 2, 0, 0, -1, -5], "incomplete description"),
     ([0, 1, 1, 8, 2, 0, -2, -1, 0], r"block\[0\] must be at least 1 element, got -2"),
     ([0, 1, 1, 8, 2, 3, 0, -1, 0], r"dims\[0\] is 3, but the process grid has axes 0 to 0 \(None: not split\)"),
     ([1, 2, 8], "incomplete description"),
-    ([1, 1, 0, 1], r"shape\[0\] must be at least 1, got 0"),
+    ([0, 0, 0, 0, 1], "incomplete description"),
+    ([1, 1, -1, 1], r"shape\[0\] must be at least 0, got -1"),
+    ([1, 1, 0, 1, 5], r"tile grid \(0,\) needs 0 owners, got 1"),
+    ([1, 0], r"tile grid \(\) needs 1 owners, got 0"),
     ([1, 1, 8, 0], r"tile\[0\] must be at least 1 element, got 0"),
     ([1, 1, 8, 4, 0], r"tile grid \(2,\) needs 2 owners, got 1"),
     ([1, 2, 2**40, 2**40, 1, 1], "tile grid .* is larger than 64 bits hold"),
@@ -359,7 +448,9 @@ def test_words_refused(words, said):
         _core.Distribution(words, "source")
 
 
-@pytest.mark.parametrize("words", [[], [0], [0, 1], [1], [7, 1, 2], [2, 2, 2]], ids=str)
+@pytest.mark.parametrize(
+    "words", [[], [0], [0, 1], [1], [7, 1, 2], [2, 2, 2], [0, 0, 0], [0, 0, 1], [0, 1, 1]], ids=str
+)
 def test_from_words_refuses_what_is_no_distribution(words):
     with pytest.raises(ValueError, match="not the words of a distribution"):
         from_words(words)

@@ -12,7 +12,7 @@ import pytest
 
 from dace_redist.distribution import Distribution, TiledDistribution
 from dace_redist.report.run_lengths import Quantiles, count_runs
-from dace_redist.report.text import format_bytes
+from dace_redist.report.text import format_bytes, rank_text
 from dace_redist.schedule import MAX_COUNTED_RANKS, MAX_MATRIX_RANKS, schedule
 
 SEED = (48, 24, 24, 72, 288)
@@ -31,6 +31,11 @@ CASES = {
     ),
     "sub-groups": (Distribution((5, 4), (2,), ranks=(6, 1)), Distribution((5, 4), (3,), ranks=(2, 6, 4))),
     "nothing moves": (Distribution((4, 4), (2, 1)), Distribution((4, 4), (2,))),
+    "no elements": (Distribution((4, 0), (2, 2)), Distribution((4, 0), (4,), block="balanced")),
+    "no tiles": (TiledDistribution((0, 3), (2, 2), np.empty((0, 2))), Distribution((0, 3), (1, 3))),
+    "one element": (Distribution((), (), ranks=(1,)), Distribution((), (3,))),
+    "one tile": (Distribution((), (2, 2), pins=(None, 1)), TiledDistribution((), (), 2)),
+    "no grid": (Distribution((4, 3), ()), Distribution((4, 3), (2,))),
     "3d": (Distribution((4, 6, 5), (1, 3, 2)), Distribution((4, 6, 5), (2, 1, 2), block=(1, None, 2))),
 }
 
@@ -97,6 +102,12 @@ def test_messages_are_sends_receives_and_what_is_kept(case):
         expected = case.sends(rank) + case.receives(rank) + ([kept] if kept.count else [])
         assert case.messages(rank) == expected
         assert all(rank in (message.source, message.target) for message in expected)
+
+
+def test_no_message_is_empty(case):
+    messages = [message for rank in range(case.ranks) for message in case.messages(rank)]
+    assert all(message.count > 0 and block.count > 0 for message in messages for block in message.blocks)
+    assert bool(messages) == (0 not in case.shape)
 
 
 def test_volumes_add_up(case):
@@ -191,6 +202,20 @@ def test_json_survives_and_matches(case):
     np.testing.assert_array_equal(matrix, case.volume_matrix())
     np.testing.assert_array_equal(plain["per_rank"]["bytes_kept"], np.diag(matrix))
     assert plain["source"]["kind"] in ("blocked", "tiled")
+
+
+def test_reports_of_no_elements_and_no_dimensions():
+    empty = str(schedule(*CASES["no elements"]))
+    for part in ("float64[4, 0], 0 B", "grid 2 x 2, blocks of 2 x 0", "0 B (0.0 %) in 0 messages", "nothing to send"):
+        assert part in empty
+    assert "0 tiles of 2 x 2 on 0 ranks" in str(schedule(*CASES["no tiles"]))
+    one = schedule(*CASES["one element"])
+    assert "grid (), one element, ranks 1\n" in str(one)
+    assert "grid 3, one element, 3 replicas\n" in str(one)
+    assert "16 B (66.7 %) in 2 messages" in str(one)
+    assert "1 tile of one element on 1 rank" in str(schedule(*CASES["one tile"]))
+    assert "holds () before, () after" in rank_text(one, 1)
+    assert "holds (0,) before, () after" in rank_text(one, 0)
 
 
 def test_rank_that_takes_no_part():

@@ -4,11 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "distribution/grid.hpp"
 #include "distribution/intervals.hpp"
 #include "error.hpp"
 
@@ -27,30 +27,6 @@ using Words = std::vector<Index>;
 inline constexpr Index blocked_kind = 0, tiled_kind = 1;
 inline constexpr int max_dims = 16;
 
-/// Product of positive numbers. \throws Error if it does not fit 64 bits.
-inline Index checked_product(const std::vector<Index>& values, const std::string& what) {
-  Index product = 1;
-  for (Index value : values) {
-    if (value != 0 && product > std::numeric_limits<Index>::max() / value)
-      throw Error(text(what, " ", tuple_text(values), " is larger than 64 bits hold"));
-    product *= value;
-  }
-  return product;
-}
-
-/// The position of coordinates in a row-major array.
-inline Index row_major(const std::vector<Index>& coordinates, const std::vector<Index>& shape) {
-  Index position = 0;
-  for (std::size_t i = 0; i < shape.size(); ++i) position = position * shape[i] + coordinates[i];
-  return position;
-}
-
-inline std::vector<Index> row_major_coordinates(Index position, const std::vector<Index>& shape) {
-  std::vector<Index> coordinates(shape.size());
-  for (std::size_t i = shape.size(); i-- > 0; position /= shape[i]) coordinates[i] = position % shape[i];
-  return coordinates;
-}
-
 /// One cell of a distribution: the product of one interval sequence per dimension.
 struct Cell {
   std::vector<Index> coordinates;  // [ndim] along each tensor axis
@@ -67,7 +43,7 @@ class Distribution {
   const std::vector<AxisSplit>& axes() const { return axes_; }
   const std::string& name() const { return name_; }
   bool tiled() const { return tiled_; }
-  /// The largest rank named, plus one.
+  /// The largest rank named, plus one; 1 if none is, as a communicator has at least one.
   Index ranks_needed() const { return ranks_needed_; }
 
   /// The cells a rank holds, in the order of its local array; none if it is outside the distribution.
@@ -91,7 +67,10 @@ class Distribution {
   }
   /// Elements of the cell per dimension.
   std::vector<Index> cell_shape(const Cell& cell) const;
-  /// Shape of a rank's local array: what it owns per dimension; one-dimensional for tiles; zeros outside the grid.
+  /// The rank at coordinate 0 of all axes: under blocks, no rank owns more along any of them. 0 if there are no tiles.
+  Index first_rank() const { return tiled_ && owners_.empty() ? 0 : rank_of(std::vector<Index>(axes_.size(), 0), 0); }
+  /// Shape of a rank's local array: what it owns per dimension; one-dimensional for tiles; zeros outside the grid,
+  /// where a tensor of 0 dimensions has the shape (0,): () is that of one element.
   std::vector<Index> local_shape(Index rank) const;
   /// The rank that owns an element (of several replicas the first).
   Index owner(const std::vector<Index>& index) const;
@@ -120,8 +99,8 @@ class Distribution {
 inline Distribution::Distribution(const Words& words, const std::string& name) : name_(name) {
   if (words.size() < 2) fail("incomplete description");
   if (words[0] != blocked_kind && words[0] != tiled_kind) fail(text("unknown kind ", words[0]));
-  if (words[1] < 1 || words[1] > max_dims)
-    fail(text("tensors of 1 to ", max_dims, " dimensions are supported, got ", words[1]));
+  if (words[1] < 0 || words[1] > max_dims)
+    fail(text("tensors of 0 to ", max_dims, " dimensions are supported, got ", words[1]));
   tiled_ = words[0] == tiled_kind;
   tiled_ ? read_tiled(words) : read_blocked(words);
 }
@@ -129,7 +108,7 @@ inline Distribution::Distribution(const Words& words, const std::string& name) :
 inline void Distribution::read_blocked(const Words& words) {
   const std::size_t ndim = static_cast<std::size_t>(words[1]);
   const Index grid_words = words.size() > 2 ? words[2] : -1;
-  if (grid_words < 1 || grid_words > 1024) fail(text("the process grid needs at least one axis, got ", grid_words));
+  if (grid_words < 0 || grid_words > 1024) fail(text("the process grid may have 0 to 1024 axes, got ", grid_words));
   const std::size_t grid_ndim = static_cast<std::size_t>(grid_words), shape_at = 3, grid_at = shape_at + ndim;
   const std::size_t dims_at = grid_at + grid_ndim, block_at = dims_at + ndim, pins_at = block_at + ndim;
   if (words.size() < pins_at + grid_ndim + 1) fail("incomplete description");
@@ -157,17 +136,18 @@ inline void Distribution::read_blocked(const Words& words) {
 }
 
 inline void Distribution::read_axis(std::size_t axis, Index extent, Index grid_axis, Index block) {
-  if (extent < 1) fail(text("shape[", axis, "] must be at least 1, got ", extent));
+  if (extent < 0) fail(text("shape[", axis, "] must be at least 0, got ", extent));
   if (grid_axis < -1 || grid_axis >= static_cast<Index>(grid_.size()))
-    fail(text("dims[", axis, "] is ", grid_axis, ", but the process grid has axes 0 to ", grid_.size() - 1,
-              " (None: not split)"));
+    fail(text("dims[", axis, "] is ", grid_axis, ", but the process grid has ",
+              grid_.empty() ? text("no axes") : text("axes 0 to ", grid_.size() - 1), " (None: not split)"));
   for (std::size_t other = 0; other < dims_.size(); ++other)
     if (grid_axis >= 0 && dims_[other] == grid_axis)
       fail(text("grid axis ", grid_axis, " is used twice: by tensor axes ", other, " and ", axis));
   if (block < -1) fail(text("block[", axis, "] must be at least 1 element, got ", block));
   const Index parts = grid_axis < 0 ? 1 : grid_[static_cast<std::size_t>(grid_axis)];
   dims_.push_back(grid_axis);
-  axes_.push_back({extent, parts, block > 0 ? std::min(block, extent) : ceil_div(extent, parts), block == -1});
+  const Index elements = block > 0 ? std::min(block, extent) : ceil_div(extent, parts);
+  axes_.push_back({extent, parts, std::max<Index>(elements, 1), block == -1});
 }
 
 inline void Distribution::read_ranks(const Words& words, std::size_t at) {
@@ -190,15 +170,16 @@ inline void Distribution::read_ranks(const Words& words, std::size_t at) {
 inline void Distribution::read_tiled(const Words& words) {
   const std::size_t ndim = static_cast<std::size_t>(words[1]);
   if (words.size() < 2 + 2 * ndim) fail("incomplete description");
-  for (std::size_t i = 0; i < ndim; ++i) {
-    const Index extent = words[2 + i], tile = words[2 + ndim + i];
-    if (extent < 1) fail(text("shape[", i, "] must be at least 1, got ", extent));
-    if (tile < 1) fail(text("tile[", i, "] must be at least 1 element, got ", tile));
-    grid_.push_back(ceil_div(extent, tile));
-    axes_.push_back({extent, grid_.back(), tile, false});
-  }
+  const auto tile_begin = words.begin() + 2 + static_cast<std::ptrdiff_t>(ndim);
+  const auto owners_begin = tile_begin + static_cast<std::ptrdiff_t>(ndim);
+  const std::vector<Index> shape(words.begin() + 2, tile_begin), tile_shape(tile_begin, owners_begin);
+  grid_ = tile_grid(shape, tile_shape, name_);
+  for (std::size_t i = 0; i < ndim; ++i)
+    axes_.push_back({shape[i], std::max<Index>(grid_[i], 1), tile_shape[i], false});
   const Index tiles = checked_product(grid_, text(name_, ": tile grid"));
-  owners_.assign(words.begin() + static_cast<std::ptrdiff_t>(2 + 2 * ndim), words.end());
+  checked_product(shape, text(name_, ": shape"));
+  ranks_needed_ = 1;
+  owners_.assign(owners_begin, words.end());
   if (static_cast<Index>(owners_.size()) != tiles)
     fail(text("tile grid ", tuple_text(grid_), " needs ", tiles, " owners, got ", owners_.size()));
   std::unordered_map<Index, Index> used;  // elements given to each rank so far
@@ -267,7 +248,8 @@ inline std::vector<Index> Distribution::cell_shape(const Cell& cell) const {
 
 inline std::vector<Index> Distribution::local_shape(Index rank) const {
   const std::vector<Cell> held = cells(rank);
-  if (!tiled_) return held.empty() ? std::vector<Index>(axes_.size(), 0) : cell_shape(held.front());
+  if (!tiled_)
+    return held.empty() ? std::vector<Index>(std::max<std::size_t>(axes_.size(), 1), 0) : cell_shape(held.front());
   Index elements = 0;
   for (const Cell& cell : held) elements += checked_product(cell_shape(cell), "tile");
   return {elements};

@@ -30,6 +30,7 @@ struct Intervals {
 
 /// One dimension of `extent` indices, split over `parts` coordinates in blocks of `block` indices: block j belongs to
 /// coordinate j mod parts. `balanced`: one block per coordinate, the first `extent mod parts` hold one index more.
+/// `block` is at least 1 also where the extent is 0, of which no coordinate owns anything.
 struct AxisSplit {
   Index extent = 0, parts = 1, block = 1;
   bool balanced = false;
@@ -46,6 +47,13 @@ struct AxisSplit {
     return global < edge ? global / (quotient + 1) : longer + (global - edge) / quotient;
   }
   Index owner(Index global) const { return block_of(global) % parts; }
+  /// Elements per block where all blocks but the last are equally long, 0 of an extent of 0; -1 where they are not.
+  Index uniform_block() const {
+    if (parts == 1) return extent;
+    if (!balanced) return std::min(block, extent);
+    const Index longer = extent % parts;
+    return longer == 0 || longer == parts - 1 || extent < parts ? ceil_div(extent, parts) : -1;
+  }
 
   Intervals intervals(Index coordinate) const {
     const Index blocks = block_count(), begin = block_begin(coordinate), end = block_begin(coordinate + 1);

@@ -100,17 +100,24 @@ struct LocalArray {
   LocalLayout layout;
 };
 
-/// \throws Error if the array is too small for what `rank` owns, or runs backwards.
+/// \throws Error if the array is too small for what `rank` owns, or runs backwards. Of a tensor of 0 dimensions the
+/// first element of an array of any number of dimensions is taken; of a rank that owns nothing the array is not looked
+/// at.
 inline LocalArray local_array(const Distribution& distribution, const Words& local, Index rank, const char* side) {
   const auto half = local.begin() + static_cast<std::ptrdiff_t>(local.size() / 2);
   LocalArray array{{local.begin(), half}, {{half, local.end()}}};
   const std::vector<Index> needed = distribution.local_shape(rank);
-  if (distribution.cells(rank).empty()) return array;  // nothing owned: the array is not looked at
+  if (std::count(needed.begin(), needed.end(), 0) > 0) {
+    array.layout.strides.resize(needed.size());
+    return array;
+  }
   bool fits = needed.size() == array.extents.size();
+  if (needed.empty()) fits = std::count(array.extents.begin(), array.extents.end(), 0) == 0;
   for (std::size_t i = 0; fits && i < needed.size(); ++i) fits = needed[i] <= array.extents[i];
   if (!fits)
     throw Error(text("the local ", side, " array of rank ", rank, " has shape ", tuple_text(array.extents),
                      ", but its part of the distribution has shape ", tuple_text(needed)));
+  array.layout.strides.resize(needed.size());
   for (const Index stride : array.layout.strides)
     if (stride < 0)  // Open MPI (4.1.4, 5.0.11) sends bytes of stride -1 in ascending order
       throw Error(text("the local ", side, " array of rank ", rank, " has strides ", tuple_text(array.layout.strides),

@@ -82,7 +82,7 @@ class SumReplicasPlan final : public Plan {
     pieces_.clear();
     buffer_ = Buffer();
     const std::vector<Cell> mine = source.cells(rank()), wanted = target.cells(rank());
-    if (mine.empty() && !wanted.empty())
+    if (mine.empty() && !wanted.empty() && checked_product(target.cell_shape(wanted.front()), "cell") > 0)
       throw Error(text("rank ", rank(), " owns a part of the target but holds no partial sums"));
     if (mine.empty()) return;
     if (mine.size() > 1 || wanted.size() > 1) throw Error("partial sums cannot be added in tiles");
@@ -152,6 +152,7 @@ class SumReplicasPlan final : public Plan {
     const std::vector<Cell> owned = target.cells(member);
     StridedBlock block;
     block.ndim = source.ndim();
+    if (owned.empty()) block.ndim = std::max(block.ndim, 1);  // a block of no dimensions is one element
     for (int axis = 0; axis < source.ndim(); ++axis) {
       const auto at = static_cast<std::size_t>(axis);
       block.source_strides[at] = source_layout().strides[at];

@@ -1,0 +1,127 @@
+"""Tensors without elements, and of 0 dimensions, through the API for NumPy arrays and nodes of DaCe programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dace_redist
+from dace_redist import Distribution, TiledDistribution
+
+
+def pairs(ranks: int) -> dict[str, tuple[Any, Any]]:
+    """Distributions over so many ranks, before and after."""
+    last, rows = ranks - 1, Distribution((0, 5), (ranks,))
+    one = Distribution((), (), ranks=(last,))
+    no_tiles = TiledDistribution((0, 5), (2, 2), np.empty((0, 3)))
+    return {
+        "no rows": (rows, Distribution((0, 5), (1, ranks), block="balanced")),
+        "no columns": (Distribution((4, 0), (ranks,)), Distribution((4, 0), (), ranks=(last,))),
+        "no tiles": (no_tiles, rows),
+        "one to all": (one, Distribution((), (ranks,))),
+        "all to one": (Distribution((), (ranks,)), one),
+        "one to a tile": (Distribution((), (1,)), TiledDistribution((), (), last)),
+        "tile to pinned": (TiledDistribution((), (), 0), Distribution((), (1, ranks), pins=(None, last))),
+    }
+
+
+def wrong_parts(comm: Any, name: str, source: Any, target: Any) -> list[str]:
+    """Moves into a new array, and into one that is given; what is wrong on this rank."""
+    whole, wrong = np.full(source.shape, 7.5), []
+    here, there = (side.local(whole, comm.rank) for side in (source, target))
+    outs = [None, np.zeros_like(there)]
+    for out in outs:
+        got = dace_redist.redistribute(here, source, target, comm=comm, out=out, strategy="Pack")
+        if got.shape != target.local_shape(comm.rank) or not np.array_equal(got, there):
+            wrong.append(f"{name}, rank {comm.rank}: got {got!r}, expected {there!r}")
+    return wrong
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[1, 3], timeout=120)
+def test_arrays(comm):
+    wrong = [text for name, pair in pairs(comm.size).items() for text in wrong_parts(comm, name, *pair)]
+    everywhere = [text for texts in comm.allgather(wrong) for text in texts]
+    assert not everywhere, "\n".join(everywhere)
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[3], timeout=60)
+def test_shapes_that_do_not_fit(comm):
+    """An element is an array of shape (); a rank that owns nothing may pass None, or any array without elements."""
+    source, target = Distribution((), (1,)), Distribution((), (), ranks=(2,))
+    array = np.zeros(1) if comm.rank == 0 else np.zeros((3, 0))
+    said = r"array must have the shape \(\) that rank 0 owns of the tensor, got shape \(1,\)"
+    with pytest.raises(ValueError, match=said):
+        dace_redist.redistribute(array, source, target, comm=comm, strategy="Pack")
+    array, out = (np.array(4.0), None) if comm.rank == 0 else (None, np.array(0.0) if comm.rank == 2 else np.empty(0))
+    got = dace_redist.redistribute(array, source, target, comm=comm, out=out, strategy="Pack")
+    assert comm.allgather(got.tolist()) == [[], [], 4.0]
+
+
+def nodes_sdfg() -> Any:
+    """N rows to columns and summed; single elements, in arrays and in a scalar, to and from rank 2 and summed."""
+    import dace
+    from sdfgs import add_move
+
+    from dace_redist import Redistribute
+    from dace_redist.library_nodes import SumReplicas
+
+    N = dace.symbol("N", dace.int64)
+    sdfg = dace.SDFG("empty_nodes")
+    state = sdfg.add_state(is_start_block=True)
+    sdfg.add_array("rows", [dace.symbolic.int_ceil(N, 3), 5], dace.float64)
+    sdfg.add_array("columns", [N, 2], dace.float64)
+    rows, columns = Distribution((N, 5), (3,)), Distribution((N, 5), (1, 3))
+    add_move(state, Redistribute("matrix", rows, columns, "Pack"), "rows", "columns")
+    partial, sums = Distribution((N, 2), (3,), dims=(None, None)), Distribution((N, 2), (1,))
+    for name in ("partials", "totals"):
+        sdfg.add_array(name, [N, 2], dace.float64)
+    add_move(state, SumReplicas("totals", partial, sums), "partials", "totals")
+    replicas, one = Distribution((), (3,)), Distribution((), (), ranks=(2,))
+    sdfg.add_scalar("scalar", dace.float64)
+    for name in ("element", "from_element", "from_scalar", "total"):
+        sdfg.add_array(name, [1], dace.float64)
+    add_move(state, Redistribute("element", replicas, one, "Pack"), "element", "from_element")
+    add_move(state, Redistribute("scalar", one, replicas, "Pipelined"), "scalar", "from_scalar")
+    add_move(state, SumReplicas("total", replicas, one), "scalar", "total")
+    return sdfg
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[3], timeout=150)
+def test_nodes(comm):
+    from builds import built
+
+    program = built(comm, "empty_nodes", nodes_sdfg)
+    wrong = []
+    for N in (0, 4, 0):
+        whole = np.arange(N * 5.0).reshape(N, 5)
+        here = Distribution((N, 5), (3,)).local(whole, comm.rank)
+        there = Distribution((N, 5), (1, 3)).local(whole, comm.rank)
+        rows, columns = np.zeros((-(-N // 3), 5)), np.full((N, 2), -1.0)
+        rows[: len(here)] = here
+        expected = columns.copy()
+        expected[:, : there.shape[1]] = there
+        from_element, from_scalar, total = np.full(1, -1.0), np.full(1, -1.0), np.full(1, -1.0)
+        totals = np.full((N, 2), -1.0)
+        program(
+            rows=rows,
+            columns=columns,
+            element=np.full(1, 7.5),
+            scalar=10.0 + comm.rank,
+            from_element=from_element,
+            from_scalar=from_scalar,
+            total=total,
+            partials=np.ones((N, 2)),
+            totals=totals,
+            N=N,
+        )
+        got = (columns.tolist(), totals.tolist(), from_element[0], from_scalar[0], total[0])
+        last, sums = comm.rank == 2, np.full((N, 2), 3.0 if comm.rank == 0 else -1.0)
+        want = (expected.tolist(), sums.tolist(), 7.5 if last else -1.0, 12.0, 33.0 if last else -1.0)
+        wrong += [] if got == want else [f"N = {N}, rank {comm.rank}: got {got}, expected {want}"]
+    everywhere = [text for texts in comm.allgather(wrong) for text in texts]
+    assert not everywhere, "\n".join(everywhere)
