@@ -120,8 +120,8 @@ class SumReplicasPlan final : public Plan {
     if (!connected) node_.disconnect();
   }
 
-  /// Whether all members share a node, the sums are worth waiting for each other, and none would add far more than its
-  /// share.
+  /// Whether all members share a node, adding takes longer than waiting for the others, and none would add far more
+  /// than its share.
   bool is_for_node() const {
     const bool one_node = comm_size(node_communicator(members_.get()).get()) == static_cast<int>(pieces_.size());
     return one_node && count_ * element_bytes() >= least_node_bytes &&
