@@ -10,7 +10,7 @@ from dace_redist.schedule import Schedule
 from dace_redist.strategies import OPTIONS, STRATEGIES, check_options, find_strategy
 
 _PAGE_BYTES = 4096
-_RING_HEAD_BYTES = 1024  # before the slots of a ring, see Ring in node_ring.hpp
+_RING_HEAD_BYTES = 1024  # before the slots of a ring, see MessageState in message_state.hpp
 
 
 def extra_memory(schedule: Schedule, strategy: str, **options: Any) -> int | None:

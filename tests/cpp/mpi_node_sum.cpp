@@ -1,4 +1,5 @@
-// Sums over the ranks of a node: right in any layout, and done another way, on all ranks, where an array is not shared.
+// Sums over the ranks of a node: right in any layout, and left to the caller, on all ranks, where an array is not
+// shared.
 //
 // Usage: mpiexec -n RANKS mpi_node_sum
 
@@ -26,10 +27,10 @@ class Sums {
  public:
   Sums() : ranks_(comm_size(MPI_COMM_WORLD)), rank_(comm_rank(MPI_COMM_WORLD)) {
     sum_.allocate();
-    const Introduction mine = sum_.introduction();
-    std::vector<Introduction> all(static_cast<std::size_t>(ranks_));
+    const SegmentEndpoint mine = sum_.endpoint();
+    std::vector<SegmentEndpoint> all(static_cast<std::size_t>(ranks_));
     MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
-    sum_.meet(all, rank_);
+    sum_.connect(all, rank_);
   }
 
   /// Adds columns of all ranks' arrays. \param step  of the columns in memory.

@@ -249,7 +249,7 @@ bool copies_together_like_the_oracle() {
           if (!copies_together_like_the_oracle(run_bytes, columns, shift, stream)) {
             std::printf("FAILED: copy_together of %lld runs of %lld bytes, shift %zu%s\n",
                         static_cast<long long>(columns), static_cast<long long>(run_bytes), shift,
-                        stream ? ", past the cache" : "");
+                        stream ? ", non-temporal" : "");
             return false;
           }
   return true;

@@ -90,7 +90,7 @@ def test_program_runs_clean(program, compiler, machine, tmp_path):
     The kernels differ by what the processor has; elsewhere than on x86-64 both run what there is.
     """
     binary = tmp_path / program.stem
-    switches = ["-std=c++17", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    switches = ["-std=c++17", "-O1", "-g", "-pthread", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     if platform.machine() == "x86_64":
         switches.append(f"-march={machine}")
     found = complaints(compiler, *switches, str(program), "-o", str(binary))

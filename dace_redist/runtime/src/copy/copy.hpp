@@ -122,7 +122,7 @@ inline bool gathers_lines(const CopyBlock& block) {
          block.target_strides[static_cast<std::size_t>(block.ndim - 1)] == block.run_bytes;
 }
 
-/// Copies with ordinary stores, or runs that are long enough with stores past the cache, in the order of the target.
+/// Copies with ordinary stores, or runs that are long enough with non-temporal stores, in the order of the target.
 inline void copy_direct(const CopyBlock& block, const char* source, char* target, PlaneCopy copy_runs) {
   ChunkWalk walk(block, block.ndim - 2, block.ndim < 2 ? 1 : block.counts[static_cast<std::size_t>(block.ndim - 2)],
                  block.ndim < 1 ? 1 : block.counts[static_cast<std::size_t>(block.ndim - 1)]);
@@ -149,10 +149,10 @@ inline ChunkWalk walk_in_target_order(const CopyBlock& block, std::int64_t longe
   return ChunkWalk(block, block.ndim - 2, rows, std::max<std::int64_t>(1, longest / block.run_bytes));
 }
 
-/// Writes past the cache, straight where alignment permits, else through a LineWriter.
+/// Writes with non-temporal stores, straight where alignment permits, else through a LineWriter.
 ///
 /// In the order of the target, whose last dimension is contiguous.
-inline void copy_past_cache(const CopyBlock& block, const char* source, char* target) {
+inline void copy_non_temporal(const CopyBlock& block, const char* source, char* target) {
   ChunkWalk walk = walk_in_target_order(block, LineWriter::longest_piece);
   const bool in_place = streams_in_place(block, target);
   const PlaneCopy copy_runs =
@@ -177,9 +177,9 @@ inline void copy_past_cache(const CopyBlock& block, const char* source, char* ta
   writer.finish();
 }
 
-/// The same at several places, chunk by chunk for all of them, through a LineWriter each. Between the stores it asks
-/// for the source lines of the next chunk: those of all places if they overlap, else those of the lowest one.
-inline void copy_past_cache_together(const CopyBlock& block, const CopyPlace* places, std::size_t count) {
+/// The same at several places, chunk by chunk for all of them, through a LineWriter each. Between the stores it
+/// prefetches the source lines of the next chunk: those of all places if they overlap, else those of the lowest one.
+inline void copy_non_temporal_together(const CopyBlock& block, const CopyPlace* places, std::size_t count) {
   ChunkWalk walk = walk_in_target_order(block, LineWriter::longest_piece / 2);
   const PlaneCopy copy_runs = plane_copy<Prefetch::none>(block.run_bytes);
   ChunkWalk ahead = walk;
@@ -188,7 +188,7 @@ inline void copy_past_cache_together(const CopyBlock& block, const CopyPlace* pl
                                         [](const CopyPlace& a, const CopyPlace& b) { return a.source < b.source; });
   LinesAhead lines;
   std::array<LineWriter, most_places> writers;
-  for (std::size_t p = 0; p < count; ++p) writers[p].ask_for(&lines);
+  for (std::size_t p = 0; p < count; ++p) writers[p].prefetch_from(&lines);
   do {
     const Plane plane = walk.plane();
     if (more_ahead) {
@@ -208,21 +208,21 @@ inline void copy_past_cache_together(const CopyBlock& block, const CopyPlace* pl
 }
 
 /// The same with lines put together in registers, a few of each place in turn: where the places follow each other in
-/// the source it is read in order. The parts of lines at both ends of a row are asked for a row ahead.
-template <bool past_cache>
+/// the source it is read in order. The parts of lines at both ends of a row are prefetched a row ahead.
+template <bool non_temporal>
 void assemble_lines_together(const CopyBlock& block, const CopyPlace* places, std::size_t count) {
   const auto last = static_cast<std::size_t>(block.ndim - 1);
   const std::int64_t stride = block.source_strides[last], nbytes = block.counts[last] * block.run_bytes;
   const std::int64_t runs_ahead = assembled_ahead_bytes / std::max(block.run_bytes, magnitude(stride)) + 1;
   ChunkWalk walk(block, -1, 1, block.counts[last]);
   ChunkWalk next = walk;
-  const LineAssembler<past_cache> assembler(block.run_bytes, stride, nbytes);
+  const LineAssembler<non_temporal> assembler(block.run_bytes, stride, nbytes);
   for (bool more = true; more; more = walk.advance()) {
-    const bool more_ahead = next.advance(), ask_next_row = more_ahead && block.counts[last] <= runs_ahead;
-    if (past_cache && more_ahead)
+    const bool more_ahead = next.advance(), prefetch_next_row = more_ahead && block.counts[last] <= runs_ahead;
+    if (non_temporal && more_ahead)
       for (std::size_t p = 0; p < count; ++p) prefetch_edges(places[p].target + next.target(), nbytes);
     assembler.write(places, count, walk.source(), walk.target(),
-                    ask_next_row ? next.source() - walk.source() : runs_ahead * stride);
+                    prefetch_next_row ? next.source() - walk.source() : runs_ahead * stride);
   }
 }
 
@@ -301,7 +301,7 @@ inline void copy_at(const CopyBlock& block, const char* from, char* to, bool str
   if (row_dim >= 0)
     copy_tiles(block, row_dim, from, to, streamed);
   else if (streamed && gathers_lines(block))
-    copy_past_cache(block, from, to);
+    copy_non_temporal(block, from, to);
   else if (streamed)
     copy_direct(block, from, to, copy_plane<StreamRun, Prefetch::streamed>);
   else
@@ -314,7 +314,7 @@ inline void copy_at(const CopyBlock& block, const char* from, char* to, bool str
 /// Copies a block.
 ///
 /// :param source, target: Starts of the two arrays, which do not overlap; any alignment.
-/// :param stream: Write past the cache where whole cache lines are written; see stream_threshold_bytes().
+/// :param stream: Use non-temporal stores where whole cache lines are written; see stream_threshold_bytes().
 inline void copy(const CopyBlock& block, const void* source, void* target, bool stream) {
   detail::copy_at(block, static_cast<const char*>(source) + block.source_offset,
                   static_cast<char*>(target) + block.target_offset, stream);
@@ -336,7 +336,7 @@ inline void copy_together(const CopyBlock& block, const CopyPlace* places, std::
     detail::assemble_lines_together<true>(block, places, count);
     detail::stream_fence();
   } else if (in_one && streamed && detail::gathers_lines(block)) {
-    detail::copy_past_cache_together(block, places, count);
+    detail::copy_non_temporal_together(block, places, count);
     detail::stream_fence();
   } else if (in_one && !streamed) {
     detail::copy_direct_together(block, places, count);

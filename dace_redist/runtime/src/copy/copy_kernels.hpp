@@ -2,7 +2,7 @@
 #pragma once
 
 /// \file
-/// The innermost loops of every copy: runs of bytes in a plane of two strided dimensions, and stores past the cache.
+/// The innermost loops of every copy: runs of bytes in a plane of two strided dimensions, and non-temporal stores.
 
 #include <array>
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace dace_redist::detail {
 
-inline constexpr std::int64_t line_bytes = 64;  ///< cache line, the unit of a store past the cache
+inline constexpr std::int64_t line_bytes = 64;  ///< cache line, the unit of a non-temporal store
 
 /// Two dimensions of runs; all strides and lengths in bytes.
 struct Plane {
@@ -51,14 +51,15 @@ struct LongRun {
   }
 };
 
-/// Bytes that are written past the cache at once; targets are aligned to them.
+/// Bytes of one non-temporal store; targets are aligned to them.
 #if defined(__AVX__)
 inline constexpr std::int64_t stream_width = 32;
 #else
 inline constexpr std::int64_t stream_width = 16;
 #endif
 
-/// Copies a run of whole stream widths past the cache; `target` is aligned to stream_width. Without SSE2: as usual.
+/// Copies a run of whole stream widths with non-temporal stores; `target` is aligned to stream_width. Without SSE2 the
+/// stores are ordinary.
 struct AlignedStreamRun {
   static void copy(const char* source, char* target, std::int64_t run_bytes) {
     for (std::int64_t byte = 0; byte < run_bytes; byte += stream_width) {
@@ -75,7 +76,7 @@ struct AlignedStreamRun {
   }
 };
 
-/// Writes one cache line past the cache; `target` is aligned to a line.
+/// Writes one cache line with non-temporal stores; `target` is aligned to a line.
 inline void stream_line(const char* source, char* target) {
 #if defined(__AVX512F__)
   _mm512_stream_si512(reinterpret_cast<__m512i*>(target), _mm512_loadu_si512(source));
@@ -84,7 +85,7 @@ inline void stream_line(const char* source, char* target) {
 #endif
 }
 
-/// Orders the stores past the cache before all later stores of this thread.
+/// Orders the non-temporal stores before all later stores of this thread.
 inline void stream_fence() {
 #if defined(__SSE2__)
   _mm_sfence();
@@ -101,8 +102,8 @@ inline std::uintptr_t address_at(const char* start, std::int64_t offset) {
   return reinterpret_cast<std::uintptr_t>(start) + static_cast<std::uintptr_t>(offset);
 }
 
-/// Asks for a line that is read later, wherever it lies: this neither reads nor fails. It goes to the second-level
-/// cache, since the first one holds what is being copied.
+/// Prefetches a cache line that is read later, at any address: this neither reads nor fails. The line goes to the
+/// second-level cache, since the first one holds what is being copied.
 ///
 /// Always inlined: GCC takes a function that does nothing but prefetch for one without effect.
 [[gnu::always_inline]] inline void prefetch_line([[maybe_unused]] std::uintptr_t address) {
@@ -111,8 +112,8 @@ inline std::uintptr_t address_at(const char* start, std::int64_t offset) {
 #endif
 }
 
-/// Copies a run of any length; the whole lines of the target are written past the cache. What lies `ahead` bytes later
-/// in the source is asked for, if that is not 0: without, the processor waits for each line of it.
+/// Copies a run of any length; the whole cache lines of the target are written with non-temporal stores. What lies
+/// `ahead` bytes later in the source is prefetched, if that is not 0: without, the processor waits for each line of it.
 struct StreamRun {
   static void copy(const char* source, char* target, std::int64_t run_bytes, std::int64_t ahead = 0) {
     const std::int64_t head = bytes_to_line(target);
@@ -127,13 +128,14 @@ struct StreamRun {
   }
 };
 
-/// Asks for the lines of a run that is copied later, wherever it lies.
+/// Prefetches the cache lines of a run that is copied later, at any address.
 [[gnu::always_inline]] inline void prefetch_run(std::uintptr_t address, std::int64_t run_bytes) {
   for (std::int64_t byte = 0; byte < run_bytes; byte += line_bytes)
     prefetch_line(address + static_cast<std::uintptr_t>(byte));
 }
 
-/// Asks for the lines at both ends of a run that is written past the cache later, if it shares them with others.
+/// Prefetches the cache lines at both ends of a run that is written with non-temporal stores later, if it shares them
+/// with others.
 inline void prefetch_edges([[maybe_unused]] const char* target, [[maybe_unused]] std::int64_t run_bytes) {
 #if defined(__SSE2__)
   if (bytes_to_line(target) > 0) __builtin_prefetch(target, 1);
@@ -141,7 +143,7 @@ inline void prefetch_edges([[maybe_unused]] const char* target, [[maybe_unused]]
 #endif
 }
 
-/// What a copy asks for ahead of time: nothing, each run, each row (for short runs that are dense in the source), or,
+/// What a copy prefetches: nothing, each run, each row (for short runs that are dense in the source), or,
 /// for runs that are streamed, the source and the lines at the ends of the next run in the target.
 enum class Prefetch { none, runs, rows, streamed };
 
@@ -205,7 +207,7 @@ template <Prefetch prefetch>
 PlaneCopy plane_copy(std::int64_t run_bytes) {
   return with_run_kind(run_bytes, [&](auto kind) -> PlaneCopy {
     using Run = decltype(kind);
-    // to ask for each short run costs more than it saves
+    // to prefetch each short run costs more than it saves
     if (prefetch == Prefetch::runs && run_bytes < 16) return copy_plane<Run, Prefetch::none>;
     if (prefetch == Prefetch::rows && run_bytes >= 16) return copy_plane<Run, Prefetch::runs>;
     return copy_plane<Run, prefetch>;
@@ -230,23 +232,23 @@ inline ListedCopy listed_copy(std::int64_t run_bytes) {
   return with_run_kind(run_bytes, [](auto kind) -> ListedCopy { return copy_listed<decltype(kind)>; });
 }
 
-/// Source lines that will be read soon, asked for one by one between stores past the cache: reading and writing then
+/// Source lines that will be read soon, prefetched one by one between non-temporal stores: reading and writing then
 /// overlap.
 struct LinesAhead {
   std::uintptr_t next = 0, end = 0;  ///< addresses; need not be mapped
 };
 
-/// Gathers bytes for a growing target address and writes whole cache lines of it past the cache.
+/// Gathers bytes for a growing target address and writes whole cache lines of it with non-temporal stores.
 ///
-/// This makes stores past the cache possible for every run length and alignment: the runs are put together in a buffer
+/// This makes non-temporal stores possible for every run length and alignment: the runs are put together in a buffer
 /// that stays in the first-level cache. Parts of lines, at both ends, are written by ordinary stores.
 class LineWriter {
  public:
   static constexpr std::int64_t capacity = 8192;
   static constexpr std::int64_t longest_piece = capacity - line_bytes;
 
-  /// Between its stores the writer will ask for these.
-  void ask_for(LinesAhead* ahead) { ahead_ = ahead; }
+  /// Between its stores the writer will prefetch these.
+  void prefetch_from(LinesAhead* ahead) { ahead_ = ahead; }
 
   /// Where to put the next `nbytes` <= longest_piece bytes, which belong at `target`.
   char* place(char* target, std::int64_t nbytes) {

@@ -2,8 +2,9 @@
 #pragma once
 
 /// \file
-/// Rows of runs that follow each other in the target, written in whole lines that are put together in registers: past
-/// the cache, reading and writing then overlap as they do in memcpy. Takes AVX-512; without it nothing fits.
+/// Writes rows of runs that follow each other in the target, in whole cache lines that are put together in registers.
+/// With non-temporal stores, reading and writing then overlap as they do in memcpy. It needs AVX-512: on other
+/// processors fills_lines() is false for every run length, and copy_together() never uses a LineAssembler.
 
 #include <algorithm>
 #include <cstddef>
@@ -32,7 +33,7 @@ constexpr bool fills_lines([[maybe_unused]] std::int64_t run_bytes) {
 /// Nothing but the source is read, and nothing kept, between the lines: each further load or branch per line costs
 /// bandwidth (three loads a tenth, six a quarter), as fewer lines are then on their way at a time. So the lines of a
 /// turn are unrolled for some lengths of runs.
-template <bool past_cache>
+template <bool non_temporal>
 class LineAssembler {
  public:
   /// \param run_bytes  bytes of a run, see fills_lines().
@@ -45,7 +46,7 @@ class LineAssembler {
         turn_bytes_(lines_of_turn(run_bytes) * line_bytes),
         source_step_(turn_bytes_ / run_bytes * stride) {}
 
-  /// Writes a row at each place. Asks for what lies `ahead` bytes later in the source.
+  /// Writes a row at each place. Prefetches what lies `ahead` bytes later in the source.
   /// \param from, to  bytes from the sources and targets of the places to those of the row.
   void write(const CopyPlace* places, std::size_t count, std::int64_t from, std::int64_t to, std::int64_t ahead) const {
     switch (run_bytes_) {
@@ -124,7 +125,7 @@ class LineAssembler {
 
   static void write_line(const Reader& reader, char* target, std::int64_t gap, std::int64_t ahead) {
     prefetch_line(address_at(reader.source, ahead));
-    if constexpr (past_cache)
+    if constexpr (non_temporal)
       _mm512_stream_si512(reinterpret_cast<__m512i*>(target), reader.line(gap));
     else
       _mm512_store_si512(target, reader.line(gap));

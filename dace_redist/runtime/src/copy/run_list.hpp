@@ -64,7 +64,7 @@ class CopyList {
   const std::vector<CopyBlock>& blocks() const { return blocks_; }
   const RunList& runs() const { return runs_; }
 
-  /// Copies all; past the cache where a block is larger than it.
+  /// Copies all; with non-temporal stores where a block is larger than the cache.
   void copy(const char* source, char* target) const {
     for (const CopyBlock& block : blocks_)
       dace_redist::copy(block, source, target, block.nbytes() >= stream_threshold_bytes());

@@ -1,5 +1,8 @@
-// A plan that knows which ranks share a node: their messages go through memory, all others over MPI.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// A plan that knows which ranks share a node: their messages go through memory, all others over MPI.
 
 #include <algorithm>
 #include <vector>
@@ -63,7 +66,7 @@ class NodeAwarePlan : public Plan {
                           prepare_node();
                           node_.allocate_rings();
                         }) &&
-                        works_after_introduction();
+                        connects_on_node();
     if (!shared) partners_.clear();
     connected_ = true;
     prepare_network();
@@ -85,26 +88,28 @@ class NodeAwarePlan : public Plan {
     return ranks;
   }
 
-  bool works_after_introduction() {
-    std::vector<Introduction> to_receivers(node_.send_count()), of_receivers(node_.send_count());
-    std::vector<Introduction> to_senders(node_.receive_count()), of_senders(node_.receive_count());
+  /// Exchanges the endpoints with the partners and connects with them.
+  /// \return false on every rank if a rank cannot. Collective.
+  bool connects_on_node() {
+    std::vector<Endpoint> to_receivers(node_.send_count()), of_receivers(node_.send_count());
+    std::vector<Endpoint> to_senders(node_.receive_count()), of_senders(node_.receive_count());
     std::vector<MPI_Request> requests;
-    const auto bytes = [](auto& introduction) { return reinterpret_cast<char*>(&introduction); };
-    constexpr Index nbytes = sizeof(Introduction);
+    const auto bytes = [](Endpoint& endpoint) { return reinterpret_cast<char*>(&endpoint); };
+    constexpr Index nbytes = sizeof(Endpoint);
     for (std::size_t r = 0; r < of_senders.size(); ++r)
       post_receive(bytes(of_senders[r]), nbytes, node_.receive_peer(r), requests);
     for (std::size_t s = 0; s < of_receivers.size(); ++s)
       post_receive(bytes(of_receivers[s]), nbytes, node_.send_peer(s), requests);
     for (std::size_t s = 0; s < to_receivers.size(); ++s) {
-      to_receivers[s] = node_.to_receiver(s);
+      to_receivers[s] = node_.endpoint_for_receiver(s);
       post_send(bytes(to_receivers[s]), nbytes, node_.send_peer(s), requests);
     }
     for (std::size_t r = 0; r < to_senders.size(); ++r) {
-      to_senders[r] = node_.to_sender();
+      to_senders[r] = node_.endpoint_for_sender();
       post_send(bytes(to_senders[r]), nbytes, node_.receive_peer(r), requests);
     }
     wait_all(requests);
-    return works_on_node([&] { node_.meet(of_receivers, of_senders); });
+    return works_on_node([&] { node_.connect(of_receivers, of_senders); });
   }
 
   void exchange(const char* source, char* target) override {

@@ -1,18 +1,22 @@
-// Adds what ranks of one node hold in node-shared memory.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// Adds what ranks of one node hold in node-shared memory.
 
 #include <algorithm>
 #include <array>
 #include <vector>
 
 #include "copy/packing.hpp"
-#include "mpi/mpi.hpp"
-#include "node/node_ring.hpp"
+#include "node/sum_rendezvous.hpp"
 
 namespace dace_redist {
 
 /// target[i] = sum of sources[s][i], in the order of the sources, which all have the strides of `block`.
-/// \param block  where the elements lie in each source; the target is packed.
+/// \param block    where the elements lie in each source.
+/// \param sources  starts of the arrays, at least one.
+/// \param target   [block.count()], packed; overlaps no source.
 template <class T>
 void add_blocks(const StridedBlock& block, const std::vector<const T*>& sources, T* target) {
   constexpr Index chunk = 1024;  // elements: stays in the nearest cache while all sources are added
@@ -49,75 +53,61 @@ void add_blocks(const StridedBlock& block, const std::vector<const T*>& sources,
 }
 
 /// Sums over the ranks of a communicator that share a node: each rank reads what the others hold and writes its own
-/// part of the sums.
-///
-/// Every rank has a board in shared memory, on which it says where its summands lie and how far it has come. Summands
-/// must not change while others read them: the ranks leave a sum together.
+/// part of the sums. Summands must not change while others read them: the ranks leave a sum together.
 class NodeSum {
  public:
-  /// Allocates this rank's board. \throws Error if there is too little shared memory.
-  void allocate() { own_.allocate(1, Ring::line_bytes, 1); }
-  Introduction introduction() const { return own_.introduction(0, {}); }
+  /// Allocates what this rank shares with the others. \throws Error if there is too little shared memory.
+  void allocate() { rendezvous_.allocate(); }
+  SegmentEndpoint endpoint() const { return rendezvous_.endpoint(); }
 
-  /// Maps the boards of all ranks, in their order. \throws Error if one cannot be mapped.
-  void meet(const std::vector<Introduction>& members, int rank) {
-    rank_ = static_cast<std::size_t>(rank);
-    boards_.clear();
-    segments_ = std::vector<SharedSegment>(members.size());
+  /// Maps what the others share, see SumRendezvous::connect(). \throws Error if it cannot be mapped.
+  void connect(const std::vector<SegmentEndpoint>& members, int rank) {
     arrays_ = std::vector<PartnerArrays>(members.size());
-    for (std::size_t m = 0; m < members.size(); ++m) {
-      if (m != rank_ && !RingSegment::map(members[m], segments_[m]))
-        throw Error(text("process ", members[m].segment.process, " is not member ", m,
-                         " of its group: the ranks of this node do not see each other's processes"));
-      boards_.push_back(m == rank_ ? own_.ring(0) : reinterpret_cast<Ring*>(segments_[m].at(members[m].ring_offset)));
-    }
+    rendezvous_.connect(members, rank);
   }
 
-  bool ready() const { return !boards_.empty(); }
-  void clear() { boards_.clear(); }
+  bool connected() const { return rendezvous_.connected(); }
+  void disconnect() { rendezvous_.disconnect(); }
 
-  /// Adds `block` of all ranks' arrays, or finds that this takes another way: that an array is not shared, or that
-  /// they differ in strides. Returns whether it was done, the same on all ranks. Collective.
+  /// Adds a block of all ranks' arrays, unless an array is not shared or they differ in strides. Collective.
+  /// \param block   where the elements of this rank's part of the sums lie in each array.
+  /// \param layout  of this rank's array.
+  /// \param source  this rank's array.
+  /// \param target  [block.count()] this rank's part of the sums.
+  /// \return whether it was done, the same on all ranks.
   template <class T>
   bool add(const StridedBlock& block, const LocalLayout& layout, const T* source, T* target) {
-    wait([this](const Ring& board) { return board.finished.load(std::memory_order_acquire) >= sums_; });
-    ++sums_;
-    Ring& mine = *boards_[rank_];
-    mine.source = {finder_.find(source), PlainStrides(layout), 0, 0};
-    mine.entered.store(sums_, std::memory_order_release);
-    wait([this](const Ring& board) { return board.entered.load(std::memory_order_acquire) >= sums_; });
+    rendezvous_.enter(finder_.find(source), PlainStrides(layout));
     const bool possible = alike() && (names() == mapped_ || map_all());
     if (possible && block.count() > 0) add_blocks(block, summands(source), target);
-    mine.finished.store(sums_, std::memory_order_release);
-    if (possible) wait([this](const Ring& board) { return board.finished.load(std::memory_order_acquire) >= sums_; });
+    rendezvous_.finish();
+    if (possible) rendezvous_.wait_until_finished();
     return possible;
   }
 
  private:
   /// Whether all arrays are shared and have one layout.
   bool alike() const {
-    const LocalLayout common = boards_[0]->source.strides.layout();
-    return std::all_of(boards_.begin(), boards_.end(), [&](const Ring* board) {
-      return board->source.place.shared && board->source.strides == common;
-    });
+    const LocalLayout common = rendezvous_.member(0).strides.layout();
+    for (std::size_t m = 0; m < rendezvous_.size(); ++m) {
+      const SumMember& member = rendezvous_.member(m);
+      if (!member.summand.shared || !(member.strides == common)) return false;
+    }
+    return true;
   }
 
   std::vector<ArrayName> names() const {
     std::vector<ArrayName> found;
-    for (const Ring* board : boards_) found.push_back(board->source.place.name);
+    for (std::size_t m = 0; m < rendezvous_.size(); ++m) found.push_back(rendezvous_.member(m).summand.name);
     return found;
   }
 
   /// Maps the arrays of the others; false on all ranks if one of them cannot.
   bool map_all() {
-    Ring& mine = *boards_[rank_];
     bool mapped = true;
-    for (std::size_t m = 0; m < boards_.size(); ++m)
-      mapped = mapped && (m == rank_ || arrays_[m].segment(boards_[m]->source.place.name));
-    if (!mapped) mine.refused.store(sums_, std::memory_order_relaxed);
-    mine.written.store(sums_, std::memory_order_release);
-    wait([this](const Ring& board) { return board.written.load(std::memory_order_acquire) >= sums_; });
-    for (const Ring* board : boards_) mapped = mapped && board->refused.load(std::memory_order_relaxed) != sums_;
+    for (std::size_t m = 0; m < rendezvous_.size(); ++m)
+      mapped = mapped && (m == rendezvous_.rank() || arrays_[m].segment(rendezvous_.member(m).summand.name));
+    mapped = rendezvous_.all_mapped(mapped);
     mapped_ = mapped ? names() : std::vector<ArrayName>();
     return mapped;
   }
@@ -126,28 +116,18 @@ class NodeSum {
   template <class T>
   std::vector<const T*> summands(const T* own) {
     std::vector<const T*> found;
-    for (std::size_t m = 0; m < boards_.size(); ++m) {
-      const SharedArrayFinder::Place& place = boards_[m]->source.place;
-      found.push_back(m == rank_ ? own : reinterpret_cast<const T*>(arrays_[m].segment(place.name) + place.offset));
+    for (std::size_t m = 0; m < rendezvous_.size(); ++m) {
+      const SharedArrayFinder::Location& theirs = rendezvous_.member(m).summand;
+      const bool mine = m == rendezvous_.rank();
+      found.push_back(mine ? own : reinterpret_cast<const T*>(arrays_[m].segment(theirs.name) + theirs.offset));
     }
     return found;
   }
 
-  template <class Condition>
-  void wait(const Condition& holds) const {
-    Backoff backoff(boards_.size());
-    for (const Ring* board : boards_)
-      while (!holds(*board)) backoff.wait();
-  }
-
-  RingSegment own_;
-  SharedArrayFinder finder_{own_.scratch()};
-  std::size_t rank_ = 0;
-  std::vector<Ring*> boards_;  // [ranks]; none: not ready
-  std::vector<SharedSegment> segments_;
+  SumRendezvous rendezvous_;
+  SharedArrayFinder finder_{rendezvous_.scratch()};
   std::vector<PartnerArrays> arrays_;
   std::vector<ArrayName> mapped_;  // [ranks] of the last sum, known to be mapped by all
-  std::uint64_t sums_ = 0;         // begun
 };
 
 }  // namespace dace_redist

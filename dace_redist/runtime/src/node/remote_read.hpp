@@ -1,5 +1,8 @@
-// Copies out of another process's private memory, by the kernel.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// Cross-memory reads: copies out of another process's private memory, by the kernel.
 
 #include <sys/uio.h>
 #include <unistd.h>
@@ -26,12 +29,11 @@ inline bool can_read(pid_t process, std::uintptr_t address) {
 }
 
 /// Copies a block whose source lies in another process.
-///
-/// :param block: The block; at most 1 GiB.
-/// :param process: Who has the source.
-/// :param source: Address of the source array there.
-/// :param target: Start of the target array here.
-/// :return: False if the kernel refused; the target then holds a part of it.
+/// \param block    at most 1 GiB.
+/// \param process  who has the source.
+/// \param source   address of the source array there.
+/// \param target   start of the target array here.
+/// \return false if the kernel refused; the target then holds a part of it.
 inline bool copy_from(const CopyBlock& block, pid_t process, std::uintptr_t source, char* target) {
   constexpr std::size_t most = 64;
   std::array<iovec, most> here, there;

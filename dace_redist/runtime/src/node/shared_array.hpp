@@ -1,5 +1,8 @@
-// Arrays in node-shared memory: allocated by one rank, found again from their address, written and read by the others.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// Arrays in node-shared memory: allocated by one rank, found again from their address, written and read by the others.
 
 #include <sys/syscall.h>
 
@@ -145,7 +148,7 @@ inline void free_shared(void* array) noexcept {
 /// Tells whether an address lies in an array of allocate_shared() of this process, and where. Allocates nothing.
 class SharedArrayFinder {
  public:
-  struct Place {
+  struct Location {
     bool shared = false;
     ArrayName name;
     std::int64_t offset = 0;  // bytes from the start of the segment
@@ -154,17 +157,17 @@ class SharedArrayFinder {
   /// \param scratch  a segment of this process, of which the finder may overwrite the first page.
   explicit SharedArrayFinder(const SharedSegment& scratch) : list_(&detail::array_list()), scratch_(&scratch) {}
 
-  Place find(const void* address) const {
+  Location find(const void* address) const {
     const char* const bytes = static_cast<const char*>(address);
-    if (const detail::ArrayHead* listed = list_->find(bytes)) return place_in(*listed, listed, bytes);
+    if (const detail::ArrayHead* listed = list_->find(bytes)) return location_in(*listed, listed, bytes);
     const bool starts_page = reinterpret_cast<std::uintptr_t>(bytes) % detail::ArrayHead::nbytes == 0;
     detail::ArrayHead head;
     if (!bytes || !starts_page || !read_if_mapped(bytes - detail::ArrayHead::nbytes, head)) return {};
-    return place_in(head, bytes - detail::ArrayHead::nbytes, bytes);
+    return location_in(head, bytes - detail::ArrayHead::nbytes, bytes);
   }
 
  private:
-  static Place place_in(const detail::ArrayHead& head, const void* start, const char* address) {
+  static Location location_in(const detail::ArrayHead& head, const void* start, const char* address) {
     if (!head.valid()) return {};
     return {true, head.name, address - static_cast<const char*>(start)};
   }

@@ -1,5 +1,8 @@
-// Memory that the ranks of one node map into their address spaces, and how they wait for each other there.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// Memory that the ranks of one node map into their address spaces, and how they wait for each other there.
 
 #include <fcntl.h>
 #include <sched.h>
@@ -101,13 +104,13 @@ class SharedSegment {
  private:
   void map() {
     const auto size = static_cast<std::size_t>(nbytes_);
-    void* const bytes = mmap(free_place(), size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+    void* const bytes = mmap(aligned_hint(), size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
     if (bytes == MAP_FAILED) fail("map", errno);
     bytes_ = static_cast<char*>(bytes);
   }
 
   /// Where huge pages can be mapped as such: free addresses from a multiple of their size on. A hint; null if none.
-  void* free_place() const {
+  void* aligned_hint() const {
     if (nbytes_ < huge_page_bytes) return nullptr;
     const auto size = static_cast<std::size_t>(nbytes_ + huge_page_bytes);
     void* const found = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

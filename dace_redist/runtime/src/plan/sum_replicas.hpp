@@ -90,7 +90,7 @@ class SumReplicasPlan final : public Plan {
     group_ = source.rank_of(mine.front().coordinates, 0);
     for (Index replica = 0; replica < source.replicas(); ++replica) {
       const Index member = source.rank_of(mine.front().coordinates, replica);
-      if (member == rank()) place_ = static_cast<int>(replica);
+      if (member == rank()) replica_ = static_cast<int>(replica);
       pieces_.push_back(piece(source, mine.front(), target, member));
     }
     check_pieces(target);
@@ -100,26 +100,27 @@ class SumReplicasPlan final : public Plan {
 
   void connect() override {
     const int color = pieces_.empty() ? MPI_UNDEFINED : static_cast<int>(group_);
-    check(MPI_Comm_split(comm(), color, place_, members_.put()), "MPI_Comm_split");
+    check(MPI_Comm_split(comm(), color, replica_, members_.put()), "MPI_Comm_split");
     if (!pieces_.empty()) check(MPI_Comm_set_errhandler(members_.get(), MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     const bool here = !pieces_.empty() && is_for_node();
     if (!works_on_node([&] {
           if (here) node_.allocate();
         }))
       return;
-    std::vector<Introduction> introductions(pieces_.size());
+    std::vector<SegmentEndpoint> endpoints(pieces_.size());
     if (here) {
-      const Introduction mine = node_.introduction();
-      check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, introductions.data(), sizeof mine, MPI_BYTE, members_.get()),
+      const SegmentEndpoint mine = node_.endpoint();
+      check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, endpoints.data(), sizeof mine, MPI_BYTE, members_.get()),
             "MPI_Allgather");
     }
-    const bool met = works_on_node([&] {
-      if (here) node_.meet(introductions, place_);
+    const bool connected = works_on_node([&] {
+      if (here) node_.connect(endpoints, replica_);
     });
-    if (!met) node_.clear();
+    if (!connected) node_.disconnect();
   }
 
-  /// Whether all members share a node, the sums are worth meeting for, and none would add far more than its share.
+  /// Whether all members share a node, adding takes longer than waiting for the others, and none would add far more
+  /// than its share.
   bool is_for_node() const {
     const bool one_node = comm_size(node_communicator(members_.get()).get()) == static_cast<int>(pieces_.size());
     return one_node && count_ * element_bytes() >= least_node_bytes &&
@@ -130,7 +131,8 @@ class SumReplicasPlan final : public Plan {
     if (pieces_.empty() || count_ == 0) return;
     const T* sums = reinterpret_cast<const T*>(source);
     T* result = reinterpret_cast<T*>(target);
-    if (node_.ready() && node_.add(pieces_[static_cast<std::size_t>(place_)], source_layout(), sums, result)) return;
+    if (node_.connected() && node_.add(pieces_[static_cast<std::size_t>(replica_)], source_layout(), sums, result))
+      return;
     if (!in_order_) {
       packing_.copy(source, buffer_.at(0));
       sums = reinterpret_cast<const T*>(buffer_.at(0));
@@ -234,7 +236,7 @@ class SumReplicasPlan final : public Plan {
   std::vector<StridedBlock> pieces_;  // [members] of this rank's array; empty if the rank holds no partial sums
   std::vector<Index> shape_;          // of this rank's cell
   Index group_ = 0, count_ = 0;       // first rank of the group; elements of the cell
-  int place_ = 0, owners_ = 0;        // this rank's replica; members that own something
+  int replica_ = 0, owners_ = 0;      // this rank's replica; members that own something
   bool everyone_ = false, in_order_ = true;
   CopyList packing_;
   std::vector<int> counts_;  // [members] elements

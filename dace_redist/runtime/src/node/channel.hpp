@@ -1,5 +1,8 @@
-// One rank's view of the messages from or to one other rank of its node.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// One rank's view of the messages from or to one other rank of its node, and of the exchange at hand.
 
 #include <algorithm>
 #include <limits>
@@ -7,7 +10,7 @@
 #include <vector>
 
 #include "copy/packing.hpp"
-#include "node/node_ring.hpp"
+#include "node/staging_ring.hpp"
 
 namespace dace_redist {
 
@@ -17,14 +20,16 @@ struct GroupCopy {
   RunList runs;
 };
 
-/// A message, how far it has come in the exchange at hand, and the ring that it goes through.
+/// A message, how far it has come in the exchange at hand, and the ring that its pieces may go through.
 class Channel {
  public:
+  /// \param other          the partner's rank.
   /// \param most_elements  of a piece.
   Channel(int other, Index most_elements)
       : peer(other), most_count(most_elements), part_count(most_elements), cutter(message, most_elements) {}
 
   /// Takes over a message.
+  /// \param sends  whether this rank sends it.
   void set(Message new_message, bool sends, Index element_bytes) {
     message = std::move(new_message);
     part_count = count_of_parts(element_bytes);
@@ -39,30 +44,18 @@ class Channel {
     }
   }
 
-  /// Slots for an eighth of the message: other work may have driven the ring out of the caches since it was used last,
-  /// and what is fetched again should be little to what is moved.
+  /// \return slots for an eighth of the message: other work may have driven the ring out of the caches since it was
+  /// used last, and what is fetched again should be little to what is moved.
   Index sensible_slots() const { return ceil_div(message.count, 8 * part_count); }
 
-  /// The ring that pieces go through, if they go through one.
-  void use(Ring* new_ring, Index new_slots, Index new_slot_bytes) {
-    ring = new_ring;
-    slots = static_cast<std::uint64_t>(new_slots);
-    slot_bytes = new_slot_bytes;
-  }
-
   void begin() {
-    way = Way::undecided;
+    protocol = Protocol::undecided;
     done = false;
     cutter.restart(part_count);
   }
 
-  /// For the sender. Looks at the receiver's counter only when the slots seem to be used up.
-  bool has_free_slot() {
-    if (total - read_seen < slots) return true;
-    read_seen = ring->read.load(std::memory_order_acquire);
-    return total - read_seen < slots;
-  }
-  char* slot() const { return ring->slot(total % slots, slot_bytes); }
+  /// \return whether this is what stays on the rank: it has no partner.
+  bool is_own() const { return ring.state == nullptr; }
 
   bool equally_shaped(const Channel& other) const {
     const auto equal = [](const StridedBlock& x, const StridedBlock& y) {
@@ -73,8 +66,8 @@ class Channel {
     return std::equal(a.begin(), a.end(), b.begin(), b.end(), equal);
   }
 
-  /// Who copies goes through its own array in order; the stretches that are then scattered, on the other side, should
-  /// be the longer ones.
+  /// \return whether the receiver should copy, where either rank could. Who copies goes through its own array in
+  /// order; the stretches that are then scattered, on the other side, should be the longer ones.
   bool pulls_better() const {
     const StridedBlock& block = message.blocks[0];
     return stretch(block, block.source_strides) > stretch(block, block.target_strides);
@@ -87,11 +80,9 @@ class Channel {
   std::vector<GroupCopy> direct, packed;  // [groups] as a whole: array to array, and array to or from a slot
   std::size_t shape = 0;                  // number of the first channel of this side with equally shaped blocks
   Index shortest_run = 0;                 // bytes that are contiguous on both sides
-  Way way = Way::undecided;
+  Protocol protocol = Protocol::undecided;
   bool done = false;
-  Ring* ring = nullptr;
-  std::uint64_t slots = 1;  // of the ring
-  Index slot_bytes = 0;
+  StagingRing ring;
   char* partner = nullptr;      // the partner's array, when it is pushed or pulled
   std::uint64_t total = 0;      // pieces of all exchanges that went through the ring
   std::uint64_t read_seen = 0;  // pieces of which the sender knows that they were read
@@ -145,5 +136,26 @@ inline void compare_shapes(std::vector<Channel>& channels) {
     for (channels[c].shape = 0; channels[c].shape < c; ++channels[c].shape)
       if (channels[channels[c].shape].equally_shaped(channels[c])) break;
 }
+
+/// The exchange at hand, as all channels of a rank see it.
+struct ExchangeState {
+  std::uint64_t number = 0;  ///< counts the exchanges, from 1 on
+  const char* source = nullptr;
+  char* target = nullptr;
+  SharedArrayFinder::Location source_location;
+  Index element_bytes = 1;
+  std::size_t open = 0;  ///< channels that are not done
+
+  /// Whether copies of each kind write with non-temporal stores: what is pushed, pulled, unpacked, and stays here.
+  bool stream_pushed = false, stream_pulled = false, stream_unpacked = false, stream_own = false;
+
+  void close(Channel& channel) {
+    channel.done = true;
+    --open;
+  }
+  void close_if_done(Channel& channel) {
+    if (channel.cutter.done()) close(channel);
+  }
+};
 
 }  // namespace dace_redist

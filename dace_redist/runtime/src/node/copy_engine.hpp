@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// Copies the next pieces of several messages together, so that source lines that they share are read once.
+
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "node/channel.hpp"
+
+namespace dace_redist {
+
+/// Channels whose next pieces are copied together: moved by the same protocol, equally shaped, and equally far. Two
+/// channels like that are level.
+class LevelChannels {
+ public:
+  static bool are_level(const Channel& channel, const Channel& first) {
+    return !channel.done && channel.protocol == first.protocol && channel.shape == first.shape &&
+           channel.cutter.level_with(first.cutter);
+  }
+
+  /// Takes `first`, and those of the channels that are level with it and ready, as many as can be copied together.
+  /// \param ready  whether a channel that is level may be taken.
+  template <class Ready>
+  void collect(std::vector<Channel>& channels, Channel& first, const Ready& ready) {
+    only(first);
+    for (Channel& channel : channels) {
+      if (count_ == most_places) break;
+      if (&channel != &first && are_level(channel, first) && ready(channel)) channels_[count_++] = &channel;
+    }
+  }
+
+  /// Takes one channel alone.
+  void only(Channel& channel) {
+    channels_[0] = &channel;
+    count_ = 1;
+  }
+
+  std::size_t count() const { return count_; }
+  Channel& first() const { return *channels_[0]; }
+  Channel& operator[](std::size_t index) const { return *channels_[index]; }
+  Channel* const* begin() const { return channels_.data(); }
+  Channel* const* end() const { return channels_.data() + count_; }
+
+ private:
+  std::array<Channel*, most_places> channels_{};
+  std::size_t count_ = 0;
+};
+
+/// Copies the next piece of each of the level channels, and leaves their cutters behind it.
+/// \param pack    whether the target is a staging slot, in which the blocks follow each other.
+/// \param stream  whether to write with non-temporal stores.
+/// \param starts  `starts(channel, taken)`: starts of a channel's two arrays, or of its source array and what is free
+/// of
+///                its slot when `taken` elements of the piece are packed.
+template <class Starts>
+void copy_pieces(const LevelChannels& level, Index element_bytes, bool pack, bool stream, const Starts& starts) {
+  std::array<CopyPlace, most_places> places;
+  Channel& first = level.first();
+  const MessageCutter& cutter = first.cutter;
+  first.cutter.take(first.part_count, [&](Index taken) {
+    const std::size_t group = cutter.group();
+    for (std::size_t c = 0; c < level.count(); ++c) {
+      Channel& channel = level[c];
+      const CopyPlace start = starts(channel, taken);
+      const StridedBlock& part = channel.cutter.part();
+      places[c] = {start.source + part.source_offset * element_bytes,
+                   start.target + (pack ? 0 : part.target_offset * element_bytes)};
+      if (cutter.several_blocks())
+        (pack ? channel.packed : channel.direct)[group].runs.copy(start.source, start.target);
+      if (c > 0) channel.cutter.advance();
+    }
+    if (cutter.several_blocks()) return;
+    const CopyBlock block = cutter.whole_group()
+                                ? (pack ? first.packed : first.direct)[group].block
+                                : make_copy_block(pack ? to_packed(cutter.part(), 0) : cutter.part(), element_bytes);
+    copy_together(block, places.data(), level.count(), stream);
+  });
+}
+
+}  // namespace dace_redist

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// Staged: the sender packs pieces into free slots of a ring in node-shared memory, the receiver unpacks them while
+/// they are in the cache.
+
+#include "node/copy_engine.hpp"
+
+namespace dace_redist {
+
+/// The steps of a staged message. It needs nothing of the arrays, so it takes what no other protocol can move.
+struct StagedProtocol {
+  /// For the sender. Loads the receiver's counter only when the slots seem to be used up.
+  static bool has_free_slot(Channel& channel) {
+    const auto slots = static_cast<std::uint64_t>(channel.ring.slots);
+    if (channel.total - channel.read_seen < slots) return true;
+    channel.read_seen = channel.ring.state->read.load(std::memory_order_acquire);
+    return channel.total - channel.read_seen < slots;
+  }
+
+  /// For the sender. Packs the next pieces; each channel must have a free slot.
+  static void send(ExchangeState& exchange, const LevelChannels& level) {
+    copy_pieces(level, exchange.element_bytes, true, false, [&exchange](const Channel& channel, Index taken) {
+      return CopyPlace{exchange.source, channel.ring.slot(channel.total) + taken * exchange.element_bytes};
+    });
+    for (Channel* channel : level) {
+      channel->ring.state->written.store(++channel->total, std::memory_order_release);
+      exchange.close_if_done(*channel);
+    }
+  }
+
+  /// For the receiver. Unpacks what has arrived.
+  /// \return whether that was anything.
+  static bool receive(ExchangeState& exchange, Channel& channel) {
+    MessageState& state = *channel.ring.state;
+    bool any = false;
+    while (!channel.cutter.done() && state.written.load(std::memory_order_acquire) != channel.total) {
+      unpack_piece(exchange, channel);
+      state.read.store(++channel.total, std::memory_order_release);
+      any = true;
+    }
+    exchange.close_if_done(channel);
+    return any;
+  }
+
+ private:
+  /// The next piece, from its slot to the array.
+  static void unpack_piece(const ExchangeState& exchange, Channel& channel) {
+    MessageCutter& cutter = channel.cutter;
+    const char* const slot = channel.ring.slot(channel.total);
+    cutter.take(channel.part_count, [&](Index taken) {
+      const char* const from = slot + taken * exchange.element_bytes;
+      if (cutter.several_blocks())
+        channel.packed[cutter.group()].runs.copy(from, exchange.target);
+      else if (cutter.whole_group())
+        copy(channel.packed[cutter.group()].block, from, exchange.target, exchange.stream_unpacked);
+      else
+        copy(make_copy_block(from_packed(cutter.part(), 0), exchange.element_bytes), from, exchange.target,
+             exchange.stream_unpacked);
+    });
+  }
+};
+
+}  // namespace dace_redist
