@@ -128,10 +128,10 @@ def linear_solve_tasklet(node: LinearSolve, state: SDFGState, sdfg: SDFG) -> nod
     statement = json.dumps(node.title, ensure_ascii=False)
     return nodes.Tasklet(
         node.name,
-        {connector: dtypes.pointer(element) for connector in node.in_connectors},
+        dict(node.in_connectors) | {connector: dtypes.pointer(element) for connector in node.operand_connectors},
         {RESULT: dtypes.pointer(element)},
-        f"dace_redist::solve<{element.ctype}>({statement}, MPI_COMM_WORLD, *__state->{field}, {{{extents}}}, "
-        f"{', '.join(matrices)});",
+        f"dace_redist::solve<{element.ctype}>({statement}, {mpi_communicator(node, state)}, *__state->{field}, "
+        f"{{{extents}}}, {', '.join(matrices)});",
         language=dtypes.Language.CPP,
         state_fields=[f"{solver} *{field};"],
         code_init=f"__state->{field} = new {solver}();\n",

@@ -17,7 +17,6 @@ from dace_redist.einsum.plan import Plan
 
 if TYPE_CHECKING:
     from dace_redist.transformations.einsum.distribute_einsum import Distributed
-    from dace_redist.transformations.einsum.run import RunningProgram
 
 Array = npt.NDArray[Any]
 
@@ -50,7 +49,7 @@ class DistributedProgram:
     A program of einsums and its distributed twin, made by :func:`distribute`.
 
     Planning needs no MPI: ``print(program)`` and :meth:`plot` work anywhere. :meth:`scatter`, :meth:`run` and
-    :meth:`gather` are collective over the ranks that were planned for.
+    :meth:`gather` are collective over a communicator with as many ranks as were planned for.
 
     :ivar plan: Order of the contractions, groups, grids, and what is moved.
     :ivar sdfg: The program that each rank runs. It takes this rank's parts, and a symbol for each of their extents.
@@ -61,7 +60,6 @@ class DistributedProgram:
         self.plan: Plan = made.plan
         self.sdfg, self.sizes = made.sdfg, dict(sizes)
         self._made, self._arguments = made, made.arguments
-        self._running: RunningProgram | None = None
 
     @property
     def ranks(self) -> int:
@@ -99,7 +97,7 @@ class DistributedProgram:
         :param arrays: Whole tensors in the order of :attr:`inputs`. A rank that has none passes None: it gets its part
             from the first rank that has the tensor.
         :param named: The same by name.
-        :param comm: mpi4py communicator; default: the world.
+        :param comm: As for :meth:`run`.
         :return: By name; what :meth:`run` takes.
         :raises ValueError: On every rank, if a tensor is unknown, is on no rank, or has another shape.
         """
@@ -112,17 +110,17 @@ class DistributedProgram:
         Compiles the program, unless it was compiled before, and loads it; the first run does so otherwise. Collective.
 
         :param comm: As for :meth:`run`.
-        :raises ValueError: On every rank, if a communicator or the number of ranks is not the one planned for.
+        :raises ValueError: On every rank, if the communicator has not the number of ranks planned for.
         :raises RuntimeError: On every rank, if the compiler fails.
         """
-        self._loaded(comm)
+        from dace_redist.transformations.einsum.run import compile_program
 
-    def _loaded(self, comm: Any) -> RunningProgram:
-        from dace_redist.transformations.einsum.run import RunningProgram
+        compile_program(self, comm)
 
-        if self._running is None:
-            self._running = RunningProgram(self, comm)
-        return self._running
+    @cached_property
+    def identity(self) -> tuple[str, dict[str, int]]:
+        """What all ranks must have alike: a name that stands for :attr:`sdfg`, as it is now, and the sizes."""
+        return f"{self.sdfg.name}-{self.sdfg.hash_sdfg()[:16]}", self.sizes
 
     def run(self, comm: Any = None, **local: Array) -> Any:
         """
@@ -130,14 +128,17 @@ class DistributedProgram:
 
         :param local: This rank's part of each input, of the shape that its distribution says; tensors that the program
             writes in place are changed, and may be given if they are outputs only.
-        :param comm: mpi4py communicator; default: the world. It must have the ranks of the world in their order.
+        :param comm: mpi4py intra-communicator with as many ranks as planned for, in any order; default: the world. What
+            the program holds for a communicator is freed with it.
         :return: This rank's part of the program's return value (a tuple, if it returns several); without one the
             written parts by name.
         :raises ValueError: On every rank, if an input is missing, unknown, or of the wrong shape or type on any of
-            them, or if a communicator or the number of ranks is not the one planned for.
+            them, or if the communicator has not the number of ranks planned for.
         :raises RedistributionError: If MPI fails.
         """
-        return self._loaded(comm).run(local, comm)
+        from dace_redist.transformations.einsum.run import run
+
+        return run(self, local, comm)
 
     def gather(self, local: Array, name: str | None = None, comm: Any = None) -> Array | None:
         """
@@ -145,7 +146,7 @@ class DistributedProgram:
 
         :param local: This rank's part.
         :param name: Which tensor; may be left out if the program has one output.
-        :param comm: mpi4py communicator; default: the world.
+        :param comm: As for :meth:`run`.
         :return: The whole tensor on rank 0, None elsewhere.
         :raises ValueError: On every rank, if the tensor is unknown or a part has the wrong shape.
         """
