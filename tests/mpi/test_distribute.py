@@ -120,10 +120,17 @@ def test_bad_arguments_are_refused_on_every_rank(comm):
     from mpi4py import MPI
 
     import dace_redist
+    from dace_redist import RedistributionError
+    from dace_redist.native.program import Program
 
+    run = Program.run
     program = distributed("mttkrp", comm.size)
     given = arguments(PROGRAMS["mttkrp"])
     local = program.scatter(**given)
+
+    def run_and_fail(*arguments: Any) -> None:
+        run(*arguments)
+        raise RedistributionError("out of memory")
 
     def refused(match: str, call: Any, kind: type = ValueError) -> None:
         with pytest.raises(kind, match=match):
@@ -157,6 +164,11 @@ def test_bad_arguments_are_refused_on_every_rank(comm):
     fixed = np.zeros(held)
     fixed.flags.writeable = not odd
     refused("must be a C-contiguous, writeable NumPy array", lambda: program.run(**local, __return=fixed))
+    with pytest.MonkeyPatch.context() as patch:  # a step that fails on one rank
+        patch.setattr("dace_redist.native.program.Program.run", run_and_fail if odd else Program.run)
+        refused(
+            "out of memory" if odd else "on rank 1: out of memory", lambda: program.run(**local), RedistributionError
+        )
     half = comm.Split(comm.rank // 2)
     refused("over 3 ranks, but the communicator has", lambda: program.run(comm=half, **local))
     half.Free()

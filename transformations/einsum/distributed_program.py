@@ -134,7 +134,9 @@ class DistributedProgram:
             written parts by name.
         :raises ValueError: On every rank, if an input is missing, unknown, or of the wrong shape or type on any of
             them, or if the communicator has not the number of ranks planned for.
-        :raises RedistributionError: If MPI fails.
+        :raises RedistributionError: On every rank, at the end of the run, if a step failed on one of them (a singular
+            matrix, memory that ran out, ranks that disagree): what the run wrote is then undefined, and the program can
+            be run again. Only where a call of MPI fails on one rank may the others wait for it in theirs.
         """
         from dace_redist.transformations.einsum.run import run
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from dace_redist.errors import RedistributionError
 from dace_redist.mpi.barrier import wait_politely
 from dace_redist.mpi.collective_errors import check_same, together
 from dace_redist.native import program as programs
@@ -103,13 +104,28 @@ def run(program: DistributedProgram, local: Mapping[str, Array], comm: Any) -> A
     """One run; see :meth:`DistributedProgram.run`."""
     with _all_ranks(program, comm, _PROGRAM, program.identity) as comm:
         arrays = _arrays(program, local, comm.rank)
-    _load(program, comm).run(arrays)
+    _run_on_all(_load(program, comm), arrays, comm)
     outputs = {name: arrays[name] for name in program.outputs}
     if _RETURN in outputs:
         return outputs[_RETURN]
     returned = [f"{_RETURN}_{number}" for number in range(len(outputs))]
     several = tuple(outputs[name] for name in returned if name in outputs)
     return several or outputs
+
+
+def _run_on_all(loaded: _Loaded, arrays: Mapping[str, Array], comm: Any) -> None:
+    """One run, whose error on a rank all ranks get: a step that fails leaves the others to be run all the same."""
+    failure: Exception | None = None
+    try:
+        loaded.run(arrays)
+    except RedistributionError as error:
+        failure = error
+    failed = np.array([failure is not None], np.int32)
+    comm.Allreduce(MPI.IN_PLACE, failed, MPI.MAX)  # far cheaper than what together() sends
+    if failed[0]:
+        with together(comm):
+            if failure is not None:
+                raise failure
 
 
 def _arrays(program: DistributedProgram, local: Mapping[str, Array], rank: int) -> dict[str, Array]:
