@@ -199,6 +199,8 @@ def test_tensors_of_one_rank_are_scattered(comm):
 
     program = distributed("mttkrp", comm.size)
     given = arguments(PROGRAMS["mttkrp"])
+    scalars = distributed("scalars", comm.size)
+    assert scalars.scatter(alpha=np.array([2.5]))["alpha"] == 2.5  # as DaCe holds it
     mine = {name: array if comm.rank == 1 else None for name, array in given.items()}
     parts = program.scatter(**mine)
     for name, tensor in program.inputs.items():

@@ -253,7 +253,7 @@ def _by_name(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[
 
 def _whole(tensor: Tensor, whole: Any) -> Array:
     array = np.asarray(whole, tensor.dtype)
-    if array.shape != tensor.shape:
+    if array.shape != tensor.shape and (tensor.shape or array.size != 1):
         raise ValueError(f"scatter: {tensor.name} must have shape {tensor.shape}, got {array.shape}")
     return array.reshape(tensor.shape or (1,))
 
