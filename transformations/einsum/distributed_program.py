@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,10 @@ from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import Plan
 
 if TYPE_CHECKING:
-    from dace_redist.transformations.einsum.distribute_einsum import Distributed
+    from dace import SDFG
+
+    from dace_redist.transformations.einsum.distributed_sdfg import DistributedArguments
+    from dace_redist.transformations.einsum.steps import Body
 
 Array = npt.NDArray[Any]
 
@@ -44,6 +48,7 @@ class Tensor:
         return f"Tensor({self.name!r}, shape={self.shape}, dtype={self.dtype}, {self.placement})"
 
 
+@dataclass(eq=False)
 class DistributedProgram:
     """
     A program of einsums and its distributed twin, made by :func:`distribute`.
@@ -51,15 +56,25 @@ class DistributedProgram:
     Planning needs no MPI: ``print(program)`` and :meth:`plot` work anywhere. :meth:`scatter`, :meth:`run` and
     :meth:`gather` are collective over a communicator with as many ranks as were planned for.
 
-    :ivar plan: Order of the contractions, groups, grids, and what is moved.
-    :ivar sdfg: The program that each rank runs. It takes this rank's parts, and a symbol for each of their extents.
-    :ivar sizes: Values of the program's symbols.
+    :param source: The program it was made from.
+    :param body: Its statements.
+    :param plan: Order of the contractions, groups, grids, and what is moved.
+    :param sdfg: The program that each rank runs. It takes this rank's parts, and a symbol for each of their extents.
+    :param arguments: What it takes, in terms of the sizes.
+    :param keep_transients: Whether transients are allocated once for all runs.
+    :param sizes: Values of the program's symbols.
     """
 
-    def __init__(self, made: Distributed, sizes: Mapping[str, int]) -> None:
-        self.plan: Plan = made.plan
-        self.sdfg, self.sizes = made.sdfg, dict(sizes)
-        self._made, self._arguments = made, made.arguments
+    source: SDFG
+    body: Body
+    plan: Plan
+    sdfg: SDFG
+    arguments: DistributedArguments
+    keep_transients: bool
+    sizes: dict[str, int]
+
+    def __repr__(self) -> str:
+        return f"DistributedProgram({self.source.name!r}, ranks={self.ranks}, sizes={self.sizes})"
 
     @property
     def ranks(self) -> int:
@@ -69,12 +84,12 @@ class DistributedProgram:
     @cached_property
     def inputs(self) -> dict[str, Tensor]:
         """The tensors that the program reads, by name, in the order of its parameters."""
-        return {name: self._tensor(name, *end) for name, end in self._arguments.inputs.items()}
+        return {name: self._tensor(name, *end) for name, end in self.arguments.inputs.items()}
 
     @cached_property
     def outputs(self) -> dict[str, Tensor]:
         """The tensors that the program writes, by name; what it returns is called ``__return``."""
-        return {name: self._tensor(name, *end) for name, end in self._arguments.outputs.items()}
+        return {name: self._tensor(name, *end) for name, end in self.arguments.outputs.items()}
 
     def with_sizes(self, **sizes: int) -> DistributedProgram:
         """
@@ -87,8 +102,27 @@ class DistributedProgram:
         unknown = sorted(set(sizes) - set(self.sizes))
         if unknown:
             raise ValueError(f"the program has no size {', '.join(unknown)}; it has {', '.join(self.sizes) or 'none'}")
+        import dace
+
+        from dace_redist.transformations.einsum.distribute_einsum import shapes_of
+
         sizes = {**self.sizes, **sizes}
-        return DistributedProgram(self._made.for_sizes(sizes), sizes)
+        shapes_of(self.source, sizes)
+        if self.arguments.hold_for(sizes):
+            return replace(self, sizes=sizes)
+        return self.built_in(dace.SDFG(self.sdfg.name), sizes)
+
+    def built_in(self, target: SDFG, sizes: Mapping[str, int]) -> DistributedProgram:
+        """
+        The same plan, for these values of the symbols.
+
+        :param target: An empty SDFG to build it in.
+        :param sizes: Values of all symbols.
+        """
+        from dace_redist.transformations.einsum.distributed_sdfg import build_distributed
+
+        arguments = build_distributed(target, self.source, self.body, self.plan, sizes, self.keep_transients)
+        return replace(self, sdfg=target, arguments=arguments, sizes=dict(sizes))
 
     def scatter(self, *arrays: Array | None, comm: Any = None, **named: Array | None) -> dict[str, Array]:
         """
@@ -192,7 +226,7 @@ class DistributedProgram:
         from dace_redist.transformations.einsum.distributed_sdfg import in_numbers
 
         values = dict(self.sizes)
-        for symbol, extent in self._arguments.extents.items():
+        for symbol, extent in self.arguments.extents.items():
             shape = in_numbers(extent.shape, self.sizes)
             values[symbol] = extent.placement.distribution(shape).local_shape(rank)[extent.axis]
         return values
@@ -256,7 +290,7 @@ def distribute(
     for name, value in {**mappings, **grids}.items():
         if value is not None and not isinstance(value, Mapping):
             raise TypeError(f"distribute: {name} must be a dict, got {value!r}")
-    made = distribute_sdfg(
+    return distribute_sdfg(
         sdfg,
         int(ranks),
         sizes or {},
@@ -265,4 +299,3 @@ def distribute(
         placements=placements,
         overrides=overrides,
     )
-    return DistributedProgram(made, sizes or {})
