@@ -74,7 +74,7 @@ class DistributedProgram:
     sizes: dict[str, int]
 
     def __repr__(self) -> str:
-        return f"DistributedProgram({self.source.name!r}, ranks={self.ranks}, sizes={self.sizes})"
+        return f"DistributedProgram({self.source.name!r}, {self.ranks} ranks, {self.sizes})"
 
     @property
     def ranks(self) -> int:
@@ -102,7 +102,7 @@ class DistributedProgram:
         unknown = sorted(set(sizes) - set(self.sizes))
         if unknown:
             raise ValueError(f"the program has no size {', '.join(unknown)}; it has {', '.join(self.sizes) or 'none'}")
-        import dace
+        from dace import SDFG
 
         from dace_redist.transformations.einsum.distribute_einsum import shapes_of
 
@@ -110,14 +110,13 @@ class DistributedProgram:
         shapes_of(self.source, sizes)
         if self.arguments.hold_for(sizes):
             return replace(self, sizes=sizes)
-        return self.built_in(dace.SDFG(self.sdfg.name), sizes)
+        return self.built_in(SDFG(self.sdfg.name), sizes)
 
     def built_in(self, target: SDFG, sizes: Mapping[str, int]) -> DistributedProgram:
         """
         The same plan, for these values of the symbols.
 
         :param target: An empty SDFG to build it in.
-        :param sizes: Values of all symbols.
         """
         from dace_redist.transformations.einsum.distributed_sdfg import build_distributed
 
