@@ -26,7 +26,7 @@ class TimedProgram:
     """
 
     def __init__(self, program: DistributedProgram, strategies: Sequence[str]) -> None:
-        sdfg, made = copy.deepcopy(program.sdfg), program._made
+        sdfg = copy.deepcopy(program.sdfg)
         sdfg.add_symbol(_CHOICE, dace.int64)
         for state in [s for s in sdfg.states() if any(isinstance(n, Redistribute) for n in s.nodes())]:
             _choose_at_run(state, strategies)
@@ -34,10 +34,10 @@ class TimedProgram:
         self.steps = steps(sdfg)
         everywhere = Placement((program.ranks,), (0, None), (1, 1), tuple(range(program.ranks)))
         shape = (program.ranks, sdfg.arrays["clock"].shape[1])
-        outputs = {**made.arguments.outputs, "clock": (everywhere, shape)}
-        made = replace(made, sdfg=sdfg, arguments=replace(made.arguments, outputs=outputs))
+        outputs = {**program.arguments.outputs, "clock": (everywhere, shape)}
+        made = replace(program, sdfg=sdfg, arguments=replace(program.arguments, outputs=outputs))
         self.by_strategy = {
-            name: DistributedProgram(made, {**program.sizes, _CHOICE: number}) for number, name in enumerate(strategies)
+            name: replace(made, sizes={**program.sizes, _CHOICE: number}) for number, name in enumerate(strategies)
         }
 
     def compile(self) -> None:

@@ -136,9 +136,9 @@ def linear_solve_tasklet(node: LinearSolve, state: SDFGState, sdfg: SDFG) -> nod
     statement = json.dumps(node.title, ensure_ascii=False)
     return nodes.Tasklet(
         node.name,
-        {connector: dtypes.pointer(element) for connector in node.in_connectors},
+        dict(node.in_connectors) | {connector: dtypes.pointer(element) for connector in node.operand_connectors},
         {RESULT: dtypes.pointer(element)},
-        f"__state->{field}->run(MPI_COMM_WORLD, {{{extents}}}, {', '.join(matrices)});",
+        f"__state->{field}->run({mpi_communicator(node, state)}, {{{extents}}}, {', '.join(matrices)});",
         language=dtypes.Language.CPP,
         state_fields=[f"{solver} *{field};"],
         code_init=f'__state->{field} = new {solver}({statement}, "{_element_type(element)}");\n',

@@ -16,8 +16,9 @@ class LinearSolve(IndexedNode):
     """
     The X of ``G X = B`` at ``_result`` for ``ij,ik->jk`` or ``ij,i->j``; for ``ij->ji`` the inverse of G.
 
-    Each rank computes the columns of X that it has; one that has none of G has extents 0. Collective over the world: if
-    G is singular on any rank, all get the error.
+    Each rank computes the columns of X that it has; one that has none of G has extents 0. Collective over the
+    communicator at the ``_comm`` connector (an integer that holds an ``MPI_Comm``), else the world: if G is singular on
+    any rank, all get the error.
 
     :param name: Label.
     :param einsum: The indices, those of each tensor in any order.
@@ -67,3 +68,10 @@ class LinearSolve(IndexedNode):
         rows, columns = (extent for extent, _ in self.dimensions(sdfg, state)[0])
         if differ([rows], [columns]):
             raise ValueError(f"{self.title}: the matrix must be square, got {rows} x {columns}")
+        if "_comm" in self.in_connectors:
+            name = self.memlet("_comm", state).data
+            if sdfg.arrays[name].dtype not in dtypes.INTEGER_TYPES:
+                raise ValueError(
+                    f"{self.title}: _comm must be an integer that holds an MPI_Comm, got {name} of "
+                    f"{sdfg.arrays[name].dtype}"
+                )

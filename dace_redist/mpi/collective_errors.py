@@ -6,7 +6,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-_KINDS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (ValueError, TypeError, OSError, RuntimeError)}
+from dace_redist.errors import RedistributionError
+
+_KINDS: dict[str, type[Exception]] = {
+    kind.__name__: kind for kind in (RedistributionError, ValueError, TypeError, OSError, RuntimeError)
+}
 
 
 @contextlib.contextmanager
@@ -18,8 +22,8 @@ def together(comm: Any, what: str = "", value: object = None) -> Iterator[None]:
     :param what: What ``value`` is, for the message.
     :param value: What all ranks must have alike; its ``repr`` says all about it.
     :raises ValueError: On every rank, if a rank has another value than rank 0.
-    :raises Exception: The rank's own failure; on a rank without one that of the first rank that failed, as ValueError,
-        TypeError, OSError or RuntimeError, with the number of that rank.
+    :raises Exception: The rank's own failure; on a rank without one that of the first rank that failed, as
+        RedistributionError, ValueError, TypeError, OSError or RuntimeError, with the number of that rank.
     """
     failure: Exception | None = None
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -13,46 +12,13 @@ from dace.transformation import pass_pipeline
 
 from dace_redist.distribution import Distribution
 from dace_redist.einsum.placement import Placement
-from dace_redist.einsum.plan import Plan
 from dace_redist.einsum.planner import plan_einsums
-from dace_redist.transformations.einsum.distributed_sdfg import DistributedArguments, build_distributed, in_numbers
+from dace_redist.transformations.einsum.distributed_program import DistributedProgram
+from dace_redist.transformations.einsum.distributed_sdfg import build_distributed, in_numbers
 from dace_redist.transformations.einsum.reading import logical_shape
 from dace_redist.transformations.einsum.statements import read_statements
-from dace_redist.transformations.einsum.steps import Body, all_steps
+from dace_redist.transformations.einsum.steps import all_steps
 from dace_redist.transformations.einsum.transposed_operands import without_transposes
-
-
-@dataclass(frozen=True)
-class Distributed:
-    """
-    A distributed program and how it came about.
-
-    :param source: The program it was made from.
-    :param body: Its statements.
-    :param plan: Grids and placements.
-    :param sdfg: What each rank runs.
-    :param arguments: What it takes.
-    :param keep_transients: Whether transients are allocated once for all runs.
-    """
-
-    source: SDFG
-    body: Body
-    plan: Plan
-    sdfg: SDFG
-    arguments: DistributedArguments
-    keep_transients: bool
-
-    def for_sizes(self, sizes: Mapping[str, int]) -> Distributed:
-        """The same plan for other values of the symbols: the same program, if it is right for them."""
-        _shapes(self.source, sizes)
-        if self.arguments.hold_for(sizes):
-            return self
-        return self.built_in(SDFG(self.sdfg.name), sizes)
-
-    def built_in(self, target: SDFG, sizes: Mapping[str, int]) -> Distributed:
-        """The same plan, for these values of the symbols, in an empty SDFG."""
-        arguments = build_distributed(target, self.source, self.body, self.plan, sizes, self.keep_transients)
-        return replace(self, sdfg=target, arguments=arguments)
 
 
 def distribute_sdfg(
@@ -64,7 +30,7 @@ def distribute_sdfg(
     node_size: int | None = None,
     placements: Mapping[str, Placement | Distribution] | None = None,
     overrides: Mapping[str, Mapping[str, int]] | None = None,
-) -> Distributed:
+) -> DistributedProgram:
     """
     Plans and builds the distributed twin of a program.
 
@@ -85,7 +51,7 @@ def distribute_sdfg(
         raise ValueError(
             f'"{sdfg.name}" computes nothing that could be distributed: return a result, or write it to an argument'
         )
-    shapes = _shapes(sdfg, sizes)
+    shapes = shapes_of(sdfg, sizes)
     plan = plan_einsums(
         [step.statement for step in steps],
         shapes,
@@ -97,12 +63,12 @@ def distribute_sdfg(
         outputs=[name for name in kept if any(step.statement.result == name for step in steps)],
         overrides=None if overrides is None else dict(overrides),
     )
-    target = SDFG(f"{sdfg.name}_on_{ranks}_ranks")
-    keep = memory_bytes is None
-    return Distributed(sdfg, body, plan, target, build_distributed(target, sdfg, body, plan, sizes, keep), keep)
+    target, keep = SDFG(f"{sdfg.name}_on_{ranks}_ranks"), memory_bytes is None
+    arguments = build_distributed(target, sdfg, body, plan, sizes, keep)
+    return DistributedProgram(sdfg, body, plan, target, arguments, keep, dict(sizes))
 
 
-def _shapes(sdfg: SDFG, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+def shapes_of(sdfg: SDFG, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
     """Shapes in numbers.
 
     :raises ValueError: If a size is missing, not known to the program, no number, or makes an extent that is none.
@@ -150,8 +116,7 @@ class DistributeEinsum(pass_pipeline.Pass):
     """
     Makes a program of einsums the one that every rank runs on its blocks, in place; see :func:`distribute_sdfg`.
 
-    After :meth:`apply_pass` the attribute ``distributed`` holds the plan and what the arguments are;
-    :func:`dace_redist.distribute` is the way to run it, too.
+    After :meth:`apply_pass` the attribute ``distributed`` is the program, as :func:`dace_redist.distribute` returns it.
 
     :param ranks: Number of ranks.
     :param sizes: Values of the symbols in the shapes.
@@ -163,10 +128,10 @@ class DistributeEinsum(pass_pipeline.Pass):
     def __init__(self, ranks: int = 1, sizes: Mapping[str, int] | None = None, **options: Any) -> None:
         super().__init__()
         self._ranks, self._sizes, self._options = ranks, dict(sizes or {}), options
-        self._distributed: Distributed | None = None
+        self._distributed: DistributedProgram | None = None
 
     @property
-    def distributed(self) -> Distributed | None:
+    def distributed(self) -> DistributedProgram | None:
         """What was made; None before the pass was applied."""
         return self._distributed
 

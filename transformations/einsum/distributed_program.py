@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,10 @@ from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import Plan
 
 if TYPE_CHECKING:
-    from dace_redist.transformations.einsum.distribute_einsum import Distributed
-    from dace_redist.transformations.einsum.run import RunningProgram
+    from dace import SDFG
+
+    from dace_redist.transformations.einsum.distributed_sdfg import DistributedArguments
+    from dace_redist.transformations.einsum.steps import Body
 
 Array = npt.NDArray[Any]
 
@@ -45,23 +48,33 @@ class Tensor:
         return f"Tensor({self.name!r}, shape={self.shape}, dtype={self.dtype}, {self.placement})"
 
 
+@dataclass(eq=False)
 class DistributedProgram:
     """
     A program of einsums and its distributed twin, made by :func:`distribute`.
 
     Planning needs no MPI: ``print(program)`` and :meth:`plot` work anywhere. :meth:`scatter`, :meth:`run` and
-    :meth:`gather` are collective over the ranks that were planned for.
+    :meth:`gather` are collective over a communicator with as many ranks as were planned for.
 
-    :ivar plan: Order of the contractions, groups, grids, and what is moved.
-    :ivar sdfg: The program that each rank runs. It takes this rank's parts, and a symbol for each of their extents.
-    :ivar sizes: Values of the program's symbols.
+    :param source: The program it was made from.
+    :param body: Its statements.
+    :param plan: Order of the contractions, groups, grids, and what is moved.
+    :param sdfg: The program that each rank runs. It takes this rank's parts, and a symbol for each of their extents.
+    :param arguments: What it takes, in terms of the sizes.
+    :param keep_transients: Whether transients are allocated once for all runs.
+    :param sizes: Values of the program's symbols.
     """
 
-    def __init__(self, made: Distributed, sizes: Mapping[str, int]) -> None:
-        self.plan: Plan = made.plan
-        self.sdfg, self.sizes = made.sdfg, dict(sizes)
-        self._made, self._arguments = made, made.arguments
-        self._running: RunningProgram | None = None
+    source: SDFG
+    body: Body
+    plan: Plan
+    sdfg: SDFG
+    arguments: DistributedArguments
+    keep_transients: bool
+    sizes: dict[str, int]
+
+    def __repr__(self) -> str:
+        return f"DistributedProgram({self.source.name!r}, {self.ranks} ranks, {self.sizes})"
 
     @property
     def ranks(self) -> int:
@@ -71,12 +84,12 @@ class DistributedProgram:
     @cached_property
     def inputs(self) -> dict[str, Tensor]:
         """The tensors that the program reads, by name, in the order of its parameters."""
-        return {name: self._tensor(name, *end) for name, end in self._arguments.inputs.items()}
+        return {name: self._tensor(name, *end) for name, end in self.arguments.inputs.items()}
 
     @cached_property
     def outputs(self) -> dict[str, Tensor]:
         """The tensors that the program writes, by name; what it returns is called ``__return``."""
-        return {name: self._tensor(name, *end) for name, end in self._arguments.outputs.items()}
+        return {name: self._tensor(name, *end) for name, end in self.arguments.outputs.items()}
 
     def with_sizes(self, **sizes: int) -> DistributedProgram:
         """
@@ -89,8 +102,26 @@ class DistributedProgram:
         unknown = sorted(set(sizes) - set(self.sizes))
         if unknown:
             raise ValueError(f"the program has no size {', '.join(unknown)}; it has {', '.join(self.sizes) or 'none'}")
+        from dace import SDFG
+
+        from dace_redist.transformations.einsum.distribute_einsum import shapes_of
+
         sizes = {**self.sizes, **sizes}
-        return DistributedProgram(self._made.for_sizes(sizes), sizes)
+        shapes_of(self.source, sizes)
+        if self.arguments.hold_for(sizes):
+            return replace(self, sizes=sizes)
+        return self.built_in(SDFG(self.sdfg.name), sizes)
+
+    def built_in(self, target: SDFG, sizes: Mapping[str, int]) -> DistributedProgram:
+        """
+        The same plan, for these values of the symbols.
+
+        :param target: An empty SDFG to build it in.
+        """
+        from dace_redist.transformations.einsum.distributed_sdfg import build_distributed
+
+        arguments = build_distributed(target, self.source, self.body, self.plan, sizes, self.keep_transients)
+        return replace(self, sdfg=target, arguments=arguments, sizes=dict(sizes))
 
     def scatter(self, *arrays: Array | None, comm: Any = None, **named: Array | None) -> dict[str, Array]:
         """
@@ -99,7 +130,7 @@ class DistributedProgram:
         :param arrays: Whole tensors in the order of :attr:`inputs`. A rank that has none passes None: it gets its part
             from the first rank that has the tensor.
         :param named: The same by name.
-        :param comm: mpi4py communicator; default: the world.
+        :param comm: As for :meth:`run`.
         :return: By name; what :meth:`run` takes.
         :raises ValueError: On every rank, if a tensor is unknown, is on no rank, or has another shape.
         """
@@ -112,17 +143,17 @@ class DistributedProgram:
         Compiles the program, unless it was compiled before, and loads it; the first run does so otherwise. Collective.
 
         :param comm: As for :meth:`run`.
-        :raises ValueError: On every rank, if a communicator or the number of ranks is not the one planned for.
+        :raises ValueError: On every rank, if the communicator has not the number of ranks planned for.
         :raises RuntimeError: On every rank, if the compiler fails.
         """
-        self._loaded(comm)
+        from dace_redist.transformations.einsum.run import compile_program
 
-    def _loaded(self, comm: Any) -> RunningProgram:
-        from dace_redist.transformations.einsum.run import RunningProgram
+        compile_program(self, comm)
 
-        if self._running is None:
-            self._running = RunningProgram(self, comm)
-        return self._running
+    @cached_property
+    def identity(self) -> tuple[str, dict[str, int]]:
+        """What all ranks must have alike: a name that stands for :attr:`sdfg`, as it is now, and the sizes."""
+        return f"{self.sdfg.name}-{self.sdfg.hash_sdfg()[:16]}", self.sizes
 
     def run(self, comm: Any = None, **local: Array) -> Any:
         """
@@ -130,14 +161,19 @@ class DistributedProgram:
 
         :param local: This rank's part of each input, of the shape that its distribution says; tensors that the program
             writes in place are changed, and may be given if they are outputs only.
-        :param comm: mpi4py communicator; default: the world. It must have the ranks of the world in their order.
+        :param comm: mpi4py intra-communicator with as many ranks as planned for, in any order; default: the world. What
+            the program holds for a communicator is freed with it.
         :return: This rank's part of the program's return value (a tuple, if it returns several); without one the
             written parts by name.
         :raises ValueError: On every rank, if an input is missing, unknown, or of the wrong shape or type on any of
-            them, or if a communicator or the number of ranks is not the one planned for.
-        :raises RedistributionError: If MPI fails.
+            them, or if the communicator has not the number of ranks planned for.
+        :raises RedistributionError: On every rank, at the end of the run, if a step failed on one of them (a singular
+            matrix, memory that ran out, ranks that disagree): what the run wrote is then undefined, and the program can
+            be run again. Only where a call of MPI fails on one rank may the others wait for it in theirs.
         """
-        return self._loaded(comm).run(local, comm)
+        from dace_redist.transformations.einsum.run import run
+
+        return run(self, local, comm)
 
     def gather(self, local: Array, name: str | None = None, comm: Any = None) -> Array | None:
         """
@@ -145,7 +181,7 @@ class DistributedProgram:
 
         :param local: This rank's part.
         :param name: Which tensor; may be left out if the program has one output.
-        :param comm: mpi4py communicator; default: the world.
+        :param comm: As for :meth:`run`.
         :return: The whole tensor on rank 0, None elsewhere.
         :raises ValueError: On every rank, if the tensor is unknown or a part has the wrong shape.
         """
@@ -189,7 +225,7 @@ class DistributedProgram:
         from dace_redist.transformations.einsum.distributed_sdfg import in_numbers
 
         values = dict(self.sizes)
-        for symbol, extent in self._arguments.extents.items():
+        for symbol, extent in self.arguments.extents.items():
             shape = in_numbers(extent.shape, self.sizes)
             values[symbol] = extent.placement.distribution(shape).local_shape(rank)[extent.axis]
         return values
@@ -253,7 +289,7 @@ def distribute(
     for name, value in {**mappings, **grids}.items():
         if value is not None and not isinstance(value, Mapping):
             raise TypeError(f"distribute: {name} must be a dict, got {value!r}")
-    made = distribute_sdfg(
+    return distribute_sdfg(
         sdfg,
         int(ranks),
         sizes or {},
@@ -262,4 +298,3 @@ def distribute(
         placements=placements,
         overrides=overrides,
     )
-    return DistributedProgram(made, sizes or {})

@@ -17,6 +17,7 @@ from dace.frontend.python.newast import ProgramVisitor
 from dace.frontend.python.parser import DaceProgram
 
 from dace_redist.transformations.einsum import numpy_einsums, numpy_linear_systems
+from dace_redist.transformations.einsum.numpy_differences import warn_of_rebound_arguments, warning_of_integers
 from dace_redist.transformations.einsum.steps import source_line
 
 #: What stands in for functions of NumPy while a program is read.
@@ -34,7 +35,9 @@ def parse(program: DaceProgram) -> SDFG:
 
     :param program: A ``@dace.program``.
     :raises ValueError: If a statement cannot be read; names it.
+    :warns UserWarning: Where DaCe computes something else than NumPy; names the statement.
     """
+    warn_of_rebound_arguments(program.f)
     with _own_nodes(), _naming_the_statement():
         sdfg = program.to_sdfg(simplify=False, use_cache=False)
     file = inspect.getsourcefile(program.f) or ""
@@ -46,17 +49,18 @@ def parse(program: DaceProgram) -> SDFG:
 
 @contextlib.contextmanager
 def _own_nodes() -> Iterator[None]:
-    known = op_repository.Replacements._rep
-    before = {name: known.get(name) for name in _REPLACEMENTS}
-    known.update(_REPLACEMENTS)
+    functions, methods = op_repository.Replacements._rep, op_repository.Replacements._method_rep
+    before = dict(functions), dict(methods)
+    functions.update(_REPLACEMENTS)
+    functions.update(warning_of_integers(functions))
+    methods.update(numpy_einsums.METHODS)
+    methods.update(warning_of_integers(methods))
     try:
         yield
     finally:
-        for name, function in before.items():
-            if function is None:
-                del known[name]
-            else:
-                known[name] = function
+        for known, kept in zip((functions, methods), before, strict=True):
+            known.clear()
+            known.update(kept)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from string import ascii_letters
 from typing import Any
 
-from dace import SDFG, Memlet, SDFGState, data
+import numpy as np
+from dace import SDFG, Memlet, SDFGState, data, dtypes
 from dace.frontend.common import op_repository
 from dace.frontend.python.nested_call import NestedCall
 from dace.libraries.blas.nodes.einsum import Einsum as EinsumNode
@@ -139,6 +140,18 @@ def _sum(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, axis: Any = None, k
     return nest, result
 
 
+def _astype(visitor: Any, sdfg: SDFG, state: SDFGState, array: str, dtype: Any, *rest: Any, **options: Any) -> Any:
+    """DaCe's own knows NumPy's types but not their names, nor those of Python."""
+    named = getattr(dtype, "value", dtype)
+    if isinstance(named, str | type) and not isinstance(dtype, dtypes.typeclass):
+        try:
+            dtype = dtypes.typeclass(np.dtype(named).type)
+        except TypeError as error:
+            raise ValueError(f"astype: {error}; write a type of NumPy, as in {array}.astype(np.float64)") from error
+    return _DACE_ASTYPE(visitor, sdfg, state, array, dtype, *rest, **options)
+
+
+_DACE_ASTYPE = _KNOWN.get_method("Array", "astype")
 _DACE_SUM = _KNOWN.get("numpy.sum")
 
 #: What stands in for functions that are einsums, or that DaCe reads only in part.
@@ -149,3 +162,6 @@ REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "numpy.linalg.norm": _norm,
     **{f"numpy.{function}": _named(function) for function in ("outer", "inner", "vdot", "trace")},
 }
+
+#: The same for methods of arrays.
+METHODS: dict[tuple[str, str], Callable[..., Any]] = {(kind, "astype"): _astype for kind in ("Array", "Scalar", "View")}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import copy
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from dace_redist.mpi.barrier import wait_politely
+from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective_errors import check_same, together
-from dace_redist.native import program as programs
 from dace_redist.redistribution.shared_arrays import empty_if_shared
+from dace_redist.transformations.einsum.loaded import Loaded, load
 
 if TYPE_CHECKING:
     from dace_redist.transformations.einsum.distributed_program import DistributedProgram, Tensor
@@ -25,108 +23,106 @@ _RETURN = "__return"
 _PROGRAM = "the distributed program and its sizes"
 
 
-class RunningProgram:
-    """
-    A distributed program, compiled and loaded; the first run starts it. Making and running it is collective.
+def compile_program(program: DistributedProgram, comm: Any) -> None:
+    """Compiles and loads it; see :meth:`DistributedProgram.compile`."""
+    with _all_ranks(program, comm, _PROGRAM, program.identity) as comm:
+        pass
+    load(program, comm)
 
-    Its plans and transients are kept until the process ends.
 
-    :param program: The program.
-    :param comm: mpi4py communicator with the ranks of the world, in their order; None: the world.
-    :raises ValueError: On every rank, if the communicator has another number of ranks than planned for.
-    :raises RuntimeError: On every rank, if the program cannot be compiled.
-    """
+def run(program: DistributedProgram, local: Mapping[str, Array], comm: Any) -> Any:
+    """One run; see :meth:`DistributedProgram.run`."""
+    with _all_ranks(program, comm, _PROGRAM, program.identity) as comm:
+        arrays = _arrays(program, local, comm.rank)
+    _run_on_all(load(program, comm), arrays, comm)
+    outputs = {name: arrays[name] for name in program.outputs}
+    if _RETURN in outputs:
+        return outputs[_RETURN]
+    returned = [f"{_RETURN}_{number}" for number in range(len(outputs))]
+    several = tuple(outputs[name] for name in returned if name in outputs)
+    return several or outputs
 
-    def __init__(self, program: DistributedProgram, comm: Any = None) -> None:
-        self._program = program
-        identity = f"{program.sdfg.name}-{program.sdfg.hash_sdfg()[:16]}"
-        self._identity = (identity, program.sizes)
-        with _all_ranks(program, comm, _PROGRAM, self._identity) as comm:
-            path = programs.named_path(identity)
-        failure: Exception | None = None
-        if comm.rank == 0:
-            try:
-                programs.ensure_built_at(path, lambda: copy.deepcopy(program.sdfg))  # building changes it
-            except Exception as error:
-                failure = error
-        wait_politely(comm, 0.05)  # the compiler needs the cores
+
+def _run_on_all(loaded: Loaded, arrays: Mapping[str, Array], comm: Any) -> None:
+    """One run, whose error on a rank all ranks get: a step that fails leaves the others to be run all the same."""
+    failure: Exception | None = None
+    try:
+        loaded.run(arrays)
+    except RedistributionError as error:
+        failure = error
+    failed = np.array([failure is not None], np.int32)
+    comm.Allreduce(MPI.IN_PLACE, failed, MPI.MAX)  # far cheaper than what together() sends
+    if failed[0]:
         with together(comm):
             if failure is not None:
                 raise failure
-        self._extents = program.local_extents(comm.rank)
-        with together(comm):
-            self._compiled = programs.Program(path)
-        self._state: Any = None
 
-    def _started(self) -> Any:
-        if self._state is None:
-            self._state = self._compiled.start(self._extents)
-            atexit.register(self._compiled.stop, self._state)  # in the order of starting, before MPI is finalized
-        return self._state
 
-    def run(self, local: Mapping[str, Array], comm: Any = None) -> Any:
-        """One run; see :meth:`DistributedProgram.run`."""
-        with _all_ranks(self._program, comm, _PROGRAM, self._identity) as comm:
-            arrays = self._arrays(local, comm.rank)
-        self._compiled.run(self._started(), {name: array.ctypes.data for name, array in arrays.items()} | self._extents)
-        outputs = {name: arrays[name] for name in self._program.outputs}
-        if _RETURN in outputs:
-            return outputs[_RETURN]
-        returned = [f"{_RETURN}_{number}" for number in range(len(outputs))]
-        several = tuple(outputs[name] for name in returned if name in outputs)
-        return several or outputs
-
-    def _arrays(self, local: Mapping[str, Array], rank: int) -> dict[str, Array]:
-        """All arrays of a run: those given, checked, and new ones for the outputs that were not."""
-        known = {**self._program.inputs, **self._program.outputs}
-        unknown = sorted(set(local) - set(known))
-        missing = sorted(set(self._program.inputs) - set(local))
-        if unknown:
-            raise ValueError(f"run: the program has no tensor {', '.join(unknown)}; it has {', '.join(known)}")
-        if missing:
-            raise ValueError(
-                f"run: the part of {', '.join(missing)} is missing; it takes {', '.join(self._program.inputs)}"
-            )
-        arrays = {}
-        for name, tensor in known.items():
-            shape = tensor.distribution.local_shape(rank) if tensor.shape else (1,)
-            if name in local:
-                arrays[name] = _checked(local[name], tensor, shape, rank, name in self._program.outputs)
-            else:
-                arrays[name] = empty_if_shared(shape, tensor.dtype)
-        _check_apart(arrays, self._program.outputs)
-        return arrays
+def _arrays(program: DistributedProgram, local: Mapping[str, Array], rank: int) -> dict[str, Array]:
+    """All arrays of a run: those given, checked, and new ones for the outputs that were not."""
+    known = {**program.inputs, **program.outputs}
+    unknown = sorted(set(local) - set(known))
+    missing = sorted(set(program.inputs) - set(local))
+    if unknown:
+        raise ValueError(f"run: the program has no tensor {', '.join(unknown)}; it has {', '.join(known)}")
+    if missing:
+        raise ValueError(f"run: the part of {', '.join(missing)} is missing; it takes {', '.join(program.inputs)}")
+    arrays = {}
+    for name, tensor in known.items():
+        shape = tensor.distribution.local_shape(rank) if tensor.shape else (1,)
+        if name in local:
+            arrays[name] = _checked(local[name], tensor, shape, rank, name in program.outputs)
+        else:
+            arrays[name] = empty_if_shared(shape, tensor.dtype)
+    _check_apart(arrays, program.outputs)
+    return arrays
 
 
 @contextlib.contextmanager
 def _all_ranks(program: DistributedProgram, comm: Any, what: str = "", value: object = None) -> Iterator[Any]:
     """
-    Gives the communicator to use, and raises on every rank what the block raises on one. Collective over the world,
-    which the program runs on: a rank that passes another communicator must not leave the others waiting.
+    Gives the communicator to use, and raises on every rank what the block raises on one. Collective over that
+    communicator; over the world, where the program takes all its ranks: a rank that passes another communicator must
+    not leave the others waiting.
 
     :param program: The program.
     :param comm: What this rank passes; None: the world.
     :param what: As for :func:`dace_redist.mpi.collective_errors.together`, which says what else it raises;
         likewise ``value``.
-    :raises ValueError: If the communicator does not have the ranks planned for.
+    :return: The communicator; the world, if it has the same ranks in the same order.
+    :raises ValueError: If the communicator does not have the number of ranks planned for.
     :raises TypeError: If it is none.
     """
-    size = MPI.COMM_WORLD.size
-    if size != program.ranks:  # no rank can run it, so none waits for this one
-        raise ValueError(
-            f"the program is distributed over {program.ranks} ranks, but {size} run it: start it with "
-            f"mpirun -n {program.ranks}, or call distribute(..., ranks={size})"
-        )
-    with together(MPI.COMM_WORLD, what, value):
-        comm = MPI.COMM_WORLD if comm is None else comm
-        if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
-            raise TypeError(f"comm must be an mpi4py intra-communicator of this rank, got {comm!r}")
-        if MPI.Comm.Compare(comm, MPI.COMM_WORLD) not in (MPI.IDENT, MPI.CONGRUENT):
-            raise ValueError(
-                f"a distributed program runs on the {size} ranks of the world in their order, got another "
-                f"communicator, of {comm.size} ranks"
-            )
-        yield comm
+    found, failure = _communicator(program, comm)
+    everywhere = MPI.COMM_WORLD.size == program.ranks and (failure is not None or _has_the_world(found))
+    if failure is not None and not everywhere:  # ranks that pass the same communicator fail, too
+        raise failure
+    asked = MPI.COMM_WORLD if everywhere else found
+    with together(asked, what, value):
+        if failure is not None:
+            raise failure
+        yield found
+
+
+def _communicator(program: DistributedProgram, comm: Any) -> tuple[Any, Exception | None]:
+    """The communicator to use, and what is wrong with it."""
+    world = MPI.COMM_WORLD
+    found = world if comm is None else comm
+    if not isinstance(found, MPI.Intracomm) or found == MPI.COMM_NULL:
+        return found, TypeError(f"comm must be an mpi4py intra-communicator of this rank, got {comm!r}")
+    if found.size == program.ranks:
+        same = found != world and MPI.Comm.Compare(found, world) == MPI.CONGRUENT
+        return world if same else found, None
+    which = "the world has" if comm is None else "the communicator has"
+    return found, ValueError(
+        f"the program is distributed over {program.ranks} ranks, but {which} {found.size}: start it with "
+        f"mpirun -n {program.ranks}, pass comm= with {program.ranks} ranks, or call distribute(..., ranks={found.size})"
+    )
+
+
+def _has_the_world(comm: MPI.Intracomm) -> bool:
+    """Whether a communicator of as many ranks as the world has its ranks, in any order."""
+    return comm == MPI.COMM_WORLD or MPI.Comm.Compare(comm, MPI.COMM_WORLD) != MPI.UNEQUAL
 
 
 def _checked(array: Any, tensor: Tensor, shape: tuple[int, ...], rank: int, written: bool) -> Array:
@@ -187,7 +183,7 @@ def _by_name(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[
 
 def _whole(tensor: Tensor, whole: Any) -> Array:
     array = np.asarray(whole, tensor.dtype)
-    if array.shape != tensor.shape:
+    if array.shape != tensor.shape and (tensor.shape or array.size != 1):
         raise ValueError(f"scatter: {tensor.name} must have shape {tensor.shape}, got {array.shape}")
     return array.reshape(tensor.shape or (1,))
 

@@ -1,0 +1,93 @@
+"""What DaCe reads otherwise than NumPy computes it is named in a warning; types may be written as in NumPy."""
+
+import warnings
+
+import dace
+import numpy as np
+import pytest
+from distributed_simulation import Ranks
+
+from dace_redist import distribute
+
+N = dace.symbol("N", dace.int64)
+
+
+@dace.program
+def rebound(A: dace.float64[N, N], B: dace.float64[N, N]):
+    A = A @ B
+    return A @ B
+
+
+@dace.program
+def mean_of_integers(A: dace.int64[N, N]):
+    return np.mean(A, axis=1)
+
+
+@dace.program
+def sum_of_integers(A: dace.int32[N, N]):
+    return np.sum(A)
+
+
+@dace.program
+def method_of_integers(A: dace.uint16[N, N]):
+    return A.sum()
+
+
+@dace.program
+def trace_of_integers(A: dace.int32[N, N]):
+    return np.trace(A)
+
+
+@pytest.mark.parametrize(
+    ("program", "match"),
+    [
+        (rebound, r"test_numpy_differences.py:\d+: A = A @ B: writes into the argument A"),
+        (mean_of_integers, r"py:\d+: return np.mean\(A, axis=1\): the mean of A is int64 here, but float64 in NumPy"),
+        (sum_of_integers, r"py:\d+: return np.sum\(A\): the sum of A is int32 here, but int64 in NumPy"),
+        (method_of_integers, r"the sum of A is uint16 here, but uint64 in NumPy"),
+        (trace_of_integers, r"the trace of A is int32 here, but int64 in NumPy"),
+    ],
+)
+def test_differences_are_named(program, match):
+    with pytest.warns(UserWarning, match=match):
+        distribute(program, 2, dict(N=4))
+
+
+@dace.program
+def as_in_numpy(A: dace.float64[N, N], B: dace.int64[N, N], C: dace.float64[N, N]):
+    kept = A @ C
+    kept = kept + A
+    C[:] = kept
+    C += np.mean(A)
+    return np.sum(B)
+
+
+def test_what_numpy_does_too_is_not():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*(NumPy|argument)", category=UserWarning)
+        distribute(as_in_numpy, 2, dict(N=4))
+
+
+@dace.program
+def converted(A: dace.float32[N, N], B: dace.float64[N, N], a: dace.float32):
+    C = A.astype("float64") @ B
+    return (C + B.astype(np.float32)).astype(float), a.astype(np.float64) * B.astype(np.complex128)
+
+
+def test_types_by_name():
+    rng = np.random.default_rng(0)
+    A, B, a = rng.random((5, 5)).astype("float32"), rng.random((5, 5)), np.float32(0.5)
+    found = Ranks(distribute(converted, 3, dict(N=5))).run(A=A, B=B, a=a)
+    for name, wanted in zip(("__return_0", "__return_1"), converted.f(A, B, a), strict=True):
+        np.testing.assert_allclose(found[name], wanted, rtol=1e-6)
+        assert found[name].dtype == wanted.dtype
+
+
+@dace.program
+def no_such_type(A: dace.float32[N, N]):
+    return A.astype("float65") @ A
+
+
+def test_an_unknown_type_is_refused():
+    with pytest.raises(ValueError, match=r'A.astype\("float65"\).*float65'):
+        distribute(no_such_type, 2, dict(N=5))

@@ -1,0 +1,87 @@
+"""A distributed program, compiled and loaded, as a communicator holds it."""
+
+from __future__ import annotations
+
+import atexit
+import copy
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy.typing as npt
+from mpi4py import MPI
+
+from dace_redist.mpi.barrier import wait_politely
+from dace_redist.mpi.collective_errors import together
+from dace_redist.native import program as programs
+from dace_redist.transformations.einsum.communicator import take_communicator
+
+if TYPE_CHECKING:
+    from dace_redist.transformations.einsum.distributed_program import DistributedProgram
+
+Array = npt.NDArray[Any]
+
+
+class Loaded:
+    """
+    A distributed program, compiled and loaded for a communicator. Making it is collective.
+
+    :param program: The program.
+    :param comm: mpi4py communicator with the ranks planned for.
+    :raises RuntimeError: On every rank, if the program cannot be compiled.
+    """
+
+    def __init__(self, program: DistributedProgram, comm: Any) -> None:
+        sdfg, self._values = copy.deepcopy(program.sdfg), program.local_extents(comm.rank)  # building changes it
+        name, _ = program.identity
+        if comm != MPI.COMM_WORLD:  # in the world, plans are made when the program starts
+            self._values[take_communicator(sdfg)] = MPI._handleof(comm)
+            name += "-communicator"
+        failure: Exception | None = None
+        with together(comm):
+            path = programs.named_path(name)
+        if comm.rank == 0:
+            try:
+                programs.ensure_built_at(path, lambda: sdfg)
+            except Exception as error:
+                failure = error
+        wait_politely(comm, 0.05)  # the compiler needs the cores
+        with together(comm):
+            if failure is not None:
+                raise failure
+        with together(comm):
+            self._program = programs.Program(path)
+        self._state: Any = None
+
+    def run(self, arrays: Mapping[str, Array]) -> None:
+        """Runs it; the first run starts it."""
+        if self._state is None:
+            self._state = self._program.start(self._values)
+        self._program.run(self._state, {name: array.ctypes.data for name, array in arrays.items()} | self._values)
+
+    def stop(self) -> None:
+        """Frees its plans and transients. Collective."""
+        if self._state is not None:
+            self._program.stop(self._state)
+            self._state = None
+
+
+def _stop_all(loaded: dict[object, Loaded]) -> None:
+    while loaded:
+        loaded.pop(next(iter(loaded))).stop()  # in the order in which they were loaded
+
+
+#: Communicators carry their programs as an attribute, so that freeing one frees what they hold.
+_programs_of = MPI.Comm.Create_keyval(delete_fn=lambda comm, keyval, loaded: _stop_all(loaded), nopython=False)
+
+
+def load(program: DistributedProgram, comm: Any) -> Loaded:
+    """The compiled program, kept until the communicator is freed or the process ends. Collective."""
+    loaded: Any = comm.Get_attr(_programs_of)
+    if loaded is None:
+        loaded = {}
+        comm.Set_attr(_programs_of, loaded)
+        atexit.register(_stop_all, loaded)  # before MPI is finalized
+    key = repr(program.identity)
+    if key not in loaded:
+        loaded[key] = Loaded(program, comm)
+    return cast(Loaded, loaded[key])
