@@ -15,6 +15,7 @@ import numpy as np
 from dace_redist.distribution import Distribution
 from dace_redist.einsum.command import einsum
 from dace_redist.mpi.launch import launched_rank
+from dace_redist.native.command import build, config
 from dace_redist.report import text as words
 from dace_redist.schedule import Schedule, element_type, schedule
 from dace_redist.selection.problem_key import MEMORIES
@@ -73,6 +74,8 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
+cli.add_command(build)
+cli.add_command(config)
 cli.add_command(einsum)
 
 

@@ -223,6 +223,29 @@ def first_error(output: str) -> str:
     return " ".join(" ".join(lines[wrong[0] : wrong[0] + 3]).split()) if wrong else " ".join(output[-500:].split())
 
 
+_CMAKE_PACKAGE = """\
+if(NOT TARGET dace_redist::dace_redist)
+  add_library(dace_redist::dace_redist SHARED IMPORTED)
+  set_target_properties(dace_redist::dace_redist PROPERTIES IMPORTED_LOCATION "{library}"
+    INTERFACE_INCLUDE_DIRECTORIES "{include}")
+endif()
+"""
+
+
+def cmake_directory() -> Path:
+    """
+    Folder of a CMake package: ``find_package(dace_redist)`` there gives the target ``dace_redist::dace_redist``.
+
+    The project finds and links MPI itself, for its own language.
+    """
+    library = ensure_library()
+    folder = library.parent / "cmake"
+    folder.mkdir(exist_ok=True)
+    package = _CMAKE_PACKAGE.format(library=library, include=INCLUDE_DIRECTORY)
+    (folder / "dace_redistConfig.cmake").write_text(package)
+    return folder
+
+
 @functools.cache
 def load_library(name: str = REDISTRIBUTION) -> ctypes.CDLL:
     """

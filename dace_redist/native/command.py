@@ -1,0 +1,56 @@
+"""The commands ``dace-redist build`` and ``dace-redist config``."""
+
+from __future__ import annotations
+
+import click
+
+import dace_redist
+from dace_redist.mpi.launch import describe_mpi
+from dace_redist.native.library import (
+    EINSUM,
+    INCLUDE_DIRECTORY,
+    LIBRARIES,
+    REDISTRIBUTION,
+    cmake_directory,
+    ensure_library,
+    library_path,
+    mpi_compiler,
+)
+
+
+@click.command()
+@click.option("--all", "everything", is_flag=True, help="the library of contractions of integers, too")
+def build(everything: bool) -> None:
+    """
+    Build the compiled libraries ahead, for this MPI, compiler and processor.
+
+    Otherwise the first program that needs one builds it. On a cluster, run it once on a compute node.
+    """
+    for name in LIBRARIES if everything else (REDISTRIBUTION, EINSUM):
+        click.echo(ensure_library(name))
+
+
+@click.command()
+@click.option("--cflags", is_flag=True, help="options of the C or C++ compiler, besides those of mpicc")
+@click.option("--libs", is_flag=True, help="options of the linker")
+@click.option("--cmakedir", is_flag=True, help="folder of the CMake package, for -Ddace_redist_DIR=")
+def config(cflags: bool, libs: bool, cmakedir: bool) -> None:
+    """
+    Print how C programs are built with the library; without options, which MPI and library are in use.
+
+    \b
+    mpicc program.c $(dace-redist config --cflags --libs)
+    cmake -Ddace_redist_DIR=$(dace-redist config --cmakedir) ...
+    """  # noqa: D301 (click reads the backspace)
+    if not (cflags or libs or cmakedir):
+        click.echo(f"version   {dace_redist.__version__}\ncompiler  {mpi_compiler()}\nMPI       {describe_mpi()}")
+        there = "" if library_path().exists() else " (not built yet)"
+        click.echo(f"library   {library_path()}{there}")
+        return
+    words = [f"-I{INCLUDE_DIRECTORY}"] if cflags else []
+    if libs:
+        folder = ensure_library().parent
+        words += [f"-L{folder}", f"-Wl,-rpath,{folder}", f"-l{REDISTRIBUTION}"]
+    if cmakedir:
+        words.append(str(cmake_directory()))
+    click.echo(" ".join(words))
