@@ -1,0 +1,116 @@
+/* Every misuse of the C interface returns a code and says why; nothing ends the process. */
+#include <dace_redist.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int failures = 0;
+
+static void expect(int code, int expected, const char* said, int line) {
+  if (code == expected && strstr(dr_error(), said)) return;
+  fprintf(stderr, "line %d: code %d instead of %d, or \"%s\" does not say \"%s\"\n", line, code, expected, dr_error(),
+          said);
+  ++failures;
+}
+#define EXPECT(call, expected, said) expect(call, expected, said, __LINE__)
+
+static const int64_t shape[] = {6, 4}, huge[] = {INT64_MAX, INT64_MAX};
+
+static void misuse_distributions(void) {
+  int64_t grid[] = {2, 0}, ranks[] = {0, 0}, owner[] = {0}, tile[] = {0, 4}, count = -1, rank = -1;
+  int64_t outside[] = {6, 0};
+  int axes[] = {0, 0}, ndim;
+  dr_distribution* d = NULL;
+  EXPECT(dr_distribution_create_blocks(17, shape, 1, grid, NULL, NULL, NULL, &d), DR_ERROR_ARGUMENT,
+         "from 0 to 16, got 17");
+  EXPECT(dr_distribution_create_blocks(-1, shape, 1, grid, NULL, NULL, NULL, &d), DR_ERROR_ARGUMENT, "got -1");
+  EXPECT(dr_distribution_create_blocks(2, NULL, 1, grid, NULL, NULL, NULL, &d), DR_ERROR_ARGUMENT, "shape is null");
+  EXPECT(dr_distribution_create_blocks(2, shape, 1, grid, NULL, NULL, NULL, NULL), DR_ERROR_ARGUMENT,
+         "distribution is null");
+  EXPECT(dr_distribution_create_blocks(2, shape, 2, grid, NULL, NULL, NULL, &d), DR_ERROR_ARGUMENT,
+         "grid[1] must be at least 1");
+  EXPECT(dr_distribution_create_blocks(2, shape, 1, grid, axes, NULL, NULL, &d), DR_ERROR_ARGUMENT, "used twice");
+  EXPECT(dr_distribution_create_blocks(2, shape, 1, grid, NULL, NULL, ranks, &d), DR_ERROR_ARGUMENT, "stands twice");
+  EXPECT(dr_distribution_create_blocks(2, huge, 1, grid, NULL, NULL, NULL, &d), DR_ERROR_ARGUMENT,
+         "larger than 64 bits");
+  EXPECT(dr_distribution_create_tiles(2, shape, tile, owner, &d), DR_ERROR_ARGUMENT, "a tile >= 1");
+  EXPECT(dr_distribution_local_count(NULL, 0, &count), DR_ERROR_ARGUMENT, "distribution is null");
+  EXPECT(dr_distribution_create_blocks(2, shape, 1, grid, NULL, NULL, NULL, &d), DR_SUCCESS, "");
+  EXPECT(dr_distribution_local_shape(d, 0, NULL), DR_ERROR_ARGUMENT, "shape is null");
+  EXPECT(dr_distribution_owner(d, outside, &rank), DR_ERROR_ARGUMENT, "");
+  EXPECT(dr_distribution_local_ndim(d, &ndim), DR_SUCCESS, "");
+  EXPECT(dr_distribution_local_count(d, 1, &count), DR_SUCCESS, "");
+  if (ndim != 2 || count != 12) fprintf(stderr, "%d dimensions, %ld elements\n", ndim, (long)count), ++failures;
+  dr_distribution* copy = d;
+  EXPECT(dr_distribution_free(&d), DR_SUCCESS, "");
+  EXPECT(dr_distribution_free(&d), DR_ERROR_ARGUMENT, "is null");
+  EXPECT(dr_distribution_free(&copy), DR_ERROR_ARGUMENT, "was freed");
+  EXPECT(dr_distribution_free(NULL), DR_ERROR_ARGUMENT, "is null");
+}
+
+static void misuse_plans(int size) {
+  const int64_t grid[] = {size, 1}, other_shape[] = {6, 5}, small[] = {0, 4}, backward[] = {-4, 1};
+  dr_problem problem;
+  dr_distribution *rows = NULL, *other = NULL;
+  dr_plan* plan = NULL;
+  EXPECT(dr_problem_init(NULL), DR_ERROR_ARGUMENT, "problem is null");
+  dr_problem_init(&problem);
+  dr_distribution_create_blocks(2, shape, 2, grid, NULL, NULL, NULL, &rows);
+  dr_distribution_create_blocks(2, other_shape, 2, grid, NULL, NULL, NULL, &other);
+  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "source is null");
+  problem.source = problem.target = rows;
+  EXPECT(dr_plan_create(&problem, MPI_COMM_NULL, &plan), DR_ERROR_ARGUMENT, "MPI_COMM_NULL");
+  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "element size");
+  problem.element_bytes = 8;
+  problem.strategy = "Pakc";
+  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN,
+         "unknown strategy \"Pakc\"; there are Datatype");
+  problem.strategy = "Pipelined";
+  problem.options.chunk_bytes = 0;
+  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "chunk_bytes must be from 1");
+  dr_options_init(&problem.options);
+  problem.target = other;
+  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "one global shape");
+  problem.target = rows;
+  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_SUCCESS, "");
+  EXPECT(dr_plan_set_arrays(plan, small, NULL, NULL, NULL), DR_ERROR_PLAN, "its part of the distribution has shape");
+  EXPECT(dr_plan_set_arrays(plan, NULL, backward, NULL, NULL), DR_ERROR_PLAN, "none may be negative");
+  dr_distribution_free(&rows);
+  dr_distribution_free(&other);
+  double a[24] = {1, 2, 3}, b[24] = {0};
+  EXPECT(dr_plan_execute(plan, a, b), DR_SUCCESS, ""); /* the distributions are not needed any more */
+  if (b[2] != 3) fprintf(stderr, "nothing was moved\n"), ++failures;
+  dr_plan* copy = plan;
+  EXPECT(dr_plan_free(&plan), DR_SUCCESS, "");
+  EXPECT(dr_plan_execute(plan, a, b), DR_ERROR_ARGUMENT, "plan is null");
+  EXPECT(dr_plan_execute(copy, a, b), DR_ERROR_ARGUMENT, "was freed");
+  EXPECT(dr_plan_free(&copy), DR_ERROR_ARGUMENT, "was freed");
+}
+
+static void misuse_memory(void) {
+  void *memory = NULL, *elsewhere = &memory;
+  EXPECT(dr_memory_create(-1, &memory), DR_ERROR_ARGUMENT, "must be 0 or more");
+  EXPECT(dr_memory_create(INT64_MAX / 2, &memory), DR_ERROR_MEMORY, "node-shared memory");
+  EXPECT(dr_memory_create(0, &memory), DR_SUCCESS, "");
+  EXPECT(dr_memory_free(&memory), DR_SUCCESS, "");
+  EXPECT(dr_memory_free(&elsewhere), DR_ERROR_ARGUMENT, "is no handle");
+}
+
+int main(int argc, char** argv) {
+  int rank, size, all = 0;
+  dr_problem problem;
+  dr_plan* plan = NULL;
+  dr_problem_init(&problem);
+  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_ARGUMENT, "MPI is not initialized");
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  misuse_distributions();
+  misuse_plans(size);
+  misuse_memory();
+  if (strlen(dr_version()) == 0) ++failures;
+  MPI_Allreduce(&failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  if (rank == 0) printf("%d failures\n", all);
+  MPI_Finalize();
+  return all != 0;
+}
