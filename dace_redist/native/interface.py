@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dace_redist.errors import RedistributionError
-from dace_redist.native.library import load_library
+from dace_redist.errors import BuildError, RedistributionError
+from dace_redist.native.library import load_library, mpi_compiler
 from dace_redist.strategies import OPTIONS
 
 _SUCCESS, _ERROR_EXECUTE = 0, 3
@@ -28,8 +28,14 @@ class _Options(ctypes.Structure):
 
 @functools.cache
 def library() -> Any:
-    """The library with the types of its functions declared."""
+    """
+    The library with the types of its functions declared.
+
+    :raises BuildError: If it cannot be built, or was built for another MPI than the one that mpi4py loaded.
+    """
     found: Any = load_library()
+    found.dr_python_mpi.restype = ctypes.c_char_p
+    _check_mpi(found.dr_python_mpi().decode())
     number, pointer = ctypes.c_int64, ctypes.c_void_p
     found.dr_error.restype = ctypes.c_char_p
     found.dr_python_plan_create.argtypes = [
@@ -41,6 +47,17 @@ def library() -> Any:
     found.dr_plan_free.argtypes = [ctypes.POINTER(pointer)]
     found.dr_python_agree.argtypes = [ctypes.c_ssize_t, ctypes.c_uint64]
     return found
+
+
+def _check_mpi(compiled_with: str) -> None:
+    from mpi4py import MPI
+
+    loaded = MPI.Get_library_version().split("\n")[0]
+    if compiled_with not in loaded:
+        raise BuildError(
+            f"{mpi_compiler()} compiles for {compiled_with}, but mpi4py loaded {loaded}: put the folder of that MPI's "
+            "mpicxx first on PATH, or install mpi4py for this one"
+        )
 
 
 def function_address(name: str) -> int:

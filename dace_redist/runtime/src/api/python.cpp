@@ -35,6 +35,17 @@ DR_API int dr_python_plan_create(std::intptr_t comm, const char* strategy, const
   });
 }
 
+/// Which MPI the library was compiled with, by its name in MPI_Get_library_version(); empty if it is another one.
+DR_API const char* dr_python_mpi() {
+#if defined(OPEN_MPI)
+  return "Open MPI";
+#elif defined(MPICH_VERSION)
+  return "MPICH";
+#else
+  return "";
+#endif
+}
+
 /// Whether all ranks hand over the same number, which is not 0. Collective.
 DR_API int dr_python_agree(std::intptr_t comm, std::uint64_t mine) {
   std::uint64_t range[2] = {mine, ~mine}, lowest[2] = {0, 0};
