@@ -18,6 +18,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution
+from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective_errors import together
 from dace_redist.mpi.topology import Place
 from dace_redist.redistribution.plan import ArrayPlan
@@ -215,6 +216,8 @@ class Search:
         try:
             move = ArrayPlan(self._array, source, target, comm=self._comm, out=self._out, **wanted)
             measure({str(candidate): move}, self._comm, warmup=0, least=1, most=1)  # fails on all ranks or on none
+        except RedistributionError as error:  # on every rank, of which each says it in its own words
+            return str(self._comm.bcast(" ".join(str(error).removeprefix("plan: ").split())))
         except RuntimeError as error:
             return " ".join(str(error).removeprefix("measure: ").split())  # what MPI holds of the plan is not known
         return move
