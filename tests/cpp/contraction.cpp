@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <memory>
 
-#include "contraction/call.hpp"
+#include "contraction/contraction.hpp"
 
 namespace {
 

@@ -18,8 +18,9 @@ import pytest
 from dace_redist.native.blas import find_blas
 
 ROOT = Path(__file__).resolve().parents[2]
-INCLUDE = ROOT / "dace_redist" / "runtime" / "src"
-HEADERS = sorted(header.relative_to(INCLUDE).as_posix() for header in INCLUDE.rglob("*.hpp"))
+FOLDERS = [ROOT / "dace_redist" / "runtime" / folder for folder in ("src", "include")]
+HEADERS = sorted(header.relative_to(folder).as_posix() for folder in FOLDERS for header in folder.rglob("*.h*"))
+INCLUDES = [option for folder in FOLDERS for option in ("-I", str(folder))]
 PROGRAMS = sorted(Path(__file__).parent.glob("test_*.cpp"))
 RANDOM_CASES = "300"  # in place of a program's own number: the sanitisers make it slow
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Werror"]
@@ -53,7 +54,7 @@ def complaints(compiler: str, *arguments: str) -> str:
     """Run a compiler and return what it said if it failed; skips the test if there is no such compiler."""
     if shutil.which(compiler) is None:
         pytest.skip(f"no {compiler} on this machine")
-    done = subprocess.run([compiler, *WARNINGS, "-I", str(INCLUDE), *arguments], capture_output=True, text=True)
+    done = subprocess.run([compiler, *WARNINGS, *INCLUDES, *arguments], capture_output=True, text=True)
     return "" if done.returncode == 0 else f"{shlex.join(done.args)}\n{done.stderr}"
 
 

@@ -22,7 +22,7 @@ namespace dace_redist {
 /// Values handed over by generated code as a braced list, or an array with its length. Not owned.
 template <class V>
 struct Values {
-  Values(std::initializer_list<V> values) : begin(values.begin()), count(values.size()) {}
+  Values(std::initializer_list<V> values) : Values(values.begin(), values.size()) {}
   Values(const V* first, std::size_t number) : begin(first), count(number) {}
   const V& operator[](std::size_t i) const { return begin[i]; }
 
