@@ -27,17 +27,24 @@ test: venv  ## the whole suite, then the MPI tests under the other MPIs
 test-quick: venv  ## only what needs neither mpiexec nor a compiler: seconds
 	@$(IN_ENV) .venv/bin/python -m pytest -q -m "not mpi and not compile"
 
-lint: .venv/.dev  ## style, types and spelling
+lint: .venv/.dev lint-imports  ## style, types, spelling, and which module may import which
 	@$(IN_ENV); export PATH; set -e; \
 	ruff check .; ruff format --check .; mypy; codespell; \
 	find dace_redist tests benchmarks \( -name '*.hpp' -o -name '*.cpp' \) -exec clang-format --dry-run -Werror {} +
+
+# In .venv/imports the package lies as it is installed, with an empty module in the place of the compiled one.
+lint-imports: .venv/.dev
+	@rm -rf .venv/imports && mkdir -p .venv/imports/dace_redist
+	@ln -s "$$PWD"/dace_redist/*.py "$$PWD"/dace_redist/*/ "$$PWD/library_nodes" "$$PWD/transformations" \
+	    .venv/imports/dace_redist && touch .venv/imports/dace_redist/_core.py
+	@cd .venv/imports && PYTHONPATH=. ../bin/lint-imports --config ../../pyproject.toml --no-cache --no-logo
 
 clean:  ## remove everything that was made here
 	rm -rf .venv .venv-* demo build dist *.egg-info .dacecache .ci/results .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f dace_redist/_core.*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help venv demo test test-quick lint clean
+.PHONY: help venv demo test test-quick lint lint-imports clean
 
 # Set-up, each step done once: stamps below .venv say what is done.
 

@@ -6,6 +6,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from dace_redist._version import __version__ as __version__
 from dace_redist.distribution import Distribution, TiledDistribution
 from dace_redist.errors import RedistributionError
 from dace_redist.redistribution.shared_arrays import empty
@@ -27,9 +28,7 @@ if TYPE_CHECKING:
         set_strategy,
     )
     from dace_redist.transformations.einsum.distributed_program import DistributedProgram, distribute
-    from dace_redist.tuning.tune import tune
-
-__version__ = "0.1.0"
+    from dace_redist.transformations.redistribution.tune import tune
 
 __all__ = [
     "Contraction",
@@ -75,7 +74,7 @@ _ON_FIRST_USE = {
     "plan": "dace_redist.redistribution.plan",
     "redistribute": "dace_redist.redistribution.redistribute",
     "set_strategy": "dace_redist.transformations",
-    "tune": "dace_redist.tuning.tune",
+    "tune": "dace_redist.transformations.redistribution.tune",
 }
 
 

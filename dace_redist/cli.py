@@ -18,7 +18,7 @@ from dace_redist.mpi.launch import launched_rank
 from dace_redist.native.command import build, config
 from dace_redist.report import text as words
 from dace_redist.schedule import Schedule, element_type, schedule
-from dace_redist.selection.problem_key import MEMORIES
+from dace_redist.selection.problem_key import MEMORIES, Problem
 
 _Callback = Callable[[click.Context, click.Parameter, Any], Any]
 
@@ -121,12 +121,12 @@ def explain(
     \b
     dace-redist explain --shape 48,24,24,72,288 --from 2,1,1,3,2 --to 1,1,1,1,12 --dtype int32
     """  # noqa: D301 (click reads the backspace)
-    moves = _schedule(shape, dtype, sides)
-    if rank is not None and not 0 <= rank < moves.ranks:
-        raise click.BadParameter(f"{rank} is no rank: there are ranks 0 to {moves.ranks - 1}", param_hint="--rank")
+    schedule = _schedule(shape, dtype, sides)
+    if rank is not None and not 0 <= rank < schedule.ranks:
+        raise click.BadParameter(f"{rank} is no rank: there are ranks 0 to {schedule.ranks - 1}", param_hint="--rank")
     if path is not None:
-        moves.plot(path)
-    click.echo(json.dumps(_as_json(moves, rank)) if as_json else _as_text(moves, rank))
+        schedule.plot(path)
+    click.echo(json.dumps(_as_json(schedule, rank)) if as_json else _as_text(schedule, rank))
 
 
 def _values(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, list[int | float]]:
@@ -184,9 +184,9 @@ def tune(
     from dace_redist.tuning.tune import tune as measure
 
     check_launcher(MPI.COMM_WORLD)
-    limits = {name: others.pop(name) for name in ("record", "limit_seconds", "memory")}
-    moves = _schedule(shape, dtype, others)
-    found = measure(moves, strategies=strategies or None, options=options, progress=not quiet, **limits)
+    limits = {name: others.pop(name) for name in ("record", "limit_seconds")}
+    problem = Problem(_schedule(shape, dtype, others), others["memory"])
+    found = measure({(): problem}, strategies=strategies or None, options=options, progress=not quiet, **limits)
     if MPI.COMM_WORLD.rank == 0:
         click.echo(json.dumps(found.to_json()) if as_json else str(found))
 
@@ -196,12 +196,12 @@ def _schedule(shape: tuple[int, ...], dtype: np.dtype[Any], sides: dict[str, Any
     return schedule(source, target, dtype=dtype)
 
 
-def _as_json(moves: Schedule, rank: int | None) -> dict[str, Any]:
-    return words.to_json(moves) if rank is None else words.rank_json(moves, rank)
+def _as_json(schedule: Schedule, rank: int | None) -> dict[str, Any]:
+    return words.to_json(schedule) if rank is None else words.rank_json(schedule, rank)
 
 
-def _as_text(moves: Schedule, rank: int | None) -> str:
-    return str(moves) if rank is None else words.rank_text(moves, rank)
+def _as_text(schedule: Schedule, rank: int | None) -> str:
+    return str(schedule) if rank is None else words.rank_text(schedule, rank)
 
 
 def _distribution(option: str, shape: Sequence[int], sides: dict[str, Any], name: str) -> Distribution:

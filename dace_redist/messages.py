@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from dace_redist.report.run_lengths import Quantiles, count_runs
+from dace_redist.run_lengths import Quantiles, count_runs
 
 
 @dataclasses.dataclass(frozen=True)

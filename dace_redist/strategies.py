@@ -102,7 +102,8 @@ STRATEGIES: Mapping[str, Strategy] = {
 #: Those that copy straight into, or out of, arrays in node-shared memory.
 NODE_AWARE_STRATEGIES = frozenset({"Shared", "Hierarchical"})
 
-#: What ``Auto`` stands for where nothing was measured, see :func:`dace_redist.selection.selection.rule`.
+#: What ``Auto`` stands for where nothing was measured. It chooses for each pair of ranks: on one node straight into
+#: (push) or out of (pull) the array that is node-shared, through a ring where none is; between nodes chunks over MPI.
 DEFAULT_STRATEGY = "Hierarchical"
 
 #: Takes the options that every strategy takes, for whichever is chosen.

@@ -151,7 +151,7 @@ def _best_rows(runs: Sequence[_Run]) -> list[Row]:
 
         def value(run: _Run, variant: str = variant) -> float | None:
             if not run.get(_auto(variant), {}).get("chosen", {}).get("recorded"):
-                return None  # by the rule, not after tuning
+                return None  # the default, not what was tuned
             single = [
                 label
                 for label, record in run.items()

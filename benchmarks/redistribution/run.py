@@ -13,7 +13,8 @@ from typing import Any
 
 from dace_redist.mpi.barrier import wait_politely
 from dace_redist.mpi.core_binding import pinned_to_core
-from dace_redist.mpi.topology import place_of
+from dace_redist.mpi.topology import topology_of
+from dace_redist.selection.problem_key import Problem
 from dace_redist.tuning import measure as measuring
 from dace_redist.tuning.tune import tune
 from redistribution import free_memory, stock, tables
@@ -53,7 +54,7 @@ def run(cases: Sequence[Case], settings: Settings) -> int:
 
 def _run(cases: Sequence[Case], settings: Settings, world: Any) -> int:
     progress, wrong = Progress(world.rank == 0, len(cases)), []
-    nodes = list(place_of(world).node_of)
+    nodes = list(topology_of(world).node_of)
     records: list[dict[str, Any]] = []
     with _lines(settings.output if world.rank == 0 else None) as output:
         for case in cases:
@@ -137,7 +138,7 @@ def _measure_on(
     if settings.tune_seconds is not None:
         for variant in settings.wanted.variants:
             progress.doing(f"tuning, {variant}")
-            tune(case.schedule, comm=comm, memory=variant, limit_seconds=settings.tune_seconds, progress=False)
+            tune({(): Problem(case.schedule, variant)}, comm=comm, limit_seconds=settings.tune_seconds, progress=False)
     try:
         for made in kinds.prepare(case, comm, arrays, baseline, settings.wanted):
             progress.doing(f"checking {made.label}")

@@ -17,7 +17,7 @@ _LONGEST_LAYOUT = 80
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class Topology:
     """
     What a measurement holds for, besides the redistribution itself.
 
@@ -62,7 +62,7 @@ def layout_of(node_of: Sequence[int]) -> str:
     return f"{len(node_of)} ranks on {len(set(node_of))} nodes, {digest}"
 
 
-def place_of(comm: Any) -> Place:
+def topology_of(comm: Any) -> Topology:
     """
     Where a communicator runs. Collective; every rank gets the same answer.
 
@@ -76,7 +76,7 @@ def place_of(comm: Any) -> Place:
     leaders, machines = zip(*comm.allgather((leader, _machine())), strict=True)
     numbers = {leader: number for number, leader in enumerate(dict.fromkeys(leaders))}
     machine = " and ".join(sorted(set(machines)))
-    return Place(machine, mpi_name(MPI.Get_library_version()), tuple(numbers[leader] for leader in leaders))
+    return Topology(machine, mpi_name(MPI.Get_library_version()), tuple(numbers[leader] for leader in leaders))
 
 
 def mpi_name(library: str) -> str:

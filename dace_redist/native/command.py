@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-import dace_redist
+from dace_redist._version import __version__
 from dace_redist.mpi.launch import describe_mpi
 from dace_redist.native.library import (
     EINSUM,
@@ -43,7 +43,7 @@ def config(cflags: bool, libs: bool, cmakedir: bool) -> None:
     cmake -Ddace_redist_DIR=$(dace-redist config --cmakedir) ...
     """  # noqa: D301 (click reads the backspace)
     if not (cflags or libs or cmakedir):
-        click.echo(f"version   {dace_redist.__version__}\ncompiler  {mpi_compiler()}\nMPI       {describe_mpi()}")
+        click.echo(f"version   {__version__}\ncompiler  {mpi_compiler()}\nMPI       {describe_mpi()}")
         there = "" if library_path().exists() else " (not built yet)"
         click.echo(f"library   {library_path()}{there}")
         return

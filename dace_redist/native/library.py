@@ -21,7 +21,7 @@ from pathlib import Path
 import filelock
 import platformdirs
 
-import dace_redist
+from dace_redist._version import __version__
 from dace_redist.errors import BuildError
 from dace_redist.native.blas import find_blas
 
@@ -74,7 +74,7 @@ def build_key() -> str:
         for name, value in sorted(os.environ.items())
         if name.startswith(("CXX", "OMPI_CXX", "MPICH_CXX"))
     ]
-    facts = [dace_redist.__version__, _mpi_library(), *_identity(mpi_compiler()), *_identity(_compiler()), *settings]
+    facts = [__version__, _mpi_library(), *_identity(mpi_compiler()), *_identity(_compiler()), *settings]
     facts += [platform.machine(), _processor()]
     digest = hashlib.blake2b("\0".join(facts).encode(), digest_size=10)
     for source in sorted((*RUNTIME_DIRECTORY.rglob("*.[ch]pp"), *INCLUDE_DIRECTORY.glob("*.h"))):
@@ -183,7 +183,7 @@ def _build(name: str, path: Path) -> None:
 def _settings(name: str) -> list[str]:
     mpicxx = mpi_compiler()
     mpicc = os.path.join(os.path.dirname(mpicxx), "mpicc")
-    settings = [f"-DDACE_REDIST_VERSION={dace_redist.__version__}", f"-DMPI_CXX_COMPILER={mpicxx}"]
+    settings = [f"-DDACE_REDIST_VERSION={__version__}", f"-DMPI_CXX_COMPILER={mpicxx}"]
     settings += [f"-DMPI_C_COMPILER={mpicc}"] if os.access(mpicc, os.X_OK) else []
     if name != REDISTRIBUTION:
         blas = find_blas()

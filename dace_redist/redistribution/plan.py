@@ -18,8 +18,8 @@ from dace_redist.native.library import ensure_library
 from dace_redist.redistribution.request import Request, agreed_request, check_part, checked_request, is_plain
 from dace_redist.redistribution.shared_arrays import empty_if_shared
 from dace_redist.schedule import Schedule, schedule
-from dace_redist.selection.problem_key import Case
-from dace_redist.selection.selection import NOT_IN_C_ORDER, choice_by_rule, choose_all
+from dace_redist.selection.problem_key import Problem
+from dace_redist.selection.selection import NOT_IN_C_ORDER, choose_all, default_choice
 from dace_redist.strategies import AUTO, NODE_AWARE_STRATEGIES
 
 Array = npt.NDArray[Any]
@@ -229,11 +229,11 @@ def _selected(comm: MPI.Intracomm, request: Request) -> tuple[str, dict[str, int
     given = dict(request.options)
     if request.strategy != AUTO.name:
         return request.strategy, given, False
-    moves = schedule(request.source, request.target, dtype=request.dtype)
+    wanted = schedule(request.source, request.target, dtype=request.dtype)
     if not request.memories:
-        choice = choice_by_rule(Case(moves), comm, NOT_IN_C_ORDER)
+        choice = default_choice(NOT_IN_C_ORDER)
     else:
-        choices = choose_all([Case(moves, memory) for memory in request.memories], comm)
+        choices = choose_all([Problem(wanted, memory) for memory in request.memories], comm)
         choice = next((choice for choice in choices if choice.recorded), choices[0])
     return choice.strategy, {**choice.options, **given}, choice.recorded
 

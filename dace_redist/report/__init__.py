@@ -1,1 +1,1 @@
-"""A schedule as text, JSON and figure; run lengths; memory."""
+"""A schedule as text, JSON and figure; the memory of the strategies."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dace_redist.schedule import Schedule
 from dace_redist.strategies import OPTIONS, STRATEGIES, check_options, find_strategy
+
+if TYPE_CHECKING:
+    from dace_redist.schedule import Schedule
 
 _PAGE_BYTES = 4096
 _RING_HEAD_BYTES = 1024  # before the slots of a ring, see MessageState in message_state.hpp

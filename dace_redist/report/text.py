@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
+from dace_redist.messages import Message
 from dace_redist.report.memory import all_extra_memory
-from dace_redist.report.run_lengths import Quantiles
-from dace_redist.schedule import Message, Schedule
+from dace_redist.run_lengths import Quantiles
+
+if TYPE_CHECKING:
+    from dace_redist.schedule import Schedule
 
 #: Largest number of ranks whose runs are measured for the report; of more ranks, this many evenly spread ones.
 MAX_MEASURED_RANKS = 256

@@ -18,26 +18,26 @@ MEMORIES = ("ordinary", "shared-source", "shared-target", "shared-both")
 
 
 @dataclasses.dataclass(frozen=True)
-class Case:
+class Problem:
     """
     A redistribution for which a strategy is chosen.
 
-    :param moves: Its schedule; all sizes are numbers.
+    :param schedule: Its schedule; all sizes are numbers.
     :param memory: Where its arrays lie, one of :data:`MEMORIES`.
     """
 
-    moves: Schedule
+    schedule: Schedule
     memory: str = MEMORIES[0]
 
     def __str__(self) -> str:
         """Type, shape and memory, as in ``int32[8, 9]``."""
-        shape = ", ".join(map(str, self.moves.shape))
-        return f"{self.moves.dtype}[{shape}]{'' if self.memory == MEMORIES[0] else f' ({self.memory})'}"
+        shape = ", ".join(map(str, self.schedule.shape))
+        return f"{self.schedule.dtype}[{shape}]{'' if self.memory == MEMORIES[0] else f' ({self.memory})'}"
 
     @property
     def identity(self) -> dict[str, str]:
-        """All that distinguishes it from other cases."""
-        return {"schedule": schedule_key(self.moves), "dtype": self.moves.dtype.name, "memory": self.memory}
+        """All that distinguishes it from other problems."""
+        return {"schedule": schedule_key(self.schedule), "dtype": self.schedule.dtype.name, "memory": self.memory}
 
 
 def memory_name(source_is_shared: bool, target_is_shared: bool) -> str:
@@ -56,17 +56,17 @@ def check_memory(memory: Any) -> str:
     return str(memory)
 
 
-def schedule_key(moves: Schedule) -> str:
+def schedule_key(schedule: Schedule) -> str:
     """
     Names a redistribution by who owns what before and after, and by the size of an element.
 
     The key is the same in every process and for every way to write the distributions, see :func:`canonical`.
 
-    :param moves: Its schedule; all sizes are numbers.
+    :param schedule: Its schedule; all sizes are numbers.
     :return: 32 hexadecimal digits.
     """
-    digest = hashlib.blake2b(str(moves.itemsize).encode(), digest_size=16)
-    for distribution in (moves.source, moves.target):
+    digest = hashlib.blake2b(str(schedule.itemsize).encode(), digest_size=16)
+    for distribution in (schedule.source, schedule.target):
         words = np.asarray(canonical(distribution).words, dtype="<i8")
         digest.update(b"|" + words.tobytes())
     return digest.hexdigest()

@@ -14,10 +14,10 @@ import filelock
 import platformdirs
 import pydantic
 
-import dace_redist
-from dace_redist.mpi.topology import Place
+from dace_redist._version import __version__
+from dace_redist.mpi.topology import Topology
 from dace_redist.report import text as explain
-from dace_redist.selection.problem_key import Case
+from dace_redist.selection.problem_key import Problem
 from dace_redist.strategies import check_options, find_strategy
 
 FORMAT = "dace-redist tuning record"
@@ -101,34 +101,34 @@ class _File(_Strict):
     entries: list[Entry]
 
 
-def make_entry(case: Case, place: Place, winner: Winner, measured: Sequence[Measured], date: str) -> Entry:
+def make_entry(problem: Problem, topology: Topology, winner: Winner, measured: Sequence[Measured], date: str) -> Entry:
     """
     The entry of a redistribution that was measured.
 
-    :param case: The redistribution.
-    :param place: Where it was measured.
+    :param problem: The redistribution.
+    :param topology: Where it was measured.
     :param winner: The candidate that won.
     :param measured: All candidates.
     :param date: When, in ISO 8601.
     """
     return Entry(
-        shape=" x ".join(map(str, case.moves.shape)),
-        source=explain.describe(case.moves.source),
-        target=explain.describe(case.moves.target),
+        shape=" x ".join(map(str, problem.schedule.shape)),
+        source=explain.describe(problem.schedule.source),
+        target=explain.describe(problem.schedule.target),
         date=date,
         winner=winner,
         measured=list(measured),
-        **_identity(case, place),
+        **_identity(problem, topology),
     )
 
 
-def _identity(case: Case, place: Place) -> dict[str, str]:
+def _identity(problem: Problem, topology: Topology) -> dict[str, str]:
     return {
-        **case.identity,
-        "layout": place.layout,
-        "mpi": place.mpi,
-        "machine": place.machine,
-        "package": dace_redist.__version__,
+        **problem.identity,
+        "layout": topology.layout,
+        "mpi": topology.mpi,
+        "machine": topology.machine,
+        "package": __version__,
     }
 
 
@@ -155,20 +155,20 @@ class Record:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def find(self, case: Case, place: Place) -> tuple[Winner | None, str]:
+    def find(self, problem: Problem, topology: Topology) -> tuple[Winner | None, str]:
         """
         The winner for a redistribution at a place.
 
-        :param case: The redistribution.
-        :param place: Where it will run.
-        :return: The winner, or None; and why an entry for the same case was ignored, or ``""``.
+        :param problem: The redistribution.
+        :param topology: Where it will run.
+        :return: The winner, or None; and why an entry for the same problem was ignored, or ``""``.
         :raises ValueError: If the file is no record, or damaged; names it.
         :raises OSError: If it cannot be read.
         """
         version, entries = self._read()
         if version != VERSION:
             return None, f"{self.path} is ignored: {_other_version(version)}"
-        wanted = _identity(case, place)
+        wanted = _identity(problem, topology)
         found = next((e for e in entries if e.identity == tuple(wanted[name] for name in (*_FOR, *_WHERE))), None)
         if found is not None:
             return self._usable(found.winner), ""
@@ -187,7 +187,7 @@ class Record:
 
     def add(self, entry: Entry) -> None:
         """
-        Adds an entry, in the place of one for the same case, machine, MPI and version.
+        Adds an entry, in the place of one for the same problem, machine, MPI and version.
 
         Others may add at the same time; what they added stays. Readers see the file before or after, never a part.
 

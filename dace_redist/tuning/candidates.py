@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dace_redist.mpi.topology import Place
+from dace_redist.mpi.topology import Topology
 from dace_redist.schedule import Schedule
 from dace_redist.selection.record import Winner
 from dace_redist.strategies import OPTIONS, STRATEGIES, check_options, find_strategy
@@ -28,30 +28,30 @@ class Space:
     strategies: tuple[str, ...]
     values: Mapping[str, tuple[int | float, ...]]
 
-    def first(self, place: Place) -> list[Winner]:
+    def first(self, topology: Topology) -> list[Winner]:
         """
         Every strategy with its default options; with the first value where the default is not to be tried.
 
-        :param place: Where they run; on one node ``Hierarchical`` does what ``Shared`` does, and one is enough.
+        :param topology: Where they run; on one node ``Hierarchical`` does what ``Shared`` does, and one is enough.
         """
-        twins = {"Hierarchical"} if len(set(place.node_of)) == 1 and "Shared" in self.strategies else set()
+        twins = {"Hierarchical"} if len(set(topology.node_of)) == 1 and "Shared" in self.strategies else set()
         return [Winner(strategy=name, options=self._start(name)) for name in self.strategies if name not in twins]
 
     def _start(self, strategy: str) -> dict[str, int | float]:
         tried = {name: self.values[name] for name in find_strategy(strategy).options if self.values.get(name)}
         return {name: values[0] for name, values in tried.items() if OPTIONS[name].default not in values}
 
-    def varied(self, best: Winner, option: str, moves: Schedule, place: Place) -> list[Winner]:
+    def varied(self, best: Winner, option: str, schedule: Schedule, topology: Topology) -> list[Winner]:
         """
         The best candidate so far with every other sensible value of one option.
 
         :param best: The candidate; not among those returned.
         :param option: Name of an option of its strategy.
-        :param moves: Schedule of what is tuned.
-        :param place: Where it runs.
+        :param schedule: Schedule of what is tuned.
+        :param topology: Where it runs.
         """
         now = best.options.get(option, OPTIONS[option].default)
-        values = sensible(option, self.values.get(option, ()), moves, place)
+        values = sensible(option, self.values.get(option, ()), schedule, topology)
         return [_with(best, option, value) for value in values if value != now]
 
 
@@ -60,7 +60,9 @@ def _with(winner: Winner, option: str, value: int | float) -> Winner:
     return Winner(strategy=winner.strategy, options={k: v for k, v in options.items() if v != OPTIONS[k].default})
 
 
-def sensible(option: str, values: Sequence[int | float], moves: Schedule, place: Place) -> tuple[int | float, ...]:
+def sensible(
+    option: str, values: Sequence[int | float], schedule: Schedule, topology: Topology
+) -> tuple[int | float, ...]:
     """
     The values of an option that can make a difference.
 
@@ -69,17 +71,17 @@ def sensible(option: str, values: Sequence[int | float], moves: Schedule, place:
 
     :param option: Name of the option.
     :param values: Values to choose from.
-    :param moves: Schedule of what is tuned.
-    :param place: Where it runs.
+    :param schedule: Schedule of what is tuned.
+    :param topology: Where it runs.
     """
     if option.endswith("_bytes"):
-        largest = max(moves.totals.sizes, default=0) * moves.itemsize
+        largest = max(schedule.totals.sizes, default=0) * schedule.itemsize
         whole = [value for value in values if value >= largest]
         alike = OPTIONS[option].default if OPTIONS[option].default in whole else min(whole, default=0)
         return tuple(value for value in values if value < largest or value == alike)
     if option == "threads":
         cores = os.cpu_count() or 1
-        most, usual = max(1, cores // place.ranks_per_node), os.environ.get("OMP_NUM_THREADS")
+        most, usual = max(1, cores // topology.ranks_per_node), os.environ.get("OMP_NUM_THREADS")
         return tuple(value for value in values if value <= most and str(value) != usual)
     return tuple(values)
 

@@ -20,11 +20,11 @@ from mpi4py import MPI
 from dace_redist.distribution import AnyDistribution
 from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective_errors import together
-from dace_redist.mpi.topology import Place
+from dace_redist.mpi.topology import Topology
 from dace_redist.redistribution.plan import ArrayPlan
 from dace_redist.redistribution.shared_arrays import empty, is_shared
 from dace_redist.report.text import header
-from dace_redist.selection.problem_key import Case
+from dace_redist.selection.problem_key import Problem
 from dace_redist.selection.record import Measured, Winner
 from dace_redist.strategies import find_strategy
 from dace_redist.tuning.candidates import Space
@@ -48,26 +48,26 @@ Show = Callable[[str, float], None]
 
 
 @dataclasses.dataclass(frozen=True)
-class TunedCase:
+class TunedProblem:
     """
     What was found for one redistribution.
 
     :param labels: The nodes of an SDFG that it stands for; none for a redistribution by itself.
-    :param case: The redistribution, and where its arrays lie.
+    :param problem: The redistribution, and where its arrays lie.
     :param winner: The fastest candidate of the last round.
     :param measured: The candidates of all rounds, in each the fastest first, those that could not run last.
     """
 
     labels: tuple[str, ...]
-    case: Case
+    problem: Problem
     winner: Winner
     measured: tuple[Measured, ...]
 
     def __str__(self) -> str:
-        """The case, and a table of the candidates of each round with their times over the best of it."""
+        """The redistribution, and a table of the candidates of each round with their times over the best of it."""
         width = max(len(Winner.__str__(candidate)) for candidate in self.measured)
         lines = [f"node      {', '.join(self.labels)}"] if self.labels else []
-        lines += [*header(self.case.moves), f"memory    {self.case.memory}", f"winner    {self.winner}"]
+        lines += [*header(self.problem.schedule), f"memory    {self.problem.memory}", f"winner    {self.winner}"]
         for name, candidates in itertools.groupby(self.measured, key=lambda candidate: candidate.round):
             entries = list(candidates)
             lines += [
@@ -89,9 +89,9 @@ class Search:
     """
     The search for the fastest candidate of one redistribution. All its methods are collective.
 
-    :param case: The redistribution, and where its arrays lie.
+    :param problem: The redistribution, and where its arrays lie.
     :param comm: Communicator to measure on.
-    :param place: Where that is.
+    :param topology: Where that is.
     :param tried: What to try.
     :param limit_seconds: Time for all measurements.
     :param precision: How certain medians must be.
@@ -100,30 +100,42 @@ class Search:
     show: Show
 
     def __init__(
-        self, case: Case, comm: MPI.Intracomm, place: Place, tried: Space, limit_seconds: float, precision: float
+        self,
+        problem: Problem,
+        comm: MPI.Intracomm,
+        topology: Topology,
+        tried: Space,
+        limit_seconds: float,
+        precision: float,
     ) -> None:
-        self._case, self._moves, self._comm, self._place, self._tried = case, case.moves, comm, place, tried
+        self._problem, self._schedule, self._comm, self._topology, self._tried = (
+            problem,
+            problem.schedule,
+            comm,
+            topology,
+            tried,
+        )
         self._limit, self._precision = limit_seconds, precision
         self._spent = 0.0
         self._measured: list[Measured] = []
         self._ratio: dict[str, float] = {}
 
-    def run(self, labels: tuple[str, ...]) -> TunedCase:
+    def run(self, labels: tuple[str, ...]) -> TunedProblem:
         """Searches; the result is the same on every rank."""
         with together(self._comm):
-            self._array = self._allocated(self._moves.source, ("shared-source", "shared-both"))
-            self._out = self._allocated(self._moves.target, ("shared-target", "shared-both"))
-        first = self._race("all strategies", self._tried.first(self._place), _FIRST * self._limit)
+            self._array = self._allocated(self._schedule.source, ("shared-source", "shared-both"))
+            self._out = self._allocated(self._schedule.target, ("shared-target", "shared-both"))
+        first = self._race("all strategies", self._tried.first(self._topology), _FIRST * self._limit)
         if not first:
             reasons = "; ".join(f"{candidate}: {candidate.note}" for candidate in self._measured)
-            raise RuntimeError(f"tune: no strategy can move {self._case}: {reasons}")
+            raise RuntimeError(f"tune: no strategy can move {self._problem}: {reasons}")
         least = min(figure.median for _, figure in first)
         self._ratio = {str(candidate): figure.median / least for candidate, figure in first}
         hopeful = [candidate for candidate, figure in first if figure.low <= HOPELESS * least]
         hopeful.sort(key=self._time)
         finalists = self._finalists([*hopeful, *self._vary(hopeful)])
         last = self._race("the best of each", finalists, _LAST * self._limit) or first
-        return TunedCase(labels, self._case, min(last, key=lambda pair: pair[1].median)[0], tuple(self._measured))
+        return TunedProblem(labels, self._problem, min(last, key=lambda pair: pair[1].median)[0], tuple(self._measured))
 
     def _time(self, candidate: Winner) -> float:
         """How many times as long as the best of the first round a candidate takes, as far as is known."""
@@ -138,11 +150,11 @@ class Search:
     def _allocated(self, distribution: AnyDistribution, shared: tuple[str, ...]) -> npt.NDArray[Any]:
         """The part of one side that this rank has; every page of it is touched."""
         shape = distribution.local_shape(self._comm.rank)
-        if self._case.memory not in shared:
-            return np.ones(shape, self._moves.dtype)
-        array = empty(shape, self._moves.dtype, self._comm)
+        if self._problem.memory not in shared:
+            return np.ones(shape, self._schedule.dtype)
+        array = empty(shape, self._schedule.dtype, self._comm)
         if not is_shared(array):  # empty() has said what was needed and what there is
-            raise RuntimeError(f"tune: there is too little node-shared memory for {self._case}")
+            raise RuntimeError(f"tune: there is too little node-shared memory for {self._problem}")
         array.fill(1)
         return array
 
@@ -171,7 +183,7 @@ class Search:
         return winner
 
     def _variants(self, best: Winner, option: str) -> list[Winner]:
-        return self._tried.varied(best, option, self._moves, self._place)
+        return self._tried.varied(best, option, self._schedule, self._topology)
 
     def _race(self, name: str, candidates: Sequence[Winner], seconds: float) -> list[tuple[Winner, Figure]]:
         """Measures candidates against each other in a round; those that cannot run are noted and left out."""
@@ -211,7 +223,7 @@ class Search:
     def _started(self, candidate: Winner) -> ArrayPlan | str:
         """A candidate with its plan made and run once, or why a rank cannot run it."""
         self.show(f"starting {candidate}", self._spent)
-        source, target = self._moves.source, self._moves.target
+        source, target = self._schedule.source, self._schedule.target
         wanted: dict[str, Any] = {"strategy": candidate.strategy, **candidate.options}
         try:
             move = ArrayPlan(self._array, source, target, comm=self._comm, out=self._out, **wanted)

@@ -14,7 +14,7 @@ import pytest
 import dace_redist
 from dace_redist import Distribution, RedistributionError, schedule
 from dace_redist.mpi.launch import launch
-from dace_redist.selection.problem_key import Case
+from dace_redist.selection.problem_key import Problem
 from dace_redist.selection.record import Record, Winner, make_entry
 from dace_redist.strategies import DEFAULT_STRATEGY
 
@@ -66,7 +66,7 @@ def test_tune_records_what_auto_takes(comm, record: Path):
         schedule(source, target), comm=comm, strategies=["Pipelined", "Pack"], options=options, **QUICK
     )
     assert set(comm.allgather(str(found))) == {str(found)}
-    (case,) = found.cases
+    (case,) = found.problems
     rounds = {name: [m for m in case.measured if m.round == name] for name in (m.round for m in case.measured)}
     first = rounds["all strategies"]
     assert sorted(map(str, first)) == ["Pack", "Pipelined(chunk_bytes=64, depth=1)"]
@@ -89,11 +89,11 @@ def test_tune_records_what_auto_takes(comm, record: Path):
 @pytest.mark.compile
 @pytest.mark.mpi(ranks=[2], timeout=240)
 def test_auto_reads_the_record_on_one_rank_when_it_plans(comm, record: Path, monkeypatch: pytest.MonkeyPatch):
-    from dace_redist.mpi.topology import place_of
+    from dace_redist.mpi.topology import topology_of
     from dace_redist.redistribution.plan_cache import forget_choices, plans_in_use
 
     source, target = pair(comm.size)
-    place, reads = place_of(comm), []
+    place, reads = topology_of(comm), []
     find = Record.find
     monkeypatch.setattr(Record, "find", lambda *given: reads.append(1) or find(*given))
     for memory, options in (
@@ -104,7 +104,7 @@ def test_auto_reads_the_record_on_one_rank_when_it_plans(comm, record: Path, mon
         if comm.rank == 0:
             winner = Winner(strategy="Pipelined", options=options)
             Record(record).add(
-                make_entry(Case(schedule(source, target), memory), place, winner, [], "2026-01-02T03:04:05+00:00")
+                make_entry(Problem(schedule(source, target), memory), place, winner, [], "2026-01-02T03:04:05+00:00")
             )
         comm.Barrier()
         forget_choices(comm)
@@ -120,7 +120,7 @@ def test_auto_reads_the_record_on_one_rank_when_it_plans(comm, record: Path, mon
     out = ordinary if comm.rank else None  # not all ranks say where the result is to be: they must agree all the same
     dace_redist.redistribute(array, source, target, comm=comm, out=out, max_message_bytes=64)
     assert plans_in_use(comm)[-1] == ("Pipelined", first)
-    # what was measured is for arrays in C order: on any rank another one is moved by the rule
+    # what was measured is for arrays in C order: on any rank another one is moved by the default strategy
     padded = np.zeros((part[0], part[1] + 1))[:, :-1] if comm.rank else ordinary
     dace_redist.redistribute(array, source, target, comm=comm, out=padded)
     assert plans_in_use(comm)[-1] == (DEFAULT_STRATEGY, {})
@@ -158,7 +158,7 @@ def test_each_redistribution_of_an_sdfg_is_tuned(comm, record: Path):
     for where, strategy in (("there*", "Pack"), ("back", "Pipelined")):
         dace_redist.tune(sdfg, comm=comm, symbols=symbols, where=where, strategies=[strategy], **QUICK)
     found = dace_redist.tune(sdfg, comm=comm, symbols=symbols, strategies=["Pack"], record=f"{record}.2", **QUICK)
-    assert [case.labels for case in found.cases] == [("there", "there_again"), ("back",)]
+    assert [case.labels for case in found.problems] == [("there", "there_again"), ("back",)]
     assert str(found).count("node      ") == 2 and f"recorded in {record}.2" in str(found)
     assert sdfg.to_json()["nodes"] == before["nodes"]
 
@@ -182,7 +182,7 @@ def test_candidates_that_cannot_run_are_left_out(comm, record: Path, monkeypatch
     moves = schedule(*pair(comm.size))
     broken = {"Pipelined"} if comm.rank == 1 else set()  # finds on one rank only that it cannot
     found = dace_redist.tune(moves, comm=comm, strategies=["Pipelined", "Pack"], **QUICK)
-    assert str(found.cases[0].winner) == "Pack"
+    assert str(found.problems[0].winner) == "Pack"
     assert re.search(
         r"^  Pipelined +cannot: 'Pipelined' failed on rank 1: \w+: no shared memory$", str(found), re.MULTILINE
     )
@@ -270,7 +270,7 @@ def test_command_line(tmp_path: Path):
     code, printed = command_line(record, *options, "--json", "--quiet", "--limit-seconds", "4", strategy="Pipelined")
     assert code == 0, printed
     plain = json.loads(printed[printed.index("{") :])
-    tried = [m["options"] for m in plain["cases"][0]["measured"] if m["strategy"] == "Pipelined"]
+    tried = [m["options"] for m in plain["problems"][0]["measured"] if m["strategy"] == "Pipelined"]
     first = {"chunk_bytes": 64, "depth": 2}
     assert first in tried and {**first, "growth": 2.5} in tried
     assert len(json.loads(record.read_text())["entries"]) == 2

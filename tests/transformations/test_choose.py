@@ -14,14 +14,14 @@ from stock_programs import PROGRAMS
 import dace_redist
 from dace_redist import Distribution, Redistribute, schedule
 from dace_redist.library_nodes.redistribute import RUN_TIME_CONNECTORS
-from dace_redist.mpi.topology import Place
+from dace_redist.mpi.topology import Topology
 from dace_redist.selection import selection as choosing
-from dace_redist.selection.problem_key import Case, schedule_key
+from dace_redist.selection.problem_key import Problem, schedule_key
 from dace_redist.selection.record import Record, Winner, make_entry
 from dace_redist.strategies import DEFAULT_STRATEGY
-from dace_redist.transformations.redistribution.problems import cases_of
+from dace_redist.transformations.redistribution.problems import problems_of
 
-HERE = Place("m", "M", (0, 0, 0, 0))
+HERE = Topology("m", "M", (0, 0, 0, 0))
 ROWS, COLUMNS = Distribution((8, 8), (4, 1)), Distribution((8, 8), (1, 4))
 SQUARE = Distribution((8, 8), (2, 2))
 N = dace.symbol("N", dace.int64)
@@ -30,14 +30,14 @@ N = dace.symbol("N", dace.int64)
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As on 4 ranks, and with a record of the test's own."""
-    monkeypatch.setattr(choosing, "place_of", lambda comm: HERE)
+    monkeypatch.setattr(choosing, "topology_of", lambda comm: HERE)
     monkeypatch.setenv("DACE_REDIST_RECORD", str(tmp_path / "tuning.json"))
 
 
 def remember(source, target, strategy: str, path: Path | None = None, memory="ordinary", **options) -> None:
     winner = Winner(strategy=strategy, options=options)
     book = Record(path or choosing_path())
-    book.add(make_entry(Case(schedule(source, target), memory), HERE, winner, [], "2026-01-02T03:04:05+00:00"))
+    book.add(make_entry(Problem(schedule(source, target), memory), HERE, winner, [], "2026-01-02T03:04:05+00:00"))
 
 
 def choosing_path() -> Path:
@@ -143,7 +143,7 @@ def test_choices_are_for_the_memory_of_the_arrays():
     sdfg = there_and_back("Shared", "Shared")
     sdfg.arrays["B"].transient = True
     dace_redist.place_in_shared_memory(sdfg)
-    assert [case.memory for _, case in cases_of(sdfg)] == ["shared-target", "shared-source"]
+    assert [case.memory for _, case in problems_of(sdfg)] == ["shared-target", "shared-source"]
     dace_redist.set_strategy(sdfg, "Auto")
     dace_redist.choose_strategies(sdfg)
     assert strategies(sdfg) == {"there": "Shared", "back": DEFAULT_STRATEGY}
@@ -153,18 +153,12 @@ def test_choices_are_for_the_memory_of_the_arrays():
         dace_redist.choose_strategies(sdfg, memory="shared")
 
 
-def test_the_rule_is_asked_where_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch):
-    asked = []
-
-    def rule(traits: choosing.Traits) -> str:
-        asked.append((traits.run_bytes, traits.message_bytes, traits.one_node))
-        return "Shared"
-
-    monkeypatch.setattr(choosing, "rule", rule)
+def test_nothing_is_changed_where_nothing_is_recorded():
     sdfg = there_and_back()
-    dace_redist.choose_strategies(sdfg)
-    assert strategies(sdfg) == {"there": "Shared", "back": "Shared"}
-    assert asked == [(16, 32, True), (32, 32, True)]
+    before = strategies(sdfg)
+    choices = dace_redist.choose_strategies(sdfg)
+    assert strategies(sdfg) == before
+    assert {str(choice) for choice in choices.values()} == {"Hierarchical: nothing was measured"}
 
 
 def test_stock_nodes_take_part():
@@ -173,7 +167,7 @@ def test_stock_nodes_take_part():
         sdfg = PROGRAMS["there_and_back"][0].to_sdfg()
     rows = Distribution((8, 8), (4, 1))
     remember(SQUARE, rows, "Threaded", threads=2)
-    assert [label for label, _ in cases_of(sdfg)] == ["there", "back"]
+    assert [label for label, _ in problems_of(sdfg)] == ["there", "back"]
     assert len([n for n, _ in sdfg.all_nodes_recursive() if isinstance(n, StockRedistribute)]) == 2
     dace_redist.choose_strategies(sdfg)
     assert strategies(sdfg) == {"there": "Threaded", "back": DEFAULT_STRATEGY}
@@ -181,12 +175,12 @@ def test_stock_nodes_take_part():
 
 
 def test_cases_with_values_for_symbols():
-    found = dict(cases_of(symbolic(), {"N": 2}))
-    assert [(label, case.moves.shape) for label, case in found.items()] == [
+    found = dict(problems_of(symbolic(), {"N": 2}))
+    assert [(label, case.schedule.shape) for label, case in found.items()] == [
         ("of_symbolic", (8, 8)),
         ("of_inner", (24, 8)),
     ]
-    assert schedule_key(found["of_symbolic"].moves) == schedule_key(schedule(ROWS, COLUMNS))
+    assert schedule_key(found["of_symbolic"].schedule) == schedule_key(schedule(ROWS, COLUMNS))
 
 
 def test_symbolic_nodes_are_chosen_for_given_values():
@@ -221,7 +215,7 @@ def test_damaged_record_is_an_error():
 )
 def test_bad_symbols(make, symbols, error, said: str):
     with pytest.raises(error, match=said):
-        cases_of(make(), symbols)
+        problems_of(make(), symbols)
 
 
 def told_at_run_time() -> dace.SDFG:
@@ -239,6 +233,6 @@ def told_at_run_time() -> dace.SDFG:
 
 def test_distributions_given_at_run_time_cannot_be_known():
     with pytest.raises(ValueError, match='Redistribute "redistribute": its distributions are known only when the pro'):
-        cases_of(told_at_run_time())
+        problems_of(told_at_run_time())
     choices = dace_redist.choose_strategies(told_at_run_time())
     assert "known only when the program runs" in next(iter(choices.values())).reason

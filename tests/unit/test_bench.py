@@ -178,7 +178,7 @@ def test_requirements_are_computed_from_medians():
     assert (worst.seen, worst.worst) == (2.0, "seed-k12")
     best = rows["Auto after tuning to the best single strategy, ordinary: worst"]
     assert best.seen == 0.75
-    assert best.cases == 1  # in the other case Auto went by the rule
+    assert best.cases == 1  # in the other case Auto was the default
     assert best.is_met is False
     assert rows["Auto to ScaLAPACK, ordinary: mean"].seen is None
     assert rows["Auto, share of the wire, 2 nodes, messages >= 1 MB: worst"].is_met is None

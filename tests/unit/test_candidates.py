@@ -7,18 +7,18 @@ import os
 import pytest
 
 from dace_redist import Distribution, schedule
-from dace_redist.mpi.topology import Place
+from dace_redist.mpi.topology import Topology
 from dace_redist.selection.record import Winner
 from dace_redist.strategies import OPTIONS, STRATEGIES, check_options
 from dace_redist.tuning.candidates import MEASURABLE, sensible, space
 
-HERE = Place("m", "M", (0, 0, 0, 0))
+HERE = Topology("m", "M", (0, 0, 0, 0))
 MOVES = schedule(Distribution((256, 256), [4]), Distribution((256, 256), [1, 4]))  # messages of 32 KiB
 
 
 def test_every_strategy_but_stock_is_tried_with_its_defaults():
     assert set(MEASURABLE) == set(STRATEGIES) - {"MPI"}
-    nodes = Place("m", "M", (0, 0, 1, 1))
+    nodes = Topology("m", "M", (0, 0, 1, 1))
     assert space(None, None).first(nodes) == [Winner(strategy=name, options={}) for name in MEASURABLE]
 
 
@@ -56,7 +56,7 @@ def test_threads_beyond_the_cores_are_not_tried(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
     assert sensible("threads", (0, 1, 2, 4, 8), MOVES, HERE) == (0, 1, 2, 4)
-    assert sensible("threads", (0, 1, 2), MOVES, Place("m", "M", (0,) * 99)) == (0, 1)
+    assert sensible("threads", (0, 1, 2), MOVES, Topology("m", "M", (0,) * 99)) == (0, 1)
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     assert sensible("threads", (0, 1, 2, 4, 8), MOVES, HERE) == (0, 1, 4)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dace_redist import Distribution, TiledDistribution, schedule
 from dace_redist.redistribution.shared_arrays import empty, is_shared
-from dace_redist.selection.problem_key import MEMORIES, Case, canonical, memory_name, schedule_key
+from dace_redist.selection.problem_key import MEMORIES, Problem, canonical, memory_name, schedule_key
 
 SHAPE = (12, 10)
 ROWS, COLUMNS = Distribution(SHAPE, [4]), Distribution(SHAPE, [1, 4])
@@ -98,7 +98,7 @@ def test_where_arrays_lie():
             assert is_shared(view) == expected
     assert not is_shared(shared.copy())
     assert [memory_name(*pair) for pair in ((False, False), (True, False), (False, True), (True, True))] == [*MEMORIES]
-    assert [str(Case(schedule(ROWS, COLUMNS), memory)) for memory in MEMORIES[:2]] == [
+    assert [str(Problem(schedule(ROWS, COLUMNS), memory)) for memory in MEMORIES[:2]] == [
         "float64[12, 10]",
         "float64[12, 10] (shared-source)",
     ]

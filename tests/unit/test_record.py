@@ -13,15 +13,15 @@ import pytest
 
 import dace_redist
 from dace_redist import Distribution, schedule
-from dace_redist.mpi.topology import Place, layout_of, mpi_name
+from dace_redist.mpi.topology import Topology, layout_of, mpi_name
 from dace_redist.selection import record
 from dace_redist.selection import selection as choosing
-from dace_redist.selection.problem_key import MEMORIES, Case
+from dace_redist.selection.problem_key import MEMORIES, Problem
 from dace_redist.selection.record import Measured, Record, Winner, make_entry, record_path
 
-HERE = Place("Fast Processor, 2 cores", "Open MPI v5.0.11", (0, 0, 0, 0))
+HERE = Topology("Fast Processor, 2 cores", "Open MPI v5.0.11", (0, 0, 0, 0))
 MOVES = schedule(Distribution((12, 10), [4]), Distribution((12, 10), [1, 4]), dtype="int32")
-CASE = Case(MOVES)
+CASE = Problem(MOVES)
 WINNER = Winner(strategy="Pipelined", options={"chunk_bytes": 1024, "growth": 2.0})
 MEASURED = [
     Measured(**WINNER.model_dump(), round="all strategies", median_seconds=2e-3, low_seconds=1e-3, high_seconds=3e-3),
@@ -58,7 +58,7 @@ def test_readable(book: Record):
 
 
 def test_new_measurement_replaces_the_old_one_of_its_case_only(book: Record):
-    other = Case(schedule(MOVES.target, MOVES.source, dtype="int32"))
+    other = Problem(schedule(MOVES.target, MOVES.source, dtype="int32"))
     book.add(entry())
     book.add(entry(other))
     again = Winner(strategy="Pack", options={})
@@ -71,9 +71,9 @@ def test_new_measurement_replaces_the_old_one_of_its_case_only(book: Record):
 @pytest.mark.parametrize(
     "case, place",
     [
-        (Case(schedule(MOVES.source, MOVES.target, dtype="float32")), HERE),  # elements of the same size
-        (Case(schedule(MOVES.target, MOVES.source, dtype="int32")), HERE),
-        *((Case(MOVES, memory), HERE) for memory in MEMORIES[1:]),
+        (Problem(schedule(MOVES.source, MOVES.target, dtype="float32")), HERE),  # elements of the same size
+        (Problem(schedule(MOVES.target, MOVES.source, dtype="int32")), HERE),
+        *((Problem(MOVES, memory), HERE) for memory in MEMORIES[1:]),
         (CASE, dataclasses.replace(HERE, node_of=(0, 0, 1, 1))),
         (CASE, dataclasses.replace(HERE, node_of=(0, 1, 0, 1))),
         (CASE, dataclasses.replace(HERE, node_of=(0, 0, 0, 0, 0))),
@@ -92,7 +92,7 @@ def test_other_cases_are_not_found(book: Record, case, place):
         (dataclasses.replace(HERE, mpi="MPICH 5", machine="Slow"), "and of another machine"),
     ],
 )
-def test_entry_of_another_place_is_ignored_with_one_line(book: Record, place: Place, why: str):
+def test_entry_of_another_place_is_ignored_with_one_line(book: Record, place: Topology, why: str):
     book.add(entry())
     winner, line = book.find(CASE, place)
     assert winner is None
@@ -101,7 +101,7 @@ def test_entry_of_another_place_is_ignored_with_one_line(book: Record, place: Pl
 
 
 def test_entry_of_another_package_is_ignored_even_if_it_makes_no_sense_here(book: Record, monkeypatch):
-    monkeypatch.setattr(dace_redist, "__version__", "0.0.1")
+    monkeypatch.setattr(dace_redist.selection.record, "__version__", "0.0.1")
     book.add(entry(winner=Winner(strategy="Bygone", options={"speed": 9})))
     monkeypatch.undo()
     winner, line = book.find(CASE, HERE)
@@ -200,13 +200,13 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 import test_record as test
 from dace_redist import Distribution, schedule
-from dace_redist.selection.problem_key import Case
+from dace_redist.selection.problem_key import Problem
 from dace_redist.selection.record import Record
 
 book, number = Record(Path(sys.argv[1])), int(sys.argv[2])
 for i in range(10):
     shape = (100 * number + i + 4, 10)
-    case = Case(schedule(Distribution(shape, [4]), Distribution(shape, [1, 4])))
+    case = Problem(schedule(Distribution(shape, [4]), Distribution(shape, [1, 4])))
     book.add(test.entry(case))
     assert book.find(case, test.HERE)[0] == test.WINNER
 """
@@ -280,7 +280,7 @@ def test_mpi_name():
 
 def test_choice(book: Record, caplog: pytest.LogCaptureFixture):
     unmeasured = choosing._choose(CASE, HERE, book.path)
-    assert unmeasured.strategy == choosing.rule(choosing.Traits(CASE, HERE)) and not unmeasured.recorded
+    assert unmeasured.strategy == "Hierarchical" and not unmeasured.recorded
     book.add(entry())
     chosen = choosing._choose(CASE, HERE, book.path)
     assert (chosen.strategy, chosen.options, chosen.recorded) == ("Pipelined", WINNER.options, True)
@@ -291,14 +291,3 @@ def test_choice(book: Record, caplog: pytest.LogCaptureFixture):
         choice = choosing._choose(CASE, elsewhere, book.path)
         assert choice.strategy == unmeasured.strategy and "of another MPI" in choice.reason
     assert [r.getMessage() for r in caplog.records] == [choice.reason]  # said once
-
-
-def test_traits():
-    traits = choosing.Traits(CASE, HERE)
-    assert (traits.one_node, traits.run_bytes, traits.message_bytes) == (True, 12, 36)
-    two_nodes = dataclasses.replace(HERE, node_of=(0, 0, 1, 1, 2))
-    assert not choosing.Traits(CASE, two_nodes).one_node
-    idle = dataclasses.replace(HERE, node_of=(0, 0, 0, 0, 1))  # rank 4 takes no part
-    assert choosing.Traits(CASE, idle).one_node
-    stays = choosing.Traits(Case(schedule(MOVES.source, MOVES.source)), HERE)
-    assert (stays.run_bytes, stays.message_bytes) == (0, 0)

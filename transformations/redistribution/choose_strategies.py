@@ -11,10 +11,10 @@ from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.library_nodes import Redistribute
 from dace_redist.mpi.collective_errors import check_same, together
-from dace_redist.selection.problem_key import Case, check_memory
+from dace_redist.selection.problem_key import Problem, check_memory
 from dace_redist.selection.selection import NOT_IN_C_ORDER, Choice, choose_all, world
-from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, OPTIONS
-from dace_redist.transformations.redistribution.problems import case_of, checked_symbols, own_node
+from dace_redist.strategies import AUTO, OPTIONS
+from dace_redist.transformations.redistribution.problems import checked_symbols, own_node, problem_of
 from dace_redist.transformations.redistribution.set_strategy import Where, chosen_nodes
 
 
@@ -30,7 +30,7 @@ def choose_strategies(
 ) -> dict[Redistribute, Choice]:
     """
     Gives every redistribution with strategy ``"Auto"`` the strategy and options that :func:`dace_redist.tune` recorded
-    for it, else those of the rule, as where arrays are not in C order. Collective over ``comm``.
+    for it, else the default, as where arrays are not in C order. Collective over ``comm``.
 
     Stock nodes become this package's first; those that cannot be expressed stay as they are.
 
@@ -48,7 +48,7 @@ def choose_strategies(
     :raises OSError: On every rank, if the record cannot be read.
     """
     comm = world() if comm is None else comm
-    cases: dict[Redistribute, Case] = {}
+    problems: dict[Redistribute, Problem] = {}
     choices: dict[Redistribute, Choice] = {}
     with together(comm):
         values = checked_symbols(sdfg, symbols)
@@ -57,16 +57,16 @@ def choose_strategies(
         for node, state in _considered(sdfg, where, every):
             try:
                 if all(array.is_packed_c_strides() for array, _ in node.arrays(state.sdfg, state)):
-                    cases[node] = case_of(node, state, values, memory)
+                    problems[node] = problem_of(node, state, values, memory)
                 else:
                     choices[node] = Choice(node.strategy, {}, False, NOT_IN_C_ORDER)
             except ValueError as error:
-                choices[node] = Choice(node.strategy, {}, False, f"by the rule: {error}")
-    keys = [(str(node.label), case.identity) for node, case in cases.items()]
+                choices[node] = Choice(node.strategy, {}, False, f"not measured: {error}")
+    keys = [(str(node.label), problem.identity) for node, problem in problems.items()]
     check_same(comm, "the redistributions of their programs", keys)
-    choices |= zip(cases, choose_all(list(cases.values()), comm, record), strict=True)
+    choices |= zip(problems, choose_all(list(problems.values()), comm, record), strict=True)
     for node, choice in choices.items():
-        if choice.recorded or (node.implementation is None and choice.strategy != DEFAULT_STRATEGY):
+        if choice.recorded:
             node.set_strategy(choice.strategy, **{**choice.options, **_common_options(node)})
     return choices
 

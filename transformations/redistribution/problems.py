@@ -1,4 +1,4 @@
-"""The redistributions of an SDFG as cases to be tuned or chosen for, with values in the place of symbols."""
+"""The redistributions of an SDFG as problems to be tuned or chosen for, with values in the place of symbols."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.distributed_node import plain_number
 from dace_redist.library_nodes.environment import is_node_shared
 from dace_redist.schedule import schedule
-from dace_redist.selection.problem_key import Case, memory_name
+from dace_redist.selection.problem_key import Problem, memory_name
 from dace_redist.transformations.redistribution.lower import lower
 from dace_redist.transformations.redistribution.set_strategy import Where, chosen_nodes
 
 
-def cases_of(
+def problems_of(
     sdfg: SDFG, symbols: Mapping[str, int] | None = None, where: Where = None, memory: str | None = None
-) -> list[tuple[str, Case]]:
+) -> list[tuple[str, Problem]]:
     """
-    Label and case of every redistribution of an SDFG, stock ones and those of nested SDFGs included.
+    Label and problem of every redistribution of an SDFG, stock ones and those of nested SDFGs included.
 
     :param sdfg: The SDFG; stays as it is.
     :param symbols: Values of its symbols.
@@ -36,7 +36,7 @@ def cases_of(
     """
     values = checked_symbols(sdfg, symbols)
     ours = [(own_node(node, state), state) for node, state in chosen_nodes(copy.deepcopy(sdfg), where)]
-    named = [(str(node.label), case_of(node, state, values, memory)) for node, state in ours]
+    named = [(str(node.label), problem_of(node, state, values, memory)) for node, state in ours]
     if not named:
         raise ValueError(f"{sdfg.name} has no redistribution to tune")
     return named
@@ -68,9 +68,9 @@ def checked_symbols(sdfg: SDFG, symbols: Mapping[str, int] | None) -> dict[str, 
     return {name: int(value) for name, value in (symbols or {}).items()}
 
 
-def case_of(node: Redistribute, state: SDFGState, values: Mapping[str, int], memory: str | None = None) -> Case:
+def problem_of(node: Redistribute, state: SDFGState, values: Mapping[str, int], memory: str | None = None) -> Problem:
     """
-    The case that a node is.
+    The problem that a node is.
 
     :param node: The node.
     :param state: The state that holds it.
@@ -80,14 +80,14 @@ def case_of(node: Redistribute, state: SDFGState, values: Mapping[str, int], mem
     """
     if node.given_at_run_time:
         raise ValueError(
-            f'Redistribute "{node.label}": its distributions are known only when the program runs; tune its cases by '
+            f'Redistribute "{node.label}": its distributions are known only when the program runs; tune them by '
             "themselves, as dace_redist.tune(dace_redist.schedule(source, target))"
         )
     values = _values_in(state.sdfg, values)
     source, target = (_with_values(node, words, values) for words in (node.source, node.target))
     (read, _), (written, _) = node.arrays(state.sdfg, state)
     here = memory_name(is_node_shared(read), is_node_shared(written))
-    return Case(schedule(source, target, dtype=read.dtype), memory or here)
+    return Problem(schedule(source, target, dtype=read.dtype), memory or here)
 
 
 def _values_in(sdfg: SDFG, values: Mapping[str, int]) -> dict[str, int]:
