@@ -1,4 +1,4 @@
-"""The example programs are right with every strategy, and their answers are equal to the last bit."""
+"""The kernels distributed by hand are right with every strategy, and their answers are equal to the last bit."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from dace_redist.strategies import STRATEGIES
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(1500)]
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+SCRIPTS = Path(__file__).parents[2] / "benchmarks" / "einsum"
 MOVES = {"mm2": 1, "mm3": 2, "ttmc": 3, "mttkrp": 0}  # Redistributes of each kernel
 #: One kernel goes by every strategy and two by every other one: most of the time goes into building programs.
 BY = {
@@ -44,12 +44,12 @@ for sys.argv in map(json.loads, sys.argv[2:]):
 
 
 def command(kernel: str, *arguments: str) -> list[str]:
-    return [str(EXAMPLES / f"{kernel}.py"), *arguments]
+    return [str(SCRIPTS / f"{kernel}.py"), *arguments]
 
 
 def run_all(ranks: int, commands: list[list[str]], cwd: Path, timeout: float = 300) -> list[str]:
     """Run the command lines in one launch: what each printed, its exit code last."""
-    argv = [sys.executable, "-c", RUN_ALL, str(EXAMPLES), *map(json.dumps, commands)]
+    argv = [sys.executable, "-c", RUN_ALL, str(SCRIPTS), *map(json.dumps, commands)]
     code, output = launch(ranks, argv, timeout, environment={"DACE_compiler_build_type": BUILD_TYPE}, cwd=cwd)
     assert code == 0, output
     return output.split("exit code ")
@@ -66,7 +66,7 @@ def case(kernel: str, sizes: str, ranks: int, folder: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Holds what the runs wrote; they are made once: the programs are built on 1 rank and loaded on the others."""
-    folder = tmp_path_factory.mktemp("examples")
+    folder = tmp_path_factory.mktemp("kernels")
     run_all(1, [case(kernel, *BUILT, folder) for kernel in MOVES], folder, timeout=600)
     for sizes, ranks in LOADED:
         # One launch for each: to load a program again, DaCe copies its library to a second file, over the one that
@@ -126,7 +126,7 @@ def test_wrong_number_of_ranks(tmp_path: Path) -> None:
 
 
 def test_demo(tmp_path: Path) -> None:
-    argv = [sys.executable, str(EXAMPLES / "demo.py"), "--size", "6", "--rank", "4", "--repetitions", "2"]
+    argv = [sys.executable, str(SCRIPTS / "demo.py"), "--size", "6", "--rank", "4", "--repetitions", "2"]
     variables = os.environ | {"DACE_compiler_build_type": BUILD_TYPE}
     done = subprocess.run(argv, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
