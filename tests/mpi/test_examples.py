@@ -1,0 +1,42 @@
+"""The examples run on 4 ranks as their first lines say, and are short; ``redistribute.c`` is built in test_c_api.py."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builds import quick_builds
+
+FOLDER = Path(__file__).parents[2] / "examples"
+EXAMPLES = sorted(path.name for path in FOLDER.glob("*.py"))
+#: The last line that each prints.
+PRINTED = {
+    "dace_strategy.py": "rank 0 has the first 16 rows",
+    "einsum_program.py": "equal to NumPy's result",
+    "numpy_mpi4py.py": "memory",
+    "transform_sdfg.py": "1 redistribution lowered, 1 between arrays in node-shared memory",
+    "tuning.py": "Auto took ",
+}
+
+
+def test_every_example_is_short_and_says_how_to_run_it() -> None:
+    assert EXAMPLES == sorted(PRINTED)
+    for name in EXAMPLES:
+        lines = (FOLDER / name).read_text().splitlines()
+        assert len(lines) <= 40, name
+        assert lines[0].endswith(f'. Run: mpiexec -n 4 python examples/{name}"""')
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[4], timeout=240)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example(
+    name: str, comm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DACE_REDIST_RECORD", str(comm.bcast(tmp_path) / "record.json"))
+    with quick_builds():
+        runpy.run_path(str(FOLDER / name), run_name="__main__")
+    if comm.rank == 0:
+        assert capsys.readouterr().out.splitlines()[-1].startswith(PRINTED[name])
