@@ -1,12 +1,9 @@
-/* Moves a matrix from blocks of rows to blocks of columns. Run: mpiexec -n 4 ./redistribute */
+/* Moves a matrix: rows to columns. mpicc redistribute.c $(dace-redist config --cflags --libs); mpiexec -n 4 ./a.out */
 #include <dace_redist.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 static void check(int code) {
-  if (code == DR_SUCCESS) return;
-  fprintf(stderr, "%s\n", dr_error());
-  MPI_Abort(MPI_COMM_WORLD, 1);
+  if (code != DR_SUCCESS) fprintf(stderr, "%s\n", dr_error()), MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
 int main(int argc, char** argv) {
@@ -16,7 +13,6 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   const int64_t row_grid[] = {size, 1}, column_grid[] = {1, size};
-
   dr_problem problem;
   dr_distribution *rows, *columns;
   check(dr_distribution_create_blocks(2, shape, 2, row_grid, NULL, NULL, NULL, &rows));
@@ -27,10 +23,10 @@ int main(int argc, char** argv) {
   int64_t mine[2], theirs[2];
   check(dr_distribution_local_shape(rows, rank, mine));
   check(dr_distribution_local_shape(columns, rank, theirs));
-  double* a = malloc(sizeof(double) * (mine[0] * mine[1] + 1));
-  void* b;
-  check(dr_memory_create(sizeof(double) * theirs[0] * theirs[1], &b)); /* or malloc */
-  for (int64_t i = 0; i < mine[0] * mine[1]; ++i) a[i] = rank;
+  void *a, *b; /* in node-shared memory; that of malloc will do, too */
+  check(dr_memory_create(sizeof(double) * mine[0] * mine[1], &a));
+  check(dr_memory_create(sizeof(double) * theirs[0] * theirs[1], &b));
+  for (int64_t i = 0; i < mine[0] * mine[1]; ++i) ((double*)a)[i] = rank;
 
   dr_plan* plan;
   check(dr_plan_create(&problem, MPI_COMM_WORLD, &plan));
@@ -39,6 +35,6 @@ int main(int argc, char** argv) {
     printf("the first column came from ranks %g to %g\n", ((double*)b)[0], ((double*)b)[(shape[0] - 1) * theirs[1]]);
 
   check(dr_plan_free(&plan)), check(dr_distribution_free(&rows)), check(dr_distribution_free(&columns));
-  check(dr_memory_free(&b)), free(a);
+  check(dr_memory_free(&a)), check(dr_memory_free(&b));
   return MPI_Finalize();
 }

@@ -1,4 +1,4 @@
-"""All kernels of the examples as statements of a few programs, because every program is compiled anew."""
+"""All kernels of the benchmarks as statements of a few programs, because every program is compiled anew."""
 
 import types
 from typing import Any

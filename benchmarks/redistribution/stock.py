@@ -23,7 +23,7 @@ from redistribution.catalogue import Case
 if TYPE_CHECKING:
     import dace
 
-#: The program, as a user of DaCe writes it. A process grid is made as in the examples: a sub-grid of the whole one.
+#: The program, as a user of DaCe writes it. A process grid is a sub-grid of the whole one.
 _SOURCE = """\
 import dace
 

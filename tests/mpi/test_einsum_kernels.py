@@ -1,4 +1,4 @@
-"""The kernels of the examples, distributed, give what NumPy gives."""
+"""The kernels of the benchmarks, distributed, give what NumPy gives."""
 
 from __future__ import annotations
 

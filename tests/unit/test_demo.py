@@ -1,18 +1,13 @@
-"""What examples/demo.py makes of measurements: verdicts, the table, the picture."""
+"""What benchmarks/einsum/demo.py makes of measurements: verdicts, the table, the picture."""
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
+import demo
 import pytest
 
 from dace_redist.strategies import STRATEGIES
-
-SPEC = importlib.util.spec_from_file_location("demo", Path(__file__).parents[2] / "examples" / "demo.py")
-assert SPEC is not None and SPEC.loader is not None
-demo = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(demo)
 
 
 def record(strategy: str, seconds: list[float]) -> dict:

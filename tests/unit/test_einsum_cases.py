@@ -1,4 +1,4 @@
-"""The kernels of the examples: they compute what is published, and their sizes are those of the presets."""
+"""The kernels of the benchmarks: they compute what is published, and their sizes are those of the presets."""
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ def test_many_operands_and_many_ranks():
 
 
 def test_every_process_makes_the_same_plan():
-    folder = Path(__file__).parents[2] / "benchmarks"
+    folder = Path(__file__).parents[2] / "benchmarks" / "einsum"
     code = (
         "from deinsum import kernels; p = kernels()['3MM'].plan(8); "
         "print([(g.einsum, g.grid, g.ranks, g.reduction) for g in p.groups], p.moves)"

@@ -4,10 +4,10 @@ TTMc of order 5 in mode 0, ijklm,jb,kc,ld,me->ibcde, distributed the Deinsum way
 Each grid contracts one mode. The partial results keep Deinsum's order: ijkle, eijkd, deijc, and cdeib in the end.
 """
 
-import common
+import by_hand
 import dace
 import numpy as np
-from common import Grid, Kernel, symbols
+from by_hand import Grid, Kernel, symbols
 from mpi4py import MPI
 
 S, R, I1, J1, K1, L1, M1, E1 = symbols("S R I1 J1 K1 L1 M1 E1")
@@ -115,4 +115,4 @@ KERNEL = Kernel(
 )
 
 if __name__ == "__main__":
-    common.main(KERNEL, __doc__)
+    by_hand.main(KERNEL, __doc__)

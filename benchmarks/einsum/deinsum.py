@@ -2,7 +2,7 @@
 The ten kernels of Deinsum with the sizes and grids it published, and what these grids move.
 
 Source: Ziogas et al., Deinsum: Practically I/O Optimal Multilinear Algebra, SC 2022, arXiv 2206.08301; the data and the
-files it is from: ``deinsum.json``. Run it for a table: ``python benchmarks/deinsum.py``.
+files it is from: ``deinsum.json``. Run it for a table: ``python benchmarks/einsum/deinsum.py``.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def cores() -> int:
 
 
 def introduce(arguments: argparse.Namespace) -> None:
-    print('TTMc: the program is np.einsum("ijklm,jb,kc,ld,me->ibcde", X, B, C, D, E), in examples/einsum_kernels.py.')
+    print('TTMc, in benchmarks/einsum/einsum_kernels.py: np.einsum("ijklm,jb,kc,ld,me->ibcde", X, B, C, D, E).')
     print(f"i to m have length {arguments.size}, b to e {arguments.rank}: X has {format_bytes(8 * arguments.size**5)}.")
     print(f"{RANKS} ranks on {cores()} cores; {describe_mpi()}")
     print("X is where it was read, in slabs of its last mode m. dace_redist.distribute finds order and grids:\n")
@@ -63,7 +63,7 @@ def introduce(arguments: argparse.Namespace) -> None:
 
 
 def run(arguments: argparse.Namespace, results: Path, plan: Path) -> int:
-    """Run examples/run_einsum.py under mpiexec; what it prints is seen as it comes."""
+    """Run benchmarks/einsum/run_einsum.py under mpiexec; what it prints is seen as it comes."""
     sizes = dict.fromkeys("IJKLM", arguments.size) | dict.fromkeys("PQRT", arguments.rank)
     job = [sys.executable, str(HERE / "run_einsum.py"), "ttmc", "--slabs", "X=4", "--strategy", *CHOICES, "--check"]
     job += [word for symbol, value in sizes.items() for word in ("--size", f"{symbol}={value}")]

@@ -1,7 +1,7 @@
 """
 Runs kernels written as einsums, distributed by `dace_redist.distribute`: plan, times of each step, check against NumPy.
 
-    mpiexec -n 4 python examples/run_einsum.py ttmc --preset S --strategy Auto Pack --check
+    mpiexec -n 4 python benchmarks/einsum/run_einsum.py ttmc --preset S --strategy Auto Pack --check
 """
 
 import argparse
@@ -13,11 +13,11 @@ from typing import Any
 
 import dace
 import numpy as np
-from arguments import Parser, add_measuring, check_writable, leave, positive
+from by_hand_kernel import WORLD
+from by_hand_timing import say
+from command_line import Parser, add_measuring, check_writable, leave, positive
 from einsum_cases import CASES, PRESETS, Case, everything, numpy_result
 from einsum_timing import TimedProgram
-from kernel import WORLD
-from measuring import say
 from mpi4py import MPI
 
 from dace_redist import DistributedProgram, Distribution, distribute

@@ -1,9 +1,9 @@
 """MTTKRP of order 3 in mode 0, ijk,ja,ka->ia, on one grid: an Allreduce and no Redistribute, whatever the strategy."""
 
-import common
+import by_hand
 import dace
 import numpy as np
-from common import Grid, Kernel, symbols
+from by_hand import Grid, Kernel, symbols
 from mpi4py import MPI
 
 I1, J1, K1, A1, PI1, PJ1, PK1, PA1 = symbols("I1 J1 K1 A1 PI1 PJ1 PK1 PA1")
@@ -34,4 +34,4 @@ KERNEL = Kernel(
 )
 
 if __name__ == "__main__":
-    common.main(KERNEL, __doc__)
+    by_hand.main(KERNEL, __doc__)

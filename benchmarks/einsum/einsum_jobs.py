@@ -1,27 +1,23 @@
-"""What benchmarks/einsums.py runs on several ranks: one comparison, written as a JSON line."""
+"""What benchmarks/einsum/einsums.py runs on several ranks: one comparison, written as a JSON line."""
 
 import argparse
 import importlib
 import json
 import os
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import by_hand_check
+import by_hand_timing
 import numpy as np
-from mpi4py import MPI
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-
-import checking
-import measuring
+from by_hand_kernel import WORLD
 from clocks import new_clock, read_clock, steps
 from einsum_cases import CASES
 from einsum_timing import TimedProgram
-from kernel import WORLD
+from mpi4py import MPI
 from run_einsum import from_rank_0, parts, wholes
 
 from dace_redist import DistributedProgram, distribute
@@ -93,14 +89,14 @@ class Ours:
 
 
 class ByHand:
-    """The same kernel as an example has it, distributed by hand, with the redistribution of stock DaCe."""
+    """The same kernel distributed by hand, with the redistribution of stock DaCe."""
 
     def __init__(self, name: str, prebuilt: bool) -> None:
         kernel = importlib.import_module(name).KERNEL
         extents = kernel.extents(*LENGTHS[name])
         arguments = argparse.Namespace(strategy=["MPI"], option=[], prebuilt=prebuilt)
-        self._operands = checking.operands(kernel, extents)
-        (self._program,) = measuring.build_all(kernel, arguments)
+        self._operands = by_hand_check.operands(kernel, extents)
+        (self._program,) = by_hand_timing.build_all(kernel, arguments)
         self._compiled = self._program.compiled
         inputs = kernel.symbols(extents) | self._operands
         self._inputs = {key: inputs[key] for key in self._compiled.sdfg.arglist() if key in inputs}

@@ -1,4 +1,4 @@
-"""A distributed einsum: its program, its process grids, and which rank holds what."""
+"""An einsum distributed by hand: its program, its process grids, and which rank holds what."""
 
 import math
 from collections.abc import Callable

@@ -1,9 +1,9 @@
 """Three matrix products, ij,jk,kl,lm->im, distributed the Deinsum way: two grids whose results meet on a third."""
 
-import common
+import by_hand
 import dace
 import numpy as np
-from common import Grid, Kernel, symbols
+from by_hand import Grid, Kernel, symbols
 from mpi4py import MPI
 
 S, I1, J1, K1, K2, L2, M2, I3, K3, M3 = symbols("S I1 J1 K1 K2 L2 M2 I3 K3 M3")
@@ -32,19 +32,19 @@ def mm3(A: dace.float64[I1, J1], B: dace.float64[J1, K1], C: dace.float64[K2, L2
     target2 = dace.comm.Subarray((S, S), (K3, M3), dace.float64, process_grid=scatter2)
     reduce3 = dace.comm.Cart_sub(grid3, [False, True, False])
 
-    ik1 = common.matmul(A, B)
+    ik1 = by_hand.matmul(A, B)
     dace.comm.Reduce(ik1, MPI.SUM, grid=reduce1)
     ik3 = np.zeros((I3, K3), np.float64)
     dace.comm.Redistribute(ik1, source1, ik3, target1)
     dace.comm.Bcast(ik3, grid=bcast1)
 
-    km2 = common.matmul(C, D)
+    km2 = by_hand.matmul(C, D)
     dace.comm.Reduce(km2, MPI.SUM, grid=reduce2)
     km3 = np.zeros((K3, M3), np.float64)
     dace.comm.Redistribute(km2, source2, km3, target2)
     dace.comm.Bcast(km3, grid=bcast2)
 
-    im = common.matmul(ik3, km3)
+    im = by_hand.matmul(ik3, km3)
     dace.comm.Allreduce(MPI.IN_PLACE, im, MPI.SUM, grid=reduce3)
     return im
 
@@ -58,4 +58,4 @@ KERNEL = Kernel(
 )
 
 if __name__ == "__main__":
-    common.main(KERNEL, __doc__)
+    by_hand.main(KERNEL, __doc__)

@@ -1,9 +1,9 @@
-"""Makes the operands and checks results against NumPy. Every element follows from its global index."""
+"""Operands of kernels distributed by hand, and checks against NumPy. An element follows from its global index."""
 
 import math
 
 import numpy as np
-from kernel import WORLD, Kernel
+from by_hand_kernel import WORLD, Kernel
 from mpi4py import MPI
 
 

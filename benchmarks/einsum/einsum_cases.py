@@ -11,7 +11,7 @@ from typing import Any
 import einsum_kernels as programs
 import numpy as np
 
-DEINSUM = Path(__file__).parents[1] / "benchmarks" / "deinsum.json"
+DEINSUM = Path(__file__).with_name("deinsum.json")
 PRESETS = ("S", "M", "weak", "paper")
 SYMBOLS = {"IJKLMOW": 0, "PQRTV": 1}  # which of a case's two lengths a symbol is
 
@@ -25,7 +25,7 @@ class Case:
     :param small: Lengths of preset S: well below a second on two cores.
     :param medium: Lengths of preset M: seconds.
     :param indices: How many indices its work is the product of: weak scaling keeps the work of a rank.
-    :param published: Deinsum's kernel of these sizes, see ``benchmarks/deinsum.json``.
+    :param published: Deinsum's kernel of these sizes, see ``benchmarks/einsum/deinsum.json``.
     :param shift: What is taken off the operands, whose elements are else from 0 to 1: without it the first singular
         vectors of a tensor outweigh all others, and Gram matrices are nearly singular.
     :param paper: Else: number of ranks and lengths in Irmler et al., Node-Aware Processor Grids, table 2.

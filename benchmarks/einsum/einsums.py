@@ -1,7 +1,7 @@
 """
 Measures distributed einsums against what is required: programs distributed by hand, opt_einsum, other numbers of ranks.
 
-    python benchmarks/einsums.py --json results.jsonl
+    python benchmarks/einsum/einsums.py --json results.jsonl
 """
 
 import argparse
@@ -16,7 +16,7 @@ from dace_redist.mpi.launch import launch
 from dace_redist.report.text import format_bytes
 
 HERE = Path(__file__).resolve().parent
-RUNNER = HERE.parent / "examples" / "run_einsum.py"
+RUNNER = HERE / "run_einsum.py"
 BY_HAND = ("mm2", "mm3", "ttmc")
 ONE_THREAD = {"mm2": 0.60, "mttkrp3_0": 0.12, "ttmc": 0.40}  # at most this part of opt_einsum's time
 SCALED = ("mm2", "mttkrp3_0", "ttmc", "rings")

@@ -1,11 +1,11 @@
-"""The command line of the examples; what is wrong with it is said once, and ends all ranks."""
+"""The command lines of kernels; what is wrong with it is said once, and ends all ranks."""
 
 import argparse
 import ast
 import sys
 from collections.abc import Sequence
 
-from kernel import WORLD, Kernel
+from by_hand_kernel import WORLD, Kernel
 
 from dace_redist.strategies import STRATEGIES
 
@@ -52,7 +52,7 @@ def positive(text: str) -> int:
 
 
 def add_measuring(parser: Parser, strategies: Sequence[str]) -> None:
-    """Add the options of every example: which strategies are measured, the first one by default, how and where to."""
+    """Add the options of every kernel: which strategies are measured, the first one by default, how and where to."""
     parser.add_argument(
         "--strategy",
         nargs="+",

@@ -1,4 +1,4 @@
-"""Builds a kernel with every strategy asked for, and times their steps, one round of all after another."""
+"""Builds kernels distributed by hand with every strategy asked for and times their steps, in turn."""
 
 import argparse
 import contextlib
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import dace
 import numpy as np
-from arguments import leave
+from by_hand_kernel import WORLD, Kernel
 from clocks import add_clocks, new_clock, read_clock, steps
+from command_line import leave
 from dace.codegen.compiled_sdfg import CompiledSDFG
 from dace.codegen.compiler import load_precompiled_sdfg
 from dace.sdfg import utils
 from dace.transformation.passes.simplify import SimplifyPass
-from kernel import WORLD, Kernel
 from mpi4py import MPI
 
 

@@ -1,9 +1,9 @@
 """Two matrix products, ij,jk,kl->il, distributed the Deinsum way: one grid per product, a Redistribute between."""
 
-import common
+import by_hand
 import dace
 import numpy as np
-from common import Grid, Kernel, symbols
+from by_hand import Grid, Kernel, symbols
 from mpi4py import MPI
 
 S, I1, J1, K1, I2, K2, L2 = symbols("S I1 J1 K1 I2 K2 L2")
@@ -24,12 +24,12 @@ def mm2(A: dace.float64[I1, J1], B: dace.float64[J1, K1], C: dace.float64[K2, L2
     reduce2 = dace.comm.Cart_sub(grid2, [False, True, False])
     target = dace.comm.Subarray((S, S), (I2, K2), dace.float64, process_grid=scatter2)
 
-    ik1 = common.matmul(A, B)
+    ik1 = by_hand.matmul(A, B)
     dace.comm.Reduce(ik1, MPI.SUM, grid=reduce1)
     ik2 = np.zeros((I2, K2), np.float64)
     dace.comm.Redistribute(ik1, source, ik2, target)
     dace.comm.Bcast(ik2, grid=bcast2)
-    il = common.matmul(ik2, C)
+    il = by_hand.matmul(ik2, C)
     dace.comm.Allreduce(MPI.IN_PLACE, il, MPI.SUM, grid=reduce2)
     return il
 
@@ -43,4 +43,4 @@ KERNEL = Kernel(
 )
 
 if __name__ == "__main__":
-    common.main(KERNEL, __doc__)
+    by_hand.main(KERNEL, __doc__)
