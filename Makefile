@@ -32,12 +32,16 @@ lint: .venv/.dev  ## style, types and spelling
 	ruff check .; ruff format --check .; mypy; codespell; \
 	find dace_redist tests benchmarks \( -name '*.hpp' -o -name '*.cpp' \) -exec clang-format --dry-run -Werror {} +
 
+docs: .venv/.docs  ## the manual, as a site: build/docs/index.html
+	@.venv/bin/python -m sphinx -q -W --keep-going -d build/doctrees docs build/docs
+	@echo "the manual is in build/docs/index.html"
+
 clean:  ## remove everything that was made here
 	rm -rf .venv .venv-* demo build dist *.egg-info .dacecache .ci/results .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f dace_redist/_core.*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help venv demo test test-quick lint clean
+.PHONY: help venv demo test test-quick lint docs clean
 
 # Set-up, each step done once: stamps below .venv say what is done.
 
@@ -83,3 +87,7 @@ clean:  ## remove everything that was made here
 .venv/.dev: pyproject.toml | .venv/.ready
 	$(STEP) "tools for lint"
 	@$(PIP) --no-build-isolation -e ".[dev]" && touch $@
+
+.venv/.docs: pyproject.toml | .venv/.ready
+	$(STEP) "tools for the manual"
+	@$(PIP) --no-build-isolation -e ".[docs]" && touch $@
