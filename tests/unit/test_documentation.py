@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import shlex
@@ -87,7 +88,6 @@ def test_command_prints_what_is_shown(name: str, tmp_path: Path, monkeypatch: py
         assert Path(words[words.index("--plot") + 1]).exists()
 
 
-@pytest.mark.mpi
 @pytest.mark.compile
 @pytest.mark.parametrize("name", blocks("console", "run"))
 def test_commands_run(name: str, tmp_path: Path) -> None:
@@ -100,14 +100,10 @@ def test_commands_run(name: str, tmp_path: Path) -> None:
     lines = code_of(name).splitlines()
     commands = "\n".join(line.removeprefix("$ ") for line in lines if line.startswith("$ "))
     shell = ["bash", "-e", "-c", commands]
-    done = subprocess.run(shell, cwd=tmp_path, env=_environment(), capture_output=True, text=True, timeout=250)
+    done = subprocess.run(
+        shell, cwd=tmp_path, env=os.environ | mpi_environment(4), capture_output=True, text=True, timeout=250
+    )
     assert done.stdout.splitlines() == [line for line in lines if not line.startswith("$ ")], done.stderr
-
-
-def _environment() -> dict[str, str]:
-    import os
-
-    return os.environ | mpi_environment(4)
 
 
 def shell_lines() -> list[tuple[str, str]]:
