@@ -18,7 +18,7 @@ html_theme = "furo"
 html_title = f"dace-redist {release}"
 html_copy_source = False
 
-myst_enable_extensions = ["colon_fence"]
+myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3  # links to sections of other pages are checked
 
 autodoc_member_order = "bysource"
