@@ -39,12 +39,16 @@ lint-imports: .venv/.dev
 	    .venv/imports/dace_redist && touch .venv/imports/dace_redist/_core.py
 	@cd .venv/imports && PYTHONPATH=. ../bin/lint-imports --config ../../pyproject.toml --no-cache --no-logo
 
+docs: .venv/.docs  ## the manual, as a site: build/docs/index.html
+	@.venv/bin/python -m sphinx -q -W --keep-going -d build/doctrees docs build/docs
+	@echo "the manual is in build/docs/index.html"
+
 clean:  ## remove everything that was made here
 	rm -rf .venv .venv-* demo build dist *.egg-info .dacecache .ci/results .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f dace_redist/_core.*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help venv demo test test-quick lint lint-imports clean
+.PHONY: help venv demo test test-quick lint lint-imports docs clean
 
 # Set-up, each step done once: stamps below .venv say what is done.
 
@@ -96,3 +100,7 @@ RUNTIME = $(shell find dace_redist/runtime -type f 2>/dev/null)
 .venv/.dev: pyproject.toml | .venv/.ready
 	$(STEP) "tools for lint"
 	@$(PIP) --no-build-isolation -e ".[dev]" && touch $@
+
+.venv/.docs: pyproject.toml | .venv/.ready
+	$(STEP) "tools for the manual"
+	@$(PIP) --no-build-isolation -e ".[docs]" && touch $@

@@ -71,11 +71,13 @@ class Strategy:
     :param name: Its one name: expansion, header, ``exchange_`` function, test parameter, label in plots.
     :param summary: What it does, in one line.
     :param options: Names of the options it takes.
+    :param memory: Buffers that a rank takes besides the arrays, see :func:`dace_redist.report.memory.extra_memory`.
     """
 
     name: str
     summary: str
     options: tuple[str, ...]
+    memory: str = "what MPI takes"
 
 
 _ALL = ("max_message_bytes",)
@@ -86,15 +88,36 @@ STRATEGIES: Mapping[str, Strategy] = {
     for strategy in (
         Strategy("MPI", "stock DaCe's own code, kept as the baseline", ()),
         Strategy("Datatype", "MPI derived datatypes, all receives first, everything non-blocking", _ALL),
-        Strategy("Pack", "pack, one message per pair, unpack in order of arrival", _ALL),
-        Strategy("Threaded", "Pack with OpenMP threads sharing each copy", ("threads", *_ALL)),
-        Strategy("Pipelined", "chunks through a small ring of buffers", ("chunk_bytes", "depth", "growth", *_ALL)),
-        Strategy("RMA", "packed messages put into one window, partners synchronise in pairs", _ALL),
-        Strategy("Shared", "straight between the memories of one node's ranks", ("slot_bytes", "depth", *_ALL)),
+        Strategy(
+            "Pack",
+            "pack, one message per pair, unpack in order of arrival",
+            _ALL,
+            "what it sends and receives, but for messages that are contiguous in an array",
+        ),
+        Strategy("Threaded", "Pack with OpenMP threads sharing each copy", ("threads", *_ALL), "as Pack"),
+        Strategy(
+            "Pipelined",
+            "chunks through a small ring of buffers",
+            ("chunk_bytes", "depth", "growth", *_ALL),
+            "at most 2 x depth x chunk_bytes",
+        ),
+        Strategy(
+            "RMA",
+            "packed messages put into one window, partners synchronise in pairs",
+            _ALL,
+            "what it sends and receives",
+        ),
+        Strategy(
+            "Shared",
+            "straight between the memories of one node's ranks",
+            ("slot_bytes", "depth", *_ALL),
+            "at most depth x slot_bytes for each rank it sends to, used only where neither array is node-shared",
+        ),
         Strategy(
             "Hierarchical",
             "Shared inside a node, Pipelined between nodes",
             ("slot_bytes", "chunk_bytes", "depth", "growth", *_ALL),
+            "as Shared and Pipelined together",
         ),
     )
 }

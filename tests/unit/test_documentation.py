@@ -1,0 +1,170 @@
+"""What README.md and the manual show is what happens: programs and commands run, and print what is shown."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dace_redist import cli
+from dace_redist.mpi.launch import mpi_environment
+
+ROOT = Path(__file__).parents[2]
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))
+}
+# A comment that readers do not see says on how many ranks a Python block runs (without it, on none), as which file a
+# block is saved, or which example lies beside the commands of a block that are run.
+BLOCK = re.compile(r"(?:<!-- (ranks|file|run): (\S+) -->\n)?^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCKS = {
+    f"{page}-{number}": found.groups()
+    for page, text in PAGES.items()
+    for number, found in enumerate(BLOCK.finditer(text))
+}
+
+
+def blocks(language: str, comment: str | None) -> list[str]:
+    return [name for name, (what, _, lang, _) in BLOCKS.items() if (lang, what) == (language, comment)]
+
+
+def code_of(name: str) -> str:
+    return str(BLOCKS[name][3])
+
+
+def write(code: str, folder: Path) -> str:
+    path = folder / "snippet.py"  # DaCe reads the source of a program from its file
+    path.write_text(code)
+    return str(path)
+
+
+def test_every_block_is_of_a_known_kind() -> None:
+    known = {
+        ("python", None),
+        ("python", "ranks"),
+        ("console", None),
+        ("console", "run"),
+        ("bash", None),
+        ("cmake", "file"),
+    }
+    assert {(language, comment) for comment, _, language, _ in BLOCKS.values()} == known
+    for page, text in PAGES.items():
+        fences = len(re.findall(r"^```", text, re.MULTILINE))
+        directives = len(re.findall(r"^```\{", text, re.MULTILINE))
+        assert fences == 2 * (directives + sum(name.rpartition("-")[0] == page for name in BLOCKS)), page
+    assert {value for what, value, _, _ in BLOCKS.values() if what == "ranks"} == {"4"}
+
+
+@pytest.mark.parametrize("name", blocks("python", None))
+def test_program(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(write(code_of(name), tmp_path), run_name="__main__")
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[4], timeout=240)
+@pytest.mark.parametrize("name", blocks("python", "ranks"))
+def test_program_on_ranks(name: str, tmp_path: Path, comm, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(code_of(name), tmp_path) if comm.rank == 0 else None
+    path = comm.bcast(path)  # one file: DaCe takes programs of two files for two programs
+    monkeypatch.chdir(Path(path).parent)
+    runpy.run_path(path, run_name="__main__")
+
+
+@pytest.mark.parametrize("name", blocks("console", None))
+def test_command_prints_what_is_shown(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command, _, output = code_of(name).partition("\n")
+    words = shlex.split(command.removeprefix("$ dace-redist "))
+    assert CliRunner().invoke(cli.cli, words).output == output
+    if "--plot" in words:
+        assert Path(words[words.index("--plot") + 1]).exists()
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("name", blocks("console", "run"))
+def test_commands_run(name: str, tmp_path: Path) -> None:
+    shutil.copy(ROOT / "examples" / BLOCKS[name][1], tmp_path)
+    for what, file, _, code in (
+        BLOCKS[other] for other in BLOCKS if other.rpartition("-")[0] == name.rpartition("-")[0]
+    ):
+        if what == "file":
+            (tmp_path / file).write_text(code)
+    lines = code_of(name).splitlines()
+    commands = "\n".join(line.removeprefix("$ ") for line in lines if line.startswith("$ "))
+    shell = ["bash", "-e", "-c", commands]
+    done = subprocess.run(
+        shell, cwd=tmp_path, env=os.environ | mpi_environment(4), capture_output=True, text=True, timeout=250
+    )
+    assert done.stdout.splitlines() == [line for line in lines if not line.startswith("$ ")], done.stderr
+
+
+def shell_lines() -> list[tuple[str, str]]:
+    return [(name, line) for name in blocks("bash", None) for line in code_of(name).splitlines()]
+
+
+@pytest.mark.parametrize("name", blocks("bash", None))
+def test_shell_commands_are_well_formed(name: str) -> None:
+    done = subprocess.run(["bash", "-n", "-c", code_of(name)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("name", "line"), shell_lines())
+def test_shell_commands_name_what_is_there(name: str, line: str) -> None:
+    words = shlex.split(line, comments=True)
+    if "dace-redist" in words:
+        arguments = words[words.index("dace-redist") + 1 :]
+        command = cli.cli.commands[arguments[0]]
+        command.make_context(arguments[0], arguments[1:])
+    if words[:1] == ["make"]:
+        done = subprocess.run(["make", "-n", words[1]], cwd=ROOT, capture_output=True, text=True)
+        assert "No rule" not in done.stderr
+    scripts = [word for word in words if word.endswith(".py")]
+    shown = set(re.findall(r"`(\w+\.py)`", "".join(PAGES.values())))  # saved from a block
+    assert all((ROOT / script).exists() or script in shown for script in scripts)
+
+
+def test_files_named_exist() -> None:
+    for page, text in PAGES.items():
+        links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("http")]
+        for link in links:
+            assert ((ROOT / page).parent / link.partition("#")[0]).exists(), (page, link)
+
+
+def test_make_knows_the_targets() -> None:
+    for target in set(re.findall(r"`make ([\w-]+)`", "".join(PAGES.values()))):
+        done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True)
+        assert "No rule" not in done.stderr, target
+
+
+def test_every_environment_variable_is_in_the_manual() -> None:
+    told = set(re.findall(r"^\| `(DACE_REDIST_\w+)`", PAGES["docs/reference/command-line.md"], re.MULTILINE))
+    python = "".join(path.read_text() for path in ROOT.glob("dace_redist/**/*.py"))
+    assert told >= set(re.findall(r"VARIABLE = \"(DACE_REDIST_\w+)\"", python))
+
+
+@pytest.mark.compile
+def test_manual_builds_without_warnings(tmp_path: Path) -> None:
+    pytest.importorskip("furo")
+    pytest.importorskip("myst_parser")
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-q",
+        "-W",
+        "--keep-going",
+        "-b",
+        "html",
+        str(ROOT / "docs"),
+        str(tmp_path),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr
