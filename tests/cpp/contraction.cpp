@@ -1,8 +1,8 @@
 // Contractions of any element type behind a C interface, for tests and benchmarks that choose them at run time.
+#include "contraction/contraction.hpp"
+
 #include <cstdio>
 #include <memory>
-
-#include "contraction/contraction.hpp"
 
 namespace {
 
