@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 import dace
-from dace import SDFG, Memlet, SDFGState, symbolic
+from dace import SDFG, Memlet, SDFGState, dtypes, symbolic
 from dace.sdfg.state import ControlFlowRegion, LoopRegion
 
 from dace_redist.distribution import Distribution
@@ -184,6 +184,7 @@ class _Builder:
 
     def _state(self, region: ControlFlowRegion, label: str) -> SDFGState:
         state = SDFGState(label, self._sdfg)
+        state.set_default_lineinfo(dtypes.DebugInfo(0))  # else DaCe walks up the whole call stack for every node
         self._append(region, state)
         return state
 
