@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist.einsum.expression import Einsum
-from dace_redist.einsum.order import Contraction
+from dace_redist.einsum.order import ContractionStep
 from dace_redist.einsum.placement import Array
 
 Floats = npt.NDArray[np.float64]
@@ -78,7 +78,7 @@ class Candidates:
 
     einsum: Einsum
     extents: Mapping[str, int]
-    steps: tuple[Contraction, ...]
+    steps: tuple[ContractionStep, ...]
     parts: Array
     scatter: Array
     least_load: float = math.inf
@@ -184,7 +184,7 @@ class Candidates:
 def candidates(
     einsum: Einsum,
     extents: Mapping[str, int],
-    steps: Sequence[Contraction],
+    steps: Sequence[ContractionStep],
     ranks: int,
     *,
     whole: str = "",
@@ -251,7 +251,7 @@ def replicas_of(einsum: Einsum, whole: str, ranks: int) -> int:
 
 
 def least_footprint(
-    einsum: Einsum, extents: Mapping[str, int], steps: Sequence[Contraction], ranks: int, whole: str = ""
+    einsum: Einsum, extents: Mapping[str, int], steps: Sequence[ContractionStep], ranks: int, whole: str = ""
 ) -> float:
     """Elements that a rank needs at least for a group, on any grid that splits the work well."""
     found = candidates(einsum, extents, steps, ranks, whole=whole)
@@ -261,7 +261,7 @@ def least_footprint(
 def given_grid(
     einsum: Einsum,
     extents: Mapping[str, int],
-    steps: Sequence[Contraction],
+    steps: Sequence[ContractionStep],
     parts: Mapping[str, int],
     replicas: int = 1,
 ) -> Candidates:

@@ -11,7 +11,7 @@ from dace_redist.einsum.model import Model
 from dace_redist.einsum.nodes import internode_bytes, node_tiles
 from dace_redist.einsum.placement import Array
 from dace_redist.einsum.plan import Group
-from dace_redist.einsum.program import Program, Walk, walk
+from dace_redist.einsum.program import EinsumProgram, Walk, walk
 from dace_redist.einsum.relabel import MAX_MATCHED_RANKS, best_ranks
 from dace_redist.einsum.search import Pair, descend, minimise
 
@@ -148,7 +148,7 @@ def _walked(model: Model, groups: tuple[Group, ...], node_size: int | None) -> L
 
 def relabelled(model: Model, groups: tuple[Group, ...], node_size: int | None = None) -> tuple[Group, ...]:
     """The groups on the ranks with which most of their tensors stays where it is; with nodes, first of all on those."""
-    program: Program = model.program
+    program: EinsumProgram = model.program
     known: dict[int, Group] = {}
     for number in reversed(range(len(groups))):
         group = groups[number]

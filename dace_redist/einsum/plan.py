@@ -1,4 +1,4 @@
-"""What the planner decides: groups, their grids, and what is moved between them. Start reading at: Plan."""
+"""What the planner decides: groups, their grids, and what is moved between them. Start reading at: EinsumPlan."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class GroupCost:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class EinsumPlan:
     """
     How a program of einsums runs on several ranks; made by :func:`plan_einsums`.
 

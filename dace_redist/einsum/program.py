@@ -15,7 +15,7 @@ from dace_redist.einsum.traffic import same_place, traffic
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class EinsumStep:
     """
     A group before its grid is known.
 
@@ -34,7 +34,7 @@ class Step:
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
+class EinsumProgram:
     """
     The groups of a program in their order, and where tensors come from.
 
@@ -48,7 +48,7 @@ class Program:
     """
 
     statements: tuple[Statement, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[EinsumStep, ...]
     sizes: dict[str, tuple[int, ...]]
     outputs: tuple[str, ...]
     placements: Mapping[str, Placement]
@@ -127,7 +127,7 @@ class Walk:
     homes: dict[str, Placement]
     costs: tuple[GroupCost, ...]
 
-    def bytes_per_rank(self, program: Program) -> float:
+    def bytes_per_rank(self, program: EinsumProgram) -> float:
         """Bytes through the busiest rank of every step, weighted with how often it runs."""
         fixed = sum(cost.fetched + program.repeats(g) * cost.reduced for g, cost in enumerate(self.costs))
         return fixed + sum(program.repeats(move.group) * move.bytes_per_rank for move in self.moves)
@@ -138,7 +138,7 @@ class Walk:
         return max(cost.memory_bytes for cost in self.costs)
 
 
-def walk(program: Program, groups: Sequence[Group]) -> Walk:
+def walk(program: EinsumProgram, groups: Sequence[Group]) -> Walk:
     """
     Follow every tensor through the program.
 
@@ -160,7 +160,7 @@ class _Copy:
 
 
 class _Walker:
-    def __init__(self, program: Program, groups: Sequence[Group]) -> None:
+    def __init__(self, program: EinsumProgram, groups: Sequence[Group]) -> None:
         self.program, self.groups = program, groups
         self.homes = {name: self._home(name) for name in dict.fromkeys(n for g in groups for n in self._names(g))}
         self.copies: dict[str, list[_Copy]] = {name: [] for name in self.homes}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 
 from dace_redist.einsum.placement import Placement
-from dace_redist.einsum.program import Step
+from dace_redist.einsum.program import EinsumStep
 from dace_redist.einsum.statement import Statement
 
 
@@ -78,7 +78,7 @@ class Requests:
                 raise ValueError(f"outputs: no statement writes {name!r}; written are {', '.join(results)}")
         return tuple(outputs)
 
-    def override(self, step: Step) -> dict[str, int] | None:
+    def override(self, step: EinsumStep) -> dict[str, int] | None:
         """The grid that the user wants for a step: parts by index."""
         if step.result in self.overrides:
             return dict(self.overrides[step.result])
@@ -87,7 +87,7 @@ class Requests:
             return {index: parts for index, parts in given.items() if index in step.part.einsum.indices}
         return None
 
-    def check_overrides(self, steps: Sequence[Step]) -> None:
+    def check_overrides(self, steps: Sequence[EinsumStep]) -> None:
         """
         Check the user's grids against the steps.
 
@@ -109,7 +109,7 @@ class Requests:
             if unknown:
                 raise _unknown_index(number, unknown, statement.einsum.indices)
 
-    def _check_grid(self, step: Step, grid: Mapping[str, int]) -> None:
+    def _check_grid(self, step: EinsumStep, grid: Mapping[str, int]) -> None:
         einsum = step.part.einsum
         unknown = set(grid) - set(einsum.indices)
         if unknown:

@@ -21,7 +21,7 @@ from dace_redist.einsum.joint import choose_grids
 from dace_redist.einsum.model import Model
 from dace_redist.einsum.order import contraction_tree
 from dace_redist.einsum.planner import Planner
-from dace_redist.einsum.program import Program, walk
+from dace_redist.einsum.program import EinsumProgram, walk
 from dace_redist.einsum.requests import Requests
 from dace_redist.einsum.search import descend
 from dace_redist.einsum.traffic import traffic
@@ -188,7 +188,7 @@ def program_of(plan, statements):
     shapes = {name: plan.sizes[name] for name in plan.inputs}
     planner = Planner(Requests(tuple(statements), shapes, plan.ranks))
     steps = tuple(step for number in range(len(statements)) for step in planner.grouped(number))
-    return Program(tuple(statements), steps, planner.sizes, plan.outputs, {}, 8, plan.ranks)
+    return EinsumProgram(tuple(statements), steps, planner.sizes, plan.outputs, {}, 8, plan.ranks)
 
 
 @pytest.mark.parametrize("name, ranks", [("2MM", 4), ("2MM", 6), ("3MM", 4), ("chain", 4), ("shared", 4), ("chain", 5)])

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dace_redist.distribution import Distribution
 from dace_redist.einsum.placement import Placement
-from dace_redist.einsum.plan import Plan
+from dace_redist.einsum.plan import EinsumPlan
 
 if TYPE_CHECKING:
     from dace import SDFG
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 
-class Tensor:
+class DistributedTensor:
     """
     An input or output of a distributed program.
 
@@ -45,7 +45,7 @@ class Tensor:
         return self.placement.distribution(self.shape)
 
     def __repr__(self) -> str:
-        return f"Tensor({self.name!r}, shape={self.shape}, dtype={self.dtype}, {self.placement})"
+        return f"DistributedTensor({self.name!r}, shape={self.shape}, dtype={self.dtype}, {self.placement})"
 
 
 @dataclass(eq=False)
@@ -67,7 +67,7 @@ class DistributedProgram:
 
     source: SDFG
     body: Body
-    plan: Plan
+    plan: EinsumPlan
     sdfg: SDFG
     arguments: DistributedArguments
     keep_transients: bool
@@ -82,12 +82,12 @@ class DistributedProgram:
         return self.plan.ranks
 
     @cached_property
-    def inputs(self) -> dict[str, Tensor]:
+    def inputs(self) -> dict[str, DistributedTensor]:
         """The tensors that the program reads, by name, in the order of its parameters."""
         return {name: self._tensor(name, *end) for name, end in self.arguments.inputs.items()}
 
     @cached_property
-    def outputs(self) -> dict[str, Tensor]:
+    def outputs(self) -> dict[str, DistributedTensor]:
         """The tensors that the program writes, by name; what it returns is called ``__return``."""
         return {name: self._tensor(name, *end) for name, end in self.arguments.outputs.items()}
 
@@ -189,7 +189,7 @@ class DistributedProgram:
 
         return gather(self, name, local, comm)
 
-    def tensor(self, name: str | None = None) -> Tensor:
+    def tensor(self, name: str | None = None) -> DistributedTensor:
         """
         An output or input by name.
 
@@ -230,10 +230,12 @@ class DistributedProgram:
             values[symbol] = extent.placement.distribution(shape).local_shape(rank)[extent.axis]
         return values
 
-    def _tensor(self, name: str, placement: Placement, shape: Sequence[Any]) -> Tensor:
+    def _tensor(self, name: str, placement: Placement, shape: Sequence[Any]) -> DistributedTensor:
         from dace_redist.transformations.einsum.distributed_sdfg import in_numbers
 
-        return Tensor(name, placement, in_numbers(shape, self.sizes), self.sdfg.arrays[name].dtype.as_numpy_dtype())
+        return DistributedTensor(
+            name, placement, in_numbers(shape, self.sizes), self.sdfg.arrays[name].dtype.as_numpy_dtype()
+        )
 
 
 def distribute(

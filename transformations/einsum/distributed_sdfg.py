@@ -14,7 +14,7 @@ from dace.sdfg.state import ControlFlowRegion, LoopRegion
 
 from dace_redist.distribution import Distribution
 from dace_redist.einsum.placement import Placement
-from dace_redist.einsum.plan import Group, Plan
+from dace_redist.einsum.plan import EinsumPlan, Group
 from dace_redist.einsum.traffic import same_place
 from dace_redist.library_nodes import Contraction, LinearSolve, Redistribute, SumReplicas
 from dace_redist.library_nodes.contraction import RESULT, is_fused
@@ -71,7 +71,7 @@ class DistributedArguments:
 
 
 def build_distributed(
-    target: SDFG, source: SDFG, body: Body, plan: Plan, sizes: Mapping[str, int], keep_transients: bool
+    target: SDFG, source: SDFG, body: Body, plan: EinsumPlan, sizes: Mapping[str, int], keep_transients: bool
 ) -> DistributedArguments:
     """
     Fills an empty SDFG with the distributed program.
@@ -93,7 +93,7 @@ def build_distributed(
 
 
 class _Builder:
-    def __init__(self, target: SDFG, source: SDFG, body: Body, plan: Plan, sizes: Mapping[str, int]) -> None:
+    def __init__(self, target: SDFG, source: SDFG, body: Body, plan: EinsumPlan, sizes: Mapping[str, int]) -> None:
         self._sdfg, self._source, self._plan, self._sizes = target, source, plan, sizes
         self._groups: dict[int, list[Group]] = {}
         for group in plan.groups:
