@@ -9,10 +9,11 @@ import dace
 from dace import SDFG, Memlet, SDFGState, symbolic
 from dace.sdfg.state import ControlFlowRegion, LoopRegion
 
+from dace_redist import _core
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import EinsumPlan, Group
 from dace_redist.library_nodes import Contraction, LinearSolve, Redistribute, SumReplicas
-from dace_redist.library_nodes.contraction import RESULT, is_fused
+from dace_redist.library_nodes.contraction import RESULT
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
 from dace_redist.transformations.einsum.distributed_program import DistributedProgram
 from dace_redist.transformations.einsum.local_arrays import LocalArrays
@@ -214,8 +215,9 @@ class _Builder:
 
 def _contraction(group: Group, step: Step) -> Contraction:
     alpha = step.alpha if group.result == step.statement.result else 1
-    path = () if is_fused(group.einsum.operands, group.einsum.result) else group.path
-    return Contraction(f"contract_{group.result}", str(group.einsum), alpha=alpha, path=path)
+    einsum = str(group.einsum)
+    path = () if _core.is_khatri_rao_product(einsum) else group.path
+    return Contraction(f"contract_{group.result}", einsum, alpha=alpha, path=path)
 
 
 def _solver(group: Group, step: Step) -> LinearSolve:
