@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dace_redist.einsum.expression import Einsum
 from dace_redist.einsum.order import ContractionStep
-from dace_redist.einsum.placement import Array
+from dace_redist.einsum.placement import Array, block_length, ceil_division
 
 Floats = npt.NDArray[np.float64]
 
@@ -116,12 +116,12 @@ class Candidates:
     @cached_property
     def pieces(self) -> Array:
         """Elements of the pieces of which the blocks hold a multiple: (K, indices)."""
-        return np.asarray(-(-self.sizes // (self.parts * self.multiples)))
+        return np.asarray(ceil_division(self.sizes, self.parts * self.multiples))
 
     @cached_property
     def blocks(self) -> Array:
         """Elements of the largest block along every index: (K, indices)."""
-        return np.asarray(np.minimum(self.multiples * self.pieces, self.sizes))
+        return np.asarray(np.minimum(block_length(self.sizes, self.parts, self.multiples), self.sizes))
 
     @cached_property
     def load(self) -> Floats:
@@ -286,9 +286,10 @@ def _with_reductions(grids: Candidates) -> Candidates:
 
 def _useful_parts(extent: int, ranks: int) -> frozenset[int]:
     """Numbers of parts with which no smaller number gives blocks as small."""
+    extent = max(extent, 1)
     root = math.isqrt(extent)
-    blocks = {*range(1, root + 1), *(-(-extent // parts) for parts in range(1, root + 2))}
-    return frozenset(parts for block in blocks if (parts := -(-extent // block)) <= ranks)
+    blocks = {*range(1, root + 1), *(ceil_division(extent, parts) for parts in range(1, root + 2))}
+    return frozenset(parts for block in blocks if (parts := ceil_division(extent, block)) <= ranks)
 
 
 def _factorisations(number: int, allowed: Sequence[frozenset[int]]) -> Array:

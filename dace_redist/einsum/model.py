@@ -224,10 +224,9 @@ class Model:
 
 
 def _layout_of(placement: Placement, shape: tuple[int, ...]) -> Layouts:
-    blocks = [min(placement.block(axis, extent), extent) for axis, extent in enumerate(shape)]
     one = (1, len(shape))
     return Layouts(
         np.array(placement.parts, np.int64).reshape(one),
-        np.array(blocks, np.int64).reshape(one),
+        np.array(placement.largest_block(shape), np.int64).reshape(one),
         np.array([placement.replicas], np.int64),
     )

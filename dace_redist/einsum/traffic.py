@@ -92,7 +92,7 @@ class _Pairs:
     def __init__(self, source: Placement, target: Placement, shape: Sequence[int]) -> None:
         self.source, self.target, self.shape = source, target, shape
         self.low, self.high = target.bounds(shape)
-        self.blocks = [source.block(axis, extent) for axis, extent in enumerate(shape)]
+        self.blocks = [max(source.block(axis, extent), 1) for axis, extent in enumerate(shape)]
         steps = np.array(self.blocks, np.int64)[:, None]
         self.first, self.last = self.low // steps, (self.high - 1) // steps
         empty = (self.high <= self.low).any(axis=0)
