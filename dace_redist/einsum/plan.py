@@ -79,7 +79,7 @@ class Group:
     def block(self, index: str, extent: int) -> int:
         """Elements of the largest block along an index of this size."""
         at = self.einsum.indices.index(index)
-        return min(block_length(extent, self.grid[at], self.multiples[at]), extent)
+        return int(min(block_length(extent, self.grid[at], self.multiples[at]), extent))
 
     def operand_placement(self, number: int) -> Placement:
         """Where an operand is wanted: blocks of its indices, replicas over the others."""
