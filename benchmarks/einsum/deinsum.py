@@ -22,7 +22,7 @@ from dace_redist.einsum import Einsum, EinsumPlan, Group, Statement, plan_einsum
 from dace_redist.einsum.grids import given_grid
 from dace_redist.einsum.model import Model
 from dace_redist.einsum.order import Part, contraction_tree, groupings, passes_unhidden
-from dace_redist.einsum.program import EinsumProgram, EinsumStep, walk
+from dace_redist.einsum.program import EinsumProgram, EinsumStep, Walk
 from dace_redist.report.text import format_bytes
 
 #: Numbers of ranks that are compared.
@@ -89,7 +89,7 @@ class Kernel:
         for rows in itertools.product(*(range(len(option)) for option in options)):
             numbered = zip(rows, self.groups, strict=True)
             groups = [_as_numbered(model.group(n, row), indices) for n, (row, (_, indices)) in enumerate(numbered)]
-            found.append(walk(program, groups).bytes_per_rank(program))
+            found.append(Walk(program, groups).bytes_per_rank)
         return min(found)
 
     def _published_program(self, ranks: int, itemsize: int) -> EinsumProgram:

@@ -139,7 +139,7 @@ class Model:
 
     @cached_property
     def neighbours(self) -> list[list[int]]:
-        """See :class:`search.RowCosts`."""
+        """For each group the others on whose candidates its costs depend."""
         pairs = [*self.linked, *((j, i) for i, j in self.linked)]
         return [sorted(j for i, j in pairs if i == group) for group in range(len(self.candidates))]
 
@@ -166,7 +166,7 @@ class Model:
         return total
 
     def given(self, variable: int, choice: Sequence[int | None]) -> Floats:
-        """See :class:`search.RowCosts`."""
+        """Bounds on the costs of every candidate of a group, given those of other groups as far as they are chosen."""
         costs: Floats = self.unary[variable].copy()
         for other in self.neighbours[variable]:
             row = choice[other]
@@ -175,7 +175,7 @@ class Model:
         return costs
 
     def bound(self, choice: Sequence[int]) -> float:
-        """See :class:`search.RowCosts`."""
+        """A lower bound on the cost of a choice of one candidate per group."""
         own = sum(float(costs[row]) for costs, row in zip(self.unary, choice, strict=True))
         return own + sum(float(self._bounds(i, j, {i: choice[i], j: choice[j]})[0, 0]) for i, j in self.linked)
 

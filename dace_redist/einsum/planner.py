@@ -60,15 +60,7 @@ def plan_einsums(
     :raises MemoryError: If no grid fits the memory; says which step needs how much.
     """
     requests = Requests(
-        tuple(statements),
-        shapes,
-        ranks,
-        itemsize=itemsize,
-        memory_bytes=memory_bytes,
-        node_size=node_size,
-        placements=placements,
-        outputs=outputs,
-        overrides=overrides,
+        statements, shapes, ranks, itemsize, memory_bytes, node_size, placements or {}, outputs, overrides or {}
     )
     return Planner(requests).plan()
 
@@ -130,10 +122,10 @@ class Planner:
             asked.itemsize,
             asked.ranks,
             found.groups,
-            walk.moves,
+            tuple(walk.moves),
             walk.homes,
             program.inputs,
-            asked.outputs,
+            asked.wanted,
             walk.costs,
             asked.node_size,
             between_nodes,
@@ -143,7 +135,7 @@ class Planner:
         asked = self.requests
         names = {name for step in steps for name in (*step.operands, step.result)}
         placements = {name: place for name, place in asked.placements.items() if name in names}
-        outputs = tuple(name for name in asked.outputs if name in names)
+        outputs = tuple(name for name in asked.wanted if name in names)
         return EinsumProgram(statements, steps, self.sizes, outputs, placements, asked.itemsize, asked.ranks)
 
     def _solved(self, steps: tuple[EinsumStep, ...], thrift: float) -> tuple[EinsumProgram, Labelled]:
