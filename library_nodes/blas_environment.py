@@ -5,7 +5,8 @@ from __future__ import annotations
 import dace.library
 
 from dace_redist.library_nodes.environment import Plain, Runtime
-from dace_redist.native.library import EINSUM, ensure_library
+from dace_redist.native.library import ensure_library
+from dace_redist.native.toolchain import EINSUM
 
 
 def _einsum_library() -> list[str]:

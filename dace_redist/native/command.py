@@ -6,13 +6,12 @@ import click
 
 from dace_redist._version import __version__
 from dace_redist.mpi.launch import describe_mpi
-from dace_redist.native.library import (
+from dace_redist.native.library import cmake_directory, ensure_library
+from dace_redist.native.toolchain import (
     EINSUM,
     INCLUDE_DIRECTORY,
     LIBRARIES,
     REDISTRIBUTION,
-    cmake_directory,
-    ensure_library,
     library_path,
     mpi_compiler,
 )

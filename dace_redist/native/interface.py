@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist.errors import BuildError, RedistributionError
-from dace_redist.native.library import load_library, mpi_compiler
+from dace_redist.native.library import load_library
+from dace_redist.native.toolchain import mpi_compiler
 from dace_redist.strategies import OPTIONS
 
 _SUCCESS, _ERROR_EXECUTE = 0, 3
@@ -58,6 +59,16 @@ def _check_mpi(compiled_with: str) -> None:
             f"{mpi_compiler()} compiles for {compiled_with}, but mpi4py loaded {loaded}: put the folder of that MPI's "
             "mpicxx first on PATH, or install mpi4py for this one"
         )
+
+
+def agree(comm: int, number: int) -> bool:
+    """
+    Whether all ranks have the same number, which is not 0. Collective.
+
+    :param comm: Handle of an MPI communicator, as a number.
+    :param number: The number, of 64 bits.
+    """
+    return bool(library().dr_python_agree(comm, number))
 
 
 def function_address(name: str) -> int:
