@@ -60,7 +60,7 @@ def plan_einsums(
     :raises MemoryError: If no grid fits the memory; says which step needs how much.
     """
     requests = Requests(
-        statements, shapes, ranks, itemsize, memory_bytes, node_size, placements or {}, outputs, overrides or {}
+        tuple(statements), shapes, ranks, itemsize, memory_bytes, node_size, placements or {}, outputs, overrides or {}
     )
     return Planner(requests).plan()
 

@@ -20,7 +20,7 @@ class Requests:
     :raises ValueError: If something does not fit; names the statement or the tensor, and what there is.
     """
 
-    statements: Sequence[Statement]
+    statements: tuple[Statement, ...]
     shapes: Mapping[str, tuple[int, ...]]
     ranks: int
     itemsize: int = 8
@@ -32,12 +32,11 @@ class Requests:
 
     def __post_init__(self) -> None:
         for name in ("ranks", "itemsize", "memory_bytes", "node_size"):
-            value = getattr(self, name)
+            value: int | None = getattr(self, name)
             if value is not None and not (isinstance(value, Real) and value >= 1):
                 raise ValueError(f"plan_einsums: {name} must be at least 1, got {value!r}")
         if not self.statements:
             raise ValueError("plan_einsums: there are no statements to plan")
-        self.statements = tuple(self.statements)
         #: Shape of every tensor.
         self.sizes = {name: tuple(int(size) for size in shape) for name, shape in self.shapes.items()}
         #: Size of every index of each statement.
