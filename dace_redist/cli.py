@@ -16,7 +16,7 @@ from dace_redist.distribution import Distribution
 from dace_redist.einsum.command import einsum
 from dace_redist.mpi.launch import launched_rank
 from dace_redist.native.command import build, config
-from dace_redist.report import text as words
+from dace_redist.report import text as report
 from dace_redist.schedule import Schedule, element_type, schedule
 from dace_redist.selection.problem_key import MEMORIES, Problem
 
@@ -197,11 +197,11 @@ def _schedule(shape: tuple[int, ...], dtype: np.dtype[Any], sides: dict[str, Any
 
 
 def _as_json(schedule: Schedule, rank: int | None) -> dict[str, Any]:
-    return words.to_json(schedule) if rank is None else words.rank_json(schedule, rank)
+    return report.to_json(schedule) if rank is None else report.rank_json(schedule, rank)
 
 
 def _as_text(schedule: Schedule, rank: int | None) -> str:
-    return str(schedule) if rank is None else words.rank_text(schedule, rank)
+    return str(schedule) if rank is None else report.rank_text(schedule, rank)
 
 
 def _distribution(option: str, shape: Sequence[int], sides: dict[str, Any], name: str) -> Distribution:

@@ -10,7 +10,7 @@ from dace.data.distributed import ProcessGrid
 from dace.libraries.comm.nodes.node import CommNode
 from dace.sdfg import SDFG, SDFGState
 
-from dace_redist.distribution import AnyDistribution, TiledDistribution, from_words
+from dace_redist.distribution import AnyDistribution, TiledDistribution, decode
 
 INPUT, OUTPUT = "_inp_buffer", "_out_buffer"
 
@@ -63,7 +63,7 @@ class DistributedNode(CommNode):
         both = []
         for side, words in (("source", self.source), ("target", self.target)):
             try:
-                both.append(from_words(words))
+                both.append(decode(words))
             except (ValueError, TypeError) as error:
                 raise ValueError(f"{self.title}: {side}: {error}") from error
         return both[0], both[1]

@@ -60,7 +60,7 @@ class Redistribute(DistributedNode):
         if (source is None) != (target is None):
             raise ValueError(f'Redistribute "{name}": source and target are both given, or both at run time')
         if source is not None and target is not None:
-            self.source, self.target = source.words, target.words
+            self.source, self.target = source.encoded, target.encoded
         self.set_strategy(strategy or "Auto", **options)
 
     def set_strategy(self, name: str, **options: Any) -> None:

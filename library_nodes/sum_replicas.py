@@ -36,7 +36,7 @@ class SumReplicas(DistributedNode):
     def __init__(self, name: str, source: AnyDistribution | None = None, target: AnyDistribution | None = None) -> None:
         super().__init__(name, inputs={INPUT}, outputs={OUTPUT})
         if source is not None and target is not None:
-            self.source, self.target = source.words, target.words
+            self.source, self.target = source.encoded, target.encoded
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
         """

@@ -125,7 +125,7 @@ PROPERTIES = {
     "max_message_bytes": (1.5, "option max_message_bytes must be an integer "),
     "implementation": ("Pipelind", "unknown strategy 'Pipelind' (did you mean Pipelined?); there are Auto, MPI, "),
     "source": ((0, 2, 2, 8, 8, 4), "source: "),
-    "target": ((7, 2, 2), "target: not the words of a distribution"),
+    "target": ((7, 2, 2), "target: not an encoded distribution"),
 }
 
 
@@ -300,7 +300,7 @@ def test_json_of_tiles():
     tiles = TiledDistribution((8, 8), (3, 4), [[0, 1], [2, 3], [3, 0]])
     sdfg, _ = connected(Redistribute("move", tiles, COLUMNS), (32,))
     (after,) = redistributions(dace.SDFG.from_json(json.loads(json.dumps(sdfg.to_json()))))
-    assert after.distributions()[0].words == tiles.words
+    assert after.distributions()[0].encoded == tiles.encoded
 
 
 def test_json_of_a_node_told_at_run_time():
@@ -314,7 +314,7 @@ def test_deepcopy():
     (copied,) = redistributions(copy.deepcopy(sdfg))
     (node,) = redistributions(sdfg)
     node.set_strategy("Pack", max_message_bytes=7)
-    node.source = Distribution((4, 4), (4, 1)).words
+    node.source = Distribution((4, 4), (4, 1)).encoded
     assert copied is not node
     assert (copied.strategy, copied.options["chunk_bytes"], copied.options["growth"]) == ("Pipelined", 100, 2.0)
     assert copied.distributions() == (ROWS, COLUMNS)

@@ -10,7 +10,7 @@ from dace import symbolic
 from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
 from dace.sdfg import SDFG, SDFGState
 
-from dace_redist.distribution import AnyDistribution, from_words
+from dace_redist.distribution import AnyDistribution, decode
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.distributed_node import plain_number
 from dace_redist.library_nodes.environment import is_node_shared
@@ -116,6 +116,6 @@ def _with_values(node: Redistribute, words: Any, values: Mapping[str, int]) -> A
             f'Redistribute "{node.label}": {", ".join(sorted(unknown))} has no value: give symbols={{{wanted}}}'
         )
     try:
-        return from_words(numbers)
+        return decode(numbers)
     except ValueError as error:
         raise ValueError(f'Redistribute "{node.label}": {error}') from error
