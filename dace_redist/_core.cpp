@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "contraction/einsum.hpp"
 #include "copy/copy.hpp"
 #include "distribution/distribution.hpp"
 #include "distribution/schedule.hpp"
@@ -248,6 +249,8 @@ PYBIND11_MODULE(_core, module) {
              "Tiles per dimension, ceil(shape / tile); raises unless both are sizes.");
   module.def("check_same_shape", &dr::check_same_shape, "Raises unless both describe the same tensor.");
   module.def("apply", &apply, "Moves a whole tensor in one process, through the copies every rank would make.");
+  module.def("is_khatri_rao_product", &dr::is_khatri_rao_product, py::arg("expression"),
+             "Whether an einsum is computed as a tensor times a Khatri-Rao product (MTTKRP), all operands at once.");
   py::class_<SharedMemory>(module, "SharedMemory", py::buffer_protocol())
       .def(py::init<dr::Index>(), py::arg("nbytes"))
       .def_buffer(&SharedMemory::buffer);
