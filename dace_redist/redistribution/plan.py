@@ -20,7 +20,7 @@ from dace_redist.redistribution.shared_arrays import empty_if_shared
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.selection.problem_key import Problem
 from dace_redist.selection.selection import NOT_IN_C_ORDER, choose_all, default_choice
-from dace_redist.strategies import AUTO, NODE_AWARE_STRATEGIES
+from dace_redist.strategies import AUTO, find_strategy
 
 Array = npt.NDArray[Any]
 
@@ -85,7 +85,7 @@ class Plan:
 
     def empty_target(self) -> Array:
         """A new array for this rank's part of the target."""
-        if self.strategy in NODE_AWARE_STRATEGIES:
+        if find_strategy(self.strategy).node_aware:
             return empty_if_shared(self._target_shape, self.dtype)
         return np.empty(self._target_shape, self.dtype)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
 from dace_redist.messages import Message
-from dace_redist.report.memory import all_extra_memory
 from dace_redist.run_lengths import Quantiles
+from dace_redist.strategies import all_extra_memory
 
 if TYPE_CHECKING:
     from dace_redist.schedule import Schedule
