@@ -78,7 +78,7 @@ def test_one_name_everywhere(name: str):
 
 @pytest.mark.parametrize("path", EXPANSION_FILES, ids=lambda path: path.stem)
 def test_expansion_files_are_short(path: Path):
-    assert len(path.read_text().splitlines()) <= (120 if path.stem == "mpi" else 40)  # mpi.py adds stock descriptors
+    assert len(path.read_text().splitlines()) <= 40
 
 
 @pytest.mark.parametrize("strategy", OURS)

@@ -68,7 +68,7 @@ WRONG = {
     ),
     "element types": (
         lambda: connected(Redistribute("wrong", ROWS, COLUMNS), target_dtype=dace.float32),
-        "input and output need one element type, got double and float",
+        "its arrays need one element type, got double, float",
     ),
     "memory": (
         lambda: on_a_gpu(connected(Redistribute("wrong", ROWS, COLUMNS))),
@@ -78,7 +78,7 @@ WRONG = {
         lambda: connected(
             Redistribute("wrong", ROWS, COLUMNS), dtype=dace.dtypes.struct("pair", a=dace.int32, b=dace.int32)
         ),
-        "cannot move elements of pair; possible: bool, int8, ",
+        "cannot move elements of pair; possible: bool, ",
     ),
     "vectors": (
         lambda: connected(Redistribute("wrong", ROWS, COLUMNS), dtype=dace.vector(dace.float64, 2)),
@@ -102,7 +102,7 @@ WRONG = {
     ),
     "undeclared symbols": (
         lambda: connected(Redistribute("wrong", Distribution((N, N), (P, 1)), Distribution((N, N), (1, P)))),
-        "the program does not know N, P, of which its sizes or options are made; declare symbols with sdfg.add_symbol",
+        "the program does not know N, P, which its properties name; declare symbols with sdfg.add_symbol",
     ),
     "undeclared symbol of an option": (
         lambda: connected(Redistribute("wrong", ROWS, COLUMNS, "Pipelined", chunk_bytes=8 * S)),

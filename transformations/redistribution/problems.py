@@ -12,8 +12,8 @@ from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.distribution import AnyDistribution, from_words
 from dace_redist.library_nodes import Redistribute
-from dace_redist.library_nodes.distributed_node import plain_number
 from dace_redist.library_nodes.environment import is_node_shared
+from dace_redist.library_nodes.node import plain_number
 from dace_redist.schedule import schedule
 from dace_redist.selection.problem_key import Problem, memory_name
 from dace_redist.transformations.redistribution.lower import lower
