@@ -36,6 +36,11 @@ class Topology:
         return layout_of(self.node_of)
 
     @property
+    def node_count(self) -> int:
+        """Nodes that have ranks."""
+        return len(set(self.node_of))
+
+    @property
     def ranks_per_node(self) -> int:
         """Ranks on the node that has most of them."""
         return max(Counter(self.node_of).values())

@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from dace_redist import _core
 from dace_redist.distribution import AnyDistribution
-from dace_redist.mpi.collective_errors import together
+from dace_redist.mpi.collective_errors import checked_communicator, together
 from dace_redist.native.interface import NativePlan, check, function_address
 from dace_redist.native.library import ensure_library
 from dace_redist.redistribution.request import Request, agreed_request, check_part, checked_request, is_plain
@@ -210,18 +210,6 @@ class ArrayPlan:
     def free(self) -> None:
         """Frees the plan. Collective."""
         self.plan.free()
-
-
-def checked_communicator(comm: Any) -> MPI.Intracomm:
-    """
-    ``comm``, or the world if it is None.
-
-    :raises TypeError: If it is no communicator of this rank.
-    """
-    comm = MPI.COMM_WORLD if comm is None else comm
-    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
-        raise TypeError(f"comm must be an mpi4py intra-communicator of this rank, got {comm!r}")
-    return comm
 
 
 def _selected(comm: MPI.Intracomm, request: Request) -> tuple[str, dict[str, int | float], bool]:

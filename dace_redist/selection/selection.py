@@ -12,12 +12,12 @@ from typing import Any
 import numpy.typing as npt
 
 from dace_redist.distribution import AnyDistribution
-from dace_redist.mpi.collective_errors import check_same, together
+from dace_redist.mpi.collective_errors import check_same, checked_communicator, together
 from dace_redist.mpi.topology import Topology, topology_of
 from dace_redist.report.text import header
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.selection.problem_key import Problem, check_memory
-from dace_redist.strategies import DEFAULT_STRATEGY
+from dace_redist.strategies import DEFAULT_STRATEGY, with_options
 
 _log = logging.getLogger("dace_redist")
 
@@ -40,8 +40,7 @@ class Choice:
 
     def __str__(self) -> str:
         """The strategy with its options, and why."""
-        options = ", ".join(f"{name}={value}" for name, value in self.options.items())
-        return f"{self.strategy}{f'({options})' if options else ''}: {self.reason}"
+        return f"{with_options(self.strategy, self.options)}: {self.reason}"
 
 
 #: Why nothing measured is taken for some arrays.
@@ -84,19 +83,12 @@ def chosen_strategy(
     :raises TypeError: On every rank, if something is of the wrong type.
     :raises OSError: On every rank, if the record cannot be read.
     """
-    comm = world() if comm is None else comm
+    comm = checked_communicator(comm)
     with together(comm):
         problem = Problem(schedule(source, target, dtype=dtype), check_memory(memory))
         check_ranks(problem.schedule, comm.size)
     check_same(comm, "the redistribution", [*header(problem.schedule), problem.identity])
     return choose_all([problem], comm, record)[0]
-
-
-def world() -> Any:
-    """mpi4py's communicator of all ranks."""
-    from mpi4py import MPI
-
-    return MPI.COMM_WORLD
 
 
 def check_ranks(schedule: Schedule, size: int) -> None:
