@@ -11,7 +11,8 @@ from dace.codegen.common import sym2cpp, update_persistent_desc
 from dace.config import Config
 from dace.libraries.comm.environments.mpi import MPI
 
-from dace_redist.native.library import EINSUM, INCLUDE_DIRECTORY, REDISTRIBUTION, ensure_library, mpi_compiler
+from dace_redist.native.library import ensure_library
+from dace_redist.native.toolchain import EINSUM, INCLUDE_DIRECTORY, REDISTRIBUTION, mpi_compiler
 
 
 def _cmake_variables() -> dict[str, str]:

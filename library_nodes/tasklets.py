@@ -22,7 +22,8 @@ from dace_redist.library_nodes.linear_solve import LinearSolve
 from dace_redist.library_nodes.node import COMMUNICATORS, RedistNode, plain_number, symbols_of
 from dace_redist.library_nodes.redistribute import RUN_TIME_CONNECTORS, Redistribute
 from dace_redist.library_nodes.sum_replicas import SumReplicas
-from dace_redist.native.library import INTEGERS, ensure_library
+from dace_redist.native.library import ensure_library
+from dace_redist.native.toolchain import INTEGERS
 from dace_redist.strategies import OPTIONS, find_strategy
 
 #: Numbers lists longer than this become constants of the program instead of standing in each call.

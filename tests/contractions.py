@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dace_redist.native.blas import find_blas
-from dace_redist.native.library import SOURCE_DIRECTORY
+from dace_redist.native.toolchain import SOURCE_DIRECTORY
 
 SOURCE = Path(__file__).parent / "cpp" / "contraction.cpp"
 OPTIMISED = ("-O3", "-march=native", "-fopenmp")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dace_redist.mpi.launch import launch
-from dace_redist.native.library import SOURCE_DIRECTORY, mpi_compiler
+from dace_redist.native.toolchain import SOURCE_DIRECTORY, mpi_compiler
 
 SOURCES = Path(__file__).parent / "cpp"
 SWITCHES = ["-std=c++17", "-g", "-fopenmp", "-Wall", "-Wextra", "-Wshadow", "-I", str(SOURCE_DIRECTORY)]

@@ -6,14 +6,13 @@ import click
 
 from dace_redist._version import __version__
 from dace_redist.mpi.launch import describe_mpi
-from dace_redist.native.library import (
+from dace_redist.native.library import cmake_directory, ensure_library
+from dace_redist.native.toolchain import (
     EINSUM,
     INCLUDE_DIRECTORY,
     LIBRARIES,
     REDISTRIBUTION,
     SOURCE_DIRECTORY,
-    cmake_directory,
-    ensure_library,
     library_path,
     mpi_compiler,
 )

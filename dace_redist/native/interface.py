@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist.errors import BuildError, RedistributionError
-from dace_redist.native.library import load_library, mpi_compiler
+from dace_redist.native.library import load_library
+from dace_redist.native.toolchain import mpi_compiler
 from dace_redist.strategies import OPTIONS
 
 _SUCCESS, _ERROR_EXECUTE = 0, 3

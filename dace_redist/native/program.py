@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import filelock
 
-from dace_redist.native.library import build_directory, build_environment
+from dace_redist.native.toolchain import build_directory, build_environment
 
 if TYPE_CHECKING:
     import dace

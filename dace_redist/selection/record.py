@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import filelock
-import platformdirs
 import pydantic
 
 from dace_redist._version import __version__
@@ -122,19 +121,6 @@ def make_entry(problem: Problem, topology: Topology, winner: Winner, measured: S
 def _identity(problem: Problem, topology: Topology) -> dict[str, str]:
     where = {"layout": topology.layout, "mpi": topology.mpi, "machine": topology.machine, "package": __version__}
     return problem.identity | where
-
-
-def record_path(given: str | os.PathLike[str] | None = None) -> Path:
-    """
-    Where the record lies: as given, else ``DACE_REDIST_RECORD``, else in the user's data folder.
-
-    :param given: Path of the file, or None.
-    :raises TypeError: If ``given`` is no path.
-    """
-    if given is not None and not isinstance(given, str | os.PathLike):
-        raise TypeError(f"record must be the path of a file, got {given!r}")
-    named = given or os.environ.get("DACE_REDIST_RECORD")
-    return Path(named) if named else Path(platformdirs.user_data_dir("dace-redist")) / "tuning.json"
 
 
 class Record:

@@ -17,6 +17,7 @@ from dace_redist.mpi.topology import Topology, topology_of
 from dace_redist.report.text import header
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.selection.problem_key import Problem, check_memory
+from dace_redist.selection.record_path import record_path
 from dace_redist.strategies import DEFAULT_STRATEGY, with_options
 
 _log = logging.getLogger("dace_redist")
@@ -124,12 +125,13 @@ def choose_all(problems: Sequence[Problem], comm: Any, record: str | os.PathLike
 
 
 def _choose(problem: Problem, topology: Topology, path: str | os.PathLike[str] | None) -> Choice:
-    from dace_redist.selection.record import Record, record_path  # loads the library that checks the file
+    file, ignored = record_path(path), ""
+    if file.exists():
+        from dace_redist.selection.record import Record  # loads pydantic, which takes as long as NumPy
 
-    record = Record(record_path(path))
-    winner, ignored = record.find(problem, topology)
-    if winner is not None:
-        return Choice(winner.strategy, dict(winner.options), True, f"measured, in {record.path}")
+        winner, ignored = Record(file).find(problem, topology)
+        if winner is not None:
+            return Choice(winner.strategy, dict(winner.options), True, f"measured, in {file}")
     if ignored:
         _say_once(ignored)
     return default_choice(ignored or "nothing was measured")

@@ -12,7 +12,7 @@ from builds import quick_builds
 
 from dace_redist import Contraction
 from dace_redist.native import blas
-from dace_redist.native.library import EINSUM, library_path
+from dace_redist.native.toolchain import EINSUM, library_path
 
 H, J, K, R, S = (dace.symbol(name) for name in "HJKRS")
 

@@ -13,7 +13,7 @@ from sdfgs import OURS, add_move, redistributions, rows_to_columns
 import dace_redist
 from dace_redist import Distribution, Redistribute, TiledDistribution
 from dace_redist.library_nodes import expansions
-from dace_redist.native.library import SOURCE_DIRECTORY
+from dace_redist.native.toolchain import SOURCE_DIRECTORY
 from dace_redist.strategies import STRATEGIES
 
 N, M, P = (dace.symbol(name) for name in "NMP")

@@ -13,7 +13,7 @@ from mpi_programs import SANITIZED, build, run
 
 import dace_redist
 from dace_redist import Distribution, TiledDistribution
-from dace_redist.native.library import mpi_compiler
+from dace_redist.native.toolchain import mpi_compiler
 
 SHAPE = (6, 8)
 

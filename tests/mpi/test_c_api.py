@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dace_redist.mpi.launch import launch, mpi_environment
-from dace_redist.native.library import mpi_compiler
+from dace_redist.native.toolchain import mpi_compiler
 
 ROOT = Path(__file__).resolve().parents[2]
 WARNINGS = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]

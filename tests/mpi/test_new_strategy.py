@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from dace_redist import Distribution, TiledDistribution, redistribute, schedule
-from dace_redist.native.library import library_path, mpi_compiler
+from dace_redist.native.toolchain import library_path, mpi_compiler
 
 SOURCE = Path(__file__).resolve().parents[1] / "cpp" / "toy_strategy.cpp"
 SHAPE = (7, 10)

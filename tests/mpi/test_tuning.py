@@ -310,9 +310,7 @@ def test_choices_are_for_the_placement_of_ranks_on_nodes(tmp_path: Path):
     for mapping in ("block", "cyclic"):
         code, printed = cluster.run(2, 4, [*argv, "--quiet"], mapping=mapping, timeout=120)
         assert code == 0, printed
-        assert re.search(
-            r"^  Shared +cannot: strategy Shared moves between ranks of one node", printed, re.MULTILINE
-        )
+        assert re.search(r"^  Shared +cannot: strategy Shared moves between ranks of one node", printed, re.MULTILINE)
     entries = json.loads(record.read_text())["entries"]
     assert [(entry["layout"], entry["winner"]["strategy"]) for entry in entries] == [
         ("2x2", "Pack"),

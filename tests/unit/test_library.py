@@ -12,29 +12,29 @@ from pathlib import Path
 import pytest
 
 from dace_redist.errors import BuildError
-from dace_redist.native import interface, library
+from dace_redist.native import cmake_build, interface, library, toolchain
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache folder."""
-    monkeypatch.setenv(library.CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv(toolchain.CACHE_VARIABLE, str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
 def key() -> str:
-    library.build_key.cache_clear()
+    toolchain.build_key.cache_clear()
     try:
-        return library.build_key()
+        return toolchain.build_key()
     finally:
-        library.build_key.cache_clear()
+        toolchain.build_key.cache_clear()
 
 
 @pytest.mark.parametrize("fact", ["_mpi_library", "_processor", "_compiler"])
 def test_another_machine_has_another_key(fact: str, monkeypatch: pytest.MonkeyPatch):
     before = key()
     assert key() == before
-    monkeypatch.setattr(library, fact, lambda: "another one")
+    monkeypatch.setattr(toolchain, fact, lambda: "another one")
     assert key() != before
 
 
@@ -46,8 +46,8 @@ def test_key_changes_with_settings_and_sources(monkeypatch: pytest.MonkeyPatch, 
     (tmp_path / "include").mkdir()
     for name in ("CMakeLists.txt", "a.cpp"):
         (tmp_path / name).write_text("")
-    monkeypatch.setattr(library, "RUNTIME_DIRECTORY", tmp_path)
-    monkeypatch.setattr(library, "INCLUDE_DIRECTORY", tmp_path / "include")
+    monkeypatch.setattr(toolchain, "RUNTIME_DIRECTORY", tmp_path)
+    monkeypatch.setattr(toolchain, "INCLUDE_DIRECTORY", tmp_path / "include")
     first = key()
     (tmp_path / "a.cpp").write_text("int changed;")
     assert key() != first != before
@@ -61,17 +61,17 @@ def test_one_builds_and_the_others_wait(monkeypatch: pytest.MonkeyPatch):
         built.append(name)
         path.write_text("a library")
 
-    monkeypatch.setattr(library, "_build", build)
+    monkeypatch.setattr(cmake_build, "_build", build)
     with ThreadPoolExecutor(4) as pool:
         paths = list(pool.map(lambda _: library.ensure_library(), range(4)))
-    assert built == [library.REDISTRIBUTION] and len(set(paths)) == 1 and paths[0].read_text() == "a library"
+    assert built == [toolchain.REDISTRIBUTION] and len(set(paths)) == 1 and paths[0].read_text() == "a library"
 
 
 def test_a_build_that_fails_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch):
     def run(command: list[str]) -> None:
         raise BuildError("cannot build the library: error: it is wrong")
 
-    monkeypatch.setattr(library, "_run", run)
+    monkeypatch.setattr(cmake_build, "_run", run)
     for _ in range(2):  # it may be tried again
         with pytest.raises(BuildError, match="it is wrong"):
             library.ensure_library()
@@ -80,7 +80,7 @@ def test_a_build_that_fails_leaves_nothing(cache: Path, monkeypatch: pytest.Monk
 
 def test_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv(library.CACHE_VARIABLE, str(tmp_path / "file"))
+    monkeypatch.setenv(toolchain.CACHE_VARIABLE, str(tmp_path / "file"))
     with pytest.raises(OSError, match="cannot write .*; set DACE_REDIST_CACHE to another folder"):
         library.ensure_library()
 
@@ -95,7 +95,7 @@ def test_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monkey
     ],
 )
 def test_first_error(output: str, said: str):
-    assert re.search(said, library.first_error("-- configuring\n" + output))
+    assert re.search(said, cmake_build.first_error("-- configuring\n" + output))
 
 
 def test_no_cmake(monkeypatch: pytest.MonkeyPatch):
@@ -113,4 +113,4 @@ def test_library_of_another_mpi_is_refused():
 
 
 def test_tools_beside_this_python_come_first():
-    assert library.build_environment()["PATH"].split(os.pathsep)[0] == os.path.dirname(library.sys.executable)
+    assert toolchain.build_environment()["PATH"].split(os.pathsep)[0] == os.path.dirname(toolchain.sys.executable)

