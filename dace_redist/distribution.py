@@ -52,14 +52,14 @@ class _Described:
     shape: tuple[Size, ...]
 
     @cached_property
-    def words(self) -> tuple[Size, ...]:
-        """The distribution as plain numbers, the form in which C++ takes it (``distribution.hpp``, ``Words``)."""
+    def encoded(self) -> tuple[Size, ...]:
+        """The distribution as a list of numbers, as C++ takes it (``distribution.hpp``)."""
         raise NotImplementedError
 
     @property
     def is_symbolic(self) -> bool:
         """Whether a size is a symbol, so that only the running program can check and use the distribution."""
-        return not all(isinstance(word, int) for word in self.words)
+        return not all(isinstance(number, int) for number in self.encoded)
 
     @cached_property
     def core(self) -> _core.Distribution:
@@ -68,14 +68,14 @@ class _Described:
         :raises ValueError: If the numbers describe no distribution, or one of them is a symbol.
         """
         if self.is_symbolic:
-            symbols = sorted({str(word) for word in self.words if not isinstance(word, int)})
+            symbols = sorted({str(number) for number in self.encoded if not isinstance(number, int)})
             raise ValueError(f"{type(self).__name__}: {', '.join(symbols)} must be numbers here, not symbols")
-        return _core.Distribution(list(self.words), type(self).__name__)
+        return _core.Distribution(list(self.encoded), type(self).__name__)
 
     @cached_property
-    def word_array(self) -> npt.NDArray[np.int64]:
-        """:attr:`words` as an array, for C++ to read."""
-        return np.array(self.words, dtype=np.int64)
+    def encoded_array(self) -> npt.NDArray[np.int64]:
+        """:attr:`encoded` as an array, for C++ to read."""
+        return np.array(self.encoded, dtype=np.int64)
 
     @property
     def ranks_needed(self) -> int:
@@ -191,8 +191,8 @@ class Distribution(_Described):
             _ = self.core
 
     @cached_property
-    def words(self) -> tuple[Size, ...]:
-        """The distribution as plain numbers, the form in which C++ takes it (``distribution.hpp``, ``Words``)."""
+    def encoded(self) -> tuple[Size, ...]:
+        """The distribution as a list of numbers, as C++ takes it (``distribution.hpp``)."""
         codes = {None: _DEFAULT_BLOCK, "balanced": _BALANCED}
         block = tuple(codes[b] if b is None or isinstance(b, str) else b for b in self.block)
         dims, pins = (tuple(_NONE if v is None else v for v in values) for values in (self.dims, self.pins))
@@ -259,8 +259,8 @@ class TiledDistribution(_Described):
         _ = self.core
 
     @cached_property
-    def words(self) -> tuple[int, ...]:
-        """The distribution as plain numbers, the form in which C++ takes it (``distribution.hpp``, ``Words``)."""
+    def encoded(self) -> tuple[int, ...]:
+        """The distribution as a list of numbers, as C++ takes it (``distribution.hpp``)."""
         return (_TILED, len(self.shape), *self.shape, *self.tile, *self.owner_of_tile.ravel().tolist())
 
     def local(self, array: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
@@ -280,10 +280,10 @@ class TiledDistribution(_Described):
         return np.concatenate(parts) if parts else np.empty(0, array.dtype)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, TiledDistribution) and self.words == other.words
+        return isinstance(other, TiledDistribution) and self.encoded == other.encoded
 
     def __hash__(self) -> int:
-        return hash(self.words)
+        return hash(self.encoded)
 
 
 #: Either kind of distribution.
@@ -294,18 +294,18 @@ def _from_codes(values: list[Size]) -> list[Size | None]:
     return [None if v == _NONE else v for v in values]
 
 
-def from_words(words: Sequence[Size]) -> AnyDistribution:
+def decode_distribution(encoded: Sequence[Size]) -> AnyDistribution:
     """
-    The distribution that :attr:`Distribution.words` describes.
+    The distribution of some encoded one, see :attr:`Distribution.encoded`.
 
-    :param words: Plain numbers (or symbols).
+    :param encoded: Numbers (or symbols).
     :raises ValueError: If the list is too short or of unknown kind.
     """
-    items = [_size("words", word) for word in words]
+    items = [_size("encoded distribution", number) for number in encoded]
     if len(items) > 2 and items[0] == _BLOCKED:
         cuts = np.cumsum([3, items[1], items[2], items[1], items[1], items[2]]).tolist()
         if len(items) <= cuts[-1]:
-            raise ValueError(f"not the words of a distribution, which are more than {cuts[-1]}: {tuple(items)}")
+            raise ValueError(f"not an encoded distribution, which takes more than {cuts[-1]} numbers: {tuple(items)}")
         shape, grid, dims, block, pins = (items[a:b] for a, b in zip(cuts, cuts[1:], strict=False))
         names = {_DEFAULT_BLOCK: None, _BALANCED: "balanced"}
         blocks = [names.get(b, b) if isinstance(b, int) else b for b in block]
@@ -314,6 +314,6 @@ def from_words(words: Sequence[Size]) -> AnyDistribution:
     if len(items) > 1 and items[0] == _TILED:
         ndim = items[1]
         shape, tile, owners = items[2 : 2 + ndim], items[2 + ndim : 2 + 2 * ndim], items[2 + 2 * ndim :]
-        tiles = _core.tile_grid(shape, tile, "words")
+        tiles = _core.tile_grid(shape, tile, "encoded distribution")
         return TiledDistribution(shape, tile, np.array(owners, dtype=np.int64).reshape(tiles))
-    raise ValueError(f"not the words of a distribution: {tuple(words)[:8]}...")
+    raise ValueError(f"not an encoded distribution: {tuple(encoded)[:8]}...")

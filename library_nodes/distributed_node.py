@@ -9,7 +9,7 @@ from dace import data, dtypes, properties, symbolic
 from dace.libraries.comm.nodes.node import CommNode
 from dace.sdfg import SDFG, SDFGState
 
-from dace_redist.distribution import AnyDistribution, TiledDistribution, from_words
+from dace_redist.distribution import AnyDistribution, TiledDistribution, decode_distribution
 from dace_redist.library_nodes.node import NUMBERS, RedistNode, differ, dimensions_of, symbols_of
 
 INPUT, OUTPUT = "_inp_buffer", "_out_buffer"
@@ -51,7 +51,7 @@ class DistributedNode(RedistNode, CommNode):
         if (source is None) != (target is None):
             raise ValueError(f"{self.title}: source and target are both given, or both at run time")
         if source is not None and target is not None:
-            self.source, self.target = source.words, target.words
+            self.source, self.target = source.encoded, target.encoded
 
     @property
     def operand_connectors(self) -> list[str]:
@@ -77,7 +77,7 @@ class DistributedNode(RedistNode, CommNode):
         both = []
         for side, encoded in (("source", self.source), ("target", self.target)):
             try:
-                both.append(from_words(encoded))
+                both.append(decode_distribution(encoded))
             except (ValueError, TypeError) as error:
                 raise ValueError(f"{self.title}: {side}: {error}") from error
         return both[0], both[1]

@@ -174,11 +174,11 @@ def _arguments(node: DistributedNode, state: SDFGState, field: str) -> tuple[str
     for side, distribution, (array, subset) in zip(
         ("source", "target"), node.distributions(), node.arrays(state.sdfg, state), strict=True
     ):
-        if len(distribution.words) > _LONGEST_INLINE_LIST and not distribution.is_symbolic:
-            constants += f"static const std::int64_t {field}_{side}[] = {{{_numbers(distribution.words)}}};\n"
+        if len(distribution.encoded) > _LONGEST_INLINE_LIST and not distribution.is_symbolic:
+            constants += f"static const std::int64_t {field}_{side}[] = {{{_numbers(distribution.encoded)}}};\n"
             spans.append(f"{{{field}_{side}}}")
         else:
-            spans.append(f"{{{{{_numbers(distribution.words)}}}}}")
+            spans.append(f"{{{{{_numbers(distribution.encoded)}}}}}")
         dimensions = local_dimensions(subset, array.strides, distribution)
         local = [extent for extent, _ in dimensions] + [stride for _, stride in dimensions]
         spans.append(f"{{{{{_numbers(local)}}}}}")

@@ -44,7 +44,7 @@ class Plan:
         self.source, self.target, self.dtype = request.source, request.target, np.dtype(request.dtype)
         self.strategy, self.options, self.recorded = _selected(comm, request)
         build_library(comm)
-        encoded = (self.source.word_array, self.target.word_array)
+        encoded = (self.source.encoded_array, self.target.encoded_array)
         self._native: NativePlan | None = NativePlan(
             MPI._handleof(comm), self.strategy, self.options, self.dtype.itemsize, *encoded
         )

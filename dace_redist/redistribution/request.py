@@ -38,7 +38,7 @@ class Request:
         text = repr((self.strategy, self.options, self.dtype)).encode()
         state = hashlib.blake2b(text, digest_size=7)
         for distribution in (self.source, self.target):
-            state.update(distribution.word_array.tobytes())
+            state.update(distribution.encoded_array.tobytes())
         return int.from_bytes(state.digest(), "little")
 
 

@@ -67,8 +67,7 @@ def schedule_key(schedule: Schedule) -> str:
     """
     digest = hashlib.blake2b(str(schedule.itemsize).encode(), digest_size=16)
     for distribution in (schedule.source, schedule.target):
-        words = np.asarray(canonical(distribution).words, dtype="<i8")
-        digest.update(b"|" + words.tobytes())
+        digest.update(b"|" + np.asarray(canonical(distribution).encoded, dtype="<i8").tobytes())
     return digest.hexdigest()
 
 
