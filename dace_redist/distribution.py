@@ -16,22 +16,14 @@ from dace_redist import _core
 Size = Any
 
 _BLOCKED, _TILED = 0, 1
-_DEFAULT_BLOCK, _BALANCED = 0, -1
-_NONE = -1
+_DEFAULT_BLOCK, _BALANCED, _NONE = 0, -1, -1
 
 
-def _sizes(name: str, values: Any) -> tuple[Size, ...]:
-    """``values`` as a tuple of integers (or symbols)."""
+def _sizes(name: str, values: Any, optional: bool = False) -> tuple[Size, ...]:
+    """``values`` as a tuple of integers (or symbols), and Nones if these are allowed."""
     if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
-        raise TypeError(f"{name} must be a sequence of integers, got {values!r}")
-    return tuple(_size(f"{name}[{i}]", value) for i, value in enumerate(values))
-
-
-def _optional_sizes(name: str, values: Any) -> tuple[Size | None, ...]:
-    """``values`` as a tuple of integers (or symbols) and Nones."""
-    if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
-        raise TypeError(f"{name} must be a sequence of integers and None, got {values!r}")
-    return tuple(None if v is None else _size(f"{name}[{i}]", v) for i, v in enumerate(values))
+        raise TypeError(f"{name} must be a sequence of integers{' and None' if optional else ''}, got {values!r}")
+    return tuple(None if optional and v is None else _size(f"{name}[{i}]", v) for i, v in enumerate(values))
 
 
 def _size(name: str, value: Any) -> Size:
@@ -63,10 +55,7 @@ class _Described:
 
     @cached_property
     def core(self) -> _core.Distribution:
-        """The planner's object.
-
-        :raises ValueError: If the numbers describe no distribution, or one of them is a symbol.
-        """
+        """The planner's object; an error if the numbers describe no distribution, or one of them is a symbol."""
         if self.is_symbolic:
             symbols = sorted({str(number) for number in self.encoded if not isinstance(number, int)})
             raise ValueError(f"{type(self).__name__}: {', '.join(symbols)} must be numbers here, not symbols")
@@ -160,22 +149,17 @@ class Distribution(_Described):
             raise TypeError(f"block must be a sequence with one entry per tensor axis, got {block!r}")
         set_field("shape", shape)
         set_field("grid", grid)
-        set_field("dims", _optional_sizes("dims", dims))
+        set_field("dims", _sizes("dims", dims, optional=True))
         set_field("block", tuple(b if b is None or isinstance(b, str) else _size("block", b) for b in block))
         set_field("ranks", None if ranks is None else _sizes("ranks", ranks))
-        set_field("pins", _optional_sizes("pins", [None] * len(grid) if pins is None else pins))
+        set_field("pins", _sizes("pins", [None] * len(grid) if pins is None else pins, optional=True))
         self._check()
 
     def _check(self) -> None:
-        for name, values, of, expected in (
-            ("dims", self.dims, "shape", self.shape),
-            ("block", self.block, "shape", self.shape),
-            ("pins", self.pins, "grid", self.grid),
-        ):
-            if len(values) != len(expected):
-                raise ValueError(
-                    f"Distribution: {name} needs one entry per entry of {of} ({len(expected)}), got {len(values)}"
-                )
+        for name, of in (("dims", "shape"), ("block", "shape"), ("pins", "grid")):
+            count, expected = len(getattr(self, name)), len(getattr(self, of))
+            if count != expected:
+                raise ValueError(f"Distribution: {name} needs one entry per entry of {of} ({expected}), got {count}")
         for i, block in enumerate(self.block):
             if isinstance(block, str) and block != "balanced":
                 raise ValueError(f'Distribution: block[{i}] must be a number, None or "balanced", got {block!r}')
@@ -185,7 +169,7 @@ class Distribution(_Described):
             if dim is not None and not 0 <= dim < len(self.grid):
                 axes = f"axes 0 to {len(self.grid) - 1}" if self.grid else "no axes"
                 raise ValueError(f"Distribution: dims[{i}] is {dim}, but the process grid has {axes} (None: not split)")
-        if self.ranks is not None and len(self.ranks) == 0:
+        if self.ranks == ():
             raise ValueError("Distribution: ranks is empty; leave it out for ranks 0, 1, 2, ...")
         if not self.is_symbolic:
             _ = self.core
@@ -196,8 +180,7 @@ class Distribution(_Described):
         codes = {None: _DEFAULT_BLOCK, "balanced": _BALANCED}
         block = tuple(codes[b] if b is None or isinstance(b, str) else b for b in self.block)
         dims, pins = (tuple(_NONE if v is None else v for v in values) for values in (self.dims, self.pins))
-        head = (_BLOCKED, len(self.shape), len(self.grid))
-        ranks = self.ranks or ()
+        head, ranks = (_BLOCKED, len(self.shape), len(self.grid)), self.ranks or ()
         return (*head, *self.shape, *self.grid, *dims, *block, *pins, len(ranks), *ranks)
 
     def global_index(self, rank: int) -> tuple[npt.NDArray[np.int64], ...]:
@@ -273,10 +256,8 @@ class TiledDistribution(_Described):
         :raises ValueError: If ``array`` has another shape.
         """
         self._check_global(array)
-        parts = []
-        for bounds in self.core.tile_ranges(rank):
-            box = tuple(slice(lo, hi) for lo, hi in zip(bounds[::2], bounds[1::2], strict=True))
-            parts.append(array[box].ravel())
+        boxes = [tuple(map(slice, bounds[::2], bounds[1::2])) for bounds in self.core.tile_ranges(rank)]
+        parts = [array[box].ravel() for box in boxes]
         return np.concatenate(parts) if parts else np.empty(0, array.dtype)
 
     def __eq__(self, other: object) -> bool:

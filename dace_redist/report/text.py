@@ -1,4 +1,4 @@
-"""Puts a schedule into words: for people (``text``, ``rank_text``) and for programs (``to_json``)."""
+"""A schedule as text for people (``text``, ``rank_text``) and as JSON for programs (``to_json``)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def describe(distribution: AnyDistribution) -> str:
         tiles = _count(distribution.owner_of_tile.size, "tile")
         return f"{tiles} of {_joined(distribution.tile) or 'one element'} on {_count(owners, 'rank')}"
     blocks = f"blocks of {_joined(block_shape(distribution))}" if distribution.shape else "one element"
-    words = [f"grid {_joined(distribution.grid) or '()'}, {blocks}"]
+    parts = [f"grid {_joined(distribution.grid) or '()'}, {blocks}"]
     default = tuple(i if i < len(distribution.grid) else None for i in range(len(distribution.shape)))
     for name, values, usual in (
         ("dims", distribution.dims, default),
@@ -77,10 +77,10 @@ def describe(distribution: AnyDistribution) -> str:
     ):
         if values is not None and values != usual:
             shown = ["-" if value is None else str(value) for value in values[:12]]
-            words.append(f"{name} {','.join(shown)}{',...' if len(values) > 12 else ''}")
+            parts.append(f"{name} {','.join(shown)}{',...' if len(values) > 12 else ''}")
     if distribution.core.replicas > 1:
-        words.append(f"{distribution.core.replicas} replicas")
-    return ", ".join(words)
+        parts.append(f"{distribution.core.replicas} replicas")
+    return ", ".join(parts)
 
 
 def header(schedule: Schedule) -> list[str]:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from dace_redist.mpi.collective_errors import together
 from dace_redist.mpi.topology import topology_of
 
-#: Repetitions after which a method may be dropped as hopeless.
+#: Repetitions after which a method may be dropped as too slow.
 _TRIAL = 3
 
 #: How long a rank whose method failed waits for the others before it ends the program.
@@ -225,7 +225,7 @@ class _Judge:
     def decide(self, active: Collection[str]) -> list[str]:
         """The methods of the next round; none when all is known or a limit is reached."""
         self.rounds += 1
-        kept = self._not_hopeless(active)
+        kept = self._fast_enough(active)
         if self.rounds >= self.most or time.monotonic() - self.begin > self.limit_seconds:
             return []
         if self.rounds < self.next_look:
@@ -234,7 +234,7 @@ class _Judge:
         self.figures |= {name: Figure.of(self.seconds[name]) for name in kept}
         return kept if any(self.figures[name].uncertainty > self.precision for name in kept) else []
 
-    def _not_hopeless(self, active: Collection[str]) -> list[str]:
+    def _fast_enough(self, active: Collection[str]) -> list[str]:
         compared = [name for name in active if name not in self.apart]
         if self.drop_slower_than is None or self.rounds < _TRIAL or not compared:
             return list(active)

@@ -29,9 +29,9 @@ from dace_redist.tuning.candidates import Space
 from dace_redist.tuning.measure import Figure, measure
 
 #: Strategies that surely take this many times as long as the best are not looked at further.
-HOPELESS = 2.0
-#: Candidates that seem to take this many times as long after three runs are run no more; so few runs may deceive.
-_AT_ONCE = 4.0
+TOO_SLOW = 2.0
+#: Candidates that seem to take this many times as long after three runs are run no more: the estimate is rough.
+_DROPPED = 4.0
 #: An option is changed for one that takes less than this part of the time: two runs of the same code differ as well.
 BETTER = 0.97
 #: Candidates that seem to take at most this many times as long as the best are in the last round.
@@ -84,9 +84,9 @@ class Search:
             raise RuntimeError(f"tune: no strategy can move {self.problem}: {reasons}")
         least = min(figure.median for _, figure in first)
         self._ratio = {str(candidate): figure.median / least for candidate, figure in first}
-        hopeful = [candidate for candidate, figure in first if figure.low <= HOPELESS * least]
-        hopeful.sort(key=self._time)
-        finalists = self._finalists([*hopeful, *self._vary(hopeful)])
+        promising = [candidate for candidate, figure in first if figure.low <= TOO_SLOW * least]
+        promising.sort(key=self._time)
+        finalists = self._finalists([*promising, *self._vary(promising)])
         last = self._race("the best of each", finalists, _LAST * self.limit_seconds) or first
         return min(last, key=lambda pair: pair[1].median)[0], tuple(self._measured)
 
@@ -111,11 +111,11 @@ class Search:
         array.fill(1)
         return array
 
-    def _vary(self, hopeful: Sequence[Winner]) -> list[Winner]:
-        """The best options found for each strategy, the most hopeful one first."""
-        steps = [(i, option) for i, best in enumerate(hopeful) for option in find_strategy(best.strategy).options]
-        steps = [(i, option) for i, option in steps if self._variants(hopeful[i], option)]
-        best, until = list(hopeful), (1 - _LAST) * self.limit_seconds
+    def _vary(self, promising: Sequence[Winner]) -> list[Winner]:
+        """The best options found for each strategy, the most promising one first."""
+        steps = [(i, option) for i, best in enumerate(promising) for option in find_strategy(best.strategy).options]
+        steps = [(i, option) for i, option in steps if self._variants(promising[i], option)]
+        best, until = list(promising), (1 - _LAST) * self.limit_seconds
         for done, (i, option) in enumerate(steps):
             left = self.comm.bcast((until - self._spent) / (len(steps) - done))
             if left <= 0:
@@ -159,7 +159,7 @@ class Search:
                 settle=1,
                 precision=self.precision,
                 limit_seconds=max(seconds, 1e-3),
-                drop_slower_than=_AT_ONCE,
+                drop_slower_than=_DROPPED,
                 progress=lambda now, *_: self.show(now, self._spent + time.monotonic() - begin),
             )
             self._spent += time.monotonic() - begin
