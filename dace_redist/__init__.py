@@ -78,12 +78,19 @@ _ON_FIRST_USE = {
 }
 
 
+_used_without_dace: dict[str, Any] = {}
+
+
 def __getattr__(name: str) -> Any:
+    if "dace" not in sys.modules and name in _used_without_dace:
+        return _used_without_dace[name]
     if name not in _ON_FIRST_USE:
         raise AttributeError(f"module 'dace_redist' has no attribute {name!r}")
     if "dace" in sys.modules:  # so that DaCe knows what the name means inside a program
         importlib.import_module("dace_redist.library_nodes")
-    return getattr(importlib.import_module(_ON_FIRST_USE[name]), name)
+    value = getattr(importlib.import_module(_ON_FIRST_USE[name]), name)
+    (globals() if "dace" in sys.modules else _used_without_dace)[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

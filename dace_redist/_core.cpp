@@ -188,14 +188,32 @@ class SharedMemory {
   pid_t owner_ = getpid();
 };
 
+/// Whether an array, or what it is a view of, lies in node-shared memory.
+bool is_shared(const py::handle& array) {
+  auto owner = py::reinterpret_borrow<py::object>(array);
+  while (!owner.is_none()) {
+    if (py::isinstance<SharedMemory>(owner)) return true;
+    if (py::isinstance<py::array>(owner)) {
+      auto base = py::reinterpret_borrow<py::array>(owner).base();
+      owner = base ? std::move(base) : py::none();
+    } else {
+      owner = py::getattr(owner, py::isinstance<py::memoryview>(owner) ? "obj" : "base", py::none());
+    }
+  }
+  return false;
+}
+
 /// A plan of the library, called with NumPy arrays in C order: the checks that each call needs, and nothing more.
 class BoundPlan {
  public:
   using Execute = int (*)(void* plan, const void* source, void* target);
+  using Agree = int (*)(std::intptr_t comm, std::uint64_t number);
 
-  /// \param execute, plan  addresses of `dr_plan_execute` and of its plan.
-  BoundPlan(std::uintptr_t execute, std::uintptr_t plan, py::dtype dtype, Numbers source_shape, Numbers target_shape)
+  /// \param execute, agree, plan  addresses of `dr_plan_execute`, `dr_python_agree` and the plan.
+  BoundPlan(std::uintptr_t execute, std::uintptr_t agree, std::uintptr_t plan, py::dtype dtype, Numbers source_shape,
+            Numbers target_shape)
       : execute_(reinterpret_cast<Execute>(execute)),
+        agree_(reinterpret_cast<Agree>(agree)),
         plan_(reinterpret_cast<void*>(plan)),
         dtype_(std::move(dtype)),
         source_shape_(std::move(source_shape)),
@@ -217,6 +235,17 @@ class BoundPlan {
     return execute_(plan_, from, to);
   }
 
+  /// As `run`, if all ranks of the communicator come here with the same number and arrays that fit; -1 on all of them
+  /// if one does not. Collective.
+  int run_if_agreed(std::intptr_t comm, std::uint64_t number, const py::handle& source,
+                    const py::handle& target) const {
+    const bool fit = fits(source, target);
+    const void* const from = fit ? py::reinterpret_borrow<py::array>(source).data() : nullptr;
+    void* const to = fit ? py::reinterpret_borrow<py::array>(target).mutable_data() : nullptr;
+    const py::gil_scoped_release released;
+    return agree_(comm, fit ? number : 0) ? execute_(plan_, from, to) : -1;
+  }
+
   /// No array fits from now on.
   void release() { plan_ = nullptr; }
 
@@ -235,6 +264,7 @@ class BoundPlan {
   }
 
   Execute execute_;
+  Agree agree_;
   void* plan_;
   py::dtype dtype_;
   Numbers source_shape_, target_shape_;
@@ -284,10 +314,12 @@ PYBIND11_MODULE(_core, module) {
   py::class_<SharedMemory>(module, "SharedMemory", py::buffer_protocol())
       .def(py::init<dr::Index>(), py::arg("nbytes"))
       .def_buffer(&SharedMemory::buffer);
+  module.def("is_shared", &is_shared, py::arg("array"));
   py::class_<BoundPlan>(module, "BoundPlan")
-      .def(py::init<std::uintptr_t, std::uintptr_t, py::dtype, Numbers, Numbers>())
+      .def(py::init<std::uintptr_t, std::uintptr_t, std::uintptr_t, py::dtype, Numbers, Numbers>())
       .def("fits", &BoundPlan::fits)
       .def("run", &BoundPlan::run)
+      .def("run_if_agreed", &BoundPlan::run_if_agreed)
       .def("release", &BoundPlan::release);
   module.attr("option_ranges") = option_ranges();
   module.attr("max_dims") = dr::max_dims;

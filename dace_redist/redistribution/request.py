@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Callable
 from typing import Any
@@ -32,6 +33,14 @@ class Request:
     #: Where the arrays lie, for strategy ``"Auto"``: the kinds of memory that a choice may be for, the first one first;
     #: none if the arrays are not all in C order, for which nothing is measured.
     memories: tuple[str, ...] = ()
+
+    def __hash__(self) -> int:
+        """Computed once: each call looks its request up."""
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash((self.strategy, self.options, self.dtype, self.source, self.target, self.memories))
 
     def digest(self) -> int:
         """A number that other requests hardly share, the same on every rank; of 56 bits."""
