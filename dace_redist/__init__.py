@@ -27,7 +27,8 @@ if TYPE_CHECKING:
         place_in_shared_memory,
         set_strategy,
     )
-    from dace_redist.transformations.einsum.distributed_program import DistributedProgram, distribute
+    from dace_redist.transformations.einsum.distribute_einsum import distribute
+    from dace_redist.transformations.einsum.distributed_program import DistributedProgram
     from dace_redist.transformations.redistribution.tune import tune
 
 __all__ = [
@@ -67,7 +68,7 @@ _ON_FIRST_USE = {
     "SetRedistributeStrategy": "dace_redist.transformations",
     "choose_strategies": "dace_redist.transformations",
     "chosen_strategy": "dace_redist.selection.selection",
-    "distribute": "dace_redist.transformations.einsum.distributed_program",
+    "distribute": "dace_redist.transformations.einsum.distribute_einsum",
     "lower_all": "dace_redist.transformations",
     "place_in_shared_memory": "dace_redist.transformations",
     "Plan": "dace_redist.redistribution.plan",
@@ -78,12 +79,19 @@ _ON_FIRST_USE = {
 }
 
 
+_used_without_dace: dict[str, Any] = {}
+
+
 def __getattr__(name: str) -> Any:
+    if "dace" not in sys.modules and name in _used_without_dace:
+        return _used_without_dace[name]
     if name not in _ON_FIRST_USE:
         raise AttributeError(f"module 'dace_redist' has no attribute {name!r}")
     if "dace" in sys.modules:  # so that DaCe knows what the name means inside a program
         importlib.import_module("dace_redist.library_nodes")
-    return getattr(importlib.import_module(_ON_FIRST_USE[name]), name)
+    value = getattr(importlib.import_module(_ON_FIRST_USE[name]), name)
+    (globals() if "dace" in sys.modules else _used_without_dace)[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

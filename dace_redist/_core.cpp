@@ -1,16 +1,20 @@
-// Binds the planner and the copy kernel to Python. No MPI, no DaCe.
+// SPDX-License-Identifier: BSD-3-Clause
+
+/// \file
+/// Binds the planner and the copy kernel to Python. No MPI, no DaCe.
+
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <algorithm>
-#include <deque>
 #include <memory>
 
+#include "contraction/einsum.hpp"
 #include "copy/copy.hpp"
 #include "distribution/distribution.hpp"
 #include "distribution/schedule.hpp"
-#include "node/shared_array.hpp"
+#include "node/shared_pool.hpp"
 #include "plan/options.hpp"
 
 namespace py = pybind11;
@@ -102,81 +106,15 @@ void apply(const dr::Distribution& source, const dr::Distribution& target, dr::I
   }
 }
 
-/// Node-shared memory that was given back and may be used again: new pages cost more than a copy of them. The oldest
-/// goes first where it keeps too many bytes or open files.
-class SharedPool {
- public:
-  void* take(dr::Index nbytes) {
-    if (process_ != getpid()) {  // a forked process: what is kept here belongs to its parent
-      kept_.clear();
-      kept_bytes_ = 0;
-      process_ = getpid();
-    }
-    const auto found =
-        std::find_if(kept_.rbegin(), kept_.rend(), [nbytes](const Block& block) { return block.nbytes == nbytes; });
-    if (found != kept_.rend()) {
-      void* const bytes = found->bytes;
-      kept_.erase(std::next(found).base());
-      kept_bytes_ -= nbytes;
-      return bytes;
-    }
-    try {
-      return dr::allocate_shared(nbytes);
-    } catch (const dr::Error&) {
-      if (kept_.empty()) throw;
-      shrink(0, 0);
-      return dr::allocate_shared(nbytes);
-    }
-  }
-
-  void give(void* bytes, dr::Index nbytes, pid_t owner) {
-    if (owner != getpid() || nbytes > most_bytes()) return dr::free_shared(bytes);
-    kept_.push_back({bytes, nbytes});
-    kept_bytes_ += nbytes;
-    shrink(most_blocks, most_bytes());
-  }
-
-  static SharedPool& instance() {
-    static SharedPool* const pool = new SharedPool;  // never freed: arrays may outlive everything
-    return *pool;
-  }
-
- private:
-  struct Block {
-    void* bytes;
-    dr::Index nbytes;
-  };
-  static constexpr std::size_t most_blocks = 32;
-
-  /// An eighth of the machine's memory, divided among its cores, each of which may run a rank.
-  static dr::Index most_bytes() {
-    static const dr::Index most = dr::Index{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / 8 /
-                                  std::max<dr::Index>(1, sysconf(_SC_NPROCESSORS_ONLN));
-    return most;
-  }
-
-  void shrink(std::size_t blocks, dr::Index nbytes) {
-    while (kept_.size() > blocks || kept_bytes_ > nbytes) {
-      dr::free_shared(kept_.front().bytes);
-      kept_bytes_ -= kept_.front().nbytes;
-      kept_.pop_front();
-    }
-  }
-
-  std::deque<Block> kept_;  // oldest first
-  dr::Index kept_bytes_ = 0;
-  pid_t process_ = getpid();
-};
-
 /// Bytes in node-shared memory, as a Python buffer.
 class SharedMemory {
  public:
   explicit SharedMemory(dr::Index nbytes)
       : nbytes_(dr::ceil_div(std::max<dr::Index>(nbytes, 1), 4096) * 4096),
-        bytes_(SharedPool::instance().take(nbytes_)) {}
+        bytes_(dr::SharedPool::instance().take(nbytes_)) {}
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
-  ~SharedMemory() { SharedPool::instance().give(bytes_, nbytes_, owner_); }
+  ~SharedMemory() { dr::SharedPool::instance().give(bytes_, nbytes_, owner_); }
 
   py::buffer_info buffer() const {
     return {bytes_, 1, py::format_descriptor<std::uint8_t>::format(), 1, {nbytes_}, {dr::Index{1}}};
@@ -188,14 +126,32 @@ class SharedMemory {
   pid_t owner_ = getpid();
 };
 
+/// Whether an array, or what it is a view of, lies in node-shared memory.
+bool is_shared(const py::handle& array) {
+  auto owner = py::reinterpret_borrow<py::object>(array);
+  while (!owner.is_none()) {
+    if (py::isinstance<SharedMemory>(owner)) return true;
+    if (py::isinstance<py::array>(owner)) {
+      auto base = py::reinterpret_borrow<py::array>(owner).base();
+      owner = base ? std::move(base) : py::none();
+    } else {
+      owner = py::getattr(owner, py::isinstance<py::memoryview>(owner) ? "obj" : "base", py::none());
+    }
+  }
+  return false;
+}
+
 /// A plan of the library, called with NumPy arrays in C order: the checks that each call needs, and nothing more.
 class BoundPlan {
  public:
   using Execute = int (*)(void* plan, const void* source, void* target);
+  using Agree = int (*)(std::intptr_t comm, std::uint64_t number);
 
-  /// \param execute, plan  addresses of `dr_plan_execute` and of its plan.
-  BoundPlan(std::uintptr_t execute, std::uintptr_t plan, py::dtype dtype, Numbers source_shape, Numbers target_shape)
+  /// \param execute, agree, plan  addresses of `dr_plan_execute`, `dr_python_agree` and the plan.
+  BoundPlan(std::uintptr_t execute, std::uintptr_t agree, std::uintptr_t plan, py::dtype dtype, Numbers source_shape,
+            Numbers target_shape)
       : execute_(reinterpret_cast<Execute>(execute)),
+        agree_(reinterpret_cast<Agree>(agree)),
         plan_(reinterpret_cast<void*>(plan)),
         dtype_(std::move(dtype)),
         source_shape_(std::move(source_shape)),
@@ -217,6 +173,17 @@ class BoundPlan {
     return execute_(plan_, from, to);
   }
 
+  /// As `run`, if all ranks of the communicator come here with the same number and arrays that fit; -1 on all of them
+  /// if one does not. Collective.
+  int run_if_agreed(std::intptr_t comm, std::uint64_t number, const py::handle& source,
+                    const py::handle& target) const {
+    const bool fit = fits(source, target);
+    const void* const from = fit ? py::reinterpret_borrow<py::array>(source).data() : nullptr;
+    void* const to = fit ? py::reinterpret_borrow<py::array>(target).mutable_data() : nullptr;
+    const py::gil_scoped_release released;
+    return agree_(comm, fit ? number : 0) ? execute_(plan_, from, to) : -1;
+  }
+
   /// No array fits from now on.
   void release() { plan_ = nullptr; }
 
@@ -235,6 +202,7 @@ class BoundPlan {
   }
 
   Execute execute_;
+  Agree agree_;
   void* plan_;
   py::dtype dtype_;
   Numbers source_shape_, target_shape_;
@@ -256,7 +224,7 @@ PYBIND11_MODULE(_core, module) {
   py::register_exception<dr::Error>(module, "Error", PyExc_ValueError);
 
   py::class_<dr::Distribution>(module, "Distribution")
-      .def(py::init<const dr::Words&, const std::string&>(), py::arg("words"), py::arg("name") = "distribution")
+      .def(py::init<const dr::Encoding&, const std::string&>(), py::arg("encoding"), py::arg("name") = "distribution")
       .def_property_readonly("ranks_needed", &dr::Distribution::ranks_needed)
       .def_property_readonly("replicas", &dr::Distribution::replicas)
       .def_property_readonly("first_rank", &dr::Distribution::first_rank)
@@ -281,13 +249,17 @@ PYBIND11_MODULE(_core, module) {
              "Tiles per dimension, ceil(shape / tile); raises unless both are sizes.");
   module.def("check_same_shape", &dr::check_same_shape, "Raises unless both describe the same tensor.");
   module.def("apply", &apply, "Moves a whole tensor in one process, through the copies every rank would make.");
+  module.def("is_khatri_rao_product", &dr::is_khatri_rao_product, py::arg("expression"),
+             "Whether an einsum is computed as a tensor times a Khatri-Rao product (MTTKRP), all operands at once.");
   py::class_<SharedMemory>(module, "SharedMemory", py::buffer_protocol())
       .def(py::init<dr::Index>(), py::arg("nbytes"))
       .def_buffer(&SharedMemory::buffer);
+  module.def("is_shared", &is_shared, py::arg("array"));
   py::class_<BoundPlan>(module, "BoundPlan")
-      .def(py::init<std::uintptr_t, std::uintptr_t, py::dtype, Numbers, Numbers>())
+      .def(py::init<std::uintptr_t, std::uintptr_t, std::uintptr_t, py::dtype, Numbers, Numbers>())
       .def("fits", &BoundPlan::fits)
       .def("run", &BoundPlan::run)
+      .def("run_if_agreed", &BoundPlan::run_if_agreed)
       .def("release", &BoundPlan::release);
   module.attr("option_ranges") = option_ranges();
   module.attr("max_dims") = dr::max_dims;

@@ -61,6 +61,16 @@ def _check_mpi(compiled_with: str) -> None:
         )
 
 
+def agree(comm: int, number: int) -> bool:
+    """
+    Whether all ranks have the same number, which is not 0. Collective.
+
+    :param comm: Handle of an MPI communicator, as a number.
+    :param number: The number, of 64 bits.
+    """
+    return bool(library().dr_python_agree(comm, number))
+
+
 def function_address(name: str) -> int:
     """Address of a function of the library."""
     return int(ctypes.cast(library()[name], ctypes.c_void_p).value or 0)

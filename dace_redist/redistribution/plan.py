@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from types import TracebackType
 from typing import Any
 
@@ -12,15 +13,15 @@ from mpi4py import MPI
 
 from dace_redist import _core
 from dace_redist.distribution import AnyDistribution
-from dace_redist.mpi.collective_errors import together
-from dace_redist.native.interface import NativePlan, check, function_address
+from dace_redist.mpi.collective_errors import checked_communicator, together
+from dace_redist.native.interface import NativePlan, agree, check, function_address
 from dace_redist.native.library import ensure_library
 from dace_redist.redistribution.request import Request, agreed_request, check_part, checked_request, is_plain
-from dace_redist.redistribution.shared_arrays import empty_if_shared
+from dace_redist.redistribution.shared_arrays import LEAST_SHARED_BYTES, empty_result
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.selection.problem_key import Problem
 from dace_redist.selection.selection import NOT_IN_C_ORDER, choose_all, default_choice
-from dace_redist.strategies import AUTO, NODE_AWARE_STRATEGIES
+from dace_redist.strategies import AUTO, find_strategy
 
 Array = npt.NDArray[Any]
 
@@ -40,19 +41,22 @@ class Plan:
     """
 
     def __init__(self, comm: MPI.Intracomm, request: Request) -> None:
-        self._comm = comm
+        self._comm, self._handle = comm, MPI._handleof(comm)
         self.source, self.target, self.dtype = request.source, request.target, np.dtype(request.dtype)
         self.strategy, self.options, self.recorded = _selected(comm, request)
         build_library(comm)
-        encoded = (self.source.word_array, self.target.word_array)
+        encoded = (self.source.encoded_array, self.target.encoded_array)
         self._native: NativePlan | None = NativePlan(
-            MPI._handleof(comm), self.strategy, self.options, self.dtype.itemsize, *encoded
+            self._handle, self.strategy, self.options, self.dtype.itemsize, *encoded
         )
         shapes = [side.local_shape(comm.rank) for side in (self.source, self.target)]
         self._source_shape, self._target_shape = shapes
         # Calls with arrays in C order, by far the most, take no Python but this object.
-        self._bound = _core.BoundPlan(function_address("dr_plan_execute"), self._native.address, self.dtype, *shapes)
+        execute, agreement = function_address("dr_plan_execute"), function_address("dr_python_agree")
+        self._bound = _core.BoundPlan(execute, agreement, self._native.address, self.dtype, *shapes)
         self._in_c_order = True
+        nbytes = math.prod(self._target_shape) * self.dtype.itemsize
+        self._result_is_shared = find_strategy(self.strategy).node_aware and nbytes >= LEAST_SHARED_BYTES
 
     def __call__(self, array: Array | None, out: Array | None = None) -> Array:
         """
@@ -79,14 +83,27 @@ class Plan:
         self._run_checked(array, out)
         return out
 
-    def fits(self, array: Array | None, out: Array | None) -> bool:
-        """Whether these arrays need no further check: they are in C order, and of this plan's shapes and type."""
-        return self._in_c_order and bool(self._bound.fits(array, out))
+    def run_if_agreed(self, number: int, array: Array | None, out: Array) -> bool:
+        """
+        Moves a tensor if all ranks call this with the same number, or :func:`agree`, and none needs another check of
+        its arrays: they are in C order, and of this plan's shapes and type. Collective.
+
+        :param number: What the ranks must agree on; not 0, of 64 bits.
+        :return: Whether it was moved, the same on every rank.
+        :raises RedistributionError: If MPI fails.
+        """
+        if not self._in_c_order:
+            agree(self._handle, 0)
+            return False
+        code: int = self._bound.run_if_agreed(self._handle, number, array, out)
+        if code > 0:
+            check(code)
+        return code == 0
 
     def empty_target(self) -> Array:
         """A new array for this rank's part of the target."""
-        if self.strategy in NODE_AWARE_STRATEGIES:
-            return empty_if_shared(self._target_shape, self.dtype)
+        if self._result_is_shared:
+            return empty_result(self._target_shape, self.dtype)
         return np.empty(self._target_shape, self.dtype)
 
     def _run_checked(self, array: Array | None, out: Array) -> None:
@@ -210,18 +227,6 @@ class ArrayPlan:
     def free(self) -> None:
         """Frees the plan. Collective."""
         self.plan.free()
-
-
-def checked_communicator(comm: Any) -> MPI.Intracomm:
-    """
-    ``comm``, or the world if it is None.
-
-    :raises TypeError: If it is no communicator of this rank.
-    """
-    comm = MPI.COMM_WORLD if comm is None else comm
-    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
-        raise TypeError(f"comm must be an mpi4py intra-communicator of this rank, got {comm!r}")
-    return comm
 
 
 def _selected(comm: MPI.Intracomm, request: Request) -> tuple[str, dict[str, int | float], bool]:

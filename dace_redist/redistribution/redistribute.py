@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution
-from dace_redist.native.interface import library
-from dace_redist.redistribution.plan import Plan, build_library, checked_communicator
+from dace_redist.mpi.collective_errors import checked_communicator
+from dace_redist.native.interface import agree
+from dace_redist.redistribution.plan import Plan, build_library
 from dace_redist.redistribution.plan_cache import PlanCache, plan_cache
 from dace_redist.redistribution.request import agreed_request, checked_request
 from dace_redist.redistribution.shared_arrays import is_shared
+
+_Result = TypeVar("_Result")
 
 
 def redistribute(
@@ -55,24 +59,26 @@ def redistribute(
         cache.is_new = False
     call = _call(array, source, target, out, strategy, options)
     found = cache.find(call)
-    result = found.plan.empty_target() if found is not None and out is None else out
-    digest = found.digest if found is not None and found.plan.fits(array, result) else 0
-    if agree(comm, digest) and found is not None:
-        cache.touch(found.request)
-        return _moved(cache, found.plan, array, result)
+    if found is None:
+        agree(MPI._handleof(comm), 0)
+    else:
+        plan, result = found.plan, found.plan.empty_target() if out is None else out
+        if _run(cache, plan, lambda: plan.run_if_agreed(found.digest, array, result)):
+            cache.touch(found.request)
+            return result
     # a rank has not asked for this before, its arrays need other checks, or the ranks ask for different things
     request = agreed_request(
         comm, array, out, lambda: checked_request(array, source, target, comm, out, strategy, options)
     )
-    plan = cache.get(comm, request)
+    made = cache.get(comm, request)
     if call is not None:
-        cache.remember(call, request, plan, (source, target))
-    return _moved(cache, plan, array, out)
+        cache.remember(call, request, made, (source, target))
+    return _run(cache, made, lambda: made(array, out))
 
 
-def _moved(cache: PlanCache, plan: Plan, array: Any, out: Any) -> npt.NDArray[Any]:
+def _run(cache: PlanCache, plan: Plan, run: Callable[[], _Result]) -> _Result:
     try:
-        return plan(array, out)
+        return run()
     except Exception:
         cache.forget(plan)
         raise
@@ -84,20 +90,10 @@ def _call(
     """What distinguishes a call from others that need another plan; None if that takes the full check."""
     if not isinstance(array, np.ndarray) or not isinstance(strategy, str):
         return None
-    memory = (is_shared(array), out is not None and is_shared(out), out is None)
-    settings = tuple(options.items())
+    settings = tuple(options.items()) if options else ()
     try:
         hash(settings)
     except TypeError:
         return None
-    return (id(source), id(target), array.dtype.str, strategy, settings, memory)
-
-
-def agree(comm: MPI.Intracomm, digest: int) -> bool:
-    """
-    Whether all ranks have the same number, which is not 0. Collective.
-
-    :param comm: mpi4py communicator.
-    :param digest: The number, of 64 bits.
-    """
-    return bool(library().dr_python_agree(MPI._handleof(comm), digest))
+    shared = (is_shared(array), None if out is None else is_shared(out))
+    return (id(source), id(target), array.dtype, strategy, settings, shared)

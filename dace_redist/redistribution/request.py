@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Callable
 from typing import Any
@@ -33,12 +34,20 @@ class Request:
     #: none if the arrays are not all in C order, for which nothing is measured.
     memories: tuple[str, ...] = ()
 
+    def __hash__(self) -> int:
+        """Computed once: each call looks its request up."""
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash((self.strategy, self.options, self.dtype, self.source, self.target, self.memories))
+
     def digest(self) -> int:
         """A number that other requests hardly share, the same on every rank; of 56 bits."""
         text = repr((self.strategy, self.options, self.dtype)).encode()
         state = hashlib.blake2b(text, digest_size=7)
         for distribution in (self.source, self.target):
-            state.update(distribution.word_array.tobytes())
+            state.update(distribution.encoded_array.tobytes())
         return int.from_bytes(state.digest(), "little")
 
 

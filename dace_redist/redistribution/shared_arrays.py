@@ -43,25 +43,19 @@ def is_shared(array: npt.NDArray[Any]) -> bool:
 
     :param array: Any array; a view lies where its base does.
     """
-    owner: Any = array
-    while owner is not None and not isinstance(owner, _core.SharedMemory):
-        owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
-    return owner is not None
+    return _core.is_shared(array)
 
 
 #: Smaller arrays are not worth an open file of their own.
-_LEAST_SHARED_BYTES = 64 << 10
+LEAST_SHARED_BYTES = 64 << 10
 
 
-def empty_if_shared(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """An array for a result: in node-shared memory if it is large enough to matter and there is enough."""
-    element = np.dtype(dtype)
-    if math.prod(shape) * element.itemsize >= _LEAST_SHARED_BYTES:
-        try:
-            return _shared(shape, element)
-        except _core.Error:
-            pass
-    return np.empty(shape, element)
+def empty_result(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """An array in node-shared memory, without a warning if that is scarce: then an ordinary one."""
+    try:
+        return _shared(shape, dtype)
+    except _core.Error:
+        return np.empty(shape, dtype)
 
 
 def _shared(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:

@@ -60,7 +60,7 @@ def test_what_cannot_be_distributed_is_refused():
     for match, arguments, kind in (
         (r"sizes of K, R are missing", dict(ranks=2, sizes=dict(I=4, J=4)), ValueError),
         (r"has no size Q", dict(ranks=2, sizes={**full, "Q": 3}), ValueError),
-        (r"extents must be at least 1", dict(ranks=2, sizes={**full, "J": 0}), ValueError),
+        (r"an extent must be at least 0", dict(ranks=2, sizes={**full, "J": -1}), ValueError),
         (r"ranks must be an integer of at least 1, got 0", dict(ranks=0, sizes=full), ValueError),
         (r"test_distribute|einsum_programs.*memory", dict(ranks=2, sizes=full, memory_bytes=100), MemoryError),
         (r"nothing", dict(ranks=2, sizes=full, overrides={"nothing": {"i": 2}}), ValueError),
