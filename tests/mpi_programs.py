@@ -18,10 +18,11 @@ import filelock
 import pytest
 
 from dace_redist.mpi.launch import launch
-from dace_redist.native.toolchain import SOURCE_DIRECTORY, build_directory, mpi_compiler
+from dace_redist.native.toolchain import INCLUDE_DIRECTORY, SOURCE_DIRECTORY, build_directory, mpi_compiler
 
 SOURCES = Path(__file__).parent / "cpp"
-SWITCHES = ["-std=c++17", "-g", "-fopenmp", "-Wall", "-Wextra", "-Wshadow", "-I", str(SOURCE_DIRECTORY)]
+SWITCHES = ["-std=c++17", "-g", "-fopenmp", "-Wall", "-Wextra", "-Wshadow"]
+SWITCHES += [f"-I{folder}" for folder in (SOURCE_DIRECTORY, INCLUDE_DIRECTORY)]
 SANITIZED = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 STRATEGIES = [*sorted(SOURCE_DIRECTORY.glob("exchange/*.cpp")), SOURCE_DIRECTORY / "plan" / "registry.cpp"]
 #: Threads that wait must not take the cores: there are more ranks than those.
