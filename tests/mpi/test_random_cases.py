@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import pytest
-from cases import OPTIONS, Case, cases, local_array
+from cases import OPTIONS, RandomCase, cases, local_array
 from hypothesis import HealthCheck, given, settings
 
 import dace_redist
@@ -14,7 +14,7 @@ import dace_redist
 EXAMPLES = int(os.environ.get("DACE_REDIST_EXAMPLES", 200))  # of up to 4 ranks; of more, less: they take longer
 
 
-def check(comm, strategy: str, case: Case) -> str:
+def check(comm, strategy: str, case: RandomCase) -> str:
     """A -> B -> A; says what is wrong on this rank, if anything."""
     whole = case.whole()
     here, there = (d.local(whole, comm.rank) for d in (case.source, case.target))
@@ -49,7 +49,7 @@ def test_random_cases(comm):
         suppress_health_check=list(HealthCheck),
     )
     @given(cases(comm.size))
-    def moves(case: Case) -> None:
+    def moves(case: RandomCase) -> None:
         for strategy in OPTIONS:
             wrong = [text for text in comm.allgather(check(comm, strategy, case)) if text]
             assert not wrong, wrong[0]
