@@ -115,7 +115,7 @@ def _quiet() -> Iterator[None]:
 
 def measure(programs: list[TimedProgram], inputs: dict, repetitions: int) -> None:
     """
-    Run all programs in turn, so that whatever else the machine does meets them alike; the first round warms up.
+    Run all programs in turn, so that whatever else the machine does affects all alike; the first round warms up.
 
     Steps are timed with a barrier before each, so that none pays for ranks that come late; the total is timed in
     runs of its own, without barriers.

@@ -184,7 +184,7 @@ def measure(
     timed: TimedProgram, local: dict[str, np.ndarray], repetitions: int
 ) -> tuple[dict[str, Samples], dict[str, dict[str, np.ndarray]]]:
     """
-    Run all strategies in turn, so that whatever else the machine does meets them alike; the first round warms up.
+    Run all strategies in turn, so that whatever else the machine does affects all alike; the first round warms up.
 
     Steps are timed with a barrier after each, and the slowest rank counts; the total in runs of its own, without
     barriers, from the first start to the last end.
@@ -246,7 +246,7 @@ def report(record: dict, arguments: argparse.Namespace) -> None:
     verdict += "" if error is None else f", largest relative error {error:.1e}"
     print(f"{record['strategy']}: {seconds['total'] * 1e3:.1f} ms, {verdict}", flush=True)
     if not arguments.brief:
-        print("    milliseconds, medians; of the steps, after each of which the ranks meet, those of the slowest rank")
+        print("    milliseconds, medians; of the steps, each followed by a barrier, those of the slowest rank")
         for name, value in seconds.items():
             print(f"{'  ' * (2 + (' ' in name))}{name:<32} {value * 1e3:10.3f}", flush=True)
     if arguments.json:

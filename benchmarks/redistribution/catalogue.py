@@ -65,7 +65,7 @@ class Case:
     :param source: Distribution before.
     :param target: Distribution after.
     :param series: Cases with the same series are drawn as one line.
-    :param x: Place in the series, of the kind ``x_name``.
+    :param x: Position in the series, of the kind ``x_name``.
     :param within: Larger arrays that the local arrays lie in, or None.
     :param choices: Which strategies to measure; empty: all.
     """

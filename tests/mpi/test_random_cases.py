@@ -40,7 +40,7 @@ def check(comm, strategy: str, case: RandomCase) -> str:
 @pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[1, 2, 3, 5, 7, 12], timeout=400)
 def test_random_cases(comm):
-    # All ranks draw the same cases and hear of every failure, so that Hypothesis goes the same way on each.
+    # All ranks draw the same cases and know every failure, so that Hypothesis goes the same way on each.
     @settings(
         max_examples=EXAMPLES * 4 // max(4, comm.size),
         derandomize=True,
@@ -49,9 +49,9 @@ def test_random_cases(comm):
         suppress_health_check=list(HealthCheck),
     )
     @given(cases(comm.size))
-    def moves(case: RandomCase) -> None:
+    def check_strategies(case: RandomCase) -> None:
         for strategy in OPTIONS:
             wrong = [text for text in comm.allgather(check(comm, strategy, case)) if text]
             assert not wrong, wrong[0]
 
-    moves()
+    check_strategies()

@@ -93,7 +93,7 @@ def test_auto_reads_the_record_on_one_rank_when_it_plans(comm, record: Path, mon
     from dace_redist.redistribution.plan_cache import forget_choices, plans_in_use
 
     source, target = pair(comm.size)
-    place, reads = topology_of(comm), []
+    topology, reads = topology_of(comm), []
     find = Record.find
     monkeypatch.setattr(Record, "find", lambda *given: reads.append(1) or find(*given))
     for memory, options in (
@@ -104,7 +104,7 @@ def test_auto_reads_the_record_on_one_rank_when_it_plans(comm, record: Path, mon
         if comm.rank == 0:
             winner = Winner(strategy="Pipelined", options=options)
             Record(record).add(
-                make_entry(Problem(schedule(source, target), memory), place, winner, [], "2026-01-02T03:04:05+00:00")
+                make_entry(Problem(schedule(source, target), memory), topology, winner, [], "2026-01-02T03:04:05+00:00")
             )
         comm.Barrier()
         forget_choices(comm)
@@ -179,9 +179,9 @@ def test_candidates_that_cannot_run_are_left_out(comm, record: Path, monkeypatch
                 raise RedistributionError("no shared\nmemory")
 
     monkeypatch.setattr(search, "ArrayPlan", Failing)
-    moves = schedule(*pair(comm.size))
+    the_schedule = schedule(*pair(comm.size))
     broken = {"Pipelined"} if comm.rank == 1 else set()  # finds on one rank only that it cannot
-    found = dace_redist.tune(moves, comm=comm, strategies=["Pipelined", "Pack"], **QUICK)
+    found = dace_redist.tune(the_schedule, comm=comm, strategies=["Pipelined", "Pack"], **QUICK)
     assert str(found.problems[0].winner) == "Pack"
     assert re.search(
         r"^  Pipelined +cannot: 'Pipelined' failed on rank 1: \w+: no shared memory$", str(found), re.MULTILINE
@@ -191,17 +191,17 @@ def test_candidates_that_cannot_run_are_left_out(comm, record: Path, monkeypatch
         comm,
         RuntimeError,
         r"tune: no strategy can move float64\[24, 20\]: Pipelined: .*on rank 1: .*no shared memory; Pack: ",
-        lambda: dace_redist.tune(moves, comm=comm, strategies=["Pipelined", "Pack"], **QUICK),
+        lambda: dace_redist.tune(the_schedule, comm=comm, strategies=["Pipelined", "Pack"], **QUICK),
     )
 
 
 @pytest.mark.mpi(ranks=[2])
 def test_bad_input(comm, record: Path, tmp_path: Path):
     source, target = pair(comm.size)
-    moves, last = schedule(source, target), comm.rank == comm.size - 1
+    the_schedule, last = schedule(source, target), comm.rank == comm.size - 1
 
     def call(**words: Any) -> Any:
-        return lambda: dace_redist.tune(**{"what": moves, "comm": comm, **QUICK, **words})
+        return lambda: dace_redist.tune(**{"what": the_schedule, "comm": comm, **QUICK, **words})
 
     too_many = schedule(Distribution(SHAPE, [3]), target)
     for words, kind, text in (
@@ -229,7 +229,7 @@ def test_bad_input(comm, record: Path, tmp_path: Path):
         comm,
         ValueError,
         "the ranks differ in what they tune: ",
-        call(what=schedule(source, source) if last else moves),
+        call(what=schedule(source, source) if last else the_schedule),
     )
     raises_everywhere(
         comm,

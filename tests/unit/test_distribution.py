@@ -80,11 +80,13 @@ def owners_of(distribution, index):
     if isinstance(distribution, TiledDistribution):
         tile = tuple(i // t for i, t in zip(index, distribution.tile, strict=True))
         return [int(distribution.owner_of_tile[tile])]
-    places = [range(p) if pin is None else [pin] for p, pin in zip(distribution.grid, distribution.pins, strict=True)]
+    coordinates = [
+        range(p) if pin is None else [pin] for p, pin in zip(distribution.grid, distribution.pins, strict=True)
+    ]
     for axis, dim in enumerate(distribution.dims):
         if dim is not None:
-            places[dim] = [coordinate(distribution, axis, index[axis])]
-    positions = [int(np.ravel_multi_index(at, distribution.grid)) for at in itertools.product(*places)]
+            coordinates[dim] = [coordinate(distribution, axis, index[axis])]
+    positions = [int(np.ravel_multi_index(at, distribution.grid)) for at in itertools.product(*coordinates)]
     return positions if distribution.ranks is None else [distribution.ranks[position] for position in positions]
 
 
