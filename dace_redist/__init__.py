@@ -27,7 +27,8 @@ if TYPE_CHECKING:
         place_in_shared_memory,
         set_strategy,
     )
-    from dace_redist.transformations.einsum.distributed_program import DistributedProgram, distribute
+    from dace_redist.transformations.einsum.distribute_einsum import distribute
+    from dace_redist.transformations.einsum.distributed_program import DistributedProgram
     from dace_redist.transformations.redistribution.tune import tune
 
 __all__ = [
@@ -67,7 +68,7 @@ _ON_FIRST_USE = {
     "SetRedistributeStrategy": "dace_redist.transformations",
     "choose_strategies": "dace_redist.transformations",
     "chosen_strategy": "dace_redist.selection.selection",
-    "distribute": "dace_redist.transformations.einsum.distributed_program",
+    "distribute": "dace_redist.transformations.einsum.distribute_einsum",
     "lower_all": "dace_redist.transformations",
     "place_in_shared_memory": "dace_redist.transformations",
     "Plan": "dace_redist.redistribution.plan",

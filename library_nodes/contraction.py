@@ -92,24 +92,3 @@ class Contraction(IndexedNode):
                 raise ValueError(
                     f"{self.title}: with beta {self.beta}, {PREVIOUS} must be the result {result}, got {previous}"
                 )
-
-
-def is_fused(operands: Sequence[str], result: str) -> bool:
-    """
-    Whether three or more operands are evaluated at once, so that no intermediate exists as a whole (MTTKRP).
-
-    One is a tensor; the others are a matrix for each of its indices that the result lacks, and share an index of the
-    result that the tensor has not got.
-
-    :param operands: Indices of each operand.
-    :param result: Indices of the result.
-    """
-    for position, tensor in enumerate(operands):
-        matrices = [indices for other, indices in enumerate(operands) if other != position]
-        summed = [index for index in tensor if index not in result]
-        columns = set(result) - set(tensor)
-        if len(columns) == 1 and len(set(tensor)) == len(tensor) and len(matrices) >= 2:
-            expected = sorted(sorted((index, *columns)) for index in summed)
-            if sorted(sorted(indices) for indices in matrices) == expected:
-                return True
-    return False

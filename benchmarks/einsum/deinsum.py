@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dace_redist.einsum import Einsum, Group, Plan, Statement, plan_einsums
+from dace_redist.einsum import Einsum, EinsumPlan, Group, Statement, plan_einsums
 from dace_redist.einsum.grids import given_grid
 from dace_redist.einsum.model import Model
 from dace_redist.einsum.order import Part, contraction_tree, groupings, passes_unhidden
-from dace_redist.einsum.program import Program, Step, walk
+from dace_redist.einsum.program import EinsumProgram, EinsumStep, Walk
 from dace_redist.report.text import format_bytes
 
 #: Numbers of ranks that are compared.
@@ -67,7 +67,7 @@ class Kernel:
             for name, operand in zip(self.operands, self.einsum.operands, strict=True)
         }
 
-    def plan(self, ranks: int) -> Plan:
+    def plan(self, ranks: int) -> EinsumPlan:
         """Our plan at the published size."""
         statement = Statement(self.einsum, self.operands, "out", self.name)
         return plan_einsums([statement], self.shapes(self.extents(ranks)), ranks)
@@ -89,24 +89,24 @@ class Kernel:
         for rows in itertools.product(*(range(len(option)) for option in options)):
             numbered = zip(rows, self.groups, strict=True)
             groups = [_as_numbered(model.group(n, row), indices) for n, (row, (_, indices)) in enumerate(numbered)]
-            found.append(walk(program, groups).bytes_per_rank(program))
+            found.append(Walk(program, groups).bytes_per_rank)
         return min(found)
 
-    def _published_program(self, ranks: int, itemsize: int) -> Program:
+    def _published_program(self, ranks: int, itemsize: int) -> EinsumProgram:
         extents = self.extents(ranks)
         names = dict(zip(self.einsum.operands, self.operands, strict=True))
         statements: list[Statement] = []
-        steps: list[Step] = []
+        steps: list[EinsumStep] = []
         for einsum, _ in self.groups:
             for operand in (*einsum.operands, einsum.result):
                 names.setdefault(operand, f"T_{operand}")
             operands = tuple(names[operand] for operand in einsum.operands)
             statement = Statement(einsum, operands, names[einsum.result], self.name)
             own = {index: extents[index] for index in einsum.indices + einsum.result if index in einsum.indices}
-            steps.append(Step(_whole(statement, own), operands, statement.result, len(statements), own))
+            steps.append(EinsumStep(_whole(statement, own), operands, statement.result, len(statements), own))
             statements.append(statement)
         sizes = {name: tuple(extents[index] for index in indices) for indices, name in names.items()}
-        return Program(tuple(statements), tuple(steps), sizes, (statements[-1].result,), {}, itemsize, ranks)
+        return EinsumProgram(tuple(statements), tuple(steps), sizes, (statements[-1].result,), {}, itemsize, ranks)
 
 
 def _whole(statement: Statement, extents: dict[str, int]) -> Part:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dace_redist.einsum.expression import Einsum
     from dace_redist.einsum.placement import Placement
-    from dace_redist.einsum.plan import Group, Move, Plan, Reduction
+    from dace_redist.einsum.plan import EinsumPlan, Group, Move, Reduction
     from dace_redist.einsum.planner import plan_einsums
     from dace_redist.einsum.statement import Statement
 
-__all__ = ["Einsum", "Group", "Move", "Placement", "Plan", "Reduction", "Statement", "plan_einsums"]
+__all__ = ["Einsum", "Group", "Move", "Placement", "EinsumPlan", "Reduction", "Statement", "plan_einsums"]
 
 #: Where the names are: SciPy and opt_einsum come with the planner's first use, not with every command line.
 _ON_FIRST_USE = {
@@ -20,7 +20,7 @@ _ON_FIRST_USE = {
     "Group": "plan",
     "Move": "plan",
     "Placement": "placement",
-    "Plan": "plan",
+    "EinsumPlan": "plan",
     "Reduction": "plan",
     "Statement": "statement",
     "plan_einsums": "planner",

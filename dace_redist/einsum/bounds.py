@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from dace_redist.einsum.grids import Floats, Layouts
+from dace_redist.einsum.placement import ceil_division
 
 #: Tables of more bounds than these are not kept.
 MAX_KEPT = 250_000
@@ -75,14 +76,14 @@ def _bounds(source: Layouts, target: Layouts, shape: Sequence[int], outer: bool)
 @functools.lru_cache(maxsize=1 << 16)
 def _worst_overlap(extent: int, before: int, after: int) -> int:
     """Of all full blocks of ``after`` elements, the least that the best block of ``before`` elements has of one."""
-    if before % after == 0 or after % before == 0 or before >= extent:
+    if extent == 0 or before % after == 0 or after % before == 0 or before >= extent:
         return min(before, after)
     low = np.arange(max(extent // after, 1), dtype=np.int64) * after
     high = np.minimum(low + after, extent)
     if after > before:
-        first = np.minimum(-(-low // before) * before, high)
+        first = np.minimum(ceil_division(low, before) * before, high)
         inside = np.where(first + before <= high, before, 0)
         ends = np.maximum(np.minimum(first, high) - low, high - np.maximum(high // before * before, low))
         return int(np.maximum(inside, ends).min())
-    cut = np.minimum(-(-low // before) * before, high)
+    cut = np.minimum(ceil_division(low, before) * before, high)
     return int(np.maximum(cut - low, high - cut).min())

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist.einsum.expression import Einsum
-from dace_redist.einsum.order import Contraction
-from dace_redist.einsum.placement import Array
+from dace_redist.einsum.factorisations import factorisations, useful_parts
+from dace_redist.einsum.order import ContractionStep
+from dace_redist.einsum.placement import Array, block_length, ceil_division
 
 Floats = npt.NDArray[np.float64]
 
@@ -78,7 +79,7 @@ class Candidates:
 
     einsum: Einsum
     extents: Mapping[str, int]
-    steps: tuple[Contraction, ...]
+    steps: tuple[ContractionStep, ...]
     parts: Array
     scatter: Array
     least_load: float = math.inf
@@ -116,12 +117,12 @@ class Candidates:
     @cached_property
     def pieces(self) -> Array:
         """Elements of the pieces of which the blocks hold a multiple: (K, indices)."""
-        return np.asarray(-(-self.sizes // (self.parts * self.multiples)))
+        return np.asarray(ceil_division(self.sizes, self.parts * self.multiples))
 
     @cached_property
     def blocks(self) -> Array:
         """Elements of the largest block along every index: (K, indices)."""
-        return np.asarray(np.minimum(self.multiples * self.pieces, self.sizes))
+        return np.asarray(np.minimum(block_length(self.sizes, self.parts, self.multiples), self.sizes))
 
     @cached_property
     def load(self) -> Floats:
@@ -184,7 +185,7 @@ class Candidates:
 def candidates(
     einsum: Einsum,
     extents: Mapping[str, int],
-    steps: Sequence[Contraction],
+    steps: Sequence[ContractionStep],
     ranks: int,
     *,
     whole: str = "",
@@ -208,7 +209,7 @@ def candidates(
     :return: None at all if nothing fits.
     """
     fixed = einsum.repeated + whole
-    allowed = [_useful_parts(extents[i], ranks) if i not in fixed else frozenset((1,)) for i in einsum.indices]
+    allowed = [useful_parts(extents[i], ranks) if i not in fixed else frozenset((1,)) for i in einsum.indices]
     total = sum(step.flops_per_point * math.prod(extents[i] for i in step.indices) for step in steps)
     most = min(ranks, math.prod(max(parts) for parts in allowed))
     none, replicas = np.zeros((0, len(allowed)), np.int64), replicas_of(einsum, whole, ranks)
@@ -222,14 +223,14 @@ def candidates(
     best, used = space, most + 1
     while not len(best) and used > 1 and may_fit(used - 1):  # the most ranks with which anything fits
         used -= 1
-        best = _fitting(space, _factorisations(used, allowed), footprint, load)
+        best = _fitting(space, factorisations(used, allowed), footprint, load)
     if not len(best):
         return best
     limit = min(load, (1 + LOAD_TOLERANCE) * best.load.min())
-    grids = [_factorisations(used, allowed)]
+    grids = [factorisations(used, allowed)]
     while used > max(1, most - MAX_RANK_COUNTS) and total / (used - 1) <= limit and sum(map(len, grids)) < MAX_GRIDS:
         used -= 1
-        grids.append(_factorisations(used, allowed))
+        grids.append(factorisations(used, allowed))
     found = _fitting(space, np.concatenate(grids), footprint, limit)
     least = float(found.load.min(initial=math.inf))
     found = found.chosen(found.load <= (1 + LOAD_TOLERANCE) * least * (1 + 1e-9))
@@ -251,7 +252,7 @@ def replicas_of(einsum: Einsum, whole: str, ranks: int) -> int:
 
 
 def least_footprint(
-    einsum: Einsum, extents: Mapping[str, int], steps: Sequence[Contraction], ranks: int, whole: str = ""
+    einsum: Einsum, extents: Mapping[str, int], steps: Sequence[ContractionStep], ranks: int, whole: str = ""
 ) -> float:
     """Elements that a rank needs at least for a group, on any grid that splits the work well."""
     found = candidates(einsum, extents, steps, ranks, whole=whole)
@@ -261,7 +262,7 @@ def least_footprint(
 def given_grid(
     einsum: Einsum,
     extents: Mapping[str, int],
-    steps: Sequence[Contraction],
+    steps: Sequence[ContractionStep],
     parts: Mapping[str, int],
     replicas: int = 1,
 ) -> Candidates:
@@ -282,33 +283,3 @@ def _with_reductions(grids: Candidates) -> Candidates:
     scatter = [np.full(len(parts), axis, np.int64) for parts, axis in options]
     parts = np.concatenate([parts for parts, _ in options])
     return dataclasses.replace(grids, parts=parts, scatter=np.concatenate(scatter))
-
-
-def _useful_parts(extent: int, ranks: int) -> frozenset[int]:
-    """Numbers of parts with which no smaller number gives blocks as small."""
-    root = math.isqrt(extent)
-    blocks = {*range(1, root + 1), *(-(-extent // parts) for parts in range(1, root + 2))}
-    return frozenset(parts for block in blocks if (parts := -(-extent // block)) <= ranks)
-
-
-def _factorisations(number: int, allowed: Sequence[frozenset[int]]) -> Array:
-    """All ways to write a number as a product of one allowed factor per index: (ways, indices)."""
-    divisors = _divisors(number)
-    grids, rest = np.zeros((1, 0), np.int64), np.array([number], np.int64)
-    for position, factors in enumerate(allowed):
-        last = position == len(allowed) - 1
-        rows, values = [], []
-        for factor in sorted(factors.intersection(divisors)):
-            fits = np.flatnonzero(rest == factor if last else rest % factor == 0)
-            rows.append(fits)
-            values.append(np.full(len(fits), factor, np.int64))
-        if not rows:
-            return np.zeros((0, len(allowed)), np.int64)
-        row, value = np.concatenate(rows), np.concatenate(values)
-        grids, rest = np.column_stack([grids[row], value]), rest[row] // value
-    return grids if len(allowed) or number == 1 else grids[:0]
-
-
-def _divisors(number: int) -> list[int]:
-    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
-    return sorted({*small, *(number // d for d in small)})

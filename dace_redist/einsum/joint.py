@@ -11,7 +11,7 @@ from dace_redist.einsum.model import Model
 from dace_redist.einsum.nodes import internode_bytes, node_tiles
 from dace_redist.einsum.placement import Array
 from dace_redist.einsum.plan import Group
-from dace_redist.einsum.program import Program, Walk, walk
+from dace_redist.einsum.program import Walk
 from dace_redist.einsum.relabel import MAX_MATCHED_RANKS, best_ranks
 from dace_redist.einsum.search import Pair, descend, minimise
 
@@ -41,7 +41,7 @@ def choose_grids(model: Model, cutoff: float = math.inf) -> list[int]:
     if len(best) == 1:
         return best
     best = _restricted(model, best, [_promising(model, variable, best, cutoff) for variable in variables])
-    best, bound = descend(model, len(best), 0, best[0])
+    best, bound = descend(model, 0, best[0])
     cost = min(model.total(best), cutoff)
     best = _restricted(model, best, [_promising(model, variable, best, cost) for variable in variables])
     best, cost = _descents(model, best)
@@ -54,7 +54,7 @@ def _descents(model: Model, start: list[int]) -> tuple[list[int], float]:
     found = {tuple(start): 0.0}
     for variable in range(len(start)):
         for row in np.argsort(model.unary[variable], kind="stable")[:STARTS].tolist():
-            choice, bound = descend(model, len(start), variable, row)
+            choice, bound = descend(model, variable, row)
             found[tuple(choice)] = bound
     promising = sorted(found, key=lambda choice: found[choice])[:STARTS]
     best = min(promising, key=model.total)
@@ -121,11 +121,11 @@ def labelled(model: Model, choice: list[int], node_size: int | None = None) -> L
     """
     plain = tuple(model.group(number, row) for number, row in enumerate(choice))
     found = [_walked(model, groups, node_size) for groups in dict.fromkeys((relabelled(model, plain), plain))]
-    best = min(found, key=lambda one: one.walk.bytes_per_rank(model.program))
+    best = min(found, key=lambda one: one.walk.bytes_per_rank)
     if node_size is None:
         return best
     aware = _walked(model, relabelled(model, plain, node_size), node_size)
-    least = min([best, aware], key=lambda one: (one.internode_bytes, one.walk.bytes_per_rank(model.program)))
+    least = min([best, aware], key=lambda one: (one.internode_bytes, one.walk.bytes_per_rank))
     return dataclasses.replace(least, internode_bytes_unaware=best.internode_bytes)
 
 
@@ -140,7 +140,7 @@ class Labelled:
 
 
 def _walked(model: Model, groups: tuple[Group, ...], node_size: int | None) -> Labelled:
-    found, program = walk(model.program, groups), model.program
+    found, program = Walk(model.program, groups), model.program
     if node_size is None:
         return Labelled(groups, found)
     return Labelled(groups, found, internode_bytes(groups, found.moves, program.sizes, program.itemsize, node_size))
@@ -148,7 +148,7 @@ def _walked(model: Model, groups: tuple[Group, ...], node_size: int | None) -> L
 
 def relabelled(model: Model, groups: tuple[Group, ...], node_size: int | None = None) -> tuple[Group, ...]:
     """The groups on the ranks with which most of their tensors stays where it is; with nodes, first of all on those."""
-    program: Program = model.program
+    program = model.program
     known: dict[int, Group] = {}
     for number in reversed(range(len(groups))):
         group = groups[number]

@@ -13,7 +13,7 @@ from dace_redist.einsum.bounds import MoveBounds, move_bounds, paired_bounds
 from dace_redist.einsum.grids import Candidates, Floats, Layouts
 from dace_redist.einsum.placement import Array, Placement
 from dace_redist.einsum.plan import BYTES_PER_SECOND, FLOPS_PER_SECOND, Group, Reduction
-from dace_redist.einsum.program import Program, Step
+from dace_redist.einsum.program import EinsumProgram, EinsumStep
 from dace_redist.einsum.relabel import Overlap, least_moved
 from dace_redist.einsum.search import Pair
 from dace_redist.einsum.statement import Statement
@@ -41,7 +41,7 @@ class Edge:
     weight: int
 
 
-def edges_of(program: Program) -> list[Edge]:
+def edges_of(program: EinsumProgram) -> list[Edge]:
     """Every read of a tensor by a group that does not say where it is, and every write of one that lies elsewhere."""
     edges = []
     for number, step in enumerate(program.steps):
@@ -54,7 +54,7 @@ def edges_of(program: Program) -> list[Edge]:
     return edges
 
 
-def make_group(step: Step, candidates: Candidates, row: int, statement: Statement) -> Group:
+def make_group(step: EinsumStep, candidates: Candidates, row: int, statement: Statement) -> Group:
     """A candidate as a group on ranks 0, 1, 2, ..."""
     grid, scatter = tuple(candidates.parts[row].tolist()), int(candidates.scatter[row])
     einsum, partial = step.part.einsum, int(candidates.partial[row])
@@ -85,7 +85,7 @@ class Model:
     (:meth:`pair_bounds`) or computed with the ranks relabelled as well as can be (:meth:`exact`).
     """
 
-    def __init__(self, program: Program, candidates: Sequence[Candidates], thrift: float = TIE_BREAK) -> None:
+    def __init__(self, program: EinsumProgram, candidates: Sequence[Candidates], thrift: float = TIE_BREAK) -> None:
         self.program, self.candidates, self.thrift = program, list(candidates), thrift
         self.edges = edges_of(program)
         self._exact: dict[tuple[int, int, int, int], float] = {}
@@ -139,7 +139,7 @@ class Model:
 
     @cached_property
     def neighbours(self) -> list[list[int]]:
-        """See :class:`search.RowCosts`."""
+        """For each group the others on whose candidates its costs depend."""
         pairs = [*self.linked, *((j, i) for i, j in self.linked)]
         return [sorted(j for i, j in pairs if i == group) for group in range(len(self.candidates))]
 
@@ -166,7 +166,7 @@ class Model:
         return total
 
     def given(self, variable: int, choice: Sequence[int | None]) -> Floats:
-        """See :class:`search.RowCosts`."""
+        """Bounds on the costs of every candidate of a group, given those of other groups as far as they are chosen."""
         costs: Floats = self.unary[variable].copy()
         for other in self.neighbours[variable]:
             row = choice[other]
@@ -175,7 +175,7 @@ class Model:
         return costs
 
     def bound(self, choice: Sequence[int]) -> float:
-        """See :class:`search.RowCosts`."""
+        """A lower bound on the cost of a choice of one candidate per group."""
         own = sum(float(costs[row]) for costs, row in zip(self.unary, choice, strict=True))
         return own + sum(float(self._bounds(i, j, {i: choice[i], j: choice[j]})[0, 0]) for i, j in self.linked)
 
@@ -224,10 +224,9 @@ class Model:
 
 
 def _layout_of(placement: Placement, shape: tuple[int, ...]) -> Layouts:
-    blocks = [min(placement.block(axis, extent), extent) for axis, extent in enumerate(shape)]
     one = (1, len(shape))
     return Layouts(
         np.array(placement.parts, np.int64).reshape(one),
-        np.array(blocks, np.int64).reshape(one),
+        np.array(placement.largest_block(shape), np.int64).reshape(one),
         np.array([placement.replicas], np.int64),
     )

@@ -21,7 +21,7 @@ MIN_FLOPS_PER_ELEMENT = 16
 
 
 @dataclasses.dataclass(frozen=True)
-class Contraction:
+class ContractionStep:
     """
     A step of a contraction tree.
 
@@ -51,7 +51,7 @@ class Part:
     Contractions computed together on one grid, before the grid is known.
 
     :param einsum: Indices of the operands and of the result.
-    :param operands: Operands and earlier parts, numbered as in :class:`Contraction`.
+    :param operands: Operands and earlier parts, numbered as in :class:`ContractionStep`.
     :param number: Number of the result, that of its last step.
     :param steps: The pairwise steps of the local evaluation, the last one last.
     :param path: The steps as opt_einsum writes them.
@@ -61,7 +61,7 @@ class Part:
     einsum: Einsum
     operands: tuple[int, ...]
     number: int
-    steps: tuple[Contraction, ...]
+    steps: tuple[ContractionStep, ...]
     path: tuple[tuple[int, ...], ...]
     whole: str = ""
 
@@ -76,14 +76,14 @@ def linear_system(einsum: Einsum) -> Part:
     """
     count, matrix = len(einsum.operands), einsum.operands[0]
     columns = [index for index in einsum.result if index not in matrix] if count > 1 else [matrix[0]]
-    factors = Contraction((0,), matrix, matrix + matrix[0])
-    solution = Contraction((0, count - 1), einsum.result, matrix + "".join(columns))
+    factors = ContractionStep((0,), matrix, matrix + matrix[0])
+    solution = ContractionStep((0, count - 1), einsum.result, matrix + "".join(columns))
     return Part(einsum, tuple(range(count)), count, (factors, solution), (), matrix)
 
 
 def contraction_tree(
     statement: Statement, extents: Mapping[str, int], memory_elements: int | None = None
-) -> tuple[Contraction, ...]:
+) -> tuple[ContractionStep, ...]:
     """
     The best order of contractions, from opt_einsum.
 
@@ -95,7 +95,7 @@ def contraction_tree(
     einsum = statement.einsum
     count = len(einsum.operands)
     if count < 3 or statement.elementwise:
-        return (Contraction(tuple(range(count)), einsum.result, einsum.indices),)
+        return (ContractionStep(tuple(range(count)), einsum.result, einsum.indices),)
     orders = [tuple(range(count)), tuple(range(count))[::-1]]  # ties are broken by the order of the operands
     trees = [_tree(einsum, order, extents, memory_elements) for order in orders]
     return min(trees, key=lambda tree: _effort(tree, einsum, extents))
@@ -103,7 +103,7 @@ def contraction_tree(
 
 def _tree(
     einsum: Einsum, order: Sequence[int], extents: Mapping[str, int], memory_elements: int | None
-) -> tuple[Contraction, ...]:
+) -> tuple[ContractionStep, ...]:
     operands = [einsum.operands[number] for number in order]
     path, _ = opt_einsum.contract_path(
         f"{','.join(operands)}->{einsum.result}",
@@ -115,10 +115,10 @@ def _tree(
     return _steps(einsum, order, path)
 
 
-def _steps(einsum: Einsum, order: Sequence[int], path: Sequence[Sequence[int]]) -> tuple[Contraction, ...]:
+def _steps(einsum: Einsum, order: Sequence[int], path: Sequence[Sequence[int]]) -> tuple[ContractionStep, ...]:
     """The steps of a path of opt_einsum over the operands in the given order."""
     there, names = list(order), dict(enumerate(einsum.operands))
-    steps: list[Contraction] = []
+    steps: list[ContractionStep] = []
     for positions in path:
         children = sorted(there.pop(position) for position in sorted(positions, reverse=True))
         wanted = set(einsum.result).union(*(names[number] for number in there)) if there else set(einsum.result)
@@ -127,7 +127,7 @@ def _steps(einsum: Einsum, order: Sequence[int], path: Sequence[Sequence[int]]) 
         number = len(einsum.operands) + len(steps)
         names[number] = result
         there.append(number)
-        steps.append(Contraction(tuple(children), result, indices))
+        steps.append(ContractionStep(tuple(children), result, indices))
     return tuple(steps)
 
 
@@ -149,7 +149,7 @@ def _intermediate(operands: Sequence[str], wanted: set[str]) -> str:
     return "".join(dict.fromkeys(index for index in words if index in wanted))
 
 
-def _effort(tree: Sequence[Contraction], einsum: Einsum, extents: Mapping[str, int]) -> tuple[int, int]:
+def _effort(tree: Sequence[ContractionStep], einsum: Einsum, extents: Mapping[str, int]) -> tuple[int, int]:
     """Operations, and of these the ones whose operands must be transposed first."""
     names = dict(enumerate(einsum.operands)) | {len(einsum.operands) + n: step.result for n, step in enumerate(tree)}
     flops = [step.flops(extents) for step in tree]
@@ -163,7 +163,7 @@ def _fits_matrix_product(operands: Sequence[str], result: str) -> bool:
     return all(summed in operand for operand in operands)
 
 
-def passes_unhidden(tree: Sequence[Contraction], operands: int, extents: Mapping[str, int]) -> dict[int, int]:
+def passes_unhidden(tree: Sequence[ContractionStep], operands: int, extents: Mapping[str, int]) -> dict[int, int]:
     """
     Elements written and read again for each intermediate that too few operations are done for to hide this.
 
@@ -181,7 +181,9 @@ def passes_unhidden(tree: Sequence[Contraction], operands: int, extents: Mapping
     return costs
 
 
-def groupings(tree: Sequence[Contraction], einsum: Einsum, unhidden: Mapping[int, int]) -> Iterator[tuple[Part, ...]]:
+def groupings(
+    tree: Sequence[ContractionStep], einsum: Einsum, unhidden: Mapping[int, int]
+) -> Iterator[tuple[Part, ...]]:
     """
     The ways to compute connected contractions together, those that keep most intermediates whole first.
 
@@ -200,7 +202,7 @@ def groupings(tree: Sequence[Contraction], einsum: Einsum, unhidden: Mapping[int
             yield _parts(tree, einsum, {*forced, *chosen})
 
 
-def _parts(tree: Sequence[Contraction], einsum: Einsum, merged: set[int]) -> tuple[Part, ...]:
+def _parts(tree: Sequence[ContractionStep], einsum: Einsum, merged: set[int]) -> tuple[Part, ...]:
     count = len(einsum.operands)
     names = dict(enumerate(einsum.operands)) | {count + n: step.result for n, step in enumerate(tree)}
     parts = []
@@ -224,7 +226,7 @@ def _parts(tree: Sequence[Contraction], einsum: Einsum, merged: set[int]) -> tup
     return tuple(parts)
 
 
-def _first(tree: Sequence[Contraction], count: int) -> Callable[[int], int]:
+def _first(tree: Sequence[ContractionStep], count: int) -> Callable[[int], int]:
     """A key that sorts operands and intermediates by the first operand of the statement in them."""
 
     def first(number: int) -> int:
@@ -233,7 +235,7 @@ def _first(tree: Sequence[Contraction], count: int) -> Callable[[int], int]:
     return first
 
 
-def _inside(tree: Sequence[Contraction], number: int, count: int, merged: set[int]) -> Iterator[int]:
+def _inside(tree: Sequence[ContractionStep], number: int, count: int, merged: set[int]) -> Iterator[int]:
     """The steps of the part that ends with a step."""
     yield number
     for child in tree[number - count].children:

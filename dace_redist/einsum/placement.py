@@ -17,8 +17,20 @@ Array = npt.NDArray[np.int64]
 
 
 def ceil_division(extent: Any, parts: Any) -> Any:
-    """The smallest number of elements with which ``parts`` blocks hold ``extent`` elements."""
+    """The quotient, rounded up: of numbers or of arrays of them."""
     return -(-extent // parts)
+
+
+def block_length(extent: Any, parts: Any, multiple: Any = 1, divide: Callable[[Any, Any], Any] = ceil_division) -> Any:
+    """
+    Elements of a block along an axis that is split into equal blocks, the last of which may be short or empty.
+
+    :param extent: Elements along the axis: a number, an array of them, or a symbol if ``divide`` takes symbols.
+    :param parts: Number of blocks.
+    :param multiple: Each block is as many pieces of equal length.
+    :param divide: Rounds a quotient up.
+    """
+    return multiple * divide(extent, parts * multiple)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,11 +76,11 @@ class Placement:
             (1,) * len(dims),
             tuple(range(math.prod(distribution.grid)) if distribution.ranks is None else distribution.ranks),
         )
-        for axis, (extent, block) in enumerate(zip(distribution.shape, distribution.block, strict=True)):
-            if block is not None and dims[axis] is not None and block != placement.block(axis, extent):
+        for axis, length in enumerate(placement.largest_block(distribution.shape)):
+            if distribution.core.uniform_block(axis) != length:
                 raise ValueError(
-                    f"axis {axis} must be split into {placement.parts[axis]} blocks of {placement.block(axis, extent)} "
-                    f"elements (block=None), got block={block!r}"
+                    f"axis {axis} must be split into {placement.parts[axis]} blocks of {length} elements (block=None), "
+                    f"got block={distribution.block[axis]!r}"
                 )
         return placement
 
@@ -90,11 +102,15 @@ class Placement:
         :param extent: Its size: a number, or a symbol if ``divide`` takes symbols.
         :param divide: Rounds a quotient up.
         """
-        return self.multiples[axis] * divide(extent, self.parts[axis] * self.multiples[axis])
+        return block_length(extent, self.parts[axis], self.multiples[axis], divide)
+
+    def largest_block(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Shape of the largest block, the first one."""
+        return tuple(min(self.block(axis, extent), extent) for axis, extent in enumerate(shape))
 
     def block_bytes(self, shape: Sequence[int], itemsize: int) -> int:
         """Bytes of the largest block."""
-        return math.prod(min(self.block(axis, extent), extent) for axis, extent in enumerate(shape)) * itemsize
+        return math.prod(self.largest_block(shape)) * itemsize
 
     def distribution(self, shape: Sequence[Any], divide: Callable[[Any, Any], Any] = ceil_division) -> Distribution:
         """
@@ -107,7 +123,9 @@ class Placement:
             raise ValueError(f"Placement: a tensor of {len(self.dims)} axes has no shape {tuple(shape)}")
         if not self.dims:
             return Distribution((1,), self.grid or (1,), dims=(None,), ranks=self.ranks)
-        blocks = [self.block(axis, extent, divide) for axis, extent in enumerate(shape)]
+        blocks = [
+            self.block(axis, extent, divide) or None for axis, extent in enumerate(shape)
+        ]  # 0 where there is none
         return Distribution(shape, self.grid or (1,), dims=self.dims, block=blocks, ranks=self.ranks)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What the planner decides: groups, their grids, and what is moved between them. Start reading at: Plan."""
+"""What the planner decides: groups, their grids, and what is moved between them. Start reading at: EinsumPlan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from dace_redist.einsum.expression import Einsum
-from dace_redist.einsum.placement import Placement
+from dace_redist.einsum.placement import Placement, block_length
 from dace_redist.einsum.statement import Statement
 
 #: What a rank is taken to do in a second: operations, bytes to and from other ranks, and bytes of memory.
@@ -79,7 +79,7 @@ class Group:
     def block(self, index: str, extent: int) -> int:
         """Elements of the largest block along an index of this size."""
         at = self.einsum.indices.index(index)
-        return min(self.multiples[at] * -(-extent // (self.grid[at] * self.multiples[at])), extent)
+        return int(min(block_length(extent, self.grid[at], self.multiples[at]), extent))
 
     def operand_placement(self, number: int) -> Placement:
         """Where an operand is wanted: blocks of its indices, replicas over the others."""
@@ -187,7 +187,7 @@ class GroupCost:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class EinsumPlan:
     """
     How a program of einsums runs on several ranks; made by :func:`plan_einsums`.
 
@@ -247,7 +247,7 @@ class Plan:
     @property
     def communication_share(self) -> float:
         """Predicted share of the time that goes into communication."""
-        return self.bytes_per_rank / BYTES_PER_SECOND / self.seconds
+        return self.bytes_per_rank / BYTES_PER_SECOND / self.seconds if self.seconds else 0.0
 
     @property
     def unused_ranks(self) -> tuple[int, ...]:

@@ -12,8 +12,8 @@ from dace_redist.einsum.joint import Labelled, choose_grids, labelled
 from dace_redist.einsum.model import TIE_BREAK, Model
 from dace_redist.einsum.order import Part, contraction_tree, groupings, linear_system, passes_unhidden
 from dace_redist.einsum.placement import Placement
-from dace_redist.einsum.plan import BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND, Plan
-from dace_redist.einsum.program import Program, Step
+from dace_redist.einsum.plan import BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND, EinsumPlan
+from dace_redist.einsum.program import EinsumProgram, EinsumStep
 from dace_redist.einsum.requests import Requests
 from dace_redist.einsum.statement import Statement
 
@@ -36,7 +36,7 @@ def plan_einsums(
     placements: Mapping[str, Placement] | None = None,
     outputs: Sequence[str] | None = None,
     overrides: Mapping[str | int, Mapping[str, int]] | None = None,
-) -> Plan:
+) -> EinsumPlan:
     """
     Decide in which order and on which grids a program of einsums runs, and what is moved between them.
 
@@ -60,15 +60,7 @@ def plan_einsums(
     :raises MemoryError: If no grid fits the memory; says which step needs how much.
     """
     requests = Requests(
-        tuple(statements),
-        shapes,
-        ranks,
-        itemsize=itemsize,
-        memory_bytes=memory_bytes,
-        node_size=node_size,
-        placements=placements,
-        outputs=outputs,
-        overrides=overrides,
+        tuple(statements), shapes, ranks, itemsize, memory_bytes, node_size, placements or {}, outputs, overrides or {}
     )
     return Planner(requests).plan()
 
@@ -77,13 +69,13 @@ def plan_einsums(
 class _Way:
     """A way to cut a statement into groups, what it costs, the numbers of the results that do, and the grids."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[EinsumStep, ...]
     cost: float = math.inf
     costly: frozenset[int] = frozenset()
     solution: tuple[Model, list[int]] | None = None
 
 
-def _unhidden(steps: tuple[Step, ...], passes: Mapping[int, int]) -> int:
+def _unhidden(steps: tuple[EinsumStep, ...], passes: Mapping[int, int]) -> int:
     return sum(passes.get(step.part.number, 0) for step in steps)
 
 
@@ -102,7 +94,7 @@ class Planner:
         self._names: dict[tuple[int, int], str] = {}
         self._found: dict[tuple[Part, tuple[tuple[str, int], ...], float], Candidates] = {}
 
-    def plan(self) -> Plan:
+    def plan(self) -> EinsumPlan:
         """See :func:`plan_einsums`."""
         steps = tuple(step for number in range(len(self.requests.statements)) for step in self.grouped(number))
         self.requests.check_overrides(steps)
@@ -120,33 +112,33 @@ class Planner:
         worst = max(range(len(steps)), key=lambda number: costs[number].memory_bytes)
         raise self._out_of_memory(steps[worst], costs[worst].memory_bytes)
 
-    def _plan(self, program: Program, found: Labelled) -> Plan:
+    def _plan(self, program: EinsumProgram, found: Labelled) -> EinsumPlan:
         asked, walk = self.requests, found.walk
         sizes = {name: self.sizes[name] for name in dict.fromkeys((*asked.sizes, *walk.homes))}
         between_nodes = (found.internode_bytes, found.internode_bytes_unaware) if asked.node_size else None
-        return Plan(
+        return EinsumPlan(
             asked.statements,
             sizes,
             asked.itemsize,
             asked.ranks,
             found.groups,
-            walk.moves,
+            tuple(walk.moves),
             walk.homes,
             program.inputs,
-            asked.outputs,
+            asked.wanted,
             walk.costs,
             asked.node_size,
             between_nodes,
         )
 
-    def _program(self, statements: tuple[Statement, ...], steps: tuple[Step, ...]) -> Program:
+    def _program(self, statements: tuple[Statement, ...], steps: tuple[EinsumStep, ...]) -> EinsumProgram:
         asked = self.requests
         names = {name for step in steps for name in (*step.operands, step.result)}
         placements = {name: place for name, place in asked.placements.items() if name in names}
-        outputs = tuple(name for name in asked.outputs if name in names)
-        return Program(statements, steps, self.sizes, outputs, placements, asked.itemsize, asked.ranks)
+        outputs = tuple(name for name in asked.wanted if name in names)
+        return EinsumProgram(statements, steps, self.sizes, outputs, placements, asked.itemsize, asked.ranks)
 
-    def _solved(self, steps: tuple[Step, ...], thrift: float) -> tuple[Program, Labelled]:
+    def _solved(self, steps: tuple[EinsumStep, ...], thrift: float) -> tuple[EinsumProgram, Labelled]:
         if self._only is not None and self._only.solution and (thrift, self.share) == (_THRIFTS[0], 1.0):
             model, choice = self._only.solution  # of the only statement
         else:
@@ -155,7 +147,7 @@ class Planner:
             choice = choose_grids(model)
         return model.program, labelled(model, choice, self.requests.node_size)
 
-    def _candidates(self, step: Step) -> Candidates:
+    def _candidates(self, step: EinsumStep) -> Candidates:
         part, override = step.part, self.requests.override(step)
         if override is not None:
             replicas = replicas_of(part.einsum, part.whole, self.requests.ranks)
@@ -188,7 +180,7 @@ class Planner:
 
     # How a statement is cut into groups --------------------------------------------------------------------------
 
-    def grouped(self, number: int) -> tuple[Step, ...]:
+    def grouped(self, number: int) -> tuple[EinsumStep, ...]:
         """The steps of a statement: its contractions, those together that are better computed together."""
         statement, extents = self.requests.statements[number], self.requests.extents[number]
         if statement.solves:
@@ -217,11 +209,11 @@ class Planner:
         self._only = best if len(self.requests.statements) == 1 and not self.requests.overrides else None
         return best.steps
 
-    def _least_load(self, step: Step) -> float:
+    def _least_load(self, step: EinsumStep) -> float:
         found = self._searched(step.part, step.extents)
         return float(found.load.min()) if len(found) else math.inf
 
-    def _better(self, best: _Way, unhidden: int, steps: tuple[Step, ...], load: float) -> _Way:
+    def _better(self, best: _Way, unhidden: int, steps: tuple[EinsumStep, ...], load: float) -> _Way:
         """The better one of the best way so far and another one."""
         per_second = BYTES_PER_SECOND / MEMORY_BYTES_PER_SECOND
         passes = unhidden * self.requests.itemsize / self.requests.ranks * per_second
@@ -242,7 +234,7 @@ class Planner:
         costly = {step.part.number for n, step in enumerate(steps) if model.result_cost(n, choice)}
         return _Way(steps, cost, frozenset(costly), (model, choice))
 
-    def _steps(self, number: int, parts: tuple[Part, ...]) -> tuple[Step, ...]:
+    def _steps(self, number: int, parts: tuple[Part, ...]) -> tuple[EinsumStep, ...]:
         statement, extents = self.requests.statements[number], self.requests.extents[number]
         names = dict(enumerate(statement.operands))
         steps = []
@@ -251,7 +243,7 @@ class Planner:
             names[part.number] = name
             self.sizes[name] = tuple(extents[index] for index in part.einsum.result)
             own = {index: extents[index] for index in part.einsum.indices}
-            steps.append(Step(part, tuple(names[c] for c in part.operands), name, number, own))
+            steps.append(EinsumStep(part, tuple(names[c] for c in part.operands), name, number, own))
         return tuple(steps)
 
     def _intermediate(self, number: int, part: Part) -> str:
@@ -266,17 +258,17 @@ class Planner:
 
     # Too little memory -------------------------------------------------------------------------------------------
 
-    def _fits(self, steps: tuple[Step, ...]) -> bool:
+    def _fits(self, steps: tuple[EinsumStep, ...]) -> bool:
         """Whether every step can use as little memory as it may now."""
         free = [step for step in steps if self.requests.override(step) is None]
         return bool(free) and all(len(self._searched(step.part, step.extents)) for step in free)
 
-    def _least_bytes(self, step: Step) -> float:
+    def _least_bytes(self, step: EinsumStep) -> float:
         """Bytes that a step needs at least on a rank, if its work is split well."""
         part, ranks = step.part, self.requests.ranks
         return least_footprint(part.einsum, step.extents, part.steps, ranks, part.whole) * self.requests.itemsize
 
-    def _out_of_memory(self, step: Step, needed: float) -> MemoryError:
+    def _out_of_memory(self, step: EinsumStep, needed: float) -> MemoryError:
         statement, limit = self.requests.statements[step.statement], self.requests.memory_bytes or 0
         return MemoryError(
             f"{statement.label}: '{step.part.einsum}' needs {needed / 2**20:.3g} MiB per rank on "

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from dace_redist.einsum.plan import Group, Move, Plan
+from dace_redist.einsum.plan import EinsumPlan, Group, Move
 from dace_redist.einsum.report import format_flops, grid_text, operation_text, shape_text
 from dace_redist.report.canvas import new_figure, save
 from dace_redist.report.text import format_bytes
@@ -21,7 +21,7 @@ _INPUT_ROW, _GROUP_ROW, _RESULT_ROW = 5.0, 2.9, 0.5
 _GAP, _HEADER = 0.8, 0.85
 
 
-def plot_plan(plan: Plan, path: str | Path) -> None:
+def plot_plan(plan: EinsumPlan, path: str | Path) -> None:
     """
     Draw a plan into a file.
 
@@ -34,7 +34,7 @@ def plot_plan(plan: Plan, path: str | Path) -> None:
     save(lambda: draw(plan), path)
 
 
-def draw(plan: Plan) -> Any:
+def draw(plan: EinsumPlan) -> Any:
     """
     The figure, for those who want to add to it.
 
@@ -61,7 +61,7 @@ class _Box:
 
 
 class _Picture:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: EinsumPlan) -> None:
         self.plan = plan
         self.columns, width = self._columns()
         height = _INPUT_ROW + _TENSOR[1] / 2 + _HEADER

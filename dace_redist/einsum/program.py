@@ -1,4 +1,4 @@
-"""Runs through a program of groups: which tensor is where, what must be moved, what it costs. Start: walk."""
+"""Follows the tensors through a program: where each is, what must be moved, what it costs. Start reading at: Walk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dace_redist.einsum.traffic import same_place, traffic
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class EinsumStep:
     """
     A group before its grid is known.
 
@@ -34,7 +34,7 @@ class Step:
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
+class EinsumProgram:
     """
     The groups of a program in their order, and where tensors come from.
 
@@ -48,7 +48,7 @@ class Program:
     """
 
     statements: tuple[Statement, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[EinsumStep, ...]
     sizes: dict[str, tuple[int, ...]]
     outputs: tuple[str, ...]
     placements: Mapping[str, Placement]
@@ -119,39 +119,6 @@ class Program:
         return writers[0], last
 
 
-@dataclasses.dataclass(frozen=True)
-class Walk:
-    """What :func:`walk` finds: the moves, each tensor's home and each group's cost."""
-
-    moves: tuple[Move, ...]
-    homes: dict[str, Placement]
-    costs: tuple[GroupCost, ...]
-
-    def bytes_per_rank(self, program: Program) -> float:
-        """Bytes through the busiest rank of every step, weighted with how often it runs."""
-        fixed = sum(cost.fetched + program.repeats(g) * cost.reduced for g, cost in enumerate(self.costs))
-        return fixed + sum(program.repeats(move.group) * move.bytes_per_rank for move in self.moves)
-
-    @property
-    def memory_bytes(self) -> int:
-        """High-water mark of a rank."""
-        return max(cost.memory_bytes for cost in self.costs)
-
-
-def walk(program: Program, groups: Sequence[Group]) -> Walk:
-    """
-    Follow every tensor through the program.
-
-    A tensor has one home, where it is after each time it is written. A rank layout that a group wants and that is not
-    its home is made by a move from what costs least of the home and the copies made so far; it is kept as a copy until
-    the tensor is written again.
-
-    :param program: The program.
-    :param groups: Its groups with their grids and ranks.
-    """
-    return _Walker(program, groups).walk()
-
-
 @dataclasses.dataclass
 class _Copy:
     placement: Placement
@@ -159,50 +126,64 @@ class _Copy:
     last_use: int
 
 
-class _Walker:
-    def __init__(self, program: Program, groups: Sequence[Group]) -> None:
-        self.program, self.groups = program, groups
-        self.homes = {name: self._home(name) for name in dict.fromkeys(n for g in groups for n in self._names(g))}
-        self.copies: dict[str, list[_Copy]] = {name: [] for name in self.homes}
-        self.past: list[tuple[str, _Copy]] = []
-        self.moves: list[Move] = []
+class Walk:
+    """
+    Which tensor is where while a program runs, what is moved for that, and what it costs.
 
-    def walk(self) -> Walk:
-        for number, group in enumerate(self.groups):
+    A tensor has one home: the placement under which it is after each time it is written. Where a group wants it under
+    another one, it is moved there, from its home or from one of the copies made so far, whichever costs least. The copy
+    is kept until the tensor is written again.
+
+    :param program: The program.
+    :param groups: Its groups with their grids and ranks.
+    """
+
+    def __init__(self, program: EinsumProgram, groups: Sequence[Group]) -> None:
+        self.program, self.groups = program, groups
+        names = dict.fromkeys(name for group in groups for name in (*group.operands, group.result))
+        self.homes = {name: self._home(name) for name in names}
+        self.moves: list[Move] = []
+        self._copies: dict[str, list[_Copy]] = {name: [] for name in names}
+        self._past: list[tuple[str, _Copy]] = []
+        for number, group in enumerate(groups):
             for operand in range(len(group.operands)):
                 self._read(number, operand)
             self._write(number)
-        costs = tuple(self._cost(number) for number in range(len(self.groups)))
-        return Walk(tuple(self.moves), self.homes, costs)
+        self.costs = tuple(self._cost(number) for number in range(len(groups)))
 
-    @staticmethod
-    def _names(group: Group) -> tuple[str, ...]:
-        return (*group.operands, group.result)
+    @property
+    def bytes_per_rank(self) -> float:
+        """Bytes through the busiest rank of every step, weighted with how often it runs."""
+        repeats = self.program.repeats
+        fixed = sum(cost.fetched + repeats(group) * cost.reduced for group, cost in enumerate(self.costs))
+        return fixed + sum(repeats(move.group) * move.bytes_per_rank for move in self.moves)
+
+    @property
+    def memory_bytes(self) -> int:
+        """The most that a rank holds at any time."""
+        return max(cost.memory_bytes for cost in self.costs)
 
     def _home(self, tensor: str) -> Placement:
         owner = self.program.owner(tensor)
         if owner is None:
             return self.program.placements[tensor]
-        group, operand = owner
-        return (
-            self.groups[group].result_placement() if operand is None else self.groups[group].operand_placement(operand)
-        )
+        group, operand = self.groups[owner[0]], owner[1]
+        return group.result_placement() if operand is None else group.operand_placement(operand)
 
     def _read(self, number: int, operand: int) -> None:
         name = self.groups[number].operands[operand]
         wanted, shape = self.groups[number].operand_placement(operand), self.program.sizes[name]
         if same_place(self.homes[name], wanted, shape):
             return
-        usable = [copy for copy in self.copies[name] if self._is_current(name, copy, number)]
+        usable = [copy for copy in self._copies[name] if self._is_current(name, copy, number)]
         for copy in usable:
             if same_place(copy.placement, wanted, shape):
                 copy.last_use = number
                 return
         sources = [self.homes[name], *(copy.placement for copy in usable)]
-        self._move(
-            number, number, name, min(sources, key=lambda source: traffic(source, wanted, shape).busiest), wanted
-        )
-        self.copies[name].append(_Copy(wanted, number, number))
+        source = min(sources, key=lambda source: traffic(source, wanted, shape).busiest)
+        self._move(number, number, name, source, wanted)
+        self._copies[name].append(_Copy(wanted, number, number))
 
     def _is_current(self, name: str, copy: _Copy, reader: int) -> bool:
         """Whether a copy made earlier holds the tensor as it is: no loop entered since then writes it."""
@@ -214,8 +195,8 @@ class _Walker:
     def _write(self, number: int) -> None:
         group = self.groups[number]
         name, made = group.result, group.result_placement()
-        self.past += [(name, copy) for copy in self.copies[name]]
-        self.copies[name] = []
+        self._past += [(name, copy) for copy in self._copies[name]]
+        self._copies[name] = []
         if not same_place(made, self.homes[name], self.program.sizes[name]):
             self._move(number + 1, number, name, made, self.homes[name])
 
@@ -230,7 +211,7 @@ class _Walker:
         group, step = self.groups[number], self.program.steps[number]
         fetched = 0.0
         for operand, name in enumerate(group.operands):
-            if name not in self.program.placements and self.program.owner(name) == (number, operand):
+            if self.program.owner(name) == (number, operand):
                 wanted = group.operand_placement(operand)
                 fetched += self._bytes(name, wanted) * (wanted.replicas - 1) / wanted.replicas
         whole, reduction = self._partial_bytes(number), group.reduction
@@ -255,7 +236,7 @@ class _Walker:
             first, last = self.program.lifetimes[name]
             if first <= number <= last:
                 total += self._bytes(name, home)
-        everything = [*self.past, *((name, copy) for name, copies in self.copies.items() for copy in copies)]
+        everything = [*self._past, *((name, copy) for name, copies in self._copies.items() for copy in copies)]
         total += sum(self._bytes(n, c.placement) for n, c in everything if c.made_at <= number <= c.last_use)
         group = self.groups[number]
         moved = any(move.before_group == number + 1 and move.tensor == group.result for move in self.moves)

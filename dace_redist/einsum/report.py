@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dace_redist.einsum.placement import Placement
-from dace_redist.einsum.plan import BYTES_PER_SECOND, FLOPS_PER_SECOND, Group, Move, Plan
+from dace_redist.einsum.plan import BYTES_PER_SECOND, FLOPS_PER_SECOND, EinsumPlan, Group, Move
 from dace_redist.einsum.statement import Statement
 from dace_redist.report.text import format_bytes, in_units
 
@@ -45,7 +45,7 @@ def shape_text(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape)) or "scalar"
 
 
-def text(plan: Plan) -> str:
+def text(plan: EinsumPlan) -> str:
     """
     The report for people: order, groups, grids, bytes per rank and step, memory, predicted share of communication.
 
@@ -63,13 +63,13 @@ def text(plan: Plan) -> str:
     return "\n".join([*lines, *_totals(plan)])
 
 
-def _heading(plan: Plan) -> str:
+def _heading(plan: EinsumPlan) -> str:
     ranks = f"{plan.ranks:,} rank{'' if plan.ranks == 1 else 's'}"
     on_nodes = f" on nodes of {plan.node_size}" if plan.node_size else ""
     return f"plan for {ranks}{on_nodes}, {plan.itemsize} bytes per element; bytes and operations of the busiest rank"
 
 
-def _rows(plan: Plan, statement: int) -> Iterator[tuple[str, ...]]:
+def _rows(plan: EinsumPlan, statement: int) -> Iterator[tuple[str, ...]]:
     """A line per move and group of a statement: what, grid, bytes, how, operations."""
     for number, group in enumerate(plan.groups):
         if group.statement != statement:
@@ -84,7 +84,7 @@ def _rows(plan: Plan, statement: int) -> Iterator[tuple[str, ...]]:
         yield from (_move_row(plan, move) for move in plan.moves if move.group == number < move.before_group)
 
 
-def _move_row(plan: Plan, move: Move) -> tuple[str, ...]:
+def _move_row(plan: EinsumPlan, move: Move) -> tuple[str, ...]:
     source, target = _placement_text(move.source), _placement_text(move.target)
     return (f"move {move.tensor}", shape_text(plan.sizes[move.tensor]), f"{source} to {target}", _moved(move))
 
@@ -110,7 +110,7 @@ def _table(rows: Iterator[tuple[str, ...]]) -> list[str]:
     ]
 
 
-def _totals(plan: Plan) -> Iterator[str]:
+def _totals(plan: EinsumPlan) -> Iterator[str]:
     fetched = sum(cost.fetched for cost in plan.costs)
     reduced = sum(plan.repeats(number) * cost.reduced for number, cost in enumerate(plan.costs))
     moved = sum(plan.repeats(move.group) * move.bytes_per_rank for move in plan.moves)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 
 from dace_redist.einsum.placement import Placement
-from dace_redist.einsum.program import Step
+from dace_redist.einsum.program import EinsumStep
 from dace_redist.einsum.statement import Statement
 
 
+@dataclasses.dataclass
 class Requests:
     """
     The arguments of ``plan_einsums``, checked.
@@ -18,43 +20,41 @@ class Requests:
     :raises ValueError: If something does not fit; names the statement or the tensor, and what there is.
     """
 
-    def __init__(
-        self,
-        statements: tuple[Statement, ...],
-        shapes: Mapping[str, tuple[int, ...]],
-        ranks: int,
-        *,
-        itemsize: int = 8,
-        memory_bytes: int | None = None,
-        node_size: int | None = None,
-        placements: Mapping[str, Placement] | None = None,
-        outputs: Sequence[str] | None = None,
-        overrides: Mapping[str | int, Mapping[str, int]] | None = None,
-    ) -> None:
-        numbers = {"ranks": ranks, "itemsize": itemsize, "memory_bytes": memory_bytes, "node_size": node_size}
-        for name, value in numbers.items():
+    statements: tuple[Statement, ...]
+    shapes: Mapping[str, tuple[int, ...]]
+    ranks: int
+    itemsize: int = 8
+    memory_bytes: int | None = None
+    node_size: int | None = None
+    placements: Mapping[str, Placement] = dataclasses.field(default_factory=dict)
+    outputs: Sequence[str] | None = None
+    overrides: Mapping[str | int, Mapping[str, int]] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("ranks", "itemsize", "memory_bytes", "node_size"):
+            value: int | None = getattr(self, name)
             if value is not None and not (isinstance(value, Real) and value >= 1):
                 raise ValueError(f"plan_einsums: {name} must be at least 1, got {value!r}")
-        if not statements:
+        if not self.statements:
             raise ValueError("plan_einsums: there are no statements to plan")
-        self.statements, self.ranks, self.itemsize = statements, ranks, itemsize
-        self.memory_bytes, self.node_size = memory_bytes, node_size
-        self.sizes = {name: tuple(int(size) for size in shape) for name, shape in shapes.items()}
+        #: Shape of every tensor.
+        self.sizes = {name: tuple(int(size) for size in shape) for name, shape in self.shapes.items()}
+        #: Size of every index of each statement.
         self.extents: list[dict[str, int]] = []
-        for statement in statements:
+        for statement in self.statements:
             self.extents.append(statement.extents(self.sizes))
             self.sizes[statement.result] = tuple(self.extents[-1][index] for index in statement.einsum.result)
-        self.placements = self._checked_placements(placements or {})
-        self.outputs = self._checked_outputs(outputs)
-        self.overrides = overrides or {}
+        self._check_placements()
+        #: The tensors wanted at the end.
+        self.wanted = self._wanted()
 
     @property
     def tensors(self) -> list[str]:
         """Names of all tensors of the program."""
         return list(dict.fromkeys(name for s in self.statements for name in (*s.operands, s.result)))
 
-    def _checked_placements(self, placements: Mapping[str, Placement]) -> dict[str, Placement]:
-        for name, placement in placements.items():
+    def _check_placements(self) -> None:
+        for name, placement in self.placements.items():
             if name not in self.tensors:
                 raise ValueError(f"placements: no tensor is called {name!r}; there are {', '.join(self.tensors)}")
             if len(placement.dims) != len(self.sizes[name]):
@@ -65,20 +65,19 @@ class Requests:
                 raise ValueError(
                     f"placements: {name!r} lies on rank {max(placement.ranks)}, but there are only {self.ranks} ranks"
                 )
-        return dict(placements)
 
-    def _checked_outputs(self, outputs: Sequence[str] | None) -> tuple[str, ...]:
+    def _wanted(self) -> tuple[str, ...]:
         results = dict.fromkeys(s.result for s in self.statements)
-        if outputs is None:
+        if self.outputs is None:
             later = [(n, name) for n, s in enumerate(self.statements) for name in s.operands]
             last = {s.result: n for n, s in enumerate(self.statements)}
             return tuple(r for r in results if not any(name == r and n > last[r] for n, name in later))
-        for name in outputs:
+        for name in self.outputs:
             if name not in results:
                 raise ValueError(f"outputs: no statement writes {name!r}; written are {', '.join(results)}")
-        return tuple(outputs)
+        return tuple(self.outputs)
 
-    def override(self, step: Step) -> dict[str, int] | None:
+    def override(self, step: EinsumStep) -> dict[str, int] | None:
         """The grid that the user wants for a step: parts by index."""
         if step.result in self.overrides:
             return dict(self.overrides[step.result])
@@ -87,7 +86,7 @@ class Requests:
             return {index: parts for index, parts in given.items() if index in step.part.einsum.indices}
         return None
 
-    def check_overrides(self, steps: Sequence[Step]) -> None:
+    def check_overrides(self, steps: Sequence[EinsumStep]) -> None:
         """
         Check the user's grids against the steps.
 
@@ -109,13 +108,13 @@ class Requests:
             if unknown:
                 raise _unknown_index(number, unknown, statement.einsum.indices)
 
-    def _check_grid(self, step: Step, grid: Mapping[str, int]) -> None:
+    def _check_grid(self, step: EinsumStep, grid: Mapping[str, int]) -> None:
         einsum = step.part.einsum
         unknown = set(grid) - set(einsum.indices)
         if unknown:
             raise _unknown_index(step.result, unknown, einsum.indices)
         for index, parts in grid.items():
-            most = 1 if index in einsum.repeated + step.part.whole else step.extents[index]
+            most = 1 if index in einsum.repeated + step.part.whole else max(step.extents[index], 1)
             if not (isinstance(parts, Integral) and 1 <= parts <= most):
                 raise ValueError(
                     f"overrides[{step.result!r}]: index {index!r} can have 1 to {most} parts, got {parts!r}"

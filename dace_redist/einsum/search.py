@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dace_redist.einsum.grids import Floats
+
+if TYPE_CHECKING:
+    from dace_redist.einsum.model import Model
 
 #: Largest table of the dynamic programme.
 MAX_TABLE = 8_000_000
@@ -69,34 +72,20 @@ def _joined(tables: Sequence[tuple[tuple[int, ...], Floats]], scope: tuple[int, 
     return total
 
 
-class RowCosts(Protocol):
-    """What :func:`descend` asks for."""
-
-    @property
-    def neighbours(self) -> Sequence[Sequence[int]]:
-        """By variable the others on which its costs depend."""
-
-    def given(self, variable: int, choice: Sequence[int | None]) -> Floats:
-        """Bounds on the costs of every choice of a variable given those of others, as far as they are chosen."""
-
-    def bound(self, choice: Sequence[int]) -> float:
-        """A bound on the cost of a choice."""
-
-
-def descend(costs: RowCosts, variables: int, first: int, value: int) -> tuple[list[int], float]:
+def descend(model: Model, first: int, value: int) -> tuple[list[int], float]:
     """
     Choose one variable after another, given those before, then improve each given all others until nothing changes.
 
-    :param costs: Costs of all choices of a variable, given others.
-    :param variables: Number of variables.
+    :param model: The costs.
     :param first: The variable to start with.
     :param value: Its first choice.
     :return: Choices and a bound on their cost.
     """
+    variables = len(model.unary)
     chosen: list[int | None] = [None] * variables
     chosen[first] = value
     for variable in sorted(range(variables), key=lambda v: abs(v - first))[1:]:
-        chosen[variable] = int(np.argmin(costs.given(variable, chosen)))
+        chosen[variable] = int(np.argmin(model.given(variable, chosen)))
     choice = [int(v) for v in chosen if v is not None]
     stale = set(range(variables))  # those whose costs have changed since they were improved
     for _ in range(MAX_SWEEPS):
@@ -104,11 +93,11 @@ def descend(costs: RowCosts, variables: int, first: int, value: int) -> tuple[li
             if variable not in stale:
                 continue
             stale.remove(variable)
-            row = costs.given(variable, choice)
+            row = model.given(variable, choice)
             best = int(np.argmin(row))
             if row[best] < row[choice[variable]]:
                 choice[variable] = best
-                stale.update(costs.neighbours[variable])
+                stale.update(model.neighbours[variable])
         if not stale:
             break
-    return choice, costs.bound(choice)
+    return choice, model.bound(choice)

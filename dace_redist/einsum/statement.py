@@ -63,7 +63,7 @@ class Statement:
         Size of every index.
 
         :param shapes: Shape of every tensor by name; that of the result, if given, is checked too.
-        :raises ValueError: If a shape is missing, has sizes below 1, or does not fit; names the statement.
+        :raises ValueError: If a shape is missing, has negative sizes, or does not fit; names the statement.
         """
         missing = [name for name in self.operands if name not in shapes]
         if missing:
@@ -73,8 +73,8 @@ class Statement:
         except ValueError as error:
             raise ValueError(f"{self.label}: {error}" if self.where else str(error)) from None
         for index, size in extents.items():
-            if size < 1:
-                raise ValueError(f"{self.label}: index {index!r} has size {size}, expected at least 1")
+            if size < 0:
+                raise ValueError(f"{self.label}: index {index!r} has size {size}, expected at least 0")
         if self.solves and len({extents[index] for index in self.einsum.operands[0]}) > 1:
             raise ValueError(f"{self.label}: {self.operands[0]!r} must be square, got {shapes[self.operands[0]]}")
         expected = tuple(extents[index] for index in self.einsum.result)

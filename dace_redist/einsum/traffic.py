@@ -43,12 +43,6 @@ def held(placement: Placement, shape: Sequence[int], ranks: int) -> tuple[Array,
     return low, high
 
 
-def common_elements(low: Array, high: Array, other_low: Array, other_high: Array) -> Array:
-    """Elements common to two boxes, or to two arrays of boxes whose first dimension is the tensor axis."""
-    size = np.minimum(high, other_high) - np.maximum(low, other_low)
-    return np.asarray(np.prod(np.maximum(size, 0), axis=0, dtype=np.int64))
-
-
 def traffic(source: Placement, target: Placement, shape: Sequence[int]) -> Traffic:
     """
     What each rank sends, receives and keeps.
@@ -64,7 +58,8 @@ def traffic(source: Placement, target: Placement, shape: Sequence[int]) -> Traff
     own, wanted = np.zeros((2, ranks), np.int64)
     own[list(source.ranks)] = np.prod(np.subtract(*source.bounds(shape)[::-1]), axis=0, dtype=np.int64)
     wanted[list(target.ranks)] = np.prod(np.subtract(*target.bounds(shape)[::-1]), axis=0, dtype=np.int64)
-    kept = common_elements(*before, *after) * (own > 0) * (wanted > 0)
+    common = np.minimum(before[1], after[1]) - np.maximum(before[0], after[0])
+    kept = np.prod(np.maximum(common, 0), axis=0, dtype=np.int64) * (own > 0) * (wanted > 0)
     received = wanted - kept
     if source.replicas == 1:
         return Traffic(own * target.replicas - kept, received, kept)
@@ -92,7 +87,7 @@ class _Pairs:
     def __init__(self, source: Placement, target: Placement, shape: Sequence[int]) -> None:
         self.source, self.target, self.shape = source, target, shape
         self.low, self.high = target.bounds(shape)
-        self.blocks = [source.block(axis, extent) for axis, extent in enumerate(shape)]
+        self.blocks = [max(source.block(axis, extent), 1) for axis, extent in enumerate(shape)]
         steps = np.array(self.blocks, np.int64)[:, None]
         self.first, self.last = self.low // steps, (self.high - 1) // steps
         empty = (self.high <= self.low).any(axis=0)

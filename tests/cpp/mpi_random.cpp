@@ -54,11 +54,11 @@ void for_each_index(const Indices& shape, const Visit& visit) {
 struct Spec {
   bool tiled = false;
   Indices shape;
-  Indices grid, dims, block, pins, ranks;  // blocked, as in Words
+  Indices grid, dims, block, pins, ranks;  // of blocks, as in Encoding
   Indices tile, owners;                    // tiled
 
-  Words words() const {
-    Words list{tiled ? tiled_kind : blocked_kind, static_cast<Index>(shape.size())};
+  Encoding encoding() const {
+    Encoding list{tiled ? tiled_kind : blocked_kind, static_cast<Index>(shape.size())};
     const auto append = [&](const Indices& part) { list.insert(list.end(), part.begin(), part.end()); };
     if (!tiled) list.push_back(static_cast<Index>(grid.size()));
     append(shape);
@@ -209,8 +209,8 @@ class LocalArrayMemory {
   }
 
   void* data() { return bytes_.empty() ? nullptr : bytes_.data() + static_cast<std::size_t>(first_) * element_bytes_; }
-  Words words() const {
-    Words list = extents_;
+  Encoding encoding() const {
+    Encoding list = extents_;
     list.insert(list.end(), strides_.begin(), strides_.end());
     return list;
   }
@@ -307,15 +307,15 @@ class Checker {
     const Index rank = the.comm == MPI_COMM_NULL ? 0 : comm_rank(the.comm);
     const Part from = the.comm == MPI_COMM_NULL ? Part{} : part_of(the.source, rank);
     const Part to = the.comm == MPI_COMM_NULL ? Part{} : part_of(the.target, rank);
-    Description description{"random", strategy, the.element_bytes, the.options, the.source.words(), the.target.words(),
-                            {},       {}};
+    Description description{
+        "random", strategy, the.element_bytes, the.options, the.source.encoding(), the.target.encoding(), {}, {}};
     std::unique_ptr<P> plan;
     for (std::uint64_t layout = 0; layout < 2; ++layout) {
       const std::uint64_t seed = static_cast<std::uint64_t>(the.number * 64 + rank) * 4 + layout;
       LocalArrayMemory source(Random(2 * seed), from, the.element_bytes),
           target(Random(2 * seed + 1), to, the.element_bytes);
-      description.source_local = source.words();
-      description.target_local = target.words();
+      description.source_local = source.encoding();
+      description.target_local = target.encoding();
       if (plan)
         plan->set_local_arrays(description.source_local, description.target_local);
       else

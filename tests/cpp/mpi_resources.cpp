@@ -159,9 +159,9 @@ void expect(bool holds, const std::string& what) {
   if (!holds) throw Error(what);
 }
 
-/// Local words of a C-order array.
-Words c_order(const Words& distribution, int rank) {
-  Words shape = Distribution(distribution).local_shape(rank), strides = c_strides(shape);
+/// The local encoding of a C-order array.
+Encoding c_order(const Encoding& distribution, int rank) {
+  Encoding shape = Distribution(distribution).local_shape(rank), strides = c_strides(shape);
   shape.insert(shape.end(), strides.begin(), strides.end());
   return shape;
 }

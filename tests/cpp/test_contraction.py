@@ -114,6 +114,7 @@ KERNELS = [
     ("ij,ij->ij", 60),
     ("ijk->kji", 40),
     ("iij->j", 40),
+    ("iijk,ja,ka->ia", 12),
 ]
 
 

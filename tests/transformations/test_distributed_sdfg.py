@@ -8,7 +8,7 @@ import pytest
 from dace.libraries.blas.nodes.einsum import Einsum
 from dace.sdfg.state import LoopRegion
 from distributed_simulation import Ranks
-from einsum_programs import I, J, K, N, arguments, linear_systems, sizes_of
+from einsum_programs import PROGRAMS, I, J, K, N, arguments, linear_systems, sizes_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -206,6 +206,14 @@ def test_what_is_read_and_overwritten_in_one_state_is_read_first():
 @pytest.mark.parametrize("ranks", [1, 3, 8])
 def test_linear_systems(ranks):
     simulate(linear_systems, ranks)
+
+
+@pytest.mark.parametrize("name", ["mttkrp", "sweeps", "in_place", "linear_systems"])
+def test_extents_of_0(name):
+    """Each symbol in turn, and all: a sum over nothing is zero, as in NumPy."""
+    symbols = sizes_of(PROGRAMS[name])
+    for empty in [*symbols, tuple(symbols)]:
+        simulate(PROGRAMS[name], 4, **dict.fromkeys(empty, 0))
 
 
 PRODUCTS = ("ij,jk->ik", "ij,kj->ki", "ij->ji", "ij,ij->ij", "ij,jk,kl->il", "ii,ij->ij", "ij,k->ki")

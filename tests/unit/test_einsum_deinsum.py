@@ -62,5 +62,5 @@ def test_grids_are_not_searched_where_even_a_perfect_split_does_not_fit(monkeypa
     found = grids.candidates(kernel.einsum, extents, tree, 1000)
     most = {"load": found.load, "footprint": found.footprint}[limit].min()
     assert len(grids.candidates(kernel.einsum, extents, tree, 1000, **{limit: most}))
-    monkeypatch.setattr(grids, "_factorisations", None)
+    monkeypatch.setattr(grids, "factorisations", None)
     assert not len(grids.candidates(kernel.einsum, extents, tree, 1000, **{limit: 1.0}))

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dace_redist import _core
 from dace_redist.einsum import Einsum, Statement
 
 
@@ -93,8 +94,9 @@ def test_statements_name_where_they_are():
         statement.extents({"A": (2, 3), "B": (4, 5)})
     with pytest.raises(ValueError, match=r"mm.py:3.*result 'C' has shape \(5, 2\), expected \(2, 4\)"):
         statement.extents({"A": (2, 3), "B": (3, 4), "C": (5, 2)})
-    with pytest.raises(ValueError, match="index 'i' has size 0"):
-        statement.extents({"A": (0, 3), "B": (3, 4)})
+    with pytest.raises(ValueError, match="index 'i' has size -1, expected at least 0"):
+        statement.extents({"A": (-1, 3), "B": (3, 4)})
+    assert statement.extents({"A": (0, 3), "B": (3, 4)}) == {"i": 0, "j": 3, "k": 4}
     with pytest.raises(ValueError, match="2 operands, got 1 tensors"):
         Statement(Einsum.parse("ij,jk->ik"), ("A",), "C")
     with pytest.raises(ValueError, match="neither sums"):
@@ -110,3 +112,23 @@ def test_statements_name_where_they_are():
             Statement(Einsum.parse(text), tuple("GBC"[: text.count(",") + 1]), "X", solves=True)
     with pytest.raises(ValueError, match="repeats must be at least 1, got 0"):
         Statement(Einsum.parse("ij->i"), ("A",), "C", repeats=0)
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("ijk,ja,ka->ia", True),
+        ("ka,ijk,aj->ai", True),
+        ("ijkl,ia,la->jak", True),
+        ("iijk,ja,ka->ia", True),  # of its diagonal
+        ("jk,ja,ka->a", True),
+        ("ijk,ja->ika", False),
+        ("ijk,ja,kb->iab", False),
+        ("ijk,ja,ka->a", False),  # sums over i, for which there is no matrix
+        ("ijk,ja,ka->ija", False),
+        ("ijk,ja,ka->i", False),
+        ("ij,jk,kl->il", False),
+    ],
+)
+def test_which_einsums_are_computed_at_once(expression, expected):
+    assert _core.is_khatri_rao_product(expression) is expected

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dace_redist import Distribution
 from dace_redist.einsum.assignment import assign
-from dace_redist.einsum.bounds import MoveBounds, move_bounds
+from dace_redist.einsum.bounds import MoveBounds, _worst_overlap, move_bounds
 from dace_redist.einsum.grids import Layouts
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.relabel import Overlap, best_ranks
@@ -39,8 +40,35 @@ def _grids(axes, ranks):
 
 @st.composite
 def cases(draw):
-    shape = tuple(draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)))
+    shape = tuple(draw(st.lists(st.integers(0, 9), min_size=1, max_size=3)))
     return shape, draw(placements(len(shape))), draw(placements(len(shape)))
+
+
+@given(cases())
+@settings(max_examples=150, deadline=None)
+def test_blocks_are_those_of_the_distribution(case):
+    shape, placement, _ = case
+    distribution = placement.distribution(shape)
+    assert placement.largest_block(shape) == tuple(map(distribution.core.uniform_block, range(len(shape))))
+    lows, highs = placement.bounds(shape)
+    for rank, low, high in zip(placement.ranks, lows.T, highs.T, strict=True):
+        assert tuple(high - low) == distribution.local_shape(rank)
+        for axis, indices in enumerate(distribution.global_index(rank)):
+            np.testing.assert_array_equal(indices, np.arange(low[axis], high[axis]))
+    assert Placement.of(Distribution(shape, (1,))).largest_block(shape) == shape
+
+
+@given(st.integers(0, 60), st.integers(1, 9), st.integers(1, 9))
+@settings(max_examples=200, deadline=None)
+def test_the_worst_overlap_is_that_of_two_distributions(extent, parts, other_parts):
+    lengths, blocks = [], []
+    for number in (parts, other_parts):
+        core = Distribution((extent,), (number,)).core
+        lengths.append(core.uniform_block(0))
+        blocks.append([range(low, min(low + lengths[-1], extent)) for low in core.block_begins(0)])
+    full = [block for block in blocks[1] if len(block) == lengths[1]]
+    common = [max(min(a.stop, b.stop) - max(a.start, b.start) for a in blocks[0]) for b in full]
+    assert _worst_overlap(extent, *lengths) == min(common, default=0)
 
 
 @given(cases())
@@ -94,8 +122,8 @@ def test_same_place_means_equal_blocks_on_every_rank(case):
 
 
 def _layouts(placement, shape):
-    blocks = [min(placement.block(axis, n), n) for axis, n in enumerate(shape)]
-    return Layouts(np.array([placement.parts]), np.array([blocks]), np.array([placement.replicas]))
+    blocks = [placement.largest_block(shape)]
+    return Layouts(np.array([placement.parts]), np.array(blocks), np.array([placement.replicas]))
 
 
 @given(cases())

@@ -1,30 +1,32 @@
-"""Turns a program of einsums into the program that every rank runs on its blocks."""
+"""Turns a program of einsums into the program that every rank runs on its parts of the tensors."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
-from dace import FLOAT_TYPES, SDFG, properties, symbolic
+from dace import SDFG, properties
+from dace.frontend.python.parser import DaceProgram
 from dace.transformation import pass_pipeline
 
 from dace_redist.distribution import Distribution
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.planner import plan_einsums
 from dace_redist.transformations.einsum.distributed_program import DistributedProgram
-from dace_redist.transformations.einsum.distributed_sdfg import build_distributed, in_numbers
-from dace_redist.transformations.einsum.reading import logical_shape
+from dace_redist.transformations.einsum.distributed_sdfg import build_distributed
+from dace_redist.transformations.einsum.frontend import parse
+from dace_redist.transformations.einsum.sizes import shapes_of
 from dace_redist.transformations.einsum.statements import read_statements
 from dace_redist.transformations.einsum.steps import all_steps
 from dace_redist.transformations.einsum.transposed_operands import without_transposes
 
 
-def distribute_sdfg(
-    sdfg: SDFG,
+def distribute(
+    program: Any,
     ranks: int,
-    sizes: Mapping[str, int],
+    sizes: Mapping[str, int] | None = None,
     *,
     memory_bytes: int | None = None,
     node_size: int | None = None,
@@ -32,81 +34,82 @@ def distribute_sdfg(
     overrides: Mapping[str, Mapping[str, int]] | None = None,
 ) -> DistributedProgram:
     """
-    Plans and builds the distributed twin of a program.
+    Distributes a program of einsums over MPI ranks. Not collective; needs no MPI.
 
-    :param sdfg: The program, simplified; it stays as it is.
-    :param ranks: Number of ranks to plan for.
-    :param sizes: Values of the symbols in the shapes. The plan is made for them; the program keeps the symbols.
-    :param memory_bytes: What a rank may hold at most; None: no limit, and transients are kept from run to run.
-    :param node_size: Ranks per node, if several share one.
-    :param placements: Where inputs and outputs are, by name, if that is not free.
-    :param overrides: Grids by the name of the tensor that is computed: parts of each index.
-    :raises ValueError: If something cannot be distributed; names the statement.
+    Contractions are ordered, computed together and given process grids such that little is moved between ranks, as in
+    Ziogas et al., Deinsum (SC'22); here the redistributions between them count, too.
+
+    :param program: A ``@dace.program`` or SDFG with any number of ``np.einsum``, ``@``, ``np.tensordot``, ``np.dot``,
+        ``np.matmul``, ``np.inner``, ``np.outer``, ``np.vdot``, ``np.trace``, ``np.linalg.norm``, transpositions, sums
+        over axes, elementwise expressions of whole arrays, ``np.linalg.inv`` and ``np.linalg.solve``, whose matrix
+        every rank holds as a whole, and ``for`` loops around them.
+    :param ranks: Number of ranks it shall run on.
+    :param sizes: Values of the symbols in its shapes, each at least 0. The plan is made for them; the program keeps its
+        symbols, see :meth:`DistributedProgram.with_sizes`.
+    :param memory_bytes: What a rank may hold at most; None: no limit, and intermediates are kept from run to run.
+    :param node_size: Ranks per node, if several share one: grids are then laid over the nodes such that little is
+        moved between nodes.
+    :param placements: How inputs or outputs are distributed, by name, where that is not the planner's choice.
+    :param overrides: Process grids, by the name of the tensor that is computed: ``{"T": {"i": 2, "k": 4}}``.
+    :raises ValueError: If a statement cannot be distributed, a size is missing, or something given does not fit; says
+        which statement, why, and what would help.
+    :raises MemoryError: If a rank would have to hold more than ``memory_bytes``; says how much and for which statement.
+    :raises TypeError: If ``program`` is neither a program nor an SDFG, or what must be a mapping is none.
     """
-    sdfg = copy.deepcopy(sdfg)
+    sdfg = _simplified(program)
+    _check_arguments(ranks, sizes, placements, overrides)
+    sizes = dict(sizes or {})
     kept = [name for name, array in sdfg.arrays.items() if not array.transient]
-    body = without_transposes(read_statements(sdfg, dict(sizes)), kept)
-    steps = list(all_steps(body))
-    if not steps:
+    body = without_transposes(read_statements(sdfg, sizes), kept)
+    statements = [step.statement for step in all_steps(body)]
+    if not statements:
         raise ValueError(
             f'"{sdfg.name}" computes nothing that could be distributed: return a result, or write it to an argument'
         )
-    shapes = shapes_of(sdfg, sizes)
+    shapes, written = shapes_of(sdfg, sizes), {statement.result for statement in statements}
     plan = plan_einsums(
-        [step.statement for step in steps],
+        statements,
         shapes,
-        ranks,
+        int(ranks),
         itemsize=max(array.dtype.bytes for array in sdfg.arrays.values()),
         memory_bytes=memory_bytes,
         node_size=node_size,
-        placements={name: _placement(name, place, shapes) for name, place in (placements or {}).items()},
-        outputs=[name for name in kept if any(step.statement.result == name for step in steps)],
+        placements={name: _placement(name, given, shapes) for name, given in (placements or {}).items()},
+        outputs=[name for name in kept if name in written],
         overrides=None if overrides is None else dict(overrides),
     )
-    target, keep = SDFG(f"{sdfg.name}_on_{ranks}_ranks"), memory_bytes is None
-    arguments = build_distributed(target, sdfg, body, plan, sizes, keep)
-    return DistributedProgram(sdfg, body, plan, target, arguments, keep, dict(sizes))
+    return build_distributed(SDFG(f"{sdfg.name}_on_{ranks}_ranks"), sdfg, body, plan, sizes, memory_bytes is None)
 
 
-def shapes_of(sdfg: SDFG, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """Shapes in numbers.
-
-    :raises ValueError: If a size is missing, not known to the program, no number, or makes an extent that is none.
-    """
-    used = {str(s) for array in sdfg.arrays.values() for n in array.shape for s in symbolic.symlist(n).values()}
-    used |= {str(s) for s in sdfg.free_symbols}
-    missing, unknown = sorted(used - set(sizes)), sorted(set(sizes) - used)
-    if missing:
-        raise ValueError(
-            f'"{sdfg.name}": sizes of {", ".join(missing)} are missing; the plan depends on them: give '
-            f"sizes=dict({', '.join(f'{name}=...' for name in missing)})"
-        )
-    if unknown:
-        raise ValueError(f'"{sdfg.name}" has no size {", ".join(unknown)}; it has {", ".join(sorted(used)) or "none"}')
-    for name, size in sizes.items():
-        whole = sdfg.symbols.get(name) not in FLOAT_TYPES
-        if isinstance(size, bool) or not isinstance(size, Integral if whole else Real):
-            kind = "an integer" if whole else "a number"
-            raise ValueError(f'"{sdfg.name}": size {name} must be {kind}, got {size!r}')
-    shapes = {}
-    for name, array in sdfg.arrays.items():
-        shapes[name] = in_numbers(logical_shape(array), sizes)
-        if any(n < 1 for n in shapes[name]):
-            raise ValueError(
-                f'"{sdfg.name}": {name} has shape {shapes[name]} with these sizes; extents must be at least 1'
-            )
-    return shapes
+def _simplified(program: Any) -> SDFG:
+    if isinstance(program, DaceProgram):
+        return parse(program)
+    if not isinstance(program, SDFG):
+        raise TypeError(f"distribute: expected a @dace.program or an SDFG, got {type(program).__name__}")
+    sdfg = copy.deepcopy(program)
+    sdfg.simplify()
+    return sdfg
 
 
-def _placement(name: str, place: Placement | Distribution, shapes: Mapping[str, tuple[int, ...]]) -> Placement:
-    if isinstance(place, Placement):
-        return place
-    if not isinstance(place, Distribution):
-        raise TypeError(f"placements: {name}: expected a Distribution or a Placement, got {type(place).__name__}")
-    if name in shapes and tuple(place.shape) != (shapes[name] or (1,)):
-        raise ValueError(f"placements: {name} has shape {shapes[name]}, but its distribution is of {place.shape}")
+def _check_arguments(ranks: Any, sizes: Any, placements: Any, overrides: Any) -> None:
+    if isinstance(ranks, bool) or not isinstance(ranks, Integral) or ranks < 1:
+        raise ValueError(f"distribute: ranks must be an integer of at least 1, got {ranks!r}")
+    mappings = {"sizes": sizes, "placements": placements, "overrides": overrides}
+    grids = {f"overrides[{key!r}]": grid for key, grid in overrides.items()} if isinstance(overrides, Mapping) else {}
+    for name, value in {**mappings, **grids}.items():
+        if value is not None and not isinstance(value, Mapping):
+            raise TypeError(f"distribute: {name} must be a dict, got {value!r}")
+
+
+def _placement(name: str, given: Placement | Distribution, shapes: Mapping[str, tuple[int, ...]]) -> Placement:
+    if isinstance(given, Placement):
+        return given
+    if not isinstance(given, Distribution):
+        raise TypeError(f"placements: {name}: expected a Distribution or a Placement, got {type(given).__name__}")
+    if name in shapes and tuple(given.shape) != (shapes[name] or (1,)):
+        raise ValueError(f"placements: {name} has shape {shapes[name]}, but its distribution is of {given.shape}")
     try:
-        return Placement.of(place)
+        return Placement.of(given)
     except ValueError as error:
         raise ValueError(f"placements: {name}: {error}") from error
 
@@ -114,13 +117,13 @@ def _placement(name: str, place: Placement | Distribution, shapes: Mapping[str, 
 @properties.make_properties
 class DistributeEinsum(pass_pipeline.Pass):
     """
-    Makes a program of einsums the one that every rank runs on its blocks, in place; see :func:`distribute_sdfg`.
+    Makes a program of einsums the one that every rank runs on its parts, in place; see :func:`dace_redist.distribute`.
 
     After :meth:`apply_pass` the attribute ``distributed`` is the program, as :func:`dace_redist.distribute` returns it.
 
     :param ranks: Number of ranks.
     :param sizes: Values of the symbols in the shapes.
-    :param options: Those of :func:`distribute_sdfg`.
+    :param options: The others of :func:`dace_redist.distribute`.
     """
 
     CATEGORY = "Simplification"
@@ -132,7 +135,7 @@ class DistributeEinsum(pass_pipeline.Pass):
 
     @property
     def distributed(self) -> DistributedProgram | None:
-        """What was made; None before the pass was applied."""
+        """The distributed program; None before the pass was applied."""
         return self._distributed
 
     def modifies(self) -> pass_pipeline.Modifies:
@@ -140,12 +143,12 @@ class DistributeEinsum(pass_pipeline.Pass):
         return pass_pipeline.Modifies.Everything
 
     def should_reapply(self, modified: pass_pipeline.Modifies) -> bool:
-        """Never: a distributed program is none of einsums."""
+        """Never: a distributed program cannot be distributed again."""
         return False
 
     def apply_pass(self, sdfg: SDFG, _: dict[str, Any]) -> int:
         """Rewrites the SDFG; returns the number of groups of contractions."""
-        made = distribute_sdfg(sdfg, self._ranks, self._sizes, **self._options)  # raises before anything is changed
+        made = distribute(sdfg, self._ranks, self._sizes, **self._options)  # raises before anything is changed
         for node in list(sdfg.nodes()):
             sdfg.remove_node(node)
         for name in list(sdfg.arrays):

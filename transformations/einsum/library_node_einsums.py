@@ -25,7 +25,6 @@ from dace.libraries.standard.nodes.reduce import Reduce
 from dace.sdfg import nodes
 
 from dace_redist.einsum.expression import Einsum
-from dace_redist.library_nodes.indexed_node import RESULT
 from dace_redist.library_nodes.linear_solve import LinearSolve
 
 Shapes = Sequence[Sequence[Any]]
@@ -42,7 +41,6 @@ class NodeEinsum(NamedTuple):
 
     einsum: Einsum
     connectors: tuple[str, ...]
-    output: str
     alpha: Any = 1
     beta: Any = 0
     added: str | None = None
@@ -81,7 +79,7 @@ def einsum_of(node: nodes.LibraryNode, shapes: dict[str, Sequence[Any]]) -> Node
 def _einsum(node: EinsumNode, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
     connectors = tuple(sorted(shapes, key=_operand_number))
     einsum = Einsum.parse(node.einsum_str, [len(shapes[connector]) for connector in connectors])
-    return NodeEinsum(einsum, connectors, next(iter(node.out_connectors)), node.alpha, node.beta)
+    return NodeEinsum(einsum, connectors, node.alpha, node.beta)
 
 
 def _operand_number(connector: str) -> tuple[int, str]:
@@ -100,7 +98,7 @@ def _matmul(node: Any, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
     rows, columns = [m] * (len(left) > 1), [n] * (len(right) > 1)
     einsum = Einsum(("".join(left_batch + a), "".join(right_batch + b)), "".join(batch + rows + columns))
     added = "_cin" if "_cin" in shapes else None
-    return NodeEinsum(einsum, ("_a", "_b"), "_c", node.alpha, node.beta, added)
+    return NodeEinsum(einsum, ("_a", "_b"), node.alpha, node.beta, added)
 
 
 def _batch(left: Sequence[Any], right: Sequence[Any], letters: Iterator[str]) -> tuple[list[str], list[str], list[str]]:
@@ -120,17 +118,17 @@ def _batch(left: Sequence[Any], right: Sequence[Any], letters: Iterator[str]) ->
 
 def _gemv(node: Gemv, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
     einsum = Einsum(("ji" if node.transA else "ij", "j"), "i")
-    return NodeEinsum(einsum, ("_A", "_x"), "_y", node.alpha, node.beta, "_y" if "_y" in shapes else None)
+    return NodeEinsum(einsum, ("_A", "_x"), node.alpha, node.beta, "_y" if "_y" in shapes else None)
 
 
 def _dot(node: Dot, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
     if node.conjugate:
         raise ValueError("a dot product with a conjugated operand is no einsum")
-    return NodeEinsum(Einsum(("i", "i"), ""), ("_x", "_y"), "_result")
+    return NodeEinsum(Einsum(("i", "i"), ""), ("_x", "_y"))
 
 
 def _ger(node: Ger, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
-    return NodeEinsum(Einsum(("i", "j"), "ij"), ("_x", "_y"), "_res", node.alpha, 1, "_A")
+    return NodeEinsum(Einsum(("i", "j"), "ij"), ("_x", "_y"), node.alpha, 1, "_A")
 
 
 def _tensordot(node: TensorDot, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
@@ -143,29 +141,29 @@ def _tensordot(node: TensorDot, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
     kept += [i for axis, i in enumerate(right) if axis not in node.right_axes]
     result = [kept[axis] for axis in node.permutation] if node.permutation else kept
     einsum = Einsum(("".join(left), "".join(right)), "".join(result))
-    return NodeEinsum(einsum, ("_left_tensor", "_right_tensor"), "_out_tensor")
+    return NodeEinsum(einsum, ("_left_tensor", "_right_tensor"))
 
 
 def _transpose(node: Transpose, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
-    return NodeEinsum(Einsum(("ij",), "ji"), ("_inp",), "_out")
+    return NodeEinsum(Einsum(("ij",), "ji"), ("_inp",))
 
 
 def _tensor_transpose(node: TensorTranspose, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
     indices = ascii_letters[: len(node.axes)]
     einsum = Einsum((indices,), "".join(indices[axis] for axis in node.axes))
-    return NodeEinsum(einsum, ("_inp_tensor",), "_out_tensor", node.alpha, node.beta)
+    return NodeEinsum(einsum, ("_inp_tensor",), node.alpha, node.beta)
 
 
 def _inverse(node: Inv, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
-    return NodeEinsum(Einsum(("ij",), "ji"), ("_ain",), "_aout", solves=True)
+    return NodeEinsum(Einsum(("ij",), "ji"), ("_ain",), solves=True)
 
 
 def _solution(node: Solve, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
-    return NodeEinsum(Einsum(("ij", "ik"), "jk"), ("_ain", "_bin"), "_bout", solves=True)
+    return NodeEinsum(Einsum(("ij", "ik"), "jk"), ("_ain", "_bin"), solves=True)
 
 
 def _linear_system(node: LinearSolve, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
-    return NodeEinsum(Einsum.parse(node.einsum), tuple(node.operand_connectors), RESULT, solves=True)
+    return NodeEinsum(Einsum.parse(node.einsum), tuple(node.operand_connectors), solves=True)
 
 
 def _reduce(node: Reduce, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
@@ -177,4 +175,4 @@ def _reduce(node: Reduce, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
     kept = "".join(index for axis, index in enumerate(indices) if axis not in axes)
     # A sum that starts from nothing in particular adds to what is there.
     beta = 0 if node.identity is not None and symbolic.equal_valued(0, node.identity) else 1
-    return NodeEinsum(Einsum((indices,), kept), (connector,), next(iter(node.out_connectors), None) or "", 1, beta)
+    return NodeEinsum(Einsum((indices,), kept), (connector,), 1, beta)

@@ -13,35 +13,35 @@ from dace.frontend.operations import detect_reduction_type
 from dace.sdfg import nodes
 from sympy import SympifyError
 
-from dace_redist.transformations.einsum.reading import Place, einsum_steps, equal, logical_shape
+from dace_redist.transformations.einsum.reading import SourceLocation, einsum_steps, equal, logical_shape
 from dace_redist.transformations.einsum.steps import Step
 
 
-def map_steps(sdfg: SDFG, entry: nodes.MapEntry, place: Place) -> Iterator[Step]:
+def map_steps(sdfg: SDFG, entry: nodes.MapEntry, location: SourceLocation) -> Iterator[Step]:
     """
     The statements of a map over whole dimensions with one operation in it.
 
     :param sdfg: Gets arrays for intermediate results.
     :param entry: The map.
-    :param place: Where it stands.
+    :param location: Where it stands.
     :raises ValueError: If it is another kind of map; says which statement of the program and why.
     """
-    inside = [n for n in place.state.scope_children()[entry] if not isinstance(n, nodes.MapExit)]
+    inside = [n for n in location.state.scope_children()[entry] if not isinstance(n, nodes.MapExit)]
     tasklets = [n for n in inside if isinstance(n, nodes.Tasklet)]
-    if len(tasklets) != 1 or not all(n is tasklets[0] or _passes_an_element(n, place.state) for n in inside):
-        place.refuse("its map holds more than one operation; write expressions of whole arrays")
+    if len(tasklets) != 1 or not all(n is tasklets[0] or _passes_an_element(n, location.state) for n in inside):
+        location.refuse("its map holds more than one operation; write expressions of whole arrays")
     extents = {}
     for parameter, (begin, end, step) in zip(entry.map.params, entry.map.range.ndrange(), strict=True):
         if begin != 0 or step != 1:
-            place.refuse(f"its index {parameter} runs over {begin}:{end + 1}:{step}, not over a whole dimension")
+            location.refuse(f"its index {parameter} runs over {begin}:{end + 1}:{step}, not over a whole dimension")
         extents[parameter] = end + 1
-    tasklet_place = Place(tasklets[0], place.state, place.around)
-    yield from _TaskletReader(sdfg, tasklets[0], tasklet_place, extents).steps()
+    tasklet_location = SourceLocation(tasklets[0], location.state, location.around)
+    yield from _TaskletReader(sdfg, tasklets[0], tasklet_location, extents).steps()
 
 
-def tasklet_steps(sdfg: SDFG, tasklet: nodes.Tasklet, place: Place) -> Iterator[Step]:
+def tasklet_steps(sdfg: SDFG, tasklet: nodes.Tasklet, location: SourceLocation) -> Iterator[Step]:
     """The statements of a tasklet outside of maps: an expression of scalars; as :func:`map_steps`."""
-    yield from _TaskletReader(sdfg, tasklet, place, {}).steps()
+    yield from _TaskletReader(sdfg, tasklet, location, {}).steps()
 
 
 class _TaskletReader:
@@ -50,17 +50,17 @@ class _TaskletReader:
 
     :param sdfg: Gets arrays for intermediate results.
     :param tasklet: The tasklet.
-    :param place: Where it stands.
+    :param location: Where it stands.
     :param extents: Number of values of each index of the map around it.
     """
 
-    def __init__(self, sdfg: SDFG, tasklet: nodes.Tasklet, place: Place, extents: dict[str, Any]) -> None:
-        self._sdfg, self._tasklet, self._place, self._extents = sdfg, tasklet, place, extents
+    def __init__(self, sdfg: SDFG, tasklet: nodes.Tasklet, location: SourceLocation, extents: dict[str, Any]) -> None:
+        self._sdfg, self._tasklet, self._location, self._extents = sdfg, tasklet, location, extents
         self._letters = dict(zip(extents, ascii_letters, strict=False))
 
     def steps(self) -> Iterator[Step]:
         self._check_readable()
-        state = self._place.state
+        state = self._location.state
         reads = [(edge.dst_conn, _read_memlet(edge, state)) for edge in state.in_edges(self._tasklet)]
         reads = [(connector, memlet) for connector, memlet in reads if memlet.data is not None]
         (write,) = (edge for edge in state.out_edges(self._tasklet) if edge.data.data is not None)
@@ -68,13 +68,13 @@ class _TaskletReader:
         names = [memlet.data for _, memlet in reads]
         result = self._indices(write.data)
         if len(set(result)) < len(result):
-            self._place.refuse(f"it writes {write.data.data}[{write.data.subset}], which is not the whole array")
+            self._location.refuse(f"it writes {write.data.data}[{write.data.subset}], which is not the whole array")
         if write.data.wcr is not None:
             yield from self._sum(operands, names, result, write.data)
             return
         several = {self._letters[name] for name, extent in self._extents.items() if not equal(extent, 1)}
         if several - set(result):
-            self._place.refuse("it is neither elementwise nor an einsum: not every index is one of the result's")
+            self._location.refuse("it is neither elementwise nor an einsum: not every index is one of the result's")
         for position, indices in enumerate(operands):
             kept = "".join(index for index in dict.fromkeys(indices) if index in result)
             if kept != indices:
@@ -83,7 +83,7 @@ class _TaskletReader:
                 yield step
         if not set(result) <= set("".join(operands)):  # the result itself has the indices that the operands lack
             operands, names = [*operands, result], [*names, write.data.data]
-        statement = self._place.statement(tuple(operands), tuple(names), result, write.data.data, elementwise=True)
+        statement = self._location.statement(tuple(operands), tuple(names), result, write.data.data, elementwise=True)
         inputs = tuple(connector for connector, _ in reads)
         yield Step(statement, 1, self._tasklet.code.as_string, inputs, write.src_conn)
 
@@ -91,12 +91,12 @@ class _TaskletReader:
         """The map adds products to its result, each as often as there are values of the indices that none has."""
         alpha = _factor_of_product(self._tasklet)
         if alpha is None or not names or detect_reduction_type(write.wcr) != dtypes.ReductionType.Sum:
-            self._place.refuse(f"it combines values by {write.wcr}; only sums of products are supported")
+            self._location.refuse(f"it combines values by {write.wcr}; only sums of products are supported")
         known = set("".join(operands))
         unused = set(self._letters.values()) - known - set(result)
         alpha *= math.prod(self._extents[name] for name, index in self._letters.items() if index in unused)
         kept = "".join(index for index in result if index in known)
-        statement = self._place.statement(tuple(operands), tuple(names), kept, write.data)
+        statement = self._location.statement(tuple(operands), tuple(names), kept, write.data)
         yield from einsum_steps(self._sdfg, statement, alpha, 1, write.data, result)
 
     def _reduced(self, name: str, indices: str, kept: str) -> Step:
@@ -104,21 +104,23 @@ class _TaskletReader:
         array = self._sdfg.arrays[name]
         shape = [array.shape[indices.index(index)] for index in kept]
         reduced = self._sdfg.add_temp_transient(shape or [1], array.dtype)[0]
-        return Step(self._place.statement((indices,), (name,), kept, reduced))
+        return Step(self._location.statement((indices,), (name,), kept, reduced))
 
     def _check_readable(self) -> None:
         if self._tasklet.language != dtypes.Language.Python:
-            self._place.refuse(f"a tasklet in {self._tasklet.language} cannot be read")
+            self._location.refuse(f"a tasklet in {self._tasklet.language} cannot be read")
         used = {str(name) for name in self._tasklet.free_symbols} & set(self._extents)
         if used:
-            self._place.refuse(f"it computes with its index {', '.join(sorted(used))}, which is not elementwise")
-        written = [edge.data.data for edge in self._place.state.out_edges(self._tasklet) if edge.data.data is not None]
+            self._location.refuse(f"it computes with its index {', '.join(sorted(used))}, which is not elementwise")
+        written = [
+            edge.data.data for edge in self._location.state.out_edges(self._tasklet) if edge.data.data is not None
+        ]
         if "__pystate" in written:
-            self._place.refuse(
+            self._location.refuse(
                 "DaCe does not know this function and would call it in Python; write it as np.einsum or elementwise"
             )
         if len(written) != 1:
-            self._place.refuse(f"it has {len(written)} results, not one")
+            self._location.refuse(f"it has {len(written)} results, not one")
 
     def _indices(self, memlet: Any) -> str:
         """
@@ -139,7 +141,7 @@ class _TaskletReader:
             elif name in self._letters and equal(begin, end) and equal(self._extents[name], extent):
                 found += self._letters[name]
             else:
-                self._place.refuse(
+                self._location.refuse(
                     f"it uses {memlet.data}[{memlet.subset}], which is not elementwise over whole arrays"
                 )
         return found

@@ -1,4 +1,4 @@
-"""What all readers of an SDFG need: statements with their place in the program, and refusals that name it."""
+"""What all readers of an SDFG need: statements with their location in the program, and refusals that name it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Repeated:
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLocation:
     """
     Where something that is read stands in the program.
 

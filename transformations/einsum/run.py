@@ -16,7 +16,7 @@ from dace_redist.redistribution.shared_arrays import empty_if_shared
 from dace_redist.transformations.einsum.loaded import Loaded, load
 
 if TYPE_CHECKING:
-    from dace_redist.transformations.einsum.distributed_program import DistributedProgram, Tensor
+    from dace_redist.transformations.einsum.distributed_program import DistributedProgram, DistributedTensor
 
 Array = npt.NDArray[Any]
 _RETURN = "__return"
@@ -125,7 +125,7 @@ def _has_the_world(comm: MPI.Intracomm) -> bool:
     return comm == MPI.COMM_WORLD or MPI.Comm.Compare(comm, MPI.COMM_WORLD) != MPI.UNEQUAL
 
 
-def _checked(array: Any, tensor: Tensor, shape: tuple[int, ...], rank: int, written: bool) -> Array:
+def _checked(array: Any, tensor: DistributedTensor, shape: tuple[int, ...], rank: int, written: bool) -> Array:
     given = np.asarray(array)
     if given.dtype != tensor.dtype:
         raise ValueError(f"run: {tensor.name} must hold {tensor.dtype}, got {given.dtype} on rank {rank}")
@@ -152,7 +152,7 @@ def scatter(
     program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str, Any], comm: Any
 ) -> dict[str, Array]:
     """Cut this rank's parts out of whole tensors; see :meth:`DistributedProgram.scatter`."""
-    tensors: dict[str, Tensor] = {}
+    tensors: dict[str, DistributedTensor] = {}
     with _all_ranks(program, comm) as comm:
         wholes = _by_name(program, arrays, named)
         tensors = {name: program.tensor(name) for name in sorted(wholes)}
@@ -181,14 +181,14 @@ def _by_name(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[
     return {**given, **named}
 
 
-def _whole(tensor: Tensor, whole: Any) -> Array:
+def _whole(tensor: DistributedTensor, whole: Any) -> Array:
     array = np.asarray(whole, tensor.dtype)
     if array.shape != tensor.shape and (tensor.shape or array.size != 1):
         raise ValueError(f"scatter: {tensor.name} must have shape {tensor.shape}, got {array.shape}")
     return array.reshape(tensor.shape or (1,))
 
 
-def _received(tensor: Tensor, whole: Array | None, root: int, comm: Any) -> Array:
+def _received(tensor: DistributedTensor, whole: Array | None, root: int, comm: Any) -> Array:
     """Get this rank's part from the root, which sends it."""
     mine = np.empty(tensor.distribution.local_shape(comm.rank), tensor.dtype)
     if comm.rank != root:

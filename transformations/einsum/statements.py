@@ -17,7 +17,7 @@ from dace_redist.transformations.einsum.library_node_einsums import einsum_of
 from dace_redist.transformations.einsum.map_statements import map_steps, tasklet_steps
 from dace_redist.transformations.einsum.node_order import in_order
 from dace_redist.transformations.einsum.operand_types import with_equal_types
-from dace_redist.transformations.einsum.reading import Place, Repeated, einsum_steps, equal, logical_shape
+from dace_redist.transformations.einsum.reading import Repeated, SourceLocation, einsum_steps, equal, logical_shape
 from dace_redist.transformations.einsum.steps import Body, Loop, Step, all_steps
 
 
@@ -42,14 +42,14 @@ def read_statements(sdfg: SDFG, sizes: dict[str, int]) -> tuple[Step | Loop, ...
 def _check_arrays(sdfg: SDFG) -> None:
     for state in sdfg.states():
         for node in state.data_nodes():
-            descriptor, place = sdfg.arrays[node.data], Place(node, state, Repeated())
+            descriptor, location = sdfg.arrays[node.data], SourceLocation(node, state, Repeated())
             if isinstance(descriptor, data.View):
-                place.refuse(
+                location.refuse(
                     f"it uses a part of an array, or an array in another shape ({node.data}); only whole arrays can be "
                     "distributed. Where DaCe took an einsum apart, pass the @dace.program itself"
                 )
             if type(descriptor) not in (data.Array, data.Scalar):
-                place.refuse(f"{node.data} is a {type(descriptor).__name__}, neither an array nor a scalar")
+                location.refuse(f"{node.data} is a {type(descriptor).__name__}, neither an array nor a scalar")
 
 
 def _check_written(body: Body, known: set[str]) -> None:
@@ -113,60 +113,62 @@ class _Reader:
     def _node(self, node: nodes.Node, state: SDFGState, around: Repeated) -> Iterator[Step]:
         if state.entry_node(node) is not None or isinstance(node, nodes.MapExit):
             return  # read with its map
-        place = Place(node, state, around)
+        location = SourceLocation(node, state, around)
         if isinstance(node, nodes.LibraryNode):
-            yield from self._library_node(node, place)
+            yield from self._library_node(node, location)
         elif isinstance(node, nodes.MapEntry):
-            yield from map_steps(self._sdfg, node, place)
+            yield from map_steps(self._sdfg, node, location)
         elif isinstance(node, nodes.AccessNode):
-            yield from self._copies(node, place)
+            yield from self._copies(node, location)
         elif isinstance(node, nodes.Tasklet):
-            yield from tasklet_steps(self._sdfg, node, place)
+            yield from tasklet_steps(self._sdfg, node, location)
         else:
-            place.refuse(f"a {type(node).__name__} cannot be distributed")
+            location.refuse(f"a {type(node).__name__} cannot be distributed")
 
-    def _library_node(self, node: nodes.LibraryNode, place: Place) -> Iterator[Step]:
-        edges = {edge.dst_conn or "": edge for edge in place.state.in_edges(node)}
-        (out,) = place.state.out_edges(node)
-        shapes = {connector: self._whole(edge.data, place) for connector, edge in edges.items()}
-        self._whole(out.data, place)
+    def _library_node(self, node: nodes.LibraryNode, location: SourceLocation) -> Iterator[Step]:
+        edges = {edge.dst_conn or "": edge for edge in location.state.in_edges(node)}
+        (out,) = location.state.out_edges(node)
+        shapes = {connector: self._whole(edge.data, location) for connector, edge in edges.items()}
+        self._whole(out.data, location)
         try:
             found = einsum_of(node, shapes)
         except ValueError as error:
-            place.refuse(str(error))
+            location.refuse(str(error))
         if found is None:
-            place.refuse(f"{type(node).__name__} is neither an einsum nor a linear system nor elementwise")
+            location.refuse(f"{type(node).__name__} is neither an einsum nor a linear system nor elementwise")
         if out.data.wcr is not None:
-            place.refuse(f"it combines values by {out.data.wcr}")
+            location.refuse(f"it combines values by {out.data.wcr}")
         einsum, result = found.einsum, out.data.data
         operands = tuple(edges[connector].data.data for connector in found.connectors)
         added = edges[found.added].data.data if found.added in edges else result
         indices = [self._logical(term, name) for term, name in zip(einsum.operands, operands, strict=True)]
         to = self._logical(einsum.result, result)
-        statement = place.statement(tuple(indices), operands, to, result, solves=found.solves)
+        statement = location.statement(tuple(indices), operands, to, result, solves=found.solves)
         yield from einsum_steps(self._sdfg, statement, found.alpha, found.beta, added)
 
-    def _whole(self, memlet: Any, place: Place) -> tuple[Any, ...]:
+    def _whole(self, memlet: Any, location: SourceLocation) -> tuple[Any, ...]:
         """Shape of the array that a memlet covers as a whole; none for a scalar."""
         array = self._sdfg.arrays[memlet.data]
         sizes = zip(memlet.subset.ndrange(), array.shape, strict=True)
         if any(begin != 0 or step != 1 or not equal(end + 1, extent) for (begin, end, step), extent in sizes):
-            place.refuse(f"it uses a part of {memlet.data}, {memlet.data}[{memlet.subset}]; only whole arrays can be")
+            location.refuse(
+                f"it uses a part of {memlet.data}, {memlet.data}[{memlet.subset}]; only whole arrays can be"
+            )
         return () if isinstance(array, data.Scalar) else tuple(array.shape)
 
     def _logical(self, indices: str, name: str) -> str:
         """An array of one element has no index: it is a scalar."""
         return indices if logical_shape(self._sdfg.arrays[name]) else ""
 
-    def _copies(self, source: nodes.AccessNode, place: Place) -> Iterator[Step]:
-        for edge in place.state.out_edges(source):
+    def _copies(self, source: nodes.AccessNode, location: SourceLocation) -> Iterator[Step]:
+        for edge in location.state.out_edges(source):
             if not isinstance(edge.dst, nodes.AccessNode):
                 continue
             for array in (edge.src.data, edge.dst.data):
                 if not equal(edge.data.num_elements(), self._sdfg.arrays[array].total_size):
-                    place.refuse(f"it copies a part of {array}; only whole arrays can be copied")
+                    location.refuse(f"it copies a part of {array}; only whole arrays can be copied")
             if edge.data.wcr is not None:
-                place.refuse(f"it combines values by {edge.data.wcr}")
+                location.refuse(f"it combines values by {edge.data.wcr}")
             indices = ascii_letters[: len(logical_shape(self._sdfg.arrays[edge.dst.data]))]
-            copied = place.statement((indices,), (edge.src.data,), indices, edge.dst.data, elementwise=True)
+            copied = location.statement((indices,), (edge.src.data,), indices, edge.dst.data, elementwise=True)
             yield Step(copied, 1, "_out = _in", ("_in",), "_out")

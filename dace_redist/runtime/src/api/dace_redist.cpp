@@ -26,21 +26,22 @@ int dr_distribution_create_blocks(int ndim, const int64_t* shape, int grid_ndim,
     if (ndim > 0) check_pointer(shape, "shape");
     if (grid_ndim > 0) check_pointer(grid, "grid");
     check_pointer(distribution, "distribution");
-    Words words{blocked_kind, ndim, grid_ndim};
-    append(words, shape, ndim);
-    append(words, grid, grid_ndim);
-    for (int i = 0; i < ndim; ++i) words.push_back(axes ? axes[i] : i < grid_ndim ? i : DR_NOT_SPLIT);
-    for (int i = 0; i < ndim; ++i) words.push_back(block ? block[i] : DR_BLOCK_DEFAULT);
-    words.insert(words.end(), static_cast<std::size_t>(grid_ndim), -1);  // every coordinate of the grid takes part
+    Encoding encoding{blocked_kind, ndim, grid_ndim};
+    append(encoding, shape, ndim);
+    append(encoding, grid, grid_ndim);
+    for (int i = 0; i < ndim; ++i) encoding.push_back(axes ? axes[i] : i < grid_ndim ? i : DR_NOT_SPLIT);
+    for (int i = 0; i < ndim; ++i) encoding.push_back(block ? block[i] : DR_BLOCK_DEFAULT);
+    encoding.insert(encoding.end(), static_cast<std::size_t>(grid_ndim),
+                    -1);  // every coordinate of the grid takes part
     Index positions = 1;
     for (int i = 0; i < grid_ndim; ++i) {
       if (grid[i] < 1) throw ArgumentError(text("grid[", i, "] must be at least 1, got ", grid[i]));
       if (positions > std::numeric_limits<Index>::max() / grid[i]) throw ArgumentError("the process grid is too large");
       positions *= grid[i];
     }
-    words.push_back(ranks ? positions : 0);
-    if (ranks) append(words, ranks, positions);
-    make_distribution(std::move(words), distribution);
+    encoding.push_back(ranks ? positions : 0);
+    if (ranks) append(encoding, ranks, positions);
+    make_distribution(std::move(encoding), distribution);
   });
 }
 
@@ -59,11 +60,11 @@ int dr_distribution_create_tiles(int ndim, const int64_t* shape, const int64_t* 
             text("dimension ", i, " needs an extent >= 0 and a tile >= 1, got ", shape[i], " and ", tile[i]));
       tiles *= ceil_div(shape[i], tile[i]);
     }
-    Words words{tiled_kind, ndim};
-    append(words, shape, ndim);
-    append(words, tile, ndim);
-    append(words, owner, tiles);
-    make_distribution(std::move(words), distribution);
+    Encoding encoding{tiled_kind, ndim};
+    append(encoding, shape, ndim);
+    append(encoding, tile, ndim);
+    append(encoding, owner, tiles);
+    make_distribution(std::move(encoding), distribution);
   });
 }
 
@@ -158,10 +159,10 @@ int dr_plan_set_arrays(dr_plan* plan, const int64_t* source_shape, const int64_t
                        const int64_t* target_shape, const int64_t* target_strides) {
   return guarded(DR_ERROR_PLAN, __func__, [&] {
     plans.check(plan, "plan");
-    const Words source = local_words(plan->source, plan->rank, source_shape, source_strides);
-    const Words target = local_words(plan->target, plan->rank, target_shape, target_strides);
-    const Words source_before = plan->plan->description().source_local;
-    const Words target_before = plan->plan->description().target_local;
+    const Encoding source = local_encoding(plan->source, plan->rank, source_shape, source_strides);
+    const Encoding target = local_encoding(plan->target, plan->rank, target_shape, target_strides);
+    const Encoding source_before = plan->plan->description().source_local;
+    const Encoding target_before = plan->plan->description().target_local;
     try {
       plan->plan->set_local_arrays(source, target);
     } catch (...) {

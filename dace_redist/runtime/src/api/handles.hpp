@@ -20,7 +20,7 @@
 #include "plan/registry.hpp"
 
 struct dr_distribution {
-  dace_redist::Words words;
+  dace_redist::Encoding encoding;
   dace_redist::Distribution checked;
 };
 
@@ -111,28 +111,28 @@ inline void check_mpi(MPI_Comm comm) {
   if (comm == MPI_COMM_NULL) throw ArgumentError("comm is MPI_COMM_NULL");
 }
 
-inline void append(Words& words, const std::int64_t* values, Index count) {
-  words.insert(words.end(), values, values + count);
+inline void append(Encoding& encoding, const std::int64_t* values, Index count) {
+  encoding.insert(encoding.end(), values, values + count);
 }
 
-inline void make_distribution(Words words, dr_distribution** distribution) {
-  Distribution checked(words);
-  auto made = std::make_unique<dr_distribution>(dr_distribution{std::move(words), std::move(checked)});
+inline void make_distribution(Encoding encoding, dr_distribution** distribution) {
+  Distribution checked(encoding);
+  auto made = std::make_unique<dr_distribution>(dr_distribution{std::move(encoding), std::move(checked)});
   distributions.add(made.get());
   *distribution = made.release();
 }
 
 /// Extents, then strides, of a local array, as a plan takes them.
-inline Words local_words(const Distribution& distribution, int rank, const std::int64_t* shape,
-                         const std::int64_t* strides) {
+inline Encoding local_encoding(const Distribution& distribution, int rank, const std::int64_t* shape,
+                               const std::int64_t* strides) {
   std::vector<Index> extents = distribution.local_shape(rank);
   if (shape) std::copy_n(shape, extents.size(), extents.begin());
-  Words words = extents;
+  Encoding encoding = extents;
   if (strides)
-    append(words, strides, static_cast<Index>(extents.size()));
+    append(encoding, strides, static_cast<Index>(extents.size()));
   else
-    for (const Index stride : c_strides(extents)) words.push_back(stride);
-  return words;
+    for (const Index stride : c_strides(extents)) encoding.push_back(stride);
+  return encoding;
 }
 
 inline Description describe(const dr_problem& problem, int rank) {
@@ -143,10 +143,12 @@ inline Description describe(const dr_problem& problem, int rank) {
   description.strategy = problem.strategy ? problem.strategy : "Hierarchical";
   description.element_bytes = problem.element_bytes;
   description.options = internal_options(problem.options);
-  description.source = problem.source->words;
-  description.target = problem.target->words;
-  description.source_local = local_words(problem.source->checked, rank, problem.source_shape, problem.source_strides);
-  description.target_local = local_words(problem.target->checked, rank, problem.target_shape, problem.target_strides);
+  description.source = problem.source->encoding;
+  description.target = problem.target->encoding;
+  description.source_local =
+      local_encoding(problem.source->checked, rank, problem.source_shape, problem.source_strides);
+  description.target_local =
+      local_encoding(problem.target->checked, rank, problem.target_shape, problem.target_strides);
   return description;
 }
 
@@ -158,8 +160,8 @@ inline dr_plan* make_handle(Description description, MPI_Comm comm) {
   all_or_none(comm, [&] {
     Distribution source(description.source, "source"), target(description.target, "target");
     const int rank = comm_rank(comm);
-    if (description.source_local.empty()) description.source_local = local_words(source, rank, nullptr, nullptr);
-    if (description.target_local.empty()) description.target_local = local_words(target, rank, nullptr, nullptr);
+    if (description.source_local.empty()) description.source_local = local_encoding(source, rank, nullptr, nullptr);
+    if (description.target_local.empty()) description.target_local = local_encoding(target, rank, nullptr, nullptr);
     make = find_strategy(description.strategy);
     made.reset(new dr_plan{nullptr, std::move(source), std::move(target), rank, description.label, false});
   });

@@ -39,8 +39,8 @@ using Path = std::vector<std::vector<std::size_t>>;
 template <class T>
 class Contraction {
  public:
-  /// :param expression: With an arrow, such as `ijk,ja,ka->ia`.
-  /// :param path: As opt_einsum's; empty: all tensors in one step.
+  /// \param expression  With an arrow, such as `ijk,ja,ka->ia`.
+  /// \param path  As opt_einsum's; empty: all tensors in one step.
   /// \throws Error if the expression is wrong or the path does not end with one tensor.
   explicit Contraction(const std::string& expression, Path path = {})
       : expression_(expression), einsum_(expression), path_(std::move(path)) {
@@ -62,8 +62,8 @@ class Contraction {
     if (left != 1) throw Error(text("einsum \"", expression, "\": the path ends with ", left, " tensors, not one"));
   }
 
-  /// :param layouts: For each operand, then for the result: extents, then strides in elements.
-  /// :param operands: Their first elements; may be null where an extent is 0.
+  /// \param layouts  For each operand, then for the result: extents, then strides in elements.
+  /// \param operands  Their first elements; may be null where an extent is 0.
   /// \throws Error if extents clash.
   void run(Values<Index> layouts, Values<const T*> operands, T* result, T alpha = T(1), T beta = T(0)) {
     if (!planned_ || layouts.count != layouts_.size() || !std::equal(layouts_.begin(), layouts_.end(), layouts.begin))
@@ -74,10 +74,10 @@ class Contraction {
     }
     T* const memory = static_cast<T*>(workspace_.reserve(workspace_nbytes()));
     const T one(1);
-    for (const Step& step : steps_) {
-      const auto source = [&](const Place& place) {
-        if (place.input) return operands[static_cast<std::size_t>(place.at)];
-        return static_cast<const T*>(place.at < 0 ? &one : memory + place.at);
+    for (const PlannedStep& step : steps_) {
+      const auto source = [&](const Location& location) {
+        if (location.input) return operands[static_cast<std::size_t>(location.at)];
+        return static_cast<const T*>(location.at < 0 ? &one : memory + location.at);
       };
       T* const target = step.last ? result : memory + step.target;
       const T step_alpha = step.last ? alpha : T(1), step_beta = step.last ? beta : T(0);
@@ -95,19 +95,19 @@ class Contraction {
 
  private:
   /// Where a tensor lies: an operand, or from `at` on in the workspace; less than 0: the number 1.
-  struct Place {
+  struct Location {
     bool input = false;
     Index at = -1;
   };
-  struct Tensor {
+  struct LocatedTensor {
     Layout layout;
-    Place place;
+    Location location;
   };
   /// Two tensors, or one and the number 1; or a tensor and the matrices of a Khatri-Rao product.
-  struct Step {
+  struct PlannedStep {
     std::optional<Pair<T>> pair;
     std::optional<KhatriRao<T>> fused;
-    std::vector<Place> operands;
+    std::vector<Location> operands;
     Index target;
     bool last;
   };
@@ -115,7 +115,7 @@ class Contraction {
   void make_plan(std::vector<Index> layouts) {
     planned_ = false;
     std::size_t at = 0;
-    std::vector<Tensor> tensors;
+    std::vector<LocatedTensor> tensors;
     for (std::size_t i = 0; i < einsum_.operands.size(); ++i)
       tensors.push_back({take_layout(layouts, at, einsum_.operands[i]), {true, static_cast<Index>(i)}});
     result_ = take_layout(layouts, at, einsum_.result);
@@ -124,7 +124,8 @@ class Contraction {
     check_extents(tensors);
     steps_.clear();
     kept_count_ = scratch_count_ = 0;
-    empty_sum_ = std::any_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return t.layout.count() == 0; });
+    empty_sum_ =
+        std::any_of(tensors.begin(), tensors.end(), [](const LocatedTensor& t) { return t.layout.count() == 0; });
     result_nest_.reset();
     if (result_.count() != 0) result_nest_ = LoopNest(dimensions_of({}, {}, result_));
     if (!empty_sum_) add_steps(std::move(tensors));
@@ -150,21 +151,21 @@ class Contraction {
     throw Error(text("einsum \"", expression_, "\": extent ", extent, " of index ", index, " differs from another"));
   }
 
-  void check_extents(const std::vector<Tensor>& tensors) const {
+  void check_extents(const std::vector<LocatedTensor>& tensors) const {
     const auto check = [&](const Layout& x, const Layout& y) {
       for (std::size_t d = 0; d < x.indices.size(); ++d)
         if (y.has(x.indices[d]) && y.extents[y.position(x.indices[d])] != x.extents[d])
           extents_clash(x.indices[d], x.extents[d]);
     };
-    for (const Tensor& tensor : tensors) {
+    for (const LocatedTensor& tensor : tensors) {
       check(tensor.layout, result_);
-      for (const Tensor& other : tensors) check(tensor.layout, other.layout);
+      for (const LocatedTensor& other : tensors) check(tensor.layout, other.layout);
     }
   }
 
-  void add_steps(std::vector<Tensor> left) {
+  void add_steps(std::vector<LocatedTensor> left) {
     for (const auto& positions : path_) {
-      std::vector<Tensor> taken;
+      std::vector<LocatedTensor> taken;
       for (const std::size_t position : positions) taken.push_back(left[position]);
       std::vector<std::size_t> sorted = positions;
       std::sort(sorted.rbegin(), sorted.rend());
@@ -174,12 +175,12 @@ class Contraction {
   }
 
   /// Contracts tensors, from left to right; the others say which indices are still needed.
-  Tensor add_step(const std::vector<Tensor>& taken, const std::vector<Tensor>& others) {
+  LocatedTensor add_step(const std::vector<LocatedTensor>& taken, const std::vector<LocatedTensor>& others) {
     if (taken.size() == 1) return others.empty() ? add_pair(taken[0], {}, {}, true) : taken[0];
-    if (std::optional<Tensor> fused = add_fused(taken, others)) return *fused;
-    Tensor product = taken[0];
+    if (std::optional<LocatedTensor> fused = add_fused(taken, others)) return *fused;
+    LocatedTensor product = taken[0];
     for (std::size_t i = 1; i < taken.size(); ++i) {
-      std::vector<Tensor> rest(taken.begin() + static_cast<std::ptrdiff_t>(i) + 1, taken.end());
+      std::vector<LocatedTensor> rest(taken.begin() + static_cast<std::ptrdiff_t>(i) + 1, taken.end());
       rest.insert(rest.end(), others.begin(), others.end());
       const auto a = summed(product, taken[i], rest), b = summed(taken[i], product, rest);
       product = add_pair(a, b, rest, rest.empty());
@@ -188,33 +189,36 @@ class Contraction {
   }
 
   /// A tensor without the indices that no other one needs.
-  Tensor summed(const Tensor& tensor, const Tensor& partner, const std::vector<Tensor>& rest) {
+  LocatedTensor summed(const LocatedTensor& tensor, const LocatedTensor& partner,
+                       const std::vector<LocatedTensor>& rest) {
     const auto kept = [&](char index) { return partner.layout.has(index) || needed(index, rest); };
     if (std::all_of(tensor.layout.indices.begin(), tensor.layout.indices.end(), kept)) return tensor;
-    std::vector<Tensor> others = rest;
+    std::vector<LocatedTensor> others = rest;
     others.push_back(partner);
     return add_pair(tensor, {}, others, false);
   }
 
-  bool needed(char index, const std::vector<Tensor>& rest) const {
+  bool needed(char index, const std::vector<LocatedTensor>& rest) const {
     return result_.has(index) ||
-           std::any_of(rest.begin(), rest.end(), [index](const Tensor& t) { return t.layout.has(index); });
+           std::any_of(rest.begin(), rest.end(), [index](const LocatedTensor& t) { return t.layout.has(index); });
   }
 
-  Tensor add_pair(const Tensor& a, const Tensor& b, const std::vector<Tensor>& rest, bool last) {
+  LocatedTensor add_pair(const LocatedTensor& a, const LocatedTensor& b, const std::vector<LocatedTensor>& rest,
+                         bool last) {
     Layout layout = last ? result_ : intermediate(a.layout, b.layout, rest);
-    Step step{Pair<T>(dimensions_of(a.layout, b.layout, layout)), {}, {a.place, b.place}, 0, last};
+    PlannedStep step{Pair<T>(dimensions_of(a.layout, b.layout, layout)), {}, {a.location, b.location}, 0, last};
     const Index scratch_count = step.pair->scratch_count();
     return add(std::move(step), std::move(layout), scratch_count);
   }
 
   /// A step for a product with a Khatri-Rao product, if the tensors are that.
-  std::optional<Tensor> add_fused(const std::vector<Tensor>& taken, const std::vector<Tensor>& others) {
+  std::optional<LocatedTensor> add_fused(const std::vector<LocatedTensor>& taken,
+                                         const std::vector<LocatedTensor>& others) {
     std::vector<Layout> layouts;
-    Step step{{}, {}, {}, 0, others.empty()};
-    for (const Tensor& tensor : taken) {
+    PlannedStep step{{}, {}, {}, 0, others.empty()};
+    for (const LocatedTensor& tensor : taken) {
       layouts.push_back(tensor.layout);
-      step.operands.push_back(tensor.place);
+      step.operands.push_back(tensor.location);
     }
     Layout layout = step.last ? result_ : fused_intermediate(layouts, others);
     const std::optional<std::size_t> tensor = find_khatri_rao_tensor(layouts, layout);
@@ -225,7 +229,7 @@ class Contraction {
     return add(std::move(step), std::move(layout), scratch_count);
   }
 
-  Tensor add(Step step, Layout layout, Index scratch_count) {
+  LocatedTensor add(PlannedStep step, Layout layout, Index scratch_count) {
     step.target = kept_count_;
     if (!step.last) kept_count_ += detail::aligned_count(layout.count(), sizeof(T));
     scratch_count_ = std::max(scratch_count_, scratch_count);
@@ -234,7 +238,7 @@ class Contraction {
   }
 
   /// What is still needed of some tensors, in their order.
-  Layout fused_intermediate(const std::vector<Layout>& layouts, const std::vector<Tensor>& rest) const {
+  Layout fused_intermediate(const std::vector<Layout>& layouts, const std::vector<LocatedTensor>& rest) const {
     Layout all;
     for (const Layout& layout : layouts)
       for (std::size_t d = 0; d < layout.indices.size(); ++d)
@@ -244,7 +248,7 @@ class Contraction {
   }
 
   /// An intermediate in the order that a product of matrices gives: what both have first, then a's indices, then b's.
-  Layout intermediate(const Layout& a, const Layout& b, const std::vector<Tensor>& rest) const {
+  Layout intermediate(const Layout& a, const Layout& b, const std::vector<LocatedTensor>& rest) const {
     std::string indices;
     std::vector<Index> extents;
     const auto add = [&](const Layout& of, const auto& chosen) {
@@ -267,7 +271,7 @@ class Contraction {
   std::vector<Index> layouts_;  // those of the plan
   Layout result_;
   std::optional<LoopNest> result_nest_;  // of the result alone, unless it is empty
-  std::vector<Step> steps_;
+  std::vector<PlannedStep> steps_;
   bool empty_sum_ = false;
   Index kept_count_ = 0, scratch_count_ = 0;  // elements of intermediates; of the buffers that all steps share
   Workspace workspace_;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -90,6 +91,40 @@ inline Dimensions dimensions_of(const Layout& a, const Layout& b, const Layout& 
       dimensions.push_back(dimension);
     }
   return dimensions;
+}
+
+/// Which operand is the tensor in a tensor times a Khatri-Rao product (MTTKRP), such as `ijk,ja,ka->ia`: the others are
+/// a matrix for each of its summed indices, and share one index of the result. None if the einsum is something else.
+inline std::optional<std::size_t> find_khatri_rao_tensor(const std::vector<Layout>& operands, const Layout& result) {
+  if (operands.size() < 3) return {};
+  std::size_t tensor = 0;
+  for (std::size_t i = 1; i < operands.size(); ++i)
+    if (operands[i].indices.size() > operands[tensor].indices.size()) tensor = i;
+  const Layout& x = operands[tensor];
+  std::string summed, common;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    if (i == tensor) continue;
+    if (operands[i].indices.size() != 2) return {};
+    for (const char index : operands[i].indices) (x.has(index) ? summed : common) += index;
+  }
+  const std::size_t factors = operands.size() - 1;
+  const bool one_common = common.size() == factors && common.find_first_not_of(common.front()) == std::string::npos;
+  if (!one_common || summed.size() != factors || !result.has(common.front())) return {};
+  if (result.indices.size() + factors != x.indices.size() + 1) return {};
+  for (const char index : x.indices)
+    if (std::count(summed.begin(), summed.end(), index) != (result.has(index) ? 0 : 1)) return {};
+  return tensor;
+}
+
+/// Whether an einsum is computed as a tensor times a Khatri-Rao product, all operands at once.
+inline bool is_khatri_rao_product(const std::string& expression) {
+  const Einsum einsum(expression);
+  std::vector<Layout> tensors;
+  for (const std::string& indices : einsum.operands) {
+    tensors.emplace_back();
+    for (const char index : indices) tensors.back().add(index, 1, 1);
+  }
+  return find_khatri_rao_tensor(tensors, Layout{einsum.result, {}, {}}).has_value();
 }
 
 }  // namespace dace_redist

@@ -2,40 +2,16 @@
 #pragma once
 
 /// \file
-/// Which einsums are a tensor times a Khatri-Rao product, and how the indices of the tensor are split.
+/// How the indices of a tensor that is multiplied by a Khatri-Rao product are split.
 
 #include <algorithm>
 #include <cstddef>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "contraction/einsum.hpp"
 #include "contraction/matrix.hpp"
 
 namespace dace_redist {
-
-/// Which operand of an einsum is the tensor, if the others are matrices of its summed indices with one common index.
-inline std::optional<std::size_t> find_khatri_rao_tensor(const std::vector<Layout>& operands, const Layout& result) {
-  if (operands.size() < 3) return {};
-  std::size_t tensor = 0;
-  for (std::size_t i = 1; i < operands.size(); ++i)
-    if (operands[i].indices.size() > operands[tensor].indices.size()) tensor = i;
-  const Layout& x = operands[tensor];
-  std::string summed, common;
-  for (std::size_t i = 0; i < operands.size(); ++i) {
-    if (i == tensor) continue;
-    if (operands[i].indices.size() != 2) return {};
-    for (const char index : operands[i].indices) (x.has(index) ? summed : common) += index;
-  }
-  const std::size_t factors = operands.size() - 1;
-  const bool one_common = common.size() == factors && common.find_first_not_of(common.front()) == std::string::npos;
-  if (!one_common || summed.size() != factors || !result.has(common.front())) return {};
-  if (result.indices.size() + factors != x.indices.size() + 1) return {};
-  for (const char index : x.indices)
-    if (std::count(summed.begin(), summed.end(), index) != (result.has(index) ? 0 : 1)) return {};
-  return tensor;
-}
 
 /// The indices of the tensor: those of the panel, those of the rows of a block, and those that loop around it.
 struct KhatriRaoPlan {
@@ -62,8 +38,8 @@ struct KhatriRaoPlan {
 
   KhatriRaoPlan() = default;
 
-  /// :param operands: For which find_khatri_rao_tensor() found `tensor`; no extent 0.
-  /// :param row_bytes: Bytes of a row of the panel.
+  /// \param operands  For which find_khatri_rao_tensor() found `tensor`; no extent 0.
+  /// \param row_bytes  Bytes of a row of the panel.
   KhatriRaoPlan(const std::vector<Layout>& operands, std::size_t tensor, const Layout& result, Index row_bytes) {
     set_axes(operands, tensor, result);
     usable = choose_groups(row_bytes);
@@ -110,7 +86,7 @@ struct KhatriRaoPlan {
     return choose_tiles(innermost == last ? panel.front() : last + 1, row_bytes);
   }
 
-  /// :param end: After the innermost axis of the rows.
+  /// \param end  After the innermost axis of the rows.
   bool choose_tiles(std::size_t end, Index row_bytes) {
     const Index most_rows = std::max<Index>(16, product_bytes / (row_bytes));
     const bool transposed = end == axes.size();

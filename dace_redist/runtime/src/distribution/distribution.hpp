@@ -1,6 +1,9 @@
-// Who owns what: a tensor cut into cells, each held by one rank or by several replicas.
-// Start reading at: Distribution.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// Who owns what: a tensor cut into cells, each held by one rank or by several replicas.
+/// Start reading at: Distribution.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +25,7 @@ namespace dace_redist {
 /// (an axis that is neither named by dims nor pinned holds replicas). nranks: 0 for ranks 0, 1, 2, ...
 ///
 /// Tiled: 1, ndim, shape[ndim], tile[ndim], owner of each tile in row-major order.
-using Words = std::vector<Index>;
+using Encoding = std::vector<Index>;
 
 inline constexpr Index blocked_kind = 0, tiled_kind = 1;
 inline constexpr int max_dims = 16;
@@ -37,7 +40,7 @@ struct Cell {
 class Distribution {
  public:
   /// \throws Error if the numbers describe no distribution; `name` says which one in the message.
-  explicit Distribution(const Words& words, const std::string& name = "distribution");
+  explicit Distribution(const Encoding& encoding, const std::string& name = "distribution");
 
   int ndim() const { return static_cast<int>(axes_.size()); }
   const std::vector<AxisSplit>& axes() const { return axes_; }
@@ -76,9 +79,9 @@ class Distribution {
   Index owner(const std::vector<Index>& index) const;
 
  private:
-  void read_blocked(const Words& words);
-  void read_tiled(const Words& words);
-  void read_ranks(const Words& words, std::size_t at);
+  void read_blocked(const Encoding& encoding);
+  void read_tiled(const Encoding& encoding);
+  void read_ranks(const Encoding& encoding, std::size_t at);
   void read_axis(std::size_t axis, Index extent, Index grid_axis, Index block);
   [[noreturn]] void fail(const std::string& what) const { throw Error(text(name_, ": ", what)); }
   Index grid_position(const std::vector<Index>& coordinates, Index replica) const;
@@ -96,33 +99,33 @@ class Distribution {
   std::vector<Index> owners_, tile_offsets_;    // [tiles]
 };
 
-inline Distribution::Distribution(const Words& words, const std::string& name) : name_(name) {
-  if (words.size() < 2) fail("incomplete description");
-  if (words[0] != blocked_kind && words[0] != tiled_kind) fail(text("unknown kind ", words[0]));
-  if (words[1] < 0 || words[1] > max_dims)
-    fail(text("tensors of 0 to ", max_dims, " dimensions are supported, got ", words[1]));
-  tiled_ = words[0] == tiled_kind;
-  tiled_ ? read_tiled(words) : read_blocked(words);
+inline Distribution::Distribution(const Encoding& encoding, const std::string& name) : name_(name) {
+  if (encoding.size() < 2) fail("incomplete description");
+  if (encoding[0] != blocked_kind && encoding[0] != tiled_kind) fail(text("unknown kind ", encoding[0]));
+  if (encoding[1] < 0 || encoding[1] > max_dims)
+    fail(text("tensors of 0 to ", max_dims, " dimensions are supported, got ", encoding[1]));
+  tiled_ = encoding[0] == tiled_kind;
+  tiled_ ? read_tiled(encoding) : read_blocked(encoding);
 }
 
-inline void Distribution::read_blocked(const Words& words) {
-  const std::size_t ndim = static_cast<std::size_t>(words[1]);
-  const Index grid_words = words.size() > 2 ? words[2] : -1;
-  if (grid_words < 0 || grid_words > 1024) fail(text("the process grid may have 0 to 1024 axes, got ", grid_words));
-  const std::size_t grid_ndim = static_cast<std::size_t>(grid_words), shape_at = 3, grid_at = shape_at + ndim;
+inline void Distribution::read_blocked(const Encoding& encoding) {
+  const std::size_t ndim = static_cast<std::size_t>(encoding[1]);
+  const Index grid_axes = encoding.size() > 2 ? encoding[2] : -1;
+  if (grid_axes < 0 || grid_axes > 1024) fail(text("the process grid may have 0 to 1024 axes, got ", grid_axes));
+  const std::size_t grid_ndim = static_cast<std::size_t>(grid_axes), shape_at = 3, grid_at = shape_at + ndim;
   const std::size_t dims_at = grid_at + grid_ndim, block_at = dims_at + ndim, pins_at = block_at + ndim;
-  if (words.size() < pins_at + grid_ndim + 1) fail("incomplete description");
-  const auto word = [&](std::size_t at) { return words.begin() + static_cast<std::ptrdiff_t>(at); };
-  const std::vector<Index> shape(word(shape_at), word(grid_at));
-  grid_.assign(word(grid_at), word(dims_at));
-  pins_.assign(word(pins_at), word(pins_at + grid_ndim));
+  if (encoding.size() < pins_at + grid_ndim + 1) fail("incomplete description");
+  const auto entry = [&](std::size_t at) { return encoding.begin() + static_cast<std::ptrdiff_t>(at); };
+  const std::vector<Index> shape(entry(shape_at), entry(grid_at));
+  grid_.assign(entry(grid_at), entry(dims_at));
+  pins_.assign(entry(pins_at), entry(pins_at + grid_ndim));
   for (std::size_t g = 0; g < grid_ndim; ++g) {
     if (grid_[g] < 1) fail(text("process grid ", tuple_text(grid_), ": sizes must be at least 1"));
     if (pins_[g] < -1 || pins_[g] >= grid_[g])
       fail(text("grid axis ", g, " is pinned to coordinate ", pins_[g], " but has ", grid_[g], " coordinates"));
   }
   checked_product(grid_, text(name_, ": process grid"));
-  for (std::size_t i = 0; i < ndim; ++i) read_axis(i, shape[i], words[dims_at + i], words[block_at + i]);
+  for (std::size_t i = 0; i < ndim; ++i) read_axis(i, shape[i], encoding[dims_at + i], encoding[block_at + i]);
   checked_product(shape, text(name_, ": shape"));
   for (std::size_t g = 0; g < grid_ndim; ++g) {
     bool named = false;
@@ -132,7 +135,7 @@ inline void Distribution::read_blocked(const Words& words) {
     replica_axes_.push_back(g);
     replica_count_ *= grid_[g];
   }
-  read_ranks(words, pins_at + grid_ndim);
+  read_ranks(encoding, pins_at + grid_ndim);
 }
 
 inline void Distribution::read_axis(std::size_t axis, Index extent, Index grid_axis, Index block) {
@@ -150,13 +153,13 @@ inline void Distribution::read_axis(std::size_t axis, Index extent, Index grid_a
   axes_.push_back({extent, parts, std::max<Index>(elements, 1), block == -1});
 }
 
-inline void Distribution::read_ranks(const Words& words, std::size_t at) {
-  const Index size = checked_product(grid_, "process grid"), given = words[at];
-  if (words.size() != at + 1 + static_cast<std::size_t>(given)) fail("incomplete description");
+inline void Distribution::read_ranks(const Encoding& encoding, std::size_t at) {
+  const Index size = checked_product(grid_, "process grid"), given = encoding[at];
+  if (encoding.size() != at + 1 + static_cast<std::size_t>(given)) fail("incomplete description");
   ranks_needed_ = size;
   if (given == 0) return;
   if (given != size) fail(text("process grid ", tuple_text(grid_), " needs ", size, " ranks, got a list of ", given));
-  ranks_.assign(words.begin() + static_cast<std::ptrdiff_t>(at + 1), words.end());
+  ranks_.assign(encoding.begin() + static_cast<std::ptrdiff_t>(at + 1), encoding.end());
   ranks_needed_ = 0;
   for (std::size_t position = 0; position < ranks_.size(); ++position) {
     const Index rank = ranks_[position];
@@ -167,19 +170,19 @@ inline void Distribution::read_ranks(const Words& words, std::size_t at) {
   }
 }
 
-inline void Distribution::read_tiled(const Words& words) {
-  const std::size_t ndim = static_cast<std::size_t>(words[1]);
-  if (words.size() < 2 + 2 * ndim) fail("incomplete description");
-  const auto tile_begin = words.begin() + 2 + static_cast<std::ptrdiff_t>(ndim);
+inline void Distribution::read_tiled(const Encoding& encoding) {
+  const std::size_t ndim = static_cast<std::size_t>(encoding[1]);
+  if (encoding.size() < 2 + 2 * ndim) fail("incomplete description");
+  const auto tile_begin = encoding.begin() + 2 + static_cast<std::ptrdiff_t>(ndim);
   const auto owners_begin = tile_begin + static_cast<std::ptrdiff_t>(ndim);
-  const std::vector<Index> shape(words.begin() + 2, tile_begin), tile_shape(tile_begin, owners_begin);
+  const std::vector<Index> shape(encoding.begin() + 2, tile_begin), tile_shape(tile_begin, owners_begin);
   grid_ = tile_grid(shape, tile_shape, name_);
   for (std::size_t i = 0; i < ndim; ++i)
     axes_.push_back({shape[i], std::max<Index>(grid_[i], 1), tile_shape[i], false});
   const Index tiles = checked_product(grid_, text(name_, ": tile grid"));
   checked_product(shape, text(name_, ": shape"));
   ranks_needed_ = 1;
-  owners_.assign(owners_begin, words.end());
+  owners_.assign(owners_begin, encoding.end());
   if (static_cast<Index>(owners_.size()) != tiles)
     fail(text("tile grid ", tuple_text(grid_), " needs ", tiles, " owners, got ", owners_.size()));
   std::unordered_map<Index, Index> used;  // elements given to each rank so far

@@ -1,5 +1,8 @@
-// All strategies, and the sum of replicas.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// All strategies, and the sum of replicas.
 
 #include "exchange/datatype.hpp"
 #include "exchange/hierarchical.hpp"

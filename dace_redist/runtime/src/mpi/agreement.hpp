@@ -1,5 +1,8 @@
-// Ranks agree before they move anything: on what is to be done, and that it went well everywhere.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// Ranks agree before they move anything: on what is to be done, and that it went well everywhere.
 
 #include <exception>
 #include <functional>
@@ -11,11 +14,11 @@
 namespace dace_redist {
 
 /// FNV-1a over numbers.
-inline std::uint64_t hash(const Words& words) {
+inline std::uint64_t hash(const Encoding& encoding) {
   std::uint64_t value = 14695981039346656037ull;
-  for (Index word : words)
+  for (const Index entry : encoding)
     for (int byte = 0; byte < 8; ++byte) {
-      value ^= (static_cast<std::uint64_t>(word) >> (8 * byte)) & 0xff;
+      value ^= (static_cast<std::uint64_t>(entry) >> (8 * byte)) & 0xff;
       value *= 1099511628211ull;
     }
   return value;
@@ -39,12 +42,12 @@ inline std::string broadcast_text(MPI_Comm comm, std::string message, int root) 
 }
 
 /// Rank 0's numbers, on every rank. Collective.
-inline Words broadcast_words(MPI_Comm comm, Words words) {
-  Index count = static_cast<Index>(words.size());
+inline Encoding broadcast_entries(MPI_Comm comm, Encoding encoding) {
+  Index count = static_cast<Index>(encoding.size());
   check(MPI_Bcast(&count, 1, MPI_INT64_T, 0, comm), "MPI_Bcast");
-  words.resize(static_cast<std::size_t>(count));
-  check(MPI_Bcast(words.data(), static_cast<int>(count), MPI_INT64_T, 0, comm), "MPI_Bcast");
-  return words;
+  encoding.resize(static_cast<std::size_t>(count));
+  check(MPI_Bcast(encoding.data(), static_cast<int>(count), MPI_INT64_T, 0, comm), "MPI_Bcast");
+  return encoding;
 }
 
 /// Runs `work` on every rank. \throws Error on every rank if it threw on any: its own text where it failed, the text
@@ -64,24 +67,24 @@ inline void all_or_none(MPI_Comm comm, const std::function<void()>& work) {
 }
 
 /// \throws Error on every rank, naming the first difference, unless all ranks describe the same. Collective.
-inline void check_agreement(MPI_Comm comm, const Words& words) {
-  const std::uint64_t mine = hash(words);
+inline void check_agreement(MPI_Comm comm, const Encoding& encoding) {
+  const std::uint64_t mine = hash(encoding);
   std::uint64_t range[2] = {mine, ~mine}, lowest[2];
   check(MPI_Allreduce(range, lowest, 2, MPI_UINT64_T, MPI_MIN, comm), "MPI_Allreduce");
   if (lowest[0] == ~lowest[1]) return;
-  const Words first = broadcast_words(comm, words);
-  const int other = lowest_rank(comm, words != first);
+  const Encoding first = broadcast_entries(comm, encoding);
+  const int other = lowest_rank(comm, encoding != first);
   if (other < 0) return;
   std::size_t at = 0;
-  while (at < words.size() && at < first.size() && words[at] == first[at]) ++at;
-  const auto value = [at](const Words& list) {
-    if (at == 0) return word_letters(list[0]);  // the strategy
+  while (at < encoding.size() && at < first.size() && encoding[at] == first[at]) ++at;
+  const auto value = [at](const Encoding& list) {
+    if (at == 0) return letters_in(list[0]);  // the strategy
     return at < list.size() ? text(list[at]) : std::string("missing");
   };
-  const bool named = at < words.size() && at < first.size();
+  const bool named = at < encoding.size() && at < first.size();
   const std::string difference =
-      text("the ranks differ: ", named ? common_word_name(words, at) : std::string("the length"), " is ", value(first),
-           " on rank 0 and ", value(words), " on rank ", other);
+      text("the ranks differ: ", named ? agreed_entry_name(encoding, at) : std::string("the length"), " is ",
+           value(first), " on rank 0 and ", value(encoding), " on rank ", other);
   throw Error(broadcast_text(comm, difference, other));
 }
 

@@ -1,5 +1,8 @@
-// What a redistribution is made from: descriptors, local arrays, options; and the comparison between ranks.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// What a redistribution is made from: descriptors, local arrays, options; and the comparison between ranks.
 
 #include <algorithm>
 #include <cstddef>
@@ -19,79 +22,80 @@ struct Description {
   std::string strategy;
   Index element_bytes = 0;
   Options options;
-  Words source, target;              ///< distributions
-  Words source_local, target_local;  ///< [ndim] extents, then [ndim] strides, in elements, of this rank's arrays
+  Encoding source, target;              ///< distributions
+  Encoding source_local, target_local;  ///< [ndim] extents, then [ndim] strides, in elements, of this rank's arrays
 };
 
 /// The first eight letters of a name as a number, and back.
-inline Index name_word(const std::string& name) {
-  Index word = 0;
-  for (std::size_t i = 0; i < std::min<std::size_t>(name.size(), 8); ++i) word = word * 128 + (name[i] & 127);
-  return word;
+inline Index name_as_number(const std::string& name) {
+  Index number = 0;
+  for (std::size_t i = 0; i < std::min<std::size_t>(name.size(), 8); ++i) number = number * 128 + (name[i] & 127);
+  return number;
 }
-inline std::string word_letters(Index word) {
+inline std::string letters_in(Index number) {
   std::string name;
-  for (; word > 0; word /= 128) name.insert(name.begin(), static_cast<char>(word % 128));
+  for (; number > 0; number /= 128) name.insert(name.begin(), static_cast<char>(number % 128));
   return name;
 }
 
 /// The part of a description that must be equal on all ranks, as numbers.
-inline Words common_words(const Description& description) {
+inline Encoding agreed_entries(const Description& description) {
   const Options& options = description.options;
   const bool growth_known = options.growth >= 1.0 && options.growth <= 1e6;  // else refused later, on every rank
-  Words words{name_word(description.strategy),
-              description.element_bytes,
-              options.chunk_bytes,
-              options.depth,
-              growth_known ? static_cast<Index>(options.growth * 1e6) : -1,
-              options.slot_bytes,
-              options.max_message_bytes,
-              static_cast<Index>(description.source.size())};
-  words.insert(words.end(), description.source.begin(), description.source.end());
-  words.insert(words.end(), description.target.begin(), description.target.end());
-  return words;
+  Encoding encoding{name_as_number(description.strategy),
+                    description.element_bytes,
+                    options.chunk_bytes,
+                    options.depth,
+                    growth_known ? static_cast<Index>(options.growth * 1e6) : -1,
+                    options.slot_bytes,
+                    options.max_message_bytes,
+                    static_cast<Index>(description.source.size())};
+  encoding.insert(encoding.end(), description.source.begin(), description.source.end());
+  encoding.insert(encoding.end(), description.target.begin(), description.target.end());
+  return encoding;
 }
 
 /// What a number of a distribution means, such as `shape[1]`.
-inline std::string word_name(const Words& words, std::size_t at) {
+inline std::string entry_name(const Encoding& encoding, std::size_t at) {
   if (at == 0) return "kind";
   if (at == 1) return "number of dimensions";
-  const std::size_t ndim = static_cast<std::size_t>(words[1]);
-  const bool blocked = words[0] == blocked_kind;
+  const std::size_t ndim = static_cast<std::size_t>(encoding[1]);
+  const bool blocked = encoding[0] == blocked_kind;
   if (blocked && at == 2) return "number of grid axes";
   struct Field {
     const char* name;
     std::size_t count;
     bool listed = true;
   };
-  const std::size_t grid_ndim = blocked && words.size() > 2 ? static_cast<std::size_t>(words[2]) : 0;
+  const std::size_t grid_ndim = blocked && encoding.size() > 2 ? static_cast<std::size_t>(encoding[2]) : 0;
   const std::vector<Field> fields =
-      blocked ? std::vector<Field>{{"shape", ndim},        {"grid", grid_ndim}, {"dims", ndim},
-                                   {"block", ndim},        {"pins", grid_ndim}, {"number of ranks", 1, false},
-                                   {"ranks", words.size()}}
-              : std::vector<Field>{{"shape", ndim}, {"tile", ndim}, {"owner of tile", words.size()}};
+      blocked ? std::vector<Field>{{"shape", ndim},           {"grid", grid_ndim}, {"dims", ndim},
+                                   {"block", ndim},           {"pins", grid_ndim}, {"number of ranks", 1, false},
+                                   {"ranks", encoding.size()}}
+              : std::vector<Field>{{"shape", ndim}, {"tile", ndim}, {"owner of tile", encoding.size()}};
   std::size_t begin = blocked ? 3 : 2;
   for (const Field& field : fields) {
     if (at < begin + field.count) return field.listed ? text(field.name, "[", at - begin, "]") : field.name;
     begin += field.count;
   }
-  return text("word ", at);
+  return text("number ", at, " of its encoding");
 }
 
-/// What a number of common_words() means.
-inline std::string common_word_name(const Words& words, std::size_t at) {
+/// What a number of agreed_entries() means.
+inline std::string agreed_entry_name(const Encoding& encoding, std::size_t at) {
   constexpr std::size_t head = 8;
   static const char* const names[head] = {"strategy",          "element size in bytes",
                                           "chunk_bytes",       "depth",
                                           "growth (1e-6)",     "slot_bytes",
                                           "max_message_bytes", "length of the source distribution"};
   if (at < head) return names[at];
-  const std::size_t source_end = head + static_cast<std::size_t>(words[head - 1]);
+  const std::size_t source_end = head + static_cast<std::size_t>(encoding[head - 1]);
   const auto part = [&](std::size_t lo, std::size_t hi) {
-    return Words(words.begin() + static_cast<std::ptrdiff_t>(lo), words.begin() + static_cast<std::ptrdiff_t>(hi));
+    return Encoding(encoding.begin() + static_cast<std::ptrdiff_t>(lo),
+                    encoding.begin() + static_cast<std::ptrdiff_t>(hi));
   };
-  if (at < source_end) return "source " + word_name(part(head, source_end), at - head);
-  return "target " + word_name(part(source_end, words.size()), at - source_end);
+  if (at < source_end) return "source " + entry_name(part(head, source_end), at - head);
+  return "target " + entry_name(part(source_end, encoding.size()), at - source_end);
 }
 
 /// This rank's arrays, after checking that they hold what the rank owns.
@@ -103,7 +107,7 @@ struct LocalArray {
 /// \throws Error if the array is too small for what `rank` owns, or runs backwards. Of a tensor of 0 dimensions the
 /// first element of an array of any number of dimensions is taken; of a rank that owns nothing the array is not looked
 /// at.
-inline LocalArray local_array(const Distribution& distribution, const Words& local, Index rank, const char* side) {
+inline LocalArray local_array(const Distribution& distribution, const Encoding& local, Index rank, const char* side) {
   const auto half = local.begin() + static_cast<std::ptrdiff_t>(local.size() / 2);
   LocalArray array{{local.begin(), half}, {{half, local.end()}}};
   const std::vector<Index> needed = distribution.local_shape(rank);

@@ -1,5 +1,8 @@
-// What all strategies share: a private communicator, this rank's schedule, and the copies that stay on the rank.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// What all strategies share: a private communicator, this rank's schedule, and the copies that stay on the rank.
 
 #include <algorithm>
 #include <atomic>
@@ -37,7 +40,7 @@ class Plan {
     if (!plan.active()) return made;
     plan.rank_ = comm_rank(plan.comm());
     plan.size_ = comm_size(plan.comm());
-    check_agreement(plan.comm(), common_words(description));
+    check_agreement(plan.comm(), agreed_entries(description));
     all_or_none(plan.comm(), [&] {
       check_options(description.options);
       stream_threshold_bytes();  // throws if the environment has it wrong
@@ -50,7 +53,7 @@ class Plan {
   }
 
   /// Looks at other local arrays from now on: shapes and strides may differ, what is moved may not. Local.
-  void set_local_arrays(const Words& source_local, const Words& target_local) {
+  void set_local_arrays(const Encoding& source_local, const Encoding& target_local) {
     description_.source_local = source_local;
     description_.target_local = target_local;
     if (!active()) return;

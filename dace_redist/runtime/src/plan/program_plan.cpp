@@ -43,10 +43,10 @@ class Plan::Implementation {
   }
 
  private:
-  static bool equal(const Numbers& numbers, const Words& words) {
-    return numbers.count == words.size() && std::equal(words.begin(), words.end(), numbers.begin);
+  static bool equal(const Numbers& numbers, const Encoding& encoding) {
+    return numbers.count == encoding.size() && std::equal(encoding.begin(), encoding.end(), numbers.begin);
   }
-  static Words words(const Numbers& numbers) { return Words(numbers.begin, numbers.begin + numbers.count); }
+  static Encoding encoding(const Numbers& numbers) { return Encoding(numbers.begin, numbers.begin + numbers.count); }
 
   /// Makes the plan, or has it fit other arrays, if anything changed since the last run.
   void fit(const Arguments& now) {
@@ -57,13 +57,13 @@ class Plan::Implementation {
     const bool same_arrays = same && equal(now.source_local, description_.source_local) &&
                              equal(now.target_local, description_.target_local);
     if (same_arrays) return;
-    if (same) plan_->set_local_arrays(words(now.source_local), words(now.target_local));
-    description_.source_local = words(now.source_local);
-    description_.target_local = words(now.target_local);
+    if (same) plan_->set_local_arrays(encoding(now.source_local), encoding(now.target_local));
+    description_.source_local = encoding(now.source_local);
+    description_.target_local = encoding(now.target_local);
     if (same) return;
     plan_.reset();
-    description_.source = words(now.source);
-    description_.target = words(now.target);
+    description_.source = encoding(now.source);
+    description_.target = encoding(now.target);
     description_.element_bytes = now.element_bytes;
     description_.options = options;
     comm_ = now.comm;

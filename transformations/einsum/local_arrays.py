@@ -1,0 +1,120 @@
+"""The arrays of a distributed program, which hold this rank's parts of tensors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import count
+from typing import Any
+
+import dace
+from dace import SDFG, Memlet, symbolic
+
+from dace_redist.distribution import Distribution
+from dace_redist.einsum.placement import Placement
+from dace_redist.einsum.plan import EinsumPlan
+from dace_redist.einsum.traffic import same_place
+from dace_redist.transformations.einsum.distributed_program import PlacedShape
+from dace_redist.transformations.einsum.reading import logical_shape
+from dace_redist.transformations.einsum.sizes import in_numbers
+
+
+class LocalArrays:
+    """
+    An array for each tensor and placement, made when it is first asked for.
+
+    :param sdfg: Gets the arrays, and a symbol for each extent that is not the same on all ranks.
+    :param source: The program whose tensors these are.
+    :param plan: Its plan; each argument of ``source`` gets an array under the placement that the plan has for it.
+    :param sizes: Values of the program's symbols: they decide which placements are the same.
+    """
+
+    def __init__(self, sdfg: SDFG, source: SDFG, plan: EinsumPlan, sizes: Mapping[str, int]) -> None:
+        self._sdfg, self._ranks, self._sizes = sdfg, plan.ranks, sizes
+        self.shapes = {name: logical_shape(array) for name, array in source.arrays.items()}
+        self.types = {name: array.dtype for name, array in source.arrays.items()}
+        loops = source.all_control_flow_regions()
+        self._taken = {*source.arrays, *source.symbols, *(getattr(loop, "loop_variable", "") for loop in loops)}
+        self._made: dict[tuple[str, Placement], str] = {}
+        self._same: dict[tuple[Placement, Placement, tuple[Any, ...]], bool] = {}
+        self._symbols: dict[PlacedShape, str] = {}
+        self.arguments = tuple(n for n, array in source.arrays.items() if not array.transient and n in plan.homes)
+        for name in self.arguments:
+            self._made[name, plan.homes[name]] = self.new(name, name, plan.homes[name], transient=False)
+
+    @property
+    def extents(self) -> dict[str, PlacedShape]:
+        """For each symbol that is an extent: the split axis it belongs to."""
+        return {symbol: axis for axis, symbol in self._symbols.items()}
+
+    @property
+    def same(self) -> tuple[tuple[Placement, Placement, tuple[Any, ...]], ...]:
+        """Pairs of placements that have one array, with the tensor's shape."""
+        return tuple(pair for pair, same in self._same.items() if same)
+
+    def of(self, tensor: str, placement: Placement) -> str:
+        """The one array for this rank's part of a tensor under a placement."""
+        key = (tensor, self.known(tensor, placement))
+        if key not in self._made:
+            self._made[key] = self.new(tensor, tensor, placement)
+        return self._made[key]
+
+    def known(self, tensor: str, placement: Placement) -> Placement:
+        """The placement under which the tensor has an array already, if every rank holds the same under both."""
+        for name, known in self._made:
+            if name == tensor and self._are_same(known, placement, self.shapes[tensor]):
+                return known
+        return placement
+
+    def _are_same(self, first: Placement, second: Placement, shape: tuple[Any, ...]) -> bool:
+        if first == second:
+            return True
+        pair = (first, second, shape)
+        if pair not in self._same:
+            self._same[pair] = same_place(first, second, in_numbers(shape, self._sizes))
+        return self._same[pair]
+
+    def new(self, name: str, tensor: str, placement: Placement, transient: bool = True) -> str:
+        """
+        A further array for this rank's part of a tensor.
+
+        :param name: What it is called, or nearly so if the name is taken.
+        """
+        if transient:
+            name = re.sub(r"^__return", "result", name)  # which DaCe takes for what is returned
+        shape, dtype = self._local_shape(tensor, placement), self.types[tensor]
+        made, _ = self._sdfg.add_array(name, shape, dtype, transient=transient, find_new_name=transient)
+        return str(made)
+
+    def _local_shape(self, tensor: str, placement: Placement) -> list[Any]:
+        shape = self.shapes[tensor]
+        everywhere = len(placement.ranks) == self._ranks
+        return [
+            extent if everywhere and placement.parts[axis] == 1 else self._local_extent(placement, axis, extent)
+            for axis, extent in enumerate(shape)
+        ] or [1]
+
+    def _local_extent(self, placement: Placement, axis: int, extent: Any) -> dace.symbol:
+        """The symbol for one extent of this rank's part: the same one for all axes that are split alike."""
+        alone = Placement(placement.grid, (placement.dims[axis],), (placement.multiples[axis],), placement.ranks)
+        return self._symbol((alone, (extent,)))
+
+    def scalar_extent(self, placement: Placement) -> dace.symbol:
+        """The symbol that is 1 on ranks that hold a scalar, and 0 on others."""
+        return self._symbol((placement, ()))
+
+    def _symbol(self, axis: PlacedShape) -> dace.symbol:
+        if axis not in self._symbols:
+            name = next(name for name in map("n{}".format, count()) if name not in self._taken)
+            self._taken.add(name)
+            self._symbols[axis] = name
+            self._sdfg.add_symbol(name, dace.int64)
+        return dace.symbol(self._symbols[axis], dace.int64)
+
+    def distribution(self, placement: Placement, tensor: str) -> Distribution:
+        """The distribution of a tensor, whose sizes may be symbols."""
+        return placement.distribution(self.shapes[tensor], symbolic.int_ceil)
+
+    def whole(self, array: str) -> Memlet:
+        """The memlet of an array as a whole."""
+        return Memlet.from_array(array, self._sdfg.arrays[array])
