@@ -141,23 +141,17 @@ def internode_bytes(
     total = 0.0
     seen: set[str] = set()
     for group in groups:
-        for operand, name in enumerate(group.operands):
+        for name, placement in zip(group.operands, group.operand_placements, strict=True):
             if name not in seen:
-                total += _spread(group.operand_placement(operand), sizes[name], size)
+                total += _spread(placement, sizes[name], size)
             seen.add(name)
         seen.add(group.result)
         if group.reduction is not None:
-            total += _spread(_partial_placement(group), sizes[group.result], size)
+            total += _spread(group.partial_placement, sizes[group.result], size)
     for move in moves:
         receivers, senders, elements = messages(move.source, move.target, sizes[move.tensor])
         total += float(elements[receivers // size != senders // size].sum())
     return total * itemsize
-
-
-def _partial_placement(group: Group) -> Placement:
-    """The partial results as if they were replicas: these are on the same ranks."""
-    einsum = dataclasses.replace(group.einsum, operands=(*group.einsum.operands, group.einsum.result))
-    return dataclasses.replace(group, einsum=einsum).operand_placement(len(group.operands))
 
 
 def _spread(placement: Placement, shape: tuple[int, ...], size: int) -> float:

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
-from dace_redist.einsum.grids import LOAD_TOLERANCE, Candidates, candidates, given_grid, least_footprint, replicas_of
+from dace_redist.einsum.grids import LOAD_TOLERANCE, Candidates, candidates, given_grid, replicas_of
 from dace_redist.einsum.joint import Labelled, choose_grids, labelled
 from dace_redist.einsum.model import TIE_BREAK, Model
 from dace_redist.einsum.order import Part, contraction_tree, groupings, linear_system, passes_unhidden
@@ -266,7 +266,8 @@ class Planner:
     def _least_bytes(self, step: EinsumStep) -> float:
         """Bytes that a step needs at least on a rank, if its work is split well."""
         part, ranks = step.part, self.requests.ranks
-        return least_footprint(part.einsum, step.extents, part.steps, ranks, part.whole) * self.requests.itemsize
+        found = candidates(part.einsum, step.extents, part.steps, ranks, whole=part.whole)
+        return float(found.footprint.min()) * self.requests.itemsize
 
     def _out_of_memory(self, step: EinsumStep, needed: float) -> MemoryError:
         statement, limit = self.requests.statements[step.statement], self.requests.memory_bytes or 0

@@ -129,7 +129,7 @@ class _Picture:
         if moves:
             return "moved", format_bytes(sum(move.bytes_per_rank for move in moves))
         operand = self.plan.groups[number].operands.index(name)
-        placement = self.plan.groups[number].operand_placement(operand)
+        placement = self.plan.groups[number].operand_placements[operand]
         if name in self._new_inputs(number) and placement.replicas > 1 and self.plan.costs[number].fetched:
             share = (placement.replicas - 1) / placement.replicas
             return "fetched", format_bytes(placement.block_bytes(self.plan.sizes[name], self.plan.itemsize) * share)
