@@ -1,4 +1,4 @@
-"""The grids on which a group may be computed, and what each costs by itself. Start reading at: candidates."""
+"""The process grids on which a group may be computed, and what each costs by itself. Start reading at: candidates."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Layouts:
         return len(self.replicas)
 
     def chosen(self, which: slice) -> Layouts:
-        """Some of them."""
+        """Those at some positions."""
         if which == slice(None):
             return self
         return Layouts(self.parts[which], self.blocks[which], self.replicas[which])
@@ -89,7 +89,7 @@ class Candidates:
         return len(self.parts)
 
     def chosen(self, which: npt.NDArray[np.bool_] | Array) -> Candidates:
-        """Some of them."""
+        """Those at some positions."""
         return dataclasses.replace(self, parts=self.parts[which], scatter=self.scatter[which])
 
     def at(self, indices: str) -> list[int]:

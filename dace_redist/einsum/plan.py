@@ -257,6 +257,7 @@ class EinsumPlan:
         :param path: File to write; its ending says the format: .png, .svg or .pdf.
         :raises ValueError: If the format is unknown.
         :raises FileNotFoundError: If the folder does not exist.
+        :raises ImportError: If Matplotlib is not installed.
         """
         from dace_redist.einsum import plot
 

@@ -22,25 +22,12 @@ _GAP, _HEADER = 0.8, 0.85
 
 
 def plot_plan(plan: EinsumPlan, path: str | Path) -> None:
-    """
-    Draw a plan into a file.
-
-    :param plan: What to draw.
-    :param path: File to write; its ending says the format: .png, .svg or .pdf.
-    :raises ValueError: If the format is unknown.
-    :raises FileNotFoundError: If the folder does not exist.
-    :raises ImportError: If matplotlib is not installed.
-    """
+    """Draw a plan into a file, see :meth:`EinsumPlan.plot`."""
     save(lambda: draw(plan), path)
 
 
 def draw(plan: EinsumPlan) -> Any:
-    """
-    The figure, for those who want to add to it.
-
-    :param plan: What to draw.
-    :return: A ``matplotlib.figure.Figure`` that belongs to no window.
-    """
+    """The ``matplotlib.figure.Figure``, which belongs to no window."""
     return _Picture(plan).figure
 
 

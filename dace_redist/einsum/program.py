@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
+from dace_redist.einsum.nodes import internode_bytes
 from dace_redist.einsum.order import Part
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import Group, GroupCost, Move
@@ -136,10 +137,11 @@ class Walk:
 
     :param program: The program.
     :param groups: Its groups with their grids and ranks.
+    :param node_size: Ranks per node, numbered node by node; None: what goes between nodes is not counted.
     """
 
-    def __init__(self, program: EinsumProgram, groups: Sequence[Group]) -> None:
-        self.program, self.groups = program, groups
+    def __init__(self, program: EinsumProgram, groups: Sequence[Group], node_size: int | None = None) -> None:
+        self.program, self.groups = program, tuple(groups)
         names = dict.fromkeys(name for group in groups for name in (*group.operands, group.result))
         self.homes = {name: self._home(name) for name in names}
         self.moves: list[Move] = []
@@ -150,6 +152,8 @@ class Walk:
                 self._read(number, operand)
             self._write(number)
         self.costs = tuple(self._cost(number) for number in range(len(groups)))
+        sizes, itemsize = program.sizes, program.itemsize
+        self.internode_bytes = internode_bytes(groups, self.moves, sizes, itemsize, node_size) if node_size else 0.0
 
     @property
     def bytes_per_rank(self) -> float:
