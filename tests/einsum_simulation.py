@@ -56,7 +56,7 @@ class Simulation:
         sizes = self.plan.sizes
         operands = []
         for number, name in enumerate(group.operands):
-            wanted = group.operand_placement(number)
+            wanted = group.operand_placements[number]
             placement, blocks = self._held(name, wanted)
             operands.append(dict(zip(placement.ranks, blocks, strict=True)))
         partial = {rank: _local(group, [blocks[rank] for blocks in operands]) for rank in group.ranks}
@@ -64,7 +64,7 @@ class Simulation:
         places = {rank: position[:-1] for rank, position in zip(group.ranks, positions, strict=True)}
         extents = {i: n for names, name in _terms(group) for i, n in zip(names, sizes[name], strict=True)}
         starts = {rank: _box(group, places[rank], extents) for rank in group.ranks}
-        result = group.result_placement()
+        result = group.result_placement
         low, high = result.bounds(sizes[group.result])
         blocks = []
         for position, rank in enumerate(result.ranks):

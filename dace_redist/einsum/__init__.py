@@ -12,22 +12,13 @@ if TYPE_CHECKING:
     from dace_redist.einsum.planner import plan_einsums
     from dace_redist.einsum.statement import Statement
 
-__all__ = ["Einsum", "Group", "Move", "Placement", "EinsumPlan", "Reduction", "Statement", "plan_einsums"]
+__all__ = ["Einsum", "EinsumPlan", "Group", "Move", "Placement", "Reduction", "Statement", "plan_einsums"]
 
-#: Where the names are: SciPy and opt_einsum come with the planner's first use, not with every command line.
-_ON_FIRST_USE = {
-    "Einsum": "expression",
-    "Group": "plan",
-    "Move": "plan",
-    "Placement": "placement",
-    "EinsumPlan": "plan",
-    "Reduction": "plan",
-    "Statement": "statement",
-    "plan_einsums": "planner",
-}
+#: Where the names are that are not in ``plan``. SciPy and opt_einsum are imported at the planner's first use.
+_MODULES = {"Einsum": "expression", "Placement": "placement", "Statement": "statement", "plan_einsums": "planner"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ON_FIRST_USE:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_ON_FIRST_USE[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES.get(name, 'plan')}"), name)

@@ -16,7 +16,7 @@ from dace_redist.einsum.placement import ceil_division
 MAX_KEPT = 250_000
 
 
-def move_bounds(source: Layouts, target: Layouts, shape: Sequence[int]) -> Floats:
+def move_bounds(source: Layouts, target: Layouts, shape: Sequence[int], paired: bool = False) -> Floats:
     """
     Elements through the busiest rank if the ranks of the target are relabelled as well as can be: a lower bound.
 
@@ -26,9 +26,20 @@ def move_bounds(source: Layouts, target: Layouts, shape: Sequence[int]) -> Float
     :param source: The tensor's blocks on K grids.
     :param target: Its blocks on L grids.
     :param shape: The tensor's shape.
-    :return: Array of shape (K, L).
+    :param paired: Both are on the same K grids, and only the bounds between the blocks on one grid are wanted.
+    :return: Array of shape (K, L), or (K,) of pairs.
     """
-    return _bounds(source, target, shape, outer=True)
+    rows = slice(None) if paired else (slice(None), None)
+    worst, best = np.ones(()), np.ones(())
+    for axis, extent in enumerate(shape):
+        (before, at_source), (after, at_target) = source.distinct[axis], target.distinct[axis]
+        table = np.array([[_worst_overlap(extent, int(b), int(a)) for a in after] for b in before], np.float64)
+        worst = worst * table[at_source[rows], at_target]
+        best = best * np.minimum(source.blocks[:, axis][rows], target.blocks[:, axis])
+    received = target.elements - worst
+    whole = math.prod(map(float, shape)) * target.replicas
+    kept = np.minimum(source.ranks[rows], target.ranks) * best
+    return np.asarray(np.maximum(received, (whole - kept) / source.ranks[rows]).clip(min=0))
 
 
 class MoveBounds:
@@ -52,25 +63,6 @@ class MoveBounds:
         if len(self._source) * len(self._target) <= MAX_KEPT:
             return self._kept[sources, targets]
         return move_bounds(self._source.chosen(sources), self._target.chosen(targets), self._shape)
-
-
-def paired_bounds(source: Layouts, target: Layouts, shape: Sequence[int]) -> Floats:
-    """The diagonal of :func:`move_bounds`, where source and target are on the same K grids."""
-    return _bounds(source, target, shape, outer=False)
-
-
-def _bounds(source: Layouts, target: Layouts, shape: Sequence[int], outer: bool) -> Floats:
-    rows = (slice(None), None) if outer else slice(None)
-    worst, best = np.ones(()), np.ones(())
-    for axis, extent in enumerate(shape):
-        (before, at_source), (after, at_target) = source.distinct[axis], target.distinct[axis]
-        table = np.array([[_worst_overlap(extent, int(b), int(a)) for a in after] for b in before], np.float64)
-        worst = worst * table[at_source[rows], at_target]
-        best = best * np.minimum(source.blocks[:, axis][rows], target.blocks[:, axis])
-    received = target.elements - worst
-    whole = math.prod(map(float, shape)) * target.replicas
-    kept = np.minimum(source.ranks[rows], target.ranks) * best
-    return np.asarray(np.maximum(received, (whole - kept) / source.ranks[rows]).clip(min=0))
 
 
 @functools.lru_cache(maxsize=1 << 16)

@@ -1,4 +1,4 @@
-"""The grids on which a group may be computed, and what each costs by itself. Start reading at: candidates."""
+"""The process grids on which a group may be computed, and what each costs by itself. Start reading at: candidates."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Layouts:
         return len(self.replicas)
 
     def chosen(self, which: slice) -> Layouts:
-        """Some of them."""
+        """Those at some positions."""
         if which == slice(None):
             return self
         return Layouts(self.parts[which], self.blocks[which], self.replicas[which])
@@ -89,7 +89,7 @@ class Candidates:
         return len(self.parts)
 
     def chosen(self, which: npt.NDArray[np.bool_] | Array) -> Candidates:
-        """Some of them."""
+        """Those at some positions."""
         return dataclasses.replace(self, parts=self.parts[which], scatter=self.scatter[which])
 
     def at(self, indices: str) -> list[int]:
@@ -137,12 +137,9 @@ class Candidates:
     def _block_product(self, indices: str) -> Floats:
         return np.asarray(np.prod(self.blocks[:, self.at(indices)], axis=1, dtype=np.float64))
 
-    def operand(self, number: int) -> Layouts:
-        """An operand's blocks as the group wants them."""
-        return self._operands[number]
-
     @cached_property
-    def _operands(self) -> tuple[Layouts, ...]:
+    def operands(self) -> tuple[Layouts, ...]:
+        """The operands' blocks as the group wants them."""
         return tuple(self._layouts(number) for number in range(len(self.einsum.operands)))
 
     def _layouts(self, number: int) -> Layouts:
@@ -160,7 +157,7 @@ class Candidates:
 
     def fetched(self, number: int) -> Floats:
         """Elements of an operand that a rank fetches if it was evenly spread before: (K,)."""
-        layout = self.operand(number)
+        layout = self.operands[number]
         return np.asarray(layout.elements * (layout.replicas - 1) / layout.replicas)
 
     @cached_property
@@ -173,7 +170,7 @@ class Candidates:
     @cached_property
     def footprint(self) -> Floats:
         """Elements of all operands, of the result and, where it is reduced, of the reduced result: (K,)."""
-        operands = sum(self.operand(number).elements for number in range(len(self.einsum.operands)))
+        operands = sum(layouts.elements for layouts in self.operands)
         return np.asarray(operands + self._block_product(self.einsum.result) + self.reduced_elements)
 
     @cached_property
@@ -249,14 +246,6 @@ def _fitting(space: Candidates, grids: Array, footprint: float | None, load: flo
 def replicas_of(einsum: Einsum, whole: str, ranks: int) -> int:
     """How many ranks compute the same: all, where no index can be split."""
     return ranks if whole and set(einsum.indices) <= set(whole) else 1
-
-
-def least_footprint(
-    einsum: Einsum, extents: Mapping[str, int], steps: Sequence[ContractionStep], ranks: int, whole: str = ""
-) -> float:
-    """Elements that a rank needs at least for a group, on any grid that splits the work well."""
-    found = candidates(einsum, extents, steps, ranks, whole=whole)
-    return float(found.footprint.min())
 
 
 def given_grid(

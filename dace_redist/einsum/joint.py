@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
 
 from dace_redist.einsum.model import Model
-from dace_redist.einsum.nodes import internode_bytes, node_tiles
+from dace_redist.einsum.nodes import node_tiles
 from dace_redist.einsum.placement import Array
 from dace_redist.einsum.plan import Group
 from dace_redist.einsum.program import Walk
@@ -107,43 +106,26 @@ def _lazily(model: Model, best: list[int], cost: float) -> list[int]:
     return best
 
 
-def labelled(model: Model, choice: list[int], node_size: int | None = None) -> Labelled:
+def labelled(model: Model, choice: list[int], node_size: int | None = None) -> tuple[Walk, Walk]:
     """
-    The chosen groups with their ranks, and the program's walk through them.
+    Gives the chosen groups their ranks.
 
-    From the last group to the first each takes the ranks with which most stays where the groups known already have
-    it, so that in a chain or a tree of groups every pair is relabelled as well as can be. The ranks stay
+    From the last group to the first each takes the ranks with which most stays where the groups that have their ranks
+    already have it, so that in a chain or a tree of groups every pair is relabelled as well as can be. The ranks stay
     0, 1, 2, ... where that moves less.
 
     :param model: The model.
     :param choice: The candidate of each group.
     :param node_size: Ranks per node, numbered node by node; of what was tried, what goes least between nodes is taken.
+    :return: The program with the groups on their ranks, and on those that were taken if nodes did not count.
     """
-    plain = tuple(model.group(number, row) for number, row in enumerate(choice))
-    found = [_walked(model, groups, node_size) for groups in dict.fromkeys((relabelled(model, plain), plain))]
-    best = min(found, key=lambda one: one.walk.bytes_per_rank)
+    program, plain = model.program, tuple(model.group(number, row) for number, row in enumerate(choice))
+    tried = [Walk(program, groups, node_size) for groups in dict.fromkeys((relabelled(model, plain), plain))]
+    best = min(tried, key=lambda walk: walk.bytes_per_rank)
     if node_size is None:
-        return best
-    aware = _walked(model, relabelled(model, plain, node_size), node_size)
-    least = min([best, aware], key=lambda one: (one.internode_bytes, one.walk.bytes_per_rank))
-    return dataclasses.replace(least, internode_bytes_unaware=best.internode_bytes)
-
-
-@dataclasses.dataclass(frozen=True)
-class Labelled:
-    """Groups on their ranks, their walk, and the bytes that go between nodes: with them, and without knowing nodes."""
-
-    groups: tuple[Group, ...]
-    walk: Walk
-    internode_bytes: float = 0.0
-    internode_bytes_unaware: float = 0.0
-
-
-def _walked(model: Model, groups: tuple[Group, ...], node_size: int | None) -> Labelled:
-    found, program = Walk(model.program, groups), model.program
-    if node_size is None:
-        return Labelled(groups, found)
-    return Labelled(groups, found, internode_bytes(groups, found.moves, program.sizes, program.itemsize, node_size))
+        return best, best
+    aware = Walk(program, relabelled(model, plain, node_size), node_size)
+    return min([best, aware], key=lambda walk: (walk.internode_bytes, walk.bytes_per_rank)), best
 
 
 def relabelled(model: Model, groups: tuple[Group, ...], node_size: int | None = None) -> tuple[Group, ...]:
@@ -155,7 +137,7 @@ def relabelled(model: Model, groups: tuple[Group, ...], node_size: int | None = 
         ends = [(edge, {edge.source[0], edge.target[0]} - {number}) for edge in model.edges]
         near = [edge for edge, others in ends if number in (edge.source[0], edge.target[0]) and _known(others, known)]
         overlaps = [model.overlap(edge, number, group, known) for edge in near]
-        nodes = node_tiles(group, program.steps[number].extents, program.ranks, node_size) if node_size else None
+        nodes = node_tiles(group, program.steps[number].extents, node_size) if node_size else None
         known[number] = group.with_ranks(best_ranks(overlaps, len(group.ranks), program.ranks, nodes))
     return tuple(known[number] for number in range(len(groups)))
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 
-from dace_redist.einsum.bounds import MoveBounds, move_bounds, paired_bounds
+from dace_redist.einsum.bounds import MoveBounds, move_bounds
 from dace_redist.einsum.grids import Candidates, Floats, Layouts
 from dace_redist.einsum.placement import Array, Placement
 from dace_redist.einsum.plan import BYTES_PER_SECOND, FLOPS_PER_SECOND, Group, Reduction
-from dace_redist.einsum.program import EinsumProgram, EinsumStep
+from dace_redist.einsum.program import EinsumProgram
 from dace_redist.einsum.relabel import Overlap, least_moved
 from dace_redist.einsum.search import Pair
-from dace_redist.einsum.statement import Statement
 
 #: What a byte of memory counts against one that is moved. It breaks ties: far below one byte in all.
 TIE_BREAK = 1e-13
@@ -52,28 +52,6 @@ def edges_of(program: EinsumProgram) -> list[Edge]:
                 source, target = (home, here) if reads else (here, home)
                 edges.append(Edge(name, source, target, program.repeats(number)))
     return edges
-
-
-def make_group(step: EinsumStep, candidates: Candidates, row: int, statement: Statement) -> Group:
-    """A candidate as a group on ranks 0, 1, 2, ..."""
-    grid, scatter = tuple(candidates.parts[row].tolist()), int(candidates.scatter[row])
-    einsum, partial = step.part.einsum, int(candidates.partial[row])
-    over = "".join(i for i in einsum.summed if grid[einsum.indices.index(i)] > 1)
-    reduction = Reduction(over, partial, scatter if scatter >= 0 else None) if partial > 1 else None
-    return Group(
-        einsum,
-        step.operands,
-        step.result,
-        step.statement,
-        grid,
-        tuple(range(int(np.prod(grid)) * candidates.replicas)),
-        tuple(candidates.multiples[row].tolist()),
-        step.part.path,
-        reduction,
-        statement.elementwise,
-        statement.solves,
-        candidates.replicas,
-    )
 
 
 class Model:
@@ -116,16 +94,15 @@ class Model:
 
     def _alone(self, edge: Edge) -> Floats:
         """Elements of an edge that concerns one group only."""
-        source, target = self._layouts(*edge.source, edge.tensor), self._layouts(*edge.target, edge.tensor)
-        shape = self.program.sizes[edge.tensor]
-        if edge.source[0] == edge.target[0]:
-            return edge.weight * paired_bounds(source, target, shape)
-        return edge.weight * move_bounds(source, target, shape).ravel()
+        one_group = edge.source[0] == edge.target[0]
+        return edge.weight * move_bounds(*self._ends(edge), paired=one_group).ravel()
 
     def _layouts(self, group: int | None, operand: int | None, tensor: str) -> Layouts:
         if group is None:
-            return _layout_of(self.program.placements[tensor], self.program.sizes[tensor])
-        return self.candidates[group].result if operand is None else self.candidates[group].operand(operand)
+            placement, shape = self.program.placements[tensor], self.program.sizes[tensor]
+            parts, blocks = np.array([placement.parts], np.int64), np.array([placement.largest_block(shape)], np.int64)
+            return Layouts(parts, blocks, np.array([placement.replicas], np.int64))
+        return self.candidates[group].result if operand is None else self.candidates[group].operands[operand]
 
     @cached_property
     def linked(self) -> dict[Pair, list[Edge]]:
@@ -145,11 +122,11 @@ class Model:
 
     @cached_property
     def _move_bounds(self) -> dict[Pair, list[tuple[Edge, MoveBounds]]]:
-        return {pair: [(edge, self._edge_bounds(edge)) for edge in edges] for pair, edges in self.linked.items()}
+        return {pair: [(edge, MoveBounds(*self._ends(edge))) for edge in edges] for pair, edges in self.linked.items()}
 
-    def _edge_bounds(self, edge: Edge) -> MoveBounds:
-        source, target = self._layouts(*edge.source, edge.tensor), self._layouts(*edge.target, edge.tensor)
-        return MoveBounds(source, target, self.program.sizes[edge.tensor])
+    def _ends(self, edge: Edge) -> tuple[Layouts, Layouts, tuple[int, ...]]:
+        source, target = (self._layouts(*end, edge.tensor) for end in (edge.source, edge.target))
+        return source, target, self.program.sizes[edge.tensor]
 
     def pair_bounds(self, i: int, j: int) -> Floats:
         """Least cost of what moves between two groups, for all pairs of their candidates: (K_i, K_j)."""
@@ -205,15 +182,31 @@ class Model:
 
     def group(self, number: int, row: int) -> Group:
         """A candidate as a group on ranks 0, 1, 2, ..."""
-        step = self.program.steps[number]
-        return make_group(step, self.candidates[number], row, self.program.statements[step.statement])
+        step, found = self.program.steps[number], self.candidates[number]
+        einsum, statement = step.part.einsum, self.program.statements[step.statement]
+        grid, partial, scatter = tuple(found.parts[row].tolist()), int(found.partial[row]), int(found.scatter[row])
+        over = "".join(index for index in einsum.summed if grid[einsum.indices.index(index)] > 1)
+        return Group(
+            einsum,
+            step.operands,
+            step.result,
+            step.statement,
+            grid,
+            tuple(range(math.prod(grid) * found.replicas)),
+            tuple(found.multiples[row].tolist()),
+            step.part.path,
+            Reduction(over, partial, scatter if scatter >= 0 else None) if partial > 1 else None,
+            statement.elementwise,
+            statement.solves,
+            found.replicas,
+        )
 
     def placement(self, end: tuple[int | None, int | None], tensor: str, groups: dict[int, Group]) -> Placement:
         """Where one end of an edge has or wants the tensor."""
         number, operand = end
         if number is None:
             return self.program.placements[tensor]
-        return groups[number].result_placement() if operand is None else groups[number].operand_placement(operand)
+        return groups[number].result_placement if operand is None else groups[number].operand_placements[operand]
 
     def overlap(self, edge: Edge, number: int, group: Group, known: dict[int, Group]) -> Overlap:
         """What an edge says about the ranks of a group whose ranks are still 0, 1, 2, ..."""
@@ -221,12 +214,3 @@ class Model:
         own = self.placement(ends[0], edge.tensor, {number: group})
         other = self.placement(ends[1], edge.tensor, known)
         return Overlap(own, other, self.program.sizes[edge.tensor], edge.weight, edge.source[0] == number)
-
-
-def _layout_of(placement: Placement, shape: tuple[int, ...]) -> Layouts:
-    one = (1, len(shape))
-    return Layouts(
-        np.array(placement.parts, np.int64).reshape(one),
-        np.array(placement.largest_block(shape), np.int64).reshape(one),
-        np.array([placement.replicas], np.int64),
-    )

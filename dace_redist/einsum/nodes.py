@@ -23,12 +23,10 @@ class Nodes:
 
     :param tiles: Number of the node of each position; every node has ``size`` positions.
     :param size: Ranks per node; ranks are numbered node by node.
-    :param count: Nodes at hand.
     """
 
     tiles: tuple[int, ...]
     size: int
-    count: int
 
     @cached_property
     def members(self) -> Array:
@@ -57,25 +55,25 @@ class Nodes:
         return tuple(ranks.tolist())
 
 
-def fibre_words(group: Group, extents: Mapping[str, int]) -> tuple[int, ...]:
+def shared_elements(group: Group, extents: Mapping[str, int]) -> tuple[int, ...]:
     """
-    Elements that each rank shares with the others of its fibre of the grid, per index.
+    For each index: elements that a rank has in common with the ranks beside it along that axis of the grid.
 
-    Along an index that an operand has not, that operand is replicated; along one that is summed over, the result is.
+    These are the blocks of the operands that lack the index and, if it is summed over, the partial result.
     """
 
     def block(indices: str) -> int:
         return math.prod(group.block(index, extents[index]) for index in indices)
 
-    words = []
+    counts = []
     for index in group.einsum.indices:
         tensors = [operand for operand in group.einsum.operands if index not in operand]
         tensors += [group.einsum.result] if index in group.einsum.summed else []
-        words.append(sum(map(block, tensors)))
-    return tuple(words)
+        counts.append(sum(map(block, tensors)))
+    return tuple(counts)
 
 
-def tile_shape(grid: Sequence[int], words: Sequence[float], size: int) -> tuple[int, ...] | None:
+def tile_shape(grid: Sequence[int], shared: Sequence[float], size: int) -> tuple[int, ...] | None:
     """
     The part of a grid that shares a node: m_i positions along axis i with the least V = sum of W_i (p_i / m_i - 1).
 
@@ -83,13 +81,13 @@ def tile_shape(grid: Sequence[int], words: Sequence[float], size: int) -> tuple[
     arXiv 2307.08829, section 2.
 
     :param grid: The grid, p_i.
-    :param words: Elements shared along each axis, W_i.
+    :param shared: Elements shared along each axis, W_i.
     :param size: Ranks per node, the product of all m_i.
     :return: m_i for each axis, a divisor of p_i; None if there are none with this product.
     """
 
     def volume(tile: tuple[int, ...]) -> float:
-        return sum(w * (p / m - 1) for w, p, m in zip(words, grid, tile, strict=True))
+        return sum(w * (p / m - 1) for w, p, m in zip(shared, grid, tile, strict=True))
 
     return min(_tiles(tuple(grid), size), key=volume, default=None)
 
@@ -106,22 +104,21 @@ def _tiles(grid: tuple[int, ...], size: int) -> Iterator[tuple[int, ...]]:
                 yield (divisor, *rest)
 
 
-def node_tiles(group: Group, extents: Mapping[str, int], ranks: int, size: int) -> Nodes | None:
+def node_tiles(group: Group, extents: Mapping[str, int], size: int) -> Nodes | None:
     """
     Which positions of a group's grid share a node.
 
     :param group: The group.
     :param extents: Size of every index.
-    :param ranks: Ranks at hand.
     :param size: Ranks per node.
     :return: None if the grid cannot be cut into nodes.
     """
-    tile = tile_shape(group.grid, fibre_words(group, extents), size)
+    tile = tile_shape(group.grid, shared_elements(group, extents), size)
     if tile is None or size == 1:
         return None
     nodes = [p // m for p, m in zip(group.grid, tile, strict=True)]
     along = np.indices(group.grid).reshape(len(group.grid), -1) // np.array(tile)[:, None]
-    return Nodes(tuple(row_major(along, nodes).tolist()), size, ranks // size)
+    return Nodes(tuple(row_major(along, nodes).tolist()), size)
 
 
 def internode_bytes(
@@ -141,23 +138,17 @@ def internode_bytes(
     total = 0.0
     seen: set[str] = set()
     for group in groups:
-        for operand, name in enumerate(group.operands):
+        for name, placement in zip(group.operands, group.operand_placements, strict=True):
             if name not in seen:
-                total += _spread(group.operand_placement(operand), sizes[name], size)
+                total += _spread(placement, sizes[name], size)
             seen.add(name)
         seen.add(group.result)
         if group.reduction is not None:
-            total += _spread(_partial_placement(group), sizes[group.result], size)
+            total += _spread(group.partial_placement, sizes[group.result], size)
     for move in moves:
         receivers, senders, elements = messages(move.source, move.target, sizes[move.tensor])
         total += float(elements[receivers // size != senders // size].sum())
     return total * itemsize
-
-
-def _partial_placement(group: Group) -> Placement:
-    """The partial results as if they were replicas: these are on the same ranks."""
-    einsum = dataclasses.replace(group.einsum, operands=(*group.einsum.operands, group.einsum.result))
-    return dataclasses.replace(group, einsum=einsum).operand_placement(len(group.operands))
 
 
 def _spread(placement: Placement, shape: tuple[int, ...], size: int) -> float:

@@ -1,4 +1,4 @@
-"""The order of contractions of one statement, and the ways to compute several of them together. Start: groupings."""
+"""The order of a statement's contractions, and which of them are computed together. Start reading at: groupings."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from dace_redist.einsum.statement import Statement
 MAX_OPTIMAL_OPERANDS = 7
 #: Up to so many intermediates every way to group contractions is tried.
 MAX_FREE_INTERMEDIATES = 7
-#: An intermediate for whose elements fewer operations are done than this costs more to write and read than to compute.
+#: With fewer operations per element than this, writing and reading an intermediate takes longer than computing it.
 MIN_FLOPS_PER_ELEMENT = 16
 
 
 @dataclasses.dataclass(frozen=True)
 class ContractionStep:
     """
-    A step of a contraction tree.
+    A node of a contraction tree: several tensors become one.
 
     :param children: Operands: numbers below the number of operands of the statement name these, the others
         are steps, numbered after them.
@@ -37,7 +37,7 @@ class ContractionStep:
 
     @property
     def flops_per_point(self) -> int:
-        """Operations for each value of all indices together: a product per further operand, a sum where one is."""
+        """Operations per point of the iteration space: a product for each further operand, an addition if it sums."""
         return max(len(self.children) - 1 + (len(self.indices) > len(self.result)), 1)
 
     def flops(self, extents: Mapping[str, int]) -> int:
@@ -68,7 +68,7 @@ class Part:
 
 def linear_system(einsum: Einsum) -> Part:
     """
-    A statement that solves, see :class:`Statement`, as the one part that it is: the matrix is never split.
+    A linear system, see :class:`Statement`, as one part: its matrix is never split.
 
     For a matrix of n rows n^3 operations are counted for its factors (2/3 n^3 in truth), and 2 n^2 for each column.
 
@@ -165,12 +165,12 @@ def _fits_matrix_product(operands: Sequence[str], result: str) -> bool:
 
 def passes_unhidden(tree: Sequence[ContractionStep], operands: int, extents: Mapping[str, int]) -> dict[int, int]:
     """
-    Elements written and read again for each intermediate that too few operations are done for to hide this.
+    For each intermediate, the elements that pass through memory without being hidden by computation.
 
     :param tree: The steps.
     :param operands: Number of operands of the statement.
     :param extents: Size of every index.
-    :return: By number of the intermediate; 0 where the operations hide it.
+    :return: By number of the intermediate: 0 where computing takes longer than writing and reading it.
     """
     costs = {}
     for number, step in enumerate(tree[:-1], operands):
@@ -185,9 +185,10 @@ def groupings(
     tree: Sequence[ContractionStep], einsum: Einsum, unhidden: Mapping[int, int]
 ) -> Iterator[tuple[Part, ...]]:
     """
-    The ways to compute connected contractions together, those that keep most intermediates whole first.
+    The ways to divide the contractions into groups of connected ones, those with most groups first.
 
-    Of very many only those that keep no intermediate whole whose cost is not hidden.
+    Of more than ``MAX_FREE_INTERMEDIATES`` intermediates, those whose way through memory is not hidden never exist as a
+    whole: the contractions on both sides are in one group.
 
     :param tree: The steps.
     :param einsum: The statement's einsum.

@@ -33,11 +33,6 @@ class Reduction:
     ranks: int
     axis: int | None
 
-    @property
-    def how(self) -> str:
-        """``"scatter"`` or ``"root"``."""
-        return "root" if self.axis is None else "scatter"
-
 
 @dataclasses.dataclass(frozen=True)
 class Group:
@@ -81,27 +76,21 @@ class Group:
         at = self.einsum.indices.index(index)
         return int(min(block_length(extent, self.grid[at], self.multiples[at]), extent))
 
-    def operand_placement(self, number: int) -> Placement:
-        """Where an operand is wanted: blocks of its indices, replicas over the others."""
-        return self._operand_placements[number]
-
-    def result_placement(self) -> Placement:
-        """Where the result is after the reduction: every element on one rank, or on each replica of it."""
-        return self._result_placement
-
-    def partial_placement(self) -> Placement:
-        """Where the partial results are before the reduction: replicas hold one each."""
-        return self._operand(self.einsum.result)
-
     def with_ranks(self, ranks: Sequence[int]) -> Group:
         """The same group on other ranks."""
         return dataclasses.replace(self, ranks=tuple(ranks))
 
     @cached_property
-    def _operand_placements(self) -> tuple[Placement, ...]:
-        return tuple(self._operand(operand) for operand in self.einsum.operands)
+    def operand_placements(self) -> tuple[Placement, ...]:
+        """How each operand is wanted: in blocks of its indices, with replicas over the others."""
+        return tuple(self._placement(operand) for operand in self.einsum.operands)
 
-    def _operand(self, operand: str) -> Placement:
+    @cached_property
+    def partial_placement(self) -> Placement:
+        """How the partial results lie on the ranks, as if they were replicas of the result."""
+        return self._placement(self.einsum.result)
+
+    def _placement(self, operand: str) -> Placement:
         split = [index for index in dict.fromkeys(operand) if self.parts[index] > 1]
         others = [index for index in self.einsum.indices if index not in split]
         replicas = self.replicas * math.prod(self.parts[index] for index in others)
@@ -112,7 +101,8 @@ class Group:
         return Placement(tuple(grid), dims, multiples, ranks)
 
     @cached_property
-    def _result_placement(self) -> Placement:
+    def result_placement(self) -> Placement:
+        """Where the result is after the reduction: each element on one rank, or on each of its replicas."""
         summed, result = self.einsum.summed, self.einsum.result
         over = list(summed) if self.reduction else []
         axis = self.reduction.axis if self.reduction else None
@@ -267,6 +257,7 @@ class EinsumPlan:
         :param path: File to write; its ending says the format: .png, .svg or .pdf.
         :raises ValueError: If the format is unknown.
         :raises FileNotFoundError: If the folder does not exist.
+        :raises ImportError: If Matplotlib is not installed.
         """
         from dace_redist.einsum import plot
 

@@ -7,13 +7,13 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
-from dace_redist.einsum.grids import LOAD_TOLERANCE, Candidates, candidates, given_grid, least_footprint, replicas_of
-from dace_redist.einsum.joint import Labelled, choose_grids, labelled
+from dace_redist.einsum.grids import LOAD_TOLERANCE, Candidates, candidates, given_grid, replicas_of
+from dace_redist.einsum.joint import choose_grids, labelled
 from dace_redist.einsum.model import TIE_BREAK, Model
 from dace_redist.einsum.order import Part, contraction_tree, groupings, linear_system, passes_unhidden
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND, EinsumPlan
-from dace_redist.einsum.program import EinsumProgram, EinsumStep
+from dace_redist.einsum.program import EinsumProgram, EinsumStep, Walk
 from dace_redist.einsum.requests import Requests
 from dace_redist.einsum.statement import Statement
 
@@ -38,17 +38,17 @@ def plan_einsums(
     overrides: Mapping[str | int, Mapping[str, int]] | None = None,
 ) -> EinsumPlan:
     """
-    Decide in which order and on which grids a program of einsums runs, and what is moved between them.
+    Decide in which order and on which process grids a program of einsums runs, and what is moved between them.
 
-    The order of contractions comes from opt_einsum. Contractions are computed together where an intermediate would
-    cost more to write and read than to compute. A group's grid is one of all grids of at most so many ranks with
-    nearly the least work for the busiest rank; the grids of all groups are chosen together so that the predicted time
-    for work and for what is fetched, reduced and moved is least. Then ranks are relabelled so that most stays where
-    it is.
+    The order of contractions comes from opt_einsum. Contractions are computed together, as a group on one grid, where
+    an intermediate would take longer to write and read than to compute. Candidates for a group's grid are those that
+    give the busiest rank nearly the least possible work. The grids of all groups are chosen together, for the least
+    predicted time of computing, fetching operands, adding partial results, and moving tensors from grid to grid. Then
+    the ranks are renumbered so that most elements stay where they are.
 
     :param statements: The program, in the order in which it runs.
     :param shapes: Shape of every tensor that is read before it is written, by name; others are checked.
-    :param ranks: Ranks at hand; a program with fewer elements uses fewer.
+    :param ranks: Number of ranks; a program with fewer elements uses fewer.
     :param itemsize: Bytes of an element.
     :param memory_bytes: What all tensors on a rank may take together at any time.
     :param node_size: Ranks per node, if ranks are numbered node by node.
@@ -67,7 +67,14 @@ def plan_einsums(
 
 @dataclasses.dataclass(frozen=True)
 class _Way:
-    """A way to cut a statement into groups, what it costs, the numbers of the results that do, and the grids."""
+    """
+    A way to divide a statement's contractions into groups.
+
+    :param steps: The groups.
+    :param cost: What is moved, as :meth:`Model.total` counts it, and what passes through memory besides.
+    :param costly: Numbers of the intermediates that are reduced or moved.
+    :param solution: The candidates of the groups, and the number of the one that was chosen for each.
+    """
 
     steps: tuple[EinsumStep, ...]
     cost: float = math.inf
@@ -99,32 +106,32 @@ class Planner:
         steps = tuple(step for number in range(len(self.requests.statements)) for step in self.grouped(number))
         self.requests.check_overrides(steps)
         limit = self.requests.memory_bytes or math.inf
-        least: Labelled | None = None
+        least: Walk | None = None
         while least is None or self._fits(steps):
             for thrift in _THRIFTS:
-                program, found = self._solved(steps, thrift)
-                if found.walk.memory_bytes <= limit:
-                    return self._plan(program, found)
-                least = min(least or found, found, key=lambda one: one.walk.memory_bytes)
+                walk, unaware = self._solved(steps, thrift)
+                if walk.memory_bytes <= limit:
+                    return self._plan(walk, unaware)
+                least = min(least or walk, walk, key=lambda one: one.memory_bytes)
             self.share *= _TIGHTER
             self._found.clear()
-        costs = least.walk.costs
+        costs = least.costs
         worst = max(range(len(steps)), key=lambda number: costs[number].memory_bytes)
         raise self._out_of_memory(steps[worst], costs[worst].memory_bytes)
 
-    def _plan(self, program: EinsumProgram, found: Labelled) -> EinsumPlan:
-        asked, walk = self.requests, found.walk
+    def _plan(self, walk: Walk, unaware: Walk) -> EinsumPlan:
+        asked = self.requests
         sizes = {name: self.sizes[name] for name in dict.fromkeys((*asked.sizes, *walk.homes))}
-        between_nodes = (found.internode_bytes, found.internode_bytes_unaware) if asked.node_size else None
+        between_nodes = (walk.internode_bytes, unaware.internode_bytes) if asked.node_size else None
         return EinsumPlan(
             asked.statements,
             sizes,
             asked.itemsize,
             asked.ranks,
-            found.groups,
+            walk.groups,
             tuple(walk.moves),
             walk.homes,
-            program.inputs,
+            walk.program.inputs,
             asked.wanted,
             walk.costs,
             asked.node_size,
@@ -138,14 +145,14 @@ class Planner:
         outputs = tuple(name for name in asked.wanted if name in names)
         return EinsumProgram(statements, steps, self.sizes, outputs, placements, asked.itemsize, asked.ranks)
 
-    def _solved(self, steps: tuple[EinsumStep, ...], thrift: float) -> tuple[EinsumProgram, Labelled]:
+    def _solved(self, steps: tuple[EinsumStep, ...], thrift: float) -> tuple[Walk, Walk]:
         if self._only is not None and self._only.solution and (thrift, self.share) == (_THRIFTS[0], 1.0):
             model, choice = self._only.solution  # of the only statement
         else:
             program = self._program(self.requests.statements, steps)
             model = Model(program, [self._candidates(step) for step in steps], thrift)
             choice = choose_grids(model)
-        return model.program, labelled(model, choice, self.requests.node_size)
+        return labelled(model, choice, self.requests.node_size)
 
     def _candidates(self, step: EinsumStep) -> Candidates:
         part, override = step.part, self.requests.override(step)
@@ -266,7 +273,8 @@ class Planner:
     def _least_bytes(self, step: EinsumStep) -> float:
         """Bytes that a step needs at least on a rank, if its work is split well."""
         part, ranks = step.part, self.requests.ranks
-        return least_footprint(part.einsum, step.extents, part.steps, ranks, part.whole) * self.requests.itemsize
+        found = candidates(part.einsum, step.extents, part.steps, ranks, whole=part.whole)
+        return float(found.footprint.min()) * self.requests.itemsize
 
     def _out_of_memory(self, step: EinsumStep, needed: float) -> MemoryError:
         statement, limit = self.requests.statements[step.statement], self.requests.memory_bytes or 0

@@ -22,25 +22,12 @@ _GAP, _HEADER = 0.8, 0.85
 
 
 def plot_plan(plan: EinsumPlan, path: str | Path) -> None:
-    """
-    Draw a plan into a file.
-
-    :param plan: What to draw.
-    :param path: File to write; its ending says the format: .png, .svg or .pdf.
-    :raises ValueError: If the format is unknown.
-    :raises FileNotFoundError: If the folder does not exist.
-    :raises ImportError: If matplotlib is not installed.
-    """
+    """Draw a plan into a file, see :meth:`EinsumPlan.plot`."""
     save(lambda: draw(plan), path)
 
 
 def draw(plan: EinsumPlan) -> Any:
-    """
-    The figure, for those who want to add to it.
-
-    :param plan: What to draw.
-    :return: A ``matplotlib.figure.Figure`` that belongs to no window.
-    """
+    """The ``matplotlib.figure.Figure``, which belongs to no window."""
     return _Picture(plan).figure
 
 
@@ -129,7 +116,7 @@ class _Picture:
         if moves:
             return "moved", format_bytes(sum(move.bytes_per_rank for move in moves))
         operand = self.plan.groups[number].operands.index(name)
-        placement = self.plan.groups[number].operand_placement(operand)
+        placement = self.plan.groups[number].operand_placements[operand]
         if name in self._new_inputs(number) and placement.replicas > 1 and self.plan.costs[number].fetched:
             share = (placement.replicas - 1) / placement.replicas
             return "fetched", format_bytes(placement.block_bytes(self.plan.sizes[name], self.plan.itemsize) * share)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
+from dace_redist.einsum.nodes import internode_bytes
 from dace_redist.einsum.order import Part
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import Group, GroupCost, Move
@@ -136,10 +137,11 @@ class Walk:
 
     :param program: The program.
     :param groups: Its groups with their grids and ranks.
+    :param node_size: Ranks per node, numbered node by node; None: what goes between nodes is not counted.
     """
 
-    def __init__(self, program: EinsumProgram, groups: Sequence[Group]) -> None:
-        self.program, self.groups = program, groups
+    def __init__(self, program: EinsumProgram, groups: Sequence[Group], node_size: int | None = None) -> None:
+        self.program, self.groups = program, tuple(groups)
         names = dict.fromkeys(name for group in groups for name in (*group.operands, group.result))
         self.homes = {name: self._home(name) for name in names}
         self.moves: list[Move] = []
@@ -150,6 +152,8 @@ class Walk:
                 self._read(number, operand)
             self._write(number)
         self.costs = tuple(self._cost(number) for number in range(len(groups)))
+        sizes, itemsize = program.sizes, program.itemsize
+        self.internode_bytes = internode_bytes(groups, self.moves, sizes, itemsize, node_size) if node_size else 0.0
 
     @property
     def bytes_per_rank(self) -> float:
@@ -168,11 +172,11 @@ class Walk:
         if owner is None:
             return self.program.placements[tensor]
         group, operand = self.groups[owner[0]], owner[1]
-        return group.result_placement() if operand is None else group.operand_placement(operand)
+        return group.result_placement if operand is None else group.operand_placements[operand]
 
     def _read(self, number: int, operand: int) -> None:
         name = self.groups[number].operands[operand]
-        wanted, shape = self.groups[number].operand_placement(operand), self.program.sizes[name]
+        wanted, shape = self.groups[number].operand_placements[operand], self.program.sizes[name]
         if same_place(self.homes[name], wanted, shape):
             return
         usable = [copy for copy in self._copies[name] if self._is_current(name, copy, number)]
@@ -194,7 +198,7 @@ class Walk:
 
     def _write(self, number: int) -> None:
         group = self.groups[number]
-        name, made = group.result, group.result_placement()
+        name, made = group.result, group.result_placement
         self._past += [(name, copy) for copy in self._copies[name]]
         self._copies[name] = []
         if not same_place(made, self.homes[name], self.program.sizes[name]):
@@ -212,7 +216,7 @@ class Walk:
         fetched = 0.0
         for operand, name in enumerate(group.operands):
             if self.program.owner(name) == (number, operand):
-                wanted = group.operand_placement(operand)
+                wanted = group.operand_placements[operand]
                 fetched += self._bytes(name, wanted) * (wanted.replicas - 1) / wanted.replicas
         whole, reduction = self._partial_bytes(number), group.reduction
         reduced = 0.0
@@ -241,4 +245,4 @@ class Walk:
         group = self.groups[number]
         moved = any(move.before_group == number + 1 and move.tensor == group.result for move in self.moves)
         total += self._partial_bytes(number) if group.reduction is not None else 0
-        return total + (self._bytes(group.result, group.result_placement()) if moved else 0)
+        return total + (self._bytes(group.result, group.result_placement) if moved else 0)

@@ -1,4 +1,4 @@
-"""One step of a program over whole tensors: what the planner is given."""
+"""A statement of a program over whole tensors, as the planner takes it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from dace_redist.einsum.expression import Einsum
 @dataclasses.dataclass(frozen=True)
 class Statement:
     """
-    One einsum of the program, or an elementwise expression or a linear system with the same rules for its indices.
+    An einsum, an elementwise expression, or a linear system, on whole tensors.
 
     :param einsum: Indices of the operands and of the result.
     :param operands: Name of each operand's tensor; one tensor may stand there twice.
     :param result: Name of the tensor that is written.
     :param where: For errors: file, line and text of the statement.
-    :param elementwise: No product but an expression such as ``2 * A + B``: sums over nothing, is computed as it stands.
-    :param solves: No product but what solves a linear system: ``ij,ik->jk`` or ``ij,i->j`` is the X of ``G X = B``,
-        ``ij->ji`` the inverse of G.
+    :param elementwise: It is not a product but an expression such as ``2 * A + B``; no index is summed over.
+    :param solves: It is not a product but the solution of a linear system: ``ij,ik->jk`` or ``ij,i->j`` is the X of
+        ``G X = B``, ``ij->ji`` the inverse of G.
     :param repeats: How often it runs, for loops around it: the weight of its bytes and operations.
-    :param loops: Names of the loops around it, the outermost first: what is copied before a loop that writes the
-        tensor is out of date in its second round.
+    :param loops: Names of the loops around it, the outermost first: a copy made before a loop that writes the tensor is
+        out of date in the second iteration.
     :raises ValueError: If the names do not fit the einsum, an elementwise statement sums, or the indices are those of
         no linear system.
     """

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dace_redist.einsum import Einsum, Statement, plan_einsums
-from dace_redist.einsum.nodes import fibre_words, internode_bytes, node_tiles, tile_shape
+from dace_redist.einsum.nodes import internode_bytes, node_tiles, shared_elements, tile_shape
 
 E = Einsum.parse
 SHAPES = {"A": (16, 32), "B": (32, 8)}
@@ -29,7 +29,7 @@ def counted(group, size):
 def test_the_formula_counts_what_crosses_between_nodes(grid, size):
     ranks = math.prod(grid)
     group = group_on(grid, ranks)
-    words = fibre_words(group, EXTENTS)
+    words = shared_elements(group, EXTENTS)
     assert words == (
         32 // grid[1] * (8 // grid[2]),  # B is replicated along i, C summed along j, A replicated along k
         16 // grid[0] * (8 // grid[2]),
@@ -54,11 +54,11 @@ def test_the_formula_counts_what_crosses_between_nodes(grid, size):
 
 def test_tiles_cover_the_grid():
     group = group_on((2, 4, 2), 16)
-    nodes = node_tiles(group, EXTENTS, 16, 4)
+    nodes = node_tiles(group, EXTENTS, 4)
     assert sorted(nodes.ranks) == list(range(16))
     assert all(rank // 4 == node for rank, node in zip(nodes.ranks, nodes.tiles, strict=True))
     assert tile_shape((3, 5), (1.0, 1.0), 4) is None
-    assert node_tiles(group_on((1, 5, 1), 5), EXTENTS, 8, 4) is None
+    assert node_tiles(group_on((1, 5, 1), 5), EXTENTS, 4) is None
 
 
 @pytest.mark.parametrize("ranks, size", [(8, 4), (12, 4), (16, 4), (16, 8), (13, 4)])

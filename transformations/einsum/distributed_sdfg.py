@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import dace
-from dace import SDFG, Memlet, SDFGState, symbolic
+from dace import SDFG, Memlet, SDFGState, dtypes, symbolic
 from dace.sdfg.state import ControlFlowRegion, LoopRegion
 
 from dace_redist import _core
@@ -97,7 +97,7 @@ class _Builder:
         for group in groups:  # what the loop does not change is moved once, before it
             for number, name in enumerate(group.operands):
                 if name not in written:
-                    self._at(region, name, group.operand_placement(number))
+                    self._at(region, name, group.operand_placements[number])
         self._keep_homes(written)
         head = loop.region
         inner = LoopRegion(
@@ -132,6 +132,7 @@ class _Builder:
 
     def _state(self, region: ControlFlowRegion, label: str) -> SDFGState:
         state = SDFGState(label, self._sdfg)
+        state.set_default_lineinfo(dtypes.DebugInfo(0))  # else DaCe walks up the whole call stack for every node
         self._append(region, state)
         return state
 
@@ -140,7 +141,7 @@ class _Builder:
     def _group(self, region: ControlFlowRegion, group: Group, step: Step) -> None:
         arrays, name = self._arrays, group.result
         read = group.operands[: len(step.inputs)] if group.elementwise else group.operands
-        operands = [self._at(region, tensor, group.operand_placement(k)) for k, tensor in enumerate(read)]
+        operands = [self._at(region, tensor, group.operand_placements[k]) for k, tensor in enumerate(read)]
         self.read_first |= set(read) - self.written
         self.written.add(name)
         self.results.add(name)
@@ -148,10 +149,10 @@ class _Builder:
             extents = group.einsum.extents([arrays.shapes[tensor] for tensor in group.operands])
             arrays.shapes[name] = tuple(extents[index] for index in group.einsum.result)
             arrays.types[name] = arrays.types[step.statement.result]
-        placement = group.result_placement()
+        placement = group.result_placement
         written = arrays.of(name, placement)
         if group.reduction is not None:
-            partial = group.partial_placement()
+            partial = group.partial_placement
             summands = arrays.new(f"{name}_partial", name, partial)
             self._compute(region, group, step, operands, summands)
             ends = (arrays.distribution(partial, name), arrays.distribution(placement, name))
@@ -185,7 +186,7 @@ class _Builder:
         state = self._state(region, f"compute_{group.result}")
         terms, extents = [*group.einsum.operands[: len(operands)], group.einsum.result], self._sdfg.arrays[result].shape
         if not group.einsum.result:  # scalars are vectors of one element, which not every rank has
-            terms, extents = ["e"] * len(terms), [self._arrays.scalar_extent(group.result_placement())]
+            terms, extents = ["e"] * len(terms), [self._arrays.scalar_extent(group.result_placement)]
         memlets = [
             Memlet(f"{name}[{', '.join(f'__{i}' for i in indices) or 0}]")
             for name, indices in zip([*operands, result], terms, strict=True)

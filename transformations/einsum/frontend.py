@@ -16,12 +16,9 @@ from dace.frontend.common import op_repository
 from dace.frontend.python.newast import ProgramVisitor
 from dace.frontend.python.parser import DaceProgram
 
-from dace_redist.transformations.einsum import numpy_einsums, numpy_linear_systems
 from dace_redist.transformations.einsum.numpy_differences import warn_of_rebound_arguments, warning_of_integers
+from dace_redist.transformations.einsum.numpy_functions import METHODS, REPLACEMENTS
 from dace_redist.transformations.einsum.steps import source_line
-
-#: What stands in for functions of NumPy while a program is read.
-_REPLACEMENTS = {**numpy_einsums.REPLACEMENTS, **numpy_linear_systems.REPLACEMENTS}
 
 _DACE = os.path.join(os.path.dirname(dace.__file__), "")
 
@@ -51,9 +48,9 @@ def parse(program: DaceProgram) -> SDFG:
 def _own_nodes() -> Iterator[None]:
     functions, methods = op_repository.Replacements._rep, op_repository.Replacements._method_rep
     before = dict(functions), dict(methods)
-    functions.update(_REPLACEMENTS)
+    functions.update(REPLACEMENTS)
     functions.update(warning_of_integers(functions))
-    methods.update(numpy_einsums.METHODS)
+    methods.update(METHODS)
     methods.update(warning_of_integers(methods))
     try:
         yield

@@ -27,8 +27,6 @@ from dace.sdfg import nodes
 from dace_redist.einsum.expression import Einsum
 from dace_redist.library_nodes.linear_solve import LinearSolve
 
-Shapes = Sequence[Sequence[Any]]
-
 
 class NodeEinsum(NamedTuple):
     """
@@ -61,16 +59,22 @@ def einsum_of(node: nodes.LibraryNode, shapes: dict[str, Sequence[Any]]) -> Node
         MatMul: _matmul,
         BatchedMatMul: _matmul,
         Gemm: _matmul,
-        Gemv: _gemv,
+        Gemv: lambda node, shapes: NodeEinsum(
+            Einsum(("ji" if node.transA else "ij", "j"), "i"),
+            ("_A", "_x"),
+            node.alpha,
+            node.beta,
+            "_y" if "_y" in shapes else None,
+        ),
         Dot: _dot,
-        Ger: _ger,
+        Ger: lambda node, _: NodeEinsum(Einsum(("i", "j"), "ij"), ("_x", "_y"), node.alpha, 1, "_A"),
         TensorDot: _tensordot,
-        Transpose: _transpose,
+        Transpose: lambda *_: NodeEinsum(Einsum(("ij",), "ji"), ("_inp",)),
         TensorTranspose: _tensor_transpose,
         Reduce: _reduce,
-        Inv: _inverse,
-        Solve: _solution,
-        LinearSolve: _linear_system,
+        Inv: lambda *_: NodeEinsum(Einsum(("ij",), "ji"), ("_ain",), solves=True),
+        Solve: lambda *_: NodeEinsum(Einsum(("ij", "ik"), "jk"), ("_ain", "_bin"), solves=True),
+        LinearSolve: lambda node, _: NodeEinsum(Einsum.parse(node.einsum), tuple(node.operand_connectors), solves=True),
     }
     reader = readers.get(type(node))
     return None if reader is None else reader(node, shapes)
@@ -116,19 +120,10 @@ def _batch(left: Sequence[Any], right: Sequence[Any], letters: Iterator[str]) ->
     return indices
 
 
-def _gemv(node: Gemv, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
-    einsum = Einsum(("ji" if node.transA else "ij", "j"), "i")
-    return NodeEinsum(einsum, ("_A", "_x"), node.alpha, node.beta, "_y" if "_y" in shapes else None)
-
-
 def _dot(node: Dot, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
     if node.conjugate:
         raise ValueError("a dot product with a conjugated operand is no einsum")
     return NodeEinsum(Einsum(("i", "i"), ""), ("_x", "_y"))
-
-
-def _ger(node: Ger, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
-    return NodeEinsum(Einsum(("i", "j"), "ij"), ("_x", "_y"), node.alpha, 1, "_A")
 
 
 def _tensordot(node: TensorDot, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
@@ -144,26 +139,10 @@ def _tensordot(node: TensorDot, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
     return NodeEinsum(einsum, ("_left_tensor", "_right_tensor"))
 
 
-def _transpose(node: Transpose, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
-    return NodeEinsum(Einsum(("ij",), "ji"), ("_inp",))
-
-
 def _tensor_transpose(node: TensorTranspose, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
     indices = ascii_letters[: len(node.axes)]
     einsum = Einsum((indices,), "".join(indices[axis] for axis in node.axes))
     return NodeEinsum(einsum, ("_inp_tensor",), node.alpha, node.beta)
-
-
-def _inverse(node: Inv, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
-    return NodeEinsum(Einsum(("ij",), "ji"), ("_ain",), solves=True)
-
-
-def _solution(node: Solve, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
-    return NodeEinsum(Einsum(("ij", "ik"), "jk"), ("_ain", "_bin"), solves=True)
-
-
-def _linear_system(node: LinearSolve, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
-    return NodeEinsum(Einsum.parse(node.einsum), tuple(node.operand_connectors), solves=True)
 
 
 def _reduce(node: Reduce, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:

@@ -1,4 +1,4 @@
-"""A distributed program, compiled and loaded, as a communicator holds it."""
+"""Distributed programs, compiled and loaded; each communicator keeps its own."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy.typing as npt
+from dace import SDFG, Memlet, dtypes
 from mpi4py import MPI
 
+from dace_redist.library_nodes import LinearSolve, Redistribute, SumReplicas
 from dace_redist.mpi.barrier import wait_politely
 from dace_redist.mpi.collective_errors import together
 from dace_redist.native import program as programs
-from dace_redist.transformations.einsum.communicator import take_communicator
 
 if TYPE_CHECKING:
     from dace_redist.transformations.einsum.distributed_program import DistributedProgram
@@ -34,7 +35,7 @@ class Loaded:
         sdfg, self._values = copy.deepcopy(program.sdfg), program.local_extents(comm.rank)  # building changes it
         name, _ = program.identity
         if comm != MPI.COMM_WORLD:  # in the world, plans are made when the program starts
-            self._values[take_communicator(sdfg)] = MPI._handleof(comm)
+            self._values[_take_communicator(sdfg)] = MPI._handleof(comm)
             name += "-communicator"
         failure: Exception | None = None
         with together(comm):
@@ -63,6 +64,21 @@ class Loaded:
         if self._state is not None:
             self._program.stop(self._state)
             self._state = None
+
+
+def _take_communicator(sdfg: SDFG) -> str:
+    """
+    Gives a program an argument for the ``MPI_Comm`` of its nodes, a 64-bit integer; returns its name.
+
+    The nodes then make their plans at the first run, not when the program starts.
+    """
+    name, _ = sdfg.add_scalar("communicator", dtypes.int64, find_new_name=True)
+    for state in sdfg.states():
+        for node in state.nodes():
+            if isinstance(node, Redistribute | SumReplicas | LinearSolve):
+                node.add_in_connector("_comm")
+                state.add_edge(state.add_read(name), None, node, "_comm", Memlet(f"{name}[0]"))
+    return str(name)
 
 
 def _stop_all(loaded: dict[object, Loaded]) -> None:

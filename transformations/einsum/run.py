@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from dace_redist.distribution import Distribution
 from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective_errors import check_same, together
-from dace_redist.redistribution.shared_arrays import empty_if_shared
+from dace_redist.redistribution.plan import plan
+from dace_redist.redistribution.shared_arrays import LEAST_SHARED_BYTES, empty_result
 from dace_redist.transformations.einsum.loaded import Loaded, load
 
 if TYPE_CHECKING:
@@ -73,7 +76,7 @@ def _arrays(program: DistributedProgram, local: Mapping[str, Array], rank: int) 
         if name in local:
             arrays[name] = _checked(local[name], tensor, shape, rank, name in program.outputs)
         else:
-            arrays[name] = empty_if_shared(shape, tensor.dtype)
+            arrays[name] = _empty(shape, tensor.dtype)
     _check_apart(arrays, program.outputs)
     return arrays
 
@@ -164,9 +167,13 @@ def scatter(
         if not holders:
             raise ValueError(f"scatter: no rank has {name}")
         if len(holders) == comm.size:
-            parts[name] = _in_node_memory(tensor.distribution.local(given[name], comm.rank))
+            part = tensor.distribution.local(given[name], comm.rank)
+            parts[name] = _empty(part.shape, part.dtype)
+            parts[name][...] = part
         else:
-            parts[name] = _received(tensor, given.get(name), holders[0], comm)
+            source = _on_one_rank(tensor, holders[0])
+            whole = given[name] if comm.rank == holders[0] else None
+            parts[name] = _moved(whole, source, tensor.distribution, tensor, comm)
     return parts
 
 
@@ -188,27 +195,10 @@ def _whole(tensor: DistributedTensor, whole: Any) -> Array:
     return array.reshape(tensor.shape or (1,))
 
 
-def _received(tensor: DistributedTensor, whole: Array | None, root: int, comm: Any) -> Array:
-    """Get this rank's part from the root, which sends it."""
-    mine = np.empty(tensor.distribution.local_shape(comm.rank), tensor.dtype)
-    if comm.rank != root:
-        comm.Recv(mine, root)
-        return _in_node_memory(mine)
-    assert whole is not None
-    for rank in range(comm.size):
-        part = tensor.distribution.local(whole, rank)
-        if rank == root:
-            mine = part
-        else:
-            comm.Send(part, rank)
-    return _in_node_memory(mine)
-
-
-def _in_node_memory(part: Array) -> Array:
-    """A copy from which other ranks of the node can read, if it is large enough to matter."""
-    copied = empty_if_shared(part.shape, part.dtype)
-    copied[...] = part
-    return copied
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """A new array, in node-shared memory if it is large enough for that to matter."""
+    large = math.prod(shape) * dtype.itemsize >= LEAST_SHARED_BYTES
+    return empty_result(shape, dtype) if large else np.empty(shape, dtype)
 
 
 def gather(program: DistributedProgram, name: str | None, local: Any, comm: Any = None) -> Array | None:
@@ -219,17 +209,19 @@ def gather(program: DistributedProgram, name: str | None, local: Any, comm: Any 
         shape = tensor.distribution.local_shape(comm.rank)
         if part.shape != shape and (tensor.shape or part.size != 1):
             raise ValueError(f"gather: rank {comm.rank} holds {shape} of {tensor.name}, got {part.shape}")
-    if comm.rank != 0:
-        if 0 not in shape:
-            comm.Send(part, 0)
-        return None
-    whole = np.empty(tensor.shape or (1,), tensor.dtype)
-    for rank in range(comm.size):
-        shape = tensor.distribution.local_shape(rank)
-        if 0 in shape:
-            continue
-        piece = part.reshape(shape) if rank == 0 else np.empty(shape, tensor.dtype)
-        if rank != 0:
-            comm.Recv(piece, rank)
-        whole[np.ix_(*tensor.distribution.global_index(rank))] = piece
-    return whole.reshape(tensor.shape)
+    if not tensor.shape:
+        part = part.reshape(-1)[: shape[0]]  # a rank that holds none of a scalar may have passed one
+    whole = _moved(part, tensor.distribution, _on_one_rank(tensor, 0), tensor, comm)
+    return whole.reshape(tensor.shape) if comm.rank == 0 else None
+
+
+def _on_one_rank(tensor: DistributedTensor, rank: int) -> Distribution:
+    return Distribution(tensor.distribution.shape, (1,), ranks=(rank,))
+
+
+def _moved(
+    part: Array | None, source: Distribution, target: Distribution, tensor: DistributedTensor, comm: Any
+) -> Array:
+    """What this rank holds under the target."""
+    with plan(source, target, tensor.dtype, comm=comm) as redistribution:
+        return redistribution(part)

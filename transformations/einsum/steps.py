@@ -1,4 +1,4 @@
-"""A program as the planner and the generator see it: statements over whole tensors, and loops around them."""
+"""A program as it is read from an SDFG: steps over whole tensors, and loops around them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Step:
     :param statement: Which tensors, and how their dimensions go together.
     :param alpha: What an einsum is multiplied by.
     :param code: What an elementwise statement computes: a tasklet's Python code.
-    :param inputs: The name that ``code`` has for each operand that it reads. A further operand, the result itself, is
-        not read: it has the indices that the others lack, for constants and broadcasts.
+    :param inputs: The name that ``code`` has for each operand that it reads. If these lack an index of the result, as
+        for constants and broadcasts, the result itself follows them as an operand that is not read.
     :param output: The name that ``code`` has for the result.
     """
 
@@ -44,7 +44,7 @@ class Loop:
     """
     Steps that are repeated.
 
-    :param region: DaCe's loop, whose head is taken over.
+    :param region: DaCe's loop; the distributed program has one with the same head.
     :param body: Steps and loops in it.
     :param repeats: How often it runs; 1 if that is not known.
     :param certain: Whether it runs at least once whatever the sizes.

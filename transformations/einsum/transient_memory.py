@@ -1,4 +1,4 @@
-"""Where the transients of a distributed program lie: next to exchanges in node-shared memory, in turn in one piece."""
+"""Where the transients of a distributed program lie in memory: which are node-shared, and which share memory."""
 
 from __future__ import annotations
 

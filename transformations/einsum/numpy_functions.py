@@ -1,8 +1,8 @@
-"""What the frontend adds to an SDFG for functions of NumPy that are einsums: a node for each, with all its operands."""
+"""What the frontend adds to an SDFG for functions of NumPy: one node for an einsum, or for a linear system."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from string import ascii_letters
 from typing import Any
 
@@ -11,8 +11,11 @@ from dace import SDFG, Memlet, SDFGState, data, dtypes
 from dace.frontend.common import op_repository
 from dace.frontend.python.nested_call import NestedCall
 from dace.libraries.blas.nodes.einsum import Einsum as EinsumNode
+from dace.sdfg import nodes
 
 from dace_redist.einsum.expression import Einsum
+from dace_redist.library_nodes.indexed_node import RESULT
+from dace_redist.library_nodes.linear_solve import LinearSolve
 from dace_redist.transformations.einsum.reading import common_type
 
 _KNOWN = op_repository.Replacements  # DaCe's own
@@ -46,23 +49,30 @@ def _einsum(
     einsum = Einsum.parse(str(getattr(subscripts, "value", subscripts)), [len(shape) for shape in shapes])
     extents = einsum.extents(shapes)
     if output is None:
-        shape = [extents[index] for index in einsum.result] or [1]
         element = dtype or common_type([sdfg.arrays[name].dtype for name in arrays])
-        target = visitor.get_target_name()
-        output = (
-            sdfg.add_temp_transient(shape, element)[0]
-            if target is None
-            else sdfg.add_transient(target, shape, element, find_new_name=True)[0]
-        )
+        output = _new_array(visitor, sdfg, [extents[index] for index in einsum.result] or [1], element)
     connectors = [f"_{number}" for number in range(len(arrays))]
-    node = EinsumNode("einsum", inputs=set(connectors), outputs={"_result"})
+    node = EinsumNode("einsum", inputs=set(connectors), outputs={RESULT})
     node.einsum_str, node.alpha, node.beta = str(einsum), alpha, beta
+    return _add_node(visitor, sdfg, state, node, dict(zip(connectors, arrays, strict=True)), output)
+
+
+def _new_array(visitor: Any, sdfg: SDFG, shape: Sequence[Any], dtype: dtypes.typeclass) -> str:
+    """A transient for a result, called as the variable that it is assigned to."""
+    name = visitor.get_target_name() or sdfg.temp_data_name()
+    return str(sdfg.add_transient(name, shape, dtype, find_new_name=True)[0])
+
+
+def _add_node(
+    visitor: Any, sdfg: SDFG, state: SDFGState, node: nodes.LibraryNode, operands: dict[str, str], output: str
+) -> str:
+    """Connects a node to its operands, by connector, and to its output."""
     node.debuginfo = visitor.current_lineinfo
     state.add_node(node)
-    for connector, name in zip(connectors, arrays, strict=True):
+    for connector, name in operands.items():
         state.add_edge(state.add_read(name), None, node, connector, Memlet.from_array(name, sdfg.arrays[name]))
-    state.add_edge(node, "_result", state.add_write(output), None, Memlet.from_array(output, sdfg.arrays[output]))
-    return str(output)
+    state.add_edge(node, RESULT, state.add_write(output), None, Memlet.from_array(output, sdfg.arrays[output]))
+    return output
 
 
 def operand_shape(sdfg: SDFG, function: str, number: int, operand: Any) -> tuple[Any, ...]:
@@ -105,6 +115,37 @@ def _norm(visitor: Any, sdfg: SDFG, state: SDFGState, *arrays: str, **options: A
     nest = NestedCall(visitor, sdfg, state)
     squares = nest(_einsum)(subscripts, arrays[0], arrays[0])
     return nest, nest(_KNOWN.get("dace.elementwise"))("lambda x: sqrt(x)", squares)
+
+
+def _invert(visitor: Any, sdfg: SDFG, state: SDFGState, a: str) -> str:
+    (shape,) = _shapes_of_system(sdfg, "linalg.inv", a)
+    return _add_solver(visitor, sdfg, state, LinearSolve("inv", "ij->ji"), shape, a)
+
+
+def _solve(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, b: str) -> str:
+    """DaCe's own takes neither vectors nor operands of different types."""
+    _, shape = _shapes_of_system(sdfg, "linalg.solve", a, b)
+    node = LinearSolve("solve", "ij,i->j" if len(shape) == 1 else "ij,ik->jk")
+    return _add_solver(visitor, sdfg, state, node, shape, a, b)
+
+
+def _shapes_of_system(sdfg: SDFG, function: str, *operands: str) -> list[tuple[Any, ...]]:
+    matrix, *right = shapes = [operand_shape(sdfg, function, *operand) for operand in enumerate(operands)]
+    square = len(matrix) == 2 and matrix[0] == matrix[1]
+    if not square or any(len(b) not in (1, 2) or b[0] != matrix[0] for b in right):
+        columns = " and a vector or matrix of as many rows" if right else ""
+        raise ValueError(f"np.{function} takes a square matrix{columns}, got {' and '.join(map(str, shapes))}")
+    return shapes
+
+
+def _add_solver(
+    visitor: Any, sdfg: SDFG, state: SDFGState, node: LinearSolve, shape: tuple[Any, ...], *operands: str
+) -> str:
+    dtype = common_type([sdfg.arrays[operand].dtype for operand in operands])
+    if np.issubdtype(dtype.type, np.integer):
+        dtype = dtypes.float64  # as NumPy does
+    output = _new_array(visitor, sdfg, shape, dtype)
+    return _add_node(visitor, sdfg, state, node, dict(zip(node.operand_connectors, operands, strict=True)), output)
 
 
 def _matmul(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, b: str) -> Any:
@@ -154,12 +195,14 @@ def _astype(visitor: Any, sdfg: SDFG, state: SDFGState, array: str, dtype: Any, 
 _DACE_ASTYPE = _KNOWN.get_method("Array", "astype")
 _DACE_SUM = _KNOWN.get("numpy.sum")
 
-#: What stands in for functions that are einsums, or that DaCe reads only in part.
+#: What stands in for functions that are einsums or linear systems, or that DaCe reads only in part.
 REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "numpy.einsum": _einsum,
     "numpy.matmul": _matmul,
     "numpy.sum": _sum,
     "numpy.linalg.norm": _norm,
+    "numpy.linalg.inv": _invert,
+    "numpy.linalg.solve": _solve,
     **{f"numpy.{function}": _named(function) for function in ("outer", "inner", "vdot", "trace")},
 }
 
