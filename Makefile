@@ -25,7 +25,7 @@ test: venv  ## the whole suite, then the MPI tests under the other MPIs
 	@.venv/bin/python .ci/test_all.py
 
 test-quick: venv  ## only what needs neither mpiexec nor a compiler: seconds
-	@$(IN_ENV) .venv/bin/python -m pytest -q -m "not mpi and not compile"
+	@$(IN_ENV) .venv/bin/python -m pytest -q -m "not mpi and not compile" -n auto --dist loadfile
 
 lint: .venv/.dev lint-imports  ## style, types, spelling, and which module may import which
 	@$(IN_ENV); export PATH; set -e; \

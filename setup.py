@@ -39,7 +39,7 @@ setup(
             "runtime/CMakeLists.txt",
             "runtime/include/*",
             "runtime/src/**/*.hpp",
-            "runtime/src/**/*.cpp",
+            "runtime/src/**/*.cpp*",
         ],
     },
     ext_modules=[

@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import time
 import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -85,19 +86,37 @@ def at_once() -> list[str]:
     return ["--numprocesses", workers, "--dist", "loadfile", "--no-loadscope-reorder"]  # small files come last
 
 
-def run(venv: Path, *arguments: str, system_first: bool = False) -> dict[str, int]:
+def prepare(venv: Path, *arguments: str, system_first: bool = False, nice: int = 0) -> dict[str, str]:
+    """
+    Build the compiled libraries for the MPI of ``venv`` before the tests, whose time limits do not count with it.
+
+    :param arguments: Which libraries, for ``dace-redist build``.
+    :param nice: How far to stand back behind tests that run at the same time.
+    :return: The environment for the tests.
+    """
+    # the same folder as in tests/conftest.py
+    cache = {"DACE_REDIST_CACHE": str(ROOT / ".dacecache" / venv.name / "programs")}
+    variables, start = environment(venv, system_first), time.monotonic()
+    command = ["nice", "-n", str(nice), venv / "bin" / "python", "-m", "dace_redist.cli", "build", *arguments]
+    build = subprocess.run(command, env=variables | cache, cwd=ROOT)
+    print(f"== {venv.name}: libraries built in {time.monotonic() - start:.0f} s, code {build.returncode}", flush=True)
+    return variables
+
+
+def prepare_other(name: str) -> tuple[Path, dict[str, str]]:
+    """A virtual environment with another MPI, made while the tests under the one before it run."""
+    venv = make_venv(name)
+    return venv, prepare(venv, system_first=name == "system", nice=19)
+
+
+def run(venv: Path, variables: dict[str, str], *arguments: str) -> dict[str, int]:
     """Run pytest in ``venv`` and count; a pytest that broke down counts as one failure."""
     python, results = venv / "bin" / "python", RESULTS / f"{venv.name}.xml"
-    variables = environment(venv, system_first)
     what = subprocess.run(
         [python, "-m", "dace_redist.mpi.launch"], env=variables, cwd=ROOT, capture_output=True, text=True
     )
     print(f"== pytest {' '.join(arguments)} ({venv.name}: {(what.stdout or what.stderr).strip()})", flush=True)
     start = time.monotonic()
-    # before the tests, whose time limits do not count with it; the same folder as in tests/conftest.py
-    cache = {"DACE_REDIST_CACHE": str(ROOT / ".dacecache" / venv.name / "programs")}
-    build = subprocess.run([python, "-m", "dace_redist.cli", "build", "--all"], env=variables | cache, cwd=ROOT)
-    print(f"== {venv.name}: libraries built in {time.monotonic() - start:.0f} s, code {build.returncode}", flush=True)
     command = [python, "-m", "pytest", "-q", "-rfEs", f"--junitxml={results}", *at_once(), *arguments]
     code = subprocess.run(command, env=variables, cwd=ROOT, stdin=subprocess.DEVNULL).returncode
     print(f"== {venv.name}: {time.monotonic() - start:.0f} s", flush=True)
@@ -114,17 +133,27 @@ def run(venv: Path, *arguments: str, system_first: bool = False) -> dict[str, in
     return count
 
 
+def run_all() -> list[dict[str, int]]:
+    """Everything under the MPI in .venv, then ``mpi_matrix`` under the others; each is prepared one ahead."""
+    base = prepare(BASE, "--all")
+    with ThreadPoolExecutor(1) as ahead:
+        others = [(name, ahead.submit(prepare_other, name)) for name in other_mpis()]
+        counts = [run(BASE, base)]
+        for name, made in others:
+            try:
+                venv, variables = made.result()
+                counts.append(run(venv, variables, "-m", "mpi_matrix"))
+            except subprocess.CalledProcessError as error:
+                print(f"== {name}: set-up failed: {error}", flush=True)
+                counts.append({"passed": 0, "failed": 1, "skipped": 0})
+    return counts
+
+
 def main() -> int:
     """Run everything; the last lines are the tests that failed and the sum."""
     shutil.rmtree(RESULTS, ignore_errors=True)
     RESULTS.mkdir(parents=True)
-    counts = [run(BASE)]
-    for name in other_mpis():
-        try:
-            counts.append(run(make_venv(name), "-m", "mpi_matrix", system_first=name == "system"))
-        except subprocess.CalledProcessError as error:
-            print(f"== {name}: set-up failed: {error}", flush=True)
-            counts.append({"passed": 0, "failed": 1, "skipped": 0})
+    counts = run_all()
     total = {key: sum(count[key] for count in counts) for key in COUNTS}
     for results in sorted(RESULTS.glob("*.xml")):
         for line in failures(results):

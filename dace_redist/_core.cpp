@@ -1,17 +1,20 @@
-// Binds the planner and the copy kernel to Python. No MPI, no DaCe.
+// SPDX-License-Identifier: BSD-3-Clause
+
+/// \file
+/// Binds the planner and the copy kernel to Python. No MPI, no DaCe.
+
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <algorithm>
-#include <deque>
 #include <memory>
 
 #include "contraction/einsum.hpp"
 #include "copy/copy.hpp"
 #include "distribution/distribution.hpp"
 #include "distribution/schedule.hpp"
-#include "node/shared_array.hpp"
+#include "node/shared_pool.hpp"
 #include "plan/options.hpp"
 
 namespace py = pybind11;
@@ -103,81 +106,15 @@ void apply(const dr::Distribution& source, const dr::Distribution& target, dr::I
   }
 }
 
-/// Node-shared memory that was given back and may be used again: new pages cost more than a copy of them. The oldest
-/// goes first where it keeps too many bytes or open files.
-class SharedPool {
- public:
-  void* take(dr::Index nbytes) {
-    if (process_ != getpid()) {  // a forked process: what is kept here belongs to its parent
-      kept_.clear();
-      kept_bytes_ = 0;
-      process_ = getpid();
-    }
-    const auto found =
-        std::find_if(kept_.rbegin(), kept_.rend(), [nbytes](const Block& block) { return block.nbytes == nbytes; });
-    if (found != kept_.rend()) {
-      void* const bytes = found->bytes;
-      kept_.erase(std::next(found).base());
-      kept_bytes_ -= nbytes;
-      return bytes;
-    }
-    try {
-      return dr::allocate_shared(nbytes);
-    } catch (const dr::Error&) {
-      if (kept_.empty()) throw;
-      shrink(0, 0);
-      return dr::allocate_shared(nbytes);
-    }
-  }
-
-  void give(void* bytes, dr::Index nbytes, pid_t owner) {
-    if (owner != getpid() || nbytes > most_bytes()) return dr::free_shared(bytes);
-    kept_.push_back({bytes, nbytes});
-    kept_bytes_ += nbytes;
-    shrink(most_blocks, most_bytes());
-  }
-
-  static SharedPool& instance() {
-    static SharedPool* const pool = new SharedPool;  // never freed: arrays may outlive everything
-    return *pool;
-  }
-
- private:
-  struct Block {
-    void* bytes;
-    dr::Index nbytes;
-  };
-  static constexpr std::size_t most_blocks = 32;
-
-  /// An eighth of the machine's memory, divided among its cores, each of which may run a rank.
-  static dr::Index most_bytes() {
-    static const dr::Index most = dr::Index{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / 8 /
-                                  std::max<dr::Index>(1, sysconf(_SC_NPROCESSORS_ONLN));
-    return most;
-  }
-
-  void shrink(std::size_t blocks, dr::Index nbytes) {
-    while (kept_.size() > blocks || kept_bytes_ > nbytes) {
-      dr::free_shared(kept_.front().bytes);
-      kept_bytes_ -= kept_.front().nbytes;
-      kept_.pop_front();
-    }
-  }
-
-  std::deque<Block> kept_;  // oldest first
-  dr::Index kept_bytes_ = 0;
-  pid_t process_ = getpid();
-};
-
 /// Bytes in node-shared memory, as a Python buffer.
 class SharedMemory {
  public:
   explicit SharedMemory(dr::Index nbytes)
       : nbytes_(dr::ceil_div(std::max<dr::Index>(nbytes, 1), 4096) * 4096),
-        bytes_(SharedPool::instance().take(nbytes_)) {}
+        bytes_(dr::SharedPool::instance().take(nbytes_)) {}
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
-  ~SharedMemory() { SharedPool::instance().give(bytes_, nbytes_, owner_); }
+  ~SharedMemory() { dr::SharedPool::instance().give(bytes_, nbytes_, owner_); }
 
   py::buffer_info buffer() const {
     return {bytes_, 1, py::format_descriptor<std::uint8_t>::format(), 1, {nbytes_}, {dr::Index{1}}};

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import click
 import numpy as np
 
+from dace_redist._version import __version__
 from dace_redist.distribution import Distribution
 from dace_redist.einsum.command import einsum
 from dace_redist.mpi.launch import launched_rank
@@ -19,6 +20,7 @@ from dace_redist.native.command import build, config
 from dace_redist.report import text as report
 from dace_redist.schedule import Schedule, element_type, schedule
 from dace_redist.selection.problem_key import MEMORIES, Problem
+from dace_redist.strategies import OPTIONS, STRATEGIES
 
 _Callback = Callable[[click.Context, click.Parameter, Any], Any]
 
@@ -51,22 +53,10 @@ def _dtype(_: click.Context, __: click.Parameter, value: str) -> np.dtype[Any]:
         raise click.BadParameter(str(error)) from None
 
 
-def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        from importlib import metadata
-
-        try:
-            version = metadata.version("dace-redist")
-        except metadata.PackageNotFoundError:
-            version = "of a source folder that is not installed"
-        click.echo(f"dace-redist {version}")
-        ctx.exit()
-
-
 @click.group(
     invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
-@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the version.")
+@click.version_option(__version__, prog_name="dace-redist", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Move distributed tensors from one distribution over ranks to another."""
@@ -74,41 +64,37 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-cli.add_command(build)
-cli.add_command(config)
-cli.add_command(einsum)
+for _other in (build, config, einsum):
+    cli.add_command(_other)
+
+#: Options of a distribution: end of the name, words among its numbers, meaning.
+_OF_A_SIDE = (
+    ("-ranks", (), "rank of each grid position, row-major"),
+    ("-dims", ("-",), "grid axis that each tensor axis is split over, - if none"),
+    ("-block", ("-", "balanced"), "elements per block and dimension, - for one block each, or balanced"),
+    ("", (), "process grid"),
+)
 
 
-def _side_options(command: Callable[..., None]) -> Callable[..., None]:
-    """``--from-block`` and its kin, for both sides."""
-    for side, name in (("to", "target"), ("from", "source")):
-        for word, known, text in (
-            ("ranks", (), "rank of each grid position, row-major"),
-            ("dims", ("-",), "grid axis that each tensor axis is split over, - if none"),
-            ("block", ("-", "balanced"), "elements per block and dimension, - for one block each, or balanced"),
-        ):
-            field = f"{name}_{word}"
-            list_option: dict[str, Any] = {"metavar": "LIST", "help": f"{name}: {text}", "callback": _numbers(*known)}
-            command = click.option(f"--{side}-{word}", field, **list_option)(command)
-        grid_option: dict[str, Any] = {
-            "metavar": "LIST",
-            "help": f"{name}: process grid",
-            "callback": _numbers(),
-        }
-        command = click.option(f"--{side}", name, required=True, **grid_option)(command)
-    return command
+def _list_option(flag: str, name: str, text: str, required: bool = False, known: Sequence[str] = ()) -> Any:
+    return click.option(flag, name, metavar="LIST", required=required, help=text, callback=_numbers(*known))
 
 
-def _case_options(command: Callable[..., None]) -> Callable[..., None]:
+def _problem_options(command: Callable[..., None]) -> Callable[..., None]:
     """What describes a redistribution: its shape, both sides and the type of the elements."""
-    of_dtype: dict[str, Any] = {"default": "float64", "show_default": True, "callback": _dtype}
-    command = click.option("--dtype", help="type of the elements", **of_dtype)(command)
-    of_shape: dict[str, Any] = {"metavar": "LIST", "required": True, "callback": _numbers()}
-    return click.option("--shape", help="global shape, as in 48,24,72", **of_shape)(_side_options(command))
+    kind: Any = click.option(
+        "--dtype", default="float64", show_default=True, callback=_dtype, help="type of the elements"
+    )
+    command = kind(command)
+    for side, name in (("to", "target"), ("from", "source")):
+        for end, known, text in _OF_A_SIDE:
+            field = name + end.replace("-", "_")
+            command = _list_option(f"--{side}{end}", field, f"{name}: {text}", not end, known)(command)
+    return _list_option("--shape", "shape", "global shape, as in 48,24,72", True)(command)  # type: ignore[no-any-return]
 
 
 @cli.command()
-@_case_options
+@_problem_options
 @click.option("--rank", type=int, help="list the messages of this rank instead")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 @click.option("--plot", "path", type=click.Path(dir_okay=False, path_type=Path), help="draw to .png, .svg or .pdf")
@@ -126,7 +112,10 @@ def explain(
         raise click.BadParameter(f"{rank} is no rank: there are ranks 0 to {schedule.ranks - 1}", param_hint="--rank")
     if path is not None:
         schedule.plot(path)
-    click.echo(json.dumps(_as_json(schedule, rank)) if as_json else _as_text(schedule, rank))
+    if as_json:
+        click.echo(json.dumps(report.to_json(schedule) if rank is None else report.rank_json(schedule, rank)))
+    else:
+        click.echo(str(schedule) if rank is None else report.rank_text(schedule, rank))
 
 
 def _values(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, list[int | float]]:
@@ -147,18 +136,15 @@ def _number(word: str, given: str) -> int | float:
         raise click.BadParameter(f"{word!r} in {given!r} is no number") from None
 
 
+_STRATEGY_HELP = f"try this one only: {', '.join(name for name in STRATEGIES if name != 'MPI')}; may be repeated"
+_OPTION_HELP = f"try these values of an option: {', '.join(OPTIONS)}; may be repeated"
+
+
 @cli.command()
-@_case_options
+@_problem_options
 @click.option("--memory", type=click.Choice(MEMORIES), default=MEMORIES[0], show_default=True, help="of the arrays")
-@click.option("--strategy", "strategies", multiple=True, metavar="NAME", help="try this one only; may be repeated")
-@click.option(
-    "--option",
-    "options",
-    multiple=True,
-    metavar="NAME=LIST",
-    callback=_values,
-    help="try these values of an option of the strategies; may be repeated",
-)
+@click.option("--strategy", "strategies", multiple=True, metavar="NAME", help=_STRATEGY_HELP)
+@click.option("--option", "options", multiple=True, metavar="NAME=LIST", callback=_values, help=_OPTION_HELP)
 @click.option("--record", type=click.Path(dir_okay=False, path_type=Path), help="file to write the winner to")
 @click.option("--limit-seconds", type=float, default=60.0, show_default=True, help="time for the measurements")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
@@ -194,14 +180,6 @@ def tune(
 def _schedule(shape: tuple[int, ...], dtype: np.dtype[Any], sides: dict[str, Any]) -> Schedule:
     source, target = _distribution("from", shape, sides, "source"), _distribution("to", shape, sides, "target")
     return schedule(source, target, dtype=dtype)
-
-
-def _as_json(schedule: Schedule, rank: int | None) -> dict[str, Any]:
-    return report.to_json(schedule) if rank is None else report.rank_json(schedule, rank)
-
-
-def _as_text(schedule: Schedule, rank: int | None) -> str:
-    return str(schedule) if rank is None else report.rank_text(schedule, rank)
 
 
 def _distribution(option: str, shape: Sequence[int], sides: dict[str, Any], name: str) -> Distribution:

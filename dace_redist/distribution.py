@@ -16,22 +16,14 @@ from dace_redist import _core
 Size = Any
 
 _BLOCKED, _TILED = 0, 1
-_DEFAULT_BLOCK, _BALANCED = 0, -1
-_NONE = -1
+_DEFAULT_BLOCK, _BALANCED, _NONE = 0, -1, -1
 
 
-def _sizes(name: str, values: Any) -> tuple[Size, ...]:
-    """``values`` as a tuple of integers (or symbols)."""
+def _sizes(name: str, values: Any, optional: bool = False) -> tuple[Size, ...]:
+    """``values`` as a tuple of integers (or symbols), and Nones if these are allowed."""
     if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
-        raise TypeError(f"{name} must be a sequence of integers, got {values!r}")
-    return tuple(_size(f"{name}[{i}]", value) for i, value in enumerate(values))
-
-
-def _optional_sizes(name: str, values: Any) -> tuple[Size | None, ...]:
-    """``values`` as a tuple of integers (or symbols) and Nones."""
-    if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
-        raise TypeError(f"{name} must be a sequence of integers and None, got {values!r}")
-    return tuple(None if v is None else _size(f"{name}[{i}]", v) for i, v in enumerate(values))
+        raise TypeError(f"{name} must be a sequence of integers{' and None' if optional else ''}, got {values!r}")
+    return tuple(None if optional and v is None else _size(f"{name}[{i}]", v) for i, v in enumerate(values))
 
 
 def _size(name: str, value: Any) -> Size:
@@ -53,22 +45,19 @@ class _Described:
 
     @cached_property
     def encoded(self) -> tuple[Size, ...]:
-        """The distribution as plain numbers, the form in which C++ takes it (``Encoding`` in ``distribution.hpp``)."""
+        """The distribution as a list of numbers, as C++ takes it (``distribution.hpp``)."""
         raise NotImplementedError
 
     @property
     def is_symbolic(self) -> bool:
         """Whether a size is a symbol, so that only the running program can check and use the distribution."""
-        return not all(isinstance(entry, int) for entry in self.encoded)
+        return not all(isinstance(number, int) for number in self.encoded)
 
     @cached_property
     def core(self) -> _core.Distribution:
-        """The planner's object.
-
-        :raises ValueError: If the numbers describe no distribution, or one of them is a symbol.
-        """
+        """The planner's object; an error if the numbers describe no distribution, or one of them is a symbol."""
         if self.is_symbolic:
-            symbols = sorted({str(entry) for entry in self.encoded if not isinstance(entry, int)})
+            symbols = sorted({str(number) for number in self.encoded if not isinstance(number, int)})
             raise ValueError(f"{type(self).__name__}: {', '.join(symbols)} must be numbers here, not symbols")
         return _core.Distribution(list(self.encoded), type(self).__name__)
 
@@ -160,22 +149,17 @@ class Distribution(_Described):
             raise TypeError(f"block must be a sequence with one entry per tensor axis, got {block!r}")
         set_field("shape", shape)
         set_field("grid", grid)
-        set_field("dims", _optional_sizes("dims", dims))
+        set_field("dims", _sizes("dims", dims, optional=True))
         set_field("block", tuple(b if b is None or isinstance(b, str) else _size("block", b) for b in block))
         set_field("ranks", None if ranks is None else _sizes("ranks", ranks))
-        set_field("pins", _optional_sizes("pins", [None] * len(grid) if pins is None else pins))
+        set_field("pins", _sizes("pins", [None] * len(grid) if pins is None else pins, optional=True))
         self._check()
 
     def _check(self) -> None:
-        for name, values, of, expected in (
-            ("dims", self.dims, "shape", self.shape),
-            ("block", self.block, "shape", self.shape),
-            ("pins", self.pins, "grid", self.grid),
-        ):
-            if len(values) != len(expected):
-                raise ValueError(
-                    f"Distribution: {name} needs one entry per entry of {of} ({len(expected)}), got {len(values)}"
-                )
+        for name, of in (("dims", "shape"), ("block", "shape"), ("pins", "grid")):
+            count, expected = len(getattr(self, name)), len(getattr(self, of))
+            if count != expected:
+                raise ValueError(f"Distribution: {name} needs one entry per entry of {of} ({expected}), got {count}")
         for i, block in enumerate(self.block):
             if isinstance(block, str) and block != "balanced":
                 raise ValueError(f'Distribution: block[{i}] must be a number, None or "balanced", got {block!r}')
@@ -185,19 +169,18 @@ class Distribution(_Described):
             if dim is not None and not 0 <= dim < len(self.grid):
                 axes = f"axes 0 to {len(self.grid) - 1}" if self.grid else "no axes"
                 raise ValueError(f"Distribution: dims[{i}] is {dim}, but the process grid has {axes} (None: not split)")
-        if self.ranks is not None and len(self.ranks) == 0:
+        if self.ranks == ():
             raise ValueError("Distribution: ranks is empty; leave it out for ranks 0, 1, 2, ...")
         if not self.is_symbolic:
             _ = self.core
 
     @cached_property
     def encoded(self) -> tuple[Size, ...]:
-        """The distribution as plain numbers, the form in which C++ takes it (``Encoding`` in ``distribution.hpp``)."""
+        """The distribution as a list of numbers, as C++ takes it (``distribution.hpp``)."""
         codes = {None: _DEFAULT_BLOCK, "balanced": _BALANCED}
         block = tuple(codes[b] if b is None or isinstance(b, str) else b for b in self.block)
         dims, pins = (tuple(_NONE if v is None else v for v in values) for values in (self.dims, self.pins))
-        head = (_BLOCKED, len(self.shape), len(self.grid))
-        ranks = self.ranks or ()
+        head, ranks = (_BLOCKED, len(self.shape), len(self.grid)), self.ranks or ()
         return (*head, *self.shape, *self.grid, *dims, *block, *pins, len(ranks), *ranks)
 
     def global_index(self, rank: int) -> tuple[npt.NDArray[np.int64], ...]:
@@ -260,7 +243,7 @@ class TiledDistribution(_Described):
 
     @cached_property
     def encoded(self) -> tuple[int, ...]:
-        """The distribution as plain numbers, the form in which C++ takes it (``Encoding`` in ``distribution.hpp``)."""
+        """The distribution as a list of numbers, as C++ takes it (``distribution.hpp``)."""
         return (_TILED, len(self.shape), *self.shape, *self.tile, *self.owner_of_tile.ravel().tolist())
 
     def local(self, array: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
@@ -273,10 +256,8 @@ class TiledDistribution(_Described):
         :raises ValueError: If ``array`` has another shape.
         """
         self._check_global(array)
-        parts = []
-        for bounds in self.core.tile_ranges(rank):
-            box = tuple(slice(lo, hi) for lo, hi in zip(bounds[::2], bounds[1::2], strict=True))
-            parts.append(array[box].ravel())
+        boxes = [tuple(map(slice, bounds[::2], bounds[1::2])) for bounds in self.core.tile_ranges(rank)]
+        parts = [array[box].ravel() for box in boxes]
         return np.concatenate(parts) if parts else np.empty(0, array.dtype)
 
     def __eq__(self, other: object) -> bool:
@@ -294,18 +275,18 @@ def _from_codes(values: list[Size]) -> list[Size | None]:
     return [None if v == _NONE else v for v in values]
 
 
-def decode(encoded: Sequence[Size]) -> AnyDistribution:
+def decode_distribution(encoded: Sequence[Size]) -> AnyDistribution:
     """
-    The distribution that :attr:`Distribution.encoded` describes.
+    The distribution of some encoded one, see :attr:`Distribution.encoded`.
 
-    :param encoded: Plain numbers (or symbols).
+    :param encoded: Numbers (or symbols).
     :raises ValueError: If the list is too short or of unknown kind.
     """
-    items = [_size("encoded", entry) for entry in encoded]
+    items = [_size("encoded distribution", number) for number in encoded]
     if len(items) > 2 and items[0] == _BLOCKED:
         cuts = np.cumsum([3, items[1], items[2], items[1], items[1], items[2]]).tolist()
         if len(items) <= cuts[-1]:
-            raise ValueError(f"not an encoded distribution, which has more than {cuts[-1]} numbers: {tuple(items)}")
+            raise ValueError(f"not an encoded distribution, which takes more than {cuts[-1]} numbers: {tuple(items)}")
         shape, grid, dims, block, pins = (items[a:b] for a, b in zip(cuts, cuts[1:], strict=False))
         names = {_DEFAULT_BLOCK: None, _BALANCED: "balanced"}
         blocks = [names.get(b, b) if isinstance(b, int) else b for b in block]
@@ -314,6 +295,6 @@ def decode(encoded: Sequence[Size]) -> AnyDistribution:
     if len(items) > 1 and items[0] == _TILED:
         ndim = items[1]
         shape, tile, owners = items[2 : 2 + ndim], items[2 + ndim : 2 + 2 * ndim], items[2 + 2 * ndim :]
-        tiles = _core.tile_grid(shape, tile, "encoded")
+        tiles = _core.tile_grid(shape, tile, "encoded distribution")
         return TiledDistribution(shape, tile, np.array(owners, dtype=np.int64).reshape(tiles))
     raise ValueError(f"not an encoded distribution: {tuple(encoded)[:8]}...")

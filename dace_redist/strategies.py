@@ -1,14 +1,24 @@
-"""The strategies and their options: the one table that names, checks and describes them."""
+"""
+The strategies: the one table that names them, checks their options, computes their memory and documents both.
+
+Start reading at :data:`STRATEGIES`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
 import numbers
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from dace_redist._core import option_ranges
+
+if TYPE_CHECKING:
+    from dace_redist.schedule import Schedule
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +65,7 @@ _MEANINGS: Mapping[str, tuple[str, tuple[int | float, ...]]] = {
     "depth": ("chunks in flight per direction; in shared memory, most slots of a ring", (2, 8)),
     "growth": ("size of each chunk of a message relative to the one before; 1: all equal", (2.0,)),
     "threads": ("threads per rank; 0: what OpenMP has", (1, 2, 4, 8)),
-    "slot_bytes": ("largest piece handed over in shared memory, in bytes", (32 << 10, 64 << 10, 512 << 10)),
+    "slot_bytes": ("size of a slot of a ring in node-shared memory, in bytes", (32 << 10, 64 << 10, 512 << 10)),
     "max_message_bytes": ("longest single MPI message, in bytes; longer ones are split", ()),
 }
 
@@ -63,74 +73,111 @@ _MEANINGS: Mapping[str, tuple[str, tuple[int | float, ...]]] = {
 OPTIONS: Mapping[str, Option] = {name: Option(*values, *_MEANINGS[name]) for name, values in option_ranges.items()}
 
 
+#: Bytes of buffers that each rank takes for a schedule, with a value for every option; one entry per rank.
+BufferBytes = Callable[["Schedule", Mapping[str, int]], npt.NDArray[np.int64]]
+
+_PAGE_BYTES = 4096
+_RING_HEAD_BYTES = 1024  # before the slots of a ring, see MessageState in message_state.hpp
+
+
+def _packed(schedule: Schedule, _: Mapping[str, int]) -> npt.NDArray[np.int64]:
+    return (schedule.totals.sent + schedule.totals.received) * schedule.itemsize
+
+
+def _chunks(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
+    most = options["depth"] * min(options["chunk_bytes"], options["max_message_bytes"])
+    sent, received = (count * schedule.itemsize for count in (schedule.totals.sent, schedule.totals.received))
+    return np.minimum(sent, most) + np.minimum(received, most)
+
+
+def _rings(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
+    slot = -(-max(options["slot_bytes"], schedule.itemsize) // 64) * 64
+    pages = -(-(_RING_HEAD_BYTES + options["depth"] * slot) // _PAGE_BYTES)
+    return (schedule.totals.sends * pages + 1) * _PAGE_BYTES
+
+
+def _rings_and_chunks(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
+    return _rings(schedule, options) + _chunks(schedule, options)
+
+
 @dataclasses.dataclass(frozen=True)
 class Strategy:
     """
     How a redistribution is carried out.
 
-    :param name: Its one name: expansion, header, ``exchange_`` function, test parameter, label in plots.
+    :param name: Its one name: in the library, of the expansion, in tests and plots.
     :param summary: What it does, in one line.
-    :param options: Names of the options it takes.
-    :param memory: Buffers that a rank takes besides the arrays, see :func:`dace_redist.report.memory.extra_memory`.
+    :param options: Names of the options it takes, see :data:`OPTIONS`.
+    :param memory: Buffers that a rank takes besides the arrays, in words.
+    :param buffer_bytes: The same as a formula; None if only MPI knows.
+    :param node_aware: Whether it copies directly into, or out of, arrays in node-shared memory.
     """
 
     name: str
     summary: str
-    options: tuple[str, ...]
+    options: tuple[str, ...] = ("max_message_bytes",)
     memory: str = "what MPI takes"
+    buffer_bytes: BufferBytes | None = None
+    node_aware: bool = False
 
 
-_ALL = ("max_message_bytes",)
-
-#: Strategies by name.
-STRATEGIES: Mapping[str, Strategy] = {
+#: Strategies by name. One from elsewhere is added here; the library and an expansion have it under the same name.
+STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy
     for strategy in (
-        Strategy("MPI", "stock DaCe's own code, kept as the baseline", ()),
-        Strategy("Datatype", "MPI derived datatypes, all receives first, everything non-blocking", _ALL),
+        Strategy("MPI", "stock DaCe's own code, kept as the baseline", options=()),
+        Strategy("Datatype", "MPI derived datatypes, all receives first, everything non-blocking"),
         Strategy(
             "Pack",
             "pack, one message per pair, unpack in order of arrival",
-            _ALL,
-            "what it sends and receives, but for messages that are contiguous in an array",
+            memory="what it sends and receives, but for messages that are contiguous in an array",
+            buffer_bytes=_packed,
         ),
-        Strategy("Threaded", "Pack with OpenMP threads sharing each copy", ("threads", *_ALL), "as Pack"),
+        Strategy(
+            "Threaded",
+            "Pack with OpenMP threads sharing each copy",
+            options=("threads", "max_message_bytes"),
+            memory="as Pack",
+            buffer_bytes=_packed,
+        ),
         Strategy(
             "Pipelined",
             "chunks through a small ring of buffers",
-            ("chunk_bytes", "depth", "growth", *_ALL),
-            "at most 2 x depth x chunk_bytes",
+            options=("chunk_bytes", "depth", "growth", "max_message_bytes"),
+            memory="at most 2 x depth x chunk_bytes",
+            buffer_bytes=_chunks,
         ),
         Strategy(
             "RMA",
             "packed messages put into one window, partners synchronise in pairs",
-            _ALL,
-            "what it sends and receives",
+            memory="what it sends and receives",
+            buffer_bytes=_packed,
         ),
         Strategy(
             "Shared",
-            "straight between the memories of one node's ranks",
-            ("slot_bytes", "depth", *_ALL),
-            "at most depth x slot_bytes for each rank it sends to, used only where neither array is node-shared",
+            "copies between the memories of the ranks of one node",
+            options=("slot_bytes", "depth", "max_message_bytes"),
+            memory="at most depth x slot_bytes for each rank it sends to, used only where neither array is node-shared",
+            buffer_bytes=_rings,
+            node_aware=True,
         ),
         Strategy(
             "Hierarchical",
             "Shared inside a node, Pipelined between nodes",
-            ("slot_bytes", "chunk_bytes", "depth", "growth", *_ALL),
-            "as Shared and Pipelined together",
+            options=("slot_bytes", "chunk_bytes", "depth", "growth", "max_message_bytes"),
+            memory="as Shared and Pipelined together",
+            buffer_bytes=_rings_and_chunks,
+            node_aware=True,
         ),
     )
 }
 
-#: Those that copy straight into, or out of, arrays in node-shared memory.
-NODE_AWARE_STRATEGIES = frozenset({"Shared", "Hierarchical"})
-
-#: What ``Auto`` stands for where nothing was measured. It chooses for each pair of ranks: on one node straight into
+#: What ``Auto`` stands for where nothing was measured. It chooses for each pair of ranks: on one node it copies into
 #: (push) or out of (pull) the array that is node-shared, through a ring where none is; between nodes chunks over MPI.
 DEFAULT_STRATEGY = "Hierarchical"
 
 #: Takes the options that every strategy takes, for whichever is chosen.
-AUTO = Strategy("Auto", "the measured winner, else the default", _ALL)
+AUTO = Strategy("Auto", "the measured winner, else the default")
 
 
 def find_strategy(name: str) -> Strategy:
@@ -148,6 +195,12 @@ def find_strategy(name: str) -> Strategy:
     raise ValueError(f"unknown strategy {name!r}{hint}; there are Auto, {', '.join(STRATEGIES)}")
 
 
+def with_options(strategy: str, options: Mapping[str, Any]) -> str:
+    """A strategy as it is called, such as ``Pipelined(chunk_bytes=1048576)``."""
+    listed = ", ".join(f"{name}={value}" for name, value in options.items())
+    return f"{strategy}({listed})" if listed else strategy
+
+
 def check_options(strategy: Strategy, options: Mapping[str, Any]) -> dict[str, Any]:
     """
     ``options``, checked.
@@ -160,3 +213,28 @@ def check_options(strategy: Strategy, options: Mapping[str, Any]) -> dict[str, A
             known = ", ".join(strategy.options) or "none"
             raise ValueError(f"strategy {strategy.name} does not take option {name!r}; it takes {known}")
     return {name: OPTIONS[name].check(name, value) for name, value in options.items()}
+
+
+def extra_memory(schedule: Schedule, strategy: str, **options: Any) -> int | None:
+    """
+    Most bytes of buffers that any rank takes besides the arrays.
+
+    ``Shared`` touches its rings only where neither array is node-shared; ``Pack``, ``Threaded`` and ``RMA`` need less
+    where a message is contiguous in an array. For ``Hierarchical`` the ranks may be on any nodes.
+
+    :param schedule: Schedule of any number of ranks that can be counted.
+    :param strategy: Name of a strategy.
+    :param options: Its options.
+    :return: Bytes; None if only MPI knows.
+    :raises ValueError: If the strategy or an option is unknown or out of range.
+    :raises TypeError: If an option is of another type.
+    """
+    chosen = find_strategy(strategy)
+    values: dict[str, Any] = {name: option.default for name, option in OPTIONS.items()} | check_options(chosen, options)
+    return None if chosen.buffer_bytes is None else int(np.max(chosen.buffer_bytes(schedule, values), initial=0))
+
+
+def all_extra_memory(schedule: Schedule) -> dict[str, int]:
+    """:func:`extra_memory` of every strategy with its default options, where it is known."""
+    known = {name: extra_memory(schedule, name) for name in STRATEGIES}
+    return {name: nbytes for name, nbytes in known.items() if nbytes is not None}

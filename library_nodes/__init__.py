@@ -2,15 +2,23 @@
 
 from dace.library import register_library
 
-from dace_redist.library_nodes.blas_environment import Blas
 from dace_redist.library_nodes.contraction import Contraction
-from dace_redist.library_nodes.environment import Runtime
+from dace_redist.library_nodes.environment import BlasEnvironment, RuntimeEnvironment
 from dace_redist.library_nodes.linear_solve import LinearSolve
 from dace_redist.library_nodes.redistribute import Redistribute
 from dace_redist.library_nodes.sum_replicas import SumReplicas
 
 from dace_redist.library_nodes import expansions, frontend  # isort: skip (register themselves)
 
-__all__ = ["Blas", "Contraction", "LinearSolve", "Redistribute", "Runtime", "SumReplicas", "expansions", "frontend"]
+__all__ = [
+    "BlasEnvironment",
+    "Contraction",
+    "LinearSolve",
+    "Redistribute",
+    "RuntimeEnvironment",
+    "SumReplicas",
+    "expansions",
+    "frontend",
+]
 
 register_library(__name__, "redist")

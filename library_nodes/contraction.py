@@ -6,19 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import sympy
-from dace import dtypes, library, properties, symbolic
+from dace import library, properties
 from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.library_nodes.indexed_node import RESULT, IndexedNode
 
 PREVIOUS = "_cin"  #: input connector that the result has besides where beta is not 0, as of DaCe's own Gemm
-
-#: Element types that can be contracted; those that are no floating-point numbers by plain loops.
-ELEMENT_TYPES = (
-    *(dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128),
-    *(dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64),
-    *(dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64),
-)
 
 
 @library.node
@@ -41,7 +34,7 @@ class Contraction(IndexedNode):
 
     implementations: dict[str, Any] = {}
     default_implementation = "BLAS"
-    element_types = ELEMENT_TYPES
+    collective = False
 
     alpha = properties.SymbolicProperty(default=1, category="Semantics", desc="Factor of the einsum")
     beta = properties.SymbolicProperty(default=0, category="Semantics", desc="Factor of the result's earlier value")
@@ -58,7 +51,7 @@ class Contraction(IndexedNode):
         super().__init__(name, einsum)
         for factor in (alpha, beta):
             if isinstance(factor, complex) or sympy.sympify(factor).has(sympy.I):
-                raise TypeError(f'Contraction "{name}": a factor is a real number or expression, got {factor}')
+                raise TypeError(f"{self.title}: a factor is a real number or expression, got {factor}")
         self.alpha, self.beta = alpha, beta
         self.path = [tuple(int(position) for position in step) for step in path]
         if self.reads_result:
@@ -69,12 +62,6 @@ class Contraction(IndexedNode):
     def reads_result(self) -> bool:
         """Whether the result's earlier value counts: beta is not surely 0."""
         return self.beta != 0
-
-    @property
-    def free_symbols(self) -> set[str]:
-        """Symbols of the factors, besides those of any node."""
-        factors = (self.alpha, self.beta)
-        return super().free_symbols | {str(s) for factor in factors for s in symbolic.symlist(factor).values()}
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
         """
@@ -87,27 +74,21 @@ class Contraction(IndexedNode):
         self._validate_extents(sdfg, state)
         self._validate_overlap(state)
         self._validate_previous(state)
-        unknown = self.free_symbols - state.symbols_defined_at(self).keys() - sdfg.constants.keys()
-        if unknown:
-            raise ValueError(
-                f'Contraction "{self.label}": the program does not know {", ".join(sorted(unknown))}, of which its '
-                "factors are made; declare symbols with sdfg.add_symbol"
-            )
+        self._validate_symbols(sdfg, state)
 
     def _validate_path(self) -> None:
         left = len(self.operand_connectors)
         for step in self.path:
             if not step or len(set(step)) != len(step) or not all(0 <= position < left for position in step):
-                raise ValueError(f'Contraction "{self.label}": the path takes operands {tuple(step)} of {left}')
+                raise ValueError(f"{self.title}: the path takes operands {tuple(step)} of {left}")
             left -= len(step) - 1
         if self.path and left != 1:
-            raise ValueError(f'Contraction "{self.label}": the path {self.path} ends with {left} operands, not one')
+            raise ValueError(f"{self.title}: the path {self.path} ends with {left} operands, not one")
 
     def _validate_previous(self, state: SDFGState) -> None:
         if self.reads_result:
             result, previous = self.memlet(RESULT, state), self.memlet(PREVIOUS, state)
             if previous.data != result.data or previous.subset != result.subset:
                 raise ValueError(
-                    f'Contraction "{self.label}": with beta {self.beta}, {PREVIOUS} must be the result {result}, '
-                    f"got {previous}"
+                    f"{self.title}: with beta {self.beta}, {PREVIOUS} must be the result {result}, got {previous}"
                 )

@@ -2,52 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Any
 
-from dace import Memlet, data, dtypes, properties, subsets, symbolic
-from dace.data.distributed import ProcessGrid
+from dace import data, dtypes, properties, symbolic
 from dace.libraries.comm.nodes.node import CommNode
 from dace.sdfg import SDFG, SDFGState
 
-from dace_redist.distribution import AnyDistribution, TiledDistribution, decode
+from dace_redist.distribution import AnyDistribution, TiledDistribution, decode_distribution
+from dace_redist.library_nodes.node import NUMBERS, RedistNode, differ, dimensions_of, symbols_of
 
 INPUT, OUTPUT = "_inp_buffer", "_out_buffer"
 
-#: Element types that can be moved.
-ELEMENT_TYPES = (
-    *(dtypes.bool_, dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64),
-    *(dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64),
-    *(dtypes.float16, dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128),
-)
-
 
 @properties.make_properties
-class DistributedNode(CommNode):
+class DistributedNode(RedistNode, CommNode):
     """
     A node between ``_inp_buffer``, this rank's part under ``source``, and ``_out_buffer``, its part under ``target``.
 
     The communicator is the one of the ``_comm`` connector (an integer that holds an ``MPI_Comm``), else the process
     grid at the ``_grid`` connector, else the world; ranks of a distribution count in it. Local arrays may have any
     strides and be larger than what the rank owns.
+
+    :param name: Label, for error messages.
+    :param source: Distribution of the input; None if not known before the program runs.
+    :param target: Distribution of the output, of the same global shape.
+    :param inputs: Connectors besides ``_inp_buffer``.
+    :raises ValueError: If only one of the distributions is given.
     """
 
-    source = properties.ShapeProperty(default=(), category="Semantics", desc="Words of the source distribution")
-    target = properties.ShapeProperty(default=(), category="Semantics", desc="Words of the target distribution")
+    element_types = (dtypes.bool_, dtypes.float16, *NUMBERS)
+    verb = "move"
+
+    source = properties.ShapeProperty(default=(), category="Semantics", desc="Source distribution, encoded")
+    target = properties.ShapeProperty(default=(), category="Semantics", desc="Target distribution, encoded")
     element_bytes = properties.SymbolicProperty(
         default=0, category="Semantics", desc="Bytes per element moved; 0: those of the arrays' type"
     )
 
+    def __init__(
+        self,
+        name: str,
+        source: AnyDistribution | None = None,
+        target: AnyDistribution | None = None,
+        inputs: Collection[str] = (),
+    ) -> None:
+        super().__init__(name, inputs={INPUT, *inputs}, outputs={OUTPUT})
+        if (source is None) != (target is None):
+            raise ValueError(f"{self.title}: source and target are both given, or both at run time")
+        if source is not None and target is not None:
+            self.source, self.target = source.encoded, target.encoded
+
     @property
-    def title(self) -> str:
-        """Kind and label, for error messages."""
-        return f'{type(self).__name__} "{self.label}"'
+    def operand_connectors(self) -> list[str]:
+        """The input's."""
+        return [INPUT]
 
     @property
     def free_symbols(self) -> set[str]:
-        """Symbols of both distributions and of the element size, besides those of any node."""
-        words = (*self.source, *self.target)
-        return super().free_symbols | {str(s) for word in words for s in symbolic.symlist(word).values()}
+        """Symbols of both distributions, besides those of any node."""
+        return super().free_symbols | symbols_of((*self.source, *self.target))
 
     @property
     def given_at_run_time(self) -> bool:
@@ -61,9 +75,9 @@ class DistributedNode(CommNode):
         :raises ValueError: If one of them is no distribution; names the node.
         """
         both = []
-        for side, words in (("source", self.source), ("target", self.target)):
+        for side, encoded in (("source", self.source), ("target", self.target)):
             try:
-                both.append(decode(words))
+                both.append(decode_distribution(encoded))
             except (ValueError, TypeError) as error:
                 raise ValueError(f"{self.title}: {side}: {error}") from error
         return both[0], both[1]
@@ -74,64 +88,36 @@ class DistributedNode(CommNode):
 
         :raises ValueError: If one of them is not connected exactly once.
         """
-        memlets = (self._memlet(INPUT, state), self._memlet(OUTPUT, state))
+        memlets = (self.memlet(INPUT, state), self.memlet(OUTPUT, state))
         source, target = ((sdfg.arrays[memlet.data], memlet.subset) for memlet in memlets)
         return source, target
 
-    def _memlet(self, connector: str, state: SDFGState) -> Memlet:
-        edges = [e for e in state.in_edges(self) if e.dst_conn == connector]
-        edges += [e for e in state.out_edges(self) if e.src_conn == connector]
-        if len(edges) != 1 or edges[0].data.data is None:
-            raise ValueError(f"{self.title}: connector {connector} needs exactly one edge, got {len(edges)}")
-        return edges[0].data
+    def validate(self, sdfg: SDFG, state: SDFGState) -> None:
+        """
+        Checks what can be known before the program runs.
 
-    def _validate_distributions(self, source_subset: Any, target_subset: Any) -> None:
+        :raises ValueError: If something does not fit; names the node, what was expected and what was given.
+        """
+        self._validate_symbols(sdfg, state)
+        self.validate_types(sdfg, state)
+        self._validate_communicator(sdfg, state)
+        self._validate_overlap(state)
+        if self.given_at_run_time:
+            return
         source, target = self.distributions()
         if len(source.shape) != len(target.shape) or differ(source.shape, target.shape):
             raise ValueError(
                 f"{self.title}: source and target need one global shape, got {source.shape} and {target.shape}"
             )
-        self._validate_local("input", source, source_subset)
-        self._validate_local("output", target, target_subset)
-
-    def _validate_communicator(self, connector: str, array: data.Data, name: str) -> None:
-        wrong = f"{self.title}: {connector} must "
-        if connector == "_comm" and array.dtype not in dtypes.INTEGER_TYPES:
-            raise ValueError(f"{wrong}be an integer that holds an MPI_Comm, got {name} of {array.dtype}")
-        if connector == "_grid" and not isinstance(array, ProcessGrid):
-            raise ValueError(f"{wrong}be a process grid, got {name}, of type {type(array).__name__}")
-
-    def _validate_overlap(self, state: SDFGState) -> None:
-        source, target = self._memlet(INPUT, state), self._memlet(OUTPUT, state)
-        if source.data == target.data and subsets.intersects(source.subset, target.subset) is not False:
-            raise ValueError(
-                f"{self.title}: input {source} and output {target} overlap; a tensor cannot be redistributed in place"
-            )
-
-    def _validate_symbols(self, sdfg: SDFG, state: SDFGState) -> None:
-        unknown = self.free_symbols - state.symbols_defined_at(self).keys() - sdfg.constants.keys()
-        if unknown:
-            raise ValueError(
-                f"{self.title}: the program does not know {', '.join(sorted(unknown))}, of which its "
-                "sizes or options are made; declare symbols with sdfg.add_symbol"
-            )
-
-    def _validate_types(self, source: data.Data, target: data.Data) -> None:
-        if source.dtype != target.dtype:
-            raise ValueError(
-                f"{self.title}: input and output need one element type, got {source.dtype} and {target.dtype}"
-            )
-        for array in (source, target):
-            if array.storage in (dtypes.StorageType.GPU_Global, dtypes.StorageType.GPU_Shared):
-                raise ValueError(f"{self.title}: arrays must lie in main memory, got {array.storage}")
-        if source.dtype.base_type not in ELEMENT_TYPES or source.dtype.veclen > 1:
-            known = ", ".join(t.to_string() for t in ELEMENT_TYPES)
-            raise ValueError(f"{self.title}: cannot move elements of {source.dtype}; possible: {known}")
+        for side, distribution, (_, subset) in zip(
+            ("input", "output"), (source, target), self.arrays(sdfg, state), strict=True
+        ):
+            self._validate_local(side, distribution, subset)
 
     def _validate_local(self, side: str, distribution: AnyDistribution, subset: Any) -> None:
         """The array must hold what the first rank owns, which is never less than what others own."""
-        extents = local_extents(subset, distribution)
         ndim = local_ndim(distribution)
+        extents = [extent for extent, _ in local_dimensions(subset, [1] * subset.dims(), distribution)]
         if len(extents) != ndim:
             raise ValueError(
                 f"{self.title}: the {side} of a distribution of {len(distribution.shape)} dimensions "
@@ -147,41 +133,11 @@ class DistributedNode(CommNode):
             )
 
 
-def plain_number(value: Any) -> Any:
-    """A SymPy number as Python's; anything else as it is."""
-    if getattr(value, "is_Integer", False):
-        return int(value)
-    return float(value) if getattr(value, "is_Float", False) else value
-
-
-def local_ndim(distribution: AnyDistribution | None) -> int:
+def local_ndim(distribution: AnyDistribution) -> int:
     """Dimensions of the local arrays of a distribution in DaCe, which has none of 0 dimensions: these have one."""
-    if distribution is None or isinstance(distribution, TiledDistribution):
-        return 1
-    return max(len(distribution.shape), 1)
+    return 1 if isinstance(distribution, TiledDistribution) else max(len(distribution.shape), 1)
 
 
-def local_extents(subset: Any, distribution: AnyDistribution | None) -> list[Any]:
-    """Extents of a memlet's subset; dimensions of one element are left out where there are more than needed."""
-    return [extent for extent, _ in local_dimensions(subset, [1] * subset.dims(), distribution)]
-
-
-def local_dimensions(subset: Any, strides: Any, distribution: AnyDistribution | None) -> list[tuple[Any, Any]]:
+def local_dimensions(subset: Any, strides: Any, distribution: AnyDistribution) -> list[tuple[Any, Any]]:
     """(extent, stride in elements) per dimension of a memlet's subset of an array with these strides."""
     return dimensions_of(subset, strides, local_ndim(distribution))
-
-
-def dimensions_of(subset: Any, strides: Any, ndim: int) -> list[tuple[Any, Any]]:
-    """(extent, stride in elements) per dimension of a memlet's subset; those of one element are left out where there
-    are more than ``ndim``.
-    """
-    steps = [step for _, _, step in subset.ndrange()]
-    dimensions = [(n, stride * step) for n, stride, step in zip(subset.size(), strides, steps, strict=True)]
-    while len(dimensions) > ndim and (1 in [extent for extent, _ in dimensions]):
-        dimensions.pop(next(i for i, (extent, _) in enumerate(dimensions) if extent == 1))
-    return dimensions
-
-
-def differ(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    """Whether two lists of sizes differ for sure: symbols may turn out equal."""
-    return any(symbolic.simplify(x - y).is_zero is False for x, y in zip(a, b, strict=True))

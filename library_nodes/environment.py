@@ -1,4 +1,4 @@
-"""What programs are linked with: the library of redistribution, MPI, and memory for what they hold from their start."""
+"""What programs are linked with: MPI, this package's libraries, and memory for what they hold from their start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dace.config import Config
 from dace.libraries.comm.environments.mpi import MPI
 
 from dace_redist.native.library import ensure_library
-from dace_redist.native.toolchain import INCLUDE_DIRECTORY, REDISTRIBUTION, mpi_compiler
+from dace_redist.native.toolchain import EINSUM, INCLUDE_DIRECTORY, REDISTRIBUTION, mpi_compiler
 
 
 def _cmake_variables() -> dict[str, str]:
@@ -30,6 +30,10 @@ def _include_directories() -> list[str]:
 
 def _libraries() -> list[str]:
     return [str(ensure_library(REDISTRIBUTION))]
+
+
+def _einsum_libraries() -> list[str]:
+    return [str(ensure_library(EINSUM))]
 
 
 #: Keys in the ``location`` of an array: that other ranks of the node are to see it, see :class:`PlaceInSharedMemory`;
@@ -84,7 +88,7 @@ def _free_arrays(sdfg: SDFG) -> str:
     return "".join(f"dace_redist::program::free({arrays[0][0]});\n" for arrays in _pieces(sdfg))
 
 
-class Plain:
+class _Plain:
     """An environment that needs nothing: DaCe wants every one to say all of this."""
 
     cmake_minimum_version = None
@@ -104,7 +108,7 @@ class Plain:
 
 
 @dace.library.environment
-class Runtime(Plain):
+class RuntimeEnvironment(_Plain):
     """
     The library of redistribution, MPI through DaCe's own environment, and memory for arrays that a program holds from
     its start, see :func:`is_allocated_at_start`.
@@ -117,3 +121,17 @@ class Runtime(Plain):
     init_code = staticmethod(_allocate_arrays)
     finalize_code = staticmethod(_free_arrays)
     dependencies = [MPI]
+
+
+@dace.library.environment
+class BlasEnvironment(_Plain):
+    """
+    The library of contractions and linear systems, with the BLAS of :func:`dace_redist.native.blas.find_blas`.
+
+    It runs on as many threads as ``OMP_NUM_THREADS`` says, or on one: ranks share their node's cores.
+    """
+
+    cmake_libraries = staticmethod(_einsum_libraries)
+    headers = {"frame": ["dace_redist_einsum.hpp"]}
+    init_code = "dace_redist::program::limit_blas_threads();\n"
+    dependencies = [RuntimeEnvironment]

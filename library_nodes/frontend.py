@@ -54,8 +54,8 @@ def _redistribute(
     state.add_edge(node, OUTPUT, state.add_write(out), None, Memlet.from_array(out, sdfg.arrays[out]))
     if comm is not None:
         _connect_communicator(node, comm, sdfg, state)
-    for word in (*source.encoded, *target.encoded, *node.options.values()):
-        for name, symbol in symbolic.symlist(word).items():
+    for number in (*source.encoded, *target.encoded, *node.options.values()):
+        for name, symbol in symbolic.symlist(number).items():
             if name not in sdfg.symbols:
                 sdfg.add_symbol(name, symbol.dtype)
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
-from dace import Memlet, data, dtypes, properties, subsets
-from dace.sdfg import SDFG, SDFGState, nodes
+from dace import properties
+from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.einsum.expression import Einsum
-from dace_redist.library_nodes.distributed_node import differ, dimensions_of
+from dace_redist.library_nodes.node import RedistNode, differ, dimensions_of
 
 RESULT = "_result"
 
 
 @properties.make_properties
-class IndexedNode(nodes.LibraryNode):
+class IndexedNode(RedistNode):
     """
     A node with an index for each dimension of its operands, at ``_0``, ``_1``, ..., and of its result, at ``_result``.
 
@@ -22,10 +22,7 @@ class IndexedNode(nodes.LibraryNode):
 
     :param name: Label.
     :param einsum: The indices; the arrow may be left out as in NumPy.
-    :cvar element_types: Possible types of elements, one and the same for all arrays of a node.
     """
-
-    element_types: ClassVar[tuple[dtypes.typeclass, ...]] = ()
 
     einsum = properties.Property(dtype=str, default="", category="Semantics", desc="The indices, with an arrow")
 
@@ -39,11 +36,6 @@ class IndexedNode(nodes.LibraryNode):
             self.add_in_connector(connector)
 
     @property
-    def title(self) -> str:
-        """Kind and label, for error messages."""
-        return f'{type(self).__name__} "{self.label}"'
-
-    @property
     def terms(self) -> list[str]:
         """Indices of each operand, then of the result."""
         operands, result = self.einsum.split("->")
@@ -53,18 +45,6 @@ class IndexedNode(nodes.LibraryNode):
     def operand_connectors(self) -> list[str]:
         """Connectors of the operands, in order."""
         return [f"_{position}" for position in range(len(self.terms) - 1)]
-
-    def memlet(self, connector: str, state: SDFGState) -> Memlet:
-        """
-        The memlet of a connector.
-
-        :raises ValueError: If it is not connected exactly once.
-        """
-        edges = [e for e in state.in_edges(self) if e.dst_conn == connector]
-        edges += [e for e in state.out_edges(self) if e.src_conn == connector]
-        if len(edges) != 1 or edges[0].data.data is None:
-            raise ValueError(f"{self.title}: connector {connector} needs exactly one edge, got {len(edges)}")
-        return edges[0].data
 
     def dimensions(self, sdfg: SDFG, state: SDFGState) -> list[list[tuple[Any, Any]]]:
         """
@@ -85,27 +65,6 @@ class IndexedNode(nodes.LibraryNode):
             found.append(dimensions)
         return found
 
-    def validate_types(self, sdfg: SDFG, state: SDFGState) -> None:
-        """
-        Checks that all arrays lie in main memory and hold one type of elements, a possible one.
-
-        :raises ValueError: If not.
-        """
-        arrays = [sdfg.arrays[self.memlet(c, state).data] for c in (*self.operand_connectors, RESULT)]
-        types = [array.dtype for array in arrays]
-        if any(dtype != types[0] for dtype in types):
-            raise ValueError(
-                f"{self.title}: operands and result need one element type, got {', '.join(map(str, types))}"
-            )
-        if types[0] not in self.element_types:
-            known = ", ".join(t.to_string() for t in self.element_types)
-            raise ValueError(f"{self.title}: cannot compute with elements of {types[0]}; possible: {known}")
-        for array in arrays:
-            if not isinstance(array, (data.Array, data.Scalar)):
-                raise ValueError(f"{self.title}: needs arrays, got {type(array).__name__}")
-            if array.storage in (dtypes.StorageType.GPU_Global, dtypes.StorageType.GPU_Shared):
-                raise ValueError(f"{self.title}: arrays must lie in main memory, got {array.storage}")
-
     def _validate_extents(self, sdfg: SDFG, state: SDFGState) -> None:
         first: dict[str, Any] = {}
         for indices, dimensions in zip(self.terms, self.dimensions(sdfg, state), strict=True):
@@ -114,10 +73,3 @@ class IndexedNode(nodes.LibraryNode):
                     raise ValueError(
                         f"{self.title}: index {index} of {self.einsum} has extents {first[index]} and {extent}"
                     )
-
-    def _validate_overlap(self, state: SDFGState) -> None:
-        result = self.memlet(RESULT, state)
-        for connector in self.operand_connectors:
-            operand = self.memlet(connector, state)
-            if operand.data == result.data and subsets.intersects(operand.subset, result.subset) is not False:
-                raise ValueError(f"{self.title}: operand {operand} and result {result} overlap; write to another array")

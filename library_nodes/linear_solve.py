@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from dace import dtypes, library, properties
+from dace import library, properties
 from dace.sdfg import SDFG, SDFGState
 
-from dace_redist.library_nodes.distributed_node import differ
 from dace_redist.library_nodes.indexed_node import IndexedNode
+from dace_redist.library_nodes.node import NUMBERS, differ
 
 
 @library.node
@@ -27,7 +27,7 @@ class LinearSolve(IndexedNode):
 
     implementations: dict[str, Any] = {}
     default_implementation = "LAPACK"
-    element_types = (dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128)
+    element_types = NUMBERS[:4]
 
     statement = properties.Property(dtype=str, default="", category="Semantics", desc="What errors call the node")
 
@@ -68,10 +68,4 @@ class LinearSolve(IndexedNode):
         rows, columns = (extent for extent, _ in self.dimensions(sdfg, state)[0])
         if differ([rows], [columns]):
             raise ValueError(f"{self.title}: the matrix must be square, got {rows} x {columns}")
-        if "_comm" in self.in_connectors:
-            name = self.memlet("_comm", state).data
-            if sdfg.arrays[name].dtype not in dtypes.INTEGER_TYPES:
-                raise ValueError(
-                    f"{self.title}: _comm must be an integer that holds an MPI_Comm, got {name} of "
-                    f"{sdfg.arrays[name].dtype}"
-                )
+        self._validate_communicator(sdfg, state)

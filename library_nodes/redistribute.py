@@ -8,16 +8,16 @@ from dace import dtypes, library, properties
 from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.distribution import AnyDistribution
-from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT, DistributedNode, plain_number
-from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, Strategy, check_options, find_strategy
+from dace_redist.library_nodes.distributed_node import DistributedNode
+from dace_redist.library_nodes.node import plain_number
+from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, Option, Strategy, check_options, find_strategy
 
-#: Connectors through which a program may hand over, as ``int64`` arrays, what the properties hold otherwise: the words
-#: of both distributions, and extents and strides of the local arrays.
+#: Connectors through which a program may hand over, as ``int64`` arrays, what the properties hold otherwise: both
+#: distributions, encoded, and extents and strides of the local arrays.
 RUN_TIME_CONNECTORS = ("_source", "_source_local", "_target", "_target_local")
 
 
-def _option(name: str) -> properties.Property:
-    option = OPTIONS[name]
+def _option(option: Option) -> properties.Property:
     return properties.SymbolicProperty(default=option.default, category="Parameters", desc=option.description)
 
 
@@ -40,12 +40,7 @@ class Redistribute(DistributedNode):
     implementations: dict[str, Any] = {}
     default_implementation = DEFAULT_STRATEGY
 
-    chunk_bytes = _option("chunk_bytes")
-    depth = _option("depth")
-    growth = _option("growth")
-    threads = _option("threads")
-    slot_bytes = _option("slot_bytes")
-    max_message_bytes = _option("max_message_bytes")
+    vars().update({name: _option(option) for name, option in OPTIONS.items()})
 
     def __init__(
         self,
@@ -55,12 +50,7 @@ class Redistribute(DistributedNode):
         strategy: str | None = None,
         **options: Any,
     ) -> None:
-        run_time = set(RUN_TIME_CONNECTORS) if source is None else set()
-        super().__init__(name, inputs={INPUT, *run_time}, outputs={OUTPUT})
-        if (source is None) != (target is None):
-            raise ValueError(f'Redistribute "{name}": source and target are both given, or both at run time')
-        if source is not None and target is not None:
-            self.source, self.target = source.encoded, target.encoded
+        super().__init__(name, source, target, RUN_TIME_CONNECTORS if source is None else ())
         self.set_strategy(strategy or "Auto", **options)
 
     def set_strategy(self, name: str, **options: Any) -> None:
@@ -105,20 +95,11 @@ class Redistribute(DistributedNode):
 
         :raises ValueError: If something does not fit; names the node, what was expected and what was given.
         """
-        (source_array, source_subset), (target_array, target_subset) = self.arrays(sdfg, state)
         self._checked(self.strategy, self.options)
-        self._validate_symbols(sdfg, state)
-        self._validate_types(source_array, target_array)
-        self._validate_connectors(sdfg, state)
-        self._validate_overlap(state)
-        if self.given_at_run_time:
-            return
-        self._validate_distributions(source_subset, target_subset)
-
-    def _validate_connectors(self, sdfg: SDFG, state: SDFGState) -> None:
-        for connector in sorted(set(self.in_connectors) - {INPUT}):
-            name = self._memlet(connector, state).data
-            array = sdfg.arrays[name]
-            self._validate_communicator(connector, array, name)
-            if connector in RUN_TIME_CONNECTORS and array.dtype != dtypes.int64:
-                raise ValueError(f"{self.title}: {connector} must hold 64-bit integers, got {name} of {array.dtype}")
+        super().validate(sdfg, state)
+        for connector in RUN_TIME_CONNECTORS if self.given_at_run_time else ():
+            name = self.memlet(connector, state).data
+            if sdfg.arrays[name].dtype != dtypes.int64:
+                raise ValueError(
+                    f"{self.title}: {connector} must hold 64-bit integers, got {name} of {sdfg.arrays[name].dtype}"
+                )

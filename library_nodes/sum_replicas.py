@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dace import dtypes, library
-from dace.sdfg import SDFG, SDFGState
+from dace import library
 
-from dace_redist.distribution import AnyDistribution
-from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT, DistributedNode
-
-#: Element types that MPI adds.
-_ADDED = (
-    *(dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64, dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64),
-    *(dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128),
-)
+from dace_redist.library_nodes.distributed_node import DistributedNode
+from dace_redist.library_nodes.node import NUMBERS
 
 
 @library.node
@@ -32,25 +25,5 @@ class SumReplicas(DistributedNode):
 
     implementations: dict[str, Any] = {}
     default_implementation = "MPI"
-
-    def __init__(self, name: str, source: AnyDistribution | None = None, target: AnyDistribution | None = None) -> None:
-        super().__init__(name, inputs={INPUT}, outputs={OUTPUT})
-        if source is not None and target is not None:
-            self.source, self.target = source.encoded, target.encoded
-
-    def validate(self, sdfg: SDFG, state: SDFGState) -> None:
-        """
-        Checks what can be known before the program runs.
-
-        :raises ValueError: If something does not fit; names the node, what was expected and what was given.
-        """
-        (source_array, source_subset), (target_array, target_subset) = self.arrays(sdfg, state)
-        self._validate_symbols(sdfg, state)
-        self._validate_types(source_array, target_array)
-        if source_array.dtype not in _ADDED:
-            raise ValueError(f"{self.title}: cannot add elements of {source_array.dtype}")
-        for connector in sorted(set(self.in_connectors) - {INPUT}):
-            name = self._memlet(connector, state).data
-            self._validate_communicator(connector, sdfg.arrays[name], name)
-        self._validate_overlap(state)
-        self._validate_distributions(source_subset, target_subset)
+    element_types = NUMBERS
+    verb = "add"

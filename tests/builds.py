@@ -8,13 +8,14 @@ import hashlib
 import importlib.metadata
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import filelock
 import pytest
+
+from dace_redist.mpi.barrier import wait_politely
 
 ROOT = Path(__file__).resolve().parent.parent
 #: CMake's build type of programs in tests: without optimisation, nor what a debugger needs. Half the time of "Release".
@@ -29,6 +30,15 @@ def quick_builds() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, set_temporary("compiler", "build_type", value=BUILD_TYPE):
         patch.setenv("DACE_compiler_build_type", BUILD_TYPE)  # by which programs on disk are told apart
         yield
+
+
+def planned(comm: Any, program: Any, sizes: dict[str, int], **options: Any) -> Any:
+    """A distributed program for all ranks of a communicator; rank 0 plans while the others leave it the cores."""
+    from dace_redist import distribute
+
+    made = distribute(program, comm.size, sizes, **options) if comm.rank == 0 else None
+    wait_politely(comm)
+    return comm.bcast(made)
 
 
 _loaded: dict[str, Any] = {}
@@ -56,9 +66,7 @@ def built(comm: Any, name: str, make: Callable[[], Any]) -> Any:
             _build(folder, make)
         except Exception as error:
             failure = f"{name} was not built: {type(error).__name__}: {error}"
-    request = comm.Ibarrier()
-    while not request.Test():
-        time.sleep(0.01)
+    wait_politely(comm)
     folder, failure = comm.bcast((folder, failure))
     if failure:
         raise RuntimeError(failure)

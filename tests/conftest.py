@@ -22,6 +22,7 @@ CHILD = "DACE_REDIST_MPI_CHILD"  # set in a rank: the folder for its report; the
 RANKS = "DACE_REDIST_MPI_RANKS"
 STACKS_AT = "DACE_REDIST_MPI_STACKS_AT"  # time.time() at which a rank that still runs prints its stacks
 GRACE = "DACE_REDIST_MPI_GRACE"  # seconds that a failed rank waits for the others before it ends them
+LONGEST = ("test_runtime.py", "test_distribute.py", "test_cluster.py", "test_random_cases.py")  # files that start first
 DEFAULT_TIMEOUT = 120
 DEFAULT_GRACE = 10
 TAIL_LINES = 60
@@ -34,6 +35,8 @@ _builds = Path(__file__).resolve().parent.parent / ".dacecache" / Path(sys.prefi
 os.environ.setdefault("DACE_default_build_folder", str(_builds / os.environ.get("PYTEST_XDIST_WORKER", "")))
 os.environ.setdefault("DACE_BUILD_CACHE_DIR", str(_builds / "shared"))
 os.environ.setdefault("DACE_REDIST_CACHE", str(_builds / "programs"))
+# "inspect" walks up the stack, deep under pytest, per node; "none" forgets also what the frontend knows.
+os.environ.setdefault("DACE_compiler_lineinfo", "frontend")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -57,6 +60,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if CHILD in os.environ:
         return
+    items.sort(key=lambda item: item.path.name not in LONGEST)  # where files run at once, the last are short
     for item in items:
         marker = item.get_closest_marker("mpi")
         if marker is not None:

@@ -12,7 +12,7 @@ from dace.sdfg import utils as sdutil
 from dace.sdfg.state import LoopRegion
 from linear_systems import solved
 
-from dace_redist.distribution import decode
+from dace_redist.distribution import decode_distribution
 from dace_redist.library_nodes.environment import MEMORY_PIECE
 
 
@@ -94,7 +94,7 @@ class Ranks:
         kind = type(node).__name__
         if kind in ("Redistribute", "SumReplicas"):
             (source,), (target,) = state.in_edges(node), state.out_edges(node)
-            ends = [decode(self._numbers(words)) for words in (node.source, node.target)]
+            ends = [decode_distribution(self._numbers(encoded)) for encoded in (node.source, node.target)]
             self._scatter(target.data.data, ends[1], self._gather(source.data.data, ends[0], kind == "SumReplicas"))
         for arrays, symbols in zip(self.arrays, self.symbols, strict=True):
             if kind == "Contraction":

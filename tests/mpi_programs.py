@@ -1,37 +1,63 @@
-"""Compiles the C++ programs of ``tests/cpp`` that need MPI, with the MPI in use, and runs them."""
+"""
+Compiles the C++ programs of ``tests/cpp`` that need MPI, with the MPI in use, and runs them.
+
+What is compiled lies in the cache folder, beside the libraries, and is made again when a source changes. The strategies
+are compiled once for all programs that want the same switches.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 import subprocess
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
+import filelock
 import pytest
 
 from dace_redist.mpi.launch import launch
-from dace_redist.native.toolchain import SOURCE_DIRECTORY, mpi_compiler
+from dace_redist.native.toolchain import INCLUDE_DIRECTORY, SOURCE_DIRECTORY, build_directory, mpi_compiler
 
 SOURCES = Path(__file__).parent / "cpp"
-SWITCHES = ["-std=c++17", "-g", "-fopenmp", "-Wall", "-Wextra", "-Wshadow", "-I", str(SOURCE_DIRECTORY)]
+SWITCHES = ["-std=c++17", "-g", "-fopenmp", "-Wall", "-Wextra", "-Wshadow"]
+SWITCHES += [f"-I{folder}" for folder in (SOURCE_DIRECTORY, INCLUDE_DIRECTORY)]
 SANITIZED = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+STRATEGIES = [*sorted(SOURCE_DIRECTORY.glob("exchange/*.cpp")), SOURCE_DIRECTORY / "plan" / "registry.cpp"]
 #: Threads that wait must not take the cores: there are more ranks than those.
 ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 
 
-def build(name: str, folder: Path, *switches: str) -> Path:
+@cache
+def build(name: str, *switches: str) -> Path:
     """
-    Compile ``tests/cpp/<name>.cpp``.
+    Compile ``tests/cpp/<name>.cpp`` and link it with the strategies.
 
-    :param folder: Where to put the binary.
     :param switches: Further switches of the compiler.
-    :return: The binary.
+    :return: The program.
     """
-    binary = folder / name
-    command = [mpi_compiler(), *SWITCHES, *switches, str(SOURCES / f"{name}.cpp"), "-o", str(binary)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    if done.returncode != 0:
-        pytest.fail(f"{shlex.join(command)}\n{done.stderr[-8000:]}", pytrace=False)
-    return binary
+    sources = (SOURCES / f"{name}.cpp", SOURCES / "mpi_leaks.hpp")
+    strategies = _compiled("strategies.o", [*switches, "-c"], STRATEGIES)
+    return _compiled(name, [*switches, "-I", str(SOURCES), str(strategies)], sources[:1], sources)
+
+
+def _compiled(name: str, switches: Sequence[str], sources: Sequence[Path], changes: Sequence[Path] = ()) -> Path:
+    """A file made of all sources at once, unless it is there; the runtime's sources are in the folder's name."""
+    digest = hashlib.blake2b(" ".join(switches).encode(), digest_size=8)
+    for path in changes:
+        digest.update(path.read_bytes())
+    made = build_directory() / "tests" / digest.hexdigest() / name
+    made.parent.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(made.with_suffix(".lock")):
+        if not made.exists():
+            command = [mpi_compiler(), *SWITCHES, "-x", "c++", "-", "-x", "none", *switches, "-o", f"{made}.part"]
+            text = "".join(f'#include "{path}"\n' for path in sources)
+            done = subprocess.run(command, input=text, capture_output=True, text=True)
+            if done.returncode != 0:
+                pytest.fail(f"{shlex.join(command)}\n{text}{done.stderr[-8000:]}", pytrace=False)
+            Path(f"{made}.part").replace(made)
+    return made
 
 
 def run(binary: Path, ranks: int, *arguments: str | int, timeout: float = 60) -> str:

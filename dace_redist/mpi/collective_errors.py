@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dace_redist.errors import RedistributionError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 _KINDS: dict[str, type[Exception]] = {
     kind.__name__: kind for kind in (RedistributionError, ValueError, TypeError, OSError, RuntimeError)
 }
+
+
+def checked_communicator(comm: Any) -> MPI.Intracomm:
+    """
+    ``comm``, or the world if it is None.
+
+    :raises TypeError: If it is no communicator of this rank.
+    """
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD if comm is None else comm
+    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
+        raise TypeError(f"comm must be an mpi4py intra-communicator of this rank, got {comm!r}")
+    return comm
 
 
 @contextlib.contextmanager

@@ -36,6 +36,11 @@ class Topology:
         return layout_of(self.node_of)
 
     @property
+    def node_count(self) -> int:
+        """Nodes that have ranks."""
+        return len(set(self.node_of))
+
+    @property
     def ranks_per_node(self) -> int:
         """Ranks on the node that has most of them."""
         return max(Counter(self.node_of).values())
@@ -53,12 +58,12 @@ def layout_of(node_of: Sequence[int]) -> str:
     runs = [(node, len(list(ranks))) for node, ranks in itertools.groupby(node_of)]
     if len({node for node, _ in runs}) == len(runs):
         equal = [(ranks, len(list(nodes))) for ranks, nodes in itertools.groupby(ranks for _, ranks in runs)]
-        words = "+".join(f"{nodes}x{ranks}" if nodes > 1 else str(ranks) for ranks, nodes in equal)
+        layout = "+".join(f"{nodes}x{ranks}" if nodes > 1 else str(ranks) for ranks, nodes in equal)
     else:
-        words = ",".join(map(str, node_of))
-    if len(words) <= _LONGEST_LAYOUT:
-        return words
-    digest = hashlib.blake2b(words.encode(), digest_size=8).hexdigest()
+        layout = ",".join(map(str, node_of))
+    if len(layout) <= _LONGEST_LAYOUT:
+        return layout
+    digest = hashlib.blake2b(layout.encode(), digest_size=8).hexdigest()
     return f"{len(node_of)} ranks on {len(set(node_of))} nodes, {digest}"
 
 

@@ -67,7 +67,7 @@ def build_key() -> str:
     facts = [__version__, _mpi_library(), *_identity(mpi_compiler()), *_identity(_compiler()), *settings]
     facts += [platform.machine(), _processor()]
     digest = hashlib.blake2b("\0".join(facts).encode(), digest_size=10)
-    for source in sorted((*RUNTIME_DIRECTORY.rglob("*.[ch]pp"), *INCLUDE_DIRECTORY.glob("*.h"))):
+    for source in sorted((*RUNTIME_DIRECTORY.rglob("*.[ch]pp*"), *INCLUDE_DIRECTORY.glob("*.h"))):
         digest.update(source.read_bytes())
     digest.update((RUNTIME_DIRECTORY / "CMakeLists.txt").read_bytes())
     return digest.hexdigest()

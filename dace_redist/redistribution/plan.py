@@ -13,7 +13,7 @@ from mpi4py import MPI
 
 from dace_redist import _core
 from dace_redist.distribution import AnyDistribution
-from dace_redist.mpi.collective_errors import together
+from dace_redist.mpi.collective_errors import checked_communicator, together
 from dace_redist.native.interface import NativePlan, agree, check, function_address
 from dace_redist.native.library import ensure_library
 from dace_redist.redistribution.request import Request, agreed_request, check_part, checked_request, is_plain
@@ -21,7 +21,7 @@ from dace_redist.redistribution.shared_arrays import LEAST_SHARED_BYTES, empty_r
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.selection.problem_key import Problem
 from dace_redist.selection.selection import NOT_IN_C_ORDER, choose_all, default_choice
-from dace_redist.strategies import AUTO, NODE_AWARE_STRATEGIES
+from dace_redist.strategies import AUTO, find_strategy
 
 Array = npt.NDArray[Any]
 
@@ -56,7 +56,7 @@ class Plan:
         self._bound = _core.BoundPlan(execute, agreement, self._native.address, self.dtype, *shapes)
         self._in_c_order = True
         nbytes = math.prod(self._target_shape) * self.dtype.itemsize
-        self._result_is_shared = self.strategy in NODE_AWARE_STRATEGIES and nbytes >= LEAST_SHARED_BYTES
+        self._result_is_shared = find_strategy(self.strategy).node_aware and nbytes >= LEAST_SHARED_BYTES
 
     def __call__(self, array: Array | None, out: Array | None = None) -> Array:
         """
@@ -227,18 +227,6 @@ class ArrayPlan:
     def free(self) -> None:
         """Frees the plan. Collective."""
         self.plan.free()
-
-
-def checked_communicator(comm: Any) -> MPI.Intracomm:
-    """
-    ``comm``, or the world if it is None.
-
-    :raises TypeError: If it is no communicator of this rank.
-    """
-    comm = MPI.COMM_WORLD if comm is None else comm
-    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
-        raise TypeError(f"comm must be an mpi4py intra-communicator of this rank, got {comm!r}")
-    return comm
 
 
 def _selected(comm: MPI.Intracomm, request: Request) -> tuple[str, dict[str, int | float], bool]:

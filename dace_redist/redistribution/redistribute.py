@@ -10,8 +10,9 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution
+from dace_redist.mpi.collective_errors import checked_communicator
 from dace_redist.native.interface import agree
-from dace_redist.redistribution.plan import Plan, build_library, checked_communicator
+from dace_redist.redistribution.plan import Plan, build_library
 from dace_redist.redistribution.plan_cache import PlanCache, plan_cache
 from dace_redist.redistribution.request import agreed_request, checked_request
 from dace_redist.redistribution.shared_arrays import is_shared

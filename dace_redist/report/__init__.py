@@ -1,1 +1,1 @@
-"""A schedule as text, JSON and figure; the memory of the strategies."""
+"""A schedule as text, JSON and figure."""

@@ -19,7 +19,7 @@ from dace_redist.report.text import format_bytes
 if TYPE_CHECKING:
     from dace_redist.schedule import Schedule
 
-_MAX_CUTS = 400  # per dimension: more could not be told apart, so owners are sampled at this many places
+_MAX_CUTS = 400  # per dimension: more could not be told apart, so owners are sampled at this many indices
 _MAX_BINS = 256  # cells per side of the volume matrix: of more ranks, neighbours share one
 _FONT_SIZES = (9.0, 7.5, 6.0, 5.0)  # of the numbers in cells, in points: the largest that fits
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -70,9 +70,6 @@ def draw(schedule: Schedule) -> Any:
         bar.ax.xaxis.get_major_locator().set_params(integer=True)
     number_matrix()
     return figure
-
-
-# Who owns what ----------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,8 +123,8 @@ def owner_map(distribution: AnyDistribution, shown: tuple[int, ...]) -> OwnerMap
 
 
 def _name_panels(panels: list[Any], schedule: Schedule, shown: tuple[int, ...]) -> None:
-    places = [":" if axis in shown else "0" for axis in range(len(schedule.shape))]
-    cut = f", slice [{', '.join(places)}]" if len(places) > 2 else ""
+    indices = [":" if axis in shown else "0" for axis in range(len(schedule.shape))]
+    cut = f", slice [{', '.join(indices)}]" if len(indices) > 2 else ""
     sides = (("Owner before", schedule.source), ("Owner after", schedule.target))
     for axes, (title, side) in zip(panels, sides, strict=True):
         replicas = side.core.replicas
@@ -143,11 +140,11 @@ def _name_panels(panels: list[Any], schedule: Schedule, shown: tuple[int, ...]) 
 
 
 def _short(distribution: AnyDistribution) -> str:
-    """A distribution in a few words: what fits above a panel."""
+    """A distribution as it fits above a panel."""
     tiled = isinstance(distribution, TiledDistribution)
     name, sizes = ("tiles of", distribution.tile) if tiled else ("grid", distribution.grid)  # type: ignore[union-attr]
-    words = f"{name} {' x '.join(map(str, sizes)) or '()'}"
-    return words if len(words) <= 48 else words[:45] + "..."
+    line = f"{name} {' x '.join(map(str, sizes)) or '()'}"
+    return line if len(line) <= 48 else line[:45] + "..."
 
 
 class _RankColours:
@@ -174,8 +171,7 @@ class _RankColours:
             owners.column_edges, owners.row_edges, owners.owners, cmap=self.map, norm=self.scale, **lines
         )
         axes.invert_yaxis()
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.get_major_locator().set_params(integer=True)
+        axes.locator_params(integer=True)
         return mesh
 
     def number(self, axes: Any, owners: OwnerMap) -> bool:
@@ -209,9 +205,6 @@ def _font_size(width: float, height: float, letters: int, dpi: float) -> float |
         if 0.68 * pixels * letters <= 0.88 * width and pixels <= 0.9 * height:
             return size
     return None
-
-
-# Who sends how much to whom ---------------------------------------------------------------------------------------
 
 
 def binned_volumes(schedule: Schedule, bins: int) -> npt.NDArray[np.float64]:
@@ -251,8 +244,8 @@ def _draw_matrix(axes: Any, schedule: Schedule) -> Callable[[], None]:
     axes.set_title(f"Volume{together}\n(grey: nothing; diagonal: stays on its rank)", fontsize=9)
     axes.set_xlabel("to rank")
     axes.set_ylabel("from rank")
+    axes.locator_params(integer=True)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.get_major_locator().set_params(integer=True)
         if schedule.ranks <= 16:
             axis.set_ticks(range(schedule.ranks))
         if schedule.ranks <= 80:

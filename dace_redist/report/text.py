@@ -1,15 +1,18 @@
-"""Puts a schedule into words: for people (``text``, ``rank_text``) and for programs (``to_json``)."""
+"""A schedule as text for people (``text``, ``rank_text``) and as JSON for programs (``to_json``)."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
 from dace_redist.messages import Message
-from dace_redist.report.memory import all_extra_memory
 from dace_redist.run_lengths import Quantiles
+from dace_redist.strategies import all_extra_memory
 
 if TYPE_CHECKING:
     from dace_redist.schedule import Schedule
@@ -44,9 +47,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def _spread(lengths: Quantiles, itemsize: int) -> str:
-    smallest, median, largest = (
-        format_bytes(length * itemsize) for length in (lengths.smallest, lengths.median, lengths.largest)
-    )
+    smallest, median, largest = map(format_bytes, dataclasses.astuple(lengths.nbytes(itemsize)))
     return smallest if smallest == largest else f"{smallest} to {largest}, half of all bytes in up to {median}"
 
 
@@ -67,7 +68,7 @@ def describe(distribution: AnyDistribution) -> str:
         tiles = _count(distribution.owner_of_tile.size, "tile")
         return f"{tiles} of {_joined(distribution.tile) or 'one element'} on {_count(owners, 'rank')}"
     blocks = f"blocks of {_joined(block_shape(distribution))}" if distribution.shape else "one element"
-    words = [f"grid {_joined(distribution.grid) or '()'}, {blocks}"]
+    parts = [f"grid {_joined(distribution.grid) or '()'}, {blocks}"]
     default = tuple(i if i < len(distribution.grid) else None for i in range(len(distribution.shape)))
     for name, values, usual in (
         ("dims", distribution.dims, default),
@@ -76,10 +77,10 @@ def describe(distribution: AnyDistribution) -> str:
     ):
         if values is not None and values != usual:
             shown = ["-" if value is None else str(value) for value in values[:12]]
-            words.append(f"{name} {','.join(shown)}{',...' if len(values) > 12 else ''}")
+            parts.append(f"{name} {','.join(shown)}{',...' if len(values) > 12 else ''}")
     if distribution.core.replicas > 1:
-        words.append(f"{distribution.core.replicas} replicas")
-    return ", ".join(words)
+        parts.append(f"{distribution.core.replicas} replicas")
+    return ", ".join(parts)
 
 
 def header(schedule: Schedule) -> list[str]:
@@ -167,12 +168,8 @@ def distribution_json(distribution: AnyDistribution) -> dict[str, Any]:
         owner = distribution.owner_of_tile.tolist()
         return {"kind": "tiled", "shape": list(distribution.shape), "tile": list(distribution.tile), "owner": owner}
     fields = ("shape", "grid", "dims", "block", "ranks", "pins")
-    values = {name: getattr(distribution, name) for name in fields}
-    return {"kind": "blocked", **{name: None if v is None else list(v) for name, v in values.items()}}
-
-
-def _quantiles_json(quantiles: Quantiles) -> dict[str, int]:
-    return {"smallest": quantiles.smallest, "median": quantiles.median, "largest": quantiles.largest}
+    values = [(name, getattr(distribution, name)) for name in fields]
+    return {"kind": "blocked"} | {name: None if value is None else list(value) for name, value in values}
 
 
 def to_json(schedule: Schedule) -> dict[str, Any]:
@@ -194,12 +191,8 @@ def to_json(schedule: Schedule) -> dict[str, Any]:
         "bytes_moved": schedule.bytes_moved(),
         "bytes_total": schedule.bytes_total(),
         "messages": messages,
-        "message_lengths": _quantiles_json(Quantiles.of(totals.sizes)),
-        "run_lengths": {
-            "sender": _quantiles_json(runs.sender),
-            "receiver": _quantiles_json(runs.receiver),
-            "ranks_measured": len(measured),
-        },
+        "message_lengths": dataclasses.asdict(Quantiles.of(totals.sizes)),
+        "run_lengths": {**dataclasses.asdict(runs), "ranks_measured": len(measured)},
         "busiest_rank": busiest,
         "extra_bytes": all_extra_memory(schedule),
         "per_rank": {f"bytes_{name}": values for name, values in in_bytes.items()},
@@ -226,15 +219,8 @@ def rank_json(schedule: Schedule, rank: int) -> dict[str, Any]:
     :param schedule: Schedule of any number of ranks.
     :param rank: Rank in the communicator.
     """
-    fields = ("source_offset", "target_offset", "counts", "source_strides", "target_strides")
     messages = [
-        {
-            "source": message.source,
-            "target": message.target,
-            "count": message.count,
-            "bytes": message.nbytes(schedule.itemsize),
-            "blocks": [{name: getattr(block, name) for name in fields} for block in message.blocks],
-        }
+        {**dataclasses.asdict(message), "bytes": message.nbytes(schedule.itemsize)}
         for message in schedule.messages(rank)
     ]
     shapes = {
@@ -245,8 +231,5 @@ def rank_json(schedule: Schedule, rank: int) -> dict[str, Any]:
 
 
 def _volumes(schedule: Schedule) -> list[list[int]]:
-    volumes = []
-    for rank in range(schedule.ranks):
-        targets, nbytes = schedule.sent_to(rank)
-        volumes += [[rank, *pair] for pair in zip(targets.tolist(), nbytes.tolist(), strict=True)]
-    return volumes
+    rows = ((rank, schedule.sent_to(rank)) for rank in range(schedule.ranks))
+    return [[rank, *pair] for rank, row in rows for pair in np.column_stack(row).tolist()]

@@ -1,4 +1,4 @@
-"""What a tuned choice is for, with a key that is the same for every way of writing the same redistribution."""
+"""A redistribution for which a strategy is chosen, and its key, which is the same however it is written."""
 
 from __future__ import annotations
 
@@ -60,21 +60,20 @@ def schedule_key(schedule: Schedule) -> str:
     """
     Names a redistribution by who owns what before and after, and by the size of an element.
 
-    The key is the same in every process and for every way to write the distributions, see :func:`canonical`.
+    The key is the same in every process and however the distributions are written, see :func:`canonical`.
 
     :param schedule: Its schedule; all sizes are numbers.
     :return: 32 hexadecimal digits.
     """
     digest = hashlib.blake2b(str(schedule.itemsize).encode(), digest_size=16)
     for distribution in (schedule.source, schedule.target):
-        words = np.asarray(canonical(distribution).encoded, dtype="<i8")
-        digest.update(b"|" + words.tobytes())
+        digest.update(b"|" + np.asarray(canonical(distribution).encoded, dtype="<i8").tobytes())
     return digest.hexdigest()
 
 
 def canonical(distribution: AnyDistribution) -> AnyDistribution:
     """
-    The distribution in the one form that all its ways of writing have in common.
+    The distribution in the one form that stands for all that are equal.
 
     Grid axes of one coordinate are left out, blocks are numbers where they are of one size, and ranks are left out
     where they count up from 0. Tiles stay as they are.

@@ -7,7 +7,7 @@ import functools
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import filelock
@@ -17,14 +17,14 @@ from dace_redist._version import __version__
 from dace_redist.mpi.topology import Topology
 from dace_redist.report import text as explain
 from dace_redist.selection.problem_key import Problem
-from dace_redist.strategies import check_options, find_strategy
+from dace_redist.strategies import check_options, find_strategy, with_options
 
 FORMAT = "dace-redist tuning record"
 #: Changes when a file of this version could no longer be read.
 VERSION = 1
 
-_LOCK_SECONDS = 30.0  # writing takes milliseconds: whoever holds the lock longer will not let go
-
+_LOCK_SECONDS = 30.0  # writing takes milliseconds: whoever holds the lock longer will not release it
+_REMEDY = "move it away, or name another file with DACE_REDIST_RECORD"
 
 #: Fields that must agree for an entry to hold: what it is for, and where it was measured.
 _FOR = ("schedule", "dtype", "memory", "layout")
@@ -44,9 +44,8 @@ class Winner(_Strict):
     options: dict[str, int | float]
 
     def __str__(self) -> str:
-        """As in ``Pipelined(chunk_bytes=1048576)``."""
-        options = ", ".join(f"{name}={value}" for name, value in self.options.items())
-        return f"{self.strategy}({options})" if options else self.strategy
+        """As it is called."""
+        return with_options(self.strategy, self.options)
 
 
 class Measured(Winner):
@@ -66,12 +65,11 @@ class Measured(Winner):
 
 class Entry(_Strict):
     """
-    The winner of one redistribution at one place.
+    The winner of one redistribution on one topology.
 
     What identifies it: ``schedule`` (a digest, see :func:`dace_redist.selection.problem_key.schedule_key`),
-    ``dtype``, ``memory``
-    (where the arrays lie), ``layout``, ``mpi``, ``machine`` and ``package``. ``shape``, ``source`` and ``target`` say
-    for people what the digest says.
+    ``dtype``, ``memory`` (where the arrays lie), ``layout``, ``mpi``, ``machine`` and ``package``. ``shape``,
+    ``source`` and ``target`` say for people what the digest says.
     """
 
     shape: str
@@ -88,10 +86,9 @@ class Entry(_Strict):
     winner: Winner
     measured: list[Measured]
 
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """All that must agree for the entry to hold."""
-        return tuple(getattr(self, name) for name in (*_FOR, *_WHERE))
+    def agrees(self, identity: Mapping[str, str], names: Sequence[str] = (*_FOR, *_WHERE)) -> bool:
+        """Whether it has these values in all fields of these names."""
+        return all(getattr(self, name) == identity[name] for name in names)
 
 
 class _File(_Strict):
@@ -105,7 +102,7 @@ def make_entry(problem: Problem, topology: Topology, winner: Winner, measured: S
     The entry of a redistribution that was measured.
 
     :param problem: The redistribution.
-    :param topology: Where it was measured.
+    :param topology: On what it was measured.
     :param winner: The candidate that won.
     :param measured: All candidates.
     :param date: When, in ISO 8601.
@@ -122,13 +119,8 @@ def make_entry(problem: Problem, topology: Topology, winner: Winner, measured: S
 
 
 def _identity(problem: Problem, topology: Topology) -> dict[str, str]:
-    return {
-        **problem.identity,
-        "layout": topology.layout,
-        "mpi": topology.mpi,
-        "machine": topology.machine,
-        "package": __version__,
-    }
+    where = {"layout": topology.layout, "mpi": topology.mpi, "machine": topology.machine, "package": __version__}
+    return problem.identity | where
 
 
 class Record:
@@ -143,10 +135,10 @@ class Record:
 
     def find(self, problem: Problem, topology: Topology) -> tuple[Winner | None, str]:
         """
-        The winner for a redistribution at a place.
+        The winner for a redistribution on a topology.
 
         :param problem: The redistribution.
-        :param topology: Where it will run.
+        :param topology: On what it will run.
         :return: The winner, or None; and why an entry for the same problem was ignored, or ``""``.
         :raises ValueError: If the file is no record, or damaged; names it.
         :raises OSError: If it cannot be read.
@@ -155,10 +147,10 @@ class Record:
         if version != VERSION:
             return None, f"{self.path} is ignored: {_other_version(version)}"
         wanted = _identity(problem, topology)
-        found = next((e for e in entries if e.identity == tuple(wanted[name] for name in (*_FOR, *_WHERE))), None)
-        if found is not None:
-            return self._usable(found.winner), ""
-        near = [entry for entry in entries if all(getattr(entry, name) == wanted[name] for name in _FOR)]
+        for entry in entries:
+            if entry.agrees(wanted):
+                return self._usable(entry.winner), ""
+        near = [entry for entry in entries if entry.agrees(wanted, _FOR)]
         return None, _why_ignored(self.path, near[-1], wanted) if near else ""
 
     def check_writable(self) -> None:
@@ -182,7 +174,7 @@ class Record:
         :raises OSError: If it cannot be written.
         """
         with self._locked():
-            kept = [old for old in self._entries_to_keep() if old.identity != entry.identity]
+            kept = [old for old in self._entries_to_keep() if not old.agrees(dict(entry))]
             file = _File(format=FORMAT, version=VERSION, entries=[*kept, entry])
             text = json.dumps(file.model_dump(exclude_defaults=True), indent=1) + "\n"
             _replace(self.path, text)
@@ -226,9 +218,6 @@ class Record:
         return winner
 
 
-_REMEDY = "move it away, or name another file with DACE_REDIST_RECORD"
-
-
 @functools.lru_cache(maxsize=8)
 def _read(path: Path, _mtime: int, _size: int, _inode: int) -> tuple[int, tuple[Entry, ...]]:
     """Reads the file unless it is as it was last time."""
@@ -256,10 +245,9 @@ def _other_version(version: int) -> str:
 
 
 def _why_ignored(path: Path, entry: Entry, wanted: dict[str, str]) -> str:
-    named = {"mpi": "MPI", "machine": "machine", "package": "version of dace-redist"}
     differences = [
         f"of another {word} ({getattr(entry, name)}, here {wanted[name]})"
-        for name, word in named.items()
+        for name, word in zip(_WHERE, ("MPI", "machine", "version of dace-redist"), strict=True)
         if getattr(entry, name) != wanted[name]
     ]
     what = f"the choice for {entry.dtype}[{entry.shape}] in {path}"

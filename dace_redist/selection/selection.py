@@ -7,18 +7,19 @@ import functools
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
+import platformdirs
 
 from dace_redist.distribution import AnyDistribution
-from dace_redist.mpi.collective_errors import check_same, together
+from dace_redist.mpi.collective_errors import check_same, checked_communicator, together
 from dace_redist.mpi.topology import Topology, topology_of
 from dace_redist.report.text import header
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.selection.problem_key import Problem, check_memory
-from dace_redist.selection.record_path import record_path
-from dace_redist.strategies import DEFAULT_STRATEGY
+from dace_redist.strategies import DEFAULT_STRATEGY, with_options
 
 _log = logging.getLogger("dace_redist")
 
@@ -41,8 +42,7 @@ class Choice:
 
     def __str__(self) -> str:
         """The strategy with its options, and why."""
-        options = ", ".join(f"{name}={value}" for name, value in self.options.items())
-        return f"{self.strategy}{f'({options})' if options else ''}: {self.reason}"
+        return f"{with_options(self.strategy, self.options)}: {self.reason}"
 
 
 #: Why nothing measured is taken for some arrays.
@@ -85,19 +85,12 @@ def chosen_strategy(
     :raises TypeError: On every rank, if something is of the wrong type.
     :raises OSError: On every rank, if the record cannot be read.
     """
-    comm = world() if comm is None else comm
+    comm = checked_communicator(comm)
     with together(comm):
         problem = Problem(schedule(source, target, dtype=dtype), check_memory(memory))
         check_ranks(problem.schedule, comm.size)
     check_same(comm, "the redistribution", [*header(problem.schedule), problem.identity])
     return choose_all([problem], comm, record)[0]
-
-
-def world() -> Any:
-    """mpi4py's communicator of all ranks."""
-    from mpi4py import MPI
-
-    return MPI.COMM_WORLD
 
 
 def check_ranks(schedule: Schedule, size: int) -> None:
@@ -143,6 +136,19 @@ def _choose(problem: Problem, topology: Topology, path: str | os.PathLike[str] |
     if ignored:
         _say_once(ignored)
     return default_choice(ignored or "nothing was measured")
+
+
+def record_path(given: str | os.PathLike[str] | None = None) -> Path:
+    """
+    Where the record lies: as given, else ``DACE_REDIST_RECORD``, else in the user's data folder.
+
+    :param given: Path of the file, or None.
+    :raises TypeError: If ``given`` is no path.
+    """
+    if given is not None and not isinstance(given, str | os.PathLike):
+        raise TypeError(f"record must be the path of a file, got {given!r}")
+    named = given or os.environ.get("DACE_REDIST_RECORD")
+    return Path(named) if named else Path(platformdirs.user_data_dir("dace-redist")) / "tuning.json"
 
 
 @functools.cache

@@ -12,8 +12,10 @@ from dace_redist.schedule import Schedule
 from dace_redist.selection.record import Winner
 from dace_redist.strategies import OPTIONS, STRATEGIES, check_options, find_strategy
 
-#: Strategies that can be measured by themselves; stock DaCe's code exists in DaCe programs only.
-MEASURABLE = tuple(name for name in STRATEGIES if name != "MPI")
+
+def measurable() -> tuple[str, ...]:
+    """Strategies that can be measured by themselves; stock DaCe's code exists in DaCe programs only."""
+    return tuple(name for name in STRATEGIES if name != "MPI")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,10 +34,10 @@ class Space:
         """
         Every strategy with its default options; with the first value where the default is not to be tried.
 
-        :param topology: Where they run; on one node ``Hierarchical`` does what ``Shared`` does, and one is enough.
+        :param topology: On what they run; on one node ``Hierarchical`` does what ``Shared`` does, and one is enough.
         """
-        twins = {"Hierarchical"} if len(set(topology.node_of)) == 1 and "Shared" in self.strategies else set()
-        return [Winner(strategy=name, options=self._start(name)) for name in self.strategies if name not in twins]
+        same = {"Hierarchical"} if topology.node_count == 1 and "Shared" in self.strategies else set()
+        return [Winner(strategy=name, options=self._start(name)) for name in self.strategies if name not in same]
 
     def _start(self, strategy: str) -> dict[str, int | float]:
         tried = {name: self.values[name] for name in find_strategy(strategy).options if self.values.get(name)}
@@ -48,16 +50,16 @@ class Space:
         :param best: The candidate; not among those returned.
         :param option: Name of an option of its strategy.
         :param schedule: Schedule of what is tuned.
-        :param topology: Where it runs.
+        :param topology: On what it runs.
         """
         now = best.options.get(option, OPTIONS[option].default)
         values = sensible(option, self.values.get(option, ()), schedule, topology)
-        return [_with(best, option, value) for value in values if value != now]
+        varied = [{**best.options, option: value} for value in values if value != now]
+        return [Winner(strategy=best.strategy, options=_without_defaults(options)) for options in varied]
 
 
-def _with(winner: Winner, option: str, value: int | float) -> Winner:
-    options = {**winner.options, option: value}
-    return Winner(strategy=winner.strategy, options={k: v for k, v in options.items() if v != OPTIONS[k].default})
+def _without_defaults(options: Mapping[str, int | float]) -> dict[str, int | float]:
+    return {name: value for name, value in options.items() if value != OPTIONS[name].default}
 
 
 def sensible(
@@ -72,7 +74,7 @@ def sensible(
     :param option: Name of the option.
     :param values: Values to choose from.
     :param schedule: Schedule of what is tuned.
-    :param topology: Where it runs.
+    :param topology: On what it runs.
     """
     if option.endswith("_bytes"):
         largest = max(schedule.totals.sizes, default=0) * schedule.itemsize
@@ -97,21 +99,21 @@ def space(strategies: Sequence[str] | None, options: Mapping[str, Sequence[Any]]
     """
     if isinstance(strategies, str):
         raise TypeError(f"strategies must be a list of names, got the string {strategies!r}")
-    names = MEASURABLE if strategies is None else tuple(dict.fromkeys(_measurable(name) for name in strategies))
+    names = measurable() if strategies is None else tuple(dict.fromkeys(_checked_name(name) for name in strategies))
     if not names:
-        raise ValueError(f"strategies is empty; there are {', '.join(MEASURABLE)}")
+        raise ValueError(f"strategies is empty; there are {', '.join(measurable())}")
     taken = [option for option in OPTIONS if any(option in STRATEGIES[name].options for name in names)]
     values = {option: (OPTIONS[option].default, *OPTIONS[option].tuning) for option in taken if OPTIONS[option].tuning}
-    return Space(names, values | _checked(names, taken, options or {}))
+    return Space(names, values | _checked_values(names, taken, options or {}))
 
 
-def _measurable(name: str) -> str:
+def _checked_name(name: str) -> str:
     if name in ("MPI", "Auto"):
-        raise ValueError(f"strategy {name} cannot be tuned; there are {', '.join(MEASURABLE)}")
+        raise ValueError(f"strategy {name} cannot be tuned; there are {', '.join(measurable())}")
     return find_strategy(name).name
 
 
-def _checked(
+def _checked_values(
     strategies: Sequence[str], taken: Sequence[str], options: Mapping[str, Sequence[Any]]
 ) -> dict[str, tuple[int | float, ...]]:
     checked = {}

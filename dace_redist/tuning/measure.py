@@ -3,7 +3,7 @@ Times collective operations against each other: all in turn, in random order, un
 
 The method is that of Lundwall et al., *Accelerating Redistribution of Tensors*, section 4: warm up, start together,
 take one time per repetition for all ranks, repeat until the 95 % confidence interval of the median is narrow. That all
-methods take turns is added to it: what else happens on the machine then meets all alike, and ratios stay right.
+methods take turns is added to it: what else happens on the machine then delays all alike, and ratios stay right.
 
 Start reading at :func:`measure`.
 """
@@ -14,17 +14,20 @@ import random
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-#: Repetitions after which a method may be dropped as hopeless.
+from dace_redist.mpi.collective_errors import together
+from dace_redist.mpi.topology import topology_of
+
+#: Repetitions after which a method may be dropped as too slow.
 _TRIAL = 3
 
-#: How long a rank whose method failed waits for the others before it ends them, in seconds.
-_PATIENCE_SECONDS = 10.0
+#: How long a rank whose method failed waits for the others before it ends the program.
+_ABORT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -107,17 +110,18 @@ def measure(
         repetitions, and the figures of all methods as of the last time it was decided whether to go on.
     :return: The figure of every method, in their order.
     :raises ValueError: On every rank, if ranks name different methods, or a number is out of range.
-    :raises RuntimeError: On every rank, if a method fails on one and the others come out of it; says which and where.
-        Where they do not come, the program is ended by ``MPI_Abort`` with that message.
+    :raises RuntimeError: On every rank, if a method fails on one and the others return from it; says which and where.
+        Where they do not, the program is ended by ``MPI_Abort`` with that message.
     """
-    _check(methods, comm, (warmup, settle), precision, least, most, limit_seconds, drop_slower_than)
+    active = list(methods)
+    with together(comm, "the methods", active):
+        judge = _Judge(active, precision, least, most, limit_seconds, drop_slower_than, apart)
     run = Repetitions(comm)
     order = random.Random(0)  # the same on every rank
-    names, active = list(methods), list(methods)
     for _ in range(warmup):
-        for name in names:
+        for name in methods:
             run.repeat(name, methods[name])
-    judge = _Judge(names, precision, least, most, limit_seconds, drop_slower_than, apart)
+    judge.begin = time.monotonic()
     while active:
         for name in order.sample(active, len(active)):
             for _ in range(settle):
@@ -133,47 +137,6 @@ def measure(
     return figures
 
 
-def on_one_node(comm: Any) -> bool:
-    """Whether all ranks of a communicator can share memory. Collective."""
-    from mpi4py import MPI
-
-    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    try:
-        return bool(comm.allreduce(node.size == comm.size, MPI.LAND))
-    finally:
-        node.Free()
-
-
-def _check(
-    methods: Mapping[str, object],
-    comm: Any,
-    uncounted: tuple[int, int],
-    precision: float,
-    least: int,
-    most: int,
-    limit_seconds: float,
-    drop_slower_than: float | None,
-) -> None:
-    """Raises on every rank if ranks differ in their methods or a number makes no sense."""
-    wrong = ""
-    warmup, settle = uncounted
-    if warmup < 0 or settle < 0 or least < 1 or most < least:
-        wrong = (
-            f"need warmup >= 0, settle >= 0 and most >= least >= 1, got warmup={warmup}, settle={settle}, "
-            f"least={least}, most={most}"
-        )
-    if not precision > 0 or not limit_seconds > 0:
-        wrong = f"need precision > 0 and limit_seconds > 0, got {precision} and {limit_seconds}"
-    if drop_slower_than is not None and not drop_slower_than >= 1:
-        wrong = f"drop_slower_than must be at least 1 or None, got {drop_slower_than}"
-    answers: list[tuple[list[str], str]] = comm.allgather((list(methods), wrong))
-    for rank, (names, text) in enumerate(answers):
-        if text:
-            raise ValueError(f"measure: on rank {rank}: {text}")
-        if names != answers[0][0]:
-            raise ValueError(f"measure: rank 0 has the methods {answers[0][0]}, rank {rank} has {names}")
-
-
 class Repetitions:
     """
     Carries out and times single repetitions. Making it is collective.
@@ -182,7 +145,7 @@ class Repetitions:
     """
 
     def __init__(self, comm: Any) -> None:
-        self.comm, self.one_node = comm, on_one_node(comm)
+        self.comm, self.one_node = comm, topology_of(comm).node_count == 1
 
     def repeat(self, name: str, method: Callable[[], None]) -> float:
         """
@@ -222,18 +185,18 @@ class Repetitions:
 
     def _wait_or_abort(self, request: Any, message: str) -> None:
         """The others may be waiting inside the method for what this rank did not do."""
-        give_up = time.monotonic() + _PATIENCE_SECONDS
+        give_up = time.monotonic() + _ABORT_SECONDS
         while not request.Test():
             if time.monotonic() > give_up:
-                print(f"measure: {message}; the other ranks do not come out of it: ending them", file=sys.stderr)
-                sys.stderr.flush()
+                what = f"measure: {message}; the other ranks do not return from it: ending the program"
+                print(what, file=sys.stderr, flush=True)
                 self.comm.Abort(1)
             time.sleep(0.001)
 
 
 @dataclass
 class _Judge:
-    """Keeps the times and decides, on rank 0, which methods run another round."""
+    """Keeps the times and decides, on rank 0, which methods run another round; see :func:`measure`."""
 
     names: Sequence[str]
     precision: float
@@ -242,13 +205,18 @@ class _Judge:
     limit_seconds: float
     drop_slower_than: float | None
     apart: Collection[str] = ()
-    seconds: dict[str, list[float]] = field(default_factory=dict)
-    figures: dict[str, Figure] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.seconds = {name: [] for name in self.names}
-        self.begin = time.monotonic()
-        self.rounds, self.next_look = 0, self.least
+        if not 1 <= self.least <= self.most:
+            raise ValueError(f"measure: need most >= least >= 1, got least={self.least}, most={self.most}")
+        if not (self.precision > 0 and self.limit_seconds > 0):
+            got = f"{self.precision} and {self.limit_seconds}"
+            raise ValueError(f"measure: need precision > 0 and limit_seconds > 0, got {got}")
+        if self.drop_slower_than is not None and not self.drop_slower_than >= 1:
+            raise ValueError(f"measure: drop_slower_than must be at least 1 or None, got {self.drop_slower_than}")
+        self.seconds: dict[str, list[float]] = {name: [] for name in self.names}
+        self.figures: dict[str, Figure] = {}
+        self.begin, self.rounds, self.next_look = time.monotonic(), 0, self.least
 
     def note(self, name: str, seconds: float) -> None:
         """One repetition more."""
@@ -257,7 +225,7 @@ class _Judge:
     def decide(self, active: Collection[str]) -> list[str]:
         """The methods of the next round; none when all is known or a limit is reached."""
         self.rounds += 1
-        kept = self._not_hopeless(active)
+        kept = self._fast_enough(active)
         if self.rounds >= self.most or time.monotonic() - self.begin > self.limit_seconds:
             return []
         if self.rounds < self.next_look:
@@ -266,7 +234,7 @@ class _Judge:
         self.figures |= {name: Figure.of(self.seconds[name]) for name in kept}
         return kept if any(self.figures[name].uncertainty > self.precision for name in kept) else []
 
-    def _not_hopeless(self, active: Collection[str]) -> list[str]:
+    def _fast_enough(self, active: Collection[str]) -> list[str]:
         compared = [name for name in active if name not in self.apart]
         if self.drop_slower_than is None or self.rounds < _TRIAL or not compared:
             return list(active)

@@ -4,23 +4,67 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mpi4py import MPI
-
-from dace_redist.mpi.collective_errors import check_same, together
+from dace_redist.mpi.collective_errors import check_same, checked_communicator, together
 from dace_redist.mpi.topology import topology_of
 from dace_redist.redistribution.plan_cache import forget_choices
+from dace_redist.report.text import header
 from dace_redist.selection.problem_key import Problem
-from dace_redist.selection.record import Record, make_entry
-from dace_redist.selection.record_path import record_path
-from dace_redist.selection.selection import check_ranks
+from dace_redist.selection.record import Measured, Record, Winner, make_entry
+from dace_redist.selection.selection import check_ranks, record_path
 from dace_redist.tuning.candidates import space
 from dace_redist.tuning.progress import progress_bar
-from dace_redist.tuning.search import Search, TunedProblem
+from dace_redist.tuning.search import Search
+
+
+@dataclasses.dataclass(frozen=True)
+class TunedProblem:
+    """
+    What was found for one redistribution.
+
+    :param labels: The nodes of an SDFG that it stands for; none for a redistribution by itself.
+    :param problem: The redistribution, and where its arrays lie.
+    :param winner: The fastest candidate of the last round.
+    :param measured: The candidates of all rounds, in each the fastest first, those that could not run last.
+    """
+
+    labels: tuple[str, ...]
+    problem: Problem
+    winner: Winner
+    measured: tuple[Measured, ...]
+
+    def __str__(self) -> str:
+        """The redistribution, and a table of the candidates of each round with their times over the best of it."""
+        width = max(len(str(candidate)) for candidate in self.measured)
+        lines = [f"node      {', '.join(self.labels)}"] if self.labels else []
+        lines += [*header(self.problem.schedule), f"memory    {self.problem.memory}", f"winner    {self.winner}"]
+        for name, candidates in itertools.groupby(self.measured, key=lambda candidate: candidate.round):
+            best, *others = candidates
+            lines += [f"{name}:", *(f"  {c!s:<{width}}  {_times(c, best)}" for c in (best, *others))]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain numbers, lists and dictionaries."""
+        return {
+            "nodes": list(self.labels),
+            **self.problem.identity,
+            "shape": list(self.problem.schedule.shape),
+            "winner": self.winner.model_dump(),
+            "measured": [candidate.model_dump() for candidate in self.measured],
+        }
+
+
+def _times(candidate: Measured, best: Measured) -> str:
+    if candidate.median_seconds is None or candidate.low_seconds is None or candidate.high_seconds is None:
+        return f"cannot: {candidate.note}"
+    median, low, high = (1e3 * s for s in (candidate.median_seconds, candidate.low_seconds, candidate.high_seconds))
+    ratio = f"{candidate.median_seconds / best.median_seconds:6.2f} x" if best.median_seconds else ""
+    return f"{median:9.4g} ms [{low:.4g}, {high:.4g}] {ratio}  {candidate.repetitions} runs"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,19 +85,7 @@ class Tuning:
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain numbers, lists and dictionaries."""
-        return {
-            "record": str(self.record),
-            "problems": [
-                {
-                    "nodes": list(tuned.labels),
-                    **tuned.problem.identity,
-                    "shape": list(tuned.problem.schedule.shape),
-                    "winner": tuned.winner.model_dump(),
-                    "measured": [candidate.model_dump() for candidate in tuned.measured],
-                }
-                for tuned in self.problems
-            ],
-        }
+        return {"record": str(self.record), "problems": [tuned.to_json() for tuned in self.problems]}
 
 
 def tune(
@@ -88,28 +120,15 @@ def tune(
         check_same(comm, name, value)
     topology, found = topology_of(comm), []
     for labels, problem in problems.items():
-        search = Search(problem, comm, topology, tried, limit_seconds, precision)
-        with progress_bar(progress and comm.rank == 0, ", ".join(labels) or "tune", limit_seconds) as search.show:
-            tuned = search.run(labels)
+        with progress_bar(progress and comm.rank == 0, ", ".join(labels) or "tune", limit_seconds) as show:
+            winner, measured = Search(problem, comm, topology, tried, limit_seconds, precision, show).run()
         with together(comm):
             if comm.rank == 0:
                 now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-                file.add(make_entry(problem, topology, tuned.winner, tuned.measured, now))
-        found.append(tuned)
+                file.add(make_entry(problem, topology, winner, measured, now))
+        found.append(TunedProblem(labels, problem, winner, measured))
     forget_choices(comm)
     return Tuning(tuple(found), comm.bcast(file.path))
-
-
-def checked_communicator(comm: Any) -> Any:
-    """
-    ``comm``, or mpi4py's world in the place of None.
-
-    :raises TypeError: If it is no mpi4py intra-communicator of this rank.
-    """
-    comm = MPI.COMM_WORLD if comm is None else comm
-    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
-        raise TypeError(f"comm must be an mpi4py intra-communicator of this rank, got {comm!r}")
-    return comm
 
 
 def _check_numbers(limit_seconds: Any, precision: Any) -> None:

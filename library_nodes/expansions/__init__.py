@@ -1,29 +1,7 @@
 """One expansion per strategy, and those of other nodes; importing this registers them all."""
 
-from dace_redist.library_nodes.expansions import (
-    blas,
-    datatype,
-    hierarchical,
-    lapack,
-    mpi,
-    pack,
-    pipelined,
-    rma,
-    shared,
-    sum_replicas_mpi,
-    threaded,
-)
+import importlib
+import pkgutil
 
-__all__ = [
-    "blas",
-    "datatype",
-    "hierarchical",
-    "lapack",
-    "mpi",
-    "pack",
-    "pipelined",
-    "rma",
-    "shared",
-    "sum_replicas_mpi",
-    "threaded",
-]
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

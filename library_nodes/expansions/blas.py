@@ -1,23 +1,16 @@
 """Contract tensors by BLAS, with loops and blocked copies around it."""
 
-from __future__ import annotations
-
-from dace import library
-from dace.sdfg import SDFG, SDFGState, nodes
+from dace.library import register_expansion
 from dace.transformation.transformation import ExpandTransformation
 
-from dace_redist.library_nodes.blas_environment import Blas
-from dace_redist.library_nodes.common import contraction_tasklet
 from dace_redist.library_nodes.contraction import Contraction
+from dace_redist.library_nodes.environment import BlasEnvironment
+from dace_redist.library_nodes.tasklets import contraction_tasklet
 
 
-@library.register_expansion(Contraction, "BLAS")
+@register_expansion(Contraction, "BLAS")
 class ExpandContractionBlas(ExpandTransformation):
     """A call of the library of contractions."""
 
-    environments = [Blas]
-
-    @staticmethod
-    def expansion(node: Contraction, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
-        """The tasklet in the node's place."""
-        return contraction_tasklet(node, state, sdfg)
+    environments = [BlasEnvironment]
+    expansion = staticmethod(contraction_tasklet)

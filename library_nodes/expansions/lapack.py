@@ -1,23 +1,16 @@
 """Solve linear systems by LAPACK."""
 
-from __future__ import annotations
-
-from dace import library
-from dace.sdfg import SDFG, SDFGState, nodes
+from dace.library import register_expansion
 from dace.transformation.transformation import ExpandTransformation
 
-from dace_redist.library_nodes.blas_environment import Blas
-from dace_redist.library_nodes.common import linear_solve_tasklet
+from dace_redist.library_nodes.environment import BlasEnvironment
 from dace_redist.library_nodes.linear_solve import LinearSolve
+from dace_redist.library_nodes.tasklets import linear_solve_tasklet
 
 
-@library.register_expansion(LinearSolve, "LAPACK")
+@register_expansion(LinearSolve, "LAPACK")
 class ExpandLinearSolveLapack(ExpandTransformation):
     """A call of the library's linear solver."""
 
-    environments = [Blas]
-
-    @staticmethod
-    def expansion(node: LinearSolve, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
-        """The tasklet in the node's place."""
-        return linear_solve_tasklet(node, state, sdfg)
+    environments = [BlasEnvironment]
+    expansion = staticmethod(linear_solve_tasklet)

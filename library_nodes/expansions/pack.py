@@ -1,23 +1,13 @@
 """Pack each message, one per pair of ranks, unpack in order of arrival."""
 
-from __future__ import annotations
+from dace.library import register_expansion
 
-from dace import library
-from dace.sdfg import SDFG, SDFGState, nodes
-from dace.transformation.transformation import ExpandTransformation
-
-from dace_redist.library_nodes.common import redistribute_tasklet
-from dace_redist.library_nodes.environment import Runtime
 from dace_redist.library_nodes.redistribute import Redistribute
+from dace_redist.library_nodes.tasklets import ExpandToStrategy
 
 
-@library.register_expansion(Redistribute, "Pack")
-class ExpandRedistributePack(ExpandTransformation):
+@register_expansion(Redistribute, "Pack")
+class ExpandRedistributePack(ExpandToStrategy):
     """A call of the library, with a plan of strategy ``Pack``."""
 
-    environments = [Runtime]
-
-    @staticmethod
-    def expansion(node: Redistribute, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
-        """The tasklet in the node's place."""
-        return redistribute_tasklet(node, state, sdfg, "Pack")
+    strategy = "Pack"

@@ -1,23 +1,13 @@
-"""Ranks of one node copy straight between each other's memory."""
+"""Ranks of one node copy between each other's memories."""
 
-from __future__ import annotations
+from dace.library import register_expansion
 
-from dace import library
-from dace.sdfg import SDFG, SDFGState, nodes
-from dace.transformation.transformation import ExpandTransformation
-
-from dace_redist.library_nodes.common import redistribute_tasklet
-from dace_redist.library_nodes.environment import Runtime
 from dace_redist.library_nodes.redistribute import Redistribute
+from dace_redist.library_nodes.tasklets import ExpandToStrategy
 
 
-@library.register_expansion(Redistribute, "Shared")
-class ExpandRedistributeShared(ExpandTransformation):
+@register_expansion(Redistribute, "Shared")
+class ExpandRedistributeShared(ExpandToStrategy):
     """A call of the library, with a plan of strategy ``Shared``."""
 
-    environments = [Runtime]
-
-    @staticmethod
-    def expansion(node: Redistribute, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
-        """The tasklet in the node's place."""
-        return redistribute_tasklet(node, state, sdfg, "Shared")
+    strategy = "Shared"

@@ -124,7 +124,7 @@ WRONG = {
     ),
     "types": (
         lambda: contracting(product(), (4, 4), (4, 4), (4, 4), types=[dace.float32, dace.float64, dace.float64]),
-        "operands and result need one element type, got float, double, double",
+        "its arrays need one element type, got float, double, double",
     ),
     "unknown type": (
         lambda: contracting(product(), (4, 4), (4, 4), (4, 4), dtype=dace.float16),
@@ -136,7 +136,7 @@ WRONG = {
     ),
     "symbols": (
         lambda: contracting(product(alpha=S), (4, 4), (4, 4), (4, 4)),
-        "the program does not know S, of which its factors are made",
+        "the program does not know S, which its properties name",
     ),
 }
 

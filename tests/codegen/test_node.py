@@ -68,7 +68,7 @@ WRONG = {
     ),
     "element types": (
         lambda: connected(Redistribute("wrong", ROWS, COLUMNS), target_dtype=dace.float32),
-        "input and output need one element type, got double and float",
+        "its arrays need one element type, got double, float",
     ),
     "memory": (
         lambda: on_a_gpu(connected(Redistribute("wrong", ROWS, COLUMNS))),
@@ -78,7 +78,7 @@ WRONG = {
         lambda: connected(
             Redistribute("wrong", ROWS, COLUMNS), dtype=dace.dtypes.struct("pair", a=dace.int32, b=dace.int32)
         ),
-        "cannot move elements of pair; possible: bool, int8, ",
+        "cannot move elements of pair; possible: bool, ",
     ),
     "vectors": (
         lambda: connected(Redistribute("wrong", ROWS, COLUMNS), dtype=dace.vector(dace.float64, 2)),
@@ -102,7 +102,7 @@ WRONG = {
     ),
     "undeclared symbols": (
         lambda: connected(Redistribute("wrong", Distribution((N, N), (P, 1)), Distribution((N, N), (1, P)))),
-        "the program does not know N, P, of which its sizes or options are made; declare symbols with sdfg.add_symbol",
+        "the program does not know N, P, which its properties name; declare symbols with sdfg.add_symbol",
     ),
     "undeclared symbol of an option": (
         lambda: connected(Redistribute("wrong", ROWS, COLUMNS, "Pipelined", chunk_bytes=8 * S)),
@@ -196,9 +196,9 @@ def test_number_of_edges(connector: str, count: int):
 @pytest.mark.parametrize(
     ("connector", "dtype", "message"),
     [
-        ("_comm", dace.float64, "_comm must be an integer that holds an MPI_Comm, got words_comm of double"),
-        ("_source", dace.int32, "_source must hold 64-bit integers, got words_source of int"),
-        ("_target_local", dace.float64, "_target_local must hold 64-bit integers, got words_target_local of double"),
+        ("_comm", dace.float64, "_comm must be an integer that holds an MPI_Comm, got numbers_comm of double"),
+        ("_source", dace.int32, "_source must hold 64-bit integers, got numbers_source of int"),
+        ("_target_local", dace.float64, "_target_local must hold 64-bit integers, got numbers_target_local of double"),
     ],
 )
 def test_type_of_a_connector(connector: str, dtype, message: str):
@@ -207,9 +207,9 @@ def test_type_of_a_connector(connector: str, dtype, message: str):
     node.add_in_connector("_comm")
     for name in sorted(node.in_connectors.keys() - {"_inp_buffer"}):
         wanted = dtype if name == connector else dace.int64
-        sdfg.add_array(f"words{name}", [20], wanted)
-        memlet = dace.Memlet(f"words{name}[0]" if name == "_comm" else f"words{name}[0:20]")
-        state.add_edge(state.add_read(f"words{name}"), None, node, name, memlet)
+        sdfg.add_array(f"numbers{name}", [20], wanted)
+        memlet = dace.Memlet(f"numbers{name}[0]" if name == "_comm" else f"numbers{name}[0:20]")
+        state.add_edge(state.add_read(f"numbers{name}"), None, node, name, memlet)
     refused(node, sdfg, state, message)
 
 

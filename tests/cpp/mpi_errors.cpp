@@ -8,8 +8,8 @@
 #include <limits>
 #include <list>
 
-#include "exchange/redistribute.hpp"
 #include "mpi_leaks.hpp"
+#include "plan/registry.hpp"
 
 namespace {
 
@@ -72,9 +72,9 @@ class Checker {
     raises(text("the ranks differ: ", expected, " on rank ", ranks_ - 1), [&] {
       Description mine = plain();
       if (rank_ == ranks_ - 1) change(mine);
-      Plan::make<PackPlan>(mine, MPI_COMM_WORLD);
+      find_strategy("Pack")(mine, MPI_COMM_WORLD);
     });
-    works<PackPlan>();
+    works("Pack");
   }
 
   /// All ranks, or the last one only, ask for what cannot be.
@@ -83,14 +83,13 @@ class Checker {
     raises(here ? expected : text("on rank ", ranks_ - 1, ": ", expected), [&] {
       Description mine = plain();
       if (here) change(mine);
-      Plan::make<PackPlan>(mine, MPI_COMM_WORLD);
+      find_strategy("Pack")(mine, MPI_COMM_WORLD);
     });
-    works<PackPlan>();
+    works("Pack");
   }
 
   /// A call of MPI fails on every rank, while the plan is made or run.
-  template <class P>
-  void fails(const char* call) {
+  void fails(const char* strategy, const char* call) {
     char mpi_text[MPI_MAX_ERROR_STRING + 1] = "";
     int length = 0;
     MPI_Error_string(MPI_ERR_OTHER, mpi_text, &length);
@@ -99,10 +98,10 @@ class Checker {
     raises(text(call, " failed on rank ", rank_, ": ", mpi_text), [&] {
       auto& plan = kept_plans_.emplace_back();
       if (std::strcmp(call, "MPI_Isend") == 0 || std::strcmp(call, "MPI_Win_wait") == 0)
-        plan = Plan::make<P>(plain(), MPI_COMM_WORLD);  // fails when run
+        plan = find_strategy(strategy)(plain(), MPI_COMM_WORLD);  // fails when run
       failing_call = call;
       try {
-        if (!plan) plan = Plan::make<P>(plain(), MPI_COMM_WORLD);
+        if (!plan) plan = find_strategy(strategy)(plain(), MPI_COMM_WORLD);
         plan->run(source.data(), target.data());
         failing_call = "";
       } catch (const Error&) {
@@ -110,13 +109,12 @@ class Checker {
         throw;
       }
     });
-    works<P>();
+    works(strategy);
   }
 
   /// A right plan still works. The value of an element is its position.
-  template <class P>
-  void works() {
-    const auto plan = Plan::make<P>(plain(), MPI_COMM_WORLD);
+  void works(const char* strategy) {
+    const auto plan = find_strategy(strategy)(plain(), MPI_COMM_WORLD);
     std::vector<float> source(64, -1), target(64, -1);
     const Index rows = ceil_div(8, ranks_), columns = ceil_div(8, ranks_);
     for (Index row = 0; row < rows; ++row)
@@ -202,23 +200,21 @@ void check_large_options(Checker& checker) {
   description.options.max_message_bytes = std::numeric_limits<int>::max();
   description.options.growth = 1e6;
   std::vector<float> source(64), target(64);
-  Plan::make<PackPlan>(description, MPI_COMM_WORLD)->run(source.data(), target.data());
-  Plan::make<DatatypePlan>(description, MPI_COMM_WORLD)->run(source.data(), target.data());
-  Plan::make<PipelinedPlan>(description, MPI_COMM_WORLD)->run(source.data(), target.data());
-  Plan::make<RMAPlan>(description, MPI_COMM_WORLD)->run(source.data(), target.data());
+  for (const char* strategy : {"Pack", "Datatype", "Pipelined", "RMA"})
+    find_strategy(strategy)(description, MPI_COMM_WORLD)->run(source.data(), target.data());
   ++checker.passed;
 }
 
 void check_failure(Checker& checker) {
-  checker.fails<PackPlan>("MPI_Comm_dup");
-  checker.fails<PackPlan>("MPI_Isend");
-  checker.fails<PackPlan>("MPI_Irecv");
-  checker.fails<PackPlan>("MPI_Waitsome");
-  checker.fails<DatatypePlan>("MPI_Type_commit");
-  checker.fails<DatatypePlan>("MPI_Waitall");
-  checker.fails<PipelinedPlan>("MPI_Isend");
-  checker.fails<RMAPlan>("MPI_Win_allocate");
-  checker.fails<RMAPlan>("MPI_Win_wait");
+  checker.fails("Pack", "MPI_Comm_dup");
+  checker.fails("Pack", "MPI_Isend");
+  checker.fails("Pack", "MPI_Irecv");
+  checker.fails("Pack", "MPI_Waitsome");
+  checker.fails("Datatype", "MPI_Type_commit");
+  checker.fails("Datatype", "MPI_Waitall");
+  checker.fails("Pipelined", "MPI_Isend");
+  checker.fails("RMA", "MPI_Win_allocate");
+  checker.fails("RMA", "MPI_Win_wait");
 }
 
 }  // namespace

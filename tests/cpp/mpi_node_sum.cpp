@@ -6,8 +6,10 @@
 #include <complex>
 #include <cstdio>
 
-#include "exchange/redistribute.hpp"
+#include "mpi/mpi.hpp"
 #include "mpi_leaks.hpp"
+#include "node/node_sum.hpp"
+#include "node/shared_array.hpp"
 
 namespace {
 

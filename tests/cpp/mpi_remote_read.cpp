@@ -8,8 +8,9 @@
 
 #include <cstdio>
 
-#include "exchange/redistribute.hpp"
 #include "mpi_leaks.hpp"
+#include "node/shared_array.hpp"
+#include "plan/registry.hpp"
 
 namespace {
 
@@ -51,7 +52,7 @@ int calls_for(Index sources, Index first, bool shared_target, int allowed) {
   const Index ranks = comm_size(MPI_COMM_WORLD), rank = comm_rank(MPI_COMM_WORLD),
               block = (rank + ranks - first) % ranks;
   const auto count = static_cast<std::size_t>(rows_of_rank * columns);
-  const auto plan = Plan::make<SharedPlan>(rows_to_all(sources, ranks, first), MPI_COMM_WORLD);
+  const auto plan = find_strategy("Shared")(rows_to_all(sources, ranks, first), MPI_COMM_WORLD);
   std::vector<double> source(rank < sources ? count * static_cast<std::size_t>(ranks / sources) : 0), plain(count);
   for (std::size_t i = 0; i < source.size(); ++i)
     source[i] = static_cast<double>(source.size()) * static_cast<double>(rank) + static_cast<double>(i);

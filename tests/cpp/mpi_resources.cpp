@@ -3,7 +3,7 @@
 // Usage: mpiexec -n RANKS mpi_resources plans STRATEGY [plans]
 //        mpiexec -n 2 mpi_resources move STRATEGY ROWS COLUMNS PADDING MAX_MESSAGE_BYTES
 //
-// Linked with -Wl,--wrap=aligned_alloc,--wrap=free: only calls of this file, that is of the headers, are counted.
+// Linked with -Wl,--wrap=aligned_alloc,--wrap=free: only calls of the runtime and of this file are counted.
 
 #include <malloc.h>
 #include <sys/resource.h>
@@ -13,16 +13,15 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <new>
 
-#include "exchange/redistribute.hpp"
+#include "plan/registry.hpp"
 
 namespace {
 
 using namespace dace_redist;
 
-std::atomic<long> allocations{0}, frees{0};  // of the headers
+std::atomic<long> allocations{0}, frees{0};  // of the runtime
 
 enum Kind { communicators, groups, windows, infos, datatypes, requests, kinds };
 constexpr const char* kind_names[kinds] = {"communicators", "groups", "windows", "infos", "datatypes", "requests"};
@@ -41,7 +40,7 @@ long active(int count, const MPI_Request* list) {
 
 }  // namespace
 
-// Allocations of the headers.
+// Allocations of the runtime.
 
 extern "C" {
 void* __real_aligned_alloc(std::size_t alignment, std::size_t nbytes);
@@ -143,18 +142,6 @@ extern "C" int MPI_Wait(MPI_Request* request, MPI_Status* status) {
 
 namespace {
 
-using MakePlan = std::unique_ptr<Plan> (*)(const Description&, MPI_Comm);
-
-template <class P>
-std::unique_ptr<Plan> made(const Description& description, MPI_Comm comm) {
-  return Plan::make<P>(description, comm);
-}
-
-const std::map<std::string, MakePlan> strategies{
-    {"Datatype", made<DatatypePlan>},        {"Pack", made<PackPlan>}, {"Threaded", made<ThreadedPlan>},
-    {"Pipelined", made<PipelinedPlan>},      {"RMA", made<RMAPlan>},   {"Shared", made<SharedPlan>},
-    {"Hierarchical", made<HierarchicalPlan>}};
-
 void expect(bool holds, const std::string& what) {
   if (!holds) throw Error(what);
 }
@@ -169,7 +156,7 @@ Encoding c_order(const Encoding& distribution, int rank) {
 constexpr double smallest_chunk = 32;  // bytes that malloc takes for one byte
 
 struct Taken {
-  long headers = 0;          // allocations of the headers that live
+  long runtime = 0;          // allocations that live
   std::size_t heap = 0;      // bytes, all libraries
   long files = 0, maps = 0;  // open, and mapped into memory, as is shared memory
 };
@@ -197,7 +184,7 @@ void make_plans(const std::string& strategy, int plans) {
   description.target_local = c_order(description.target, rank);
   std::vector<float> source(40 * 50), target(40 * 50);
   const auto make_and_free = [&] {
-    const std::unique_ptr<Plan> plan = strategies.at(strategy)(description, MPI_COMM_WORLD);
+    const std::unique_ptr<Plan> plan = find_strategy(strategy)(description, MPI_COMM_WORLD);
     for (int run = 0; run < 2; ++run) {
       const long before = allocations;
       plan->run(source.data(), target.data());
@@ -218,7 +205,7 @@ void make_plans(const std::string& strategy, int plans) {
   for (int kind = 0; kind < kinds; ++kind) expect(alive[kind] == 0, text(alive[kind], " ", kind_names[kind], " left"));
   expect(made_ever[communicators] >= plans && made_ever[requests] >= plans,
          "communicators and requests are not counted");
-  expect(after.headers == before.headers, text(after.headers - before.headers, " allocations left"));
+  expect(after.runtime == before.runtime, text(after.runtime - before.runtime, " allocations left"));
   std::printf("rank %d: grew by %.2f bytes of heap per plan, by %ld files and %ld mappings in all\n", rank, heap,
               after.files - before.files, after.maps - before.maps);
   expect(heap < smallest_chunk, text("the heap grew by ", heap, " bytes per plan"));
@@ -246,7 +233,7 @@ void move(const std::string& strategy, Index rows, Index columns, Index padding,
   for (Index row = 0; row < rows; ++row)
     for (Index column = 0; column < pitch; ++column)
       array.get()[row * pitch + column] = rank == 0 && column < columns ? value_at(row * columns + column) : 7;
-  const std::unique_ptr<Plan> plan = strategies.at(strategy)(description, MPI_COMM_WORLD);
+  const std::unique_ptr<Plan> plan = find_strategy(strategy)(description, MPI_COMM_WORLD);
   double seconds[2];
   for (double& run : seconds) {
     MPI_Barrier(MPI_COMM_WORLD);

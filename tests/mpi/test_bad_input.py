@@ -307,14 +307,9 @@ def test_no_mpi_to_compile_with(monkeypatch, tmp_path):
     assert "pip install" in str(e.value)
 
 
-@pytest.fixture(scope="module")
-def program_of_errors(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build("mpi_errors", tmp_path_factory.mktemp("cpp"), *SANITIZED)
-
-
 @pytest.mark.compile
 @pytest.mark.mpi_matrix
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_errors_of_the_runtime(program_of_errors: Path, ranks: int) -> None:
+def test_errors_of_the_runtime(ranks: int) -> None:
     """Without Python: what the ranks disagree on, arrays that do not fit and MPI calls that fail are named."""
-    assert re.search(r"\d\d checks passed", run(program_of_errors, ranks))
+    assert re.search(r"\d\d checks passed", run(build("mpi_errors", *SANITIZED), ranks))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builds import quick_builds
+from builds import planned, quick_builds
 
 from dace_redist import RedistributionError
 
@@ -29,20 +29,6 @@ def _quick_builds(monkeypatch):
         yield
 
 
-def planned(comm: Any, name: str) -> Any:
-    """A program of ``all_kernels``; rank 0 plans for all while the others leave it the cores."""
-    from all_kernels import PROGRAMS, SIZES
-
-    from dace_redist import distribute
-    from dace_redist.mpi.barrier import wait_politely
-
-    program = PROGRAMS[name]
-    sizes = {str(n): SIZES[str(n)] for array in program.f.__annotations__.values() for n in array.shape}
-    made = distribute(program, comm.size, sizes) if comm.rank == 0 else None
-    wait_politely(comm)
-    return comm.bcast(made)
-
-
 def operands(program: Any) -> dict[str, Any]:
     """Random operands by name, the same on every rank; elements are positive, so no sum is small by cancellation."""
     rng, made = np.random.default_rng(0), {}
@@ -55,9 +41,10 @@ def operands(program: Any) -> dict[str, Any]:
 
 def check(comm: Any, name: str) -> tuple[Any, dict[str, Any]]:
     """Scatter, run, gather and compare everything that a program returns or writes; the program and its operands."""
-    from all_kernels import PROGRAMS, in_python
+    from all_kernels import PROGRAMS, SIZES, in_python
 
-    program = planned(comm, name)
+    arrays = PROGRAMS[name].f.__annotations__.values()
+    program = planned(comm, PROGRAMS[name], {str(n): SIZES[str(n)] for array in arrays for n in array.shape})
     given = operands(program)
     if name == "sweeps":  # else the first singular vectors outweigh the others, which are rounding errors then
         given["X"] -= given["X"].mean()

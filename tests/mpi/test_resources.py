@@ -15,10 +15,9 @@ LARGE = "DACE_REDIST_LARGE"  # 1: also move more than 2^31 elements; takes 10 GB
 LAYOUTS = {"whole": (1, 1100 * 2_000_000, 0), "rows": (1100, 2_000_000, 64)}  # rows, columns and padding, in bytes
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    switches = ["-O2", "-Wl,--wrap=aligned_alloc,--wrap=free"]
-    return build("mpi_resources", tmp_path_factory.mktemp("cpp"), *switches)
+@pytest.fixture
+def program() -> Path:
+    return build("mpi_resources", "-O2", "-Wl,--wrap=aligned_alloc,--wrap=free")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -132,9 +131,9 @@ def test_a_target_that_does_not_fit_is_refused_everywhere(comm):
 
 
 @pytest.mark.compile
-def test_sums_in_shared_memory(tmp_path: Path) -> None:
+def test_sums_in_shared_memory() -> None:
     """What the ranks of a node add without MPI; the program compares with sums of its own."""
-    program = build("mpi_node_sum", tmp_path, *SANITIZED)
+    program = build("mpi_node_sum", *SANITIZED)
     for ranks in (2, 3):
         assert "all sums are right" in run(program, ranks)
 

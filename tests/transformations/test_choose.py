@@ -41,7 +41,7 @@ def remember(source, target, strategy: str, path: Path | None = None, memory="or
 
 
 def choosing_path() -> Path:
-    from dace_redist.selection.record_path import record_path
+    from dace_redist.selection.selection import record_path
 
     return record_path()
 
@@ -223,7 +223,7 @@ def told_at_run_time() -> dace.SDFG:
     sdfg = dace.SDFG("told_at_run_time")
     state, node = sdfg.add_state(), dace_redist.Redistribute("redistribute")
     state.add_node(node)
-    for name, connector in (("A", "_inp_buffer"), *((f"words{c}", c) for c in RUN_TIME_CONNECTORS)):
+    for name, connector in (("A", "_inp_buffer"), *((f"numbers{c}", c) for c in RUN_TIME_CONNECTORS)):
         sdfg.add_array(name, [8], dace.int64)
         state.add_edge(state.add_read(name), None, node, connector, sdfg.make_array_memlet(name))
     sdfg.add_array("B", [8], dace.int64)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dace_redist import _core
-from dace_redist.distribution import Distribution, TiledDistribution, decode
+from dace_redist.distribution import Distribution, TiledDistribution, decode_distribution
 
 MOST = {1: 40, 2: 12, 3: 7, 4: 4, 5: 3, 6: 3, 7: 2, 8: 2}  # largest extent by number of dimensions
 CALM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -126,12 +126,12 @@ def test_local_shape_and_global_index_are_those_of_the_local_array(distribution)
 
 @CALM
 @given(one)
-def test_words_make_the_same_distribution(distribution):
-    again = decode(distribution.encoded)
+def test_encoded_it_makes_the_same_distribution(distribution):
+    again = decode_distribution(distribution.encoded)
     assert again == distribution
     assert hash(again) == hash(distribution)
     assert again.encoded == distribution.encoded
-    assert all(type(word) is int for word in distribution.encoded)
+    assert all(type(number) is int for number in distribution.encoded)
     assert not distribution.is_symbolic
 
 
@@ -153,7 +153,7 @@ def test_extents_of_zero():
         assert made.core.block_begins(0) == []
     assert made.core.uniform_block(0) == 0
     tiles = TiledDistribution((0, 5), (2, 2), np.empty((0, 3)))
-    assert tiles == TiledDistribution((0, 5), (2, 2), np.empty((0, 3), np.int8)) == decode(tiles.encoded)
+    assert tiles == TiledDistribution((0, 5), (2, 2), np.empty((0, 3), np.int8)) == decode_distribution(tiles.encoded)
     assert tiles.ranks_needed == 1  # a communicator has one at least
     assert tiles.local_shape(0) == tiles.local(np.empty((0, 5)), 0).shape == (0,)
     with pytest.raises(ValueError, match=r"TiledDistribution: index \(0, 0\) is outside the tensor in dimension 0"):
@@ -414,7 +414,7 @@ def test_questions_that_make_no_sense(made):
     assert math.prod(made.local_shape(-1)) == math.prod(made.local_shape(10**6)) == 0
 
 
-WORDS_REFUSED = [
+ENCODED_REFUSED = [
     ([], "incomplete description"),
     ([0], "incomplete description"),
     ([7, 1], "unknown kind 7"),
@@ -442,18 +442,18 @@ WORDS_REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("encoding, said", WORDS_REFUSED, ids=str)
-def test_words_refused(encoding, said):
+@pytest.mark.parametrize("encoded, said", ENCODED_REFUSED, ids=str)
+def test_encoded_refused(encoded, said):
     with pytest.raises(_core.Error, match=said):
-        _core.Distribution(encoding, "source")
+        _core.Distribution(encoded, "source")
 
 
 @pytest.mark.parametrize(
-    "encoding", [[], [0], [0, 1], [1], [7, 1, 2], [2, 2, 2], [0, 0, 0], [0, 0, 1], [0, 1, 1]], ids=str
+    "encoded", [[], [0], [0, 1], [1], [7, 1, 2], [2, 2, 2], [0, 0, 0], [0, 0, 1], [0, 1, 1]], ids=str
 )
-def test_decode_refuses_what_is_no_distribution(encoding):
+def test_decoding_refuses_what_is_no_distribution(encoded):
     with pytest.raises(ValueError, match="not an encoded distribution"):
-        decode(encoding)
+        decode_distribution(encoded)
 
 
 def test_different_shapes_are_refused():
@@ -469,7 +469,7 @@ def test_symbols_wait_for_the_program():
     made = Distribution((n, sympy.Integer(9)), (p, 2), block=(n // p, None))
     assert made.is_symbolic
     assert made.shape[1] == 9
-    assert decode(made.encoded) == made
+    assert decode_distribution(made.encoded) == made
     with pytest.raises(ValueError, match="Distribution: N, P, .* must be numbers here, not symbols"):
         made.local_shape(0)
     with pytest.raises(ValueError, match="grid axis 0"):

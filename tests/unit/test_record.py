@@ -18,7 +18,7 @@ from dace_redist.selection import record
 from dace_redist.selection import selection as choosing
 from dace_redist.selection.problem_key import MEMORIES, Problem
 from dace_redist.selection.record import Measured, Record, Winner, make_entry
-from dace_redist.selection.record_path import record_path
+from dace_redist.selection.selection import record_path
 
 HERE = Topology("Fast Processor, 2 cores", "Open MPI v5.0.11", (0, 0, 0, 0))
 MOVES = schedule(Distribution((12, 10), [4]), Distribution((12, 10), [1, 4]), dtype="int32")

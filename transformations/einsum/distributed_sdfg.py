@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import dace
-from dace import SDFG, Memlet, SDFGState, symbolic
+from dace import SDFG, Memlet, SDFGState, dtypes, symbolic
 from dace.sdfg.state import ControlFlowRegion, LoopRegion
 
 from dace_redist import _core
@@ -132,6 +132,7 @@ class _Builder:
 
     def _state(self, region: ControlFlowRegion, label: str) -> SDFGState:
         state = SDFGState(label, self._sdfg)
+        state.set_default_lineinfo(dtypes.DebugInfo(0))  # else DaCe walks up the whole call stack for every node
         self._append(region, state)
         return state
 

@@ -12,7 +12,7 @@ from dace.sdfg.state import ControlFlowRegion, LoopRegion
 
 from dace_redist.library_nodes import Redistribute, SumReplicas
 from dace_redist.library_nodes.distributed_node import INPUT
-from dace_redist.library_nodes.environment import MEMORY_PIECE, NODE_SHARED, Runtime, allocate_at_start
+from dace_redist.library_nodes.environment import MEMORY_PIECE, NODE_SHARED, RuntimeEnvironment, allocate_at_start
 
 #: Smaller transients are left alone: they are not worth pages of their own.
 LEAST_BYTES = 64 << 10
@@ -67,7 +67,7 @@ def place_transients(sdfg: SDFG, sizes: Mapping[str, int]) -> None:
         allocate_at_start(array, {MEMORY_PIECE: number, **({NODE_SHARED: 1} if name in on_node else {})})
     for node in code if pieces else ():  # what allocates the pieces comes with the nodes; library nodes bring it anyway
         if isinstance(node, nodes.Tasklet):
-            node.environments = {*node.environments, Runtime.full_class_path()}
+            node.environments = {*node.environments, RuntimeEnvironment.full_class_path()}
 
 
 def _exchanged(sdfg: SDFG) -> set[str]:

@@ -10,9 +10,9 @@ from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistri
 from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.library_nodes import Redistribute
-from dace_redist.mpi.collective_errors import check_same, together
+from dace_redist.mpi.collective_errors import check_same, checked_communicator, together
 from dace_redist.selection.problem_key import Problem, check_memory
-from dace_redist.selection.selection import NOT_IN_C_ORDER, Choice, choose_all, world
+from dace_redist.selection.selection import NOT_IN_C_ORDER, Choice, choose_all
 from dace_redist.strategies import AUTO, OPTIONS
 from dace_redist.transformations.redistribution.problems import checked_symbols, own_node, problem_of
 from dace_redist.transformations.redistribution.set_strategy import Where, chosen_nodes
@@ -47,7 +47,7 @@ def choose_strategies(
     :raises TypeError: On every rank, if something is of the wrong type.
     :raises OSError: On every rank, if the record cannot be read.
     """
-    comm = world() if comm is None else comm
+    comm = checked_communicator(comm)
     problems: dict[Redistribute, Problem] = {}
     choices: dict[Redistribute, Choice] = {}
     with together(comm):

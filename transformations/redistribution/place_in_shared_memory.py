@@ -12,7 +12,7 @@ from dace.transformation import transformation
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
 from dace_redist.library_nodes.environment import NODE_SHARED, allocate_at_start, is_allocated_at_start
-from dace_redist.strategies import NODE_AWARE_STRATEGIES
+from dace_redist.strategies import find_strategy
 
 _HEAP = (dtypes.StorageType.Default, dtypes.StorageType.CPU_Heap)
 
@@ -39,7 +39,7 @@ class PlaceInSharedMemory(transformation.SingleStateTransformation):
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Whether the strategy in force knows nodes, and there is an array to move."""
         return (
-            self.node.strategy in NODE_AWARE_STRATEGIES
+            find_strategy(self.node.strategy).node_aware
             and not _has_external_memory(sdfg.root_sdfg)
             and bool(self._names(graph, sdfg))
         )

@@ -10,10 +10,10 @@ from dace import symbolic
 from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
 from dace.sdfg import SDFG, SDFGState
 
-from dace_redist.distribution import AnyDistribution, decode
+from dace_redist.distribution import AnyDistribution, decode_distribution
 from dace_redist.library_nodes import Redistribute
-from dace_redist.library_nodes.distributed_node import plain_number
 from dace_redist.library_nodes.environment import is_node_shared
+from dace_redist.library_nodes.node import plain_number
 from dace_redist.schedule import schedule
 from dace_redist.selection.problem_key import Problem, memory_name
 from dace_redist.transformations.redistribution.lower import lower
@@ -84,7 +84,7 @@ def problem_of(node: Redistribute, state: SDFGState, values: Mapping[str, int], 
             "themselves, as dace_redist.tune(dace_redist.schedule(source, target))"
         )
     values = _values_in(state.sdfg, values)
-    source, target = (_with_values(node, words, values) for words in (node.source, node.target))
+    source, target = (_with_values(node, encoded, values) for encoded in (node.source, node.target))
     (read, _), (written, _) = node.arrays(state.sdfg, state)
     here = memory_name(is_node_shared(read), is_node_shared(written))
     return Problem(schedule(source, target, dtype=read.dtype), memory or here)
@@ -107,8 +107,8 @@ def _value(expression: Any, values: Mapping[str, int]) -> Any:
     return plain_number(symbolic.simplify(expression.subs(known)) if known else expression)
 
 
-def _with_values(node: Redistribute, words: Any, values: Mapping[str, int]) -> AnyDistribution:
-    numbers = [word if isinstance(word, int) else _value(word, values) for word in words]
+def _with_values(node: Redistribute, encoded: Any, values: Mapping[str, int]) -> AnyDistribution:
+    numbers = [number if isinstance(number, int) else _value(number, values) for number in encoded]
     unknown = {name for number in numbers if not isinstance(number, int) for name in symbolic.symlist(number)}
     if unknown:
         wanted = ", ".join(f"{name!r}: ..." for name in sorted(unknown))
@@ -116,6 +116,6 @@ def _with_values(node: Redistribute, words: Any, values: Mapping[str, int]) -> A
             f'Redistribute "{node.label}": {", ".join(sorted(unknown))} has no value: give symbols={{{wanted}}}'
         )
     try:
-        return decode(numbers)
+        return decode_distribution(numbers)
     except ValueError as error:
         raise ValueError(f'Redistribute "{node.label}": {error}') from error

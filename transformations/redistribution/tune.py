@@ -8,12 +8,12 @@ from typing import Any
 
 from dace import SDFG
 
-from dace_redist.mpi.collective_errors import together
+from dace_redist.mpi.collective_errors import checked_communicator, together
 from dace_redist.schedule import Schedule
 from dace_redist.selection.problem_key import Problem, check_memory
 from dace_redist.transformations.redistribution.problems import problems_of
 from dace_redist.transformations.redistribution.set_strategy import Where
-from dace_redist.tuning.tune import Tuning, checked_communicator
+from dace_redist.tuning.tune import Tuning
 from dace_redist.tuning.tune import tune as tune_problems
 
 

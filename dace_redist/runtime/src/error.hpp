@@ -1,5 +1,8 @@
-// The one exception type of the runtime. Needs neither MPI nor DaCe.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// The one exception type of the runtime. Needs neither MPI nor DaCe.
 
 #include <sstream>
 #include <stdexcept>

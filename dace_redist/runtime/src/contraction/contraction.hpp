@@ -39,8 +39,8 @@ using Path = std::vector<std::vector<std::size_t>>;
 template <class T>
 class Contraction {
  public:
-  /// :param expression: With an arrow, such as `ijk,ja,ka->ia`.
-  /// :param path: As opt_einsum's; empty: all tensors in one step.
+  /// \param expression  With an arrow, such as `ijk,ja,ka->ia`.
+  /// \param path  As opt_einsum's; empty: all tensors in one step.
   /// \throws Error if the expression is wrong or the path does not end with one tensor.
   explicit Contraction(const std::string& expression, Path path = {})
       : expression_(expression), einsum_(expression), path_(std::move(path)) {
@@ -62,8 +62,8 @@ class Contraction {
     if (left != 1) throw Error(text("einsum \"", expression, "\": the path ends with ", left, " tensors, not one"));
   }
 
-  /// :param layouts: For each operand, then for the result: extents, then strides in elements.
-  /// :param operands: Their first elements; may be null where an extent is 0.
+  /// \param layouts  For each operand, then for the result: extents, then strides in elements.
+  /// \param operands  Their first elements; may be null where an extent is 0.
   /// \throws Error if extents clash.
   void run(Values<Index> layouts, Values<const T*> operands, T* result, T alpha = T(1), T beta = T(0)) {
     if (!planned_ || layouts.count != layouts_.size() || !std::equal(layouts_.begin(), layouts_.end(), layouts.begin))

@@ -202,8 +202,8 @@ inline void order_loops(GemmPlan& plan) {
 
 /// The plan with the shortest estimated time.
 ///
-/// :param dimensions: Merged; every one belongs to at least two of the tensors; no extent 0.
-/// :param element_bytes: Bytes of an element.
+/// \param dimensions  Merged; every one belongs to at least two of the tensors; no extent 0.
+/// \param element_bytes  Bytes of an element.
 inline GemmPlan choose_gemm_plan(const Dimensions& dimensions, Index element_bytes) {
   GemmPlan best;
   const auto rows = detail::side_options(dimensions, Rows), columns = detail::side_options(dimensions, Columns),

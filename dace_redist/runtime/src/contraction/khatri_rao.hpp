@@ -30,7 +30,7 @@ namespace dace_redist {
 template <class T>
 class KhatriRao {
  public:
-  /// :param operands: For which find_khatri_rao_tensor() found `tensor`; no extent 0.
+  /// \param operands  For which find_khatri_rao_tensor() found `tensor`; no extent 0.
   KhatriRao(const std::vector<Layout>& operands, std::size_t tensor, const Layout& result) : tensor_(tensor) {
     for (std::size_t i = 0; i < operands.size(); ++i) {
       const Layout& matrix = operands[i];
@@ -54,8 +54,8 @@ class KhatriRao {
   /// Elements of the buffers that run() needs.
   Index scratch_count() const { return scratch_count_; }
 
-  /// :param operands: As the layouts were.
-  /// :param scratch: [scratch_count()], aligned to 64 bytes.
+  /// \param operands  As the layouts were.
+  /// \param scratch  [scratch_count()], aligned to 64 bytes.
   template <class Operands>
   void run(T alpha, const Operands& operands, T beta, T* result, T* scratch) const {
     T* const own = scratch + own_at_;

@@ -38,8 +38,8 @@ struct KhatriRaoPlan {
 
   KhatriRaoPlan() = default;
 
-  /// :param operands: For which find_khatri_rao_tensor() found `tensor`; no extent 0.
-  /// :param row_bytes: Bytes of a row of the panel.
+  /// \param operands  For which find_khatri_rao_tensor() found `tensor`; no extent 0.
+  /// \param row_bytes  Bytes of a row of the panel.
   KhatriRaoPlan(const std::vector<Layout>& operands, std::size_t tensor, const Layout& result, Index row_bytes) {
     set_axes(operands, tensor, result);
     usable = choose_groups(row_bytes);
@@ -86,7 +86,7 @@ struct KhatriRaoPlan {
     return choose_tiles(innermost == last ? panel.front() : last + 1, row_bytes);
   }
 
-  /// :param end: After the innermost axis of the rows.
+  /// \param end  After the innermost axis of the rows.
   bool choose_tiles(std::size_t end, Index row_bytes) {
     const Index most_rows = std::max<Index>(16, product_bytes / (row_bytes));
     const bool transposed = end == axes.size();

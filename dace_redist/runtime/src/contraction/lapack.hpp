@@ -22,8 +22,8 @@ void DACE_REDIST_BLAS(zgetrf_)(const int* m, const int* n, std::complex<double>*
 
 /// Factors `a = P L U` of a matrix of n columns one after another, in its place.
 ///
-/// :param pivots: n numbers: row i was exchanged with row pivots[i] - 1, in this order.
-/// :return: 0; or j if U(j, j), counted from 1, is exactly 0.
+/// \param pivots  n numbers: row i was exchanged with row pivots[i] - 1, in this order.
+/// \return 0; or j if U(j, j), counted from 1, is exactly 0.
 inline int factorise(int n, float* a, int* pivots) {
   int info = 0;
   DACE_REDIST_BLAS(sgetrf_)(&n, &n, a, &n, pivots, &info);

@@ -1,5 +1,8 @@
-// Linear systems whose matrix every rank has as a whole.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// Linear systems whose matrix every rank has as a whole.
 
 #include <utility>
 #include <vector>
@@ -15,11 +18,11 @@ namespace dace_redist {
 template <class T>
 class LinearSolver {
  public:
-  /// :param n: Rows and columns of G, rows of B and X.
-  /// :param columns: Of B and X.
-  /// :param matrix: G.
-  /// :param right: B, not the memory of X; null: the identity, so that X is the inverse of G.
-  /// :param result: X, with adjacent elements in its rows or in its columns.
+  /// \param n  Rows and columns of G, rows of B and X.
+  /// \param columns  Of B and X.
+  /// \param matrix  G.
+  /// \param right  B, not the memory of X; null: the identity, so that X is the inverse of G.
+  /// \param result  X, with adjacent elements in its rows or in its columns.
   /// \throws Error if G is singular, or an extent is more than LAPACK can take.
   void run(Index n, Index columns, Matrix<const T> matrix, Matrix<const T> right, Matrix<T> result) {
     if (n == 0 || columns == 0) return;

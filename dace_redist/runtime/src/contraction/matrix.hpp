@@ -85,8 +85,8 @@ inline bool is_matrix(Index rows, Index columns, Index row_stride, Index column_
 
 /// `c = alpha * a b + beta * c`; beta 0 does not read c.
 ///
-/// :param m, n, k: Rows of a and c, columns of b and c, columns of a and rows of b; 1 to 2^31 - 1.
-/// :param a, b, c: Matrices for which is_matrix() holds.
+/// \param m, n, k  Rows of a and c, columns of b and c, columns of a and rows of b; 1 to 2^31 - 1.
+/// \param a, b, c  Matrices for which is_matrix() holds.
 template <class T>
 void multiply_matrices(Index m, Index n, Index k, T alpha, Matrix<const T> a, Matrix<const T> b, T beta, Matrix<T> c) {
   if constexpr (!blas::knows<T>) {

@@ -56,7 +56,7 @@ void add_block(const StridedBlock& block, const T* source, T beta, T* target) {
 template <class T>
 class Pair {
  public:
-  /// :param dimensions: No extent 0, at most most_dimensions; one that a single tensor holds must not be c's own.
+  /// \param dimensions  No extent 0, at most most_dimensions; one that a single tensor holds must not be c's own.
   explicit Pair(Dimensions dimensions) {
     merge_dimensions(dimensions);
     const auto shared = [](const Dimension& d) { return (d.holders & (d.holders - 1)) != 0; };
@@ -79,7 +79,7 @@ class Pair {
   bool by_matrices() const { return by_matrices_; }
   const GemmPlan& plan() const { return plan_; }
 
-  /// :param scratch: [scratch_count()], aligned to 64 bytes.
+  /// \param scratch  [scratch_count()], aligned to 64 bytes.
   void run(T alpha, const T* a, const T* b, T beta, T* c, T* scratch) const {
     if (!by_matrices_) return nest_.run(alpha, a, b, beta, c);
     Tile tile_a{A, scratch}, tile_b{B, tile_a.buffer + buffer_count(A)}, tile_c{C, tile_b.buffer + buffer_count(B)};

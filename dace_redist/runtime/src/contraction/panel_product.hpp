@@ -136,10 +136,10 @@ constexpr bool has_panel_kernel(Index columns) {
 
 /// `target = a panel`.
 ///
-/// :param rows, depth: Rows of a and of the target, columns of a and rows of the panel.
-/// :param a: A matrix with contiguous rows or columns.
-/// :param panel, target: [depth or rows, columns], contiguous.
-/// :param columns: From panel_columns().
+/// \param rows, depth  Rows of a and of the target, columns of a and rows of the panel.
+/// \param a  A matrix with contiguous rows or columns.
+/// \param panel, target  [depth or rows, columns], contiguous.
+/// \param columns  From panel_columns().
 template <class T>
 void multiply_by_panel(Index rows, Index depth, Matrix<const T> a, const T* panel, Index columns, T* target) {
   if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {

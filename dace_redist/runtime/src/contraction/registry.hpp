@@ -57,9 +57,7 @@ class TypedContraction final : public AnyContraction {
 /// A static object of this type in a source file registers a type when the library is loaded.
 template <class T>
 struct RegisteredContraction {
-  explicit RegisteredContraction(const char* element_type) {
-    register_contraction(element_type, TypedContraction<T>::make);
-  }
+  RegisteredContraction(const char* element_type) { register_contraction(element_type, TypedContraction<T>::make); }
 };
 
 }  // namespace dace_redist

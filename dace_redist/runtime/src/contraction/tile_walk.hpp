@@ -18,8 +18,8 @@ inline constexpr std::size_t most_dimensions = 24;  ///< of one product, after m
 /// Visits the tiles of some dimensions, the last one fastest; allocates nothing. The dimensions must outlive the walk.
 class TileWalk {
  public:
-  /// :param dimensions: Outermost first, at most most_dimensions, no extent 0.
-  /// :param tiles: Extent of a tile in each; those at the end of a dimension may be smaller.
+  /// \param dimensions  Outermost first, at most most_dimensions, no extent 0.
+  /// \param tiles  Extent of a tile in each; those at the end of a dimension may be smaller.
   TileWalk(const Dimensions& dimensions, const std::vector<Index>& tiles) : dimensions_(dimensions), tiles_(tiles) {}
 
   /// Elements from the start of a tensor.

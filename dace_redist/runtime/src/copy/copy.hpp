@@ -10,17 +10,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <stdexcept>
-#include <string>
 
-#if __has_include(<unistd.h>)
-#include <unistd.h>
-#endif
-
+#include "copy/chunk_walk.hpp"
 #include "copy/copy_block.hpp"
 #include "copy/copy_kernels.hpp"
 #include "copy/line_assembler.hpp"
+#include "copy/line_writer.hpp"
+#include "copy/stream_threshold.hpp"
 
 namespace dace_redist {
 
@@ -34,67 +30,6 @@ inline constexpr std::int64_t together_bytes = 16384;        ///< bytes that are
 inline constexpr std::int64_t assembled_ahead_bytes = 16384;  ///< the same where lines are put together in registers
 inline constexpr std::int64_t tile_row_bytes = 256;           ///< target bytes in one row of a tile
 inline constexpr std::int64_t tile_bytes = 16384;             ///< a tile and its source lines stay in the L1 cache
-
-/// Walks a block in chunks, each a plane of two of its dimensions. The block must outlive the walk.
-class ChunkWalk {
- public:
-  /// :param row_dim: Dimension of the rows, -1: one row; the columns are the last dimension, if there is one.
-  /// :param rows, columns: Runs of a chunk in these two dimensions; the last chunk of a dimension may be smaller.
-  ChunkWalk(const CopyBlock& block, int row_dim, std::int64_t rows, std::int64_t columns)
-      : block_(block), row_dim_(row_dim), column_dim_(block.ndim - 1) {
-    steps_.fill(1);
-    if (row_dim_ >= 0) steps_[static_cast<std::size_t>(row_dim_)] = rows;
-    if (column_dim_ >= 0) steps_[static_cast<std::size_t>(column_dim_)] = columns;
-    for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d)
-      if (steps_[d] < block.counts[d]) walked_[walked_count_++] = d;
-  }
-
-  std::int64_t source() const { return source_; }
-  std::int64_t target() const { return target_; }
-
-  Plane plane() const {
-    Plane plane{1, 1, block_.run_bytes, 0, 0, 0, 0, 0};
-    if (row_dim_ >= 0) {
-      const auto row = static_cast<std::size_t>(row_dim_);
-      plane.rows = std::min(steps_[row], block_.counts[row] - index_[row]);
-      plane.source_row = block_.source_strides[row];
-      plane.target_row = block_.target_strides[row];
-    }
-    if (column_dim_ >= 0) {
-      const auto column = static_cast<std::size_t>(column_dim_);
-      plane.columns = std::min(steps_[column], block_.counts[column] - index_[column]);
-      plane.source_column = block_.source_strides[column];
-      plane.target_column = block_.target_strides[column];
-    }
-    return plane;
-  }
-
-  /// Goes to the next chunk; false after the last one.
-  bool advance() {
-    for (std::size_t at = walked_count_; at-- > 0;) {
-      const std::size_t d = walked_[at];
-      move(d, steps_[d]);
-      if (index_[d] < block_.counts[d]) return true;
-      move(d, -index_[d]);
-    }
-    return false;
-  }
-
- private:
-  void move(std::size_t d, std::int64_t by) {
-    index_[d] += by;
-    source_ += by * block_.source_strides[d];
-    target_ += by * block_.target_strides[d];
-  }
-
-  const CopyBlock& block_;
-  int row_dim_, column_dim_;
-  std::array<std::int64_t, max_block_dims> steps_;    // [ndim], extent of a chunk
-  std::array<std::int64_t, max_block_dims> index_{};  // [ndim], first run of the chunk
-  std::array<std::size_t, max_block_dims> walked_;    // [walked_count_], dimensions of more than one chunk
-  std::size_t walked_count_ = 0;
-  std::int64_t source_ = 0, target_ = 0;  // bytes of the chunk from the start of the block
-};
 
 /// The dimension along which the source is read in order, if that is not the last one and runs are short; else -1.
 inline int transposed_dimension(const CopyBlock& block) {
@@ -313,8 +248,8 @@ inline void copy_at(const CopyBlock& block, const char* from, char* to, bool str
 
 /// Copies a block.
 ///
-/// :param source, target: Starts of the two arrays, which do not overlap; any alignment.
-/// :param stream: Use non-temporal stores where whole cache lines are written; see stream_threshold_bytes().
+/// \param source, target  Starts of the two arrays, which do not overlap; any alignment.
+/// \param stream  Use non-temporal stores where whole cache lines are written; see stream_threshold_bytes().
 inline void copy(const CopyBlock& block, const void* source, void* target, bool stream) {
   detail::copy_at(block, static_cast<const char*>(source) + block.source_offset,
                   static_cast<char*>(target) + block.target_offset, stream);
@@ -323,10 +258,10 @@ inline void copy(const CopyBlock& block, const void* source, void* target, bool 
 /// Copies one block at several places, such as the parts of a row that go to different arrays: source lines that the
 /// places share are read once.
 ///
-/// :param block: The block; its offsets are not looked at.
-/// :param places: [count] Starts of the copies; sources may overlap, targets do not.
-/// :param count: 1 to most_places.
-/// :param stream: As for copy().
+/// \param block  The block; its offsets are not looked at.
+/// \param places  [count] Starts of the copies; sources may overlap, targets do not.
+/// \param count  1 to most_places.
+/// \param stream  As for copy().
 inline void copy_together(const CopyBlock& block, const CopyPlace* places, std::size_t count, bool stream) {
   const bool in_order = block.ndim > 0 && detail::transposed_dimension(block) < 0, in_one = in_order && count > 1;
   const bool spans_lines = in_order && detail::target_span(block) >= detail::shortest_streamed_span;
@@ -343,32 +278,6 @@ inline void copy_together(const CopyBlock& block, const CopyPlace* places, std::
   } else {
     for (std::size_t p = 0; p < count; ++p) detail::copy_at(block, places[p].source, places[p].target, stream);
   }
-}
-
-/// Block size in bytes from which streaming pays, read once.
-///
-/// Four times the second-level cache of a core (8 MiB if unknown), or the environment variable
-/// DACE_REDIST_STREAM_BYTES.
-///
-/// :raises std::invalid_argument: If the variable is set to something else than a number of bytes.
-inline std::int64_t stream_threshold_bytes() {
-  const auto determine = []() -> std::int64_t {
-    if (const char* text = std::getenv("DACE_REDIST_STREAM_BYTES")) {
-      char* end = nullptr;
-      const long long value = std::strtoll(text, &end, 10);
-      if (end == text || *end != '\0' || value < 0)
-        throw std::invalid_argument("DACE_REDIST_STREAM_BYTES: expected a number of bytes >= 0, got \"" +
-                                    std::string(text) + "\"");
-      return value;
-    }
-    long cache_bytes = 0;
-#if defined(_SC_LEVEL2_CACHE_SIZE)
-    cache_bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
-#endif
-    return cache_bytes > 0 ? 4 * std::int64_t{cache_bytes} : std::int64_t{8} << 20;
-  };
-  static const std::int64_t threshold = determine();
-  return threshold;
 }
 
 }  // namespace dace_redist

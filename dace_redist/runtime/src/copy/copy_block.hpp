@@ -84,8 +84,8 @@ inline void keep_part(CopyBlock& block, std::size_t d, std::int64_t index, std::
 
 /// Turns a block of elements into a block of bytes: orders the dimensions, merges them and finds the run.
 ///
-/// :param block: The box, in elements.
-/// :param element_bytes: Bytes of an element, >= 1.
+/// \param block  The box, in elements.
+/// \param element_bytes  Bytes of an element, >= 1.
 inline CopyBlock make_copy_block(const StridedBlock& block, std::int64_t element_bytes) {
   CopyBlock result;
   result.source_offset = block.source_offset * element_bytes;
@@ -114,7 +114,7 @@ inline CopyBlock make_copy_block(const StridedBlock& block, std::int64_t element
 /// Cuts the outermost dimensions into equal or nearly equal counts; what cannot be divided so is cut along its longest
 /// dimension, or along the run, at multiples of 64 bytes.
 ///
-/// :param part: 0 <= part < parts.
+/// \param part  0 <= part < parts.
 inline CopyBlock slice(const CopyBlock& block, int part, int parts) {
   CopyBlock result = block;
   std::int64_t index = part, pieces = parts;

@@ -1,5 +1,8 @@
-// Memory in huge pages, where the system has them: strided copies then spend less on finding pages.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// Memory in huge pages, where the system has them: strided copies then spend less on finding pages.
 
 #if __has_include(<sys/mman.h>)
 #include <sys/mman.h>

@@ -1,5 +1,8 @@
-// Messages cut to size and turned into copies between an array and a contiguous buffer.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// Messages cut to size and turned into copies between an array and a contiguous buffer.
 
 #include <algorithm>
 #include <cstddef>

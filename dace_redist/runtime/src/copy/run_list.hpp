@@ -29,7 +29,7 @@ class RunList {
     } while (walk.advance());
   }
 
-  /// :param source, target: Starts of the two arrays, which do not overlap; any alignment.
+  /// \param source, target  Starts of the two arrays, which do not overlap; any alignment.
   void copy(const char* source, char* target) const {
     const detail::ListedRun* next = runs_.data();
     for (const Stretch& stretch : stretches_) {

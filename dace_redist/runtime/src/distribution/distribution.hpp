@@ -1,6 +1,9 @@
-// Who owns what: a tensor cut into cells, each held by one rank or by several replicas.
-// Start reading at: Distribution.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// Who owns what: a tensor cut into cells, each held by one rank or by several replicas.
+/// Start reading at: Distribution.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,8 @@
-// Grids of processes or tiles: their sizes, and positions in row-major order.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// Grids of processes or tiles: their sizes, and positions in row-major order.
 
 #include <cstddef>
 #include <limits>

@@ -1,6 +1,9 @@
-// One dimension: which global indices a coordinate owns, and what two coordinates have in common.
-// Start reading at: AxisSplit (who owns what along one dimension), then `intersect`.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// One dimension: which global indices a coordinate owns, and what two coordinates have in common.
+/// Start reading at: AxisSplit (who owns what along one dimension), then `intersect`.
 
 #include <algorithm>
 #include <array>

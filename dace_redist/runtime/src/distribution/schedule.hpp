@@ -1,6 +1,9 @@
-// Turns two distributions into the messages of one rank. Needs no MPI.
-// Start reading at: make_schedule.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// Turns two distributions into the messages of one rank. Needs no MPI.
+/// Start reading at: make_schedule.
 
 #include <algorithm>
 #include <cstddef>

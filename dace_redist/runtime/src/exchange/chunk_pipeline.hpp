@@ -1,8 +1,11 @@
-// Messages that move in chunks through a small ring of buffers, so that packing, sending, receiving and unpacking
-// overlap and the extra memory does not grow with the tensor.
-// Sources: Lundwall et al., Accelerating Redistribution of Tensors, section 3; T. Schneider, R. Gerstenberger,
-// T. Hoefler, Compiler transformed remote puts (LCPC 2013).
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// Messages that move in chunks through a small ring of buffers, so that packing, sending, receiving and unpacking
+/// overlap and the extra memory does not grow with the tensor.
+/// Sources: Lundwall et al., Accelerating Redistribution of Tensors, section 3; T. Schneider, R. Gerstenberger,
+/// T. Hoefler, Compiler transformed remote puts (LCPC 2013).
 
 #include <algorithm>
 #include <vector>

@@ -1,6 +1,9 @@
-// Strategy Datatype: MPI's derived datatypes gather and scatter the elements.
-// Source: Lundwall et al., Accelerating Redistribution of Tensors, section 3 (there with blocking receives).
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// Strategy Datatype: MPI's derived datatypes gather and scatter the elements.
+/// Source: Lundwall et al., Accelerating Redistribution of Tensors, section 3 (there with blocking receives).
 
 #include <vector>
 

@@ -1,5 +1,8 @@
-// Strategy Hierarchical: Shared inside a node, Pipelined between nodes, in one plan.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// Strategy Hierarchical: Shared inside a node, Pipelined between nodes, in one plan.
 
 #include "node/node_aware_plan.hpp"
 

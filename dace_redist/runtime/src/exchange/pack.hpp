@@ -1,6 +1,9 @@
-// Strategy Pack: pack, one message per pair, unpack as they arrive.
-// Source: Lundwall et al., Accelerating Redistribution of Tensors, section 3 (there one block after another).
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// Strategy Pack: pack, one message per pair, unpack as they arrive.
+/// Source: Lundwall et al., Accelerating Redistribution of Tensors, section 3 (there one block after another).
 
 #include <vector>
 

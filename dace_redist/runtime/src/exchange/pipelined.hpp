@@ -1,5 +1,8 @@
-// Strategy Pipelined: all messages move in chunks through a small ring of buffers.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// Strategy Pipelined: all messages move in chunks through a small ring of buffers.
 
 #include "exchange/chunk_pipeline.hpp"
 #include "plan/plan.hpp"

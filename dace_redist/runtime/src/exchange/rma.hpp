@@ -1,7 +1,10 @@
-// Strategy RMA: packed messages are put straight into the memory of their receivers.
-// Source: Lundwall et al., Accelerating Redistribution of Tensors, section 3 (there for one pair of ranks: a window
-// per pair, made while running, deadlocks in a whole redistribution; here one window is made with the plan).
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// Strategy RMA: packed messages are put straight into the memory of their receivers.
+/// Source: Lundwall et al., Accelerating Redistribution of Tensors, section 3 (there for one pair of ranks: a window
+/// per pair, made while running, deadlocks in a whole redistribution; here one window is made with the plan).
 
 #include <vector>
 

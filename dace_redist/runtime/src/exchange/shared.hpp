@@ -1,5 +1,8 @@
-// Strategy Shared: ranks of one node copy straight between each other's memory.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// Strategy Shared: ranks of one node copy straight between each other's memory.
 
 #include "node/node_aware_plan.hpp"
 

@@ -1,6 +1,9 @@
-// Strategy Threaded: Pack with the threads of a rank sharing each copy.
-// Source: Lundwall et al., Accelerating Redistribution of Tensors, section 3.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// Strategy Threaded: Pack with the threads of a rank sharing each copy.
+/// Source: Lundwall et al., Accelerating Redistribution of Tensors, section 3.
 
 #include <cstring>
 #include <vector>

@@ -1,5 +1,8 @@
-// Ranks agree before they move anything: on what is to be done, and that it went well everywhere.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// Ranks agree before they move anything: on what is to be done, and that it went well everywhere.
 
 #include <exception>
 #include <functional>

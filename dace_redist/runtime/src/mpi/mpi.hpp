@@ -1,5 +1,8 @@
-// MPI calls that throw, and MPI objects that free themselves.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// MPI calls that throw, and MPI objects that free themselves.
 
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX  // not Open MPI 4's C++ bindings, which are gone from MPI and warn

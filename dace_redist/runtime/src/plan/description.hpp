@@ -1,5 +1,8 @@
-// What a redistribution is made from: descriptors, local arrays, options; and the comparison between ranks.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// What a redistribution is made from: descriptors, local arrays, options; and the comparison between ranks.
 
 #include <algorithm>
 #include <cstddef>

@@ -1,5 +1,8 @@
-// The options of all strategies: their defaults and what they may be. Python reads this table through the binding.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// The options of all strategies: their defaults and what they may be. Python reads this table through the binding.
 
 #include <limits>
 

@@ -1,5 +1,8 @@
-// What all strategies share: a private communicator, this rank's schedule, and the copies that stay on the rank.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// What all strategies share: a private communicator, this rank's schedule, and the copies that stay on the rank.
 
 #include <algorithm>
 #include <atomic>

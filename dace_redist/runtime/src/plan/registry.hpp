@@ -2,11 +2,13 @@
 #pragma once
 
 /// \file
-/// The strategies by name. A strategy's source file registers it; nothing else needs to know of it.
+/// The strategies by name. A strategy's source file registers it; nothing else needs to know of it. It may be compiled
+/// into a library of its own, which registers it when it is loaded.
 
 #include <memory>
 #include <string>
 
+#include "dace_redist.h"
 #include "plan/plan.hpp"
 
 namespace dace_redist {
@@ -15,7 +17,7 @@ namespace dace_redist {
 using MakePlan = std::unique_ptr<Plan> (*)(const Description& description, MPI_Comm comm);
 
 /// Adds a strategy under its name, replacing one of the same name.
-void register_strategy(const std::string& name, MakePlan make);
+DR_API void register_strategy(const std::string& name, MakePlan make);
 
 /// \throws Error if there is no strategy of that name; names those there are.
 MakePlan find_strategy(const std::string& name);

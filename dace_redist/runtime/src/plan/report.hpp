@@ -1,5 +1,8 @@
-// How an error leaves a generated program: as a Python exception where Python called it, as a C++ exception elsewhere.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// How an error leaves a generated program: as a Python exception where Python called it, as a C++ exception elsewhere.
 
 #include <dlfcn.h>
 

@@ -1,6 +1,9 @@
-// Adds partial sums: every replica of the source holds one, the target gets their sum.
-// Start reading at: SumReplicasPlan.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
+/// \file
+/// Adds partial sums: every replica of the source holds one, the target gets their sum.
+/// Start reading at: SumReplicasPlan.
 
 #include <algorithm>
 #include <complex>

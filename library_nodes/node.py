@@ -1,0 +1,136 @@
+"""What the nodes of this library have in common: connectors, checks before a program runs, sizes of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from dace import Memlet, data, dtypes, subsets, symbolic
+from dace.data.distributed import ProcessGrid
+from dace.sdfg import SDFG, SDFGState, nodes
+
+#: Element types that MPI adds and loops multiply; the first four are those of BLAS and LAPACK.
+NUMBERS = (
+    *(dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128),
+    *(dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64),
+    *(dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64),
+)
+
+#: Connectors of the communicator: an integer that holds an ``MPI_Comm``, or a process grid.
+COMMUNICATORS = ("_comm", "_grid")
+
+
+class RedistNode(nodes.LibraryNode):
+    """
+    A node that computes one output array from input arrays, which may have any strides.
+
+    :cvar element_types: Possible types of elements, one and the same for all arrays of a node.
+    :cvar verb: What the node does with elements, for error messages.
+    :cvar collective: Whether the node communicates, even where this rank's output is not used.
+    """
+
+    element_types: ClassVar[tuple[dtypes.typeclass, ...]] = NUMBERS
+    verb: ClassVar[str] = "compute with"
+    collective: ClassVar[bool] = True
+
+    @property
+    def title(self) -> str:
+        """Kind and label, for error messages."""
+        return f'{type(self).__name__} "{self.label}"'
+
+    @property
+    def operand_connectors(self) -> list[str]:
+        """Connectors of the input arrays, in order."""
+        raise NotImplementedError
+
+    @property
+    def output_connector(self) -> str:
+        """Connector of the output array."""
+        return str(next(iter(self.out_connectors)))
+
+    def memlet(self, connector: str, state: SDFGState) -> Memlet:
+        """
+        The memlet of a connector.
+
+        :raises ValueError: If it is not connected exactly once.
+        """
+        edges = [e for e in state.in_edges(self) if e.dst_conn == connector]
+        edges += [e for e in state.out_edges(self) if e.src_conn == connector]
+        if len(edges) != 1 or edges[0].data.data is None:
+            raise ValueError(f"{self.title}: connector {connector} needs exactly one edge, got {len(edges)}")
+        return edges[0].data
+
+    def validate_types(self, sdfg: SDFG, state: SDFGState) -> None:
+        """
+        Checks that all arrays lie in main memory and hold one type of elements, a possible one.
+
+        :raises ValueError: If not.
+        """
+        connectors = (*self.operand_connectors, self.output_connector)
+        arrays = [sdfg.arrays[self.memlet(connector, state).data] for connector in connectors]
+        first = arrays[0].dtype
+        if any(array.dtype != first for array in arrays):
+            types = ", ".join(str(array.dtype) for array in arrays)
+            raise ValueError(f"{self.title}: its arrays need one element type, got {types}")
+        if first.base_type not in self.element_types or first.veclen > 1:
+            known = ", ".join(t.to_string() for t in self.element_types)
+            raise ValueError(f"{self.title}: cannot {self.verb} elements of {first}; possible: {known}")
+        for array in arrays:
+            if not isinstance(array, (data.Array, data.Scalar)):
+                raise ValueError(f"{self.title}: needs arrays, got {type(array).__name__}")
+            if array.storage in (dtypes.StorageType.GPU_Global, dtypes.StorageType.GPU_Shared):
+                raise ValueError(f"{self.title}: arrays must lie in main memory, got {array.storage}")
+
+    def _validate_overlap(self, state: SDFGState) -> None:
+        output = self.memlet(self.output_connector, state)
+        for connector in self.operand_connectors:
+            read = self.memlet(connector, state)
+            if read.data == output.data and subsets.intersects(read.subset, output.subset) is not False:
+                raise ValueError(f"{self.title}: input {read} and output {output} overlap; write to another array")
+
+    def _validate_symbols(self, sdfg: SDFG, state: SDFGState) -> None:
+        unknown = self.free_symbols - state.symbols_defined_at(self).keys() - sdfg.constants.keys()
+        if unknown:
+            raise ValueError(
+                f"{self.title}: the program does not know {', '.join(sorted(unknown))}, which its properties name; "
+                "declare symbols with sdfg.add_symbol"
+            )
+
+    def _validate_communicator(self, sdfg: SDFG, state: SDFGState) -> None:
+        for connector in sorted({*COMMUNICATORS} & set(self.in_connectors)):
+            name = self.memlet(connector, state).data
+            array, wrong = sdfg.arrays[name], f"{self.title}: {connector} must be "
+            if connector == "_comm" and array.dtype not in dtypes.INTEGER_TYPES:
+                raise ValueError(f"{wrong}an integer that holds an MPI_Comm, got {name} of {array.dtype}")
+            if connector == "_grid" and not isinstance(array, ProcessGrid):
+                raise ValueError(f"{wrong}a process grid, got {name}, of type {type(array).__name__}")
+
+
+def symbols_of(values: Sequence[Any]) -> set[str]:
+    """Names of the symbols in some expressions."""
+    return {str(symbol) for value in values for symbol in symbolic.symlist(value).values()}
+
+
+def plain_number(value: Any) -> Any:
+    """A SymPy number as Python's; anything else as it is."""
+    if getattr(value, "is_Integer", False):
+        return int(value)
+    return float(value) if getattr(value, "is_Float", False) else value
+
+
+def dimensions_of(subset: Any, strides: Any, ndim: int) -> list[tuple[Any, Any]]:
+    """
+    (extent, stride in elements) of each dimension of a memlet's subset of an array.
+
+    Dimensions of one element are left out where there are more than ``ndim``.
+    """
+    steps = [step for _, _, step in subset.ndrange()]
+    dimensions = [(n, stride * step) for n, stride, step in zip(subset.size(), strides, steps, strict=True)]
+    while len(dimensions) > ndim and (1 in [extent for extent, _ in dimensions]):
+        dimensions.pop(next(i for i, (extent, _) in enumerate(dimensions) if extent == 1))
+    return dimensions
+
+
+def differ(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Whether two lists of sizes differ for sure: symbols may turn out equal."""
+    return any(symbolic.simplify(x - y).is_zero is False for x, y in zip(a, b, strict=True))

@@ -1,0 +1,227 @@
+"""The tasklets in the place of nodes: the only place that writes C++."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from dace import dtypes, symbolic
+from dace.codegen.common import sym2cpp
+from dace.libraries.comm.nodes.node import mpi_communicator
+from dace.sdfg import SDFG, SDFGState, nodes
+from dace.transformation.transformation import ExpandTransformation
+
+from dace_redist.library_nodes.contraction import Contraction
+from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT, DistributedNode, local_dimensions
+from dace_redist.library_nodes.environment import RuntimeEnvironment
+from dace_redist.library_nodes.indexed_node import RESULT
+from dace_redist.library_nodes.linear_solve import LinearSolve
+from dace_redist.library_nodes.node import COMMUNICATORS, RedistNode, plain_number, symbols_of
+from dace_redist.library_nodes.redistribute import RUN_TIME_CONNECTORS, Redistribute
+from dace_redist.library_nodes.sum_replicas import SumReplicas
+from dace_redist.native.library import ensure_library
+from dace_redist.native.toolchain import INTEGERS
+from dace_redist.strategies import OPTIONS, find_strategy
+
+#: Numbers lists longer than this become constants of the program instead of standing in each call.
+_LONGEST_INLINE_LIST = 256
+
+
+class ExpandToStrategy(ExpandTransformation):
+    """
+    Redistributes by a plan of the library, which is kept in the program's state. It is made when the program starts if
+    all it depends on is known then, else at its first run.
+
+    :cvar strategy: Name of the strategy, which is that of the expansion.
+    """
+
+    environments = [RuntimeEnvironment]
+    strategy: ClassVar[str]
+
+    @classmethod
+    def expansion(cls, node: Redistribute, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
+        """The tasklet in the node's place."""
+        taken = find_strategy(cls.strategy).options
+        options = {name: getattr(node, name) if name in taken else option.default for name, option in OPTIONS.items()}
+        return _plan_tasklet(node, state, cls.strategy, options)
+
+
+def sum_replicas_tasklet(node: SumReplicas, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
+    """The tasklet that adds partial sums, see :class:`ExpandToStrategy`."""
+    defaults = {name: option.default for name, option in OPTIONS.items()}
+    return _plan_tasklet(node, state, f"SumReplicas {_element_name(node, state)}", defaults)
+
+
+def _plan_tasklet(node: DistributedNode, state: SDFGState, strategy: str, options: Mapping[str, Any]) -> nodes.Tasklet:
+    node.validate(state.sdfg, state)
+    field = _field_name("__redist", state.sdfg)
+    element_bytes = node.element_bytes if node.element_bytes != 0 else _array_type(node, INPUT, state).bytes
+    listed = ", ".join(_option(name, value) for name, value in options.items())
+    sizes = f"{_number(element_bytes)}, {{{listed}}}"
+    communicator = mpi_communicator(node, state)
+    constants, arguments = _arguments(node, state, field)
+    init = ""
+    if _known_at_start(node, state):
+        at_start = communicator.replace("_grid", f"__state->{_grid(node, state)}")
+        init = f"__state->{field}->make({{{at_start}, {arguments}, {sizes}}});\n"
+    values = f"{{{communicator}, {arguments}, {sizes}}}"
+    call = f"dace_redist::program::redistribute(*__state->{field}, {values}, {INPUT}, {OUTPUT});"
+    made = f'Plan("{node.label}", "{strategy}")'
+    return _tasklet(node, state, field, made, call, code_init=init, code_global=constants)
+
+
+def contraction_tasklet(node: Contraction, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
+    """The tasklet that evaluates an einsum: it keeps its plan and its workspace in the program's state."""
+    node.validate(sdfg, state)
+    field, element = _field_name("__contraction", sdfg), _array_type(node, RESULT, state)
+    if np.issubdtype(element.as_numpy_dtype(), np.integer):
+        ensure_library(INTEGERS)  # loaded when the program starts
+    layouts = ", ".join(
+        _numbers([*(extent for extent, _ in dimensions), *(stride for _, stride in dimensions)])
+        for dimensions in node.dimensions(sdfg, state)
+        if dimensions
+    )
+    path = ", ".join(f"{{{_numbers(step)}}}" for step in node.path)
+    factors = ", ".join(f"{element.ctype}({sym2cpp(factor)})" for factor in (node.alpha, node.beta))
+    operands = ", ".join(node.operand_connectors)
+    made = f'Contraction("{node.label}", "{node.einsum}", "{_element_name(node, state)}", {{{path}}})'
+    call = f"dace_redist::program::contract<{element.ctype}>(*__state->{field}, {{{layouts}}}, {{{operands}}}, "
+    return _tasklet(node, state, field, made, f"{call}{RESULT}, {factors});")
+
+
+def linear_solve_tasklet(node: LinearSolve, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
+    """The tasklet that solves a linear system."""
+    node.validate(sdfg, state)
+    node.validate_types(sdfg, state)
+    field = _field_name("__solver", sdfg)
+    indices = zip(node.terms, node.dimensions(sdfg, state), strict=True)
+    matrix, *right, solution = ({"": (1, 1)} | dict(zip(*both, strict=True)) for both in indices)  # "": of a vector
+    extents = _numbers([matrix[node.rows][0], matrix[node.unknowns][0], solution[node.columns][0]])
+    matrices = [
+        _matrix("_0", matrix[node.rows], matrix[node.unknowns]),
+        _matrix("_1", right[0][node.rows], right[0][node.columns]) if right else "{}",
+        _matrix(RESULT, solution[node.unknowns], solution[node.columns]),
+    ]
+    statement = json.dumps(node.title, ensure_ascii=False)
+    made = f'LinearSolver({statement}, "{_element_name(node, state)}")'
+    arguments = f"{mpi_communicator(node, state)}, {{{extents}}}, {', '.join(matrices)}"
+    return _tasklet(node, state, field, made, f"__state->{field}->run({arguments});")
+
+
+def _tasklet(
+    node: RedistNode, state: SDFGState, field: str, made: str, call: str, *, code_init: str = "", code_global: str = ""
+) -> nodes.Tasklet:
+    """
+    A tasklet that keeps an object of the library in a field of the program's state. Arrays are pointers, also where
+    they hold a single element.
+
+    :param made: The object's class with the arguments of its constructor.
+    :param call: What the tasklet does.
+    :param code_init: What the program does when it starts, after making the object.
+    """
+
+    def pointer(connector: str) -> Any:
+        return dtypes.pointer(_array_type(node, connector, state))
+
+    inputs = {name: kind if name in COMMUNICATORS else pointer(name) for name, kind in node.in_connectors.items()}
+    return nodes.Tasklet(
+        node.name,
+        inputs,
+        {name: pointer(name) for name in node.out_connectors},
+        call,
+        language=dtypes.Language.CPP,
+        state_fields=[f"dace_redist::program::{made[: made.index('(')]} *{field};"],
+        code_global=code_global,
+        code_init=f"__state->{field} = new dace_redist::program::{made};\n{code_init}",
+        code_exit=f"delete __state->{field};\n",
+        side_effects=node.collective or None,
+    )
+
+
+def _array_type(node: RedistNode, connector: str, state: SDFGState) -> dtypes.typeclass:
+    return state.sdfg.arrays[node.memlet(connector, state).data].dtype
+
+
+def _element_name(node: RedistNode, state: SDFGState) -> str:
+    """Name of a node's element type in the library, as in NumPy."""
+    return str(np.dtype(_array_type(node, node.output_connector, state).as_numpy_dtype()).name)
+
+
+def _matrix(array: str, rows: tuple[Any, Any], columns: tuple[Any, Any]) -> str:
+    """``dace_redist::program::Matrix`` of two dimensions, each an extent and a stride."""
+    return f"{{{array}, {_numbers([rows[1], columns[1]])}}}"
+
+
+def _field_name(stem: str, sdfg: SDFG) -> str:
+    """A name no other tasklet of the program has for its field: all share one state struct."""
+    taken = {field for n, _ in sdfg.root_sdfg.all_nodes_recursive() for field in getattr(n, "state_fields", ())}
+    number = 0
+    while any(f"*{stem}_{number};" in field for field in taken):
+        number += 1
+    return f"{stem}_{number}"
+
+
+def _arguments(node: DistributedNode, state: SDFGState, field: str) -> tuple[str, str]:
+    """Constants that go before the program, and ``dace_redist::program::Arguments`` without the communicator."""
+    if node.given_at_run_time:
+        lengths = {e.dst_conn: _number(e.data.subset.num_elements_exact()) for e in state.in_edges(node)}
+        spans = [f"{{{connector}, {lengths[connector]}}}" for connector in RUN_TIME_CONNECTORS]
+        return "", ", ".join(spans)
+    constants, spans = "", []
+    for side, distribution, (array, subset) in zip(
+        ("source", "target"), node.distributions(), node.arrays(state.sdfg, state), strict=True
+    ):
+        if len(distribution.encoded) > _LONGEST_INLINE_LIST and not distribution.is_symbolic:
+            constants += f"static const std::int64_t {field}_{side}[] = {{{_numbers(distribution.encoded)}}};\n"
+            spans.append(f"{{{field}_{side}}}")
+        else:
+            spans.append(f"{{{{{_numbers(distribution.encoded)}}}}}")
+        dimensions = local_dimensions(subset, array.strides, distribution)
+        local = [extent for extent, _ in dimensions] + [stride for _, stride in dimensions]
+        spans.append(f"{{{{{_numbers(local)}}}}}")
+    return constants, ", ".join(spans)
+
+
+def _numbers(values: Sequence[Any]) -> str:
+    return ", ".join(_number(value) for value in values)
+
+
+def _number(value: Any) -> str:
+    """A number as it stands in a list of 64-bit integers. Symbols, often ``int``, are widened before any product of
+    them can overflow.
+    """
+    value = plain_number(value)
+    if isinstance(value, int):
+        return str(value)
+    expression, names = sym2cpp(value), "|".join(map(re.escape, symbolic.symlist(value)))
+    widened = re.sub(rf"\b({names})\b", r"std::int64_t(\1)", expression)
+    return widened if expression in symbolic.symlist(value) else f"std::int64_t({widened})"
+
+
+def _option(name: str, value: Any) -> str:
+    return _number(value) if isinstance(OPTIONS[name].default, int) else f"double({sym2cpp(value)})"
+
+
+def _grid(node: DistributedNode, state: SDFGState) -> str:
+    return next((e.data.data for e in state.in_edges(node) if e.dst_conn == "_grid"), "")
+
+
+def _known_at_start(node: DistributedNode, state: SDFGState) -> bool:
+    """Whether everything the plan depends on is known when the program is initialised: no communicator or
+    distribution that arrives with the arguments, no symbol but the program's own.
+    """
+    if node.given_at_run_time or any(e.dst_conn == "_comm" for e in state.in_edges(node)):
+        return False
+    sdfg, used = state.sdfg, set(node.free_symbols)
+    for array, subset in node.arrays(sdfg, state):
+        used |= symbols_of((*array.strides, *subset.size()))
+    used -= set(sdfg.constants)
+    return not used or (sdfg.parent_sdfg is None and used <= set(sdfg.free_symbols) - _assigned_symbols(sdfg))
+
+
+def _assigned_symbols(sdfg: SDFG) -> set[str]:
+    """Symbols that change while the program runs."""
+    return {name for edge in sdfg.all_interstate_edges() for name in edge.data.assignments}

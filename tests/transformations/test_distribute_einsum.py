@@ -1,0 +1,112 @@
+"""Programs of einsums are planned and emitted without MPI; what cannot be distributed is refused."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import dace
+import numpy as np
+import pytest
+from einsum_programs import PROGRAMS, I, J, K, R, sizes_of
+
+import dace_redist
+from dace_redist import Redistribute
+from dace_redist.transformations.einsum import transient_memory
+from dace_redist.transformations.einsum.frontend import parse
+
+
+@pytest.fixture(autouse=True)
+def small_transients_share_memory(monkeypatch):
+    monkeypatch.setattr(transient_memory, "LEAST_BYTES", 1)
+
+
+@cache
+def parsed(name: str) -> dace.SDFG:
+    """The SDFG of a program; parsing takes longer than the rest."""
+    return parse(PROGRAMS[name])
+
+
+def distributed(name: str, ranks: int) -> Any:
+    return dace_redist.distribute(parsed(name), ranks, sizes_of(PROGRAMS[name]))
+
+
+def test_planning_needs_no_mpi_and_prints():
+    program = dace_redist.distribute(PROGRAMS["mttkrp"], 8, sizes_of(PROGRAMS["mttkrp"]))
+    text = str(program)
+    assert isinstance(program, dace_redist.DistributedProgram) and "8 ranks" in text and "ijk,ja,ka->ia" in text
+    assert program.inputs["X"].distribution.shape == (7, 6, 5)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 12])
+def test_nothing_is_moved_that_is_not_in_the_plan(ranks):
+    for name in PROGRAMS:
+        program = distributed(name, ranks)
+        emitted = [n.label for n, _ in program.sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]
+        assert sorted(emitted) == sorted(f"redistribute_{move.tensor}" for move in program.plan.moves), name
+
+
+def test_other_sizes_get_another_program_only_if_need_be():
+    program = distributed("sweeps", 4)
+    others = [program.with_sizes(I=n).sdfg for n in range(5, 10)]
+    assert any(sdfg is not program.sdfg for sdfg in others) and any(sdfg is program.sdfg for sdfg in others)
+
+
+def test_what_cannot_be_distributed_is_refused():
+    mttkrp = PROGRAMS["mttkrp"]
+    full = dict(I=4, J=4, K=4, R=2)
+    twisted = dace_redist.Distribution((4, 4, 8), (2,), dims=[0, None, None])
+    for match, arguments, kind in (
+        (r"sizes of K, R are missing", dict(ranks=2, sizes=dict(I=4, J=4)), ValueError),
+        (r"has no size Q", dict(ranks=2, sizes={**full, "Q": 3}), ValueError),
+        (r"an extent must be at least 0", dict(ranks=2, sizes={**full, "J": -1}), ValueError),
+        (r"ranks must be an integer of at least 1, got 0", dict(ranks=0, sizes=full), ValueError),
+        (r"test_distribute|einsum_programs.*memory", dict(ranks=2, sizes=full, memory_bytes=100), MemoryError),
+        (r"nothing", dict(ranks=2, sizes=full, overrides={"nothing": {"i": 2}}), ValueError),
+        (r"1 to 4 parts, got 1.5", dict(ranks=2, sizes=full, overrides={"__return": {"i": 1.5}}), ValueError),
+        (r"memory_bytes must be at least 1, got '1GB'", dict(ranks=2, sizes=full, memory_bytes="1GB"), ValueError),
+        (r"X has shape \(4, 4, 4\), but", dict(ranks=2, sizes=full, placements={"X": twisted}), ValueError),
+        (r"sizes must be a dict, got \[4\]", dict(ranks=2, sizes=[4]), TypeError),
+        (r"overrides\['X'\] must be a dict, got 4", dict(ranks=2, sizes=full, overrides={"X": 4}), TypeError),
+        (r"X: expected a Distribution", dict(ranks=2, sizes=full, placements={"X": (2, 2)}), TypeError),
+    ):
+        with pytest.raises(kind, match=match):
+            dace_redist.distribute(mttkrp, **arguments)
+    with pytest.raises(TypeError, match="expected a @dace.program or an SDFG, got int"):
+        dace_redist.distribute(3, 2)
+
+
+@dace.program
+def clashing(A: dace.float64[I, J], B: dace.float64[K, R]):
+    return np.einsum("ij,jk->ik", A, B)
+
+
+@dace.program
+def unknown_index(A: dace.float64[I, J], B: dace.float64[J, R]):
+    return np.einsum("ij,jk->iz", A, B)
+
+
+@pytest.mark.parametrize(
+    ("program", "match"),
+    [
+        (clashing, r"test_distribute.*np\.einsum\(\"ij,jk->ik\", A, B\).*'j' has size J in operand 0"),
+        (unknown_index, r"test_distribute.*np\.einsum\(\"ij,jk->iz\", A, B\).*index 'z', which no operand has"),
+    ],
+)
+def test_wrong_einsums_are_named(program, match):
+    with pytest.raises(ValueError, match=match):
+        dace_redist.distribute(program, 2, dict(I=3, J=4, K=5, R=6))
+
+
+def test_the_transformation_rewrites_in_place():
+    import dace_redist
+
+    sdfg = parse(PROGRAMS["sweeps"])
+    rewrite = dace_redist.DistributeEinsum(4, dict(I=7, J=6, K=5, R=3))
+    assert rewrite.apply_pass(sdfg, {}) == len(rewrite.distributed.plan.groups)
+    kinds = {type(node).__name__ for node, _ in sdfg.all_nodes_recursive()}
+    assert {"Contraction", "SumReplicas", "Redistribute"} <= kinds and "Einsum" not in kinds
+    sdfg.validate()
+    assert rewrite.distributed.sdfg is sdfg
+    assert re.fullmatch(r"einsum_programs_sweeps", sdfg.name)
