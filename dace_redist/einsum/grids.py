@@ -171,12 +171,8 @@ class Candidates:
     def footprint(self) -> Floats:
         """Elements of all operands, of the result and, where it is reduced, of the reduced result: (K,)."""
         operands = sum(layouts.elements for layouts in self.operands)
-        return np.asarray(operands + self._block_product(self.einsum.result) + self.reduced_elements)
-
-    @cached_property
-    def reduced_elements(self) -> Floats:
-        """Elements of the reduced result that a rank holds besides its partial result: (K,)."""
-        return np.where(self.scatter == NO_REDUCTION, 0.0, self.result.elements)
+        reduced = np.where(self.scatter == NO_REDUCTION, 0.0, self.result.elements)
+        return np.asarray(operands + self._block_product(self.einsum.result) + reduced)
 
 
 def candidates(

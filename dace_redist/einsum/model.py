@@ -128,14 +128,16 @@ class Model:
         source, target = (self._layouts(*end, edge.tensor) for end in (edge.source, edge.target))
         return source, target, self.program.sizes[edge.tensor]
 
-    def pair_bounds(self, i: int, j: int) -> Floats:
-        """Least cost of what moves between two groups, for all pairs of their candidates: (K_i, K_j)."""
-        return self._bounds(i, j, {})
+    def pair_bounds(self, i: int, j: int, rows: dict[int, int] | None = None) -> Floats:
+        """
+        Least cost of what moves between two groups, for all pairs of their candidates: (K_i, K_j).
 
-    def _bounds(self, i: int, j: int, rows: dict[int, int]) -> Floats:
-        """The bounds for one candidate of some groups and all of the others."""
+        :param i: A group.
+        :param j: A later one.
+        :param rows: Of these groups only one candidate each, whose number this is.
+        """
         total: Floats = np.zeros((1, 1))
-        some = {group: slice(row, row + 1) for group, row in rows.items()}
+        some = {group: slice(row, row + 1) for group, row in (rows or {}).items()}
         for edge, bounds in self._move_bounds[i, j]:
             source, target = (some.get(group or 0, slice(None)) for group in (edge.source[0], edge.target[0]))
             found = bounds.of(source, target)
@@ -148,13 +150,13 @@ class Model:
         for other in self.neighbours[variable]:
             row = choice[other]
             if row is not None:
-                costs += self._bounds(min(variable, other), max(variable, other), {other: row}).ravel()
+                costs += self.pair_bounds(min(variable, other), max(variable, other), {other: row}).ravel()
         return costs
 
     def bound(self, choice: Sequence[int]) -> float:
         """A lower bound on the cost of a choice of one candidate per group."""
         own = sum(float(costs[row]) for costs, row in zip(self.unary, choice, strict=True))
-        return own + sum(float(self._bounds(i, j, {i: choice[i], j: choice[j]})[0, 0]) for i, j in self.linked)
+        return own + sum(float(self.pair_bounds(i, j, {i: choice[i], j: choice[j]})[0, 0]) for i, j in self.linked)
 
     def total(self, choice: Sequence[int]) -> float:
         """The cost of a choice with the ranks of each pair of groups relabelled as well as can be."""
@@ -176,7 +178,7 @@ class Model:
         if key not in self._exact:
             first, second = self.group(i, row_i), self.group(j, row_j)
             overlaps = tuple(self.overlap(edge, j, second, {i: first}) for edge in self.linked[i, j])
-            bound = float(self._bounds(i, j, {i: row_i, j: row_j})[0, 0]) / self.program.itemsize
+            bound = float(self.pair_bounds(i, j, {i: row_i, j: row_j})[0, 0]) / self.program.itemsize
             self._exact[key] = self._least_moved(overlaps, len(second.ranks), bound) * self.program.itemsize
         return self._exact[key]
 

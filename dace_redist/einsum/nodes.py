@@ -13,7 +13,7 @@ from dace_redist.einsum.assignment import assign
 from dace_redist.einsum.grids import Floats
 from dace_redist.einsum.placement import Array, Placement
 from dace_redist.einsum.plan import Group, Move
-from dace_redist.einsum.traffic import messages, row_major
+from dace_redist.einsum.traffic import Pairs, row_major
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +146,7 @@ def internode_bytes(
         if group.reduction is not None:
             total += _spread(group.partial_placement, sizes[group.result], size)
     for move in moves:
-        receivers, senders, elements = messages(move.source, move.target, sizes[move.tensor])
+        receivers, senders, elements = Pairs(move.source, move.target, sizes[move.tensor]).messages()
         total += float(elements[receivers // size != senders // size].sum())
     return total * itemsize
 

@@ -64,35 +64,28 @@ class EinsumProgram:
         """The loops around a group."""
         return self.statements[self.steps[step].statement].loops
 
-    def writers(self, tensor: str) -> list[int]:
-        """The groups that write a tensor."""
-        return self._writers.get(tensor, [])
-
-    def readers(self, tensor: str) -> list[tuple[int, int]]:
-        """The groups that read a tensor, and as which operand."""
-        return self._readers.get(tensor, [])
-
     @cached_property
-    def _writers(self) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
+    def writers(self) -> dict[str, list[int]]:
+        """For each tensor: the groups that write it."""
+        found: dict[str, list[int]] = {name: [] for step in self.steps for name in (*step.operands, step.result)}
         for number, step in enumerate(self.steps):
-            found.setdefault(step.result, []).append(number)
+            found[step.result].append(number)
         return found
 
     @cached_property
-    def _readers(self) -> dict[str, list[tuple[int, int]]]:
-        found: dict[str, list[tuple[int, int]]] = {}
+    def readers(self) -> dict[str, list[tuple[int, int]]]:
+        """For each tensor: the groups that read it, and as which operand."""
+        found: dict[str, list[tuple[int, int]]] = {name: [] for name in self.writers}
         for number, step in enumerate(self.steps):
             for operand, name in enumerate(step.operands):
-                found.setdefault(name, []).append((number, operand))
+                found[name].append((number, operand))
         return found
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """Tensors that are read before they are written."""
-        never = len(self.steps)
-        first = {name: self._writers.get(name, [never])[0] for name in self._readers}
-        return tuple(name for name, reads in self._readers.items() if reads[0][0] <= first[name])
+        """Tensors that are read before they are written, in the order in which they are read."""
+        first = {name: min(writers, default=len(self.steps)) for name, writers in self.writers.items()}
+        return tuple(name for name, reads in self.readers.items() if reads and reads[0][0] <= first[name])
 
     def owner(self, tensor: str) -> tuple[int, int | None] | None:
         """
@@ -102,17 +95,17 @@ class EinsumProgram:
         """
         if tensor in self.placements:
             return None
-        writers = self.writers(tensor)
-        return (writers[0], None) if writers else self.readers(tensor)[0]
+        writers = self.writers[tensor]
+        return (writers[0], None) if writers else self.readers[tensor][0]
 
     @cached_property
     def lifetimes(self) -> dict[str, tuple[int, int]]:
         """By name the first and the last group at which a tensor must be there."""
-        return {name: self._lifetime(name) for name in (*self._readers, *self._writers)}
+        return {name: self._lifetime(name) for name in self.writers}
 
     def _lifetime(self, tensor: str) -> tuple[int, int]:
-        writers = self.writers(tensor)
-        last = max([n for n, _ in self.readers(tensor)] + writers)
+        writers = self.writers[tensor]
+        last = max([n for n, _ in self.readers[tensor]] + writers)
         if tensor in self.outputs or tensor in self.inputs:
             return 0, len(self.steps)
         for loop in self.loops(last):  # a loop may read it again
@@ -194,7 +187,7 @@ class Walk:
         made, now = self.program.loops(copy.made_at), self.program.loops(reader)
         if now[: len(made)] != made:
             return False
-        return not any(set(now[len(made) :]) & set(self.program.loops(writer)) for writer in self.program.writers(name))
+        return not any(set(now[len(made) :]) & set(self.program.loops(writer)) for writer in self.program.writers[name])
 
     def _write(self, number: int) -> None:
         group = self.groups[number]

@@ -63,7 +63,7 @@ def traffic(source: Placement, target: Placement, shape: Sequence[int]) -> Traff
     received = wanted - kept
     if source.replicas == 1:
         return Traffic(own * target.replicas - kept, received, kept)
-    pairs = _Pairs(source, target, shape)
+    pairs = Pairs(source, target, shape)
     if pairs.count > MAX_PAIRS:
         share = np.zeros(ranks, np.int64)
         share[list(source.ranks)] = -(-int(received.sum()) // len(source.ranks))
@@ -72,17 +72,8 @@ def traffic(source: Placement, target: Placement, shape: Sequence[int]) -> Traff
     return Traffic(np.bincount(senders, counts, ranks).astype(np.int64), received, kept)
 
 
-def messages(source: Placement, target: Placement, shape: Sequence[int]) -> tuple[Array, Array, Array]:
-    """
-    All messages between different ranks.
-
-    :return: Receiver, sender and elements of each; a pair of ranks may stand there more than once.
-    """
-    return _Pairs(source, target, shape).messages()
-
-
-class _Pairs:
-    """Every block of the target with every block of the source that it meets."""
+class Pairs:
+    """Every block of the target with every block of the source that it has elements in common with."""
 
     def __init__(self, source: Placement, target: Placement, shape: Sequence[int]) -> None:
         self.source, self.target, self.shape = source, target, shape
@@ -95,7 +86,7 @@ class _Pairs:
         self.count = int(np.prod(self.meets, axis=0, dtype=np.float64).sum())
 
     def messages(self) -> tuple[Array, Array, Array]:
-        """Receiver, sender and elements of each message."""
+        """Receiver, sender and elements of each message between two ranks, which may have several."""
         source, target = self.source, self.target
         at = np.arange(len(target.ranks))[(self.high > self.low).all(axis=0)]
         elements, blocks = np.ones(len(at), np.int64), np.zeros((0, len(at)), np.int64)

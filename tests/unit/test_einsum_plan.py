@@ -21,9 +21,19 @@ def test_results_are_numpys(name, ranks):
     check_results(plan_einsums(statements, shapes_of(statements), ranks), statements)
 
 
+@pytest.mark.parametrize("index", "ijk")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_extents_of_0(monkeypatch, name, index):
+    monkeypatch.setitem(SIZES, index, 0)
+    statements = statements_of(name)
+    plan = plan_einsums(statements, shapes_of(statements), 6)
+    check_results(plan, statements)
+    assert 0 <= plan.communication_share <= 1 and plan.groups[0].result in str(plan)
+
+
 @st.composite
 def random_programs(draw):
-    sizes = {index: draw(st.integers(1, 9)) for index in "ijkl"}
+    sizes = {index: draw(st.integers(0, 9)) for index in "ijkl"}
     known = {
         name: draw(st.text("ijkl", min_size=1, max_size=3).filter(lambda t: len(set(t)) == len(t))) for name in "AB"
     }

@@ -15,7 +15,7 @@ from dace_redist.einsum.bounds import MoveBounds, _worst_overlap, move_bounds
 from dace_redist.einsum.grids import Layouts
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.relabel import Overlap, best_ranks
-from dace_redist.einsum.traffic import messages, same_place, traffic
+from dace_redist.einsum.traffic import Pairs, same_place, traffic
 from dace_redist.schedule import schedule
 
 
@@ -82,7 +82,7 @@ def test_traffic_is_that_of_the_schedule(case):
     np.testing.assert_array_equal(found.sent, expected.sent[:ranks])
     np.testing.assert_array_equal(found.received, expected.received[:ranks])
     np.testing.assert_array_equal(found.kept, expected.kept[:ranks])
-    receivers, senders, elements = messages(source, target, shape)
+    receivers, senders, elements = Pairs(source, target, shape).messages()
     between = planned.volume_matrix()
     np.fill_diagonal(between, 0)
     np.add.at(between, (senders, receivers), -elements)

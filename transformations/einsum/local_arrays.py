@@ -37,15 +37,11 @@ class LocalArrays:
         self._taken = {*source.arrays, *source.symbols, *(getattr(loop, "loop_variable", "") for loop in loops)}
         self._made: dict[tuple[str, Placement], str] = {}
         self._same: dict[tuple[Placement, Placement, tuple[Any, ...]], bool] = {}
-        self._symbols: dict[PlacedShape, str] = {}
+        #: For each symbol that is an extent: the split axis it belongs to.
+        self.extents: dict[str, PlacedShape] = {}
         self.arguments = tuple(n for n, array in source.arrays.items() if not array.transient and n in plan.homes)
         for name in self.arguments:
             self._made[name, plan.homes[name]] = self.new(name, name, plan.homes[name], transient=False)
-
-    @property
-    def extents(self) -> dict[str, PlacedShape]:
-        """For each symbol that is an extent: the split axis it belongs to."""
-        return {symbol: axis for axis, symbol in self._symbols.items()}
 
     @property
     def same(self) -> tuple[tuple[Placement, Placement, tuple[Any, ...]], ...]:
@@ -104,12 +100,12 @@ class LocalArrays:
         return self._symbol((placement, ()))
 
     def _symbol(self, axis: PlacedShape) -> dace.symbol:
-        if axis not in self._symbols:
-            name = next(name for name in map("n{}".format, count()) if name not in self._taken)
-            self._taken.add(name)
-            self._symbols[axis] = name
+        name = next((symbol for symbol, known in self.extents.items() if known == axis), None)
+        if name is None:
+            name = next(name for name in map("n{}".format, count()) if name not in (*self._taken, *self.extents))
+            self.extents[name] = axis
             self._sdfg.add_symbol(name, dace.int64)
-        return dace.symbol(self._symbols[axis], dace.int64)
+        return dace.symbol(name, dace.int64)
 
     def distribution(self, placement: Placement, tensor: str) -> Distribution:
         """The distribution of a tensor, whose sizes may be symbols."""

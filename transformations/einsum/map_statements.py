@@ -35,7 +35,7 @@ def map_steps(sdfg: SDFG, entry: nodes.MapEntry, location: SourceLocation) -> It
         if begin != 0 or step != 1:
             location.refuse(f"its index {parameter} runs over {begin}:{end + 1}:{step}, not over a whole dimension")
         extents[parameter] = end + 1
-    tasklet_location = SourceLocation(tasklets[0], location.state, location.around)
+    tasklet_location = SourceLocation(tasklets[0], location.state, location.loops)
     yield from _TaskletReader(sdfg, tasklets[0], tasklet_location, extents).steps()
 
 

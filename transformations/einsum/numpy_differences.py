@@ -41,14 +41,12 @@ def warn_of_rebound_arguments(function: Callable[..., Any]) -> None:
 def _assigned(definition: ast.AST) -> Iterator[ast.Name]:
     """Names that plain assignments bind, in the order of the program."""
     for node in ast.walk(definition):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if _declares(node) else []
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.AnnAssign) and node.value is not None:
+            targets = [node.target]
         for target in targets:
             parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
             yield from (part for part in parts if isinstance(part, ast.Name))
-
-
-def _declares(node: ast.AST) -> bool:
-    return isinstance(node, ast.AnnAssign) and node.value is not None
 
 
 def warning_of_integers(known: dict[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:

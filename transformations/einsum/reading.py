@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -22,26 +23,18 @@ def logical_shape(descriptor: data.Data) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True)
-class Repeated:
-    """How often something runs, and the loops around it, the outermost first."""
-
-    times: int = 1
-    loops: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class SourceLocation:
     """
     Where something that is read stands in the program.
 
     :param node: The node of the SDFG.
     :param state: Its state.
-    :param around: The loops around it.
+    :param loops: Label of each loop around it, the outermost first, and how often it runs.
     """
 
     node: nodes.Node
     state: SDFGState
-    around: Repeated
+    loops: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
         """The statement the node comes from, as far as DaCe knows."""
@@ -80,8 +73,8 @@ class SourceLocation:
             einsum = Einsum(operands, indices)
         except ValueError as error:
             self.refuse(str(error))
-        around = self.around
-        return Statement(einsum, names, result, str(self), elementwise, around.times, around.loops, solves)
+        repeats, loops = math.prod(count for _, count in self.loops), tuple(label for label, _ in self.loops)
+        return Statement(einsum, names, result, str(self), elementwise, repeats, loops, solves)
 
 
 def einsum_steps(

@@ -17,8 +17,11 @@ from dace_redist.transformations.einsum.library_node_einsums import einsum_of
 from dace_redist.transformations.einsum.map_statements import map_steps, tasklet_steps
 from dace_redist.transformations.einsum.node_order import in_order
 from dace_redist.transformations.einsum.operand_types import with_equal_types
-from dace_redist.transformations.einsum.reading import Repeated, SourceLocation, einsum_steps, equal, logical_shape
+from dace_redist.transformations.einsum.reading import SourceLocation, einsum_steps, equal, logical_shape
 from dace_redist.transformations.einsum.steps import Body, Loop, Step, all_steps
+
+#: Label of each loop around something, the outermost first, and how often it runs.
+Loops = tuple[tuple[str, int], ...]
 
 
 def read_statements(sdfg: SDFG, sizes: dict[str, int]) -> tuple[Step | Loop, ...]:
@@ -33,7 +36,7 @@ def read_statements(sdfg: SDFG, sizes: dict[str, int]) -> tuple[Step | Loop, ...
     """
     _check_arrays(sdfg)
     sdfg.apply_transformations_repeated(TaskletFusion, validate=False)
-    body = with_equal_types(tuple(_Reader(sdfg, sizes).region(sdfg, Repeated())), sdfg)
+    body = with_equal_types(tuple(_Reader(sdfg, sizes).region(sdfg)), sdfg)
     given = {name for name, array in sdfg.arrays.items() if not array.transient and not name.startswith("__return")}
     _check_written(body, given)
     return body
@@ -42,7 +45,7 @@ def read_statements(sdfg: SDFG, sizes: dict[str, int]) -> tuple[Step | Loop, ...
 def _check_arrays(sdfg: SDFG) -> None:
     for state in sdfg.states():
         for node in state.data_nodes():
-            descriptor, location = sdfg.arrays[node.data], SourceLocation(node, state, Repeated())
+            descriptor, location = sdfg.arrays[node.data], SourceLocation(node, state)
             if isinstance(descriptor, data.View):
                 location.refuse(
                     f"it uses a part of an array, or an array in another shape ({node.data}); only whole arrays can be "
@@ -70,7 +73,7 @@ class _Reader:
         self._sdfg = sdfg
         self._sizes = sizes
 
-    def region(self, region: ControlFlowRegion, around: Repeated) -> Iterator[Step | Loop]:
+    def region(self, region: ControlFlowRegion, loops: Loops = ()) -> Iterator[Step | Loop]:
         blocks = list(region.nodes())
         edges = region.edges()
         if any(not edge.data.is_unconditional() for edge in edges) or len(edges) != len(blocks) - 1:
@@ -80,18 +83,18 @@ class _Reader:
                 if edge.data.assignments:
                     given = ", ".join(f"{k} = {v}" for k, v in edge.data.assignments.items())
                     raise ValueError(f"{region.label}: {given} cannot be distributed: it sets a symbol")
-            yield from self._block(block, around)
+            yield from self._block(block, loops)
 
-    def _block(self, block: Any, around: Repeated) -> Iterator[Step | Loop]:
+    def _block(self, block: Any, loops: Loops) -> Iterator[Step | Loop]:
         if isinstance(block, SDFGState):
             for node in in_order(block):
-                yield from self._node(node, block, around)
+                yield from self._node(node, block, loops)
         elif isinstance(block, LoopRegion):
-            yield self._loop(block, around)
+            yield self._loop(block, loops)
         else:
             raise ValueError(f"{block.label}: a {type(block).__name__} cannot be distributed; only for loops can")
 
-    def _loop(self, loop: LoopRegion, around: Repeated) -> Loop:
+    def _loop(self, loop: LoopRegion, loops: Loops) -> Loop:
         readers = (loop_analysis.get_init_assignment, loop_analysis.get_loop_end, loop_analysis.get_loop_stride)
         first, last, step = (read(loop) for read in readers)
         if first is None or last is None or step is None:
@@ -107,13 +110,13 @@ class _Reader:
         count = symbolic.simplify((last - first) // step + 1)
         known = symbolic.evaluate(count, self._sizes) if used <= set(self._sizes) else None
         repeats = 1 if known is None else max(1, int(known))
-        inside = Repeated(around.times * repeats, (*around.loops, loop.label))
-        return Loop(loop, tuple(self.region(loop, inside)), repeats, bool(count.is_Integer and count > 0))
+        body = tuple(self.region(loop, (*loops, (loop.label, repeats))))
+        return Loop(loop, body, repeats, bool(count.is_Integer and count > 0))
 
-    def _node(self, node: nodes.Node, state: SDFGState, around: Repeated) -> Iterator[Step]:
+    def _node(self, node: nodes.Node, state: SDFGState, loops: Loops) -> Iterator[Step]:
         if state.entry_node(node) is not None or isinstance(node, nodes.MapExit):
             return  # read with its map
-        location = SourceLocation(node, state, around)
+        location = SourceLocation(node, state, loops)
         if isinstance(node, nodes.LibraryNode):
             yield from self._library_node(node, location)
         elif isinstance(node, nodes.MapEntry):

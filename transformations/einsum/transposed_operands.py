@@ -52,14 +52,10 @@ def _folded(body: Body, kept: Collection[str]) -> tuple[Step | Loop, ...]:
 
 
 def _is_transpose(step: Step) -> bool:
-    einsum = step.statement.einsum
-    other = step.statement.elementwise or step.statement.solves
-    return not other and len(einsum.operands) == 1 and step.alpha == 1 and _permutes(einsum)
-
-
-def _permutes(einsum: Einsum) -> bool:
-    (operand,) = einsum.operands
-    return sorted(operand) == sorted(einsum.result) and not einsum.repeated
+    statement, (operand, *others) = step.statement, step.statement.einsum.operands
+    if others or statement.elementwise or statement.solves or step.alpha != 1:
+        return False
+    return sorted(operand) == sorted(statement.einsum.result) and not statement.einsum.repeated
 
 
 def _can_be_read_through(items: Sequence[Step | Loop], position: int) -> bool:
