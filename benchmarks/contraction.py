@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 import numpy as np
 import opt_einsum
-from contractions import OPTIMISED, Contraction, build
+from contractions import OPTIMISED, CompiledContraction, build
 
 #: Name, einsum, extent of an index unless it is among the following.
 CASES = [
@@ -64,8 +64,11 @@ def main() -> None:
             terms, indices = expression.split("->")
             arrays = [rng.standard_normal([others.get(i, size) for i in term]) for term in terms.split(",")]
             result = np.empty([others.get(i, size) for i in indices])
-            contraction = Contraction(library, expression, "float64")
-            gemm, dot = Contraction(library, "ij,jk->ik", "float64"), Contraction(library, "i,i->", "float64")
+            contraction = CompiledContraction(library, expression, "float64")
+            gemm, dot = (
+                CompiledContraction(library, "ij,jk->ik", "float64"),
+                CompiledContraction(library, "i,i->", "float64"),
+            )
             large = max(arrays, key=np.size)
             rank = others.get("a", int(np.prod([size for i in indices if i not in terms.split(",")[0]])))
             matrix = large.reshape(-1, size if rank != size * size else size * size)

@@ -128,7 +128,7 @@ void measure(const char* direction, int ndim, std::int64_t run_bytes, std::int64
   std::fflush(stdout);
 }
 
-/// An array as redistributions meet it: NumPy's and the plans' buffers have huge pages where the system grants them.
+/// An array as redistributions have it: NumPy's and the plans' buffers have huge pages where the system grants them.
 class Memory {
  public:
   char* at_least(std::int64_t nbytes) {

@@ -32,6 +32,8 @@ RANKS = 2
 ROWS = {
     "compile": ("compile a program with one redistribution: Auto, to stock DaCe's node", 1.0),
     "distribute": ("distribute and compile gram_of_mttkrp on 4 ranks, to compiling one stock node", 1.5),
+    "compile-anew": ("the same as compile, with DaCe's own caches empty", 1.0),
+    "distribute-anew": ("the same as distribute, with DaCe's own caches empty", 1.5),
     "first-use": ("seconds until every strategy can be used on a new machine", 30.0),
     "start": ("start of a process to the first result, to importing mpi4py and NumPy", 1.5),
     "redistribute": ("redistribute(), to a call of a plan", 4.0),
@@ -79,14 +81,14 @@ def gram_of_mttkrp(X: dace.float64[I, J, K], B: dace.float64[J, R], C: dace.floa
 
 @contextlib.contextmanager
 def _new_cache(with_libraries: bool) -> Iterator[dict[str, str]]:
-    """Environment with a cache folder that has no programs in it, and the compiled libraries or not even these."""
+    """Environment with cache folders of its own, without programs, with the package's libraries or not even these."""
     from dace_redist.native.toolchain import build_directory
 
     with tempfile.TemporaryDirectory(prefix="overheads-") as folder:
         if with_libraries:
-            programs = shutil.ignore_patterns("programs", "*.lock")
+            programs = shutil.ignore_patterns("programs", "tests", "*.lock")
             shutil.copytree(build_directory(), Path(folder) / build_directory().name, ignore=programs)
-        yield {"DACE_REDIST_CACHE": folder}
+        yield {"DACE_REDIST_CACHE": folder, "DACE_BUILD_CACHE_DIR": os.path.join(folder, "dace")}
 
 
 def _on_ranks(ranks: int, *arguments: str, environment: dict[str, str] | None = None) -> str:
@@ -127,10 +129,6 @@ def _compile(strategy: str) -> float:
         dace_redist.set_strategy(sdfg, strategy)
         sdfg.compile(return_program_handle=False)
         return time.perf_counter() - start
-
-
-def _compile_part() -> dict[str, list[float]]:
-    return {name: [_compile(name)] for name in random.sample(["Auto", "MPI"], 2)}
 
 
 def _distribute_part() -> dict[str, list[float]]:
@@ -200,22 +198,37 @@ def _calls_part() -> dict[str, list[float]]:
     return seconds if comm.rank == 0 else {}
 
 
-_PARTS = {"compile": _compile_part, "distribute": _distribute_part, "calls": _calls_part}
+_PARTS = {
+    "stock": lambda: {"seconds": [_compile("MPI")]},
+    "compile": lambda: {"seconds": [_compile("Auto")]},
+    "distribute": _distribute_part,
+    "calls": _calls_part,
+}
 
 
 def _ratios(first: list[float], second: list[float]) -> list[float]:
     return [a / b for a, b in zip(first, second, strict=True)]
 
 
-def _measure_compile(repetitions: int, distribute: bool) -> dict[str, list[float]]:
-    figures: dict[str, list[float]] = {"compile": []} | ({"distribute": []} if distribute else {})
-    for _ in range(repetitions):
-        with _new_cache(with_libraries=True) as environment:
-            compiled = _part("compile", 1, environment)
-            figures["compile"] += _ratios(compiled["Auto"], compiled["MPI"])
-            if distribute:
-                figures["distribute"] += _ratios(_part("distribute", 4, environment)["seconds"], compiled["MPI"])
-    return figures
+def _measure_compile(repetitions: int, anew: bool) -> dict[str, list[float]]:
+    """
+    The rows on compiling.
+
+    :param anew: Whether DaCe's own caches, of precompiled headers and recorded builds, are emptied before each program;
+        otherwise a first round, which does not count, fills them.
+    """
+    seconds: dict[str, list[float]] = {"stock": [], "compile": [], "distribute": []}
+    with _new_cache(with_libraries=True) as environment:
+        for _ in range(repetitions + (not anew)):
+            for name in random.sample(list(seconds), len(seconds)):
+                if anew:
+                    shutil.rmtree(environment["DACE_BUILD_CACHE_DIR"], ignore_errors=True)
+                for programs in Path(environment["DACE_REDIST_CACHE"]).glob("*/programs"):
+                    shutil.rmtree(programs)
+                seconds[name] += _part(name, 4 if name == "distribute" else 1, environment)["seconds"]
+    stock = seconds.pop("stock")[-repetitions:]
+    suffix = "-anew" if anew else ""
+    return {name + suffix: _ratios(values[-repetitions:], stock) for name, values in seconds.items()}
 
 
 def _measure_first_use() -> list[float]:
@@ -240,8 +253,9 @@ def _measure_start(repetitions: int) -> list[float]:
 def _measure(rows: list[str], repetitions: int) -> dict[str, list[float]]:
     _on_ranks(1, "-m", "dace_redist.cli", "build", "--all")
     figures: dict[str, list[float]] = {}
-    if {"compile", "distribute"} & set(rows):
-        figures |= _measure_compile(repetitions, "distribute" in rows)
+    for anew, compiled in (False, {"compile", "distribute"}), (True, {"compile-anew", "distribute-anew"}):
+        if compiled & set(rows):
+            figures |= _measure_compile(repetitions, anew)
     if "first-use" in rows:
         figures["first-use"] = _measure_first_use()
     if "start" in rows:

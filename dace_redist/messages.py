@@ -1,14 +1,112 @@
-"""What one rank sends to another: messages, and the blocks they are made of."""
+"""What one rank sends to another: messages, the blocks they are made of, and how long their contiguous runs are."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
-from dace_redist.run_lengths import Quantiles, count_runs
+
+@dataclasses.dataclass(frozen=True)
+class Quantiles:
+    """Smallest, median and largest of some lengths; half of all elements lie in lengths up to the median."""
+
+    smallest: int
+    median: int
+    largest: int
+
+    @classmethod
+    def of(cls, lengths: Mapping[int, int]) -> Quantiles:
+        """
+        The quantiles of lengths, each counted with its elements.
+
+        :param lengths: How often each length occurs; all zero if there are none.
+        """
+        if not lengths:
+            return cls(0, 0, 0)
+        ordered = sorted(lengths)
+        half, seen = sum(length * times for length, times in lengths.items()) / 2, 0
+        for median in ordered:
+            seen += median * lengths[median]
+            if seen >= half:
+                break
+        return cls(ordered[0], median, ordered[-1])
+
+    def nbytes(self, itemsize: int) -> Quantiles:
+        """The same in bytes."""
+        return Quantiles(self.smallest * itemsize, self.median * itemsize, self.largest * itemsize)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunLengths:
+    """Run lengths in elements, where messages are sent from and where they arrive."""
+
+    sender: Quantiles
+    receiver: Quantiles
+
+
+@dataclasses.dataclass
+class _Runs:
+    """Runs in packed order, in elements: the first, the last (may be the same one), and those between by length."""
+
+    start: int  # position of the first element in the array
+    end: int  # one past the last element
+    first: int
+    last: int
+    single: bool
+    between: Counter[int]
+
+    def repeated(self, times: int, stride: int) -> _Runs:
+        """The same runs ``times`` times, ``stride`` elements apart."""
+        if times == 1:
+            return self
+        end, joined = self.end + (times - 1) * stride, self.start + stride == self.end
+        if self.single and joined:
+            return _Runs(self.start, end, self.first * times, self.first * times, True, Counter())
+        between = Counter({length: often * times for length, often in self.between.items()})
+        if self.single:
+            between[self.first] += times - 2
+        elif joined:
+            between[self.last + self.first] += times - 1
+        else:
+            between[self.first] += times - 1
+            between[self.last] += times - 1
+        return _Runs(self.start, end, self.first, self.last, False, between)
+
+
+@lru_cache(maxsize=4096)
+def _block_runs(counts: tuple[int, ...], strides: tuple[int, ...]) -> _Runs:
+    runs = _Runs(0, 1, 1, 1, True, Counter())
+    for count, stride in zip(reversed(counts), reversed(strides), strict=True):
+        runs = runs.repeated(count, stride)
+    return runs
+
+
+def count_runs(sides: Iterable[tuple[int, tuple[int, ...], tuple[int, ...]]]) -> Counter[int]:
+    """
+    How often each run length occurs on one side of a message.
+
+    :param sides: Offset, counts and strides of each block on this side, in elements, in the order of the message.
+    :return: Number of runs by length in elements.
+    """
+    lengths, end, tail = Counter[int](), -1, 0  # the run that may go on: where it ends, how long it is so far
+    for offset, counts, strides in sides:
+        runs = _block_runs(counts, strides)
+        head = runs.first
+        if offset == end:
+            head += tail
+        elif tail:
+            lengths[tail] += 1
+        if not runs.single:
+            lengths[head] += 1
+            lengths.update(runs.between)
+        end, tail = offset + runs.end, head if runs.single else runs.last
+    if tail:
+        lengths[tail] += 1
+    return +lengths
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from dace_redist import _core
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
-from dace_redist.messages import Block, Message, blocks_of
-from dace_redist.run_lengths import Quantiles, RunLengths
+from dace_redist.messages import Block, Message, Quantiles, RunLengths, blocks_of
 
 __all__ = ["Block", "Message", "Schedule", "Totals", "element_type", "schedule"]
 

@@ -41,12 +41,7 @@ class Contraction(IndexedNode):
     path = properties.ListProperty(tuple, default=[], category="Semantics", desc="Operands of each step")
 
     def __init__(
-        self,
-        name: str,
-        einsum: str = "->",
-        alpha: Any = 1,
-        beta: Any = 0,
-        path: Sequence[Sequence[int]] = (),
+        self, name: str, einsum: str = "->", alpha: Any = 1, beta: Any = 0, path: Sequence[Sequence[int]] = ()
     ) -> None:
         super().__init__(name, einsum)
         for factor in (alpha, beta):

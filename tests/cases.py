@@ -31,7 +31,7 @@ OPTIONS = {
 
 
 @dataclass(frozen=True)
-class Case:
+class RandomCase:
     """A redistribution of one tensor, on some of the ranks of a communicator."""
 
     source: Any
@@ -96,7 +96,7 @@ def tiled(draw: st.DrawFn, shape: tuple[int, ...], ranks: int) -> TiledDistribut
 
 
 @st.composite
-def cases(draw: st.DrawFn, ranks: int) -> Case:
+def cases(draw: st.DrawFn, ranks: int) -> RandomCase:
     """Redistributions of 0-D to 5-D tensors over at most ``ranks`` ranks, some of them without elements."""
     ndim = draw(st.integers(0, 5))
     least = draw(st.sampled_from([0, 1, 1, 1]))
@@ -108,4 +108,4 @@ def cases(draw: st.DrawFn, ranks: int) -> Case:
         for name, extra in OPTIONS.items()
     }
     layout = draw(st.sampled_from(["C", "node-shared", "F", "padded"]))
-    return Case(draw(either), draw(either), draw(st.sampled_from(DTYPES)), layout, options)
+    return RandomCase(draw(either), draw(either), draw(st.sampled_from(DTYPES)), layout, options)

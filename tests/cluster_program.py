@@ -27,7 +27,7 @@ def say(what: object) -> None:
     sys.stdout.flush()
 
 
-def places() -> None:
+def nodes_seen() -> None:
     """Which node this rank is on, whom it shares that with, and whose files and processes it can see."""
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     mine = Path(f"/dev/shm/test-of-rank-{comm.rank}")

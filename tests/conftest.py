@@ -18,7 +18,7 @@ import pytest
 
 from dace_redist.mpi import launch
 
-CHILD = "DACE_REDIST_MPI_CHILD"  # set in a rank: the folder for its report; the other words are the numbers it needs
+CHILD = "DACE_REDIST_MPI_CHILD"  # set in a rank: the folder for its report; the next variables are the numbers it needs
 RANKS = "DACE_REDIST_MPI_RANKS"
 STACKS_AT = "DACE_REDIST_MPI_STACKS_AT"  # time.time() at which a rank that still runs prints its stacks
 GRACE = "DACE_REDIST_MPI_GRACE"  # seconds that a failed rank waits for the others before it ends them
@@ -28,8 +28,8 @@ DEFAULT_GRACE = 10
 TAIL_LINES = 60
 PYTEST_FRAME = re.compile(r' +File ".*(/_pytest/|/pluggy/|/pytest/__main__|<frozen runpy>).*line')
 
-# DaCe's builds of one MPI must not meet another's, nor those of two tests that run at once; mpicxx, cmake and mpiexec
-# are those beside this Python.
+# DaCe's builds for each MPI, and those of tests that run at once, are in folders of their own; mpicxx, cmake and
+# mpiexec are those beside this Python.
 os.environ.update(launch.mpi_environment())
 _builds = Path(__file__).resolve().parent.parent / ".dacecache" / Path(sys.prefix).name
 os.environ.setdefault("DACE_default_build_folder", str(_builds / os.environ.get("PYTEST_XDIST_WORKER", "")))

@@ -44,7 +44,7 @@ class Library:
             raise ValueError(message.value.decode())
 
 
-class Contraction:
+class CompiledContraction:
     """An einsum, planned at its first run."""
 
     def __init__(self, library: Library, expression: str, dtype: Any, path: Sequence[Sequence[int]] = ()) -> None:

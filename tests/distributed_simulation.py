@@ -16,7 +16,7 @@ from dace_redist.distribution import decode_distribution
 from dace_redist.library_nodes.environment import MEMORY_PIECE
 
 
-class Ranks:
+class SimulatedRanks:
     """
     All ranks of a distributed program. What a rank has not got is not a number to it.
 

@@ -37,7 +37,7 @@ def build(name: str, *switches: str) -> Path:
     :param switches: Further switches of the compiler.
     :return: The program.
     """
-    sources = (SOURCES / f"{name}.cpp", SOURCES / "mpi_leaks.hpp")
+    sources = (SOURCES / f"{name}.cpp", *sorted(SOURCES.glob("*.hpp")))
     strategies = _compiled("strategies.o", [*switches, "-c"], STRATEGIES)
     return _compiled(name, [*switches, "-I", str(SOURCES), str(strategies)], sources[:1], sources)
 

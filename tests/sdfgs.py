@@ -11,6 +11,8 @@ from dace_redist import Distribution, Redistribute
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
 from dace_redist.strategies import STRATEGIES
 
+ROWS, COLUMNS = Distribution((8, 8), (4, 1)), Distribution((8, 8), (1, 4))
+
 #: The strategies of this package; the other, MPI, generates stock DaCe's code.
 OURS = [name for name in STRATEGIES if name != "MPI"]
 
@@ -27,12 +29,22 @@ def add_move(state: SDFGState, node: Any, source: Any, target: Any) -> Any:
     return node
 
 
+def connected(node: Redistribute, source_shape=(2, 8), target_shape=(8, 2), dtype=dace.float64, target_dtype=None):
+    """The node in an SDFG, between two arrays."""
+    sdfg = dace.SDFG("connected")
+    sdfg.add_array("A", source_shape, dtype)
+    sdfg.add_array("B", target_shape, target_dtype or dtype)
+    state = sdfg.add_state()
+    add_move(state, node, "A", "B")
+    return sdfg, state
+
+
 def rows_to_columns(strategy: str = "Auto", name: str = "rows_to_columns", **options: Any) -> dace.SDFG:
     """An SDFG of one state and one node "move": (8, 8) from (4, 1) to (1, 4)."""
     sdfg = dace.SDFG(name)
     sdfg.add_array("A", [2, 8], dace.float64)
     sdfg.add_array("B", [8, 2], dace.float64)
-    node = Redistribute("move", Distribution((8, 8), (4, 1)), Distribution((8, 8), (1, 4)), strategy, **options)
+    node = Redistribute("move", ROWS, COLUMNS, strategy, **options)
     add_move(sdfg.add_state("state", is_start_block=True), node, "A", "B")
     return sdfg
 

@@ -206,13 +206,13 @@ def _across_nodes(ranks_of: Sequence[int], mapping: str) -> tuple[dict[str, str]
     if mapping not in MAPPINGS:
         raise ValueError(f"mapping must be one of {', '.join(MAPPINGS)}, got {mapping!r}")
     agent, shared_memory = "/run/on_node", "/dev/shm"
-    places = [(turn, node) for node, count in enumerate(ranks_of) for turn in range(count)]
+    positions = [(turn, node) for node, count in enumerate(ranks_of) for turn in range(count)]
     if mapping == "cyclic":
-        places.sort()
+        positions.sort()
     files = {
         "/run/openmpi": "".join(f"node{node} slots={count}\n" for node, count in enumerate(ranks_of)),
         "/run/mpich": "".join(f"node{node}:{count}\n" for node, count in enumerate(ranks_of)),
-        "/run/mpich.conf": f"-rankmap {','.join(str(node) for _, node in places)}\n",
+        "/run/mpich.conf": f"-rankmap {','.join(str(node) for _, node in positions)}\n",
     }
     order = "slot" if mapping == "block" else "node"
     forced = {

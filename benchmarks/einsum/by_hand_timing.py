@@ -74,7 +74,7 @@ def _load(kernel: Kernel, strategy: str) -> CompiledSDFG:
 
 
 @dataclass
-class Program:
+class TimedProgram:
     """A strategy, its options, the program built with it, and what its runs gave."""
 
     strategy: str
@@ -84,7 +84,7 @@ class Program:
     seconds: dict[str, list[float]] | None = None  # per step and in all: for each round the maximum over the ranks
 
 
-def build_all(kernel: Kernel, arguments: argparse.Namespace) -> list[Program]:
+def build_all(kernel: Kernel, arguments: argparse.Namespace) -> list[TimedProgram]:
     """The kernel with every strategy asked for, one line each on rank 0."""
     with _quiet():
         parsed = _parse(kernel) if WORLD.rank == 0 and not arguments.prebuilt else None
@@ -95,7 +95,7 @@ def build_all(kernel: Kernel, arguments: argparse.Namespace) -> list[Program]:
         options = dict(arguments.option) if strategy != "MPI" else {}
         with _quiet():
             load = _load(kernel, strategy) if arguments.prebuilt else _build(kernel, parsed, strategy, options)
-        programs.append(Program(strategy, options, load))
+        programs.append(TimedProgram(strategy, options, load))
     return programs
 
 
@@ -113,9 +113,9 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def measure(programs: list[Program], inputs: dict, repetitions: int) -> None:
+def measure(programs: list[TimedProgram], inputs: dict, repetitions: int) -> None:
     """
-    Run all programs in turn, so that whatever else the machine does meets them alike; the first round warms up.
+    Run all programs in turn, so that whatever else the machine does affects all alike; the first round warms up.
 
     Steps are timed with a barrier before each, so that none pays for ranks that come late; the total is timed in
     runs of its own, without barriers.
@@ -130,7 +130,7 @@ def measure(programs: list[Program], inputs: dict, repetitions: int) -> None:
         program.seconds = dict(zip(columns, samples[1:].T.tolist(), strict=True))
 
 
-def _run(program: Program, inputs: dict, columns: int) -> np.ndarray:
+def _run(program: TimedProgram, inputs: dict, columns: int) -> np.ndarray:
     """Run a program twice: seconds that this rank spent in every step, and in all of them without barriers."""
     arguments = {name: inputs[name] for name in program.compiled.sdfg.arglist() if name in inputs}
     seconds = np.zeros(columns)

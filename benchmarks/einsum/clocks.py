@@ -12,7 +12,7 @@ from dace_redist.library_nodes import Contraction, LinearSolve, Redistribute, Su
 
 _STOCK = (comm.Reduce, comm.Redistribute, comm.Bcast, comm.Allreduce)
 _OWN = {Contraction: "contract", LinearSolve: "solve", SumReplicas: "sum", Redistribute: "redistribute"}
-_HEAD = 2  # of the clock: when the last step ended, and whether the ranks meet between steps
+_HEAD = 2  # of the clock: when the last step ended, and whether there is a barrier between steps
 _PREFIX = "clock_"
 
 Chain = list[tuple[str, list[ControlFlowBlock]]]
@@ -90,7 +90,7 @@ def new_clock(sdfg: dace.SDFG, barrier: bool) -> np.ndarray:
     """
     The argument ``clock`` for one run.
 
-    :param barrier: Whether the ranks meet after each step, outside of all, so that none pays for who comes late.
+    :param barrier: Whether a barrier follows each step, outside of all times, so that none includes waiting for others.
     """
     clock = np.zeros((1, int(sdfg.arrays["clock"].shape[1])))
     clock[0, 1] = barrier

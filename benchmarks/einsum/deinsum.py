@@ -30,7 +30,7 @@ RANKS = (1, 2, 4, 8, 16, 27, 32, 64, 125, 128, 256, 512)
 
 
 @dataclasses.dataclass(frozen=True)
-class Kernel:
+class PublishedKernel:
     """
     One of the kernels.
 
@@ -124,7 +124,7 @@ def _as_numbered(group: Group, indices: str) -> Group:
 
 
 @functools.cache
-def kernels() -> dict[str, Kernel]:
+def kernels() -> dict[str, PublishedKernel]:
     """The ten kernels by name."""
     data = json.loads(Path(__file__).with_name("deinsum.json").read_text())
     grids = {
@@ -135,7 +135,7 @@ def kernels() -> dict[str, Kernel]:
         groups = tuple((Einsum.parse(group["einsum"]), group["grid"]) for group in entry["groups"])
         lengths = {int(ranks): tuple(values) for ranks, values in data["sizes"][entry["sizes"]].items()}
         own = {indices: grids[indices] for _, indices in groups}
-        found[entry["name"]] = Kernel(entry["name"], Einsum.parse(entry["einsum"]), groups, lengths, own)
+        found[entry["name"]] = PublishedKernel(entry["name"], Einsum.parse(entry["einsum"]), groups, lengths, own)
     return found
 
 

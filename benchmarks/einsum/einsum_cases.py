@@ -17,7 +17,7 @@ SYMBOLS = {"IJKLMOW": 0, "PQRTV": 1}  # which of a case's two lengths a symbol i
 
 
 @dataclass(frozen=True)
-class Case:
+class EinsumCase:
     """
     A kernel and its sizes, as two lengths: tensor modes and factor ranks, or occupied and virtual orbitals.
 
@@ -87,20 +87,20 @@ _ORBITALS = {"small": (12, 48), "medium": (16, 96), "indices": 6, "paper": (32 *
 CASES = {
     case.name: case
     for case in (
-        Case(programs.mm1, **_MM, published="1MM"),
-        Case(programs.mm2, **_MM, published="2MM"),
-        Case(programs.mm3, **_MM, published="3MM"),
-        Case(programs.mttkrp3_0, **_ORDER_3, published="MTTKRP-O3-M0"),
-        Case(programs.mttkrp3_1, **_ORDER_3, published="MTTKRP-O3-M1"),
-        Case(programs.mttkrp3_2, **_ORDER_3, published="MTTKRP-O3-M2"),
-        Case(programs.mttkrp5_0, **_ORDER_5, published="MTTKRP-O5-M0"),
-        Case(programs.mttkrp5_2, **_ORDER_5, published="MTTKRP-O5-M2"),
-        Case(programs.mttkrp5_4, **_ORDER_5, published="MTTKRP-O5-M4"),
-        Case(programs.ttmc, **_ORDER_5, published="TTMc-O5-M0"),
-        Case(programs.rings, **_ORBITALS),
-        Case(programs.ladder, **_ORBITALS),
-        Case(programs.tucker, **_ORDER_3, published="MTTKRP-O3-M0", shift=0.5),
-        Case(programs.cp, **_ORDER_3, published="MTTKRP-O3-M0", shift=0.5),
+        EinsumCase(programs.mm1, **_MM, published="1MM"),
+        EinsumCase(programs.mm2, **_MM, published="2MM"),
+        EinsumCase(programs.mm3, **_MM, published="3MM"),
+        EinsumCase(programs.mttkrp3_0, **_ORDER_3, published="MTTKRP-O3-M0"),
+        EinsumCase(programs.mttkrp3_1, **_ORDER_3, published="MTTKRP-O3-M1"),
+        EinsumCase(programs.mttkrp3_2, **_ORDER_3, published="MTTKRP-O3-M2"),
+        EinsumCase(programs.mttkrp5_0, **_ORDER_5, published="MTTKRP-O5-M0"),
+        EinsumCase(programs.mttkrp5_2, **_ORDER_5, published="MTTKRP-O5-M2"),
+        EinsumCase(programs.mttkrp5_4, **_ORDER_5, published="MTTKRP-O5-M4"),
+        EinsumCase(programs.ttmc, **_ORDER_5, published="TTMc-O5-M0"),
+        EinsumCase(programs.rings, **_ORBITALS),
+        EinsumCase(programs.ladder, **_ORBITALS),
+        EinsumCase(programs.tucker, **_ORDER_3, published="MTTKRP-O3-M0", shift=0.5),
+        EinsumCase(programs.cp, **_ORDER_3, published="MTTKRP-O3-M0", shift=0.5),
     )
 }
 

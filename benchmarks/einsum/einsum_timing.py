@@ -51,7 +51,7 @@ class TimedProgram:
         """
         One run. Collective.
 
-        :param barrier: Whether the ranks meet between steps.
+        :param barrier: Whether there is a barrier between steps.
         :return: This rank's parts of the outputs, by name, and seconds of each of ``steps``.
         """
         program = self.by_strategy[strategy]

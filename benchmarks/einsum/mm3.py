@@ -1,4 +1,4 @@
-"""Three matrix products, ij,jk,kl,lm->im, distributed the Deinsum way: two grids whose results meet on a third."""
+"""Three matrix products, ij,jk,kl,lm->im, distributed the Deinsum way: the results of two grids go to a third."""
 
 import by_hand
 import dace

@@ -16,7 +16,7 @@ import numpy as np
 from by_hand_kernel import WORLD
 from by_hand_timing import say
 from command_line import Parser, add_measuring, check_writable, leave, positive
-from einsum_cases import CASES, PRESETS, Case, everything, numpy_result
+from einsum_cases import CASES, PRESETS, EinsumCase, everything, numpy_result
 from einsum_timing import TimedProgram
 from mpi4py import MPI
 
@@ -100,7 +100,7 @@ def listing(preset: str, ranks: int) -> str:
     return "\n".join(lines)
 
 
-def run(case: Case, arguments: argparse.Namespace) -> bool:
+def run(case: EinsumCase, arguments: argparse.Namespace) -> bool:
     """Whether all results are right."""
     sizes = sizes_of(arguments)
     options = {"memory_bytes": arguments.memory, "node_size": arguments.node_size}
@@ -126,7 +126,7 @@ def run(case: Case, arguments: argparse.Namespace) -> bool:
     return right
 
 
-def slabs(case: Case, sizes: dict[str, int], name: str, axis: int) -> Distribution:
+def slabs(case: EinsumCase, sizes: dict[str, int], name: str, axis: int) -> Distribution:
     """
     An input in slabs along an axis, one on each rank.
 
@@ -155,7 +155,7 @@ def from_rank_0(make: Callable[[], Any]) -> Any:
     return made
 
 
-def parts(case: Case, program: DistributedProgram) -> dict[str, np.ndarray]:
+def parts(case: EinsumCase, program: DistributedProgram) -> dict[str, np.ndarray]:
     """
     Of each input, what this rank holds.
 
@@ -171,7 +171,7 @@ def parts(case: Case, program: DistributedProgram) -> dict[str, np.ndarray]:
             raise ValueError(f"the operands do not fit into memory: {error}; take another --preset or --size") from None
 
 
-def wholes(case: Case, program: DistributedProgram) -> dict[str, np.ndarray]:
+def wholes(case: EinsumCase, program: DistributedProgram) -> dict[str, np.ndarray]:
     """All of each input."""
     shapes = {name: tensor.shape for name, tensor in program.inputs.items()}
     return {name: case.operand(name, everything(shape), shape) for name, shape in shapes.items()}
@@ -184,7 +184,7 @@ def measure(
     timed: TimedProgram, local: dict[str, np.ndarray], repetitions: int
 ) -> tuple[dict[str, Samples], dict[str, dict[str, np.ndarray]]]:
     """
-    Run all strategies in turn, so that whatever else the machine does meets them alike; the first round warms up.
+    Run all strategies in turn, so that whatever else the machine does affects all alike; the first round warms up.
 
     Steps are timed with a barrier after each, and the slowest rank counts; the total in runs of its own, without
     barriers, from the first start to the last end.
@@ -228,13 +228,13 @@ def medians(samples: Samples) -> dict[str, float]:
     return {name: float(np.median(times)) for name, times in ordered.items()}
 
 
-def relative_error(case: Case, program: DistributedProgram, outputs: dict[str, np.ndarray]) -> float:
+def relative_error(case: EinsumCase, program: DistributedProgram, outputs: dict[str, np.ndarray]) -> float:
     """Largest difference to what NumPy gives, by the largest element; over all outputs. Collective."""
     gathered = {name: program.gather(outputs[name], name) for name in program.outputs}
     return from_rank_0(lambda: _relative_error(case, program, gathered))
 
 
-def _relative_error(case: Case, program: DistributedProgram, gathered: dict[str, np.ndarray]) -> float:
+def _relative_error(case: EinsumCase, program: DistributedProgram, gathered: dict[str, np.ndarray]) -> float:
     given = wholes(case, program)
     expected = {"__return": numpy_result(case.program, given)} | given
     return max(float(abs(got - expected[n]).max() / abs(expected[n]).max()) for n, got in gathered.items())
@@ -246,7 +246,7 @@ def report(record: dict, arguments: argparse.Namespace) -> None:
     verdict += "" if error is None else f", largest relative error {error:.1e}"
     print(f"{record['strategy']}: {seconds['total'] * 1e3:.1f} ms, {verdict}", flush=True)
     if not arguments.brief:
-        print("    milliseconds, medians; of the steps, after each of which the ranks meet, those of the slowest rank")
+        print("    milliseconds, medians; of the steps, each followed by a barrier, those of the slowest rank")
         for name, value in seconds.items():
             print(f"{'  ' * (2 + (' ' in name))}{name:<32} {value * 1e3:10.3f}", flush=True)
     if arguments.json:

@@ -49,7 +49,7 @@ class PlainCopy:
 
 
 @dataclass(frozen=True)
-class Traffic:
+class NodeTraffic:
     """
     Bytes that a redistribution moves between nodes, in the terms of Cao et al., *Redistribution in PaRSEC*, section 7.
 
@@ -61,7 +61,7 @@ class Traffic:
     local: tuple[int, ...]
 
     @classmethod
-    def of(cls, schedule: Schedule, node_of: Sequence[int]) -> Traffic:
+    def of(cls, schedule: Schedule, node_of: Sequence[int]) -> NodeTraffic:
         """
         Count it.
 

@@ -41,7 +41,7 @@ class Within:
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
+class ConfiguredStrategy:
     """A strategy with options, as one method of a case."""
 
     strategy: str
@@ -65,7 +65,7 @@ class Case:
     :param source: Distribution before.
     :param target: Distribution after.
     :param series: Cases with the same series are drawn as one line.
-    :param x: Place in the series, of the kind ``x_name``.
+    :param x: Position in the series, of the kind ``x_name``.
     :param within: Larger arrays that the local arrays lie in, or None.
     :param choices: Which strategies to measure; empty: all.
     """
@@ -80,7 +80,7 @@ class Case:
     x: float = 0
     x_name: str = ""
     within: Within | None = None
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[ConfiguredStrategy, ...] = ()
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -190,6 +190,8 @@ def _distribution(shape: Sequence[int], words: Mapping[str, Any]) -> AnyDistribu
     return TiledDistribution(shape, words["tile"], owners)
 
 
-def _choice(words: Mapping[str, Any]) -> Choice:
+def _choice(words: Mapping[str, Any]) -> ConfiguredStrategy:
     options = {name: value for name, value in words.items() if name != "strategy"}
-    return Choice(words["strategy"], tuple(check_options(find_strategy(words["strategy"]), options).items()))
+    return ConfiguredStrategy(
+        words["strategy"], tuple(check_options(find_strategy(words["strategy"]), options).items())
+    )

@@ -126,22 +126,22 @@ def _bars(rows: Sequence[Record]) -> Any:
     lines = math.ceil(len(cases) / columns)
     tallest = max(map(len, cases.values()))
     figure, axes = _new(5.0 * columns, (_BARS_INCHES * tallest + 0.9) * lines, lines, columns)
-    for place, own in zip(axes.flat, cases.values(), strict=False):
-        _bar_panel(place, sorted(own, key=lambda row: float(row["median"]), reverse=True))
-    for place in axes.flat[len(cases) :]:
-        place.set_visible(False)
+    for panel, own in zip(axes.flat, cases.values(), strict=False):
+        _bar_panel(panel, sorted(own, key=lambda row: float(row["median"]), reverse=True))
+    for panel in axes.flat[len(cases) :]:
+        panel.set_visible(False)
     _title(figure, rows, "whiskers: 95 % interval of the median")
     return figure
 
 
 def _bar_panel(axes: Any, rows: Sequence[Record]) -> None:
     factor, unit = _unit(max(row["median"] for row in rows))
-    for place, row in enumerate(rows):
+    for position, row in enumerate(rows):
         median = row["median"] * factor
         errors = [[median - row["low"] * factor], [row["high"] * factor - median]]
         hatch = _HATCHES[row["variant"]]
-        axes.barh(place, median, height=0.75, hatch=hatch, edgecolor="white", linewidth=0.5, **_look(row))
-        axes.errorbar(median, place, xerr=errors, color="black", capsize=2, linewidth=0.9)
+        axes.barh(position, median, height=0.75, hatch=hatch, edgecolor="white", linewidth=0.5, **_look(row))
+        axes.errorbar(median, position, xerr=errors, color="black", capsize=2, linewidth=0.9)
     axes.set_yticks(range(len(rows)), [row["method"] for row in rows], fontsize=7)
     # An interval of a disturbed method may be far longer than all bars; it is cut off rather than they shortened.
     longest = max(row["median"] for row in rows) * factor
@@ -170,21 +170,21 @@ def _lines(rows: Sequence[Record]) -> Any:
     from matplotlib.ticker import LogFormatter
 
     figure, axes = _new(7.5, 4.6)
-    place = axes[0, 0]
+    panel = axes[0, 0]
     for label in dict.fromkeys(row["method"] for row in rows):
         own = sorted((row for row in rows if row["method"] == label), key=lambda row: float(row["x"]))
         x, variant = [row["x"] for row in own], own[0]["variant"]
         style = {"linestyle": _LINES[variant], "marker": _marker(own[0]), "markersize": 3.5, "linewidth": 1.3}
-        place.plot(x, [row["median"] * 1e3 for row in own], label=label, **style, **_look(own[0]))
+        panel.plot(x, [row["median"] * 1e3 for row in own], label=label, **style, **_look(own[0]))
         low, high = ([row[end] * 1e3 for row in own] for end in ("low", "high"))
-        place.fill_between(x, low, high, alpha=0.12, linewidth=0, **_look(own[0]))
-    place.set_yscale("log")
-    place.yaxis.set_major_formatter(LogFormatter())  # 40, not 4 x 10^1
-    place.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(2, 0.5)))
-    _scale_x(place, rows)
-    place.set_ylabel("median time, ms")
-    place.grid(True, which="major", alpha=0.3)
-    place.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+        panel.fill_between(x, low, high, alpha=0.12, linewidth=0, **_look(own[0]))
+    panel.set_yscale("log")
+    panel.yaxis.set_major_formatter(LogFormatter())  # 40, not 4 x 10^1
+    panel.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(2, 0.5)))
+    _scale_x(panel, rows)
+    panel.set_ylabel("median time, ms")
+    panel.grid(True, which="major", alpha=0.3)
+    panel.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     _title(figure, rows, "bands: 95 % interval of the median")
     return figure
 
@@ -210,21 +210,21 @@ def _ratios(rows: Sequence[Record], value: Callable[[Record], float | None], lab
     shown = [row for row in rows if value(row) is not None and row["method"] != reference]
     cases = list(dict.fromkeys(row["case"] for row in shown))
     figure, axes = _new(8.5, 1.6 + 0.26 * max(len(cases), 8))
-    place = axes[0, 0]
+    panel = axes[0, 0]
     for method in dict.fromkeys(map(_short, shown)):
         own = [row for row in shown if _short(row) == method]
         style = {"marker": _marker(own[0]), "linestyle": "", "markersize": 5, "alpha": 0.85}
-        place.plot(
+        panel.plot(
             [value(r) for r in own], [cases.index(r["case"]) for r in own], label=method, **style, **_look(own[0])
         )
-    place.axvline(1, color="black", linewidth=0.8)
-    place.set_xscale("log")
-    _plain_ticks(place, [value(row) or 1.0 for row in shown])
-    place.set_yticks(range(len(cases)), cases, fontsize=7)
-    place.set_ylim(len(cases) - 0.5, -0.5)
-    place.grid(True, axis="both", alpha=0.25)
-    place.set_xlabel(f"{label} (higher is better)")
-    place.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    panel.axvline(1, color="black", linewidth=0.8)
+    panel.set_xscale("log")
+    _plain_ticks(panel, [value(row) or 1.0 for row in shown])
+    panel.set_yticks(range(len(cases)), cases, fontsize=7)
+    panel.set_ylim(len(cases) - 0.5, -0.5)
+    panel.grid(True, axis="both", alpha=0.25)
+    panel.set_xlabel(f"{label} (higher is better)")
+    panel.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     _title(figure, rows, "ratios of medians")
     return figure
 

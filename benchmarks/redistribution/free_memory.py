@@ -7,13 +7,13 @@ from typing import Any
 
 from dace_redist.report.text import format_bytes
 from dace_redist.strategies import extra_memory
-from redistribution.catalogue import Case, Choice
+from redistribution.catalogue import Case, ConfiguredStrategy
 
 #: Part of a node's memory that stays free: for MPI, the programs themselves, and whoever else uses the node.
 _RESERVE = 0.25
 
 
-def extra_bytes(case: Case, choice: Choice) -> int:
+def extra_bytes(case: Case, choice: ConfiguredStrategy) -> int:
     """Most bytes of buffers that a rank takes for a strategy; 0 where only MPI or the tuner knows."""
     if choice.strategy == "Auto":
         return 0

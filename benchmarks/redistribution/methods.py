@@ -12,7 +12,7 @@ from dace_redist.strategies import STRATEGIES
 from redistribution import free_memory, peers, scalapack
 from redistribution.arrays import Array, Arrays, is_right
 from redistribution.bounds import PlainCopy
-from redistribution.catalogue import VARIANTS, Case, Choice
+from redistribution.catalogue import VARIANTS, Case, ConfiguredStrategy
 from redistribution.stock import Stock
 
 #: Labels of what is not one of our strategies.
@@ -97,8 +97,8 @@ def _makers(case: Case, comm: Any, arrays: Arrays, stock: Stock | str, wanted: W
     yield COPY, partial(_copy, arrays)
 
 
-def _choices(case: Case, wanted: Wanted) -> list[Choice]:
-    every = [Choice("Auto"), *(Choice(name) for name in STRATEGIES if name != "MPI")]
+def _choices(case: Case, wanted: Wanted) -> list[ConfiguredStrategy]:
+    every = [ConfiguredStrategy("Auto"), *(ConfiguredStrategy(name) for name in STRATEGIES if name != "MPI")]
     chosen = case.choices or every
     wished = [c for c in chosen if wanted.strategies is None or c.strategy in wanted.strategies]
     return sorted(
@@ -123,7 +123,7 @@ def _stock(arrays: Arrays, stock: Stock | str) -> Method:
     return Method(STOCK, "stock", partial(stock.run, source, target), target, strategy="MPI")
 
 
-def _strategy(label: str, case: Case, comm: Any, arrays: Arrays, choice: Choice, variant: str) -> Method:
+def _strategy(label: str, case: Case, comm: Any, arrays: Arrays, choice: ConfiguredStrategy, variant: str) -> Method:
     needed = free_memory.extra_bytes(case, choice) + (0 if variant == "ordinary" else arrays.missing_bytes(variant))
     reason = free_memory.too_little(needed, comm)
     if reason is not None:

@@ -13,8 +13,8 @@ from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.tuning.measure import Figure
 from redistribution import free_memory
 from redistribution import methods as kinds
-from redistribution.bounds import Traffic, parsec_bound
-from redistribution.catalogue import Case, Choice
+from redistribution.bounds import NodeTraffic, parsec_bound
+from redistribution.catalogue import Case, ConfiguredStrategy
 from redistribution.methods import Method, Skipped, Wanted
 
 
@@ -70,7 +70,7 @@ def case_records(
         line |= {"options": dict(method.options), "variant": method.variant}
         line |= {"chosen": method.chosen} if method.chosen else {}
         if method.kind == "strategy":
-            line["extra_bytes"] = free_memory.extra_bytes(case, Choice(method.strategy, method.options))
+            line["extra_bytes"] = free_memory.extra_bytes(case, ConfiguredStrategy(method.strategy, method.options))
         line |= {"median": figure.median, "low": figure.low, "high": figure.high}
         line |= {"repetitions": len(figure.seconds), "seconds": list(figure.seconds)}
         if reference is not None:
@@ -126,7 +126,7 @@ def skipped_record(case: Case, settings: Settings, one: Skipped) -> dict[str, An
 def _bounds(case: Case, settings: Settings, nodes: Sequence[int], figures: Mapping[str, Figure]) -> dict[str, float]:
     """Seconds that each bound says: of the copy where nothing leaves a node, else of the wire, if its rate is known."""
     copy = figures[kinds.COPY].median
-    traffic = Traffic.of(case.schedule, nodes)
+    traffic = NodeTraffic.of(case.schedule, nodes)
     if not max(traffic.remote):
         return {"copy": copy}
     if settings.rate is None:

@@ -57,8 +57,8 @@ def case_table(records: Iterable[Record]) -> str:
     first = rows[0]
     shape = "x".join(map(str, first["shape"]))
     nodes = first["environment"]["nodes"]
-    place = f"{first['ranks']} ranks" + (f" on {nodes} nodes" if nodes > 1 else "")
-    head = f"\n{first['case']}: {first['dtype']}[{shape}], {first['bytes'] / 1e6:.3g} MB, {place}"
+    machine = f"{first['ranks']} ranks" + (f" on {nodes} nodes" if nodes > 1 else "")
+    head = f"\n{first['case']}: {first['dtype']}[{shape}], {first['bytes'] / 1e6:.3g} MB, {machine}"
     cells = [("method", "median", "95 % interval", "repetitions", "x stock", "of bound")]
     for row in rows:
         interval = f"{format_seconds(row['low'])} - {format_seconds(row['high'])}"

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
-from dace_redist.messages import Message
-from dace_redist.run_lengths import Quantiles
+from dace_redist.messages import Message, Quantiles
 from dace_redist.strategies import all_extra_memory
 
 if TYPE_CHECKING:

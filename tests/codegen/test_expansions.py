@@ -7,8 +7,8 @@ from pathlib import Path
 
 import dace
 import pytest
-from dace.sdfg import nodes
-from sdfgs import OURS, add_move, redistributions, rows_to_columns
+from generated_code import expanded, generated, lines_with, symbolic_sdfg
+from sdfgs import OURS, add_move, rows_to_columns
 
 import dace_redist
 from dace_redist import Distribution, Redistribute, TiledDistribution
@@ -16,46 +16,7 @@ from dace_redist.library_nodes import expansions
 from dace_redist.native.toolchain import SOURCE_DIRECTORY
 from dace_redist.strategies import STRATEGIES
 
-N, M, P = (dace.symbol(name) for name in "NMP")
-CEIL = dace.symbolic.int_ceil
 EXPANSION_FILES = sorted(Path(expansions.__file__).parent.glob("*.py"))
-
-
-def symbolic_node(strategy: str = "Auto", label: str = "move", **options) -> Redistribute:
-    return Redistribute(label, Distribution((N, M), (P, 1)), Distribution((N, M), (1, P)), strategy, **options)
-
-
-def symbolic_sdfg(strategy: str = "Auto", **options) -> dace.SDFG:
-    """(N, M) from P rows to P columns."""
-    sdfg = dace.SDFG("symbolic")
-    sdfg.add_array("A", [CEIL(N, P), M], dace.float64)
-    sdfg.add_array("B", [N, CEIL(M, P)], dace.float64)
-    add_move(sdfg.add_state(), symbolic_node(strategy, **options), "A", "B")
-    return sdfg
-
-
-def expanded(sdfg: dace.SDFG) -> list[nodes.Tasklet]:
-    sdfg.expand_library_nodes()
-    return [node for node, _ in sdfg.all_nodes_recursive() if isinstance(node, nodes.Tasklet)]
-
-
-def generated(sdfg: dace.SDFG) -> tuple[str, str, str, str]:
-    """Signature and body of the function that starts the program, the body that runs it, the one that ends it."""
-    code = sdfg.generate_code()[0].clean_code
-    run = re.search(r"void __program_\w+_internal\(.*?\)\n\{(.*?)\n\}", code, re.S)
-    start = re.search(r"__dace_init_\w+\((.*?)\)\n\{(.*?)\n\}", code, re.S)
-    end = re.search(r"__dace_exit_\w+\(.*?\)\n\{(.*?)\n\}", code, re.S)
-    assert run and start and end
-    return start[1], start[2], run[1], end[1]
-
-
-def lines_with(word: str, text: str) -> list[str]:
-    return [line.strip() for line in text.splitlines() if word in line]
-
-
-def made_at_start(sdfg: dace.SDFG) -> bool:
-    _, start, _, _ = generated(sdfg)
-    return "->make({" in start
 
 
 def test_one_node_class():
@@ -150,126 +111,6 @@ def test_parts_of_arrays_are_unknown_to_stock(end: str):
     add_move(sdfg.add_state(), node, dace.Memlet(end) if "[" in end else end, "B")
     with pytest.raises(ValueError, match=r'^Redistribute "move": strategy MPI \(stock DaCe\).*source'):
         sdfg.expand_library_nodes()
-
-
-# Symbols ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("strategy", OURS)
-def test_symbols_are_declared_where_the_plan_is_made(strategy: str):
-    signature, start, _, _ = generated(symbolic_sdfg(strategy))
-    declared = set(re.findall(r"(\w+)(?:,|$)", signature))
-    used = set(re.findall(r"int64_t\((\w+)\)", "".join(lines_with("->make(", start))))
-    assert used == {"N", "M", "P"} <= declared
-
-
-def test_symbol_of_an_option_only():
-    size = dace.symbol("S")
-    sdfg = symbolic_sdfg("Pipelined", chunk_bytes=8 * size)
-    sdfg.add_symbol("S", dace.int32)
-    assert redistributions(sdfg)[0].free_symbols == {"N", "M", "P", "S"}
-    assert sdfg.free_symbols == {"N", "M", "P", "S"}
-    signature, start, run, _ = generated(sdfg)
-    assert "int S" in signature
-    for text in (start, run):
-        assert "std::int64_t(S)" in text
-
-
-def test_symbols_are_widened_before_they_are_multiplied():
-    sdfg = dace.SDFG("products")
-    sdfg.add_array("A", [N * M], dace.int8, strides=[P * P])
-    sdfg.add_array("B", [N * M], dace.int8)
-    whole = Distribution((N * M * P,), (P,), block=[N * M])
-    add_move(sdfg.add_state(), Redistribute("move", whole, whole, "Pipelined", chunk_bytes=N * M), "A", "B")
-    _, start, run, _ = generated(sdfg)
-    for line in lines_with("__redist_0,", run) + lines_with("->make(", start):
-        bare = re.sub(r"std::int64_t\([NMP]\)", "", line)
-        assert not re.search(r"\b[NMP]\b", bare), line
-
-
-def test_symbols_whose_names_contain_each_other():
-    n, n1 = dace.symbol("n"), dace.symbol("n1")
-    sdfg = dace.SDFG("names")
-    sdfg.add_array("A", [n * n1], dace.int8)
-    sdfg.add_array("B", [n * n1], dace.int8)
-    whole = Distribution((n * n1 * 2,), (2,))
-    add_move(sdfg.add_state(), Redistribute("move", whole, whole), "A", "B")
-    (tasklet,) = expanded(sdfg)
-    assert "std::int64_t(n1)" in tasklet.code.as_string and "std::int64_t(n)" in tasklet.code.as_string
-    assert "int64_t(std::int64_t(std" not in tasklet.code.as_string
-
-
-def test_made_at_start_if_all_is_known_then():
-    assert made_at_start(rows_to_columns())
-    assert made_at_start(symbolic_sdfg())
-
-
-def test_not_made_at_start_with_a_communicator():
-    sdfg = rows_to_columns()
-    sdfg.add_scalar("handle", dace.int64)
-    (node,), state = redistributions(sdfg), sdfg.start_block
-    node.add_in_connector("_comm")
-    state.add_edge(state.add_read("handle"), None, node, "_comm", dace.Memlet("handle[0]"))
-    _, start, run, _ = generated(sdfg)
-    assert "->make(" not in start
-    assert "((MPI_Comm)(_comm))" in run
-
-
-def test_made_at_start_with_a_grid():
-    sdfg = rows_to_columns()
-    grid = sdfg.add_pgrid([4, 1], name="grid")
-    (node,), state = redistributions(sdfg), sdfg.start_block
-    node.add_in_connector("_grid")
-    state.add_edge(state.add_read(grid), None, node, "_grid", dace.Memlet(grid))
-    _, start, run, _ = generated(sdfg)
-    (make,) = lines_with("->make(", start)
-    assert "({__state->grid, " in make
-    assert start.index("MPI_Cart_create(") < start.index("->make(")
-    assert "{_grid, " in run
-
-
-def in_a_loop(size) -> dace.SDFG:
-    """A redistribution of i * 4 elements for i = 1 .. N - 1."""
-    sdfg = dace.SDFG("in_a_loop")
-    for name in "AB":
-        sdfg.add_array(name, [N], dace.float64)
-    i = dace.symbol("i")
-    loop = dace.sdfg.state.LoopRegion("loop", "i < N", "i", "i = 1", "i = i + 1")
-    sdfg.add_node(loop, is_start_block=True)
-    whole = Distribution((size(i),), (2,))
-    part = f"0:{size(i) // 2}"
-    node = Redistribute("move", whole, whole)
-    add_move(loop.add_state("body", is_start_block=True), node, dace.Memlet(f"A[{part}]"), dace.Memlet(f"B[{part}]"))
-    return sdfg
-
-
-def test_not_made_at_start_with_the_variable_of_a_loop():
-    assert not made_at_start(in_a_loop(lambda i: 4 * i))
-    assert made_at_start(in_a_loop(lambda i: 4))
-
-
-def test_not_made_at_start_with_an_assigned_symbol():
-    sdfg = symbolic_sdfg()
-    before = sdfg.add_state("before", is_start_block=True)
-    sdfg.add_edge(
-        before, next(s for s in sdfg.states() if s is not before), dace.InterstateEdge(assignments={"N": "M"})
-    )
-    assert not made_at_start(sdfg)
-
-
-def test_not_made_at_start_with_the_parameter_of_a_map():
-    i = dace.symbol("i")
-    sdfg = dace.SDFG("in_a_map")
-    for name in "AB":
-        sdfg.add_array(name, [N], dace.float64)
-    state = sdfg.add_state()
-    entry, leave = state.add_map("sequential", {"i": "1:N"}, schedule=dace.ScheduleType.Sequential)
-    whole = Distribution((i,), (1,))
-    node = Redistribute("move", whole, whole)
-    state.add_memlet_path(state.add_read("A"), entry, node, dst_conn="_inp_buffer", memlet=dace.Memlet("A[0:i]"))
-    state.add_memlet_path(node, leave, state.add_write("B"), src_conn="_out_buffer", memlet=dace.Memlet("B[0:i]"))
-    sdfg.validate()
-    assert not made_at_start(sdfg)
 
 
 # Several nodes ---------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ class Checker {
     return description;
   }
 
-  /// `work` must throw an Error that contains `expected`, on this rank; the others hear of a rank that does not.
+  /// `work` must throw an Error that contains `expected`, on this rank; if it does not, all ranks raise.
   void raises(const std::string& expected, const std::function<void()>& work) {
     std::string wrong = text("no error, expected: ", expected);
     try {

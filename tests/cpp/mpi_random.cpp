@@ -10,126 +10,12 @@
 
 #include "mpi_leaks.hpp"
 #include "node/shared_array.hpp"
+#include "oracle.hpp"
 #include "plan/registry.hpp"
 
 namespace {
 
 using namespace dace_redist;
-using Indices = std::vector<Index>;
-
-class Random {
- public:
-  explicit Random(std::uint64_t seed) : engine_(seed) {}
-  Index between(Index low, Index high) {
-    return low + static_cast<Index>(engine_() % static_cast<std::uint64_t>(high - low + 1));
-  }
-  bool one_in(Index n) { return between(1, n) == 1; }
-  template <class T>
-  T one_of(const std::vector<T>& values) {
-    return values[static_cast<std::size_t>(between(0, static_cast<Index>(values.size()) - 1))];
-  }
-  Indices permutation(Index n) {
-    Indices order;
-    for (Index i = 0; i < n; ++i) order.insert(order.begin() + between(0, i), i);
-    return order;
-  }
-
- private:
-  std::mt19937_64 engine_;
-};
-
-Index product(const Indices& values) {
-  Index result = 1;
-  for (Index value : values) result *= value;
-  return result;
-}
-
-/// Calls `visit(index)` for every index of an array of that shape, in C order.
-template <class Visit>
-void for_each_index(const Indices& shape, const Visit& visit) {
-  for (Index position = 0, count = product(shape); position < count; ++position)
-    visit(row_major_coordinates(position, shape));
-}
-
-/// A distribution as the test sees it.
-struct Spec {
-  bool tiled = false;
-  Indices shape;
-  Indices grid, dims, block, pins, ranks;  // of blocks, as in Encoding
-  Indices tile, owners;                    // tiled
-
-  Encoding encoding() const {
-    Encoding list{tiled ? tiled_kind : blocked_kind, static_cast<Index>(shape.size())};
-    const auto append = [&](const Indices& part) { list.insert(list.end(), part.begin(), part.end()); };
-    if (!tiled) list.push_back(static_cast<Index>(grid.size()));
-    append(shape);
-    for (const Indices* part : {&grid, &dims, &block, &pins})
-      if (!tiled) append(*part);
-    if (!tiled) list.push_back(static_cast<Index>(ranks.size()));
-    append(tiled ? tile : ranks);
-    append(owners);
-    return list;
-  }
-};
-
-/// What a rank holds: global positions (row-major) in the order of its local array, and that array's shape.
-struct Part {
-  Indices shape, globals;
-};
-
-/// The grid coordinate that owns global index g of an axis.
-Index owner_along(const Spec& spec, std::size_t axis, Index g) {
-  const Index n = spec.shape[axis],
-              parts = spec.dims[axis] < 0 ? 1 : spec.grid[static_cast<std::size_t>(spec.dims[axis])];
-  if (spec.block[axis] >= 0) return g / (spec.block[axis] > 0 ? spec.block[axis] : (n + parts - 1) / parts) % parts;
-  Index coordinate = 0;
-  for (Index end = 0; (end += n / parts + (coordinate < n % parts ? 1 : 0)) <= g;) ++coordinate;
-  return coordinate;
-}
-
-Part blocked_part(const Spec& spec, Index rank) {
-  Part part{Indices(spec.shape.size(), 0), {}};
-  Index position = rank;
-  if (!spec.ranks.empty()) position = std::find(spec.ranks.begin(), spec.ranks.end(), rank) - spec.ranks.begin();
-  if (position >= product(spec.grid)) return part;
-  const Indices at = row_major_coordinates(position, spec.grid);
-  for (std::size_t g = 0; g < at.size(); ++g)
-    if (spec.pins[g] >= 0 && spec.pins[g] != at[g]) return part;
-  std::vector<Indices> held(spec.shape.size());
-  for (std::size_t axis = 0; axis < held.size(); ++axis) {
-    const Index mine = spec.dims[axis] < 0 ? 0 : at[static_cast<std::size_t>(spec.dims[axis])];
-    for (Index g = 0; g < spec.shape[axis]; ++g)
-      if (owner_along(spec, axis, g) == mine) held[axis].push_back(g);
-    part.shape[axis] = static_cast<Index>(held[axis].size());
-  }
-  for_each_index(part.shape, [&](Indices index) {
-    for (std::size_t axis = 0; axis < held.size(); ++axis)
-      index[axis] = held[axis][static_cast<std::size_t>(index[axis])];
-    part.globals.push_back(row_major(index, spec.shape));
-  });
-  return part;
-}
-
-Part tiled_part(const Spec& spec, Index rank) {
-  Part part;
-  Indices tiles;
-  for (std::size_t i = 0; i < spec.shape.size(); ++i)
-    tiles.push_back((spec.shape[i] + spec.tile[i] - 1) / spec.tile[i]);
-  for_each_index(tiles, [&](const Indices& at) {
-    if (spec.owners[static_cast<std::size_t>(row_major(at, tiles))] != rank) return;
-    Indices extents;
-    for (std::size_t i = 0; i < at.size(); ++i)
-      extents.push_back(std::min(spec.tile[i], spec.shape[i] - at[i] * spec.tile[i]));
-    for_each_index(extents, [&](Indices index) {
-      for (std::size_t i = 0; i < at.size(); ++i) index[i] += at[i] * spec.tile[i];
-      part.globals.push_back(row_major(index, spec.shape));
-    });
-  });
-  part.shape = {static_cast<Index>(part.globals.size())};
-  return part;
-}
-
-Part part_of(const Spec& spec, Index rank) { return spec.tiled ? tiled_part(spec, rank) : blocked_part(spec, rank); }
 
 Spec random_spec(Random& random, const Indices& shape, Index ranks) {
   Spec spec;

@@ -8,7 +8,7 @@ import string
 import numpy as np
 import opt_einsum
 import pytest
-from contractions import Contraction, Library, build
+from contractions import CompiledContraction, Library, build
 
 pytestmark = pytest.mark.compile
 
@@ -44,7 +44,7 @@ def check(library, expression, arrays, dtype, rng, path=(), contraction=None) ->
         for term, array in zip(terms.split(","), arrays, strict=True)
         for i, n in zip(term, array.shape, strict=True)
     }
-    contraction = contraction or Contraction(library, expression, dtype, path)
+    contraction = contraction or CompiledContraction(library, expression, dtype, path)
     wide = [array.astype("complex128" if array.dtype.kind == "c" else "float64") for array in arrays]
     expected = np.einsum(expression, *wide, optimize=len(arrays) > 2)
     size = np.einsum(expression, *map(np.abs, wide), optimize=len(arrays) > 2)
@@ -175,7 +175,7 @@ def test_no_copy_of_a_tensor(library, expression, shapes, most_bytes):
     arrays = [np.ones(shape) for shape in shapes]
     terms, result = expression.split("->")
     extents = dict(zip(terms.replace(",", ""), [n for shape in shapes for n in shape], strict=True))
-    contraction = Contraction(library, expression, "float64")
+    contraction = CompiledContraction(library, expression, "float64")
     contraction(arrays, np.empty([extents[index] for index in result]))
     assert contraction.workspace_nbytes <= most_bytes
 
@@ -191,4 +191,4 @@ def test_no_copy_of_a_tensor(library, expression, shapes, most_bytes):
 def test_extents_that_clash(library, expression, shapes, message):
     *operands, result = (np.ones(shape) for shape in shapes)
     with pytest.raises(ValueError, match=message):
-        Contraction(library, expression, "float64")(operands, result)
+        CompiledContraction(library, expression, "float64")(operands, result)

@@ -209,14 +209,14 @@ bool copies_like_the_oracle(const Case& made, const StridedBlock& block, int par
 /// copy_together() for runs that do or do not fill lines, to targets whose rows begin anywhere in a line; each with the
 /// line for shift 0.
 bool copies_together_like_the_oracle(std::int64_t run_bytes, std::int64_t columns, std::size_t shift, bool stream) {
-  constexpr std::size_t places = 3, guard = 128;
+  constexpr std::size_t target_count = 3, guard = 128;
   const std::int64_t row_bytes = columns * run_bytes, gap = shift > 0 ? 52 : 128 - row_bytes % 64;
   StridedBlock box;
   box.ndim = 3;
   box.counts[0] = 3;
   box.counts[1] = columns;
   box.counts[2] = run_bytes;
-  box.source_strides[1] = static_cast<std::int64_t>(places) * run_bytes + 4;
+  box.source_strides[1] = static_cast<std::int64_t>(target_count) * run_bytes + 4;
   box.source_strides[0] = columns * box.source_strides[1];
   box.target_strides[0] = row_bytes + gap;
   box.target_strides[1] = run_bytes;
@@ -226,8 +226,8 @@ bool copies_together_like_the_oracle(std::int64_t run_bytes, std::int64_t column
   for (unsigned char& value : source) value = static_cast<unsigned char>(values());
   std::vector<Array> targets;
   std::vector<Bytes> expected;
-  std::array<CopyPlace, places> starts{};
-  for (std::size_t p = 0; p < places; ++p) {
+  std::array<CopyPlace, target_count> starts{};
+  for (std::size_t p = 0; p < target_count; ++p) {
     Array& target =
         targets.emplace_back(static_cast<std::size_t>(3 * box.target_strides[0]), shift > 0 ? shift + 5 * p : 0, guard);
     const unsigned char* const from = source.data() + static_cast<std::int64_t>(p) * run_bytes;
@@ -235,8 +235,8 @@ bool copies_together_like_the_oracle(std::int64_t run_bytes, std::int64_t column
     copy_elements(box, 1, from, wanted.data() + (target.data() - target.bytes().data()));
     starts[p] = {reinterpret_cast<const char*>(from), reinterpret_cast<char*>(target.data())};
   }
-  copy_together(make_copy_block(box, 1), starts.data(), places, stream);
-  for (std::size_t p = 0; p < places; ++p)
+  copy_together(make_copy_block(box, 1), starts.data(), target_count, stream);
+  for (std::size_t p = 0; p < target_count; ++p)
     if (targets[p].bytes() != expected[p]) return false;
   return true;
 }

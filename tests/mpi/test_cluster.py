@@ -73,13 +73,13 @@ def job(ranks: int, *arguments: str, **options: Any) -> tuple[dict[int, list[Any
     [(4, "block", [[0, 1], [2, 3]]), (3, "block", [[0, 1], [2]]), (5, "cyclic", [[0, 2, 4], [1, 3]])],
 )
 def test_ranks_see_two_nodes(ranks: int, mapping: str, groups: list[list[int]]) -> None:
-    said, _ = job(ranks, "places", mapping=mapping)
+    said, _ = job(ranks, "nodes_seen", mapping=mapping)
     seen = {rank: lines[0] for rank, lines in said.items()}
     for node, group in enumerate(groups):
         for rank in group:
             assert seen[rank]["host"] == seen[rank]["processor"] == f"node{node}"
             assert seen[rank]["group"] == seen[rank]["files"] == seen[rank]["window"] == group
-    assert len({place["process"] for place in seen.values()}) == 2  # nobody sees processes of the other node
+    assert len({node["process"] for node in seen.values()}) == 2  # nobody sees processes of the other node
 
 
 @marked(under_every_mpi)

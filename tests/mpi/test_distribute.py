@@ -182,7 +182,7 @@ def test_bad_arguments_are_refused_on_every_rank(comm):
     half = comm.Split(comm.rank // 2)
     refused("over 3 ranks, but the communicator has", lambda: program.run(comm=half, **local))
     half.Free()
-    own = MPI.COMM_SELF if odd else None  # the others must hear of it, not wait
+    own = MPI.COMM_SELF if odd else None  # the others must raise, not wait
     for call in (
         lambda: program.run(comm=own, **local),
         lambda: program.with_sizes(R=2).compile(own),

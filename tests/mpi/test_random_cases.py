@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import pytest
-from cases import OPTIONS, Case, cases, local_array
+from cases import OPTIONS, RandomCase, cases, local_array
 from hypothesis import HealthCheck, given, settings
 
 import dace_redist
@@ -14,7 +14,7 @@ import dace_redist
 EXAMPLES = int(os.environ.get("DACE_REDIST_EXAMPLES", 200))  # of up to 4 ranks; of more, less: they take longer
 
 
-def check(comm, strategy: str, case: Case) -> str:
+def check(comm, strategy: str, case: RandomCase) -> str:
     """A -> B -> A; says what is wrong on this rank, if anything."""
     whole = case.whole()
     here, there = (d.local(whole, comm.rank) for d in (case.source, case.target))
@@ -40,7 +40,7 @@ def check(comm, strategy: str, case: Case) -> str:
 @pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[1, 2, 3, 5, 7, 12], timeout=400)
 def test_random_cases(comm):
-    # All ranks draw the same cases and hear of every failure, so that Hypothesis goes the same way on each.
+    # All ranks draw the same cases and know every failure, so that Hypothesis goes the same way on each.
     @settings(
         max_examples=EXAMPLES * 4 // max(4, comm.size),
         derandomize=True,
@@ -49,9 +49,9 @@ def test_random_cases(comm):
         suppress_health_check=list(HealthCheck),
     )
     @given(cases(comm.size))
-    def moves(case: Case) -> None:
+    def check_strategies(case: RandomCase) -> None:
         for strategy in OPTIONS:
             wrong = [text for text in comm.allgather(check(comm, strategy, case)) if text]
             assert not wrong, wrong[0]
 
-    moves()
+    check_strategies()

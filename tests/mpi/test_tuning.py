@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 
 import dace_redist
 from dace_redist import Distribution, RedistributionError, schedule
-from dace_redist.mpi.launch import launch
 from dace_redist.selection.problem_key import Problem
 from dace_redist.selection.record import Record, Winner, make_entry
 from dace_redist.strategies import DEFAULT_STRATEGY
@@ -93,7 +91,7 @@ def test_auto_reads_the_record_on_one_rank_when_it_plans(comm, record: Path, mon
     from dace_redist.redistribution.plan_cache import forget_choices, plans_in_use
 
     source, target = pair(comm.size)
-    place, reads = topology_of(comm), []
+    topology, reads = topology_of(comm), []
     find = Record.find
     monkeypatch.setattr(Record, "find", lambda *given: reads.append(1) or find(*given))
     for memory, options in (
@@ -104,7 +102,7 @@ def test_auto_reads_the_record_on_one_rank_when_it_plans(comm, record: Path, mon
         if comm.rank == 0:
             winner = Winner(strategy="Pipelined", options=options)
             Record(record).add(
-                make_entry(Problem(schedule(source, target), memory), place, winner, [], "2026-01-02T03:04:05+00:00")
+                make_entry(Problem(schedule(source, target), memory), topology, winner, [], "2026-01-02T03:04:05+00:00")
             )
         comm.Barrier()
         forget_choices(comm)
@@ -179,9 +177,9 @@ def test_candidates_that_cannot_run_are_left_out(comm, record: Path, monkeypatch
                 raise RedistributionError("no shared\nmemory")
 
     monkeypatch.setattr(search, "ArrayPlan", Failing)
-    moves = schedule(*pair(comm.size))
+    the_schedule = schedule(*pair(comm.size))
     broken = {"Pipelined"} if comm.rank == 1 else set()  # finds on one rank only that it cannot
-    found = dace_redist.tune(moves, comm=comm, strategies=["Pipelined", "Pack"], **QUICK)
+    found = dace_redist.tune(the_schedule, comm=comm, strategies=["Pipelined", "Pack"], **QUICK)
     assert str(found.problems[0].winner) == "Pack"
     assert re.search(
         r"^  Pipelined +cannot: 'Pipelined' failed on rank 1: \w+: no shared memory$", str(found), re.MULTILINE
@@ -191,17 +189,17 @@ def test_candidates_that_cannot_run_are_left_out(comm, record: Path, monkeypatch
         comm,
         RuntimeError,
         r"tune: no strategy can move float64\[24, 20\]: Pipelined: .*on rank 1: .*no shared memory; Pack: ",
-        lambda: dace_redist.tune(moves, comm=comm, strategies=["Pipelined", "Pack"], **QUICK),
+        lambda: dace_redist.tune(the_schedule, comm=comm, strategies=["Pipelined", "Pack"], **QUICK),
     )
 
 
 @pytest.mark.mpi(ranks=[2])
 def test_bad_input(comm, record: Path, tmp_path: Path):
     source, target = pair(comm.size)
-    moves, last = schedule(source, target), comm.rank == comm.size - 1
+    the_schedule, last = schedule(source, target), comm.rank == comm.size - 1
 
     def call(**words: Any) -> Any:
-        return lambda: dace_redist.tune(**{"what": moves, "comm": comm, **QUICK, **words})
+        return lambda: dace_redist.tune(**{"what": the_schedule, "comm": comm, **QUICK, **words})
 
     too_many = schedule(Distribution(SHAPE, [3]), target)
     for words, kind, text in (
@@ -229,7 +227,7 @@ def test_bad_input(comm, record: Path, tmp_path: Path):
         comm,
         ValueError,
         "the ranks differ in what they tune: ",
-        call(what=schedule(source, source) if last else moves),
+        call(what=schedule(source, source) if last else the_schedule),
     )
     raises_everywhere(
         comm,
@@ -244,76 +242,3 @@ def test_bad_input(comm, record: Path, tmp_path: Path):
     raises_everywhere(comm, ValueError, r"notes\.json is no tuning record of dace-redist", call(record=foreign))
     text = r"tuning record .*below cannot be written: .*notes\.json.*; name another file with DACE_REDIST_RECORD"
     raises_everywhere(comm, OSError, text, call(record=foreign / "below"))
-
-
-# The command line ------------------------------------------------------------------------------------------------
-
-CASE = ["--shape", "24,20", "--from", "2", "--to", "1,2", "--limit-seconds", "0.5"]
-
-
-def command_line(record: Path, *words: str, strategy: str = "Pack", ranks: int = 2) -> tuple[int, str]:
-    argv = [sys.executable, "-m", "dace_redist.cli", "tune", *CASE, "--strategy", strategy, *words]
-    return launch(ranks, argv, 120, environment={"DACE_REDIST_RECORD": str(record)})
-
-
-@pytest.mark.compile
-def test_command_line(tmp_path: Path):
-    record = tmp_path / "tuning.json"
-    code, printed = command_line(record, "--dtype", "int32")
-    assert code == 0, printed
-    assert re.search(r"^tensor +int32\[24, 20\]", printed, re.MULTILINE)
-    assert re.search(r"^winner +Pack$", printed, re.MULTILINE)
-    assert re.search(r"^  Pack +[\d.]+ ms \[[\d.]+, [\d.]+\] +1\.00 x +\d+ runs$", printed, re.MULTILINE)
-    assert printed.count("recorded in") == 1 and f"recorded in {record}" in printed
-    assert "100%" in printed  # how far it is
-    options = ["--option", "depth=2", "--option", "growth=1,2.5", "--option", "chunk_bytes=64"]
-    code, printed = command_line(record, *options, "--json", "--quiet", "--limit-seconds", "4", strategy="Pipelined")
-    assert code == 0, printed
-    plain = json.loads(printed[printed.index("{") :])
-    tried = [m["options"] for m in plain["problems"][0]["measured"] if m["strategy"] == "Pipelined"]
-    first = {"chunk_bytes": 64, "depth": 2}
-    assert first in tried and {**first, "growth": 2.5} in tried
-    assert len(json.loads(record.read_text())["entries"]) == 2
-
-
-@pytest.mark.parametrize(
-    "words, said",
-    [
-        (["--option", "dept=2"], "none of Pack takes option 'dept'; they take max_message_bytes"),
-        (["--limit-seconds", "-1"], "limit_seconds must be positive, got -1.0"),
-        (["--to", "1,3"], "the communicator has 2 ranks: start with mpiexec -n 3"),
-    ],
-)
-def test_bad_command_line_is_one_line(tmp_path: Path, words: list[str], said: str):
-    code, printed = command_line(tmp_path / "tuning.json", *words)
-    assert code == 2
-    assert [line for line in printed.splitlines() if line.startswith("dace-redist: ") and said in line]
-    assert printed.count("dace-redist: ") == 1
-    assert "Traceback" not in printed
-    assert not (tmp_path / "tuning.json").exists()
-
-
-# Several nodes ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.compile
-@pytest.mark.timeout(300)
-def test_choices_are_for_the_placement_of_ranks_on_nodes(tmp_path: Path):
-    import cluster
-
-    reason = cluster.why_not()
-    if reason:
-        pytest.skip(f"this machine cannot emulate nodes: {reason}")
-    record = tmp_path / "tuning.json"
-    case = ["--shape", "64,64", "--from", "4", "--to", "1,4", "--strategy", "Pack", "--strategy", "Shared"]
-    argv = [sys.executable, "-m", "dace_redist.cli", "tune", *case, "--limit-seconds", "1", "--record", str(record)]
-    for mapping, other in ("block", 2), ("cyclic", 1):
-        code, printed = cluster.run(2, 4, [*argv, "--quiet"], mapping=mapping, timeout=120)
-        assert code == 0, printed
-        reason = f"strategy Shared moves between ranks of one node, but ranks 0 and {other} are on different nodes"
-        assert re.search(f"^  Shared +cannot: {reason}", printed, re.MULTILINE), printed
-    entries = json.loads(record.read_text())["entries"]
-    assert [(entry["layout"], entry["winner"]["strategy"]) for entry in entries] == [
-        ("2x2", "Pack"),
-        ("0,1,0,1", "Pack"),
-    ]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from dace.libraries.blas.nodes.einsum import Einsum
 from dace.sdfg.state import LoopRegion
-from distributed_simulation import Ranks
+from distributed_simulation import SimulatedRanks
 from einsum_programs import PROGRAMS, I, J, K, N, arguments, linear_systems, sizes_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -36,7 +36,7 @@ def simulate(program: Any, ranks: int, **more: float) -> None:
     returned = type(program.f)(program.f.__code__, names, closure=program.f.__closure__)(**after)
     many = returned if isinstance(returned, tuple) else (returned,)
     wanted = {f"__return_{k}": value for k, value in enumerate(many)} if len(many) > 1 else {"__return": many[0]}
-    results = Ranks(distribute(program, ranks, sizes)).run(**wholes)
+    results = SimulatedRanks(distribute(program, ranks, sizes)).run(**wholes)
     for name, value in results.items():
         np.testing.assert_allclose(value, {**after, **wanted}[name], rtol=1e-9, err_msg=name)
         assert value.dtype == np.asarray({**after, **wanted}[name]).dtype
@@ -265,6 +265,6 @@ def test_random_programs_with_loops(blocks, ranks, size):
         items += states if rounds is None else [in_a_row(loop, states)]
         for einsum, names in statements * (1 if rounds is None else rounds):
             after[names[-1]] = 0.5 * np.einsum(einsum, *(after[name] for name in operands_of(einsum, names)))
-    results = Ranks(distribute(in_a_row(sdfg, items), ranks, dict(N=size))).run(**wholes)
+    results = SimulatedRanks(distribute(in_a_row(sdfg, items), ranks, dict(N=size))).run(**wholes)
     for name, value in results.items():
         np.testing.assert_allclose(value, after[name], rtol=1e-9, atol=1e-12, err_msg=name)

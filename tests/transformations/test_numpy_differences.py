@@ -5,7 +5,7 @@ import warnings
 import dace
 import numpy as np
 import pytest
-from distributed_simulation import Ranks
+from distributed_simulation import SimulatedRanks
 
 from dace_redist import distribute
 
@@ -77,7 +77,7 @@ def converted(A: dace.float32[N, N], B: dace.float64[N, N], a: dace.float32):
 def test_types_by_name():
     rng = np.random.default_rng(0)
     A, B, a = rng.random((5, 5)).astype("float32"), rng.random((5, 5)), np.float32(0.5)
-    found = Ranks(distribute(converted, 3, dict(N=5))).run(A=A, B=B, a=a)
+    found = SimulatedRanks(distribute(converted, 3, dict(N=5))).run(A=A, B=B, a=a)
     for name, wanted in zip(("__return_0", "__return_1"), converted.f(A, B, a), strict=True):
         np.testing.assert_allclose(found[name], wanted, rtol=1e-6)
         assert found[name].dtype == wanted.dtype

@@ -7,14 +7,12 @@ import warnings
 import dace
 import pytest
 from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
-from sdfgs import add_move, redistributions
+from sdfgs import COLUMNS, ROWS, add_move, redistributions
 from stock_programs import PROGRAMS
 
 import dace_redist
-from dace_redist import Distribution, LowerRedistribute, Redistribute, SetRedistributeStrategy
+from dace_redist import LowerRedistribute, Redistribute, SetRedistributeStrategy
 from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, STRATEGIES
-
-ROWS, COLUMNS = Distribution((8, 8), (4, 1)), Distribution((8, 8), (1, 4))
 
 
 def parse(name: str, simplify: bool = True) -> dace.SDFG:

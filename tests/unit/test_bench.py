@@ -129,15 +129,15 @@ def test_scalapack_needs_a_matrix_in_blocks_of_one_size():
 
 def test_bounds_between_nodes():
     # Rows of 4 x 4 float64 on 4 ranks become columns: every rank sends 8 bytes to each other and keeps 8.
-    moves = schedule(Distribution((4, 4), (4, 1)), Distribution((4, 4), (1, 4)))
-    traffic = bounds.Traffic.of(moves, [0, 0, 1, 1])
-    assert traffic == bounds.Traffic(remote=(32, 32), local=(32, 32))
+    the_schedule = schedule(Distribution((4, 4), (4, 1)), Distribution((4, 4), (1, 4)))
+    traffic = bounds.NodeTraffic.of(the_schedule, [0, 0, 1, 1])
+    assert traffic == bounds.NodeTraffic(remote=(32, 32), local=(32, 32))
     assert traffic.wire_seconds(rate=16.0) == 2.0
     assert traffic.bound_seconds(rate=16.0, memory_rate=32.0) == 2.0 + 2.0 + 1.0
     # Formula 5 says the same as formula 4 where all nodes have the same to do.
     assert 32 / bounds.parsec_bound(32, 32, 16.0, 32.0) == pytest.approx(5.0)
-    uneven = bounds.Traffic.of(moves, [0, 1, 1, 1])
-    assert uneven == bounds.Traffic(remote=(24, 24), local=(8, 72))
+    uneven = bounds.NodeTraffic.of(the_schedule, [0, 1, 1, 1])
+    assert uneven == bounds.NodeTraffic(remote=(24, 24), local=(8, 72))
 
 
 @pytest.mark.parametrize(("text", "rate"), [("1gbit", 125e6), ("2.5Mbit", 312500.0), ("800bit", 100.0)])

@@ -23,19 +23,19 @@ def test_does_not_grow_with_the_tensor(strategy):
 
 
 def test_sizes():
-    moves = rows_to_columns(400)  # three messages of 100 x 100 doubles each way
-    assert extra_memory(moves, "Pack") == extra_memory(moves, "RMA") == 2 * 3 * 80_000
-    assert extra_memory(moves, "Pipelined") == 2 * 3 * 80_000
-    assert extra_memory(moves, "Pipelined", chunk_bytes=1000, depth=3) == 2 * 3000
-    assert extra_memory(moves, "Shared", slot_bytes=1500, depth=3) == 4096 + 3 * 8192
-    assert extra_memory(moves, "Datatype") is None
+    the_schedule = rows_to_columns(400)  # three messages of 100 x 100 doubles each way
+    assert extra_memory(the_schedule, "Pack") == extra_memory(the_schedule, "RMA") == 2 * 3 * 80_000
+    assert extra_memory(the_schedule, "Pipelined") == 2 * 3 * 80_000
+    assert extra_memory(the_schedule, "Pipelined", chunk_bytes=1000, depth=3) == 2 * 3000
+    assert extra_memory(the_schedule, "Shared", slot_bytes=1500, depth=3) == 4096 + 3 * 8192
+    assert extra_memory(the_schedule, "Datatype") is None
 
 
 def test_printed():
-    moves = rows_to_columns(400)
-    line = next(line for line in explain.text(moves).splitlines() if line.startswith("memory"))
+    the_schedule = rows_to_columns(400)
+    line = next(line for line in explain.text(the_schedule).splitlines() if line.startswith("memory"))
     assert "Pack 469 KiB" in line and "Shared" in line and "Datatype" not in line
-    assert json.loads(json.dumps(moves.to_json()))["extra_bytes"] == all_extra_memory(moves)
+    assert json.loads(json.dumps(the_schedule.to_json()))["extra_bytes"] == all_extra_memory(the_schedule)
 
 
 def test_wrong():

@@ -26,12 +26,12 @@ def no_matplotlib(monkeypatch):
 
 @pytest.mark.usefixtures("no_matplotlib")
 def test_every_picture_says_what_to_install(tmp_path):
-    moves = schedule(Distribution((4, 4), (2, 1)), Distribution((4, 4), (1, 2)))
+    the_schedule = schedule(Distribution((4, 4), (2, 1)), Distribution((4, 4), (1, 2)))
     plan = plan_einsums([Statement(Einsum.parse("ij,jk->ik"), ("A", "B"), "C")], {"A": (4, 4), "B": (4, 4)}, 2)
     environment = {"nodes": 1}
     row = {"case": "a", "group": "g", "series": "", "method": "Auto", "median": 1.0, "environment": environment}
     for draw in (
-        lambda: moves.plot(tmp_path / "plan.png"),
+        lambda: the_schedule.plot(tmp_path / "plan.png"),
         lambda: plan.plot(tmp_path / "plan.png"),
         lambda: figures.draw_all([row], tmp_path),
         lambda: new_figure(4, 3),
@@ -40,7 +40,7 @@ def test_every_picture_says_what_to_install(tmp_path):
             draw()
     assert not list(tmp_path.iterdir())
     with pytest.raises(ValueError, match="needs one of the endings"):  # what else is wrong is said first
-        moves.plot("plan.gif")
+        the_schedule.plot("plan.gif")
 
 
 @pytest.mark.usefixtures("no_matplotlib")

@@ -114,3 +114,13 @@ def test_library_of_another_mpi_is_refused():
 
 def test_tools_beside_this_python_come_first():
     assert toolchain.build_environment()["PATH"].split(os.pathsep)[0] == os.path.dirname(toolchain.sys.executable)
+
+
+def test_no_mpi_to_compile_with(monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        RuntimeError, match="no MPI to compile with: mpicxx is neither beside this Python nor on PATH"
+    ) as e:
+        toolchain.mpi_compiler()
+    assert "pip install" in str(e.value)

@@ -58,12 +58,12 @@ def test_the_same_schedule_gives_the_same_file(tmp_path):
 
 
 def test_bad_paths_are_refused(tmp_path):
-    moves = schedule(*CASES["one rank"])
+    the_schedule = schedule(*CASES["one rank"])
     for name in ("plan.gif", "plan", "plan.png.txt"):
         with pytest.raises(ValueError, match=r"needs one of the endings \.png, \.svg, \.pdf"):
-            moves.plot(tmp_path / name)
+            the_schedule.plot(tmp_path / name)
     with pytest.raises(FileNotFoundError, match="the folder .*nowhere.* for 'plan.png' does not exist"):
-        moves.plot(tmp_path / "nowhere" / "plan.png")
+        the_schedule.plot(tmp_path / "nowhere" / "plan.png")
 
 
 def test_the_two_dimensions_that_differ_most_are_shown():
@@ -97,11 +97,11 @@ def test_very_many_blocks_are_sampled():
 
 
 def test_cells_of_many_ranks_add_up():
-    moves = schedule(D((1000, 4), (500, 1)), D((1000, 4), (250, 2)))
-    volumes = plot.binned_volumes(moves, 64)
+    the_schedule = schedule(D((1000, 4), (500, 1)), D((1000, 4), (250, 2)))
+    volumes = plot.binned_volumes(the_schedule, 64)
     assert volumes.shape == (63, 63)
-    assert volumes.sum() == moves.bytes_total()
-    whole = moves.volume_matrix()
+    assert volumes.sum() == the_schedule.bytes_total()
+    whole = the_schedule.volume_matrix()
     assert volumes[2, 3] == whole[16:24, 24:32].sum()
     assert volumes[3, 3] == whole[24:32, 24:32].sum()
 
@@ -122,10 +122,10 @@ def test_volumes_are_numbers_only_where_they_differ(name, title, numbers):
 
 
 def test_volumes_that_all_differ_are_all_numbers():
-    moves = schedule(*CASES["tiles"])
-    axes = plot.draw(moves).axes[2]
+    the_schedule = schedule(*CASES["tiles"])
+    axes = plot.draw(the_schedule).axes[2]
     assert axes.get_title().split("\n")[0] == "Volume"
-    assert len(axes.texts) == np.count_nonzero(moves.volume_matrix())
+    assert len(axes.texts) == np.count_nonzero(the_schedule.volume_matrix())
 
 
 def test_the_usual_number_is_that_of_half_the_cells():

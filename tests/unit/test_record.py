@@ -21,8 +21,8 @@ from dace_redist.selection.record import Measured, Record, Winner, make_entry
 from dace_redist.selection.selection import record_path
 
 HERE = Topology("Fast Processor, 2 cores", "Open MPI v5.0.11", (0, 0, 0, 0))
-MOVES = schedule(Distribution((12, 10), [4]), Distribution((12, 10), [1, 4]), dtype="int32")
-CASE = Problem(MOVES)
+SCHEDULE = schedule(Distribution((12, 10), [4]), Distribution((12, 10), [1, 4]), dtype="int32")
+CASE = Problem(SCHEDULE)
 WINNER = Winner(strategy="Pipelined", options={"chunk_bytes": 1024, "growth": 2.0})
 MEASURED = [
     Measured(**WINNER.model_dump(), round="all strategies", median_seconds=2e-3, low_seconds=1e-3, high_seconds=3e-3),
@@ -30,8 +30,8 @@ MEASURED = [
 ]
 
 
-def entry(case=CASE, place=HERE, winner=WINNER) -> record.Entry:
-    return make_entry(case, place, winner, MEASURED, "2026-01-02T03:04:05+00:00")
+def entry(case=CASE, topology=HERE, winner=WINNER) -> record.Entry:
+    return make_entry(case, topology, winner, MEASURED, "2026-01-02T03:04:05+00:00")
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_readable(book: Record):
 
 
 def test_new_measurement_replaces_the_old_one_of_its_case_only(book: Record):
-    other = Problem(schedule(MOVES.target, MOVES.source, dtype="int32"))
+    other = Problem(schedule(SCHEDULE.target, SCHEDULE.source, dtype="int32"))
     book.add(entry())
     book.add(entry(other))
     again = Winner(strategy="Pack", options={})
@@ -70,32 +70,32 @@ def test_new_measurement_replaces_the_old_one_of_its_case_only(book: Record):
 
 
 @pytest.mark.parametrize(
-    "case, place",
+    "case, topology",
     [
-        (Problem(schedule(MOVES.source, MOVES.target, dtype="float32")), HERE),  # elements of the same size
-        (Problem(schedule(MOVES.target, MOVES.source, dtype="int32")), HERE),
-        *((Problem(MOVES, memory), HERE) for memory in MEMORIES[1:]),
+        (Problem(schedule(SCHEDULE.source, SCHEDULE.target, dtype="float32")), HERE),  # elements of the same size
+        (Problem(schedule(SCHEDULE.target, SCHEDULE.source, dtype="int32")), HERE),
+        *((Problem(SCHEDULE, memory), HERE) for memory in MEMORIES[1:]),
         (CASE, dataclasses.replace(HERE, node_of=(0, 0, 1, 1))),
         (CASE, dataclasses.replace(HERE, node_of=(0, 1, 0, 1))),
         (CASE, dataclasses.replace(HERE, node_of=(0, 0, 0, 0, 0))),
     ],
 )
-def test_other_cases_are_not_found(book: Record, case, place):
+def test_other_cases_are_not_found(book: Record, case, topology):
     book.add(entry())
-    assert book.find(case, place) == (None, "")
+    assert book.find(case, topology) == (None, "")
 
 
 @pytest.mark.parametrize(
-    "place, why",
+    "topology, why",
     [
         (dataclasses.replace(HERE, machine="Slow"), "of another machine (Fast Processor, 2 cores, here Slow)"),
         (dataclasses.replace(HERE, mpi="MPICH 5"), "of another MPI (Open MPI v5.0.11, here MPICH 5)"),
         (dataclasses.replace(HERE, mpi="MPICH 5", machine="Slow"), "and of another machine"),
     ],
 )
-def test_entry_of_another_place_is_ignored_with_one_line(book: Record, place: Topology, why: str):
+def test_entry_of_another_machine_or_mpi_is_ignored_with_one_line(book: Record, topology: Topology, why: str):
     book.add(entry())
-    winner, line = book.find(CASE, place)
+    winner, line = book.find(CASE, topology)
     assert winner is None
     assert line.startswith(f"the choice for int32[12 x 10] in {book.path} is ignored: it is of another ")
     assert why in line and "\n" not in line

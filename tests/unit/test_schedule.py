@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from dace_redist.distribution import Distribution, TiledDistribution
+from dace_redist.messages import Quantiles, count_runs
 from dace_redist.report.text import format_bytes, rank_text
-from dace_redist.run_lengths import Quantiles, count_runs
 from dace_redist.schedule import MAX_COUNTED_RANKS, MAX_MATRIX_RANKS, schedule
 
 SEED = (48, 24, 24, 72, 288)
@@ -161,14 +161,14 @@ def test_quantiles_weigh_by_elements():
 
 
 def test_seed_case():
-    moves = seed()
-    assert moves.ranks == 12
-    assert moves.bytes_total() == math.prod(SEED) * 4
-    assert moves.bytes_moved() == math.prod(SEED) * 4 * 11 // 12
-    runs = moves.run_lengths()
+    the_schedule = seed()
+    assert the_schedule.ranks == 12
+    assert the_schedule.bytes_total() == math.prod(SEED) * 4
+    assert the_schedule.bytes_moved() == math.prod(SEED) * 4 * 11 // 12
+    runs = the_schedule.run_lengths()
     assert runs.sender.nbytes(4) == Quantiles(96, 96, 96)
     assert runs.receiver.nbytes(4) == Quantiles(2304, 2304, 2304)
-    assert {m.run_length for m in moves.messages(0)} == {24}
+    assert {m.run_length for m in the_schedule.messages(0)} == {24}
 
 
 def test_report_says_what_people_ask():
@@ -219,29 +219,29 @@ def test_reports_of_no_elements_and_no_dimensions():
 
 
 def test_rank_that_takes_no_part():
-    moves = schedule(*CASES["sub-groups"])
-    assert moves.ranks == 7
-    assert moves.messages(3) == moves.messages(1000) == []
-    assert moves.self_copy(3).count == 0
-    assert moves.self_copy(3).run_length == 0
+    the_schedule = schedule(*CASES["sub-groups"])
+    assert the_schedule.ranks == 7
+    assert the_schedule.messages(3) == the_schedule.messages(1000) == []
+    assert the_schedule.self_copy(3).count == 0
+    assert the_schedule.self_copy(3).run_length == 0
 
 
 def test_ten_thousand_ranks():
-    moves = schedule(Distribution((1 << 14, 1 << 14), (100, 100)), Distribution((1 << 14, 1 << 14), (200, 50)))
-    assert moves.ranks == 10_000
-    assert moves.bytes_total() == 8 << 28
-    assert len(moves.messages(5_000)) < 20
-    assert "10,000" in str(moves)
-    assert "sent by 250 of the ranks" in str(moves)
+    the_schedule = schedule(Distribution((1 << 14, 1 << 14), (100, 100)), Distribution((1 << 14, 1 << 14), (200, 50)))
+    assert the_schedule.ranks == 10_000
+    assert the_schedule.bytes_total() == 8 << 28
+    assert len(the_schedule.messages(5_000)) < 20
+    assert "10,000" in str(the_schedule)
+    assert "sent by 250 of the ranks" in str(the_schedule)
     with pytest.raises(ValueError, match=rf"10000 x 10000 ranks is too large, the limit is {MAX_MATRIX_RANKS} ranks"):
-        moves.volume_matrix()
+        the_schedule.volume_matrix()
 
 
 def test_too_many_ranks_to_count_but_not_for_one_rank():
-    moves = schedule(Distribution((1 << 40,), (1 << 30,)), Distribution((1 << 40,), (1 << 29,)))
-    assert [m.target for m in moves.sends(1 << 20)] == [1 << 19]
+    the_schedule = schedule(Distribution((1 << 40,), (1 << 30,)), Distribution((1 << 40,), (1 << 29,)))
+    assert [m.target for m in the_schedule.sends(1 << 20)] == [1 << 19]
     with pytest.raises(ValueError, match=rf"the limit is {MAX_COUNTED_RANKS} ranks; look at one rank"):
-        moves.bytes_moved()
+        the_schedule.bytes_moved()
 
 
 def test_element_types():

@@ -1,0 +1,117 @@
+"""What reaches the properties of the node: symbols, copies, JSON."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import dace
+import pytest
+from sdfgs import COLUMNS, ROWS, connected, redistributions, rows_to_columns
+
+from dace_redist import Distribution, Redistribute, TiledDistribution
+from dace_redist.strategies import OPTIONS, STRATEGIES
+
+N, P, S = (dace.symbol(name) for name in "NPS")
+EVERY_OPTION = {name: option.default + type(option.default)(1) for name, option in OPTIONS.items()}
+
+
+def options_of(strategy: str) -> dict[str, float]:
+    return {name: EVERY_OPTION[name] for name in STRATEGIES[strategy].options}
+
+
+@pytest.mark.parametrize("strategy", ["Auto", *STRATEGIES])
+def test_json(strategy: str):
+    options = {} if strategy == "Auto" else options_of(strategy)
+    sdfg = rows_to_columns(strategy, **options)
+    (before,), (after,) = (
+        redistributions(sdfg),
+        redistributions(dace.SDFG.from_json(json.loads(json.dumps(sdfg.to_json())))),
+    )
+    assert type(after) is Redistribute
+    assert (after.label, after.implementation, after.strategy) == (before.label, before.implementation, before.strategy)
+    assert after.distributions() == before.distributions() == (ROWS, COLUMNS)
+    assert after.options == before.options
+    assert after.options == options or strategy == "Auto"
+    assert [type(v) for v in after.options.values()] == [type(OPTIONS[name].default) for name in after.options]
+
+
+def test_json_with_symbols_ranks_and_pins():
+    source = Distribution((N, N), (P, 2), dims=[0, None], pins=[None, 1], block=[3, None])
+    target = Distribution((N, N), (4, 1), ranks=[3, 1, 2, 0], block=["balanced", 2])
+    node = Redistribute("move", source, target, "Pipelined", chunk_bytes=8 * S)
+    sdfg, _ = connected(node, (N, N), (N, N))
+    sdfg.add_symbol("S", dace.int64)
+    sdfg.add_symbol("P", dace.int64)
+    (after,) = redistributions(dace.SDFG.from_json(json.loads(json.dumps(sdfg.to_json()))))
+    assert list(map(str, after.distributions())) == list(map(str, node.distributions()))
+    assert str(after.options["chunk_bytes"]) == "8*S"
+    assert after.free_symbols == {"N", "P", "S"}
+
+
+def test_json_of_tiles():
+    tiles = TiledDistribution((8, 8), (3, 4), [[0, 1], [2, 3], [3, 0]])
+    sdfg, _ = connected(Redistribute("move", tiles, COLUMNS), (32,))
+    (after,) = redistributions(dace.SDFG.from_json(json.loads(json.dumps(sdfg.to_json()))))
+    assert after.distributions()[0].encoded == tiles.encoded
+
+
+def test_json_of_a_node_told_at_run_time():
+    sdfg, _ = connected(Redistribute("move"))
+    (after,) = redistributions(dace.SDFG.from_json(json.loads(json.dumps(sdfg.to_json()))))
+    assert after.given_at_run_time
+
+
+def test_deepcopy():
+    sdfg = rows_to_columns("Pipelined", chunk_bytes=100, growth=2.0)
+    (copied,) = redistributions(copy.deepcopy(sdfg))
+    (node,) = redistributions(sdfg)
+    node.set_strategy("Pack", max_message_bytes=7)
+    node.source = Distribution((4, 4), (4, 1)).encoded
+    assert copied is not node
+    assert (copied.strategy, copied.options["chunk_bytes"], copied.options["growth"]) == ("Pipelined", 100, 2.0)
+    assert copied.distributions() == (ROWS, COLUMNS)
+
+
+def with_symbols() -> tuple[dace.SDFG, Redistribute]:
+    node = Redistribute(
+        "move", Distribution((N, N), (P, 1)), Distribution((N, N), (1, P)), "Pipelined", chunk_bytes=8 * N
+    )
+    sdfg, _ = connected(node, (dace.symbolic.int_ceil(N, P), N), (N, dace.symbolic.int_ceil(N, P)))
+    return sdfg, node
+
+
+def test_replace_reaches_the_properties():
+    sdfg, node = with_symbols()
+    sdfg.replace("N", "Q")
+    assert node.free_symbols == {"P", "Q"} and sdfg.free_symbols == {"P", "Q"}
+    sdfg.replace_dict({"Q": "32", "P": "4"})
+    assert node.distributions() == (Distribution((32, 32), (4, 1)), Distribution((32, 32), (1, 4)))
+    assert node.options["chunk_bytes"] == 256
+    assert not node.free_symbols
+    sdfg.validate()
+
+
+def test_specialized_sizes_are_constants_known_at_the_start():
+    sdfg, _ = with_symbols()
+    sdfg.specialize({"N": 32})
+    sdfg.validate()
+    code = sdfg.generate_code()[0].clean_code
+    assert "N = 32;" in code and "__dace_init_connected(int P)" in code
+    assert "->make({" in code
+
+
+def test_symbols_of_a_nested_sdfg_are_mapped():
+    inner, node = with_symbols()
+    outer = dace.SDFG("outer")
+    outer.add_array("A", [4, 16], dace.float64)
+    outer.add_array("B", [16, 4], dace.float64)
+    state = outer.add_state()
+    nested = state.add_nested_sdfg(inner, {"A"}, {"B"}, {"N": 16, "P": 4})
+    state.add_edge(state.add_read("A"), None, nested, "A", dace.Memlet("A[0:4, 0:16]"))
+    state.add_edge(nested, "B", state.add_write("B"), None, dace.Memlet("B[0:16, 0:4]"))
+    outer.validate()
+    outer.simplify()
+    (node,) = redistributions(outer)
+    assert node.distributions() == (Distribution((16, 16), (4, 1)), Distribution((16, 16), (1, 4)))
+    assert node.options["chunk_bytes"] == 128

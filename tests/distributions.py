@@ -1,0 +1,96 @@
+"""Random distributions, and who holds each element of them by brute force; shared by several tests."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from dace_redist.distribution import Distribution, TiledDistribution
+
+MOST = {1: 40, 2: 12, 3: 7, 4: 4, 5: 3, 6: 3, 7: 2, 8: 2}  # largest extent by number of dimensions
+CALM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+#: Mostly tensors with elements; of 0 dimensions, or with extents of 0, one in a few.
+shapes = st.one_of(
+    *[st.integers(1, 8).flatmap(lambda n: st.lists(st.integers(1, MOST[n]), min_size=n, max_size=n).map(tuple))] * 4,
+    st.lists(st.integers(0, 4), max_size=4).map(tuple),
+)
+
+
+@st.composite
+def grids(draw, axes):
+    grid = []
+    for _ in range(axes):
+        grid.append(draw(st.integers(1, min(4, 16 // math.prod(grid)))))
+    return tuple(grid)
+
+
+@st.composite
+def blocked(draw, shape):
+    grid = draw(grids(draw(st.integers(0, len(shape) + 2))))
+    axes = draw(st.permutations(range(len(grid))))
+    padded = [*axes, *[None] * len(shape)][: len(shape)]
+    dims = [axis if axis is None or draw(st.booleans()) else None for axis in draw(st.permutations(padded))]
+    block = [draw(st.one_of(st.none(), st.just("balanced"), st.integers(1, extent or 2))) for extent in shape]
+    pins = [None if g in dims or draw(st.booleans()) else draw(st.integers(0, p - 1)) for g, p in enumerate(grid)]
+    size = math.prod(grid)
+    ranks = draw(st.one_of(st.none(), st.permutations(range(size + 3)).map(lambda ranks: ranks[:size])))
+    return Distribution(shape, grid, dims=dims, block=block, ranks=ranks, pins=pins)
+
+
+@st.composite
+def tiled(draw, shape):
+    tile = tuple(draw(st.integers(max(1, extent // 4), extent or 2)) for extent in shape)
+    tiles = tuple(-(-n // t) for n, t in zip(shape, tile, strict=True))
+    seed = draw(st.integers(0, 2**32 - 1))
+    owners = np.random.default_rng(seed).integers(0, draw(st.integers(1, 7)), tiles)
+    return TiledDistribution(shape, tile, owners)
+
+
+def distributions(shape):
+    return st.one_of(blocked(shape), blocked(shape), blocked(shape), tiled(shape))
+
+
+one = shapes.flatmap(distributions)
+pairs = shapes.flatmap(lambda shape: st.tuples(distributions(shape), distributions(shape)))
+
+
+# Brute force ------------------------------------------------------------------------------------------------------
+
+
+def coordinate(distribution, axis, index):
+    """The grid coordinate along a tensor axis that owns a global index, straight from the definition."""
+    dim, block = distribution.dims[axis], distribution.block[axis]
+    extent, parts = distribution.shape[axis], 1 if dim is None else distribution.grid[dim]
+    if block == "balanced":
+        quotient, longer = divmod(extent, parts)
+        lengths = [quotient + 1] * longer + [quotient] * (parts - longer)
+        return next(part for part in range(parts) if index < sum(lengths[: part + 1]))
+    return index // (block or -(-extent // parts)) % parts
+
+
+def owners_of(distribution, index):
+    """Every rank that holds an element; the first is the one with coordinate 0 along all replica axes."""
+    if isinstance(distribution, TiledDistribution):
+        tile = tuple(i // t for i, t in zip(index, distribution.tile, strict=True))
+        return [int(distribution.owner_of_tile[tile])]
+    coordinates = [
+        range(p) if pin is None else [pin] for p, pin in zip(distribution.grid, distribution.pins, strict=True)
+    ]
+    for axis, dim in enumerate(distribution.dims):
+        if dim is not None:
+            coordinates[dim] = [coordinate(distribution, axis, index[axis])]
+    positions = [int(np.ravel_multi_index(at, distribution.grid)) for at in itertools.product(*coordinates)]
+    return positions if distribution.ranks is None else [distribution.ranks[position] for position in positions]
+
+
+def whole(shape):
+    return np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
+
+
+def parts(distribution, array, ranks):
+    return [distribution.local(array, rank) for rank in range(ranks)]

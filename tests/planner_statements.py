@@ -1,0 +1,53 @@
+"""Statements of einsums for the tests of the planner."""
+
+from __future__ import annotations
+
+import numpy as np
+from einsum_simulation import Simulation
+
+from dace_redist.einsum import Einsum, Statement
+
+E = Einsum.parse
+SIZES = {"i": 7, "j": 6, "k": 9, "l": 5, "m": 4, "a": 5, "b": 3, "c": 4, "d": 3, "e": 2}
+PROGRAMS = {
+    "1MM": [("ij,jk->ik", "AB", "C")],
+    "2MM": [("ij,jk,kl->il", "ABC", "D")],
+    "3MM": [("ij,jk,kl,lm->im", "ABCD", "E")],
+    "MTTKRP": [("ijk,ja,ka->ia", "XBC", "A")],
+    "MTTKRP of order 5": [("ijklm,ja,ka,la,ma->ia", "XBCDE", "A")],
+    "TTMc": [("ijklm,jb,kc,ld,me->ibcde", "XBCDE", "Y")],
+    "scalar": [("ij,jk->ik", "AB", "C"), ("ik,ik->", "CC", "n")],
+    "diagonal": [("iij,jk->ik", "AB", "C")],
+    "vector": [("ij,j->i", "Ax", "y")],
+    "outer": [("i,j->ij", "xy", "A")],
+    "transpose": [("ij->ji", "A", "B")],
+    "sum": [("ijk->j", "X", "s")],
+    "gram": [("ki,kj->ij", "AA", "G")],
+    "chain": [("ij,jk->ik", "AB", "C"), ("ik,kl->il", "CD", "E"), ("il,lm->im", "EF", "G")],
+    "shared": [("ij,jk->ik", "AB", "C"), ("ij,jl->il", "AD", "E"), ("ik,il->kl", "CE", "F")],
+    "written twice": [("ij,jk->ik", "AB", "C"), ("ik,kl->il", "CD", "E"), ("il,kl->ik", "ED", "C")],
+}
+
+
+def statements_of(name, **options):
+    return [Statement(E(text), tuple(operands), result, **options) for text, operands, result in PROGRAMS[name]]
+
+
+def shapes_of(statements):
+    shapes = {}
+    for statement in statements:
+        for indices, name in zip(statement.einsum.operands, statement.operands, strict=True):
+            shapes.setdefault(name, tuple(SIZES[index] for index in indices))
+    written = {s.result for s in statements} - {n for n in statements[0].operands}
+    return {name: shape for name, shape in shapes.items() if name not in written}
+
+
+def check_results(plan, statements, rounds=1, seed=0):
+    random = np.random.default_rng(seed)
+    inputs = {name: random.random(plan.sizes[name]) for name in plan.inputs}
+    tensors = dict(inputs)
+    for _ in range(rounds):
+        for s in statements:
+            tensors[s.result] = np.einsum(str(s.einsum), *(tensors[name] for name in s.operands))
+    for name, found in Simulation(plan, inputs).run(rounds).items():
+        np.testing.assert_allclose(found, tensors[name], rtol=1e-12)

@@ -1,0 +1,100 @@
+"""Limits of memory, grids and placements that the user gives the planner of einsums."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from planner_statements import E, check_results, statements_of
+
+from dace_redist.einsum import Placement, Statement, plan_einsums
+from dace_redist.einsum.grids import candidates
+from dace_redist.einsum.order import contraction_tree
+from dace_redist.einsum.requests import Requests
+
+
+def test_memory_is_a_limit():
+    statement = Statement(E("ij,jk,kl->il"), ("A", "B", "C"), "D", "two.py:7")
+    shapes = {"A": (16, 8), "B": (8, 4), "C": (4, 4)}
+    free = plan_einsums([statement], shapes, 6)
+    tight = plan_einsums([statement], shapes, 6, memory_bytes=free.memory_bytes * 9 // 10)
+    assert tight.memory_bytes <= free.memory_bytes * 9 // 10
+    assert tight.bytes_per_rank > free.bytes_per_rank
+    check_results(tight, [statement])
+    for limit in range(64, free.memory_bytes, 64):
+        try:
+            assert plan_einsums([statement], shapes, 6, memory_bytes=limit).memory_bytes <= limit
+        except MemoryError as error:
+            words = str(error)
+            assert words.startswith("two.py:7: '")  # noqa: PT017
+            assert f"MiB per rank on 6 ranks, but memory_bytes is {limit} " in words  # noqa: PT017
+
+
+def test_grids_that_do_not_fit_are_left_out():
+    step = Requests((statements_of("1MM")[0],), {"A": (64, 64), "B": (64, 64)}, 8)
+    statement, extents = step.statements[0], step.extents[0]
+    tree = contraction_tree(statement, extents)
+    free = candidates(statement.einsum, extents, tree, 8)
+    limit = float(np.median(free.footprint))
+    fitting = candidates(statement.einsum, extents, tree, 8, footprint=limit)
+    assert 0 < len(fitting) < len(free)
+    assert fitting.footprint.max() <= limit
+    assert not len(candidates(statement.einsum, extents, tree, 8, footprint=100))
+
+
+def test_equal_einsums_of_different_sizes():
+    statements = [Statement(E("ij,jk->ik"), ("A", "B"), "C"), Statement(E("ij,jk->ik"), ("D", "F"), "G")]
+    shapes = {"A": (9, 4), "B": (4, 5), "D": (3, 8), "F": (8, 20)}
+    for ranks in (3, 8):
+        check_results(plan_einsums(statements, shapes, ranks), statements)
+
+
+def test_overrides():
+    statements, shapes = statements_of("1MM"), {"A": (8, 8), "B": (8, 8)}
+    for key in ("C", 0):
+        plan = plan_einsums(statements, shapes, 8, overrides={key: {"i": 2, "k": 4}})
+        assert plan.groups[0].parts == {"i": 2, "j": 1, "k": 4}
+    for overrides, words in (
+        ({"Z": {"i": 2}}, "'Z' is neither the number of a statement (0 to 0) nor a tensor that is written: C"),
+        ({"C": {"z": 2}}, "overrides['C']: there is no index 'z'; its indices are i, j, k"),
+        ({0: {"z": 2}}, "overrides[0]: there is no index 'z'; its indices are i, j, k"),
+        ({"C": {"i": 9}}, "index 'i' can have 1 to 8 parts, got 9"),
+        ({"C": {"i": 4, "j": 4}}, "needs 16 ranks, but there are 8"),
+    ):
+        with pytest.raises(ValueError) as error:
+            plan_einsums(statements, shapes, 8, overrides=overrides)
+        assert words in str(error.value)
+
+
+def test_placements_of_the_users():
+    statements, shapes = statements_of("2MM"), {"A": (8, 8), "B": (8, 8), "C": (8, 8)}
+    rows = Placement((4,), (0, None), (1, 1), (3, 2, 1, 0))
+    columns = Placement((4,), (None, 0), (1, 1), (0, 1, 2, 3))
+    plan = plan_einsums(statements, shapes, 4, placements={"A": columns, "D": rows})
+    assert plan.homes["A"] == columns
+    assert plan.homes["D"] == rows
+    check_results(plan, statements)
+    as_planned = plan_einsums(statements, shapes, 4)
+    again = plan_einsums(statements, shapes, 4, placements={"A": as_planned.homes["A"]})
+    assert not [move for move in again.moves if move.tensor == "A"]
+    for placements, words in (
+        ({"Z": rows}, "no tensor is called 'Z'; there are A, B, C, D"),
+        ({"A": Placement((4,), (0,), (1,), (0, 1, 2, 3))}, "'A' has 2 axes, its placement 1"),
+        ({"A": Placement((1,), (None, None), (1, 1), (4,))}, "'A' lies on rank 4, but there are only 4 ranks"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            plan_einsums(statements, shapes, 4, placements=placements)
+
+
+def test_other_bad_input():
+    statements, shapes = statements_of("1MM"), {"A": (8, 8), "B": (8, 8)}
+    for options, words in (
+        ({"ranks": 0}, "ranks must be at least 1, got 0"),
+        ({"ranks": 1, "memory_bytes": 0}, "memory_bytes must be at least 1"),
+        ({"ranks": 1, "outputs": ["Z"]}, "no statement writes 'Z'; written are C"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            plan_einsums(statements, shapes, **options)
+    with pytest.raises(ValueError, match="no statements"):
+        plan_einsums([], shapes, 2)
+    with pytest.raises(ValueError, match="index 'j' has size 8 in operand 0"):
+        plan_einsums(statements, {"A": (8, 8), "B": (9, 8)}, 2)

@@ -1,0 +1,81 @@
+"""What the planner of the runtime sends against brute force: every element arrives, and nothing is sent twice."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from distributions import CALM, pairs, parts, whole
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dace_redist import _core
+from dace_redist.distribution import Distribution
+
+
+def as_bytes(array, itemsize):
+    """An array whose elements are ``itemsize`` bytes that tell them apart: one more axis of bytes."""
+    numbers = (array[..., None] * 131 + np.arange(itemsize) * 29 + array[..., None] // 256) % 251
+    return numbers.astype(np.uint8)
+
+
+def move(source, target, itemsize, sources, ranks):
+    targets = [np.full((*target.local_shape(rank), itemsize), 255, np.uint8) for rank in range(ranks)]
+    _core.apply(source.core, target.core, itemsize, sources, targets)
+    return targets
+
+
+@CALM
+@given(pairs, st.sampled_from([1, 2, 3, 4, 8, 12, 16]))
+def test_moving_there_and_back_is_cutting_the_whole_tensor(pair, itemsize):
+    source, target = pair
+    ranks = max(source.ranks_needed, target.ranks_needed)
+    before, after = ([as_bytes(p, itemsize) for p in parts(side, whole(source.shape), ranks)] for side in pair)
+    there = move(source, target, itemsize, before, ranks)
+    back = move(target, source, itemsize, there, ranks)
+    for rank in range(ranks):
+        np.testing.assert_array_equal(there[rank], after[rank])
+        np.testing.assert_array_equal(back[rank], before[rank])
+
+
+@pytest.mark.parametrize("run", [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17, 31, 32, 33, 64, 100])
+@pytest.mark.parametrize("itemsize", [1, 2, 4, 8, 16, 3])
+def test_moving_runs_of_each_length(run, itemsize):
+    shape, ranks = (5, 3, 7 * run), 7
+    source, target = Distribution(shape, (1, 1, 7)), Distribution(shape, (5, 1, 1))
+    before = [as_bytes(part, itemsize) for part in parts(source, whole(shape), ranks)]
+    there = move(source, target, itemsize, before, ranks)
+    for rank, wanted in enumerate(parts(target, whole(shape), ranks)):
+        np.testing.assert_array_equal(there[rank], as_bytes(wanted, itemsize))
+
+
+@CALM
+@given(pairs)
+def test_sends_are_the_receives_of_the_other_side(pair):
+    source, target = pair
+    ranks = max(source.ranks_needed, target.ranks_needed)
+    sends, receives = {}, {}
+    for rank in range(ranks):
+        out, into, _ = _core.rank_schedule(source.core, target.core, rank, True)
+        assert [peer for peer, *_ in out] == sorted({peer for peer, *_ in out} - {rank})
+        assert [peer for peer, *_ in into] == sorted({peer for peer, *_ in into} - {rank})
+        sends.update({(rank, peer): rest for peer, *rest in out})
+        receives.update({(peer, rank): rest for peer, *rest in into})
+        counts = [[message[:2] for message in messages] for messages in (out, into)]
+        plain = _core.rank_schedule(source.core, target.core, rank, False)[:2]
+        assert [[message[:2] for message in messages] for messages in plain] == counts
+    assert sends == receives
+    assert all(count == sum(math.prod(block[2]) for block in blocks) for count, blocks in sends.values())
+
+
+@CALM
+@given(pairs)
+def test_what_a_rank_has_it_never_receives(pair):
+    source, target = pair
+    array = whole(source.shape)
+    for rank in range(max(source.ranks_needed, target.ranks_needed)):
+        has, needs = (set(side.local(array, rank).ravel().tolist()) for side in pair)
+        _, into, ((_, kept, _),) = _core.rank_schedule(source.core, target.core, rank, False)
+        assert kept == len(has & needs)
+        assert sum(count for _, count, _ in into) == len(needs - has)
