@@ -18,7 +18,7 @@ MAX_KEPT = 250_000
 
 def move_bounds(source: Layouts, target: Layouts, shape: Sequence[int], paired: bool = False) -> Floats:
     """
-    Elements through the busiest rank if the ranks of the target are relabelled as well as can be: a lower bound.
+    A lower bound on the elements through the busiest rank, whatever the numbering of the target's ranks.
 
     The rank with the worst full block of the target receives what no single block of the source has of it; and all
     that is received is sent by the ranks of the source.

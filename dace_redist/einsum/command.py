@@ -27,7 +27,7 @@ def _sizes(_: click.Context, __: click.Parameter, value: str) -> dict[str, int]:
     for word in value.split(","):
         index, found, size = (part.strip() for part in word.partition("="))
         if not found or len(index) != 1 or not size.isdigit():
-            raise click.BadParameter(f"{word.strip()!r} is no size of an index, such as i=512")
+            raise click.BadParameter(f"{word.strip()!r} is not the size of an index, such as i=512")
         if index in sizes:
             raise click.BadParameter(f"the index {index!r} has two sizes, {sizes[index]} and {size}")
         sizes[index] = int(size)
@@ -42,12 +42,12 @@ def amount_of_memory(value: str) -> int:
     """
     Bytes from ``4GiB``, ``500MB`` or a plain number.
 
-    :raises click.BadParameter: If the text is no amount of memory.
+    :raises click.BadParameter: If the text is not an amount of memory.
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?(?:i?B)?)\s*", value, re.IGNORECASE)
     units = {name.lower(): factor for name, factor in _UNITS.items()}
     if found is None or found[2].lower() not in units:
-        raise click.BadParameter(f"{value!r} is no amount of memory, such as 4GiB, 500MB or 1000000")
+        raise click.BadParameter(f"{value!r} is not an amount of memory, such as 4GiB, 500MB or 1000000")
     return int(float(found[1]) * units[found[2].lower()])
 
 

@@ -40,7 +40,7 @@ class Einsum:
 
         :param text: The subscripts.
         :param dimensions: Number of dimensions of each operand; needed where there are dots, else only checked.
-        :raises ValueError: If the text is no einsum, or does not fit the dimensions; says why.
+        :raises ValueError: If the text is not an einsum, or does not fit the dimensions; says why.
         """
         if not isinstance(text, str):
             raise TypeError(f"einsum: the subscripts must be a string such as 'ij,jk->ik', got {text!r}")
@@ -121,7 +121,7 @@ def _check_letters(text: str, words: Sequence[str]) -> None:
         bad = [letter for letter in word.replace(_DOTS, "", 1) if letter not in string.ascii_letters]
         if bad:
             raise ValueError(
-                f"einsum '{text}': {bad[0]!r} in {word!r} is no index; expected letters, commas, one -> and dots (...)"
+                f"einsum '{text}': {bad[0]!r} in {word!r} is not an index; expected letters, commas, one -> and (...)"
             )
 
 

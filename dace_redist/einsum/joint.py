@@ -111,12 +111,13 @@ def labelled(model: Model, choice: list[int], node_size: int | None = None) -> t
     Gives the chosen groups their ranks.
 
     From the last group to the first each takes the ranks with which most stays where the groups that have their ranks
-    already have it, so that in a chain or a tree of groups every pair is relabelled as well as can be. The ranks stay
+    already have it, so that in a chain or a tree of groups this is so between every two of them. The ranks stay
     0, 1, 2, ... where that moves less.
 
     :param model: The model.
     :param choice: The candidate of each group.
-    :param node_size: Ranks per node, numbered node by node; of what was tried, what goes least between nodes is taken.
+    :param node_size: Ranks per node, numbered node by node: of the numberings tried, the one with least traffic between
+        nodes is taken.
     :return: The program with the groups on their ranks, and on those that were taken if nodes did not count.
     """
     program, plain = model.program, tuple(model.group(number, row) for number, row in enumerate(choice))

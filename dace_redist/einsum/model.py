@@ -30,8 +30,8 @@ class Edge:
     A tensor that may have to be moved between two groups.
 
     :param tensor: Its name.
-    :param source: Group and operand (None: the result) that say where it is; group None: the user says it.
-    :param target: Group and operand that say where it is wanted; group None: the user says it.
+    :param source: Group and operand (None: the result) whose placement it has before; group None: that of the user.
+    :param target: Group and operand whose placement it has afterwards; group None: that of the user.
     :param weight: How often it moves.
     """
 
@@ -42,7 +42,7 @@ class Edge:
 
 
 def edges_of(program: EinsumProgram) -> list[Edge]:
-    """Every read of a tensor by a group that does not say where it is, and every write of one that lies elsewhere."""
+    """Every read and write of a tensor by a group whose placement of it is not the tensor's home."""
     edges = []
     for number, step in enumerate(program.steps):
         ends = [(name, (number, operand), True) for operand, name in enumerate(step.operands)]
@@ -60,7 +60,7 @@ class Model:
     bytes that could be moved in its time.
 
     ``thrift`` says what a byte of memory counts. What two groups move between them is bounded from below
-    (:meth:`pair_bounds`) or computed with the ranks relabelled as well as can be (:meth:`exact`).
+    (:meth:`pair_bounds`) or computed with the ranks of one of them renumbered for the least traffic (:meth:`exact`).
     """
 
     def __init__(self, program: EinsumProgram, candidates: Sequence[Candidates], thrift: float = TIE_BREAK) -> None:
@@ -159,7 +159,7 @@ class Model:
         return own + sum(float(self.pair_bounds(i, j, {i: choice[i], j: choice[j]})[0, 0]) for i, j in self.linked)
 
     def total(self, choice: Sequence[int]) -> float:
-        """The cost of a choice with the ranks of each pair of groups relabelled as well as can be."""
+        """The cost of a choice, with ranks renumbered for the least traffic between each two groups."""
         own = sum(float(costs[row]) for costs, row in zip(self.unary, choice, strict=True))
         return own + sum(self.exact(i, choice[i], j, choice[j]) for i, j in self.linked)
 

@@ -83,7 +83,7 @@ def tile_shape(grid: Sequence[int], shared: Sequence[float], size: int) -> tuple
     :param grid: The grid, p_i.
     :param shared: Elements shared along each axis, W_i.
     :param size: Ranks per node, the product of all m_i.
-    :return: m_i for each axis, a divisor of p_i; None if there are none with this product.
+    :return: m_i for each axis, a divisor of p_i; None if no divisors have this product.
     """
 
     def volume(tile: tuple[int, ...]) -> float:

@@ -123,9 +123,8 @@ class Placement:
             raise ValueError(f"Placement: a tensor of {len(self.dims)} axes has no shape {tuple(shape)}")
         if not self.dims:
             return Distribution((1,), self.grid or (1,), dims=(None,), ranks=self.ranks)
-        blocks = [
-            self.block(axis, extent, divide) or None for axis, extent in enumerate(shape)
-        ]  # 0 where there is none
+        # A block of no elements is the default, too.
+        blocks = [self.block(axis, extent, divide) or None for axis, extent in enumerate(shape)]
         return Distribution(shape, self.grid or (1,), dims=self.dims, block=blocks, ranks=self.ranks)
 
     @cached_property

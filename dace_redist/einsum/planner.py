@@ -254,7 +254,7 @@ class Planner:
         return tuple(steps)
 
     def _intermediate(self, number: int, part: Part) -> str:
-        """The name of an intermediate of a statement, after its indices: one in every grouping, nobody else's."""
+        """A name for an intermediate of a statement, after its indices: unique, and the same in every grouping."""
         if (number, part.number) not in self._names:
             indices = part.einsum.result
             base = f"{self.requests.statements[number].result}_{indices}" if indices else f"scalar_{number}"

@@ -89,9 +89,9 @@ class EinsumProgram:
 
     def owner(self, tensor: str) -> tuple[int, int | None] | None:
         """
-        The group that says where a tensor's home is: its first writer (None: as its result), else its first reader.
+        The group whose placement of a tensor is the tensor's home: its first writer, else its first reader.
 
-        :return: Group and number of the operand; None if the user says where it is.
+        :return: Group and number of the operand (None: the result); None if the user gives the placement.
         """
         if tensor in self.placements:
             return None
@@ -130,7 +130,7 @@ class Walk:
 
     :param program: The program.
     :param groups: Its groups with their grids and ranks.
-    :param node_size: Ranks per node, numbered node by node; None: what goes between nodes is not counted.
+    :param node_size: Ranks per node, numbered node by node; None: bytes between nodes are not counted.
     """
 
     def __init__(self, program: EinsumProgram, groups: Sequence[Group], node_size: int | None = None) -> None:

@@ -162,7 +162,7 @@ def test_operand_must_not_be_the_result():
     [
         (("ij,jk->iz",), ValueError, "einsum 'ij,jk->iz': the result has the index 'z', which no operand has"),
         (("ij,jk->ii",), ValueError, "einsum 'ij,jk->ii': the result has the index 'i' 2 times, expected once"),
-        (("ij,j1->i",), ValueError, "einsum 'ij,j1->i': '1' in 'j1' is no index"),
+        (("ij,j1->i",), ValueError, "einsum 'ij,j1->i': '1' in 'j1' is not an index"),
         (("ij,jk->ik", 1j), TypeError, "a factor is a real number or expression"),
         (("ij,jk->ik", 1, 0, [(0, 2)]), ValueError, "the path takes operands (0, 2) of 2"),
         (("ij,jk,kl->il", 1, 0, [(0, 1)]), ValueError, "the path [(0, 1)] ends with 2 operands, not one"),

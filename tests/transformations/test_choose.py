@@ -206,8 +206,8 @@ def test_damaged_record_is_an_error():
     "make, symbols, error, said",
     [
         (symbolic, None, ValueError, r'Redistribute "of_\w+": N has no value: give symbols=\{\'N\': \.\.\.\}'),
-        (symbolic, {"n": 2}, ValueError, "symbols: 'n' is no symbol of symbolic; it has N"),
-        (there_and_back, {"N": 2}, ValueError, "symbols: 'N' is no symbol of there_and_back; it has none"),
+        (symbolic, {"n": 2}, ValueError, "symbols: 'n' is not a symbol of symbolic; it has N"),
+        (there_and_back, {"N": 2}, ValueError, "symbols: 'N' is not a symbol of there_and_back; it has none"),
         (symbolic, {"N": 2.0}, TypeError, r"symbols: N must be an integer, got 2\.0"),
         (symbolic, {"N": -1}, ValueError, 'Redistribute "of_symbolic": .*must'),
         (lambda: dace.SDFG("empty"), None, ValueError, "empty has no redistribution to tune"),

@@ -61,8 +61,8 @@ def test_indices():
     [
         ("ij,jk->iz", None, "the result has the index 'z', which no operand has"),
         ("ij->ii", None, "index 'i' 2 times, expected once"),
-        ("ij,j1->i", None, "'1' in 'j1' is no index"),
-        ("ij->i->j", None, "is no index"),
+        ("ij,j1->i", None, "'1' in 'j1' is not an index"),
+        ("ij->i->j", None, "is not an index"),
         ("...i->i", None, "needs the number of dimensions"),
         ("...ijk", [2], "more indices than its array dimensions, 2"),
         ("ij,jk", [2], "has 2 operands, got 1 arrays"),

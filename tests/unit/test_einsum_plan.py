@@ -9,7 +9,7 @@ import pytest
 from einsum_simulation import Simulation
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planner_statements import PROGRAMS, E, check_results, shapes_of, statements_of
+from planner_statements import PROGRAMS, SIZES, E, check_results, shapes_of, statements_of
 
 from dace_redist.einsum import Einsum, Statement, plan_einsums
 

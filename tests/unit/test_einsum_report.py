@@ -106,15 +106,18 @@ def test_command(run, tmp_path):
     "words, message",
     [
         (("ij,jk->ik", "--sizes", "i=4,j=4", "--ranks", "2"), "--sizes gives no size for the index 'k'"),
-        (("ij,jk->ik", "--sizes", "i:4", "--ranks", "2"), "'i:4' is no size of an index"),
+        (("ij,jk->ik", "--sizes", "i:4", "--ranks", "2"), "'i:4' is not the size of an index"),
         (("ij,jk->iz", "--sizes", "i=4,j=4,k=4", "--ranks", "2"), "index 'z', which no operand has"),
         (("ij,jk->ik", "--sizes", "i=4,j=4,k=4", "--ranks", "0"), "0 is not in the range"),
-        (("ij,jk->ik", "--sizes", "i=4,j=4,k=4", "--ranks", "2", "--memory", "4XB"), "'4XB' is no amount of memory"),
+        (
+            ("ij,jk->ik", "--sizes", "i=4,j=4,k=4", "--ranks", "2", "--memory", "4XB"),
+            "'4XB' is not an amount of",
+        ),
         (("ij,jk->ik", "--sizes", "i=4,j=4,k=4", "--ranks", "2", "--memory", "10"), "memory_bytes is 10"),
         (("ij,jk->ik", "--sizes", "i=4,j=4,k=4", "--ranks", "2", "--dtype", "nix"), "unknown dtype"),
         ((" ; ", "--sizes", "i=4", "--ranks", "2"), "there is no einsum"),
         (("i,i->", "--sizes", "i=4,i=5", "--ranks", "2"), "has two sizes, 4 and 5"),
-        (("é,é->", "--sizes", "é=4", "--ranks", "2"), "is no index"),
+        (("é,é->", "--sizes", "é=4", "--ranks", "2"), "is not an index"),
     ],
 )
 def test_bad_input_ends_with_one_line(run, words, message):

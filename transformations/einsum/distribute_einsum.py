@@ -54,7 +54,7 @@ def distribute(
     :raises ValueError: If a statement cannot be distributed, a size is missing, or something given does not fit; says
         which statement, why, and what would help.
     :raises MemoryError: If a rank would have to hold more than ``memory_bytes``; says how much and for which statement.
-    :raises TypeError: If ``program`` is neither a program nor an SDFG, or what must be a mapping is none.
+    :raises TypeError: If ``program`` is neither a program nor an SDFG, or another argument is of the wrong type.
     """
     sdfg = _simplified(program)
     _check_arguments(ranks, sizes, placements, overrides)

@@ -34,7 +34,7 @@ class NodeEinsum(NamedTuple):
 
     :param connectors: Input connector of each operand.
     :param added: Input connector of what is multiplied by beta; None where that is the output's own array.
-    :param solves: Whether it is no product but solves a linear system with these indices, see ``Statement``.
+    :param solves: Whether it solves a linear system with these indices, see ``Statement``, and is not a product.
     """
 
     einsum: Einsum
@@ -51,8 +51,8 @@ def einsum_of(node: nodes.LibraryNode, shapes: dict[str, Sequence[Any]]) -> Node
 
     :param node: The node.
     :param shapes: Shape of the array at each input connector.
-    :return: The einsum; None if the node is none that is known here.
-    :raises ValueError: If the node is known but what it computes is no einsum; says why.
+    :return: The einsum; None if nodes of this kind are not known here.
+    :raises ValueError: If the node is known but what it computes is not an einsum; says why.
     """
     readers: dict[type, Callable[..., NodeEinsum]] = {
         EinsumNode: _einsum,
@@ -122,7 +122,7 @@ def _batch(left: Sequence[Any], right: Sequence[Any], letters: Iterator[str]) ->
 
 def _dot(node: Dot, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
     if node.conjugate:
-        raise ValueError("a dot product with a conjugated operand is no einsum")
+        raise ValueError("a dot product with a conjugated operand is not an einsum")
     return NodeEinsum(Einsum(("i", "i"), ""), ("_x", "_y"))
 
 

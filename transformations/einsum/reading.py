@@ -65,8 +65,8 @@ class SourceLocation:
         :param names: Name of each operand.
         :param indices: Those of the result.
         :param result: Its name.
-        :param elementwise: Whether it is no einsum but an elementwise expression.
-        :param solves: Whether it is no einsum but solves a linear system.
+        :param elementwise: Whether it is an elementwise expression, not an einsum.
+        :param solves: Whether it solves a linear system, and is not an einsum.
         :raises ValueError: If the indices do not fit.
         """
         try:

@@ -94,7 +94,7 @@ def _all_ranks(program: DistributedProgram, comm: Any, what: str = "", value: ob
         likewise ``value``.
     :return: The communicator; the world, if it has the same ranks in the same order.
     :raises ValueError: If the communicator does not have the number of ranks planned for.
-    :raises TypeError: If it is none.
+    :raises TypeError: If it is not a communicator.
     """
     found, failure = _communicator(program, comm)
     everywhere = MPI.COMM_WORLD.size == program.ranks and (failure is not None or _has_the_world(found))

@@ -22,7 +22,7 @@ def shapes_of(sdfg: SDFG, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]
 
     :param sdfg: The program.
     :param sizes: Values of all its symbols.
-    :raises ValueError: If a value is missing, belongs to no symbol, is no number, or makes an extent negative.
+    :raises ValueError: If a value is missing, is not that of a symbol, is not a number, or makes an extent negative.
     """
     used = {str(s) for array in sdfg.arrays.values() for n in array.shape for s in symbolic.symlist(n).values()}
     used |= {str(s) for s in sdfg.free_symbols}

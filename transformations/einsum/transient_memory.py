@@ -65,7 +65,7 @@ def place_transients(sdfg: SDFG, sizes: Mapping[str, int]) -> None:
             pieces.append(_Piece(nbytes[name], []))
         pieces[number].lifetimes.append(lifetime)
         allocate_at_start(array, {MEMORY_PIECE: number, **({NODE_SHARED: 1} if name in on_node else {})})
-    for node in code if pieces else ():  # what allocates the pieces comes with the nodes; library nodes bring it anyway
+    for node in code if pieces else ():  # this environment makes the program allocate the pieces; library nodes have it
         if isinstance(node, nodes.Tasklet):
             node.environments = {*node.environments, RuntimeEnvironment.full_class_path()}
 
@@ -113,7 +113,7 @@ def _lifetime(uses: list[_Use], spans: Mapping[LoopRegion, tuple[int, int]]) -> 
     """
     From the first to the last use, and all of a loop that leaves something in the array or finds something there.
 
-    That is any loop but those in which each round writes the array before it reads it and nobody else uses it.
+    That is any loop but those in which every iteration writes the array before it reads it, and that alone use it.
     """
     first, last = uses[0].time, uses[-1].time
     for loop in {loop for use in uses for loop in use.loops}:

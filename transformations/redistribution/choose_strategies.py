@@ -42,8 +42,8 @@ def choose_strategies(
     :param memory: Where the arrays lie, as for :func:`dace_redist.tune`; default: as the SDFG says.
     :param every: Whether nodes that have another strategy than ``"Auto"`` get what is recorded, if anything is, too.
     :return: What was chosen and why, for every node that was considered.
-    :raises ValueError: On every rank, if a name is no symbol, if no node is meant, if ranks have different programs, or
-        if the record is damaged.
+    :raises ValueError: On every rank, if a name is not a symbol, if no node matches, if ranks have different programs,
+        or if the record is damaged.
     :raises TypeError: On every rank, if something is of the wrong type.
     :raises OSError: On every rank, if the record cannot be read.
     """

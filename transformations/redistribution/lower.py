@@ -64,7 +64,7 @@ def _exact(grid: ProcessGrid, parent: ProcessGrid) -> list[Any]:
 
 class LowerRedistribute(transformation.SingleStateTransformation):
     """
-    Replaces stock DaCe's ``Redistribute`` node by this package's, and removes the stock descriptors that nobody else
+    Replaces stock DaCe's ``Redistribute`` node by this package's, and removes the stock descriptors that nothing else
     uses, with the code they put on the SDFG.
     """
 

@@ -30,9 +30,9 @@ def problems_of(
     :param symbols: Values of its symbols.
     :param where: Which redistributions, as for :func:`dace_redist.set_strategy`.
     :param memory: Where their arrays lie, one of ``MEMORIES``; default: as the SDFG says.
-    :raises ValueError: If there is no redistribution, if a symbol has no value or a name is no symbol, or if a node's
-        distributions are given at run time; names the node.
-    :raises TypeError: If a value is no integer.
+    :raises ValueError: If there is no redistribution, if a symbol has no value or a name is not a symbol's, or if the
+        distributions of a node are given at run time; names the node.
+    :raises TypeError: If a value is not an integer.
     """
     values = checked_symbols(sdfg, symbols)
     ours = [(own_node(node, state), state) for node, state in chosen_nodes(copy.deepcopy(sdfg), where)]
@@ -55,14 +55,14 @@ def checked_symbols(sdfg: SDFG, symbols: Mapping[str, int] | None) -> dict[str, 
     """
     Values of symbols, as Python's integers.
 
-    :raises ValueError: If a name is none of its symbols.
-    :raises TypeError: If a value is no integer.
+    :raises ValueError: If a name is not one of its symbols.
+    :raises TypeError: If a value is not an integer.
     """
     known = {str(name) for name in (*sdfg.symbols, *sdfg.free_symbols)}
     for name, value in (symbols or {}).items():
         if name not in known:
             there = ", ".join(sorted(known)) or "none"
-            raise ValueError(f"symbols: {name!r} is no symbol of {sdfg.name}; it has {there}")
+            raise ValueError(f"symbols: {name!r} is not a symbol of {sdfg.name}; it has {there}")
         if isinstance(value, bool) or not hasattr(value, "__index__"):
             raise TypeError(f"symbols: {name} must be an integer, got {value!r}")
     return {name: int(value) for name, value in (symbols or {}).items()}

@@ -69,7 +69,7 @@ def set_strategy(sdfg: SDFG, name: str, where: Where = None, **options: Any) -> 
         a function of node and state: those for which it returns True.
     :param options: Options of the strategy, e.g. ``chunk_bytes=8 << 20``.
     :return: The same SDFG.
-    :raises ValueError: If the strategy or an option is unknown or out of range, or if no node is meant.
+    :raises ValueError: If the strategy or an option is unknown or out of range, or if no node matches.
     """
     strategy = find_strategy(name)
     check_options(strategy, options)
@@ -84,11 +84,11 @@ def set_strategy(sdfg: SDFG, name: str, where: Where = None, **options: Any) -> 
 
 def chosen_nodes(sdfg: SDFG, where: Where = None) -> list[tuple[Redistribute | StockRedistribute, SDFGState]]:
     """
-    The redistributions that are meant, of this package and stock ones, those of nested SDFGs included.
+    The redistributions that match, of this package and stock ones, those of nested SDFGs included.
 
     :param where: Which, as for :func:`set_strategy`.
     :return: Nodes with the states that hold them.
-    :raises ValueError: If some are meant, but there are none of them; names those there are.
+    :raises ValueError: If ``where`` is given and none matches; names those there are.
     """
     every = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, Redistribute | StockRedistribute)]
     chosen = [(node, state) for node, state in every if _meant(where, node, state)]
