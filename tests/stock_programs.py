@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import warnings
+
 import dace
 import numpy as np
 
@@ -175,3 +179,15 @@ PROGRAMS = {
         *((p, 2) for p in (there_and_back, calls_twice, calls_different)),
     ]
 }
+
+
+@functools.cache
+def _parsed(name: str, simplify: bool) -> dace.SDFG:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return PROGRAMS[name][0].to_sdfg(simplify=simplify)
+
+
+def parse(name: str, simplify: bool = True) -> dace.SDFG:
+    """The SDFG of a program, the caller's own; parsed once, for that takes long."""
+    return copy.deepcopy(_parsed(name, simplify))

@@ -11,7 +11,7 @@ from dace.data.distributed import DistributedDescriptor, RedistrArray
 from dace.libraries.comm.nodes.dummy import Dummy
 from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
 from sdfgs import redistributions
-from stock_programs import PROGRAMS, N, P, Q
+from stock_programs import PROGRAMS, N, P, Q, parse
 
 import dace_redist
 from dace_redist import Distribution, LowerRedistribute
@@ -47,12 +47,6 @@ DISTRIBUTIONS = {
         Distribution((8,), (2, 4), dims=(1,), block=(2,)),
     ),
 }
-
-
-def parse(name: str, simplify: bool = True) -> dace.SDFG:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return PROGRAMS[name][0].to_sdfg(simplify=simplify)
 
 
 def left_over(sdfg: dace.SDFG) -> set[str]:

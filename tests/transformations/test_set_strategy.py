@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
-
 import dace
 import pytest
 from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
 from sdfgs import COLUMNS, ROWS, add_move, redistributions
-from stock_programs import PROGRAMS
+from stock_programs import parse
 
 import dace_redist
 from dace_redist import LowerRedistribute, Redistribute, SetRedistributeStrategy
 from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, STRATEGIES
-
-
-def parse(name: str, simplify: bool = True) -> dace.SDFG:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return PROGRAMS[name][0].to_sdfg(simplify=simplify)
 
 
 def three() -> dace.SDFG:
