@@ -61,7 +61,7 @@ def distributions(ranks: int) -> list[Any]:
     ]
 
 
-@pytest.mark.mpi(ranks=[2, 4])
+@pytest.mark.mpi(ranks=[2, 4], timeout=240)
 def test_redistribute_by_a_new_strategy(comm):
     declare_toy(comm)
     whole = np.arange(70.0).reshape(SHAPE)
@@ -71,7 +71,7 @@ def test_redistribute_by_a_new_strategy(comm):
             np.testing.assert_array_equal(found, target.local(whole, comm.rank), f"{source} to {target}")
 
 
-@pytest.mark.mpi(ranks=[2, 4])
+@pytest.mark.mpi(ranks=[2, 4], timeout=240)
 def test_the_table_knows_a_new_strategy(comm):
     declare_toy(comm)
     rows, columns, *_ = distributions(comm.size)
@@ -100,7 +100,7 @@ def toy_sdfg(ranks: int) -> Any:
     return sdfg
 
 
-@pytest.mark.mpi(ranks=[2, 4], timeout=150)
+@pytest.mark.mpi(ranks=[2, 4], timeout=240)
 def test_a_node_expanded_to_a_new_strategy(comm):
     from builds import built
 
