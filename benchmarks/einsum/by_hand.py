@@ -9,7 +9,7 @@ import dace
 import numpy as np
 from by_hand_check import operands, relative_errors
 from by_hand_kernel import WORLD, Grid, Kernel, symbols
-from by_hand_timing import TimedProgram, build_all, measure, say
+from by_hand_timing import TimedStrategy, build_all, measure, say
 from command_line import parse_arguments
 from dace.frontend.common import op_repository
 from dace.frontend.python.replacements import mpi as dace_mpi
@@ -74,7 +74,7 @@ def _main(kernel: Kernel, arguments: argparse.Namespace) -> bool:
     return all(error is None or error <= TOLERANCE for error in errors)
 
 
-def _record(kernel: Kernel, arguments: argparse.Namespace, program: TimedProgram) -> dict:
+def _record(kernel: Kernel, arguments: argparse.Namespace, program: TimedStrategy) -> dict:
     """What a line of ``--json`` holds. Collective."""
     checksum = zlib.crc32(repr(WORLD.allgather(zlib.crc32(program.result.tobytes()))).encode())
     record = {"kernel": kernel.name, "ranks": WORLD.size, "size": arguments.size}

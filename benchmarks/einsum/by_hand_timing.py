@@ -74,7 +74,7 @@ def _load(kernel: Kernel, strategy: str) -> CompiledSDFG:
 
 
 @dataclass
-class TimedProgram:
+class TimedStrategy:
     """A strategy, its options, the program built with it, and what its runs gave."""
 
     strategy: str
@@ -84,7 +84,7 @@ class TimedProgram:
     seconds: dict[str, list[float]] | None = None  # per step and in all: for each round the maximum over the ranks
 
 
-def build_all(kernel: Kernel, arguments: argparse.Namespace) -> list[TimedProgram]:
+def build_all(kernel: Kernel, arguments: argparse.Namespace) -> list[TimedStrategy]:
     """The kernel with every strategy asked for, one line each on rank 0."""
     with _quiet():
         parsed = _parse(kernel) if WORLD.rank == 0 and not arguments.prebuilt else None
@@ -95,7 +95,7 @@ def build_all(kernel: Kernel, arguments: argparse.Namespace) -> list[TimedProgra
         options = dict(arguments.option) if strategy != "MPI" else {}
         with _quiet():
             load = _load(kernel, strategy) if arguments.prebuilt else _build(kernel, parsed, strategy, options)
-        programs.append(TimedProgram(strategy, options, load))
+        programs.append(TimedStrategy(strategy, options, load))
     return programs
 
 
@@ -113,7 +113,7 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def measure(programs: list[TimedProgram], inputs: dict, repetitions: int) -> None:
+def measure(programs: list[TimedStrategy], inputs: dict, repetitions: int) -> None:
     """
     Run all programs in turn, so that whatever else the machine does affects all alike; the first round warms up.
 
@@ -130,7 +130,7 @@ def measure(programs: list[TimedProgram], inputs: dict, repetitions: int) -> Non
         program.seconds = dict(zip(columns, samples[1:].T.tolist(), strict=True))
 
 
-def _run(program: TimedProgram, inputs: dict, columns: int) -> np.ndarray:
+def _run(program: TimedStrategy, inputs: dict, columns: int) -> np.ndarray:
     """Run a program twice: seconds that this rank spent in every step, and in all of them without barriers."""
     arguments = {name: inputs[name] for name in program.compiled.sdfg.arglist() if name in inputs}
     seconds = np.zeros(columns)

@@ -75,7 +75,7 @@ class Contraction {
     T* const memory = static_cast<T*>(workspace_.reserve(workspace_nbytes()));
     const T one(1);
     for (const PlannedStep& step : steps_) {
-      const auto source = [&](const Location& location) {
+      const auto source = [&](const TensorLocation& location) {
         if (location.input) return operands[static_cast<std::size_t>(location.at)];
         return static_cast<const T*>(location.at < 0 ? &one : memory + location.at);
       };
@@ -95,19 +95,19 @@ class Contraction {
 
  private:
   /// Where a tensor lies: an operand, or from `at` on in the workspace; less than 0: the number 1.
-  struct Location {
+  struct TensorLocation {
     bool input = false;
     Index at = -1;
   };
   struct LocatedTensor {
     Layout layout;
-    Location location;
+    TensorLocation location;
   };
   /// Two tensors, or one and the number 1; or a tensor and the matrices of a Khatri-Rao product.
   struct PlannedStep {
     std::optional<Pair<T>> pair;
     std::optional<KhatriRao<T>> fused;
-    std::vector<Location> operands;
+    std::vector<TensorLocation> operands;
     Index target;
     bool last;
   };

@@ -44,11 +44,11 @@ class Workspace {
  private:
   static constexpr std::align_val_t alignment{detail::buffer_alignment};
 
-  struct Free {
+  struct FreeWorkspace {
     void operator()(void* memory) const { ::operator delete(memory, alignment); }
   };
 
-  std::unique_ptr<void, Free> memory_;
+  std::unique_ptr<void, FreeWorkspace> memory_;
   std::size_t nbytes_ = 0;
 };
 

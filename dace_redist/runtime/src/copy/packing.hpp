@@ -36,10 +36,10 @@ class Buffer {
  private:
   static constexpr Index line_bytes = 64, huge_from = Index{4} << 20;
 
-  struct Free {
+  struct FreeBuffer {
     void operator()(char* bytes) const { std::free(bytes); }
   };
-  std::unique_ptr<char, Free> bytes_;
+  std::unique_ptr<char, FreeBuffer> bytes_;
 };
 
 /// A part of a message that moves as one: consecutive blocks, cut the same way by sender and receiver.

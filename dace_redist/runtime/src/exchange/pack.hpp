@@ -21,7 +21,7 @@ class PackPlan : public Plan {
   }
 
   /// A whole message: its chunk and where its bytes lie in the buffer.
-  struct Packed {
+  struct PackedMessage {
     PackedChunk chunk;
     Index buffer_offset = 0;       // bytes, unless in place
     std::size_t requests_end = 0;  // receives: one past its last request
@@ -37,7 +37,7 @@ class PackPlan : public Plan {
       receives_[m].requests_end = message_of_.size();
     }
     Index send_requests = 0;
-    for (const Packed& send : sends_) send_requests += message_count(send.chunk.nbytes);
+    for (const PackedMessage& send : sends_) send_requests += message_count(send.chunk.nbytes);
     send_requests_.reserve(static_cast<std::size_t>(send_requests));
     receive_requests_.reserve(message_of_.size());
     completed_.resize(message_of_.size());
@@ -45,11 +45,11 @@ class PackPlan : public Plan {
 
   void exchange(const char* source, char* target) override {
     receive_requests_.clear();
-    for (const Packed& message : receives_)
+    for (const PackedMessage& message : receives_)
       post_receive(
           message.chunk.in_place ? target + message.chunk.array_offset : receive_buffer_.at(message.buffer_offset),
           message.chunk.nbytes, message.chunk.peer, receive_requests_);
-    for (const Packed& message : sends_) {
+    for (const PackedMessage& message : sends_) {
       if (!message.chunk.in_place) copy_blocks(message.chunk.copies, source, send_buffer_.at(message.buffer_offset));
       post_send(message.chunk.in_place ? source + message.chunk.array_offset : send_buffer_.at(message.buffer_offset),
                 message.chunk.nbytes, message.chunk.peer, send_requests_);
@@ -59,18 +59,18 @@ class PackPlan : public Plan {
     wait_all(send_requests_);
   }
 
-  const std::vector<Packed>& sends() const { return sends_; }
-  const std::vector<Packed>& receives() const { return receives_; }
+  const std::vector<PackedMessage>& sends() const { return sends_; }
+  const std::vector<PackedMessage>& receives() const { return receives_; }
   const Buffer& send_buffer() const { return send_buffer_; }
   const Buffer& receive_buffer() const { return receive_buffer_; }
 
  private:
   template <class MakePlan>
-  std::vector<Packed> packed(const std::vector<Message>& messages, MakePlan make_plan, Buffer& buffer) const {
-    std::vector<Packed> list;
+  std::vector<PackedMessage> packed(const std::vector<Message>& messages, MakePlan make_plan, Buffer& buffer) const {
+    std::vector<PackedMessage> list;
     Index nbytes = 0;
     for (const Message& message : messages) {
-      Packed packed{make_plan({message.peer, message.count, message.blocks}, element_bytes()), nbytes, 0};
+      PackedMessage packed{make_plan({message.peer, message.count, message.blocks}, element_bytes()), nbytes, 0};
       if (!packed.chunk.in_place) nbytes += ceil_div(packed.chunk.nbytes, 64) * 64;
       list.push_back(std::move(packed));
     }
@@ -88,7 +88,7 @@ class PackPlan : public Plan {
             "MPI_Waitsome");
       for (int i = 0; i < count; ++i) {
         const std::size_t m = message_of_[static_cast<std::size_t>(completed_[static_cast<std::size_t>(i)])];
-        const Packed& message = receives_[m];
+        const PackedMessage& message = receives_[m];
         if (--open_[m] == 0 && !message.chunk.in_place)
           copy_blocks(message.chunk.copies, receive_buffer_.at(message.buffer_offset), target);
       }
@@ -96,7 +96,7 @@ class PackPlan : public Plan {
     }
   }
 
-  std::vector<Packed> sends_, receives_;
+  std::vector<PackedMessage> sends_, receives_;
   Buffer send_buffer_, receive_buffer_;
   std::vector<MPI_Request> send_requests_, receive_requests_;
   std::vector<std::size_t> message_of_;  // [receive requests] the message it is a part of

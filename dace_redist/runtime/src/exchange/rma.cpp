@@ -16,7 +16,7 @@ namespace dace_redist {
 /// (post/wait) and puts to the ranks it sends to (start/complete).
 class RMAPlan final : public Plan {
  private:
-  struct Packed {
+  struct PutMessage {
     PackedChunk chunk;
     Index buffer_offset = 0;  // bytes, in the send buffer or in this rank's window
     Index window_offset = 0;  // sends: bytes, in the receiver's window
@@ -24,7 +24,7 @@ class RMAPlan final : public Plan {
 
   void prepare() override {
     std::vector<Index> window_offsets;  // known once connected
-    for (const Packed& send : sends_) window_offsets.push_back(send.window_offset);
+    for (const PutMessage& send : sends_) window_offsets.push_back(send.window_offset);
     sends_.clear();
     receives_.clear();
     Index send_bytes = 0;
@@ -38,8 +38,8 @@ class RMAPlan final : public Plan {
     for (std::size_t s = 0; s < window_offsets.size(); ++s) sends_[s].window_offset = window_offsets[s];
   }
 
-  static Packed packed(PackedChunk chunk, Index& nbytes) {
-    Packed packed{std::move(chunk), nbytes, 0};
+  static PutMessage packed(PackedChunk chunk, Index& nbytes) {
+    PutMessage packed{std::move(chunk), nbytes, 0};
     nbytes += ceil_div(packed.chunk.nbytes, 64) * 64;
     return packed;
   }
@@ -47,9 +47,9 @@ class RMAPlan final : public Plan {
   void connect() override {
     std::vector<MPI_Request> requests;
     requests.reserve(sends_.size() + receives_.size());
-    for (Packed& send : sends_)
+    for (PutMessage& send : sends_)
       post_receive(reinterpret_cast<char*>(&send.window_offset), sizeof(Index), send.chunk.peer, requests);
-    for (const Packed& receive : receives_)
+    for (const PutMessage& receive : receives_)
       post_send(reinterpret_cast<const char*>(&receive.buffer_offset), sizeof(Index), receive.chunk.peer, requests);
     wait_all(requests);
     targets_ = partners(sends_);
@@ -60,10 +60,10 @@ class RMAPlan final : public Plan {
     check(MPI_Win_set_errhandler(window_.get(), MPI_ERRORS_RETURN), "MPI_Win_set_errhandler");
   }
 
-  Group partners(const std::vector<Packed>& messages) const {
+  Group partners(const std::vector<PutMessage>& messages) const {
     Group everyone, some;
     std::vector<int> ranks;
-    for (const Packed& message : messages) ranks.push_back(message.chunk.peer);
+    for (const PutMessage& message : messages) ranks.push_back(message.chunk.peer);
     check(MPI_Comm_group(comm(), everyone.put()), "MPI_Comm_group");
     check(MPI_Group_incl(everyone.get(), static_cast<int>(ranks.size()), ranks.data(), some.put()), "MPI_Group_incl");
     return some;
@@ -72,15 +72,16 @@ class RMAPlan final : public Plan {
   void exchange(const char* source, char* target) override {
     if (!receives_.empty()) check(MPI_Win_post(sources_.get(), 0, window_.get()), "MPI_Win_post");
     if (!sends_.empty()) check(MPI_Win_start(targets_.get(), 0, window_.get()), "MPI_Win_start");
-    for (const Packed& send : sends_) put(send, source);
+    for (const PutMessage& send : sends_) put(send, source);
     copy_self(source, target);
     if (!sends_.empty()) check(MPI_Win_complete(window_.get()), "MPI_Win_complete");
     if (receives_.empty()) return;
     check(MPI_Win_wait(window_.get()), "MPI_Win_wait");
-    for (const Packed& receive : receives_) receive.chunk.copies.copy(window_memory_ + receive.buffer_offset, target);
+    for (const PutMessage& receive : receives_)
+      receive.chunk.copies.copy(window_memory_ + receive.buffer_offset, target);
   }
 
-  void put(const Packed& send, const char* source) const {
+  void put(const PutMessage& send, const char* source) const {
     const char* bytes = send.chunk.in_place ? source + send.chunk.array_offset : send_buffer_.at(send.buffer_offset);
     if (!send.chunk.in_place) send.chunk.copies.copy(source, send_buffer_.at(send.buffer_offset));
     for (Index at = 0; at < send.chunk.nbytes; at += options().max_message_bytes) {
@@ -91,7 +92,7 @@ class RMAPlan final : public Plan {
     }
   }
 
-  std::vector<Packed> sends_, receives_;
+  std::vector<PutMessage> sends_, receives_;
   Buffer send_buffer_;
   Index window_bytes_ = 0;
   char* window_memory_ = nullptr;  // owned by window_

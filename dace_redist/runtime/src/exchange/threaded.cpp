@@ -51,8 +51,8 @@ class ThreadedPlan final : public PackPlan {
 #endif
   }
 
-  void touch(const std::vector<Packed>& messages, const Buffer& buffer) const {
-    for (const Packed& message : messages) {
+  void touch(const std::vector<PackedMessage>& messages, const Buffer& buffer) const {
+    for (const PackedMessage& message : messages) {
       if (message.chunk.in_place) continue;
       const Index share = ceil_div(message.chunk.nbytes, threads_);
       parallel_for(threads_, [&](int part) {

@@ -142,7 +142,7 @@ struct ExchangeState {
   std::uint64_t number = 0;  ///< counts the exchanges, from 1 on
   const char* source = nullptr;
   char* target = nullptr;
-  SharedArrayFinder::Location source_location;
+  SharedArrayFinder::ArrayLocation source_location;
   Index element_bytes = 1;
   std::size_t open = 0;  ///< channels that are not done
 

@@ -18,7 +18,7 @@ namespace dace_redist {
 class Handshake {
  public:
   /// Advertises this rank's target to its senders.
-  void begin(const ExchangeState& exchange, NodeMessages& messages, const SharedArrayFinder::Location& target) {
+  void begin(const ExchangeState& exchange, NodeMessages& messages, const SharedArrayFinder::ArrayLocation& target) {
     const Index most_copied = messages.sent_bytes() + messages.received_bytes();
     for (Channel& channel : messages.receives()) {
       channel.begin();

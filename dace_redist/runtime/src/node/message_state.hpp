@@ -57,7 +57,7 @@ enum class Protocol : std::uint64_t { undecided, staged, push, pull, read };
 
 /// What a rank tells its partner about an array for one exchange.
 struct AdvertisedArray {
-  SharedArrayFinder::Location location;
+  SharedArrayFinder::ArrayLocation location;
   PlainStrides strides;
   std::uintptr_t address = 0;  ///< of the source, where it is not node-shared
   std::int64_t process = 0;    ///< that has it at this address

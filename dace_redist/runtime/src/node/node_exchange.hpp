@@ -63,7 +63,7 @@ class NodeExchange {
     exchange_.target = target;
     ++exchange_.number;
     exchange_.source_location = finder_.find(source);
-    const SharedArrayFinder::Location target_location = finder_.find(target);
+    const SharedArrayFinder::ArrayLocation target_location = finder_.find(target);
     exchange_.stream_own = target_location.shared ? exchange_.stream_pushed : exchange_.stream_unpacked;
     for (Channel& channel : messages_.sends()) channel.begin();
     Channel& own = messages_.sends()[0];

@@ -117,7 +117,7 @@ class NodeSum {
   std::vector<const T*> summands(const T* own) {
     std::vector<const T*> found;
     for (std::size_t m = 0; m < rendezvous_.size(); ++m) {
-      const SharedArrayFinder::Location& theirs = rendezvous_.member(m).summand;
+      const SharedArrayFinder::ArrayLocation& theirs = rendezvous_.member(m).summand;
       const bool mine = m == rendezvous_.rank();
       found.push_back(mine ? own : reinterpret_cast<const T*>(arrays_[m].segment(theirs.name) + theirs.offset));
     }

@@ -18,7 +18,7 @@ struct PullProtocol {
   /// For the receiver. Maps the source.
   /// \return whether it can be read; else the receiver refuses.
   static bool connect(Channel& channel) {
-    const SharedArrayFinder::Location& theirs = channel.ring.state->source.location;
+    const SharedArrayFinder::ArrayLocation& theirs = channel.ring.state->source.location;
     char* const segment = channel.arrays.segment(theirs.name);
     channel.partner = segment ? segment + theirs.offset : nullptr;
     return segment != nullptr;

@@ -13,7 +13,7 @@ struct PushProtocol {
   /// For the sender. Maps the target that the receiver has advertised.
   /// \return whether it can be written; `channel.partner` is null else.
   static bool connect(Channel& channel) {
-    const SharedArrayFinder::Location& theirs = channel.ring.state->target.location;
+    const SharedArrayFinder::ArrayLocation& theirs = channel.ring.state->target.location;
     char* const segment = theirs.shared ? channel.arrays.segment(theirs.name) : nullptr;
     channel.partner = segment ? segment + theirs.offset : nullptr;
     return segment != nullptr;

@@ -148,7 +148,7 @@ inline void free_shared(void* array) noexcept {
 /// Tells whether an address lies in an array of allocate_shared() of this process, and where. Allocates nothing.
 class SharedArrayFinder {
  public:
-  struct Location {
+  struct ArrayLocation {
     bool shared = false;
     ArrayName name;
     std::int64_t offset = 0;  // bytes from the start of the segment
@@ -157,7 +157,7 @@ class SharedArrayFinder {
   /// \param scratch  a segment of this process, of which the finder may overwrite the first page.
   explicit SharedArrayFinder(const SharedSegment& scratch) : list_(&detail::array_list()), scratch_(&scratch) {}
 
-  Location find(const void* address) const {
+  ArrayLocation find(const void* address) const {
     const char* const bytes = static_cast<const char*>(address);
     if (const detail::ArrayHead* listed = list_->find(bytes)) return location_in(*listed, listed, bytes);
     const bool starts_page = reinterpret_cast<std::uintptr_t>(bytes) % detail::ArrayHead::nbytes == 0;
@@ -167,7 +167,7 @@ class SharedArrayFinder {
   }
 
  private:
-  static Location location_in(const detail::ArrayHead& head, const void* start, const char* address) {
+  static ArrayLocation location_in(const detail::ArrayHead& head, const void* start, const char* address) {
     if (!head.valid()) return {};
     return {true, head.name, address - static_cast<const char*>(start)};
   }

@@ -27,8 +27,8 @@ class SharedPool {
       kept_bytes_ = 0;
       process_ = getpid();
     }
-    const auto found =
-        std::find_if(kept_.rbegin(), kept_.rend(), [nbytes](const Block& block) { return block.nbytes == nbytes; });
+    const auto found = std::find_if(kept_.rbegin(), kept_.rend(),
+                                    [nbytes](const ReusableMemory& block) { return block.nbytes == nbytes; });
     if (found != kept_.rend()) {
       void* const bytes = found->bytes;
       kept_.erase(std::next(found).base());
@@ -57,7 +57,7 @@ class SharedPool {
   }
 
  private:
-  struct Block {
+  struct ReusableMemory {
     void* bytes;
     std::int64_t nbytes;
   };
@@ -78,7 +78,7 @@ class SharedPool {
     }
   }
 
-  std::deque<Block> kept_;  // oldest first
+  std::deque<ReusableMemory> kept_;  // oldest first
   std::int64_t kept_bytes_ = 0;
   pid_t process_ = getpid();
 };

@@ -25,7 +25,7 @@ struct SumMember {
   alignas(line_bytes) Counter mapped;    ///< sum for which it has tried to map the others' summands
   alignas(line_bytes) Counter unmapped;  ///< sum for which it could not
   alignas(line_bytes) Counter finished;  ///< sum for which it reads nothing any more
-  alignas(line_bytes) SharedArrayFinder::Location summand;
+  alignas(line_bytes) SharedArrayFinder::ArrayLocation summand;
   PlainStrides strides;
 };
 
@@ -66,7 +66,7 @@ class SumRendezvous {
   const SharedSegment& scratch() const { return segment_.scratch(); }
 
   /// Begins the next sum. Returns when all members have; then their summands may be read.
-  void enter(const SharedArrayFinder::Location& summand, const PlainStrides& strides) {
+  void enter(const SharedArrayFinder::ArrayLocation& summand, const PlainStrides& strides) {
     wait_for_all(&SumMember::finished);
     ++sum_;
     SumMember& mine = *members_[rank_];
