@@ -160,6 +160,5 @@ def _placed(distribution: Any, rank: int, axis: int) -> tuple[int, int]:
     """A number that ranks share which differ in their position along a tensor axis only, and that position."""
     position = np.unravel_index(rank, distribution.grid)
     by_axis = [0 if g is None else int(position[g]) for g in distribution.dims]
-    position = by_axis[axis]
-    by_axis[axis] = 0
-    return int(np.ravel_multi_index(by_axis, _parts(distribution))), position
+    along, by_axis[axis] = by_axis[axis], 0
+    return int(np.ravel_multi_index(by_axis, _parts(distribution))), along

@@ -185,7 +185,7 @@ class Planner:
         limit = self.requests.memory_bytes
         return None if limit is None else limit * self.share / self.requests.itemsize
 
-    # How a statement is cut into groups --------------------------------------------------------------------------
+    # Into which groups a statement is divided
 
     def grouped(self, number: int) -> tuple[EinsumStep, ...]:
         """The steps of a statement: its contractions, those together that are better computed together."""
@@ -263,7 +263,7 @@ class Planner:
             self._names[number, part.number] = base if base not in taken else next(n for n in spare if n not in taken)
         return self._names[number, part.number]
 
-    # Too little memory -------------------------------------------------------------------------------------------
+    # Too little memory
 
     def _fits(self, steps: tuple[EinsumStep, ...]) -> bool:
         """Whether every step can use as little memory as it may now."""

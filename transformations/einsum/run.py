@@ -84,17 +84,12 @@ def _arrays(program: DistributedProgram, local: Mapping[str, Array], rank: int) 
 @contextlib.contextmanager
 def _all_ranks(program: DistributedProgram, comm: Any, what: str = "", value: object = None) -> Iterator[Any]:
     """
-    Gives the communicator to use, and raises on every rank what the block raises on one. Collective over that
-    communicator; over the world, where the program takes all its ranks: a rank that passes another communicator must
-    not leave the others waiting.
+    Checks the communicator, and raises on every rank what the block raises on one. Collective over that communicator;
+    over the world if the program takes all its ranks, so that a rank that passes another one leaves none waiting.
 
-    :param program: The program.
     :param comm: What this rank passes; None: the world.
-    :param what: As for :func:`dace_redist.mpi.collective_errors.together`, which says what else it raises;
-        likewise ``value``.
-    :return: The communicator; the world, if it has the same ranks in the same order.
-    :raises ValueError: If the communicator does not have the number of ranks planned for.
-    :raises TypeError: If it is not a communicator.
+    :param what: As for :func:`dace_redist.mpi.collective_errors.together`; likewise ``value``.
+    :return: The communicator to use; the world, if it has the same ranks in the same order.
     """
     found, failure = _communicator(program, comm)
     everywhere = MPI.COMM_WORLD.size == program.ranks and (failure is not None or _has_the_world(found))
