@@ -83,8 +83,9 @@ _used_without_dace: dict[str, Any] = {}
 
 
 def __getattr__(name: str) -> Any:
-    if "dace" not in sys.modules and name in _used_without_dace:
-        return _used_without_dace[name]
+    used = _used_without_dace.get(name)
+    if used is not None and "dace" not in sys.modules:
+        return used
     if name not in _ON_FIRST_USE:
         raise AttributeError(f"module 'dace_redist' has no attribute {name!r}")
     if "dace" in sys.modules:  # so that DaCe knows what the name means inside a program

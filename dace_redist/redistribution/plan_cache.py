@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import atexit
 from collections import OrderedDict
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
+from dace_redist.mpi.collective_errors import checked_communicator
 from dace_redist.redistribution.plan import Plan
 from dace_redist.redistribution.request import Request
 from dace_redist.strategies import AUTO
@@ -98,18 +99,32 @@ class PlanCache:
         return list(self._plans.values())
 
 
+#: The plans of each communicator, by its handle.
+_CACHES: dict[int, PlanCache] = {}
+
+
+def _communicator_freed(comm: MPI.Comm, _: int, cache: PlanCache) -> None:
+    _CACHES.pop(MPI._handleof(comm), None)
+    cache.free()
+
+
 #: Communicators carry their plans as an attribute, so that freeing one frees them.
-_KEY = MPI.Comm.Create_keyval(delete_fn=lambda comm, keyval, cache: cache.free(), nopython=False)
+_KEY = MPI.Comm.Create_keyval(delete_fn=_communicator_freed, nopython=False)
 
 
 def plan_cache(comm: MPI.Intracomm) -> PlanCache:
-    """The plans of a communicator."""
-    cache: Any = comm.Get_attr(_KEY)
+    """
+    The plans of a communicator.
+
+    :raises TypeError: If it is no communicator of this rank.
+    """
+    cache = _CACHES.get(MPI._handleof(comm)) if isinstance(comm, MPI.Intracomm) else None
     if cache is None:
-        cache = PlanCache()
+        checked_communicator(comm)
+        cache = _CACHES[MPI._handleof(comm)] = PlanCache()
         comm.Set_attr(_KEY, cache)
         atexit.register(cache.free)  # before MPI is finalized
-    return cast(PlanCache, cache)
+    return cache
 
 
 def forget_choices(comm: MPI.Intracomm) -> None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution
-from dace_redist.mpi.collective_errors import checked_communicator
 from dace_redist.native.interface import agree
-from dace_redist.redistribution.plan import Plan, build_library
-from dace_redist.redistribution.plan_cache import PlanCache, plan_cache
+from dace_redist.redistribution.plan import build_library
+from dace_redist.redistribution.plan_cache import plan_cache
 from dace_redist.redistribution.request import agreed_request, checked_request
 from dace_redist.redistribution.shared_arrays import is_shared
-
-_Result = TypeVar("_Result")
 
 
 def redistribute(
@@ -52,7 +48,7 @@ def redistribute(
     :raises TypeError: The same, for something of the wrong type.
     :raises RedistributionError: If MPI fails.
     """
-    comm = checked_communicator(comm)
+    comm = MPI.COMM_WORLD if comm is None else comm
     cache = plan_cache(comm)
     if cache.is_new:
         build_library(comm)
@@ -63,9 +59,13 @@ def redistribute(
         agree(MPI._handleof(comm), 0)
     else:
         plan, result = found.plan, found.plan.empty_target() if out is None else out
-        if _run(cache, plan, lambda: plan.run_if_agreed(found.digest, array, result)):
-            cache.touch(found.request)
-            return result
+        try:
+            if plan.run_if_agreed(found.digest, array, result):
+                cache.touch(found.request)
+                return result
+        except Exception:
+            cache.forget(plan)
+            raise
     # a rank has not asked for this before, its arrays need other checks, or the ranks ask for different things
     request = agreed_request(
         comm, array, out, lambda: checked_request(array, source, target, comm, out, strategy, options)
@@ -73,14 +73,10 @@ def redistribute(
     made = cache.get(comm, request)
     if call is not None:
         cache.remember(call, request, made, (source, target))
-    return _run(cache, made, lambda: made(array, out))
-
-
-def _run(cache: PlanCache, plan: Plan, run: Callable[[], _Result]) -> _Result:
     try:
-        return run()
+        return made(array, out)
     except Exception:
-        cache.forget(plan)
+        cache.forget(made)
         raise
 
 
@@ -90,10 +86,11 @@ def _call(
     """What distinguishes a call from others that need another plan; None if that takes the full check."""
     if not isinstance(array, np.ndarray) or not isinstance(strategy, str):
         return None
-    settings = tuple(options.items()) if options else ()
-    try:
-        hash(settings)
-    except TypeError:
-        return None
-    shared = (is_shared(array), None if out is None else is_shared(out))
-    return (id(source), id(target), array.dtype, strategy, settings, shared)
+    settings = tuple(options.items())
+    if settings:
+        try:
+            hash(settings)
+        except TypeError:
+            return None
+    target_is_shared = None if out is None else is_shared(out)
+    return (id(source), id(target), array.dtype, strategy, settings, is_shared(array), target_is_shared)
