@@ -13,8 +13,9 @@ import numpy as np
 from dace_redist.einsum.bounds import MoveBounds, move_bounds
 from dace_redist.einsum.grids import Candidates, Floats, Layouts
 from dace_redist.einsum.placement import Array, Placement
-from dace_redist.einsum.plan import BYTES_PER_SECOND, FLOPS_PER_SECOND, Group, Reduction
+from dace_redist.einsum.plan import Group, Reduction
 from dace_redist.einsum.program import EinsumProgram
+from dace_redist.einsum.rates import BYTES_PER_SECOND, FLOPS_PER_SECOND
 from dace_redist.einsum.relabel import Overlap, least_moved
 from dace_redist.einsum.search import Pair
 

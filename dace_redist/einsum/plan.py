@@ -12,10 +12,8 @@ import numpy as np
 
 from dace_redist.einsum.expression import Einsum
 from dace_redist.einsum.placement import Placement, block_length
+from dace_redist.einsum.rates import BYTES_PER_SECOND, FLOPS_PER_SECOND
 from dace_redist.einsum.statement import Statement
-
-#: What a rank is taken to do in a second: operations, bytes to and from other ranks, and bytes of memory.
-FLOPS_PER_SECOND, BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND = 1e10, 1e9, 4e9
 
 
 @dataclasses.dataclass(frozen=True)

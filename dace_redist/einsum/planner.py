@@ -12,8 +12,9 @@ from dace_redist.einsum.joint import choose_grids, labelled
 from dace_redist.einsum.model import TIE_BREAK, Model
 from dace_redist.einsum.order import Part, contraction_tree, groupings, linear_system, passes_unhidden
 from dace_redist.einsum.placement import Placement
-from dace_redist.einsum.plan import BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND, EinsumPlan
+from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.program import EinsumProgram, EinsumStep, Walk
+from dace_redist.einsum.rates import BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND
 from dace_redist.einsum.requests import Requests
 from dace_redist.einsum.statement import Statement
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dace_redist.einsum.plan import EinsumPlan, Group, Move
 from dace_redist.einsum.report import format_flops, grid_text, operation_text, shape_text
 from dace_redist.report.canvas import new_figure, save
 from dace_redist.report.text import format_bytes
+
+if TYPE_CHECKING:
+    from dace_redist.einsum.plan import EinsumPlan, Group, Move
 
 #: Colours of what is moved, fetched, reduced, and of what stays where it is.
 COLOURS = {"moved": "#c0392b", "fetched": "#2471a3", "reduced": "#1e8449", "stays": "0.55"}

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from dace_redist.einsum.placement import Placement
-from dace_redist.einsum.plan import BYTES_PER_SECOND, FLOPS_PER_SECOND, EinsumPlan, Group, Move
+from dace_redist.einsum.rates import BYTES_PER_SECOND, FLOPS_PER_SECOND
 from dace_redist.einsum.statement import Statement
 from dace_redist.report.text import format_bytes, in_units
+
+if TYPE_CHECKING:
+    from dace_redist.einsum.plan import EinsumPlan, Group, Move
 
 _UNITS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP")
 

@@ -15,7 +15,6 @@ from dace_redist.distribution import Distribution
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.planner import plan_einsums
 from dace_redist.transformations.einsum.distributed_program import DistributedProgram
-from dace_redist.transformations.einsum.distributed_sdfg import build_distributed
 from dace_redist.transformations.einsum.frontend import parse
 from dace_redist.transformations.einsum.sizes import shapes_of
 from dace_redist.transformations.einsum.statements import read_statements
@@ -78,7 +77,9 @@ def distribute(
         outputs=[name for name in kept if name in written],
         overrides=None if overrides is None else dict(overrides),
     )
-    return build_distributed(SDFG(f"{sdfg.name}_on_{ranks}_ranks"), sdfg, body, plan, sizes, memory_bytes is None)
+    return DistributedProgram.build(
+        SDFG(f"{sdfg.name}_on_{ranks}_ranks"), sdfg, body, plan, sizes, memory_bytes is None
+    )
 
 
 def _simplified(program: Any) -> SDFG:

@@ -16,13 +16,14 @@ from dace_redist.distribution import Distribution
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.traffic import same_place
+from dace_redist.transformations.einsum.distributed_sdfg import emit_program
+from dace_redist.transformations.einsum.local_arrays import PlacedShape
 from dace_redist.transformations.einsum.reading import logical_shape
 from dace_redist.transformations.einsum.sizes import in_numbers, shapes_of
 from dace_redist.transformations.einsum.steps import Body
+from dace_redist.transformations.einsum.transient_memory import place_transients
 
 Array = npt.NDArray[Any]
-#: Which part of a tensor each rank holds, and the tensor's global shape, which may have symbols.
-PlacedShape = tuple[Placement, tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,28 @@ class DistributedProgram:
     output_names: tuple[str, ...]
     extents: dict[str, PlacedShape]
     same: tuple[tuple[Placement, Placement, tuple[Any, ...]], ...]
+
+    @classmethod
+    def build(
+        cls,
+        target: SDFG,
+        source: SDFG,
+        body: Body,
+        plan: EinsumPlan,
+        sizes: Mapping[str, int],
+        keep_transients: bool,
+    ) -> DistributedProgram:
+        """
+        Builds a program, see :func:`~dace_redist.transformations.einsum.distributed_sdfg.emit_program`.
+
+        :param target: An empty SDFG, which becomes what each rank runs.
+        """
+        arrays, read, written = emit_program(target, source, body, plan, sizes)
+        known = (source, body, plan, target, dict(sizes), keep_transients)
+        program = cls(*known, read, written, arrays.extents, arrays.same)
+        if keep_transients:  # the first touch of new memory costs as much as its use
+            place_transients(target, program.local_extents())
+        return program
 
     def __repr__(self) -> str:
         return f"DistributedProgram({self.source.name!r}, {self.ranks} ranks, {self.sizes})"
@@ -154,9 +177,7 @@ class DistributedProgram:
         :param target: An empty SDFG, which becomes what each rank runs.
         :param sizes: Values of the symbols.
         """
-        from dace_redist.transformations.einsum.distributed_sdfg import build_distributed  # it makes these objects
-
-        return build_distributed(target, self.source, self.body, self.plan, sizes, self.keep_transients)
+        return self.build(target, self.source, self.body, self.plan, sizes, self.keep_transients)
 
     def local_extents(self, rank: int | None = None) -> dict[str, int]:
         """

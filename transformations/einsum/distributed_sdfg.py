@@ -15,15 +15,13 @@ from dace_redist.einsum.plan import EinsumPlan, Group
 from dace_redist.library_nodes import Contraction, LinearSolve, Redistribute, SumReplicas
 from dace_redist.library_nodes.contraction import RESULT
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
-from dace_redist.transformations.einsum.distributed_program import DistributedProgram
 from dace_redist.transformations.einsum.local_arrays import LocalArrays
 from dace_redist.transformations.einsum.steps import Body, Loop, Step, all_steps
-from dace_redist.transformations.einsum.transient_memory import place_transients
 
 
-def build_distributed(
-    target: SDFG, source: SDFG, body: Body, plan: EinsumPlan, sizes: Mapping[str, int], keep_transients: bool
-) -> DistributedProgram:
+def emit_program(
+    target: SDFG, source: SDFG, body: Body, plan: EinsumPlan, sizes: Mapping[str, int]
+) -> tuple[LocalArrays, tuple[str, ...], tuple[str, ...]]:
     """
     Fills an empty SDFG with what each rank runs.
 
@@ -32,7 +30,7 @@ def build_distributed(
     :param body: Its statements.
     :param plan: Grids and placements, one or more groups for each statement in the order of the program.
     :param sizes: Values of the program's symbols: they decide where nothing needs to be moved.
-    :param keep_transients: Allocate transients once for all runs, not for the statements that need them.
+    :return: The arrays, and the names of the tensors that the program reads and writes.
     """
     for name, dtype in source.symbols.items():
         target.add_symbol(name, dace.float64 if dtype in dace.FLOAT_TYPES else dace.int64)
@@ -40,21 +38,8 @@ def build_distributed(
     builder = _Builder(target, body, plan, arrays)
     builder.emit(target, body)
     inputs = builder.read_first | (builder.results - builder.written)
-    program = DistributedProgram(
-        source,
-        body,
-        plan,
-        target,
-        dict(sizes),
-        keep_transients,
-        tuple(name for name in arrays.arguments if name in inputs and not name.startswith("__return")),
-        tuple(name for name in arrays.arguments if name in builder.results),
-        arrays.extents,
-        arrays.same,
-    )
-    if keep_transients:  # the first touch of new memory costs as much as its use
-        place_transients(target, program.local_extents())
-    return program
+    read = tuple(name for name in arrays.arguments if name in inputs and not name.startswith("__return"))
+    return arrays, read, tuple(name for name in arrays.arguments if name in builder.results)
 
 
 class _Builder:

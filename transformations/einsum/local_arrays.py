@@ -14,9 +14,11 @@ from dace_redist.distribution import Distribution
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.traffic import same_place
-from dace_redist.transformations.einsum.distributed_program import PlacedShape
 from dace_redist.transformations.einsum.reading import logical_shape
 from dace_redist.transformations.einsum.sizes import in_numbers
+
+#: Which part of a tensor each rank holds, and the tensor's global shape, which may have symbols.
+PlacedShape = tuple[Placement, tuple[Any, ...]]
 
 
 class LocalArrays:
