@@ -2,7 +2,8 @@
 
 import copy
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields
+from functools import cached_property
 
 import dace
 import numpy as np
@@ -13,8 +14,21 @@ from dace.sdfg.state import ConditionalBlock, ControlFlowRegion
 from dace_redist import DistributedProgram
 from dace_redist.einsum.placement import Placement
 from dace_redist.library_nodes import Redistribute
+from dace_redist.transformations.einsum.distributed_program import DistributedTensor
 
 _CHOICE = "strategy_number"
+
+
+class _ClockedProgram(DistributedProgram):
+    """A program with clocks, whose ``sdfg`` has the array ``clock``: a row for each rank."""
+
+    @cached_property
+    def outputs(self) -> dict[str, DistributedTensor]:
+        """Those of the program, and the clock."""
+        rows = Placement((self.ranks,), (0, None), (1, 1), tuple(range(self.ranks)))
+        shape = (self.ranks, int(self.sdfg.arrays["clock"].shape[1]))
+        clock = DistributedTensor("clock", rows, shape, np.dtype(np.float64))
+        return {name: self._tensor(name) for name in self.output_names} | {"clock": clock}
 
 
 class TimedProgram:
@@ -32,12 +46,10 @@ class TimedProgram:
             _choose_at_run(state, strategies)
         add_clocks(sdfg)
         self.steps = steps(sdfg)
-        everywhere = Placement((program.ranks,), (0, None), (1, 1), tuple(range(program.ranks)))
-        shape = (program.ranks, sdfg.arrays["clock"].shape[1])
-        outputs = {**program.arguments.outputs, "clock": (everywhere, shape)}
-        made = replace(program, sdfg=sdfg, arguments=replace(program.arguments, outputs=outputs))
+        known = {field.name: getattr(program, field.name) for field in fields(program)} | {"sdfg": sdfg}
         self.by_strategy = {
-            name: replace(made, sizes={**program.sizes, _CHOICE: number}) for number, name in enumerate(strategies)
+            name: _ClockedProgram(**known | {"sizes": {**program.sizes, _CHOICE: number}})
+            for number, name in enumerate(strategies)
         }
 
     def compile(self) -> None:
