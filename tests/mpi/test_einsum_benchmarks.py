@@ -103,7 +103,7 @@ ERRORS = [
     (["run_einsum"], "which kernel? One of mm1, mm2,"),
     (["run_einsum", "mm2", "--strategy", "MPI"], "invalid choice: 'MPI'"),
     (["run_einsum", "mm2", "--size", "X=3"], "--size: mm2 has no X, but I, J, K, L"),
-    (["run_einsum", "mm2", "--size", "I=-1"], "an extent must be at least 0"),
+    (["run_einsum", "mm2", "--size", "I=-1"], "argument --size: expected NAME=NUMBER, got 'I=-1'"),
     (["run_einsum", "mm2", "--memory", "1000"], "take more ranks or more memory"),
     (["run_einsum", "mm2", "--slabs", "A=2"], "mm2 has no axis 2 of A"),
     (["run_einsum", "mm2", "--plot", "/no/such/folder/plan.png"], "/no/such/folder"),
