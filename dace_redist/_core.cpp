@@ -141,7 +141,7 @@ bool is_shared(const py::handle& array) {
   return false;
 }
 
-/// A plan of the library, called with NumPy arrays in C order: the checks that each call needs, and nothing more.
+/// A plan of the library, called with NumPy arrays: the checks that each call needs, and nothing more.
 class BoundPlan {
  public:
   using Execute = int (*)(void* plan, const void* source, void* target);
@@ -157,10 +157,16 @@ class BoundPlan {
         source_shape_(std::move(source_shape)),
         target_shape_(std::move(target_shape)) {}
 
-  /// Whether the arrays are of this plan's type and shapes, in C order, apart, and the target can be written.
+  /// What dr_plan_set_arrays() was told: strides in bytes; empty: C order.
+  void set_strides(Numbers source, Numbers target) {
+    source_strides_ = std::move(source);
+    target_strides_ = std::move(target);
+  }
+
+  /// Whether the arrays are of this plan's type, shapes and strides, apart, and the target can be written.
   bool fits(const py::handle& source, const py::handle& target) const {
-    return plan_ && is_part(source, source_shape_) && is_part(target, target_shape_) &&
-           py::reinterpret_borrow<py::array>(target).writeable() &&
+    return plan_ && is_part(source, source_shape_, source_strides_) &&
+           is_part(target, target_shape_, target_strides_) && py::reinterpret_borrow<py::array>(target).writeable() &&
            are_apart(py::reinterpret_borrow<py::array>(source), py::reinterpret_borrow<py::array>(target));
   }
 
@@ -188,24 +194,39 @@ class BoundPlan {
   void release() { plan_ = nullptr; }
 
  private:
-  bool is_part(const py::handle& object, const Numbers& shape) const {
+  bool is_part(const py::handle& object, const Numbers& shape, const Numbers& strides) const {
     if (!py::isinstance<py::array>(object)) return false;
     const auto array = py::reinterpret_borrow<py::array>(object);
     const auto ndim = static_cast<std::size_t>(array.ndim());
-    return ndim == shape.size() && std::equal(shape.begin(), shape.end(), array.shape()) &&
-           (array.flags() & py::array::c_style) != 0 && (array.dtype().is(dtype_) || array.dtype().equal(dtype_));
+    if (ndim != shape.size() || !std::equal(shape.begin(), shape.end(), array.shape())) return false;
+    if (strides.empty() ? (array.flags() & py::array::c_style) == 0
+                        : !std::equal(strides.begin(), strides.end(), array.strides()))
+      return false;
+    return array.dtype().is(dtype_) || array.dtype().equal(dtype_);
+  }
+
+  /// The first address of an array, and the one after its last.
+  static std::pair<const char*, const char*> span(const py::array& array) {
+    const char* begin = static_cast<const char*>(array.data());
+    const char* end = begin + (array.size() == 0 ? 0 : array.itemsize());
+    for (py::ssize_t d = 0; d < array.ndim() && array.size() > 0; ++d) {
+      const py::ssize_t reach = (array.shape(d) - 1) * array.strides(d);
+      (reach < 0 ? begin : end) += reach;
+    }
+    return {begin, end};
   }
 
   static bool are_apart(const py::array& a, const py::array& b) {
-    const char *from_a = static_cast<const char*>(a.data()), *from_b = static_cast<const char*>(b.data());
-    return from_a + a.nbytes() <= from_b || from_b + b.nbytes() <= from_a;
+    const auto [a_begin, a_end] = span(a);
+    const auto [b_begin, b_end] = span(b);
+    return a_end <= b_begin || b_end <= a_begin;
   }
 
   Execute execute_;
   Agree agree_;
   void* plan_;
   py::dtype dtype_;
-  Numbers source_shape_, target_shape_;
+  Numbers source_shape_, target_shape_, source_strides_, target_strides_;
 };
 
 }  // namespace
@@ -257,7 +278,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("is_shared", &is_shared, py::arg("array"));
   py::class_<BoundPlan>(module, "BoundPlan")
       .def(py::init<std::uintptr_t, std::uintptr_t, std::uintptr_t, py::dtype, Numbers, Numbers>())
-      .def("fits", &BoundPlan::fits)
+      .def("set_strides", &BoundPlan::set_strides)
       .def("run", &BoundPlan::run)
       .def("run_if_agreed", &BoundPlan::run_if_agreed)
       .def("release", &BoundPlan::release);

@@ -14,7 +14,7 @@ from mpi4py import MPI
 from dace_redist import _core
 from dace_redist.distribution import AnyDistribution
 from dace_redist.mpi.collective_errors import checked_communicator, together
-from dace_redist.native.interface import NativePlan, agree, check, function_address
+from dace_redist.native.interface import NativePlan, check, function_address
 from dace_redist.native.library import ensure_library
 from dace_redist.redistribution.request import Request, agreed_request, check_part, checked_request, is_plain
 from dace_redist.redistribution.shared_arrays import LEAST_SHARED_BYTES, empty_result
@@ -51,10 +51,10 @@ class Plan:
         )
         shapes = [side.local_shape(comm.rank) for side in (self.source, self.target)]
         self._source_shape, self._target_shape = shapes
-        # Calls with arrays in C order, by far the most, take no Python but this object.
+        # Calls with arrays of the same strides as before, at first C order, take no Python but this object.
         execute, agreement = function_address("dr_plan_execute"), function_address("dr_python_agree")
         self._bound = _core.BoundPlan(execute, agreement, self._native.address, self.dtype, *shapes)
-        self._in_c_order = True
+        self._strides: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())  # in bytes; none: C order
         nbytes = math.prod(self._target_shape) * self.dtype.itemsize
         self._result_is_shared = find_strategy(self.strategy).node_aware and nbytes >= LEAST_SHARED_BYTES
 
@@ -74,27 +74,23 @@ class Plan:
         """
         if out is None:
             out = self.empty_target()
-        if self._in_c_order:
-            code = self._bound.run(array, out)
-            if code == 0:
-                return out
-            if code > 0:
-                check(code)
+        code = self._bound.run(array, out)
+        if code == 0:
+            return out
+        if code > 0:
+            check(code)
         self._run_checked(array, out)
         return out
 
     def run_if_agreed(self, number: int, array: Array | None, out: Array) -> bool:
         """
-        Moves a tensor if all ranks call this with the same number, or :func:`agree`, and none needs another check of
-        its arrays: they are in C order, and of this plan's shapes and type. Collective.
+        Moves a tensor if all ranks call this, or ``interface.agree``, with the same number, and none needs another
+        check of its arrays: they are of this plan's shapes and type, and of the strides of the call before. Collective.
 
         :param number: What the ranks must agree on; not 0, of 64 bits.
         :return: Whether it was moved, the same on every rank.
         :raises RedistributionError: If MPI fails.
         """
-        if not self._in_c_order:
-            agree(self._handle, 0)
-            return False
         code: int = self._bound.run_if_agreed(self._handle, number, array, out)
         if code > 0:
             check(code)
@@ -119,8 +115,12 @@ class Plan:
         source = np.empty(self._source_shape, self.dtype) if array is None else array
         source = source if is_plain(source) else np.ascontiguousarray(source)
         target = out if is_plain(out) else out.copy()
-        self._in_c_order = bool(source.flags.c_contiguous and target.flags.c_contiguous)
-        native.set_arrays(*(None if self._in_c_order else _layout(part) for part in (source, target)))
+        in_c_order = source.flags.c_contiguous and target.flags.c_contiguous
+        strides = ((), ()) if in_c_order else (source.strides, target.strides)
+        if strides != self._strides:
+            native.set_arrays(*(None if in_c_order else _layout(part) for part in (source, target)))
+            self._bound.set_strides(*strides)
+            self._strides = strides
         native.execute(source.ctypes.data, target.ctypes.data)
         if target is not out:
             out[...] = target
