@@ -153,7 +153,8 @@ class Plan:
 
 
 def _layout(array: Array) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    return array.shape, tuple(stride // array.itemsize for stride in array.strides)
+    # the stride of a single element does not matter, but may be negative
+    return array.shape, tuple(abs(stride) // array.itemsize for stride in array.strides)
 
 
 def plan(

@@ -1,0 +1,48 @@
+"""Plans that are called with arrays of changing strides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dace_redist import Distribution, plan, redistribute
+
+
+def strided(array: Any, kind: str) -> Any:
+    """The same elements in C order, in Fortran order, backwards in memory, or as every other element of an array."""
+    if kind == "C":
+        return array.copy()
+    if kind == "F":
+        return np.asfortranarray(array)
+    if kind == "backwards":
+        return array[::-1].copy()[::-1]
+    wide = np.zeros((array.shape[0], 2 * array.shape[1]), array.dtype)
+    wide[:, ::2] = array
+    return wide[:, ::2]
+
+
+@pytest.mark.mpi(ranks=[2, 3])
+def test_strides_change_from_call_to_call(comm):
+    source, target = Distribution((7, 10), (comm.size, 1)), Distribution((7, 10), (1, comm.size))
+    orders = ["C", "C", "F", "F", "every other", "backwards", "every other", "C"]
+    with plan(source, target, comm=comm) as made:
+        for call, kind in enumerate(orders):
+            other = orders[call - 1]
+            whole = np.arange(70.0).reshape(7, 10) + 100 * call
+            A = strided(source.local(whole, comm.rank), kind)
+            for move in (made, lambda A, out: redistribute(A, source, target, comm=comm, out=out)):
+                B = strided(np.zeros(target.local_shape(comm.rank)), other)
+                move(A, out=B)
+                np.testing.assert_array_equal(B, target.local(whole, comm.rank), f"{kind} to {other}")
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_arrays_that_overlap_are_refused_whatever_their_strides(comm):
+    source, target = Distribution((4, 4), (2, 1)), Distribution((4, 4), (2, 1), ranks=(1, 0))
+    memory = np.zeros((2, 8))
+    with plan(source, target, comm=comm) as made:
+        made(memory[:, ::2], out=np.zeros((2, 8))[:, ::2])  # these strides are known from now on
+        with pytest.raises(ValueError, match="array and out overlap"):
+            made(memory[:, ::2], out=memory[:, :7:2])
