@@ -44,7 +44,7 @@ class Request:
 
     def digest(self) -> int:
         """A number that other requests hardly share, the same on every rank; of 56 bits."""
-        text = repr((self.strategy, self.options, self.dtype)).encode()
+        text = repr((self.strategy, self.options, self.dtype, self.memories)).encode()
         state = hashlib.blake2b(text, digest_size=7)
         for distribution in (self.source, self.target):
             state.update(distribution.encoded_array.tobytes())
