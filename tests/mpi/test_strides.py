@@ -1,4 +1,4 @@
-"""Plans that are called with arrays of changing strides."""
+"""Calls of one plan after another with arrays of changing strides, or in changing kinds of memory."""
 
 from __future__ import annotations
 
