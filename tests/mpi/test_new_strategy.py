@@ -21,7 +21,7 @@ from dace_redist.native.toolchain import library_path, mpi_compiler
 SOURCE = Path(__file__).resolve().parents[1] / "cpp" / "toy_strategy.cpp"
 SHAPE = (7, 10)
 
-pytestmark = [pytest.mark.compile, pytest.mark.mpi_matrix]
+pytestmark = pytest.mark.compile
 
 
 def compiled() -> Path:

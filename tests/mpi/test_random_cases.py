@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 
 import dace_redist
 
-EXAMPLES = int(os.environ.get("DACE_REDIST_EXAMPLES", 200))  # of up to 4 ranks; of more, less: they take longer
+EXAMPLES = int(os.environ.get("DACE_REDIST_EXAMPLES", 100))  # of up to 4 ranks; of more, less: they take longer
 
 
 def check(comm, strategy: str, case: RandomCase) -> str:
