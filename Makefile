@@ -25,12 +25,13 @@ test: venv  ## the whole suite, then the MPI tests under the other MPIs
 	@.venv/bin/python .ci/test_all.py
 
 test-quick: venv  ## only what needs neither mpiexec nor a compiler: seconds
-	@$(IN_ENV) .venv/bin/python -m pytest -q -m "not mpi and not compile" -n auto --dist loadfile
+	@$(IN_ENV) .venv/bin/python -m pytest -q -m "not mpi and not compile and not lint" -n auto --dist loadfile
 
 lint: .venv/.dev lint-imports  ## style, types, spelling, and which module may import which
 	@$(IN_ENV); export PATH; set -e; \
 	ruff check .; ruff format --check .; mypy; codespell; \
-	find dace_redist tests benchmarks \( -name '*.hpp' -o -name '*.cpp' \) -exec clang-format --dry-run -Werror {} +
+	find dace_redist tests benchmarks \( -name '*.hpp' -o -name '*.cpp' \) -exec clang-format --dry-run -Werror {} +; \
+	python -m pytest -q -m lint
 
 # In .venv/imports the package lies as it is installed, with an empty module in the place of the compiled one.
 lint-imports: .venv/.dev

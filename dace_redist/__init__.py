@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dace_redist.library_nodes import Contraction, Redistribute
     from dace_redist.redistribution.plan import Plan, plan
     from dace_redist.redistribution.redistribute import redistribute
+    from dace_redist.relabelling import node_weights, relabel
     from dace_redist.selection.selection import chosen_strategy
     from dace_redist.transformations import (
         DistributeEinsum,
@@ -49,9 +50,11 @@ __all__ = [
     "distribute",
     "empty",
     "lower_all",
+    "node_weights",
     "place_in_shared_memory",
     "plan",
     "redistribute",
+    "relabel",
     "schedule",
     "set_strategy",
     "tune",
@@ -73,7 +76,9 @@ _ON_FIRST_USE = {
     "place_in_shared_memory": "dace_redist.transformations",
     "Plan": "dace_redist.redistribution.plan",
     "plan": "dace_redist.redistribution.plan",
+    "node_weights": "dace_redist.relabelling",
     "redistribute": "dace_redist.redistribution.redistribute",
+    "relabel": "dace_redist.relabelling",
     "set_strategy": "dace_redist.transformations",
     "tune": "dace_redist.transformations.redistribution.tune",
 }

@@ -13,6 +13,7 @@
 #include "contraction/einsum.hpp"
 #include "copy/copy.hpp"
 #include "distribution/distribution.hpp"
+#include "distribution/index_map.hpp"
 #include "distribution/schedule.hpp"
 #include "node/shared_pool.hpp"
 #include "plan/options.hpp"
@@ -97,9 +98,10 @@ void copy_message(const dr::Message& message, dr::Index element_bytes, const py:
 
 /// Moves a whole tensor without MPI: `sources` and `targets` hold the local arrays of ranks 0, 1, 2, ...
 void apply(const dr::Distribution& source, const dr::Distribution& target, dr::Index element_bytes,
-           const std::vector<py::buffer>& sources, const std::vector<py::buffer>& targets) {
+           const std::vector<py::buffer>& sources, const std::vector<py::buffer>& targets, const dr::Encoding& map) {
+  const dr::IndexMap index_map(map, source, target);
   for (std::size_t rank = 0; rank < sources.size(); ++rank) {
-    const dr::RankSchedule schedule = dr::make_schedule(source, target, static_cast<dr::Index>(rank));
+    const dr::RankSchedule schedule = dr::make_schedule(source, target, index_map, static_cast<dr::Index>(rank));
     copy_message(schedule.self, element_bytes, sources[rank], targets[rank]);
     for (const dr::Message& message : schedule.sends)
       copy_message(message, element_bytes, sources[rank], targets.at(static_cast<std::size_t>(message.peer)));
@@ -259,17 +261,39 @@ PYBIND11_MODULE(_core, module) {
 
   module.def(
       "rank_schedule",
-      [](const dr::Distribution& source, const dr::Distribution& target, dr::Index rank, bool with_blocks) {
-        const dr::RankSchedule schedule = dr::make_schedule(source, target, rank, with_blocks);
+      [](const dr::Distribution& source, const dr::Distribution& target, dr::Index rank, bool with_blocks,
+         const dr::Encoding& map) {
+        const dr::IndexMap index_map(map, source, target);
+        const dr::RankSchedule schedule = dr::make_schedule(source, target, index_map, rank, with_blocks);
         return py::make_tuple(message_list(schedule.sends), message_list(schedule.receives),
                               message_list({schedule.self}));
       },
       py::arg("source"), py::arg("target"), py::arg("rank"), py::arg("with_blocks") = true,
-      "The messages of one rank: (sends, receives, self), see schedule.py.");
+      py::arg("index_map") = dr::Encoding{}, "The messages of one rank: (sends, receives, self), see schedule.py.");
+  module.def(
+      "held_elements",
+      [](const dr::Distribution& source, const dr::Distribution& target, dr::Index rank, const dr::Encoding& map) {
+        const dr::IndexMap index_map(map, source, target);
+        dr::RankSchedule schedule = dr::make_schedule(source, target, index_map, rank, false, {}, {}, dr::Senders::all);
+        if (schedule.self.count > 0) schedule.receives.push_back(std::move(schedule.self));
+        std::vector<std::pair<dr::Index, dr::Index>> held;
+        for (const dr::Message& message : schedule.receives) held.emplace_back(message.peer, message.count);
+        return held;
+      },
+      py::arg("source"), py::arg("target"), py::arg("rank"), py::arg("index_map") = dr::Encoding{},
+      "How many elements of what a rank gets each rank has in the source, replicas included: [(rank, count), ...].");
   module.def("tile_grid", &dr::tile_grid, py::arg("shape"), py::arg("tile"), py::arg("name"),
              "Tiles per dimension, ceil(shape / tile); raises unless both are sizes.");
-  module.def("check_same_shape", &dr::check_same_shape, "Raises unless both describe the same tensor.");
-  module.def("apply", &apply, "Moves a whole tensor in one process, through the copies every rank would make.");
+  module.def(
+      "check_index_map",
+      [](const dr::Distribution& source, const dr::Distribution& target, const dr::Encoding& map) {
+        const dr::IndexMap checked(map, source, target);
+      },
+      py::arg("source"), py::arg("target"), py::arg("index_map") = dr::Encoding{},
+      "Raises unless the encoded map, see schedule.py, takes elements of one tensor to the other.");
+  module.def("apply", &apply, py::arg("source"), py::arg("target"), py::arg("element_bytes"), py::arg("sources"),
+             py::arg("targets"), py::arg("index_map") = dr::Encoding{},
+             "Moves a whole tensor in one process, through the copies every rank would make.");
   module.def("is_khatri_rao_product", &dr::is_khatri_rao_product, py::arg("expression"),
              "Whether an einsum is computed as a tensor times a Khatri-Rao product (MTTKRP), all operands at once.");
   py::class_<SharedMemory>(module, "SharedMemory", py::buffer_protocol())

@@ -15,6 +15,7 @@ import numpy as np
 from dace_redist._version import __version__
 from dace_redist.distribution import Distribution
 from dace_redist.einsum.command import einsum
+from dace_redist.index_map import index_map
 from dace_redist.mpi.launch import launched_rank
 from dace_redist.native.command import build, config
 from dace_redist.report import text as report
@@ -76,6 +77,16 @@ _OF_A_SIDE = (
 )
 
 
+#: Options of what moves where to.
+_MAPPED = (
+    ("--to-shape", "to_shape", "global shape of the target; default: that of the source, permuted"),
+    ("--axes", "axes", "permutes the dimensions: the source axis of each target axis, as in 1,0"),
+    ("--region-shape", "region_shape", "moves a sub-tensor: its extents, in the source's axes"),
+    ("--region-from", "region_from", "its first index in the source; default 0,0,..."),
+    ("--region-to", "region_to", "its first index in the target; default 0,0,..."),
+)
+
+
 def _list_option(flag: str, name: str, text: str, required: bool = False, known: Sequence[str] = ()) -> Any:
     return click.option(flag, name, metavar="LIST", required=required, help=text, callback=_numbers(*known))
 
@@ -86,6 +97,8 @@ def _problem_options(command: Callable[..., None]) -> Callable[..., None]:
         "--dtype", default="float64", show_default=True, callback=_dtype, help="type of the elements"
     )
     command = kind(command)
+    for flag, name, text in reversed(_MAPPED):
+        command = _list_option(flag, name, text)(command)
     for side, name in (("to", "target"), ("from", "source")):
         for end, known, text in _OF_A_SIDE:
             field = name + end.replace("-", "_")
@@ -178,8 +191,23 @@ def tune(
 
 
 def _schedule(shape: tuple[int, ...], dtype: np.dtype[Any], sides: dict[str, Any]) -> Schedule:
-    source, target = _distribution("from", shape, sides, "source"), _distribution("to", shape, sides, "target")
-    return schedule(source, target, dtype=dtype)
+    region = None
+    if sides["region_shape"] is not None:
+        zeros = (0,) * len(shape)
+        region = (sides["region_from"] or zeros, sides["region_to"] or zeros, sides["region_shape"])
+    elif sides["region_from"] or sides["region_to"]:
+        raise click.BadParameter("missing: a sub-tensor needs its extents", param_hint="--region-shape")
+    try:
+        mapped = index_map(sides["axes"], region, len(shape))
+    except (ValueError, TypeError) as error:
+        raise click.BadParameter(str(error), param_hint="--axes" if region is None else "--region-shape") from None
+    if sides["to_shape"] is not None:
+        target_shape = sides["to_shape"]
+    else:
+        target_shape = tuple(shape[axis] for axis in mapped.source_axes)
+    source = _distribution("from", shape, sides, "source")
+    target = _distribution("to", target_shape, sides, "target")
+    return schedule(source, target, dtype=dtype, axes=mapped.axes, region=region)
 
 
 def _distribution(option: str, shape: Sequence[int], sides: dict[str, Any], name: str) -> Distribution:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from dace_redist import _core
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
+from dace_redist.index_map import IndexMap, index_map
 from dace_redist.messages import Block, Message, Quantiles, RunLengths, blocks_of
 
 __all__ = ["Block", "Message", "Schedule", "Totals", "element_type", "schedule"]
@@ -45,13 +46,15 @@ class Schedule:
     What concerns one rank costs its own messages; what concerns all ranks asks the planner for one after another.
 
     :param source: Distribution before.
-    :param target: Distribution after, of the same shape.
+    :param target: Distribution after.
     :param dtype: Type of the elements.
+    :param index_map: Which elements move, and to which index.
     """
 
     source: AnyDistribution
     target: AnyDistribution
     dtype: np.dtype[Any]
+    index_map: IndexMap
 
     @property
     def itemsize(self) -> int:
@@ -60,7 +63,7 @@ class Schedule:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Global shape, in elements."""
+        """Global shape of the source, in elements."""
         return tuple(self.source.shape)
 
     @property
@@ -98,7 +101,8 @@ class Schedule:
             raise TypeError(f"Schedule: a rank is an integer, got {rank!r}")
         if rank < 0:
             raise ValueError(f"Schedule: a rank is at least 0, got {rank}")
-        return _core.rank_schedule(self.source.core, self.target.core, operator.index(rank), with_blocks)
+        encoded = self.index_map.encoded
+        return _core.rank_schedule(self.source.core, self.target.core, operator.index(rank), with_blocks, encoded)
 
     @cached_property
     def totals(self) -> Totals:
@@ -203,22 +207,46 @@ class Schedule:
         plot.plot_schedule(self, path)
 
 
-def schedule(source: AnyDistribution, target: AnyDistribution, *, dtype: npt.DTypeLike = "float64") -> Schedule:
+def schedule(
+    source: AnyDistribution,
+    target: AnyDistribution,
+    *,
+    dtype: npt.DTypeLike = "float64",
+    axes: Sequence[int] | None = None,
+    region: Sequence[Sequence[int]] | None = None,
+) -> Schedule:
     """
     The messages that turn one distribution into another.
 
     :param source: Distribution before; all its sizes numbers.
-    :param target: Distribution after, of the same shape.
+    :param target: Distribution after; of the same shape, but for ``axes`` and ``region``.
     :param dtype: Type of the elements: what NumPy takes, or a DaCe type.
+    :param axes: Permutes the dimensions: the source axis that each target axis comes from.
+    :param region: Moves a sub-tensor: (source_offset, target_offset, shape), each offset in the axes of its own tensor,
+        the shape in those of the source.
     :return: The schedule; nothing is planned before it is asked.
     :raises TypeError: If something is no distribution, or ``dtype`` no type of fixed size.
-    :raises ValueError: If the shapes differ, or a size is a symbol.
+    :raises ValueError: If the shapes, axes or region do not fit each other, or a size is a symbol.
     """
     for name, distribution in (("source", source), ("target", target)):
         if not isinstance(distribution, (Distribution, TiledDistribution)):
             raise TypeError(f"schedule: {name} must be a Distribution or TiledDistribution, got {distribution!r}")
-    _core.check_same_shape(source.core, target.core)
-    return Schedule(source, target, element_type(dtype))
+    return Schedule(source, target, element_type(dtype), checked_index_map(source, target, axes, region))
+
+
+def checked_index_map(source: AnyDistribution, target: AnyDistribution, axes: Any, region: Any) -> IndexMap:
+    """
+    The map of indices that ``axes`` and ``region`` describe, see :func:`schedule`.
+
+    :raises TypeError: If one of them is no list of integers.
+    :raises ValueError: If they do not fit the shapes of the distributions, all of which must be numbers.
+    """
+    made = index_map(axes, region, len(source.shape))
+    try:
+        _core.check_index_map(source.core, target.core, made.encoded)
+    except _core.Error as error:
+        raise ValueError(str(error)) from None
+    return made
 
 
 def element_type(dtype: Any) -> np.dtype[Any]:

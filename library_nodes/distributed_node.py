@@ -105,14 +105,17 @@ class DistributedNode(RedistNode, CommNode):
         if self.given_at_run_time:
             return
         source, target = self.distributions()
-        if len(source.shape) != len(target.shape) or differ(source.shape, target.shape):
-            raise ValueError(
-                f"{self.title}: source and target need one global shape, got {source.shape} and {target.shape}"
-            )
+        self._validate_shapes(source, target)
         for side, distribution, (_, subset) in zip(
             ("input", "output"), (source, target), self.arrays(sdfg, state), strict=True
         ):
             self._validate_local(side, distribution, subset)
+
+    def _validate_shapes(self, source: AnyDistribution, target: AnyDistribution) -> None:
+        if len(source.shape) != len(target.shape) or differ(source.shape, target.shape):
+            raise ValueError(
+                f"{self.title}: source and target need one global shape, got {source.shape} and {target.shape}"
+            )
 
     def _validate_local(self, side: str, distribution: AnyDistribution, subset: Any) -> None:
         """The array must hold what the first rank owns, which is never less than what others own."""

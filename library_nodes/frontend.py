@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import Any
 
 from dace import symbolic
@@ -10,7 +11,7 @@ from dace.frontend.common import op_repository
 from dace.memlet import Memlet
 from dace.sdfg import SDFG, SDFGState
 
-from dace_redist.distribution import Distribution, TiledDistribution
+from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
 from dace_redist.library_nodes.redistribute import Redistribute
 
@@ -27,8 +28,10 @@ def _redistribute(
     comm: str | None = None,
     out: str | None = None,
     strategy: str = "Auto",
+    axes: Any = None,
+    region: Any = None,
     **options: Any,
-) -> None:
+) -> str:
     """
     Adds a ``Redistribute`` node.
 
@@ -36,28 +39,63 @@ def _redistribute(
     :param source: Its distribution; sizes may be symbols of the program.
     :param target: Distribution of ``out``.
     :param comm: Name of an integer that holds an ``MPI_Comm``, or of a process grid; default: the world.
-    :param out: Name of the local target array.
+    :param out: Name of the local target array; default: a new one that holds the largest part of any rank.
     :param strategy: Name of the strategy.
-    :param options: Its options.
-    :raises ValueError: If ``out`` is missing, or the strategy or an option is unknown.
+    :param axes: The source axis that each target axis comes from.
+    :param region: (source_offset, target_offset, shape) of a sub-tensor, numbers or symbols.
+    :param options: Options of the strategy.
+    :return: Name of the local target array.
+    :raises ValueError: If an array has no known sizes, the strategy or an option is unknown, or without ``out`` if a
+        region leaves parts of the target as they are.
     :raises TypeError: If a distribution is none.
     """
     for side, distribution in (("source", source), ("target", target)):
         if not isinstance(distribution, Distribution | TiledDistribution):
             raise TypeError(f"redistribute: {side} must be a Distribution or TiledDistribution, got {distribution!r}")
-    if out is None or array not in sdfg.arrays or out not in sdfg.arrays:
-        raise ValueError("redistribute: a DaCe program needs two arrays, array and out=..., whose sizes it knows")
+    if array not in sdfg.arrays or (out is not None and out not in sdfg.arrays):
+        raise ValueError("redistribute: in a DaCe program array and out must be arrays whose sizes it knows")
     strategy = getattr(strategy, "value", strategy)  # a literal in a program is DaCe's StringLiteral
-    node = Redistribute(f"redistribute_{array}_{out}", source, target, strategy, **options)
+    node = Redistribute(
+        f"redistribute_{array}_{out or 'new'}", source, target, strategy, axes=axes, region=region, **options
+    )
+    if out is None:
+        if not node.index_map.covers(target.shape):
+            raise ValueError("redistribute: region leaves a part of the target as it is: pass its array as out")
+        out = str(sdfg.add_temp_transient(largest_local_shape(target), sdfg.arrays[array].dtype)[0])
     state.add_node(node)
     state.add_edge(state.add_read(array), None, node, INPUT, Memlet.from_array(array, sdfg.arrays[array]))
     state.add_edge(node, OUTPUT, state.add_write(out), None, Memlet.from_array(out, sdfg.arrays[out]))
     if comm is not None:
         _connect_communicator(node, comm, sdfg, state)
-    for number in (*source.encoded, *target.encoded, *node.options.values()):
+    for number in (*source.encoded, *target.encoded, *node.region, *node.options.values()):
         for name, symbol in symbolic.symlist(number).items():
             if name not in sdfg.symbols:
                 sdfg.add_symbol(name, symbol.dtype)
+    return out
+
+
+def largest_local_shape(distribution: AnyDistribution) -> tuple[Any, ...]:
+    """
+    Shape of a local array that holds what any rank owns; of one element for a tensor of 0 dimensions, which DaCe lacks.
+
+    :param distribution: Its sizes may be symbols.
+    """
+    if isinstance(distribution, TiledDistribution):
+        ranks = {int(rank) for rank in distribution.owner_of_tile.ravel()}
+        return (max((distribution.local_shape(rank)[0] for rank in ranks), default=0),)
+    if not distribution.is_symbolic:
+        return distribution.local_shape(distribution.core.first_rank) or (1,)
+    return tuple(
+        map(_largest_extent, distribution.shape, distribution.dims, distribution.block, repeat(distribution.grid))
+    )
+
+
+def _largest_extent(extent: Any, dim: int | None, block: Any, grid: tuple[Any, ...]) -> Any:
+    if dim is None:
+        return extent
+    if block is None or block == "balanced":
+        return symbolic.int_ceil(extent, grid[dim])
+    return symbolic.int_ceil(symbolic.int_ceil(extent, block), grid[dim]) * block
 
 
 def _connect_communicator(node: Redistribute, name: str, sdfg: SDFG, state: SDFGState) -> None:

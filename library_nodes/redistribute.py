@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dace import dtypes, library, properties
 from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.distribution import AnyDistribution
+from dace_redist.index_map import IndexMap, index_map
 from dace_redist.library_nodes.distributed_node import DistributedNode
-from dace_redist.library_nodes.node import plain_number
+from dace_redist.library_nodes.node import differ, plain_number, symbols_of
+from dace_redist.schedule import checked_index_map
 from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, Option, Strategy, check_options, find_strategy
 
 #: Connectors through which a program may hand over, as ``int64`` arrays, what the properties hold otherwise: both
@@ -27,19 +30,27 @@ class Redistribute(DistributedNode):
     Moves a distributed tensor: ``_inp_buffer``, this rank's part under ``source``, to ``_out_buffer``, its part under
     ``target``. What a rank does not own of the output is left as it is.
 
+    ``axes`` and ``region``, as of :func:`dace_redist.plan`, permute the dimensions on the way and move a sub-tensor.
     Communicator and local arrays: see :class:`DistributedNode`. The implementation is the strategy, see ``STRATEGIES``.
 
     :param name: Label, for error messages and :func:`dace_redist.set_strategy`.
     :param source: Distribution of the input; None if given at run time (``RUN_TIME_CONNECTORS``).
-    :param target: Distribution of the output, of the same global shape.
+    :param target: Distribution of the output; of the same global shape, but for ``axes`` and ``region``.
     :param strategy: Name of the strategy.
+    :param axes: The source axis that each target axis comes from; None: the same order.
+    :param region: (source_offset, target_offset, shape) of a sub-tensor, numbers or symbols; None: the whole tensor.
     :param options: Options of the strategy.
-    :raises ValueError: If the strategy or an option is unknown or out of range.
+    :raises ValueError: If the strategy or an option is unknown or out of range, or if axes or region fit no tensor.
+    :raises TypeError: If axes or region are no lists of integers.
     """
 
     implementations: dict[str, Any] = {}
     default_implementation = DEFAULT_STRATEGY
 
+    axes = properties.ListProperty(int, default=[], category="Semantics", desc="Source axis of each target axis")
+    region = properties.ShapeProperty(
+        default=(), category="Semantics", desc="Source offset, target offset and shape of the sub-tensor that moves"
+    )
     vars().update({name: _option(option) for name, option in OPTIONS.items()})
 
     def __init__(
@@ -48,10 +59,26 @@ class Redistribute(DistributedNode):
         source: AnyDistribution | None = None,
         target: AnyDistribution | None = None,
         strategy: str | None = None,
+        axes: Sequence[int] | None = None,
+        region: Sequence[Sequence[Any]] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(name, source, target, RUN_TIME_CONNECTORS if source is None else ())
+        ndim = len(source.shape) if source is not None else len(axes if axes is not None else (region or [()])[0])
+        try:
+            made = index_map(axes, region, ndim)
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"{self.title}: {error}") from error
+        self.axes = list(made.axes or ())
+        self.region = tuple(number for part in made.region or () for number in part)
         self.set_strategy(strategy or "Auto", **options)
+
+    @property
+    def index_map(self) -> IndexMap:
+        """Which elements move, and to which index: ``axes`` and ``region`` together."""
+        ndim = len(self.axes) or len(self.region) // 3 or len(self.source) and len(self.distributions()[0].shape)
+        parts = [self.region[at * ndim : (at + 1) * ndim] for at in range(3)] if self.region else None
+        return index_map(self.axes or None, parts, ndim)
 
     def set_strategy(self, name: str, **options: Any) -> None:
         """
@@ -85,9 +112,31 @@ class Redistribute(DistributedNode):
         return {name: plain_number(getattr(self, name)) for name in find_strategy(self.strategy).options}
 
     @property
+    def free_symbols(self) -> set[str]:
+        """Symbols of the region, besides those of any node between distributions."""
+        return super().free_symbols | symbols_of(self.region)
+
+    @property
     def given_at_run_time(self) -> bool:
         """Whether the distributions come through connectors instead of the properties."""
         return "_source" in self.in_connectors
+
+    def _validate_shapes(self, source: AnyDistribution, target: AnyDistribution) -> None:
+        found, wrong = self.index_map, ""
+        if not found.encoded:
+            return super()._validate_shapes(source, target)
+        if not (source.is_symbolic or target.is_symbolic or symbols_of(self.region)):
+            try:
+                checked_index_map(source, target, found.axes, found.region)
+            except ValueError as error:
+                wrong = str(error)
+        elif len(source.shape) != len(target.shape):
+            wrong = f"source and target need as many dimensions, got shapes {source.shape} and {target.shape}"
+        elif found.region is None and differ([source.shape[axis] for axis in found.source_axes], target.shape):
+            wrong = f"with axes {found.axes} the source's shape {source.shape} does not give {target.shape}"
+        if wrong:
+            raise ValueError(f"{self.title}: {wrong}")
+        return None
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
         """

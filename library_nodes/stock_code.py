@@ -83,6 +83,11 @@ def stock_tasklet(node: Redistribute, state: SDFGState, sdfg: SDFG) -> nodes.Tas
     node.validate(sdfg, state)
     if node.given_at_run_time or any(e.dst_conn in COMMUNICATORS for e in state.in_edges(node)):
         raise ValueError(f"{node.title}: strategy MPI (stock DaCe) knows the world communicator only")
+    if node.index_map.encoded:
+        raise ValueError(
+            f"{node.title}: strategy MPI (stock DaCe) moves whole tensors and keeps the order of their axes; take "
+            "another strategy"
+        )
     (source_array, source_subset), (target_array, target_subset) = node.arrays(sdfg, state)
     source, target = node.distributions()
     _check_stock(node, "source", source, source_array, source_subset)

@@ -46,7 +46,7 @@ class ExpandToStrategy(ExpandTransformation):
         """The tasklet in the node's place."""
         taken = find_strategy(cls.strategy).options
         options = {name: getattr(node, name) if name in taken else option.default for name, option in OPTIONS.items()}
-        return _plan_tasklet(node, state, cls.strategy, options)
+        return _plan_tasklet(node, state, cls.strategy, options, node.index_map.encoded)
 
 
 def sum_replicas_tasklet(node: SumReplicas, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
@@ -55,12 +55,15 @@ def sum_replicas_tasklet(node: SumReplicas, state: SDFGState, sdfg: SDFG) -> nod
     return _plan_tasklet(node, state, f"SumReplicas {_element_name(node, state)}", defaults)
 
 
-def _plan_tasklet(node: DistributedNode, state: SDFGState, strategy: str, options: Mapping[str, Any]) -> nodes.Tasklet:
+def _plan_tasklet(
+    node: DistributedNode, state: SDFGState, strategy: str, options: Mapping[str, Any], index_map: Sequence[Any] = ()
+) -> nodes.Tasklet:
     node.validate(state.sdfg, state)
     field = _field_name("__redist", state.sdfg)
     element_bytes = node.element_bytes if node.element_bytes != 0 else _array_type(node, INPUT, state).bytes
     listed = ", ".join(_option(name, value) for name, value in options.items())
-    sizes = f"{_number(element_bytes)}, {{{listed}}}"
+    mapped = f", {{{{{_numbers(index_map)}}}}}" if index_map else ""
+    sizes = f"{_number(element_bytes)}, {{{listed}}}{mapped}"
     communicator = mpi_communicator(node, state)
     constants, arguments = _arguments(node, state, field)
     init = ""

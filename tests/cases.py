@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from distributions import regions
 from hypothesis import strategies as st
 
 from dace_redist import Distribution, TiledDistribution, empty
@@ -39,14 +40,33 @@ class RandomCase:
     dtype: str
     layout: str = "C"  # of the local arrays: C, F (Fortran), padded, or node-shared
     options: dict[str, dict[str, Any]] = field(default_factory=dict)  # by strategy
+    axes: tuple[int, ...] | None = None
+    region: tuple[tuple[int, ...], ...] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         return self.source.shape
 
     def whole(self) -> np.ndarray:
-        """The tensor; the value of an element is its global linear index, as far as the type can hold it."""
-        index = np.arange(math.prod(self.shape)).reshape(self.shape)
+        """The source; the value of an element is its global linear index, as far as the type can hold it."""
+        return self._values(self.shape)
+
+    def background(self) -> np.ndarray:
+        """The target before."""
+        return np.array(np.flip(self._values(self.target.shape)))
+
+    def there(self) -> dict[str, Any]:
+        """Axes and region."""
+        return {"axes": self.axes, "region": self.region}
+
+    def back(self) -> dict[str, Any]:
+        """Axes and region of the way back."""
+        axes = self.axes or range(len(self.shape))
+        region = self.region and (self.region[1], self.region[0], tuple(self.region[2][axis] for axis in axes))
+        return {"axes": self.axes and tuple(np.argsort(self.axes)), "region": region}
+
+    def _values(self, shape: tuple[int, ...]) -> np.ndarray:
+        index = np.arange(math.prod(shape)).reshape(shape)
         if self.dtype == "bool":
             return np.asarray(index % 3 == 0)
         bits = min(8 * np.dtype(self.dtype).itemsize - 1, 62)
@@ -101,11 +121,15 @@ def cases(draw: st.DrawFn, ranks: int) -> RandomCase:
     ndim = draw(st.integers(0, 5))
     least = draw(st.sampled_from([0, 1, 1, 1]))
     shape = tuple(draw(st.integers(least, {1: 40, 2: 20, 3: 10}.get(ndim, 6))) for _ in range(ndim))
-    either = st.one_of(blocked(shape, ranks), blocked(shape, ranks), tiled(shape, ranks))
+    axes, region, target_shape = draw(regions(shape)) if draw(st.booleans()) else (None, None, shape)
+    source, target = (
+        draw(st.one_of(blocked(extents, ranks), blocked(extents, ranks), tiled(extents, ranks)))
+        for extents in (shape, target_shape)
+    )
     short = st.sampled_from([1 << 30, 1 << 30, 64, 17])
     options = {
         name: {"max_message_bytes": draw(short), **{option: draw(values) for option, values in extra.items()}}
         for name, extra in OPTIONS.items()
     }
     layout = draw(st.sampled_from(["C", "node-shared", "F", "padded"]))
-    return RandomCase(draw(either), draw(either), draw(st.sampled_from(DTYPES)), layout, options)
+    return RandomCase(source, target, draw(st.sampled_from(DTYPES)), layout, options, axes, region)

@@ -59,6 +59,31 @@ one = shapes.flatmap(distributions)
 pairs = shapes.flatmap(lambda shape: st.tuples(distributions(shape), distributions(shape)))
 
 
+@st.composite
+def regions(draw, shape):
+    """Axes and region of a redistribution from a tensor of that shape, or None; and the shape of its target."""
+    ndim = len(shape)
+    axes = draw(st.one_of(st.none(), st.permutations(range(ndim)).map(tuple)))
+    permuted = tuple(shape[axis] for axis in axes or range(ndim))
+    if draw(st.booleans()):
+        return axes, None, permuted
+    source_offset = tuple(draw(st.integers(0, extent)) for extent in shape)
+    box = tuple(draw(st.integers(0, n - low)) for n, low in zip(shape, source_offset, strict=True))
+    target_offset = tuple(draw(st.integers(0, 3)) for _ in shape)
+    target_shape = tuple(
+        low + box[axis] + draw(st.integers(0, 3)) for low, axis in zip(target_offset, axes or range(ndim), strict=True)
+    )
+    return axes, (source_offset, target_offset, box), target_shape
+
+
+@st.composite
+def mapped_pairs(draw):
+    """Source, target, axes and region."""
+    shape = draw(shapes)
+    axes, region, target_shape = draw(regions(shape))
+    return draw(distributions(shape)), draw(distributions(target_shape)), axes, region
+
+
 # Brute force ------------------------------------------------------------------------------------------------------
 
 
@@ -94,3 +119,14 @@ def whole(shape):
 
 def parts(distribution, array, ranks):
     return [distribution.local(array, rank) for rank in range(ranks)]
+
+
+def moved(source, target, axes, region):
+    """The whole target after moving the whole source into it, with NumPy."""
+    source_offset, target_offset, box = region or ((0,) * source.ndim, (0,) * source.ndim, source.shape)
+    part = source[(*(slice(low, low + n) for low, n in zip(source_offset, box, strict=True)), ...)].transpose(
+        axes or range(source.ndim)
+    )
+    result = target.copy()
+    result[(*(slice(low, low + n) for low, n in zip(target_offset, part.shape, strict=True)), ...)] = part
+    return result

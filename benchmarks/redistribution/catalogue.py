@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
-from dace_redist.schedule import Schedule, element_type
+from dace_redist.schedule import Schedule, element_type, schedule
 from dace_redist.strategies import check_options, find_strategy
 
 #: Sizes that the cases come in: for tests, for two cores and 24 GiB of memory, for a large machine.
@@ -85,7 +85,7 @@ class Case:
     @cached_property
     def schedule(self) -> Schedule:
         """Its messages."""
-        return Schedule(self.source, self.target, self.dtype)
+        return schedule(self.source, self.target, dtype=self.dtype)
 
     @property
     def ranks(self) -> int:

@@ -132,6 +132,7 @@ def _strategy(label: str, case: Case, comm: Any, arrays: Arrays, choice: Configu
         source, target = arrays.source(variant == "shared-source"), arrays.target(variant == "shared-target")
     except MemoryError as error:
         raise UnsuitableError(str(error)) from None
+    options: dict[str, Any] = dict(choice.options)
     made = ArrayPlan(
         source,
         case.source,
@@ -139,7 +140,7 @@ def _strategy(label: str, case: Case, comm: Any, arrays: Arrays, choice: Configu
         comm=comm,
         out=target,
         strategy=choice.strategy,
-        **dict(choice.options),
+        **options,
     )
     return Method(
         label,

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dace_redist.einsum.assignment import assign
+from dace_redist.assignment import assign
 from dace_redist.einsum.grids import Floats
 from dace_redist.einsum.placement import Array, Placement
 from dace_redist.einsum.plan import Group, Move

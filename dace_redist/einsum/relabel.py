@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dace_redist.einsum.assignment import assign
+from dace_redist.assignment import assign
 from dace_redist.einsum.grids import Floats
 from dace_redist.einsum.nodes import Nodes
 from dace_redist.einsum.placement import Array, Placement

@@ -41,7 +41,7 @@ def library() -> Any:
     found.dr_error.restype = ctypes.c_char_p
     found.dr_python_plan_create.argtypes = [
         *(ctypes.c_ssize_t, ctypes.c_char_p, ctypes.POINTER(_Options), number),
-        *(pointer, number, pointer, number, ctypes.POINTER(pointer)),
+        *(pointer, number, pointer, number, pointer, number, ctypes.POINTER(pointer)),
     ]
     found.dr_plan_set_arrays.argtypes = [pointer] * 5
     found.dr_plan_execute.argtypes = [pointer] * 3
@@ -96,6 +96,7 @@ class NativePlan:
     :param itemsize: Bytes of an element.
     :param source: Encoded distribution now.
     :param target: Encoded distribution wanted.
+    :param index_map: Encoded map of indices, see :class:`dace_redist.index_map.IndexMap`.
     :raises RedistributionError: On every rank, if the ranks disagree or one of them cannot make it.
     """
 
@@ -107,9 +108,10 @@ class NativePlan:
         itemsize: int,
         source: npt.NDArray[np.int64],
         target: npt.NDArray[np.int64],
+        index_map: npt.NDArray[np.int64],
     ) -> None:
         values = {name: option.default for name, option in OPTIONS.items()} | dict(options)
-        encoded = (source.ctypes.data, source.size, target.ctypes.data, target.size)
+        encoded = [word for part in (source, target, index_map) for word in (part.ctypes.data, part.size)]
         self._plan = ctypes.c_void_p()
         given = _Options(**values)
         check(library().dr_python_plan_create(comm, strategy.encode(), given, itemsize, *encoded, self._plan))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -16,9 +17,16 @@ from dace_redist.distribution import AnyDistribution
 from dace_redist.mpi.collective_errors import checked_communicator, together
 from dace_redist.native.interface import NativePlan, check, function_address
 from dace_redist.native.library import ensure_library
-from dace_redist.redistribution.request import Request, agreed_request, check_part, checked_request, is_plain
+from dace_redist.redistribution.request import (
+    Request,
+    agreed_request,
+    check_covered,
+    check_part,
+    checked_request,
+    is_plain,
+)
 from dace_redist.redistribution.shared_arrays import LEAST_SHARED_BYTES, empty_result
-from dace_redist.schedule import Schedule, schedule
+from dace_redist.schedule import Schedule
 from dace_redist.selection.problem_key import Problem
 from dace_redist.selection.selection import NOT_IN_C_ORDER, choose_all, default_choice
 from dace_redist.strategies import AUTO, find_strategy
@@ -35,6 +43,8 @@ class Plan:
     :ivar source: Distribution before.
     :ivar target: Distribution after.
     :ivar dtype: Element type.
+    :ivar axes: The source axis that each target axis comes from; None: the same order.
+    :ivar region: The sub-tensor that moves; None: the whole tensor.
     :ivar strategy: How it moves; never ``"Auto"``.
     :ivar options: Options that are not at their defaults.
     :ivar recorded: Whether ``"Auto"`` took strategy and options from what was measured.
@@ -42,10 +52,12 @@ class Plan:
 
     def __init__(self, comm: MPI.Intracomm, request: Request) -> None:
         self._comm, self._handle = comm, MPI._handleof(comm)
-        self.source, self.target, self.dtype = request.source, request.target, np.dtype(request.dtype)
+        self.source, self.target, self.dtype = request.source, request.target, request.dtype
+        self._index_map = request.index_map
+        self.axes, self.region = request.index_map.axes, request.index_map.region
         self.strategy, self.options, self.recorded = _selected(comm, request)
         build_library(comm)
-        encoded = (self.source.encoded_array, self.target.encoded_array)
+        encoded = [part.encoded_array for part in (self.source, self.target, self._index_map)]
         self._native: NativePlan | None = NativePlan(
             self._handle, self.strategy, self.options, self.dtype.itemsize, *encoded
         )
@@ -97,7 +109,12 @@ class Plan:
         return code == 0
 
     def empty_target(self) -> Array:
-        """A new array for this rank's part of the target."""
+        """
+        A new array for this rank's part of the target.
+
+        :raises ValueError: If not all of it gets a value.
+        """
+        check_covered(self._index_map, self.target)
         if self._result_is_shared:
             return empty_result(self._target_shape, self.dtype)
         return np.empty(self._target_shape, self.dtype)
@@ -128,7 +145,7 @@ class Plan:
     @property
     def schedule(self) -> Schedule:
         """Who sends what to whom."""
-        return schedule(self.source, self.target, dtype=self.dtype)
+        return Schedule(self.source, self.target, self.dtype, self._index_map)
 
     def free(self) -> None:
         """Frees buffers and MPI handles; the plan cannot be called afterwards. Collective."""
@@ -149,7 +166,8 @@ class Plan:
     def __repr__(self) -> str:
         options = "".join(f", {name}={value}" for name, value in self.options.items())
         state = ", freed" if self._native is None else ""
-        return f"Plan({self.source} -> {self.target}, {self.dtype}, {self.strategy}{options}{state})"
+        mapped = f", {self._index_map}" if str(self._index_map) else ""
+        return f"Plan({self.source} -> {self.target}, {self.dtype}{mapped}, {self.strategy}{options}{state})"
 
 
 def _layout(array: Array) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -164,17 +182,23 @@ def plan(
     *,
     comm: Any = None,
     strategy: str = "Auto",
+    axes: Sequence[int] | None = None,
+    region: Sequence[Sequence[int]] | None = None,
     **options: Any,
 ) -> Plan:
     """
     Plans a redistribution that is to be carried out several times. Collective over ``comm``.
 
     :param source: Distribution of the tensor now, over the ranks of ``comm``.
-    :param target: Distribution wanted, of the same global shape.
+    :param target: Distribution wanted; of the same global shape, but for ``axes`` and ``region``.
     :param dtype: Element type.
     :param comm: mpi4py communicator; default: the world. Every rank of it must call, also one that owns nothing.
     :param strategy: How to move, see :data:`dace_redist.strategies.STRATEGIES`; ``"Auto"``: what was measured to be the
         fastest (:func:`dace_redist.tune`), else the default.
+    :param axes: Permutes the dimensions on the way, as ``numpy.transpose``: the source axis that each target axis comes
+        from. Default: the same order.
+    :param region: Moves a sub-tensor: (source_offset, target_offset, shape), each offset in the axes of its own tensor,
+        the shape in those of the source. The rest of the target stays as it is. Default: the whole tensor.
     :param options: Options of the strategy, e.g. ``chunk_bytes=1 << 20``; with ``"Auto"`` those that all have.
     :return: The plan; to be called, and freed.
     :raises ValueError: On every rank, if something does not fit on any of them, or if the ranks ask for different
@@ -186,7 +210,7 @@ def plan(
 
     def checked() -> Request:
         sample = np.empty(0, dtype)
-        return checked_request(sample, source, target, comm, None, strategy, options, planned=True)
+        return checked_request(sample, source, target, comm, None, strategy, options, axes, region, planned=True)
 
     request = agreed_request(comm, None, None, checked)
     if request.strategy == AUTO.name:  # where the arrays will lie is not known: a result of its own is node-shared
@@ -213,10 +237,12 @@ class ArrayPlan:
         comm: MPI.Intracomm,
         out: Array,
         strategy: str = "Auto",
+        axes: Sequence[int] | None = None,
+        region: Sequence[Sequence[int]] | None = None,
         **options: Any,
     ) -> None:
         def checked() -> Request:
-            return checked_request(array, source, target, comm, out, strategy, options)
+            return checked_request(array, source, target, comm, out, strategy, options, axes, region)
 
         self.plan = Plan(comm, agreed_request(comm, array, out, checked))
         self._array, self._out = array, out
@@ -235,7 +261,7 @@ def _selected(comm: MPI.Intracomm, request: Request) -> tuple[str, dict[str, int
     given = dict(request.options)
     if request.strategy != AUTO.name:
         return request.strategy, given, False
-    wanted = schedule(request.source, request.target, dtype=request.dtype)
+    wanted = Schedule(request.source, request.target, request.dtype, request.index_map)
     if not request.memories:
         choice = default_choice(NOT_IN_C_ORDER)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ def redistribute(
     comm: Any = None,
     out: npt.NDArray[Any] | None = None,
     strategy: str = "Auto",
+    axes: Sequence[int] | None = None,
+    region: Sequence[Sequence[int]] | None = None,
     **options: Any,
 ) -> npt.NDArray[Any]:
     """
@@ -35,12 +38,17 @@ def redistribute(
     :param array: This rank's part of the source, of shape ``source.local_shape(rank)`` and any strides. A rank that
         owns nothing of the source may pass None if it passes ``out``.
     :param source: Distribution of the tensor now, over the ranks of ``comm``.
-    :param target: Distribution wanted, of the same global shape.
+    :param target: Distribution wanted; of the same global shape, but for ``axes`` and ``region``.
     :param comm: mpi4py communicator (default: the world). Every rank of it must call, also one that owns nothing.
     :param out: Where to put this rank's part of the target, of shape ``target.local_shape(rank)``; it must not overlap
         ``array``. Default: a new C-order array, in node-shared memory with the strategies that copy straight into it.
     :param strategy: How to move, see ``dace_redist.strategies``; ``"Auto"``: what was measured to be fastest for this
         redistribution here (:func:`dace_redist.tune`), else the default one; see :func:`dace_redist.chosen_strategy`.
+    :param axes: Permutes the dimensions on the way, as ``numpy.transpose``: the source axis that each target axis comes
+        from. Default: the same order.
+    :param region: Moves a sub-tensor: (source_offset, target_offset, shape), each offset in the axes of its own tensor,
+        the shape in those of the source. The rest of ``out`` stays as it is, which must be given if there is a rest.
+        Default: the whole tensor.
     :param options: Options of the strategy, e.g. ``chunk_bytes=1 << 20``; with ``"Auto"`` those that all have.
     :return: This rank's part of the target: ``out`` if given.
     :raises ValueError: On every rank, if something does not fit on any of them, or if the ranks ask for different
@@ -53,7 +61,7 @@ def redistribute(
     if cache.is_new:
         build_library(comm)
         cache.is_new = False
-    call = _call(array, source, target, out, strategy, options)
+    call = _call(array, source, target, out, strategy, (axes, region, *options.items()))
     found = cache.find(call)
     if found is None:
         agree(MPI._handleof(comm), 0)
@@ -68,7 +76,7 @@ def redistribute(
             raise
     # a rank has not asked for this before, its arrays need other checks, or the ranks ask for different things
     request = agreed_request(
-        comm, array, out, lambda: checked_request(array, source, target, comm, out, strategy, options)
+        comm, array, out, lambda: checked_request(array, source, target, comm, out, strategy, options, axes, region)
     )
     made = cache.get(comm, request)
     if call is not None:
@@ -81,16 +89,14 @@ def redistribute(
 
 
 def _call(
-    array: Any, source: Any, target: Any, out: Any, strategy: Any, options: dict[str, Any]
+    array: Any, source: Any, target: Any, out: Any, strategy: Any, settings: tuple[Any, ...]
 ) -> tuple[Any, ...] | None:
     """What distinguishes a call from others that need another plan; None if that takes the full check."""
     if not isinstance(array, np.ndarray) or not isinstance(strategy, str):
         return None
-    settings = tuple(options.items())
-    if settings:
-        try:
-            hash(settings)
-        except TypeError:
-            return None
+    try:
+        hash(settings)
+    except TypeError:
+        return None
     target_is_shared = None if out is None else is_shared(out)
     return (id(source), id(target), array.dtype, strategy, settings, is_shared(array), target_is_shared)

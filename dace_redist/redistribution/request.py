@@ -13,12 +13,11 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
+from dace_redist.index_map import IndexMap
 from dace_redist.redistribution.shared_arrays import is_shared
+from dace_redist.schedule import checked_index_map
 from dace_redist.selection.problem_key import memory_name
 from dace_redist.strategies import AUTO, check_options, find_strategy
-
-#: Element types that can be moved (DaCe's numeric types).
-_KINDS = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,9 +26,10 @@ class Request:
 
     strategy: str
     options: tuple[tuple[str, int | float], ...]
-    dtype: str
+    dtype: np.dtype[Any]
     source: AnyDistribution
     target: AnyDistribution
+    index_map: IndexMap
     #: Where the arrays lie, for strategy ``"Auto"``: the kinds of memory that a choice may be for, the first one first;
     #: none if the arrays are not all in C order, for which nothing is measured.
     memories: tuple[str, ...] = ()
@@ -40,14 +40,14 @@ class Request:
 
     @functools.cached_property
     def _hash(self) -> int:
-        return hash((self.strategy, self.options, self.dtype, self.source, self.target, self.memories))
+        return hash((self.strategy, self.options, self.dtype, self.source, self.target, self.index_map, self.memories))
 
     def digest(self) -> int:
         """A number that other requests hardly share, the same on every rank; of 56 bits."""
-        text = repr((self.strategy, self.options, self.dtype, self.memories)).encode()
+        text = repr((self.strategy, self.options, self.dtype, self.dtype.itemsize, self.memories)).encode()
         state = hashlib.blake2b(text, digest_size=7)
-        for distribution in (self.source, self.target):
-            state.update(distribution.encoded_array.tobytes())
+        for part in (self.source, self.target, self.index_map):
+            state.update(part.encoded_array.tobytes())
         return int.from_bytes(state.digest(), "little")
 
 
@@ -59,6 +59,8 @@ def checked_request(
     out: Any,
     strategy: str,
     options: dict[str, Any],
+    axes: Any = None,
+    region: Any = None,
     planned: bool = False,
 ) -> Request:
     """
@@ -74,8 +76,7 @@ def checked_request(
                 f"the {name} distribution names ranks up to {distribution.ranks_needed - 1}, "
                 f"but the communicator has {comm.size} ranks"
             )
-    if source.shape != target.shape:
-        raise ValueError(f"source and target need one global shape, got {source.shape} and {target.shape}")
+    index_map = checked_index_map(source, target, axes, region)
     chosen = AUTO if strategy == AUTO.name else find_strategy(strategy)
     if chosen.name == "MPI":
         raise ValueError("strategy MPI (stock DaCe) exists in DaCe programs only; take Datatype")
@@ -83,22 +84,34 @@ def checked_request(
     dtype = _checked_type(array, out)
     if not planned:
         _check_arrays(array, source, target, out, comm.rank)
-    return Request(chosen.name, tuple(sorted(checked.items())), dtype, source, target)
+        if out is None:
+            check_covered(index_map, target)
+    return Request(chosen.name, tuple(sorted(checked.items())), dtype, source, target, index_map)
 
 
-def _checked_type(array: Any, out: Any) -> str:
+def check_covered(index_map: IndexMap, target: AnyDistribution) -> None:
+    """
+    Makes sure that a redistribution gives all elements of a new array a value.
+
+    :raises ValueError: If it does not.
+    """
+    if not index_map.covers(target.shape):
+        raise ValueError("region leaves a part of the target as it is: pass the array that has it as out")
+
+
+def _checked_type(array: Any, out: Any) -> np.dtype[Any]:
     for name, given in (("array", array), ("out", out)):
         if given is not None and not isinstance(given, np.ndarray):
             raise TypeError(f"{name} must be a NumPy array, got {type(given).__name__}")
     typed = array if array is not None else out
     if typed is None:
         raise TypeError("array is None: pass an empty array of the element type, or out")
-    dtype = typed.dtype
-    if dtype.itemsize not in _KINDS.get(dtype.kind, ()):
-        raise TypeError(f"cannot move elements of type {dtype}; possible: bool, int, uint, float and complex types")
+    dtype: np.dtype[Any] = typed.dtype
+    if dtype.hasobject or dtype.itemsize == 0:
+        raise TypeError(f"cannot move elements of type {dtype}: they have no fixed size without Python objects")
     if out is not None and out.dtype != dtype:
         raise TypeError(f"array and out need one element type, got {dtype} and {out.dtype}")
-    return str(dtype.str)
+    return dtype
 
 
 def check_part(name: str, given: Any, shape: tuple[int, ...], dtype: np.dtype[Any], rank: int) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist.distribution import AnyDistribution, TiledDistribution
-from dace_redist.report.canvas import new_figure, save
+from dace_redist.report.canvas import new_figure, new_frame, save
 from dace_redist.report.text import format_bytes
 
 if TYPE_CHECKING:
@@ -57,11 +57,13 @@ def draw(schedule: Schedule) -> Any:
         f"({100 * moved / max(total, 1):.1f} %) moves, {schedule.ranks:,} rank{'' if schedule.ranks == 1 else 's'}",
         fontsize=11,
     )
-    shown = shown_dimensions(schedule.source, schedule.target)
-    maps = [owner_map(side, shown) for side in (schedule.source, schedule.target)]
+    shown = shown_dimensions(schedule)
+    sides = (schedule.source, schedule.target)
+    maps = [owner_map(side, axes) for side, axes in zip(sides, shown, strict=True)]
     colours = _RankColours(schedule.ranks)
     meshes = [colours.draw(axes, owners) for axes, owners in zip(panels, maps, strict=True)]
     _name_panels(panels, schedule, shown)
+    _outline_region(panels, schedule, shown)
     number_matrix = _draw_matrix(matrix, schedule)
     figure.draw_without_rendering()  # fixes sizes, which say whether numbers fit
     fits = [colours.number(axes, owners) for axes, owners in zip(panels, maps, strict=True)]
@@ -89,14 +91,21 @@ def cuts(distribution: AnyDistribution, axis: int) -> npt.NDArray[np.int64]:
     return np.unique(np.linspace(0, extent, min(extent, _MAX_CUTS), endpoint=False).astype(np.int64))
 
 
-def shown_dimensions(source: AnyDistribution, target: AnyDistribution) -> tuple[int, ...]:
-    """The (at most two) dimensions in which the distributions differ most: fewest cuts in common, then most cuts."""
+def shown_dimensions(schedule: Schedule) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """
+    The (at most two) dimensions in which the distributions differ most: fewest cuts in common, then most cuts.
+
+    :return: These dimensions of the source, and in the order of the target's axes what they are in the target.
+    """
+    target_axes = schedule.index_map.target_axes
 
     def difference(axis: int) -> tuple[int, int, int]:
-        before, after = set(cuts(source, axis).tolist()), set(cuts(target, axis).tolist())
+        before = set(cuts(schedule.source, axis).tolist())
+        after = set(cuts(schedule.target, target_axes[axis]).tolist())
         return len(before ^ after), len(before | after), -axis
 
-    return tuple(sorted(sorted(range(len(source.shape)), key=difference)[-2:]))
+    shown = tuple(sorted(sorted(range(len(schedule.shape)), key=difference)[-2:]))
+    return shown, tuple(sorted(target_axes[axis] for axis in shown))
 
 
 def owner_map(distribution: AnyDistribution, shown: tuple[int, ...]) -> OwnerMap:
@@ -122,21 +131,39 @@ def owner_map(distribution: AnyDistribution, shown: tuple[int, ...]) -> OwnerMap
     return OwnerMap(np.append(rows, end_of_rows), np.append(columns, distribution.shape[shown[-1]]), owners)
 
 
-def _name_panels(panels: list[Any], schedule: Schedule, shown: tuple[int, ...]) -> None:
-    indices = [":" if axis in shown else "0" for axis in range(len(schedule.shape))]
-    cut = f", slice [{', '.join(indices)}]" if len(indices) > 2 else ""
+def _name_panels(panels: list[Any], schedule: Schedule, shown: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     sides = (("Owner before", schedule.source), ("Owner after", schedule.target))
-    for axes, (title, side) in zip(panels, sides, strict=True):
+    for panel, (title, side), dimensions in zip(panels, sides, shown, strict=True):
+        indices = [":" if axis in dimensions else "0" for axis in range(len(side.shape))]
+        cut = f", slice [{', '.join(indices)}]" if len(indices) > 2 else ""
         replicas = side.core.replicas
         first = f"\n(first of {replicas} replicas)" if replicas > 1 else ""
-        axes.set_title(f"{title}{cut}\n{_short(side)}{first}", fontsize=9)
-        axes.set_xlabel(f"index in dimension {shown[-1]}" if shown else "the only element")
-        if not shown:
-            axes.set_xticks([])
-        if len(shown) == 2:
-            axes.set_ylabel(f"index in dimension {shown[0]}")
+        panel.set_title(f"{title}{cut}\n{_short(side)}{first}", fontsize=9)
+        panel.set_xlabel(_axis_name(schedule, side, dimensions[-1]) if dimensions else "the only element")
+        if not dimensions:
+            panel.set_xticks([])
+        if len(dimensions) == 2:
+            panel.set_ylabel(_axis_name(schedule, side, dimensions[0]))
         else:
-            axes.set_yticks([])
+            panel.set_yticks([])
+
+
+def _axis_name(schedule: Schedule, side: AnyDistribution, axis: int) -> str:
+    permuted = side is schedule.target and schedule.index_map.axes is not None
+    return f"index in dimension {axis}" + (f" (source's {schedule.index_map.source_axes[axis]})" if permuted else "")
+
+
+def _outline_region(panels: list[Any], schedule: Schedule, shown: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    """Draw a frame around what moves, if that is not the whole tensor."""
+    region, source_axes = schedule.index_map.region, schedule.index_map.source_axes
+    if region is None or not shown[0] or 0 in (*schedule.source.shape, *schedule.target.shape, *region.shape):
+        return
+    target_shape = [region.shape[axis] for axis in source_axes]
+    boxes = ((region.source_offset, region.shape), (region.target_offset, target_shape))
+    for panel, (offset, shape), axes in zip(panels, boxes, shown, strict=True):
+        top, height = (offset[axes[0]], shape[axes[0]]) if len(axes) == 2 else (0, 1)
+        corner = (offset[axes[-1]], top)
+        panel.add_patch(new_frame(corner, shape[axes[-1]], height))
 
 
 def _short(distribution: AnyDistribution) -> str:

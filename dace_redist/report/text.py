@@ -85,11 +85,12 @@ def describe(distribution: AnyDistribution) -> str:
 def header(schedule: Schedule) -> list[str]:
     """What is moved: type, shape, size and both distributions."""
     whole = math.prod(schedule.shape) * schedule.itemsize
-    return [
+    lines = [
         f"tensor    {schedule.dtype}[{', '.join(map(str, schedule.shape))}], {format_bytes(whole)}",
         f"from      {describe(schedule.source)}",
         f"to        {describe(schedule.target)}",
     ]
+    return [*lines, *([f"as        {schedule.index_map}"] if str(schedule.index_map) else [])]
 
 
 def measured_ranks(schedule: Schedule) -> range:
@@ -208,6 +209,8 @@ def head_json(schedule: Schedule) -> dict[str, Any]:
         "ranks": schedule.ranks,
         "source": distribution_json(schedule.source),
         "target": distribution_json(schedule.target),
+        "axes": schedule.index_map.axes,
+        "region": None if schedule.index_map.region is None else schedule.index_map.region._asdict(),
     }
 
 

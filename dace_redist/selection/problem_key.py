@@ -58,7 +58,7 @@ def check_memory(memory: Any) -> str:
 
 def schedule_key(schedule: Schedule) -> str:
     """
-    Names a redistribution by who owns what before and after, and by the size of an element.
+    Names a redistribution by who owns what before and after, which elements move where to, and the size of an element.
 
     The key is the same in every process and however the distributions are written, see :func:`canonical`.
 
@@ -68,6 +68,8 @@ def schedule_key(schedule: Schedule) -> str:
     digest = hashlib.blake2b(str(schedule.itemsize).encode(), digest_size=16)
     for distribution in (schedule.source, schedule.target):
         digest.update(b"|" + np.asarray(canonical(distribution).encoded, dtype="<i8").tobytes())
+    if schedule.index_map.encoded:
+        digest.update(b"|" + np.asarray(schedule.index_map.encoded, dtype="<i8").tobytes())
     return digest.hexdigest()
 
 

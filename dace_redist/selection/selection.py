@@ -64,6 +64,8 @@ def chosen_strategy(
     dtype: npt.DTypeLike = "float64",
     comm: Any = None,
     *,
+    axes: Sequence[int] | None = None,
+    region: Sequence[Sequence[int]] | None = None,
     memory: str = "ordinary",
     record: str | os.PathLike[str] | None = None,
 ) -> Choice:
@@ -73,9 +75,11 @@ def chosen_strategy(
     That is for arrays in C order, as those that are measured; with others it is the default strategy.
 
     :param source: Distribution before; all its sizes numbers.
-    :param target: Distribution after, of the same shape.
+    :param target: Distribution after; of the same shape, but for ``axes`` and ``region``.
     :param dtype: Type of the elements.
     :param comm: mpi4py communicator; default: the world.
+    :param axes: The source axis that each target axis comes from, see :func:`dace_redist.schedule`.
+    :param region: The sub-tensor that moves, see :func:`dace_redist.schedule`.
     :param memory: Where the arrays lie: ``"ordinary"``, or which of them :func:`dace_redist.empty` made,
         ``"shared-source"``, ``"shared-target"`` or ``"shared-both"``.
     :param record: File of the tuning record; default: ``DACE_REDIST_RECORD``, else the user's one.
@@ -87,7 +91,7 @@ def chosen_strategy(
     """
     comm = checked_communicator(comm)
     with together(comm):
-        problem = Problem(schedule(source, target, dtype=dtype), check_memory(memory))
+        problem = Problem(schedule(source, target, dtype=dtype, axes=axes, region=region), check_memory(memory))
         check_ranks(problem.schedule, comm.size)
     check_same(comm, "the redistribution", [*header(problem.schedule), problem.identity])
     return choose_all([problem], comm, record)[0]

@@ -87,6 +87,47 @@ static void misuse_plans(int size) {
   EXPECT(dr_plan_free(&copy), DR_ERROR_ARGUMENT, "was freed");
 }
 
+/* A box of a matrix to its place in a transposed one, and maps that fit no tensor. */
+static void map_indices(int rank, int size) {
+  const int64_t grid[] = {size, 1}, target_shape[] = {5, 9}, outside[] = {0, 5};
+  const int64_t source_offset[] = {1, 0}, target_offset[] = {1, 2}, box[] = {5, 3};
+  const int twice[] = {1, 1}, transposed[] = {1, 0};
+  dr_problem problem;
+  dr_distribution *source = NULL, *target = NULL;
+  dr_plan* plan = NULL;
+  dr_problem_init(&problem);
+  dr_distribution_create_blocks(2, shape, 2, grid, NULL, NULL, NULL, &source);
+  dr_distribution_create_blocks(2, target_shape, 2, grid, NULL, NULL, NULL, &target);
+  problem.source = source, problem.target = target, problem.element_bytes = 8;
+  problem.axes = twice;
+  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "each of the 2 dimensions once, got (1, 1)");
+  problem.axes = transposed;
+  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "needs a target of shape (4, 6), got (5, 9)");
+  problem.region_shape = box;
+  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "a region needs region_source_offset");
+  problem.region_source_offset = source_offset, problem.region_target_offset = outside;
+  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "not inside dimension 1 of the target");
+  problem.region_target_offset = target_offset;
+  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_SUCCESS, "");
+  double a[24], b[45];
+  int64_t rows[2], columns[2];
+  dr_distribution_local_shape(source, rank, rows);
+  dr_distribution_local_shape(target, rank, columns);
+  const int64_t first_row = rank * ((shape[0] + size - 1) / size), first = rank * ((target_shape[0] + size - 1) / size);
+  for (int64_t i = 0; i < rows[0] * rows[1]; ++i) a[i] = (double)(first_row * shape[1] + i);
+  for (int i = 0; i < 45; ++i) b[i] = -1;
+  EXPECT(dr_plan_execute(plan, a, b), DR_SUCCESS, "");
+  for (int64_t i = 0; i < columns[0]; ++i)
+    for (int64_t j = 0; j < columns[1]; ++j) {
+      const int64_t column = first + i - 1, row = j - 2 + 1;
+      const int inside = column >= 0 && column < box[1] && row >= 1 && row < 1 + box[0];
+      if (b[i * columns[1] + j] != (inside ? (double)(row * shape[1] + column) : -1.)) ++failures;
+    }
+  dr_plan_free(&plan);
+  dr_distribution_free(&source);
+  dr_distribution_free(&target);
+}
+
 static void misuse_memory(void) {
   void *memory = NULL, *elsewhere = &memory;
   EXPECT(dr_memory_create(-1, &memory), DR_ERROR_ARGUMENT, "must be 0 or more");
@@ -107,6 +148,7 @@ int main(int argc, char** argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   misuse_distributions();
   misuse_plans(size);
+  map_indices(rank, size);
   misuse_memory();
   if (strlen(dr_version()) == 0) ++failures;
   MPI_Allreduce(&failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);

@@ -108,10 +108,11 @@ class LocalArrayMemory {
     std::size_t k = 0;
     if (!part_.globals.empty())
       for_each_index(part_.shape, [&](const Indices& index) {
+        const Index global = part_.globals[k++];
+        if (global < 0) return;  // left as it is
         Index offset = first_;
         for (std::size_t i = 0; i < index.size(); ++i) offset += index[i] * strides_[i];
-        write_value(bytes.data() + static_cast<std::size_t>(offset) * element_bytes_, part_.globals[k++],
-                    element_bytes_);
+        write_value(bytes.data() + static_cast<std::size_t>(offset) * element_bytes_, global, element_bytes_);
       });
     return bytes;
   }
@@ -135,9 +136,54 @@ struct Case {
   Index number = 0;
   MPI_Comm comm = MPI_COMM_NULL;  // null on ranks that take no part
   Spec source, target;
+  Encoding index_map;
   Index element_bytes = 1;
   Options options;
 };
+
+/// Random axes and region for half of the cases, as an IndexMap takes them, and the target's shape.
+Encoding random_map(Random& random, const Indices& shape, Indices& target_shape) {
+  const Index ndim = static_cast<Index>(shape.size());
+  target_shape = shape;
+  if (random.one_in(2)) return {};
+  const auto at = [](Index axis) { return static_cast<std::size_t>(axis); };
+  Encoding map = random.permutation(ndim), source_offset, box;
+  const bool whole = random.one_in(2);
+  for (const Index n : shape) {
+    source_offset.push_back(whole ? 0 : random.between(0, n));
+    box.push_back(whole ? n : random.between(0, n - source_offset.back()));
+  }
+  Encoding target_offset;
+  for (Index t = 0; t < ndim; ++t) {
+    target_offset.push_back(whole ? 0 : random.between(0, 3));
+    target_shape[at(t)] = target_offset.back() + box[at(map[at(t)])] + (whole ? 0 : random.between(0, 3));
+  }
+  if (whole) return map;
+  for (const Encoding* part : {&source_offset, &target_offset, &box}) map.insert(map.end(), part->begin(), part->end());
+  return map;
+}
+
+/// What a rank holds of the target: the global positions in the source that its elements come from, -1 for none.
+Part origins(const Case& the, Part part) {
+  if (the.index_map.empty()) return part;
+  const std::size_t ndim = the.source.shape.size();
+  for (Index& global : part.globals) {
+    const Indices target = row_major_coordinates(global, the.target.shape);
+    Indices source(ndim);
+    bool moved = true;
+    for (std::size_t t = 0; t < ndim; ++t) {
+      const std::size_t s = static_cast<std::size_t>(the.index_map[t]);
+      source[s] = target[t];
+      if (the.index_map.size() == ndim) continue;
+      const Index from = the.index_map[ndim + s], to = the.index_map[2 * ndim + t],
+                  extent = the.index_map[3 * ndim + s];
+      moved = moved && target[t] >= to && target[t] < to + extent;
+      source[s] += from - to;
+    }
+    global = moved ? row_major(source, the.source.shape) : -1;
+  }
+  return part;
+}
 
 /// Of 1 to 5 dimensions; one in six may be of none, or have no elements.
 Indices random_shape(Random& random, bool large) {
@@ -162,8 +208,10 @@ Case random_case(Random& random, Index number, const std::vector<MPI_Comm>& comm
   the.comm = comms[which];
   const bool large = number % 16 == 15;
   const Indices shape = random_shape(random, large);
+  Indices target_shape;
+  the.index_map = random_map(random, shape, target_shape);
   the.source = random_spec(random, shape, sizes[which]);
-  the.target = random_spec(random, shape, sizes[which]);
+  the.target = random_spec(random, target_shape, sizes[which]);
   the.element_bytes = random.one_of<Index>({1, 2, 4, 8, 16});
   const bool tiny = product(shape) * the.element_bytes <= 1600;
   const Indices cuts = tiny ? Indices{1, 7, 64, 1000, Index{1} << 30} : Indices{512, 1000, 4096, Index{1} << 30};
@@ -180,10 +228,10 @@ std::string describe(const Description& description) {
   const Options& options = description.options;
   return text(description.strategy, " of ", description.element_bytes, "-byte elements, source ",
               tuple_text(description.source), " in local array ", tuple_text(description.source_local), ", target ",
-              tuple_text(description.target), " in local array ", tuple_text(description.target_local),
-              ", chunk_bytes ", options.chunk_bytes, ", depth ", options.depth, ", growth ", options.growth,
-              ", threads ", options.threads, ", slot_bytes ", options.slot_bytes, ", max_message_bytes ",
-              options.max_message_bytes);
+              tuple_text(description.target), " in local array ", tuple_text(description.target_local), ", index map ",
+              tuple_text(description.index_map), ", chunk_bytes ", options.chunk_bytes, ", depth ", options.depth,
+              ", growth ", options.growth, ", threads ", options.threads, ", slot_bytes ", options.slot_bytes,
+              ", max_message_bytes ", options.max_message_bytes);
 }
 
 class Checker {
@@ -192,9 +240,10 @@ class Checker {
   void check_strategy(const Case& the, const char* strategy) {
     const Index rank = the.comm == MPI_COMM_NULL ? 0 : comm_rank(the.comm);
     const Part from = the.comm == MPI_COMM_NULL ? Part{} : part_of(the.source, rank);
-    const Part to = the.comm == MPI_COMM_NULL ? Part{} : part_of(the.target, rank);
+    const Part to = the.comm == MPI_COMM_NULL ? Part{} : origins(the, part_of(the.target, rank));
     Description description{
-        "random", strategy, the.element_bytes, the.options, the.source.encoding(), the.target.encoding(), {}, {}};
+        "random", strategy, the.element_bytes, the.options, the.source.encoding(), the.target.encoding(),
+        {},       {},       the.index_map};
     std::unique_ptr<Plan> plan;
     for (std::uint64_t layout = 0; layout < 2; ++layout) {
       const std::uint64_t seed = static_cast<std::uint64_t>(the.number * 64 + rank) * 4 + layout;

@@ -73,6 +73,11 @@ def option(**values: Any) -> Callable[[Call], None]:
     return lambda call: call.options.update(values)
 
 
+def part_without_out(call: Call) -> None:
+    call.options["region"] = ((0, 0), (0, 0), (2, 1))
+    call.out = None
+
+
 def read_only(call: Call) -> None:
     call.out.flags.writeable = False
 
@@ -123,12 +128,15 @@ WRONG_CALLS: list[tuple[Callable[[Call], Any], type[Exception], str]] = [
     (setting(array=None), ValueError, r"array must have the shape .* got None"),
     (nothing, TypeError, "array is None: pass an empty array of the element type, or out"),
     (setting(array=lambda call: call.array.astype(object), out=None), TypeError, "cannot move elements of type object"),
-    (setting(array=lambda call: call.array.astype("S3"), out=None), TypeError, r"cannot move elements of type \|S3"),
+    (option(axes=(0, 0)), ValueError, r"axes must name each of the 2 dimensions once, got \(0, 0\)"),
+    (option(axes="ab"), TypeError, "axes must be a list of integers, got 'ab'"),
     (
-        setting(array=lambda call: call.array.astype(np.longdouble), out=None),
-        TypeError,
-        "cannot move elements of type float128",
+        option(axes=(1, 0)),
+        ValueError,
+        r"with axes \(1, 0\) a source of shape \(6, 8\) needs a target of shape \(8, 6\)",
     ),
+    (option(region=((0, 0), (0, 0), (7, 1))), ValueError, "region: 7 indices from 0 on are not inside dimension 0"),
+    (part_without_out, ValueError, "region leaves a part of the target as it is"),
     (setting(out=lambda call: call.out[:, :1]), ValueError, r"out must have the shape \(6, \d\) that rank"),
     (
         setting(out=lambda call: call.out.astype("f4")),
@@ -171,11 +179,11 @@ DIFFERENCES: list[tuple[Callable[[Call], Any], str]] = [
     (option(max_message_bytes=64), "options is none on rank 0 and max_message_bytes=64 on rank"),
     (
         setting(array=lambda call: call.array.astype("f4"), out=None),
-        "dtype is <f8 on rank 0 and <f4 on rank",
+        "dtype is float64 on rank 0 and float32 on rank",
     ),
     (
         setting(array=lambda call: call.array.astype("i8"), out=None),
-        "dtype is <f8 on rank 0 and <i8 on rank",
+        "dtype is float64 on rank 0 and int64 on rank",
     ),
     (
         setting(source=lambda call: Distribution(SHAPE, [call.comm.size], block="balanced", dims=[0, None])),

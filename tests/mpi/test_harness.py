@@ -23,7 +23,6 @@ def test_ranks_see_each_other(comm, mpi_ranks):
     assert comm.allgather(comm.rank) == list(range(mpi_ranks))
 
 
-@pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=12)
 def test_more_ranks_than_cores(comm):
     assert comm.allreduce(1) == 12

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import DTYPES
+from distributions import moved
 from node_checks import put, raise_anywhere
 
 from dace_redist import Distribution, RedistributionError, TiledDistribution
@@ -23,6 +24,12 @@ PAIRS = {
     "tiled": (TiledDistribution(SHAPE, (3, 4), [[0, 1, 2], [2, 2, 0], [1, 0, 1]]), COLUMNS),
     "ranks": (Distribution(SHAPE, (3,), ranks=[2, 0, 1]), Distribution(SHAPE, (1, 2), ranks=[1, 2])),
     "replicas": (Distribution(SHAPE, (3,), dims=[None, None]), Distribution(SHAPE, (3, 1), dims=[0, None])),
+}
+#: Source, target, axes and region, also over 3 ranks.
+MAPPED = {
+    "transposed": (ROWS, Distribution(SHAPE[::-1], (3,)), (1, 0), None),
+    "box": (ROWS, Distribution((9, 9), (1, 3)), None, ((1, 2), (0, 3), (5, 6))),
+    "turned": (COLUMNS, Distribution((9, 9), (3,)), (1, 0), ((1, 2), (0, 3), (5, 6))),
 }
 
 
@@ -42,7 +49,9 @@ def distributions_sdfg() -> Any:
     state = sdfg.add_state(is_start_block=True)
     strategies = iter(OURS * 10)
 
-    def move(name: str, source: Any, target: Any, dtype: str = "float64", parts: tuple = (), **layouts: Any) -> None:
+    def move(
+        name: str, source: Any, target: Any, dtype: str = "float64", parts: tuple = (), how: Any = None, **layouts: Any
+    ) -> None:
         for end, distribution in (("from", source), ("to", target)):
             shape = layouts.get(f"{end}_shape", largest(distribution))
             strides = layouts.get(f"{end}_strides")
@@ -50,7 +59,11 @@ def distributions_sdfg() -> Any:
                 f"{name}_{end}", shape, dace.dtypes.dtype_to_typeclass(np.dtype(dtype).type), strides=strides
             )
         ends = [dace.Memlet(f"{name}_{end}[{part}]") for end, part in zip(("from", "to"), parts, strict=False)]
-        add_move(state, Redistribute(name, source, target, next(strategies)), *(ends or [f"{name}_from", f"{name}_to"]))
+        add_move(
+            state,
+            Redistribute(name, source, target, next(strategies), **(how or {})),
+            *(ends or [f"{name}_from", f"{name}_to"]),
+        )
 
     for name, pair in PAIRS.items():
         move(name, *pair)
@@ -59,6 +72,8 @@ def distributions_sdfg() -> Any:
     move("padded", ROWS, COLUMNS, from_shape=(4, 13), to_shape=(9, 5))
     move("fortran", ROWS, COLUMNS, from_strides=(1, 3), to_strides=(1, 7))
     move("part", ROWS, COLUMNS, parts=("2:5, 1:11", "0:14:2, 3:7"), from_shape=(6, 12), to_shape=(15, 8))
+    for name, (source, target, axes, region) in MAPPED.items():
+        move(name, source, target, how={"axes": axes, "region": region})
     return sdfg
 
 
@@ -76,9 +91,17 @@ def test_distributions_types_and_layouts(comm):
     program = built(comm, "node_distributions", distributions_sdfg)
     arguments, expected = {}, {}
 
-    def ends(name: str, pair: tuple, dtype: str, shapes: tuple, cut=lambda end, array: array, order: str = "C") -> None:
+    def ends(
+        name: str,
+        pair: tuple,
+        dtype: str,
+        shapes: tuple,
+        cut=lambda end, array: array,
+        order: str = "C",
+        after: Any = None,
+    ) -> None:
         for end, distribution, shape in zip(("from", "to"), pair, shapes, strict=True):
-            owned = distribution.local(whole(dtype), comm.rank)
+            owned = distribution.local(whole(dtype) if end == "from" or after is None else after, comm.rank)
             array = np.full(shape, 99, dtype, order=order)
             if end == "from":
                 put(cut(end, array), owned)
@@ -96,6 +119,9 @@ def test_distributions_types_and_layouts(comm):
     ends("fortran", rows_columns, "float64", tuple(map(largest, rows_columns)), order="F")
     cuts = {"from": np.s_[2:5, 1:11], "to": np.s_[0:14:2, 3:7]}
     ends("part", rows_columns, "float64", ((6, 12), (15, 8)), lambda end, array: array[cuts[end]])
+    for name, (source, target, axes, region) in MAPPED.items():
+        after = moved(whole(), np.full(target.shape, 99.0), axes, region)
+        ends(name, (source, target), "float64", tuple(map(largest, (source, target))), after=after)
     wrong = []
     for _ in range(2):
         program(**arguments)

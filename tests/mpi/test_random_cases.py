@@ -7,6 +7,7 @@ import os
 import numpy as np
 import pytest
 from cases import OPTIONS, RandomCase, cases, local_array
+from distributions import moved
 from hypothesis import HealthCheck, given, settings
 
 import dace_redist
@@ -16,22 +17,27 @@ EXAMPLES = int(os.environ.get("DACE_REDIST_EXAMPLES", 100))  # of up to 4 ranks;
 
 def check(comm, strategy: str, case: RandomCase) -> str:
     """A -> B -> A; says what is wrong on this rank, if anything."""
-    whole = case.whole()
-    here, there = (d.local(whole, comm.rank) for d in (case.source, case.target))
-    array = local_array(here, case.layout)
-    out = local_array(np.zeros_like(there), case.layout)
+    whole, before = case.whole(), case.background()
+    after = moved(whole, before, case.axes, case.region)
+    restored = moved(after, np.zeros_like(whole), **case.back())
+    here, there, wanted = (
+        side.local(array, comm.rank)
+        for side, array in ((case.source, whole), (case.target, before), (case.target, after))
+    )
+    array, out = local_array(here, case.layout), local_array(there, case.layout)
     surroundings = out.base.copy() if isinstance(out.base, np.ndarray) else None
-    options = case.options[strategy]
-    got = dace_redist.redistribute(array, case.source, case.target, comm=comm, out=out, strategy=strategy, **options)
-    back = dace_redist.redistribute(there, case.target, case.source, comm=comm, strategy=strategy, **options)
+    how = {"comm": comm, "strategy": strategy, **case.options[strategy]}
+    got = dace_redist.redistribute(array, case.source, case.target, out=out, **how, **case.there())
     wrong = []
-    if got is not out or not np.array_equal(out, there):
-        wrong.append(f"got {out.tolist()}, expected {there.tolist()}")
+    if got is not out or not np.array_equal(out, wanted):
+        wrong.append(f"got {out.tolist()}, expected {wanted.tolist()}")
     if surroundings is not None:
-        out[...] = 0
+        out[...] = there
         if not np.array_equal(out.base, surroundings):
             wrong.append("wrote beside its part")
-    if not np.array_equal(back, here):
+    back = None if case.region is None else np.zeros_like(here)
+    back = dace_redist.redistribute(wanted, case.target, case.source, out=back, **how, **case.back())
+    if not np.array_equal(back, case.source.local(restored, comm.rank)):
         wrong.append(f"way back: {back.tolist()}, expected {here.tolist()}")
     return "; ".join(f"{strategy}, rank {comm.rank}: {text}" for text in wrong)
 

@@ -184,7 +184,7 @@ def test_decoding_refuses_what_is_no_distribution(encoded):
 
 def test_different_shapes_are_refused():
     with pytest.raises(ValueError, match=r"one global shape, got \(8, 9\) and \(8,\)"):
-        _core.check_same_shape(Distribution((8, 9), (2, 2)).core, Distribution((8,), (2,)).core)
+        _core.check_index_map(Distribution((8, 9), (2, 2)).core, Distribution((8,), (2,)).core)
     with pytest.raises(ValueError, match="one global shape"):
         _core.rank_schedule(Distribution((8,), (2,)).core, Distribution((9,), (2,)).core, 0)
 

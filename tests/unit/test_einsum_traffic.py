@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dace_redist import Distribution
-from dace_redist.einsum.assignment import assign
+from dace_redist.assignment import assign
 from dace_redist.einsum.bounds import MoveBounds, _worst_overlap, move_bounds
 from dace_redist.einsum.grids import Layouts
 from dace_redist.einsum.placement import Placement
@@ -172,7 +172,7 @@ def test_a_pure_permutation_vanishes():
 
 @pytest.mark.parametrize("limit", [0, 2048])
 def test_assignments(monkeypatch, limit):
-    monkeypatch.setattr("dace_redist.einsum.assignment.MAX_EXACT_ROWS", limit)
+    monkeypatch.setattr("dace_redist.assignment.MAX_EXACT_ROWS", limit)
     matrix = np.array([[3.0, 2.0, 0.0], [3.0, 1.0, 0.0]])
     columns = assign(matrix)
     assert len(set(columns.tolist())) == 2

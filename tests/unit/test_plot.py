@@ -74,9 +74,13 @@ def test_bad_paths_are_refused(tmp_path):
 
 
 def test_the_two_dimensions_that_differ_most_are_shown():
-    assert plot.shown_dimensions(*CASES["seed"]) == (3, 4)
-    assert plot.shown_dimensions(*CASES["1d"]) == (0,)
-    assert plot.shown_dimensions(D((8, 8, 8), (2, 2, 2)), D((8, 8, 8), (2, 2, 2), dims=(1, 0, 2))) == (0, 1)
+    def shown(source, target, **how):
+        return plot.shown_dimensions(schedule(source, target, **how))
+
+    assert shown(*CASES["seed"]) == ((3, 4), (3, 4))
+    assert shown(*CASES["1d"]) == ((0,), (0,))
+    assert shown(D((8, 8, 8), (2, 2, 2)), D((8, 8, 8), (2, 2, 2), dims=(1, 0, 2))) == ((0, 1), (0, 1))
+    assert shown(D((8, 8, 8), (2, 2)), D((8, 8, 8), (1, 1, 4)), axes=(1, 2, 0)) == ((0, 1), (0, 2))
 
 
 @pytest.mark.parametrize("name", ["cyclic", "tiles", "64 ranks"])

@@ -6,12 +6,14 @@ import math
 
 import numpy as np
 import pytest
-from distributions import CALM, pairs, parts, whole
+from distributions import CALM, distributions, mapped_pairs, moved, pairs, parts, whole
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dace_redist import _core
 from dace_redist.distribution import Distribution
+from dace_redist.index_map import index_map
+from dace_redist.schedule import schedule
 
 
 def as_bytes(array, itemsize):
@@ -79,3 +81,44 @@ def test_what_a_rank_has_it_never_receives(pair):
         _, into, ((_, kept, _),) = _core.rank_schedule(source.core, target.core, rank, False)
         assert kept == len(has & needs)
         assert sum(count for _, count, _ in into) == len(needs - has)
+
+
+def check_mapped(source, target, axes, region):
+    ranks = max(source.ranks_needed, target.ranks_needed)
+    before = np.full(target.shape, -1, np.int64)
+    after = moved(whole(source.shape), before, axes, region)
+    targets = [np.array(part) for part in parts(target, before, ranks)]
+    encoded = index_map(axes, region, len(source.shape)).encoded
+    _core.apply(source.core, target.core, 8, parts(source, whole(source.shape), ranks), targets, encoded)
+    for got, wanted in zip(targets, parts(target, after, ranks), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+@CALM
+@given(mapped_pairs())
+def test_regions_and_permuted_axes(case):
+    check_mapped(*case)
+
+
+@CALM
+@given(st.permutations(range(3)), st.data())
+def test_permuted_axes_of_long_runs_go_tile_by_tile(axes, data):
+    shape = data.draw(st.tuples(*[st.sampled_from([2, 63, 64, 129, 200])] * 3).filter(lambda s: math.prod(s) < 2e5))
+    region = None
+    if data.draw(st.booleans()):
+        region = ((1, 1, 1), (0, 2, 1), tuple(n - 1 for n in shape))
+    permuted = [shape[axis] for axis in axes] if region is None else [shape[axis] + 3 for axis in axes]
+    source, target = data.draw(distributions(shape)), data.draw(distributions(tuple(permuted)))
+    check_mapped(source, target, axes, region)
+
+
+@CALM
+@given(mapped_pairs())
+def test_sends_are_the_receives_of_the_other_side_with_a_map(case):
+    source, target, axes, region = case
+    plan = schedule(source, target, axes=axes, region=region)
+    sends = {(rank, m.target): m for rank in range(plan.ranks) for m in plan.sends(rank)}
+    receives = {(m.source, rank): m for rank in range(plan.ranks) for m in plan.receives(rank)}
+    assert sends == receives
+    assert all(message.count > 0 for message in sends.values())
+    assert [sum(m.count for m in plan.sends(r)) for r in range(plan.ranks)] == plan.totals.sent.tolist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dace import symbolic
@@ -87,7 +87,8 @@ def problem_of(node: Redistribute, state: SDFGState, values: Mapping[str, int], 
     source, target = (_with_values(node, encoded, values) for encoded in (node.source, node.target))
     (read, _), (written, _) = node.arrays(state.sdfg, state)
     here = memory_name(is_node_shared(read), is_node_shared(written))
-    return Problem(schedule(source, target, dtype=read.dtype), memory or here)
+    axes, region = node.axes or None, [_numbers(node, part, values) for part in node.index_map.region or ()] or None
+    return Problem(schedule(source, target, dtype=read.dtype, axes=axes, region=region), memory or here)
 
 
 def _values_in(sdfg: SDFG, values: Mapping[str, int]) -> dict[str, int]:
@@ -107,15 +108,19 @@ def _value(expression: Any, values: Mapping[str, int]) -> Any:
     return plain_number(symbolic.simplify(expression.subs(known)) if known else expression)
 
 
-def _with_values(node: Redistribute, encoded: Any, values: Mapping[str, int]) -> AnyDistribution:
-    numbers = [number if isinstance(number, int) else _value(number, values) for number in encoded]
+def _numbers(node: Redistribute, expressions: Iterable[Any], values: Mapping[str, int]) -> list[int]:
+    numbers = [number if isinstance(number, int) else _value(number, values) for number in expressions]
     unknown = {name for number in numbers if not isinstance(number, int) for name in symbolic.symlist(number)}
     if unknown:
         wanted = ", ".join(f"{name!r}: ..." for name in sorted(unknown))
         raise ValueError(
             f'Redistribute "{node.label}": {", ".join(sorted(unknown))} has no value: give symbols={{{wanted}}}'
         )
+    return numbers
+
+
+def _with_values(node: Redistribute, encoded: Any, values: Mapping[str, int]) -> AnyDistribution:
     try:
-        return decode_distribution(numbers)
+        return decode_distribution(_numbers(node, encoded, values))
     except ValueError as error:
         raise ValueError(f'Redistribute "{node.label}": {error}') from error

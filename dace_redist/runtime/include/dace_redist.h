@@ -51,7 +51,7 @@ typedef struct dr_options {
 /** What a plan is made for. Set by dr_problem_init(), then the first three members at least. */
 typedef struct dr_problem {
   const dr_distribution *source; /**< the tensor's distribution now */
-  const dr_distribution *target; /**< the distribution wanted, of the same global shape */
+  const dr_distribution *target; /**< the distribution wanted; of the same global shape, but for axes and a region */
   int64_t element_bytes;         /**< bytes of an element, >= 1 */
   const char *strategy;          /**< "Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Shared", "Hierarchical" */
   dr_options options;
@@ -60,6 +60,10 @@ typedef struct dr_problem {
   const int64_t *target_shape;   /**< as for the source */
   const int64_t *target_strides;
   const char *label; /**< names the plan in error messages; null: "redistribution" */
+  const int *axes;   /**< [ndim] the source axis that each target axis comes from; null: the same */
+  const int64_t *region_source_offset; /**< [ndim] a sub-tensor moves: its first index in the source; null: all moves */
+  const int64_t *region_target_offset; /**< [ndim] its first index in the target, in the axes of the target */
+  const int64_t *region_shape;         /**< [ndim] its extents, in the axes of the source */
 } dr_problem;
 
 /** Value for an axis in `axes` that is not split. */

@@ -15,24 +15,26 @@
 namespace dace_redist {
 namespace program {
 
-/// A list of numbers that is not owned: a braced list, or an array with its length.
+/// A list of numbers that is not owned: a braced list, or an array with its length; by default empty.
 struct Numbers {
+  Numbers() = default;
   template <std::size_t Count>
   Numbers(const std::int64_t (&list)[Count]) : begin(list), count(Count) {}
   Numbers(const std::int64_t* first, std::int64_t length) : begin(first), count(static_cast<std::size_t>(length)) {}
 
-  const std::int64_t* begin;
-  std::size_t count;
+  const std::int64_t* begin = nullptr;
+  std::size_t count = 0;
 };
 
-/// What a program knows of a redistribution when it runs: encoded distributions (see Distribution), and extents, then
-/// strides in elements, of this rank's arrays.
+/// What a program knows of a redistribution when it runs: encoded distributions (see Distribution), extents, then
+/// strides in elements, of this rank's arrays, and which elements move where to (see IndexMap).
 struct Arguments {
   MPI_Comm comm;
   Numbers source, source_local;
   Numbers target, target_local;
   std::int64_t element_bytes;
   dr_options options;
+  Numbers index_map = {};
 };
 
 /// The plan of a library node. It is made when the program starts, and again only if what it was made from changes:

@@ -135,6 +135,21 @@ inline Encoding local_encoding(const Distribution& distribution, int rank, const
   return encoding;
 }
 
+/// The axes and the region of a problem, as an IndexMap takes them.
+inline Encoding index_map_of(const dr_problem& problem, int ndim) {
+  const bool whole = !problem.region_shape;
+  if (whole != !problem.region_source_offset || whole != !problem.region_target_offset)
+    throw ArgumentError("a region needs region_source_offset, region_target_offset and region_shape");
+  Encoding encoding;
+  if (whole && !problem.axes) return encoding;
+  for (int i = 0; i < ndim; ++i) encoding.push_back(problem.axes ? problem.axes[i] : i);
+  if (whole) return encoding;
+  append(encoding, problem.region_source_offset, ndim);
+  append(encoding, problem.region_target_offset, ndim);
+  append(encoding, problem.region_shape, ndim);
+  return encoding;
+}
+
 inline Description describe(const dr_problem& problem, int rank) {
   distributions.check(problem.source, "problem->source");
   distributions.check(problem.target, "problem->target");
@@ -149,6 +164,7 @@ inline Description describe(const dr_problem& problem, int rank) {
       local_encoding(problem.source->checked, rank, problem.source_shape, problem.source_strides);
   description.target_local =
       local_encoding(problem.target->checked, rank, problem.target_shape, problem.target_strides);
+  description.index_map = index_map_of(problem, problem.source->checked.ndim());
   return description;
 }
 

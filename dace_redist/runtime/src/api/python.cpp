@@ -21,7 +21,8 @@ extern "C" {
 /// dr_plan_create() for encoded distributions. Each list of numbers comes with its length.
 DR_API int dr_python_plan_create(std::intptr_t comm, const char* strategy, const dr_options* options,
                                  std::int64_t element_bytes, const std::int64_t* source, std::int64_t source_count,
-                                 const std::int64_t* target, std::int64_t target_count, dr_plan** plan) {
+                                 const std::int64_t* target, std::int64_t target_count, const std::int64_t* index_map,
+                                 std::int64_t index_map_count, dr_plan** plan) {
   using namespace dace_redist;
   return guarded(DR_ERROR_PLAN, "plan", [&] {
     Description description;
@@ -31,6 +32,7 @@ DR_API int dr_python_plan_create(std::intptr_t comm, const char* strategy, const
     description.options = internal_options(*options);
     description.source.assign(source, source + source_count);
     description.target.assign(target, target + target_count);
+    description.index_map.assign(index_map, index_map + index_map_count);
     *plan = make_handle(std::move(description), communicator(comm));
   });
 }

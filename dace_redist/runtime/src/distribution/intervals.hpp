@@ -29,6 +29,8 @@ struct Intervals {
   Index local_index(Index global) const { return (global - start) / period * length + (global - start) % period; }
   /// Number of indices owned.
   Index size() const { return empty() ? 0 : local_index(end - 1) + 1; }
+  /// The same intervals with `by` added to all global indices; local indices stay.
+  Intervals shifted(Index by) const { return {start + by, length, period, count, end + by}; }
 };
 
 /// One dimension of `extent` indices, split over `parts` coordinates in blocks of `block` indices: block j belongs to
@@ -78,27 +80,36 @@ inline Index joint_period(Index a_period, Index a_count, Index b_period, Index b
   return factor > never / b_period ? never : factor * b_period;
 }
 
-/// The coordinates of `other` that own an index of `mine`, ascending. Cost: the blocks met until all coordinates are
-/// found or both sides repeat, and where each coordinate of `other` has one block, the coordinates found.
-inline std::vector<Index> overlapping_coordinates(const Intervals& mine, const AxisSplit& other) {
+/// The coordinates of `other` that own an index of `mine` in [first, last), ascending. Cost: the blocks met until all
+/// coordinates are found or both sides repeat, and where each coordinate of `other` has one block, the coordinates
+/// found.
+inline std::vector<Index> overlapping_coordinates(const Intervals& mine, const AxisSplit& other, Index first,
+                                                  Index last) {
   std::vector<Index> found;
   if (mine.empty()) return found;
   const bool single_blocks = other.block_count() <= other.parts;
   std::vector<bool> seen(static_cast<std::size_t>(std::min(other.parts, other.block_count())), false);
-  Index stop = mine.end;
+  const Index end = std::min(mine.end, last);
+  Index k = std::max<Index>(0, (first - mine.start) / mine.period), stop = end;
   if (!single_blocks && mine.count > 1) {
+    const Index begin = mine.start + k * mine.period, cut_off = begin < first ? mine.period : 0;
     const Index period = joint_period(mine.period, mine.count, other.block * other.parts, 2);
-    if (period < mine.end - mine.start) stop = mine.start + period;
+    if (period < end - begin - cut_off) stop = begin + period + cut_off;
   }
-  for (Index k = 0, lo = mine.start; lo < stop && found.size() < seen.size(); lo = mine.start + k * mine.period) {
-    const Index last = other.block_of(std::min(lo + mine.length, mine.end) - 1);
-    for (Index j = other.block_of(lo); j <= last && found.size() < seen.size(); ++j) {
+  for (Index lo = mine.start + k * mine.period; lo < stop && found.size() < seen.size();
+       lo = mine.start + k * mine.period) {
+    ++k;
+    const Index from = std::max(lo, first), until = std::min(lo + mine.length, end);
+    if (from >= until) continue;
+    const Index last_block = other.block_of(until - 1);
+    for (Index j = other.block_of(from); j <= last_block && found.size() < seen.size(); ++j) {
       const std::size_t coordinate = static_cast<std::size_t>(j % other.parts);
       if (!seen[coordinate]) found.push_back(j % other.parts);
       seen[coordinate] = true;
     }
-    ++k;  // past all further intervals that lie in this block whole
-    if (single_blocks) k = std::max(k, (other.block_begin(last + 1) - mine.start - mine.length) / mine.period + 1);
+    // past all further intervals that lie in this block whole
+    if (single_blocks)
+      k = std::max(k, (other.block_begin(last_block + 1) - mine.start - mine.length) / mine.period + 1);
   }
   std::sort(found.begin(), found.end());
   return found;
@@ -158,12 +169,13 @@ inline Index next_begin(const Intervals& intervals, Index global) {
   return intervals.start + ceil_div(std::max<Index>(0, global - intervals.start), intervals.period) * intervals.period;
 }
 
-/// The indices that `source` and `target` have in common. Both sides of a message call this with the same arguments,
-/// so that they agree on the order. Cost: the runs of one joint period and of the rest before and after.
-inline std::vector<Piece> intersect(const Intervals& source, const Intervals& target) {
+/// The indices in [first, last) that `source` and `target` have in common. Both sides of a message call this with the
+/// same arguments, so that they agree on the order. Cost: the runs of one joint period and of the rest before and
+/// after.
+inline std::vector<Piece> intersect(const Intervals& source, const Intervals& target, Index first, Index last) {
   std::vector<Piece> pieces, middle, rest;
   if (source.empty() || target.empty()) return pieces;
-  const Index lo = std::max(source.start, target.start), hi = std::min(source.end, target.end);
+  const Index lo = std::max({source.start, target.start, first}), hi = std::min({source.end, target.end, last});
   const Index period = joint_period(source.period, source.count, target.period, target.count);
   if (lo >= hi) return pieces;
   const Index begin = next_begin(source.count > 1 ? source : target, lo);  // so that no run is cut between repetitions

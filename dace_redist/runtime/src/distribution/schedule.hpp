@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "distribution/distribution.hpp"
+#include "distribution/index_map.hpp"
 #include "distribution/strided_block.hpp"
 
 namespace dace_redist {
@@ -46,6 +47,10 @@ inline std::vector<Index> c_strides(const std::vector<Index>& shape) {
   for (std::size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * std::max<Index>(shape[i], 1);
   return strides;
 }
+
+/// Of the replicas of a source cell, which ones send it to a receiver: one of them, the receiver itself if it holds the
+/// cell; or each of them.
+enum class Senders { one, all };
 
 namespace detail {
 
@@ -85,19 +90,61 @@ inline void append_dimension(StridedBlock& block, Index count, Index source_stri
   block.target_strides[at] = target_stride;
 }
 
-/// The box made of one piece per axis.
-inline StridedBlock box(const std::vector<const Piece*>& pieces, const CellLayout& source, const CellLayout& target) {
+/// Two source axes whose runs a message holds tile by tile, because one is the fastest of the source, the other that of
+/// the target: whoever reads or writes an array then does so in stretches of a tile's row. None: axes -1.
+struct TiledAxes {
+  static constexpr Index tile = 64;  // elements of a tile in each of the two; runs of twice as many are cut
+
+  int rows = -1, columns = -1;  // the fastest of the target, and of the source
+
+  bool has(int axis) const { return axis == rows || axis == columns; }
+  /// Whether the run of a piece of this axis is cut into tiles.
+  bool cuts(int axis, const Piece& piece) const { return has(axis) && piece.counts[2] % tile == 0; }
+};
+
+/// Cuts long runs in two: whole tiles, and the rest.
+inline std::vector<Piece> cut_runs(const std::vector<Piece>& pieces) {
+  std::vector<Piece> cut;
+  for (const Piece& piece : pieces) {
+    const Index run = piece.counts[2], whole = run < 2 * TiledAxes::tile ? run : run - run % TiledAxes::tile;
+    cut.push_back(piece);
+    cut.back().counts[2] = whole;
+    if (whole == run) continue;
+    cut.push_back(piece);
+    cut.back().counts[2] = run - whole;
+    cut.back().source_offset += whole;
+    cut.back().target_offset += whole;
+  }
+  return cut;
+}
+
+/// The box made of one piece per source axis. Its dimensions are in the order of the source axes; rows and columns of
+/// tiles come last.
+inline StridedBlock box(const std::vector<const Piece*>& pieces, const CellLayout& source, const CellLayout& target,
+                        const IndexMap& map, const TiledAxes& tiled) {
   StridedBlock block;
   block.source_offset = source.offset;
   block.target_offset = target.offset;
-  for (std::size_t axis = 0; axis < pieces.size(); ++axis) {
-    const Piece& piece = *pieces[axis];
-    block.source_offset += piece.source_offset * source.strides[axis];
-    block.target_offset += piece.target_offset * target.strides[axis];
-    for (std::size_t level = 0; level < Piece::levels; ++level)
-      append_dimension(block, piece.counts[level], piece.source_strides[level] * source.strides[axis],
-                       piece.target_strides[level] * target.strides[axis]);
+  const auto append = [&](int axis, Index count, Index source_stride, Index target_stride) {
+    append_dimension(block, count, source_stride * source.strides[static_cast<std::size_t>(axis)],
+                     target_stride * target.strides[static_cast<std::size_t>(map.target_axis(axis))]);
+  };
+  for (int axis = 0; axis < map.ndim(); ++axis) {
+    const Piece& piece = *pieces[static_cast<std::size_t>(axis)];
+    block.source_offset += piece.source_offset * source.strides[static_cast<std::size_t>(axis)];
+    block.target_offset += piece.target_offset * target.strides[static_cast<std::size_t>(map.target_axis(axis))];
+    for (std::size_t level = 0; level + 1 < Piece::levels; ++level)
+      append(axis, piece.counts[level], piece.source_strides[level], piece.target_strides[level]);
+    if (tiled.cuts(axis, piece))
+      append(axis, piece.counts[2] / TiledAxes::tile, TiledAxes::tile, TiledAxes::tile);
+    else if (!tiled.has(axis))
+      append(axis, piece.counts[2], 1, 1);
   }
+  for (const int axis : {tiled.rows, tiled.columns})
+    if (axis >= 0) {
+      const Piece& piece = *pieces[static_cast<std::size_t>(axis)];
+      append(axis, tiled.cuts(axis, piece) ? TiledAxes::tile : piece.counts[2], 1, 1);
+    }
   return block;
 }
 
@@ -124,19 +171,21 @@ enum class Side { source, target };
 /// Collects what one cell of this rank shares with all cells of the other distribution.
 class Collector {
  public:
-  Collector(const Distribution& source, const Distribution& target, Index rank, Side side,
-            const Layouts& source_layouts, const Layouts& target_layouts, bool with_blocks)
+  Collector(const Distribution& source, const Distribution& target, const IndexMap& map, Index rank, Side side,
+            const Layouts& source_layouts, const Layouts& target_layouts, bool with_blocks, Senders senders)
       : source_(source),
         target_(target),
+        map_(map),
         rank_(rank),
         side_(side),
         source_layouts_(source_layouts),
         target_layouts_(target_layouts),
-        with_blocks_(with_blocks) {}
+        with_blocks_(with_blocks),
+        senders_(senders) {}
 
   void add(const Cell& cell) {
     std::vector<std::vector<AxisOverlap>> overlaps;
-    for (int axis = 0; axis < mine().ndim(); ++axis) overlaps.push_back(axis_overlaps(cell, axis));
+    for (int axis = 0; axis < map_.ndim(); ++axis) overlaps.push_back(axis_overlaps(cell, axis));
     for_each_choice(overlaps, [&](const std::vector<const AxisOverlap*>& choice) { add_cell_pair(cell, choice); });
   }
 
@@ -147,13 +196,20 @@ class Collector {
   const Distribution& mine() const { return sends() ? source_ : target_; }
   const Distribution& other() const { return sends() ? target_ : source_; }
 
+  /// What the cell shares with each coordinate of the other distribution along a source axis.
   std::vector<AxisOverlap> axis_overlaps(const Cell& cell, int axis) const {
-    const Intervals own = mine().intervals(cell, axis);
-    const AxisSplit& split = other().axes()[static_cast<std::size_t>(axis)];
+    const IndexMap::Window& moved = map_.window(axis);
+    const int target_axis = map_.target_axis(axis), own_axis = sends() ? axis : target_axis;
+    const Intervals own = mine().intervals(cell, own_axis);
+    const Index to_other = sends() ? moved.shift : -moved.shift, first = sends() ? moved.lo : moved.lo + moved.shift;
+    const AxisSplit& split = other().axes()[static_cast<std::size_t>(sends() ? target_axis : axis)];
     std::vector<AxisOverlap> overlaps;
-    for (Index coordinate : overlapping_coordinates(own, split)) {
+    for (Index coordinate : overlapping_coordinates(own.shifted(to_other), split, first + to_other,
+                                                    first + to_other + moved.hi - moved.lo)) {
       const Intervals theirs = split.intervals(coordinate);
-      AxisOverlap overlap{coordinate, 0, sends() ? intersect(own, theirs) : intersect(theirs, own)};
+      AxisOverlap overlap{coordinate, 0,
+                          sends() ? intersect(own, theirs.shifted(-moved.shift), moved.lo, moved.hi)
+                                  : intersect(theirs, own.shifted(-moved.shift), moved.lo, moved.hi)};
       for (const Piece& piece : overlap.pieces) overlap.count += piece.counts[0] * piece.counts[1] * piece.counts[2];
       overlaps.push_back(std::move(overlap));
     }
@@ -162,12 +218,21 @@ class Collector {
 
   void add_cell_pair(const Cell& cell, const std::vector<const AxisOverlap*>& choice) {
     Cell theirs;
-    for (const AxisOverlap* overlap : choice) theirs.coordinates.push_back(overlap->coordinate);
+    for (int axis = 0; axis < map_.ndim(); ++axis) {
+      const int source_axis = sends() ? map_.source_axis(axis) : axis;
+      theirs.coordinates.push_back(choice[static_cast<std::size_t>(source_axis)]->coordinate);
+    }
     theirs.number = other().cell_number(theirs.coordinates);
-    if (!sends()) return append(source_.sender(theirs.coordinates, rank_), cell, theirs, choice);
+    if (!sends()) {
+      if (senders_ == Senders::one) return append(source_.sender(theirs.coordinates, rank_), cell, theirs, choice);
+      for (Index replica = 0; replica < source_.replicas(); ++replica)
+        append(source_.rank_of(theirs.coordinates, replica), cell, theirs, choice);
+      return;
+    }
     for (Index replica = 0; replica < target_.replicas(); ++replica) {
       const Index receiver = target_.rank_of(theirs.coordinates, replica);
-      if (source_.sender(cell.coordinates, receiver) == rank_) append(receiver, cell, theirs, choice);
+      if (senders_ == Senders::all || source_.sender(cell.coordinates, receiver) == rank_)
+        append(receiver, cell, theirs, choice);
     }
   }
 
@@ -184,11 +249,29 @@ class Collector {
     const CellLayout here = cell_layout(mine(), own, layout(sends() ? source_layouts_ : target_layouts_, rank_));
     const CellLayout there =
         cell_layout(other(), theirs, layout(sends() ? target_layouts_ : source_layouts_, pair.peer));
+    const TiledAxes tiled = tiled_axes(choice);
     std::vector<std::vector<Piece>> pieces;
-    for (const AxisOverlap* overlap : choice) pieces.push_back(overlap->pieces);
+    for (int axis = 0; axis < map_.ndim(); ++axis) {
+      const std::vector<Piece>& all = choice[static_cast<std::size_t>(axis)]->pieces;
+      pieces.push_back(tiled.has(axis) ? cut_runs(all) : all);
+    }
     for_each_choice(pieces, [&](const std::vector<const Piece*>& chosen) {
-      pair.blocks.push_back(sends() ? box(chosen, here, there) : box(chosen, there, here));
+      pair.blocks.push_back(box(chosen, sends() ? here : there, sends() ? there : here, map_, tiled));
     });
+  }
+
+  /// The fastest axes of both sides, if they differ. Axes that are the last ones of both sides do not count where they
+  /// hold few elements.
+  TiledAxes tiled_axes(const std::vector<const AxisOverlap*>& choice) const {
+    constexpr Index long_enough = 16;  // elements that follow each other on both sides
+    Index together = 1;
+    for (int axis = map_.ndim() - 1; axis >= 0; --axis) {
+      const int source_axis = map_.source_axis(axis);
+      if (source_axis != axis) return {source_axis, axis};
+      together *= choice[static_cast<std::size_t>(axis)]->count;
+      if (together >= long_enough) break;
+    }
+    return {};
   }
 
   static LocalLayout layout(const Layouts& layouts, Index rank) {
@@ -197,10 +280,12 @@ class Collector {
   }
 
   const Distribution &source_, &target_;
+  const IndexMap& map_;
   Index rank_;
   Side side_;
   const Layouts &source_layouts_, &target_layouts_;
   bool with_blocks_;
+  Senders senders_;
 };
 
 /// Joins the pairs of each peer, in the order both sides agree on.
@@ -220,27 +305,18 @@ inline std::vector<Message> join(std::vector<CellPair> pairs) {
 
 }  // namespace detail
 
-/// \throws Error unless both distributions describe the same tensor.
-inline void check_same_shape(const Distribution& source, const Distribution& target) {
-  std::vector<Index> from, to;
-  for (const AxisSplit& axis : source.axes()) from.push_back(axis.extent);
-  for (const AxisSplit& axis : target.axes()) to.push_back(axis.extent);
-  if (from != to)
-    throw Error(text("source and target need one global shape, got ", tuple_text(from), " and ", tuple_text(to)));
-}
-
 /// The messages of one rank. Cost: the sum over dimensions of the blocks met there, plus the messages of this rank;
 /// independent of the number of ranks and, but for tiles, of elements.
 ///
+/// \param map  which elements move, and where to; see IndexMap.
 /// \param with_blocks  false: only peers and counts.
 /// \param source_layouts, target_layouts  the local arrays; offsets and strides on the side of a peer hold for these.
-/// \throws Error if the global shapes differ.
-inline RankSchedule make_schedule(const Distribution& source, const Distribution& target, Index rank,
-                                  bool with_blocks = true, const Layouts& source_layouts = {},
-                                  const Layouts& target_layouts = {}) {
-  check_same_shape(source, target);
+/// \param senders  which replicas of the source send.
+inline RankSchedule make_schedule(const Distribution& source, const Distribution& target, const IndexMap& map,
+                                  Index rank, bool with_blocks = true, const Layouts& source_layouts = {},
+                                  const Layouts& target_layouts = {}, Senders senders = Senders::one) {
   const auto collect = [&](detail::Side side, const std::vector<Cell>& cells) {
-    detail::Collector collector(source, target, rank, side, source_layouts, target_layouts, with_blocks);
+    detail::Collector collector(source, target, map, rank, side, source_layouts, target_layouts, with_blocks, senders);
     for (const Cell& cell : cells) collector.add(cell);
     return detail::join(std::move(collector.pairs));
   };

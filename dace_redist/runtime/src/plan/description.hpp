@@ -24,6 +24,7 @@ struct Description {
   Options options;
   Encoding source, target;              ///< distributions
   Encoding source_local, target_local;  ///< [ndim] extents, then [ndim] strides, in elements, of this rank's arrays
+  Encoding index_map{};                 ///< which elements move where to, see IndexMap
 };
 
 /// The first eight letters of a name as a number, and back.
@@ -50,8 +51,9 @@ inline Encoding agreed_entries(const Description& description) {
                     options.slot_bytes,
                     options.max_message_bytes,
                     static_cast<Index>(description.source.size())};
-  encoding.insert(encoding.end(), description.source.begin(), description.source.end());
-  encoding.insert(encoding.end(), description.target.begin(), description.target.end());
+  for (const Encoding* part : {&description.source, &description.target, &description.index_map})
+    encoding.insert(encoding.end(), part->begin(), part->end());
+  encoding.push_back(static_cast<Index>(description.index_map.size()));
   return encoding;
 }
 
@@ -81,6 +83,14 @@ inline std::string entry_name(const Encoding& encoding, std::size_t at) {
   return text("number ", at, " of its encoding");
 }
 
+/// What a number of an encoded IndexMap means, such as `axes[1]`.
+inline std::string index_map_entry_name(std::size_t at, std::size_t ndim) {
+  static const char* const names[] = {"axes", "source offset of the region", "target offset of the region",
+                                      "shape of the region"};
+  return ndim == 0 || at >= 4 * ndim ? std::string("the length of axes and region")
+                                     : text(names[at / ndim], "[", at % ndim, "]");
+}
+
 /// What a number of agreed_entries() means.
 inline std::string agreed_entry_name(const Encoding& encoding, std::size_t at) {
   constexpr std::size_t head = 8;
@@ -90,12 +100,14 @@ inline std::string agreed_entry_name(const Encoding& encoding, std::size_t at) {
                                           "max_message_bytes", "length of the source distribution"};
   if (at < head) return names[at];
   const std::size_t source_end = head + static_cast<std::size_t>(encoding[head - 1]);
+  const std::size_t target_end = encoding.size() - 1 - static_cast<std::size_t>(encoding.back());
   const auto part = [&](std::size_t lo, std::size_t hi) {
     return Encoding(encoding.begin() + static_cast<std::ptrdiff_t>(lo),
                     encoding.begin() + static_cast<std::ptrdiff_t>(hi));
   };
   if (at < source_end) return "source " + entry_name(part(head, source_end), at - head);
-  return "target " + entry_name(part(source_end, encoding.size()), at - source_end);
+  if (at < target_end) return "target " + entry_name(part(source_end, target_end), at - source_end);
+  return index_map_entry_name(at - target_end, static_cast<std::size_t>(encoding[head + 1]));
 }
 
 /// This rank's arrays, after checking that they hold what the rank owns.

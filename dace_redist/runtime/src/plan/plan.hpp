@@ -99,8 +99,9 @@ class Plan {
   RankSchedule schedule_with(Layouts sources, Layouts targets) const {
     sources[rank_] = source_layout_;
     targets[rank_] = target_layout_;
-    return make_schedule(Distribution(description_.source, "source"), Distribution(description_.target, "target"),
-                         rank_, true, sources, targets);
+    const Distribution source(description_.source, "source"), target(description_.target, "target");
+    return make_schedule(source, target, IndexMap(description_.index_map, source, target), rank_, true, sources,
+                         targets);
   }
 
   /// How far `peer` is ahead of this rank: sends go in ascending, receives in descending order of it, so that no

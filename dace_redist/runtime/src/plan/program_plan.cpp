@@ -53,7 +53,7 @@ class Plan::Implementation {
     const Options options = internal_options(now.options);
     const bool same = plan_ && comm_ == now.comm && marked(now.comm) && equal(now.source, description_.source) &&
                       equal(now.target, description_.target) && now.element_bytes == description_.element_bytes &&
-                      options == description_.options;
+                      equal(now.index_map, description_.index_map) && options == description_.options;
     const bool same_arrays = same && equal(now.source_local, description_.source_local) &&
                              equal(now.target_local, description_.target_local);
     if (same_arrays) return;
@@ -65,6 +65,7 @@ class Plan::Implementation {
     description_.source = encoding(now.source);
     description_.target = encoding(now.target);
     description_.element_bytes = now.element_bytes;
+    description_.index_map = encoding(now.index_map);
     description_.options = options;
     comm_ = now.comm;
     plan_ = find_strategy(description_.strategy)(description_, comm_);

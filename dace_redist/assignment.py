@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_bipartite_matching
-
-from dace_redist.einsum.grids import Floats
-from dace_redist.einsum.placement import Array
 
 #: Up to so many rows the assignment is optimal: the method of Crouse, doi 10.1109/TAES.2016.140952, in SciPy.
 MAX_EXACT_ROWS = 2048
 
 
-def assign(matrix: Floats) -> Array:
+def assign(matrix: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     """
     A column for each row, each at most once, with the largest sum.
 

@@ -1,0 +1,118 @@
+"""Renumbered targets: the same parts on other ranks, and no numbering is better."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from distributions import CALM, distributions, shapes
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dace_redist import relabelling as module
+from dace_redist.distribution import Distribution, TiledDistribution
+from dace_redist.relabelling import cost_of, node_weights, relabel, with_labels
+from dace_redist.schedule import schedule
+
+
+def few(distribution):
+    return distribution.ranks_needed <= 5
+
+
+pairs = shapes.flatmap(lambda shape: st.tuples(distributions(shape).filter(few), distributions(shape).filter(few)))
+
+
+def unreplicated(pair):
+    return all(side.core.replicas == 1 for side in pair)
+
+
+@CALM
+@given(pairs.filter(unreplicated), st.data())
+def test_no_numbering_costs_less(pair, data):
+    source, target = pair
+    ranks = max(source.ranks_needed, target.ranks_needed)
+    weights = None
+    if data.draw(st.booleans()):
+        weights = node_weights([data.draw(st.integers(0, 1)) for _ in range(ranks)])
+
+    def cost(labels):
+        return cost_of(schedule(source, with_labels(target, labels)), weights)
+
+    best = min(cost(labels) for labels in itertools.permutations(range(ranks)))
+    assert cost_of(schedule(source, relabel(source, target, weights=weights)), weights) == pytest.approx(best)
+
+
+@CALM
+@given(pairs)
+def test_never_worse_and_the_parts_stay(pair):
+    source, target = pair
+    found = relabel(source, target)
+    before, after = schedule(source, target), schedule(source, found)
+    assert after.bytes_moved() <= before.bytes_moved()
+    ranks = max(before.ranks, after.ranks)
+
+    def shapes_of(side):
+        return sorted(side.local_shape(rank) for rank in range(ranks))
+
+    assert shapes_of(found) == shapes_of(target)
+
+
+def test_what_is_there_already_stays():
+    source = Distribution((8, 8), (4, 1))
+    turned = Distribution((8, 8), (4, 1), ranks=(3, 0, 1, 2))
+    assert relabel(source, turned).ranks == (0, 1, 2, 3)
+    tiles = TiledDistribution((8, 8), (2, 8), [[1], [2], [3], [0]])
+    assert relabel(source, tiles).owner_of_tile.ravel().tolist() == [0, 1, 2, 3]
+    transposed = Distribution((8, 8), (1, 4), ranks=(2, 3, 0, 1))
+    assert relabel(source, transposed, axes=(1, 0)).ranks == (0, 1, 2, 3)
+
+
+def test_several_tensors_are_renumbered_alike():
+    A, B = Distribution((8,), (2,), ranks=(1, 0)), Distribution((100,), (2,), ranks=(0, 1))
+    plain = Distribution((8,), (2,)), Distribution((100,), (2,), ranks=(1, 0))
+    found = relabel([A, B], plain)
+    assert [side.ranks for side in found] == [(1, 0), (0, 1)]
+    first = relabel([A, Distribution((100,), (2,))], [plain[0], Distribution((100,), (2,))], nbytes=[1000, 1])
+    assert first[0].ranks == (1, 0)
+
+
+def test_weights_keep_bytes_on_their_node():
+    source = Distribution((4,), (4,))
+    target = Distribution((4,), (2,), ranks=(2, 3))
+    weights = node_weights([0, 0, 1, 1])
+    found = relabel(source, target, weights=weights)
+    assert found.ranks in [(0, 2), (1, 3), (0, 3), (1, 2)]
+
+
+def test_a_thousand_ranks():
+    source = Distribution((1000, 64), (1000, 1))
+    target = Distribution((1000, 64), (4, 250), dims=(1, 0))
+    moved = schedule(source, relabel(source, target)).bytes_moved()
+    assert moved < schedule(source, target).bytes_moved()
+
+
+def test_many_ranks_take_the_largest_overlaps_first(monkeypatch):
+    monkeypatch.setattr(module, "MAX_MATCHED_RANKS", 3)
+    source, turned = Distribution((8,), (8,)), Distribution((8,), (8,), ranks=(3, 1, 2, 0, 7, 6, 5, 4))
+    assert relabel(source, turned).ranks == tuple(range(8))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([], []), "equally long lists, at least one entry"),
+        (([Distribution((4,), (2,))] * 2, [Distribution((4,), (2,))]), "equally long lists"),
+        ((Distribution((4,), (2,)), Distribution((5,), (2,))), "one global shape"),
+    ],
+)
+def test_what_does_not_fit_is_said(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        relabel(*arguments)
+
+
+def test_wrong_weights():
+    pair = Distribution((4,), (2,)), Distribution((4,), (2,), ranks=(1, 0))
+    for weights in ([1, 2], [[1, 2, 3]] * 3, [[0, -1], [1, 0]], [[0, np.nan], [1, 0]]):
+        with pytest.raises(ValueError, match="weights must be finite numbers"):
+            relabel(*pair, weights=weights)
