@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dace_redist.library_nodes import Contraction, Redistribute
     from dace_redist.redistribution.plan import Plan, plan
     from dace_redist.redistribution.redistribute import redistribute
+    from dace_redist.redistribution.request import Request
     from dace_redist.relabelling import node_weights, relabel
     from dace_redist.selection.selection import chosen_strategy
     from dace_redist.transformations import (
@@ -42,6 +43,7 @@ __all__ = [
     "Plan",
     "Redistribute",
     "RedistributionError",
+    "Request",
     "Schedule",
     "SetRedistributeStrategy",
     "TiledDistribution",
@@ -68,6 +70,7 @@ _ON_FIRST_USE = {
     "LowerRedistribute": "dace_redist.transformations",
     "PlaceInSharedMemory": "dace_redist.transformations",
     "Redistribute": "dace_redist.library_nodes",
+    "Request": "dace_redist.redistribution.request",
     "SetRedistributeStrategy": "dace_redist.transformations",
     "choose_strategies": "dace_redist.transformations",
     "chosen_strategy": "dace_redist.selection.selection",

@@ -150,12 +150,13 @@ class BoundPlan {
   using Agree = int (*)(std::intptr_t comm, std::uint64_t number);
 
   /// \param execute, agree, plan  addresses of `dr_plan_execute`, `dr_python_agree` and the plan.
-  BoundPlan(std::uintptr_t execute, std::uintptr_t agree, std::uintptr_t plan, py::dtype dtype, Numbers source_shape,
-            Numbers target_shape)
+  BoundPlan(std::uintptr_t execute, std::uintptr_t agree, std::uintptr_t plan, py::dtype source_type,
+            py::dtype target_type, Numbers source_shape, Numbers target_shape)
       : execute_(reinterpret_cast<Execute>(execute)),
         agree_(reinterpret_cast<Agree>(agree)),
         plan_(reinterpret_cast<void*>(plan)),
-        dtype_(std::move(dtype)),
+        source_type_(std::move(source_type)),
+        target_type_(std::move(target_type)),
         source_shape_(std::move(source_shape)),
         target_shape_(std::move(target_shape)) {}
 
@@ -165,10 +166,11 @@ class BoundPlan {
     target_strides_ = std::move(target);
   }
 
-  /// Whether the arrays are of this plan's type, shapes and strides, apart, and the target can be written.
+  /// Whether the arrays are of this plan's types, shapes and strides, apart, and the target can be written.
   bool fits(const py::handle& source, const py::handle& target) const {
-    return plan_ && is_part(source, source_shape_, source_strides_) &&
-           is_part(target, target_shape_, target_strides_) && py::reinterpret_borrow<py::array>(target).writeable() &&
+    return plan_ && is_part(source, source_type_, source_shape_, source_strides_) &&
+           is_part(target, target_type_, target_shape_, target_strides_) &&
+           py::reinterpret_borrow<py::array>(target).writeable() &&
            are_apart(py::reinterpret_borrow<py::array>(source), py::reinterpret_borrow<py::array>(target));
   }
 
@@ -196,7 +198,7 @@ class BoundPlan {
   void release() { plan_ = nullptr; }
 
  private:
-  bool is_part(const py::handle& object, const Numbers& shape, const Numbers& strides) const {
+  static bool is_part(const py::handle& object, const py::dtype& type, const Numbers& shape, const Numbers& strides) {
     if (!py::isinstance<py::array>(object)) return false;
     const auto array = py::reinterpret_borrow<py::array>(object);
     const auto ndim = static_cast<std::size_t>(array.ndim());
@@ -204,7 +206,7 @@ class BoundPlan {
     if (strides.empty() ? (array.flags() & py::array::c_style) == 0
                         : !std::equal(strides.begin(), strides.end(), array.strides()))
       return false;
-    return array.dtype().is(dtype_) || array.dtype().equal(dtype_);
+    return array.dtype().is(type) || array.dtype().equal(type);
   }
 
   /// The first address of an array, and the one after its last.
@@ -227,7 +229,7 @@ class BoundPlan {
   Execute execute_;
   Agree agree_;
   void* plan_;
-  py::dtype dtype_;
+  py::dtype source_type_, target_type_;
   Numbers source_shape_, target_shape_, source_strides_, target_strides_;
 };
 
@@ -274,7 +276,8 @@ PYBIND11_MODULE(_core, module) {
       "held_elements",
       [](const dr::Distribution& source, const dr::Distribution& target, dr::Index rank, const dr::Encoding& map) {
         const dr::IndexMap index_map(map, source, target);
-        dr::RankSchedule schedule = dr::make_schedule(source, target, index_map, rank, false, {}, {}, dr::Senders::all);
+        dr::RankSchedule schedule =
+            dr::make_schedule(source, target, index_map, rank, false, {}, {}, {dr::Senders::all, 0});
         if (schedule.self.count > 0) schedule.receives.push_back(std::move(schedule.self));
         std::vector<std::pair<dr::Index, dr::Index>> held;
         for (const dr::Message& message : schedule.receives) held.emplace_back(message.peer, message.count);
@@ -301,7 +304,7 @@ PYBIND11_MODULE(_core, module) {
       .def_buffer(&SharedMemory::buffer);
   module.def("is_shared", &is_shared, py::arg("array"));
   py::class_<BoundPlan>(module, "BoundPlan")
-      .def(py::init<std::uintptr_t, std::uintptr_t, std::uintptr_t, py::dtype, Numbers, Numbers>())
+      .def(py::init<std::uintptr_t, std::uintptr_t, std::uintptr_t, py::dtype, py::dtype, Numbers, Numbers>())
       .def("set_strides", &BoundPlan::set_strides)
       .def("run", &BoundPlan::run)
       .def("run_if_agreed", &BoundPlan::run_if_agreed)

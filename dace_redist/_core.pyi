@@ -61,7 +61,8 @@ class BoundPlan:
         execute: int,
         agree: int,
         plan: int,
-        dtype: np.dtype[Any],
+        source_type: np.dtype[Any],
+        target_type: np.dtype[Any],
         source_shape: Sequence[int],
         target_shape: Sequence[int],
     ) -> None: ...

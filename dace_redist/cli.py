@@ -18,6 +18,7 @@ from dace_redist.einsum.command import einsum
 from dace_redist.index_map import index_map
 from dace_redist.mpi.launch import launched_rank
 from dace_redist.native.command import build, config
+from dace_redist.relabelling import saved_by_relabelling
 from dace_redist.report import text as report
 from dace_redist.schedule import Schedule, element_type, schedule
 from dace_redist.selection.problem_key import MEMORIES, Problem
@@ -126,9 +127,23 @@ def explain(
     if path is not None:
         schedule.plot(path)
     if as_json:
-        click.echo(json.dumps(report.to_json(schedule) if rank is None else report.rank_json(schedule, rank)))
+        click.echo(json.dumps(_report_json(schedule) if rank is None else report.rank_json(schedule, rank)))
     else:
-        click.echo(str(schedule) if rank is None else report.rank_text(schedule, rank))
+        click.echo(f"{schedule}{_saving(schedule)}" if rank is None else report.rank_text(schedule, rank))
+
+
+def _report_json(schedule: Schedule) -> dict[str, Any]:
+    return {**report.to_json(schedule), "bytes_saved_by_relabelling": saved_by_relabelling(schedule)}
+
+
+def _saving(schedule: Schedule) -> str:
+    """What other ranks for the target would save, as a line; nothing if that is nothing."""
+    saved = saved_by_relabelling(schedule)
+    if not saved:
+        return ""
+    share = 100 * saved / schedule.bytes_moved()
+    less = f"{report.format_bytes(saved)} ({share:.1f} %) less"
+    return f"\nrelabel   the target's ranks renumbered by dace_redist.relabel: {less}"
 
 
 def _values(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, list[int | float]]:

@@ -66,6 +66,19 @@ def relabel(
     return renumbered if several else renumbered[0]
 
 
+#: Up to so many ranks the report says what renumbering would save.
+MAX_REPORTED_RANKS = 1024
+
+
+def saved_by_relabelling(move: Schedule) -> int | None:
+    """Bytes that :func:`relabel` would save; None if there are more ranks than ``MAX_REPORTED_RANKS``."""
+    if move.ranks > MAX_REPORTED_RANKS:
+        return None
+    labels = _best_labels([move], [1.0], move.ranks, None)
+    renumbered = dataclasses.replace(move, target=with_labels(move.target, labels))
+    return move.bytes_moved() - renumbered.bytes_moved()
+
+
 def node_weights(node_of: Sequence[int], off_node: float = 10.0, on_node: float = 1.0) -> Floats:
     """
     Weights for :func:`relabel`: what a byte costs between ranks of one node, and between nodes.

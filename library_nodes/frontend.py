@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import repeat
 from typing import Any
 
-from dace import symbolic
+from dace import dtypes, symbolic
 from dace.data.distributed import ProcessGrid
 from dace.frontend.common import op_repository
 from dace.memlet import Memlet
@@ -14,6 +14,7 @@ from dace.sdfg import SDFG, SDFGState
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
 from dace_redist.library_nodes.redistribute import Redistribute
+from dace_redist.schedule import element_type
 
 
 @op_repository.replaces("dace_redist.redistribute")
@@ -30,6 +31,11 @@ def _redistribute(
     strategy: str = "Auto",
     axes: Any = None,
     region: Any = None,
+    dtype: Any = None,
+    alpha: Any = 1,
+    beta: Any = 0,
+    conj: bool = False,
+    op: str | None = None,
     **options: Any,
 ) -> str:
     """
@@ -43,6 +49,11 @@ def _redistribute(
     :param strategy: Name of the strategy.
     :param axes: The source axis that each target axis comes from.
     :param region: (source_offset, target_offset, shape) of a sub-tensor, numbers or symbols.
+    :param dtype: Element type of the target; default: that of ``out``, else of ``array``.
+    :param alpha: The target gets ``alpha * array + beta * out``: numbers, or symbols of the program.
+    :param beta: See ``alpha``.
+    :param conj: Whether the source is conjugated.
+    :param op: How replicas of the source are reduced.
     :param options: Options of the strategy.
     :return: Name of the local target array.
     :raises ValueError: If an array has no known sizes, the strategy or an option is unknown, or without ``out`` if a
@@ -54,20 +65,35 @@ def _redistribute(
             raise TypeError(f"redistribute: {side} must be a Distribution or TiledDistribution, got {distribution!r}")
     if array not in sdfg.arrays or (out is not None and out not in sdfg.arrays):
         raise ValueError("redistribute: in a DaCe program array and out must be arrays whose sizes it knows")
-    strategy = getattr(strategy, "value", strategy)  # a literal in a program is DaCe's StringLiteral
+    strategy, op = (getattr(text, "value", text) for text in (strategy, op))  # a literal is DaCe's StringLiteral
     node = Redistribute(
-        f"redistribute_{array}_{out or 'new'}", source, target, strategy, axes=axes, region=region, **options
+        f"redistribute_{array}_{out or 'new'}",
+        source,
+        target,
+        strategy,
+        axes=axes,
+        region=region,
+        alpha=alpha,
+        beta=beta,
+        conj=conj,
+        op=op,
+        **options,
     )
+    wanted = sdfg.arrays[out or array].dtype if dtype is None else dtypes.dtype_to_typeclass(element_type(dtype).type)
     if out is None:
         if not node.index_map.covers(target.shape):
             raise ValueError("redistribute: region leaves a part of the target as it is: pass its array as out")
-        out = str(sdfg.add_temp_transient(largest_local_shape(target), sdfg.arrays[array].dtype)[0])
+        if node.beta != 0:
+            raise ValueError("redistribute: beta needs the array whose elements it scales: pass it as out")
+        out = str(sdfg.add_temp_transient(largest_local_shape(target), wanted)[0])
+    if sdfg.arrays[out].dtype != wanted:
+        raise TypeError(f"redistribute: out holds {sdfg.arrays[out].dtype}, but dtype is {wanted}")
     state.add_node(node)
     state.add_edge(state.add_read(array), None, node, INPUT, Memlet.from_array(array, sdfg.arrays[array]))
     state.add_edge(node, OUTPUT, state.add_write(out), None, Memlet.from_array(out, sdfg.arrays[out]))
     if comm is not None:
         _connect_communicator(node, comm, sdfg, state)
-    for number in (*source.encoded, *target.encoded, *node.region, *node.options.values()):
+    for number in (*source.encoded, *target.encoded, *node.region, node.alpha, node.beta, *node.options.values()):
         for name, symbol in symbolic.symlist(number).items():
             if name not in sdfg.symbols:
                 sdfg.add_symbol(name, symbol.dtype)

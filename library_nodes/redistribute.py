@@ -9,6 +9,7 @@ from dace import dtypes, library, properties
 from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.distribution import AnyDistribution
+from dace_redist.element_operation import ElementOperation, element_operation
 from dace_redist.index_map import IndexMap, index_map
 from dace_redist.library_nodes.distributed_node import DistributedNode
 from dace_redist.library_nodes.node import differ, plain_number, symbols_of
@@ -39,9 +40,14 @@ class Redistribute(DistributedNode):
     :param strategy: Name of the strategy.
     :param axes: The source axis that each target axis comes from; None: the same order.
     :param region: (source_offset, target_offset, shape) of a sub-tensor, numbers or symbols; None: the whole tensor.
+    :param alpha: The output gets ``alpha * input + beta * output``, a real number or an expression of symbols. Its type
+        may be another than the input's, see :func:`dace_redist.plan`.
+    :param beta: See ``alpha``.
+    :param conj: Whether the input is conjugated.
+    :param op: How replicas of the source, which are partial results then, are reduced: see :func:`dace_redist.plan`.
     :param options: Options of the strategy.
     :raises ValueError: If the strategy or an option is unknown or out of range, or if axes or region fit no tensor.
-    :raises TypeError: If axes or region are no lists of integers.
+    :raises TypeError: If axes or region are no lists of integers, or a factor is complex.
     """
 
     implementations: dict[str, Any] = {}
@@ -50,6 +56,15 @@ class Redistribute(DistributedNode):
     axes = properties.ListProperty(int, default=[], category="Semantics", desc="Source axis of each target axis")
     region = properties.ShapeProperty(
         default=(), category="Semantics", desc="Source offset, target offset and shape of the sub-tensor that moves"
+    )
+    alpha = properties.SymbolicProperty(default=1, category="Semantics", desc="Factor of the input")
+    beta = properties.SymbolicProperty(default=0, category="Semantics", desc="Factor of what is in the output")
+    conj = properties.Property(dtype=bool, default=False, category="Semantics", desc="Whether the input is conjugated")
+    op = properties.Property(
+        dtype=str,
+        default="",
+        category="Semantics",
+        desc="How replicas of the source are reduced; empty: they are equal",
     )
     vars().update({name: _option(option) for name, option in OPTIONS.items()})
 
@@ -61,6 +76,10 @@ class Redistribute(DistributedNode):
         strategy: str | None = None,
         axes: Sequence[int] | None = None,
         region: Sequence[Sequence[Any]] | None = None,
+        alpha: Any = 1,
+        beta: Any = 0,
+        conj: bool = False,
+        op: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(name, source, target, RUN_TIME_CONNECTORS if source is None else ())
@@ -71,6 +90,10 @@ class Redistribute(DistributedNode):
             raise type(error)(f"{self.title}: {error}") from error
         self.axes = list(made.axes or ())
         self.region = tuple(number for part in made.region or () for number in part)
+        for factor_name, factor in (("alpha", alpha), ("beta", beta)):
+            if isinstance(factor, complex):
+                raise TypeError(f"{self.title}: {factor_name} must be real in a DaCe program, got {factor}")
+        self.alpha, self.beta, self.conj, self.op = alpha, beta, conj, op or ""
         self.set_strategy(strategy or "Auto", **options)
 
     @property
@@ -113,8 +136,35 @@ class Redistribute(DistributedNode):
 
     @property
     def free_symbols(self) -> set[str]:
-        """Symbols of the region, besides those of any node between distributions."""
-        return super().free_symbols | symbols_of(self.region)
+        """Symbols of region and factors, besides those of any node between distributions."""
+        return super().free_symbols | symbols_of((*self.region, self.alpha, self.beta))
+
+    def operation(self, sdfg: SDFG, state: SDFGState) -> ElementOperation:
+        """
+        What is computed with elements; factors that are symbols count as 2.
+
+        :raises ValueError: If the types of the arrays do not fit it; names the node.
+        """
+        types = [array.dtype.base_type.as_numpy_dtype() for array, _ in self.arrays(sdfg, state)]
+        factors = [2 if symbols_of([factor]) else complex(factor) for factor in (self.alpha, self.beta)]
+        try:
+            return element_operation(*types, *factors, self.conj, self.op or None)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{self.title}: {error}") from error
+
+    def validate_types(self, sdfg: SDFG, state: SDFGState) -> None:
+        """
+        Checks that both arrays lie in main memory, and that the input's type is possible and converts to the output's.
+
+        :raises ValueError: If not.
+        """
+        source, target = (array.dtype for array, _ in self.arrays(sdfg, state))
+        if source == target:
+            super().validate_types(sdfg, state)
+        if source != target or (self.alpha, self.beta, self.conj, self.op) != (1, 0, False, ""):
+            operation = self.operation(sdfg, state)
+            if self.element_bytes != 0 and not operation.is_copy:
+                raise ValueError(f"{self.title}: element_bytes is for elements that are only moved")
 
     @property
     def given_at_run_time(self) -> bool:

@@ -46,7 +46,7 @@ class ExpandToStrategy(ExpandTransformation):
         """The tasklet in the node's place."""
         taken = find_strategy(cls.strategy).options
         options = {name: getattr(node, name) if name in taken else option.default for name, option in OPTIONS.items()}
-        return _plan_tasklet(node, state, cls.strategy, options, node.index_map.encoded)
+        return _plan_tasklet(node, state, cls.strategy, options, _index_map_and_operation(node, state))
 
 
 def sum_replicas_tasklet(node: SumReplicas, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
@@ -56,14 +56,13 @@ def sum_replicas_tasklet(node: SumReplicas, state: SDFGState, sdfg: SDFG) -> nod
 
 
 def _plan_tasklet(
-    node: DistributedNode, state: SDFGState, strategy: str, options: Mapping[str, Any], index_map: Sequence[Any] = ()
+    node: DistributedNode, state: SDFGState, strategy: str, options: Mapping[str, Any], further: str = ""
 ) -> nodes.Tasklet:
     node.validate(state.sdfg, state)
     field = _field_name("__redist", state.sdfg)
     element_bytes = node.element_bytes if node.element_bytes != 0 else _array_type(node, INPUT, state).bytes
     listed = ", ".join(_option(name, value) for name, value in options.items())
-    mapped = f", {{{{{_numbers(index_map)}}}}}" if index_map else ""
-    sizes = f"{_number(element_bytes)}, {{{listed}}}{mapped}"
+    sizes = f"{_number(element_bytes)}, {{{listed}}}{further}"
     communicator = mpi_communicator(node, state)
     constants, arguments = _arguments(node, state, field)
     init = ""
@@ -74,6 +73,17 @@ def _plan_tasklet(
     call = f"dace_redist::program::redistribute(*__state->{field}, {values}, {INPUT}, {OUTPUT});"
     made = f'Plan("{node.label}", "{strategy}")'
     return _tasklet(node, state, field, made, call, code_init=init, code_global=constants)
+
+
+def _index_map_and_operation(node: Redistribute, state: SDFGState) -> str:
+    """The last members of ``dace_redist::program::Arguments``, where they are not at their defaults."""
+    encoded, operation = node.index_map.encoded, node.operation(state.sdfg, state)
+    if operation.is_copy:
+        return f", {{{{{_numbers(encoded)}}}}}" if encoded else ""
+    source, target, *_, conj, op = operation.encoded
+    factors = ", ".join(f"{{double({sym2cpp(factor)}), 0}}" for factor in (node.alpha, node.beta))
+    mapped = f"{{{{{_numbers(encoded)}}}}}" if encoded else "{}"
+    return f", {mapped}, {{{source}, {target}, {factors}, {int(conj)}, {op}}}"
 
 
 def contraction_tasklet(node: Contraction, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:

@@ -27,6 +27,19 @@ class _Options(ctypes.Structure):
     ]
 
 
+class _Operation(ctypes.Structure):
+    """``dr_operation`` of ``dace_redist.h``."""
+
+    _fields_ = [
+        ("source_type", ctypes.c_int),
+        ("target_type", ctypes.c_int),
+        ("alpha", ctypes.c_double * 2),
+        ("beta", ctypes.c_double * 2),
+        ("conjugate", ctypes.c_int),
+        ("op", ctypes.c_int),
+    ]
+
+
 @functools.cache
 def library() -> Any:
     """
@@ -41,10 +54,14 @@ def library() -> Any:
     found.dr_error.restype = ctypes.c_char_p
     found.dr_python_plan_create.argtypes = [
         *(ctypes.c_ssize_t, ctypes.c_char_p, ctypes.POINTER(_Options), number),
-        *(pointer, number, pointer, number, pointer, number, ctypes.POINTER(pointer)),
+        *(pointer, number, pointer, number, pointer, number),
+        *(ctypes.POINTER(_Operation), ctypes.POINTER(pointer)),
     ]
     found.dr_plan_set_arrays.argtypes = [pointer] * 5
     found.dr_plan_execute.argtypes = [pointer] * 3
+    found.dr_plan_start.argtypes = [pointer, pointer, pointer, ctypes.c_int, ctypes.POINTER(pointer)]
+    found.dr_request_test.argtypes = [pointer, ctypes.POINTER(ctypes.c_int)]
+    found.dr_request_wait.argtypes = [ctypes.POINTER(pointer)]
     found.dr_plan_free.argtypes = [ctypes.POINTER(pointer)]
     found.dr_python_agree.argtypes = [ctypes.c_ssize_t, ctypes.c_uint64]
     return found
@@ -97,6 +114,8 @@ class NativePlan:
     :param source: Encoded distribution now.
     :param target: Encoded distribution wanted.
     :param index_map: Encoded map of indices, see :class:`dace_redist.index_map.IndexMap`.
+    :param operation: What is computed with elements, see
+        :attr:`dace_redist.element_operation.ElementOperation.encoded`.
     :raises RedistributionError: On every rank, if the ranks disagree or one of them cannot make it.
     """
 
@@ -109,12 +128,17 @@ class NativePlan:
         source: npt.NDArray[np.int64],
         target: npt.NDArray[np.int64],
         index_map: npt.NDArray[np.int64],
+        operation: tuple[int, int, complex, complex, bool, int],
     ) -> None:
         values = {name: option.default for name, option in OPTIONS.items()} | dict(options)
         encoded = [word for part in (source, target, index_map) for word in (part.ctypes.data, part.size)]
         self._plan = ctypes.c_void_p()
         given = _Options(**values)
-        check(library().dr_python_plan_create(comm, strategy.encode(), given, itemsize, *encoded, self._plan))
+        *types, alpha, beta, conj, op = operation
+        factors = [(ctypes.c_double * 2)(factor.real, factor.imag) for factor in (alpha, beta)]
+        computed = _Operation(*types, *factors, conj, op)
+        create = library().dr_python_plan_create
+        check(create(comm, strategy.encode(), given, itemsize, *encoded, computed, self._plan))
 
     @property
     def address(self) -> int:
@@ -144,6 +168,39 @@ class NativePlan:
         """
         check(library().dr_plan_execute(self._plan, source, target))
 
+    def start(self, source: int, target: int, progress: int) -> NativeRequest:
+        """
+        Starts to move the tensor.
+
+        :param source: Address of this rank's part of the source.
+        :param target: Address of this rank's part of the target.
+        :param progress: Who moves it on, a ``dr_progress``.
+        """
+        started = ctypes.c_void_p()
+        check(library().dr_plan_start(self._plan, source, target, progress, started))
+        return NativeRequest(started)
+
     def free(self) -> None:
         """Frees the plan. Collective."""
         check(library().dr_plan_free(self._plan))
+
+
+class NativeRequest:
+    """
+    A transfer of the library that is under way.
+
+    :param handle: Its handle.
+    """
+
+    def __init__(self, handle: ctypes.c_void_p) -> None:
+        self._handle = handle
+
+    def test(self) -> bool:
+        """Moves on; whether the transfer is done."""
+        done = ctypes.c_int()
+        check(library().dr_request_test(self._handle, done))
+        return bool(done.value)
+
+    def wait(self) -> None:
+        """Waits until the transfer is done."""
+        check(library().dr_request_wait(self._handle))

@@ -1,1 +1,1 @@
-"""Redistribution of NumPy arrays: requests, plans and their cache, node-shared arrays."""
+"""Redistribution of NumPy arrays: arguments, plans and their cache, node-shared arrays."""

@@ -17,18 +17,19 @@ from dace_redist.distribution import AnyDistribution
 from dace_redist.mpi.collective_errors import checked_communicator, together
 from dace_redist.native.interface import NativePlan, check, function_address
 from dace_redist.native.library import ensure_library
-from dace_redist.redistribution.request import (
-    Request,
-    agreed_request,
+from dace_redist.redistribution.arguments import (
+    PlanArguments,
+    agreed_arguments,
     check_covered,
     check_part,
-    checked_request,
+    checked_arguments,
     is_plain,
 )
+from dace_redist.redistribution.request import PROGRESS, Request
 from dace_redist.redistribution.shared_arrays import LEAST_SHARED_BYTES, empty_result
 from dace_redist.schedule import Schedule
 from dace_redist.selection.problem_key import Problem
-from dace_redist.selection.selection import NOT_IN_C_ORDER, choose_all, default_choice
+from dace_redist.selection.selection import COMPUTED_WITH, NOT_IN_C_ORDER, choose_all, default_choice
 from dace_redist.strategies import AUTO, find_strategy
 
 Array = npt.NDArray[Any]
@@ -42,7 +43,8 @@ class Plan:
 
     :ivar source: Distribution before.
     :ivar target: Distribution after.
-    :ivar dtype: Element type.
+    :ivar dtype: Element type of the source.
+    :ivar target_dtype: Element type of the target.
     :ivar axes: The source axis that each target axis comes from; None: the same order.
     :ivar region: The sub-tensor that moves; None: the whole tensor.
     :ivar strategy: How it moves; never ``"Auto"``.
@@ -50,24 +52,34 @@ class Plan:
     :ivar recorded: Whether ``"Auto"`` took strategy and options from what was measured.
     """
 
-    def __init__(self, comm: MPI.Intracomm, request: Request) -> None:
+    def __init__(self, comm: MPI.Intracomm, arguments: PlanArguments) -> None:
         self._comm, self._handle = comm, MPI._handleof(comm)
-        self.source, self.target, self.dtype = request.source, request.target, request.dtype
-        self._index_map = request.index_map
-        self.axes, self.region = request.index_map.axes, request.index_map.region
-        self.strategy, self.options, self.recorded = _selected(comm, request)
+        self.source, self.target, self.dtype = arguments.source, arguments.target, arguments.dtype
+        self._index_map, self._operation = arguments.index_map, arguments.operation
+        self.target_dtype = arguments.operation.target
+        self.axes, self.region = arguments.index_map.axes, arguments.index_map.region
+        self.strategy, self.options, self.recorded = _selected(comm, arguments)
         build_library(comm)
-        encoded = [part.encoded_array for part in (self.source, self.target, self._index_map)]
+        source, target, mapped = (part.encoded_array for part in (self.source, self.target, self._index_map))
         self._native: NativePlan | None = NativePlan(
-            self._handle, self.strategy, self.options, self.dtype.itemsize, *encoded
+            self._handle,
+            self.strategy,
+            self.options,
+            self.dtype.itemsize,
+            source,
+            target,
+            mapped,
+            self._operation.encoded,
         )
         shapes = [side.local_shape(comm.rank) for side in (self.source, self.target)]
         self._source_shape, self._target_shape = shapes
         # Calls with arrays of the same strides as before, at first C order, take no Python but this object.
         execute, agreement = function_address("dr_plan_execute"), function_address("dr_python_agree")
-        self._bound = _core.BoundPlan(execute, agreement, self._native.address, self.dtype, *shapes)
+        types = (self.dtype, self.target_dtype)
+        self._bound = _core.BoundPlan(execute, agreement, self._native.address, *types, *shapes)
+        self._started = False
         self._strides: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())  # in bytes; none: C order
-        nbytes = math.prod(self._target_shape) * self.dtype.itemsize
+        nbytes = math.prod(self._target_shape) * self.target_dtype.itemsize
         self._result_is_shared = find_strategy(self.strategy).node_aware and nbytes >= LEAST_SHARED_BYTES
 
     def __call__(self, array: Array | None, out: Array | None = None) -> Array:
@@ -84,6 +96,8 @@ class Plan:
         :raises TypeError: The same, for an array of another type.
         :raises RedistributionError: If MPI fails.
         """
+        if self._started:
+            raise ValueError("a transfer of this plan is under way: wait for it first")
         if out is None:
             out = self.empty_target()
         code = self._bound.run(array, out)
@@ -114,17 +128,56 @@ class Plan:
 
         :raises ValueError: If not all of it gets a value.
         """
-        check_covered(self._index_map, self.target)
+        check_covered(self._index_map, self._operation, self.target)
         if self._result_is_shared:
-            return empty_result(self._target_shape, self.dtype)
-        return np.empty(self._target_shape, self.dtype)
+            return empty_result(self._target_shape, self.target_dtype)
+        return np.empty(self._target_shape, self.target_dtype)
+
+    def start(self, array: Array | None, out: Array | None = None, *, progress: str = "calls") -> Request:
+        """
+        Starts to move a tensor, and returns. Collective over the ranks that have a part in it.
+
+        At most one transfer of a plan is under way. Until it is waited for, both arrays are read-only, and neither may
+        be used in another way. All ranks start, and wait for, transfers in the same order.
+
+        :param array: As in a call of the plan.
+        :param out: As in a call of the plan.
+        :param progress: What moves the tensor on: ``"calls"``, MPI where it can, and :meth:`Request.test`; or
+            ``"thread"``, a thread of its own, for which MPI must have been started with ``MPI_THREAD_MULTIPLE``, as
+            mpi4py does where it can.
+        :return: The transfer, to be waited for.
+        :raises ValueError: On this rank only, if the plan was freed, a transfer of it is under way, or an array does
+            not fit.
+        :raises TypeError: The same, for an array of another type.
+        :raises RedistributionError: If MPI fails, or has no threads.
+        """
+        if progress not in PROGRESS:
+            raise ValueError(f"progress must be one of {', '.join(PROGRESS)}, got {progress!r}")
+        if out is None:
+            out = self.empty_target()
+        native, source, target = self._prepared(array, out)
+        started = native.start(source.ctypes.data, target.ctypes.data, PROGRESS.index(progress))
+        self._started = True
+        return Request(started, (source, target), out, self._ended)
+
+    def _ended(self, failed: bool) -> None:
+        self._started = False
 
     def _run_checked(self, array: Array | None, out: Array) -> None:
+        native, source, target = self._prepared(array, out)
+        native.execute(source.ctypes.data, target.ctypes.data)
+        if target is not out:
+            out[...] = target
+
+    def _prepared(self, array: Array | None, out: Array) -> tuple[NativePlan, Array, Array]:
+        """The library's plan, set up for these arrays, and what it is to read and write: they, or copies of them."""
         native = self._native
         if native is None:
             raise ValueError("this plan was freed")
+        if self._started:
+            raise ValueError("a transfer of this plan is under way: wait for it first")
         check_part("array", array, self._source_shape, self.dtype, self._comm.rank)
-        check_part("out", out, self._target_shape, self.dtype, self._comm.rank)
+        check_part("out", out, self._target_shape, self.target_dtype, self._comm.rank)
         if not out.flags.writeable:
             raise ValueError("out is read-only")
         if array is not None and np.may_share_memory(array, out):
@@ -138,9 +191,7 @@ class Plan:
             native.set_arrays(*(None if in_c_order else _layout(part) for part in (source, target)))
             self._bound.set_strides(*strides)
             self._strides = strides
-        native.execute(source.ctypes.data, target.ctypes.data)
-        if target is not out:
-            out[...] = target
+        return native, source, target
 
     @property
     def schedule(self) -> Schedule:
@@ -148,7 +199,13 @@ class Plan:
         return Schedule(self.source, self.target, self.dtype, self._index_map)
 
     def free(self) -> None:
-        """Frees buffers and MPI handles; the plan cannot be called afterwards. Collective."""
+        """
+        Frees buffers and MPI handles; the plan cannot be called afterwards. Collective.
+
+        :raises ValueError: If a transfer of it is under way.
+        """
+        if self._started:
+            raise ValueError("a transfer of this plan is under way: wait for it first")
         if self._native is not None:
             self._bound.release()
             self._native.free()
@@ -166,7 +223,7 @@ class Plan:
     def __repr__(self) -> str:
         options = "".join(f", {name}={value}" for name, value in self.options.items())
         state = ", freed" if self._native is None else ""
-        mapped = f", {self._index_map}" if str(self._index_map) else ""
+        mapped = "".join(f", {part}" for part in (self._index_map, self._operation) if str(part))
         return f"Plan({self.source} -> {self.target}, {self.dtype}{mapped}, {self.strategy}{options}{state})"
 
 
@@ -184,6 +241,11 @@ def plan(
     strategy: str = "Auto",
     axes: Sequence[int] | None = None,
     region: Sequence[Sequence[int]] | None = None,
+    target_dtype: npt.DTypeLike | None = None,
+    alpha: complex = 1,
+    beta: complex = 0,
+    conj: bool = False,
+    op: str | None = None,
     **options: Any,
 ) -> Plan:
     """
@@ -191,7 +253,7 @@ def plan(
 
     :param source: Distribution of the tensor now, over the ranks of ``comm``.
     :param target: Distribution wanted; of the same global shape, but for ``axes`` and ``region``.
-    :param dtype: Element type.
+    :param dtype: Element type of the source.
     :param comm: mpi4py communicator; default: the world. Every rank of it must call, also one that owns nothing.
     :param strategy: How to move, see :data:`dace_redist.strategies.STRATEGIES`; ``"Auto"``: what was measured to be the
         fastest (:func:`dace_redist.tune`), else the default.
@@ -199,6 +261,13 @@ def plan(
         from. Default: the same order.
     :param region: Moves a sub-tensor: (source_offset, target_offset, shape), each offset in the axes of its own tensor,
         the shape in those of the source. The rest of the target stays as it is. Default: the whole tensor.
+    :param target_dtype: Element type of the target; default: the same. Elements are converted on the way, by NumPy's
+        rule "same_kind"; messages hold the smaller of the two types.
+    :param alpha: The target gets ``alpha * array + beta * out``, in its own type.
+    :param beta: See ``alpha``; 0: what is in ``out`` is not read. With ``op`` only where that is ``"sum"``.
+    :param conj: Whether the source is conjugated.
+    :param op: Replicas of the source are partial results, and the target gets their ``"sum"``, ``"prod"``, ``"min"`` or
+        ``"max"``: reduced one after another in an order that is the same in every run. Default: replicas are equal.
     :param options: Options of the strategy, e.g. ``chunk_bytes=1 << 20``; with ``"Auto"`` those that all have.
     :return: The plan; to be called, and freed.
     :raises ValueError: On every rank, if something does not fit on any of them, or if the ranks ask for different
@@ -208,14 +277,19 @@ def plan(
     """
     comm = checked_communicator(comm)
 
-    def checked() -> Request:
+    def checked() -> PlanArguments:
         sample = np.empty(0, dtype)
-        return checked_request(sample, source, target, comm, None, strategy, options, axes, region, planned=True)
+        how: dict[str, Any] = {"alpha": alpha, "beta": beta, "conj": conj, "op": op, "planned": True}
+        return checked_arguments(
+            sample, source, target, comm, None, strategy, options, axes, region, target_dtype, **how
+        )
 
-    request = agreed_request(comm, None, None, checked)
-    if request.strategy == AUTO.name:  # where the arrays will lie is not known: a result of its own is node-shared
-        request = dataclasses.replace(request, memories=("shared-target", "ordinary", "shared-both", "shared-source"))
-    return Plan(comm, request)
+    arguments = agreed_arguments(comm, None, None, checked)
+    if arguments.strategy == AUTO.name:  # where the arrays will lie is not known: a result of its own is node-shared
+        arguments = dataclasses.replace(
+            arguments, memories=("shared-target", "ordinary", "shared-both", "shared-source")
+        )
+    return Plan(comm, arguments)
 
 
 class ArrayPlan:
@@ -241,10 +315,10 @@ class ArrayPlan:
         region: Sequence[Sequence[int]] | None = None,
         **options: Any,
     ) -> None:
-        def checked() -> Request:
-            return checked_request(array, source, target, comm, out, strategy, options, axes, region)
+        def checked() -> PlanArguments:
+            return checked_arguments(array, source, target, comm, out, strategy, options, axes, region)
 
-        self.plan = Plan(comm, agreed_request(comm, array, out, checked))
+        self.plan = Plan(comm, agreed_arguments(comm, array, out, checked))
         self._array, self._out = array, out
 
     def __call__(self) -> None:
@@ -256,16 +330,18 @@ class ArrayPlan:
         self.plan.free()
 
 
-def _selected(comm: MPI.Intracomm, request: Request) -> tuple[str, dict[str, int | float], bool]:
+def _selected(comm: MPI.Intracomm, arguments: PlanArguments) -> tuple[str, dict[str, int | float], bool]:
     """Strategy, options, and whether they were measured; what ``"Auto"`` stands for is looked up. Collective."""
-    given = dict(request.options)
-    if request.strategy != AUTO.name:
-        return request.strategy, given, False
-    wanted = Schedule(request.source, request.target, request.dtype, request.index_map)
-    if not request.memories:
+    given = dict(arguments.options)
+    if arguments.strategy != AUTO.name:
+        return arguments.strategy, given, False
+    if not arguments.operation.is_copy:
+        return default_choice(COMPUTED_WITH).strategy, given, False
+    wanted = Schedule(arguments.source, arguments.target, arguments.dtype, arguments.index_map)
+    if not arguments.memories:
         choice = default_choice(NOT_IN_C_ORDER)
     else:
-        choices = choose_all([Problem(wanted, memory) for memory in request.memories], comm)
+        choices = choose_all([Problem(wanted, memory) for memory in arguments.memories], comm)
         choice = next((choice for choice in choices if choice.recorded), choices[0])
     return choice.strategy, {**choice.options, **given}, choice.recorded
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from mpi4py import MPI
 
 from dace_redist.mpi.collective_errors import checked_communicator
+from dace_redist.redistribution.arguments import PlanArguments
 from dace_redist.redistribution.plan import Plan
-from dace_redist.redistribution.request import Request
 from dace_redist.strategies import AUTO
 
 #: Plans kept per communicator; the one used least recently is freed first.
@@ -25,7 +25,7 @@ class Found(NamedTuple):
     :param keep: Objects of whose identity the arguments are remembered.
     """
 
-    request: Request
+    arguments: PlanArguments
     plan: Plan
     digest: int
     keep: Any
@@ -41,21 +41,21 @@ class PlanCache:
 
     def __init__(self) -> None:
         self.is_new = True  # until the ranks have made sure that the library is there
-        self._plans: OrderedDict[Request, Plan] = OrderedDict()
+        self._plans: OrderedDict[PlanArguments, Plan] = OrderedDict()
         self._found: dict[Any, Found] = {}
 
-    def get(self, comm: MPI.Intracomm, request: Request) -> Plan:
-        """The plan of a request, made if need be. Collective."""
-        if request in self._plans:
-            self._plans.move_to_end(request)
-            return self._plans[request]
-        plan = Plan(comm, request)
+    def get(self, comm: MPI.Intracomm, arguments: PlanArguments) -> Plan:
+        """The plan of some arguments, made if need be. Collective."""
+        if arguments in self._plans:
+            self._plans.move_to_end(arguments)
+            return self._plans[arguments]
+        plan = Plan(comm, arguments)
         while len(self._plans) >= _MOST_PLANS:
             self._drop(next(iter(self._plans))).free()
-        self._plans[request] = plan
+        self._plans[arguments] = plan
         return plan
 
-    def remember(self, call: Any, request: Request, plan: Plan, keep: Any) -> None:
+    def remember(self, call: Any, arguments: PlanArguments, plan: Plan, keep: Any) -> None:
         """
         Finds a plan by the arguments of a call from now on.
 
@@ -64,30 +64,30 @@ class PlanCache:
         """
         if len(self._found) > 16 * _MOST_PLANS:
             self._found.clear()
-        self._found[call] = Found(request, plan, request.digest() or 1, keep)
+        self._found[call] = Found(arguments, plan, arguments.digest() or 1, keep)
 
     def find(self, call: Any) -> Found | None:
         """The plan of the same call before; None if there is none."""
         return self._found.get(call)
 
-    def touch(self, request: Request) -> None:
+    def touch(self, arguments: PlanArguments) -> None:
         """Counts as a use of a plan that was found by :meth:`find`, on all ranks."""
-        self._plans.move_to_end(request)
+        self._plans.move_to_end(arguments)
 
-    def _drop(self, request: Request) -> Plan:
-        plan = self._plans.pop(request)
+    def _drop(self, arguments: PlanArguments) -> Plan:
+        plan = self._plans.pop(arguments)
         self._found = {call: found for call, found in self._found.items() if found.plan is not plan}
         return plan
 
     def forget(self, plan: Plan) -> None:
         """Keeps a plan no longer, which failed and is not freed: MPI may still use it."""
-        for request in [r for r, p in self._plans.items() if p is plan]:
-            self._drop(request)
+        for arguments in [r for r, p in self._plans.items() if p is plan]:
+            self._drop(arguments)
 
     def forget_choices(self) -> None:
         """Frees the plans of strategy ``"Auto"``, so that the next call chooses anew. Collective."""
-        for request in [r for r in self._plans if r.strategy == AUTO.name]:
-            self._drop(request).free()
+        for arguments in [r for r in self._plans if r.strategy == AUTO.name]:
+            self._drop(arguments).free()
 
     def free(self) -> None:
         """Frees all plans. Collective."""

@@ -11,9 +11,9 @@ from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution
 from dace_redist.native.interface import agree
+from dace_redist.redistribution.arguments import PlanArguments, agreed_arguments, checked_arguments
 from dace_redist.redistribution.plan import build_library
 from dace_redist.redistribution.plan_cache import plan_cache
-from dace_redist.redistribution.request import agreed_request, checked_request
 from dace_redist.redistribution.shared_arrays import is_shared
 
 
@@ -27,6 +27,11 @@ def redistribute(
     strategy: str = "Auto",
     axes: Sequence[int] | None = None,
     region: Sequence[Sequence[int]] | None = None,
+    dtype: npt.DTypeLike | None = None,
+    alpha: complex = 1,
+    beta: complex = 0,
+    conj: bool = False,
+    op: str | None = None,
     **options: Any,
 ) -> npt.NDArray[Any]:
     """
@@ -49,6 +54,13 @@ def redistribute(
     :param region: Moves a sub-tensor: (source_offset, target_offset, shape), each offset in the axes of its own tensor,
         the shape in those of the source. The rest of ``out`` stays as it is, which must be given if there is a rest.
         Default: the whole tensor.
+    :param dtype: Element type of the target; default: that of ``array``. Elements are converted on the way, by NumPy's
+        rule "same_kind"; messages hold the smaller of the two types.
+    :param alpha: The target gets ``alpha * array + beta * out``, in its own type.
+    :param beta: See ``alpha``; 0: what is in ``out`` is not read. With ``op`` only where that is ``"sum"``.
+    :param conj: Whether the source is conjugated.
+    :param op: Replicas of the source are partial results, and the target gets their ``"sum"``, ``"prod"``, ``"min"`` or
+        ``"max"``: reduced one after another in an order that is the same in every run. Default: replicas are equal.
     :param options: Options of the strategy, e.g. ``chunk_bytes=1 << 20``; with ``"Auto"`` those that all have.
     :return: This rank's part of the target: ``out`` if given.
     :raises ValueError: On every rank, if something does not fit on any of them, or if the ranks ask for different
@@ -61,7 +73,7 @@ def redistribute(
     if cache.is_new:
         build_library(comm)
         cache.is_new = False
-    call = _call(array, source, target, out, strategy, (axes, region, *options.items()))
+    call = _call(array, source, target, out, strategy, (axes, region, dtype, alpha, beta, conj, op, *options.items()))
     found = cache.find(call)
     if found is None:
         agree(MPI._handleof(comm), 0)
@@ -69,18 +81,21 @@ def redistribute(
         plan, result = found.plan, found.plan.empty_target() if out is None else out
         try:
             if plan.run_if_agreed(found.digest, array, result):
-                cache.touch(found.request)
+                cache.touch(found.arguments)
                 return result
         except Exception:
             cache.forget(plan)
             raise
+
     # a rank has not asked for this before, its arrays need other checks, or the ranks ask for different things
-    request = agreed_request(
-        comm, array, out, lambda: checked_request(array, source, target, comm, out, strategy, options, axes, region)
-    )
-    made = cache.get(comm, request)
+    def checked() -> PlanArguments:
+        how = (axes, region, dtype, alpha, beta, conj, op)
+        return checked_arguments(array, source, target, comm, out, strategy, options, *how)
+
+    arguments = agreed_arguments(comm, array, out, checked)
+    made = cache.get(comm, arguments)
     if call is not None:
-        cache.remember(call, request, made, (source, target))
+        cache.remember(call, arguments, made, (source, target))
     try:
         return made(array, out)
     except Exception:

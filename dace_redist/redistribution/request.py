@@ -1,204 +1,100 @@
-"""What is asked for when NumPy arrays are redistributed: checked on each rank, and agreed upon by all."""
+"""A redistribution that was started and goes on while the program computes. Start reading at: Request."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import hashlib
+import warnings
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from mpi4py import MPI
 
-from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
-from dace_redist.index_map import IndexMap
-from dace_redist.redistribution.shared_arrays import is_shared
-from dace_redist.schedule import checked_index_map
-from dace_redist.selection.problem_key import memory_name
-from dace_redist.strategies import AUTO, check_options, find_strategy
+from dace_redist.native.interface import NativeRequest
+
+Array = npt.NDArray[Any]
+
+#: How a started redistribution moves on, in the order of ``dr_progress``.
+PROGRESS = ("calls", "thread")
+
+#: What the library still reads and writes for requests that nobody can wait for any more.
+_ABANDONED: list[Any] = []
 
 
-@dataclasses.dataclass(frozen=True)
 class Request:
-    """What all ranks must agree on."""
-
-    strategy: str
-    options: tuple[tuple[str, int | float], ...]
-    dtype: np.dtype[Any]
-    source: AnyDistribution
-    target: AnyDistribution
-    index_map: IndexMap
-    #: Where the arrays lie, for strategy ``"Auto"``: the kinds of memory that a choice may be for, the first one first;
-    #: none if the arrays are not all in C order, for which nothing is measured.
-    memories: tuple[str, ...] = ()
-
-    def __hash__(self) -> int:
-        """Computed once: each call looks its request up."""
-        return self._hash
-
-    @functools.cached_property
-    def _hash(self) -> int:
-        return hash((self.strategy, self.options, self.dtype, self.source, self.target, self.index_map, self.memories))
-
-    def digest(self) -> int:
-        """A number that other requests hardly share, the same on every rank; of 56 bits."""
-        text = repr((self.strategy, self.options, self.dtype, self.dtype.itemsize, self.memories)).encode()
-        state = hashlib.blake2b(text, digest_size=7)
-        for part in (self.source, self.target, self.index_map):
-            state.update(part.encoded_array.tobytes())
-        return int.from_bytes(state.digest(), "little")
-
-
-def checked_request(
-    array: Any,
-    source: Any,
-    target: Any,
-    comm: MPI.Intracomm,
-    out: Any,
-    strategy: str,
-    options: dict[str, Any],
-    axes: Any = None,
-    region: Any = None,
-    planned: bool = False,
-) -> Request:
     """
-    What this rank asks for, checked; parameters and errors as of :func:`dace_redist.redistribute`.
+    A transfer under way, made by :meth:`dace_redist.Plan.start`; a context manager that waits at the end.
 
-    :param planned: Whether the arrays come later: ``array`` has their type, and no shape.
+    Until it is waited for, its arrays are read-only where NumPy can say so.
+
+    :ivar done: Whether all of it has arrived, as far as :meth:`test` and :meth:`wait` have seen.
     """
-    for name, distribution in (("source", source), ("target", target)):
-        if not isinstance(distribution, Distribution | TiledDistribution):
-            raise TypeError(f"{name} must be a Distribution or TiledDistribution, got {distribution!r}")
-        if distribution.ranks_needed > comm.size:
-            raise ValueError(
-                f"the {name} distribution names ranks up to {distribution.ranks_needed - 1}, "
-                f"but the communicator has {comm.size} ranks"
-            )
-    index_map = checked_index_map(source, target, axes, region)
-    chosen = AUTO if strategy == AUTO.name else find_strategy(strategy)
-    if chosen.name == "MPI":
-        raise ValueError("strategy MPI (stock DaCe) exists in DaCe programs only; take Datatype")
-    checked = check_options(chosen, options)
-    dtype = _checked_type(array, out)
-    if not planned:
-        _check_arrays(array, source, target, out, comm.rank)
-        if out is None:
-            check_covered(index_map, target)
-    return Request(chosen.name, tuple(sorted(checked.items())), dtype, source, target, index_map)
 
+    def __init__(
+        self, native: NativeRequest, arrays: tuple[Array | None, Array], result: Array, ended: Callable[[bool], None]
+    ) -> None:
+        self._native: NativeRequest | None = native
+        self._result, self._ended = result, ended
+        self._kept = arrays  # what the library reads and writes
+        self._locked = [array for array in (*arrays, result) if array is not None and array.flags.writeable]
+        for array in self._locked:
+            array.flags.writeable = False
+        self.done = False
 
-def check_covered(index_map: IndexMap, target: AnyDistribution) -> None:
-    """
-    Makes sure that a redistribution gives all elements of a new array a value.
+    def test(self) -> bool:
+        """
+        Moves on, and says whether the transfer is done; never waits, but for the receivers to start with strategy
+        ``RMA``.
 
-    :raises ValueError: If it does not.
-    """
-    if not index_map.covers(target.shape):
-        raise ValueError("region leaves a part of the target as it is: pass the array that has it as out")
+        :raises RedistributionError: If MPI fails.
+        """
+        if not self.done and self._native is not None:
+            try:
+                self.done = self._native.test()
+            except Exception:
+                self._end(failed=True)
+                raise
+        return self.done
 
+    def wait(self) -> Array:
+        """
+        Waits until the transfer is done.
 
-def _checked_type(array: Any, out: Any) -> np.dtype[Any]:
-    for name, given in (("array", array), ("out", out)):
-        if given is not None and not isinstance(given, np.ndarray):
-            raise TypeError(f"{name} must be a NumPy array, got {type(given).__name__}")
-    typed = array if array is not None else out
-    if typed is None:
-        raise TypeError("array is None: pass an empty array of the element type, or out")
-    dtype: np.dtype[Any] = typed.dtype
-    if dtype.hasobject or dtype.itemsize == 0:
-        raise TypeError(f"cannot move elements of type {dtype}: they have no fixed size without Python objects")
-    if out is not None and out.dtype != dtype:
-        raise TypeError(f"array and out need one element type, got {dtype} and {out.dtype}")
-    return dtype
+        :return: This rank's part of the target.
+        :raises RedistributionError: If MPI fails.
+        :raises ValueError: If it was waited for before.
+        """
+        if self._native is None:
+            raise ValueError("this request was waited for before")
+        try:
+            self._native.wait()
+        except Exception:
+            self._end(failed=True)
+            raise
+        self.done = True
+        self._end(failed=False)
+        return self._result
 
+    def _end(self, failed: bool) -> None:
+        self._native = None
+        for array in self._locked:
+            array.flags.writeable = True
+        target = self._kept[1]
+        if not failed and target is not self._result:
+            self._result[...] = target
+        self._kept = (None, np.empty(0))
+        self._ended(failed)
 
-def check_part(name: str, given: Any, shape: tuple[int, ...], dtype: np.dtype[Any], rank: int) -> None:
-    """
-    Makes sure that an array is a rank's part of a tensor; where the rank owns nothing, None is one, too.
+    def __enter__(self) -> Request:
+        return self
 
-    :param name: What errors call the array.
-    :raises ValueError: If it has another shape.
-    :raises TypeError: If it is no array, or of another type.
-    """
-    if given is not None and not isinstance(given, np.ndarray):
-        raise TypeError(f"{name} must be a NumPy array, got {type(given).__name__}")
-    empty = 0 in shape and (given is None or given.size == 0)
-    if not empty and (given is None or given.shape != shape):
-        what = "None" if given is None else f"shape {given.shape}"
-        raise ValueError(f"{name} must have the shape {shape} that rank {rank} owns of the tensor, got {what}")
-    if given is not None and given.dtype != dtype:
-        raise TypeError(f"{name} must hold {dtype}, got {given.dtype}")
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._native is not None and kind is None:
+            self.wait()
 
-
-def _check_arrays(array: Any, source: AnyDistribution, target: AnyDistribution, out: Any, rank: int) -> None:
-    for name, given, distribution in (("array", array, source), ("out", out, target)):
-        if name == "array" or given is not None:
-            dtype = given.dtype if given is not None else np.dtype(bool)
-            check_part(name, given, distribution.local_shape(rank), dtype, rank)
-    if out is not None and not out.flags.writeable:
-        raise ValueError("out is read-only")
-    if out is not None and array is not None and np.may_share_memory(array, out):
-        raise ValueError("array and out overlap; a tensor cannot be redistributed in place")
-
-
-def agreed_request(comm: MPI.Intracomm, array: Any, out: Any, checked: Callable[[], Request]) -> Request:
-    """What all ranks ask for; raises on every rank if one cannot take part, or if they differ. Collective."""
-    request: Request | None = None
-    failure: Exception | None = None
-    try:
-        request = checked()
-    except (ValueError, TypeError) as error:
-        failure = error
-    digest = request.digest() if request is not None else 0
-    where = [request is not None and _is_private(part) for part in (array, out)]
-    ordered = request is None or all(part is None or part.flags.c_contiguous for part in (array, out))
-    mine = np.array([failure is not None, digest, -digest, *where, out is not None, not ordered], dtype=np.int64)
-    most = np.empty_like(mine)
-    comm.Allreduce(mine, most, MPI.MAX)
-    if most[0]:
-        failures = comm.allgather(None if failure is None else (type(failure).__name__, str(failure)))
-        if failure is not None:
-            raise failure
-        rank, (kind, text) = next((r, f) for r, f in enumerate(failures) if f is not None)
-        raise (TypeError if kind == "TypeError" else ValueError)(f"on rank {rank}: {text}")
-    if most[1] != -most[2]:
-        raise ValueError(_difference(comm.allgather(request)))
-    assert request is not None
-    if request.strategy != AUTO.name:
-        return request
-    private_source, private_target, given_target, unordered = (bool(flag) for flag in most[3:])
-    if unordered:
-        return request
-    # A result that redistribute() makes itself is in shared memory where that helps, but need not be.
-    kinds = (not private_target,) if given_target else (True, False)
-    return dataclasses.replace(request, memories=tuple(memory_name(not private_source, kind) for kind in kinds))
-
-
-def _is_private(array: npt.NDArray[Any] | None) -> bool:
-    """Whether the strategies that know nodes cannot reach an array's elements; without any, it does not matter."""
-    return array is not None and array.size > 0 and not (is_shared(array) and is_plain(array))
-
-
-def _difference(requests: list[Request]) -> str:
-    """Names the first thing in which a rank differs from rank 0."""
-    first = requests[0]
-    for rank, other in enumerate(requests):
-        for field in dataclasses.fields(Request):
-            a, b = getattr(first, field.name), getattr(other, field.name)
-            if a != b:
-                return (
-                    f"the ranks ask for different redistributions: {field.name} is {_shown(a)} on rank 0 "
-                    f"and {_shown(b)} on rank {rank}"
-                )
-    return "the ranks ask for different redistributions"
-
-
-def _shown(value: Any) -> str:
-    return ", ".join(f"{k}={v}" for k, v in value) or "none" if isinstance(value, tuple) else str(value)
-
-
-def is_plain(array: npt.NDArray[Any]) -> bool:
-    """Whether an array's strides count elements forward."""
-    return all(stride >= 0 and stride % array.itemsize == 0 for stride in array.strides)
+    def __del__(self) -> None:
+        if getattr(self, "_native", None) is not None:
+            _ABANDONED.append((self._native, self._kept))
+            warnings.warn("a started redistribution was not waited for", ResourceWarning, stacklevel=2)

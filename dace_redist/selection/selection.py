@@ -47,6 +47,8 @@ class Choice:
 
 #: Why nothing measured is taken for some arrays.
 NOT_IN_C_ORDER = "the arrays are not in C order, as those that are measured"
+#: The same for what is computed with elements on their way.
+COMPUTED_WITH = "elements are computed with on their way, which is not measured"
 
 
 def default_choice(reason: str) -> Choice:

@@ -49,8 +49,8 @@ WRONG = {
         "source and target need one global shape, got (8, 8) and (64,)",
     ),
     "element types": (
-        lambda: connected(Redistribute("wrong", ROWS, COLUMNS), target_dtype=dace.float32),
-        "its arrays need one element type, got double, float",
+        lambda: connected(Redistribute("wrong", ROWS, COLUMNS), target_dtype=dace.int32),
+        "cannot convert elements of float64 to int32",
     ),
     "memory": (
         lambda: on_a_gpu(connected(Redistribute("wrong", ROWS, COLUMNS))),

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "copy/element_operation.cpp"
 #include "node/node_exchange.hpp"
 
 namespace {
@@ -72,28 +73,37 @@ class Array {
 };
 
 /// Whether each element has arrived where the message says, and nothing else was written.
-bool arrived(const Shape& shape, const Array& target, double first) {
+/// \param factor  by which all elements were multiplied on their way.
+bool arrived(const Shape& shape, const Array& target, double first, double factor) {
   std::vector<double> wanted(static_cast<std::size_t>(shape.target_count()), -1.0);
   const Message message = shape.message();
   const StridedBlock& block = message.blocks[0];
   for (Index row = 0; row < shape.rows; ++row)
     for (Index column = 0; column < shape.columns; ++column)
       wanted[static_cast<std::size_t>(row * block.target_strides[0] + column * block.target_strides[1])] =
-          first + static_cast<double>(row * shape.columns + column);
+          factor * (first + static_cast<double>(row * shape.columns + column));
   return std::memcmp(wanted.data(), target.data(), wanted.size() * sizeof(double)) == 0;
 }
 
 /// Sender and receiver of one message; they share nothing but a ring and what the protocol tells there.
 class Pair {
  public:
-  Pair(const Shape& shape, bool shared_source, bool shared_target)
-      : shape_(shape), source_(shape.source_count(), shared_source), target_(shape.target_count(), shared_target) {
+  /// \param factor  1: elements are copied.
+  Pair(const Shape& shape, bool shared_source, bool shared_target, double factor = 1)
+      : factor_(factor),
+        shape_(shape),
+        source_(shape.source_count(), shared_source),
+        target_(shape.target_count(), shared_target) {
+    ElementOperation operation;
+    operation.source = operation.target = ElementType::float64;
+    operation.alpha = factor;
+    steps_.set(operation, element_bytes);
     rings_.allocate(1, piece * element_bytes, 2);
     for (Channel* channel : {&sender, &receiver}) {
-      channel->set(shape.message(), channel == &sender, element_bytes);
+      channel->set(shape.message(), channel == &sender, steps_);
       channel->ring = rings_.ring(0);
     }
-    for (ExchangeState* exchange : {&sending, &receiving}) exchange->element_bytes = element_bytes;
+    for (ExchangeState* exchange : {&sending, &receiving}) exchange->steps = &steps_;
     sending.source = source_.bytes();
     sending.source_location = finder_.find(source_.bytes());
     receiving.target = target_.bytes();
@@ -116,7 +126,7 @@ class Pair {
     std::thread other([&] { repeat(receiving, receive); });
     repeat(sending, send);
     other.join();
-    return arrived(shape_, target_, first);
+    return arrived(shape_, target_, first, factor_);
   }
 
   /// What the receiver's part of the handshake does for a pushed message.
@@ -127,6 +137,8 @@ class Pair {
   ExchangeState sending, receiving;
 
  private:
+  double factor_;
+  ElementSteps steps_;
   Shape shape_;
   Array source_, target_;
   StagingRings rings_;
@@ -139,8 +151,8 @@ LevelChannels alone(Channel& channel) {
   return level;
 }
 
-void check_staged(const Shape& shape) {
-  Pair pair(shape, false, false);
+void check_staged(const Shape& shape, double factor) {
+  Pair pair(shape, false, false, factor);
   const auto send = [&] {
     if (!pair.sender.done && StagedProtocol::has_free_slot(pair.sender))
       StagedProtocol::send(pair.sending, alone(pair.sender));
@@ -149,8 +161,8 @@ void check_staged(const Shape& shape) {
   for (int round = 0; round < 3; ++round) expect(pair.move(Protocol::staged, send, receive), "wrong", "staged");
 }
 
-void check_push(const Shape& shape) {
-  Pair pair(shape, false, true);
+void check_push(const Shape& shape, double factor) {
+  Pair pair(shape, false, true, factor);
   pair.advertise_target();
   expect(PushProtocol::connect(pair.sender), "the target cannot be mapped", "push");
   const auto send = [&] { PushProtocol::send(pair.sending, alone(pair.sender)); };
@@ -158,8 +170,8 @@ void check_push(const Shape& shape) {
   for (int round = 0; round < 3; ++round) expect(pair.move(Protocol::push, send, receive), "wrong", "push");
 }
 
-void check_pull(const Shape& shape) {
-  Pair pair(shape, true, false);
+void check_pull(const Shape& shape, double factor) {
+  Pair pair(shape, true, false, factor);
   PullProtocol::advertise(pair.sending, pair.sender, {});
   expect(PullProtocol::connect(pair.receiver), "the source cannot be mapped", "pull");
   const auto send = [&] { PullProtocol::complete(pair.sending, pair.sender); };
@@ -209,9 +221,11 @@ void check_refusal() {
 
 int main() {
   for (const Shape& shape : shapes) {
-    check_staged(shape);
-    check_push(shape);
-    check_pull(shape);
+    for (const double factor : {1.0, -2.0}) {
+      check_staged(shape, factor);
+      check_push(shape, factor);
+      check_pull(shape, factor);
+    }
     check_read(shape);
   }
   check_refusal();

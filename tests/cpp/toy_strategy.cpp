@@ -25,7 +25,7 @@ class ToyPlan final : public Plan {
     std::vector<Packed> by_rank(static_cast<std::size_t>(size_));
     for (const Message& message : messages) {
       Packed& packed = by_rank[static_cast<std::size_t>(message.peer)];
-      packed.chunk = make_copies({message.peer, message.count, message.blocks}, element_bytes());
+      packed.chunk = make_copies({message.peer, message.count, message.blocks}, steps());
       packed.bytes = Buffer(packed.chunk.nbytes);
     }
     return by_rank;

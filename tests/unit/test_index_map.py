@@ -81,6 +81,13 @@ def test_the_report_names_the_map():
 COMMAND = ["explain", "--shape", "6,4", "--from", "2,1", "--to", "2,1"]
 
 
+def test_command_line_says_what_other_ranks_would_save():
+    done = CliRunner().invoke(cli, [*COMMAND, "--axes", "1,0"])
+    assert "relabel " not in done.output
+    done = CliRunner().invoke(cli, [*COMMAND, "--to-ranks", "1,0", "--to-shape", "6,4"])
+    assert "renumbered by dace_redist.relabel: 192 B (100.0 %) less" in done.output
+
+
 def test_command_line():
     done = CliRunner().invoke(cli, [*COMMAND, "--axes", "1,0", "--json"])
     assert json.loads(done.output)["axes"] == [1, 0]

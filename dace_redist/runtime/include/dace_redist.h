@@ -18,7 +18,9 @@
 #include <mpi.h>
 #include <stdint.h>
 
+#ifndef DR_API
 #define DR_API __attribute__((visibility("default")))
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -48,6 +50,40 @@ typedef struct dr_options {
   int64_t max_message_bytes; /**< all: longest single MPI message; longer ones are split */
 } dr_options;
 
+/** Type of an element, where elements are computed with; of DR_OPAQUE they are moved, whatever they are. */
+typedef enum dr_type {
+  DR_OPAQUE = 0,
+  DR_BOOL = 1,
+  DR_INT8 = 2,
+  DR_INT16 = 3,
+  DR_INT32 = 4,
+  DR_INT64 = 5,
+  DR_UINT8 = 6,
+  DR_UINT16 = 7,
+  DR_UINT32 = 8,
+  DR_UINT64 = 9,
+  DR_FLOAT32 = 10,
+  DR_FLOAT64 = 11,
+  DR_COMPLEX64 = 12,
+  DR_COMPLEX128 = 13
+} dr_type;
+
+/** How the replicas of the source, which are partial results, are put together. */
+typedef enum dr_op { DR_NO_OP = 0, DR_SUM = 1, DR_PROD = 2, DR_MIN = 3, DR_MAX = 4 } dr_op;
+
+/**
+ * What is computed with elements on their way: target = alpha * source + beta * target. The source is converted to the
+ * target's type first. Where beta is 0 the target is not read. Set by dr_problem_init(): elements are copied.
+ */
+typedef struct dr_operation {
+  int source_type; /**< ::dr_type of the source; DR_OPAQUE: nothing is computed */
+  int target_type; /**< ::dr_type of the target; never one that loses the kind of number (complex to real) */
+  double alpha[2]; /**< real and imaginary part */
+  double beta[2];
+  int conjugate; /**< whether the source is conjugated */
+  int op;        /**< ::dr_op: replicas of the source are partial results, which are reduced in a fixed order */
+} dr_operation;
+
 /** What a plan is made for. Set by dr_problem_init(), then the first three members at least. */
 typedef struct dr_problem {
   const dr_distribution *source; /**< the tensor's distribution now */
@@ -64,6 +100,7 @@ typedef struct dr_problem {
   const int64_t *region_source_offset; /**< [ndim] a sub-tensor moves: its first index in the source; null: all moves */
   const int64_t *region_target_offset; /**< [ndim] its first index in the target, in the axes of the target */
   const int64_t *region_shape;         /**< [ndim] its extents, in the axes of the source */
+  dr_operation operation;              /**< what is computed with elements on their way */
 } dr_problem;
 
 /** Value for an axis in `axes` that is not split. */
@@ -135,6 +172,28 @@ DR_API int dr_plan_create(const dr_problem *problem, MPI_Comm comm, dr_plan **pl
  */
 DR_API int dr_plan_execute(dr_plan *plan, const void *source, void *target);
 
+/** A redistribution that was started. */
+typedef struct dr_request dr_request;
+
+/** Who moves on what was started. */
+typedef enum dr_progress {
+  DR_PROGRESS_CALLS = 0, /**< MPI where it can, and each call of dr_request_test() and dr_request_wait() */
+  DR_PROGRESS_THREAD = 1 /**< a thread of the library: MPI must have been started with MPI_THREAD_MULTIPLE */
+} dr_progress;
+
+/**
+ * Starts to move a tensor and returns; at most one transfer of a plan is under way at a time. Until dr_request_wait()
+ * the source must not change, and the target not be used. All ranks start, and wait for, transfers of their plans in the
+ * same order.
+ */
+DR_API int dr_plan_start(dr_plan *plan, const void *source, void *target, int progress, dr_request **request);
+
+/** Moves on, and says whether the transfer is done: `*done` is 0 or 1. */
+DR_API int dr_request_test(dr_request *request, int *done);
+
+/** Waits until the transfer is done, and frees the request. */
+DR_API int dr_request_wait(dr_request **request);
+
 /**
  * Executes with arrays of other extents or strides from now on; null as in ::dr_problem. Local. After an error the plan
  * keeps the arrays that it had.
@@ -142,7 +201,7 @@ DR_API int dr_plan_execute(dr_plan *plan, const void *source, void *target);
 DR_API int dr_plan_set_arrays(dr_plan *plan, const int64_t *source_shape, const int64_t *source_strides,
                               const int64_t *target_shape, const int64_t *target_strides);
 
-/** Frees a plan. Collective over its communicator. */
+/** Frees a plan, of which no transfer is under way. Collective over its communicator. */
 DR_API int dr_plan_free(dr_plan **plan);
 
 /**

@@ -27,7 +27,8 @@ struct Numbers {
 };
 
 /// What a program knows of a redistribution when it runs: encoded distributions (see Distribution), extents, then
-/// strides in elements, of this rank's arrays, and which elements move where to (see IndexMap).
+/// strides in elements, of this rank's arrays, which elements move where to (see IndexMap), and what is computed with
+/// them.
 struct Arguments {
   MPI_Comm comm;
   Numbers source, source_local;
@@ -35,6 +36,7 @@ struct Arguments {
   std::int64_t element_bytes;
   dr_options options;
   Numbers index_map = {};
+  dr_operation operation = {DR_OPAQUE, DR_OPAQUE, {1, 0}, {0, 0}, 0, DR_NO_OP};
 };
 
 /// The plan of a library node. It is made when the program starts, and again only if what it was made from changes:

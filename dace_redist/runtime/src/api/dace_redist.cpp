@@ -126,6 +126,7 @@ int dr_problem_init(dr_problem* problem) {
     *problem = dr_problem{};
     problem->strategy = "Hierarchical";
     problem->options = public_options(Options{});
+    problem->operation = public_copy();
   });
 }
 
@@ -144,14 +145,61 @@ int dr_plan_create(const dr_problem* problem, MPI_Comm comm, dr_plan** plan) {
 
 int dr_plan_execute(dr_plan* plan, const void* source, void* target) {
   return guarded(DR_ERROR_EXECUTE, __func__, [&] {
-    plans.check(plan, "plan");
-    if (plan->failed) throw Error(text("\"", plan->label, "\" failed before; free it and make another plan"));
-    try {
-      plan->plan->run(source, target);
-    } catch (...) {
-      plan->failed = true;
-      throw;
-    }
+    dr_plan& ready = ready_plan(plan);
+    run_or_fail(ready, [&] { ready.plan->run(source, target); });
+  });
+}
+
+int dr_plan_start(dr_plan* plan, const void* source, void* target, int progress, dr_request** request) {
+  return guarded(DR_ERROR_EXECUTE, __func__, [&] {
+    dr_plan& ready = ready_plan(plan);
+    check_pointer(request, "request");
+    if (progress != DR_PROGRESS_CALLS && progress != DR_PROGRESS_THREAD)
+      throw ArgumentError(text("progress must be DR_PROGRESS_CALLS or DR_PROGRESS_THREAD, got ", progress));
+    int level = MPI_THREAD_SINGLE;
+    check(MPI_Query_thread(&level), "MPI_Query_thread");
+    if (progress == DR_PROGRESS_THREAD && level < MPI_THREAD_MULTIPLE)
+      throw ArgumentError("a thread that moves a transfer on needs MPI_Init_thread with MPI_THREAD_MULTIPLE");
+    auto made = std::make_unique<dr_request>();
+    made->plan = plan;
+    if (progress == DR_PROGRESS_CALLS)
+      run_or_fail(ready, [&] { ready.plan->start(source, target); });
+    else
+      made->thread = std::make_unique<std::thread>([made = made.get(), source, target]() noexcept {
+        if (guarded(DR_ERROR_EXECUTE, "dr_plan_start", [&] { made->plan->plan->run(source, target); }) != DR_SUCCESS)
+          made->failure = last_error;
+        made->ended.store(true, std::memory_order_release);
+      });
+    ready.started = true;
+    requests.add(made.get());
+    *request = made.release();
+  });
+}
+
+int dr_request_test(dr_request* request, int* done) {
+  return guarded(DR_ERROR_EXECUTE, __func__, [&] {
+    requests.check(request, "request");
+    check_pointer(done, "done");
+    if (request->thread)
+      request->done = request->ended.load(std::memory_order_acquire);
+    else if (!request->done)
+      run_or_fail(*request->plan, [&] { request->done = request->plan->plan->progress(); });
+    *done = request->done;
+  });
+}
+
+int dr_request_wait(dr_request** request) {
+  return guarded(DR_ERROR_EXECUTE, __func__, [&] {
+    check_pointer(request, "request");
+    requests.remove(*request, "*request");
+    const std::unique_ptr<dr_request> waited(std::exchange(*request, nullptr));
+    dr_plan& plan = *waited->plan;
+    run_or_fail(plan, [&] {
+      if (waited->thread) waited->thread->join();
+      if (!waited->failure.empty()) throw Error(waited->failure);
+      for (Backoff backoff(2); !waited->thread && !waited->done; backoff.wait()) waited->done = plan.plan->progress();
+    });
+    plan.started = false;
   });
 }
 
@@ -159,6 +207,7 @@ int dr_plan_set_arrays(dr_plan* plan, const int64_t* source_shape, const int64_t
                        const int64_t* target_shape, const int64_t* target_strides) {
   return guarded(DR_ERROR_PLAN, __func__, [&] {
     plans.check(plan, "plan");
+    if (plan->started) throw ArgumentError("a transfer of the plan is under way: wait for it first");
     const Encoding source = local_encoding(plan->source, plan->rank, source_shape, source_strides);
     const Encoding target = local_encoding(plan->target, plan->rank, target_shape, target_strides);
     const Encoding source_before = plan->plan->description().source_local;
@@ -175,6 +224,8 @@ int dr_plan_set_arrays(dr_plan* plan, const int64_t* source_shape, const int64_t
 int dr_plan_free(dr_plan** plan) {
   return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
     check_pointer(plan, "plan");
+    plans.check(*plan, "*plan");
+    if ((*plan)->started) throw ArgumentError("a transfer of the plan is under way: wait for it first");
     plans.remove(*plan, "*plan");
     const std::unique_ptr<dr_plan> freed(std::exchange(*plan, nullptr));
     if (freed->failed) (void)freed->plan.release();  // kept for good: MPI may still write to its buffers

@@ -5,12 +5,14 @@
 /// The handles of the C interface, and how errors become codes.
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <string>
+#include <thread>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -30,6 +32,16 @@ struct dr_plan {
   int rank = 0;
   std::string label;
   bool failed = false;
+  bool started = false;  // a transfer is under way
+};
+
+/// A transfer under way.
+struct dr_request {
+  dr_plan* plan = nullptr;
+  bool done = false;
+  std::string failure;                  // of the thread
+  std::atomic<bool> ended{false};       // the thread
+  std::unique_ptr<std::thread> thread;  // null: it is moved on by calls
 };
 
 namespace dace_redist {
@@ -92,7 +104,27 @@ class Handles {
   std::unordered_set<const void*> handles_;
 };
 
-inline Handles distributions, plans, memories;
+inline Handles distributions, plans, requests, memories;
+
+/// A plan that can be executed or started. \throws Error if it failed, or a transfer of it is under way.
+inline dr_plan& ready_plan(dr_plan* plan) {
+  plans.check(plan, "plan");
+  if (plan->failed) throw Error(text("\"", plan->label, "\" failed before; free it and make another plan"));
+  if (plan->started) throw Error(text("a transfer of \"", plan->label, "\" is under way: wait for it first"));
+  return *plan;
+}
+
+/// Runs `work` of a plan, which is of no use any more if that throws.
+template <class Work>
+void run_or_fail(dr_plan& plan, const Work& work) {
+  try {
+    work();
+  } catch (...) {
+    plan.failed = true;
+    plan.started = false;
+    throw;
+  }
+}
 
 inline void check_pointer(const void* pointer, const char* name) {
   if (!pointer) throw ArgumentError(text(name, " is null"));
@@ -165,6 +197,7 @@ inline Description describe(const dr_problem& problem, int rank) {
   description.target_local =
       local_encoding(problem.target->checked, rank, problem.target_shape, problem.target_strides);
   description.index_map = index_map_of(problem, problem.source->checked.ndim());
+  description.operation = internal_operation(problem.operation);
   return description;
 }
 
@@ -178,8 +211,8 @@ inline dr_plan* make_handle(Description description, MPI_Comm comm) {
     const int rank = comm_rank(comm);
     if (description.source_local.empty()) description.source_local = local_encoding(source, rank, nullptr, nullptr);
     if (description.target_local.empty()) description.target_local = local_encoding(target, rank, nullptr, nullptr);
-    make = find_strategy(description.strategy);
-    made.reset(new dr_plan{nullptr, std::move(source), std::move(target), rank, description.label, false});
+    make = plan_maker(description);
+    made.reset(new dr_plan{nullptr, std::move(source), std::move(target), rank, description.label, false, false});
   });
   made->plan = make(description, comm);
   plans.add(made.get());

@@ -22,7 +22,7 @@ extern "C" {
 DR_API int dr_python_plan_create(std::intptr_t comm, const char* strategy, const dr_options* options,
                                  std::int64_t element_bytes, const std::int64_t* source, std::int64_t source_count,
                                  const std::int64_t* target, std::int64_t target_count, const std::int64_t* index_map,
-                                 std::int64_t index_map_count, dr_plan** plan) {
+                                 std::int64_t index_map_count, const dr_operation* operation, dr_plan** plan) {
   using namespace dace_redist;
   return guarded(DR_ERROR_PLAN, "plan", [&] {
     Description description;
@@ -33,6 +33,7 @@ DR_API int dr_python_plan_create(std::intptr_t comm, const char* strategy, const
     description.source.assign(source, source + source_count);
     description.target.assign(target, target + target_count);
     description.index_map.assign(index_map, index_map + index_map_count);
+    description.operation = internal_operation(*operation);
     *plan = make_handle(std::move(description), communicator(comm));
   });
 }

@@ -222,29 +222,29 @@ inline StridedBlock from_packed(StridedBlock block, Index displacement) {
   return reversed(to_packed(reversed(block), displacement));
 }
 
-/// How this rank moves a chunk: `array_block(block, displacement)` is a block between array and packed chunk.
+/// How this rank moves a chunk of `nbytes`: `array_block(block, displacement)` is a block between array and packed
+/// chunk.
 template <class ArrayBlock>
-PackedChunk packed_chunk(const Chunk& chunk, Index element_bytes, const ArrayBlock& array_block) {
-  PackedChunk plan{static_cast<int>(chunk.peer), chunk.count * element_bytes, false, 0, {}};
+PackedChunk packed_chunk(const Chunk& chunk, Index nbytes, const ElementStep& step, const ArrayBlock& array_block) {
+  PackedChunk plan{static_cast<int>(chunk.peer), nbytes, false, 0, {}};
   Index displacement = 0;
   for (const StridedBlock& block : chunk.blocks) {
-    const CopyBlock copy = make_copy_block(array_block(block, displacement), element_bytes);
+    const StridedBlock moved = array_block(block, displacement);
     displacement += block.count();
-    plan.in_place = chunk.blocks.size() == 1 && copy.contiguous();
-    plan.array_offset = std::max(copy.source_offset, copy.target_offset);  // the other one is 0, if in place
-    plan.copies.append(copy);
+    plan.in_place = plan.copies.append(moved, step) && chunk.blocks.size() == 1;
+    plan.array_offset = std::max(moved.source_offset, moved.target_offset) * step.source_bytes;  // the other is 0
   }
   return plan;
 }
 
 /// How this rank packs a chunk it sends.
-inline PackedChunk pack_plan(const Chunk& chunk, Index element_bytes) {
-  return packed_chunk(chunk, element_bytes, to_packed);
+inline PackedChunk pack_plan(const Chunk& chunk, const ElementSteps& steps) {
+  return packed_chunk(chunk, chunk.count * steps.message_bytes(), steps.pack(), to_packed);
 }
 
 /// How this rank unpacks a chunk it receives.
-inline PackedChunk unpack_plan(const Chunk& chunk, Index element_bytes) {
-  return packed_chunk(chunk, element_bytes, from_packed);
+inline PackedChunk unpack_plan(const Chunk& chunk, const ElementSteps& steps) {
+  return packed_chunk(chunk, chunk.count * steps.message_bytes(), steps.unpack(), from_packed);
 }
 
 }  // namespace dace_redist

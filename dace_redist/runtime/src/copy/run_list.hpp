@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "copy/copy.hpp"
+#include "copy/element_steps.hpp"
 
 namespace dace_redist {
 
@@ -53,6 +54,18 @@ class CopyList {
  public:
   static constexpr std::int64_t most_listed_runs = 32, longest_listed_run = 1024;
 
+  /// Adds the copy of a block, or whatever the step does with its elements. All steps of a list are alike.
+  /// \return whether the block is contiguous on both sides, and is copied.
+  bool append(const StridedBlock& block, const ElementStep& step) {
+    if (step.kernel) {
+      kernel_ = step.kernel;
+      element_blocks_.push_back(make_element_block(block, step.source_bytes, step.target_bytes));
+      return false;
+    }
+    const CopyBlock copy = make_copy_block(block, step.source_bytes);
+    append(copy);
+    return copy.contiguous();
+  }
   void append(const CopyBlock& block) {
     if (block.run_bytes <= longest_listed_run && block.nbytes() <= most_listed_runs * block.run_bytes)
       runs_.append(block);
@@ -63,9 +76,13 @@ class CopyList {
 
   const std::vector<CopyBlock>& blocks() const { return blocks_; }
   const RunList& runs() const { return runs_; }
+  /// Blocks with whose elements kernel() computes, besides those that are copied.
+  const std::vector<ElementBlock>& element_blocks() const { return element_blocks_; }
+  const ElementKernel* kernel() const { return kernel_; }
 
   /// Copies all; with non-temporal stores where a block is larger than the cache.
   void copy(const char* source, char* target) const {
+    for (const ElementBlock& block : element_blocks_) kernel_->apply(block, source, target);
     for (const CopyBlock& block : blocks_)
       dace_redist::copy(block, source, target, block.nbytes() >= stream_threshold_bytes());
     runs_.copy(source, target);
@@ -74,6 +91,8 @@ class CopyList {
  private:
   std::vector<CopyBlock> blocks_;
   RunList runs_;
+  std::vector<ElementBlock> element_blocks_;
+  const ElementKernel* kernel_ = nullptr;
 };
 
 }  // namespace dace_redist

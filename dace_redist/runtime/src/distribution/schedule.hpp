@@ -48,9 +48,16 @@ inline std::vector<Index> c_strides(const std::vector<Index>& shape) {
   return strides;
 }
 
-/// Of the replicas of a source cell, which ones send it to a receiver: one of them, the receiver itself if it holds the
-/// cell; or each of them.
-enum class Senders { one, all };
+/// Of the replicas of a source cell, which ones send it to a receiver.
+struct Senders {
+  enum Kind {
+    one,   ///< one of them, the receiver itself if it holds the cell
+    all,   ///< each of them
+    turn,  ///< number (turn + position of the target cell) mod replicas: each one in as many turns
+  };
+  Kind kind = one;
+  Index number = 0;  ///< of the turn
+};
 
 namespace detail {
 
@@ -224,16 +231,27 @@ class Collector {
     }
     theirs.number = other().cell_number(theirs.coordinates);
     if (!sends()) {
-      if (senders_ == Senders::one) return append(source_.sender(theirs.coordinates, rank_), cell, theirs, choice);
+      if (senders_.kind != Senders::all)
+        return append(sender(theirs.coordinates, cell.coordinates, rank_), cell, theirs, choice);
       for (Index replica = 0; replica < source_.replicas(); ++replica)
         append(source_.rank_of(theirs.coordinates, replica), cell, theirs, choice);
       return;
     }
     for (Index replica = 0; replica < target_.replicas(); ++replica) {
       const Index receiver = target_.rank_of(theirs.coordinates, replica);
-      if (senders_ == Senders::all || source_.sender(cell.coordinates, receiver) == rank_)
+      if (senders_.kind == Senders::all || sender(cell.coordinates, theirs.coordinates, receiver) == rank_)
         append(receiver, cell, theirs, choice);
     }
+  }
+
+  /// The one rank that sends a source cell to a receiver of a target cell. All replicas of the target cell get the same
+  /// turns in the same order.
+  Index sender(const std::vector<Index>& source_cell, const std::vector<Index>& target_cell, Index receiver) const {
+    if (senders_.kind == Senders::one) return source_.sender(source_cell, receiver);
+    Index position = 0;
+    for (std::size_t axis = 0; axis < target_cell.size(); ++axis)
+      position = (position * target_.axes()[axis].parts + target_cell[axis]) % source_.replicas();
+    return source_.rank_of(source_cell, (position + senders_.number) % source_.replicas());
   }
 
   void append(Index peer, const Cell& own, const Cell& theirs, const std::vector<const AxisOverlap*>& choice) {
@@ -314,7 +332,7 @@ inline std::vector<Message> join(std::vector<CellPair> pairs) {
 /// \param senders  which replicas of the source send.
 inline RankSchedule make_schedule(const Distribution& source, const Distribution& target, const IndexMap& map,
                                   Index rank, bool with_blocks = true, const Layouts& source_layouts = {},
-                                  const Layouts& target_layouts = {}, Senders senders = Senders::one) {
+                                  const Layouts& target_layouts = {}, Senders senders = {}) {
   const auto collect = [&](detail::Side side, const std::vector<Cell>& cells) {
     detail::Collector collector(source, target, map, rank, side, source_layouts, target_layouts, with_blocks, senders);
     for (const Cell& cell : cells) collector.add(cell);

@@ -27,14 +27,14 @@ class ChunkPipeline {
  public:
   /// \param sends, receives  in the order of rounds.
   void prepare(MPI_Comm comm, int tag, const std::vector<Message>& sends, const std::vector<Message>& receives,
-               Index element_bytes, const Options& options) {
+               const ElementSteps& steps, const Options& options) {
     comm_ = comm;
     tag_ = tag;
     const std::size_t depth = static_cast<std::size_t>(options.depth);
     requests_.assign(2 * depth, MPI_REQUEST_NULL);
     completed_.resize(2 * depth);
-    fill(receives_, receives, unpack_plan, 0, element_bytes, options);
-    fill(sends_, sends, pack_plan, depth, element_bytes, options);
+    fill(receives_, receives, unpack_plan, 0, steps, options);
+    fill(sends_, sends, pack_plan, depth, steps, options);
   }
 
   /// Posts what the rings hold of both directions.
@@ -84,13 +84,13 @@ class ChunkPipeline {
 
   template <class MakePlan>
   static void fill(Ring& ring, const std::vector<Message>& messages, MakePlan make_plan, std::size_t first_request,
-                   Index element_bytes, const Options& options) {
+                   const ElementSteps& steps, const Options& options) {
     ring = Ring{};
     ring.first_request = first_request;
     const Index chunk_bytes = std::min(options.chunk_bytes, options.max_message_bytes);
     for (const Message& message : messages)
-      for (const Chunk& chunk : cut(message, chunk_bytes / element_bytes, options.growth)) {
-        ring.chunks.push_back(make_plan(chunk, element_bytes));
+      for (const Chunk& chunk : cut(message, chunk_bytes / steps.message_bytes(), options.growth)) {
+        ring.chunks.push_back(make_plan(chunk, steps));
         if (!ring.chunks.back().in_place) ring.slot_bytes = std::max(ring.slot_bytes, ring.chunks.back().nbytes);
       }
     const std::size_t slots = std::min(static_cast<std::size_t>(options.depth), ring.chunks.size());

@@ -36,38 +36,86 @@ inline Datatype strided_type(const StridedBlock& block, Index element_bytes) {
   return type;
 }
 
-/// Sends and receives with one derived datatype per message, receives posted first, everything non-blocking.
+/// Sends and receives with one derived datatype per message, receives posted first, everything non-blocking. A side on
+/// which elements are computed with, which MPI cannot do, packs or unpacks them instead.
 class DatatypePlan final : public Plan {
  private:
+  /// One of both: a type, or a chunk in the buffer.
   struct TypedMessage {
     int peer;
     Datatype type;
+    PackedChunk chunk;
+    Index buffer_offset = 0;
   };
 
   void prepare() override {
-    sends_ = typed(sends_in_order(), true);
-    receives_ = typed(receives_in_order(), false);
+    Index nbytes = 0;
+    sends_ = typed(sends_in_order(), true, nbytes);
+    receives_ = typed(receives_in_order(), false, nbytes);
+    buffer_ = Buffer(nbytes);
     requests_.clear();
     requests_.reserve(sends_.size() + receives_.size());
   }
 
   void exchange(const char* source, char* target) override {
-    for (const TypedMessage& message : receives_)
-      check(MPI_Irecv(target, 1, message.type.get(), message.peer, tag, comm(), &requests_.emplace_back()),
-            "MPI_Irecv");
-    for (const TypedMessage& message : sends_)
-      check(MPI_Isend(source, 1, message.type.get(), message.peer, tag, comm(), &requests_.emplace_back()),
-            "MPI_Isend");
-    copy_self(source, target);
+    begin(source, target);
     wait_all(requests_);
+    finish();
   }
 
-  /// One type per message, or per part of `max_message_bytes` where a message is longer.
-  std::vector<TypedMessage> typed(const std::vector<Message>& messages, bool send) const {
+  bool advance() override {
+    int done = 0;
+    check(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE), "MPI_Testall");
+    if (!done) return false;
+    requests_.clear();
+    finish();
+    return true;
+  }
+
+  void begin(const char* source, char* target) override {
+    target_ = target;
+    for (const TypedMessage& message : receives_) {
+      if (steps().unpack().kernel)
+        post_receive(buffer_.at(message.buffer_offset), message.chunk.nbytes, message.peer, requests_);
+      else
+        check(MPI_Irecv(target, 1, message.type.get(), message.peer, tag, comm(), &requests_.emplace_back()),
+              "MPI_Irecv");
+    }
+    for (const TypedMessage& message : sends_) {
+      if (steps().pack().kernel) {
+        message.chunk.copies.copy(source, buffer_.at(message.buffer_offset));
+        post_send(buffer_.at(message.buffer_offset), message.chunk.nbytes, message.peer, requests_);
+      } else {
+        check(MPI_Isend(source, 1, message.type.get(), message.peer, tag, comm(), &requests_.emplace_back()),
+              "MPI_Isend");
+      }
+    }
+    copy_self(source, target);
+  }
+
+  void finish() const {
+    if (steps().unpack().kernel)
+      for (const TypedMessage& message : receives_)
+        message.chunk.copies.copy(buffer_.at(message.buffer_offset), target_);
+  }
+
+  /// One type per message, or per part of `max_message_bytes` where a message is longer. Chunks take room in the
+  /// buffer, of which `nbytes` are taken before.
+  std::vector<TypedMessage> typed(const std::vector<Message>& messages, bool send, Index& nbytes) const {
+    const bool computes = (send ? steps().pack() : steps().unpack()).kernel;
     std::vector<TypedMessage> list;
     for (const Message& message : messages)
-      for (const Chunk& chunk : cut(message, options().max_message_bytes / element_bytes()))
-        list.push_back({static_cast<int>(message.peer), chunk_type(chunk, send)});
+      for (const Chunk& chunk : cut(message, options().max_message_bytes / steps().message_bytes())) {
+        TypedMessage& made = list.emplace_back();
+        made.peer = static_cast<int>(message.peer);
+        if (computes) {
+          made.chunk = send ? pack_plan(chunk, steps()) : unpack_plan(chunk, steps());
+          made.buffer_offset = nbytes;
+          nbytes += ceil_div(made.chunk.nbytes, 64) * 64;
+        } else {
+          made.type = chunk_type(chunk, send);
+        }
+      }
     return list;
   }
 
@@ -77,9 +125,9 @@ class DatatypePlan final : public Plan {
     std::vector<MPI_Aint> displacements;
     for (const StridedBlock& block : chunk.blocks) {
       const StridedBlock here = send ? block : reversed(block);
-      owned.push_back(strided_type(here, element_bytes()));
+      owned.push_back(strided_type(here, steps().message_bytes()));
       types.push_back(owned.back().get());
-      displacements.push_back(static_cast<MPI_Aint>(here.source_offset * element_bytes()));
+      displacements.push_back(static_cast<MPI_Aint>(here.source_offset * steps().message_bytes()));
     }
     const std::vector<int> ones(types.size(), 1);
     Datatype type;
@@ -91,6 +139,8 @@ class DatatypePlan final : public Plan {
   }
 
   std::vector<TypedMessage> sends_, receives_;
+  Buffer buffer_;
+  char* target_ = nullptr;  // of the exchange at hand
   std::vector<MPI_Request> requests_;
 };
 

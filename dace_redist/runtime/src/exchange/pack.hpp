@@ -44,6 +44,23 @@ class PackPlan : public Plan {
   }
 
   void exchange(const char* source, char* target) override {
+    begin(source, target);
+    while (pending_ > 0) unpack_some(MPI_Waitsome, "MPI_Waitsome");
+    wait_all(send_requests_);
+  }
+
+  bool advance() override {
+    if (pending_ > 0) unpack_some(MPI_Testsome, "MPI_Testsome");
+    if (pending_ > 0) return false;
+    int sent = 0;
+    check(MPI_Testall(static_cast<int>(send_requests_.size()), send_requests_.data(), &sent, MPI_STATUSES_IGNORE),
+          "MPI_Testall");
+    if (sent) send_requests_.clear();
+    return sent != 0;
+  }
+
+  void begin(const char* source, char* target) override {
+    target_ = target;
     receive_requests_.clear();
     for (const PackedMessage& message : receives_)
       post_receive(
@@ -55,8 +72,9 @@ class PackPlan : public Plan {
                 message.chunk.nbytes, message.chunk.peer, send_requests_);
     }
     copy_blocks(self_copies(), source, target);
-    unpack_arrivals(target);
-    wait_all(send_requests_);
+    for (std::size_t m = 0; m < receives_.size(); ++m)
+      open_[m] = receives_[m].requests_end - (m == 0 ? 0 : receives_[m - 1].requests_end);
+    pending_ = receive_requests_.size();
   }
 
   const std::vector<PackedMessage>& sends() const { return sends_; }
@@ -70,7 +88,7 @@ class PackPlan : public Plan {
     std::vector<PackedMessage> list;
     Index nbytes = 0;
     for (const Message& message : messages) {
-      PackedMessage packed{make_plan({message.peer, message.count, message.blocks}, element_bytes()), nbytes, 0};
+      PackedMessage packed{make_plan({message.peer, message.count, message.blocks}, steps()), nbytes, 0};
       if (!packed.chunk.in_place) nbytes += ceil_div(packed.chunk.nbytes, 64) * 64;
       list.push_back(std::move(packed));
     }
@@ -78,22 +96,20 @@ class PackPlan : public Plan {
     return list;
   }
 
-  void unpack_arrivals(char* target) {
-    for (std::size_t m = 0; m < receives_.size(); ++m)
-      open_[m] = receives_[m].requests_end - (m == 0 ? 0 : receives_[m - 1].requests_end);
-    for (std::size_t pending = receive_requests_.size(); pending > 0;) {
-      int count = 0;
-      check(MPI_Waitsome(static_cast<int>(receive_requests_.size()), receive_requests_.data(), &count,
-                         completed_.data(), MPI_STATUSES_IGNORE),
-            "MPI_Waitsome");
-      for (int i = 0; i < count; ++i) {
-        const std::size_t m = message_of_[static_cast<std::size_t>(completed_[static_cast<std::size_t>(i)])];
-        const PackedMessage& message = receives_[m];
-        if (--open_[m] == 0 && !message.chunk.in_place)
-          copy_blocks(message.chunk.copies, receive_buffer_.at(message.buffer_offset), target);
-      }
-      pending -= static_cast<std::size_t>(count);
+  /// Unpacks what has arrived. \param complete  MPI_Waitsome or MPI_Testsome.
+  template <class Complete>
+  void unpack_some(const Complete& complete, const char* name) {
+    int count = 0;
+    check(complete(static_cast<int>(receive_requests_.size()), receive_requests_.data(), &count, completed_.data(),
+                   MPI_STATUSES_IGNORE),
+          name);
+    for (int i = 0; i < count; ++i) {
+      const std::size_t m = message_of_[static_cast<std::size_t>(completed_[static_cast<std::size_t>(i)])];
+      const PackedMessage& message = receives_[m];
+      if (--open_[m] == 0 && !message.chunk.in_place)
+        copy_blocks(message.chunk.copies, receive_buffer_.at(message.buffer_offset), target_);
     }
+    pending_ -= static_cast<std::size_t>(count);
   }
 
   std::vector<PackedMessage> sends_, receives_;
@@ -101,7 +117,9 @@ class PackPlan : public Plan {
   std::vector<MPI_Request> send_requests_, receive_requests_;
   std::vector<std::size_t> message_of_;  // [receive requests] the message it is a part of
   std::vector<std::size_t> open_;        // [receives] requests that are still open
-  std::vector<int> completed_;           // [receive requests] what MPI_Waitsome reports
+  std::vector<int> completed_;           // [receive requests] what MPI reports
+  std::size_t pending_ = 0;              // receive requests of the exchange at hand that are open
+  char* target_ = nullptr;               // of the exchange at hand
 };
 
 }  // namespace dace_redist

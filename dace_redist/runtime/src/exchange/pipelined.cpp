@@ -12,14 +12,22 @@ namespace dace_redist {
 /// A ChunkPipeline for all messages; what stays on the rank is copied while the first chunks are on their way.
 class PipelinedPlan final : public Plan {
  private:
-  void prepare() override {
-    pipeline_.prepare(comm(), tag, sends_in_order(), receives_in_order(), element_bytes(), options());
-  }
+  void prepare() override { pipeline_.prepare(comm(), tag, sends_in_order(), receives_in_order(), steps(), options()); }
 
   void exchange(const char* source, char* target) override {
+    begin(source, target);
+    while (!pipeline_.finished()) pipeline_.wait();
+  }
+
+  void begin(const char* source, char* target) override {
     pipeline_.begin(source, target);
     copy_self(source, target);
-    while (!pipeline_.finished()) pipeline_.wait();
+  }
+
+  bool advance() override {
+    while (!pipeline_.finished())
+      if (!pipeline_.progress()) return false;
+    return true;
   }
 
   ChunkPipeline pipeline_;

@@ -30,10 +30,9 @@ class RMAPlan final : public Plan {
     Index send_bytes = 0;
     window_bytes_ = 0;
     for (const Message& message : sends_in_order())
-      sends_.push_back(packed(pack_plan({message.peer, message.count, message.blocks}, element_bytes()), send_bytes));
+      sends_.push_back(packed(pack_plan({message.peer, message.count, message.blocks}, steps()), send_bytes));
     for (const Message& message : receives_in_order())
-      receives_.push_back(
-          packed(unpack_plan({message.peer, message.count, message.blocks}, element_bytes()), window_bytes_));
+      receives_.push_back(packed(unpack_plan({message.peer, message.count, message.blocks}, steps()), window_bytes_));
     send_buffer_ = Buffer(send_bytes);
     for (std::size_t s = 0; s < window_offsets.size(); ++s) sends_[s].window_offset = window_offsets[s];
   }
@@ -70,15 +69,34 @@ class RMAPlan final : public Plan {
   }
 
   void exchange(const char* source, char* target) override {
+    begin(source, target);
+    if (!sends_.empty()) check(MPI_Win_complete(window_.get()), "MPI_Win_complete");
+    if (!receives_.empty()) check(MPI_Win_wait(window_.get()), "MPI_Win_wait");
+    finish();
+  }
+
+  /// May wait for the receivers to begin.
+  bool advance() override {
+    if (std::exchange(open_to_puts_, false) && !sends_.empty())
+      check(MPI_Win_complete(window_.get()), "MPI_Win_complete");
+    int arrived = 1;
+    if (!receives_.empty()) check(MPI_Win_test(window_.get(), &arrived), "MPI_Win_test");
+    if (arrived) finish();
+    return arrived != 0;
+  }
+
+  void begin(const char* source, char* target) override {
+    target_ = target;
+    open_to_puts_ = true;
     if (!receives_.empty()) check(MPI_Win_post(sources_.get(), 0, window_.get()), "MPI_Win_post");
     if (!sends_.empty()) check(MPI_Win_start(targets_.get(), 0, window_.get()), "MPI_Win_start");
     for (const PutMessage& send : sends_) put(send, source);
     copy_self(source, target);
-    if (!sends_.empty()) check(MPI_Win_complete(window_.get()), "MPI_Win_complete");
-    if (receives_.empty()) return;
-    check(MPI_Win_wait(window_.get()), "MPI_Win_wait");
+  }
+
+  void finish() const {
     for (const PutMessage& receive : receives_)
-      receive.chunk.copies.copy(window_memory_ + receive.buffer_offset, target);
+      receive.chunk.copies.copy(window_memory_ + receive.buffer_offset, target_);
   }
 
   void put(const PutMessage& send, const char* source) const {
@@ -96,6 +114,8 @@ class RMAPlan final : public Plan {
   Buffer send_buffer_;
   Index window_bytes_ = 0;
   char* window_memory_ = nullptr;  // owned by window_
+  char* target_ = nullptr;         // of the exchange at hand
+  bool open_to_puts_ = false;      // whether its puts are still to be completed
   Group targets_, sources_;
   Window window_;
 };

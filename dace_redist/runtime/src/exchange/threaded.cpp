@@ -71,6 +71,12 @@ class ThreadedPlan final : public PackPlan {
       else
         parallel_for(threads_, [&](int part) { copy(slice(block, part, threads_), source, target, stream); });
     }
+    for (const ElementBlock& block : copies.element_blocks()) {
+      if (block.nbytes() < parallel_bytes)
+        copies.kernel()->apply(block, source, target);
+      else
+        parallel_for(threads_, [&](int part) { copies.kernel()->apply(slice(block, part, threads_), source, target); });
+    }
     copies.runs().copy(source, target);
   }
 

@@ -14,10 +14,12 @@
 
 namespace dace_redist {
 
-/// The copy of a group of blocks: of one block as it is, of several as runs.
+/// The copy of a group of blocks: of one block as it is, of several as runs. Where elements are computed with, their
+/// blocks, whatever their number.
 struct GroupCopy {
   CopyBlock block;
   RunList runs;
+  std::vector<ElementBlock> elements;
 };
 
 /// A message, how far it has come in the exchange at hand, and the ring that its pieces may go through.
@@ -30,17 +32,18 @@ class Channel {
 
   /// Takes over a message.
   /// \param sends  whether this rank sends it.
-  void set(Message new_message, bool sends, Index element_bytes) {
+  void set(Message new_message, bool sends, const ElementSteps& steps) {
     message = std::move(new_message);
-    part_count = count_of_parts(element_bytes);
+    part_count = count_of_parts(steps.message_bytes());
     cutter = MessageCutter(message, part_count, most_tiny);
     direct.clear();
     packed.clear();
     shortest_run = std::numeric_limits<Index>::max();
     for (const BlockGroup& group : cutter.groups()) {
-      direct.push_back(group_copy(group, element_bytes, [](const StridedBlock& block, Index) { return block; }));
-      packed.push_back(group_copy(group, element_bytes, sends ? to_packed : from_packed));
-      shortest_run = std::min(shortest_run, group.count == 1 ? direct.back().block.run_bytes : 0);
+      direct.push_back(group_copy(group, steps.direct(), [](const StridedBlock& block, Index) { return block; }));
+      packed.push_back(group_copy(group, sends ? steps.pack() : steps.unpack(), sends ? to_packed : from_packed));
+      const bool one_copy = group.count == 1 && !steps.direct().kernel;
+      shortest_run = std::min(shortest_run, one_copy ? direct.back().block.run_bytes : 0);
     }
   }
 
@@ -79,7 +82,7 @@ class Channel {
   MessageCutter cutter;
   std::vector<GroupCopy> direct, packed;  // [groups] as a whole: array to array, and array to or from a slot
   std::size_t shape = 0;                  // number of the first channel of this side with equally shaped blocks
-  Index shortest_run = 0;                 // bytes that are contiguous on both sides
+  Index shortest_run = 0;                 // bytes that are contiguous on both sides, and copied
   Protocol protocol = Protocol::undecided;
   bool done = false;
   StagingRing ring;
@@ -101,12 +104,17 @@ class Channel {
   }
 
   template <class Side>
-  GroupCopy group_copy(const BlockGroup& group, Index element_bytes, const Side& side) const {
+  GroupCopy group_copy(const BlockGroup& group, const ElementStep& step, const Side& side) const {
     GroupCopy copy;
     Index displacement = 0;
     for (std::size_t b = group.first; b < group.first + group.count; ++b) {
-      const CopyBlock block = make_copy_block(side(message.blocks[b], displacement), element_bytes);
+      const StridedBlock moved = side(message.blocks[b], displacement);
       displacement += message.blocks[b].count();
+      if (step.kernel) {
+        copy.elements.push_back(make_element_block(moved, step.source_bytes, step.target_bytes));
+        continue;
+      }
+      const CopyBlock block = make_copy_block(moved, step.source_bytes);
       if (group.count == 1)
         copy.block = block;
       else
@@ -143,7 +151,7 @@ struct ExchangeState {
   const char* source = nullptr;
   char* target = nullptr;
   SharedArrayFinder::ArrayLocation source_location;
-  Index element_bytes = 1;
+  const ElementSteps* steps = nullptr;
   std::size_t open = 0;  ///< channels that are not done
 
   /// Whether copies of each kind write with non-temporal stores: what is pushed, pulled, unpacked, and stays here.

@@ -27,7 +27,7 @@ class Connections {
       largest_piece = std::max(largest_piece, sends[s + 1].part_count);
       most_slots = std::max(most_slots, sends[s + 1].sensible_slots());
     }
-    rings_.allocate(count, largest_piece * messages.element_bytes(), std::min(most_slots, depth));
+    rings_.allocate(count, largest_piece * messages.message_element_bytes(), std::min(most_slots, depth));
     for (std::size_t s = 0; s < count; ++s) sends[s + 1].ring = rings_.ring(s);
   }
 

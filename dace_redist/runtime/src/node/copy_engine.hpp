@@ -49,14 +49,38 @@ class LevelChannels {
   std::size_t count_ = 0;
 };
 
+/// As copy_pieces(), where elements are computed with: channel by channel.
+template <class Starts>
+void apply_to_pieces(const LevelChannels& level, const ElementStep& step, bool pack, const Starts& starts) {
+  Channel& first = level.first();
+  first.cutter.take(first.part_count, [&](Index taken) {
+    for (std::size_t c = 0; c < level.count(); ++c) {
+      Channel& channel = level[c];
+      const MessageCutter& cutter = channel.cutter;
+      const CopyPlace start = starts(channel, taken);
+      if (cutter.whole_group())
+        for (const ElementBlock& block : (pack ? channel.packed : channel.direct)[cutter.group()].elements)
+          step.kernel->apply(block, start.source, start.target);
+      else
+        step.kernel->apply(make_element_block(pack ? to_packed(cutter.part(), 0) : cutter.part(), step.source_bytes,
+                                              step.target_bytes),
+                           start.source, start.target);
+      if (c > 0) channel.cutter.advance();
+    }
+  });
+}
+
 /// Copies the next piece of each of the level channels, and leaves their cutters behind it.
+/// \param step   what happens to the elements.
 /// \param pack    whether the target is a staging slot, in which the blocks follow each other.
 /// \param stream  whether to write with non-temporal stores.
 /// \param starts  `starts(channel, taken)`: starts of a channel's two arrays, or of its source array and what is free
 /// of
 ///                its slot when `taken` elements of the piece are packed.
 template <class Starts>
-void copy_pieces(const LevelChannels& level, Index element_bytes, bool pack, bool stream, const Starts& starts) {
+void copy_pieces(const LevelChannels& level, const ElementStep& step, bool pack, bool stream, const Starts& starts) {
+  if (step.kernel) return apply_to_pieces(level, step, pack, starts);
+  const Index element_bytes = step.source_bytes;
   std::array<CopyPlace, most_places> places;
   Channel& first = level.first();
   const MessageCutter& cutter = first.cutter;

@@ -35,14 +35,14 @@ class NodeAwarePlan : public Plan {
       keep(schedule.receives, true);
       return schedule;
     };
-    node_.prepare(planner, source_layout(), target_layout(), element_bytes(), options());
+    node_.prepare(planner, source_layout(), target_layout(), steps(), options());
   }
 
   void prepare_network() {
     std::vector<Message> sends = sends_in_order(), receives = receives_in_order();
     keep(sends, false);
     keep(receives, false);
-    network_.prepare(comm(), tag, sends, receives, element_bytes(), options());
+    network_.prepare(comm(), tag, sends, receives, steps(), options());
   }
 
   bool is_partner(Index rank) const {
@@ -113,11 +113,8 @@ class NodeAwarePlan : public Plan {
   }
 
   void exchange(const char* source, char* target) override {
-    network_.begin(source, target);
-    if (partners_.empty()) {
-      copy_self(source, target);
-    } else {
-      node_.begin(source, target);
+    begin(source, target);
+    if (!partners_.empty()) {
       Backoff backoff(partners_.size());
       while (!node_.finished()) {
         const bool moved = node_.progress(), arrived = !network_.finished() && network_.progress();
@@ -128,6 +125,23 @@ class NodeAwarePlan : public Plan {
       }
     }
     while (!network_.finished()) network_.wait();
+  }
+
+  void begin(const char* source, char* target) override {
+    network_.begin(source, target);
+    if (partners_.empty())
+      copy_self(source, target);
+    else
+      node_.begin(source, target);
+  }
+
+  bool advance() override {
+    bool any = true;
+    while (any) {
+      any = !partners_.empty() && !node_.finished() && node_.progress();
+      any |= !network_.finished() && network_.progress();
+    }
+    return (partners_.empty() || node_.finished()) && network_.finished();
   }
 
   std::vector<int> partners_;  // ranks of this node, sorted; none: all messages go over MPI

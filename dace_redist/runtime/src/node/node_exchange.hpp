@@ -33,11 +33,11 @@ class NodeExchange {
 
   /// Takes over the messages and this rank's own arrays. Local; may be called again, for other arrays.
   /// \param planner  this rank's messages within the node for given layouts of its partners' arrays.
-  void prepare(const Planner& planner, const LocalLayout& source, const LocalLayout& target, Index element_bytes,
+  void prepare(const Planner& planner, const LocalLayout& source, const LocalLayout& target, const ElementSteps& steps,
                const Options& options) {
     depth_ = options.depth;
-    messages_.prepare(planner, source, target, element_bytes, options);
-    exchange_.element_bytes = element_bytes;
+    messages_.prepare(planner, source, target, steps, options);
+    exchange_.steps = &steps;
     choose_stores();
   }
 

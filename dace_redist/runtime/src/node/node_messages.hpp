@@ -21,13 +21,13 @@ class NodeMessages {
   using Planner = std::function<RankSchedule(const Layouts& sources, const Layouts& targets)>;
 
   /// Takes over the messages and this rank's own arrays. Local; may be called again, for other arrays.
-  void prepare(const Planner& planner, const LocalLayout& source, const LocalLayout& target, Index element_bytes,
+  void prepare(const Planner& planner, const LocalLayout& source, const LocalLayout& target, const ElementSteps& steps,
                const Options& options) {
     planner_ = planner;
     source_layout_ = source;
     target_layout_ = target;
-    element_bytes_ = element_bytes;
-    most_piece_ = std::max<Index>(1, options.slot_bytes / element_bytes);
+    steps_ = &steps;
+    most_piece_ = std::max<Index>(1, options.slot_bytes / steps.message_bytes());
     replan();
   }
 
@@ -69,10 +69,11 @@ class NodeMessages {
   const std::vector<Channel>& receives() const { return receives_; }
   const LocalLayout& source_layout() const { return source_layout_; }
   const LocalLayout& target_layout() const { return target_layout_; }
-  Index element_bytes() const { return element_bytes_; }
+  /// Bytes of an element in a message.
+  Index message_element_bytes() const { return steps_->message_bytes(); }
   Index sent_bytes() const { return sent_bytes_; }  ///< with what stays on this rank
   Index received_bytes() const { return received_bytes_; }
-  Index bytes_of(const Channel& channel) const { return channel.message.count * element_bytes_; }
+  Index bytes_of(const Channel& channel) const { return channel.message.count * message_element_bytes(); }
 
  private:
   Index bytes_of(const std::vector<Channel>& channels) const {
@@ -85,21 +86,22 @@ class NodeMessages {
     const bool first = channels.empty();
     for (std::size_t c = 0; c < messages.size(); ++c) {
       if (first) channels.emplace_back(static_cast<int>(messages[c].peer), most_piece_);
-      channels[c].set(std::move(messages[c]), sends, element_bytes_);
+      channels[c].set(std::move(messages[c]), sends, *steps_);
     }
   }
 
   void replan_one(Channel& channel, bool sends) {
     RankSchedule schedule = planner_(source_layouts_, target_layouts_);
     for (Message& message : sends ? schedule.sends : schedule.receives)
-      if (message.peer == channel.peer) channel.set(std::move(message), sends, element_bytes_);
+      if (message.peer == channel.peer) channel.set(std::move(message), sends, *steps_);
     compare_shapes(sends ? sends_ : receives_);
   }
 
   Planner planner_;
   LocalLayout source_layout_, target_layout_;
-  Layouts source_layouts_, target_layouts_;   // of the partners
-  Index element_bytes_ = 1, most_piece_ = 1;  // the latter in elements
+  Layouts source_layouts_, target_layouts_;  // of the partners
+  const ElementSteps* steps_ = nullptr;
+  Index most_piece_ = 1;  // elements
   std::vector<Channel> sends_, receives_;
   Index sent_bytes_ = 0, received_bytes_ = 0;
 };

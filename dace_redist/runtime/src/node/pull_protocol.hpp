@@ -26,7 +26,7 @@ struct PullProtocol {
 
   /// For the receiver. Copies the next pieces.
   static void receive(ExchangeState& exchange, const LevelChannels& level) {
-    copy_pieces(level, exchange.element_bytes, false, exchange.stream_pulled,
+    copy_pieces(level, exchange.steps->direct(), false, exchange.stream_pulled,
                 [&exchange](const Channel& channel, Index) { return CopyPlace{channel.partner, exchange.target}; });
     for (Channel* channel : level) {
       if (channel->cutter.done()) channel->ring.state->finished.store(exchange.number, std::memory_order_release);

@@ -33,17 +33,17 @@ struct ReadProtocol {
 
   /// For the receiver, before the first piece. Pieces are larger than those of other protocols.
   static void begin(const ExchangeState& exchange, Channel& channel) {
-    channel.cutter.restart(remote_read_bytes / exchange.element_bytes);
+    channel.cutter.restart(remote_read_bytes / exchange.steps->message_bytes());
   }
 
   /// For the receiver. Reads the next piece; if the kernel refuses, the message begins anew, by another protocol.
   static void receive(ExchangeState& exchange, Channel& channel) {
     const AdvertisedArray& theirs = channel.ring.state->source;
     bool copied = true;
-    channel.cutter.take(remote_read_bytes / exchange.element_bytes, [&](Index) {
+    channel.cutter.take(remote_read_bytes / exchange.steps->message_bytes(), [&](Index) {
       const MessageCutter& cutter = channel.cutter;
       const CopyBlock block = cutter.whole_group() ? channel.direct[cutter.group()].block
-                                                   : make_copy_block(cutter.part(), exchange.element_bytes);
+                                                   : make_copy_block(cutter.part(), exchange.steps->message_bytes());
       copied = copied && copy_from(block, static_cast<pid_t>(theirs.process), theirs.address, exchange.target);
     });
     if (!copied) {

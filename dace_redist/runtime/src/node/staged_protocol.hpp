@@ -21,8 +21,9 @@ struct StagedProtocol {
 
   /// For the sender. Packs the next pieces; each channel must have a free slot.
   static void send(ExchangeState& exchange, const LevelChannels& level) {
-    copy_pieces(level, exchange.element_bytes, true, false, [&exchange](const Channel& channel, Index taken) {
-      return CopyPlace{exchange.source, channel.ring.slot(channel.total) + taken * exchange.element_bytes};
+    const Index element_bytes = exchange.steps->message_bytes();
+    copy_pieces(level, exchange.steps->pack(), true, false, [&](const Channel& channel, Index taken) {
+      return CopyPlace{exchange.source, channel.ring.slot(channel.total) + taken * element_bytes};
     });
     for (Channel* channel : level) {
       channel->ring.state->written.store(++channel->total, std::memory_order_release);
@@ -50,15 +51,26 @@ struct StagedProtocol {
     MessageCutter& cutter = channel.cutter;
     const char* const slot = channel.ring.slot(channel.total);
     cutter.take(channel.part_count, [&](Index taken) {
-      const char* const from = slot + taken * exchange.element_bytes;
-      if (cutter.several_blocks())
+      const ElementStep& step = exchange.steps->unpack();
+      const char* const from = slot + taken * step.source_bytes;
+      if (step.kernel)
+        apply(step, channel, from, exchange.target);
+      else if (cutter.several_blocks())
         channel.packed[cutter.group()].runs.copy(from, exchange.target);
       else if (cutter.whole_group())
         copy(channel.packed[cutter.group()].block, from, exchange.target, exchange.stream_unpacked);
       else
-        copy(make_copy_block(from_packed(cutter.part(), 0), exchange.element_bytes), from, exchange.target,
+        copy(make_copy_block(from_packed(cutter.part(), 0), step.source_bytes), from, exchange.target,
              exchange.stream_unpacked);
     });
+  }
+
+  static void apply(const ElementStep& step, const Channel& channel, const char* from, char* target) {
+    const MessageCutter& cutter = channel.cutter;
+    if (!cutter.whole_group())
+      return step.kernel->apply(make_element_block(from_packed(cutter.part(), 0), step.source_bytes, step.target_bytes),
+                                from, target);
+    for (const ElementBlock& block : channel.packed[cutter.group()].elements) step.kernel->apply(block, from, target);
   }
 };
 

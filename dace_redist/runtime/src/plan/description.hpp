@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <string>
 #include <vector>
 
+#include "copy/element_operation.hpp"
 #include "distribution/distribution.hpp"
 #include "distribution/schedule.hpp"
 #include "mpi/mpi.hpp"
@@ -25,6 +27,8 @@ struct Description {
   Encoding source, target;              ///< distributions
   Encoding source_local, target_local;  ///< [ndim] extents, then [ndim] strides, in elements, of this rank's arrays
   Encoding index_map{};                 ///< which elements move where to, see IndexMap
+  ElementOperation operation{};         ///< what is computed with elements on their way
+  Senders senders{};                    ///< which replicas of the source send
 };
 
 /// The first eight letters of a name as a number, and back.
@@ -49,8 +53,20 @@ inline Encoding agreed_entries(const Description& description) {
                     options.depth,
                     growth_known ? static_cast<Index>(options.growth * 1e6) : -1,
                     options.slot_bytes,
-                    options.max_message_bytes,
-                    static_cast<Index>(description.source.size())};
+                    options.max_message_bytes};
+  const ElementOperation& operation = description.operation;
+  encoding.push_back(static_cast<Index>(operation.source));
+  encoding.push_back(static_cast<Index>(operation.target));
+  for (const std::complex<double> factor : {operation.alpha, operation.beta})
+    for (const double part : {factor.real(), factor.imag()}) {
+      Index bits = 0;
+      static_assert(sizeof bits == sizeof part, "a factor is compared by its bits");
+      std::memcpy(&bits, &part, sizeof part);
+      encoding.push_back(bits);
+    }
+  encoding.push_back(operation.conjugate);
+  encoding.push_back(static_cast<Index>(operation.reduction));
+  encoding.push_back(static_cast<Index>(description.source.size()));
   for (const Encoding* part : {&description.source, &description.target, &description.index_map})
     encoding.insert(encoding.end(), part->begin(), part->end());
   encoding.push_back(static_cast<Index>(description.index_map.size()));
@@ -93,11 +109,23 @@ inline std::string index_map_entry_name(std::size_t at, std::size_t ndim) {
 
 /// What a number of agreed_entries() means.
 inline std::string agreed_entry_name(const Encoding& encoding, std::size_t at) {
-  constexpr std::size_t head = 8;
-  static const char* const names[head] = {"strategy",          "element size in bytes",
-                                          "chunk_bytes",       "depth",
-                                          "growth (1e-6)",     "slot_bytes",
-                                          "max_message_bytes", "length of the source distribution"};
+  static const std::vector<const char*> names{"strategy",
+                                              "element size in bytes",
+                                              "chunk_bytes",
+                                              "depth",
+                                              "growth (1e-6)",
+                                              "slot_bytes",
+                                              "max_message_bytes",
+                                              "number of the source's element type",
+                                              "number of the target's element type",
+                                              "alpha (bits of its real part)",
+                                              "alpha (bits of its imaginary part)",
+                                              "beta (bits of its real part)",
+                                              "beta (bits of its imaginary part)",
+                                              "conj",
+                                              "number of the op",
+                                              "length of the source distribution"};
+  const std::size_t head = names.size();
   if (at < head) return names[at];
   const std::size_t source_end = head + static_cast<std::size_t>(encoding[head - 1]);
   const std::size_t target_end = encoding.size() - 1 - static_cast<std::size_t>(encoding.back());

@@ -46,6 +46,7 @@ class Plan {
       stream_threshold_bytes();  // throws if the environment has it wrong
       if (plan.element_bytes() < 1)
         throw Error(text("the element size must be 1 byte or more, got ", plan.element_bytes()));
+      plan.steps_.set(description.operation, plan.element_bytes());
       plan.set_local_arrays(description.source_local, description.target_local);
     });
     plan.connect();
@@ -66,8 +67,7 @@ class Plan {
     target_layout_ = to.layout;
     schedule_ = schedule_with({}, {});
     self_copies_.clear();
-    for (const StridedBlock& block : schedule_.self.blocks)
-      self_copies_.append(make_copy_block(block, element_bytes()));
+    for (const StridedBlock& block : schedule_.self.blocks) self_copies_.append(block, steps_.direct());
     prepare();
   }
 
@@ -75,6 +75,14 @@ class Plan {
   void run(const void* source, void* target) {
     if (active()) exchange(static_cast<const char*>(source), static_cast<char*>(target));
   }
+
+  /// Begins to move the tensor; progress() goes on. Local.
+  void start(const void* source, void* target) {
+    if (active()) begin(static_cast<const char*>(source), static_cast<char*>(target));
+  }
+
+  /// Does what can be done now of what was started. \return whether all is done; not to be called again then.
+  bool progress() { return !active() || advance(); }
 
   const Description& description() const { return description_; }
 
@@ -87,10 +95,23 @@ class Plan {
   virtual void connect() {}
   virtual void exchange(const char* source, char* target) = 0;
 
+  /// The exchange in two parts: begin() waits for no other rank, and advance() as little as it can. A strategy without
+  /// parts does everything in advance().
+  virtual void begin(const char* source, char* target) {
+    started_source_ = source;
+    started_target_ = target;
+  }
+  virtual bool advance() {
+    exchange(started_source_, started_target_);
+    return true;
+  }
+
   MPI_Comm comm() const { return comm_.get(); }
   int rank() const { return rank_; }
   const Options& options() const { return description_.options; }
+  /// Bytes of an element of the source.
   Index element_bytes() const { return description_.element_bytes; }
+  const ElementSteps& steps() const { return steps_; }
   const RankSchedule& schedule() const { return schedule_; }
   const LocalLayout& source_layout() const { return source_layout_; }
   const LocalLayout& target_layout() const { return target_layout_; }
@@ -101,7 +122,7 @@ class Plan {
     targets[rank_] = target_layout_;
     const Distribution source(description_.source, "source"), target(description_.target, "target");
     return make_schedule(source, target, IndexMap(description_.index_map, source, target), rank_, true, sources,
-                         targets);
+                         targets, description_.senders);
   }
 
   /// How far `peer` is ahead of this rank: sends go in ascending, receives in descending order of it, so that no
@@ -165,11 +186,14 @@ class Plan {
   }
 
   Description description_;
+  ElementSteps steps_;
   Communicator comm_;
   int rank_ = 0, size_ = 1;
   LocalLayout source_layout_, target_layout_;
   RankSchedule schedule_;
   CopyList self_copies_;
+  const char* started_source_ = nullptr;
+  char* started_target_ = nullptr;
 };
 
 }  // namespace dace_redist

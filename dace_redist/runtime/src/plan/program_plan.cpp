@@ -51,9 +51,11 @@ class Plan::Implementation {
   /// Makes the plan, or has it fit other arrays, if anything changed since the last run.
   void fit(const Arguments& now) {
     const Options options = internal_options(now.options);
+    const ElementOperation operation = internal_operation(now.operation);
     const bool same = plan_ && comm_ == now.comm && marked(now.comm) && equal(now.source, description_.source) &&
                       equal(now.target, description_.target) && now.element_bytes == description_.element_bytes &&
-                      equal(now.index_map, description_.index_map) && options == description_.options;
+                      equal(now.index_map, description_.index_map) && options == description_.options &&
+                      operation == description_.operation;
     const bool same_arrays = same && equal(now.source_local, description_.source_local) &&
                              equal(now.target_local, description_.target_local);
     if (same_arrays) return;
@@ -66,9 +68,10 @@ class Plan::Implementation {
     description_.target = encoding(now.target);
     description_.element_bytes = now.element_bytes;
     description_.index_map = encoding(now.index_map);
+    description_.operation = operation;
     description_.options = options;
     comm_ = now.comm;
-    plan_ = find_strategy(description_.strategy)(description_, comm_);
+    plan_ = plan_maker(description_)(description_, comm_);
     mark(comm_);
   }
 

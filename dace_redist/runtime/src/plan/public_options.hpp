@@ -4,6 +4,7 @@
 /// \file
 /// Options as the C interface has them, and as the strategies have them.
 
+#include "copy/element_operation.hpp"
 #include "dace_redist.h"
 #include "plan/options.hpp"
 
@@ -26,5 +27,24 @@ inline dr_options public_options(const Options& options) {
   return {options.chunk_bytes, options.depth,      options.growth,
           options.threads,     options.slot_bytes, options.max_message_bytes};
 }
+
+/// The operation that the caller of the C interface gave. \throws Error if a number is none of its enumeration.
+inline ElementOperation internal_operation(const dr_operation& operation) {
+  const auto checked = [](int value, std::int64_t count, const char* name) {
+    if (value < 0 || value >= count) throw Error(text(name, " must be from 0 to ", count - 1, ", got ", value));
+    return value;
+  };
+  ElementOperation result;
+  result.source = static_cast<ElementType>(checked(operation.source_type, element_type_count, "source_type"));
+  result.target = static_cast<ElementType>(checked(operation.target_type, element_type_count, "target_type"));
+  result.alpha = {operation.alpha[0], operation.alpha[1]};
+  result.beta = {operation.beta[0], operation.beta[1]};
+  result.conjugate = operation.conjugate != 0;
+  result.reduction = static_cast<Reduction>(checked(operation.op, reduction_count, "op"));
+  return result;
+}
+
+/// Elements are copied.
+inline dr_operation public_copy() { return {DR_OPAQUE, DR_OPAQUE, {1, 0}, {0, 0}, 0, DR_NO_OP}; }
 
 }  // namespace dace_redist

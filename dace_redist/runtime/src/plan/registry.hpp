@@ -22,6 +22,9 @@ DR_API void register_strategy(const std::string& name, MakePlan make);
 /// \throws Error if there is no strategy of that name; names those there are.
 MakePlan find_strategy(const std::string& name);
 
+/// Makes the plan of a description, which may reduce partial results. \throws Error as find_strategy().
+MakePlan plan_maker(const Description& description);
+
 /// Makes plans of type `P`.
 template <class P>
 std::unique_ptr<Plan> make_plan(const Description& description, MPI_Comm comm) {

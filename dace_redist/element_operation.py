@@ -1,0 +1,136 @@
+"""What is computed with elements on their way: conversion, scaling, addition to what is there, reductions.
+
+Start reading at: element_operation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+#: Types that are computed with, in the order of ``ElementType`` in the library (``element_type.hpp``), from 1 on.
+COMPUTED_TYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float32", "float64", "complex64", "complex128"),
+)
+#: Reductions, in the order of ``Reduction`` in the library, from 1 on.
+OPS = ("sum", "prod", "min", "max")
+
+
+@dataclasses.dataclass(frozen=True)
+class ElementOperation:
+    """
+    ``target = alpha * source + beta * target``, or a reduction of the source's replicas; made by
+    :func:`element_operation`.
+
+    :param source: Type of the source's elements.
+    :param target: Type of the target's elements, to which those of the source are converted first.
+    :param alpha: Factor of the source.
+    :param beta: Factor of what is there; 0: it is not read.
+    :param conj: Whether the source is conjugated.
+    :param op: How partial results are reduced, one of :data:`OPS`; None: replicas of the source are equal.
+    """
+
+    source: np.dtype[Any]
+    target: np.dtype[Any]
+    alpha: complex = 1
+    beta: complex = 0
+    conj: bool = False
+    op: str | None = None
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether elements are only copied."""
+        return (self.source, self.alpha, self.beta, self.conj, self.op) == (self.target, 1, 0, False, None)
+
+    @property
+    def encoded(self) -> tuple[int, int, complex, complex, bool, int]:
+        """As ``dr_operation`` of the library has it: numbers of the types, factors, whether conjugated, number of the
+        op.
+        """
+        if self.is_copy:
+            return 0, 0, 1, 0, False, 0
+        types = [COMPUTED_TYPES.index(dtype.name) + 1 for dtype in (self.source, self.target)]
+        return types[0], types[1], self.alpha, self.beta, self.conj, 0 if self.op is None else OPS.index(self.op) + 1
+
+    def __str__(self) -> str:
+        """As in ``2 * x + 1 * there, as float32``; nothing if elements are copied."""
+        if self.is_copy:
+            return ""
+        value = "conj(x)" if self.conj else "x"
+        scaled = value if self.alpha == 1 else f"{self.alpha:g} * {value}"
+        reduced = scaled if self.op is None else f"{self.op} of {scaled}"
+        updated = reduced if self.beta == 0 else f"{reduced} + {self.beta:g} * there"
+        return updated if self.source == self.target else f"{updated}, as {self.target}"
+
+
+def element_operation(
+    source: npt.DTypeLike,
+    target: npt.DTypeLike | None = None,
+    alpha: Any = 1,
+    beta: Any = 0,
+    conj: Any = False,
+    op: Any = None,
+) -> ElementOperation:
+    """
+    An operation from what a user gives.
+
+    :param source: Type of the source's elements.
+    :param target: Type of the target's elements; None: the same. Conversions follow NumPy's rule "same_kind": never
+        from complex to real numbers, from these to integers, or from integers to booleans; integers that do not fit
+        wrap around, as with ``numpy.ndarray.astype``.
+    :param alpha: Factor of the source.
+    :param beta: Factor of what is there.
+    :param conj: Whether the source is conjugated.
+    :param op: How replicas of the source, which are partial results, are reduced: one of :data:`OPS`.
+    :raises TypeError: If a type is not computed with, does not convert to another, or a factor is none of its numbers.
+    :raises ValueError: If there is no such op, or ``beta`` is given with one that is no sum.
+    """
+    before = np.dtype(source)
+    after = before if target is None else np.dtype(target)
+    for name, factor in (("alpha", alpha), ("beta", beta)):
+        if isinstance(factor, str) or not np.isscalar(factor) or not np.issubdtype(np.asarray(factor).dtype, np.number):
+            if not isinstance(factor, bool | np.bool_):
+                raise TypeError(f"{name} must be a number, got {factor!r}")
+    if not isinstance(conj, bool | np.bool_):
+        raise TypeError(f"conj must be True or False, got {conj!r}")
+    if op is not None and op not in OPS:
+        raise ValueError(f"op must be one of {', '.join(OPS)}, or None, got {op!r}")
+    if op not in (None, "sum") and beta != 0:
+        raise ValueError(
+            f"beta goes with op='sum' only: with {op!r} give out its values before, or combine it afterwards"
+        )
+    made = ElementOperation(before, after, _plain(alpha), _plain(beta), bool(conj), op)
+    if not made.is_copy:
+        _check_types(made)
+    return made
+
+
+def _plain(factor: Any) -> complex:
+    value = complex(factor)
+    return value if value.imag else value.real
+
+
+def _check_types(operation: ElementOperation) -> None:
+    for dtype in (operation.source, operation.target):
+        if dtype.name not in COMPUTED_TYPES or not dtype.isnative:
+            raise TypeError(
+                f"elements of type {dtype} are only moved; conversion, alpha, beta, conj and op need one of "
+                f"{', '.join(COMPUTED_TYPES)}"
+            )
+    source, target = operation.source, operation.target
+    if not np.can_cast(source, target, "same_kind"):
+        raise TypeError(
+            f'cannot convert elements of {source} to {target} (NumPy\'s casting rule "same_kind"); convert the array '
+            "before or after"
+        )
+    for name, factor in (("alpha", operation.alpha), ("beta", operation.beta)):
+        whole = float(factor.real).is_integer() and factor.imag == 0
+        fits = {"c": True, "f": factor.imag == 0, "b": factor == (name == "alpha")}.get(target.kind, whole)
+        if not fits:
+            raise TypeError(f"{name} must be a number of the target's type {target}, got {factor}")
+    if operation.op in ("min", "max") and target.kind == "c":
+        raise TypeError(f"op {operation.op} needs real numbers, got {target}")

@@ -1,0 +1,217 @@
+"""What is asked for when NumPy arrays are redistributed: checked on each rank, and agreed upon by all."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
+from dace_redist.element_operation import ElementOperation, element_operation
+from dace_redist.index_map import IndexMap
+from dace_redist.redistribution.shared_arrays import is_shared
+from dace_redist.schedule import checked_index_map
+from dace_redist.selection.problem_key import memory_name
+from dace_redist.strategies import AUTO, check_options, find_strategy
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanArguments:
+    """What all ranks must agree on."""
+
+    strategy: str
+    options: tuple[tuple[str, int | float], ...]
+    dtype: np.dtype[Any]
+    operation: ElementOperation
+    source: AnyDistribution
+    target: AnyDistribution
+    index_map: IndexMap
+    #: Where the arrays lie, for strategy ``"Auto"``: the kinds of memory that a choice may be for, the first one first;
+    #: none if the arrays are not all in C order, for which nothing is measured.
+    memories: tuple[str, ...] = ()
+
+    def __hash__(self) -> int:
+        """Computed once: each call looks its arguments up."""
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash(
+            (self.strategy, self.options, self.operation, self.source, self.target, self.index_map, self.memories)
+        )
+
+    def digest(self) -> int:
+        """A number that other arguments hardly share, the same on every rank; of 56 bits."""
+        text = repr((self.strategy, self.options, self.operation, self.dtype.itemsize, self.memories)).encode()
+        state = hashlib.blake2b(text, digest_size=7)
+        for part in (self.source, self.target, self.index_map):
+            state.update(part.encoded_array.tobytes())
+        return int.from_bytes(state.digest(), "little")
+
+
+def checked_arguments(
+    array: Any,
+    source: Any,
+    target: Any,
+    comm: MPI.Intracomm,
+    out: Any,
+    strategy: str,
+    options: dict[str, Any],
+    axes: Any = None,
+    region: Any = None,
+    dtype: Any = None,
+    alpha: Any = 1,
+    beta: Any = 0,
+    conj: Any = False,
+    op: Any = None,
+    planned: bool = False,
+) -> PlanArguments:
+    """
+    What this rank asks for, checked; parameters and errors as of :func:`dace_redist.redistribute`.
+
+    :param planned: Whether the arrays come later: ``array`` has the source's type, and no shape.
+    """
+    for name, distribution in (("source", source), ("target", target)):
+        if not isinstance(distribution, Distribution | TiledDistribution):
+            raise TypeError(f"{name} must be a Distribution or TiledDistribution, got {distribution!r}")
+        if distribution.ranks_needed > comm.size:
+            raise ValueError(
+                f"the {name} distribution names ranks up to {distribution.ranks_needed - 1}, "
+                f"but the communicator has {comm.size} ranks"
+            )
+    index_map = checked_index_map(source, target, axes, region)
+    chosen = AUTO if strategy == AUTO.name else find_strategy(strategy)
+    if chosen.name == "MPI":
+        raise ValueError("strategy MPI (stock DaCe) exists in DaCe programs only; take Datatype")
+    checked = check_options(chosen, options)
+    element = _checked_type(array, out, dtype is not None)
+    operation = element_operation(element, dtype, alpha, beta, conj, op)
+    if out is not None and out.dtype != operation.target:
+        hint = "" if dtype is not None else f"; dtype=numpy.{out.dtype} converts on the way"
+        raise TypeError(f"array and out need one element type, got {operation.target} and {out.dtype}{hint}")
+    if not planned:
+        _check_arrays(array, source, target, out, comm.rank)
+        if out is None:
+            check_covered(index_map, operation, target)
+    return PlanArguments(chosen.name, tuple(sorted(checked.items())), element, operation, source, target, index_map)
+
+
+def check_covered(index_map: IndexMap, operation: ElementOperation, target: AnyDistribution) -> None:
+    """
+    Makes sure that a redistribution gives all elements of a new array a value.
+
+    :raises ValueError: If it does not.
+    """
+    if operation.beta != 0:
+        raise ValueError("beta needs the array whose elements it scales: pass it as out")
+    if not index_map.covers(target.shape):
+        raise ValueError("region leaves a part of the target as it is: pass the array that has it as out")
+
+
+def _checked_type(array: Any, out: Any, converts: bool) -> np.dtype[Any]:
+    for name, given in (("array", array), ("out", out)):
+        if given is not None and not isinstance(given, np.ndarray):
+            raise TypeError(f"{name} must be a NumPy array, got {type(given).__name__}")
+    typed = array if array is not None or converts else out
+    if typed is None:
+        raise TypeError("array is None: pass an empty array of the element type, or out")
+    dtype: np.dtype[Any] = typed.dtype
+    if dtype.hasobject or dtype.itemsize == 0:
+        raise TypeError(f"cannot move elements of type {dtype}: they have no fixed size without Python objects")
+    return dtype
+
+
+def check_part(name: str, given: Any, shape: tuple[int, ...], dtype: np.dtype[Any], rank: int) -> None:
+    """
+    Makes sure that an array is a rank's part of a tensor; where the rank owns nothing, None is one, too.
+
+    :param name: What errors call the array.
+    :raises ValueError: If it has another shape.
+    :raises TypeError: If it is no array, or of another type.
+    """
+    if given is not None and not isinstance(given, np.ndarray):
+        raise TypeError(f"{name} must be a NumPy array, got {type(given).__name__}")
+    empty = 0 in shape and (given is None or given.size == 0)
+    if not empty and (given is None or given.shape != shape):
+        what = "None" if given is None else f"shape {given.shape}"
+        raise ValueError(f"{name} must have the shape {shape} that rank {rank} owns of the tensor, got {what}")
+    if given is not None and given.dtype != dtype:
+        raise TypeError(f"{name} must hold {dtype}, got {given.dtype}")
+
+
+def _check_arrays(array: Any, source: AnyDistribution, target: AnyDistribution, out: Any, rank: int) -> None:
+    for name, given, distribution in (("array", array, source), ("out", out, target)):
+        if name == "array" or given is not None:
+            dtype = given.dtype if given is not None else np.dtype(bool)
+            check_part(name, given, distribution.local_shape(rank), dtype, rank)
+    if out is not None and not out.flags.writeable:
+        raise ValueError("out is read-only")
+    if out is not None and array is not None and np.may_share_memory(array, out):
+        raise ValueError("array and out overlap; a tensor cannot be redistributed in place")
+
+
+def agreed_arguments(comm: MPI.Intracomm, array: Any, out: Any, checked: Callable[[], PlanArguments]) -> PlanArguments:
+    """What all ranks ask for; raises on every rank if one cannot take part, or if they differ. Collective."""
+    arguments: PlanArguments | None = None
+    failure: Exception | None = None
+    try:
+        arguments = checked()
+    except (ValueError, TypeError) as error:
+        failure = error
+    digest = arguments.digest() if arguments is not None else 0
+    where = [arguments is not None and _is_private(part) for part in (array, out)]
+    ordered = arguments is None or all(part is None or part.flags.c_contiguous for part in (array, out))
+    mine = np.array([failure is not None, digest, -digest, *where, out is not None, not ordered], dtype=np.int64)
+    most = np.empty_like(mine)
+    comm.Allreduce(mine, most, MPI.MAX)
+    if most[0]:
+        failures = comm.allgather(None if failure is None else (type(failure).__name__, str(failure)))
+        if failure is not None:
+            raise failure
+        rank, (kind, text) = next((r, f) for r, f in enumerate(failures) if f is not None)
+        raise (TypeError if kind == "TypeError" else ValueError)(f"on rank {rank}: {text}")
+    if most[1] != -most[2]:
+        raise ValueError(_difference(comm.allgather(arguments)))
+    assert arguments is not None
+    if arguments.strategy != AUTO.name:
+        return arguments
+    private_source, private_target, given_target, unordered = (bool(flag) for flag in most[3:])
+    if unordered:
+        return arguments
+    # A result that redistribute() makes itself is in shared memory where that helps, but need not be.
+    kinds = (not private_target,) if given_target else (True, False)
+    return dataclasses.replace(arguments, memories=tuple(memory_name(not private_source, kind) for kind in kinds))
+
+
+def _is_private(array: npt.NDArray[Any] | None) -> bool:
+    """Whether the strategies that know nodes cannot reach an array's elements; without any, it does not matter."""
+    return array is not None and array.size > 0 and not (is_shared(array) and is_plain(array))
+
+
+def _difference(arguments: list[PlanArguments]) -> str:
+    """Names the first thing in which a rank differs from rank 0."""
+    first = arguments[0]
+    for rank, other in enumerate(arguments):
+        for field in dataclasses.fields(PlanArguments):
+            a, b = getattr(first, field.name), getattr(other, field.name)
+            if a != b:
+                return (
+                    f"the ranks ask for different redistributions: {field.name} is {_shown(a)} on rank 0 "
+                    f"and {_shown(b)} on rank {rank}"
+                )
+    return "the ranks ask for different redistributions"
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(f"{k}={v}" for k, v in value) or "none" if isinstance(value, tuple) else str(value) or "none"
+
+
+def is_plain(array: npt.NDArray[Any]) -> bool:
+    """Whether an array's strides count elements forward."""
+    return all(stride >= 0 and stride % array.itemsize == 0 for stride in array.strides)

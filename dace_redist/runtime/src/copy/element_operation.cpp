@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "copy/element_operation.hpp"
+
+#include <cstring>
+#include <type_traits>
+
+namespace dace_redist {
+namespace {
+
+constexpr std::int64_t together = 512;  // elements that are converted before they are combined: they stay in the cache
+
+template <class T>
+constexpr bool is_complex = false;
+template <class T>
+constexpr bool is_complex<std::complex<T>> = true;
+
+template <class T>
+T load(const char* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+template <class T>
+void store(char* to, T value) {
+  std::memcpy(to, &value, sizeof value);
+}
+
+template <class To, class From>
+To converted(From value) {
+  if constexpr (std::is_same_v<From, Boolean>)
+    return converted<To>(value.value);
+  else if constexpr (is_complex<To> && is_complex<From>)
+    return To(static_cast<typename To::value_type>(value.real()), static_cast<typename To::value_type>(value.imag()));
+  else if constexpr (is_complex<To>)
+    return To(static_cast<typename To::value_type>(value));
+  else
+    return static_cast<To>(value);
+}
+
+/// Whether one type converts to another by NumPy's rule "same_kind": never from complex to real numbers, from real
+/// numbers to integers, or from integers to booleans; integers may be cut off.
+template <class From, class To>
+constexpr bool converts() {
+  const auto kind = [](auto value) {
+    using T = decltype(value);
+    return std::is_same_v<T, Boolean> ? 0 : std::is_integral_v<T> ? 1 : is_complex<T> ? 3 : 2;
+  };
+  return kind(From()) <= kind(To());
+}
+
+template <class From, class To>
+void convert(const char* source, std::int64_t source_stride, char* target, std::int64_t target_stride,
+             std::int64_t count) {
+  if (source_stride == sizeof(From) && target_stride == sizeof(To)) {
+    for (std::int64_t i = 0; i < count; ++i)
+      store(target + i * static_cast<std::int64_t>(sizeof(To)),
+            converted<To>(load<From>(source + i * static_cast<std::int64_t>(sizeof(From)))));
+    return;
+  }
+  for (std::int64_t i = 0; i < count; ++i)
+    store(target + i * target_stride, converted<To>(load<From>(source + i * source_stride)));
+}
+
+/// A factor in an element's own type.
+template <class T>
+T factor(std::complex<double> value) {
+  if constexpr (is_complex<T>)
+    return converted<T>(value);
+  else
+    return static_cast<T>(value.real());
+}
+
+template <class T>
+struct Sum {
+  T operator()(T a, T b) const { return static_cast<T>(a + b); }
+};
+template <class T>
+struct Product {
+  T operator()(T a, T b) const { return static_cast<T>(a * b); }
+};
+/// As numpy.minimum and maximum: what is not a number wins.
+template <class T>
+struct Minimum {
+  T operator()(T a, T b) const { return a < b || a != a ? a : b; }
+};
+template <class T>
+struct Maximum {
+  T operator()(T a, T b) const { return a > b || a != a ? a : b; }
+};
+
+template <class T, class Function>
+void for_each_pair(const char* source, char* target, std::int64_t target_stride, std::int64_t count,
+                   const Function& function) {
+  constexpr std::int64_t nbytes = sizeof(T);
+  if (target_stride == nbytes) {
+    for (std::int64_t i = 0; i < count; ++i)
+      store(target + i * nbytes, function(load<T>(source + i * nbytes), load<T>(target + i * nbytes)));
+    return;
+  }
+  for (std::int64_t i = 0; i < count; ++i)
+    store(target + i * target_stride, function(load<T>(source + i * nbytes), load<T>(target + i * target_stride)));
+}
+
+/// Scales, conjugates, and adds to what is there; `source` holds elements of the target's type without gaps.
+template <class T>
+void scale(const ElementOperation& operation, const char* source, char* target, std::int64_t target_stride,
+           std::int64_t count) {
+  const T alpha = factor<T>(operation.alpha), beta = factor<T>(operation.beta);
+  const bool conjugate = operation.conjugate;
+  const auto scaled = [alpha, conjugate](T value) {
+    if constexpr (is_complex<T>) return alpha * (conjugate ? std::conj(value) : value);
+    return static_cast<T>(alpha * value);
+  };
+  if (operation.beta == 0.0) {
+    for (std::int64_t i = 0; i < count; ++i)
+      store(target + i * target_stride, scaled(load<T>(source + i * static_cast<std::int64_t>(sizeof(T)))));
+    return;
+  }
+  for_each_pair<T>(source, target, target_stride, count,
+                   [&](T value, T there) { return static_cast<T>(scaled(value) + static_cast<T>(beta * there)); });
+}
+
+/// Reduces scaled elements and what is there.
+template <class T, template <class> class Function>
+void reduce(const ElementOperation& operation, const char* source, char* target, std::int64_t target_stride,
+            std::int64_t count) {
+  const T alpha = factor<T>(operation.alpha);
+  const bool conjugate = operation.conjugate, plain = operation.alpha == 1.0 && !conjugate;
+  const Function<T> function;
+  if (plain) return for_each_pair<T>(source, target, target_stride, count, function);
+  for_each_pair<T>(source, target, target_stride, count, [&](T value, T there) {
+    if constexpr (is_complex<T>)
+      if (conjugate) value = std::conj(value);
+    return function(static_cast<T>(alpha * value), there);
+  });
+}
+
+/// Booleans: sum and max are "or", prod and min are "and".
+void reduce_or(const ElementOperation&, const char* source, char* target, std::int64_t stride, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) target[i * stride] = static_cast<char>(target[i * stride] | source[i]);
+}
+void reduce_and(const ElementOperation&, const char* source, char* target, std::int64_t stride, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) target[i * stride] = static_cast<char>(target[i * stride] & source[i]);
+}
+
+const char* name_of(ElementType type) { return element_type_names[static_cast<std::size_t>(type)]; }
+
+[[noreturn]] void fail_to_compute(ElementType type, const char* what) {
+  throw Error(text("elements of type ", name_of(type), " have no ", what));
+}
+
+}  // namespace
+
+std::int64_t element_bytes_of(ElementType type) {
+  return visit_element_type(type, [](auto value) { return static_cast<std::int64_t>(sizeof value); });
+}
+
+ElementKernel::ElementKernel(const ElementOperation& operation)
+    : operation_(operation), target_bytes_(element_bytes_of(operation.target)) {
+  visit_element_type(operation.source, [&](auto from) {
+    visit_element_type(operation.target, [&](auto to) {
+      using From = decltype(from);
+      using To = decltype(to);
+      if constexpr (converts<From, To>()) convert_ = convert<From, To>;
+    });
+  });
+  if (!convert_)
+    throw Error(text("elements of type ", name_of(operation.source), " do not convert to ", name_of(operation.target),
+                     " without losing their kind (NumPy's casting rule \"same_kind\")"));
+  visit_element_type(operation.target, [&](auto to) {
+    using T = decltype(to);
+    const bool scales = operation.alpha != 1.0 || operation.beta != 0.0 || operation.conjugate;
+    if constexpr (std::is_same_v<T, Boolean>) {
+      if (scales) fail_to_compute(operation.target, "multiples or sums: alpha must be 1, beta 0");
+      const bool joins = operation.reduction == Reduction::sum || operation.reduction == Reduction::max;
+      if (operation.reduction != Reduction::none) combine_ = joins ? reduce_or : reduce_and;
+    } else {
+      if (operation.reduction == Reduction::none && scales) combine_ = scale<T>;
+      if (operation.reduction == Reduction::sum) combine_ = reduce<T, Sum>;
+      if (operation.reduction == Reduction::prod) combine_ = reduce<T, Product>;
+      if constexpr (!is_complex<T>) {
+        if (operation.reduction == Reduction::min) combine_ = reduce<T, Minimum>;
+        if (operation.reduction == Reduction::max) combine_ = reduce<T, Maximum>;
+      } else if (operation.reduction == Reduction::min || operation.reduction == Reduction::max) {
+        fail_to_compute(operation.target, "order: op min and max need real numbers");
+      }
+    }
+  });
+}
+
+void ElementKernel::apply_row(const char* source, std::int64_t source_stride, char* target, std::int64_t target_stride,
+                              std::int64_t count) const {
+  if (!combine_) return convert_(source, source_stride, target, target_stride, count);
+  alignas(64) std::array<char, static_cast<std::size_t>(together) * sizeof(std::complex<double>)> row;
+  const bool in_place = operation_.source == operation_.target && source_stride == target_bytes_;
+  for (std::int64_t done = 0; done < count; done += together) {
+    const std::int64_t some = std::min(together, count - done);
+    const char* from = source + done * source_stride;
+    if (!in_place) {
+      convert_(from, source_stride, row.data(), target_bytes_, some);
+      from = row.data();
+    }
+    combine_(operation_, from, target + done * target_stride, target_stride, some);
+  }
+}
+
+void ElementKernel::apply(const ElementBlock& block, const char* source, char* target) const {
+  if (block.run_bytes == 0) return;
+  const char* const from = source + block.source_offset;
+  char* const to = target + block.target_offset;
+  const int last = block.ndim - 1;
+  int row_dim = block.ndim - 2;
+  std::int64_t rows = block.ndim > 1 ? block.counts[static_cast<std::size_t>(row_dim)] : 1;
+  std::int64_t columns = block.ndim > 0 ? block.counts[static_cast<std::size_t>(last)] : 1;
+  // where the source has another fastest dimension, tiles whose lines on both sides stay in the cache
+  for (int d = 0; d < last; ++d)
+    if (detail::magnitude(block.source_strides[static_cast<std::size_t>(d)]) <
+        detail::magnitude(block.source_strides[static_cast<std::size_t>(last)])) {
+      row_dim = d;
+      rows = columns = 64;
+      break;
+    }
+  detail::ChunkWalk walk(block, row_dim, rows, columns);
+  do {
+    const detail::Plane plane = walk.plane();
+    for (std::int64_t row = 0; row < plane.rows; ++row)
+      apply_row(from + walk.source() + row * plane.source_row, plane.source_column,
+                to + walk.target() + row * plane.target_row, plane.target_column, plane.columns);
+  } while (walk.advance());
+}
+
+}  // namespace dace_redist

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// What is computed with elements while they are copied: conversion, scaling, addition to what is there, reductions.
+/// Start reading at: ElementOperation.
+
+#include <algorithm>
+#include <array>
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+
+#include "copy/chunk_walk.hpp"
+#include "copy/element_type.hpp"
+#include "export.hpp"
+
+namespace dace_redist {
+
+/// How an element is put together with the one that is there: it replaces it, or both are reduced to one.
+enum class Reduction : std::int64_t { none, sum, prod, min, max };
+
+inline constexpr std::int64_t reduction_count = 5;
+inline constexpr const char* reduction_names[reduction_count] = {"none", "sum", "prod", "min", "max"};
+
+/// `target = alpha * source + beta * target`, or with a reduction `target = reduction(alpha * source, target)`; the
+/// source is converted to the target's type first, and conjugated if asked so. Where beta is 0 the target is not read.
+struct ElementOperation {
+  ElementType source = ElementType::opaque, target = ElementType::opaque;
+  std::complex<double> alpha{1}, beta{0};
+  bool conjugate = false;
+  Reduction reduction = Reduction::none;
+
+  /// Whether elements are only copied.
+  bool is_copy() const {
+    return source == target && alpha == 1.0 && beta == 0.0 && !conjugate && reduction == Reduction::none;
+  }
+};
+
+inline bool operator==(const ElementOperation& a, const ElementOperation& b) {
+  return a.source == b.source && a.target == b.target && a.alpha == b.alpha && a.beta == b.beta &&
+         a.conjugate == b.conjugate && a.reduction == b.reduction;
+}
+
+/// A strided block of elements, in bytes, whose two sides may have elements of different sizes. Dimensions are ordered
+/// by target stride; there are no runs.
+using ElementBlock = CopyBlock;
+
+/// Turns a block of elements into one for apply().
+inline ElementBlock make_element_block(const StridedBlock& block, std::int64_t source_bytes,
+                                       std::int64_t target_bytes) {
+  ElementBlock result;
+  result.source_offset = block.source_offset * source_bytes;
+  result.target_offset = block.target_offset * target_bytes;
+  if (block.count() == 0) return result;
+  StridedBlock sorted = merged(block);
+  detail::sort_dimensions(sorted);
+  detail::merge_dimensions(sorted);
+  result.run_bytes = target_bytes;
+  result.ndim = sorted.ndim;
+  for (std::size_t d = 0; d < static_cast<std::size_t>(sorted.ndim); ++d) {
+    result.counts[d] = sorted.counts[d];
+    result.source_strides[d] = sorted.source_strides[d] * source_bytes;
+    result.target_strides[d] = sorted.target_strides[d] * target_bytes;
+  }
+  return result;
+}
+
+/// The loops of one ElementOperation, found once by its types.
+class DR_API ElementKernel {
+ public:
+  ElementKernel() = default;
+  /// \throws Error if the types cannot be converted, or the reduction is none of the type.
+  explicit ElementKernel(const ElementOperation& operation);
+
+  /// Applies the operation to a block. \param source, target  Starts of the two arrays, which do not overlap.
+  void apply(const ElementBlock& block, const char* source, char* target) const;
+
+ private:
+  /// Elements at strides in bytes; `count` of them.
+  using Convert = void (*)(const char* source, std::int64_t source_stride, char* target, std::int64_t target_stride,
+                           std::int64_t count);
+  using Combine = void (*)(const ElementOperation& operation, const char* source, char* target,
+                           std::int64_t target_stride, std::int64_t count);
+
+  void apply_row(const char* source, std::int64_t source_stride, char* target, std::int64_t target_stride,
+                 std::int64_t count) const;
+
+  ElementOperation operation_;
+  Convert convert_ = nullptr;  // to the target's type
+  Combine combine_ = nullptr;  // with what is there; null: nothing but the conversion
+  std::int64_t target_bytes_ = 0;
+};
+
+/// Bytes of an element of a type. \throws Error if it is opaque.
+DR_API std::int64_t element_bytes_of(ElementType type);
+
+}  // namespace dace_redist

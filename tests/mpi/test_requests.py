@@ -1,0 +1,102 @@
+"""Transfers that are started and waited for: by every strategy, with and without a thread, and what goes wrong."""
+
+from __future__ import annotations
+
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+import dace_redist
+from dace_redist import Distribution, plan
+from dace_redist.strategies import STRATEGIES
+
+OURS = [name for name in STRATEGIES if name != "MPI"]
+SHAPE = (120, 90)
+
+
+def pair(ranks):
+    return Distribution(SHAPE, (ranks, 1)), Distribution(SHAPE, (1, ranks))
+
+
+@pytest.mark.mpi_matrix
+@pytest.mark.mpi(ranks=[1, 2, 5], timeout=200)
+def test_every_strategy_goes_on_while_the_program_computes(comm):
+    source, target = pair(comm.size)
+    for strategy in OURS:
+        with plan(source, target, comm=comm, strategy=strategy) as made:
+            for turn, allocate in enumerate([np.empty, dace_redist.empty] * 2):
+                whole = np.random.default_rng(turn).standard_normal(SHAPE)
+                A, out = allocate(source.local_shape(comm.rank)), allocate(target.local_shape(comm.rank))
+                A[...] = source.local(whole, comm.rank)
+                request = made.start(A, out=out, progress="thread" if turn > 1 else "calls")
+                assert not A.flags.writeable and not out.flags.writeable
+                while turn % 2 == 0 and not request.test():
+                    time.sleep(1e-4)
+                assert request.wait() is out
+                assert A.flags.writeable and out.flags.writeable and request.done
+                np.testing.assert_array_equal(out, target.local(whole, comm.rank), strategy)
+
+
+@pytest.mark.mpi(ranks=[3])
+def test_transfers_of_several_plans_at_once(comm):
+    source, target = pair(comm.size)
+    wholes = [np.random.default_rng(seed).standard_normal(SHAPE) for seed in range(4)]
+    plans = [
+        plan(source, target, comm=comm, strategy=name) for name in ("Pack", "Datatype", "Pipelined", "Hierarchical")
+    ]
+    requests = [made.start(source.local(whole, comm.rank)) for made, whole in zip(plans, wholes, strict=True)]
+    for request, whole in zip(requests, wholes, strict=True):
+        np.testing.assert_array_equal(request.wait(), target.local(whole, comm.rank))
+    for made in plans:
+        made.free()
+
+
+@pytest.mark.mpi(ranks=[4])
+def test_conversions_reductions_and_strides(comm):
+    partial = Distribution(SHAPE, (2, 2), dims=(0, None))
+    target = Distribution(SHAPE[::-1], (comm.size, 1))
+    A = np.asfortranarray(np.full(partial.local_shape(comm.rank), comm.rank, "f8"))[::-1]
+    for strategy in OURS:
+        with plan(partial, target, comm=comm, op="sum", target_dtype="f4", axes=(1, 0), strategy=strategy) as made:
+            out = np.zeros((target.local_shape(comm.rank)[0], SHAPE[0] * 2), "f4")[:, ::2][:, ::-1]
+            with made.start(A, out=out):
+                pass
+        np.testing.assert_array_equal(out[:, [0, -1]], np.broadcast_to([1, 5], (len(out), 2)), strategy)
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_misuse(comm):
+    source, target = pair(comm.size)
+    A = np.ones(source.local_shape(comm.rank))
+    made = plan(source, target, comm=comm, strategy="Pack")
+    with pytest.raises(ValueError, match="progress must be one of calls, thread, got 'magic'"):
+        made.start(A, progress="magic")
+    request = made.start(A)
+    for misuse in (lambda: made(A), lambda: made.start(A), made.free):
+        with pytest.raises(ValueError, match="a transfer of this plan is under way: wait for it first"):
+            misuse()
+    with pytest.raises(ValueError, match="read-only"):
+        A[0] = 2
+    request.wait()
+    with pytest.raises(ValueError, match="this request was waited for before"):
+        request.wait()
+    assert request.test()
+    with pytest.raises(ValueError, match="array and out overlap"):
+        overlapping(made, source, target, comm)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        forgotten = made.start(A)
+        native = forgotten._native
+        del forgotten
+        assert "was not waited for" in str(caught[-1].message)
+    native.wait()
+
+
+def overlapping(made, source, target, comm):
+    memory = np.zeros(20_000)
+    shapes = source.local_shape(comm.rank), target.local_shape(comm.rank)
+    return made.start(
+        memory[: np.prod(shapes[0])].reshape(shapes[0]), out=memory[9 : 9 + np.prod(shapes[1])].reshape(shapes[1])
+    )
