@@ -17,6 +17,7 @@
 #include "copy/line_assembler.hpp"
 #include "copy/line_writer.hpp"
 #include "copy/stream_threshold.hpp"
+#include "copy/transpose.hpp"
 
 namespace dace_redist {
 
@@ -183,6 +184,20 @@ inline void copy_direct_together(const CopyBlock& block, const CopyPlace* places
   } while (walk.advance());
 }
 
+/// Gathers a tile whose columns lie without gaps in the source, if its elements are of a size that is transposed in
+/// registers; what is copied next is prefetched. \return whether they are.
+inline bool transpose_tile(const Plane& gather, const char* source, char* tile) {
+  if (gather.run_bytes != 4 && gather.run_bytes != 8) return false;
+  if (gather.ahead != 0)
+    for (std::int64_t column = 0; column < gather.rows; ++column)
+      prefetch_run(address_at(source + column * gather.source_row, gather.ahead), gather.columns * gather.run_bytes);
+  if (gather.run_bytes == 8)
+    transpose_matrix<std::uint64_t>(gather.rows, gather.columns, source, gather.source_row, tile, gather.target_column);
+  else
+    transpose_matrix<std::uint32_t>(gather.rows, gather.columns, source, gather.source_row, tile, gather.target_column);
+  return true;
+}
+
 /// Copies tiles whose source lines and target lines both fit the cache; `row_dim` is the source's own order.
 inline void copy_tiles(const CopyBlock& block, int row_dim, const char* source, char* target, bool stream) {
   const auto last = static_cast<std::size_t>(block.ndim - 1);
@@ -212,7 +227,8 @@ inline void copy_tiles(const CopyBlock& block, int row_dim, const char* source, 
     const std::int64_t row_bytes = plane.columns * plane.run_bytes;
     gather.target_row = plane.run_bytes;
     gather.target_column = row_bytes;
-    copy_runs(gather, source + walk.source(), tile.data());
+    if (plane.source_row != plane.run_bytes || !transpose_tile(gather, source + walk.source(), tile.data()))
+      copy_runs(gather, source + walk.source(), tile.data());
     const Plane scatter{1, plane.rows, row_bytes, 0, row_bytes, 0, plane.target_row, 0};
     const PlaneCopy copy_these = plane.columns == columns ? copy_rows : copy_plane<LongRun, Prefetch::none>;
     copy_these(scatter, tile.data(), target + walk.target());
