@@ -31,6 +31,12 @@ MAPPED = {
     "box": (ROWS, Distribution((9, 9), (1, 3)), None, ((1, 2), (0, 3), (5, 6))),
     "turned": (COLUMNS, Distribution((9, 9), (3,)), (1, 0), ((1, 2), (0, 3), (5, 6))),
 }
+#: Source, target, types and options of a node that computes with elements.
+COMPUTED = {
+    "converted": (ROWS, COLUMNS, ("float64", "float32"), {"alpha": 2, "beta": -1}),
+    "conjugated": (ROWS, COLUMNS, ("complex64", "complex128"), {"conj": True}),
+    "summed": (Distribution(SHAPE, (3,), dims=[None, None]), COLUMNS, ("int32", "int64"), {"op": "sum"}),
+}
 
 
 def largest(distribution: Any) -> tuple[int, ...]:
@@ -50,9 +56,10 @@ def distributions_sdfg() -> Any:
     strategies = iter(OURS * 10)
 
     def move(
-        name: str, source: Any, target: Any, dtype: str = "float64", parts: tuple = (), how: Any = None, **layouts: Any
+        name: str, source: Any, target: Any, dtype: Any = "float64", parts: tuple = (), how: Any = None, **layouts: Any
     ) -> None:
-        for end, distribution in (("from", source), ("to", target)):
+        types = (dtype, dtype) if isinstance(dtype, str) else dtype
+        for end, distribution, dtype in (("from", source, types[0]), ("to", target, types[1])):
             shape = layouts.get(f"{end}_shape", largest(distribution))
             strides = layouts.get(f"{end}_strides")
             sdfg.add_array(
@@ -74,6 +81,8 @@ def distributions_sdfg() -> Any:
     move("part", ROWS, COLUMNS, parts=("2:5, 1:11", "0:14:2, 3:7"), from_shape=(6, 12), to_shape=(15, 8))
     for name, (source, target, axes, region) in MAPPED.items():
         move(name, source, target, how={"axes": axes, "region": region})
+    for name, (source, target, types, how) in COMPUTED.items():
+        move(name, source, target, types, how=how)
     return sdfg
 
 
@@ -122,8 +131,17 @@ def test_distributions_types_and_layouts(comm):
     for name, (source, target, axes, region) in MAPPED.items():
         after = moved(whole(), np.full(target.shape, 99.0), axes, region)
         ends(name, (source, target), "float64", tuple(map(largest, (source, target))), after=after)
+    for name, (source, target, (before, after), how) in COMPUTED.items():
+        given = whole().astype(before) * (1 + 2j if before[0] == "c" else 1)
+        arguments[f"{name}_from"] = np.zeros(largest(source), before)
+        put(arguments[f"{name}_from"], source.local(given, comm.rank))
+        arguments[f"{name}_to"] = np.zeros(largest(target), after)
+        expected[name] = arguments[f"{name}_to"].copy()
+        value = np.conj(given) if how.get("conj") else how.get("alpha", 1) * given * (3 if how.get("op") else 1)
+        put(expected[name], target.local(value.astype(after), comm.rank))
     wrong = []
     for _ in range(2):
+        arguments["converted_to"][...] = 0
         program(**arguments)
         wrong += [
             f"{name}, rank {comm.rank}: got {arguments[f'{name}_to'].tolist()}, expected {want.tolist()}"
@@ -225,3 +243,24 @@ def test_one_error_for_all_that_follow(comm):
     assert (
         caught[0].startswith('Redistribute "') and "names ranks up to 1, but the communicator has 1 ranks" in caught[0]
     )
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[3], timeout=150)
+def test_calls_in_a_program(comm):
+    """``dace_redist.redistribute`` in a program: what it returns, and what it writes."""
+    from builds import built
+    from program_calls import redistribute_calls
+
+    program = built(comm, "redistribute_calls", redistribute_calls.to_sdfg)
+    given = whole()
+    A, B = np.zeros((3, 10)), np.full((9, 9), 5.0)
+    put(A, ROWS.local(given, comm.rank))
+    turned = program(A=A, B=B, N=7, M=3)
+    wanted = Distribution((10, 7), (1, 3)).local(given.T.astype("f4"), comm.rank)
+    assert turned.dtype == np.float32
+    np.testing.assert_array_equal(turned[:, : wanted.shape[1]], wanted)
+    after = np.full((9, 9), 5.0)
+    if comm.rank == 2:
+        after[0:5, 3:9] += given[1:6, 2:8]
+    np.testing.assert_array_equal(B, after)

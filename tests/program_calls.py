@@ -1,0 +1,18 @@
+"""A program that calls ``dace_redist.redistribute``; annotations are not postponed, see redistribute_test_programs."""
+
+import dace
+import numpy as np
+
+import dace_redist
+from dace_redist import Distribution
+
+N, M = dace.symbol("N"), dace.symbol("M")
+#: Over three ranks; the last one has all of ``WHOLE``.
+ROWS, COLUMNS = Distribution((N, 10), (3,)), Distribution((10, N), (1, 3))
+WHOLE = Distribution((9, 9), (1,), ranks=[2])
+
+
+@dace.program
+def redistribute_calls(A: dace.float64[M, 10], B: dace.float64[9, 9]):
+    dace_redist.redistribute(A, ROWS, WHOLE, out=B, region=((1, 2), (0, 3), (N - 2, 6)), beta=1)
+    return dace_redist.redistribute(A, ROWS, COLUMNS, axes=(1, 0), dtype=np.float32)
