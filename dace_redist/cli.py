@@ -22,7 +22,7 @@ from dace_redist.relabelling import saved_by_relabelling
 from dace_redist.report import text as report
 from dace_redist.schedule import Schedule, element_type, schedule
 from dace_redist.selection.problem_key import MEMORIES, Problem
-from dace_redist.strategies import OPTIONS, STRATEGIES
+from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, STRATEGIES, options_within, rounds, with_options
 
 _Callback = Callable[[click.Context, click.Parameter, Any], Any]
 
@@ -112,8 +112,15 @@ def _problem_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--rank", type=int, help="list the messages of this rank instead")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 @click.option("--plot", "path", type=click.Path(dir_okay=False, path_type=Path), help="draw to .png, .svg or .pdf")
+@click.option("--memory-bytes", type=int, help="say in how many rounds it moves if a rank's buffers take no more")
 def explain(
-    shape: tuple[int, ...], dtype: np.dtype[Any], rank: int | None, as_json: bool, path: Path | None, **sides: Any
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    rank: int | None,
+    as_json: bool,
+    path: Path | None,
+    memory_bytes: int | None,
+    **sides: Any,
 ) -> None:
     """
     Print what one redistribution moves: messages, bytes, run lengths.
@@ -129,7 +136,20 @@ def explain(
     if as_json:
         click.echo(json.dumps(_report_json(schedule) if rank is None else report.rank_json(schedule, rank)))
     else:
-        click.echo(f"{schedule}{_saving(schedule)}" if rank is None else report.rank_text(schedule, rank))
+        click.echo(
+            f"{schedule}{_saving(schedule)}{_rounds(schedule, memory_bytes)}"
+            if rank is None
+            else report.rank_text(schedule, rank)
+        )
+
+
+def _rounds(schedule: Schedule, memory_bytes: int | None) -> str:
+    """In how many rounds it moves within so much memory, as a line; nothing if none is given."""
+    if memory_bytes is None:
+        return ""
+    options = options_within(schedule, DEFAULT_STRATEGY, memory_bytes, {})
+    count = rounds(schedule, options)
+    return f"\nrounds    {count:,} within {memory_bytes:,} B, by {with_options(DEFAULT_STRATEGY, options)}"
 
 
 def _report_json(schedule: Schedule) -> dict[str, Any]:

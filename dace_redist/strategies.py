@@ -238,3 +238,59 @@ def all_extra_memory(schedule: Schedule) -> dict[str, int]:
     """:func:`extra_memory` of every strategy with its default options, where it is known."""
     known = {name: extra_memory(schedule, name) for name in STRATEGIES}
     return {name: nbytes for name, nbytes in known.items() if nbytes is not None}
+
+
+#: Options that bound the memory of a strategy, each with a value below which it costs much time to halve it.
+_BOUNDING = {"depth": 1, "slot_bytes": 8 << 10, "chunk_bytes": 8 << 10}
+
+
+def options_within(schedule: Schedule, strategy: str, memory_bytes: int, options: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Options with which a strategy takes no more than so many bytes besides the arrays: it then moves in more rounds.
+
+    Chunks, slots and their number are halved by turns until the buffers of every rank fit; what is given stays.
+
+    :param schedule: Schedule of any number of ranks that can be counted.
+    :param strategy: Name of a strategy.
+    :param memory_bytes: Most bytes of buffers on any rank.
+    :param options: Its options that are given.
+    :return: All options that are not at their defaults.
+    :raises ValueError: If the strategy has no options that bound its memory, or the bound is too small; says what is
+        needed.
+    :raises TypeError: If ``memory_bytes`` is no integer.
+    """
+    if isinstance(memory_bytes, bool) or not isinstance(memory_bytes, numbers.Integral):
+        raise TypeError(f"memory_bytes must be a number of bytes, got {memory_bytes!r}")
+    chosen = find_strategy(strategy)
+    bounding = [name for name in _BOUNDING if name in chosen.options]
+    if chosen.buffer_bytes is None or not bounding:
+        others = ", ".join(s.name for s in STRATEGIES.values() if set(_BOUNDING) & set(s.options))
+        raise ValueError(
+            f"strategy {chosen.name} takes {chosen.memory}, which memory_bytes cannot bound; take {others}"
+        )
+    values = {name: options.get(name, OPTIONS[name].default) for name in bounding}
+    needed = extra_memory(schedule, chosen.name, **{**options, **values})
+    while needed is not None and needed > memory_bytes:
+        least = {"slot_bytes": 64, "chunk_bytes": schedule.itemsize, "depth": 1}
+        free = [name for name in bounding if name not in options and values[name] > least[name]]
+        if not free:
+            raise ValueError(
+                f"memory_bytes is {memory_bytes}, but strategy {chosen.name} needs at least {needed} bytes here"
+            )
+        name = max(free, key=lambda name: values[name] / _BOUNDING[name])
+        values[name] = max(values[name] // 2, least[name])
+        needed = extra_memory(schedule, chosen.name, **{**options, **values})
+    return dict(options) | {name: value for name, value in values.items() if value != OPTIONS[name].default}
+
+
+def rounds(schedule: Schedule, options: Mapping[str, Any]) -> int:
+    """
+    In how many chunks the busiest rank sends or receives, one after another, if all of it goes over MPI.
+
+    :param schedule: Schedule of any number of ranks that can be counted.
+    :param options: Options that are not at their defaults.
+    """
+    values = {name: option.default for name, option in OPTIONS.items()} | dict(options)
+    chunk = max(schedule.itemsize, int(min(values["chunk_bytes"], values["max_message_bytes"])))
+    most = max(int(np.max(counts, initial=0)) for counts in (schedule.totals.sent, schedule.totals.received))
+    return -(-most * schedule.itemsize // chunk)

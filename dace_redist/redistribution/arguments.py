@@ -16,9 +16,9 @@ from dace_redist.distribution import AnyDistribution, Distribution, TiledDistrib
 from dace_redist.element_operation import ElementOperation, element_operation
 from dace_redist.index_map import IndexMap
 from dace_redist.redistribution.shared_arrays import is_shared
-from dace_redist.schedule import checked_index_map
+from dace_redist.schedule import Schedule, checked_index_map
 from dace_redist.selection.problem_key import memory_name
-from dace_redist.strategies import AUTO, check_options, find_strategy
+from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, check_options, find_strategy, options_within
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +70,7 @@ def checked_arguments(
     beta: Any = 0,
     conj: Any = False,
     op: Any = None,
+    memory_bytes: int | None = None,
     planned: bool = False,
 ) -> PlanArguments:
     """
@@ -99,6 +100,10 @@ def checked_arguments(
         _check_arrays(array, source, target, out, comm.rank)
         if out is None:
             check_covered(index_map, operation, target)
+    if memory_bytes is not None:
+        moved = Schedule(source, target, element, index_map)
+        name = DEFAULT_STRATEGY if chosen is AUTO else chosen.name
+        chosen, checked = find_strategy(name), options_within(moved, name, memory_bytes, checked)
     return PlanArguments(chosen.name, tuple(sorted(checked.items())), element, operation, source, target, index_map)
 
 

@@ -246,6 +246,7 @@ def plan(
     beta: complex = 0,
     conj: bool = False,
     op: str | None = None,
+    memory_bytes: int | None = None,
     **options: Any,
 ) -> Plan:
     """
@@ -268,6 +269,8 @@ def plan(
     :param conj: Whether the source is conjugated.
     :param op: Replicas of the source are partial results, and the target gets their ``"sum"``, ``"prod"``, ``"min"`` or
         ``"max"``: reduced one after another in an order that is the same in every run. Default: replicas are equal.
+    :param memory_bytes: Most bytes of buffers that a rank takes besides the arrays: the tensor then moves in more, smaller
+        chunks. For strategies with chunks or slots; ``"Auto"`` is the default one then. Default: what the options say.
     :param options: Options of the strategy, e.g. ``chunk_bytes=1 << 20``; with ``"Auto"`` those that all have.
     :return: The plan; to be called, and freed.
     :raises ValueError: On every rank, if something does not fit on any of them, or if the ranks ask for different
@@ -279,7 +282,8 @@ def plan(
 
     def checked() -> PlanArguments:
         sample = np.empty(0, dtype)
-        how: dict[str, Any] = {"alpha": alpha, "beta": beta, "conj": conj, "op": op, "planned": True}
+        how: dict[str, Any] = {"alpha": alpha, "beta": beta, "conj": conj, "op": op}
+        how |= {"memory_bytes": memory_bytes, "planned": True}
         return checked_arguments(
             sample, source, target, comm, None, strategy, options, axes, region, target_dtype, **how
         )

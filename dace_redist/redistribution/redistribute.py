@@ -32,6 +32,7 @@ def redistribute(
     beta: complex = 0,
     conj: bool = False,
     op: str | None = None,
+    memory_bytes: int | None = None,
     **options: Any,
 ) -> npt.NDArray[Any]:
     """
@@ -61,6 +62,8 @@ def redistribute(
     :param conj: Whether the source is conjugated.
     :param op: Replicas of the source are partial results, and the target gets their ``"sum"``, ``"prod"``, ``"min"`` or
         ``"max"``: reduced one after another in an order that is the same in every run. Default: replicas are equal.
+    :param memory_bytes: Most bytes of buffers that a rank takes besides the arrays: the tensor then moves in more, smaller
+        chunks. For strategies with chunks or slots; ``"Auto"`` is the default one then. Default: what the options say.
     :param options: Options of the strategy, e.g. ``chunk_bytes=1 << 20``; with ``"Auto"`` those that all have.
     :return: This rank's part of the target: ``out`` if given.
     :raises ValueError: On every rank, if something does not fit on any of them, or if the ranks ask for different
@@ -73,7 +76,14 @@ def redistribute(
     if cache.is_new:
         build_library(comm)
         cache.is_new = False
-    call = _call(array, source, target, out, strategy, (axes, region, dtype, alpha, beta, conj, op, *options.items()))
+    call = _call(
+        array,
+        source,
+        target,
+        out,
+        strategy,
+        (axes, region, dtype, alpha, beta, conj, op, memory_bytes, *options.items()),
+    )
     found = cache.find(call)
     if found is None:
         agree(MPI._handleof(comm), 0)
@@ -89,7 +99,7 @@ def redistribute(
 
     # a rank has not asked for this before, its arrays need other checks, or the ranks ask for different things
     def checked() -> PlanArguments:
-        how = (axes, region, dtype, alpha, beta, conj, op)
+        how = (axes, region, dtype, alpha, beta, conj, op, memory_bytes)
         return checked_arguments(array, source, target, comm, out, strategy, options, *how)
 
     arguments = agreed_arguments(comm, array, out, checked)
