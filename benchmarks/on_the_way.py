@@ -27,6 +27,7 @@ Sides = dict[str, Callable[[], Any]]
 ROWS = {
     "axes": "permuted axes: redistribution of as many bytes, and redistribution followed by numpy.transpose",
     "convert": "float64 to float32 on the way, and converting first",
+    "several": "16 tensors with messages of 4 KiB (on 4 ranks) in one exchange, and one after another",
     "reduce": "op='sum', and Reduce to one rank, Redistribute among these, Bcast",
 }
 
@@ -66,6 +67,21 @@ def convert(comm: MPI.Intracomm, size: int, shared: bool) -> tuple[Sides, list[A
         "on the way": lambda: moves[0](A, out=B),
         "before": lambda: moves[1](A.astype("f4"), out=B),
     }, list(moves)
+
+
+def several(comm: MPI.Intracomm, size: int, shared: bool) -> tuple[Sides, list[Any]]:
+    rows, columns = Distribution((64, 128), (comm.size, 1)), Distribution((64, 128), (1, comm.size))
+    allocate = dace_redist.empty if shared else np.empty
+    many, here, there = range(16), rows.local_shape(comm.rank), columns.local_shape(comm.rank)
+    sources, targets = [allocate(here) for _ in many], [allocate(there) for _ in many]
+    moves = [dace_redist.plan(rows, columns, comm=comm) for _ in many]
+    joint = dace_redist.plan([rows] * 16, [columns] * 16, comm=comm)
+
+    def one_by_one() -> None:
+        for move, source, target in zip(moves, sources, targets, strict=True):
+            move(source, out=target)
+
+    return {"in one exchange": lambda: joint(sources, out=targets), "one after another": one_by_one}, [*moves, joint]
 
 
 def reduce(comm: MPI.Intracomm, size: int, shared: bool) -> tuple[Sides, list[Any]]:

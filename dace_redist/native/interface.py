@@ -17,6 +17,11 @@ from dace_redist.strategies import OPTIONS
 
 _SUCCESS, _ERROR_EXECUTE = 0, 3
 
+#: See :attr:`dace_redist.element_operation.ElementOperation.encoded`.
+EncodedOperation = tuple[int, int, complex, complex, bool, int]
+#: A tensor of several: bytes of an element, encoded source, target and index map, and operation.
+EncodedProblem = tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], EncodedOperation]
+
 
 class _Options(ctypes.Structure):
     """``dr_options`` of ``dace_redist.h``."""
@@ -40,6 +45,26 @@ class _Operation(ctypes.Structure):
     ]
 
 
+class _Problem(ctypes.Structure):
+    """``dr_python_problem`` of ``python.cpp``."""
+
+    _fields_ = [
+        ("element_bytes", ctypes.c_int64),
+        *(
+            (f"{part}{end}", kind)
+            for part in ("source", "target", "index_map")
+            for end, kind in (("", ctypes.c_void_p), ("_count", ctypes.c_int64))
+        ),
+        ("operation", _Operation),
+    ]
+
+
+def _operation(encoded: EncodedOperation) -> _Operation:
+    *types, alpha, beta, conj, op = encoded
+    factors = [(ctypes.c_double * 2)(factor.real, factor.imag) for factor in (alpha, beta)]
+    return _Operation(*types, *factors, conj, op)
+
+
 @functools.cache
 def library() -> Any:
     """
@@ -59,6 +84,9 @@ def library() -> Any:
     ]
     found.dr_plan_set_arrays.argtypes = [pointer] * 5
     found.dr_plan_execute.argtypes = [pointer] * 3
+    found.dr_python_joint_create.argtypes = [
+        *(ctypes.c_ssize_t, ctypes.POINTER(_Options), number, ctypes.POINTER(_Problem), ctypes.POINTER(pointer)),
+    ]
     found.dr_plan_start.argtypes = [pointer, pointer, pointer, ctypes.c_int, ctypes.POINTER(pointer)]
     found.dr_request_test.argtypes = [pointer, ctypes.POINTER(ctypes.c_int)]
     found.dr_request_wait.argtypes = [ctypes.POINTER(pointer)]
@@ -128,15 +156,13 @@ class NativePlan:
         source: npt.NDArray[np.int64],
         target: npt.NDArray[np.int64],
         index_map: npt.NDArray[np.int64],
-        operation: tuple[int, int, complex, complex, bool, int],
+        operation: EncodedOperation,
     ) -> None:
         values = {name: option.default for name, option in OPTIONS.items()} | dict(options)
         encoded = [word for part in (source, target, index_map) for word in (part.ctypes.data, part.size)]
         self._plan = ctypes.c_void_p()
         given = _Options(**values)
-        *types, alpha, beta, conj, op = operation
-        factors = [(ctypes.c_double * 2)(factor.real, factor.imag) for factor in (alpha, beta)]
-        computed = _Operation(*types, *factors, conj, op)
+        computed = _operation(operation)
         create = library().dr_python_plan_create
         check(create(comm, strategy.encode(), given, itemsize, *encoded, computed, self._plan))
 
@@ -179,6 +205,41 @@ class NativePlan:
         started = ctypes.c_void_p()
         check(library().dr_plan_start(self._plan, source, target, progress, started))
         return NativeRequest(started)
+
+    def free(self) -> None:
+        """Frees the plan. Collective."""
+        check(library().dr_plan_free(self._plan))
+
+
+class NativeJointPlan:
+    """
+    A plan of the library for several tensors in one exchange. Making and freeing one is collective.
+
+    :param comm: Handle of an MPI communicator, as a number.
+    :param options: Options of strategy ``Pack`` that are not at their defaults.
+    :param problems: The tensors.
+    :raises RedistributionError: On every rank, if the ranks disagree or one of them cannot make it.
+    """
+
+    def __init__(self, comm: int, options: Mapping[str, int | float], problems: Sequence[EncodedProblem]) -> None:
+        values = {name: option.default for name, option in OPTIONS.items()} | dict(options)
+        made = []
+        for itemsize, *parts, operation in problems:
+            encoded = [word for part in parts for word in (part.ctypes.data, part.size)]
+            made.append(_Problem(itemsize, *encoded, _operation(operation)))
+        self._plan, self._count = ctypes.c_void_p(), len(problems)
+        listed = (_Problem * len(made))(*made)
+        check(library().dr_python_joint_create(comm, _Options(**values), len(made), listed, self._plan))
+
+    def execute(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """
+        Moves the tensors. Collective.
+
+        :param sources: Address of this rank's part of each source.
+        :param targets: Address of this rank's part of each target.
+        """
+        addresses = ctypes.c_void_p * self._count
+        check(library().dr_plan_execute(self._plan, addresses(*sources), addresses(*targets)))
 
     def free(self) -> None:
         """Frees the plan. Collective."""

@@ -25,6 +25,7 @@ from dace_redist.redistribution.arguments import (
     checked_arguments,
     is_plain,
 )
+from dace_redist.redistribution.joint_plan import JOINT_STRATEGY, JointPlan, check_tensors, listed
 from dace_redist.redistribution.request import PROGRESS, Request
 from dace_redist.redistribution.shared_arrays import LEAST_SHARED_BYTES, empty_result
 from dace_redist.schedule import Schedule
@@ -78,6 +79,7 @@ class Plan:
         types = (self.dtype, self.target_dtype)
         self._bound = _core.BoundPlan(execute, agreement, self._native.address, *types, *shapes)
         self._started = False
+        self._fills_target = self._index_map.covers(self.target.shape) and self._operation.beta == 0
         self._strides: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())  # in bytes; none: C order
         nbytes = math.prod(self._target_shape) * self.target_dtype.itemsize
         self._result_is_shared = find_strategy(self.strategy).node_aware and nbytes >= LEAST_SHARED_BYTES
@@ -128,7 +130,8 @@ class Plan:
 
         :raises ValueError: If not all of it gets a value.
         """
-        check_covered(self._index_map, self._operation, self.target)
+        if not self._fills_target:
+            check_covered(self._index_map, self._operation, self.target)
         if self._result_is_shared:
             return empty_result(self._target_shape, self.target_dtype)
         return np.empty(self._target_shape, self.target_dtype)
@@ -233,27 +236,31 @@ def _layout(array: Array) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def plan(
-    source: AnyDistribution,
-    target: AnyDistribution,
-    dtype: npt.DTypeLike = "float64",
+    source: Any,
+    target: Any,
+    dtype: Any = "float64",
     *,
     comm: Any = None,
     strategy: str = "Auto",
-    axes: Sequence[int] | None = None,
-    region: Sequence[Sequence[int]] | None = None,
-    target_dtype: npt.DTypeLike | None = None,
-    alpha: complex = 1,
-    beta: complex = 0,
-    conj: bool = False,
+    axes: Any = None,
+    region: Any = None,
+    target_dtype: Any = None,
+    alpha: Any = 1,
+    beta: Any = 0,
+    conj: Any = False,
     op: str | None = None,
     memory_bytes: int | None = None,
     **options: Any,
-) -> Plan:
+) -> Any:
     """
     Plans a redistribution that is to be carried out several times. Collective over ``comm``.
 
-    :param source: Distribution of the tensor now, over the ranks of ``comm``.
-    :param target: Distribution wanted; of the same global shape, but for ``axes`` and ``region``.
+    Lists of distributions plan several tensors in one exchange, by strategy ``Pack``: what goes to the same rank is one
+    message. ``dtype``, ``axes``, ``region``, ``target_dtype``, ``alpha``, ``beta`` and ``conj`` are then for all
+    tensors, or lists of one value each.
+
+    :param source: Distribution of the tensor now, over the ranks of ``comm``; of several tensors, a list.
+    :param target: Distribution wanted; of the same global shape, but for ``axes`` and ``region``; or a list.
     :param dtype: Element type of the source.
     :param comm: mpi4py communicator; default: the world. Every rank of it must call, also one that owns nothing.
     :param strategy: How to move, see :data:`dace_redist.strategies.STRATEGIES`; ``"Auto"``: what was measured to be the
@@ -267,18 +274,27 @@ def plan(
     :param alpha: The target gets ``alpha * array + beta * out``, in its own type.
     :param beta: See ``alpha``; 0: what is in ``out`` is not read. With ``op`` only where that is ``"sum"``.
     :param conj: Whether the source is conjugated.
-    :param op: Replicas of the source are partial results, and the target gets their ``"sum"``, ``"prod"``, ``"min"`` or
-        ``"max"``: reduced one after another in an order that is the same in every run. Default: replicas are equal.
-    :param memory_bytes: Most bytes of buffers that a rank takes besides the arrays: the tensor then moves in more, smaller
-        chunks. For strategies with chunks or slots; ``"Auto"`` is the default one then. Default: what the options say.
+    :param op: Replicas of the source are partial results, and the target gets their ``"sum"``, ``"prod"``, ``"min"``
+        or ``"max"``: reduced one after another in an order that is the same in every run. Default: replicas are equal.
+    :param memory_bytes: Most bytes of buffers that a rank takes besides the arrays: the tensor then moves in more,
+        smaller chunks. For strategies with chunks or slots; ``"Auto"`` is the default one then. Default: as the options
+        say.
     :param options: Options of the strategy, e.g. ``chunk_bytes=1 << 20``; with ``"Auto"`` those that all have.
-    :return: The plan; to be called, and freed.
+    :return: The plan, a :class:`Plan`, or for lists a :class:`dace_redist.redistribution.joint_plan.JointPlan`; to be
+        called, and freed.
     :raises ValueError: On every rank, if something does not fit on any of them, or if the ranks ask for different
         things; says which rank, what was expected and what was given.
     :raises TypeError: The same, for something of the wrong type.
     :raises BuildError: On every rank, if the library cannot be built on any of them.
     """
     comm = checked_communicator(comm)
+    if isinstance(source, list) or isinstance(target, list):
+        count = check_tensors(comm, source, target, strategy, op)
+        given = {"axes": axes, "region": region, "dtype": target_dtype, "alpha": alpha, "beta": beta, "conj": conj}
+        with together(comm):
+            each = {name: listed(name, value, count) for name, value in given.items()}
+            types = listed("dtype", dtype, count)
+        return _joint_plan(comm, source, target, types, each, options)
 
     def checked() -> PlanArguments:
         sample = np.empty(0, dtype)
@@ -294,6 +310,28 @@ def plan(
             arguments, memories=("shared-target", "ordinary", "shared-both", "shared-source")
         )
     return Plan(comm, arguments)
+
+
+def _joint_plan(
+    comm: MPI.Intracomm,
+    sources: list[Any],
+    targets: list[Any],
+    types: list[Any],
+    each: dict[str, list[Any]],
+    options: dict[str, Any],
+) -> JointPlan:
+    tensors = []
+    for number, (source, target, dtype) in enumerate(zip(sources, targets, types, strict=True)):
+
+        def checked() -> PlanArguments:
+            how: dict[str, Any] = {name: values[number] for name, values in each.items()}  # noqa: B023 (called at once)
+            sample = np.empty(0, dtype)  # noqa: B023
+            pair = (source, target)  # noqa: B023
+            return checked_arguments(sample, *pair, comm, None, JOINT_STRATEGY, options, **how, planned=True)
+
+        tensors.append(agreed_arguments(comm, None, None, checked))
+    build_library(comm)
+    return JointPlan(comm, tensors)
 
 
 class ArrayPlan:

@@ -2,41 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from mpi4py import MPI
 
-from dace_redist.distribution import AnyDistribution
+from dace_redist.mpi.collective_errors import together
 from dace_redist.native.interface import agree
 from dace_redist.redistribution.arguments import PlanArguments, agreed_arguments, checked_arguments
-from dace_redist.redistribution.plan import build_library
+from dace_redist.redistribution.plan import build_library, plan
 from dace_redist.redistribution.plan_cache import plan_cache
 from dace_redist.redistribution.shared_arrays import is_shared
 
 
 def redistribute(
-    array: npt.NDArray[Any] | None,
-    source: AnyDistribution,
-    target: AnyDistribution,
+    array: Any,
+    source: Any,
+    target: Any,
     *,
     comm: Any = None,
-    out: npt.NDArray[Any] | None = None,
+    out: Any = None,
     strategy: str = "Auto",
-    axes: Sequence[int] | None = None,
-    region: Sequence[Sequence[int]] | None = None,
-    dtype: npt.DTypeLike | None = None,
-    alpha: complex = 1,
-    beta: complex = 0,
-    conj: bool = False,
+    axes: Any = None,
+    region: Any = None,
+    dtype: Any = None,
+    alpha: Any = 1,
+    beta: Any = 0,
+    conj: Any = False,
     op: str | None = None,
     memory_bytes: int | None = None,
     **options: Any,
-) -> npt.NDArray[Any]:
+) -> Any:
     """
     Moves a distributed tensor. Collective over ``comm``.
+
+    Lists in the places of ``array``, ``source`` and ``target`` (and ``out``) move several tensors in one exchange, as
+    :func:`dace_redist.plan` does, whose plan is better kept where that is done often.
 
     The first call with a pair of distributions plans, and later calls reuse the plan. The first call on a machine
     builds the package's library, which is kept on disk for all later processes.
@@ -60,10 +61,11 @@ def redistribute(
     :param alpha: The target gets ``alpha * array + beta * out``, in its own type.
     :param beta: See ``alpha``; 0: what is in ``out`` is not read. With ``op`` only where that is ``"sum"``.
     :param conj: Whether the source is conjugated.
-    :param op: Replicas of the source are partial results, and the target gets their ``"sum"``, ``"prod"``, ``"min"`` or
-        ``"max"``: reduced one after another in an order that is the same in every run. Default: replicas are equal.
-    :param memory_bytes: Most bytes of buffers that a rank takes besides the arrays: the tensor then moves in more, smaller
-        chunks. For strategies with chunks or slots; ``"Auto"`` is the default one then. Default: what the options say.
+    :param op: Replicas of the source are partial results, and the target gets their ``"sum"``, ``"prod"``, ``"min"``
+        or ``"max"``: reduced one after another in an order that is the same in every run. Default: replicas are equal.
+    :param memory_bytes: Most bytes of buffers that a rank takes besides the arrays: the tensor then moves in more,
+        smaller chunks. For strategies with chunks or slots; ``"Auto"`` is the default one then. Default: as the options
+        say.
     :param options: Options of the strategy, e.g. ``chunk_bytes=1 << 20``; with ``"Auto"`` those that all have.
     :return: This rank's part of the target: ``out`` if given.
     :raises ValueError: On every rank, if something does not fit on any of them, or if the ranks ask for different
@@ -72,29 +74,34 @@ def redistribute(
     :raises RedistributionError: If MPI fails.
     """
     comm = MPI.COMM_WORLD if comm is None else comm
+    if isinstance(source, list) or isinstance(target, list):
+        how = {"axes": axes, "region": region, "target_dtype": dtype, "alpha": alpha, "beta": beta, "conj": conj}
+        return _several(array, source, target, out, comm, {**how, "strategy": strategy, "op": op, **options})
     cache = plan_cache(comm)
     if cache.is_new:
         build_library(comm)
         cache.is_new = False
-    call = _call(
-        array,
-        source,
-        target,
-        out,
-        strategy,
-        (axes, region, dtype, alpha, beta, conj, op, memory_bytes, *options.items()),
-    )
-    found = cache.find(call)
+    call: Any = None
+    found = None
+    if isinstance(array, np.ndarray):
+        # what distinguishes this call from others that need another plan; None if that takes the full check
+        there = None if out is None else is_shared(out)
+        call = (id(source), id(target), array.dtype, strategy, is_shared(array), there, axes, region, dtype)
+        call += (alpha, beta, conj, op, memory_bytes, *options.items())
+        try:
+            found = cache.find(call)
+        except TypeError:  # not hashable
+            call = None
     if found is None:
         agree(MPI._handleof(comm), 0)
     else:
-        plan, result = found.plan, found.plan.empty_target() if out is None else out
+        found_plan, result = found.plan, found.plan.empty_target() if out is None else out
         try:
-            if plan.run_if_agreed(found.digest, array, result):
+            if found_plan.run_if_agreed(found.digest, array, result):
                 cache.touch(found.arguments)
                 return result
         except Exception:
-            cache.forget(plan)
+            cache.forget(found_plan)
             raise
 
     # a rank has not asked for this before, its arrays need other checks, or the ranks ask for different things
@@ -113,15 +120,10 @@ def redistribute(
         raise
 
 
-def _call(
-    array: Any, source: Any, target: Any, out: Any, strategy: Any, settings: tuple[Any, ...]
-) -> tuple[Any, ...] | None:
-    """What distinguishes a call from others that need another plan; None if that takes the full check."""
-    if not isinstance(array, np.ndarray) or not isinstance(strategy, str):
-        return None
-    try:
-        hash(settings)
-    except TypeError:
-        return None
-    target_is_shared = None if out is None else is_shared(out)
-    return (id(source), id(target), array.dtype, strategy, settings, is_shared(array), target_is_shared)
+def _several(array: Any, source: Any, target: Any, out: Any, comm: Any, how: dict[str, Any]) -> Any:
+    """Moves several tensors in one exchange, by a plan for this call."""
+    with together(comm):
+        if not isinstance(array, list) or not all(isinstance(one, np.ndarray) for one in array):
+            raise TypeError(f"array must be a list of NumPy arrays, as source and target are lists, got {array!r}")
+    with plan(source, target, [one.dtype for one in array], comm=comm, **how) as made:
+        return made(array, out)

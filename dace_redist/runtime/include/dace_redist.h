@@ -167,6 +167,17 @@ DR_API int dr_problem_init(dr_problem *problem);
 DR_API int dr_plan_create(const dr_problem *problem, MPI_Comm comm, dr_plan **plan);
 
 /**
+ * Makes a plan that moves several tensors in one exchange: what goes to the same rank is one message. Collective over
+ * `comm`, as dr_plan_create(). The strategy is Pack, whatever the problems say, with the options of the first; no problem
+ * may have an op.
+ *
+ * \param count, problems  the tensors, at least one.
+ * \param plan  dr_plan_execute() takes arrays of `count` addresses as its source and target; dr_plan_set_arrays() and
+ *     dr_plan_start() are not for it.
+ */
+DR_API int dr_plan_create_joint(int count, const dr_problem *problems, MPI_Comm comm, dr_plan **plan);
+
+/**
  * Moves a tensor. Collective over the ranks that have a part in it. The arrays must not overlap; what this rank does
  * not own of the target is left as it is.
  */

@@ -143,6 +143,20 @@ int dr_plan_create(const dr_problem* problem, MPI_Comm comm, dr_plan** plan) {
   });
 }
 
+int dr_plan_create_joint(int count, const dr_problem* problems, MPI_Comm comm, dr_plan** plan) {
+  return guarded(DR_ERROR_PLAN, __func__, [&] {
+    check_mpi(comm);
+    std::vector<Description> tensors;
+    all_or_none(comm, [&] {
+      check_pointer(plan, "plan");
+      if (count < 1) throw ArgumentError(text("count must be at least 1, got ", count));
+      check_pointer(problems, "problems");
+      for (int i = 0; i < count; ++i) tensors.push_back(describe(problems[i], comm_rank(comm)));
+    });
+    *plan = make_joint_handle(std::move(tensors), comm);
+  });
+}
+
 int dr_plan_execute(dr_plan* plan, const void* source, void* target) {
   return guarded(DR_ERROR_EXECUTE, __func__, [&] {
     dr_plan& ready = ready_plan(plan);
@@ -156,6 +170,7 @@ int dr_plan_start(dr_plan* plan, const void* source, void* target, int progress,
     check_pointer(request, "request");
     if (progress != DR_PROGRESS_CALLS && progress != DR_PROGRESS_THREAD)
       throw ArgumentError(text("progress must be DR_PROGRESS_CALLS or DR_PROGRESS_THREAD, got ", progress));
+    if (ready.joint) throw ArgumentError("a plan of several tensors cannot be started, only executed");
     int level = MPI_THREAD_SINGLE;
     check(MPI_Query_thread(&level), "MPI_Query_thread");
     if (progress == DR_PROGRESS_THREAD && level < MPI_THREAD_MULTIPLE)
@@ -208,6 +223,7 @@ int dr_plan_set_arrays(dr_plan* plan, const int64_t* source_shape, const int64_t
   return guarded(DR_ERROR_PLAN, __func__, [&] {
     plans.check(plan, "plan");
     if (plan->started) throw ArgumentError("a transfer of the plan is under way: wait for it first");
+    if (plan->joint) throw ArgumentError("the plan moves several tensors: make another one for other arrays");
     const Encoding source = local_encoding(plan->source, plan->rank, source_shape, source_strides);
     const Encoding target = local_encoding(plan->target, plan->rank, target_shape, target_strides);
     const Encoding source_before = plan->plan->description().source_local;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "dace_redist.h"
+#include "plan/joint_plan.hpp"
 #include "plan/public_options.hpp"
 #include "plan/registry.hpp"
 
@@ -33,6 +34,7 @@ struct dr_plan {
   std::string label;
   bool failed = false;
   bool started = false;  // a transfer is under way
+  bool joint = false;    // it moves several tensors
 };
 
 /// A transfer under way.
@@ -201,6 +203,13 @@ inline Description describe(const dr_problem& problem, int rank) {
   return description;
 }
 
+/// Gives a description arrays in C order unless it has local arrays.
+inline void complete(Description& description, int rank) {
+  const Distribution source(description.source, "source"), target(description.target, "target");
+  if (description.source_local.empty()) description.source_local = local_encoding(source, rank, nullptr, nullptr);
+  if (description.target_local.empty()) description.target_local = local_encoding(target, rank, nullptr, nullptr);
+}
+
 /// A plan as a handle, for C-order arrays unless the description has local arrays. Collective.
 inline dr_plan* make_handle(Description description, MPI_Comm comm) {
   check_mpi(comm);
@@ -209,12 +218,35 @@ inline dr_plan* make_handle(Description description, MPI_Comm comm) {
   all_or_none(comm, [&] {
     Distribution source(description.source, "source"), target(description.target, "target");
     const int rank = comm_rank(comm);
-    if (description.source_local.empty()) description.source_local = local_encoding(source, rank, nullptr, nullptr);
-    if (description.target_local.empty()) description.target_local = local_encoding(target, rank, nullptr, nullptr);
+    complete(description, rank);
     make = plan_maker(description);
-    made.reset(new dr_plan{nullptr, std::move(source), std::move(target), rank, description.label, false, false});
+    made.reset(
+        new dr_plan{nullptr, std::move(source), std::move(target), rank, description.label, false, false, false});
   });
   made->plan = make(description, comm);
+  plans.add(made.get());
+  return made.release();
+}
+
+/// A plan of several tensors as a handle. Collective; `tensors` are as many on every rank.
+inline dr_plan* make_joint_handle(std::vector<Description> tensors, MPI_Comm comm) {
+  check_mpi(comm);
+  check_agreement(comm, {name_as_number("Pack"), static_cast<Index>(tensors.size())});
+  auto made = std::unique_ptr<dr_plan>();
+  Description joint;
+  all_or_none(comm, [&] {
+    for (Description& tensor : tensors) {
+      complete(tensor, comm_rank(comm));
+      tensor.strategy = "Pack";
+      if (tensor.operation.reduction != Reduction::none) throw Error("several tensors at once cannot have an op");
+    }
+    joint = tensors.front();
+    joint.tensors = std::move(tensors);
+    Distribution source(joint.source, "source"), target(joint.target, "target");
+    made.reset(
+        new dr_plan{nullptr, std::move(source), std::move(target), comm_rank(comm), joint.label, false, false, true});
+  });
+  made->plan = make_joint_plan(joint, comm);
   plans.add(made.get());
   return made.release();
 }

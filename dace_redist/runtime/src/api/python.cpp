@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "api/handles.hpp"
 #include "plan/public_options.hpp"
@@ -35,6 +36,40 @@ DR_API int dr_python_plan_create(std::intptr_t comm, const char* strategy, const
     description.index_map.assign(index_map, index_map + index_map_count);
     description.operation = internal_operation(*operation);
     *plan = make_handle(std::move(description), communicator(comm));
+  });
+}
+
+/// What dr_python_joint_create() takes of each tensor: encoded distributions and index map, each with its length.
+struct dr_python_problem {
+  std::int64_t element_bytes;
+  const std::int64_t* source;
+  std::int64_t source_count;
+  const std::int64_t* target;
+  std::int64_t target_count;
+  const std::int64_t* index_map;
+  std::int64_t index_map_count;
+  dr_operation operation;
+};
+
+/// dr_plan_create_joint() for encoded distributions.
+DR_API int dr_python_joint_create(std::intptr_t comm, const dr_options* options, std::int64_t count,
+                                  const dr_python_problem* problems, dr_plan** plan) {
+  using namespace dace_redist;
+  return guarded(DR_ERROR_PLAN, "plan", [&] {
+    std::vector<Description> tensors;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const dr_python_problem& problem = problems[i];
+      Description description;
+      description.label = text("tensor ", i);
+      description.element_bytes = problem.element_bytes;
+      description.options = internal_options(*options);
+      description.source.assign(problem.source, problem.source + problem.source_count);
+      description.target.assign(problem.target, problem.target + problem.target_count);
+      description.index_map.assign(problem.index_map, problem.index_map + problem.index_map_count);
+      description.operation = internal_operation(problem.operation);
+      tensors.push_back(std::move(description));
+    }
+    *plan = make_joint_handle(std::move(tensors), communicator(comm));
   });
 }
 

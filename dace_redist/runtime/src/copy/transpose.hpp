@@ -18,8 +18,8 @@ namespace dace_redist::detail {
 
 inline constexpr std::int64_t transposed_side = 8;  ///< rows and columns that are transposed in registers
 
-/// Transposes transposed_side rows of as many elements. Strides in bytes, from row to row; elements of a row lie side by
-/// side on both sides.
+/// Transposes transposed_side rows of as many elements. Strides in bytes, from row to row; elements of a row lie side
+/// by side on both sides.
 template <class Element>
 void transpose_square(const char* source, std::int64_t source_stride, char* target, std::int64_t target_stride) {
 #ifdef DACE_REDIST_TRANSPOSES_VECTORS

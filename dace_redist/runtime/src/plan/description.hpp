@@ -29,6 +29,7 @@ struct Description {
   Encoding index_map{};                 ///< which elements move where to, see IndexMap
   ElementOperation operation{};         ///< what is computed with elements on their way
   Senders senders{};                    ///< which replicas of the source send
+  std::vector<Description> tensors{};   ///< of several in one exchange: all of them
 };
 
 /// The first eight letters of a name as a number, and back.

@@ -1,0 +1,94 @@
+"""Several tensors in one exchange."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases import blocked, tiled
+from distributions import moved, regions
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import dace_redist
+from dace_redist import Distribution, plan, redistribute
+
+
+@st.composite
+def tensors(draw, ranks):
+    """Shape, source, target, axes, region and type of a few tensors."""
+    made = []
+    for _ in range(draw(st.integers(1, 4))):
+        shape = tuple(draw(st.lists(st.integers(0, 6), max_size=3)))
+        axes, region, target_shape = draw(regions(shape))
+        source, target = (
+            draw(st.one_of(blocked(extents, ranks), tiled(extents, ranks))) for extents in (shape, target_shape)
+        )
+        made.append((source, target, axes, region, draw(st.sampled_from(["i1", "f4", "f8", "c16"]))))
+    return made
+
+
+@pytest.mark.mpi_matrix
+@pytest.mark.mpi(ranks=[1, 3, 6], timeout=200)
+def test_random_tensors(comm):
+    @settings(max_examples=40, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(tensors(comm.size), st.sampled_from([1 << 30, 17]))
+    def check(case, longest):
+        sources, targets, axes, regions_, types = (list(column) for column in zip(*case, strict=True))
+        wholes = [np.arange(np.prod(one.shape, dtype=int)).reshape(one.shape).astype(kind) for one, *_, kind in case]
+        befores = [np.full(target.shape, 99, kind) for _, target, *_, kind in case]
+        arrays = [source.local(whole, comm.rank) for source, whole in zip(sources, wholes, strict=True)]
+        out = [target.local(before, comm.rank) for target, before in zip(targets, befores, strict=True)]
+        how = {"axes": axes, "region": regions_, "max_message_bytes": longest}
+        with plan(sources, targets, types, comm=comm, **how) as made:
+            for _ in range(2):
+                made(arrays, out=out)
+        wrong = []
+        for number, (_, target, order, region, _) in enumerate(case):
+            wanted = target.local(moved(wholes[number], befores[number], order, region), comm.rank)
+            if not np.array_equal(out[number], wanted):
+                wrong.append(f"tensor {number}, rank {comm.rank}: got {out[number].tolist()}, not {wanted.tolist()}")
+        wrong = [text for some in comm.allgather(wrong) for text in some]
+        assert not wrong, wrong[0]
+
+    check()
+
+
+@pytest.mark.mpi(ranks=[4])
+def test_conversions_strides_and_new_arrays(comm):
+    rows, columns = Distribution((12, 8), (4, 1)), Distribution((12, 8), (1, 4))
+    whole = np.arange(96.0).reshape(12, 8)
+    A = np.asfortranarray(rows.local(whole, comm.rank))
+    with plan([rows, rows], [columns, columns], comm=comm, target_dtype=["f4", None], alpha=[2, 1]) as made:
+        first, second = made([A, dace_redist.empty(A.shape) * 0 + A])
+        assert "2 tensors" in repr(made)
+    assert first.dtype == np.float32
+    np.testing.assert_array_equal(first, columns.local(2 * whole, comm.rank))
+    np.testing.assert_array_equal(second, columns.local(whole, comm.rank))
+    third, fourth = redistribute([A, A], [rows, rows], [columns, columns], comm=comm, alpha=[1, 3])
+    np.testing.assert_array_equal(third + fourth, columns.local(4 * whole, comm.rank))
+    with pytest.raises(TypeError, match="array must be a list of NumPy arrays"):
+        redistribute(A, [rows], [columns], comm=comm)
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_misuse(comm):
+    rows, columns = Distribution((4, 4), (2, 1)), Distribution((4, 4), (1, 2))
+    A, B = np.ones((2, 4)), np.ones((4, 2))
+    for arguments, how, message in (
+        (([rows], [columns, columns]), {}, "lists of equal length, at least 1, for several tensors: got 1 and 2"),
+        (([rows], columns), {}, "got 1 and no list"),
+        (([], []), {}, "got 0 and 0"),
+        (([rows] * 2, [columns] * 2), {"strategy": "RMA"}, "several tensors at once move by Pack, got strategy 'RMA'"),
+        (([rows] * 2, [columns] * 2), {"op": "sum"}, "op is for one tensor"),
+        (([rows] * 2, [columns] * 2), {"alpha": [1, 2, 3]}, "alpha must be a list of 2 values, one per tensor, got 3"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            plan(*arguments, comm=comm, **how)
+    made = plan([rows] * 2, [columns] * 2, comm=comm)
+    with pytest.raises(ValueError, match="arrays must be a list of 2 arrays, one per tensor, got 1"):
+        made([A])
+    with pytest.raises(ValueError, match=r"out\[1\] must have the shape"):
+        made([A, A], out=[B, A])
+    made.free()
+    with pytest.raises(ValueError, match="this plan was freed"):
+        made([A, A])
