@@ -16,3 +16,25 @@ WHOLE = Distribution((9, 9), (1,), ranks=[2])
 def redistribute_calls(A: dace.float64[M, 10], B: dace.float64[9, 9]):
     dace_redist.redistribute(A, ROWS, WHOLE, out=B, region=((1, 2), (0, 3), (N - 2, 6)), beta=1)
     return dace_redist.redistribute(A, ROWS, COLUMNS, axes=(1, 0), dtype=np.float32)
+
+
+#: Over two ranks: rows, columns, columns as local arrays hold them transposed, and columns of the transpose.
+HALVES, SIDES = Distribution((8, 6), (2, 1)), Distribution((8, 6), (1, 2))
+SAME_HALVES = Distribution((8, 6), (2,))
+TURNED, WANTED = Distribution((6, 8), (1, 2), dims=(1, 0)), Distribution((6, 8), (1, 2))
+
+
+@dace.program
+def columns_of_the_transpose(A: dace.float64[4, 6]):
+    B = dace_redist.redistribute(A, HALVES, SIDES, alpha=2)
+    return dace_redist.redistribute(np.transpose(B), TURNED, WANTED, alpha=3)
+
+
+@dace.program
+def transposed_before(A: dace.float64[4, 6]):
+    return dace_redist.redistribute(np.transpose(A), WANTED, TURNED)
+
+
+@dace.program
+def there_already(A: dace.float64[4, 6]):
+    return dace_redist.redistribute(A, HALVES, SAME_HALVES)

@@ -2,6 +2,7 @@
 
 from dace_redist.transformations.einsum.distribute_einsum import DistributeEinsum
 from dace_redist.transformations.redistribution.choose_strategies import choose_strategies
+from dace_redist.transformations.redistribution.fuse import FuseRedistributes, FuseTranspose, RemoveRedistribute
 from dace_redist.transformations.redistribution.lower import LowerRedistribute, lower_all
 from dace_redist.transformations.redistribution.place_in_shared_memory import (
     PlaceInSharedMemory,
@@ -11,8 +12,11 @@ from dace_redist.transformations.redistribution.set_strategy import SetRedistrib
 
 __all__ = [
     "DistributeEinsum",
+    "FuseRedistributes",
+    "FuseTranspose",
     "LowerRedistribute",
     "PlaceInSharedMemory",
+    "RemoveRedistribute",
     "SetRedistributeStrategy",
     "choose_strategies",
     "lower_all",

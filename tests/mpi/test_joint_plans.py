@@ -35,16 +35,16 @@ def test_random_tensors(comm):
     def check(case, longest):
         sources, targets, axes, regions_, types = (list(column) for column in zip(*case, strict=True))
         wholes = [np.arange(np.prod(one.shape, dtype=int)).reshape(one.shape).astype(kind) for one, *_, kind in case]
-        befores = [np.full(target.shape, 99, kind) for _, target, *_, kind in case]
+        backgrounds = [np.full(target.shape, 99, kind) for _, target, *_, kind in case]
         arrays = [source.local(whole, comm.rank) for source, whole in zip(sources, wholes, strict=True)]
-        out = [target.local(before, comm.rank) for target, before in zip(targets, befores, strict=True)]
+        out = [target.local(before, comm.rank) for target, before in zip(targets, backgrounds, strict=True)]
         how = {"axes": axes, "region": regions_, "max_message_bytes": longest}
         with plan(sources, targets, types, comm=comm, **how) as made:
             for _ in range(2):
                 made(arrays, out=out)
         wrong = []
         for number, (_, target, order, region, _) in enumerate(case):
-            wanted = target.local(moved(wholes[number], befores[number], order, region), comm.rank)
+            wanted = target.local(moved(wholes[number], backgrounds[number], order, region), comm.rank)
             if not np.array_equal(out[number], wanted):
                 wrong.append(f"tensor {number}, rank {comm.rank}: got {out[number].tolist()}, not {wanted.tolist()}")
         wrong = [text for some in comm.allgather(wrong) for text in some]

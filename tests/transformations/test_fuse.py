@@ -1,0 +1,112 @@
+"""Redistributions that are joined with their neighbours or removed: the graph before and after, and equal results."""
+
+from __future__ import annotations
+
+import dace
+import numpy as np
+import pytest
+from dace.libraries.linalg import Transpose
+from program_calls import HALVES, SIDES, TURNED, WANTED, columns_of_the_transpose, there_already, transposed_before
+
+import dace_redist
+from dace_redist import Distribution, FuseRedistributes, FuseTranspose, Redistribute, RemoveRedistribute
+from dace_redist.transformations.redistribution.fuse import transposed
+
+
+def count(sdfg: dace.SDFG, kind: type) -> int:
+    return sum(isinstance(node, kind) for node, _ in sdfg.all_nodes_recursive())
+
+
+def only_node(sdfg: dace.SDFG) -> Redistribute:
+    (node,) = [node for node, _ in sdfg.all_nodes_recursive() if isinstance(node, Redistribute)]
+    return node
+
+
+def fused(program) -> tuple[dace.SDFG, dace.SDFG]:
+    """The SDFG as it is, and with all that can be joined joined."""
+    before, after = program.to_sdfg(simplify=True), program.to_sdfg(simplify=True)
+    after.name = f"{before.name}_fused"
+    after.apply_transformations_repeated([FuseTranspose, FuseRedistributes, RemoveRedistribute])
+    after.validate()
+    return before, after
+
+
+def test_a_transposition_between_two_redistributions():
+    before, after = fused(columns_of_the_transpose)
+    assert (count(before, Redistribute), count(before, Transpose)) == (2, 1)
+    assert (count(after, Redistribute), count(after, Transpose)) == (1, 0)
+    node = only_node(after)
+    assert [*node.distributions()] == [HALVES, WANTED]
+    assert (node.index_map.axes, node.alpha) == ((1, 0), 6)
+
+
+def test_a_transposition_before():
+    before, after = fused(transposed_before)
+    assert (count(before, Redistribute), count(before, Transpose)) == (1, 1)
+    assert (count(after, Redistribute), count(after, Transpose)) == (1, 0)
+    node = only_node(after)
+    assert node.distributions() == (transposed(WANTED), TURNED) and node.index_map.axes == (1, 0)
+
+
+def test_a_redistribution_to_where_everything_is():
+    before, after = fused(there_already)
+    assert (count(before, Redistribute), count(after, Redistribute)) == (1, 0)
+
+
+def test_transposed_local_arrays():
+    for one in (HALVES, SIDES, Distribution((7, 9), (3, 2), dims=(1, 0), block=(2, "balanced"), ranks=range(6)[::-1])):
+        for rank in range(one.ranks_needed):
+            whole = np.arange(one.shape[0] * one.shape[1]).reshape(one.shape)
+            np.testing.assert_array_equal(transposed(one).local(whole.T, rank), one.local(whole, rank).T)
+
+
+def chain(first: Redistribute, second: Redistribute, between=dace.float64, transient: bool = True) -> dace.SDFG:
+    sdfg = dace.SDFG("chain")
+    sdfg.add_array("A", (4, 6), dace.float64)
+    sdfg.add_array("B", (8, 3), between, transient=transient)
+    sdfg.add_array("C", (4, 6), dace.float64)
+    state = sdfg.add_state()
+    middle = state.add_access("B")
+    for node, source, target in ((first, state.add_read("A"), middle), (second, middle, state.add_write("C"))):
+        state.add_node(node)
+        state.add_edge(source, None, node, "_inp_buffer", dace.Memlet.from_array(source.data, sdfg.arrays[source.data]))
+        state.add_edge(node, "_out_buffer", target, None, dace.Memlet.from_array(target.data, sdfg.arrays[target.data]))
+    return sdfg
+
+
+@pytest.mark.parametrize(
+    ("sdfg", "possible"),
+    [
+        (lambda: chain(Redistribute("a", HALVES, SIDES), Redistribute("b", SIDES, HALVES)), True),
+        (lambda: chain(Redistribute("a", HALVES, SIDES), Redistribute("b", SIDES, HALVES, beta=2)), True),
+        (lambda: chain(Redistribute("a", HALVES, SIDES, beta=1), Redistribute("b", SIDES, HALVES)), False),
+        (lambda: chain(Redistribute("a", HALVES, SIDES), Redistribute("b", SIDES, HALVES), transient=False), False),
+        (lambda: chain(Redistribute("a", HALVES, SIDES), Redistribute("b", SIDES, HALVES), dace.float32), False),
+        (lambda: chain(Redistribute("a", HALVES, SIDES), Redistribute("b", SIDES, HALVES, op="sum")), False),
+    ],
+)
+def test_redistributions_are_joined_only_where_nothing_is_lost(sdfg, possible):
+    made = sdfg()
+    assert made.apply_transformations(FuseRedistributes, validate=False) == possible
+    assert count(made, Redistribute) == (1 if possible else 2)
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[2], timeout=200)
+def test_results_are_equal(comm):
+    from builds import built
+
+    whole = np.random.default_rng(5).standard_normal((8, 6))
+    A = HALVES.local(whole, comm.rank)
+    for program, target, wanted in (
+        (columns_of_the_transpose, WANTED, 6 * whole.T),
+        (there_already, HALVES, whole),
+    ):
+        results = []
+        for number in range(2):
+            name = f"{program.name}_{number}"
+            made = built(comm, name, lambda program=program, number=number: fused(program)[number])
+            results.append(np.array(made(A=A.copy())))
+        np.testing.assert_array_equal(*results)
+        np.testing.assert_allclose(results[0], target.local(wanted, comm.rank))
+    assert dace_redist.schedule(HALVES, WANTED, axes=(1, 0)).bytes_moved() == 0

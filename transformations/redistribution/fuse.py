@@ -1,0 +1,205 @@
+"""Joins redistributions with each other and with transpositions, and removes needless ones."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from dace import Memlet, symbolic
+from dace.libraries.linalg import Transpose
+from dace.sdfg import SDFG, SDFGState, nodes
+from dace.sdfg import utils as sdutil
+from dace.transformation import transformation
+
+from dace_redist.distribution import AnyDistribution, Distribution
+from dace_redist.library_nodes import Redistribute
+from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
+from dace_redist.library_nodes.node import COMMUNICATORS
+from dace_redist.selection.problem_key import canonical
+
+_TRANSPOSE_INPUT, _TRANSPOSE_OUTPUT = "_inp", "_out"
+
+
+class FuseRedistributes(transformation.SingleStateTransformation):
+    """
+    A redistribution of what another one has just made becomes one from the first source to the second target.
+
+    Axes, factors and conjugations of both are joined; the strategy is the second one's. It can be applied if nothing
+    else uses the array in between, both move whole tensors over the world, the first neither reduces nor adds to what
+    is there, and the type in between loses nothing.
+    """
+
+    first = transformation.PatternNode(Redistribute)
+    between = transformation.PatternNode(nodes.AccessNode)
+    second = transformation.PatternNode(Redistribute)
+
+    @classmethod
+    def expressions(cls) -> list[Any]:
+        """Node, array, node."""
+        return [sdutil.node_path_graph(cls.first, cls.between, cls.second)]
+
+    def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
+        """Whether nothing is lost."""
+        first, second = self.first, self.second
+        if not (_is_plain(first) and _is_plain(second) and _is_only_used_between(graph, sdfg, self.between)):
+            return False
+        if tuple(first.target) != tuple(second.source) or first.beta != 0 or first.op or second.op:
+            return False
+        written, read = first.memlet(OUTPUT, graph), second.memlet(INPUT, graph)
+        if written.subset != read.subset:
+            return False
+        types = [
+            sdfg.arrays[first.memlet(INPUT, graph).data].dtype,
+            sdfg.arrays[second.memlet(OUTPUT, graph).data].dtype,
+        ]
+        between = sdfg.arrays[self.between.data].dtype
+        return types == [between, between] or (between in types and first.alpha == 1)
+
+    def apply(self, graph: SDFGState, sdfg: SDFG) -> Redistribute:
+        """Changes the second node and removes the first; returns the second."""
+        first, second, between = self.first, self.second, self.between  # looked up by number, which removals change
+        before, after = first.index_map, second.index_map
+        if before.axes or after.axes:
+            second.axes = [before.source_axes[axis] for axis in after.source_axes]
+        second.source = first.source
+        second.alpha = symbolic.simplify(symbolic.pystr_to_symbolic(str(first.alpha)) * second.alpha)
+        second.conj = first.conj != second.conj
+        (edge,) = graph.in_edges(first)
+        graph.add_edge(edge.src, edge.src_conn, second, INPUT, copy.deepcopy(edge.data))
+        graph.remove_nodes_from([first, between])
+        sdfg.remove_data(between.data)
+        return second
+
+
+class RemoveRedistribute(transformation.SingleStateTransformation):
+    """
+    A redistribution to where everything is already becomes a copy of the local array.
+
+    It can be applied if source and target are the same however they are written, nothing is permuted, cut out or
+    computed, and both arrays have the same extents.
+    """
+
+    node = transformation.PatternNode(Redistribute)
+
+    @classmethod
+    def expressions(cls) -> list[Any]:
+        """One node."""
+        return [sdutil.node_path_graph(cls.node)]
+
+    def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
+        """Whether nothing moves."""
+        node = self.node
+        if not _is_plain(node) or node.index_map.encoded:
+            return False
+        if (node.alpha, node.beta, node.conj, node.op) != (1, 0, False, "") or not _same(*node.distributions()):
+            return False
+        read, written = node.memlet(INPUT, graph), node.memlet(OUTPUT, graph)
+        same_type = sdfg.arrays[read.data].dtype == sdfg.arrays[written.data].dtype
+        ends = [graph.in_edges(node)[0].src, graph.out_edges(node)[0].dst]
+        return (
+            same_type
+            and list(read.subset.size()) == list(written.subset.size())
+            and all(isinstance(end, nodes.AccessNode) for end in ends)
+        )
+
+    def apply(self, graph: SDFGState, sdfg: SDFG) -> None:
+        """Puts a copy in the node's place."""
+        node = self.node
+        (into,), (out,) = graph.in_edges(node), graph.out_edges(node)
+        memlet = Memlet(data=into.data.data, subset=into.data.subset, other_subset=out.data.subset)
+        graph.add_edge(into.src, into.src_conn, out.dst, out.dst_conn, memlet)
+        graph.remove_node(node)
+
+
+class FuseTranspose(transformation.SingleStateTransformation):
+    """
+    A transposition of a local matrix before or after a redistribution becomes permuted axes of the redistribution.
+
+    It can be applied if nothing else uses the array in between, and the redistribution moves a whole matrix in blocks,
+    and, where the transposition comes after it, does not add to what is there.
+    """
+
+    node = transformation.PatternNode(Redistribute)
+    between = transformation.PatternNode(nodes.AccessNode)
+    transpose = transformation.PatternNode(Transpose)
+
+    @classmethod
+    def expressions(cls) -> list[Any]:
+        """The transposition after the redistribution, and before it."""
+        return [
+            sdutil.node_path_graph(cls.node, cls.between, cls.transpose),
+            sdutil.node_path_graph(cls.transpose, cls.between, cls.node),
+        ]
+
+    def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
+        """Whether the transposition can be done on the way."""
+        after = expr_index == 0
+        if not _is_plain(self.node) or not _is_only_used_between(graph, sdfg, self.between):
+            return False
+        source, target = self.node.distributions()
+        if not isinstance(target if after else source, Distribution) or len(source.shape) != 2:
+            return False
+        if after and self.node.beta != 0:
+            return False
+        (into,), (out,) = graph.in_edges(self.transpose), graph.out_edges(self.transpose)
+        here, there = (
+            (self.node.memlet(OUTPUT, graph), into.data) if after else (self.node.memlet(INPUT, graph), out.data)
+        )
+        types = {sdfg.arrays[edge.data.data].dtype for edge in (into, out)}
+        return here.subset == there.subset and len(types) == 1
+
+    def apply(self, graph: SDFGState, sdfg: SDFG) -> Redistribute:
+        """Changes the node and removes the transposition; returns the node."""
+        node, between, transpose = self.node, self.between, self.transpose  # looked up by number
+        axes = node.index_map.source_axes
+        source, target = node.distributions()
+        (into,), (out,) = graph.in_edges(transpose), graph.out_edges(transpose)
+        if self.expr_index == 0:
+            node.target, node.axes = transposed(target).encoded, list(axes[::-1])
+            graph.add_edge(node, OUTPUT, out.dst, out.dst_conn, copy.deepcopy(out.data))
+        else:
+            node.source, node.axes = transposed(source).encoded, [1 - axis for axis in axes]
+            graph.add_edge(into.src, into.src_conn, node, INPUT, copy.deepcopy(into.data))
+        if node.axes == [0, 1]:
+            node.axes = []
+        graph.remove_nodes_from([transpose, between])
+        sdfg.remove_data(between.data)
+        return node
+
+
+def transposed(distribution: AnyDistribution) -> Distribution:
+    """
+    The distribution of a matrix whose local arrays are the transposed ones of another.
+
+    :raises TypeError: If it is in tiles, whose local arrays are one-dimensional.
+    """
+    if not isinstance(distribution, Distribution):
+        raise TypeError(f"tiles cannot be transposed in their local arrays: {distribution}")
+    return Distribution(
+        distribution.shape[::-1],
+        distribution.grid,
+        dims=distribution.dims[::-1],
+        block=distribution.block[::-1],
+        ranks=distribution.ranks,
+        pins=distribution.pins,
+    )
+
+
+def _is_plain(node: Redistribute) -> bool:
+    """Whether a node moves a whole tensor over the world between distributions that are known."""
+    return not (node.given_at_run_time or node.region or {*COMMUNICATORS} & set(node.in_connectors))
+
+
+def _is_only_used_between(graph: SDFGState, sdfg: SDFG, between: nodes.AccessNode) -> bool:
+    """Whether an array is a transient that is written once, and read once, at this node."""
+    if not sdfg.arrays[between.data].transient or graph.in_degree(between) != 1 or graph.out_degree(between) != 1:
+        return False
+    elsewhere = sum(node.data == between.data for state in sdfg.states() for node in state.data_nodes())
+    named = any(between.data in edge.data.free_symbols for edge in sdfg.all_interstate_edges())
+    return elsewhere == 1 and not named
+
+
+def _same(source: AnyDistribution, target: AnyDistribution) -> bool:
+    if source.is_symbolic or target.is_symbolic:
+        return source == target
+    return canonical(source) == canonical(target)
