@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from dace_redist.mpi.collective_errors import together
+from dace_redist.mpi.collective_errors import check_same, together
 from dace_redist.native.interface import NativeJointPlan
 from dace_redist.redistribution.arguments import PlanArguments, check_covered, check_part
 from dace_redist.redistribution.shared_arrays import empty_result
@@ -132,11 +132,12 @@ def listed(name: str, value: Any, count: int) -> list[Any]:
     return value
 
 
-def check_tensors(comm: MPI.Intracomm, source: Any, target: Any, strategy: str, op: Any) -> int:
+def check_tensors(comm: MPI.Intracomm, source: Any, target: Any, strategy: str, op: Any, memory_bytes: Any) -> int:
     """
     The number of tensors. Collective.
 
-    :raises ValueError: On every rank, if the lists do not fit, or an option is not for several tensors.
+    :raises ValueError: On every rank, if the lists do not fit, differ in length, or an option is not for several
+        tensors.
     """
     with together(comm):
         if not isinstance(source, list) or not isinstance(target, list) or len(source) != len(target) or not source:
@@ -149,4 +150,7 @@ def check_tensors(comm: MPI.Intracomm, source: Any, target: Any, strategy: str, 
             raise ValueError(f"several tensors at once move by {JOINT_STRATEGY}, got strategy {strategy!r}")
         if op is not None:
             raise ValueError("op is for one tensor, not for lists")
+        if memory_bytes is not None:
+            raise ValueError("memory_bytes is for one tensor, not for lists")
+    check_same(comm, "the number of tensors", [str(len(source))])
     return len(source)

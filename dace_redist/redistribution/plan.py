@@ -289,7 +289,7 @@ def plan(
     """
     comm = checked_communicator(comm)
     if isinstance(source, list) or isinstance(target, list):
-        count = check_tensors(comm, source, target, strategy, op)
+        count = check_tensors(comm, source, target, strategy, op, memory_bytes)
         given = {"axes": axes, "region": region, "dtype": target_dtype, "alpha": alpha, "beta": beta, "conj": conj}
         with together(comm):
             each = {name: listed(name, value, count) for name, value in given.items()}

@@ -76,7 +76,14 @@ def redistribute(
     comm = MPI.COMM_WORLD if comm is None else comm
     if isinstance(source, list) or isinstance(target, list):
         how = {"axes": axes, "region": region, "target_dtype": dtype, "alpha": alpha, "beta": beta, "conj": conj}
-        return _several(array, source, target, out, comm, {**how, "strategy": strategy, "op": op, **options})
+        return _several(
+            array,
+            source,
+            target,
+            out,
+            comm,
+            {**how, "strategy": strategy, "op": op, "memory_bytes": memory_bytes, **options},
+        )
     cache = plan_cache(comm)
     if cache.is_new:
         build_library(comm)

@@ -128,6 +128,66 @@ static void map_indices(int rank, int size) {
   dr_distribution_free(&target);
 }
 
+/* Conversion, transfers that are started, and several tensors at once; each right, and each in a wrong way. */
+static void compute_and_start(int rank, int size) {
+  const int64_t grid[] = {size, 1};
+  dr_problem problems[2];
+  dr_distribution* rows = NULL;
+  dr_plan *plan = NULL, *joint = NULL;
+  dr_request* request = NULL;
+  double a[24] = {1, 2, 3}, c[24] = {0};
+  float b[24] = {0};
+  int64_t count = 0;
+  int done = -1, level = 0;
+  dr_distribution_create_blocks(2, shape, 2, grid, NULL, NULL, NULL, &rows);
+  dr_distribution_local_count(rows, rank, &count);
+  for (int i = 0; i < 2; ++i) {
+    dr_problem_init(&problems[i]);
+    problems[i].source = problems[i].target = rows, problems[i].element_bytes = 8;
+  }
+  problems[0].operation.source_type = DR_FLOAT64, problems[0].operation.target_type = 99;
+  EXPECT(dr_plan_create(&problems[0], MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "target_type must be from 0 to 13, got 99");
+  problems[0].operation.target_type = DR_INT32;
+  EXPECT(dr_plan_create(&problems[0], MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "float64 do not convert to int32");
+  problems[0].operation.target_type = DR_FLOAT32, problems[0].operation.alpha[0] = -2;
+  problems[0].element_bytes = 4;
+  EXPECT(dr_plan_create(&problems[0], MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "float64 have 8 bytes, not 4");
+  problems[0].element_bytes = 8;
+  EXPECT(dr_plan_create(&problems[0], MPI_COMM_WORLD, &plan), DR_SUCCESS, "");
+  EXPECT(dr_plan_start(plan, a, b, 7, &request), DR_ERROR_ARGUMENT, "progress must be");
+  EXPECT(dr_plan_start(plan, a, b, DR_PROGRESS_CALLS, NULL), DR_ERROR_ARGUMENT, "request is null");
+  EXPECT(dr_plan_start(plan, a, b, DR_PROGRESS_CALLS, &request), DR_SUCCESS, "");
+  EXPECT(dr_plan_execute(plan, a, b), DR_ERROR_EXECUTE, "under way");
+  EXPECT(dr_plan_free(&plan), DR_ERROR_ARGUMENT, "under way");
+  EXPECT(dr_request_test(request, NULL), DR_ERROR_ARGUMENT, "done is null");
+  EXPECT(dr_request_test(request, &done), DR_SUCCESS, "");
+  dr_request* copy = request;
+  EXPECT(dr_request_wait(&request), DR_SUCCESS, "");
+  EXPECT(dr_request_wait(&request), DR_ERROR_ARGUMENT, "is null");
+  EXPECT(dr_request_wait(&copy), DR_ERROR_ARGUMENT, "no handle");
+  if (count > 1 && (b[0] != -2.f || b[1] != -4.f)) fprintf(stderr, "not converted: %g %g\n", b[0], b[1]), ++failures;
+  MPI_Query_thread(&level);
+  if (level < MPI_THREAD_MULTIPLE)
+    EXPECT(dr_plan_start(plan, a, b, DR_PROGRESS_THREAD, &request), DR_ERROR_ARGUMENT, "MPI_THREAD_MULTIPLE");
+  EXPECT(dr_plan_free(&plan), DR_SUCCESS, "");
+
+  EXPECT(dr_plan_create_joint(0, problems, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN, "count must be at least 1");
+  EXPECT(dr_plan_create_joint(2, NULL, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN, "problems is null");
+  problems[0].operation.op = DR_SUM;
+  EXPECT(dr_plan_create_joint(2, problems, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN, "cannot have an op");
+  problems[0].operation.op = DR_NO_OP;
+  EXPECT(dr_plan_create_joint(2, problems, MPI_COMM_WORLD, &joint), DR_SUCCESS, "");
+  const void* sources[] = {a, a};
+  void* targets[] = {b, c};
+  b[0] = 0;
+  EXPECT(dr_plan_execute(joint, sources, targets), DR_SUCCESS, "");
+  if (count > 1 && (b[0] != -2.f || c[1] != 2)) fprintf(stderr, "not moved together\n"), ++failures;
+  EXPECT(dr_plan_start(joint, sources, targets, DR_PROGRESS_CALLS, &request), DR_ERROR_ARGUMENT, "cannot be started");
+  EXPECT(dr_plan_set_arrays(joint, NULL, NULL, NULL, NULL), DR_ERROR_ARGUMENT, "several tensors");
+  EXPECT(dr_plan_free(&joint), DR_SUCCESS, "");
+  dr_distribution_free(&rows);
+}
+
 static void misuse_memory(void) {
   void *memory = NULL, *elsewhere = &memory;
   EXPECT(dr_memory_create(-1, &memory), DR_ERROR_ARGUMENT, "must be 0 or more");
@@ -149,6 +209,7 @@ int main(int argc, char** argv) {
   misuse_distributions();
   misuse_plans(size);
   map_indices(rank, size);
+  compute_and_start(rank, size);
   misuse_memory();
   if (strlen(dr_version()) == 0) ++failures;
   MPI_Allreduce(&failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);

@@ -80,6 +80,8 @@ def test_misuse(comm):
         (([], []), {}, "got 0 and 0"),
         (([rows] * 2, [columns] * 2), {"strategy": "RMA"}, "several tensors at once move by Pack, got strategy 'RMA'"),
         (([rows] * 2, [columns] * 2), {"op": "sum"}, "op is for one tensor"),
+        (([rows] * 2, [columns] * 2), {"memory_bytes": 99}, "memory_bytes is for one tensor"),
+        (([rows] * (1 + comm.rank), [columns] * (1 + comm.rank)), {}, "the number of tensors"),
         (([rows] * 2, [columns] * 2), {"alpha": [1, 2, 3]}, "alpha must be a list of 2 values, one per tensor, got 3"),
     ):
         with pytest.raises(ValueError, match=message):
