@@ -186,14 +186,14 @@ int dr_plan_start(dr_plan* plan, const void* source, void* target, int progress,
         made->ended.store(true, std::memory_order_release);
       });
     ready.started = true;
-    requests.add(made.get());
+    transfers.add(made.get());
     *request = made.release();
   });
 }
 
 int dr_request_test(dr_request* request, int* done) {
   return guarded(DR_ERROR_EXECUTE, __func__, [&] {
-    requests.check(request, "request");
+    transfers.check(request, "request");
     check_pointer(done, "done");
     if (request->thread)
       request->done = request->ended.load(std::memory_order_acquire);
@@ -206,7 +206,7 @@ int dr_request_test(dr_request* request, int* done) {
 int dr_request_wait(dr_request** request) {
   return guarded(DR_ERROR_EXECUTE, __func__, [&] {
     check_pointer(request, "request");
-    requests.remove(*request, "*request");
+    transfers.remove(*request, "*request");
     const std::unique_ptr<dr_request> waited(std::exchange(*request, nullptr));
     dr_plan& plan = *waited->plan;
     run_or_fail(plan, [&] {

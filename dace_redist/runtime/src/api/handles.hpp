@@ -106,7 +106,7 @@ class Handles {
   std::unordered_set<const void*> handles_;
 };
 
-inline Handles distributions, plans, requests, memories;
+inline Handles distributions, plans, transfers, memories;
 
 /// A plan that can be executed or started. \throws Error if it failed, or a transfer of it is under way.
 inline dr_plan& ready_plan(dr_plan* plan) {

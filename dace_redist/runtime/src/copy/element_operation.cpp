@@ -71,6 +71,15 @@ T factor(std::complex<double> value) {
     return static_cast<T>(value.real());
 }
 
+/// The complex conjugate; a real number is its own.
+template <class T>
+T conjugated(T value) {
+  if constexpr (is_complex<T>)
+    return std::conj(value);
+  else
+    return value;
+}
+
 template <class T>
 struct Sum {
   T operator()(T a, T b) const { return static_cast<T>(a + b); }
@@ -107,9 +116,8 @@ template <class T>
 void scale(const ElementOperation& operation, const char* source, char* target, std::int64_t target_stride,
            std::int64_t count) {
   const T alpha = factor<T>(operation.alpha), beta = factor<T>(operation.beta);
-  const bool conjugate = operation.conjugate;
-  const auto scaled = [alpha, conjugate](T value) {
-    if constexpr (is_complex<T>) return alpha * (conjugate ? std::conj(value) : value);
+  const auto scaled = [alpha, conjugate = is_complex<T> && operation.conjugate](T value) {
+    if (conjugate) value = conjugated(value);
     return static_cast<T>(alpha * value);
   };
   if (operation.beta == 0.0) {
@@ -126,12 +134,11 @@ template <class T, template <class> class Function>
 void reduce(const ElementOperation& operation, const char* source, char* target, std::int64_t target_stride,
             std::int64_t count) {
   const T alpha = factor<T>(operation.alpha);
-  const bool conjugate = operation.conjugate, plain = operation.alpha == 1.0 && !conjugate;
+  const bool conjugate = is_complex<T> && operation.conjugate, plain = operation.alpha == 1.0 && !conjugate;
   const Function<T> function;
   if (plain) return for_each_pair<T>(source, target, target_stride, count, function);
   for_each_pair<T>(source, target, target_stride, count, [&](T value, T there) {
-    if constexpr (is_complex<T>)
-      if (conjugate) value = std::conj(value);
+    if (conjugate) value = conjugated(value);
     return function(static_cast<T>(alpha * value), there);
   });
 }
