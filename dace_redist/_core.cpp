@@ -279,12 +279,16 @@ PYBIND11_MODULE(_core, module) {
         dr::RankSchedule schedule =
             dr::make_schedule(source, target, index_map, rank, false, {}, {}, {dr::Senders::all, 0});
         if (schedule.self.count > 0) schedule.receives.push_back(std::move(schedule.self));
-        std::vector<std::pair<dr::Index, dr::Index>> held;
-        for (const dr::Message& message : schedule.receives) held.emplace_back(message.peer, message.count);
+        py::array_t<dr::Index> held({static_cast<py::ssize_t>(schedule.receives.size()), py::ssize_t{2}});
+        dr::Index* out = held.mutable_data();
+        for (const dr::Message& message : schedule.receives) {
+          *out++ = message.peer;
+          *out++ = message.count;
+        }
         return held;
       },
       py::arg("source"), py::arg("target"), py::arg("rank"), py::arg("index_map") = dr::Encoding{},
-      "How many elements of what a rank gets each rank has in the source, replicas included: [(rank, count), ...].");
+      "How many elements of what a rank gets each rank has in the source, replicas included: rows of rank and count.");
   module.def("tile_grid", &dr::tile_grid, py::arg("shape"), py::arg("tile"), py::arg("name"),
              "Tiles per dimension, ceil(shape / tile); raises unless both are sizes.");
   module.def(

@@ -15,6 +15,7 @@ from dace_redist.distribution import AnyDistribution, TiledDistribution
 from dace_redist.schedule import Schedule, schedule
 
 Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
 
 #: Up to so many ranks the assignment is optimal, or nearly so (:func:`dace_redist.assignment.assign`); of more, the
 #: largest overlaps of a position and a rank are taken first.
@@ -137,18 +138,19 @@ def _checked_weights(weights: npt.ArrayLike | None, ranks: int) -> Floats | None
 
 def _best_labels(moves: Sequence[Schedule], factors: Sequence[float], ranks: int, weights: Floats | None) -> list[int]:
     """The new rank of each rank of the targets."""
-    parts = _held(moves, factors, ranks)
+    rows, columns, counts = _held(moves, factors, ranks)
+    same = list(range(ranks))
     if ranks > MAX_MATCHED_RANKS:
-        labels = _largest_first(parts, ranks)
+        labels = _largest_first(rows, columns, counts, ranks)
     else:
         held = np.zeros((ranks, ranks))  # [rank of the target, rank of the source]
-        np.add.at(held, (parts[0], parts[1]), parts[2])
+        np.add.at(held, (rows, columns), counts)
         gain = held if weights is None else _gain(held, weights)
         labels = assign(gain).tolist()
-    same = list(range(ranks))
-    renumbered = [
-        dataclasses.replace(move, target=with_labels(move.target, labels)) for move in moves
-    ]  # with weights, or replicas, what a rank holds does not say all
+        if all(side.core.replicas == 1 for move in moves for side in (move.source, move.target)):
+            return labels if gain[same, labels].sum() > gain[same, same].sum() else same
+    # with replicas, what a rank holds does not say all
+    renumbered = [dataclasses.replace(move, target=with_labels(move.target, labels)) for move in moves]
     costs = [
         sum(factor * cost_of(move, weights) for factor, move in zip(factors, some, strict=True))
         for some in (moves, renumbered)
@@ -156,21 +158,16 @@ def _best_labels(moves: Sequence[Schedule], factors: Sequence[float], ranks: int
     return same if costs[0] <= costs[1] else labels
 
 
-def _held(
-    moves: Sequence[Schedule], factors: Sequence[float], ranks: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Floats]:
+def _held(moves: Sequence[Schedule], factors: Sequence[float], ranks: int) -> tuple[Integers, Integers, Floats]:
     """Rank of the target, rank of the source, and how much of what the one gets the other has."""
-    rows: list[int] = []
-    columns: list[int] = []
-    counts: list[float] = []
+    rows, columns, counts = [], [], []
     for move, factor in zip(moves, factors, strict=True):
         for rank in range(ranks):
             found = _core.held_elements(move.source.core, move.target.core, rank, move.index_map.encoded)
-            for holder, count in found:
-                rows.append(rank)
-                columns.append(holder)
-                counts.append(factor * count)
-    return np.array(rows, np.int64), np.array(columns, np.int64), np.array(counts, np.float64)
+            rows.append(np.full(len(found), rank, np.int64))
+            columns.append(found[:, 0])
+            counts.append(factor * found[:, 1])
+    return np.concatenate(rows), np.concatenate(columns), np.concatenate(counts)
 
 
 def _gain(held: Floats, weights: Floats) -> Floats:
@@ -179,8 +176,7 @@ def _gain(held: Floats, weights: Floats) -> Floats:
     return np.asarray(costs.max() - costs, np.float64)
 
 
-def _largest_first(parts: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Floats], ranks: int) -> list[int]:
-    rows, columns, counts = parts
+def _largest_first(rows: Integers, columns: Integers, counts: Floats, ranks: int) -> list[int]:
     labels, taken = [-1] * ranks, [False] * ranks
     for at in np.argsort(-counts, kind="stable").tolist():
         row, column = int(rows[at]), int(columns[at])
