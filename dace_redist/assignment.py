@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import linear_sum_assignment
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import maximum_bipartite_matching
 
 #: Up to so many rows the assignment is optimal: the method of Crouse, doi 10.1109/TAES.2016.140952, in SciPy.
 MAX_EXACT_ROWS = 2048
@@ -21,6 +18,10 @@ def assign(matrix: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
 
     :param matrix: At least as many columns as rows, no negative entries.
     """
+    from scipy.optimize import linear_sum_assignment  # a quarter of a second to load: only who assigns needs it
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
     largest = matrix.max(axis=1, keepdims=True)
     if (matrix == largest)[np.arange(len(matrix)), np.arange(len(matrix))].all():
         return np.arange(len(matrix))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -256,8 +257,8 @@ def plan(
     Plans a redistribution that is to be carried out several times. Collective over ``comm``.
 
     Lists of distributions plan several tensors in one exchange, by strategy ``Pack``: what goes to the same rank is one
-    message. ``dtype``, ``axes``, ``region``, ``target_dtype``, ``alpha``, ``beta`` and ``conj`` are then for all
-    tensors, or lists of one value each.
+    message. ``dtype``, ``axes``, ``region``, ``target_dtype``, ``alpha``, ``beta`` and ``conj`` are then lists of one
+    value for each tensor, or anything but a list for all of them, such as ``axes=(1, 0)``.
 
     :param source: Distribution of the tensor now, over the ranks of ``comm``; of several tensors, a list.
     :param target: Distribution wanted; of the same global shape, but for ``axes`` and ``region``; or a list.
@@ -322,16 +323,18 @@ def _joint_plan(
 ) -> JointPlan:
     tensors = []
     for number, (source, target, dtype) in enumerate(zip(sources, targets, types, strict=True)):
-
-        def checked() -> PlanArguments:
-            how: dict[str, Any] = {name: values[number] for name, values in each.items()}  # noqa: B023 (called at once)
-            sample = np.empty(0, dtype)  # noqa: B023
-            pair = (source, target)  # noqa: B023
-            return checked_arguments(sample, *pair, comm, None, JOINT_STRATEGY, options, **how, planned=True)
-
+        how = {name: values[number] for name, values in each.items()}
+        checked = partial(_checked_tensor, source, target, dtype, comm, options, how)
         tensors.append(agreed_arguments(comm, None, None, checked))
     build_library(comm)
     return JointPlan(comm, tensors)
+
+
+def _checked_tensor(
+    source: Any, target: Any, dtype: Any, comm: MPI.Intracomm, options: dict[str, Any], how: dict[str, Any]
+) -> PlanArguments:
+    sample = np.empty(0, dtype)
+    return checked_arguments(sample, source, target, comm, None, JOINT_STRATEGY, options, **how, planned=True)
 
 
 class ArrayPlan:
