@@ -174,10 +174,11 @@ class Search:
     def _started(self, candidate: Winner) -> ArrayPlan | str:
         """A candidate with its plan made and run once, or why a rank cannot run it."""
         self.show(f"starting {candidate}", self._spent)
-        source, target = self.problem.schedule.source, self.problem.schedule.target
+        moved = self.problem.schedule
         wanted: dict[str, Any] = {"strategy": candidate.strategy, **candidate.options}
+        wanted |= {"axes": moved.index_map.axes, "region": moved.index_map.region}
         try:
-            plan = ArrayPlan(self._array, source, target, comm=self.comm, out=self._out, **wanted)
+            plan = ArrayPlan(self._array, moved.source, moved.target, comm=self.comm, out=self._out, **wanted)
             measure({str(candidate): plan}, self.comm, warmup=0, least=1, most=1)  # fails on all ranks or on none
         except RedistributionError as error:  # on every rank, of which each says it in its own words
             return str(self.comm.bcast(" ".join(str(error).removeprefix("plan: ").split())))

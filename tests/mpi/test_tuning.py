@@ -242,3 +242,18 @@ def test_bad_input(comm, record: Path, tmp_path: Path):
     raises_everywhere(comm, ValueError, r"notes\.json is no tuning record of dace-redist", call(record=foreign))
     text = r"tuning record .*below cannot be written: .*notes\.json.*; name another file with DACE_REDIST_RECORD"
     raises_everywhere(comm, OSError, text, call(record=foreign / "below"))
+
+
+@pytest.mark.mpi(ranks=[2], timeout=200)
+def test_what_is_tuned_is_what_is_moved_with_axes_and_region(comm, record: Path):
+    """Shapes that only these axes, or this region, take to each other."""
+    turned, part = Distribution(SHAPE[::-1], [1, comm.size]), Distribution((5, 6), [1, comm.size])
+    source, strategies = Distribution(SHAPE, [comm.size]), ["Pack"]
+    for wanted in (
+        schedule(source, turned, axes=(1, 0)),
+        schedule(source, part, region=((3, 4), (0, 0), (5, 6))),
+    ):
+        dace_redist.tune(wanted, comm=comm, strategies=strategies, **QUICK)
+        where = {"axes": wanted.index_map.axes, "region": wanted.index_map.region}
+        choice = dace_redist.chosen_strategy(wanted.source, wanted.target, comm=comm, **where)
+        assert (choice.strategy, choice.recorded) == ("Pack", True)
