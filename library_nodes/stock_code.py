@@ -88,6 +88,11 @@ def stock_tasklet(node: Redistribute, state: SDFGState, sdfg: SDFG) -> nodes.Tas
             f"{node.title}: strategy MPI (stock DaCe) moves whole tensors and keeps the order of their axes; take "
             "another strategy"
         )
+    if not node.operation(sdfg, state).is_copy:
+        raise ValueError(
+            f"{node.title}: strategy MPI (stock DaCe) only moves elements: it neither converts nor reduces them; "
+            "take another strategy"
+        )
     (source_array, source_subset), (target_array, target_subset) = node.arrays(sdfg, state)
     source, target = node.distributions()
     _check_stock(node, "source", source, source_array, source_subset)

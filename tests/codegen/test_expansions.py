@@ -101,6 +101,17 @@ def test_what_stock_cannot_do_is_refused(case: str):
         sdfg.expand_library_nodes()
 
 
+@pytest.mark.parametrize("how", [{"alpha": 2}, {"op": "sum"}, {"axes": (1, 0)}], ids=str)
+def test_what_stock_would_not_do_on_the_way_is_refused(how):
+    sdfg = dace.SDFG("more_than_stock")
+    sdfg.add_array("A", [2, 8], dace.float64)
+    sdfg.add_array("B", [8, 2], dace.float64)
+    node = Redistribute("move", Distribution((8, 8), (4, 1)), Distribution((8, 8), (1, 4)), "MPI", **how)
+    add_move(sdfg.add_state(), node, "A", "B")
+    with pytest.raises(ValueError, match=r'^Redistribute "move": strategy MPI \(stock DaCe\).*take another strategy'):
+        sdfg.expand_library_nodes()
+
+
 @pytest.mark.parametrize("end", ["A[0:2, 0:8]", "F"])
 def test_parts_of_arrays_are_unknown_to_stock(end: str):
     sdfg = dace.SDFG("unknown_to_stock")
