@@ -82,28 +82,35 @@ inline void keep_part(CopyBlock& block, std::size_t d, std::int64_t index, std::
 
 }  // namespace detail
 
-/// Turns a block of elements into a block of bytes: orders the dimensions, merges them and finds the run.
-///
-/// \param block  The box, in elements.
-/// \param element_bytes  Bytes of an element, >= 1.
-inline CopyBlock make_copy_block(const StridedBlock& block, std::int64_t element_bytes) {
+/// Turns a block of elements into a block of bytes without runs: orders the dimensions and merges them. The elements of
+/// the two sides may be of different sizes.
+inline CopyBlock make_element_block(const StridedBlock& block, std::int64_t source_bytes, std::int64_t target_bytes) {
   CopyBlock result;
-  result.source_offset = block.source_offset * element_bytes;
-  result.target_offset = block.target_offset * element_bytes;
+  result.source_offset = block.source_offset * source_bytes;
+  result.target_offset = block.target_offset * target_bytes;
   if (block.count() == 0) return result;
   StridedBlock sorted = merged(block);
   detail::sort_dimensions(sorted);
   detail::merge_dimensions(sorted);
-  result.run_bytes = element_bytes;
+  result.run_bytes = target_bytes;
+  result.ndim = sorted.ndim;
   for (std::size_t d = 0; d < static_cast<std::size_t>(sorted.ndim); ++d) {
     result.counts[d] = sorted.counts[d];
-    result.source_strides[d] = sorted.source_strides[d] * element_bytes;
-    result.target_strides[d] = sorted.target_strides[d] * element_bytes;
+    result.source_strides[d] = sorted.source_strides[d] * source_bytes;
+    result.target_strides[d] = sorted.target_strides[d] * target_bytes;
   }
-  result.ndim = sorted.ndim;
-  const auto last = static_cast<std::size_t>(sorted.ndim) - 1;
-  if (sorted.ndim > 0 && sorted.source_strides[last] == 1 && sorted.target_strides[last] == 1) {
-    result.run_bytes *= sorted.counts[last];
+  return result;
+}
+
+/// The same for a copy, whose elements are of one size: what is contiguous on both sides is one run.
+///
+/// \param block  The box, in elements.
+/// \param element_bytes  Bytes of an element, >= 1.
+inline CopyBlock make_copy_block(const StridedBlock& block, std::int64_t element_bytes) {
+  CopyBlock result = make_element_block(block, element_bytes, element_bytes);
+  const auto last = static_cast<std::size_t>(result.ndim) - 1;
+  if (result.ndim > 0 && result.source_strides[last] == element_bytes && result.target_strides[last] == element_bytes) {
+    result.run_bytes *= result.counts[last];
     --result.ndim;
   }
   return result;

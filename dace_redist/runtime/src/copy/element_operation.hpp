@@ -42,29 +42,8 @@ inline bool operator==(const ElementOperation& a, const ElementOperation& b) {
          a.conjugate == b.conjugate && a.reduction == b.reduction;
 }
 
-/// A strided block of elements, in bytes, whose two sides may have elements of different sizes. Dimensions are ordered
-/// by target stride; there are no runs.
+/// A block of make_element_block().
 using ElementBlock = CopyBlock;
-
-/// Turns a block of elements into one for apply().
-inline ElementBlock make_element_block(const StridedBlock& block, std::int64_t source_bytes,
-                                       std::int64_t target_bytes) {
-  ElementBlock result;
-  result.source_offset = block.source_offset * source_bytes;
-  result.target_offset = block.target_offset * target_bytes;
-  if (block.count() == 0) return result;
-  StridedBlock sorted = merged(block);
-  detail::sort_dimensions(sorted);
-  detail::merge_dimensions(sorted);
-  result.run_bytes = target_bytes;
-  result.ndim = sorted.ndim;
-  for (std::size_t d = 0; d < static_cast<std::size_t>(sorted.ndim); ++d) {
-    result.counts[d] = sorted.counts[d];
-    result.source_strides[d] = sorted.source_strides[d] * source_bytes;
-    result.target_strides[d] = sorted.target_strides[d] * target_bytes;
-  }
-  return result;
-}
 
 /// The loops of one ElementOperation, found once by its types.
 class DR_API ElementKernel {
