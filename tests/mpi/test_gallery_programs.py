@@ -1,0 +1,28 @@
+"""Programs of the gallery, compiled: one for each kind of code that the others do not have."""
+
+import numpy as np
+import pytest
+from builds import planned, quick_builds
+
+#: What the generated code has of its own: branches, loops with parts of tensors, reductions by max, other shapes.
+COMPILED = ("conjugate_gradients_with_limit", "gram_schmidt_qr", "attention", "mttkrp_by_unfolding")
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[3], timeout=600)  # one rank compiles all programs
+def test_compiled_programs_give_what_numpy_gives(comm):
+    from gallery import GALLERY
+
+    with quick_builds():
+        for name in COMPILED:
+            example = GALLERY[name]
+            program = planned(comm, example.program, example.sizes)
+            given, wanted = example.arguments(), example.expected()
+            local = program.scatter(**{key: given[key] for key in program.inputs}, comm=comm)
+            result = program.run(comm=comm, **local)
+            parts = {f"__return_{n}": part for n, part in enumerate(result)} if isinstance(result, tuple) else {}
+            parts = parts or (result if isinstance(result, dict) else {"__return": result})
+            for output in program.outputs:
+                whole = program.gather(parts.get(output, local.get(output)), output, comm)
+                if comm.rank == 0:
+                    np.testing.assert_allclose(whole, wanted[output], rtol=1e-9, atol=1e-9, err_msg=f"{name} {output}")
