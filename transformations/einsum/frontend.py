@@ -17,7 +17,7 @@ from dace.frontend.python.newast import ProgramVisitor
 from dace.frontend.python.parser import DaceProgram
 
 from dace_redist.transformations.einsum.numpy_arrays import ARRAY_FUNCTIONS, ARRAY_METHODS
-from dace_redist.transformations.einsum.numpy_differences import warn_of_rebound_arguments, warning_of_integers
+from dace_redist.transformations.einsum.numpy_differences import warn_of_names, warning_of_integers
 from dace_redist.transformations.einsum.numpy_functions import METHODS, REPLACEMENTS
 from dace_redist.transformations.einsum.numpy_reductions import REDUCING_METHODS, REDUCTIONS
 from dace_redist.transformations.einsum.numpy_statements import PATCHES
@@ -38,7 +38,7 @@ def parse(program: DaceProgram) -> SDFG:
     :raises ValueError: If a statement cannot be read; names it.
     :warns UserWarning: Where DaCe computes something else than NumPy; names the statement.
     """
-    warn_of_rebound_arguments(program.f)
+    warn_of_names(program.f)
     with _own_nodes(), _naming_the_statement():
         sdfg = program.to_sdfg(simplify=False, use_cache=False)
     file = inspect.getsourcefile(program.f) or ""
