@@ -24,7 +24,7 @@ def cli(capsys, *words):
 @pytest.mark.parametrize("preset", catalogue.PRESETS)
 def test_every_case_can_be_planned(preset):
     found = catalogue.load(preset)
-    groups = {"seed", "figures", "kernels", "pencil", "transpose", "ragged", "runs", "layouts"}
+    groups = {"seed", "figures", "kernels", "pencil", "transpose", "ragged", "tiles", "runs", "layouts"}
     assert {case.group for case in found.cases} == set(found.groups) == groups
     for case in found.cases:
         assert 2 <= case.ranks <= 12
@@ -123,7 +123,7 @@ def test_transfers_between_pencils(name, axes):
 
 def test_scalapack_needs_a_matrix_in_blocks_of_one_size():
     chosen = {case.name: case for case in catalogue.load().cases}
-    assert "whole matrices only" in scalapack.why_not(chosen["seed-k8"])
+    assert "ScaLAPACK redistributes matrices" in scalapack.why_not(chosen["seed-k8"])
     assert "blocks of one size" in scalapack.why_not(chosen["prime-balanced"])
 
 
