@@ -9,7 +9,7 @@ from typing import Any
 
 from dace_redist.redistribution.plan import ArrayPlan, Plan
 from dace_redist.strategies import STRATEGIES
-from redistribution import free_memory, peers, scalapack
+from redistribution import dtensor, free_memory, peers, scalapack
 from redistribution.arrays import Array, Arrays, is_right
 from redistribution.bounds import PlainCopy
 from redistribution.catalogue import VARIANTS, Case, ConfiguredStrategy
@@ -17,7 +17,7 @@ from redistribution.stock import Stock
 
 #: Labels of what is not one of our strategies.
 STOCK, COPY, SCALAPACK, ALLTOALLW, PENCIL = "MPI (stock)", "plain copy", "ScaLAPACK", "Alltoallw", "mpi4py-fft"
-NESTED = "Alltoallw, nested types"
+NESTED, DTENSOR = "Alltoallw, nested types", "DTensor"
 
 #: Strategies that can make use of shared arrays.
 _SHARING = ("Auto", "Shared", "Hierarchical")
@@ -96,6 +96,8 @@ def _makers(case: Case, comm: Any, arrays: Arrays, stock: Stock | str, wanted: W
         yield (label := PENCIL if pencil else ALLTOALLW), partial(_peer, label, make, case, comm, arrays)
         if peers.NestedTypes.fits(case):
             yield NESTED, partial(_peer, NESTED, peers.NestedTypes, case, comm, arrays)
+        if dtensor.mesh_of(case) is not None and _installed("torch"):
+            yield DTENSOR, partial(_peer, DTENSOR, dtensor.Redistribute, case, comm, arrays)
         if len(case.shape) == 2:
             yield SCALAPACK, partial(_scalapack, case, comm, arrays)
     yield COPY, partial(_copy, arrays)

@@ -90,15 +90,20 @@ class Grids:
         routine.restype = None
         return routine
 
-    def descriptor(self, distribution: AnyDistribution) -> Any:
-        """ScaLAPACK's nine numbers for the transposed matrix. Collective."""
+    def descriptor(self, distribution: AnyDistribution, order: str = "C") -> Any:
+        """
+        ScaLAPACK's nine numbers for a matrix. Collective.
+
+        :param order: Of the local arrays: ``"F"``, or ``"C"``, for which it is the transposed matrix.
+        """
         assert isinstance(distribution, Distribution)
         sizes, ranks = _blocks(distribution), _ranks(distribution)
         assert sizes is not None
-        columns, rows = distribution.shape
-        leading = max(1, distribution.local_shape(self._comm.rank)[1])
+        shape, local = distribution.shape, distribution.local_shape(self._comm.rank)
+        if order == "C":
+            shape, local, sizes, ranks = shape[::-1], local[::-1], sizes[::-1], ranks.T
         dense = 1
-        numbers = (dense, self._context(ranks.T), rows, columns, sizes[1], sizes[0], 0, 0, leading)
+        numbers = (dense, self._context(ranks), *shape, *sizes, 0, 0, max(1, local[0]))
         return (ctypes.c_int * 9)(*numbers)
 
     def free(self) -> None:
@@ -129,6 +134,7 @@ class _Move:
     :param source: Distribution before; see :func:`why_not`.
     :param target: Distribution after.
     :param region: As in :func:`dace_redist.redistribute`; None: the whole matrix.
+    :param order: Of the local arrays, ``"C"`` or ``"F"``.
     """
 
     def __init__(
@@ -138,13 +144,13 @@ class _Move:
         source: AnyDistribution,
         target: AnyDistribution,
         region: Sequence[Sequence[int]] | None = None,
+        order: str = "C",
     ) -> None:
         self._grids, self._dtype = Grids(comm), np.dtype(dtype)
-        self._descriptors = [self._grids.descriptor(source), self._grids.descriptor(target)]
-        offsets = ((0, 0), (0, 0)) if region is None else region[:2]
-        # Rows are columns here, and indices begin at 1.
-        self._first = [(offset[1] + 1, offset[0] + 1) for offset in offsets]
-        self._shape = source.shape if region is None else region[2]
+        self._descriptors = [self._grids.descriptor(side, order) for side in (source, target)]
+        parts = region or ((0, 0), (0, 0), source.shape)
+        *offsets, self._shape = parts if order == "F" else [part[::-1] for part in parts]  # rows are columns in C order
+        self._first = [(offset[0] + 1, offset[1] + 1) for offset in offsets]  # indices begin at 1
 
     def free(self) -> None:
         """Frees the process grids."""
@@ -156,13 +162,12 @@ class Gemr2d(_Move):
 
     def run(self, source: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
         """Redistributes. Collective."""
-        columns, rows = self._shape
         matrices = [
             (ctypes.c_void_p(array.ctypes.data), *first, descriptor)
             for array, first, descriptor in zip((source, target), self._first, self._descriptors, strict=True)
         ]
         routine = self._grids.routine("C" + ROUTINES[str(self._dtype)])
-        routine(rows, columns, *matrices[0], *matrices[1], self._grids.everyone)
+        routine(*self._shape, *matrices[0], *matrices[1], self._grids.everyone)
 
 
 class Tran(_Move):
@@ -172,9 +177,8 @@ class Tran(_Move):
         """Transposes. Collective over the process grid; does nothing on other ranks."""
         if self._descriptors[0][1] == _NO_CONTEXT:
             return
-        rows, columns = self._shape  # of the target as ScaLAPACK sees it: transposed twice
         one, zero = (np.asarray(value, self._dtype) for value in (1, 0))
-        numbers = [ctypes.c_int(value) for value in (rows, columns, *self._first[0], *self._first[1])]
+        numbers = [ctypes.c_int(value) for value in (*self._shape[::-1], *self._first[0], *self._first[1])]
         m, n, ia, ja, ic, jc = (ctypes.byref(number) for number in numbers)
         alpha, A, beta, C = (ctypes.c_void_p(array.ctypes.data) for array in (one, source, zero, target))
         routine = self._grids.routine(TRANSPOSES[str(self._dtype)])
