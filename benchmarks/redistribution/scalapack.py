@@ -148,9 +148,11 @@ class _Move:
     ) -> None:
         self._grids, self._dtype = Grids(comm), np.dtype(dtype)
         self._descriptors = [self._grids.descriptor(side, order) for side in (source, target)]
-        parts = region or ((0, 0), (0, 0), source.shape)
-        *offsets, self._shape = parts if order == "F" else [part[::-1] for part in parts]  # rows are columns in C order
-        self._first = [(offset[0] + 1, offset[1] + 1) for offset in offsets]  # indices begin at 1
+        parts = [tuple(part) for part in region or ((0, 0), (0, 0), source.shape)]
+        if order == "C":
+            parts = [part[::-1] for part in parts]  # rows are columns
+        self._first = [(row + 1, column + 1) for row, column in parts[:2]]  # indices begin at 1
+        self._shape = parts[2]
 
     def free(self) -> None:
         """Frees the process grids."""
