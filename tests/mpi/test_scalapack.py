@@ -57,7 +57,7 @@ def compared(comm: Any, number: int, transposed: bool) -> str:
 
 
 @pytest.mark.mpi_matrix
-@pytest.mark.mpi(ranks=[4], timeout=300)
+@pytest.mark.mpi(ranks=[4], timeout=400)
 def test_equal_to_scalapack(comm: Any) -> None:
     reason = scalapack.library_missing()
     if reason is not None:

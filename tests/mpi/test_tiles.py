@@ -58,7 +58,7 @@ def elements(distribution: Any, rank: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.mpi_matrix
-@pytest.mark.mpi(ranks=[4], timeout=300)
+@pytest.mark.mpi(ranks=[4], timeout=400)
 def test_every_category(comm: Any) -> None:
     A = np.arange(1.0, 1 + SHAPE[0] * SHAPE[1]).reshape(SHAPE)
     wrong = []
