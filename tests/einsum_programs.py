@@ -100,6 +100,11 @@ def linear_systems(A: dace.float64[N, N], C: dace.float64[K, N], x: dace.float64
     return np.linalg.solve(A, x), C @ H
 
 
+@dace.program
+def integers(A: dace.int64[4], k: dace.uint8):
+    return k * A
+
+
 PROGRAMS = {
     program.f.__name__: program
     for program in (
