@@ -107,6 +107,7 @@ class Planner:
         steps = tuple(step for number in range(len(self.requests.statements)) for step in self.grouped(number))
         self.requests.check_overrides(steps)
         limit = self.requests.memory_bytes or math.inf
+        self._check_total(steps)
         least: Walk | None = None
         while least is None or self._fits(steps):
             for thrift in _THRIFTS:
@@ -276,6 +277,16 @@ class Planner:
         part, ranks = step.part, self.requests.ranks
         found = candidates(part.einsum, step.extents, part.steps, ranks, whole=part.whole)
         return float(found.footprint.min()) * self.requests.itemsize
+
+    def _check_total(self, steps: tuple[EinsumStep, ...]) -> None:
+        """All that is there while a step runs must fit the memory of all ranks together."""
+        lifetimes = self._program(self.requests.statements, steps).lifetimes
+        for number, step in enumerate(steps):
+            there = [name for name, (first, last) in lifetimes.items() if first <= number <= last]
+            elements = sum(math.prod(self.sizes[name]) for name in there)
+            needed = elements * self.requests.itemsize / self.requests.ranks
+            if needed > (self.requests.memory_bytes or math.inf):
+                raise self._out_of_memory(step, needed)
 
     def _out_of_memory(self, step: EinsumStep, needed: float) -> MemoryError:
         statement, limit = self.requests.statements[step.statement], self.requests.memory_bytes or 0

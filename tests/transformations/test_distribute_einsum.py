@@ -53,6 +53,31 @@ def test_other_sizes_get_another_program_only_if_need_be():
     assert any(sdfg is not program.sdfg for sdfg in others) and any(sdfg is program.sdfg for sdfg in others)
 
 
+def strategies(program: Any) -> set[tuple[str, Any]]:
+    moves = [n for n, _ in program.sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]
+    return {(node.strategy, node.options.get("chunk_bytes")) for node in moves}
+
+
+def test_strategies_survive_other_sizes_and_a_changed_program_has_another_name():
+    program = distributed("sweeps", 4)
+    name = program.identity[0]
+    assert program.identity[0] == name
+    dace_redist.set_strategy(program.sdfg, "Pipelined", chunk_bytes=1 << 12)
+    assert program.identity[0] != name  # by which it is compiled and loaded
+    others = [program.with_sizes(I=n) for n in range(5, 10)]
+    assert any(other.sdfg is not program.sdfg for other in others)
+    assert all(strategies(other) <= {("Pipelined", 1 << 12)} for other in others)
+    (label, *_) = sorted(n.label for n, _ in program.sdfg.all_nodes_recursive() if isinstance(n, Redistribute))
+    dace_redist.set_strategy(program.sdfg, "Pack", label)
+    back = program.built_in(dace.SDFG("again"), program.sizes)
+    assert strategies(back) == strategies(program) == {("Pipelined", 1 << 12), ("Pack", None)}
+    kinds = {n.label: n.strategy for n, _ in back.sdfg.all_nodes_recursive() if isinstance(n, Redistribute)}
+    assert kinds[label] == "Pack"
+    name = program.identity[0]
+    next(iter(program.sdfg.arrays.values())).storage = dace.StorageType.CPU_Heap
+    assert program.identity[0] != name
+
+
 def test_what_cannot_be_distributed_is_refused():
     mttkrp = PROGRAMS["mttkrp"]
     full = dict(I=4, J=4, K=4, R=2)
@@ -67,6 +92,9 @@ def test_what_cannot_be_distributed_is_refused():
         (r"1 to 4 parts, got 1.5", dict(ranks=2, sizes=full, overrides={"__return": {"i": 1.5}}), ValueError),
         (r"memory_bytes must be at least 1, got '1GB'", dict(ranks=2, sizes=full, memory_bytes="1GB"), ValueError),
         (r"X has shape \(4, 4, 4\), but", dict(ranks=2, sizes=full, placements={"X": twisted}), ValueError),
+        (r"size J must be an integer, got 4.5", dict(ranks=2, sizes={**full, "J": 4.5}), ValueError),
+        (r"a symbol twice: I, 'I'", dict(ranks=2, sizes={I: 3, "I": 3}), ValueError),
+        (r"node_size must be an integer", dict(ranks=2, sizes=full, node_size=1.5), ValueError),
         (r"sizes must be a dict, got \[4\]", dict(ranks=2, sizes=[4]), TypeError),
         (r"overrides\['X'\] must be a dict, got 4", dict(ranks=2, sizes=full, overrides={"X": 4}), TypeError),
         (r"X: expected a Distribution", dict(ranks=2, sizes=full, placements={"X": (2, 2)}), TypeError),
@@ -75,6 +103,33 @@ def test_what_cannot_be_distributed_is_refused():
             dace_redist.distribute(mttkrp, **arguments)
     with pytest.raises(TypeError, match="expected a @dace.program or an SDFG, got int"):
         dace_redist.distribute(3, 2)
+
+
+@dace.program
+def two_results(A: dace.float64[I, J], B: dace.float64[J, K]):
+    C = np.einsum("ij,jk->ik", A, B)
+    D = np.einsum("ik,jk->ij", C, B)
+    return D, C
+
+
+def test_what_is_returned_may_be_called_by_its_variable_and_sizes_by_their_symbols():
+    sizes, rows = {I: 8, J: 8, K: 8}, dace_redist.Distribution((8, 8), (4, 1))
+    options = dict(overrides={"C": {"k": 4}, "D": {"j": 4}}, placements={"D": rows})
+    program = dace_redist.distribute(two_results, 4, sizes, **options)
+    assert [(g.result, g.grid) for g in program.plan.groups] == [("__return_1", (1, 1, 4)), ("__return_0", (1, 1, 4))]
+    assert program.outputs["__return_0"].distribution.local_shape(0) == (2, 8)
+    with pytest.raises(ValueError, match="two of C, __return_1 are one tensor"):
+        dace_redist.distribute(two_results, 4, sizes, overrides={"C": {}, "__return_1": {}})
+
+
+@dace.program
+def named_as_a_keyword(A: dace.float64[I, J], comm: dace.float64[J, I]):
+    return A @ comm
+
+
+def test_an_argument_cannot_be_called_as_the_communicator():
+    with pytest.raises(ValueError, match=r"cannot be called comm.*give it another name"):
+        dace_redist.distribute(named_as_a_keyword, 2, {I: 3, J: 4})
 
 
 @dace.program
