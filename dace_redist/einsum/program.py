@@ -216,6 +216,7 @@ class Walk:
         if reduction is not None:
             reduced = whole if reduction.axis is None else whole * (reduction.ranks - 1) / reduction.ranks
         blocks = {index: group.block(index, extent) for index, extent in step.extents.items()}
+        blocks |= {place: 1 for place, _ in group.equal}
         flops = sum(c.flops_per_point * math.prod(blocks[index] for index in c.indices) for c in step.part.steps)
         return GroupCost(fetched, reduced, flops, self._memory(number))
 

@@ -126,7 +126,7 @@ class Requests:
         if unknown:
             raise _unknown_index(step.result, unknown, einsum.indices)
         for index, parts in grid.items():
-            most = 1 if index in einsum.repeated + step.part.whole else max(step.extents[index], 1)
+            most = 1 if index in step.part.whole else max(step.extents[index], 1)
             if not (isinstance(parts, Integral) and 1 <= parts <= most):
                 raise ValueError(
                     f"overrides[{step.result!r}]: index {index!r} can have 1 to {most} parts, got {parts!r}"

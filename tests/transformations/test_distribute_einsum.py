@@ -9,6 +9,7 @@ from typing import Any
 import dace
 import numpy as np
 import pytest
+from distributed_simulation import SimulatedRanks
 from einsum_programs import PROGRAMS, I, J, K, R, sizes_of
 
 import dace_redist
@@ -103,6 +104,43 @@ def test_what_cannot_be_distributed_is_refused():
             dace_redist.distribute(mttkrp, **arguments)
     with pytest.raises(TypeError, match="expected a @dace.program or an SDFG, got int"):
         dace_redist.distribute(3, 2)
+
+
+@dace.program
+def reductions(A: dace.float64[I, I], B: dace.float64[I, I], v: dace.float64[I]):
+    t = np.trace(A @ B)
+    for _ in range(2):
+        v += np.einsum("ii->i", 2.0 * np.einsum("ij,kj->ik", A, B)) + np.sum(np.einsum("ij,kj->ik", A, B), axis=0)
+        A[:] = A @ B
+    C = A @ B
+    D = B @ A
+    B[:] = C
+    return t, np.sum(C, axis=1), np.trace(D), C
+
+
+@pytest.mark.parametrize("ranks", [1, 4, 7])
+def test_products_of_which_only_sums_or_diagonals_are_used(ranks):
+    """They are not computed, but for those that are used otherwise, or whose operands have changed meanwhile."""
+    program = dace_redist.distribute(reductions, ranks, {"I": 9})
+    computed = [str(statement.einsum) for statement in program.plan.statements]
+    assert "ia,ai->" in computed and "ac,bc->b" in computed
+    rng = np.random.default_rng(1)
+    A, B, v = rng.random((9, 9)), rng.random((9, 9)), rng.random(9)
+    found = SimulatedRanks(program).run(A=A, B=B, v=v)
+    wanted = reductions.f(A, B, v)
+    for name, want in {**{f"__return_{n}": value for n, value in enumerate(wanted)}, "v": v, "A": A, "B": B}.items():
+        np.testing.assert_allclose(found[name], want, rtol=1e-12, err_msg=name)
+
+
+@dace.program
+def trace_of_a_product(A: dace.float64[I, I], B: dace.float64[I, I]):
+    return np.trace(A @ B)
+
+
+def test_the_trace_of_a_product_moves_next_to_nothing():
+    """Of 128 MB through the busiest rank and 272 MB of memory, when the product was computed, at most an eighth."""
+    plan = dace_redist.distribute(trace_of_a_product, 16, {"I": 4000}).plan
+    assert plan.bytes_per_rank <= 128e6 / 8 and plan.memory_bytes <= 272e6 / 8
 
 
 @dace.program

@@ -16,6 +16,7 @@ from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.planner import plan_einsums
 from dace_redist.transformations.einsum.distributed_program import DistributedProgram
 from dace_redist.transformations.einsum.frontend import parse, returned_names
+from dace_redist.transformations.einsum.reduced_products import without_reduced_products
 from dace_redist.transformations.einsum.sizes import check_sizes, shapes_of
 from dace_redist.transformations.einsum.statements import read_statements
 from dace_redist.transformations.einsum.steps import all_steps
@@ -62,13 +63,14 @@ def distribute(
     _check_names(sdfg)
     returned = returned_names(program.f) if isinstance(program, DaceProgram) else {}
     kept = [name for name, array in sdfg.arrays.items() if not array.transient]
+    placed, overrides = (_by_tensor(given or {}, sdfg, returned) for given in (placements, overrides))
     body = without_transposes(read_statements(sdfg, sizes), kept)
+    body = without_reduced_products(body, {*kept, *placed, *overrides})
     statements = [step.statement for step in all_steps(body)]
     if not statements:
         raise ValueError(
             f'"{sdfg.name}" computes nothing that could be distributed: return a result, or write it to an argument'
         )
-    placed = _by_tensor(placements or {}, sdfg, returned)
     shapes, written = shapes_of(sdfg, sizes), {statement.result for statement in statements}
     plan = plan_einsums(
         statements,
@@ -79,7 +81,7 @@ def distribute(
         node_size=node_size,
         placements={name: _placement(name, given, shapes) for name, given in placed.items()},
         outputs=[name for name in kept if name in written],
-        overrides=_by_tensor(overrides or {}, sdfg, returned),
+        overrides=overrides,
     )
     return DistributedProgram.build(
         SDFG(f"{sdfg.name}_on_{ranks}_ranks"), sdfg, body, plan, sizes, memory_bytes is None

@@ -18,7 +18,7 @@ from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.traffic import same_place
 from dace_redist.transformations.einsum.distributed_sdfg import emit_program
 from dace_redist.transformations.einsum.kept_strategies import take_strategies
-from dace_redist.transformations.einsum.local_arrays import PlacedShape
+from dace_redist.transformations.einsum.local_arrays import Diagonal, PlacedShape
 from dace_redist.transformations.einsum.program_name import ProgramName
 from dace_redist.transformations.einsum.reading import logical_shape
 from dace_redist.transformations.einsum.sizes import in_numbers, shapes_of
@@ -67,7 +67,8 @@ class DistributedProgram:
     :param input_names: The tensors that it reads, in the order of the parameters. A tensor that is written first, but
         in a loop that may run zero times, is among them.
     :param output_names: The tensors that it writes.
-    :param extents: For each symbol of ``sdfg`` that is an extent of this rank's part: the split axis it belongs to.
+    :param extents: For each symbol of ``sdfg`` that is an extent of this rank's part: the split axis it belongs to, or
+        the diagonal of which the part holds elements.
     :param same: Pairs of placements, with a tensor's shape, for which ``sdfg`` has one array: with these sizes every
         rank holds the same elements under both.
     """
@@ -80,7 +81,7 @@ class DistributedProgram:
     keep_transients: bool
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
-    extents: dict[str, PlacedShape]
+    extents: dict[str, PlacedShape | Diagonal]
     same: tuple[tuple[Placement, Placement, tuple[Any, ...]], ...]
     _name: ProgramName = field(default_factory=ProgramName, repr=False)
 
@@ -192,7 +193,11 @@ class DistributedProgram:
         :param rank: Rank in the communicator; None: for each extent the rank on which it is largest.
         """
         values = dict(self.sizes)
-        for symbol, (placement, shape) in self.extents.items():
+        for symbol, held in self.extents.items():
+            if isinstance(held, Diagonal):
+                values[symbol] = held.value(self.sizes, rank)
+                continue
+            placement, shape = held
             distribution = placement.distribution(in_numbers(shape, self.sizes))
             (values[symbol],) = distribution.local_shape(placement.ranks[0] if rank is None else rank)
         return values
