@@ -112,6 +112,11 @@ class EinsumProgram:
             last = max(last, max(n for n in range(len(self.steps)) if loop in self.loops(n)))
         return writers[0], last
 
+    def bytes_there(self, step: int) -> int:
+        """Bytes of all tensors that must be there while a group runs, on all ranks together."""
+        there = [name for name, (first, last) in self.lifetimes.items() if first <= step <= last]
+        return sum(math.prod(self.sizes[name]) for name in there) * self.itemsize
+
 
 @dataclasses.dataclass
 class _Copy:

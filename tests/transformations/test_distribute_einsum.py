@@ -133,6 +133,33 @@ def test_products_of_which_only_sums_or_diagonals_are_used(ranks):
 
 
 @dace.program
+def repeats(A: dace.float64[I, I], B: dace.float64[I, I], v: dace.float64[I]):
+    C = A @ B
+    D = np.einsum("jk,ij->ik", B, A) + A
+    s = np.trace(A @ B) + np.trace(A @ B)
+    for _ in range(2):
+        v[:] = (A.T @ A) @ v + (A.T @ A) @ v
+        B[:] = 0.1 * (A @ B)
+    F = A @ B
+    G = A @ B
+    return C, D, s, F, G, np.einsum("ij,jk,kl->il", A, F, B), np.einsum("ij,jk,kl->il", A, F, C)
+
+
+@pytest.mark.parametrize("ranks", [1, 4, 7])
+def test_what_is_written_twice_is_computed_once(ranks):
+    program = dace_redist.distribute(repeats, ranks, {"I": 9})
+    products = [g for g in program.plan.groups if not g.elementwise and {"A", "B"} == set(g.operands)]
+    assert len(products) == 4  # C, the trace, in the loop, F
+    assert sum(group.operands == ("A", "A") for group in program.plan.groups) == 1
+    rng = np.random.default_rng(2)
+    A, B, v = rng.random((9, 9)), rng.random((9, 9)), rng.random(9)
+    found = SimulatedRanks(program).run(A=A, B=B, v=v)
+    wanted = repeats.f(A, B, v)
+    for name, want in {**{f"__return_{n}": value for n, value in enumerate(wanted)}, "v": v, "B": B}.items():
+        np.testing.assert_allclose(found[name], want, rtol=1e-12, err_msg=name)
+
+
+@dace.program
 def trace_of_a_product(A: dace.float64[I, I], B: dace.float64[I, I]):
     return np.trace(A @ B)
 

@@ -77,6 +77,25 @@ def test_indices_that_only_one_operand_has_are_summed_over_first():
     assert plan.flops <= 2.1 * 400 * 400 / 16
 
 
+@pytest.mark.parametrize("ranks", [1, 4, 6])
+def test_equal_intermediates_are_computed_once(ranks):
+    """Whatever their indices and the order of their operands are called; not if an operand was written meanwhile."""
+    statements = [
+        Statement(E("ij,jk,kl->il"), ("A", "B", "C"), "D"),
+        Statement(E("kj,ik,jm->im"), ("B", "A", "F"), "G"),
+        Statement(E("ij,kl->i"), ("D", "G"), "x"),
+        Statement(E("i,jk->i"), ("x", "G"), "y"),
+        Statement(E("ij,jk->ik"), ("C", "C"), "A"),
+        Statement(E("ij,jk,kl->il"), ("A", "B", "F"), "H"),
+    ]
+    shapes = dict.fromkeys("ABCF", (40, 40))
+    plan = plan_einsums(statements, shapes, ranks, outputs=["D", "H", "y"])
+    reading = [(group.operands, str(group.einsum)) for group in plan.groups]
+    assert sum(set(operands) == {"A", "B"} for operands, _ in reading) == 2  # before and after A is written
+    assert sum(operands == ("G",) for operands, _ in reading) == 1
+    check_results(plan, statements)
+
+
 @pytest.mark.parametrize("ranks", [3, 8])
 def test_loops(ranks):
     loop = {"repeats": 3, "loops": ("sweep",)}

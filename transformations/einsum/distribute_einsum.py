@@ -17,6 +17,7 @@ from dace_redist.einsum.planner import plan_einsums
 from dace_redist.transformations.einsum.distributed_program import DistributedProgram
 from dace_redist.transformations.einsum.frontend import parse, returned_names
 from dace_redist.transformations.einsum.reduced_products import without_reduced_products
+from dace_redist.transformations.einsum.repeated_statements import without_repeats
 from dace_redist.transformations.einsum.sizes import check_sizes, shapes_of
 from dace_redist.transformations.einsum.statements import read_statements
 from dace_redist.transformations.einsum.steps import all_steps
@@ -65,7 +66,8 @@ def distribute(
     kept = [name for name, array in sdfg.arrays.items() if not array.transient]
     placed, overrides = (_by_tensor(given or {}, sdfg, returned) for given in (placements, overrides))
     body = without_transposes(read_statements(sdfg, sizes), kept)
-    body = without_reduced_products(body, {*kept, *placed, *overrides})
+    named = {*kept, *placed, *overrides}
+    body = without_repeats(without_reduced_products(body, named), named, sdfg)
     statements = [step.statement for step in all_steps(body)]
     if not statements:
         raise ValueError(
