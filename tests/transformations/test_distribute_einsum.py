@@ -223,7 +223,7 @@ def test_the_transformation_rewrites_in_place():
     import dace_redist
 
     sdfg = parse(PROGRAMS["sweeps"])
-    rewrite = dace_redist.DistributeEinsum(4, dict(I=7, J=6, K=5, R=3))
+    rewrite = dace_redist.DistributeEinsum(4, {I: 7, "J": 6, K: 5, R: 3})
     assert rewrite.apply_pass(sdfg, {}) == len(rewrite.distributed.plan.groups)
     kinds = {type(node).__name__ for node, _ in sdfg.all_nodes_recursive()}
     assert {"Contraction", "SumReplicas", "Redistribute"} <= kinds and "Einsum" not in kinds

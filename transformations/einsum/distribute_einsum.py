@@ -162,7 +162,7 @@ class DistributeEinsum(pass_pipeline.Pass):
 
     CATEGORY = "Simplification"
 
-    def __init__(self, ranks: int = 1, sizes: Mapping[str, int] | None = None, **options: Any) -> None:
+    def __init__(self, ranks: int = 1, sizes: Mapping[Any, int] | None = None, **options: Any) -> None:
         super().__init__()
         self._ranks, self._sizes, self._options = ranks, dict(sizes or {}), options
         self._distributed: DistributedProgram | None = None
@@ -189,5 +189,5 @@ class DistributeEinsum(pass_pipeline.Pass):
             sdfg.remove_data(name, validate=False)
         for name in list(sdfg.symbols):
             sdfg.remove_symbol(name)
-        self._distributed = made.built_in(sdfg, self._sizes)
+        self._distributed = made.built_in(sdfg, made.sizes)
         return len(made.plan.groups)
