@@ -22,15 +22,10 @@ def warn_of_rebound_arguments(function: Callable[..., Any]) -> None:
 
     :param function: The Python function of a program; nothing is done if its source is not known.
     """
-    try:
-        lines, first = inspect.getsourcelines(function)
-        (definition,) = ast.parse(textwrap.dedent("".join(lines))).body
-    except (OSError, TypeError, SyntaxError, ValueError):
-        return
     arguments = set(inspect.signature(function).parameters)
-    for name in _assigned(definition):
+    for name in _assigned(body_of(function)):
         if name.id in arguments:
-            line = DebugInfo(first + name.lineno - 1, filename=inspect.getsourcefile(function))
+            line = DebugInfo(name.lineno, filename=inspect.getsourcefile(function))
             _warn(
                 line,
                 f"writes into the argument {name.id}; in NumPy the name stands for another array afterwards. "
@@ -38,9 +33,20 @@ def warn_of_rebound_arguments(function: Callable[..., Any]) -> None:
             )
 
 
-def _assigned(definition: ast.AST) -> Iterator[ast.Name]:
+def body_of(function: Callable[..., Any]) -> list[ast.stmt]:
+    """The statements of a Python function, with their lines in its file; none if its source is not known."""
+    try:
+        lines, first = inspect.getsourcelines(function)
+        (definition,) = ast.parse(textwrap.dedent("".join(lines))).body
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return []
+    ast.increment_lineno(definition, first - 1)
+    return definition.body if isinstance(definition, ast.FunctionDef) else []
+
+
+def _assigned(body: list[ast.stmt]) -> Iterator[ast.Name]:
     """Names that plain assignments bind, in the order of the program."""
-    for node in ast.walk(definition):
+    for node in (inner for statement in body for inner in ast.walk(statement)):
         targets = node.targets if isinstance(node, ast.Assign) else []
         if isinstance(node, ast.AnnAssign) and node.value is not None:
             targets = [node.target]

@@ -19,17 +19,17 @@ def without_transposes(body: Body, kept: Sequence[str]) -> tuple[Step | Loop, ..
     :param body: Statements and loops.
     :param kept: Tensors that the caller gets; they are always computed.
     """
-    return _folded(body, {*kept, *_used_in_several_blocks(body)})
+    return _folded(body, {*kept, *used_in_several_blocks(body)})
 
 
-def _used_in_several_blocks(body: Body) -> set[str]:
+def used_in_several_blocks(body: Body) -> set[str]:
     """Tensors that are used inside and outside of a loop, or in several loops."""
     found: set[str] = set()
     inside = [_names(item.body) for item in body if isinstance(item, Loop)]
     blocks = [_names([item for item in body if not isinstance(item, Loop)]), *inside]
     for number, names in enumerate(blocks):
         found |= names & set().union(*blocks[:number])
-    return found.union(*(_used_in_several_blocks(item.body) for item in body if isinstance(item, Loop)))
+    return found.union(*(used_in_several_blocks(item.body) for item in body if isinstance(item, Loop)))
 
 
 def _names(body: Body) -> set[str]:
