@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dace_redist._version import __version__ as __version__
 from dace_redist.distribution import Distribution, TiledDistribution
 from dace_redist.errors import RedistributionError
+from dace_redist.joint_schedule import JointSchedule
 from dace_redist.redistribution.shared_arrays import empty
 from dace_redist.schedule import Schedule, schedule
 
@@ -43,6 +44,7 @@ __all__ = [
     "Distribution",
     "FuseRedistributes",
     "FuseTranspose",
+    "JointSchedule",
     "LowerRedistribute",
     "PlaceInSharedMemory",
     "Plan",

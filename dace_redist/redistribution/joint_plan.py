@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from dace_redist.joint_schedule import JointSchedule
 from dace_redist.mpi.collective_errors import check_same, together
 from dace_redist.native.interface import NativeJointPlan
 from dace_redist.redistribution.arguments import PlanArguments, check_covered, check_part
@@ -96,6 +97,11 @@ class JointPlan:
         tensor = self._tensors[number]
         check_covered(tensor.index_map, tensor.operation, tensor.target)
         return empty_result(self._shapes[number][1], tensor.operation.target)
+
+    @property
+    def schedule(self) -> JointSchedule:
+        """Who sends what to whom."""
+        return JointSchedule([one.schedule for one in self._tensors])
 
     def free(self) -> None:
         """Frees buffers and MPI handles; the plan cannot be called afterwards. Collective."""

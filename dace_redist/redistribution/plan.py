@@ -200,7 +200,8 @@ class Plan:
     @property
     def schedule(self) -> Schedule:
         """Who sends what to whom."""
-        return Schedule(self.source, self.target, self.dtype, self._index_map)
+        operation = None if self._operation.is_copy else self._operation
+        return Schedule(self.source, self.target, self.dtype, self._index_map, operation)
 
     def free(self) -> None:
         """
