@@ -14,7 +14,7 @@ from dace_redist.redistribution.shared_arrays import empty
 from dace_redist.schedule import Schedule, schedule
 
 if TYPE_CHECKING:
-    from dace_redist.library_nodes import Contraction, Redistribute
+    from dace_redist.library_nodes import Contraction, JointRedistribute, Redistribute
     from dace_redist.redistribution.plan import Plan, plan
     from dace_redist.redistribution.redistribute import redistribute
     from dace_redist.redistribution.request import Request
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
         FuseRedistributes,
         FuseReduceBcast,
         FuseTranspose,
+        JoinRedistributes,
         LowerRedistribute,
+        OverlapRedistribute,
         PlaceInSharedMemory,
         RelabelGrid,
         RemoveRedistribute,
@@ -49,8 +51,11 @@ __all__ = [
     "FuseReduceBcast",
     "FuseRedistributes",
     "FuseTranspose",
+    "JoinRedistributes",
+    "JointRedistribute",
     "JointSchedule",
     "LowerRedistribute",
+    "OverlapRedistribute",
     "PlaceInSharedMemory",
     "Plan",
     "Redistribute",
@@ -87,6 +92,9 @@ _ON_FIRST_USE = {
     "FuseTranspose": "dace_redist.transformations",
     "RelabelGrid": "dace_redist.transformations",
     "RemoveRedistribute": "dace_redist.transformations",
+    "JoinRedistributes": "dace_redist.transformations",
+    "JointRedistribute": "dace_redist.library_nodes",
+    "OverlapRedistribute": "dace_redist.transformations",
     "LowerRedistribute": "dace_redist.transformations",
     "PlaceInSharedMemory": "dace_redist.transformations",
     "Redistribute": "dace_redist.library_nodes",

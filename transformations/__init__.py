@@ -5,7 +5,9 @@ from dace_redist.transformations.redistribution.choose_strategies import choose_
 from dace_redist.transformations.redistribution.fuse import FuseRedistributes, FuseTranspose, RemoveRedistribute
 from dace_redist.transformations.redistribution.fuse_conversion import FuseConversion
 from dace_redist.transformations.redistribution.fuse_reduction import FuseReduceBcast
+from dace_redist.transformations.redistribution.join import JoinRedistributes
 from dace_redist.transformations.redistribution.lower import LowerRedistribute, lower_all
+from dace_redist.transformations.redistribution.overlap import OverlapRedistribute
 from dace_redist.transformations.redistribution.place_in_shared_memory import (
     PlaceInSharedMemory,
     place_in_shared_memory,
@@ -19,7 +21,9 @@ __all__ = [
     "FuseReduceBcast",
     "FuseRedistributes",
     "FuseTranspose",
+    "JoinRedistributes",
     "LowerRedistribute",
+    "OverlapRedistribute",
     "PlaceInSharedMemory",
     "RelabelGrid",
     "RemoveRedistribute",

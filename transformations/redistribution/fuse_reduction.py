@@ -195,7 +195,8 @@ def _root(collective: Any, state: SDFGState) -> int | None:
 
 def _last_write(access: nodes.AccessNode, state: SDFGState, sdfg: SDFG) -> tuple[SDFGState, nodes.AccessNode] | None:
     """Where an array was written last: in this state, or in one that this state always and only follows."""
-    while state.in_degree(access) == 0:
+    here = [access] if state.in_degree(access) > 0 else []
+    while not here:
         before = state.parent_graph.in_edges(state)
         if len(before) != 1 or not isinstance(before[0].src, SDFGState):
             return None
@@ -206,9 +207,7 @@ def _last_write(access: nodes.AccessNode, state: SDFGState, sdfg: SDFG) -> tuple
         last = [one for one in here if state.out_degree(one) == 0]
         if here and len(last) != 1:
             return None
-        if here:
-            access = last[0]
-            break
+        access = last[0] if here else access
     return (state, access) if state.in_degree(access) == 1 else None
 
 
