@@ -7,13 +7,13 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from dace_redist._version import __version__ as __version__
-from dace_redist.distribution import Distribution, TiledDistribution
 from dace_redist.errors import RedistributionError
 from dace_redist.joint_schedule import JointSchedule
 from dace_redist.redistribution.shared_arrays import empty
 from dace_redist.schedule import Schedule, schedule
 
 if TYPE_CHECKING:
+    from dace_redist.distribution import Distribution, TiledDistribution
     from dace_redist.library_nodes import Contraction, JointRedistribute, Redistribute
     from dace_redist.redistribution.plan import Plan, plan
     from dace_redist.redistribution.redistribute import redistribute
@@ -81,10 +81,12 @@ __all__ = [
     "tune",
 ]
 
-#: Where the names are that load more than NumPy: DaCe, MPI or the plots come with their first use.
+#: Where the names are that load more than NumPy, DaCe or MPI with their first use, or that DaCe must know in programs.
 _ON_FIRST_USE = {
     "DistributeEinsum": "dace_redist.transformations",
     "DistributedProgram": "dace_redist.transformations.einsum.distributed_program",
+    "Distribution": "dace_redist.distribution",
+    "TiledDistribution": "dace_redist.distribution",
     "Contraction": "dace_redist.library_nodes",
     "FuseConversion": "dace_redist.transformations",
     "FuseReduceBcast": "dace_redist.transformations",

@@ -264,7 +264,7 @@ def _known_at_start(node: DistributedNode, state: SDFGState) -> bool:
     """Whether everything the plan depends on is known when the program is initialised: no communicator or
     distribution that arrives with the arguments, no symbol but the program's own.
     """
-    if node.given_at_run_time or any(e.dst_conn == "_comm" for e in state.in_edges(node)):
+    if node.given_at_run_time or "_comm" in node.in_connectors:
         return False
     sdfg, used = state.sdfg, set(node.free_symbols)
     for array, subset in node.arrays(sdfg, state):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from dace import SDFG, SDFGState
@@ -18,6 +19,9 @@ from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.element_operation import element_operation
 from dace_redist.library_nodes import Redistribute, SumReplicas
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
+from dace_redist.relabelling import MAX_REPORTED_RANKS
+from dace_redist.schedule import Schedule, schedule
+from dace_redist.transformations.redistribution.problems import with_values
 from dace_redist.transformations.redistribution.surroundings import (
     accesses,
     is_computing,
@@ -76,8 +80,7 @@ class FuseReduceBcast(transformation.SingleStateTransformation):
             _remove_broadcast(node, *broadcast, graph)
         reduction = _reduction_before(node, graph, sdfg)
         if reduction is not None:
-            node.source, node.op = reduction.source.encoded, reduction.op
-            _remove_reduction(node, reduction, graph, sdfg)
+            _join_reduction(node, reduction, graph, sdfg)
         return node
 
 
@@ -110,7 +113,7 @@ def _fits(found: _Reduction, node: Redistribute, state: SDFGState, sdfg: SDFG) -
         elsewhere = found.result is not into.src and found.state.out_degree(found.result) > 0
         if elsewhere or found.into.data.subset != into.data.subset:
             return False
-    elif found.state is not state or [one for _, one in accesses(sdfg, name)] != [into.src]:
+    elif {one for _, one in accesses(sdfg, name)} != {found.result, into.src} or _is_written(partial, found, state):
         return False
     plain = (node.alpha, node.conj) == (1, False)
     types = [array.dtype.base_type.as_numpy_dtype() for array, _ in node.arrays(sdfg, state)]
@@ -119,6 +122,15 @@ def _fits(found: _Reduction, node: Redistribute, state: SDFGState, sdfg: SDFG) -
     except (ValueError, TypeError):
         return False
     return plain or found.op == "sum"
+
+
+def _is_written(partial: str, found: _Reduction, state: SDFGState) -> bool:
+    """Whether anything but what comes before the reduction writes the partial results before a state has run."""
+    while state is not found.state:
+        if any(one.data == partial and state.in_degree(one) > 0 for one in state.data_nodes()):
+            return True
+        state = state.parent_graph.in_edges(state)[0].src
+    return [one for one in state.data_nodes() if one.data == partial] != [found.into.src]
 
 
 def _sum_replicas(
@@ -226,16 +238,19 @@ def _remove_broadcast(
     state.remove_node(before)
 
 
-def _remove_reduction(node: Redistribute, found: _Reduction, state: SDFGState, sdfg: SDFG) -> None:
+def _join_reduction(node: Redistribute, found: _Reduction, state: SDFGState, sdfg: SDFG) -> None:
+    node.source, node.op = found.source.encoded, found.op
     (into,) = (edge for edge in state.in_edges(node) if edge.dst_conn == INPUT)
     source, memlet = found.into.src, copy.deepcopy(found.into.data)
     if found.state is state:
-        state.remove_edge(into)
         state.add_edge(source, found.into.src_conn, node, INPUT, memlet)
         state.remove_node(into.src)
-    else:
-        found.state.remove_node(found.result)
+    elif found.result.data != memlet.data:
+        state.add_edge(state.add_read(memlet.data), None, node, INPUT, memlet)
+        state.remove_node(into.src)
     _remove_with_arguments(found.node, found.state)
+    if found.state is not state:
+        found.state.remove_nodes_from([one for one in (found.result, source) if found.state.degree(one) == 0])
     if found.result.data != memlet.data:
         sdfg.remove_data(found.result.data)
 
@@ -249,3 +264,40 @@ def _remove_with_arguments(collective: Any, state: SDFGState) -> None:
             writers = [edge.src for edge in state.in_edges(argument) if isinstance(edge.src, nodes.Tasklet)]
             if writers or state.in_degree(argument) == 0:
                 state.remove_nodes_from([argument, *writers])
+
+
+def fuse_sums(sdfg: SDFG, values: Mapping[str, int]) -> int:
+    """
+    Makes the sums of replicas on the way of the redistributions that follow them, where the busiest rank then sends and
+    receives no more than before; see :class:`FuseReduceBcast`.
+
+    :param sdfg: Changed in place; nested SDFGs are left alone.
+    :param values: Values of its symbols.
+    :return: How many.
+    """
+    fused = 0
+    for state in sdfg.states():
+        for node in [one for one in state.nodes() if isinstance(one, Redistribute)]:
+            found = _reduction_before(node, state, sdfg) if is_plain(node) and is_computing(node) else None
+            if found is not None and isinstance(found.node, SumReplicas) and _pays(found.node, node, values):
+                _join_reduction(node, found, state, sdfg)
+                fused += 1
+    return fused
+
+
+def _pays(adding: SumReplicas, node: Redistribute, values: Mapping[str, int]) -> bool:
+    """Whether the busiest rank sends and receives no more if the sum is made on the way."""
+    try:
+        sides = (adding.source, adding.target, node.target)
+        partial, added, target = (with_values(node, side, values) for side in sides)
+    except ValueError:
+        return False
+    if max(side.ranks_needed for side in (partial, added, target)) > MAX_REPORTED_RANKS:
+        return False
+    apart = _busiest(schedule(partial, added, op="sum")) + _busiest(schedule(added, target))
+    return _busiest(schedule(partial, target, op="sum")) <= apart
+
+
+def _busiest(moved: Schedule) -> int:
+    """Elements that one rank sends or receives at most."""
+    return int(max(moved.totals.sent.max(), moved.totals.received.max()))
