@@ -111,6 +111,8 @@ def test_a_reduction_to_a_corner_and_a_broadcast_from_one():
     assert count(after, Redistribute, Reduce, Bcast) == [1, 0, 0]
     node = only_node(after)
     assert [side.core.replicas for side in node.distributions()] == [2, 2] and node.op == "sum"
+    assert not [name for name in after.arrays if "grid" in name or name in ("reduce", "bcast")]
+    assert "MPI_Cart_create" not in after.init_code["frame"].as_string
 
 
 def test_a_reduction_whose_result_is_used_otherwise():

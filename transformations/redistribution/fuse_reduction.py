@@ -22,6 +22,7 @@ from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
 from dace_redist.relabelling import MAX_REPORTED_RANKS
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.transformations.redistribution.problems import with_values
+from dace_redist.transformations.redistribution.stock_descriptors import remove_unused
 from dace_redist.transformations.redistribution.surroundings import (
     accesses,
     is_computing,
@@ -234,8 +235,8 @@ def _remove_broadcast(
     node.target = target.encoded
     (out,) = (edge for edge in state.out_edges(node) if edge.src_conn == OUTPUT)
     state.add_edge(node, OUTPUT, after, None, copy.deepcopy(out.data))
-    _remove_with_arguments(sending, state)
     state.remove_node(before)
+    _remove_with_arguments(sending, state)
 
 
 def _join_reduction(node: Redistribute, found: _Reduction, state: SDFGState, sdfg: SDFG) -> None:
@@ -250,20 +251,23 @@ def _join_reduction(node: Redistribute, found: _Reduction, state: SDFGState, sdf
         state.remove_node(into.src)
     _remove_with_arguments(found.node, found.state)
     if found.state is not state:
-        found.state.remove_nodes_from([one for one in (found.result, source) if found.state.degree(one) == 0])
+        left = {found.result, source} & set(found.state.nodes())
+        found.state.remove_nodes_from([one for one in left if found.state.degree(one) == 0])
     if found.result.data != memlet.data:
         sdfg.remove_data(found.result.data)
 
 
 def _remove_with_arguments(collective: Any, state: SDFGState) -> None:
-    """Removes a node, its root, and the access to its grid."""
+    """Removes a node, its root, and its grid, if nothing else uses that."""
+    grids = [edge.data.data for edge in state.in_edges(collective) if edge.dst_conn == "_grid"]
     before = {edge.src for edge in state.in_edges(collective) if edge.dst_conn in ("_root", "_grid")}
     state.remove_node(collective)
     for argument in before:
-        if state.out_degree(argument) == 0:
+        if state.out_degree(argument) == 0 and argument.data not in grids:
             writers = [edge.src for edge in state.in_edges(argument) if isinstance(edge.src, nodes.Tasklet)]
-            if writers or state.in_degree(argument) == 0:
-                state.remove_nodes_from([argument, *writers])
+            state.remove_nodes_from([argument, *writers])
+    for name in grids:
+        remove_unused(state.sdfg, name)
 
 
 def fuse_sums(sdfg: SDFG, values: Mapping[str, int]) -> int:
