@@ -241,7 +241,7 @@ def test_equal_results(comm):
             np.testing.assert_array_equal(conjugated, side / -2)
             np.testing.assert_array_equal(first, side)
             np.testing.assert_array_equal(moved, programs.SIDES.local(whole + 1, rank) - 1)
-        np.testing.assert_array_equal(F, np.exp(E))
+        np.testing.assert_allclose(F, np.exp(E), rtol=1e-13)
         np.testing.assert_allclose(elsewhere, np.exp(R) + R, rtol=1e-13)
         np.testing.assert_array_equal(second, programs.BACKWARDS.local(square, rank).astype(np.float32))
         np.testing.assert_allclose(T, programs.WANTED.local(sums[0] + sums[1], rank), rtol=1e-13)
