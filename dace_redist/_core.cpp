@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <tuple>
 
 #include "contraction/einsum.hpp"
 #include "copy/copy.hpp"
@@ -198,6 +199,8 @@ class BoundPlan {
   void release() { plan_ = nullptr; }
 
  private:
+  friend class BoundJointPlan;
+
   static bool is_part(const py::handle& object, const py::dtype& type, const Numbers& shape, const Numbers& strides) {
     if (!py::isinstance<py::array>(object)) return false;
     const auto array = py::reinterpret_borrow<py::array>(object);
@@ -231,6 +234,81 @@ class BoundPlan {
   void* plan_;
   py::dtype source_type_, target_type_;
   Numbers source_shape_, target_shape_, source_strides_, target_strides_;
+};
+
+/// A plan of the library for several tensors, called with lists of NumPy arrays in C order.
+class BoundJointPlan {
+ public:
+  using Part = std::tuple<py::dtype, py::dtype, Numbers, Numbers>;  // of a tensor: types and shapes of its two sides
+
+  /// \param execute, agree, plan  as of a BoundPlan.
+  BoundJointPlan(std::uintptr_t execute, std::uintptr_t agree, std::uintptr_t plan, const std::vector<Part>& parts)
+      : execute_(reinterpret_cast<BoundPlan::Execute>(execute)),
+        agree_(reinterpret_cast<BoundPlan::Agree>(agree)),
+        plan_(reinterpret_cast<void*>(plan)) {
+    for (const auto& [source_type, target_type, source_shape, target_shape] : parts)
+      parts_.emplace_back(execute, agree, plan, source_type, target_type, source_shape, target_shape);
+  }
+
+  /// What `dr_plan_execute` returns; -1 if the arrays do not fit.
+  int run(const py::handle& sources, const py::handle& targets) const {
+    std::vector<const void*> from;
+    std::vector<void*> to;
+    if (!fit(sources, targets, from, to)) return -1;
+    const py::gil_scoped_release released;
+    return execute_(plan_, from.data(), to.data());
+  }
+
+  /// As BoundPlan::run_if_agreed.
+  int run_if_agreed(std::intptr_t comm, std::uint64_t number, const py::handle& sources,
+                    const py::handle& targets) const {
+    std::vector<const void*> from;
+    std::vector<void*> to;
+    const bool fits = fit(sources, targets, from, to);
+    const py::gil_scoped_release released;
+    return agree_(comm, fits ? number : 0) ? execute_(plan_, from.data(), to.data()) : -1;
+  }
+
+  /// No array fits from now on.
+  void release() { plan_ = nullptr; }
+
+ private:
+  /// Whether there is an array of the right kind for each side of each tensor.
+  /// \param from, to  their addresses, if so.
+  bool fit(const py::handle& sources, const py::handle& targets, std::vector<const void*>& from,
+           std::vector<void*>& to) const {
+    if (!plan_ || !py::isinstance<py::list>(sources) || !py::isinstance<py::list>(targets)) return false;
+    const auto arrays = py::reinterpret_borrow<py::list>(sources), out = py::reinterpret_borrow<py::list>(targets);
+    if (arrays.size() != parts_.size() || out.size() != parts_.size()) return false;
+    std::vector<std::tuple<const char*, const char*, bool>> spans;  // and whether it is written
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      if (!parts_[i].fits(arrays[i], out[i])) return false;
+      const auto source = py::reinterpret_borrow<py::array>(arrays[i]);
+      auto target = py::reinterpret_borrow<py::array>(out[i]);
+      from.push_back(source.data());
+      to.push_back(target.mutable_data());
+      spans.push_back(std::tuple_cat(BoundPlan::span(source), std::make_tuple(false)));
+      spans.push_back(std::tuple_cat(BoundPlan::span(target), std::make_tuple(true)));
+    }
+    return are_apart(spans);
+  }
+
+  /// Whether what is written overlaps nothing else.
+  static bool are_apart(std::vector<std::tuple<const char*, const char*, bool>>& spans) {
+    std::sort(spans.begin(), spans.end());
+    const char *end = nullptr, *written_end = nullptr;  // of the spans so far, and of those that are written
+    for (const auto& [span_begin, span_end, written] : spans) {
+      if (span_begin < (written ? end : written_end) && span_begin < span_end) return false;
+      end = std::max(end, span_end);
+      if (written) written_end = std::max(written_end, span_end);
+    }
+    return true;
+  }
+
+  BoundPlan::Execute execute_;
+  BoundPlan::Agree agree_;
+  void* plan_;
+  std::vector<BoundPlan> parts_;
 };
 
 }  // namespace
@@ -317,6 +395,11 @@ PYBIND11_MODULE(_core, module) {
       .def("run", &BoundPlan::run)
       .def("run_if_agreed", &BoundPlan::run_if_agreed)
       .def("release", &BoundPlan::release);
+  py::class_<BoundJointPlan>(module, "BoundJointPlan")
+      .def(py::init<std::uintptr_t, std::uintptr_t, std::uintptr_t, const std::vector<BoundJointPlan::Part>&>())
+      .def("run", &BoundJointPlan::run)
+      .def("run_if_agreed", &BoundJointPlan::run_if_agreed)
+      .def("release", &BoundJointPlan::release);
   module.attr("option_ranges") = option_ranges();
   module.attr("max_dims") = dr::max_dims;
 }

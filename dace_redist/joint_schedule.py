@@ -16,7 +16,8 @@ from dace_redist.schedule import Schedule
 
 class JointSchedule:
     """
-    The messages of several tensors that move in one exchange: what goes to the same rank is one message.
+    The messages of several tensors that move in one exchange: what goes to the same rank is one message, as strategy
+    ``Pack`` sends them.
 
     :param tensors: What moves of each, at least one.
     :raises ValueError: If there are none, or one of them is reduced on its way, which takes exchanges of its own.
@@ -27,7 +28,7 @@ class JointSchedule:
         if not self.tensors:
             raise ValueError("JointSchedule: needs at least one tensor")
         if any(tensor.reduces for tensor in self.tensors):
-            raise ValueError("JointSchedule: op is for one tensor, not for several in one exchange")
+            raise ValueError("JointSchedule: a tensor with an op moves in exchanges of its own, which are not joined")
 
     @property
     def ranks(self) -> int:

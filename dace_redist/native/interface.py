@@ -85,7 +85,8 @@ def library() -> Any:
     found.dr_plan_set_arrays.argtypes = [pointer] * 5
     found.dr_plan_execute.argtypes = [pointer] * 3
     found.dr_python_joint_create.argtypes = [
-        *(ctypes.c_ssize_t, ctypes.POINTER(_Options), number, ctypes.POINTER(_Problem), ctypes.POINTER(pointer)),
+        *(ctypes.c_ssize_t, ctypes.c_char_p, ctypes.POINTER(_Options)),
+        *(number, ctypes.POINTER(_Problem), ctypes.POINTER(pointer)),
     ]
     found.dr_plan_start.argtypes = [pointer, pointer, pointer, ctypes.c_int, ctypes.POINTER(pointer)]
     found.dr_request_test.argtypes = [pointer, ctypes.POINTER(ctypes.c_int)]
@@ -131,7 +132,47 @@ def check(code: int) -> None:
         raise RedistributionError(library().dr_error().decode(errors="replace"))
 
 
-class NativePlan:
+class NativeHandle:
+    """A handle of a plan of the library. Freeing it is collective."""
+
+    def __init__(self) -> None:
+        self._plan = ctypes.c_void_p()
+
+    @property
+    def address(self) -> int:
+        """The plan's handle, as a number."""
+        return int(self._plan.value or 0)
+
+    def execute(self, source: Any, target: Any) -> None:
+        """
+        Moves the tensor. Collective.
+
+        :param source: Address of this rank's part of the source; of several tensors, a list.
+        :param target: Address of this rank's part of the target; of several tensors, a list.
+        """
+        check(library().dr_plan_execute(self._plan, self._given(source), self._given(target)))
+
+    def start(self, source: Any, target: Any, progress: int) -> NativeRequest:
+        """
+        Starts to move the tensor.
+
+        :param source: As in :meth:`execute`.
+        :param target: As in :meth:`execute`.
+        :param progress: Who moves it on, a ``dr_progress``.
+        """
+        started = ctypes.c_void_p()
+        check(library().dr_plan_start(self._plan, self._given(source), self._given(target), progress, started))
+        return NativeRequest(started)
+
+    def _given(self, addresses: Any) -> Any:
+        return addresses
+
+    def free(self) -> None:
+        """Frees the plan. Collective."""
+        check(library().dr_plan_free(self._plan))
+
+
+class NativePlan(NativeHandle):
     """
     A plan of the library. Making and freeing one is collective.
 
@@ -159,17 +200,12 @@ class NativePlan:
         operation: EncodedOperation,
     ) -> None:
         values = {name: option.default for name, option in OPTIONS.items()} | dict(options)
+        super().__init__()
         encoded = [word for part in (source, target, index_map) for word in (part.ctypes.data, part.size)]
-        self._plan = ctypes.c_void_p()
         given = _Options(**values)
         computed = _operation(operation)
         create = library().dr_python_plan_create
         check(create(comm, strategy.encode(), given, itemsize, *encoded, computed, self._plan))
-
-    @property
-    def address(self) -> int:
-        """The plan's handle, as a number."""
-        return int(self._plan.value or 0)
 
     def set_arrays(
         self, source: tuple[Sequence[int], Sequence[int]] | None, target: tuple[Sequence[int], Sequence[int]] | None
@@ -185,65 +221,34 @@ class NativePlan:
         target_lists = lists[-2:] if target else [None, None]
         check(library().dr_plan_set_arrays(self._plan, *source_lists, *target_lists))
 
-    def execute(self, source: int, target: int) -> None:
-        """
-        Moves the tensor. Collective.
 
-        :param source: Address of this rank's part of the source.
-        :param target: Address of this rank's part of the target.
-        """
-        check(library().dr_plan_execute(self._plan, source, target))
-
-    def start(self, source: int, target: int, progress: int) -> NativeRequest:
-        """
-        Starts to move the tensor.
-
-        :param source: Address of this rank's part of the source.
-        :param target: Address of this rank's part of the target.
-        :param progress: Who moves it on, a ``dr_progress``.
-        """
-        started = ctypes.c_void_p()
-        check(library().dr_plan_start(self._plan, source, target, progress, started))
-        return NativeRequest(started)
-
-    def free(self) -> None:
-        """Frees the plan. Collective."""
-        check(library().dr_plan_free(self._plan))
-
-
-class NativeJointPlan:
+class NativeJointPlan(NativeHandle):
     """
     A plan of the library for several tensors in one exchange. Making and freeing one is collective.
 
     :param comm: Handle of an MPI communicator, as a number.
-    :param options: Options of strategy ``Pack`` that are not at their defaults.
+    :param strategy: ``"Hierarchical"`` or ``"Pack"``.
+    :param options: Options of the strategy that are not at their defaults.
     :param problems: The tensors.
     :raises RedistributionError: On every rank, if the ranks disagree or one of them cannot make it.
     """
 
-    def __init__(self, comm: int, options: Mapping[str, int | float], problems: Sequence[EncodedProblem]) -> None:
+    def __init__(
+        self, comm: int, strategy: str, options: Mapping[str, int | float], problems: Sequence[EncodedProblem]
+    ) -> None:
+        super().__init__()
         values = {name: option.default for name, option in OPTIONS.items()} | dict(options)
         made = []
         for itemsize, *parts, operation in problems:
             encoded = [word for part in parts for word in (part.ctypes.data, part.size)]
             made.append(_Problem(itemsize, *encoded, _operation(operation)))
-        self._plan, self._count = ctypes.c_void_p(), len(problems)
         listed = (_Problem * len(made))(*made)
-        check(library().dr_python_joint_create(comm, _Options(**values), len(made), listed, self._plan))
+        create = library().dr_python_joint_create
+        check(create(comm, strategy.encode(), _Options(**values), len(made), listed, self._plan))
+        self._addresses = ctypes.c_void_p * len(problems)
 
-    def execute(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        """
-        Moves the tensors. Collective.
-
-        :param sources: Address of this rank's part of each source.
-        :param targets: Address of this rank's part of each target.
-        """
-        addresses = ctypes.c_void_p * self._count
-        check(library().dr_plan_execute(self._plan, addresses(*sources), addresses(*targets)))
-
-    def free(self) -> None:
-        """Frees the plan. Collective."""
-        check(library().dr_plan_free(self._plan))
+    def _given(self, addresses: Sequence[int]) -> Any:
+        return self._addresses(*addresses)
 
 
 class NativeRequest:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -167,18 +167,39 @@ def _check_arrays(array: Any, source: AnyDistribution, target: AnyDistribution, 
         raise ValueError("array and out overlap; a tensor cannot be redistributed in place")
 
 
-def agreed_arguments(comm: MPI.Intracomm, array: Any, out: Any, checked: Callable[[], PlanArguments]) -> PlanArguments:
-    """What all ranks ask for; raises on every rank if one cannot take part, or if they differ. Collective."""
-    arguments: PlanArguments | None = None
+@dataclasses.dataclass(frozen=True)
+class JointArguments:
+    """What all ranks must agree on for several tensors in one exchange."""
+
+    strategy: str
+    tensors: tuple[PlanArguments, ...]
+
+    def digest(self) -> int:
+        """As :meth:`PlanArguments.digest`."""
+        digests = (self.strategy, *(tensor.digest() for tensor in self.tensors))
+        return int.from_bytes(hashlib.blake2b(repr(digests).encode(), digest_size=7).digest(), "little")
+
+
+Agreed = TypeVar("Agreed", PlanArguments, JointArguments)
+
+
+def _agreed(comm: MPI.Intracomm, checked: Callable[[], Agreed], *anywhere: bool) -> tuple[Agreed, list[bool]]:
+    """
+    What all ranks ask for; raises on every rank if one cannot take part, or if they differ. Collective, over ranks that
+    all give as many facts.
+
+    :param checked: What this rank asks for; raises ``ValueError`` or ``TypeError`` if it cannot take part.
+    :param anywhere: Facts of this rank's.
+    :return: What all ask for, and for each fact whether it holds on any rank.
+    """
+    arguments: Agreed | None = None
     failure: Exception | None = None
     try:
         arguments = checked()
     except (ValueError, TypeError) as error:
         failure = error
     digest = arguments.digest() if arguments is not None else 0
-    where = [arguments is not None and _is_private(part) for part in (array, out)]
-    ordered = arguments is None or all(part is None or part.flags.c_contiguous for part in (array, out))
-    mine = np.array([failure is not None, digest, -digest, *where, out is not None, not ordered], dtype=np.int64)
+    mine = np.array([failure is not None, digest, -digest, *anywhere], dtype=np.int64)
     most = np.empty_like(mine)
     comm.Allreduce(mine, most, MPI.MAX)
     if most[0]:
@@ -190,10 +211,21 @@ def agreed_arguments(comm: MPI.Intracomm, array: Any, out: Any, checked: Callabl
     if most[1] != -most[2]:
         raise ValueError(_difference(comm.allgather(arguments)))
     assert arguments is not None
-    if arguments.strategy != AUTO.name:
-        return arguments
-    private_source, private_target, given_target, unordered = (bool(flag) for flag in most[3:])
-    if unordered:
+    return arguments, [bool(fact) for fact in most[3:]]
+
+
+def agreed_joint_arguments(comm: MPI.Intracomm, checked: Callable[[], JointArguments]) -> JointArguments:
+    """As :func:`agreed_arguments`, for several tensors. Collective, also with ranks that ask for one tensor."""
+    return _agreed(comm, checked, False, False, False, False)[0]
+
+
+def agreed_arguments(comm: MPI.Intracomm, array: Any, out: Any, checked: Callable[[], PlanArguments]) -> PlanArguments:
+    """What all ranks ask for; raises on every rank if one cannot take part, or if they differ. Collective."""
+    private = [isinstance(part, np.ndarray) and _is_private(part) for part in (array, out)]
+    ordered = all(not isinstance(part, np.ndarray) or part.flags.c_contiguous for part in (array, out))
+    arguments, facts = _agreed(comm, checked, *private, out is not None, not ordered)
+    private_source, private_target, given_target, unordered = facts
+    if arguments.strategy != AUTO.name or unordered:
         return arguments
     # A result that redistribute() makes itself is in shared memory where that helps, but need not be.
     kinds = (not private_target,) if given_target else (True, False)
@@ -205,9 +237,20 @@ def _is_private(array: npt.NDArray[Any] | None) -> bool:
     return array is not None and array.size > 0 and not (is_shared(array) and is_plain(array))
 
 
-def _difference(arguments: list[PlanArguments]) -> str:
+def _difference(arguments: list[Any]) -> str:
     """Names the first thing in which a rank differs from rank 0."""
     first = arguments[0]
+    lists = [isinstance(other, JointArguments) for other in arguments]
+    if any(lists) and not all(lists):
+        return f"rank {lists.index(True)} gives lists of tensors, and rank {lists.index(False)} one tensor"
+    if isinstance(first, JointArguments):
+        counts = [len(other.tensors) for other in arguments]
+        rank = next((rank for rank, count in enumerate(counts) if count != counts[0]), None)
+        if rank is not None:
+            return f"the ranks differ in the number of tensors: {counts[0]} on rank 0 and {counts[rank]} on rank {rank}"
+        columns = list(zip(*(other.tensors for other in arguments), strict=True))
+        at = next(n for n, column in enumerate(columns) if any(other != column[0] for other in column))
+        return f"tensor {at}: {_difference(list(columns[at]))}"
     for rank, other in enumerate(arguments):
         for field in dataclasses.fields(PlanArguments):
             a, b = getattr(first, field.name), getattr(other, field.name)

@@ -3,39 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from dace_redist import _core
 from dace_redist.joint_schedule import JointSchedule
-from dace_redist.mpi.collective_errors import check_same, together
-from dace_redist.native.interface import NativeJointPlan
-from dace_redist.redistribution.arguments import PlanArguments, check_covered, check_part
+from dace_redist.native.interface import NativeJointPlan, function_address
+from dace_redist.redistribution.arguments import (
+    JointArguments,
+    check_covered,
+    check_part,
+    checked_arguments,
+)
+from dace_redist.redistribution.base_plan import BasePlan, progress_number
+from dace_redist.redistribution.request import Request
 from dace_redist.redistribution.shared_arrays import empty_result
+from dace_redist.strategies import AUTO, DEFAULT_STRATEGY
 
 Array = npt.NDArray[Any]
 
-#: How several tensors move.
-JOINT_STRATEGY = "Pack"
+#: How several tensors can move: through node-shared memory within a node, or by MPI alone.
+JOINT_STRATEGIES = (DEFAULT_STRATEGY, "Pack")
 
 
-class JointPlan:
+class JointPlan(BasePlan):
     """
     A redistribution of several tensors in one exchange, made by :func:`dace_redist.plan` from lists.
 
-    What goes to the same rank is one message, packed and unpacked: for many small tensors. It is a context manager that
-    frees it at the end.
+    Of tensors with short messages, what goes to the same rank is one message. With strategy ``"Hierarchical"``, tensors
+    with messages of 32 KiB and more, and those with an ``op``, move each as by a plan of their own, all at the same
+    time. It is a context manager that frees it at the end.
 
-    :ivar strategy: ``"Pack"``.
+    :ivar strategy: ``"Hierarchical"`` or ``"Pack"``.
+    :ivar options: Options that are not at their defaults.
     """
 
-    strategy = JOINT_STRATEGY
-
-    def __init__(self, comm: MPI.Intracomm, tensors: Sequence[PlanArguments]) -> None:
-        self._tensors, self._rank = list(tensors), comm.rank
+    def __init__(self, comm: MPI.Intracomm, arguments: JointArguments) -> None:
+        self.strategy = DEFAULT_STRATEGY if arguments.strategy == AUTO.name else arguments.strategy
+        self._handle, self._rank = MPI._handleof(comm), comm.rank
+        self._arguments, self._tensors = arguments, arguments.tensors
         self._shapes = [(one.source.local_shape(comm.rank), one.target.local_shape(comm.rank)) for one in self._tensors]
         problems = [
             (
@@ -47,8 +56,13 @@ class JointPlan:
             )
             for one in self._tensors
         ]
-        options = dict(self._tensors[0].options)
-        self._native: NativeJointPlan | None = NativeJointPlan(MPI._handleof(comm), options, problems)
+        self.options = dict(self._tensors[0].options)
+        self._native = native = NativeJointPlan(self._handle, self.strategy, self.options, problems)
+        parts = [
+            (one.dtype, one.operation.target, *shapes) for one, shapes in zip(self._tensors, self._shapes, strict=True)
+        ]
+        execute, agreement = function_address("dr_plan_execute"), function_address("dr_python_agree")
+        self._bound = _core.BoundJointPlan(execute, agreement, native.address, parts)
 
     def __call__(self, arrays: Sequence[Array | None], out: Sequence[Array] | None = None) -> list[Array]:
         """
@@ -62,68 +76,166 @@ class JointPlan:
         :raises TypeError: The same, for an array of another type.
         :raises RedistributionError: If MPI fails.
         """
-        if self._native is None:
-            raise ValueError("this plan was freed")
+        out = self._targets(out)
+        if not self._run_bound(arrays, out):
+            native, sources, targets = self._prepared(arrays, out)
+            native.execute([array.ctypes.data for array in sources], [array.ctypes.data for array in targets])
+            for result, target in zip(out, targets, strict=True):
+                if target is not result:
+                    result[...] = target
+        return out
+
+    def start(
+        self, arrays: Sequence[Array | None], out: Sequence[Array] | None = None, *, progress: str = "calls"
+    ) -> Request:
+        """
+        Starts to move the tensors, and returns: as :meth:`dace_redist.Plan.start`.
+
+        :param arrays: As in a call of the plan.
+        :param out: As in a call of the plan.
+        :param progress: What moves the tensors on: ``"calls"`` or ``"thread"``.
+        :return: The transfer, to be waited for.
+        """
+        number = progress_number(progress)
+        out = self._targets(out)
+        native, sources, targets = self._prepared(arrays, out)
+        read, written = ([array.ctypes.data for array in side] for side in (sources, targets))
+        started = native.start(read, written, number)
+        self._started = True
+        return Request(started, sources, list(zip(targets, out, strict=True)), out, self._ended)
+
+    def _targets(self, out: Sequence[Array] | None) -> list[Array]:
         if out is None:
-            out = [self._empty_target(number) for number in range(len(self._tensors))]
-        for name, given in (("arrays", arrays), ("out", out)):
-            if not isinstance(given, Sequence) or len(given) != len(self._tensors):
-                shown = f"{len(given)}" if isinstance(given, Sequence) else repr(type(given).__name__)
-                raise ValueError(f"{name} must be a list of {len(self._tensors)} arrays, one per tensor, got {shown}")
-        sources, targets = [], []
-        for number, (array, result) in enumerate(zip(arrays, out, strict=True)):
-            source, target = self._prepared(number, array, result)
-            sources.append(source)
-            targets.append(target)
-        self._native.execute([array.ctypes.data for array in sources], [array.ctypes.data for array in targets])
-        for result, target in zip(out, targets, strict=True):
-            if target is not result:
-                result[...] = target
+            return self.empty_target()
+        check_count("out", out, len(self._tensors))
         return list(out)
 
-    def _prepared(self, number: int, array: Array | None, out: Array) -> tuple[Array, Array]:
-        """What the library reads and writes: the arrays, or copies of them in C order."""
-        tensor, (source_shape, target_shape) = self._tensors[number], self._shapes[number]
-        check_part(f"arrays[{number}]", array, source_shape, tensor.dtype, self._rank)
-        check_part(f"out[{number}]", out, target_shape, tensor.operation.target, self._rank)
-        if not out.flags.writeable:
-            raise ValueError(f"out[{number}] is read-only")
-        if array is not None and np.may_share_memory(array, out):
-            raise ValueError(f"arrays[{number}] and out[{number}] overlap; a tensor cannot be redistributed in place")
-        source = np.empty(source_shape, tensor.dtype) if array is None else np.ascontiguousarray(array)
-        return source, out if out.flags.c_contiguous else out.copy("C")
+    def _prepared(
+        self, arrays: Sequence[Array | None], out: Sequence[Array]
+    ) -> tuple[NativeJointPlan, list[Array], list[Array]]:
+        """The library's plan, and what it reads and writes: the arrays, or copies of them in C order."""
+        self._ready()
+        native = self._native
+        assert isinstance(native, NativeJointPlan)
+        check_joint_arrays(self._arguments, arrays, out, self._rank)
+        sources = [
+            np.empty(shape, tensor.dtype) if array is None else np.ascontiguousarray(array)
+            for array, tensor, (shape, _) in zip(arrays, self._tensors, self._shapes, strict=True)
+        ]
+        return native, sources, [result if result.flags.c_contiguous else result.copy("C") for result in out]
 
-    def _empty_target(self, number: int) -> Array:
-        tensor = self._tensors[number]
-        check_covered(tensor.index_map, tensor.operation, tensor.target)
-        return empty_result(self._shapes[number][1], tensor.operation.target)
+    def empty_target(self) -> list[Array]:
+        """
+        New arrays for this rank's parts of the targets.
+
+        :raises ValueError: If not all of them gets a value.
+        """
+        for tensor in self._tensors:
+            check_covered(tensor.index_map, tensor.operation, tensor.target)
+        shapes = zip(self._shapes, self._tensors, strict=True)
+        return [empty_result(shape, tensor.operation.target) for (_, shape), tensor in shapes]
 
     @property
     def schedule(self) -> JointSchedule:
-        """Who sends what to whom."""
+        """
+        Who sends what to whom, if all messages between two ranks are joined.
+
+        :raises ValueError: If a tensor has an ``op``: it moves in exchanges of its own.
+        """
         return JointSchedule([one.schedule for one in self._tensors])
-
-    def free(self) -> None:
-        """Frees buffers and MPI handles; the plan cannot be called afterwards. Collective."""
-        if self._native is not None:
-            self._native.free()
-            self._native = None
-
-    def __enter__(self) -> JointPlan:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is None:  # else the other ranks may not come to free theirs
-            self.free()
 
     def __repr__(self) -> str:
         state = ", freed" if self._native is None else ""
         return f"JointPlan({len(self._tensors)} tensors, {self.strategy}{state})"
 
 
-def listed(name: str, value: Any, count: int) -> list[Any]:
+def check_count(name: str, given: Any, count: int) -> None:
+    """
+    Makes sure that there is an array for each tensor.
+
+    :param name: What errors call the list of arrays.
+    :raises ValueError: If not.
+    """
+    if not isinstance(given, Sequence) or len(given) != count:
+        shown = f"{len(given)}" if isinstance(given, Sequence) else repr(type(given).__name__)
+        raise ValueError(f"{name} must be a list of {count} arrays, one per tensor, got {shown}")
+
+
+def check_joint_arrays(arguments: JointArguments, arrays: Any, out: Any, rank: int) -> None:
+    """
+    Makes sure that arrays are a rank's parts of several tensors. Local.
+
+    :param arrays: Of the sources.
+    :param out: Of the targets; None: they are to be made.
+    :raises ValueError: If their number, or the shape of one, is another; if a target is read-only, overlaps another
+        array, or is to be made and does not get all its values.
+    :raises TypeError: If one is no array, or of another type.
+    """
+    tensors = arguments.tensors
+    for name, given in (("arrays", arrays), ("out", out)):
+        if name == "arrays" or given is not None:
+            check_count(name, given, len(tensors))
+    for number, tensor in enumerate(tensors):
+        check_part(f"arrays[{number}]", arrays[number], tensor.source.local_shape(rank), tensor.dtype, rank)
+        if out is None:
+            check_covered(tensor.index_map, tensor.operation, tensor.target)
+            continue
+        result = out[number]
+        if not isinstance(result, np.ndarray):
+            raise TypeError(f"out[{number}] must be a NumPy array, got {type(result).__name__}")
+        check_part(f"out[{number}]", result, tensor.target.local_shape(rank), tensor.operation.target, rank)
+        if not result.flags.writeable:
+            raise ValueError(f"out[{number}] is read-only")
+        for name, others in (("arrays", arrays), ("out", out[:number])):
+            for other, array in enumerate(others):
+                if isinstance(array, np.ndarray) and np.may_share_memory(array, result):
+                    raise ValueError(
+                        f"{name}[{other}] and out[{number}] overlap; a tensor cannot be redistributed in place"
+                    )
+
+
+def joint_arguments(
+    types: list[Any],
+    source: Any,
+    target: Any,
+    comm: MPI.Intracomm,
+    strategy: str,
+    options: dict[str, Any],
+    memory_bytes: Any,
+    how: dict[str, Any],
+) -> JointArguments:
+    """
+    What this rank asks for of several tensors, checked. Local.
+
+    :param types: Element type of each source.
+    :param how: Axes, regions, factors and so on, each a list of one value for each tensor, or one value for all.
+    :raises ValueError: If the lists do not fit, differ in length, or an option is not for several tensors.
+    :raises TypeError: As :func:`dace_redist.redistribute`.
+    """
+    if not isinstance(source, list) or not isinstance(target, list) or len(source) != len(target) or not source:
+        lengths = [len(side) if isinstance(side, list) else "no list" for side in (source, target)]
+        raise ValueError(
+            f"source and target must be lists of equal length, at least 1, for several tensors: got {lengths[0]} "
+            f"and {lengths[1]}"
+        )
+    if strategy not in (AUTO.name, *JOINT_STRATEGIES):
+        allowed = " or ".join(JOINT_STRATEGIES)
+        raise ValueError(f"several tensors at once move by {allowed}, got strategy {strategy!r}")
+    if memory_bytes is not None:
+        raise ValueError("memory_bytes is for one tensor, not for lists")
+    count = len(source)
+    each = {name: _listed(name, value, count) for name, value in how.items()}
+    tensors = []
+    for number, dtype in enumerate(_listed("dtype", types, count)):
+        of_tensor = {name: values[number] for name, values in each.items()}
+        sides = source[number], target[number]
+        tensors.append(
+            checked_arguments(np.empty(0, dtype), *sides, comm, None, strategy, options, **of_tensor, planned=True)
+        )
+    return JointArguments(strategy, tuple(tensors))
+
+
+def _listed(name: str, value: Any, count: int) -> list[Any]:
     """
     A value for each tensor of several.
 
@@ -136,27 +248,3 @@ def listed(name: str, value: Any, count: int) -> list[Any]:
     if len(value) != count:
         raise ValueError(f"{name} must be a list of {count} values, one per tensor, got {len(value)}")
     return value
-
-
-def check_tensors(comm: MPI.Intracomm, source: Any, target: Any, strategy: str, op: Any, memory_bytes: Any) -> int:
-    """
-    The number of tensors. Collective.
-
-    :raises ValueError: On every rank, if the lists do not fit, differ in length, or an option is not for several
-        tensors.
-    """
-    with together(comm):
-        if not isinstance(source, list) or not isinstance(target, list) or len(source) != len(target) or not source:
-            lengths = [len(side) if isinstance(side, list) else "no list" for side in (source, target)]
-            raise ValueError(
-                f"source and target must be lists of equal length, at least 1, for several tensors: got {lengths[0]} "
-                f"and {lengths[1]}"
-            )
-        if strategy not in ("Auto", JOINT_STRATEGY):
-            raise ValueError(f"several tensors at once move by {JOINT_STRATEGY}, got strategy {strategy!r}")
-        if op is not None:
-            raise ValueError("op is for one tensor, not for lists")
-        if memory_bytes is not None:
-            raise ValueError("memory_bytes is for one tensor, not for lists")
-    check_same(comm, "the number of tensors", [str(len(source))])
-    return len(source)

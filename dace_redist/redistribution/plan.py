@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from functools import partial
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -16,18 +14,20 @@ from mpi4py import MPI
 from dace_redist import _core
 from dace_redist.distribution import AnyDistribution
 from dace_redist.mpi.collective_errors import checked_communicator, together
-from dace_redist.native.interface import NativePlan, check, function_address
+from dace_redist.native.interface import NativePlan, function_address
 from dace_redist.native.library import ensure_library
 from dace_redist.redistribution.arguments import (
     PlanArguments,
     agreed_arguments,
+    agreed_joint_arguments,
     check_covered,
     check_part,
     checked_arguments,
     is_plain,
 )
-from dace_redist.redistribution.joint_plan import JOINT_STRATEGY, JointPlan, check_tensors, listed
-from dace_redist.redistribution.request import PROGRESS, Request
+from dace_redist.redistribution.base_plan import BasePlan, progress_number
+from dace_redist.redistribution.joint_plan import JointPlan, joint_arguments
+from dace_redist.redistribution.request import Request
 from dace_redist.redistribution.shared_arrays import LEAST_SHARED_BYTES, empty_result
 from dace_redist.schedule import Schedule
 from dace_redist.selection.problem_key import Problem
@@ -37,7 +37,7 @@ from dace_redist.strategies import AUTO, find_strategy
 Array = npt.NDArray[Any]
 
 
-class Plan:
+class Plan(BasePlan):
     """
     A redistribution ready to be carried out, made by :func:`plan`.
 
@@ -63,7 +63,7 @@ class Plan:
         self.strategy, self.options, self.recorded = _selected(comm, arguments)
         build_library(comm)
         source, target, mapped = (part.encoded_array for part in (self.source, self.target, self._index_map))
-        self._native: NativePlan | None = NativePlan(
+        self._native = native = NativePlan(
             self._handle,
             self.strategy,
             self.options,
@@ -78,8 +78,7 @@ class Plan:
         # Calls with arrays of the same strides as before, at first C order, take no Python but this object.
         execute, agreement = function_address("dr_plan_execute"), function_address("dr_python_agree")
         types = (self.dtype, self.target_dtype)
-        self._bound = _core.BoundPlan(execute, agreement, self._native.address, *types, *shapes)
-        self._started = False
+        self._bound = _core.BoundPlan(execute, agreement, native.address, *types, *shapes)
         self._fills_target = self._index_map.covers(self.target.shape) and self._operation.beta == 0
         self._strides: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())  # in bytes; none: C order
         nbytes = math.prod(self._target_shape) * self.target_dtype.itemsize
@@ -99,31 +98,11 @@ class Plan:
         :raises TypeError: The same, for an array of another type.
         :raises RedistributionError: If MPI fails.
         """
-        if self._started:
-            raise ValueError("a transfer of this plan is under way: wait for it first")
         if out is None:
             out = self.empty_target()
-        code = self._bound.run(array, out)
-        if code == 0:
-            return out
-        if code > 0:
-            check(code)
-        self._run_checked(array, out)
+        if not self._run_bound(array, out):
+            self._run_checked(array, out)
         return out
-
-    def run_if_agreed(self, number: int, array: Array | None, out: Array) -> bool:
-        """
-        Moves a tensor if all ranks call this, or ``interface.agree``, with the same number, and none needs another
-        check of its arrays: they are of this plan's shapes and type, and of the strides of the call before. Collective.
-
-        :param number: What the ranks must agree on; not 0, of 64 bits.
-        :return: Whether it was moved, the same on every rank.
-        :raises RedistributionError: If MPI fails.
-        """
-        code: int = self._bound.run_if_agreed(self._handle, number, array, out)
-        if code > 0:
-            check(code)
-        return code == 0
 
     def empty_target(self) -> Array:
         """
@@ -155,17 +134,13 @@ class Plan:
         :raises TypeError: The same, for an array of another type.
         :raises RedistributionError: If MPI fails, or has no threads.
         """
-        if progress not in PROGRESS:
-            raise ValueError(f"progress must be one of {', '.join(PROGRESS)}, got {progress!r}")
+        number = progress_number(progress)
         if out is None:
             out = self.empty_target()
         native, source, target = self._prepared(array, out)
-        started = native.start(source.ctypes.data, target.ctypes.data, PROGRESS.index(progress))
+        started = native.start(source.ctypes.data, target.ctypes.data, number)
         self._started = True
-        return Request(started, (source, target), out, self._ended)
-
-    def _ended(self, failed: bool) -> None:
-        self._started = False
+        return Request(started, [source], [(target, out)], out, self._ended)
 
     def _run_checked(self, array: Array | None, out: Array) -> None:
         native, source, target = self._prepared(array, out)
@@ -175,11 +150,9 @@ class Plan:
 
     def _prepared(self, array: Array | None, out: Array) -> tuple[NativePlan, Array, Array]:
         """The library's plan, set up for these arrays, and what it is to read and write: they, or copies of them."""
+        self._ready()
         native = self._native
-        if native is None:
-            raise ValueError("this plan was freed")
-        if self._started:
-            raise ValueError("a transfer of this plan is under way: wait for it first")
+        assert isinstance(native, NativePlan)
         check_part("array", array, self._source_shape, self.dtype, self._comm.rank)
         check_part("out", out, self._target_shape, self.target_dtype, self._comm.rank)
         if not out.flags.writeable:
@@ -202,28 +175,6 @@ class Plan:
         """Who sends what to whom."""
         operation = None if self._operation.is_copy else self._operation
         return Schedule(self.source, self.target, self.dtype, self._index_map, operation)
-
-    def free(self) -> None:
-        """
-        Frees buffers and MPI handles; the plan cannot be called afterwards. Collective.
-
-        :raises ValueError: If a transfer of it is under way.
-        """
-        if self._started:
-            raise ValueError("a transfer of this plan is under way: wait for it first")
-        if self._native is not None:
-            self._bound.release()
-            self._native.free()
-            self._native = None
-
-    def __enter__(self) -> Plan:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is None:  # else the other ranks may not come to free theirs
-            self.free()
 
     def __repr__(self) -> str:
         options = "".join(f", {name}={value}" for name, value in self.options.items())
@@ -257,9 +208,9 @@ def plan(
     """
     Plans a redistribution that is to be carried out several times. Collective over ``comm``.
 
-    Lists of distributions plan several tensors in one exchange, by strategy ``Pack``: what goes to the same rank is one
-    message. ``dtype``, ``axes``, ``region``, ``target_dtype``, ``alpha``, ``beta`` and ``conj`` are then lists of one
-    value for each tensor, or anything but a list for all of them, such as ``axes=(1, 0)``.
+    Lists of distributions plan several tensors in one exchange, by strategy ``Hierarchical`` or ``Pack``. ``dtype``,
+    ``axes``, ``region``, ``target_dtype``, ``alpha``, ``beta``, ``conj`` and ``op`` are then lists of one value for
+    each tensor, or anything but a list for all of them, such as ``axes=(1, 0)``.
 
     :param source: Distribution of the tensor now, over the ranks of ``comm``; of several tensors, a list.
     :param target: Distribution wanted; of the same global shape, but for ``axes`` and ``region``; or a list.
@@ -291,12 +242,20 @@ def plan(
     """
     comm = checked_communicator(comm)
     if isinstance(source, list) or isinstance(target, list):
-        count = check_tensors(comm, source, target, strategy, op, memory_bytes)
-        given = {"axes": axes, "region": region, "dtype": target_dtype, "alpha": alpha, "beta": beta, "conj": conj}
-        with together(comm):
-            each = {name: listed(name, value, count) for name, value in given.items()}
-            types = listed("dtype", dtype, count)
-        return _joint_plan(comm, source, target, types, each, options)
+        how = {
+            "axes": axes,
+            "region": region,
+            "dtype": target_dtype,
+            "alpha": alpha,
+            "beta": beta,
+            "conj": conj,
+            "op": op,
+        }
+        joint = agreed_joint_arguments(
+            comm, lambda: joint_arguments(dtype, source, target, comm, strategy, options, memory_bytes, how)
+        )
+        build_library(comm)
+        return JointPlan(comm, joint)
 
     def checked() -> PlanArguments:
         sample = np.empty(0, dtype)
@@ -312,30 +271,6 @@ def plan(
             arguments, memories=("shared-target", "ordinary", "shared-both", "shared-source")
         )
     return Plan(comm, arguments)
-
-
-def _joint_plan(
-    comm: MPI.Intracomm,
-    sources: list[Any],
-    targets: list[Any],
-    types: list[Any],
-    each: dict[str, list[Any]],
-    options: dict[str, Any],
-) -> JointPlan:
-    tensors = []
-    for number, (source, target, dtype) in enumerate(zip(sources, targets, types, strict=True)):
-        how = {name: values[number] for name, values in each.items()}
-        checked = partial(_checked_tensor, source, target, dtype, comm, options, how)
-        tensors.append(agreed_arguments(comm, None, None, checked))
-    build_library(comm)
-    return JointPlan(comm, tensors)
-
-
-def _checked_tensor(
-    source: Any, target: Any, dtype: Any, comm: MPI.Intracomm, options: dict[str, Any], how: dict[str, Any]
-) -> PlanArguments:
-    sample = np.empty(0, dtype)
-    return checked_arguments(sample, source, target, comm, None, JOINT_STRATEGY, options, **how, planned=True)
 
 
 class ArrayPlan:

@@ -9,12 +9,17 @@ from typing import Any, NamedTuple
 from mpi4py import MPI
 
 from dace_redist.mpi.collective_errors import checked_communicator
-from dace_redist.redistribution.arguments import PlanArguments
+from dace_redist.redistribution.arguments import JointArguments, PlanArguments
+from dace_redist.redistribution.joint_plan import JointPlan
 from dace_redist.redistribution.plan import Plan
 from dace_redist.strategies import AUTO
 
 #: Plans kept per communicator; the one used least recently is freed first.
 _MOST_PLANS = 64
+
+
+Arguments = PlanArguments | JointArguments
+AnyPlan = Plan | JointPlan
 
 
 class Found(NamedTuple):
@@ -25,8 +30,8 @@ class Found(NamedTuple):
     :param keep: Objects of whose identity the arguments are remembered.
     """
 
-    arguments: PlanArguments
-    plan: Plan
+    arguments: Arguments
+    plan: AnyPlan
     digest: int
     keep: Any
 
@@ -41,21 +46,21 @@ class PlanCache:
 
     def __init__(self) -> None:
         self.is_new = True  # until the ranks have made sure that the library is there
-        self._plans: OrderedDict[PlanArguments, Plan] = OrderedDict()
+        self._plans: OrderedDict[Arguments, AnyPlan] = OrderedDict()
         self._found: dict[Any, Found] = {}
 
-    def get(self, comm: MPI.Intracomm, arguments: PlanArguments) -> Plan:
+    def get(self, comm: MPI.Intracomm, arguments: Arguments) -> AnyPlan:
         """The plan of some arguments, made if need be. Collective."""
         if arguments in self._plans:
             self._plans.move_to_end(arguments)
             return self._plans[arguments]
-        plan = Plan(comm, arguments)
+        plan = JointPlan(comm, arguments) if isinstance(arguments, JointArguments) else Plan(comm, arguments)
         while len(self._plans) >= _MOST_PLANS:
             self._drop(next(iter(self._plans))).free()
         self._plans[arguments] = plan
         return plan
 
-    def remember(self, call: Any, arguments: PlanArguments, plan: Plan, keep: Any) -> None:
+    def remember(self, call: Any, arguments: Arguments, plan: AnyPlan, keep: Any) -> None:
         """
         Finds a plan by the arguments of a call from now on.
 
@@ -70,16 +75,16 @@ class PlanCache:
         """The plan of the same call before; None if there is none."""
         return self._found.get(call)
 
-    def touch(self, arguments: PlanArguments) -> None:
+    def touch(self, arguments: Arguments) -> None:
         """Counts as a use of a plan that was found by :meth:`find`, on all ranks."""
         self._plans.move_to_end(arguments)
 
-    def _drop(self, arguments: PlanArguments) -> Plan:
+    def _drop(self, arguments: Arguments) -> AnyPlan:
         plan = self._plans.pop(arguments)
         self._found = {call: found for call, found in self._found.items() if found.plan is not plan}
         return plan
 
-    def forget(self, plan: Plan) -> None:
+    def forget(self, plan: AnyPlan) -> None:
         """Keeps a plan no longer, which failed and is not freed: MPI may still use it."""
         for arguments in [r for r, p in self._plans.items() if p is plan]:
             self._drop(arguments)
@@ -94,7 +99,7 @@ class PlanCache:
         while self._plans:
             self._drop(next(iter(self._plans))).free()
 
-    def plans(self) -> list[Plan]:
+    def plans(self) -> list[AnyPlan]:
         """The plans, the one used last at the end."""
         return list(self._plans.values())
 

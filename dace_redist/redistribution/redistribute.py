@@ -7,10 +7,16 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from dace_redist.mpi.collective_errors import together
 from dace_redist.native.interface import agree
-from dace_redist.redistribution.arguments import PlanArguments, agreed_arguments, checked_arguments
-from dace_redist.redistribution.plan import build_library, plan
+from dace_redist.redistribution.arguments import (
+    JointArguments,
+    PlanArguments,
+    agreed_arguments,
+    agreed_joint_arguments,
+    checked_arguments,
+)
+from dace_redist.redistribution.joint_plan import check_joint_arrays, joint_arguments
+from dace_redist.redistribution.plan import build_library
 from dace_redist.redistribution.plan_cache import plan_cache
 from dace_redist.redistribution.shared_arrays import is_shared
 
@@ -37,7 +43,7 @@ def redistribute(
     Moves a distributed tensor. Collective over ``comm``.
 
     Lists in the places of ``array``, ``source`` and ``target`` (and ``out``) move several tensors in one exchange, as
-    :func:`dace_redist.plan` does, whose plan is better kept where that is done often.
+    :func:`dace_redist.plan` does.
 
     The first call with a pair of distributions plans, and later calls reuse the plan. The first call on a machine
     builds the package's library, which is kept on disk for all later processes.
@@ -74,31 +80,25 @@ def redistribute(
     :raises RedistributionError: If MPI fails.
     """
     comm = MPI.COMM_WORLD if comm is None else comm
-    if isinstance(source, list) or isinstance(target, list):
-        how = {"axes": axes, "region": region, "target_dtype": dtype, "alpha": alpha, "beta": beta, "conj": conj}
-        return _several(
-            array,
-            source,
-            target,
-            out,
-            comm,
-            {**how, "strategy": strategy, "op": op, "memory_bytes": memory_bytes, **options},
-        )
+    several = isinstance(source, list) or isinstance(target, list)
+    how = {"axes": axes, "region": region, "dtype": dtype, "alpha": alpha, "beta": beta, "conj": conj, "op": op}
     cache = plan_cache(comm)
     if cache.is_new:
         build_library(comm)
         cache.is_new = False
     call: Any = None
     found = None
-    if isinstance(array, np.ndarray):
-        # what distinguishes this call from others that need another plan; None if that takes the full check
-        there = None if out is None else is_shared(out)
-        call = (id(source), id(target), array.dtype, strategy, is_shared(array), there, axes, region, dtype)
-        call += (alpha, beta, conj, op, memory_bytes, *options.items())
-        try:
-            found = cache.find(call)
-        except TypeError:  # not hashable
-            call = None
+    try:
+        if several:
+            call = _call_of_lists(array, source, target, (strategy, memory_bytes, *how.values(), *options.items()))
+        elif isinstance(array, np.ndarray):
+            # what distinguishes this call from others that need another plan; None if that takes the full check
+            there = None if out is None else is_shared(out)
+            call = (id(source), id(target), array.dtype, strategy, is_shared(array), there)
+            call += (memory_bytes, *how.values(), *options.items())
+        found = cache.find(call)
+    except TypeError:  # not hashable
+        call = None
     if found is None:
         agree(MPI._handleof(comm), 0)
     else:
@@ -113,13 +113,20 @@ def redistribute(
 
     # a rank has not asked for this before, its arrays need other checks, or the ranks ask for different things
     def checked() -> PlanArguments:
-        how = (axes, region, dtype, alpha, beta, conj, op, memory_bytes)
-        return checked_arguments(array, source, target, comm, out, strategy, options, *how)
+        return checked_arguments(array, source, target, comm, out, strategy, options, **how, memory_bytes=memory_bytes)
 
-    arguments = agreed_arguments(comm, array, out, checked)
+    def checked_lists() -> JointArguments:
+        if not isinstance(array, list) or not all(isinstance(one, np.ndarray) for one in array):
+            raise TypeError(f"array must be a list of NumPy arrays, as source and target are lists, got {array!r}")
+        types = [one.dtype for one in array]
+        made = joint_arguments(types, source, target, comm, strategy, options, memory_bytes, how)
+        check_joint_arrays(made, array, out, comm.rank)
+        return made
+
+    arguments = agreed_joint_arguments(comm, checked_lists) if several else agreed_arguments(comm, array, out, checked)
     made = cache.get(comm, arguments)
     if call is not None:
-        cache.remember(call, arguments, made, (source, target))
+        cache.remember(call, arguments, made, [list(side) if several else side for side in (source, target)])
     try:
         return made(array, out)
     except Exception:
@@ -127,10 +134,8 @@ def redistribute(
         raise
 
 
-def _several(array: Any, source: Any, target: Any, out: Any, comm: Any, how: dict[str, Any]) -> Any:
-    """Moves several tensors in one exchange, by a plan for this call."""
-    with together(comm):
-        if not isinstance(array, list) or not all(isinstance(one, np.ndarray) for one in array):
-            raise TypeError(f"array must be a list of NumPy arrays, as source and target are lists, got {array!r}")
-    with plan(source, target, [one.dtype for one in array], comm=comm, **how) as made:
-        return made(array, out)
+def _call_of_lists(array: Any, source: Any, target: Any, how: tuple[Any, ...]) -> Any:
+    """What distinguishes a call with lists from others that need another plan."""
+    distributions = (tuple(map(id, source)), tuple(map(id, target)))
+    types = tuple(one.dtype if isinstance(one, np.ndarray) else None for one in array)
+    return (*distributions, types, *((list, *value) if isinstance(value, list) else value for value in how))

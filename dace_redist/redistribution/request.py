@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from dace_redist.native.interface import NativeRequest
@@ -23,7 +22,7 @@ _ABANDONED: list[Any] = []
 
 class Request:
     """
-    A transfer under way, made by :meth:`dace_redist.Plan.start`; a context manager that waits at the end.
+    A transfer under way, made by ``start`` of a plan; a context manager that waits at the end.
 
     Until it is waited for, its arrays are read-only where NumPy can say so.
 
@@ -31,12 +30,26 @@ class Request:
     """
 
     def __init__(
-        self, native: NativeRequest, arrays: tuple[Array | None, Array], result: Array, ended: Callable[[bool], None]
+        self,
+        native: NativeRequest,
+        sources: Sequence[Array],
+        targets: Sequence[tuple[Array, Array]],
+        result: Any,
+        ended: Callable[[], None],
     ) -> None:
+        """
+        For plans.
+
+        :param sources: What the library reads.
+        :param targets: What it writes, each with the array that is to have it at the end.
+        :param result: What :meth:`wait` returns.
+        :param ended: Called when the plan can be used again.
+        """
         self._native: NativeRequest | None = native
         self._result, self._ended = result, ended
-        self._kept = arrays  # what the library reads and writes
-        self._locked = [array for array in (*arrays, result) if array is not None and array.flags.writeable]
+        self._sources, self._targets = list(sources), list(targets)
+        used = [*sources, *(array for pair in targets for array in pair)]
+        self._locked = [array for array in used if array.flags.writeable]
         for array in self._locked:
             array.flags.writeable = False
         self.done = False
@@ -56,11 +69,11 @@ class Request:
                 raise
         return self.done
 
-    def wait(self) -> Array:
+    def wait(self) -> Any:
         """
         Waits until the transfer is done.
 
-        :return: This rank's part of the target.
+        :return: This rank's part of the target; of several tensors, a list.
         :raises RedistributionError: If MPI fails.
         :raises ValueError: If it was waited for before.
         """
@@ -79,11 +92,11 @@ class Request:
         self._native = None
         for array in self._locked:
             array.flags.writeable = True
-        target = self._kept[1]
-        if not failed and target is not self._result:
-            self._result[...] = target
-        self._kept = (None, np.empty(0))
-        self._ended(failed)
+        for target, result in self._targets:
+            if not failed and target is not result:
+                result[...] = target
+        self._sources, self._targets = [], []
+        self._ended()
 
     def __enter__(self) -> Request:
         return self
@@ -96,5 +109,5 @@ class Request:
 
     def __del__(self) -> None:
         if getattr(self, "_native", None) is not None:
-            _ABANDONED.append((self._native, self._kept))
+            _ABANDONED.append((self._native, self._sources, self._targets))
             warnings.warn("a started redistribution was not waited for", ResourceWarning, stacklevel=2)

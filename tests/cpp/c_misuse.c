@@ -146,7 +146,8 @@ static void compute_and_start(int rank, int size) {
     problems[i].source = problems[i].target = rows, problems[i].element_bytes = 8;
   }
   problems[0].operation.source_type = DR_FLOAT64, problems[0].operation.target_type = 99;
-  EXPECT(dr_plan_create(&problems[0], MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "target_type must be from 0 to 13, got 99");
+  EXPECT(dr_plan_create(&problems[0], MPI_COMM_WORLD, &plan), DR_ERROR_PLAN,
+         "target_type must be from 0 to 13, got 99");
   problems[0].operation.target_type = DR_INT32;
   EXPECT(dr_plan_create(&problems[0], MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "float64 do not convert to int32");
   problems[0].operation.target_type = DR_FLOAT32, problems[0].operation.alpha[0] = -2;
@@ -173,16 +174,25 @@ static void compute_and_start(int rank, int size) {
 
   EXPECT(dr_plan_create_joint(0, problems, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN, "count must be at least 1");
   EXPECT(dr_plan_create_joint(2, NULL, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN, "problems is null");
-  problems[0].operation.op = DR_SUM;
-  EXPECT(dr_plan_create_joint(2, problems, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN, "cannot have an op");
-  problems[0].operation.op = DR_NO_OP;
+  problems[1].strategy = "Pack";
+  EXPECT(dr_plan_create_joint(2, problems, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN, "got Hierarchical and Pack");
+  problems[0].strategy = problems[1].strategy = "RMA";
+  EXPECT(dr_plan_create_joint(2, problems, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN, "Hierarchical or Pack, got RMA");
+  problems[0].strategy = problems[1].strategy = "Hierarchical";
+  if (size > 1)
+    EXPECT(dr_plan_create_joint(1 + (rank == 0), problems, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN, "from 1 to 2");
+  problems[1].operation.source_type = problems[1].operation.target_type = DR_FLOAT64;
+  problems[1].operation.op = DR_SUM;
   EXPECT(dr_plan_create_joint(2, problems, MPI_COMM_WORLD, &joint), DR_SUCCESS, "");
   const void* sources[] = {a, a};
   void* targets[] = {b, c};
   b[0] = 0;
   EXPECT(dr_plan_execute(joint, sources, targets), DR_SUCCESS, "");
   if (count > 1 && (b[0] != -2.f || c[1] != 2)) fprintf(stderr, "not moved together\n"), ++failures;
-  EXPECT(dr_plan_start(joint, sources, targets, DR_PROGRESS_CALLS, &request), DR_ERROR_ARGUMENT, "cannot be started");
+  b[0] = 0;
+  EXPECT(dr_plan_start(joint, sources, targets, DR_PROGRESS_CALLS, &request), DR_SUCCESS, "");
+  EXPECT(dr_request_wait(&request), DR_SUCCESS, "");
+  if (count > 1 && b[0] != -2.f) fprintf(stderr, "not moved together after a start\n"), ++failures;
   EXPECT(dr_plan_set_arrays(joint, NULL, NULL, NULL, NULL), DR_ERROR_ARGUMENT, "several tensors");
   EXPECT(dr_plan_free(&joint), DR_SUCCESS, "");
   dr_distribution_free(&rows);

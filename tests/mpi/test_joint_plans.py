@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import dace_redist
 from dace_redist import Distribution, plan, redistribute
+from dace_redist.redistribution.plan_cache import plans_in_use
 
 
 @st.composite
@@ -18,7 +19,8 @@ def tensors(draw, ranks):
     """Shape, source, target, axes, region and type of a few tensors."""
     made = []
     for _ in range(draw(st.integers(1, 4))):
-        shape = tuple(draw(st.lists(st.integers(0, 6), max_size=3)))
+        # the large one has messages of more than 32 KiB, which are not joined
+        shape = draw(st.one_of(st.lists(st.integers(0, 6), max_size=3).map(tuple), st.just((301, 999))))
         axes, region, target_shape = draw(regions(shape))
         source, target = (
             draw(st.one_of(blocked(extents, ranks), tiled(extents, ranks))) for extents in (shape, target_shape)
@@ -31,17 +33,22 @@ def tensors(draw, ranks):
 @pytest.mark.mpi(ranks=[1, 3, 6], timeout=200)
 def test_random_tensors(comm):
     @settings(max_examples=40, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(tensors(comm.size), st.sampled_from([1 << 30, 17]))
-    def check(case, longest):
+    @given(tensors(comm.size), st.sampled_from(["Auto", "Pack"]), st.sampled_from([1 << 30, 17]), st.booleans())
+    def check(case, strategy, longest, started):
         sources, targets, axes, regions_, types = (list(column) for column in zip(*case, strict=True))
         wholes = [np.arange(np.prod(one.shape, dtype=int)).reshape(one.shape).astype(kind) for one, *_, kind in case]
         backgrounds = [np.full(target.shape, 99, kind) for _, target, *_, kind in case]
         arrays = [source.local(whole, comm.rank) for source, whole in zip(sources, wholes, strict=True)]
         out = [target.local(before, comm.rank) for target, before in zip(targets, backgrounds, strict=True)]
-        how = {"axes": axes, "region": regions_, "max_message_bytes": longest}
+        if max(one.size for one in wholes) > 10**5:
+            longest = 1 << 30
+        how = {"axes": axes, "region": regions_, "max_message_bytes": longest, "strategy": strategy}
         with plan(sources, targets, types, comm=comm, **how) as made:
             for _ in range(2):
-                made(arrays, out=out)
+                if started:
+                    made.start(arrays, out=out).wait()
+                else:
+                    made(arrays, out=out)
         wrong = []
         for number, (_, target, order, region, _) in enumerate(case):
             wanted = target.local(moved(wholes[number], backgrounds[number], order, region), comm.rank)
@@ -66,6 +73,13 @@ def test_conversions_strides_and_new_arrays(comm):
     np.testing.assert_array_equal(second, columns.local(whole, comm.rank))
     third, fourth = redistribute([A, A], [rows, rows], [columns, columns], comm=comm, alpha=[1, 3])
     np.testing.assert_array_equal(third + fourth, columns.local(4 * whole, comm.rank))
+    partial = Distribution((12, 8), (4,), dims=(None, None))
+    with plan([partial, rows], [columns] * 2, comm=comm, op=["sum", None]) as made:
+        total, moved_only = made.start([whole, A]).wait()
+        with pytest.raises(ValueError, match=r"out\[0\] and out\[1\] overlap"):
+            made([whole, A], out=[total, total])
+    np.testing.assert_array_equal(total, 4 * columns.local(whole, comm.rank))
+    np.testing.assert_array_equal(moved_only, columns.local(whole, comm.rank))
     with pytest.raises(TypeError, match="array must be a list of NumPy arrays"):
         redistribute(A, [rows], [columns], comm=comm)
 
@@ -78,8 +92,8 @@ def test_misuse(comm):
         (([rows], [columns, columns]), {}, "lists of equal length, at least 1, for several tensors: got 1 and 2"),
         (([rows], columns), {}, "got 1 and no list"),
         (([], []), {}, "got 0 and 0"),
-        (([rows] * 2, [columns] * 2), {"strategy": "RMA"}, "several tensors at once move by Pack, got strategy 'RMA'"),
-        (([rows] * 2, [columns] * 2), {"op": "sum"}, "op is for one tensor"),
+        (([rows] * 2, [columns] * 2), {"strategy": "RMA"}, "move by Hierarchical or Pack, got strategy 'RMA'"),
+        (([rows] * 2, [columns] * 2), {"op": ["sum", "sun"]}, "op"),
         (([rows] * 2, [columns] * 2), {"memory_bytes": 99}, "memory_bytes is for one tensor"),
         (([rows] * (1 + comm.rank), [columns] * (1 + comm.rank)), {}, "the number of tensors"),
         (([rows] * 2, [columns] * 2), {"alpha": [1, 2, 3]}, "alpha must be a list of 2 values, one per tensor, got 3"),
@@ -94,3 +108,26 @@ def test_misuse(comm):
     made.free()
     with pytest.raises(ValueError, match="this plan was freed"):
         made([A, A])
+
+
+@pytest.mark.mpi(ranks=[3])
+def test_plans_of_lists_are_kept(comm):
+    rows, columns = Distribution((6, 9), (3, 1)), Distribution((6, 9), (1, 3))
+    whole = np.arange(54.0).reshape(6, 9)
+    here, there = rows.local(whole, comm.rank), columns.local(whole, comm.rank)
+    kept = len(plans_in_use(comm))
+    for factor in (1, 1, 2, 1):
+        A, B = redistribute([here, here], [rows] * 2, [columns] * 2, comm=comm, alpha=[1, factor])
+        np.testing.assert_array_equal(A, there)
+        np.testing.assert_array_equal(B, factor * there)
+    assert len(plans_in_use(comm)) == kept + 2
+    out = [np.empty_like(there) for _ in range(2)]
+    assert redistribute([here, here], [rows] * 2, [columns] * 2, comm=comm, out=out)[1] is out[1]
+    out[1] = out[1] if comm.rank else out[1].astype("f4")
+    with pytest.raises(TypeError, match=r"out\[1\] must hold float64, got float32"):
+        redistribute([here, here], [rows] * 2, [columns] * 2, comm=comm, out=out)
+    if comm.rank == 1:
+        rows, columns, here = [rows], [columns], [here]
+    for call in (lambda: redistribute(here, rows, columns, comm=comm), lambda: plan(rows, columns, comm=comm)):
+        with pytest.raises(ValueError, match="rank 1 gives lists of tensors, and rank 0 one tensor"):
+            call()

@@ -92,7 +92,7 @@ def test_several_tensors_in_one_exchange():
 def test_what_cannot_move_in_one_exchange():
     with pytest.raises(ValueError, match="at least one tensor"):
         JointSchedule([])
-    with pytest.raises(ValueError, match="op is for one tensor"):
+    with pytest.raises(ValueError, match="moves in exchanges of its own"):
         JointSchedule([schedule(PARTIAL, COLUMNS, op="sum")])
     with pytest.raises(ValueError, match="op must be one of"):
         schedule(PARTIAL, COLUMNS, op="mean")

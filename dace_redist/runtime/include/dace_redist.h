@@ -167,13 +167,14 @@ DR_API int dr_problem_init(dr_problem *problem);
 DR_API int dr_plan_create(const dr_problem *problem, MPI_Comm comm, dr_plan **plan);
 
 /**
- * Makes a plan that moves several tensors in one exchange: what goes to the same rank is one message. Collective over
- * `comm`, as dr_plan_create(). The strategy is Pack, whatever the problems say, with the options of the first; no problem
- * may have an op.
+ * Makes a plan that moves several tensors in one exchange. Of tensors with short messages, what goes to the same rank is
+ * one message; with strategy Hierarchical, tensors with messages of 32 KiB and more each move as by a plan of their own,
+ * at the same time. Collective over `comm`, as dr_plan_create().
  *
- * \param count, problems  the tensors, at least one.
- * \param plan  dr_plan_execute() takes arrays of `count` addresses as its source and target; dr_plan_set_arrays() and
- *     dr_plan_start() are not for it.
+ * \param count, problems  the tensors, at least one; all by one strategy, Hierarchical or Pack, with the options of the
+ *     first.
+ * \param plan  dr_plan_execute() and dr_plan_start() take arrays of `count` addresses as its source and target;
+ *     dr_plan_set_arrays() is not for it.
  */
 DR_API int dr_plan_create_joint(int count, const dr_problem *problems, MPI_Comm comm, dr_plan **plan);
 

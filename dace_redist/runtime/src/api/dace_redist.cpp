@@ -170,13 +170,19 @@ int dr_plan_start(dr_plan* plan, const void* source, void* target, int progress,
     check_pointer(request, "request");
     if (progress != DR_PROGRESS_CALLS && progress != DR_PROGRESS_THREAD)
       throw ArgumentError(text("progress must be DR_PROGRESS_CALLS or DR_PROGRESS_THREAD, got ", progress));
-    if (ready.joint) throw ArgumentError("a plan of several tensors cannot be started, only executed");
     int level = MPI_THREAD_SINGLE;
     check(MPI_Query_thread(&level), "MPI_Query_thread");
     if (progress == DR_PROGRESS_THREAD && level < MPI_THREAD_MULTIPLE)
       throw ArgumentError("a thread that moves a transfer on needs MPI_Init_thread with MPI_THREAD_MULTIPLE");
     auto made = std::make_unique<dr_request>();
     made->plan = plan;
+    if (ready.joint) {  // the caller's lists of addresses need not outlive this call
+      const std::size_t count = ready.plan->description().tensors.size();
+      made->sources.assign(static_cast<const void* const*>(source), static_cast<const void* const*>(source) + count);
+      made->targets.assign(static_cast<void* const*>(target), static_cast<void* const*>(target) + count);
+      source = made->sources.data();
+      target = made->targets.data();
+    }
     if (progress == DR_PROGRESS_CALLS)
       run_or_fail(ready, [&] { ready.plan->start(source, target); });
     else

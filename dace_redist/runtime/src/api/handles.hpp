@@ -41,6 +41,8 @@ struct dr_plan {
 struct dr_request {
   dr_plan* plan = nullptr;
   bool done = false;
+  std::vector<const void*> sources;     // of a plan of several tensors: one address each
+  std::vector<void*> targets;           // the same
   std::string failure;                  // of the thread
   std::atomic<bool> ended{false};       // the thread
   std::unique_ptr<std::thread> thread;  // null: it is moved on by calls
@@ -228,17 +230,24 @@ inline dr_plan* make_handle(Description description, MPI_Comm comm) {
   return made.release();
 }
 
-/// A plan of several tensors as a handle. Collective; `tensors` are as many on every rank.
+/// A plan of several tensors as a handle. Collective.
 inline dr_plan* make_joint_handle(std::vector<Description> tensors, MPI_Comm comm) {
   check_mpi(comm);
-  check_agreement(comm, {name_as_number("Pack"), static_cast<Index>(tensors.size())});
   auto made = std::unique_ptr<dr_plan>();
   Description joint;
+  const Index count = static_cast<Index>(tensors.size());
+  Index range[2] = {count, -count};
+  check(MPI_Allreduce(MPI_IN_PLACE, range, 2, MPI_INT64_T, MPI_MIN, comm), "MPI_Allreduce");
+  if (range[0] != -range[1])
+    throw Error(text("the ranks differ: the number of tensors is from ", range[0], " to ", -range[1]));
   all_or_none(comm, [&] {
+    const std::string& strategy = tensors.front().strategy;
+    if (strategy != "Hierarchical" && strategy != "Pack")
+      throw Error(text("several tensors at once move by Hierarchical or Pack, got ", strategy));
     for (Description& tensor : tensors) {
       complete(tensor, comm_rank(comm));
-      tensor.strategy = "Pack";
-      if (tensor.operation.reduction != Reduction::none) throw Error("several tensors at once cannot have an op");
+      if (tensor.strategy != strategy)
+        throw Error(text("several tensors at once move by one strategy, got ", strategy, " and ", tensor.strategy));
     }
     joint = tensors.front();
     joint.tensors = std::move(tensors);

@@ -52,8 +52,8 @@ struct dr_python_problem {
 };
 
 /// dr_plan_create_joint() for encoded distributions.
-DR_API int dr_python_joint_create(std::intptr_t comm, const dr_options* options, std::int64_t count,
-                                  const dr_python_problem* problems, dr_plan** plan) {
+DR_API int dr_python_joint_create(std::intptr_t comm, const char* strategy, const dr_options* options,
+                                  std::int64_t count, const dr_python_problem* problems, dr_plan** plan) {
   using namespace dace_redist;
   return guarded(DR_ERROR_PLAN, "plan", [&] {
     std::vector<Description> tensors;
@@ -61,6 +61,7 @@ DR_API int dr_python_joint_create(std::intptr_t comm, const dr_options* options,
       const dr_python_problem& problem = problems[i];
       Description description;
       description.label = text("tensor ", i);
+      description.strategy = strategy;
       description.element_bytes = problem.element_bytes;
       description.options = internal_options(*options);
       description.source.assign(problem.source, problem.source + problem.source_count);

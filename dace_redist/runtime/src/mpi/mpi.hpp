@@ -9,6 +9,7 @@
 #endif
 #include <mpi.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -100,6 +101,22 @@ inline Communicator node_communicator(MPI_Comm comm) {
   check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, comm_rank(comm), MPI_INFO_NULL, node.put()),
         "MPI_Comm_split_type");
   return node;
+}
+
+/// The numbers in `comm` of the ranks that share this node's memory, ascending, this one among them. Collective.
+inline std::vector<int> ranks_of_node(MPI_Comm comm) {
+  const Communicator node = node_communicator(comm);
+  Group everyone, here;
+  check(MPI_Comm_group(comm, everyone.put()), "MPI_Comm_group");
+  check(MPI_Comm_group(node.get(), here.put()), "MPI_Comm_group");
+  std::vector<int> numbers(static_cast<std::size_t>(comm_size(node.get())));
+  std::vector<int> ranks(numbers.size());
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int>(i);
+  check(MPI_Group_translate_ranks(here.get(), static_cast<int>(numbers.size()), numbers.data(), everyone.get(),
+                                  ranks.data()),
+        "MPI_Group_translate_ranks");
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
 }
 
 /// Waits for all, and forgets them.

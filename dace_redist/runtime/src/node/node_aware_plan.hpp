@@ -56,7 +56,7 @@ class NodeAwarePlan : public Plan {
   }
 
   void connect() override {
-    partners_ = ranks_of_node();
+    partners_ = ranks_of_node(comm());
     all_or_none(comm(), [this] {
       for (const std::vector<Message>* messages : {&schedule().sends, &schedule().receives})
         for (const Message& message : *messages)
@@ -70,22 +70,6 @@ class NodeAwarePlan : public Plan {
     if (!shared) partners_.clear();
     connected_ = true;
     prepare_network();
-  }
-
-  /// The ranks of this node, ascending, this one among them.
-  std::vector<int> ranks_of_node() const {
-    const Communicator node = node_communicator(comm());
-    Group everyone, here;
-    check(MPI_Comm_group(comm(), everyone.put()), "MPI_Comm_group");
-    check(MPI_Comm_group(node.get(), here.put()), "MPI_Comm_group");
-    std::vector<int> numbers(static_cast<std::size_t>(comm_size(node.get())));
-    std::vector<int> ranks(numbers.size());
-    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int>(i);
-    check(MPI_Group_translate_ranks(here.get(), static_cast<int>(numbers.size()), numbers.data(), everyone.get(),
-                                    ranks.data()),
-          "MPI_Group_translate_ranks");
-    std::sort(ranks.begin(), ranks.end());
-    return ranks;
   }
 
   /// Exchanges the endpoints with the partners and connects with them.

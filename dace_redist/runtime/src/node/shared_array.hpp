@@ -17,6 +17,8 @@
 #include <new>
 #include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "node/shared_memory.hpp"
 
@@ -191,19 +193,14 @@ class PartnerArrays {
   /// Start of the segment, or null if it cannot be mapped.
   char* segment(const ArrayName& name) {
     for (const Mapped& mapped : mapped_)
-      if (mapped.segment.nbytes() > 0 && mapped.name == name) return mapped.segment.at(0);
+      if (mapped.name == name) return mapped.segment.at(0);
     try {
-      Mapped& slot = mapped_[next_];
-      slot = Mapped{};
-      slot.segment = SharedSegment(name.segment);
-      const auto* head = reinterpret_cast<const detail::ArrayHead*>(slot.segment.at(0));
-      if (head->magic != detail::ArrayHead::magic_word || !(head->name == name)) {  // another process of that number
-        slot = Mapped{};
-        return nullptr;
-      }
-      slot.name = name;
-      next_ = (next_ + 1) % mapped_.size();
-      return slot.segment.at(0);
+      Mapped made{name, SharedSegment(name.segment)};
+      const auto* head = reinterpret_cast<const detail::ArrayHead*>(made.segment.at(0));
+      if (head->magic != detail::ArrayHead::magic_word || !(head->name == name)) return nullptr;  // another process
+      make_room(made.segment.nbytes());
+      mapped_.push_back(std::move(made));
+      return mapped_.back().segment.at(0);
     } catch (const Error&) {
       return nullptr;
     }
@@ -214,8 +211,21 @@ class PartnerArrays {
     ArrayName name;
     SharedSegment segment;
   };
-  std::array<Mapped, 2> mapped_;
-  std::size_t next_ = 0;
+
+  // What stays mapped is not given back to the machine when its owner frees it: two arrays may be large, more only if
+  // all are small together.
+  static constexpr std::size_t least_kept = 2, most_kept = 32;
+  static constexpr std::int64_t most_bytes = 8 << 20;
+
+  void make_room(std::int64_t nbytes) {
+    for (const Mapped& mapped : mapped_) nbytes += mapped.segment.nbytes();
+    while (mapped_.size() >= least_kept && (mapped_.size() >= most_kept || nbytes > most_bytes)) {
+      nbytes -= mapped_.front().segment.nbytes();
+      mapped_.erase(mapped_.begin());
+    }
+  }
+
+  std::vector<Mapped> mapped_;  // the one mapped first at the front
 };
 
 }  // namespace dace_redist

@@ -7,6 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "node/shared_memory.hpp"
+#include "plan/joint_messages.hpp"
+#include "plan/registry.hpp"
+
 namespace dace_redist {
 namespace {
 
@@ -21,9 +25,9 @@ class JointPart final : public Plan {
   void prepare() override {
     sends_.clear();
     receives_.clear();
-    for (const Message& message : sends_in_order())
+    for (const Message& message : schedule().sends)
       sends_.push_back(pack_plan({message.peer, message.count, message.blocks}, steps()));
-    for (const Message& message : receives_in_order())
+    for (const Message& message : schedule().receives)
       receives_.push_back(unpack_plan({message.peer, message.count, message.blocks}, steps()));
   }
   void exchange(const char*, char*) override { throw Error("a tensor of several moves with the others only"); }
@@ -31,96 +35,226 @@ class JointPart final : public Plan {
   std::vector<PackedChunk> sends_, receives_;
 };
 
-/// Several tensors in one exchange: what goes to the same rank is one message, packed and unpacked.
+/// Several tensors in one exchange. Of those whose messages are short, what goes to the same rank is one message. A
+/// tensor whose messages are long gains nothing by that; it has a plan of its own, by which it moves with one copy
+/// where the strategy has one, and so has one with partial results. All are under way at once.
 class JointPlan final : public Plan {
  private:
-  /// What one tensor has in a message.
-  struct Share {
-    std::size_t part;
-    const CopyList* copies;
-    Index offset;  // bytes, in the message
-  };
-  struct JointMessage {
-    int peer = 0;
-    Index nbytes = 0, buffer_offset = 0;
-    std::vector<Share> shares;
+  /// A joint message over MPI, in a buffer.
+  struct NetworkMessage {
+    JointMessage message;
+    Index buffer_offset = 0;
     std::size_t open = 0;  // requests of the exchange at hand
   };
+  using Chunks = const std::vector<PackedChunk>& (JointPart::*)() const;
+
+  // Mean length from which on a tensor's messages are long. A copy more takes as long as a handshake of a few
+  // microseconds.
+  static constexpr Index long_message_bytes = Index{32} << 10;
+
+  bool node_aware() const { return description().strategy == "Hierarchical"; }
 
   void prepare() override {}
 
   void connect() override {
-    for (const Description& tensor : description().tensors) parts_.push_back(Plan::make<JointPart>(tensor, comm()));
-    send_buffer_ = join(sends_, &JointPart::sends, 1);
-    receive_buffer_ = join(receives_, &JointPart::receives, -1);
+    sources_.resize(description().tensors.size());
+    targets_.resize(sources_.size());
+    make_plans();
+    std::vector<JointMessage> sends = join(&JointPart::sends, 1), receives = join(&JointPart::receives, -1);
+    if (node_aware()) share_on_node(sends, receives);
+    send_buffer_ = set_network(sends_, std::move(sends));
+    receive_buffer_ = set_network(receives_, std::move(receives));
   }
 
-  /// Joins the parts' messages of each peer. \param direction  as of Plan::sends_in_order().
-  Buffer join(std::vector<JointMessage>& messages, const std::vector<PackedChunk>& (JointPart::*chunks)() const,
-              int direction) const {
+  void make_plans() {
+    const std::vector<Description>& tensors = description().tensors;
+    const std::vector<char> joined = joined_tensors();
+    for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor)
+      if (joined[tensor])
+        parts_.push_back({tensor, Plan::make<JointPart>(tensors[tensor], comm())});
+      else
+        alone_.push_back({tensor, plan_maker(tensors[tensor])(tensors[tensor], comm())});
+  }
+
+  /// Whether each tensor's messages are joined with those of others, the same on every rank. Collective.
+  std::vector<char> joined_tensors() const {
+    const std::vector<Description>& tensors = description().tensors;
+    Encoding totals(2 * tensors.size());  // bytes and messages, of each tensor
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      const Description& tensor = tensors[t];
+      const Distribution source(tensor.source, "source"), target(tensor.target, "target");
+      const RankSchedule sent = make_schedule(source, target, IndexMap(tensor.index_map, source, target), rank());
+      for (const Message& message : sent.sends) totals[2 * t] += message.count * tensor.element_bytes;
+      totals[2 * t + 1] = static_cast<Index>(sent.sends.size());
+    }
+    check(MPI_Allreduce(MPI_IN_PLACE, totals.data(), static_cast<int>(totals.size()), MPI_INT64_T, MPI_SUM, comm()),
+          "MPI_Allreduce");
+    std::vector<char> joined(tensors.size());
+    for (std::size_t t = 0; t < tensors.size(); ++t)
+      joined[t] = tensors[t].operation.reduction == Reduction::none &&
+                  !(node_aware() && totals[2 * t] >= long_message_bytes * totals[2 * t + 1]);
+    return joined;
+  }
+
+  /// The parts' messages of each peer as one. \param direction  as of Plan::sends_in_order().
+  std::vector<JointMessage> join(Chunks chunks, int direction) const {
     std::map<int, JointMessage> by_peer;
-    for (std::size_t part = 0; part < parts_.size(); ++part)
-      for (const PackedChunk& chunk : (parts_[part].get()->*chunks)()) {
+    for (const auto& [tensor, part] : parts_)
+      for (const PackedChunk& chunk : (part.get()->*chunks)()) {
         JointMessage& message = by_peer[chunk.peer];
         message.peer = chunk.peer;
-        message.shares.push_back({part, &chunk.copies, message.nbytes});
-        message.nbytes += ceil_div(chunk.nbytes, 16) * 16;
+        message.append(tensor, chunk);
       }
+    std::vector<JointMessage> messages;
     for (auto& [peer, message] : by_peer) messages.push_back(std::move(message));
     std::sort(messages.begin(), messages.end(), [&](const JointMessage& a, const JointMessage& b) {
       return direction > 0 ? distance(a.peer) < distance(b.peer) : distance(a.peer) > distance(b.peer);
     });
+    return messages;
+  }
+
+  /// Takes the messages between ranks of this node out of the lists, if memory can be shared. Collective.
+  void share_on_node(std::vector<JointMessage>& sends, std::vector<JointMessage>& receives) {
+    const std::vector<int> partners = ranks_of_node(comm());
+    const auto off_node = [&](const JointMessage& message) {
+      return !std::binary_search(partners.begin(), partners.end(), message.peer);
+    };
+    const auto split = [&](std::vector<JointMessage>& messages) {
+      return std::stable_partition(messages.begin(), messages.end(), off_node);
+    };
+    const auto first_send = split(sends), first_receive = split(receives);
+    if (!works_on_node([&] { node_.allocate({first_send, sends.end()}, {first_receive, receives.end()}); })) return;
+    std::vector<Endpoint> mine(node_.send_count()), theirs(node_.receive_count());
+    std::vector<MPI_Request> requests;
+    for (std::size_t r = 0; r < theirs.size(); ++r)
+      post_receive(reinterpret_cast<char*>(&theirs[r]), sizeof(Endpoint), node_.receive_peer(r), requests);
+    for (std::size_t s = 0; s < mine.size(); ++s) {
+      mine[s] = node_.endpoint_for_receiver(s);
+      post_send(reinterpret_cast<char*>(&mine[s]), sizeof(Endpoint), node_.send_peer(s), requests);
+    }
+    wait_all(requests);
+    shared_ = works_on_node([&] { node_.connect(theirs); });
+    if (!shared_) return;
+    sends.erase(first_send, sends.end());
+    receives.erase(first_receive, receives.end());
+    partner_count_ = partners.size();
+  }
+
+  static Buffer set_network(std::vector<NetworkMessage>& network, std::vector<JointMessage> messages) {
     Index nbytes = 0;
     for (JointMessage& message : messages) {
-      message.buffer_offset = nbytes;
-      nbytes += ceil_div(message.nbytes, 64) * 64;
+      const Index size = ceil_div(message.nbytes, 64) * 64;
+      network.push_back({std::move(message), nbytes});
+      nbytes += size;
     }
     return Buffer(nbytes);
   }
 
-  /// \param source, target  arrays of the addresses of the tensors' parts.
   void exchange(const char* source, char* target) override {
-    const char* const* const sources = reinterpret_cast<const char* const*>(source);
-    char* const* const targets = reinterpret_cast<char* const*>(target);
+    begin(source, target);
+    for (Backoff backoff(partner_count_); !finished();) {
+      if (advances())
+        backoff.reset();
+      else
+        backoff.wait();
+    }
+  }
+
+  /// \param source, target  arrays of the addresses of the tensors' parts.
+  void begin(const char* source, char* target) override {
+    std::copy_n(reinterpret_cast<const char* const*>(source), sources_.size(), sources_.begin());
+    std::copy_n(reinterpret_cast<char* const*>(target), targets_.size(), targets_.begin());
+    begin_network();
+    if (shared_) {
+      node_.begin();
+      node_.progress(sources_, targets_);
+    }
+    for (const auto& [tensor, plan] : alone_) plan->start(sources_[tensor], targets_[tensor]);
+    running_.assign(alone_.size(), 1);
+    for (const auto& [tensor, part] : parts_) part->copy_own(sources_[tensor], targets_[tensor]);
+  }
+
+  bool advance() override {
+    while (advances()) {
+    }
+    return finished();
+  }
+
+  bool finished() const {
+    return (!shared_ || node_.finished()) && open_requests_ == 0 && send_requests_.empty() &&
+           std::find(running_.begin(), running_.end(), 1) == running_.end();
+  }
+
+  /// Does what can be done now. \return whether anything was finished.
+  bool advances() {
+    bool any = shared_ && !node_.finished() && node_.progress(sources_, targets_);
+    if (open_requests_ > 0) any |= unpack_arrivals();
+    if (!send_requests_.empty()) any |= sends_completed();
+    for (std::size_t i = 0; i < alone_.size(); ++i)
+      if (running_[i] && alone_[i].second->progress()) {
+        running_[i] = 0;
+        any = true;
+      }
+    return any;
+  }
+
+  void begin_network() {
     requests_.clear();
     message_of_.clear();
     for (std::size_t m = 0; m < receives_.size(); ++m) {
-      post_receive(receive_buffer_.at(receives_[m].buffer_offset), receives_[m].nbytes, receives_[m].peer, requests_);
+      const JointMessage& message = receives_[m].message;
+      post_receive(receive_buffer_.at(receives_[m].buffer_offset), message.nbytes, message.peer, requests_);
       receives_[m].open = requests_.size() - message_of_.size();
       message_of_.resize(requests_.size(), m);
     }
-    for (const JointMessage& message : sends_) {
-      char* const buffer = send_buffer_.at(message.buffer_offset);
-      for (const Share& share : message.shares) share.copies->copy(sources[share.part], buffer + share.offset);
-      post_send(buffer, message.nbytes, message.peer, send_requests_);
-    }
-    for (std::size_t part = 0; part < parts_.size(); ++part) parts_[part]->copy_own(sources[part], targets[part]);
-    unpack_arrivals(targets);
-    wait_all(send_requests_);
-  }
-
-  void unpack_arrivals(char* const* targets) {
+    open_requests_ = requests_.size();
     completed_.resize(requests_.size());
-    for (std::size_t pending = requests_.size(); pending > 0;) {
-      int count = 0;
-      check(MPI_Waitsome(static_cast<int>(requests_.size()), requests_.data(), &count, completed_.data(),
-                         MPI_STATUSES_IGNORE),
-            "MPI_Waitsome");
-      for (int i = 0; i < count; ++i) {
-        JointMessage& message =
-            receives_[message_of_[static_cast<std::size_t>(completed_[static_cast<std::size_t>(i)])]];
-        if (--message.open > 0) continue;
-        const char* const buffer = receive_buffer_.at(message.buffer_offset);
-        for (const Share& share : message.shares) share.copies->copy(buffer + share.offset, targets[share.part]);
-      }
-      pending -= static_cast<std::size_t>(count);
+    for (const NetworkMessage& send : sends_) {
+      char* const buffer = send_buffer_.at(send.buffer_offset);
+      send.message.pack(sources_, buffer);
+      post_send(buffer, send.message.nbytes, send.message.peer, send_requests_);
     }
   }
 
-  std::vector<std::unique_ptr<JointPart>> parts_;
-  std::vector<JointMessage> sends_, receives_;
+  bool unpack_arrivals() {
+    int count = 0;
+    check(MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, completed_.data(),
+                       MPI_STATUSES_IGNORE),
+          "MPI_Testsome");
+    if (count == MPI_UNDEFINED) return false;
+    for (int i = 0; i < count; ++i) {
+      const auto request = static_cast<std::size_t>(completed_[static_cast<std::size_t>(i)]);
+      NetworkMessage& receive = receives_[message_of_[request]];
+      if (--receive.open == 0) receive.message.unpack(receive_buffer_.at(receive.buffer_offset), targets_);
+    }
+    open_requests_ -= static_cast<std::size_t>(count);
+    return count > 0;
+  }
+
+  bool sends_completed() {
+    int done = 0;
+    check(MPI_Testall(static_cast<int>(send_requests_.size()), send_requests_.data(), &done, MPI_STATUSES_IGNORE),
+          "MPI_Testall");
+    if (done) send_requests_.clear();
+    return done;
+  }
+
+  template <class P>
+  using Numbered = std::vector<std::pair<std::size_t, std::unique_ptr<P>>>;  // with the number of the tensor
+  Numbered<JointPart> parts_;
+  Numbered<Plan> alone_;
+  NodeJointMessages node_;
+  bool shared_ = false;            // messages within the node go through node_
+  std::size_t partner_count_ = 1;  // ranks of this node, if so
+  std::vector<NetworkMessage> sends_, receives_;
   Buffer send_buffer_, receive_buffer_;
+
+  // Of the exchange at hand:
+  std::vector<const char*> sources_;                   // [tensors]
+  std::vector<char*> targets_;                         // [tensors]
+  std::vector<char> running_;                          // [alone_]
   std::vector<MPI_Request> requests_, send_requests_;  // the former of receives
+  std::size_t open_requests_ = 0;                      // of receives
   std::vector<std::size_t> message_of_;                // [receive requests]
   std::vector<int> completed_;                         // [receive requests]
 };

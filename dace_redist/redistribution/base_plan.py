@@ -1,0 +1,96 @@
+"""What plans of one tensor and of several have in common. Start reading at: BasePlan."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, TypeVar
+
+from dace_redist.native.interface import NativeHandle, check
+from dace_redist.redistribution.request import PROGRESS
+
+Made = TypeVar("Made", bound="BasePlan")
+
+
+class BasePlan:
+    """A plan of the library, until it is freed. A context manager that frees it at the end."""
+
+    _native: NativeHandle | None
+    _handle: int  # of the communicator
+    _bound: (
+        Any  # a _core.BoundPlan or _core.BoundJointPlan: runs it if it is given arrays that need nothing done before
+    )
+    _started = False  # whether a transfer of it is under way
+
+    def _run_bound(self, array: Any, out: Any) -> bool:
+        """Whether the arrays were moved; else they need to be looked at."""
+        self._check_not_started()
+        code: int = self._bound.run(array, out)
+        if code > 0:
+            check(code)
+        return code == 0
+
+    def run_if_agreed(self, number: int, array: Any, out: Any) -> bool:
+        """
+        Moves what it is for if all ranks call this, or ``interface.agree``, with the same number, and none needs
+        another check of its arrays: they are of this plan's shapes and types, and of the strides of the call before.
+        Collective.
+
+        :param number: What the ranks must agree on; not 0, of 64 bits.
+        :param array: As in a call of the plan.
+        :param out: As in a call of the plan, but not None.
+        :return: Whether it was moved, the same on every rank.
+        :raises RedistributionError: If MPI fails.
+        """
+        code: int = self._bound.run_if_agreed(self._handle, number, array, out)
+        if code > 0:
+            check(code)
+        return code == 0
+
+    def _ready(self) -> None:
+        """
+        Makes sure that the plan can be used.
+
+        :raises ValueError: If it cannot.
+        """
+        if self._native is None:
+            raise ValueError("this plan was freed")
+        self._check_not_started()
+
+    def _check_not_started(self) -> None:
+        if self._started:
+            raise ValueError("a transfer of this plan is under way: wait for it first")
+
+    def _ended(self) -> None:
+        self._started = False
+
+    def free(self) -> None:
+        """
+        Frees buffers and MPI handles; the plan cannot be called afterwards. Collective.
+
+        :raises ValueError: If a transfer of it is under way.
+        """
+        self._check_not_started()
+        if self._native is not None:
+            self._bound.release()
+            self._native.free()
+            self._native = None
+
+    def __enter__(self: Made) -> Made:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:  # else the other ranks may not come to free theirs
+            self.free()
+
+
+def progress_number(progress: str) -> int:
+    """
+    The library's number of what moves a started transfer on.
+
+    :raises ValueError: If there is no such thing.
+    """
+    if progress not in PROGRESS:
+        raise ValueError(f"progress must be one of {', '.join(PROGRESS)}, got {progress!r}")
+    return PROGRESS.index(progress)
