@@ -242,9 +242,9 @@ def test_equal_results(comm):
             np.testing.assert_array_equal(first, side)
             np.testing.assert_array_equal(moved, programs.SIDES.local(whole + 1, rank) - 1)
         np.testing.assert_allclose(F, np.exp(E), rtol=1e-13)
-        np.testing.assert_allclose(elsewhere, np.exp(R) + R, rtol=1e-13)
+        np.testing.assert_allclose(elsewhere, np.exp(R) + R, rtol=1e-13, atol=1e-13)
         np.testing.assert_array_equal(second, programs.BACKWARDS.local(square, rank).astype(np.float32))
-        np.testing.assert_allclose(T, programs.WANTED.local(sums[0] + sums[1], rank), rtol=1e-13)
+        np.testing.assert_allclose(T, programs.WANTED.local(sums[0] + sums[1], rank), rtol=1e-13, atol=1e-13)
         column = rank // 2  # of the grid 1 x 2 x 2, whose last axis holds replicas
         wanted = (sums[0] + sums[1] + 2)[:, 4 * column : 4 * column + 4]
-        np.testing.assert_allclose(reduced, 2 * wanted, rtol=1e-13)
+        np.testing.assert_allclose(reduced, 2 * wanted, rtol=1e-13, atol=1e-13)
