@@ -95,7 +95,8 @@ class SimulatedRanks:
         if kind in ("Redistribute", "SumReplicas"):
             (source,), (target,) = state.in_edges(node), state.out_edges(node)
             ends = [decode_distribution(self._numbers(encoded)) for encoded in (node.source, node.target)]
-            self._scatter(target.data.data, ends[1], self._gather(source.data.data, ends[0], kind == "SumReplicas"))
+            add = kind == "SumReplicas" or node.op == "sum"
+            self._scatter(target.data.data, ends[1], self._gather(source.data.data, ends[0], add))
         for arrays, symbols in zip(self.arrays, self.symbols, strict=True):
             if kind == "Contraction":
                 _contract(node, state, arrays, symbols)

@@ -173,7 +173,8 @@ class Plan(BasePlan):
     @property
     def schedule(self) -> Schedule:
         """Who sends what to whom."""
-        return Schedule(self.source, self.target, self.dtype, self._index_map)
+        operation = None if self._operation.is_copy else self._operation
+        return Schedule(self.source, self.target, self.dtype, self._index_map, operation)
 
     def __repr__(self) -> str:
         options = "".join(f", {name}={value}" for name, value in self.options.items())

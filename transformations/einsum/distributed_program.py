@@ -24,6 +24,7 @@ from dace_redist.transformations.einsum.reading import logical_shape
 from dace_redist.transformations.einsum.sizes import in_numbers, shapes_of
 from dace_redist.transformations.einsum.steps import Body
 from dace_redist.transformations.einsum.transient_memory import place_transients
+from dace_redist.transformations.redistribution.fuse_reduction import fuse_sums
 
 Array = npt.NDArray[Any]
 
@@ -103,6 +104,7 @@ class DistributedProgram:
         arrays, read, written = emit_program(target, source, body, plan, sizes)
         known = (source, body, plan, target, dict(sizes), keep_transients)
         program = cls(*known, read, written, arrays.extents, arrays.same)
+        fuse_sums(target, program.sizes)
         if keep_transients:  # the first touch of new memory costs as much as its use
             place_transients(target, program.local_extents())
         return program
