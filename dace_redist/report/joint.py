@@ -23,7 +23,7 @@ def joint_text(joint: JointSchedule) -> str:
     """
     moved, total, tensors = joint.bytes_moved(), joint.bytes_total(), joint.tensors
     alike = all(tensor == tensors[0] for tensor in tensors)
-    lines = [f"{len(tensors)} tensors, {'each ' if alike else ''}as follows, in one exchange by Pack"]
+    lines = [f"{len(tensors)} tensors, {'each ' if alike else ''}as follows, in one exchange"]
     for tensor in tensors[:1] if alike else tensors[:_MAX_LISTED_TENSORS]:
         lines += header(tensor)
     if not alike and len(tensors) > _MAX_LISTED_TENSORS:
