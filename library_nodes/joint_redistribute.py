@@ -35,8 +35,9 @@ def _apart(joined: Sequence[Any]) -> list[list[Any]]:
 @library.node
 class JointRedistribute(RedistNode, CommNode):
     """
-    Moves several distributed tensors in one exchange: what goes to the same rank is one message, packed and unpacked.
-    For many small tensors.
+    Moves several distributed tensors in one exchange: of those with short messages, what goes to the same rank is one
+    message. For many small tensors. The implementations are the strategies ``Hierarchical`` and ``Pack``, see
+    :class:`dace_redist.redistribution.joint_plan.JointPlan`.
 
     Tensor i goes from ``_inp_buffer_i`` to ``_out_buffer_i``. The communicator is that of the ``_comm`` or ``_grid``
     connector, else the world.
@@ -47,7 +48,7 @@ class JointRedistribute(RedistNode, CommNode):
     """
 
     implementations: dict[str, Any] = {}
-    default_implementation = "Pack"
+    default_implementation = "Hierarchical"
     verb = "move"
 
     sources, targets = _lists("Source distributions, encoded"), _lists("Target distributions, encoded")

@@ -101,7 +101,7 @@ def wait_tasklet(node: RedistributeWait, state: SDFGState, sdfg: SDFG) -> nodes.
     return nodes.Tasklet(node.name, *connectors, code, language=dtypes.Language.CPP, side_effects=True)
 
 
-def joint_tasklet(node: JointRedistribute, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
+def joint_tasklet(node: JointRedistribute, state: SDFGState, sdfg: SDFG, strategy: str) -> nodes.Tasklet:
     """The tasklet that redistributes several tensors, see :class:`ExpandToStrategy`."""
     node.validate(sdfg, state)
     field, communicator = _field_name("__redist", sdfg), mpi_communicator(node, state)
@@ -120,7 +120,7 @@ def joint_tasklet(node: JointRedistribute, state: SDFGState, sdfg: SDFG) -> node
     tensors = ", ".join(f"{{{communicator}, {one}}}" for one in described)
     arrays = [", ".join(f"{end}_{number}" for number in range(len(described))) for end in (INPUT, OUTPUT)]
     call = f"__state->{field}->run({{{tensors}}}, {{{arrays[0]}}}, {{{arrays[1]}}});"
-    made = f'JointPlan("{node.label}")'
+    made = f'JointPlan("{node.label}", "{strategy}")'
     return _tasklet(node, state, field, made, call, code_init=init, code_global=constants)
 
 

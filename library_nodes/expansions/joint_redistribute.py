@@ -1,4 +1,4 @@
-"""Pack what goes from one rank to another, of all tensors, into one message."""
+"""The strategies by which several tensors move in one exchange."""
 
 from dace.library import register_expansion
 from dace.sdfg import SDFG, SDFGState, nodes
@@ -9,13 +9,25 @@ from dace_redist.library_nodes.joint_redistribute import JointRedistribute
 from dace_redist.library_nodes.tasklets import joint_tasklet
 
 
-@register_expansion(JointRedistribute, "Pack")
-class ExpandJointRedistribute(ExpandTransformation):
-    """A call of the library."""
+@register_expansion(JointRedistribute, "Hierarchical")
+class ExpandJointHierarchical(ExpandTransformation):
+    """Through node-shared memory within a node, over MPI between nodes."""
 
     environments = [RuntimeEnvironment]
 
     @staticmethod
     def expansion(node: JointRedistribute, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
         """The tasklet in the node's place."""
-        return joint_tasklet(node, state, sdfg)
+        return joint_tasklet(node, state, sdfg, "Hierarchical")
+
+
+@register_expansion(JointRedistribute, "Pack")
+class ExpandJointPack(ExpandTransformation):
+    """Over MPI: all tensors packed into one message for each rank."""
+
+    environments = [RuntimeEnvironment]
+
+    @staticmethod
+    def expansion(node: JointRedistribute, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
+        """The tasklet in the node's place."""
+        return joint_tasklet(node, state, sdfg, "Pack")

@@ -218,6 +218,16 @@ def test_all_at_once():
     assert count(sdfg, JointRedistribute)[0] >= 1
 
 
+@pytest.mark.parametrize("strategy", ["Hierarchical", "Pack"])
+def test_strategies_of_several_tensors(strategy):
+    sdfg = everything()
+    joint = next(node for node, _ in sdfg.all_nodes_recursive() if isinstance(node, JointRedistribute))
+    joint.implementation = strategy
+    sdfg.expand_library_nodes()
+    made = [node.code_init.as_string for node, _ in sdfg.all_nodes_recursive() if isinstance(node, nodes.Tasklet)]
+    assert any(f'JointPlan("{joint.label}", "{strategy}")' in code for code in made)
+
+
 @pytest.mark.compile
 @pytest.mark.mpi(ranks=[4], timeout=600)
 def test_equal_results(comm):

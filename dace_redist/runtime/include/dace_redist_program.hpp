@@ -69,7 +69,8 @@ class DR_API Plan {
 class DR_API JointPlan {
  public:
   /// \param label  names the node in errors.
-  explicit JointPlan(const char* label);
+  /// \param strategy  Hierarchical or Pack.
+  JointPlan(const char* label, const char* strategy);
   ~JointPlan();
   JointPlan(const JointPlan&) = delete;
   JointPlan& operator=(const JointPlan&) = delete;

@@ -207,7 +207,7 @@ void Plan::wait() { implementation_->wait(); }
 
 class JointPlan::Implementation {
  public:
-  explicit Implementation(const char* label) { description_.label = label; }
+  Implementation(const char* label, const char* strategy) : strategy_(strategy) { description_.label = label; }
 
   void make(std::initializer_list<Arguments> tensors) {
     reporting("JointRedistribute", description_.label, [&] { fit(tensors); });
@@ -235,7 +235,7 @@ class JointPlan::Implementation {
     for (const Arguments& one : now) {
       tensors.push_back({});
       tensors.back().label = description_.label;
-      tensors.back().strategy = "Pack";
+      tensors.back().strategy = strategy_;
       set(tensors.back(), one);
     }
     description_ = tensors.front();
@@ -244,13 +244,15 @@ class JointPlan::Implementation {
     comm_.set(comm);
   }
 
+  std::string strategy_;
   Description description_;
   Communicator comm_;
   std::unique_ptr<dace_redist::Plan> plan_;
   std::vector<void*> targets_;
 };
 
-JointPlan::JointPlan(const char* label) : implementation_(std::make_unique<Implementation>(label)) {}
+JointPlan::JointPlan(const char* label, const char* strategy)
+    : implementation_(std::make_unique<Implementation>(label, strategy)) {}
 JointPlan::~JointPlan() = default;
 void JointPlan::make(std::initializer_list<Arguments> tensors) { implementation_->make(tensors); }
 void JointPlan::run(std::initializer_list<Arguments> tensors, std::initializer_list<const void*> sources,
