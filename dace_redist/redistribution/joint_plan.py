@@ -18,8 +18,8 @@ from dace_redist.redistribution.arguments import (
     check_part,
     checked_arguments,
 )
-from dace_redist.redistribution.base_plan import BasePlan, progress_number
-from dace_redist.redistribution.request import Request
+from dace_redist.redistribution.base_plan import BasePlan
+from dace_redist.redistribution.request import Request, progress_number
 from dace_redist.redistribution.shared_arrays import empty_result
 from dace_redist.strategies import AUTO, DEFAULT_STRATEGY
 

@@ -25,9 +25,9 @@ from dace_redist.redistribution.arguments import (
     checked_arguments,
     is_plain,
 )
-from dace_redist.redistribution.base_plan import BasePlan, progress_number
+from dace_redist.redistribution.base_plan import BasePlan
 from dace_redist.redistribution.joint_plan import JointPlan, joint_arguments
-from dace_redist.redistribution.request import Request
+from dace_redist.redistribution.request import Request, progress_number
 from dace_redist.redistribution.shared_arrays import LEAST_SHARED_BYTES, empty_result
 from dace_redist.schedule import Schedule
 from dace_redist.selection.problem_key import Problem

@@ -1,5 +1,7 @@
 """The strategies by which several tensors move in one exchange."""
 
+from typing import ClassVar
+
 from dace.library import register_expansion
 from dace.sdfg import SDFG, SDFGState, nodes
 from dace.transformation.transformation import ExpandTransformation
@@ -9,25 +11,31 @@ from dace_redist.library_nodes.joint_redistribute import JointRedistribute
 from dace_redist.library_nodes.tasklets import joint_tasklet
 
 
-@register_expansion(JointRedistribute, "Hierarchical")
-class ExpandJointHierarchical(ExpandTransformation):
-    """Through node-shared memory within a node, over MPI between nodes."""
+class ExpandJointToStrategy(ExpandTransformation):
+    """
+    Redistributes by a plan of the library for several tensors.
+
+    :cvar strategy: Name of the strategy, which is that of the expansion.
+    """
 
     environments = [RuntimeEnvironment]
+    strategy: ClassVar[str]
 
-    @staticmethod
-    def expansion(node: JointRedistribute, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
+    @classmethod
+    def expansion(cls, node: JointRedistribute, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
         """The tasklet in the node's place."""
-        return joint_tasklet(node, state, sdfg, "Hierarchical")
+        return joint_tasklet(node, state, sdfg, cls.strategy)
+
+
+@register_expansion(JointRedistribute, "Hierarchical")
+class ExpandJointHierarchical(ExpandJointToStrategy):
+    """Through node-shared memory within a node, over MPI between nodes."""
+
+    strategy = "Hierarchical"
 
 
 @register_expansion(JointRedistribute, "Pack")
-class ExpandJointPack(ExpandTransformation):
+class ExpandJointPack(ExpandJointToStrategy):
     """Over MPI: all tensors packed into one message for each rank."""
 
-    environments = [RuntimeEnvironment]
-
-    @staticmethod
-    def expansion(node: JointRedistribute, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
-        """The tasklet in the node's place."""
-        return joint_tasklet(node, state, sdfg, "Pack")
+    strategy = "Pack"
