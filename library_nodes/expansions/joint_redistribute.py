@@ -12,11 +12,7 @@ from dace_redist.library_nodes.tasklets import joint_tasklet
 
 
 class ExpandJointToStrategy(ExpandTransformation):
-    """
-    Redistributes by a plan of the library for several tensors.
-
-    :cvar strategy: Name of the strategy, which is that of the expansion.
-    """
+    """Redistributes several tensors by a plan of the library; ``strategy`` is the name of the expansion."""
 
     environments = [RuntimeEnvironment]
     strategy: ClassVar[str]
