@@ -7,13 +7,14 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from dace_redist._version import __version__ as __version__
-from dace_redist.distribution import Distribution, TiledDistribution
 from dace_redist.errors import RedistributionError
+from dace_redist.joint_schedule import JointSchedule
 from dace_redist.redistribution.shared_arrays import empty
 from dace_redist.schedule import Schedule, schedule
 
 if TYPE_CHECKING:
-    from dace_redist.library_nodes import Contraction, Redistribute
+    from dace_redist.distribution import Distribution, TiledDistribution
+    from dace_redist.library_nodes import Contraction, JointRedistribute, Redistribute
     from dace_redist.redistribution.plan import Plan, plan
     from dace_redist.redistribution.redistribute import redistribute
     from dace_redist.redistribution.request import Request
@@ -21,10 +22,15 @@ if TYPE_CHECKING:
     from dace_redist.selection.selection import chosen_strategy
     from dace_redist.transformations import (
         DistributeEinsum,
+        FuseConversion,
         FuseRedistributes,
+        FuseReduceBcast,
         FuseTranspose,
+        JoinRedistributes,
         LowerRedistribute,
+        OverlapRedistribute,
         PlaceInSharedMemory,
+        RelabelGrid,
         RemoveRedistribute,
         SetRedistributeStrategy,
         choose_strategies,
@@ -41,13 +47,20 @@ __all__ = [
     "DistributeEinsum",
     "DistributedProgram",
     "Distribution",
+    "FuseConversion",
+    "FuseReduceBcast",
     "FuseRedistributes",
     "FuseTranspose",
+    "JoinRedistributes",
+    "JointRedistribute",
+    "JointSchedule",
     "LowerRedistribute",
+    "OverlapRedistribute",
     "PlaceInSharedMemory",
     "Plan",
     "Redistribute",
     "RedistributionError",
+    "RelabelGrid",
     "RemoveRedistribute",
     "Request",
     "Schedule",
@@ -68,14 +81,22 @@ __all__ = [
     "tune",
 ]
 
-#: Where the names are that load more than NumPy: DaCe, MPI or the plots come with their first use.
+#: Where the names are that load more than NumPy, DaCe or MPI with their first use, or that DaCe must know in programs.
 _ON_FIRST_USE = {
     "DistributeEinsum": "dace_redist.transformations",
     "DistributedProgram": "dace_redist.transformations.einsum.distributed_program",
+    "Distribution": "dace_redist.distribution",
+    "TiledDistribution": "dace_redist.distribution",
     "Contraction": "dace_redist.library_nodes",
+    "FuseConversion": "dace_redist.transformations",
+    "FuseReduceBcast": "dace_redist.transformations",
     "FuseRedistributes": "dace_redist.transformations",
     "FuseTranspose": "dace_redist.transformations",
+    "RelabelGrid": "dace_redist.transformations",
     "RemoveRedistribute": "dace_redist.transformations",
+    "JoinRedistributes": "dace_redist.transformations",
+    "JointRedistribute": "dace_redist.library_nodes",
+    "OverlapRedistribute": "dace_redist.transformations",
     "LowerRedistribute": "dace_redist.transformations",
     "PlaceInSharedMemory": "dace_redist.transformations",
     "Redistribute": "dace_redist.library_nodes",

@@ -342,14 +342,18 @@ PYBIND11_MODULE(_core, module) {
   module.def(
       "rank_schedule",
       [](const dr::Distribution& source, const dr::Distribution& target, dr::Index rank, bool with_blocks,
-         const dr::Encoding& map) {
+         const dr::Encoding& map, dr::Index turn) {
         const dr::IndexMap index_map(map, source, target);
-        const dr::RankSchedule schedule = dr::make_schedule(source, target, index_map, rank, with_blocks);
+        const dr::Senders senders = turn < 0 ? dr::Senders{} : dr::Senders{dr::Senders::turn, turn};
+        const dr::RankSchedule schedule =
+            dr::make_schedule(source, target, index_map, rank, with_blocks, {}, {}, senders);
         return py::make_tuple(message_list(schedule.sends), message_list(schedule.receives),
                               message_list({schedule.self}));
       },
       py::arg("source"), py::arg("target"), py::arg("rank"), py::arg("with_blocks") = true,
-      py::arg("index_map") = dr::Encoding{}, "The messages of one rank: (sends, receives, self), see schedule.py.");
+      py::arg("index_map") = dr::Encoding{}, py::arg("turn") = -1,
+      "The messages of one rank: (sends, receives, self), see schedule.py; of one turn of a reduction, if that is "
+      "given.");
   module.def(
       "held_elements",
       [](const dr::Distribution& source, const dr::Distribution& target, dr::Index rank, const dr::Encoding& map) {

@@ -33,7 +33,12 @@ class Distribution:
     def tile_ranges(self, rank: int) -> list[list[int]]: ...
 
 def rank_schedule(
-    source: Distribution, target: Distribution, rank: int, with_blocks: bool = True, index_map: Sequence[int] = ()
+    source: Distribution,
+    target: Distribution,
+    rank: int,
+    with_blocks: bool = True,
+    index_map: Sequence[int] = (),
+    turn: int = -1,
 ) -> tuple[_Messages, _Messages, _Messages]: ...
 def held_elements(
     source: Distribution, target: Distribution, rank: int, index_map: Sequence[int] = ()

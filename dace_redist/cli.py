@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,46 +13,16 @@ import click
 import numpy as np
 
 from dace_redist._version import __version__
-from dace_redist.distribution import Distribution
 from dace_redist.einsum.command import einsum
-from dace_redist.index_map import index_map
+from dace_redist.joint_schedule import JointSchedule
 from dace_redist.mpi.launch import launched_rank
 from dace_redist.native.command import build, config
+from dace_redist.problem_options import described_schedule, operation_options, problem_options
 from dace_redist.relabelling import saved_by_relabelling
 from dace_redist.report import text as report
-from dace_redist.schedule import Schedule, element_type, schedule
+from dace_redist.schedule import Schedule
 from dace_redist.selection.problem_key import MEMORIES, Problem
 from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, STRATEGIES, options_within, rounds, with_options
-
-_Callback = Callable[[click.Context, click.Parameter, Any], Any]
-
-
-def _numbers(*known: str) -> _Callback:
-    """Reads a list such as ``8,balanced,-``: numbers, some known words, and ``-`` for None."""
-
-    def entry(word: str, value: str) -> int | str | None:
-        if word in known:
-            return None if word == "-" else word
-        if word.isascii() and word.removeprefix("-").isdigit():
-            if len(word) > 18:
-                raise click.BadParameter(f"{word} is larger than any size or rank can be")
-            return int(word)
-        also = "".join(f" or {other!r}" for other in known)
-        raise click.BadParameter(f"{word!r} in {value!r} is no whole number{also}; expected a list such as 4,2,1")
-
-    def read(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int | str | None, ...] | None:
-        if value is None or not value.strip():  # an empty list: of a tensor of 0 dimensions
-            return None if value is None else ()
-        return tuple(entry(word.strip(), value) for word in value.split(","))
-
-    return read
-
-
-def _dtype(_: click.Context, __: click.Parameter, value: str) -> np.dtype[Any]:
-    try:
-        return element_type(value)
-    except TypeError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 @click.group(
@@ -69,50 +39,15 @@ def cli(ctx: click.Context) -> None:
 for _other in (build, config, einsum):
     cli.add_command(_other)
 
-#: Options of a distribution: end of the name, words among its numbers, meaning.
-_OF_A_SIDE = (
-    ("-ranks", (), "rank of each grid position, row-major"),
-    ("-dims", ("-",), "grid axis that each tensor axis is split over, - if none"),
-    ("-block", ("-", "balanced"), "elements per block and dimension, - for one block each, or balanced"),
-    ("", (), "process grid"),
-)
-
-
-#: Options of what moves where to.
-_MAPPED = (
-    ("--to-shape", "to_shape", "global shape of the target; default: that of the source, permuted"),
-    ("--axes", "axes", "permutes the dimensions: the source axis of each target axis, as in 1,0"),
-    ("--region-shape", "region_shape", "moves a sub-tensor: its extents, in the source's axes"),
-    ("--region-from", "region_from", "its first index in the source; default 0,0,..."),
-    ("--region-to", "region_to", "its first index in the target; default 0,0,..."),
-)
-
-
-def _list_option(flag: str, name: str, text: str, required: bool = False, known: Sequence[str] = ()) -> Any:
-    return click.option(flag, name, metavar="LIST", required=required, help=text, callback=_numbers(*known))
-
-
-def _problem_options(command: Callable[..., None]) -> Callable[..., None]:
-    """What describes a redistribution: its shape, both sides and the type of the elements."""
-    kind: Any = click.option(
-        "--dtype", default="float64", show_default=True, callback=_dtype, help="type of the elements"
-    )
-    command = kind(command)
-    for flag, name, text in reversed(_MAPPED):
-        command = _list_option(flag, name, text)(command)
-    for side, name in (("to", "target"), ("from", "source")):
-        for end, known, text in _OF_A_SIDE:
-            field = name + end.replace("-", "_")
-            command = _list_option(f"--{side}{end}", field, f"{name}: {text}", not end, known)(command)
-    return _list_option("--shape", "shape", "global shape, as in 48,24,72", True)(command)  # type: ignore[no-any-return]
-
 
 @cli.command()
-@_problem_options
+@problem_options
+@operation_options
 @click.option("--rank", type=int, help="list the messages of this rank instead")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 @click.option("--plot", "path", type=click.Path(dir_okay=False, path_type=Path), help="draw to .png, .svg or .pdf")
 @click.option("--memory-bytes", type=int, help="say in how many rounds it moves if a rank's buffers take no more")
+@click.option("--tensors", type=click.IntRange(1), default=1, help="so many tensors of this kind move in one exchange")
 def explain(
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
@@ -120,6 +55,7 @@ def explain(
     as_json: bool,
     path: Path | None,
     memory_bytes: int | None,
+    tensors: int,
     **sides: Any,
 ) -> None:
     """
@@ -128,19 +64,22 @@ def explain(
     \b
     dace-redist explain --shape 48,24,24,72,288 --from 2,1,1,3,2 --to 1,1,1,1,12 --dtype int32
     """  # noqa: D301 (click reads the backspace)
-    schedule = _schedule(shape, dtype, sides)
+    schedule = described_schedule(shape, dtype, sides)
     if rank is not None and not 0 <= rank < schedule.ranks:
         raise click.BadParameter(f"{rank} is no rank: there are ranks 0 to {schedule.ranks - 1}", param_hint="--rank")
+    several = JointSchedule([schedule] * tensors) if tensors > 1 else None
+    if several is not None and (rank is not None or memory_bytes is not None):
+        raise click.BadParameter("goes with neither --rank nor --memory-bytes", param_hint="--tensors")
     if path is not None:
-        schedule.plot(path)
-    if as_json:
-        click.echo(json.dumps(_report_json(schedule) if rank is None else report.rank_json(schedule, rank)))
+        (several or schedule).plot(path)
+    if rank is not None:
+        click.echo(json.dumps(report.rank_json(schedule, rank)) if as_json else report.rank_text(schedule, rank))
+    elif several is not None:
+        click.echo(json.dumps(several.to_json()) if as_json else str(several))
+    elif as_json:
+        click.echo(json.dumps(_report_json(schedule, memory_bytes)))
     else:
-        click.echo(
-            f"{schedule}{_saving(schedule)}{_rounds(schedule, memory_bytes)}"
-            if rank is None
-            else report.rank_text(schedule, rank)
-        )
+        click.echo(f"{schedule}{_saving(schedule)}{_rounds(schedule, memory_bytes)}")
 
 
 def _rounds(schedule: Schedule, memory_bytes: int | None) -> str:
@@ -152,8 +91,12 @@ def _rounds(schedule: Schedule, memory_bytes: int | None) -> str:
     return f"\nrounds    {count:,} within {memory_bytes:,} B, by {with_options(DEFAULT_STRATEGY, options)}"
 
 
-def _report_json(schedule: Schedule) -> dict[str, Any]:
-    return {**report.to_json(schedule), "bytes_saved_by_relabelling": saved_by_relabelling(schedule)}
+def _report_json(schedule: Schedule, memory_bytes: int | None) -> dict[str, Any]:
+    report_of_all = {**report.to_json(schedule), "bytes_saved_by_relabelling": saved_by_relabelling(schedule)}
+    if memory_bytes is None:
+        return report_of_all
+    options = options_within(schedule, DEFAULT_STRATEGY, memory_bytes, {})
+    return {**report_of_all, "rounds": {"count": rounds(schedule, options), "options": options}}
 
 
 def _saving(schedule: Schedule) -> str:
@@ -189,7 +132,7 @@ _OPTION_HELP = f"try these values of an option: {', '.join(OPTIONS)}; may be rep
 
 
 @cli.command()
-@_problem_options
+@problem_options
 @click.option("--memory", type=click.Choice(MEMORIES), default=MEMORIES[0], show_default=True, help="of the arrays")
 @click.option("--strategy", "strategies", multiple=True, metavar="NAME", help=_STRATEGY_HELP)
 @click.option("--option", "options", multiple=True, metavar="NAME=LIST", callback=_values, help=_OPTION_HELP)
@@ -219,45 +162,10 @@ def tune(
 
     check_launcher(MPI.COMM_WORLD)
     limits = {name: others.pop(name) for name in ("record", "limit_seconds")}
-    problem = Problem(_schedule(shape, dtype, others), others["memory"])
+    problem = Problem(described_schedule(shape, dtype, others), others["memory"])
     found = measure({(): problem}, strategies=strategies or None, options=options, progress=not quiet, **limits)
     if MPI.COMM_WORLD.rank == 0:
         click.echo(json.dumps(found.to_json()) if as_json else str(found))
-
-
-def _schedule(shape: tuple[int, ...], dtype: np.dtype[Any], sides: dict[str, Any]) -> Schedule:
-    region = None
-    if sides["region_shape"] is not None:
-        zeros = (0,) * len(shape)
-        region = (sides["region_from"] or zeros, sides["region_to"] or zeros, sides["region_shape"])
-    elif sides["region_from"] or sides["region_to"]:
-        raise click.BadParameter("missing: a sub-tensor needs its extents", param_hint="--region-shape")
-    try:
-        mapped = index_map(sides["axes"], region, len(shape))
-    except (ValueError, TypeError) as error:
-        raise click.BadParameter(str(error), param_hint="--axes" if region is None else "--region-shape") from None
-    if sides["to_shape"] is not None:
-        target_shape = sides["to_shape"]
-    else:
-        target_shape = tuple(shape[axis] for axis in mapped.source_axes)
-    source = _distribution("from", shape, sides, "source")
-    target = _distribution("to", target_shape, sides, "target")
-    return schedule(source, target, dtype=dtype, axes=mapped.axes, region=region)
-
-
-def _distribution(option: str, shape: Sequence[int], sides: dict[str, Any], name: str) -> Distribution:
-    dims, block, ranks = (sides[f"{name}_{word}"] for word in ("dims", "block", "ranks"))
-    grid = sides[name]
-    if dims is None and len(grid) > len(shape):
-        raise click.BadParameter(
-            f"more grid axes ({len(grid)}) than dimensions ({len(shape)}); "
-            f"say with --{option}-dims which grid axis each dimension is split over",
-            param_hint=f"--{option}",
-        )
-    try:
-        return Distribution(shape, grid, dims=dims, block=block, ranks=ranks)
-    except (ValueError, TypeError) as error:
-        raise click.BadParameter(str(error).removeprefix("Distribution: "), param_hint=f"--{option}") from None
 
 
 def run_command(command: click.Command, name: str, arguments: Sequence[str] | None = None) -> NoReturn:

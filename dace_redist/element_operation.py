@@ -134,3 +134,22 @@ def _check_types(operation: ElementOperation) -> None:
             raise TypeError(f"{name} must be a number of the target's type {target}, got {factor}")
     if operation.op in ("min", "max") and target.kind == "c":
         raise TypeError(f"op {operation.op} needs real numbers, got {target}")
+
+
+def element_type(dtype: Any) -> np.dtype[Any]:
+    """
+    The NumPy type of an element.
+
+    :param dtype: What NumPy takes, or a DaCe type.
+    :raises TypeError: If this is no type, or one whose elements have no fixed size.
+    """
+    given = dtype.as_numpy_dtype() if hasattr(dtype, "as_numpy_dtype") else dtype
+    try:
+        if given is None:
+            raise TypeError
+        result: np.dtype[Any] = np.dtype(given)
+    except (TypeError, ValueError, SyntaxError):
+        raise TypeError(f"unknown dtype {dtype!r}: expected a NumPy type such as float64 or int32") from None
+    if result.hasobject or result.itemsize == 0:
+        raise TypeError(f"dtype {dtype!r} has no fixed size: expected a NumPy type such as float64 or int32")
+    return result

@@ -9,6 +9,9 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 
 @dataclasses.dataclass(frozen=True)
 class Quantiles:
@@ -46,6 +49,18 @@ class RunLengths:
 
     sender: Quantiles
     receiver: Quantiles
+
+
+@dataclasses.dataclass(frozen=True)
+class Totals:
+    """Elements and messages of every rank, arrays with one entry per rank."""
+
+    sent: npt.NDArray[np.int64]
+    received: npt.NDArray[np.int64]
+    kept: npt.NDArray[np.int64]
+    sends: npt.NDArray[np.int64]
+    receives: npt.NDArray[np.int64]
+    sizes: Counter[int]  # how many messages between ranks have each number of elements
 
 
 @dataclasses.dataclass

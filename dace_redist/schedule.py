@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from dace_redist import _core
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
+from dace_redist.element_operation import ElementOperation, element_operation, element_type
 from dace_redist.index_map import IndexMap, index_map
-from dace_redist.messages import Block, Message, Quantiles, RunLengths, blocks_of
+from dace_redist.messages import Block, Message, Quantiles, RunLengths, Totals, blocks_of
 
 __all__ = ["Block", "Message", "Schedule", "Totals", "element_type", "schedule"]
 
@@ -24,18 +25,6 @@ __all__ = ["Block", "Message", "Schedule", "Totals", "element_type", "schedule"]
 MAX_MATRIX_RANKS = 4096
 #: Largest number of ranks whose messages are counted, one rank after another.
 MAX_COUNTED_RANKS = 1 << 20
-
-
-@dataclasses.dataclass(frozen=True)
-class Totals:
-    """Elements and messages of every rank, arrays with one entry per rank."""
-
-    sent: npt.NDArray[np.int64]
-    received: npt.NDArray[np.int64]
-    kept: npt.NDArray[np.int64]
-    sends: npt.NDArray[np.int64]
-    receives: npt.NDArray[np.int64]
-    sizes: Counter[int]  # how many messages between ranks have each number of elements
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,19 +36,36 @@ class Schedule:
 
     :param source: Distribution before.
     :param target: Distribution after.
-    :param dtype: Type of the elements.
+    :param dtype: Type of the source's elements.
     :param index_map: Which elements move, and to which index.
+    :param operation: What is computed with elements; None: they are copied.
     """
 
     source: AnyDistribution
     target: AnyDistribution
     dtype: np.dtype[Any]
     index_map: IndexMap
+    operation: ElementOperation | None = None
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element."""
-        return self.dtype.itemsize
+        """Bytes of an element in a message: of the smaller one of the source's type and the target's."""
+        return min(self.dtype.itemsize, self.target_dtype.itemsize)
+
+    @property
+    def target_dtype(self) -> np.dtype[Any]:
+        """Type of the target's elements."""
+        return self.dtype if self.operation is None else self.operation.target
+
+    @property
+    def reduces(self) -> bool:
+        """Whether the source's replicas are partial results."""
+        return self.operation is not None and self.operation.op is not None
+
+    @property
+    def exchanges(self) -> int:
+        """Exchanges one after another: where partial results are reduced as many as there are of each, else one."""
+        return self.source.core.replicas if self.reduces else 1
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -72,11 +78,11 @@ class Schedule:
         return max(self.source.ranks_needed, self.target.ranks_needed)
 
     def sends(self, rank: int) -> list[Message]:
-        """What a rank sends to others, by ascending target; a rank that takes no part sends nothing."""
+        """What a rank sends to others, by exchange and ascending target; a rank that takes no part sends nothing."""
         return self._parts(rank)[0]
 
     def receives(self, rank: int) -> list[Message]:
-        """What a rank receives from others, by ascending source."""
+        """What a rank receives from others, by exchange and ascending source."""
         return self._parts(rank)[1]
 
     def self_copy(self, rank: int) -> Message:
@@ -89,20 +95,24 @@ class Schedule:
         return [*sends, *receives, *([kept] if kept.count else [])]
 
     def _parts(self, rank: int) -> tuple[list[Message], list[Message], Message]:
-        sends, receives, ((_, kept, raw),) = self._planned(rank)
+        sends, receives, kept = self._planned(rank)
+        blocks = tuple(block for _, _, raw in kept for block in blocks_of(raw))
         return (
             [Message(rank, peer, count, blocks_of(raw)) for peer, count, raw in sends],
             [Message(peer, rank, count, blocks_of(raw)) for peer, count, raw in receives],
-            Message(rank, rank, kept, blocks_of(raw)),
+            Message(rank, rank, _count_of(kept), blocks),
         )
 
-    def _planned(self, rank: int, with_blocks: bool = True) -> tuple[Any, Any, Any]:
+    def _planned(self, rank: int, with_blocks: bool = True) -> tuple[list[Any], list[Any], list[Any]]:
+        """(peer, count, blocks) of what a rank sends, receives and keeps, exchange after exchange."""
         if isinstance(rank, (bool, np.bool_)) or not isinstance(rank, (int, np.integer)):
             raise TypeError(f"Schedule: a rank is an integer, got {rank!r}")
         if rank < 0:
             raise ValueError(f"Schedule: a rank is at least 0, got {rank}")
-        encoded = self.index_map.encoded
-        return _core.rank_schedule(self.source.core, self.target.core, operator.index(rank), with_blocks, encoded)
+        given = (self.source.core, self.target.core, operator.index(rank), with_blocks, self.index_map.encoded)
+        turns = [_core.rank_schedule(*given, turn) for turn in (range(self.exchanges) if self.reduces else (-1,))]
+        sends, receives, kept = ([entry for turn in turns for entry in turn[part]] for part in range(3))
+        return sends, receives, kept
 
     @cached_property
     def totals(self) -> Totals:
@@ -117,11 +127,9 @@ class Schedule:
             )
         rows, sizes = np.zeros((5, self.ranks), np.int64), Counter[int]()
         for rank in range(self.ranks):
-            sends, receives, ((_, kept, _),) = self._planned(rank, with_blocks=False)
-            counts = [count for _, count, _ in sends]
-            sizes.update(counts)
-            received = sum(count for _, count, _ in receives)
-            rows[:, rank] = sum(counts), received, kept, len(sends), len(receives)
+            parts = sends, receives, _ = self._planned(rank, with_blocks=False)
+            sizes.update(count for _, count, _ in sends)
+            rows[:, rank] = *map(_count_of, parts), len(sends), len(receives)
         sent, received, kept, send_counts, receive_counts = rows
         return Totals(sent, received, kept, send_counts, receive_counts, sizes)
 
@@ -133,7 +141,10 @@ class Schedule:
         :return: Targets (the rank itself among them if it keeps something) and bytes.
         """
         sends, _, kept = self._planned(rank, with_blocks=False)
-        row = np.array([entry[:2] for entry in (*sends, *kept) if entry[1]], np.int64).reshape(-1, 2)
+        counts: Counter[int] = Counter()
+        for peer, count, _ in (*sends, *kept):
+            counts[peer] += count
+        row = np.array([entry for entry in counts.items() if entry[1]], np.int64).reshape(-1, 2)
         return row[:, 0], row[:, 1] * self.itemsize
 
     def volume_matrix(self) -> npt.NDArray[np.int64]:
@@ -159,7 +170,9 @@ class Schedule:
         return int(self.totals.sent.sum()) * self.itemsize
 
     def bytes_total(self) -> int:
-        """Bytes that go anywhere, those that stay on their rank among them; replicas count each."""
+        """Bytes that go anywhere, those that stay on their rank among them, in the type of messages; replicas count
+        each.
+        """
         return self.bytes_moved() + int(self.totals.kept.sum()) * self.itemsize
 
     def busiest_rank(self) -> int:
@@ -207,6 +220,10 @@ class Schedule:
         plot.plot_schedule(self, path)
 
 
+def _count_of(entries: Iterable[tuple[int, int, Any]]) -> int:
+    return sum(count for _, count, _ in entries)
+
+
 def schedule(
     source: AnyDistribution,
     target: AnyDistribution,
@@ -214,6 +231,11 @@ def schedule(
     dtype: npt.DTypeLike = "float64",
     axes: Sequence[int] | None = None,
     region: Sequence[Sequence[int]] | None = None,
+    target_dtype: npt.DTypeLike | None = None,
+    alpha: complex = 1,
+    beta: complex = 0,
+    conj: bool = False,
+    op: str | None = None,
 ) -> Schedule:
     """
     The messages that turn one distribution into another.
@@ -224,14 +246,23 @@ def schedule(
     :param axes: Permutes the dimensions: the source axis that each target axis comes from.
     :param region: Moves a sub-tensor: (source_offset, target_offset, shape), each offset in the axes of its own tensor,
         the shape in those of the source.
+    :param target_dtype: Type of the target's elements; default: the same.
+    :param alpha: The target gets ``alpha * source + beta * target``.
+    :param beta: See ``alpha``.
+    :param conj: Whether the source is conjugated.
+    :param op: How replicas of the source, which are partial results then, are reduced: see :func:`dace_redist.plan`.
     :return: The schedule; nothing is planned before it is asked.
-    :raises TypeError: If something is no distribution, or ``dtype`` no type of fixed size.
-    :raises ValueError: If the shapes, axes or region do not fit each other, or a size is a symbol.
+    :raises TypeError: If something is no distribution, a type has no fixed size, or is not one that is computed with.
+    :raises ValueError: If the shapes, axes, region or operation do not fit each other, or a size is a symbol.
     """
     for name, distribution in (("source", source), ("target", target)):
         if not isinstance(distribution, (Distribution, TiledDistribution)):
             raise TypeError(f"schedule: {name} must be a Distribution or TiledDistribution, got {distribution!r}")
-    return Schedule(source, target, element_type(dtype), checked_index_map(source, target, axes, region))
+    element = element_type(dtype)
+    after = None if target_dtype is None else element_type(target_dtype)
+    operation = element_operation(element, after, alpha, beta, conj, op)
+    mapped = checked_index_map(source, target, axes, region)
+    return Schedule(source, target, element, mapped, None if operation.is_copy else operation)
 
 
 def checked_index_map(source: AnyDistribution, target: AnyDistribution, axes: Any, region: Any) -> IndexMap:
@@ -247,22 +278,3 @@ def checked_index_map(source: AnyDistribution, target: AnyDistribution, axes: An
     except _core.Error as error:
         raise ValueError(str(error)) from None
     return made
-
-
-def element_type(dtype: Any) -> np.dtype[Any]:
-    """
-    The NumPy type of an element.
-
-    :param dtype: What NumPy takes, or a DaCe type.
-    :raises TypeError: If this is no type, or one whose elements have no fixed size.
-    """
-    given = dtype.as_numpy_dtype() if hasattr(dtype, "as_numpy_dtype") else dtype
-    try:
-        if given is None:
-            raise TypeError
-        result: np.dtype[Any] = np.dtype(given)
-    except (TypeError, ValueError, SyntaxError):
-        raise TypeError(f"unknown dtype {dtype!r}: expected a NumPy type such as float64 or int32") from None
-    if result.hasobject or result.itemsize == 0:
-        raise TypeError(f"dtype {dtype!r} has no fixed size: expected a NumPy type such as float64 or int32")
-    return result

@@ -85,7 +85,7 @@ def _packed(schedule: Schedule, _: Mapping[str, int]) -> npt.NDArray[np.int64]:
 
 
 def _chunks(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
-    most = options["depth"] * min(options["chunk_bytes"], options["max_message_bytes"])
+    most = schedule.exchanges * options["depth"] * min(options["chunk_bytes"], options["max_message_bytes"])
     sent, received = (count * schedule.itemsize for count in (schedule.totals.sent, schedule.totals.received))
     return np.minimum(sent, most) + np.minimum(received, most)
 
@@ -93,7 +93,7 @@ def _chunks(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.in
 def _rings(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
     slot = -(-max(options["slot_bytes"], schedule.itemsize) // 64) * 64
     pages = -(-(_RING_HEAD_BYTES + options["depth"] * slot) // _PAGE_BYTES)
-    return (schedule.totals.sends * pages + 1) * _PAGE_BYTES
+    return (schedule.totals.sends * pages + schedule.exchanges) * _PAGE_BYTES
 
 
 def _rings_and_chunks(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:

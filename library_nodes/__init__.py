@@ -1,11 +1,15 @@
-"""The DaCe library: the nodes ``Redistribute``, ``SumReplicas``, ``Contraction`` and ``LinearSolve``."""
+"""The DaCe library: the nodes ``Redistribute``, ``JointRedistribute``, ``RedistributeWait``, ``SumReplicas``,
+``Contraction`` and ``LinearSolve``.
+"""
 
 from dace.library import register_library
 
 from dace_redist.library_nodes.contraction import Contraction
 from dace_redist.library_nodes.environment import BlasEnvironment, RuntimeEnvironment
+from dace_redist.library_nodes.joint_redistribute import JointRedistribute
 from dace_redist.library_nodes.linear_solve import LinearSolve
 from dace_redist.library_nodes.redistribute import Redistribute
+from dace_redist.library_nodes.redistribute_wait import RedistributeWait
 from dace_redist.library_nodes.sum_replicas import SumReplicas
 
 from dace_redist.library_nodes import expansions, frontend  # isort: skip (register themselves)
@@ -13,8 +17,10 @@ from dace_redist.library_nodes import expansions, frontend  # isort: skip (regis
 __all__ = [
     "BlasEnvironment",
     "Contraction",
+    "JointRedistribute",
     "LinearSolve",
     "Redistribute",
+    "RedistributeWait",
     "RuntimeEnvironment",
     "SumReplicas",
     "expansions",

@@ -5,13 +5,15 @@ from __future__ import annotations
 from itertools import repeat
 from typing import Any
 
-from dace import dtypes, symbolic
-from dace.data.distributed import ProcessGrid
+from dace import dtypes, serialize, symbolic
+from dace.data.distributed import DistributedDescriptor, ProcessGrid
 from dace.frontend.common import op_repository
+from dace.frontend.python.common import StringLiteral
 from dace.memlet import Memlet
+from dace.properties import ShapeProperty, make_properties
 from dace.sdfg import SDFG, SDFGState
 
-from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
+from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution, decode_distribution
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
 from dace_redist.library_nodes.redistribute import Redistribute
 from dace_redist.schedule import element_type
@@ -42,7 +44,7 @@ def _redistribute(
     Adds a ``Redistribute`` node.
 
     :param array: Name of the local source array.
-    :param source: Its distribution; sizes may be symbols of the program.
+    :param source: Its distribution, built outside or inside of the program; sizes may be symbols of the program.
     :param target: Distribution of ``out``.
     :param comm: Name of an integer that holds an ``MPI_Comm``, or of a process grid; default: the world.
     :param out: Name of the local target array; default: a new one that holds the largest part of any rank.
@@ -60,6 +62,7 @@ def _redistribute(
         region leaves parts of the target as they are.
     :raises TypeError: If a distribution is none.
     """
+    source, target = (_built_inside(side, sdfg) for side in (source, target))
     for side, distribution in (("source", source), ("target", target)):
         if not isinstance(distribution, Distribution | TiledDistribution):
             raise TypeError(f"redistribute: {side} must be a Distribution or TiledDistribution, got {distribution!r}")
@@ -98,6 +101,72 @@ def _redistribute(
             if name not in sdfg.symbols:
                 sdfg.add_symbol(name, symbol.dtype)
     return out
+
+
+def _built_inside(distribution: Any, sdfg: SDFG) -> Any:
+    """The distribution that a name in a program stands for."""
+    descriptor = sdfg.arrays.get(distribution) if isinstance(distribution, str) else None
+    return descriptor.distribution if isinstance(descriptor, DistributionDescriptor) else distribution
+
+
+@op_repository.replaces("dace_redist.Distribution")
+@op_repository.replaces("dace_redist.distribution.Distribution")
+def _distribution(visitor: Any, sdfg: SDFG, state: SDFGState, *arguments: Any, **named: Any) -> str:
+    """Makes the descriptor of a :class:`Distribution` that a program builds; returns its name."""
+    return _described(
+        Distribution(*map(_plain, arguments), **{name: _plain(value) for name, value in named.items()}), sdfg
+    )
+
+
+@op_repository.replaces("dace_redist.TiledDistribution")
+@op_repository.replaces("dace_redist.distribution.TiledDistribution")
+def _tiled_distribution(visitor: Any, sdfg: SDFG, state: SDFGState, *arguments: Any, **named: Any) -> str:
+    """The same for a :class:`TiledDistribution`."""
+    return _described(TiledDistribution(*arguments, **named), sdfg)
+
+
+def _described(distribution: AnyDistribution, sdfg: SDFG) -> str:
+    return str(sdfg.add_datadesc("__distribution", DistributionDescriptor(distribution), find_new_name=True))
+
+
+def _plain(value: Any) -> Any:
+    """A literal of a program as it is in Python: DaCe has a class for strings."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(_plain, value))
+    return value.value if isinstance(value, StringLiteral) else value
+
+
+@make_properties
+class DistributionDescriptor(DistributedDescriptor):
+    """
+    What a name stands for to which a program assigns a distribution that it builds. It needs no code and no memory;
+    simplifying the program removes it.
+
+    :param distribution: The distribution.
+    """
+
+    encoded = ShapeProperty(default=(), desc="The distribution, encoded")
+
+    def __init__(self, distribution: AnyDistribution) -> None:
+        self.encoded = distribution.encoded
+        places = (dtypes.StorageType.Default, None, dtypes.AllocationLifetime.SDFG, None)
+        super().__init__(dtypes.int64, [1], True, *places)
+
+    @property
+    def distribution(self) -> AnyDistribution:
+        """The distribution."""
+        return decode_distribution(self.encoded)
+
+    def to_json(self) -> dict[str, Any]:
+        """The descriptor as JSON."""
+        return {"type": type(self).__name__, "attributes": serialize.all_properties_to_json(self)}
+
+    @classmethod
+    def from_json(cls, json_obj: dict[str, Any], context: Any = None) -> DistributionDescriptor:
+        """The descriptor from JSON."""
+        made = cls(Distribution((), ()))
+        serialize.set_properties_from_json(made, json_obj, context=context)
+        return made
 
 
 def largest_local_shape(distribution: AnyDistribution) -> tuple[Any, ...]:

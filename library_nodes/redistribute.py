@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from dace import dtypes, library, properties
+from dace.libraries.comm.nodes.node import NonblockingCommNode
 from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.distribution import AnyDistribution
 from dace_redist.element_operation import ElementOperation, element_operation
 from dace_redist.index_map import IndexMap, index_map
-from dace_redist.library_nodes.distributed_node import DistributedNode
-from dace_redist.library_nodes.node import differ, plain_number, symbols_of
+from dace_redist.library_nodes.distributed_node import OUTPUT, DistributedNode
+from dace_redist.library_nodes.node import RedistNode, differ, plain_number, symbols_of
 from dace_redist.schedule import checked_index_map
 from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, Option, Strategy, check_options, find_strategy
 
@@ -20,19 +21,27 @@ from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, Option, Strategy, 
 #: distributions, encoded, and extents and strides of the local arrays.
 RUN_TIME_CONNECTORS = ("_source", "_source_local", "_target", "_target_local")
 
+#: Connector through which a non-blocking node hands on what a :class:`RedistributeWait` waits for, an ``int64``.
+REQUEST = "_request"
+
+#: Who moves on what a non-blocking node started, in the order of ``dr_progress`` of the library.
+PROGRESS = ("calls", "thread")
+
 
 def _option(option: Option) -> properties.Property:
     return properties.SymbolicProperty(default=option.default, category="Parameters", desc=option.description)
 
 
 @library.node
-class Redistribute(DistributedNode):
+class Redistribute(DistributedNode, NonblockingCommNode):
     """
     Moves a distributed tensor: ``_inp_buffer``, this rank's part under ``source``, to ``_out_buffer``, its part under
     ``target``. What a rank does not own of the output is left as it is.
 
     ``axes`` and ``region``, as of :func:`dace_redist.plan`, permute the dimensions on the way and move a sub-tensor.
     Communicator and local arrays: see :class:`DistributedNode`. The implementation is the strategy, see ``STRATEGIES``.
+    With ``nonblocking`` the node starts the transfer only, and hands a request to a :class:`RedistributeWait`; until
+    then the input must not change, and the output not be used.
 
     :param name: Label, for error messages and :func:`dace_redist.set_strategy`.
     :param source: Distribution of the input; None if given at run time (``RUN_TIME_CONNECTORS``).
@@ -65,6 +74,13 @@ class Redistribute(DistributedNode):
         default="",
         category="Semantics",
         desc="How replicas of the source are reduced; empty: they are equal",
+    )
+    progress = properties.Property(
+        dtype=str,
+        default=PROGRESS[0],
+        choices=list(PROGRESS),
+        category="Parameters",
+        desc="What moves on a non-blocking transfer: MPI and the wait, or a thread of its own",
     )
     vars().update({name: _option(option) for name, option in OPTIONS.items()})
 
@@ -171,6 +187,32 @@ class Redistribute(DistributedNode):
         """Whether the distributions come through connectors instead of the properties."""
         return "_source" in self.in_connectors
 
+    def set_nonblocking(self, progress: str = PROGRESS[0]) -> None:
+        """
+        Has the node start the transfer only.
+
+        :param progress: What moves it on, one of :data:`PROGRESS`.
+        :raises ValueError: If it is none of these.
+        """
+        if progress not in PROGRESS:
+            raise ValueError(f"{self.title}: progress must be one of {', '.join(PROGRESS)}, got {progress!r}")
+        self.nonblocking, self.progress = True, progress
+        self.add_out_connector(REQUEST)
+
+    @property
+    def output_connector(self) -> str:
+        """Connector of the output array."""
+        return OUTPUT
+
+    def _validate_request(self, sdfg: SDFG, state: SDFGState) -> None:
+        if self.nonblocking != (REQUEST in self.out_connectors):
+            raise ValueError(f"{self.title}: nonblocking and the connector {REQUEST} go together, see set_nonblocking")
+        if not self.nonblocking:
+            return
+        check_request(self, REQUEST, sdfg, state)
+        if self.strategy == "MPI":
+            raise ValueError(f"{self.title}: strategy MPI (stock DaCe) has no non-blocking transfer; take another one")
+
     def _validate_shapes(self, source: AnyDistribution, target: AnyDistribution) -> None:
         found, wrong = self.index_map, ""
         if not found.encoded:
@@ -196,9 +238,24 @@ class Redistribute(DistributedNode):
         """
         self._checked(self.strategy, self.options)
         super().validate(sdfg, state)
+        self._validate_request(sdfg, state)
         for connector in RUN_TIME_CONNECTORS if self.given_at_run_time else ():
             name = self.memlet(connector, state).data
             if sdfg.arrays[name].dtype != dtypes.int64:
                 raise ValueError(
                     f"{self.title}: {connector} must hold 64-bit integers, got {name} of {sdfg.arrays[name].dtype}"
                 )
+
+
+def check_request(node: RedistNode, connector: str, sdfg: SDFG, state: SDFGState) -> None:
+    """
+    Makes sure that a request is one 64-bit integer.
+
+    :raises ValueError: If not; names the node.
+    """
+    memlet = node.memlet(connector, state)
+    if sdfg.arrays[memlet.data].dtype != dtypes.int64 or memlet.subset.num_elements() != 1:
+        raise ValueError(
+            f"{node.title}: {connector} must be one 64-bit integer, got {memlet.data}[{memlet.subset}] of "
+            f"{sdfg.arrays[memlet.data].dtype}"
+        )

@@ -18,9 +18,11 @@ from dace_redist.library_nodes.contraction import Contraction
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT, DistributedNode, local_dimensions
 from dace_redist.library_nodes.environment import RuntimeEnvironment
 from dace_redist.library_nodes.indexed_node import RESULT
+from dace_redist.library_nodes.joint_redistribute import JointRedistribute
 from dace_redist.library_nodes.linear_solve import LinearSolve
 from dace_redist.library_nodes.node import COMMUNICATORS, RedistNode, plain_number, symbols_of
-from dace_redist.library_nodes.redistribute import RUN_TIME_CONNECTORS, Redistribute
+from dace_redist.library_nodes.redistribute import PROGRESS, REQUEST, RUN_TIME_CONNECTORS, Redistribute
+from dace_redist.library_nodes.redistribute_wait import RedistributeWait
 from dace_redist.library_nodes.sum_replicas import SumReplicas
 from dace_redist.native.library import ensure_library
 from dace_redist.native.toolchain import INTEGERS
@@ -69,8 +71,10 @@ def _plan_tasklet(
     if _known_at_start(node, state):
         at_start = communicator.replace("_grid", f"__state->{_grid(node, state)}")
         init = f"__state->{field}->make({{{at_start}, {arguments}, {sizes}}});\n"
-    values = f"{{{communicator}, {arguments}, {sizes}}}"
-    call = f"dace_redist::program::redistribute(*__state->{field}, {values}, {INPUT}, {OUTPUT});"
+    values = f"*__state->{field}, {{{communicator}, {arguments}, {sizes}}}, {INPUT}, {OUTPUT}"
+    call = f"dace_redist::program::redistribute({values});"
+    if isinstance(node, Redistribute) and node.nonblocking:
+        call = f"dace_redist::program::start({values}, {PROGRESS.index(node.progress)}, {REQUEST});"
     made = f'Plan("{node.label}", "{strategy}")'
     return _tasklet(node, state, field, made, call, code_init=init, code_global=constants)
 
@@ -84,6 +88,40 @@ def _index_map_and_operation(node: Redistribute, state: SDFGState) -> str:
     factors = ", ".join(f"{{double({sym2cpp(factor)}), 0}}" for factor in (node.alpha, node.beta))
     mapped = f"{{{{{_numbers(encoded)}}}}}" if encoded else "{}"
     return f", {mapped}, {{{source}, {target}, {factors}, {int(conj)}, {op}}}"
+
+
+def wait_tasklet(node: RedistributeWait, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
+    """The tasklet that waits for what a non-blocking redistribution started."""
+    node.validate(sdfg, state)
+    connectors = [
+        {name: dtypes.pointer(_array_type(node, name, state)) for name in ends}
+        for ends in (node.in_connectors, node.out_connectors)
+    ]
+    code = f"dace_redist::program::wait({REQUEST});"
+    return nodes.Tasklet(node.name, *connectors, code, language=dtypes.Language.CPP, side_effects=True)
+
+
+def joint_tasklet(node: JointRedistribute, state: SDFGState, sdfg: SDFG, strategy: str) -> nodes.Tasklet:
+    """The tasklet that redistributes several tensors, see :class:`ExpandToStrategy`."""
+    node.validate(sdfg, state)
+    field, communicator = _field_name("__redist", sdfg), mpi_communicator(node, state)
+    defaults = ", ".join(_option(name, option.default) for name, option in OPTIONS.items())
+    constants, described = "", []
+    for number, tensor in enumerate(node.tensors):
+        constant, arguments = _arguments(tensor, state, f"{field}_{number}")
+        element_bytes = _number(_array_type(tensor, INPUT, state).bytes)
+        further = _index_map_and_operation(tensor, state)
+        constants += constant
+        described.append(f"{arguments}, {element_bytes}, {{{defaults}}}{further}")
+    init = ""
+    if "_comm" not in node.in_connectors and all(_known_at_start(tensor, state) for tensor in node.tensors):
+        at_start = communicator.replace("_grid", f"__state->{_grid(node, state)}")
+        init = f"__state->{field}->make({{{', '.join(f'{{{at_start}, {one}}}' for one in described)}}});\n"
+    tensors = ", ".join(f"{{{communicator}, {one}}}" for one in described)
+    arrays = [", ".join(f"{end}_{number}" for number in range(len(described))) for end in (INPUT, OUTPUT)]
+    call = f"__state->{field}->run({{{tensors}}}, {{{arrays[0]}}}, {{{arrays[1]}}});"
+    made = f'JointPlan("{node.label}", "{strategy}")'
+    return _tasklet(node, state, field, made, call, code_init=init, code_global=constants)
 
 
 def contraction_tasklet(node: Contraction, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
@@ -218,7 +256,7 @@ def _option(name: str, value: Any) -> str:
     return _number(value) if isinstance(OPTIONS[name].default, int) else f"double({sym2cpp(value)})"
 
 
-def _grid(node: DistributedNode, state: SDFGState) -> str:
+def _grid(node: RedistNode, state: SDFGState) -> str:
     return next((e.data.data for e in state.in_edges(node) if e.dst_conn == "_grid"), "")
 
 
@@ -226,7 +264,7 @@ def _known_at_start(node: DistributedNode, state: SDFGState) -> bool:
     """Whether everything the plan depends on is known when the program is initialised: no communicator or
     distribution that arrives with the arguments, no symbol but the program's own.
     """
-    if node.given_at_run_time or any(e.dst_conn == "_comm" for e in state.in_edges(node)):
+    if node.given_at_run_time or "_comm" in node.in_connectors:
         return False
     sdfg, used = state.sdfg, set(node.free_symbols)
     for array, subset in node.arrays(sdfg, state):

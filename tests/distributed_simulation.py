@@ -198,12 +198,20 @@ def _result(arrays, name, operands):
 
 
 def _contract(node, state, arrays, symbols):
-    names = [node.memlet(connector, state).data for connector in node.operand_connectors]
-    result = _result(arrays, node.memlet("_result", state).data, names)
-    operands = [arrays[name] for name in names]
+    memlets = [node.memlet(connector, state) for connector in node.operand_connectors]
+    operands = [arrays[memlet.data][_part(memlet, symbols)] for memlet in memlets]
+    written = node.memlet("_result", state)
+    if written.subset.num_elements() == state.sdfg.arrays[written.data].total_size:  # else zeros are around a part
+        _result(arrays, written.data, [memlet.data for memlet in memlets])
     operands = [array if term else array[0] for array, term in zip(operands, node.terms, strict=False)]
     alpha = float(symbolic.evaluate(node.alpha, symbols))
-    result[...] = alpha * np.einsum(node.einsum, *operands)
+    arrays[written.data][_part(written, symbols)] = alpha * np.einsum(node.einsum, *operands)
+
+
+def _part(memlet, symbols):
+    """What a memlet covers of an array, as slices."""
+    ends = [[int(symbolic.evaluate(end, symbols)) for end in ends] for *ends, _ in memlet.subset.ndrange()]
+    return tuple(slice(low, high + 1) for low, high in ends)
 
 
 def _solve(node, state, arrays):

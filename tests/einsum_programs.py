@@ -100,11 +100,25 @@ def linear_systems(A: dace.float64[N, N], C: dace.float64[K, N], x: dace.float64
     return np.linalg.solve(A, x), C @ H
 
 
+@dace.program
+def diagonals(A: dace.float64[N, N], B: dace.float64[N, N], X: dace.float64[N, K, N, K]):
+    C = A @ B
+    D = C + A
+    E = np.einsum("ii,ik,kk->i", A, B, D)
+    F = np.einsum("ijkj->ik", X) * np.trace(D)
+    return C, np.einsum("ii->i", C), np.einsum("ijij->ji", X), E, F, np.einsum("ij,kl->i", A, B)
+
+
+@dace.program
+def integers(A: dace.int64[4], k: dace.uint8):
+    return k * A
+
+
 PROGRAMS = {
     program.f.__name__: program
     for program in (
         *(mttkrp, products, sweeps, scalars, in_place),
-        *(shared_operands, batched, transposed, nested_loops, mapped, functions, linear_systems),
+        *(shared_operands, batched, transposed, nested_loops, mapped, functions, linear_systems, diagonals),
     )
 }
 

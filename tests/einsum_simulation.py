@@ -59,6 +59,8 @@ class Simulation:
             wanted = group.operand_placements[number]
             placement, blocks = self._held(name, wanted)
             operands.append(dict(zip(placement.ranks, blocks, strict=True)))
+        if group.equal:
+            operands = [_diagonal(group, operands[0], sizes[group.operands[0]])]
         partial = {rank: _local(group, [blocks[rank] for blocks in operands]) for rank in group.ranks}
         positions = np.ndindex(*group.grid, group.replicas)
         places = {rank: position[:-1] for rank, position in zip(group.ranks, positions, strict=True)}
@@ -131,6 +133,18 @@ def _local(group, blocks):
     if any(0 in block.shape for block in blocks):  # a ragged end: nothing to add
         return np.einsum(str(group.einsum), *blocks)
     return opt_einsum.contract(str(group.einsum), *blocks, optimize=[tuple(step) for step in group.path])
+
+
+def _diagonal(group, blocks, shape):
+    """The blocks with zeros where indices differ that are to be equal."""
+    (placement,), (term,) = group.operand_placements, group.einsum.operands
+    low, high = placement.bounds(shape)
+    kept = {}
+    for position, rank in enumerate(placement.ranks):
+        along = np.meshgrid(*map(np.arange, low[:, position], high[:, position]), indexing="ij")
+        masks = [along[term.index(place)] == along[term.index(index)] for place, index in group.equal]
+        kept[rank] = np.where(np.logical_and.reduce(masks), blocks[rank], 0)
+    return kept
 
 
 def _broadcast(operand, letters):

@@ -18,6 +18,8 @@ PROGRAMS = {
     "TTMc": [("ijklm,jb,kc,ld,me->ibcde", "XBCDE", "Y")],
     "scalar": [("ij,jk->ik", "AB", "C"), ("ik,ik->", "CC", "n")],
     "diagonal": [("iij,jk->ik", "AB", "C")],
+    "diagonals": [("iji,kk->ijk", "AB", "X"), ("iijk->jk", "Y", "Z"), ("ijij,ki->kj", "WV", "U")],
+    "private": [("ij,kl->i", "AB", "x"), ("ijm,jk,lm->k", "CDE", "y")],
     "vector": [("ij,j->i", "Ax", "y")],
     "outer": [("i,j->ij", "xy", "A")],
     "transpose": [("ij->ji", "A", "B")],

@@ -18,6 +18,7 @@ from redistribution.catalogue import Case
 _SLAB = 1 << 20
 
 Array = npt.NDArray[Any]
+Region = tuple[tuple[int, ...], ...] | None
 
 
 class Arrays:
@@ -100,17 +101,27 @@ def fill(array: Array, distribution: AnyDistribution, rank: int) -> None:
         part[...] = values
 
 
-def is_right(array: Array, distribution: AnyDistribution, rank: int) -> bool:
-    """Whether every element has the value that :func:`fill` gives it."""
-    return all(np.array_equal(part, values) for part, values in _expected(array, distribution, rank))
+def is_right(array: Array, distribution: AnyDistribution, rank: int, region: Region = None) -> bool:
+    """
+    Whether every element has the value that :func:`fill` gives it.
+
+    :param region: The part that moved, of a tensor that is not in tiles; what lies outside of it is not looked at.
+    """
+    return all(np.array_equal(part, values) for part, values in _expected(array, distribution, rank, region))
 
 
-def _expected(array: Array, distribution: AnyDistribution, rank: int) -> Iterator[tuple[Array, Array]]:
+def _expected(
+    array: Array, distribution: AnyDistribution, rank: int, region: Region = None
+) -> Iterator[tuple[Array, Array]]:
     """Parts of a local array and the values that belong there."""
     if array.size == 0:
         return
     if isinstance(distribution, Distribution):
-        index = distribution.global_index(rank)
+        index: Any = distribution.global_index(rank)
+        if region is not None:
+            inside = [slice(*np.searchsorted(i, (b, b + n))) for i, b, n in zip(index, *region[1:], strict=True)]
+            array = array[tuple(inside)]
+            index = [i[s] - b + a for i, s, a, b in zip(index, inside, *region[:2], strict=True)]
         for box in _slabs(array.shape):
             yield array[box], _values([i[s] for i, s in zip(index, box, strict=True)], distribution.shape, array.dtype)
         return

@@ -68,6 +68,7 @@ class Case:
     :param x: Position in the series, of the kind ``x_name``.
     :param within: Larger arrays that the local arrays lie in, or None.
     :param choices: Which strategies to measure; empty: all.
+    :param region: The part of the tensor that moves, as in :func:`dace_redist.redistribute`; None: the whole.
     """
 
     name: str
@@ -81,11 +82,17 @@ class Case:
     x_name: str = ""
     within: Within | None = None
     choices: tuple[ConfiguredStrategy, ...] = ()
+    region: tuple[tuple[int, ...], ...] | None = None
 
     @cached_property
     def schedule(self) -> Schedule:
         """Its messages."""
-        return schedule(self.source, self.target, dtype=self.dtype)
+        return schedule(self.source, self.target, dtype=self.dtype, region=self.region)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the whole tensor moves, between whole local arrays."""
+        return self.within is None and self.region is None
 
     @property
     def ranks(self) -> int:
@@ -163,6 +170,7 @@ def _case(entry: Mapping[str, Any], groups: Mapping[str, str], preset: str) -> C
     shape = shapes.get(preset) if isinstance(shapes, dict) else shapes if preset == "default" else None
     if shape is None:
         return None
+    region = entry.pop("region", None)
     try:
         if entry["group"] not in groups:
             raise ValueError(f"unknown group {entry['group']!r}")
@@ -175,6 +183,7 @@ def _case(entry: Mapping[str, Any], groups: Mapping[str, str], preset: str) -> C
             target=_distribution(shape, entry.pop("target")),
             within=within and Within(**{key: tuple(values) for key, values in within.items()}),
             choices=tuple(_choice(choice) for choice in entry.pop("choices", ())),
+            region=region and tuple(tuple(part) for part in region[preset]),
             **entry,
         )
     except (ValueError, TypeError, KeyError) as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 from dace_redist.redistribution.plan import ArrayPlan, Plan
 from dace_redist.strategies import STRATEGIES
-from redistribution import free_memory, peers, scalapack
+from redistribution import dtensor, free_memory, peers, scalapack
 from redistribution.arrays import Array, Arrays, is_right
 from redistribution.bounds import PlainCopy
 from redistribution.catalogue import VARIANTS, Case, ConfiguredStrategy
@@ -17,6 +17,7 @@ from redistribution.stock import Stock
 
 #: Labels of what is not one of our strategies.
 STOCK, COPY, SCALAPACK, ALLTOALLW, PENCIL = "MPI (stock)", "plain copy", "ScaLAPACK", "Alltoallw", "mpi4py-fft"
+NESTED, DTENSOR = "Alltoallw, nested types", "DTensor"
 
 #: Strategies that can make use of shared arrays.
 _SHARING = ("Auto", "Shared", "Hierarchical")
@@ -91,7 +92,12 @@ def _makers(case: Case, comm: Any, arrays: Arrays, stock: Stock | str, wanted: W
             yield label, partial(_strategy, label, case, comm, arrays, choice, variant)
     if wanted.peers:
         pencil = peers.pencil_axes(case) is not None and _installed("mpi4py_fft")
-        yield (PENCIL if pencil else ALLTOALLW), partial(_alltoallw, case, comm, arrays, pencil)
+        make: type[peers.Alltoallw | peers.PencilTransfer] = peers.PencilTransfer if pencil else peers.Alltoallw
+        yield (label := PENCIL if pencil else ALLTOALLW), partial(_peer, label, make, case, comm, arrays)
+        if peers.NestedTypes.fits(case):
+            yield NESTED, partial(_peer, NESTED, peers.NestedTypes, case, comm, arrays)
+        if dtensor.mesh_of(case) is not None and _installed("torch"):
+            yield DTENSOR, partial(_peer, DTENSOR, dtensor.Redistribute, case, comm, arrays)
         if len(case.shape) == 2:
             yield SCALAPACK, partial(_scalapack, case, comm, arrays)
     yield COPY, partial(_copy, arrays)
@@ -140,6 +146,7 @@ def _strategy(label: str, case: Case, comm: Any, arrays: Arrays, choice: Configu
         comm=comm,
         out=target,
         strategy=choice.strategy,
+        region=case.region,
         **options,
     )
     return Method(
@@ -160,19 +167,21 @@ def _chosen(plan: Plan) -> dict[str, Any]:
     return {"strategy": plan.strategy, "options": plan.options, "recorded": plan.recorded}
 
 
-def _alltoallw(case: Case, comm: Any, arrays: Arrays, pencil: bool) -> Method:
-    peer = peers.PencilTransfer(case, comm) if pencil else peers.Alltoallw(case, comm)
+def _peer(label: str, make: Callable[[Case, Any], Any], case: Case, comm: Any, arrays: Arrays) -> Method:
+    peer = make(case, comm)
     source, target = arrays.source(), arrays.target()
-    return Method(PENCIL if pencil else ALLTOALLW, "peer", partial(peer.run, source, target), target, peer.free)
+    return Method(label, "peer", partial(peer.run, source, target), target, peer.free)
 
 
 def _scalapack(case: Case, comm: Any, arrays: Arrays) -> Method:
     reason = scalapack.why_not(case)
     if reason is not None:
         raise UnsuitableError(reason)
-    peer = scalapack.Gemr2d(case, comm)
-    source, target = arrays.source(), arrays.target()
-    return Method(SCALAPACK, "peer", partial(peer.run, source, target), target, peer.free)
+
+    def make(case: Case, comm: Any) -> scalapack.Gemr2d:
+        return scalapack.Gemr2d(comm, case.dtype, case.source, case.target, case.region)
+
+    return _peer(SCALAPACK, make, case, comm, arrays)
 
 
 def _copy(arrays: Arrays) -> Method:
@@ -194,7 +203,7 @@ def _checked(label: str, make: _Maker, case: Case, comm: Any) -> Method | Skippe
     if reasons or method is None:
         return Skipped(label, reasons[0])
     if method.target is not None:
-        wrong = comm.allgather(not is_right(method.target, case.target, comm.rank))
+        wrong = comm.allgather(not is_right(method.target, case.target, comm.rank, case.region))
         if any(wrong):
             raise WrongResultError(f"{case.name}: {label} left wrong elements on rank {wrong.index(True)}")
     return method

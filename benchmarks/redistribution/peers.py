@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -84,6 +85,48 @@ class Alltoallw:
         return self._keep(element.Create_subarray(case.within.shape, shape, [0] * len(shape))).Commit()
 
 
+class NestedTypes(Alltoallw):
+    """
+    The same with datatypes that are nested by dimension, as one writes them by hand for block-cyclic matrices: a vector
+    (or, where blocks are not evenly spaced, an indexed type) of rows of vectors.
+    """
+
+    @staticmethod
+    def fits(case: Case) -> bool:
+        """Whether messages have several blocks, and every element one owner on each side."""
+        sides = (case.source, case.target)
+        if not (case.is_whole and all(isinstance(side, Distribution) for side in sides)):
+            return False
+        held = sum(math.prod(side.local_shape(rank)) for side in sides for rank in range(case.ranks))
+        messages = [message for rank in range(case.ranks) for message in case.schedule.sends(rank)]
+        return held == 2 * math.prod(case.shape) and any(len(message.blocks) > 1 for message in messages)
+
+    def _type(self, case: Case, message: Any, side: int) -> Any:
+        from mpi4py.util.dtlib import from_numpy_dtype
+
+        indices = case.source.global_index(message.source), case.target.global_index(message.target)  # type: ignore[union-attr]
+        here = (case.target if side else case.source).local_shape(message.target if side else message.source)
+        datatype, stride, displacement = from_numpy_dtype(case.dtype), case.dtype.itemsize, 0
+        for axis in reversed(range(len(here))):
+            _, *positions = np.intersect1d(indices[0][axis], indices[1][axis], return_indices=True)
+            starts, lengths = _intervals(positions[side])
+            row = self._keep(datatype.Create_resized(0, stride))
+            spacing = np.diff(starts)
+            if len(set(lengths)) == 1 and len(set(spacing)) <= 1:
+                datatype = self._keep(row.Create_vector(len(starts), lengths[0], spacing[0] if len(spacing) else 1))
+                displacement += starts[0] * stride
+            else:
+                datatype = self._keep(row.Create_indexed(lengths, starts))
+            stride *= here[axis]
+        return self._keep(datatype.Create_hindexed([1], [displacement])).Commit()
+
+
+def _intervals(positions: npt.NDArray[np.int64]) -> tuple[list[int], list[int]]:
+    """First positions and lengths of the runs of consecutive numbers in an increasing sequence."""
+    parts = np.split(positions, np.flatnonzero(np.diff(positions) != 1) + 1)
+    return [int(part[0]) for part in parts], [len(part) for part in parts]
+
+
 def _memory(array: Array) -> Any:
     """An array's memory from its first element on, for datatypes that reach beyond what NumPy takes for its end."""
     from mpi4py import MPI
@@ -124,7 +167,7 @@ class PencilTransfer:
 
 def pencil_axes(case: Case) -> tuple[int, int] | None:
     """The tensor axis that comes together and the one that is split, if a case is a transfer between pencils."""
-    if case.within is not None or not (_is_pencil(case.source) and _is_pencil(case.target)):
+    if not (case.is_whole and _is_pencil(case.source) and _is_pencil(case.target)):
         return None
     before, after = (_parts(distribution) for distribution in (case.source, case.target))
     changed = [axis for axis in range(len(case.shape)) if before[axis] != after[axis]]

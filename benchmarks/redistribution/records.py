@@ -94,6 +94,7 @@ def _case_facts(case: Case, settings: Settings) -> dict[str, Any]:
         "dtype": str(case.dtype),
         "source": _words(case.source),
         "target": _words(case.target),
+        **({"region": [list(part) for part in case.region]} if case.region else {}),
         "ranks": case.ranks,
         "bytes": case.nbytes,
         "bytes_moved": sum(sizes),

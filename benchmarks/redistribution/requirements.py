@@ -73,6 +73,11 @@ def _by_run(records: Iterable[Record]) -> dict[tuple[str, int], dict[str, Record
     return runs
 
 
+def _case(run: _Run) -> str:
+    name: str = next(iter(run.values()))["case"]
+    return name
+
+
 def _auto(variant: str) -> str:
     return "Auto" if variant == "ordinary" else f"Auto, {variant}"
 
@@ -93,7 +98,7 @@ def _faster(label: str, *others: str) -> _Value:
 
 def _row(what: str, required: float, runs: Iterable[_Run], value: _Value, mean: bool = False) -> Row:
     """The worst case, or the geometric mean, of a value over the runs that have it."""
-    found = [(seen, next(iter(run.values()))["case"]) for run in runs if (seen := value(run)) is not None]
+    found = [(seen, _case(run)) for run in runs if (seen := value(run)) is not None]
     if not found:
         return Row(what, required, None)
     least, worst = min(found)
@@ -134,6 +139,11 @@ def _peer_rows(one_node: Sequence[_Run]) -> list[Row]:
             value = _faster(_auto(variant), *peers)
             table.append(_row(f"Auto to {name}, {variant}: mean", mean, one_node, value, mean=True))
             table.append(_row(f"Auto to {name}, {variant}: worst", worst, one_node, value))
+    some = [run for run in one_node if _case(run).startswith("blocks-64-to-128")]
+    for variant in ("shared-target", "ordinary"):
+        for name, peer, required in (("ScaLAPACK", kinds.SCALAPACK, 8.0), ("nested MPI types", kinds.NESTED, 1.0)):
+            what = f"Auto to {name}, blocks of 64 to 128, {variant}: worst"
+            table.append(_row(what, required, some, _faster(_auto(variant), peer)))
     return table
 
 

@@ -1,5 +1,5 @@
 """
-ScaLAPACK's ``p?gemr2d``, from Debian's library, for matrices.
+ScaLAPACK's ``p?gemr2d`` and ``p?tran``, from Debian's library, for matrices.
 
 ScaLAPACK's matrices lie column by column. A local array in C order is the transpose of one, so the transposed matrix is
 described, and nothing is copied.
@@ -11,6 +11,7 @@ import ctypes
 import ctypes.util
 import functools
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,32 +22,35 @@ from dace_redist.distribution import AnyDistribution, Distribution
 from redistribution.catalogue import Case
 
 _LIBRARY = "scalapack-openmpi"  # Debian's name for the one that is linked with its Open MPI
-_ROUTINES = {"int32": "pigemr2d", "float32": "psgemr2d", "float64": "pdgemr2d"}
-_ROUTINES |= {"complex64": "pcgemr2d", "complex128": "pzgemr2d"}
+#: The routine that redistributes, by type.
+ROUTINES = {"int32": "pigemr2d", "float32": "psgemr2d", "float64": "pdgemr2d"}
+ROUTINES |= {"complex64": "pcgemr2d", "complex128": "pzgemr2d"}
+#: The routine that transposes without conjugating, by type.
+TRANSPOSES = {"float32": "pstran_", "float64": "pdtran_", "complex64": "pctranu_", "complex128": "pztranu_"}
 _NO_CONTEXT = -1  # what the descriptor of a process outside of a grid says
 
 
 def why_not(case: Case) -> str | None:
     """Why a case cannot be given to ScaLAPACK here, or None if it can."""
     if len(case.shape) != 2 or case.within is not None:
-        return "ScaLAPACK redistributes whole matrices only"
-    if str(case.dtype) not in _ROUTINES:
+        return "ScaLAPACK redistributes matrices, whole or in part, out of whole local arrays"
+    if str(case.dtype) not in ROUTINES:
         return f"ScaLAPACK has no routine for {case.dtype}"
     for distribution in (case.source, case.target):
         if not isinstance(distribution, Distribution) or _blocks(distribution) is None:
             return "ScaLAPACK knows only block-cyclic distributions with blocks of one size, without replicas"
-    return _library_missing()
+    return library_missing()
 
 
 @functools.cache
-def _library_missing() -> str | None:
+def library_missing() -> str | None:
     """Why the library is of no use in this process, or None."""
     name = ctypes.util.find_library(_LIBRARY)
     if name is None:
         return "ScaLAPACK is not installed (apt-get install libscalapack-openmpi-dev)"
-    folders = {Path(line.split()[-1]).resolve().parent for line in _mapped() if "/libmpi.so" in line}
+    folders = {Path(line.split()[-1]).resolve().parent for line in _mapped() if "/libmpi.so.40" in line}
     if not folders:
-        return "ScaLAPACK: no libmpi.so is loaded"
+        return "ScaLAPACK is linked with the system's Open MPI, which is not the MPI in use"
     # Two MPI libraries in one process would both serve: the library must be linked with the one in use.
     if not all(folder.is_relative_to("/usr/lib") for folder in folders):
         return f"ScaLAPACK is linked with the system's Open MPI, but the MPI in use is in {min(folders)}"
@@ -65,61 +69,122 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-class Gemr2d:
+class Grids:
     """
-    A case as a call of ``p?gemr2d``. Making and freeing it is collective.
+    Process grids of BLACS over a communicator, and descriptors of matrices on them. Making and freeing is collective.
 
-    :param case: A case for which :func:`why_not` is None.
-    :param comm: Communicator of its ranks.
+    :param comm: Communicator.
     """
 
-    def __init__(self, case: Case, comm: Any) -> None:
+    def __init__(self, comm: Any) -> None:
         from mpi4py import MPI
 
-        self._blacs, self._case = _library(), case
-        self._contexts: list[int] = []
+        self._comm, self._blacs = comm, _library()
+        self._contexts: dict[tuple[tuple[int, ...], bytes], int] = {}
         self._system = self._blacs.Csys2blacs_handle(MPI._handleof(comm))
-        self._all = self._grid(np.arange(comm.size).reshape(1, -1))
-        self._descriptors = [self._descriptor(case.source, comm.rank), self._descriptor(case.target, comm.rank)]
-        self._routine = getattr(self._blacs, "C" + _ROUTINES[str(case.dtype)])
-        self._routine.restype = None
+        self.everyone = self._context(np.arange(comm.size).reshape(1, -1))
 
-    def run(self, source: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
-        """Redistributes. Collective."""
-        columns, rows = self._case.shape
-        matrices = [
-            (ctypes.c_void_p(array.ctypes.data), 1, 1, descriptor)
-            for array, descriptor in zip((source, target), self._descriptors, strict=True)
-        ]
-        self._routine(rows, columns, *matrices[0], *matrices[1], self._all)
+    def routine(self, name: str) -> Any:
+        """A function of the library that returns nothing."""
+        routine = getattr(self._blacs, name)
+        routine.restype = None
+        return routine
+
+    def descriptor(self, distribution: AnyDistribution, order: str = "C") -> Any:
+        """
+        ScaLAPACK's nine numbers for a matrix. Collective.
+
+        :param order: Of the local arrays: ``"F"``, or ``"C"``, for which it is the transposed matrix.
+        """
+        assert isinstance(distribution, Distribution)
+        sizes, ranks = _blocks(distribution), _ranks(distribution)
+        assert sizes is not None
+        shape, local = distribution.shape, distribution.local_shape(self._comm.rank)
+        if order == "C":
+            shape, local, sizes, ranks = shape[::-1], local[::-1], sizes[::-1], ranks.T
+        dense = 1
+        numbers = (dense, self._context(ranks), *shape, *sizes, 0, 0, max(1, local[0]))
+        return (ctypes.c_int * 9)(*numbers)
 
     def free(self) -> None:
         """Frees the process grids."""
-        for context in self._contexts:
+        for context in self._contexts.values():
             if context != _NO_CONTEXT:
                 self._blacs.Cblacs_gridexit(context)
         self._blacs.Cfree_blacs_system_handle(self._system)
 
-    def _grid(self, ranks: npt.NDArray[Any]) -> int:
-        """A process grid with these ranks; _NO_CONTEXT on others."""
-        context = ctypes.c_int(self._system)
+    def _context(self, ranks: npt.NDArray[Any]) -> int:
+        """The context of a process grid of these ranks, made once; _NO_CONTEXT on other ranks."""
         members = np.asfortranarray(ranks, np.int32)
-        rows, columns = ranks.shape
-        self._blacs.Cblacs_gridmap(ctypes.byref(context), members.ctypes.data_as(ctypes.c_void_p), rows, rows, columns)
-        self._contexts.append(context.value)
-        return context.value
+        key = (ranks.shape, members.tobytes("F"))
+        if key not in self._contexts:
+            context, (rows, columns) = ctypes.c_int(self._system), ranks.shape
+            address = members.ctypes.data_as(ctypes.c_void_p)
+            self._blacs.Cblacs_gridmap(ctypes.byref(context), address, rows, rows, columns)
+            self._contexts[key] = context.value
+        return self._contexts[key]
 
-    def _descriptor(self, distribution: AnyDistribution, rank: int) -> Any:
-        """ScaLAPACK's nine numbers for the transposed matrix."""
-        assert isinstance(distribution, Distribution)
-        sizes, ranks = _blocks(distribution), _ranks(distribution)
-        assert sizes is not None
-        context = self._grid(ranks.T)
-        columns, rows = distribution.shape
-        leading = max(1, distribution.local_shape(rank)[1])
-        dense = 1
-        numbers = (dense, context, rows, columns, sizes[1], sizes[0], 0, 0, leading)
-        return (ctypes.c_int * 9)(*numbers)
+
+class _Move:
+    """
+    A call that moves one matrix to another, or a part of it. Making and freeing it is collective.
+
+    :param comm: Communicator of the ranks of both.
+    :param dtype: Type of the elements, one that the routine is there for.
+    :param source: Distribution before; see :func:`why_not`.
+    :param target: Distribution after.
+    :param region: As in :func:`dace_redist.redistribute`; None: the whole matrix.
+    :param order: Of the local arrays, ``"C"`` or ``"F"``.
+    """
+
+    def __init__(
+        self,
+        comm: Any,
+        dtype: npt.DTypeLike,
+        source: AnyDistribution,
+        target: AnyDistribution,
+        region: Sequence[Sequence[int]] | None = None,
+        order: str = "C",
+    ) -> None:
+        self._grids, self._dtype = Grids(comm), np.dtype(dtype)
+        self._descriptors = [self._grids.descriptor(side, order) for side in (source, target)]
+        parts = [tuple(part) for part in region or ((0, 0), (0, 0), source.shape)]
+        if order == "C":
+            parts = [part[::-1] for part in parts]  # rows are columns
+        self._first = [(row + 1, column + 1) for row, column in parts[:2]]  # indices begin at 1
+        self._shape = parts[2]
+
+    def free(self) -> None:
+        """Frees the process grids."""
+        self._grids.free()
+
+
+class Gemr2d(_Move):
+    """``p?gemr2d``: the same matrix, or a part of it, in another distribution."""
+
+    def run(self, source: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
+        """Redistributes. Collective."""
+        matrices = [
+            (ctypes.c_void_p(array.ctypes.data), *first, descriptor)
+            for array, first, descriptor in zip((source, target), self._first, self._descriptors, strict=True)
+        ]
+        routine = self._grids.routine("C" + ROUTINES[str(self._dtype)])
+        routine(*self._shape, *matrices[0], *matrices[1], self._grids.everyone)
+
+
+class Tran(_Move):
+    """``p?tran``: the transposed matrix, or a part of it, on the same process grid."""
+
+    def run(self, source: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
+        """Transposes. Collective over the process grid; does nothing on other ranks."""
+        if self._descriptors[0][1] == _NO_CONTEXT:
+            return
+        one, zero = (np.asarray(value, self._dtype) for value in (1, 0))
+        numbers = [ctypes.c_int(value) for value in (*self._shape[::-1], *self._first[0], *self._first[1])]
+        m, n, ia, ja, ic, jc = (ctypes.byref(number) for number in numbers)
+        alpha, A, beta, C = (ctypes.c_void_p(array.ctypes.data) for array in (one, source, zero, target))
+        routine = self._grids.routine(TRANSPOSES[str(self._dtype)])
+        routine(m, n, alpha, A, ia, ja, self._descriptors[0], beta, C, ic, jc, self._descriptors[1])
 
 
 def _blocks(distribution: Distribution) -> tuple[int, int] | None:

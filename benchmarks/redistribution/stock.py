@@ -44,7 +44,7 @@ def {name}(source: dace.{dtype}[{source_extents}], target: dace.{dtype}[{target_
 
 def why_not(case: Case) -> str | None:
     """What of a case stock DaCe cannot express, or None if it can."""
-    if case.within is not None:
+    if not case.is_whole:
         return "stock DaCe takes whole arrays in C order only"
     for side, distribution in (("source", case.source), ("target", case.target)):
         reason = _why_not(distribution)

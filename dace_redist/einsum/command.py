@@ -21,13 +21,15 @@ _UNITS = {"": 1, "B": 1} | {
 }
 
 
-def _sizes(_: click.Context, __: click.Parameter, value: str) -> dict[str, int]:
-    """Reads ``i=512,j=512``."""
+def _sizes(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
+    """Reads ``i=512,j=512``, given once or several times."""
     sizes: dict[str, int] = {}
-    for word in value.split(","):
+    for word in ",".join(values).split(","):
         index, found, size = (part.strip() for part in word.partition("="))
-        if not found or len(index) != 1 or not size.isdigit():
-            raise click.BadParameter(f"{word.strip()!r} is not the size of an index, such as i=512")
+        if not found or len(index) != 1 or not size.isdecimal():
+            raise click.BadParameter(
+                f"{word.strip()!r} is not the size of an index, such as i=512; commas stand between sizes"
+            )
         if index in sizes:
             raise click.BadParameter(f"the index {index!r} has two sizes, {sizes[index]} and {size}")
         sizes[index] = int(size)
@@ -60,7 +62,9 @@ def _dtype(_: click.Context, __: click.Parameter, value: str) -> int:
 
 @click.command("einsum")
 @click.argument("einsums")
-@click.option("--sizes", metavar="LIST", required=True, callback=_sizes, help="size of each index, as in i=512,a=24")
+@click.option(
+    "--sizes", metavar="LIST", required=True, multiple=True, callback=_sizes, help="size of each index: i=512,a=24"
+)
 @click.option("--ranks", type=click.IntRange(min=1), required=True, help="ranks to plan for")
 @click.option("--dtype", "itemsize", default="float64", show_default=True, callback=_dtype, help="type of the elements")
 @click.option("--memory", metavar="BYTES", callback=_bytes, help="memory per rank for all tensors, as in 4GiB")
@@ -96,7 +100,7 @@ def read_statements(text: str, sizes: dict[str, int]) -> tuple[list[Statement], 
 
     :param text: The einsums.
     :param sizes: Size of every index.
-    :raises click.UsageError: If an index has no size.
+    :raises click.UsageError: If an index has no size, a size has no index, or a comma seems to be missing.
     """
     from dace_redist.einsum.expression import Einsum
     from dace_redist.einsum.statement import Statement
@@ -104,6 +108,7 @@ def read_statements(text: str, sizes: dict[str, int]) -> tuple[list[Statement], 
     statements: list[Statement] = []
     shapes: dict[str, tuple[int, ...]] = {}
     for words in filter(str.strip, text.split(";")):
+        _check_commas(words)
         parsed = Einsum.parse(words)
         missing = [index for index in parsed.indices if index not in sizes]
         if missing:
@@ -116,4 +121,15 @@ def read_statements(text: str, sizes: dict[str, int]) -> tuple[list[Statement], 
         statements.append(Statement(parsed, tuple(names), parsed.result or "scalar", words.strip()))
     if not statements:
         raise click.UsageError("there is no einsum; expected one such as 'ij,jk->ik'")
+    unused = sorted(set(sizes).difference(*(statement.einsum.indices for statement in statements)))
+    if unused:
+        raise click.UsageError(f"--sizes gives a size for {unused[0]!r}, which is no index of {text.strip()!r}")
     return statements, shapes
+
+
+def _check_commas(einsum: str) -> None:
+    """Blanks may stand anywhere, but two operands without a comma would be one with all their indices."""
+    for operand in einsum.partition("->")[0].split(","):
+        parts = operand.split()
+        if any(len(part) > 1 for part in parts[:-1]):
+            raise click.UsageError(f"'{einsum.strip()}': is a comma missing between {' and '.join(parts)}?")

@@ -81,6 +81,25 @@ class Einsum:
         """The indices that one operand has more than once: they stand for its diagonal."""
         return "".join(i for i in self.indices if any(operand.count(i) > 1 for operand in self.operands))
 
+    @cached_property
+    def distinct(self) -> tuple[Einsum, dict[str, str]]:
+        """
+        The same with another index for each further place of one in an operand, as in ``ia,ij->j`` of ``ii,ij->j``.
+
+        The second value says which index each of these is equal to, here ``{"a": "i"}``.
+        """
+        free = (letter for letter in string.ascii_letters if letter not in self.indices)
+        equal: dict[str, str] = {}
+        operands = []
+        for operand in self.operands:
+            places: list[str] = []
+            for index in operand:
+                place = next(free) if index in places else index
+                equal |= {place: index} if place != index else {}
+                places.append(place)
+            operands.append("".join(places))
+        return Einsum(tuple(operands), self.result), equal
+
     def extents(self, shapes: Sequence[Sequence[Any]]) -> dict[str, Any]:
         """
         Size of every index.

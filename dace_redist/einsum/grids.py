@@ -189,8 +189,7 @@ def candidates(
     Every grid of at most so many ranks whose busiest rank has nearly the least possible work.
 
     Considered are grids of p ranks, from all ranks downwards until even a perfect split would be too much work.
-    An index has never more parts than elements, nor more than its blocks need; one that an operand has twice is not
-    split.
+    An index has never more parts than elements, nor more than its blocks need.
 
     :param einsum: The group's einsum.
     :param extents: Size of every index.
@@ -201,8 +200,7 @@ def candidates(
     :param load: Operations that the busiest rank may have at most.
     :return: None at all if nothing fits.
     """
-    fixed = einsum.repeated + whole
-    allowed = [useful_parts(extents[i], ranks) if i not in fixed else frozenset((1,)) for i in einsum.indices]
+    allowed = [useful_parts(extents[i], ranks) if i not in whole else frozenset((1,)) for i in einsum.indices]
     total = sum(step.flops_per_point * math.prod(extents[i] for i in step.indices) for step in steps)
     most = min(ranks, math.prod(max(parts) for parts in allowed))
     none, replicas = np.zeros((0, len(allowed)), np.int64), replicas_of(einsum, whole, ranks)

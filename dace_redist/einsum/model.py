@@ -202,6 +202,7 @@ class Model:
             statement.elementwise,
             statement.solves,
             found.replicas,
+            step.part.equal,
         )
 
     def placement(self, end: tuple[int | None, int | None], tensor: str, groups: dict[int, Group]) -> Placement:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import opt_einsum
 
@@ -56,6 +56,7 @@ class Part:
     :param steps: The pairwise steps of the local evaluation, the last one last.
     :param path: The steps as opt_einsum writes them.
     :param whole: Indices that are never split. If these are all it has, every rank computes all of it.
+    :param equal: Pairs of indices of the only operand: only elements where they are equal count, those of a diagonal.
     """
 
     einsum: Einsum
@@ -64,6 +65,7 @@ class Part:
     steps: tuple[ContractionStep, ...]
     path: tuple[tuple[int, ...], ...]
     whole: str = ""
+    equal: tuple[tuple[str, str], ...] = ()
 
 
 def linear_system(einsum: Einsum) -> Part:
@@ -85,49 +87,81 @@ def contraction_tree(
     statement: Statement, extents: Mapping[str, int], memory_elements: int | None = None
 ) -> tuple[ContractionStep, ...]:
     """
-    The best order of contractions, from opt_einsum.
+    The best order of contractions: what concerns one operand comes first, the rest is opt_einsum's.
+
+    An index that only one operand has and the result lacks is summed over before anything else, and of an operand that
+    has an index twice only the diagonal goes on.
 
     :param statement: What is computed; a statement of one operand, or an elementwise one, is a single step.
     :param extents: Size of every index.
     :param memory_elements: Largest intermediate, in elements.
-    :return: The steps, each after those it uses.
+    :return: The steps, each after those it uses, with the indices of ``statement.einsum.distinct``.
     """
-    einsum = statement.einsum
+    einsum, equal = statement.einsum.distinct
     count = len(einsum.operands)
-    if count < 3 or statement.elementwise:
+    if count == 1 or statement.elementwise:
         return (ContractionStep(tuple(range(count)), einsum.result, einsum.indices),)
-    orders = [tuple(range(count)), tuple(range(count))[::-1]]  # ties are broken by the order of the operands
-    trees = [_tree(einsum, order, extents, memory_elements) for order in orders]
+    first = tuple(_alone(einsum, equal))
+    there = dict(enumerate(einsum.operands))
+    for number, step in enumerate(first, count):
+        there |= {number: step.result}
+        del there[step.children[0]]
+    numbers = sorted(there, key=lambda n: n if n < count else first[n - count].children[0])
+    if count == 2:
+        last = ContractionStep(tuple(numbers), einsum.result, _union(there[n] for n in numbers))
+        return (*first, last)
+    orders = [numbers, numbers[::-1]]  # ties are broken by the order of the operands
+    trees = [(*first, *_tree(there, order, einsum.result, extents, memory_elements)) for order in orders]
     return min(trees, key=lambda tree: _effort(tree, einsum, extents))
 
 
+def _alone(einsum: Einsum, equal: Mapping[str, str]) -> Iterator[ContractionStep]:
+    """Takes the diagonals of operands, and the sums over the indices that only one of them has."""
+    for number, operand in enumerate(einsum.operands):
+        elsewhere = set(einsum.result).union(*(o for n, o in enumerate(einsum.operands) if n != number))
+        kept = "".join(index for index in operand if index in elsewhere)
+        if kept != operand:
+            yield ContractionStep((number,), kept, operand)
+
+
+def _union(operands: Iterable[str]) -> str:
+    return "".join(dict.fromkeys("".join(operands)))
+
+
 def _tree(
-    einsum: Einsum, order: Sequence[int], extents: Mapping[str, int], memory_elements: int | None
+    there: Mapping[int, str],
+    order: Sequence[int],
+    result: str,
+    extents: Mapping[str, int],
+    memory_elements: int | None,
 ) -> tuple[ContractionStep, ...]:
-    operands = [einsum.operands[number] for number in order]
+    """The order of opt_einsum for operands by their numbers, taken in this order."""
+    operands = [there[number] for number in order]
     path, _ = opt_einsum.contract_path(
-        f"{','.join(operands)}->{einsum.result}",
+        f"{','.join(operands)}->{result}",
         *[tuple(extents[index] for index in operand) for operand in operands],
         shapes=True,
         optimize="optimal" if len(operands) <= MAX_OPTIMAL_OPERANDS else "auto",
         memory_limit=memory_elements,
     )
-    return _steps(einsum, order, path)
+    return _steps(there, order, result, path)
 
 
-def _steps(einsum: Einsum, order: Sequence[int], path: Sequence[Sequence[int]]) -> tuple[ContractionStep, ...]:
+def _steps(
+    operands: Mapping[int, str], order: Sequence[int], result: str, path: Sequence[Sequence[int]]
+) -> tuple[ContractionStep, ...]:
     """The steps of a path of opt_einsum over the operands in the given order."""
-    there, names = list(order), dict(enumerate(einsum.operands))
+    there, names = list(order), dict(operands)
     steps: list[ContractionStep] = []
     for positions in path:
         children = sorted(there.pop(position) for position in sorted(positions, reverse=True))
-        wanted = set(einsum.result).union(*(names[number] for number in there)) if there else set(einsum.result)
-        indices = "".join(dict.fromkeys("".join(names[child] for child in children)))
-        result = _intermediate([names[child] for child in children], wanted) if there else einsum.result
-        number = len(einsum.operands) + len(steps)
-        names[number] = result
+        wanted = set(result).union(*(names[number] for number in there)) if there else set(result)
+        indices = _union(names[child] for child in children)
+        made = _intermediate([names[child] for child in children], wanted) if there else result
+        number = max(names) + 1
+        names[number] = made
         there.append(number)
-        steps.append(ContractionStep(tuple(children), result, indices))
+        steps.append(ContractionStep(tuple(children), made, indices))
     return tuple(steps)
 
 
@@ -170,10 +204,13 @@ def passes_unhidden(tree: Sequence[ContractionStep], operands: int, extents: Map
     :param tree: The steps.
     :param operands: Number of operands of the statement.
     :param extents: Size of every index.
-    :return: By number of the intermediate: 0 where computing takes longer than writing and reading it.
+    :return: By number of the intermediate: 0 where computing takes longer than writing and reading it. What is made of
+        one operand is left out.
     """
     costs = {}
     for number, step in enumerate(tree[:-1], operands):
+        if len(step.children) == 1:
+            continue
         consumer = next(other for other in tree if number in other.children)
         size = math.prod(extents[index] for index in step.result)
         least = min(step.flops(extents), consumer.flops(extents))
@@ -195,12 +232,17 @@ def groupings(
     :param unhidden: From :func:`passes_unhidden`.
     :return: Parts in an order in which they can be computed.
     """
-    inner = list(unhidden)
+    inner, (einsum, equal) = list(unhidden), einsum.distinct
     forced = [n for n in inner if unhidden[n]] if len(inner) > MAX_FREE_INTERMEDIATES else []
     free = [number for number in inner if number not in forced]
     for size in range(len(free) + 1 if len(free) <= MAX_FREE_INTERMEDIATES else 1):
         for chosen in itertools.combinations(free, size):
-            yield _parts(tree, einsum, {*forced, *chosen})
+            parts = _parts(tree, einsum, {*forced, *chosen})
+            yield tuple(dataclasses.replace(part, equal=_equal(part.einsum, equal)) for part in parts)
+
+
+def _equal(einsum: Einsum, equal: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple((place, index) for place, index in equal.items() if place in einsum.indices)
 
 
 def _parts(tree: Sequence[ContractionStep], einsum: Einsum, merged: set[int]) -> tuple[Part, ...]:

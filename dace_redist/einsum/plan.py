@@ -49,6 +49,8 @@ class Group:
     :param elementwise: See :class:`Statement`.
     :param solves: See :class:`Statement`.
     :param replicas: How many ranks do the same for each position of the grid, and have the same result.
+    :param equal: Pairs of indices of the only operand: only elements where they are equal count, those of a diagonal.
+        A rank finds those of its own block.
     """
 
     einsum: Einsum
@@ -63,6 +65,7 @@ class Group:
     elementwise: bool = False
     solves: bool = False
     replicas: int = 1
+    equal: tuple[tuple[str, str], ...] = ()
 
     @property
     def parts(self) -> dict[str, int]:

@@ -16,6 +16,7 @@ from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.program import EinsumProgram, EinsumStep, Walk
 from dace_redist.einsum.rates import BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND
 from dace_redist.einsum.requests import Requests
+from dace_redist.einsum.shared_steps import SharedSteps
 from dace_redist.einsum.statement import Statement
 
 #: Solutions that cost more by less than this share, or by a byte, are as good: those with more groups are taken then.
@@ -83,10 +84,6 @@ class _Way:
     solution: tuple[Model, list[int]] | None = None
 
 
-def _unhidden(steps: tuple[EinsumStep, ...], passes: Mapping[int, int]) -> int:
-    return sum(passes.get(step.part.number, 0) for step in steps)
-
-
 class Planner:
     """
     The work of :func:`plan_einsums`.
@@ -101,12 +98,21 @@ class Planner:
         self._only: _Way | None = None
         self._names: dict[tuple[int, int], str] = {}
         self._found: dict[tuple[Part, tuple[tuple[str, int], ...], float], Candidates] = {}
+        total = requests.memory_bytes and requests.memory_bytes * requests.ranks // requests.itemsize
+        self._trees = [
+            () if statement.solves else contraction_tree(statement, extents, total)
+            for statement, extents in zip(requests.statements, requests.extents, strict=True)
+        ]
+        self._shared = SharedSteps(requests.statements, self._trees)
 
     def plan(self) -> EinsumPlan:
         """See :func:`plan_einsums`."""
-        steps = tuple(step for number in range(len(self.requests.statements)) for step in self.grouped(number))
+        every = [step for number in range(len(self.requests.statements)) for step in self.grouped(number)]
+        steps = self._shared.once(every)
+        self._only = self._only if len(steps) == len(every) else None
         self.requests.check_overrides(steps)
         limit = self.requests.memory_bytes or math.inf
+        self._check_total(steps)
         least: Walk | None = None
         while least is None or self._fits(steps):
             for thrift in _THRIFTS:
@@ -193,21 +199,21 @@ class Planner:
         statement, extents = self.requests.statements[number], self.requests.extents[number]
         if statement.solves:
             return self._steps(number, (linear_system(statement.einsum),))
-        limit = self.requests.memory_bytes
-        total = None if limit is None else limit * self.requests.ranks // self.requests.itemsize
-        tree = contraction_tree(statement, extents, total)
+        tree = self._trees[number]
         passes = passes_unhidden(tree, len(statement.operands), extents)
+        passes = {n: elements for n, elements in passes.items() if elements or n not in self._shared.numbers[number]}
         ways = [self._steps(number, parts) for parts in groupings(tree, statement.einsum, passes)]
         if len(ways) == 1:
             return ways[0]
         load = sum(self._least_load(step) for step in ways[0]) * (1 + LOAD_TOLERANCE)
         best = _Way(ways[0])
         worth = frozenset(step.part.number for step in ways[0])  # what nothing is moved for is not worth merging
-        for way in sorted(ways, key=lambda way: _unhidden(way, passes)):
+        unhidden = [sum(passes.get(step.part.number, 0) for step in way) for way in ways]
+        for elements, way in sorted(zip(unhidden, ways, strict=True), key=lambda pair: pair[0]):
             whole = {step.part.number for step in way}
             if not {step.part.number for step in best.steps} - whole <= worth:
                 continue
-            better = self._better(best, _unhidden(way, passes), way, load)
+            better = self._better(best, elements, way, load)
             if better is not best:
                 best, worth = better, better.costly
         if math.isinf(best.cost):
@@ -276,6 +282,14 @@ class Planner:
         part, ranks = step.part, self.requests.ranks
         found = candidates(part.einsum, step.extents, part.steps, ranks, whole=part.whole)
         return float(found.footprint.min()) * self.requests.itemsize
+
+    def _check_total(self, steps: tuple[EinsumStep, ...]) -> None:
+        """All that is there while a step runs must fit the memory of all ranks together."""
+        program = self._program(self.requests.statements, steps)
+        for number, step in enumerate(steps):
+            needed = program.bytes_there(number) / self.requests.ranks
+            if needed > (self.requests.memory_bytes or math.inf):
+                raise self._out_of_memory(step, needed)
 
     def _out_of_memory(self, step: EinsumStep, needed: float) -> MemoryError:
         statement, limit = self.requests.statements[step.statement], self.requests.memory_bytes or 0

@@ -1,11 +1,18 @@
-"""Draws a plan: inputs above, groups with their grids in the middle, results below. Start reading at: plot_plan."""
+"""
+Draws a plan: inputs above, groups with their grids in the middle, results below; in several rows, if there are many.
+
+Start reading at: plot_plan.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dace_redist.einsum.repeated_steps import folded
 from dace_redist.einsum.report import format_flops, grid_text, operation_text, shape_text
 from dace_redist.report.canvas import new_figure, save
 from dace_redist.report.text import format_bytes
@@ -17,10 +24,10 @@ if TYPE_CHECKING:
 COLOURS = {"moved": "#c0392b", "fetched": "#2471a3", "reduced": "#1e8449", "stays": "0.55"}
 
 _WIDTHS = {"moved": 1.8, "fetched": 1.8, "reduced": 1.8, "stays": 1.0}
-# Lengths in inches. Rows from above: inputs, groups, results.
+# Lengths in inches. In a row from above: inputs, groups, results.
 _TENSOR, _GROUP = (1.3, 0.62), (2.3, 1.1)
-_INPUT_ROW, _GROUP_ROW, _RESULT_ROW = 5.0, 2.9, 0.5
-_GAP, _HEADER = 0.8, 0.85
+_INPUTS, _GROUPS, _RESULTS = 5.0, 2.9, 0.5
+_GAP, _HEADER, _FRAME_TITLE, _ROW, _LONGEST_ROW = 0.8, 0.85, 0.45, 5.9, 20.0
 
 
 def plot_plan(plan: EinsumPlan, path: str | Path) -> None:
@@ -49,40 +56,77 @@ class _Box:
         return self.x, self.y - self.height / 2
 
 
+@dataclasses.dataclass
+class _Column:
+    """
+    Where a group is drawn.
+
+    :param x: The middle.
+    :param row: Number of the row, counted from above.
+    :param inputs: The operands that no group to the left of it in this row reads or writes.
+    :param width: That of the column.
+    :param starts_row: Whether it is the first of its row.
+    """
+
+    x: float
+    row: int
+    inputs: list[str]
+    width: float
+    starts_row: bool
+
+
+def _columns(plan: EinsumPlan, numbers: Sequence[int]) -> dict[int, _Column]:
+    """A column for each of these groups, in rows."""
+    columns: dict[int, _Column] = {}
+    left, row, there = 0.0, -1, set[str]()
+    for number in numbers:
+        operands = list(dict.fromkeys(plan.groups[number].operands))
+        inputs = [name for name in operands if name not in there]
+        starts_row = row < 0 or left + _column_width(inputs) > _LONGEST_ROW
+        if starts_row:
+            inputs, left, row, there = operands, _GAP / 2, row + 1, set()
+        width = _column_width(inputs)
+        columns[number] = _Column(left + width / 2, row, inputs, width, starts_row)
+        there |= {*operands, plan.groups[number].result}
+        left += width
+    return columns
+
+
+def _column_width(inputs: Sequence[str]) -> float:
+    return max(_GROUP[0], len(inputs) * (_TENSOR[0] + 0.15)) + _GAP
+
+
 class _Picture:
     def __init__(self, plan: EinsumPlan) -> None:
         self.plan = plan
-        self.columns, width = self._columns()
-        height = _INPUT_ROW + _TENSOR[1] / 2 + _HEADER
+        parts = folded(plan)
+        self.columns = _columns(plan, [number for part, _ in parts for number in part])
+        rows = 1 + max(column.row for column in self.columns.values())
+        width = max(7.0, _GAP / 2 + max(column.x + column.width / 2 for column in self.columns.values()))
+        header = _HEADER + (_FRAME_TITLE if len(self.columns) < len(plan.groups) else 0)
+        height = (rows - 1) * _ROW + _INPUTS + _TENSOR[1] / 2 + header
+        self.bottoms = [(rows - 1 - row) * _ROW for row in range(rows)]
         self.figure = new_figure(width, height)
         self.axes = self.figure.add_axes((0, 0, 1, 1))
         self.axes.set(xlim=(0, width), ylim=(0, height))
         self.axes.axis("off")
-        self.where: dict[str, _Box] = {}  # each tensor's latest box
-        for number, group in enumerate(plan.groups):
-            self._draw_group(number, group)
+        self.where: dict[str, _Box] = {}  # the latest box of each tensor in this row
+        for part, times in parts:
+            for number in part:
+                self._draw_group(number, plan.groups[number])
+            if times > 1:
+                self._draw_frames(part, times)
         self._draw_heading(width, height)
 
-    def _columns(self) -> tuple[list[float], float]:
-        """The middle of each group's column, and the width of all."""
-        middles, left = [], _GAP / 2
-        for number in range(len(self.plan.groups)):
-            width = max(_GROUP[0], len(self._new_inputs(number)) * (_TENSOR[0] + 0.15)) + _GAP
-            middles.append(left + width / 2)
-            left += width
-        return middles, max(left + _GAP / 2, 7.0)
-
-    def _new_inputs(self, number: int) -> list[str]:
-        """The inputs that a group is the first to read."""
-        earlier = {name for group in self.plan.groups[:number] for name in (*group.operands, group.result)}
-        return [name for name in dict.fromkeys(self.plan.groups[number].operands) if name not in earlier]
-
     def _draw_group(self, number: int, group: Group) -> None:
-        box = _Box(self.columns[number], _GROUP_ROW, *_GROUP)
-        inputs = self._new_inputs(number)
-        for place, name in enumerate(inputs):
-            x = box.x + (place - (len(inputs) - 1) / 2) * (_TENSOR[0] + 0.15)
-            self.where[name] = self._tensor(name, x, _INPUT_ROW)
+        column = self.columns[number]
+        bottom = self.bottoms[column.row]
+        box = _Box(column.x, bottom + _GROUPS, *_GROUP)
+        if column.starts_row:
+            self.where = {}
+        for place, name in enumerate(column.inputs):
+            x = box.x + (place - (len(column.inputs) - 1) / 2) * (_TENSOR[0] + 0.15)
+            self.where[name] = self._tensor(name, x, bottom + _INPUTS)
         cost, repeats = self.plan.costs[number], self.plan.repeats(number)
         often = f", {repeats} times" if repeats > 1 else ""
         words = f"{operation_text(group).replace('->', ' → ')}\n{grid_text(group)}\n{format_flops(cost.flops)}{often}"
@@ -99,7 +143,7 @@ class _Picture:
         kind, words = self._read_label(number, name, moves)
         if tensor.y > box.y:
             self._arrow(tensor.bottom, (box.x + place * box.width, box.y + box.height / 2), kind, words, at=0.62)
-        elif number and tensor.x == self.columns[number - 1]:
+        elif tensor.x == self._column_before(number):
             end = (box.x - box.width / 2, box.y - 0.25 * box.height)
             self._arrow((tensor.x + tensor.width / 2, tensor.y), end, kind, words, at=0.5)
         else:
@@ -107,25 +151,43 @@ class _Picture:
 
     def _detour(self, tensor: _Box, box: _Box, kind: str, words: str) -> None:
         """An arrow from a result to a group further on, between the rows; each result has a lane of its own."""
-        lane = self.columns.index(tensor.x)
+        lane = [column.x for column in self.columns.values()].index(tensor.x)
         y = tensor.top[1] + 0.2 + 0.19 * (lane % 4)
         start, end = tensor.x + 0.35 * tensor.width, box.x - (0.42 - 0.06 * (lane % 4)) * box.width
         self.axes.plot([start, start, end], [tensor.top[1], y, y], color=COLOURS[kind], linewidth=_WIDTHS[kind])
         self._arrow((end, y), (end, box.bottom[1]), kind, "", at=0.5)
         self._label(words, kind, box.x - box.width / 2 - 0.45 * _GAP, y)
 
+    def _column_before(self, number: int) -> float | None:
+        """The middle of the column to the left of a group's."""
+        drawn = list(self.columns)
+        return self.columns[drawn[drawn.index(number) - 1]].x if not self.columns[number].starts_row else None
+
+    def _draw_frames(self, part: Iterable[int], times: int) -> None:
+        """Around groups that run several times in a row, of which these are the last."""
+        for row, columns in itertools.groupby((self.columns[number] for number in part), lambda column: column.row):
+            there = list(columns)
+            left = there[0].x - there[0].width / 2 + 0.1
+            right = there[-1].x + there[-1].width / 2 - 0.1
+            low, high = self.bottoms[row] + 0.06, self.bottoms[row] + _INPUTS + _TENSOR[1] / 2 + _FRAME_TITLE
+            corners = [(left, low), (right, low), (right, high), (left, high), (left, low)]
+            self.axes.plot(*zip(*corners, strict=True), color="0.35", linewidth=1.0, linestyle="--")
+            words = f"{times} times, the last shown"
+            self.axes.text(left + 0.12, high - 0.2, words, ha="left", va="center", fontsize=9)
+
     def _read_label(self, number: int, name: str, moves: list[Move]) -> tuple[str, str]:
         if moves:
             return "moved", format_bytes(sum(move.bytes_per_rank for move in moves))
         operand = self.plan.groups[number].operands.index(name)
         placement = self.plan.groups[number].operand_placements[operand]
-        if name in self._new_inputs(number) and placement.replicas > 1 and self.plan.costs[number].fetched:
+        earlier = (name in (*group.operands, group.result) for group in self.plan.groups[:number])
+        if not any(earlier) and placement.replicas > 1 and self.plan.costs[number].fetched:
             share = (placement.replicas - 1) / placement.replicas
             return "fetched", format_bytes(placement.block_bytes(self.plan.sizes[name], self.plan.itemsize) * share)
         return "stays", ""
 
     def _draw_result(self, number: int, group: Group, box: _Box) -> None:
-        self.where[group.result] = tensor = self._tensor(group.result, box.x, _RESULT_ROW)
+        self.where[group.result] = tensor = self._tensor(group.result, box.x, box.y - _GROUPS + _RESULTS)
         later = [m for m in self.plan.moves if m.group == number < m.before_group]
         kind, words = "stays", ""
         if group.reduction is not None:

@@ -112,6 +112,11 @@ class EinsumProgram:
             last = max(last, max(n for n in range(len(self.steps)) if loop in self.loops(n)))
         return writers[0], last
 
+    def bytes_there(self, step: int) -> int:
+        """Bytes of all tensors that must be there while a group runs, on all ranks together."""
+        there = [name for name, (first, last) in self.lifetimes.items() if first <= step <= last]
+        return sum(math.prod(self.sizes[name]) for name in there) * self.itemsize
+
 
 @dataclasses.dataclass
 class _Copy:
@@ -216,6 +221,7 @@ class Walk:
         if reduction is not None:
             reduced = whole if reduction.axis is None else whole * (reduction.ranks - 1) / reduction.ranks
         blocks = {index: group.block(index, extent) for index, extent in step.extents.items()}
+        blocks |= {place: 1 for place, _ in group.equal}
         flops = sum(c.flops_per_point * math.prod(blocks[index] for index in c.indices) for c in step.part.steps)
         return GroupCost(fetched, reduced, flops, self._memory(number))
 

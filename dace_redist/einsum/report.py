@@ -31,7 +31,9 @@ def grid_text(group: Group) -> str:
 def operation_text(computed: Statement | Group) -> str:
     """The indices of an einsum, as in ``ij,jk->ik``; before them what else it is: ``solve ij,ik->jk``."""
     verb = ("solve " if len(computed.operands) > 1 else "invert ") if computed.solves else ""
-    return f"{verb}{computed.einsum}"
+    equal = getattr(computed, "equal", ())
+    where = f" where {', '.join(f'{place} = {index}' for place, index in equal)}" if equal else ""
+    return f"{verb}{computed.einsum}{where}"
 
 
 def reduction_text(group: Group) -> str:

@@ -11,6 +11,9 @@ from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.program import EinsumStep
 from dace_redist.einsum.statement import Statement
 
+#: No tensor is larger: bytes are counted as 64-bit integers.
+MAX_BYTES = 2**63 - 1
+
 
 @dataclasses.dataclass
 class Requests:
@@ -33,8 +36,10 @@ class Requests:
     def __post_init__(self) -> None:
         for name in ("ranks", "itemsize", "memory_bytes", "node_size"):
             value: int | None = getattr(self, name)
-            if value is not None and not (isinstance(value, Real) and value >= 1):
-                raise ValueError(f"plan_einsums: {name} must be at least 1, got {value!r}")
+            kind = Real if name == "memory_bytes" else Integral
+            if value is not None and (isinstance(value, bool) or not isinstance(value, kind) or value < 1):
+                words = "at least 1" if kind is Real else "an integer of at least 1"
+                raise ValueError(f"plan_einsums: {name} must be {words}, got {value!r}")
         if not self.statements:
             raise ValueError("plan_einsums: there are no statements to plan")
         #: Shape of every tensor.
@@ -44,6 +49,7 @@ class Requests:
         for statement in self.statements:
             self.extents.append(statement.extents(self.sizes))
             self.sizes[statement.result] = tuple(self.extents[-1][index] for index in statement.einsum.result)
+        self._check_sizes()
         self._check_placements()
         #: The tensors wanted at the end.
         self.wanted = self._wanted()
@@ -52,6 +58,12 @@ class Requests:
     def tensors(self) -> list[str]:
         """Names of all tensors of the program."""
         return list(dict.fromkeys(name for s in self.statements for name in (*s.operands, s.result)))
+
+    def _check_sizes(self) -> None:
+        for name, shape in self.sizes.items():
+            if math.prod(shape) * self.itemsize > MAX_BYTES:
+                nbytes = math.prod(shape) * self.itemsize
+                raise ValueError(f"{name} of shape {shape} would have {nbytes:.3g} bytes: give smaller sizes")
 
     def _check_placements(self) -> None:
         for name, placement in self.placements.items():
@@ -114,7 +126,7 @@ class Requests:
         if unknown:
             raise _unknown_index(step.result, unknown, einsum.indices)
         for index, parts in grid.items():
-            most = 1 if index in einsum.repeated + step.part.whole else max(step.extents[index], 1)
+            most = 1 if index in step.part.whole else max(step.extents[index], 1)
             if not (isinstance(parts, Integral) and 1 <= parts <= most):
                 raise ValueError(
                     f"overrides[{step.result!r}]: index {index!r} can have 1 to {most} parts, got {parts!r}"

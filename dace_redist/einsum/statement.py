@@ -60,7 +60,7 @@ class Statement:
 
     def extents(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
         """
-        Size of every index.
+        Size of every index, those of ``einsum.distinct`` too.
 
         :param shapes: Shape of every tensor by name; that of the result, if given, is checked too.
         :raises ValueError: If a shape is missing, has negative sizes, or does not fit; names the statement.
@@ -82,7 +82,7 @@ class Statement:
             raise ValueError(
                 f"{self.label}: the result {self.result!r} has shape {tuple(shapes[self.result])}, expected {expected}"
             )
-        return extents
+        return extents | {place: extents[index] for place, index in self.einsum.distinct[1].items()}
 
 
 def _is_linear_system(einsum: Einsum) -> bool:

@@ -46,6 +46,12 @@ class PlanArguments:
             (self.strategy, self.options, self.operation, self.source, self.target, self.index_map, self.memories)
         )
 
+    @property
+    def schedule(self) -> Schedule:
+        """Who sends what to whom."""
+        operation = None if self.operation.is_copy else self.operation
+        return Schedule(self.source, self.target, self.dtype, self.index_map, operation)
+
     def digest(self) -> int:
         """A number that other arguments hardly share, the same on every rank; of 56 bits."""
         text = repr((self.strategy, self.options, self.operation, self.dtype.itemsize, self.memories)).encode()
@@ -101,7 +107,7 @@ def checked_arguments(
         if out is None:
             check_covered(index_map, operation, target)
     if memory_bytes is not None:
-        moved = Schedule(source, target, element, index_map)
+        moved = Schedule(source, target, element, index_map, None if operation.is_copy else operation)
         name = DEFAULT_STRATEGY if chosen is AUTO else chosen.name
         chosen, checked = find_strategy(name), options_within(moved, name, memory_bytes, checked)
     return PlanArguments(chosen.name, tuple(sorted(checked.items())), element, operation, source, target, index_map)

@@ -6,7 +6,6 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from dace_redist.native.interface import NativeHandle, check
-from dace_redist.redistribution.request import PROGRESS
 
 Made = TypeVar("Made", bound="BasePlan")
 
@@ -83,14 +82,3 @@ class BasePlan:
     ) -> None:
         if kind is None:  # else the other ranks may not come to free theirs
             self.free()
-
-
-def progress_number(progress: str) -> int:
-    """
-    The library's number of what moves a started transfer on.
-
-    :raises ValueError: If there is no such thing.
-    """
-    if progress not in PROGRESS:
-        raise ValueError(f"progress must be one of {', '.join(PROGRESS)}, got {progress!r}")
-    return PROGRESS.index(progress)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist import _core
+from dace_redist.joint_schedule import JointSchedule
 from dace_redist.native.interface import NativeJointPlan, function_address
 from dace_redist.redistribution.arguments import (
     JointArguments,
@@ -17,8 +18,8 @@ from dace_redist.redistribution.arguments import (
     check_part,
     checked_arguments,
 )
-from dace_redist.redistribution.base_plan import BasePlan, progress_number
-from dace_redist.redistribution.request import Request
+from dace_redist.redistribution.base_plan import BasePlan
+from dace_redist.redistribution.request import Request, progress_number
 from dace_redist.redistribution.shared_arrays import empty_result
 from dace_redist.strategies import AUTO, DEFAULT_STRATEGY
 
@@ -133,6 +134,15 @@ class JointPlan(BasePlan):
             check_covered(tensor.index_map, tensor.operation, tensor.target)
         shapes = zip(self._shapes, self._tensors, strict=True)
         return [empty_result(shape, tensor.operation.target) for (_, shape), tensor in shapes]
+
+    @property
+    def schedule(self) -> JointSchedule:
+        """
+        Who sends what to whom, if all messages between two ranks are joined.
+
+        :raises ValueError: If a tensor has an ``op``: it moves in exchanges of its own.
+        """
+        return JointSchedule([one.schedule for one in self._tensors])
 
     def __repr__(self) -> str:
         state = ", freed" if self._native is None else ""

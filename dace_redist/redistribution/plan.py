@@ -25,9 +25,9 @@ from dace_redist.redistribution.arguments import (
     checked_arguments,
     is_plain,
 )
-from dace_redist.redistribution.base_plan import BasePlan, progress_number
+from dace_redist.redistribution.base_plan import BasePlan
 from dace_redist.redistribution.joint_plan import JointPlan, joint_arguments
-from dace_redist.redistribution.request import Request
+from dace_redist.redistribution.request import Request, progress_number
 from dace_redist.redistribution.shared_arrays import LEAST_SHARED_BYTES, empty_result
 from dace_redist.schedule import Schedule
 from dace_redist.selection.problem_key import Problem
@@ -173,7 +173,8 @@ class Plan(BasePlan):
     @property
     def schedule(self) -> Schedule:
         """Who sends what to whom."""
-        return Schedule(self.source, self.target, self.dtype, self._index_map)
+        operation = None if self._operation.is_copy else self._operation
+        return Schedule(self.source, self.target, self.dtype, self._index_map, operation)
 
     def __repr__(self) -> str:
         options = "".join(f", {name}={value}" for name, value in self.options.items())

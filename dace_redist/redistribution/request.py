@@ -111,3 +111,14 @@ class Request:
         if getattr(self, "_native", None) is not None:
             _ABANDONED.append((self._native, self._sources, self._targets))
             warnings.warn("a started redistribution was not waited for", ResourceWarning, stacklevel=2)
+
+
+def progress_number(progress: str) -> int:
+    """
+    The library's number of what moves a started transfer on.
+
+    :raises ValueError: If there is no such thing.
+    """
+    if progress not in PROGRESS:
+        raise ValueError(f"progress must be one of {', '.join(PROGRESS)}, got {progress!r}")
+    return PROGRESS.index(progress)

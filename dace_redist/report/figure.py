@@ -17,6 +17,7 @@ from dace_redist.report.canvas import new_figure, new_frame, save
 from dace_redist.report.text import format_bytes
 
 if TYPE_CHECKING:
+    from dace_redist.joint_schedule import JointSchedule
     from dace_redist.schedule import Schedule
 
 _MAX_CUTS = 400  # per dimension: more could not be told apart, so owners are sampled at this many indices
@@ -25,11 +26,11 @@ _FONT_SIZES = (9.0, 7.5, 6.0, 5.0)  # of the numbers in cells, in points: the la
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
-def plot_schedule(schedule: Schedule, path: str | Path) -> None:
+def plot_schedule(schedule: Schedule | JointSchedule, path: str | Path) -> None:
     """
     Draw the tensor cut by owner before and after, and the bytes from each rank to each rank.
 
-    :param schedule: What to draw.
+    :param schedule: What to draw; of several tensors, owners of the first, and bytes of all.
     :param path: File to write; its ending says the format: .png, .svg or .pdf.
     :raises ValueError: If the format is unknown.
     :raises FileNotFoundError: If the folder does not exist.
@@ -38,33 +39,28 @@ def plot_schedule(schedule: Schedule, path: str | Path) -> None:
     save(lambda: draw(schedule), path)
 
 
-def draw(schedule: Schedule) -> Any:
+def draw(drawn: Schedule | JointSchedule) -> Any:
     """
     The figure, for those who want to add to it.
 
-    :param schedule: What to draw.
+    :param drawn: What to draw, see :func:`plot_schedule`.
     :return: A ``matplotlib.figure.Figure`` that belongs to no window.
     """
+    schedule: Schedule = drawn.tensors[0] if hasattr(drawn, "tensors") else drawn
     figure = new_figure(13, 4.9, layout="constrained")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)
     grid = figure.add_gridspec(1, 3, width_ratios=(1, 1, 1.2))
     panels = [figure.add_subplot(grid[0]), figure.add_subplot(grid[1])]
     matrix = figure.add_subplot(grid[2])
-    moved, total = schedule.bytes_moved(), schedule.bytes_total()
-    extents = ", ".join(map(str, schedule.shape))
-    figure.suptitle(
-        f"{schedule.dtype}[{extents}]: {format_bytes(moved)} of {format_bytes(total)} "
-        f"({100 * moved / max(total, 1):.1f} %) moves, {schedule.ranks:,} rank{'' if schedule.ranks == 1 else 's'}",
-        fontsize=11,
-    )
+    figure.suptitle(_title(drawn, schedule), fontsize=11)
     shown = shown_dimensions(schedule)
     sides = (schedule.source, schedule.target)
     maps = [owner_map(side, axes) for side, axes in zip(sides, shown, strict=True)]
-    colours = _RankColours(schedule.ranks)
+    colours = _RankColours(drawn.ranks)
     meshes = [colours.draw(axes, owners) for axes, owners in zip(panels, maps, strict=True)]
     _name_panels(panels, schedule, shown)
     _outline_region(panels, schedule, shown)
-    number_matrix = _draw_matrix(matrix, schedule)
+    number_matrix = _draw_matrix(matrix, drawn)
     figure.draw_without_rendering()  # fixes sizes, which say whether numbers fit
     fits = [colours.number(axes, owners) for axes, owners in zip(panels, maps, strict=True)]
     if not all(fits):
@@ -72,6 +68,17 @@ def draw(schedule: Schedule) -> Any:
         bar.ax.xaxis.get_major_locator().set_params(integer=True)
     number_matrix()
     return figure
+
+
+def _title(drawn: Schedule | JointSchedule, first: Schedule) -> str:
+    moved, total = drawn.bytes_moved(), drawn.bytes_total()
+    computed = "" if first.operation is None else f" ({first.operation})"
+    others = f" and {len(drawn.tensors) - 1} more" if hasattr(drawn, "tensors") else ""
+    return (
+        f"{first.dtype}[{', '.join(map(str, first.shape))}]{computed}{others}: {format_bytes(moved)} of "
+        f"{format_bytes(total)} ({100 * moved / max(total, 1):.1f} %) moves, "
+        f"{drawn.ranks:,} rank{'' if drawn.ranks == 1 else 's'}"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +144,8 @@ def _name_panels(panels: list[Any], schedule: Schedule, shown: tuple[tuple[int, 
         indices = [":" if axis in dimensions else "0" for axis in range(len(side.shape))]
         cut = f", slice [{', '.join(indices)}]" if len(indices) > 2 else ""
         replicas = side.core.replicas
-        first = f"\n(first of {replicas} replicas)" if replicas > 1 else ""
+        kind = "partial results" if schedule.reduces and side is schedule.source else "replicas"
+        first = f"\n(first of {replicas} {kind})" if replicas > 1 else ""
         panel.set_title(f"{title}{cut}\n{_short(side)}{first}", fontsize=9)
         panel.set_xlabel(_axis_name(schedule, side, dimensions[-1]) if dimensions else "the only element")
         if not dimensions:
@@ -234,7 +242,7 @@ def _font_size(width: float, height: float, letters: int, dpi: float) -> float |
     return None
 
 
-def binned_volumes(schedule: Schedule, bins: int) -> npt.NDArray[np.float64]:
+def binned_volumes(schedule: Schedule | JointSchedule, bins: int) -> npt.NDArray[np.float64]:
     """Bytes from rank to rank, neighbouring ranks added up to at most ``bins`` rows and columns."""
     each = -(-schedule.ranks // bins)
     size = -(-schedule.ranks // each)
@@ -252,7 +260,7 @@ def _unit(largest: float) -> str:
     return max((unit for unit in _UNITS if _UNITS[unit] <= max(largest, 1)), key=_UNITS.__getitem__)
 
 
-def _draw_matrix(axes: Any, schedule: Schedule) -> Callable[[], None]:
+def _draw_matrix(axes: Any, schedule: Schedule | JointSchedule) -> Callable[[], None]:
     """Draw it; returned is what writes the numbers, once sizes are fixed."""
     volumes = binned_volumes(schedule, _MAX_BINS)
     unit = _unit(volumes.max())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
+from dace_redist.element_operation import ElementOperation
 from dace_redist.messages import Message, Quantiles
 from dace_redist.strategies import all_extra_memory
 
@@ -37,15 +38,18 @@ def in_units(value: float, step: int, units: Sequence[str]) -> str:
     return f"{value:.3g} {units[unit]}"
 
 
-def _count(number: int, noun: str) -> str:
+def count(number: int, noun: str) -> str:
+    """A number with a noun, as in ``2 ranks``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _share(part: int, whole: int) -> str:
+def share(part: int, whole: int) -> str:
+    """A part in percent."""
     return f"{100 * part / whole if whole else 0:.1f} %"
 
 
-def _spread(lengths: Quantiles, itemsize: int) -> str:
+def spread(lengths: Quantiles, itemsize: int) -> str:
+    """Lengths in bytes: the one length, or the smallest, the largest and the median."""
     smallest, median, largest = map(format_bytes, dataclasses.astuple(lengths.nbytes(itemsize)))
     return smallest if smallest == largest else f"{smallest} to {largest}, half of all bytes in up to {median}"
 
@@ -64,8 +68,8 @@ def describe(distribution: AnyDistribution) -> str:
     """A distribution in one line."""
     if isinstance(distribution, TiledDistribution):
         owners = len(set(distribution.owner_of_tile.ravel().tolist()))
-        tiles = _count(distribution.owner_of_tile.size, "tile")
-        return f"{tiles} of {_joined(distribution.tile) or 'one element'} on {_count(owners, 'rank')}"
+        tiles = count(distribution.owner_of_tile.size, "tile")
+        return f"{tiles} of {_joined(distribution.tile) or 'one element'} on {count(owners, 'rank')}"
     blocks = f"blocks of {_joined(block_shape(distribution))}" if distribution.shape else "one element"
     parts = [f"grid {_joined(distribution.grid) or '()'}, {blocks}"]
     default = tuple(i if i < len(distribution.grid) else None for i in range(len(distribution.shape)))
@@ -84,13 +88,26 @@ def describe(distribution: AnyDistribution) -> str:
 
 def header(schedule: Schedule) -> list[str]:
     """What is moved: type, shape, size and both distributions."""
-    whole = math.prod(schedule.shape) * schedule.itemsize
+    whole = math.prod(schedule.shape) * schedule.dtype.itemsize
     lines = [
         f"tensor    {schedule.dtype}[{', '.join(map(str, schedule.shape))}], {format_bytes(whole)}",
         f"from      {describe(schedule.source)}",
         f"to        {describe(schedule.target)}",
     ]
-    return [*lines, *([f"as        {schedule.index_map}"] if str(schedule.index_map) else [])]
+    return [*lines, *([f"as        {schedule.index_map}"] if str(schedule.index_map) else []), *_computed(schedule)]
+
+
+def _computed(schedule: Schedule) -> list[str]:
+    """What is computed with elements on their way."""
+    if schedule.operation is None:
+        return []
+    lines = [f"computes  {schedule.operation}"]
+    if schedule.dtype != schedule.target_dtype:
+        lines.append(f"on wire   {count(schedule.itemsize, 'byte')} an element")
+    if schedule.reduces:
+        partial, exchanges = (count(schedule.exchanges, noun) for noun in ("partial result", "exchange"))
+        lines.append(f"reduces   {partial} of each element, in {exchanges}")
+    return lines
 
 
 def measured_ranks(schedule: Schedule) -> range:
@@ -109,8 +126,8 @@ def text(schedule: Schedule) -> str:
     lines = [
         *header(schedule),
         f"ranks     {schedule.ranks:,}",
-        f"moved     {format_bytes(moved)} ({_share(moved, total)}) in {_count(int(totals.sends.sum()), 'message')}",
-        f"local     {format_bytes(total - moved)} ({_share(total - moved, total)}) stays on its rank",
+        f"moved     {format_bytes(moved)} ({share(moved, total)}) in {count(int(totals.sends.sum()), 'message')}",
+        f"local     {format_bytes(total - moved)} ({share(total - moved, total)}) stays on its rank",
     ]
     if moved == 0:
         return "\n".join([*lines, "nothing to send"])
@@ -119,11 +136,11 @@ def text(schedule: Schedule) -> str:
     note = "" if measured.step == 1 else f" (sent by {len(measured)} of the ranks)"
     sent, received = (format_bytes(int(values[busiest]) * itemsize) for values in (totals.sent, totals.received))
     lines += [
-        f"messages  {_spread(Quantiles.of(totals.sizes), itemsize)}",
-        f"runs      sender's side {_spread(runs.sender, itemsize)}{note}",
-        f"          receiver's side {_spread(runs.receiver, itemsize)}{note}",
-        f"busiest   rank {busiest}: sends {sent} in {_count(int(totals.sends[busiest]), 'message')}, "
-        f"receives {received} in {_count(int(totals.receives[busiest]), 'message')}",
+        f"messages  {spread(Quantiles.of(totals.sizes), itemsize)}",
+        f"runs      sender's side {spread(runs.sender, itemsize)}{note}",
+        f"          receiver's side {spread(runs.receiver, itemsize)}{note}",
+        f"busiest   rank {busiest}: sends {sent} in {count(int(totals.sends[busiest]), 'message')}, "
+        f"receives {received} in {count(int(totals.receives[busiest]), 'message')}",
         f"memory    besides the arrays, at most: {_memory(schedule)}",
     ]
     return "\n".join(lines)
@@ -211,7 +228,17 @@ def head_json(schedule: Schedule) -> dict[str, Any]:
         "target": distribution_json(schedule.target),
         "axes": schedule.index_map.axes,
         "region": None if schedule.index_map.region is None else schedule.index_map.region._asdict(),
+        "target_dtype": str(schedule.target_dtype),
+        "operation": None if schedule.operation is None else operation_json(schedule.operation),
+        "exchanges": schedule.exchanges,
     }
+
+
+def operation_json(operation: ElementOperation) -> dict[str, Any]:
+    """What is computed with elements, but for their types; complex factors as real and imaginary part."""
+    factors = {"alpha": operation.alpha, "beta": operation.beta}
+    plain = {name: value if value.imag == 0 else [value.real, value.imag] for name, value in factors.items()}
+    return {**plain, "conj": operation.conj, "op": operation.op}
 
 
 def rank_json(schedule: Schedule, rank: int) -> dict[str, Any]:

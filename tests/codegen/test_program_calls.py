@@ -110,3 +110,28 @@ def test_what_does_not_fit_is_said(how, message):
     node = add_move(state, Redistribute("wrong", ROWS, ROWS, **how), "A", "B")
     with pytest.raises(ValueError, match=f'Redistribute "wrong": .*{message}'):
         node.validate(sdfg, state)
+
+
+@dace.program
+def built_inside(A: dace.float64[N, 6]):
+    rows = Distribution((2 * N, 6), (2, 1))
+    columns = dace_redist.Distribution((2 * N, 6), (1, 2), block=[None, "balanced"])
+    B = dace_redist.redistribute(A, rows, columns)
+    return dace_redist.redistribute(B, columns, rows)
+
+
+@dace.program
+def tiles_built_inside(A: dace.float64[4, 6]):
+    tiles = dace_redist.TiledDistribution((8, 6), (4, 6), [[1], [0]])
+    return dace_redist.redistribute(A, ROWS, tiles)
+
+
+@pytest.mark.parametrize("simplify", [False, True])
+def test_distributions_built_in_a_program(simplify):
+    sdfg = built_inside.to_sdfg(simplify=simplify)
+    rows, columns = Distribution((2 * N, 6), (2, 1)), Distribution((2 * N, 6), (1, 2), block=(None, "balanced"))
+    found = [n.distributions() for n, _ in sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]
+    assert found == [(rows, columns), (columns, rows)]
+    assert not [name for name in sdfg.arrays if "distribution" in name]
+    node, _ = node_of(tiles_built_inside.to_sdfg(simplify=simplify))
+    assert node.distributions()[1] == dace_redist.TiledDistribution((8, 6), (4, 6), [[1], [0]])

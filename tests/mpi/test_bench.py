@@ -52,16 +52,18 @@ def test_a_case_with_several_methods(tmp_path, capsys):
 @pytest.mark.mpi(ranks=4)
 def test_alltoallw_moves_all_kinds_of_cases_right(comm):
     kinds = ["block-k2", "2mm-ik-4", "ttmc-deijc-4", "cyclic-other-96", "prime-cyclic", "specfem3d-oc", "nas-mg-x-tiny"]
+    kinds += ["tiles-3x2-48", "tiles-displaced-48", "tiles-scatter-48"]
     for case in catalogue.load("tiny").select(kinds):
         part = comm.Split(0 if comm.rank < case.ranks else 1)
         if comm.rank < case.ranks:
             local = Arrays(case, part)
             source, target = local.source(), local.target()
-            target[...] = -1
-            peer = peers.Alltoallw(case, part)
-            peer.run(source, target)
-            peer.free()
-            assert is_right(target, case.target, part.rank), case.name
+            for kind in (peers.Alltoallw, peers.NestedTypes)[: 1 + peers.NestedTypes.fits(case)]:
+                target[...] = -1
+                peer = kind(case, part)
+                peer.run(source, target)
+                peer.free()
+                assert is_right(target, case.target, part.rank, case.region), (case.name, kind)
         part.Free()
 
 

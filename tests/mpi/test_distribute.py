@@ -56,6 +56,10 @@ def test_every_program(comm):
 
     for name in PROGRAMS:
         check(comm, name)
+    scalars = distributed(comm, "scalars")
+    parts = scalars.scatter(np.eye(7), np.ones(7), alpha=2)
+    whole = scalars.gather(scalars.run(**{**parts, "alpha": 2}))  # a number, though the program's is float64
+    assert comm.rank != 0 or np.allclose(whole, 2 + 7 + 1 / 7)
 
 
 @pytest.mark.compile
@@ -154,6 +158,11 @@ def test_bad_arguments_are_refused_on_every_rank(comm):
     refused("no tensor D", lambda: program.run(**local, D=local["C"]))
     refused("X must have shape", lambda: program.scatter(X=given["X"][1:]))
     refused("no rank has X", lambda: program.scatter(X=None))
+    refused(
+        r"scatter: B must hold float64, got complex128, of which that may lose .* B.astype\(np.float64\)",
+        lambda: program.scatter(B=given["B"] * 1j),
+    )
+    refused("gather: B must hold float64, got float128", lambda: program.gather(local["B"].astype("longdouble"), "B"))
     refused("no tensor 'Y'", lambda: program.scatter(Y=given["X"]))
     refused("given twice", lambda: program.scatter(given["X"], X=given["X"]))
     refused("has 3 inputs", lambda: program.scatter(1, 2, 3, 4))
@@ -214,3 +223,21 @@ def test_tensors_of_one_rank_are_scattered(comm):
     parts = program.scatter(**mine)
     for name, tensor in program.inputs.items():
         assert np.array_equal(parts[name], tensor.distribution.local(given[name], comm.rank))
+    assert np.array_equal(program.scatter(B=given["B"].astype("float32"))["B"], parts["B"].astype("float32"))
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_elements_of_a_type_that_loses_something_are_refused(comm):
+    from einsum_programs import integers
+
+    program = planned(comm, integers, {})
+    for bad in (2.9, np.full(4, 2.9), [1, 2, 3, 4.5]):
+        with pytest.raises(ValueError, match="scatter: A must hold int64, got float64"):
+            program.scatter(A=bad)
+    for bad, why in ((300, "300"), (-1, "-1"), (np.int64(1), "got int64"), (2.0, "got float64")):
+        with pytest.raises(ValueError, match=f"scatter: k must hold uint8.*{why}"):
+            program.scatter(k=bad)
+    with pytest.raises(ValueError, match="gather: __return must hold uint64, got float64"):
+        program.gather(np.zeros(2))
+    parts = program.scatter(A=[1, 2, 3, 4], k=2)
+    assert parts["A"].dtype == np.int64 and parts["k"] == 2

@@ -9,6 +9,7 @@ from typing import Any
 import dace
 import numpy as np
 import pytest
+from distributed_simulation import SimulatedRanks
 from einsum_programs import PROGRAMS, I, J, K, R, sizes_of
 
 import dace_redist
@@ -53,6 +54,31 @@ def test_other_sizes_get_another_program_only_if_need_be():
     assert any(sdfg is not program.sdfg for sdfg in others) and any(sdfg is program.sdfg for sdfg in others)
 
 
+def strategies(program: Any) -> set[tuple[str, Any]]:
+    moves = [n for n, _ in program.sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]
+    return {(node.strategy, node.options.get("chunk_bytes")) for node in moves}
+
+
+def test_strategies_survive_other_sizes_and_a_changed_program_has_another_name():
+    program = distributed("sweeps", 4)
+    name = program.identity[0]
+    assert program.identity[0] == name
+    dace_redist.set_strategy(program.sdfg, "Pipelined", chunk_bytes=1 << 12)
+    assert program.identity[0] != name  # by which it is compiled and loaded
+    others = [program.with_sizes(I=n) for n in range(5, 10)]
+    assert any(other.sdfg is not program.sdfg for other in others)
+    assert all(strategies(other) <= {("Pipelined", 1 << 12)} for other in others)
+    (label, *_) = sorted(n.label for n, _ in program.sdfg.all_nodes_recursive() if isinstance(n, Redistribute))
+    dace_redist.set_strategy(program.sdfg, "Pack", label)
+    back = program.built_in(dace.SDFG("again"), program.sizes)
+    assert strategies(back) == strategies(program) == {("Pipelined", 1 << 12), ("Pack", None)}
+    kinds = {n.label: n.strategy for n, _ in back.sdfg.all_nodes_recursive() if isinstance(n, Redistribute)}
+    assert kinds[label] == "Pack"
+    name = program.identity[0]
+    next(iter(program.sdfg.arrays.values())).storage = dace.StorageType.CPU_Heap
+    assert program.identity[0] != name
+
+
 def test_what_cannot_be_distributed_is_refused():
     mttkrp = PROGRAMS["mttkrp"]
     full = dict(I=4, J=4, K=4, R=2)
@@ -67,6 +93,9 @@ def test_what_cannot_be_distributed_is_refused():
         (r"1 to 4 parts, got 1.5", dict(ranks=2, sizes=full, overrides={"__return": {"i": 1.5}}), ValueError),
         (r"memory_bytes must be at least 1, got '1GB'", dict(ranks=2, sizes=full, memory_bytes="1GB"), ValueError),
         (r"X has shape \(4, 4, 4\), but", dict(ranks=2, sizes=full, placements={"X": twisted}), ValueError),
+        (r"size J must be an integer, got 4.5", dict(ranks=2, sizes={**full, "J": 4.5}), ValueError),
+        (r"a symbol twice: I, 'I'", dict(ranks=2, sizes={I: 3, "I": 3}), ValueError),
+        (r"node_size must be an integer", dict(ranks=2, sizes=full, node_size=1.5), ValueError),
         (r"sizes must be a dict, got \[4\]", dict(ranks=2, sizes=[4]), TypeError),
         (r"overrides\['X'\] must be a dict, got 4", dict(ranks=2, sizes=full, overrides={"X": 4}), TypeError),
         (r"X: expected a Distribution", dict(ranks=2, sizes=full, placements={"X": (2, 2)}), TypeError),
@@ -75,6 +104,97 @@ def test_what_cannot_be_distributed_is_refused():
             dace_redist.distribute(mttkrp, **arguments)
     with pytest.raises(TypeError, match="expected a @dace.program or an SDFG, got int"):
         dace_redist.distribute(3, 2)
+
+
+@dace.program
+def reductions(A: dace.float64[I, I], B: dace.float64[I, I], v: dace.float64[I]):
+    t = np.trace(A @ B)
+    for _ in range(2):
+        v += np.einsum("ii->i", 2.0 * np.einsum("ij,kj->ik", A, B)) + np.sum(np.einsum("ij,kj->ik", A, B), axis=0)
+        A[:] = A @ B
+    C = A @ B
+    D = B @ A
+    B[:] = C
+    return t, np.sum(C, axis=1), np.trace(D), C
+
+
+@pytest.mark.parametrize("ranks", [1, 4, 7])
+def test_products_of_which_only_sums_or_diagonals_are_used(ranks):
+    """They are not computed, but for those that are used otherwise, or whose operands have changed meanwhile."""
+    program = dace_redist.distribute(reductions, ranks, {"I": 9})
+    computed = [str(statement.einsum) for statement in program.plan.statements]
+    assert "ia,ai->" in computed and "ac,bc->b" in computed
+    rng = np.random.default_rng(1)
+    A, B, v = rng.random((9, 9)), rng.random((9, 9)), rng.random(9)
+    found = SimulatedRanks(program).run(A=A, B=B, v=v)
+    wanted = reductions.f(A, B, v)
+    for name, want in {**{f"__return_{n}": value for n, value in enumerate(wanted)}, "v": v, "A": A, "B": B}.items():
+        np.testing.assert_allclose(found[name], want, rtol=1e-12, err_msg=name)
+
+
+@dace.program
+def repeats(A: dace.float64[I, I], B: dace.float64[I, I], v: dace.float64[I]):
+    C = A @ B
+    D = np.einsum("jk,ij->ik", B, A) + A
+    s = np.trace(A @ B) + np.trace(A @ B)
+    for _ in range(2):
+        v[:] = (A.T @ A) @ v + (A.T @ A) @ v
+        B[:] = 0.1 * (A @ B)
+    F = A @ B
+    G = A @ B
+    return C, D, s, F, G, np.einsum("ij,jk,kl->il", A, F, B), np.einsum("ij,jk,kl->il", A, F, C)
+
+
+@pytest.mark.parametrize("ranks", [1, 4, 7])
+def test_what_is_written_twice_is_computed_once(ranks):
+    program = dace_redist.distribute(repeats, ranks, {"I": 9})
+    products = [g for g in program.plan.groups if not g.elementwise and {"A", "B"} == set(g.operands)]
+    assert len(products) == 4  # C, the trace, in the loop, F
+    assert sum(group.operands == ("A", "A") for group in program.plan.groups) == 1
+    rng = np.random.default_rng(2)
+    A, B, v = rng.random((9, 9)), rng.random((9, 9)), rng.random(9)
+    found = SimulatedRanks(program).run(A=A, B=B, v=v)
+    wanted = repeats.f(A, B, v)
+    for name, want in {**{f"__return_{n}": value for n, value in enumerate(wanted)}, "v": v, "B": B}.items():
+        np.testing.assert_allclose(found[name], want, rtol=1e-12, err_msg=name)
+
+
+@dace.program
+def trace_of_a_product(A: dace.float64[I, I], B: dace.float64[I, I]):
+    return np.trace(A @ B)
+
+
+def test_the_trace_of_a_product_moves_next_to_nothing():
+    """Of 128 MB through the busiest rank and 272 MB of memory, when the product was computed, at most an eighth."""
+    plan = dace_redist.distribute(trace_of_a_product, 16, {"I": 4000}).plan
+    assert plan.bytes_per_rank <= 128e6 / 8 and plan.memory_bytes <= 272e6 / 8
+
+
+@dace.program
+def two_results(A: dace.float64[I, J], B: dace.float64[J, K]):
+    C = np.einsum("ij,jk->ik", A, B)
+    D = np.einsum("ik,jk->ij", C, B)
+    return D, C
+
+
+def test_what_is_returned_may_be_called_by_its_variable_and_sizes_by_their_symbols():
+    sizes, rows = {I: 8, J: 8, K: 8}, dace_redist.Distribution((8, 8), (4, 1))
+    options = dict(overrides={"C": {"k": 4}, "D": {"j": 4}}, placements={"D": rows})
+    program = dace_redist.distribute(two_results, 4, sizes, **options)
+    assert [(g.result, g.grid) for g in program.plan.groups] == [("__return_1", (1, 1, 4)), ("__return_0", (1, 1, 4))]
+    assert program.outputs["__return_0"].distribution.local_shape(0) == (2, 8)
+    with pytest.raises(ValueError, match="two of C, __return_1 are one tensor"):
+        dace_redist.distribute(two_results, 4, sizes, overrides={"C": {}, "__return_1": {}})
+
+
+@dace.program
+def named_as_a_keyword(A: dace.float64[I, J], comm: dace.float64[J, I]):
+    return A @ comm
+
+
+def test_an_argument_cannot_be_called_as_the_communicator():
+    with pytest.raises(ValueError, match=r"cannot be called comm.*give it another name"):
+        dace_redist.distribute(named_as_a_keyword, 2, {I: 3, J: 4})
 
 
 @dace.program
@@ -103,7 +223,7 @@ def test_the_transformation_rewrites_in_place():
     import dace_redist
 
     sdfg = parse(PROGRAMS["sweeps"])
-    rewrite = dace_redist.DistributeEinsum(4, dict(I=7, J=6, K=5, R=3))
+    rewrite = dace_redist.DistributeEinsum(4, {I: 7, "J": 6, K: 5, R: 3})
     assert rewrite.apply_pass(sdfg, {}) == len(rewrite.distributed.plan.groups)
     kinds = {type(node).__name__ for node, _ in sdfg.all_nodes_recursive()}
     assert {"Contraction", "SumReplicas", "Redistribute"} <= kinds and "Einsum" not in kinds

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from redistribution import arrays, bounds, catalogue, figures, peers, requirements, scalapack, stock, tables
+from redistribution import arrays, bounds, catalogue, dtensor, figures, peers, requirements, scalapack, stock, tables
 from redistribution.command import bench
 
 from dace_redist import Distribution, TiledDistribution, schedule
@@ -24,7 +24,7 @@ def cli(capsys, *words):
 @pytest.mark.parametrize("preset", catalogue.PRESETS)
 def test_every_case_can_be_planned(preset):
     found = catalogue.load(preset)
-    groups = {"seed", "figures", "kernels", "pencil", "transpose", "ragged", "runs", "layouts"}
+    groups = {"seed", "figures", "kernels", "pencil", "transpose", "ragged", "tiles", "runs", "layouts"}
     assert {case.group for case in found.cases} == set(found.groups) == groups
     for case in found.cases:
         assert 2 <= case.ranks <= 12
@@ -123,7 +123,7 @@ def test_transfers_between_pencils(name, axes):
 
 def test_scalapack_needs_a_matrix_in_blocks_of_one_size():
     chosen = {case.name: case for case in catalogue.load().cases}
-    assert "whole matrices only" in scalapack.why_not(chosen["seed-k8"])
+    assert "ScaLAPACK redistributes matrices" in scalapack.why_not(chosen["seed-k8"])
     assert "blocks of one size" in scalapack.why_not(chosen["prime-balanced"])
 
 
@@ -283,3 +283,20 @@ def test_what_is_installed_imports_nothing_of_the_benchmarks():
                 names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
                 names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
                 assert not theirs & {name.split(".")[0] for name in names}, path
+
+
+def test_a_mesh_of_dtensor_splits_as_the_distributions_do():
+    """Along each axis of the mesh in turn, blocks of ceil(n/p) elements: what torch.chunk makes."""
+    found = [(case, mesh) for case in catalogue.load("tiny").cases if (mesh := dtensor.mesh_of(case)) is not None]
+    assert {"seed-k2", "slab-to-pencil-24", "owners-transposed-96", "prime-matrix"} <= {case.name for case, _ in found}
+    assert all(dtensor.mesh_of(catalogue.load("tiny").select([name])[0]) is None for name in ("2mm-ik-4", "all-to-one"))
+    for case, (mesh, *sides) in found:
+        whole = np.arange(np.prod(case.shape)).reshape(case.shape)
+        for distribution, placements in zip((case.source, case.target), sides, strict=True):
+            for rank, coords in enumerate(np.ndindex(*mesh)):
+                part = whole
+                for parts, coord, axis in zip(mesh, coords, placements, strict=True):
+                    if axis is not None:
+                        each = -(-part.shape[axis] // parts)
+                        part = part.take(range(coord * each, min(part.shape[axis], (coord + 1) * each)), axis)
+                assert np.array_equal(part, distribution.local(whole, rank)), (case.name, rank)

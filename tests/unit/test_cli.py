@@ -87,6 +87,17 @@ def test_plot(run, tmp_path):
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_what_is_computed_and_several_tensors(run):
+    changes = ("--to-dtype", "float32", "--alpha", "2", "--beta", "1", "--op", "sum")
+    code, out, _ = run(*SMALL, *changes)
+    assert code == 0 and "computes  sum of 2 * x + 1 * there, as float32" in out and "on wire   4 bytes" in out
+    plain = json.loads(run(*SMALL, *changes, "--json", "--memory-bytes", "200000")[1])
+    assert plain["operation"] == {"alpha": 2, "beta": 1, "conj": False, "op": "sum"} and plain["rounds"]["count"] >= 1
+    code, out, _ = run(*SMALL, "--tensors", "16")
+    assert code == 0 and "16 tensors, each as follows, in one exchange" in out
+    assert json.loads(run(*SMALL, "--tensors", "16", "--json")[1])["tensors"][15]["target_dtype"] == "float64"
+
+
 def test_help_version_and_commands(run):
     for words in (["--help"], [], ["-h"]):
         code, out, _ = run(*words)
@@ -119,6 +130,12 @@ def test_help_version_and_commands(run):
         (["--dtype", "object"], "no fixed size"),
         (["--rank", "4"], "4 is no rank: there are ranks 0 to 3"),
         (["--rank", "-1"], "-1 is no rank"),
+        (["--op", "mean"], "'mean' is not one of"),
+        (["--alpha", "x"], "'x' is no number, such as 0.5 or 1+2j"),
+        (["--to-dtype", "int8"], "cannot convert elements of float64 to int8"),
+        (["--op", "max", "--beta", "1"], "beta goes with op='sum' only"),
+        (["--tensors", "0"], "0 is not in the range"),
+        (["--tensors", "2", "--rank", "1"], "goes with neither --rank nor --memory-bytes"),
         (["--rank", "one"], "'one' is not a valid integer"),
         (["--plot", "plan.gif"], "'plan.gif' needs one of the endings .png, .svg, .pdf"),
         (["--plot", "no/such/plan.png"], "the folder 'no/such' for 'plan.png' does not exist"),

@@ -52,6 +52,8 @@ def test_the_implicit_result_is_numpys(operands):
 
 def test_indices():
     einsum = Einsum.parse("ijk,jja->ia")
+    assert einsum.distinct == (Einsum(("ijk", "jba"), "ia"), {"b": "j"})
+    assert Einsum(("iii", "ab"), "").distinct == (Einsum(("icd", "ab"), ""), {"c": "i", "d": "i"})
     assert (einsum.indices, einsum.summed, einsum.repeated) == ("ijka", "jk", "j")
     assert einsum.extents([(2, 3, 4), (3, 3, 5)]) == {"i": 2, "j": 3, "k": 4, "a": 5}
 

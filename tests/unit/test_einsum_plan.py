@@ -34,15 +34,13 @@ def test_extents_of_0(monkeypatch, name, index):
 @st.composite
 def random_programs(draw):
     sizes = {index: draw(st.integers(0, 9)) for index in "ijkl"}
-    known = {
-        name: draw(st.text("ijkl", min_size=1, max_size=3).filter(lambda t: len(set(t)) == len(t))) for name in "AB"
-    }
+    known = {name: draw(st.text("ijkl", min_size=1, max_size=3)) for name in "AB"}
     statements, shapes = [], {name: tuple(sizes[i] for i in indices) for name, indices in known.items()}
     for result in draw(st.lists(st.sampled_from("ABCD"), min_size=1, max_size=3)):
         operands = draw(st.lists(st.sampled_from(sorted(known)), min_size=1, max_size=3))
         letters = "".join(dict.fromkeys("".join(known[name] for name in operands)))
         kept = known.get(result, "".join(i for i in letters if draw(st.booleans())))
-        if set(kept) <= set(letters):
+        if set(kept) <= set(letters) and len(set(kept)) == len(kept):
             statements.append(Statement(Einsum(tuple(known[n] for n in operands), kept), tuple(operands), result))
             known[result] = kept
     return statements, shapes
@@ -54,6 +52,48 @@ def test_results_of_random_programs(program, ranks):
     statements, shapes = program
     if statements:
         check_results(plan_einsums(statements, shapes, ranks), statements)
+
+
+@pytest.mark.parametrize("ranks", [4, 7, 16])
+@pytest.mark.parametrize("einsum", ["ii->", "ii->i", "iij->ij", "iij,jk->k"])
+def test_a_rank_has_no_more_than_its_part_of_what_a_diagonal_is_taken_of(einsum, ranks):
+    sizes = {"i": 112, "j": 112, "k": 3}
+    parsed = E(einsum)
+    shapes = {name: tuple(sizes[i] for i in term) for name, term in zip("AB", parsed.operands, strict=False)}
+    plan = plan_einsums([Statement(parsed, tuple(shapes), "r")], shapes, ranks)
+    result = math.prod(plan.sizes["r"])
+    others = sum(math.prod(shape) for name, shape in plan.sizes.items() if name != "A")
+    assert plan.homes["A"].block_bytes(shapes["A"], 8) <= math.ceil(math.prod(shapes["A"]) / ranks) * 8
+    assert plan.memory_bytes <= (math.prod(shapes["A"]) / ranks + result + others) * 8
+    assert plan.bytes_per_rank <= others * 8 and not [move for move in plan.moves if move.tensor == "A"]
+    assert "where a = i" in str(plan)
+
+
+def test_indices_that_only_one_operand_has_are_summed_over_first():
+    statement = Statement(E("ij,kl->i"), ("A", "B"), "x")
+    plan = plan_einsums([statement], {"A": (400, 400), "B": (400, 400)}, 16)
+    assert [str(group.einsum) for group in plan.groups] == ["ij->i", "kl->", "i,->i"]
+    assert plan.bytes_per_rank <= 16 * 8 and {plan.sizes[move.tensor] for move in plan.moves} == {()}
+    assert plan.flops <= 2.1 * 400 * 400 / 16
+
+
+@pytest.mark.parametrize("ranks", [1, 4, 6])
+def test_equal_intermediates_are_computed_once(ranks):
+    """Whatever their indices and the order of their operands are called; not if an operand was written meanwhile."""
+    statements = [
+        Statement(E("ij,jk,kl->il"), ("A", "B", "C"), "D"),
+        Statement(E("kj,ik,jm->im"), ("B", "A", "F"), "G"),
+        Statement(E("ij,kl->i"), ("D", "G"), "x"),
+        Statement(E("i,jk->i"), ("x", "G"), "y"),
+        Statement(E("ij,jk->ik"), ("C", "C"), "A"),
+        Statement(E("ij,jk,kl->il"), ("A", "B", "F"), "H"),
+    ]
+    shapes = dict.fromkeys("ABCF", (40, 40))
+    plan = plan_einsums(statements, shapes, ranks, outputs=["D", "H", "y"])
+    reading = [(group.operands, str(group.einsum)) for group in plan.groups]
+    assert sum(set(operands) == {"A", "B"} for operands, _ in reading) == 2  # before and after A is written
+    assert sum(operands == ("G",) for operands, _ in reading) == 1
+    check_results(plan, statements)
 
 
 @pytest.mark.parametrize("ranks", [3, 8])

@@ -29,6 +29,14 @@ def test_memory_is_a_limit():
             assert f"MiB per rank on 6 ranks, but memory_bytes is {limit} " in words  # noqa: PT017
 
 
+def test_what_all_ranks_together_cannot_hold_is_not_searched_for(monkeypatch):
+    statements = [Statement(E("ij,jk->ik"), ("A", "B"), "C"), Statement(E("ik,kl->il"), ("C", "D"), "E")]
+    shapes = dict.fromkeys(("A", "B", "D"), (1000, 1000))
+    monkeypatch.setattr("dace_redist.einsum.planner.choose_grids", None)
+    with pytest.raises(MemoryError, match=r"C = einsum 'ij,jk->ik': .* needs 19.1 MiB per rank on 2 ranks"):
+        plan_einsums(statements, shapes, 2, memory_bytes=18 << 20)  # each product by itself needs 12 MB
+
+
 def test_grids_that_do_not_fit_are_left_out():
     step = Requests((statements_of("1MM")[0],), {"A": (64, 64), "B": (64, 64)}, 8)
     statement, extents = step.statements[0], step.extents[0]
@@ -88,12 +96,16 @@ def test_placements_of_the_users():
 def test_other_bad_input():
     statements, shapes = statements_of("1MM"), {"A": (8, 8), "B": (8, 8)}
     for options, words in (
-        ({"ranks": 0}, "ranks must be at least 1, got 0"),
+        ({"ranks": 0}, "ranks must be an integer of at least 1, got 0"),
+        ({"ranks": 1, "node_size": 2.5}, "node_size must be an integer of at least 1, got 2.5"),
+        ({"ranks": 1, "node_size": True}, "node_size must be an integer of at least 1, got True"),
         ({"ranks": 1, "memory_bytes": 0}, "memory_bytes must be at least 1"),
         ({"ranks": 1, "outputs": ["Z"]}, "no statement writes 'Z'; written are C"),
     ):
         with pytest.raises(ValueError, match=words):
             plan_einsums(statements, shapes, **options)
+    with pytest.raises(ValueError, match=r"A of shape .* would have 8e\+19 bytes: give smaller sizes"):
+        plan_einsums(statements, {"A": (10**9, 10**10), "B": (10**10, 8)}, 2)
     with pytest.raises(ValueError, match="no statements"):
         plan_einsums([], shapes, 2)
     with pytest.raises(ValueError, match="index 'j' has size 8 in operand 0"):

@@ -99,7 +99,8 @@ def test_command(run, tmp_path):
     assert "ia = ik,ka->ia of ik, ka" in out
     assert "between nodes" in out
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
-    assert "of ij, ij.2" in run("ij,ij->i", *sizes, "--ranks", "2")[1]
+    short = ("--sizes", "i=8", "--sizes", "j=4", "--ranks", "2")
+    assert "of ij, ij.2" in run("i j, i j -> i", *short)[1]
 
 
 @pytest.mark.parametrize(
@@ -117,6 +118,10 @@ def test_command(run, tmp_path):
         (("ij,jk->ik", "--sizes", "i=4,j=4,k=4", "--ranks", "2", "--dtype", "nix"), "unknown dtype"),
         ((" ; ", "--sizes", "i=4", "--ranks", "2"), "there is no einsum"),
         (("i,i->", "--sizes", "i=4,i=5", "--ranks", "2"), "has two sizes, 4 and 5"),
+        (("i,i->", "--sizes", "i=4", "--sizes", "i=4", "--ranks", "2"), "has two sizes, 4 and 4"),
+        (("i,i->", "--sizes", "i=4,q=5", "--ranks", "2"), "gives a size for 'q', which is no index of 'i,i->'"),
+        (("i,i->", "--sizes", "i=4 j=5", "--ranks", "2"), "commas stand between sizes"),
+        (("ij jk->ik", "--sizes", "i=4,j=4,k=4", "--ranks", "2"), "is a comma missing between ij and jk?"),
         (("é,é->", "--sizes", "é=4", "--ranks", "2"), "is not an index"),
     ],
 )
@@ -145,14 +150,49 @@ def test_neither_dace_nor_mpi_is_loaded():
 # The picture ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", [*PROGRAMS, "many", "repeated"])
 def test_texts_stay_inside_the_picture_and_apart(name):
-    figure = draw(planned(name, size=24))
+    figure = draw(LONG[name]() if name in LONG else planned(name, size=24))
     figure.draw_without_rendering()
     frame = figure.bbox.padded(1)
     boxes = [text.get_window_extent() for text in figure.axes[0].texts if text.get_text()]
     assert all(frame.contains(*box.p0) and frame.contains(*box.p1) for box in boxes)
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+def many_products():
+    """A chain of different products, which takes several rows."""
+    names = [f"T{number}" for number in range(16)]
+    statements = [
+        Statement(E("ij,jk->ik"), (left, f"A{number}"), right)
+        for number, (left, right) in enumerate(zip(names, names[1:], strict=False))
+    ]
+    sizes = [(24, 24 + number) for number in range(17)]
+    shapes = {f"A{number}": (24 + number, 25 + number) for number in range(15)} | {"T0": sizes[0]}
+    return plan_einsums(statements, shapes, 4)
+
+
+def repeated_products():
+    """Two steps, ten times, between two others."""
+    statements = [Statement(E("ij,jk->ik"), ("A", "B"), "X0")]
+    for number in range(10):
+        statements.append(Statement(E("ij,jk->ik"), (f"X{number}", "B"), f"Y{number}"))
+        statements.append(Statement(E("ij,kj->ik"), (f"Y{number}", "B"), f"X{number + 1}"))
+    statements.append(Statement(E("ij->j"), ("X10",), "s"))
+    return plan_einsums(statements, {"A": (24, 24), "B": (24, 24)}, 4)
+
+
+LONG = {"many": many_products, "repeated": repeated_products}
+
+
+def test_long_pictures_fold_repeated_steps_and_have_several_rows():
+    repeated, many = draw(repeated_products()), draw(many_products())
+    words = [text.get_text() for text in repeated.axes[0].texts]
+    assert [word for word in words if "times" in word] == ["10 times, the last shown"]
+    assert sum("→" in word for word in words) == 4
+    assert any(word.startswith("X10\n") for word in words) and not any(word.startswith("X5\n") for word in words)
+    assert sum("→" in text.get_text() for text in many.axes[0].texts) == 15  # none is left out
+    assert max(*many.get_size_inches(), *repeated.get_size_inches()) < 22
 
 
 def test_picture_says_what_moves(tmp_path):

@@ -16,8 +16,10 @@ from dace_redist.distribution import Distribution
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.planner import plan_einsums
 from dace_redist.transformations.einsum.distributed_program import DistributedProgram
-from dace_redist.transformations.einsum.frontend import parse
-from dace_redist.transformations.einsum.sizes import shapes_of
+from dace_redist.transformations.einsum.frontend import parse, returned_names
+from dace_redist.transformations.einsum.reduced_products import without_reduced_products
+from dace_redist.transformations.einsum.repeated_statements import without_repeats
+from dace_redist.transformations.einsum.sizes import check_sizes, shapes_of
 from dace_redist.transformations.einsum.statements import read_statements
 from dace_redist.transformations.einsum.steps import all_items, all_steps
 from dace_redist.transformations.einsum.transposed_operands import without_transposes
@@ -26,7 +28,7 @@ from dace_redist.transformations.einsum.transposed_operands import without_trans
 def distribute(
     program: Any,
     ranks: int,
-    sizes: Mapping[str, int] | None = None,
+    sizes: Mapping[Any, int] | None = None,
     *,
     memory_bytes: int | None = None,
     node_size: int | None = None,
@@ -43,23 +45,30 @@ def distribute(
         expressions, reductions, transpositions, slices, ``np.linalg.inv`` and ``np.linalg.solve``, whose matrix every
         rank holds as a whole, with ``for``, ``while`` and ``if`` around them; the manual lists all.
     :param ranks: Number of ranks it shall run on.
-    :param sizes: Values of the symbols in its shapes, each at least 0. The plan is made for them; the program keeps its
-        symbols, see :meth:`DistributedProgram.with_sizes`.
+    :param sizes: Values of the symbols in its shapes, by symbol or its name, each at least 0. The plan is made for
+        them; the program keeps its symbols, see :meth:`DistributedProgram.with_sizes`.
     :param memory_bytes: What a rank may hold at most; None: no limit, and intermediates are kept from run to run.
     :param node_size: Ranks per node, if several share one: grids are then laid over the nodes such that little is
         moved between nodes.
     :param placements: How inputs or outputs are distributed, by name, where that is not the planner's choice.
-    :param overrides: Process grids, by the name of the tensor that is computed: ``{"T": {"i": 2, "k": 4}}``.
+    :param overrides: Process grids, by the name of the tensor that is computed: ``{"T": {"i": 2, "k": 4}}``. Here and
+        in ``placements``, what is returned is called ``__return`` or as the variable that is returned.
     :raises ValueError: If a statement cannot be distributed, a size is missing, or something given does not fit; says
         which statement, why, and what would help.
     :raises MemoryError: If a rank would have to hold more than ``memory_bytes``; says how much and for which statement.
     :raises TypeError: If ``program`` is neither a program nor an SDFG, or another argument is of the wrong type.
     """
-    sdfg = _simplified(program)
     _check_arguments(ranks, sizes, placements, overrides)
-    sizes = dict(sizes or {})
+    sdfg, sizes = _simplified(program), _by_name(sizes or {})
+    check_sizes(sdfg, sizes)
+    _check_names(sdfg)
+    returned = returned_names(program.f) if isinstance(program, DaceProgram) else {}
     kept = [name for name, array in sdfg.arrays.items() if not array.transient]
+    placed, overrides = (_by_tensor(given or {}, sdfg, returned) for given in (placements, overrides))
     body = without_transposes(read_statements(sdfg, sizes), kept)
+    scalars = {name for item in all_items(body) for name in getattr(item, "scalars", ())}
+    named = {*kept, *placed, *overrides, *scalars}
+    body = without_repeats(without_reduced_products(body, named), named, sdfg)
     statements = [step.statement for step in all_steps(body)]
     if not statements:
         raise ValueError(
@@ -67,8 +76,7 @@ def distribute(
         )
     shapes, written = shapes_of(sdfg, sizes), {statement.result for statement in statements}
     known = {name for statement in statements for name in (*statement.operands, statement.result)}
-    scalars = {name for item in all_items(body) for name in getattr(item, "scalars", ())}
-    fixed = {name: _placement(name, given, shapes) for name, given in (placements or {}).items()}
+    fixed = {name: _placement(name, given, shapes) for name, given in placed.items()}
     fixed |= {name: Placement((int(ranks),), (), (), tuple(range(int(ranks)))) for name in sorted(scalars)}
     unplanned = {name for step in all_steps(body) for name in step.read} | scalars
     moved = {name: fixed.get(name) or _in_blocks(shapes[name], int(ranks)) for name in sorted(unplanned - known)}
@@ -81,7 +89,7 @@ def distribute(
         node_size=node_size,
         placements={name: place for name, place in fixed.items() if name not in moved},
         outputs=[name for name in kept if name in written],
-        overrides=None if overrides is None else dict(overrides),
+        overrides=overrides,
     )
     plan = replace(plan, homes={**plan.homes, **moved})
     return DistributedProgram.build(
@@ -116,6 +124,31 @@ def _check_arguments(ranks: Any, sizes: Any, placements: Any, overrides: Any) ->
             raise TypeError(f"distribute: {name} must be a dict, got {value!r}")
 
 
+def _by_name(sizes: Mapping[Any, int]) -> dict[str, int]:
+    """Sizes by the names of their symbols."""
+    named = {str(symbol): size for symbol, size in sizes.items()}
+    if len(named) < len(sizes):
+        raise ValueError(f"distribute: sizes has a symbol twice: {', '.join(map(repr, sizes))}")
+    return named
+
+
+def _by_tensor(given: Mapping[str, Any], sdfg: SDFG, returned: Mapping[str, str]) -> dict[str, Any]:
+    """What is given by the user's names, by those of the SDFG, where it calls what is returned otherwise."""
+    named = {name if name in sdfg.arrays else returned.get(name, name): value for name, value in given.items()}
+    if len(named) < len(given):
+        raise ValueError(f"two of {', '.join(given)} are one tensor: give one of them")
+    return named
+
+
+def _check_names(sdfg: SDFG) -> None:
+    """Arguments become keywords of methods that have a keyword of their own."""
+    if "comm" in sdfg.arrays and not sdfg.arrays["comm"].transient:
+        raise ValueError(
+            f'"{sdfg.name}": an argument cannot be called comm, as the communicator that scatter and run take is; '
+            "give it another name"
+        )
+
+
 def _placement(name: str, given: Placement | Distribution, shapes: Mapping[str, tuple[int, ...]]) -> Placement:
     if isinstance(given, Placement):
         return given
@@ -143,7 +176,7 @@ class DistributeEinsum(pass_pipeline.Pass):
 
     CATEGORY = "Simplification"
 
-    def __init__(self, ranks: int = 1, sizes: Mapping[str, int] | None = None, **options: Any) -> None:
+    def __init__(self, ranks: int = 1, sizes: Mapping[Any, int] | None = None, **options: Any) -> None:
         super().__init__()
         self._ranks, self._sizes, self._options = ranks, dict(sizes or {}), options
         self._distributed: DistributedProgram | None = None
@@ -170,5 +203,5 @@ class DistributeEinsum(pass_pipeline.Pass):
             sdfg.remove_data(name, validate=False)
         for name in list(sdfg.symbols):
             sdfg.remove_symbol(name)
-        self._distributed = made.built_in(sdfg, self._sizes)
+        self._distributed = made.built_in(sdfg, made.sizes)
         return len(made.plan.groups)

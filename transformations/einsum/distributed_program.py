@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,14 @@ from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.traffic import same_place
 from dace_redist.transformations.einsum.distributed_sdfg import emit_program
-from dace_redist.transformations.einsum.local_arrays import PlacedShape
+from dace_redist.transformations.einsum.kept_strategies import take_strategies
+from dace_redist.transformations.einsum.local_arrays import Diagonal, PlacedShape
+from dace_redist.transformations.einsum.program_name import ProgramName
 from dace_redist.transformations.einsum.reading import logical_shape
 from dace_redist.transformations.einsum.sizes import in_numbers, shapes_of
 from dace_redist.transformations.einsum.steps import Body
 from dace_redist.transformations.einsum.transient_memory import place_transients
+from dace_redist.transformations.redistribution.fuse_reduction import fuse_sums
 
 Array = npt.NDArray[Any]
 
@@ -65,7 +68,8 @@ class DistributedProgram:
     :param input_names: The tensors that it reads, in the order of the parameters. A tensor that is written first, but
         in a loop that may run zero times, is among them.
     :param output_names: The tensors that it writes.
-    :param extents: For each symbol of ``sdfg`` that is an extent of this rank's part: the split axis it belongs to.
+    :param extents: For each symbol of ``sdfg`` that is an extent of this rank's part: the split axis it belongs to, or
+        the diagonal of which the part holds elements.
     :param starts: The same for the first index of this rank's part.
     :param same: Pairs of placements, with a tensor's shape, for which ``sdfg`` has one array: with these sizes every
         rank holds the same elements under both.
@@ -79,9 +83,10 @@ class DistributedProgram:
     keep_transients: bool
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
-    extents: dict[str, PlacedShape]
+    extents: dict[str, PlacedShape | Diagonal]
     starts: dict[str, PlacedShape]
     same: tuple[tuple[Placement, Placement, tuple[Any, ...]], ...]
+    _name: ProgramName = field(default_factory=ProgramName, repr=False)
 
     @classmethod
     def build(
@@ -101,6 +106,7 @@ class DistributedProgram:
         arrays, read, written = emit_program(target, source, body, plan, sizes)
         known = (source, body, plan, target, dict(sizes), keep_transients)
         program = cls(*known, read, written, arrays.extents, arrays.starts, arrays.same)
+        fuse_sums(target, program.sizes)
         if keep_transients:  # the first touch of new memory costs as much as its use
             place_transients(target, program.local_extents())
         return program
@@ -155,11 +161,12 @@ class DistributedProgram:
             raise ValueError(f"the program has no tensor {name!r}; it has {', '.join(known)}")
         return known[name]
 
-    def with_sizes(self, **sizes: int) -> DistributedProgram:
+    def with_sizes(self, /, **sizes: int) -> DistributedProgram:
         """
         The same program, on the same process grids, for other values of its symbols.
 
-        It is compiled again only if for the new sizes a tensor must be moved that could stay where it was.
+        It is compiled again only if for the new sizes a tensor must be moved that could stay where it was; strategies
+        and options of the redistributions in :attr:`sdfg` are kept, other changes to it are not made again then.
 
         :raises ValueError: If a name is not one of the program's symbols, or a value is not possible.
         """
@@ -174,12 +181,14 @@ class DistributedProgram:
 
     def built_in(self, target: SDFG, sizes: Mapping[str, int]) -> DistributedProgram:
         """
-        The same program for these values of the symbols, built anew.
+        The same program for these values of the symbols, built anew, with the strategies that :attr:`sdfg` has.
 
         :param target: An empty SDFG, which becomes what each rank runs.
         :param sizes: Values of the symbols.
         """
-        return self.build(target, self.source, self.body, self.plan, sizes, self.keep_transients)
+        made = self.build(target, self.source, self.body, self.plan, sizes, self.keep_transients)
+        take_strategies(made.sdfg, self.sdfg)
+        return made
 
     def local_extents(self, rank: int | None = None) -> dict[str, int]:
         """
@@ -188,7 +197,11 @@ class DistributedProgram:
         :param rank: Rank in the communicator; None: for each extent the rank on which it is largest.
         """
         values = dict(self.sizes)
-        for symbol, (placement, shape) in self.extents.items():
+        for symbol, held in self.extents.items():
+            if isinstance(held, Diagonal):
+                values[symbol] = held.value(self.sizes, rank)
+                continue
+            placement, shape = held
             distribution = placement.distribution(in_numbers(shape, self.sizes))
             (values[symbol],) = distribution.local_shape(placement.ranks[0] if rank is None else rank)
         for symbol, (placement, shape) in self.starts.items():
@@ -196,12 +209,12 @@ class DistributedProgram:
             values[symbol] = int(index[0]) if len(index) else 0
         return values
 
-    @cached_property
+    @property
     def identity(self) -> tuple[str, dict[str, int]]:
         """What all ranks must have alike: a name that stands for :attr:`sdfg`, as it is now, and the sizes."""
-        return f"{self.sdfg.name}-{self.sdfg.hash_sdfg()[:16]}", self.sizes
+        return self._name.of(self.sdfg), self.sizes
 
-    def scatter(self, *arrays: Array | None, comm: Any = None, **named: Array | None) -> dict[str, Array]:
+    def scatter(self, /, *arrays: Array | None, comm: Any = None, **named: Array | None) -> dict[str, Array]:
         """
         Cut this rank's parts out of whole tensors. Collective.
 
@@ -210,13 +223,15 @@ class DistributedProgram:
         :param named: The same by name.
         :param comm: As for :meth:`run`.
         :return: By name; what :meth:`run` takes.
-        :raises ValueError: On every rank, if a tensor is unknown, is on no rank, or has another shape.
+        :raises ValueError: On every rank, if a tensor is unknown, is on no rank, or has another shape, or if its
+            elements are of a type that the program's cannot hold without loss, as float64 in int64.
         """
         return _run_module().scatter(self, arrays, named, comm)
 
     def compile(self, comm: Any = None) -> None:
         """
-        Compiles the program, unless it was compiled before, and loads it; the first run does so otherwise. Collective.
+        Compiles the program, unless it was compiled before, and loads it; the first run, or the first after
+        :attr:`sdfg` was changed, does so otherwise. Collective.
 
         :param comm: As for :meth:`run`.
         :raises ValueError: On every rank, if the communicator has not the number of ranks planned for.
@@ -224,12 +239,12 @@ class DistributedProgram:
         """
         _run_module().compile_program(self, comm)
 
-    def run(self, comm: Any = None, **local: Array) -> Any:
+    def run(self, /, comm: Any = None, **local: Array) -> Any:
         """
         Runs the program. Collective; the first run compiles it unless :meth:`compile` did.
 
-        :param local: This rank's part of each input, of the shape that its distribution says; tensors that the program
-            writes in place are changed, and may be given if they are outputs only.
+        :param local: This rank's part of each input, of the shape and type that :attr:`inputs` says (scalars may be
+            numbers); tensors that the program writes in place are changed, and may be given if they are outputs only.
         :param comm: mpi4py intra-communicator with as many ranks as planned for, in any order; default: the world. What
             the program holds for a communicator is freed with it.
         :return: This rank's part of the program's return value (a tuple, if it returns several); without one the
@@ -250,7 +265,7 @@ class DistributedProgram:
         :param name: Which tensor; may be left out if the program has one output.
         :param comm: As for :meth:`run`.
         :return: The whole tensor on rank 0, None elsewhere.
-        :raises ValueError: On every rank, if the tensor is unknown or a part has the wrong shape.
+        :raises ValueError: On every rank, if the tensor is unknown or a part has the wrong shape or type.
         """
         return _run_module().gather(self, name, local, comm)
 

@@ -183,11 +183,41 @@ class _Builder(Emitter):
             self._reduce(region, group, step, operands[0], result)
             return
         node = _solver(group, step) if group.solves else _contraction(group, step)
+        terms = [*group.einsum.operands, group.einsum.result]
+        ranges = self._diagonals(group) if group.equal else {}
+        if any(index in ranges for index in group.einsum.result):  # the other elements are on other ranks
+            self._fill_with_zeros(region, result)
         state = self.state(region, node.label)
         state.add_node(node)
-        for connector, name in zip(node.operand_connectors, operands, strict=True):
-            state.add_edge(state.add_read(name), None, node, connector, self.arrays.whole(name))
-        state.add_edge(node, RESULT, state.add_write(result), None, self.arrays.whole(result))
+        memlets = [self._part(name, term, ranges) for name, term in zip([*operands, result], terms, strict=True)]
+        for connector, name, memlet in zip(node.operand_connectors, operands, memlets, strict=False):
+            state.add_edge(state.add_read(name), None, node, connector, memlet)
+        state.add_edge(node, RESULT, state.add_write(result), None, memlets[-1])
+
+    def _diagonals(self, group: Group) -> dict[str, str]:
+        """Ranges of this rank's block, by index, in which the elements of its diagonals are; none where it is whole."""
+        (term,), (placement,), found = group.einsum.operands, group.operand_placements, {}
+        for index in dict.fromkeys(index for _, index in group.equal):
+            letters = [index, *(place for place, same in group.equal if same == index)]
+            if any(group.parts[letter] > 1 for letter in letters):
+                axes = [term.index(letter) for letter in letters]
+                size, starts = self.arrays.diagonal(group.operands[0], placement, axes)
+                found |= {letter: f"{at}:{at} + {size}" for letter, at in zip(letters, starts, strict=True)}
+        return found
+
+    def _part(self, name: str, indices: str, ranges: Mapping[str, str]) -> Memlet:
+        """The memlet of an array, or of ranges of it under some indices."""
+        if not any(index in ranges for index in indices):
+            return self.arrays.whole(name)
+        extents = self.sdfg.arrays[name].shape
+        whole = [f"0:{symbolic.symstr(extent)}" for extent in extents]
+        return Memlet(f"{name}[{', '.join(ranges.get(i, all_) for i, all_ in zip(indices, whole, strict=True))}]")
+
+    def _fill_with_zeros(self, region: ControlFlowRegion, name: str) -> None:
+        state = self.state(region, f"clear_{name}")
+        ranges = {f"__{n}": f"0:{symbolic.symstr(extent)}" for n, extent in enumerate(self.sdfg.arrays[name].shape)}
+        written = {"_out": Memlet(f"{name}[{', '.join(ranges)}]")}
+        state.add_mapped_tasklet(state.label, ranges, {}, "_out = 0", written, external_edges=True)
 
     def _moved(self, region: ControlFlowRegion, group: Group, step: Step) -> None:
         """Elements of one tensor become those of another one, wherever both are."""
@@ -236,7 +266,7 @@ class _Builder(Emitter):
 
 def _contraction(group: Group, step: Step) -> Contraction:
     alpha = step.alpha if group.result == step.statement.result else 1
-    einsum = str(group.einsum)
+    einsum = str(group.einsum).translate(str.maketrans(dict(group.equal)))
     path = () if _core.is_khatri_rao_product(einsum) else group.path
     return Contraction(f"contract_{group.result}", einsum, alpha=alpha, path=path)
 

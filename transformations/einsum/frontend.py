@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import inspect
 import io
 import os
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import dace
 from dace import SDFG, SDFGState, dtypes
@@ -17,7 +19,7 @@ from dace.frontend.python.newast import ProgramVisitor
 from dace.frontend.python.parser import DaceProgram
 
 from dace_redist.transformations.einsum.numpy_arrays import ARRAY_FUNCTIONS, ARRAY_METHODS
-from dace_redist.transformations.einsum.numpy_differences import warn_of_names, warning_of_integers
+from dace_redist.transformations.einsum.numpy_differences import body_of, warn_of_names, warning_of_integers
 from dace_redist.transformations.einsum.numpy_functions import METHODS, REPLACEMENTS
 from dace_redist.transformations.einsum.numpy_reductions import REDUCING_METHODS, REDUCTIONS
 from dace_redist.transformations.einsum.numpy_statements import PATCHES
@@ -46,6 +48,20 @@ def parse(program: DaceProgram) -> SDFG:
         _say_where_from(state, file)
     sdfg.simplify()
     return sdfg
+
+
+def returned_names(function: Callable[..., Any]) -> dict[str, str]:
+    """
+    What the SDFG of a program calls the variables that it returns: ``__return``, or ``__return_0`` and so on.
+
+    :param function: The Python function of the program.
+    """
+    last = body_of(function)[-1:]
+    value = last[0].value if last and isinstance(last[0], ast.Return) else None
+    if isinstance(value, ast.Name):
+        return {value.id: "__return"}
+    parts = value.elts if isinstance(value, ast.Tuple) else []
+    return {part.id: f"__return_{number}" for number, part in enumerate(parts) if isinstance(part, ast.Name)}
 
 
 @contextlib.contextmanager

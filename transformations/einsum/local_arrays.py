@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import dace
+import numpy as np
 from dace import SDFG, Memlet, symbolic
 
 from dace_redist.distribution import Distribution
@@ -19,6 +20,30 @@ from dace_redist.transformations.einsum.sizes import in_numbers
 
 #: Which part of a tensor each rank holds, and the tensor's global shape, which may have symbols.
 PlacedShape = tuple[Placement, tuple[Any, ...]]
+
+
+class Diagonal(NamedTuple):
+    """
+    The elements of a diagonal that a rank holds.
+
+    :param placement: How the axes that have one index are split.
+    :param shape: Their extents, all the same; may be symbols.
+    :param axis: None: how many elements; else where the first one is in the rank's block, along this axis.
+    """
+
+    placement: Placement
+    shape: tuple[Any, ...]
+    axis: int | None
+
+    def value(self, sizes: Mapping[str, int], rank: int | None) -> int:
+        """The number on a rank; None: the largest."""
+        low, high = self.placement.bounds(in_numbers(self.shape, sizes))
+        first = low.max(axis=0)
+        values = np.maximum(high.min(axis=0) - first, 0)
+        if self.axis is not None:
+            values = np.where(values > 0, first - low[self.axis], 0)
+        held = [v for v, r in zip(values.tolist(), self.placement.ranks, strict=True) if rank in (None, r)]
+        return max(held, default=0)
 
 
 class LocalArrays:
@@ -39,9 +64,9 @@ class LocalArrays:
         self._taken = {*source.arrays, *source.symbols, *(getattr(loop, "loop_variable", "") for loop in loops)}
         self._made: dict[tuple[str, Placement], str] = {}
         self._same: dict[tuple[Placement, Placement, tuple[Any, ...]], bool] = {}
-        #: For each symbol that is an extent: the split axis it belongs to.
-        self.extents: dict[str, PlacedShape] = {}
-        #: For each symbol that is the first index of a part: likewise.
+        #: For each symbol that is an extent: the split axis it belongs to, or the diagonal of which it says something.
+        self.extents: dict[str, PlacedShape | Diagonal] = {}
+        #: For each symbol that is the first index of a part: the split axis it belongs to.
         self.starts: dict[str, PlacedShape] = {}
         self.arguments = tuple(n for n, array in source.arrays.items() if not array.transient and n in plan.homes)
         for name in self.arguments:
@@ -108,7 +133,21 @@ class LocalArrays:
         """The symbol that is 1 on ranks that hold a scalar, and 0 on others."""
         return self._symbol((placement, ()), self.extents, "n")
 
-    def _symbol(self, axis: PlacedShape, found: dict[str, PlacedShape], stem: str) -> dace.symbol:
+    def diagonal(self, tensor: str, placement: Placement, axes: Sequence[int]) -> tuple[dace.symbol, list[dace.symbol]]:
+        """
+        Which elements this rank's part of a tensor has of a diagonal.
+
+        :param axes: The axes of the tensor that have one index.
+        :return: Symbols for how many, and for where the first of them is along each of these axes.
+        """
+        dims, multiples = ([values[axis] for axis in axes] for values in (placement.dims, placement.multiples))
+        alone = Placement(placement.grid, tuple(dims), tuple(multiples), placement.ranks)
+        shape = tuple(self.shapes[tensor][axis] for axis in axes)
+        return self._symbol(Diagonal(alone, shape, None), self.extents, "n"), [
+            self._symbol(Diagonal(alone, shape, axis), self.extents, "n") for axis in range(len(axes))
+        ]
+
+    def _symbol(self, axis: PlacedShape | Diagonal, found: dict[str, Any], stem: str) -> dace.symbol:
         name = next((symbol for symbol, known in found.items() if known == axis), None)
         if name is None:
             name = next(f"{stem}{n}" for n in count() if f"{stem}{n}" not in (*self._taken, *found))

@@ -26,30 +26,37 @@ def warn_of_names(function: Callable[..., Any]) -> None:
 
     :param function: The Python function of a program; nothing is done if its source is not known.
     """
-    try:
-        lines, first = inspect.getsourcelines(function)
-        (definition,) = ast.parse(textwrap.dedent("".join(lines))).body
-    except (OSError, TypeError, SyntaxError, ValueError):
-        return
-    arguments, file = set(inspect.signature(function).parameters), inspect.getsourcefile(function)
-    for view, viewed, line in _changed_views(definition, arguments):
+    body, file = body_of(function), inspect.getsourcefile(function)
+    arguments = set(inspect.signature(function).parameters)
+    for view, viewed, line in _changed_views(body, arguments):
         _warn(
-            DebugInfo(first + line - 1, filename=file),
+            DebugInfo(line, filename=file),
             f"{view} is a copy of {viewed} here, but shares its elements in NumPy, and one of them is changed later. "
             f"Write np.copy(...) to have a copy in NumPy, too",
         )
-    for name in _assigned(definition):
+    for name in _assigned(body):
         if name.id in arguments:
             _warn(
-                DebugInfo(first + name.lineno - 1, filename=file),
+                DebugInfo(name.lineno, filename=file),
                 f"writes into the argument {name.id}; in NumPy the name stands for another array afterwards. "
                 f"Write {name.id}[:] = ..., or take another name",
             )
 
 
-def _assigned(definition: ast.AST) -> Iterator[ast.Name]:
+def body_of(function: Callable[..., Any]) -> list[ast.stmt]:
+    """The statements of a Python function, with their lines in its file; none if its source is not known."""
+    try:
+        lines, first = inspect.getsourcelines(function)
+        (definition,) = ast.parse(textwrap.dedent("".join(lines))).body
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return []
+    ast.increment_lineno(definition, first - 1)
+    return definition.body if isinstance(definition, ast.FunctionDef) else []
+
+
+def _assigned(body: list[ast.stmt]) -> Iterator[ast.Name]:
     """Names that plain assignments bind, in the order of the program."""
-    for node in ast.walk(definition):
+    for node in (inner for statement in body for inner in ast.walk(statement)):
         targets = node.targets if isinstance(node, ast.Assign) else []
         if isinstance(node, ast.AnnAssign) and node.value is not None:
             targets = [node.target]
@@ -58,9 +65,9 @@ def _assigned(definition: ast.AST) -> Iterator[ast.Name]:
             yield from (part for part in parts if isinstance(part, ast.Name))
 
 
-def _changed_views(definition: ast.AST, arguments: set[str]) -> Iterator[tuple[str, str, int]]:
+def _changed_views(body: list[ast.stmt], arguments: set[str]) -> Iterator[tuple[str, str, int]]:
     """Names of arrays that share elements in NumPy, where that makes a difference: the view, the array, the line."""
-    nodes = list(ast.walk(definition))
+    nodes = [inner for statement in body for inner in ast.walk(statement)]
     read = [(node.id, node.lineno) for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
     changed = [(name, node.lineno) for node in nodes for name in _changed_in_place(node)]
     for node in nodes:

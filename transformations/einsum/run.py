@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -125,6 +125,8 @@ def _has_the_world(comm: MPI.Intracomm) -> bool:
 
 def _checked(array: Any, tensor: DistributedTensor, shape: tuple[int, ...], rank: int, written: bool) -> Array:
     given = np.asarray(array)
+    if not tensor.shape and not written:
+        given = _converted("run", tensor, array)
     if given.dtype != tensor.dtype:
         raise ValueError(f"run: {tensor.name} must hold {tensor.dtype}, got {given.dtype} on rank {rank}")
     if not tensor.shape and given.size < 2:  # a rank may hold none of a scalar
@@ -183,8 +185,30 @@ def _by_name(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[
     return {**given, **named}
 
 
+def _converted(where: str, tensor: DistributedTensor, given: Any) -> Array:
+    """
+    An array of the tensor's element type.
+
+    :param where: The method called, for the message.
+    :param given: An array, or Python's numbers, which need only be of the same kind: integers, real or complex.
+    :raises ValueError: If elements of the tensor's type cannot hold all values of the type given, or not this number.
+    """
+    array = np.asarray(given)
+    rule: Literal["safe", "same_kind"] = "safe" if hasattr(given, "dtype") else "same_kind"
+    integers = rule == "same_kind" and array.dtype.kind in "iu" and tensor.dtype.kind in "iu"
+    if array.size and not integers and not np.can_cast(array.dtype, tensor.dtype, rule):
+        raise ValueError(
+            f"{where}: {tensor.name} must hold {tensor.dtype}, got {array.dtype}, of which that may lose a part: "
+            f"convert it first, as in {tensor.name}.astype(np.{tensor.dtype})"
+        )
+    try:
+        return np.asarray(given, tensor.dtype)
+    except OverflowError as error:
+        raise ValueError(f"{where}: {tensor.name} must hold {tensor.dtype}: {error}") from error
+
+
 def _whole(tensor: DistributedTensor, whole: Any) -> Array:
-    array = np.asarray(whole, tensor.dtype)
+    array = _converted("scatter", tensor, whole)
     if array.shape != tensor.shape and (tensor.shape or array.size != 1):
         raise ValueError(f"scatter: {tensor.name} must have shape {tensor.shape}, got {array.shape}")
     return array.reshape(tensor.shape or (1,))
@@ -200,7 +224,7 @@ def gather(program: DistributedProgram, name: str | None, local: Any, comm: Any 
     """The whole of a tensor on rank 0; see :meth:`DistributedProgram.gather`."""
     with _all_ranks(program, comm, "the tensor to gather", name) as comm:
         tensor = program.tensor(name)
-        part = np.ascontiguousarray(local, tensor.dtype)
+        part = np.ascontiguousarray(_converted("gather", tensor, local))
         shape = tensor.distribution.local_shape(comm.rank)
         if part.shape != shape and (tensor.shape or part.size != 1):
             raise ValueError(f"gather: rank {comm.rank} holds {shape} of {tensor.name}, got {part.shape}")

@@ -16,13 +16,13 @@ def in_numbers(shape: Sequence[Any], sizes: Mapping[str, int]) -> tuple[int, ...
     return tuple(int(symbolic.evaluate(extent, dict(sizes))) for extent in shape)
 
 
-def shapes_of(sdfg: SDFG, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+def check_sizes(sdfg: SDFG, sizes: Mapping[str, int]) -> None:
     """
-    The shape of every array of a program, in numbers.
+    Makes sure that all symbols of a program have values.
 
     :param sdfg: The program.
-    :param sizes: Values of all its symbols.
-    :raises ValueError: If a value is missing, is not that of a symbol, is not a number, or makes an extent negative.
+    :param sizes: Values of its symbols.
+    :raises ValueError: If a value is missing, is not that of a symbol, or is not a number.
     """
     used = {str(s) for array in sdfg.arrays.values() for n in array.shape for s in symbolic.symlist(n).values()}
     used |= {str(s) for s in sdfg.free_symbols}
@@ -39,6 +39,17 @@ def shapes_of(sdfg: SDFG, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]
         if isinstance(size, bool) or not isinstance(size, Integral if whole else Real):
             kind = "an integer" if whole else "a number"
             raise ValueError(f'"{sdfg.name}": size {name} must be {kind}, got {size!r}')
+
+
+def shapes_of(sdfg: SDFG, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """
+    The shape of every array of a program, in numbers.
+
+    :param sdfg: The program.
+    :param sizes: Values of all its symbols.
+    :raises ValueError: As :func:`check_sizes`, or if an extent is negative.
+    """
+    check_sizes(sdfg, sizes)
     shapes = {name: in_numbers(logical_shape(array), sizes) for name, array in sdfg.arrays.items()}
     for name, shape in shapes.items():
         if any(extent < 0 for extent in shape):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from string import ascii_letters
 from typing import Any
@@ -84,6 +85,7 @@ class _Reader:
     def __init__(self, sdfg: SDFG, sizes: dict[str, int]) -> None:
         self._sdfg = sdfg
         self._sizes = sizes
+        self._labels: Counter[str] = Counter()
 
     # Loops and branches
 
@@ -99,6 +101,12 @@ class _Reader:
                     values = dict(edge.data.assignments)
                     yield Assignment(values, self._scalars(values.values(), ", ".join(values.values())))
 
+    def _within(self, loops: Loops, label: str, repeats: int) -> Loops:
+        """The loops and branches around what is in one more, whose label may stand elsewhere, too."""
+        self._labels[label] += 1
+        number = self._labels[label]
+        return (*loops, (label if number == 1 else f"{label}_{number}", repeats))
+
     def _block(self, block: Any, loops: Loops) -> Iterator[Item]:
         if isinstance(block, SDFGState):
             for node in in_order(block):
@@ -108,7 +116,7 @@ class _Reader:
         elif isinstance(block, ConditionalBlock):
             conditions = [condition.as_string for condition, _ in block.branches if condition is not None]
             scalars = self._scalars(conditions, f"if {conditions[0]}")
-            bodies = [tuple(self.region(body, (*loops, (body.label, 1)))) for _, body in block.branches]
+            bodies = [tuple(self.region(body, self._within(loops, body.label, 1))) for _, body in block.branches]
             yield Branch(block, tuple(bodies), scalars)
         elif isinstance(block, BreakBlock | ContinueBlock):
             yield Jump(type(block))
@@ -146,7 +154,7 @@ class _Reader:
             known = symbolic.evaluate(count, self._sizes) if used <= set(self._sizes) else None
             repeats = 1 if known is None else max(1, int(known))
             certain = bool(count.is_Integer and count > 0)
-        body = tuple(self.region(loop, (*loops, (loop.label, repeats))))
+        body = tuple(self.region(loop, self._within(loops, loop.label, repeats)))
         certain = certain and not any(isinstance(item, Jump) for item in all_items(body))
         return Loop(loop, body, repeats, certain, scalars)
 

@@ -20,17 +20,17 @@ def without_transposes(body: Body, kept: Sequence[str]) -> tuple[Item, ...]:
     :param body: The program.
     :param kept: Tensors that the caller gets; they are always computed.
     """
-    return _folded(body, {*kept, *_used_in_several_blocks(body)})
+    return _folded(body, {*kept, *used_in_several_blocks(body)})
 
 
-def _used_in_several_blocks(body: Body) -> set[str]:
+def used_in_several_blocks(body: Body) -> set[str]:
     """Tensors that are used inside and outside of a loop, or in several loops."""
     found: set[str] = set()
     inside = [block for item in body for block in blocks_of(item)]
     blocks = [_names([item for item in body if not blocks_of(item)]), *map(_names, inside)]
     for number, names in enumerate(blocks):
         found |= names & set().union(*blocks[:number])
-    return found.union(*map(_used_in_several_blocks, inside))
+    return found.union(*map(used_in_several_blocks, inside))
 
 
 def _names(body: Body) -> set[str]:

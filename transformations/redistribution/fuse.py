@@ -14,8 +14,7 @@ from dace.transformation import transformation
 from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
-from dace_redist.library_nodes.node import COMMUNICATORS
-from dace_redist.selection.problem_key import canonical
+from dace_redist.transformations.redistribution.surroundings import is_only_used_between, is_plain, same
 
 _TRANSPOSE_INPUT, _TRANSPOSE_OUTPUT = "_inp", "_out"
 
@@ -41,7 +40,7 @@ class FuseRedistributes(transformation.SingleStateTransformation):
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Whether nothing is lost."""
         first, second = self.first, self.second
-        if not (_is_plain(first) and _is_plain(second) and _is_only_used_between(graph, sdfg, self.between)):
+        if not (is_plain(first) and is_plain(second) and is_only_used_between(graph, sdfg, self.between)):
             return False
         if tuple(first.target) != tuple(second.source) or first.beta != 0 or first.op or second.op:
             return False
@@ -89,9 +88,9 @@ class RemoveRedistribute(transformation.SingleStateTransformation):
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Whether nothing moves."""
         node = self.node
-        if not _is_plain(node) or node.index_map.encoded:
+        if not is_plain(node) or node.index_map.encoded:
             return False
-        if (node.alpha, node.beta, node.conj, node.op) != (1, 0, False, "") or not _same(*node.distributions()):
+        if (node.alpha, node.beta, node.conj, node.op) != (1, 0, False, "") or not same(*node.distributions()):
             return False
         read, written = node.memlet(INPUT, graph), node.memlet(OUTPUT, graph)
         same_type = sdfg.arrays[read.data].dtype == sdfg.arrays[written.data].dtype
@@ -134,7 +133,7 @@ class FuseTranspose(transformation.SingleStateTransformation):
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Whether the transposition can be done on the way."""
         after = expr_index == 0
-        if not _is_plain(self.node) or not _is_only_used_between(graph, sdfg, self.between):
+        if not is_plain(self.node) or not is_only_used_between(graph, sdfg, self.between):
             return False
         source, target = self.node.distributions()
         if not isinstance(target if after else source, Distribution) or len(source.shape) != 2:
@@ -183,23 +182,3 @@ def transposed(distribution: AnyDistribution) -> Distribution:
         ranks=distribution.ranks,
         pins=distribution.pins,
     )
-
-
-def _is_plain(node: Redistribute) -> bool:
-    """Whether a node moves a whole tensor over the world between distributions that are known."""
-    return not (node.given_at_run_time or node.region or {*COMMUNICATORS} & set(node.in_connectors))
-
-
-def _is_only_used_between(graph: SDFGState, sdfg: SDFG, between: nodes.AccessNode) -> bool:
-    """Whether an array is a transient that is written once, and read once, at this node."""
-    if not sdfg.arrays[between.data].transient or graph.in_degree(between) != 1 or graph.out_degree(between) != 1:
-        return False
-    elsewhere = sum(node.data == between.data for state in sdfg.states() for node in state.data_nodes())
-    named = any(between.data in edge.data.free_symbols for edge in sdfg.all_interstate_edges())
-    return elsewhere == 1 and not named
-
-
-def _same(source: AnyDistribution, target: AnyDistribution) -> bool:
-    if source.is_symbolic or target.is_symbolic:
-        return source == target
-    return canonical(source) == canonical(target)

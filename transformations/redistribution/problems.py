@@ -12,6 +12,7 @@ from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.distribution import AnyDistribution, decode_distribution
 from dace_redist.library_nodes import Redistribute
+from dace_redist.library_nodes.distributed_node import DistributedNode
 from dace_redist.library_nodes.environment import is_node_shared
 from dace_redist.library_nodes.node import plain_number
 from dace_redist.schedule import schedule
@@ -84,7 +85,7 @@ def problem_of(node: Redistribute, state: SDFGState, values: Mapping[str, int], 
             "themselves, as dace_redist.tune(dace_redist.schedule(source, target))"
         )
     values = _values_in(state.sdfg, values)
-    source, target = (_with_values(node, encoded, values) for encoded in (node.source, node.target))
+    source, target = (with_values(node, encoded, values) for encoded in (node.source, node.target))
     (read, _), (written, _) = node.arrays(state.sdfg, state)
     here = memory_name(is_node_shared(read), is_node_shared(written))
     axes, region = node.axes or None, [_numbers(node, part, values) for part in node.index_map.region or ()] or None
@@ -108,7 +109,7 @@ def _value(expression: Any, values: Mapping[str, int]) -> Any:
     return plain_number(symbolic.simplify(expression.subs(known)) if known else expression)
 
 
-def _numbers(node: Redistribute, expressions: Iterable[Any], values: Mapping[str, int]) -> list[int]:
+def _numbers(node: DistributedNode, expressions: Iterable[Any], values: Mapping[str, int]) -> list[int]:
     numbers = [number if isinstance(number, int) else _value(number, values) for number in expressions]
     unknown = {name for number in numbers if not isinstance(number, int) for name in symbolic.symlist(number)}
     if unknown:
@@ -119,7 +120,12 @@ def _numbers(node: Redistribute, expressions: Iterable[Any], values: Mapping[str
     return numbers
 
 
-def _with_values(node: Redistribute, encoded: Any, values: Mapping[str, int]) -> AnyDistribution:
+def with_values(node: DistributedNode, encoded: Any, values: Mapping[str, int]) -> AnyDistribution:
+    """
+    A distribution of a node with values in the place of symbols.
+
+    :raises ValueError: If a symbol has no value; names the node.
+    """
     try:
         return decode_distribution(_numbers(node, encoded, values))
     except ValueError as error:

@@ -54,6 +54,32 @@ class DR_API Plan {
   void make(const Arguments& arguments);
   /// Moves the tensor. Collective.
   void run(const Arguments& arguments, const void* source, void* target);
+  /// Starts to move the tensor; wait() has to follow. Collective.
+  /// \param progress  a dr_progress: who moves it on.
+  void start(const Arguments& arguments, const void* source, void* target, int progress);
+  /// Waits until what was started is done.
+  void wait();
+
+ private:
+  class Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+/// The plan of a library node that moves several tensors in one exchange; as Plan.
+class DR_API JointPlan {
+ public:
+  /// \param label  names the node in errors.
+  /// \param strategy  Hierarchical or Pack.
+  JointPlan(const char* label, const char* strategy);
+  ~JointPlan();
+  JointPlan(const JointPlan&) = delete;
+  JointPlan& operator=(const JointPlan&) = delete;
+
+  /// Makes the plan ahead of its first run. Collective.
+  void make(std::initializer_list<Arguments> tensors);
+  /// Moves the tensors. Collective.
+  void run(std::initializer_list<Arguments> tensors, std::initializer_list<const void*> sources,
+           std::initializer_list<void*> targets);
 
  private:
   class Implementation;
@@ -64,6 +90,15 @@ class DR_API Plan {
 inline void redistribute(Plan& plan, const Arguments& arguments, const void* source, void* target) {
   plan.run(arguments, source, target);
 }
+
+/// Starts to move a tensor; what a non-blocking Redistribute node calls. \param request  gets what wait() needs.
+inline void start(Plan& plan, const Arguments& arguments, const void* source, void* target, int progress,
+                  std::int64_t* request) {
+  plan.start(arguments, source, target, progress);
+  *request = reinterpret_cast<std::int64_t>(&plan);
+}
+/// Waits until a tensor is moved; what a RedistributeWait node calls.
+inline void wait(const std::int64_t* request) { reinterpret_cast<Plan*>(*request)->wait(); }
 
 /// Memory for arrays of which only one is in use at a time: of the largest of the sizes, in bytes.
 /// \param on_node  whether other ranks of the node are to see it.

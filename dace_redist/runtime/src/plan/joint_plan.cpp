@@ -83,7 +83,8 @@ class JointPlan final : public Plan {
     for (std::size_t t = 0; t < tensors.size(); ++t) {
       const Description& tensor = tensors[t];
       const Distribution source(tensor.source, "source"), target(tensor.target, "target");
-      const RankSchedule sent = make_schedule(source, target, IndexMap(tensor.index_map, source, target), rank());
+      const IndexMap map(tensor.index_map, source, target);
+      const RankSchedule sent = make_schedule(source, target, map, rank(), false);
       for (const Message& message : sent.sends) totals[2 * t] += message.count * tensor.element_bytes;
       totals[2 * t + 1] = static_cast<Index>(sent.sends.size());
     }

@@ -1,0 +1,151 @@
+"""Options of commands that describe a redistribution. Start reading at: problem_options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+import numpy as np
+
+from dace_redist.distribution import Distribution
+from dace_redist.element_operation import OPS
+from dace_redist.index_map import index_map
+from dace_redist.schedule import Schedule, element_type, schedule
+
+_Callback = Callable[[click.Context, click.Parameter, Any], Any]
+
+
+def _numbers(*known: str) -> _Callback:
+    """Reads a list such as ``8,balanced,-``: numbers, some known words, and ``-`` for None."""
+
+    def entry(word: str, value: str) -> int | str | None:
+        if word in known:
+            return None if word == "-" else word
+        if word.isascii() and word.removeprefix("-").isdigit():
+            if len(word) > 18:
+                raise click.BadParameter(f"{word} is larger than any size or rank can be")
+            return int(word)
+        also = "".join(f" or {other!r}" for other in known)
+        raise click.BadParameter(f"{word!r} in {value!r} is no whole number{also}; expected a list such as 4,2,1")
+
+    def read(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int | str | None, ...] | None:
+        if value is None or not value.strip():  # an empty list: of a tensor of 0 dimensions
+            return None if value is None else ()
+        return tuple(entry(word.strip(), value) for word in value.split(","))
+
+    return read
+
+
+def _dtype(_: click.Context, __: click.Parameter, value: str) -> np.dtype[Any]:
+    try:
+        return element_type(value)
+    except TypeError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _factor(_: click.Context, __: click.Parameter, value: str) -> complex:
+    try:
+        return complex(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no number, such as 0.5 or 1+2j") from None
+
+
+#: Options of a distribution: end of the name, words among its numbers, meaning.
+_OF_A_SIDE = (
+    ("-ranks", (), "rank of each grid position, row-major"),
+    ("-dims", ("-",), "grid axis that each tensor axis is split over, - if none"),
+    ("-block", ("-", "balanced"), "elements per block and dimension, - for one block each, or balanced"),
+    ("", (), "process grid"),
+)
+
+
+#: Options of what moves where to.
+_MAPPED = (
+    ("--to-shape", "to_shape", "global shape of the target; default: that of the source, permuted"),
+    ("--axes", "axes", "permutes the dimensions: the source axis of each target axis, as in 1,0"),
+    ("--region-shape", "region_shape", "moves a sub-tensor: its extents, in the source's axes"),
+    ("--region-from", "region_from", "its first index in the source; default 0,0,..."),
+    ("--region-to", "region_to", "its first index in the target; default 0,0,..."),
+)
+
+
+#: Options of what is computed with elements on their way.
+_COMPUTED: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
+    (("--to-dtype", "target_dtype"), {"help": "type of the target's elements; default: that of the source's"}),
+    (("--alpha",), {"default": "1", "callback": _factor, "help": "the target gets alpha * source + beta * target"}),
+    (("--beta",), {"default": "0", "callback": _factor, "help": "see --alpha"}),
+    (("--conj",), {"is_flag": True, "help": "conjugates the source"}),
+    (("--op",), {"type": click.Choice(OPS), "help": "reduces the source's replicas, which are partial results"}),
+)
+
+
+def operation_options(command: Callable[..., None]) -> Callable[..., None]:
+    """What is computed with elements on their way."""
+    for names, how in reversed(_COMPUTED):
+        command = click.option(*names, **how)(command)
+    return command
+
+
+def _list_option(flag: str, name: str, text: str, required: bool = False, known: Sequence[str] = ()) -> Any:
+    return click.option(flag, name, metavar="LIST", required=required, help=text, callback=_numbers(*known))
+
+
+def problem_options(command: Callable[..., None]) -> Callable[..., None]:
+    """What describes a redistribution: its shape, both sides and the type of the elements."""
+    kind: Any = click.option(
+        "--dtype", default="float64", show_default=True, callback=_dtype, help="type of the elements"
+    )
+    command = kind(command)
+    for flag, name, text in reversed(_MAPPED):
+        command = _list_option(flag, name, text)(command)
+    for side, name in (("to", "target"), ("from", "source")):
+        for end, known, text in _OF_A_SIDE:
+            field = name + end.replace("-", "_")
+            command = _list_option(f"--{side}{end}", field, f"{name}: {text}", not end, known)(command)
+    return _list_option("--shape", "shape", "global shape, as in 48,24,72", True)(command)  # type: ignore[no-any-return]
+
+
+def described_schedule(shape: tuple[int, ...], dtype: np.dtype[Any], sides: dict[str, Any]) -> Schedule:
+    """
+    What the options describe.
+
+    :param shape: Global shape of the source.
+    :param dtype: Type of its elements.
+    :param sides: Values of the other options.
+    :raises click.BadParameter: If they do not fit each other; names the option.
+    """
+    region = None
+    if sides["region_shape"] is not None:
+        zeros = (0,) * len(shape)
+        region = (sides["region_from"] or zeros, sides["region_to"] or zeros, sides["region_shape"])
+    elif sides["region_from"] or sides["region_to"]:
+        raise click.BadParameter("missing: a sub-tensor needs its extents", param_hint="--region-shape")
+    try:
+        mapped = index_map(sides["axes"], region, len(shape))
+    except (ValueError, TypeError) as error:
+        raise click.BadParameter(str(error), param_hint="--axes" if region is None else "--region-shape") from None
+    if sides["to_shape"] is not None:
+        target_shape = sides["to_shape"]
+    else:
+        target_shape = tuple(shape[axis] for axis in mapped.source_axes)
+    source = _distribution("from", shape, sides, "source")
+    target = _distribution("to", target_shape, sides, "target")
+    given = ("target_dtype", "alpha", "beta", "conj", "op")
+    computed = {name: sides[name] for name in given if name in sides}
+    return schedule(source, target, dtype=dtype, axes=mapped.axes, region=region, **computed)
+
+
+def _distribution(option: str, shape: Sequence[int], sides: dict[str, Any], name: str) -> Distribution:
+    dims, block, ranks = (sides[f"{name}_{word}"] for word in ("dims", "block", "ranks"))
+    grid = sides[name]
+    if dims is None and len(grid) > len(shape):
+        raise click.BadParameter(
+            f"more grid axes ({len(grid)}) than dimensions ({len(shape)}); "
+            f"say with --{option}-dims which grid axis each dimension is split over",
+            param_hint=f"--{option}",
+        )
+    try:
+        return Distribution(shape, grid, dims=dims, block=block, ranks=ranks)
+    except (ValueError, TypeError) as error:
+        raise click.BadParameter(str(error).removeprefix("Distribution: "), param_hint=f"--{option}") from None

@@ -1,0 +1,260 @@
+"""Steps that become properties of redistributions, and ranks renumbered: the graph before and after, equal results."""
+
+from __future__ import annotations
+
+import copy
+
+import dace
+import fused_programs as programs
+import numpy as np
+import pytest
+from dace.libraries.comm.nodes import Bcast, Reduce
+from dace.libraries.comm.schedule import overlap_communication
+from dace.sdfg import nodes
+from dace.sdfg.analysis.schedule_tree import treenodes
+
+import dace_redist
+from dace_redist import (
+    FuseConversion,
+    FuseReduceBcast,
+    JoinRedistributes,
+    JointRedistribute,
+    OverlapRedistribute,
+    Redistribute,
+    RelabelGrid,
+)
+from dace_redist.library_nodes import RedistributeWait, SumReplicas
+
+
+def count(sdfg: dace.SDFG, *kinds: type) -> list[int]:
+    found = [node for node, _ in sdfg.all_nodes_recursive()]
+    return [sum(isinstance(node, kind) for node in found) for kind in kinds]
+
+
+def only_node(sdfg: dace.SDFG) -> Redistribute:
+    (node,) = [node for node, _ in sdfg.all_nodes_recursive() if isinstance(node, Redistribute)]
+    return node
+
+
+def rewritten(make, transformation) -> tuple[dace.SDFG, dace.SDFG]:
+    """The SDFG as it is, and with all that can be rewritten."""
+
+    def made() -> dace.SDFG:
+        sdfg = make.to_sdfg(simplify=True) if hasattr(make, "to_sdfg") else make()
+        dace_redist.lower_all(sdfg)
+        return sdfg
+
+    before, after = made(), made()
+    after.name = f"{before.name}_rewritten"
+    after.apply_transformations_repeated(transformation)
+    after.validate()
+    return before, after
+
+
+@pytest.mark.parametrize(
+    ("program", "maps", "alpha", "conj"),
+    [
+        (programs.converted, (3, 0), 6, False),
+        (programs.conjugated, (3, 0), -0.5, True),
+        (programs.scaled_in_parts, (2, 1), 1, False),  # 3 is no power of two: only the cast
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_conversions(program, maps, alpha, conj):
+    before, after = rewritten(program, FuseConversion)
+    assert (count(before, nodes.MapEntry)[0], count(after, nodes.MapEntry)[0]) == maps
+    node = only_node(after)
+    assert (node.alpha, node.conj) == (alpha, conj)
+
+
+@pytest.mark.parametrize(
+    ("expression", "element_type"),
+    [
+        ("__out = __inp + 1", dace.float64),
+        ("__out = __inp / 3", dace.float64),
+        ("__out = dace.float32(__inp)", dace.float64),  # loses digits on its way
+        ("__out = 0.1 * __inp", dace.float32),  # a product of doubles
+        ("__out = __inp * __inp", dace.float64),
+        ("__out = 1j * __inp", dace.complex128),
+    ],
+)
+def test_what_a_redistribution_cannot_compute(expression, element_type):
+    sdfg = dace.SDFG("computed")
+    for name, shape in (("A", (4, 6)), ("B", (4, 6)), ("C", (8, 3))):
+        sdfg.add_array(name, shape, element_type, transient=name == "B")
+    state = sdfg.add_state()
+    _, _, leave = state.add_mapped_tasklet(
+        "compute",
+        {"i": "0:4", "j": "0:6"},
+        {"__inp": dace.Memlet("A[i, j]")},
+        expression,
+        {"__out": dace.Memlet("B[i, j]")},
+        external_edges=True,
+    )
+    node = Redistribute("move", programs.HALVES, programs.SIDES)
+    state.add_edge(state.out_edges(leave)[0].dst, None, node, "_inp_buffer", sdfg.make_array_memlet("B"))
+    state.add_edge(node, "_out_buffer", state.add_write("C"), None, sdfg.make_array_memlet("C"))
+    assert sdfg.apply_transformations_repeated(FuseConversion) == 0
+
+
+def test_a_sum_of_replicas():
+    before, after = rewritten(programs.summed_then_moved, FuseReduceBcast)
+    assert count(before, Redistribute, SumReplicas) == [1, 1] and count(after, Redistribute, SumReplicas) == [1, 0]
+    node = only_node(after)
+    assert (node.distributions(), node.op) == ((programs.PARTIAL, programs.WANTED), "sum")
+    assert "B" not in after.arrays
+
+
+def test_a_reduction_to_a_corner_and_a_broadcast_from_one():
+    before, after = rewritten(programs.reduced_moved_broadcast, FuseReduceBcast)
+    assert count(before, Redistribute, Reduce, Bcast) == [1, 1, 1]
+    assert count(after, Redistribute, Reduce, Bcast) == [1, 0, 0]
+    node = only_node(after)
+    assert [side.core.replicas for side in node.distributions()] == [2, 2] and node.op == "sum"
+    assert not [name for name in after.arrays if "grid" in name or name in ("reduce", "bcast")]
+    assert "MPI_Cart_create" not in after.init_code["frame"].as_string
+
+
+def test_a_reduction_whose_result_is_used_otherwise():
+    sdfg = programs.summed_then_moved()
+    sdfg.arrays["B"].transient = False
+    assert sdfg.apply_transformations(FuseReduceBcast) == 0
+
+
+def test_renumbered_ranks():
+    before, after = rewritten(programs.computed_elsewhere, RelabelGrid)
+
+    def moved(sdfg):
+        found = [n.distributions() for n, _ in sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]
+        return sum(dace_redist.schedule(*ends).bytes_moved() for ends in found)
+
+    assert moved(after) < moved(before)
+    first, second = (n for n, _ in after.all_nodes_recursive() if isinstance(n, Redistribute))
+    assert {first.target, second.target} & {first.source, second.source}
+    assert after.apply_transformations(RelabelGrid) == 0
+
+
+def test_two_redistributions_in_one_exchange():
+    before, after = rewritten(programs.two_at_once, JoinRedistributes)
+    assert count(before, Redistribute, JointRedistribute) == [2, 0]
+    assert count(after, Redistribute, JointRedistribute) == [0, 1]
+    (joint,) = (node for node, _ in after.all_nodes_recursive() if isinstance(node, JointRedistribute))
+    assert {tensor.distributions() for tensor in joint.tensors} == {
+        (programs.HALVES, programs.SIDES),
+        (programs.ROWS, programs.BACKWARDS),
+    }
+    loaded = dace.SDFG.from_json(after.to_json())
+    assert count(loaded, JointRedistribute) == [1]
+    _, chained = rewritten(programs.computed_elsewhere, JoinRedistributes)
+    assert count(chained, Redistribute) == [2]  # the second one needs the first one's result
+
+
+def overlapped() -> dace.SDFG:
+    before, after = rewritten(programs.while_it_moves, OverlapRedistribute)
+    assert count(before, RedistributeWait) == [0] and count(after, RedistributeWait) == [1]
+    tree = after.as_schedule_tree()
+    overlap_communication(tree)
+    return tree.as_sdfg()
+
+
+def test_compute_moves_between_start_and_wait():
+    names = [
+        type(node.node).__name__ if isinstance(node, treenodes.LibraryCall) else type(node).__name__
+        for node in overlapped().as_schedule_tree().preorder_traversal()
+    ]
+    start, wait = names.index("Redistribute"), names.index("RedistributeWait")
+    maps = [at for at, name in enumerate(names) if name == "MapScope"]
+    assert [start < at < wait for at in maps] == [True, False]  # the exponentials; what the result needs
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda node: setattr(node, "nonblocking", False), "nonblocking and the connector _request go together"),
+        (lambda node: node.set_strategy("MPI"), "strategy MPI .* has no non-blocking transfer"),
+    ],
+)
+def test_wrong_non_blocking_nodes(change, said):
+    _, sdfg = rewritten(programs.while_it_moves, OverlapRedistribute)
+    change(only_node(sdfg))
+    with pytest.raises(dace.sdfg.InvalidSDFGError, match=said):
+        sdfg.validate()
+
+
+def test_wrong_joint_nodes():
+    for tensors, said in (
+        ([], "at least one tensor"),
+        ([Redistribute("a", programs.PARTIAL, programs.WANTED, op="sum")], "cannot move with others"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            JointRedistribute("joint", tensors)
+
+
+def everything() -> dace.SDFG:
+    """All programs in one, with all that can be rewritten."""
+    sdfg = programs.all_of_these.to_sdfg(simplify=True)
+    dace_redist.lower_all(sdfg)
+    summed = programs.summed_then_moved()
+    state = sdfg.add_state_after(sdfg.sink_nodes()[0])
+    for name in ("S", "T"):
+        sdfg.add_datadesc(name, copy.deepcopy(summed.arrays["A" if name == "S" else "C"]))
+    nested = state.add_nested_sdfg(summed, {"A"}, {"C"})
+    state.add_edge(state.add_read("S"), None, nested, "A", sdfg.make_array_memlet("S"))
+    state.add_edge(nested, "C", state.add_write("T"), None, sdfg.make_array_memlet("T"))
+    for node, where in sdfg.all_nodes_recursive():
+        if isinstance(node, Redistribute) and where.sdfg is sdfg and node.memlet("_inp_buffer", where).data == "E":
+            OverlapRedistribute.apply_to(sdfg, node=node)
+            break
+    sdfg.apply_transformations_repeated([FuseConversion, FuseReduceBcast, RelabelGrid])
+    sdfg.apply_transformations_repeated(JoinRedistributes)
+    tree = sdfg.as_schedule_tree()
+    overlap_communication(tree)
+    return tree.as_sdfg()
+
+
+def test_all_at_once():
+    sdfg = everything()
+    assert count(sdfg, SumReplicas, Reduce, Bcast, RedistributeWait) == [0, 0, 0, 1]
+    assert count(sdfg, JointRedistribute)[0] >= 1
+
+
+@pytest.mark.parametrize("strategy", ["Hierarchical", "Pack"])
+def test_strategies_of_several_tensors(strategy):
+    sdfg = everything()
+    joint = next(node for node, _ in sdfg.all_nodes_recursive() if isinstance(node, JointRedistribute))
+    joint.implementation = strategy
+    sdfg.expand_library_nodes()
+    made = [node.code_init.as_string for node, _ in sdfg.all_nodes_recursive() if isinstance(node, nodes.Tasklet)]
+    assert any(f'JointPlan("{joint.label}", "{strategy}")' in code for code in made)
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[4], timeout=600)
+def test_equal_results(comm):
+    from builds import built
+
+    program = built(comm, "all_rewritten", everything)
+    generator = np.random.default_rng(7)
+    whole, sums, square = (generator.standard_normal(shape) for shape in ((8, 6), (4, 8, 8), (8, 8)))
+    rank = comm.rank
+    A, E, F, T = np.zeros((4, 6)), np.zeros((4, 6)), np.zeros((4, 6)), np.zeros((8, 4))
+    if rank < 2:
+        A[:], E[:] = programs.HALVES.local(whole, rank), programs.HALVES.local(whole + 1, rank)
+    R = programs.ROWS.local(square, rank)
+    P = S = programs.PARTIAL.local(sums[rank % 2], rank)  # ranks 2 i and 2 i + 1 hold partial sums of half i
+    for _ in range(2):
+        results = [np.array(result) for result in program(A=A, P=P.copy(), R=R, E=E, F=F, S=S.copy(), T=T)]
+        converted, conjugated, reduced, elsewhere, first, second, moved = results
+        if rank < 2:
+            side = programs.SIDES.local(whole, rank)
+            np.testing.assert_array_equal(converted, 3 * (2 * side).astype(np.float32))
+            np.testing.assert_array_equal(conjugated, side / -2)
+            np.testing.assert_array_equal(first, side)
+            np.testing.assert_array_equal(moved, programs.SIDES.local(whole + 1, rank) - 1)
+        np.testing.assert_allclose(F, np.exp(E), rtol=1e-13)
+        np.testing.assert_allclose(elsewhere, np.exp(R) + R, rtol=1e-13, atol=1e-13)
+        np.testing.assert_array_equal(second, programs.BACKWARDS.local(square, rank).astype(np.float32))
+        np.testing.assert_allclose(T, programs.WANTED.local(sums[0] + sums[1], rank), rtol=1e-13, atol=1e-13)
+        column = rank // 2  # of the grid 1 x 2 x 2, whose last axis holds replicas
+        wanted = (sums[0] + sums[1] + 2)[:, 4 * column : 4 * column + 4]
+        np.testing.assert_allclose(reduced, 2 * wanted, rtol=1e-13, atol=1e-13)

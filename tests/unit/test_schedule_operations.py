@@ -1,0 +1,100 @@
+"""Schedules of what is computed on the way, and of several tensors: against brute force, and as they are printed."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from dace_redist import Distribution, JointSchedule, TiledDistribution, schedule
+from dace_redist.report import figure
+from dace_redist.strategies import extra_memory
+
+D = Distribution
+ROWS, COLUMNS = D((8, 6), (4, 1)), D((8, 6), (1, 4))
+PARTIAL = D((8, 6), (2, 3), dims=(0, None))
+REDUCED = [
+    (PARTIAL, COLUMNS, None),
+    (PARTIAL, D((6, 8), (2, 2), dims=(None, 1)), (1, 0)),
+    (D((8, 6), (5,), dims=(None, None)), TiledDistribution((8, 6), (3, 2), np.arange(9).reshape(3, 3) % 4), None),
+    (ROWS, COLUMNS, None),
+]
+
+
+def elements(offset: int, counts: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    steps = [np.arange(count) * stride for count, stride in zip(counts, strides, strict=True)]
+    return offset + sum(np.ix_(*steps), np.zeros((), np.int64)).ravel()
+
+
+@pytest.mark.parametrize("source, target, axes", REDUCED)
+def test_messages_of_a_reduction_bring_each_partial_result_once(source, target, axes):
+    found = schedule(source, target, axes=axes, op="sum")
+    partial = [np.random.default_rng(rank).integers(0, 1000, source.local_shape(rank)) for rank in range(found.ranks)]
+    results = [np.zeros(target.local_shape(rank), np.int64) for rank in range(found.ranks)]
+    for rank in range(found.ranks):
+        for message in (*found.sends(rank), found.self_copy(rank)):
+            for block in message.blocks:
+                there = elements(block.target_offset, block.counts, block.target_strides)
+                here = elements(block.source_offset, block.counts, block.source_strides)
+                results[message.target].ravel()[there] += partial[rank].ravel()[here]
+    whole = np.zeros(source.shape, np.int64)
+    for rank in range(found.ranks):
+        if partial[rank].size:
+            index = [source.global_index(rank)[axis] for axis in range(2)]
+            whole[np.ix_(*index)] += partial[rank]
+    for rank, result in enumerate(results):
+        np.testing.assert_array_equal(result, target.local(whole.transpose(axes or (0, 1)), rank))
+    assert found.exchanges == source.core.replicas
+    assert found.bytes_total() == 8 * source.core.replicas * target.core.replicas * 48
+    assert found.volume_matrix().sum() == found.bytes_total()
+    received = sum(m.count for rank in range(found.ranks) for m in found.receives(rank))
+    assert 8 * received == found.bytes_moved()
+
+
+@pytest.mark.parametrize("types", [("float64", "float32"), ("float32", "float64")])
+def test_messages_hold_the_smaller_type(types):
+    plain, found = schedule(ROWS, COLUMNS), schedule(ROWS, COLUMNS, dtype=types[0], target_dtype=types[1], alpha=2)
+    assert (found.itemsize, str(found.target_dtype)) == (4, types[1])
+    assert 2 * found.bytes_moved() == plain.bytes_moved()
+    assert 2 * extra_memory(found, "Pack") == extra_memory(plain, "Pack")
+    lines = str(found).splitlines()
+    assert f"computes  2 * x, as {types[1]}" in lines and "on wire   4 bytes an element" in lines
+    assert lines[0] == f"tensor    {types[0]}[8, 6], {48 * np.dtype(types[0]).itemsize} B"
+
+
+def test_a_reduction_in_the_reports():
+    found = schedule(PARTIAL, COLUMNS, op="sum", beta=1, conj=True, alpha=1j, dtype="complex128")
+    assert "reduces   3 partial results of each element, in 3 exchanges" in str(found)
+    plain = json.loads(json.dumps(found.to_json()))
+    assert plain["operation"] == {"alpha": [0, 1], "beta": 1, "conj": True, "op": "sum"}
+    assert (plain["exchanges"], plain["target_dtype"]) == (3, "complex128")
+    before = figure.draw(found).axes[0]
+    assert "first of 3 partial results" in before.get_title()
+    assert schedule(PARTIAL, COLUMNS).exchanges == 1 and schedule(PARTIAL, COLUMNS).to_json()["operation"] is None
+
+
+def test_several_tensors_in_one_exchange():
+    tensors = [schedule(ROWS, COLUMNS), schedule(COLUMNS, ROWS, dtype="int32"), schedule(ROWS, ROWS)]
+    joint = JointSchedule(tensors)
+    matrix = sum(tensor.volume_matrix() for tensor in tensors)
+    for rank in range(4):
+        targets, nbytes = joint.sent_to(rank)
+        np.testing.assert_array_equal(matrix[rank, targets], nbytes)
+        assert nbytes.sum() == matrix[rank].sum()
+    assert joint.bytes_moved() == sum(tensor.bytes_moved() for tensor in tensors)
+    assert (len(joint.messages), joint.separate_messages) == (12, 18)  # no rank but three has columns
+    assert "in 12 messages, 18 one tensor after another" in str(joint)
+    assert json.loads(json.dumps(joint.to_json()))["messages"] == 12
+    assert "float64[8, 6] and 2 more" in figure.draw(joint).get_suptitle()
+
+
+def test_what_cannot_move_in_one_exchange():
+    with pytest.raises(ValueError, match="at least one tensor"):
+        JointSchedule([])
+    with pytest.raises(ValueError, match="moves in exchanges of its own"):
+        JointSchedule([schedule(PARTIAL, COLUMNS, op="sum")])
+    with pytest.raises(ValueError, match="op must be one of"):
+        schedule(PARTIAL, COLUMNS, op="mean")
+    with pytest.raises(TypeError, match="cannot convert elements of complex64 to float64"):
+        schedule(ROWS, COLUMNS, dtype="complex64", target_dtype="float64")

@@ -1,0 +1,307 @@
+"""Makes reductions before a redistribution, and broadcasts after it, to its properties."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from dace import SDFG, SDFGState
+from dace.data.distributed import ProcessGrid
+from dace.libraries.comm.nodes import Bcast, Reduce
+from dace.sdfg import nodes
+from dace.sdfg import utils as sdutil
+from dace.sdfg.graph import Edge
+from dace.transformation import transformation
+
+from dace_redist.distribution import AnyDistribution, Distribution
+from dace_redist.element_operation import element_operation
+from dace_redist.library_nodes import Redistribute, SumReplicas
+from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
+from dace_redist.relabelling import MAX_REPORTED_RANKS
+from dace_redist.schedule import Schedule, schedule
+from dace_redist.transformations.redistribution.problems import with_values
+from dace_redist.transformations.redistribution.stock_descriptors import remove_unused
+from dace_redist.transformations.redistribution.surroundings import (
+    accesses,
+    is_computing,
+    is_plain,
+    is_used_after,
+    same,
+)
+
+#: What DaCe's operators are called here, by their names as of MPI and as of DaCe.
+_OPS = {f"MPI_{name.upper()}": name for name in ("sum", "prod", "min", "max")} | {
+    **{"Sum": "sum", "Product": "prod", "Min": "min", "Max": "max"}
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reduction:
+    """A reduction whose result is redistributed."""
+
+    state: SDFGState
+    node: Any
+    into: Edge  # the partial results
+    result: nodes.AccessNode  # what it writes
+    source: AnyDistribution  # of the partial results
+    op: str
+
+
+class FuseReduceBcast(transformation.SingleStateTransformation):
+    """
+    A reduction of partial results, a redistribution of the sum, and a broadcast of what arrives become one
+    redistribution, which reduces on the way and fills all replicas of the target.
+
+    The reduction is a :class:`SumReplicas`, or DaCe's ``Reduce`` to the first rank of a sub-grid; the broadcast is
+    DaCe's ``Bcast`` from the first rank of a sub-grid. It can be applied if there is one of them at least, and nothing
+    else uses what they leave behind. Partial results are added in another order than before.
+    """
+
+    node = transformation.PatternNode(Redistribute)
+
+    @classmethod
+    def expressions(cls) -> list[Any]:
+        """The redistribution."""
+        return [sdutil.node_path_graph(cls.node)]
+
+    def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
+        """Whether there is a reduction before the node, or a broadcast after it."""
+        node = self.node
+        if not (is_plain(node) and is_computing(node)):
+            return False
+        return _reduction_before(node, graph, sdfg) is not None or _broadcast_after(node, graph, sdfg) is not None
+
+    def apply(self, graph: SDFGState, sdfg: SDFG) -> Redistribute:
+        """Changes the node and removes the others; returns the node."""
+        node = self.node
+        broadcast = _broadcast_after(node, graph, sdfg)
+        if broadcast is not None:
+            _remove_broadcast(node, *broadcast, graph)
+        reduction = _reduction_before(node, graph, sdfg)
+        if reduction is not None:
+            _join_reduction(node, reduction, graph, sdfg)
+        return node
+
+
+def _reduction_before(node: Redistribute, state: SDFGState, sdfg: SDFG) -> _Reduction | None:
+    """The reduction that wrote what a node reads, if the node can do it on the way."""
+    if node.op:
+        return None
+    (into,) = (edge for edge in state.in_edges(node) if edge.dst_conn == INPUT)
+    written = _last_write(into.src, state, sdfg) if isinstance(into.src, nodes.AccessNode) else None
+    if written is None or is_used_after(sdfg, state, into.data.data):
+        return None
+    where, result = written
+    (writer,) = (edge.src for edge in where.in_edges(result))
+    if isinstance(writer, SumReplicas):
+        found = _sum_replicas(writer, node, where, result)
+    elif isinstance(writer, Reduce):
+        found = _reduce(writer, node, where, result, sdfg)
+    else:
+        return None
+    return found if found is not None and _fits(found, node, state, sdfg) else None
+
+
+def _fits(found: _Reduction, node: Redistribute, state: SDFGState, sdfg: SDFG) -> bool:
+    """Whether nothing uses the result but the redistribution, whose factors and types go with the reduction."""
+    partial, name = found.into.data.data, found.result.data
+    (into,) = (edge for edge in state.in_edges(node) if edge.dst_conn == INPUT)
+    if state.out_degree(into.src) != 1:
+        return False
+    if partial == name:
+        elsewhere = found.result is not into.src and found.state.out_degree(found.result) > 0
+        if elsewhere or found.into.data.subset != into.data.subset:
+            return False
+    elif {one for _, one in accesses(sdfg, name)} != {found.result, into.src} or _is_written(partial, found, state):
+        return False
+    plain = (node.alpha, node.conj) == (1, False)
+    types = [array.dtype.base_type.as_numpy_dtype() for array, _ in node.arrays(sdfg, state)]
+    try:
+        element_operation(*types, beta=2 if node.beta != 0 else 0, op=found.op)
+    except (ValueError, TypeError):
+        return False
+    return plain or found.op == "sum"
+
+
+def _is_written(partial: str, found: _Reduction, state: SDFGState) -> bool:
+    """Whether anything but what comes before the reduction writes the partial results before a state has run."""
+    while state is not found.state:
+        if any(one.data == partial and state.in_degree(one) > 0 for one in state.data_nodes()):
+            return True
+        state = state.parent_graph.in_edges(state)[0].src
+    return [one for one in state.data_nodes() if one.data == partial] != [found.into.src]
+
+
+def _sum_replicas(
+    adding: SumReplicas, node: Redistribute, state: SDFGState, result: nodes.AccessNode
+) -> _Reduction | None:
+    if not is_plain(adding) or adding.element_bytes != 0:
+        return None
+    partial, added = adding.distributions()
+    if not same(added, node.distributions()[0]):
+        return None
+    (into,) = (edge for edge in state.in_edges(adding) if edge.dst_conn == INPUT)
+    return _Reduction(state, adding, into, result, partial, "sum")
+
+
+def _reduce(
+    reducing: Reduce, node: Redistribute, state: SDFGState, result: nodes.AccessNode, sdfg: SDFG
+) -> _Reduction | None:
+    source = _with_replicas(node.distributions()[0], reducing, state, sdfg)
+    (into,) = (edge for edge in state.in_edges(reducing) if edge.dst_conn == "_inbuffer")
+    if source is None or str(reducing.op) not in _OPS or not isinstance(into.src, nodes.AccessNode):
+        return None
+    (out,) = (edge for edge in state.out_edges(reducing) if edge.src_conn == "_outbuffer")
+    if out.data.subset != into.data.subset:
+        return None
+    return _Reduction(state, reducing, into, result, source, _OPS[str(reducing.op)])
+
+
+def _broadcast_after(
+    node: Redistribute, state: SDFGState, sdfg: SDFG
+) -> tuple[Bcast, nodes.AccessNode, nodes.AccessNode, Distribution] | None:
+    """The broadcast of what a node writes, the array before and after it, and the target with its replicas."""
+    (out,) = (edge for edge in state.out_edges(node) if edge.src_conn == OUTPUT)
+    if not isinstance(out.dst, nodes.AccessNode) or state.in_degree(out.dst) != 1 or state.out_degree(out.dst) != 1:
+        return None
+    sending = state.out_edges(out.dst)[0].dst
+    if not isinstance(sending, Bcast) or sending.nonblocking or node.beta != 0:
+        return None
+    target = _with_replicas(node.distributions()[1], sending, state, sdfg)
+    results = [edge for edge in state.out_edges(sending) if edge.src_conn == "_outbuffer"]
+    if target is None or len(results) != 1 or results[0].data.subset != out.data.subset:
+        return None
+    return sending, out.dst, results[0].dst, target
+
+
+def _with_replicas(distribution: AnyDistribution, collective: Any, state: SDFGState, sdfg: SDFG) -> Distribution | None:
+    """A distribution over the first ranks of a collective's sub-grids, with replicas on all of their ranks instead."""
+    if not isinstance(distribution, Distribution) or _root(collective, state) != 0:
+        return None
+    name = next((edge.data.data for edge in state.in_edges(collective) if edge.dst_conn == "_grid"), None)
+    grids = {desc.name: desc for desc in sdfg.arrays.values() if isinstance(desc, ProcessGrid)}
+    grid = sdfg.arrays.get(name)
+    if not isinstance(grid, ProcessGrid) or not grid.is_subgrid or grid.exact_grid is not None:
+        return None
+    parent = grids.get(grid.parent_grid)
+    if parent is None or parent.is_subgrid or [str(n) for n in parent.shape] != [str(n) for n in distribution.grid]:
+        return None
+    kept = [axis for axis, keep in enumerate(grid.color) if keep]
+    if any(distribution.pins[axis] != 0 for axis in kept):
+        return None
+    pins = [None if axis in kept else pin for axis, pin in enumerate(distribution.pins)]
+    return dataclasses.replace(distribution, pins=pins)
+
+
+def _root(collective: Any, state: SDFGState) -> int | None:
+    """The root of a collective, if it is a constant."""
+    for edge in state.in_edges(collective):
+        if edge.dst_conn == "_root" and isinstance(edge.src, nodes.AccessNode):
+            writers = [write.src for write in state.in_edges(edge.src)]
+            if len(writers) == 1 and isinstance(writers[0], nodes.Tasklet):
+                _, assigned, value = writers[0].code.as_string.partition("=")
+                return int(value) if assigned and value.strip(" ;\n").isdigit() else None
+    return None
+
+
+def _last_write(access: nodes.AccessNode, state: SDFGState, sdfg: SDFG) -> tuple[SDFGState, nodes.AccessNode] | None:
+    """Where an array was written last: in this state, or in one that this state always and only follows."""
+    here = [access] if state.in_degree(access) > 0 else []
+    while not here:
+        before = state.parent_graph.in_edges(state)
+        if len(before) != 1 or not isinstance(before[0].src, SDFGState):
+            return None
+        state = before[0].src
+        if len(state.parent_graph.out_edges(state)) != 1:
+            return None
+        here = [one for one in state.data_nodes() if one.data == access.data]
+        last = [one for one in here if state.out_degree(one) == 0]
+        if here and len(last) != 1:
+            return None
+        access = last[0] if here else access
+    return (state, access) if state.in_degree(access) == 1 else None
+
+
+def _remove_broadcast(
+    node: Redistribute,
+    sending: Bcast,
+    before: nodes.AccessNode,
+    after: nodes.AccessNode,
+    target: Distribution,
+    state: SDFGState,
+) -> None:
+    node.target = target.encoded
+    (out,) = (edge for edge in state.out_edges(node) if edge.src_conn == OUTPUT)
+    state.add_edge(node, OUTPUT, after, None, copy.deepcopy(out.data))
+    state.remove_node(before)
+    _remove_with_arguments(sending, state)
+
+
+def _join_reduction(node: Redistribute, found: _Reduction, state: SDFGState, sdfg: SDFG) -> None:
+    node.source, node.op = found.source.encoded, found.op
+    (into,) = (edge for edge in state.in_edges(node) if edge.dst_conn == INPUT)
+    source, memlet = found.into.src, copy.deepcopy(found.into.data)
+    if found.state is state:
+        state.add_edge(source, found.into.src_conn, node, INPUT, memlet)
+        state.remove_node(into.src)
+    elif found.result.data != memlet.data:
+        state.add_edge(state.add_read(memlet.data), None, node, INPUT, memlet)
+        state.remove_node(into.src)
+    _remove_with_arguments(found.node, found.state)
+    if found.state is not state:
+        left = {found.result, source} & set(found.state.nodes())
+        found.state.remove_nodes_from([one for one in left if found.state.degree(one) == 0])
+    if found.result.data != memlet.data:
+        sdfg.remove_data(found.result.data)
+
+
+def _remove_with_arguments(collective: Any, state: SDFGState) -> None:
+    """Removes a node, its root, and its grid, if nothing else uses that."""
+    grids = [edge.data.data for edge in state.in_edges(collective) if edge.dst_conn == "_grid"]
+    before = {edge.src for edge in state.in_edges(collective) if edge.dst_conn in ("_root", "_grid")}
+    state.remove_node(collective)
+    for argument in before:
+        if state.out_degree(argument) == 0 and argument.data not in grids:
+            writers = [edge.src for edge in state.in_edges(argument) if isinstance(edge.src, nodes.Tasklet)]
+            state.remove_nodes_from([argument, *writers])
+    for name in grids:
+        remove_unused(state.sdfg, name)
+
+
+def fuse_sums(sdfg: SDFG, values: Mapping[str, int]) -> int:
+    """
+    Makes the sums of replicas on the way of the redistributions that follow them, where the busiest rank then sends and
+    receives no more than before; see :class:`FuseReduceBcast`.
+
+    :param sdfg: Changed in place; nested SDFGs are left alone.
+    :param values: Values of its symbols.
+    :return: How many.
+    """
+    fused = 0
+    for state in sdfg.states():
+        for node in [one for one in state.nodes() if isinstance(one, Redistribute)]:
+            found = _reduction_before(node, state, sdfg) if is_plain(node) and is_computing(node) else None
+            if found is not None and isinstance(found.node, SumReplicas) and _pays(found.node, node, values):
+                _join_reduction(node, found, state, sdfg)
+                fused += 1
+    return fused
+
+
+def _pays(adding: SumReplicas, node: Redistribute, values: Mapping[str, int]) -> bool:
+    """Whether the busiest rank sends and receives no more if the sum is made on the way."""
+    try:
+        sides = (adding.source, adding.target, node.target)
+        partial, added, target = (with_values(node, side, values) for side in sides)
+    except ValueError:
+        return False
+    if max(side.ranks_needed for side in (partial, added, target)) > MAX_REPORTED_RANKS:
+        return False
+    apart = _busiest(schedule(partial, added, op="sum")) + _busiest(schedule(added, target))
+    return _busiest(schedule(partial, target, op="sum")) <= apart
+
+
+def _busiest(moved: Schedule) -> int:
+    """Elements that one rank sends or receives at most."""
+    return int(max(moved.totals.sent.max(), moved.totals.received.max()))

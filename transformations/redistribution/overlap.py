@@ -1,0 +1,73 @@
+"""Splits redistributions into a start and a wait, between which a program computes."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from dace import SDFG, Memlet, SDFGState, dtypes, properties
+from dace.sdfg import nodes
+from dace.sdfg import utils as sdutil
+from dace.transformation import transformation
+
+from dace_redist.library_nodes import Redistribute, RedistributeWait
+from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
+from dace_redist.library_nodes.redistribute import PROGRESS, REQUEST
+from dace_redist.library_nodes.redistribute_wait import ORDER_INPUT, ORDER_OUTPUT
+from dace_redist.transformations.redistribution.surroundings import accesses
+
+
+@properties.make_properties
+class OverlapRedistribute(transformation.SingleStateTransformation):
+    """
+    A redistribution becomes a node that starts the transfer, and one that waits for it, before what uses the result.
+
+    DaCe's ``dace.libraries.comm.schedule.overlap_communication`` then moves computations that do not need the result
+    between the two. It can be applied to a blocking redistribution that is in no map, by any strategy but ``MPI``, if
+    nothing else in its state writes what it reads or writes.
+    """
+
+    node = transformation.PatternNode(Redistribute)
+
+    progress = properties.Property(
+        dtype=str, default=PROGRESS[0], choices=list(PROGRESS), desc="What moves the transfer on: see Redistribute"
+    )
+
+    @classmethod
+    def expressions(cls) -> list[Any]:
+        """The redistribution."""
+        return [sdutil.node_path_graph(cls.node)]
+
+    def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
+        """Whether it is blocking, and what it reads and writes is left alone until the wait."""
+        node = self.node
+        if node.nonblocking or node.strategy == "MPI" or graph.entry_node(node) is not None:
+            return False
+        (out,) = (edge for edge in graph.out_edges(node) if edge.src_conn == OUTPUT)
+        if not isinstance(out.dst, nodes.AccessNode) or graph.in_degree(out.dst) != 1:
+            return False
+        read = node.memlet(INPUT, graph).data
+        here = [one for where, one in accesses(sdfg, read) if where is graph and graph.in_degree(one) > 0]
+        written = [one for where, one in accesses(sdfg, out.data.data) if where is graph]
+        return written == [out.dst] and all(one in {edge.src for edge in graph.in_edges(node)} for one in here)
+
+    def apply(self, graph: SDFGState, sdfg: SDFG) -> RedistributeWait:
+        """Makes the node non-blocking and adds the wait; returns the wait."""
+        node = self.node
+        (out,) = (edge for edge in graph.out_edges(node) if edge.src_conn == OUTPUT)
+        request, _ = sdfg.add_array(f"{node.label}_request", (1,), dtypes.int64, transient=True, find_new_name=True)
+        node.set_nonblocking(self.progress)
+        wait, token, done = (
+            RedistributeWait(f"wait_{node.label}"),
+            graph.add_access(request),
+            graph.add_access(out.data.data),
+        )
+        graph.add_node(wait)
+        graph.add_edge(node, REQUEST, token, None, Memlet(f"{request}[0]"))
+        graph.add_edge(token, None, wait, REQUEST, Memlet(f"{request}[0]"))
+        for edge in graph.out_edges(out.dst):
+            graph.add_edge(done, edge.src_conn, edge.dst, edge.dst_conn, edge.data)
+            graph.remove_edge(edge)
+        graph.add_edge(out.dst, None, wait, ORDER_INPUT, copy.deepcopy(out.data))
+        graph.add_edge(wait, ORDER_OUTPUT, done, None, copy.deepcopy(out.data))
+        return wait

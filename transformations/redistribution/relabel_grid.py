@@ -1,0 +1,146 @@
+"""Renumbers the ranks of distributions in a program, so that least is moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from dace import SDFG, SDFGState
+from dace.libraries.comm.nodes.node import CommNode
+from dace.sdfg import nodes
+from dace.sdfg import utils as sdutil
+from dace.transformation import transformation
+from networkx.utils import UnionFind
+
+from dace_redist.distribution import AnyDistribution
+from dace_redist.library_nodes import Redistribute
+from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
+from dace_redist.library_nodes.node import symbols_of
+from dace_redist.relabelling import cost_of, relabel
+from dace_redist.schedule import schedule
+from dace_redist.transformations.redistribution.surroundings import is_named_by_edges, is_plain
+
+
+class _Crossing(NamedTuple):
+    """A redistribution into or out of the arrays that are renumbered."""
+
+    node: Redistribute
+    enters: bool
+    outside: AnyDistribution
+    inside: AnyDistribution
+    itemsize: int
+
+
+class RelabelGrid(transformation.SingleStateTransformation):
+    """
+    Renumbers the ranks of all distributions of the arrays that a program computes with between redistributions, alike,
+    so that least is moved into them and out of them: see :func:`dace_redist.relabel`.
+
+    It can be applied if these arrays are the program's own and of the same size on every rank, all that comes to them
+    and leaves them is redistributed over the world, as whole tensors, between distributions of numbers, and nothing
+    else that they are computed with communicates: then it does not matter which rank has which part. Only applied if it
+    saves something.
+    """
+
+    node = transformation.PatternNode(Redistribute)
+
+    @classmethod
+    def expressions(cls) -> list[Any]:
+        """A redistribution into these arrays."""
+        return [sdutil.node_path_graph(cls.node)]
+
+    def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
+        """Whether the ranks do not matter, and other numbers save something."""
+        crossings = _crossings(self.node, graph, sdfg)
+        return bool(crossings) and _cost(crossings, _renumbered(crossings)) < _cost(crossings, _insides(crossings))
+
+    def apply(self, graph: SDFGState, sdfg: SDFG) -> list[Redistribute]:
+        """Changes the nodes; returns them."""
+        crossings = _crossings(self.node, graph, sdfg)
+        for crossing, inside in zip(crossings, _renumbered(crossings), strict=True):
+            if crossing.enters:
+                crossing.node.target = inside.encoded
+            else:
+                crossing.node.source = inside.encoded
+        return [crossing.node for crossing in crossings]
+
+
+def _insides(crossings: Sequence[_Crossing]) -> list[AnyDistribution]:
+    return [crossing.inside for crossing in crossings]
+
+
+def _renumbered(crossings: Sequence[_Crossing]) -> list[AnyDistribution]:
+    outsides, sizes = [crossing.outside for crossing in crossings], [crossing.itemsize for crossing in crossings]
+    found: list[AnyDistribution] = relabel(outsides, _insides(crossings), nbytes=sizes)
+    return found
+
+
+def _cost(crossings: Sequence[_Crossing], insides: Sequence[AnyDistribution]) -> float:
+    """Bytes that move."""
+    total = 0.0
+    for crossing, inside in zip(crossings, insides, strict=True):
+        ends = (crossing.outside, inside) if crossing.enters else (inside, crossing.outside)
+        total += crossing.itemsize * cost_of(schedule(*ends))
+    return total
+
+
+def _crossings(node: Redistribute, state: SDFGState, sdfg: SDFG) -> list[_Crossing]:
+    """The redistributions into and out of the arrays that a node's result is computed with; none if ranks matter."""
+    groups = _computed_together(sdfg)
+    (out,) = (edge for edge in state.out_edges(node) if edge.src_conn == OUTPUT)
+    inside = {name for name in sdfg.arrays if groups[name] == groups[out.data.data]}
+    for name in inside:
+        if not sdfg.arrays[name].transient or symbols_of(sdfg.arrays[name].shape) or is_named_by_edges(sdfg, name):
+            return []
+    found: list[_Crossing] = []
+    for where in sdfg.states():
+        for other in where.nodes():
+            if isinstance(other, Redistribute):
+                ends = {end: other.memlet(end, where).data for end in (INPUT, OUTPUT)}
+                crossed = [end for end, name in ends.items() if name in inside]
+                if len(crossed) == 2 or (crossed and not _can_renumber(other)):
+                    return []
+                found += [_crossing(other, end, where, sdfg) for end in crossed]
+            elif _communicates(other) and inside & {edge.data.data for edge in where.all_edges(other)}:
+                return []
+    return found
+
+
+def _crossing(node: Redistribute, end: str, state: SDFGState, sdfg: SDFG) -> _Crossing:
+    source, target = node.distributions()
+    enters = end == OUTPUT
+    itemsize = sdfg.arrays[node.memlet(end, state).data].dtype.bytes
+    return _Crossing(node, enters, *((source, target) if enters else (target, source)), itemsize)
+
+
+def _can_renumber(node: Redistribute) -> bool:
+    if not is_plain(node) or node.index_map.encoded or node.op:
+        return False
+    return not any(side.is_symbolic for side in node.distributions())
+
+
+def _communicates(node: nodes.Node) -> bool:
+    """Whether a node, or one in it, communicates."""
+    if isinstance(node, nodes.NestedSDFG):
+        return any(isinstance(inner, CommNode) for inner, _ in node.sdfg.all_nodes_recursive())
+    return isinstance(node, CommNode)
+
+
+def _computed_together(sdfg: SDFG) -> UnionFind:
+    """Arrays that are connected by computations, redistributions apart."""
+    groups = UnionFind(sdfg.arrays)
+    for state in sdfg.states():
+        for names in _neighbours(state):
+            groups.union(*names)
+    return groups
+
+
+def _neighbours(state: SDFGState) -> Iterator[list[str]]:
+    """The arrays at each node but redistributions."""
+    for node in state.nodes():
+        if isinstance(node, nodes.CodeNode | nodes.EntryNode | nodes.ExitNode | nodes.AccessNode):
+            names = {edge.data.data for edge in state.all_edges(node) if edge.data.data is not None}
+            if isinstance(node, nodes.AccessNode):
+                names.add(node.data)
+            if names and not isinstance(node, Redistribute):
+                yield sorted(names)
