@@ -24,6 +24,23 @@ FUNCTIONS |= {"max": np.maximum, "min": np.minimum, "pow": np.power, "math": np,
 FUNCTIONS |= {name: getattr(np, name) for name in ("logical_and", "logical_or", "logical_not", "conj")}
 
 
+def _number(value, symbols):
+    """What an expression is for values of its symbols: loops ask again and again, and SymPy takes its time."""
+    if not symbolic.issymbolic(value):
+        return value
+    return _evaluated(value, tuple(symbols[name] for name in _free_names(value)))
+
+
+@functools.cache
+def _free_names(value):
+    return tuple(map(str, value.free_symbols))
+
+
+@functools.cache
+def _evaluated(value, numbers):
+    return symbolic.evaluate(value, dict(zip(_free_names(value), numbers, strict=True)))
+
+
 class SimulatedRanks:
     """
     All ranks of a distributed program. What a rank has not got is not a number to it.
@@ -61,7 +78,7 @@ class SimulatedRanks:
         return made
 
     def _numbers(self, values, rank=0):
-        return [int(symbolic.evaluate(value, self.symbols[rank])) for value in values]
+        return [int(_number(value, self.symbols[rank])) for value in values]
 
     def _scatter(self, name, distribution, whole):
         for rank, arrays in enumerate(self.arrays):
@@ -204,13 +221,13 @@ def _contract(node, state, arrays, symbols):
     if written.subset.num_elements() == state.sdfg.arrays[written.data].total_size:  # else zeros are around a part
         _result(arrays, written.data, [memlet.data for memlet in memlets])
     operands = [array if term else array[0] for array, term in zip(operands, node.terms, strict=False)]
-    alpha = float(symbolic.evaluate(node.alpha, symbols))
+    alpha = float(_number(node.alpha, symbols))
     arrays[written.data][_part(written, symbols)] = alpha * np.einsum(node.einsum, *operands)
 
 
 def _part(memlet, symbols):
     """What a memlet covers of an array, as slices."""
-    ends = [[int(symbolic.evaluate(end, symbols)) for end in ends] for *ends, _ in memlet.subset.ndrange()]
+    ends = [[int(_number(end, symbols)) for end in ends] for *ends, _ in memlet.subset.ndrange()]
     return tuple(slice(low, high + 1) for low, high in ends)
 
 
@@ -225,9 +242,7 @@ def _solve(node, state, arrays):
 def _compute(tasklet, state, arrays, symbols):
     """A tasklet in a map over whole local arrays."""
     entry = state.entry_node(tasklet)
-    extents = {
-        p: range(int(symbolic.evaluate(n, symbols))) for p, n in zip(entry.params, entry.range.size(), strict=True)
-    }
+    extents = {p: range(int(_number(n, symbols))) for p, n in zip(entry.params, entry.range.size(), strict=True)}
 
     grid = dict(zip(extents, np.ix_(*extents.values()), strict=True))
 
@@ -244,9 +259,14 @@ def _compute(tasklet, state, arrays, symbols):
     for edge in state.in_edges(tasklet):
         if edge.data.data is not None:
             values[edge.dst_conn] = arrays[edge.data.data][at(edge.data)]
-    tree = ast.fix_missing_locations(_Vectorised().visit(ast.parse(tasklet.code.as_string)))
-    exec(compile(tree, "tasklet", "exec"), dict(FUNCTIONS), values)
+    exec(_compiled(tasklet.code.as_string), dict(FUNCTIONS), values)
     result[at(out.data)] = values[out.src_conn]
+
+
+@functools.cache
+def _compiled(code):
+    tree = ast.fix_missing_locations(_Vectorised().visit(ast.parse(code)))
+    return compile(tree, "tasklet", "exec")
 
 
 class _Vectorised(ast.NodeTransformer):

@@ -144,9 +144,6 @@ def unfolded(A: dace.float64[I, J, N], B: dace.float64[I, 12]):
     return M @ M.T, T.T @ T, np.reshape(B, (I, 3, 4))
 
 
-#: A loop with an if of three branches on a counter gives another result than NumPy; the cause is not known.
-WRONG = pytest.mark.xfail(reason="wrong result", strict=True)
-
 PROGRAMS = (
     *(maximum, part, shifted, branch, by_index, slices, reshaped),
     *(
@@ -154,7 +151,7 @@ PROGRAMS = (
         parts,
         ones,
         extremes,
-        pytest.param(while_and_branches, marks=WRONG),
+        while_and_branches,
         axes_and_methods,
         broadcast_updates,
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ _INSTEAD = {
 }
 
 _add_aug_assignment = ProgramVisitor._add_aug_assignment
+_visit_test = ProgramVisitor._visit_test
 
 
 def refuse_callback(visitor: Any, node: ast.Call, create_graph: bool = True) -> Any:
@@ -45,6 +47,16 @@ def add_state_after_the_last(call: NestedCall, label: str | None = None) -> SDFG
     call.count += 1
     call.last_state = call.last_state.parent_graph.add_state_after(call.last_state, label)
     return call.last_state
+
+
+def visit_test(visitor: Any, node: ast.expr) -> tuple[Any, Any, Any]:
+    """A condition as DaCe reads it, but of the arrays that its variables are called now: DaCe's own keeps their names."""
+    condition, otherwise, region = _visit_test(visitor, node)
+    names = {name: array for name, array in visitor.variables.items() if array != name and isinstance(array, str)}
+    if region is None and names:
+        pattern = re.compile(r"\b(" + "|".join(map(re.escape, names)) + r")\b")
+        condition, otherwise = (pattern.sub(lambda found: names[found[1]], text) for text in (condition, otherwise))
+    return condition, otherwise, region
 
 
 def add_aug_assignment(
@@ -89,4 +101,5 @@ PATCHES: list[tuple[type, str, Callable[..., Any]]] = [
     (NestedCall, "add_state", add_state_after_the_last),
     (ProgramVisitor, "create_callback", refuse_callback),
     (ProgramVisitor, "_add_aug_assignment", add_aug_assignment),
+    (ProgramVisitor, "_visit_test", visit_test),
 ]
