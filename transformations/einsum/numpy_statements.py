@@ -50,7 +50,7 @@ def add_state_after_the_last(call: NestedCall, label: str | None = None) -> SDFG
 
 
 def visit_test(visitor: Any, node: ast.expr) -> tuple[Any, Any, Any]:
-    """A condition as DaCe reads it, but of the arrays that its variables are called now: DaCe's own keeps their names."""
+    """A condition, with the arrays that its variables are now; DaCe's own keeps the names of the variables."""
     condition, otherwise, region = _visit_test(visitor, node)
     names = {name: array for name, array in visitor.variables.items() if array != name and isinstance(array, str)}
     if region is None and names:
