@@ -60,7 +60,7 @@ class SimulatedRanks:
             self._scatter(name, tensor.distribution, np.asarray(wholes[name], tensor.dtype).reshape(tensor.shape or 1))
         self._region(self.sdfg)
         tensors = self.program.outputs
-        return {n: self._gather(n, tensor.distribution).reshape(tensor.shape) for n, tensor in tensors.items()}
+        return {n: self._gather(n, tensor.distribution).reshape(tensor.declared) for n, tensor in tensors.items()}
 
     def _allocated(self, rank):
         """All arrays of a rank; those in one piece of memory overwrite each other."""

@@ -19,6 +19,7 @@ from dace_redist.transformations.einsum.distributed_program import DistributedPr
 from dace_redist.transformations.einsum.frontend import parse, returned_names
 from dace_redist.transformations.einsum.reduced_products import without_reduced_products
 from dace_redist.transformations.einsum.repeated_statements import without_repeats
+from dace_redist.transformations.einsum.simplification import CPP_KEYWORDS, simplify
 from dace_redist.transformations.einsum.sizes import check_sizes, shapes_of
 from dace_redist.transformations.einsum.statements import read_statements
 from dace_redist.transformations.einsum.steps import all_items, all_steps
@@ -103,7 +104,7 @@ def _simplified(program: Any) -> SDFG:
     if not isinstance(program, SDFG):
         raise TypeError(f"distribute: expected a @dace.program or an SDFG, got {type(program).__name__}")
     sdfg = copy.deepcopy(program)
-    sdfg.simplify()
+    simplify(sdfg)
     return sdfg
 
 
@@ -146,6 +147,12 @@ def _check_names(sdfg: SDFG) -> None:
         raise ValueError(
             f'"{sdfg.name}": an argument cannot be called comm, as the communicator that scatter and run take is; '
             "give it another name"
+        )
+    reserved = sorted(CPP_KEYWORDS & {*sdfg.arrays, *sdfg.symbols})
+    if reserved:
+        raise ValueError(
+            f'"{sdfg.name}": {", ".join(reserved)} cannot be the name of an argument: it is a keyword of C++, in which '
+            f"the program is compiled; call it {reserved[0]}_, or the like"
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from dace import SDFG
+from dace import SDFG, data
 
 from dace_redist.distribution import Distribution
 from dace_redist.einsum.placement import Placement
@@ -36,14 +36,16 @@ class DistributedTensor:
 
     :param name: Its name in the program.
     :param placement: How it is split over the ranks, whatever its size.
-    :param shape: Its global shape.
+    :param shape: Its global shape; none for a tensor of one element that the program declares as ``[1]``.
     :param dtype: Type of its elements.
+    :param declared: Its global shape as the program declares it, which :meth:`DistributedProgram.gather` gives.
     """
 
     name: str
     placement: Placement
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    declared: tuple[int, ...]
 
     @cached_property
     def distribution(self) -> Distribution:
@@ -143,7 +145,8 @@ class DistributedProgram:
     def _tensor(self, name: str) -> DistributedTensor:
         array = self.source.arrays[name]
         shape, dtype = in_numbers(logical_shape(array), self.sizes), np.dtype(array.dtype.as_numpy_dtype())
-        return DistributedTensor(name, self.plan.homes[name], shape, dtype)
+        vector = isinstance(array, data.Array) and not name.startswith("__return")  # which DaCe has no scalars for
+        return DistributedTensor(name, self.plan.homes[name], shape, dtype, shape or (1,) * vector)
 
     def tensor(self, name: str | None = None) -> DistributedTensor:
         """

@@ -223,7 +223,10 @@ class _Builder(Emitter):
         """Elements of one tensor become those of another one, wherever both are."""
         self.read_first |= set(step.read) - self.written
         if isinstance(step.moved, Reshape):
-            self.reshape(region, step.moved.source, group.result)
+            try:
+                self.reshape(region, step.moved.source, group.result)
+            except ValueError as error:
+                raise ValueError(f"{step.statement.label}: {error}") from error
         elif isinstance(step.moved, Slice):
             self.part(region, step.moved)
             if step.moved.written and group.result not in self.written:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import copy
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dace import Memlet, SDFGState
@@ -25,6 +26,25 @@ _INSTEAD = {
 
 _add_aug_assignment = ProgramVisitor._add_aug_assignment
 _visit_test = ProgramVisitor._visit_test
+_add_read_slice = ProgramVisitor._add_read_slice
+
+
+class _SlicedRange(Range):
+    """A range of which some axes stay, also where they have one element: those that are sliced, as in ``A[:, 0:1]``."""
+
+    sliced: tuple[int, ...] = ()
+
+    def __deepcopy__(self, memo: Any) -> _SlicedRange:
+        return _sliced_range(super().__deepcopy__(memo), self.sliced)
+
+    def squeeze(self, ignore_indices: Sequence[int] | None = None, offset: bool = True) -> Any:
+        return super().squeeze([*(ignore_indices or ()), *self.sliced], offset)
+
+
+def _sliced_range(whole: Range, sliced: tuple[int, ...]) -> _SlicedRange:
+    made = _SlicedRange(list(zip(*zip(*whole.ranges, strict=True), whole.tile_sizes, strict=True)))
+    made.sliced = sliced
+    return made
 
 
 def refuse_callback(visitor: Any, node: ast.Call, create_graph: bool = True) -> Any:
@@ -57,6 +77,17 @@ def visit_test(visitor: Any, node: ast.expr) -> tuple[Any, Any, Any]:
         pattern = re.compile(r"\b(" + "|".join(map(re.escape, names)) + r")\b")
         condition, otherwise = (pattern.sub(lambda found: names[found[1]], text) for text in (condition, otherwise))
     return condition, otherwise, region
+
+
+def add_read_slice(visitor: Any, array: str, node: ast.Subscript, expr: Any) -> Any:
+    """A part of an array; DaCe's own drops all axes of one element, also where NumPy keeps them."""
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    count = len(expr.subset) + len(expr.new_axes or ())
+    sliced = [axis for axis, part in enumerate(parts) if isinstance(part, ast.Slice)] + list(range(len(parts), count))
+    if sliced and not any(getattr(part, "value", None) is Ellipsis for part in parts):
+        expr, node = copy.copy(expr), copy.copy(node)
+        expr.subset, node.slice = _sliced_range(expr.subset, tuple(sliced)), ast.Slice()
+    return _add_read_slice(visitor, array, node, expr)
 
 
 def add_aug_assignment(
@@ -102,4 +133,5 @@ PATCHES: list[tuple[type, str, Callable[..., Any]]] = [
     (ProgramVisitor, "create_callback", refuse_callback),
     (ProgramVisitor, "_add_aug_assignment", add_aug_assignment),
     (ProgramVisitor, "_visit_test", visit_test),
+    (ProgramVisitor, "_add_read_slice", add_read_slice),
 ]

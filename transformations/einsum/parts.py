@@ -72,12 +72,17 @@ def read_part(sdfg: SDFG, name: str, box: Box, location: SourceLocation) -> Step
             "loop over its indices"
         )
     made = sdfg.add_temp_transient(box.shape or [1], array.dtype)[0]
-    return _moving(sdfg, location, str(made), Slice(name, *box, str(made)))
+    return _moving(sdfg, location, str(made), _slice(name, box, str(made), written=False))
 
 
 def written_part(sdfg: SDFG, name: str, box: Box, value: str, location: SourceLocation) -> Step:
     """A step that copies a tensor to a box of another one."""
-    return _moving(sdfg, location, name, Slice(name, *box, value, written=True))
+    return _moving(sdfg, location, name, _slice(name, box, value, written=True))
+
+
+def _slice(name: str, box: Box, other: str, written: bool) -> Slice:
+    scalar = len(box.kept) == 1 and equal(box.shape[0], 1)
+    return Slice(name, box.offsets, box.extents, () if scalar else box.kept, other, written)
 
 
 def reshaped(sdfg: SDFG, source: str, target: str, location: SourceLocation) -> Step:
