@@ -81,13 +81,31 @@ def visit_test(visitor: Any, node: ast.expr) -> tuple[Any, Any, Any]:
 
 def add_read_slice(visitor: Any, array: str, node: ast.Subscript, expr: Any) -> Any:
     """A part of an array; DaCe's own drops all axes of one element, also where NumPy keeps them."""
-    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    count = len(expr.subset) + len(expr.new_axes or ())
-    sliced = [axis for axis, part in enumerate(parts) if isinstance(part, ast.Slice)] + list(range(len(parts), count))
-    if sliced and not any(getattr(part, "value", None) is Ellipsis for part in parts):
+    sliced = _sliced_axes(node, len(expr.subset) + len(expr.new_axes or ()))
+    if sliced:
         expr, node = copy.copy(expr), copy.copy(node)
         expr.subset, node.slice = _sliced_range(expr.subset, tuple(sliced)), ast.Slice()
     return _add_read_slice(visitor, array, node, expr)
+
+
+def _subscripts(node: ast.AST | None) -> list[ast.expr]:
+    if not isinstance(node, ast.Subscript):
+        return []
+    return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+
+
+def _constant(node: ast.expr) -> Any:
+    return getattr(node, "value", None)
+
+
+def _sliced_axes(node: ast.AST | None, ndim: int) -> list[int]:
+    """The axes of an array that a part of it has, too, as NumPy counts them: those without an index of their own."""
+    parts = _subscripts(node)
+    if Ellipsis in map(_constant, parts):
+        after = len(parts) - 1 - [_constant(part) for part in parts].index(Ellipsis)
+        before, whole = len(parts) - 1 - after, [ast.Slice()] * (ndim - len(parts) + 1)
+        parts = [*parts[:before], *whole, *parts[before + 1 :]]
+    return [axis for axis in range(ndim) if axis >= len(parts) or isinstance(parts[axis], ast.Slice)]
 
 
 def add_aug_assignment(
@@ -99,9 +117,9 @@ def add_aug_assignment(
     simple = not any(rest) and not any(options.values()) and isinstance(other[0], str) and other[0] in arrays
     if simple and other[1] in (None, Range.from_array(arrays[other[0]])):
         subset = write[1] or Range.from_array(arrays[write[0]])
-        axes = [axis for axis, extent in enumerate(subset.size()) if extent != 1 or arrays[write[0]].shape[axis] == 1]
+        axes = [axis for axis in range(len(subset)) if axis in _sliced_axes(getattr(node, "target", None), len(subset))]
         shape = arrays[other[0]].shape
-        if 1 < len(shape) + 1 and len(shape) <= len(axes) and list(shape) != [subset.size()[axis] for axis in axes]:
+        if 0 < len(shape) <= len(axes) and list(shape) != [subset.size()[axis] for axis in axes]:
             if Range.from_array(arrays[other[0]]).num_elements() != 1:
                 _broadcast(visitor, node, (read[0], write[0], subset, axes), other[0], op)
                 return
