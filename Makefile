@@ -24,6 +24,10 @@ demo: venv  ## set up if need be, then run the demo
 test: venv  ## the whole suite, then the MPI tests under the other MPIs
 	@.venv/bin/python .ci/test_all.py
 
+SECONDS ?= 600
+fuzz: venv  ## the random tests for SECONDS=600, with new seeds; prints how to repeat what fails
+	@$(IN_ENV) .venv/bin/python .ci/fuzz.py $(SECONDS)
+
 test-quick: venv  ## only what needs neither mpiexec nor a compiler: seconds
 	@$(IN_ENV) .venv/bin/python -m pytest -q -m "not mpi and not compile and not lint" -n auto --dist loadfile
 
@@ -49,7 +53,7 @@ clean:  ## remove everything that was made here
 	rm -f dace_redist/_core.*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help venv demo test test-quick lint lint-imports docs clean
+.PHONY: help venv demo test fuzz test-quick lint lint-imports docs clean
 
 # Set-up, each step done once: stamps below .venv say what is done.
 
