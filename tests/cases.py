@@ -89,7 +89,7 @@ def local_array(part: np.ndarray, layout: str) -> np.ndarray:
     )
     larger[...] = 1
     here = larger[(*(slice(0, n * step, step) for n, step in zip(part.shape, steps, strict=True)), ...)]
-    if layout == "backwards":
+    if layout == "backwards" and part.ndim > 0:  # else NumPy makes a scalar
         here = np.flip(here)
     here[...] = part
     return here
