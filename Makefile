@@ -72,14 +72,14 @@ clean:  ## remove everything that was made here
 .venv/.tools: .venv/.made
 	@$${CXX:-g++} --version >/dev/null 2>&1 || \
 	    { echo "dace-redist needs a C++17 compiler: apt-get install g++, or make CC=... CXX=..."; exit 1; }
-	$(STEP) "build tools (setuptools, pybind11)"
-	@$(PIP) --upgrade "setuptools>=77" wheel "pybind11>=2.12" && touch $@
+	$(STEP) "build tools (setuptools, pybind11, NumPy's headers)"
+	@$(PIP) --upgrade "setuptools>=77" wheel "pybind11>=2.12" "numpy>=2" && touch $@
 
 .venv/.installed: setup.py pyproject.toml | .venv/.tools
 	$(STEP) "dace-redist, editable, with DaCe, mpi4py and the test tools (about half a minute)"
 	@$(PIP) --no-build-isolation -e ".[test]" && touch $@
 
-.venv/.core: dace_redist/_core.cpp $(HEADERS) | .venv/.installed
+.venv/.core: $(wildcard dace_redist/*.?pp) $(HEADERS) | .venv/.installed
 	$(STEP) "dace_redist._core, if its sources are newer"
 	@.venv/bin/python setup.py -q build_ext --inplace && touch $@
 
