@@ -171,6 +171,7 @@ inline void take_copy(void* array) noexcept {
   detail::array_list().remove(head);
   void* const copy = mmap(nullptr, size, access, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (copy != MAP_FAILED) {
+    ask_for_huge_pages(copy, segment.nbytes);
     std::memcpy(copy, start, size);
     mremap(copy, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, start);
   } else {  // only what the child writes is its own
