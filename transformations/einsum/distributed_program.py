@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from dace import SDFG
+from dace import SDFG, data
 
 from dace_redist.distribution import Distribution
 from dace_redist.einsum.placement import Placement
@@ -36,14 +36,16 @@ class DistributedTensor:
 
     :param name: Its name in the program.
     :param placement: How it is split over the ranks, whatever its size.
-    :param shape: Its global shape.
+    :param shape: Its global shape; none for a tensor of one element that the program declares as ``[1]``.
     :param dtype: Type of its elements.
+    :param declared: Its global shape as the program declares it, which :meth:`DistributedProgram.gather` gives.
     """
 
     name: str
     placement: Placement
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    declared: tuple[int, ...]
 
     @cached_property
     def distribution(self) -> Distribution:
@@ -70,6 +72,7 @@ class DistributedProgram:
     :param output_names: The tensors that it writes.
     :param extents: For each symbol of ``sdfg`` that is an extent of this rank's part: the split axis it belongs to, or
         the diagonal of which the part holds elements.
+    :param starts: The same for the first index of this rank's part.
     :param same: Pairs of placements, with a tensor's shape, for which ``sdfg`` has one array: with these sizes every
         rank holds the same elements under both.
     """
@@ -83,6 +86,7 @@ class DistributedProgram:
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
     extents: dict[str, PlacedShape | Diagonal]
+    starts: dict[str, PlacedShape]
     same: tuple[tuple[Placement, Placement, tuple[Any, ...]], ...]
     _name: ProgramName = field(default_factory=ProgramName, repr=False)
 
@@ -103,7 +107,7 @@ class DistributedProgram:
         """
         arrays, read, written = emit_program(target, source, body, plan, sizes)
         known = (source, body, plan, target, dict(sizes), keep_transients)
-        program = cls(*known, read, written, arrays.extents, arrays.same)
+        program = cls(*known, read, written, arrays.extents, arrays.starts, arrays.same)
         fuse_sums(target, program.sizes)
         if keep_transients:  # the first touch of new memory costs as much as its use
             place_transients(target, program.local_extents())
@@ -141,7 +145,8 @@ class DistributedProgram:
     def _tensor(self, name: str) -> DistributedTensor:
         array = self.source.arrays[name]
         shape, dtype = in_numbers(logical_shape(array), self.sizes), np.dtype(array.dtype.as_numpy_dtype())
-        return DistributedTensor(name, self.plan.homes[name], shape, dtype)
+        vector = isinstance(array, data.Array) and not name.startswith("__return")  # which DaCe has no scalars for
+        return DistributedTensor(name, self.plan.homes[name], shape, dtype, shape or (1,) * vector)
 
     def tensor(self, name: str | None = None) -> DistributedTensor:
         """
@@ -190,7 +195,7 @@ class DistributedProgram:
 
     def local_extents(self, rank: int | None = None) -> dict[str, int]:
         """
-        Values of all symbols of :attr:`sdfg` on a rank: the sizes, and the extents of the parts it holds.
+        Values of all symbols of :attr:`sdfg` on a rank: the sizes, and extents and first indices of its parts.
 
         :param rank: Rank in the communicator; None: for each extent the rank on which it is largest.
         """
@@ -202,6 +207,9 @@ class DistributedProgram:
             placement, shape = held
             distribution = placement.distribution(in_numbers(shape, self.sizes))
             (values[symbol],) = distribution.local_shape(placement.ranks[0] if rank is None else rank)
+        for symbol, (placement, shape) in self.starts.items():
+            (index,) = placement.distribution(in_numbers(shape, self.sizes)).global_index(rank or 0)
+            values[symbol] = int(index[0]) if len(index) else 0
         return values
 
     @property

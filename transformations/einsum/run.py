@@ -231,7 +231,7 @@ def gather(program: DistributedProgram, name: str | None, local: Any, comm: Any 
     if not tensor.shape:
         part = part.reshape(-1)[: shape[0]]  # a rank that holds none of a scalar may have passed one
     whole = _moved(part, tensor.distribution, _on_one_rank(tensor, 0), tensor, comm)
-    return whole.reshape(tensor.shape) if comm.rank == 0 else None
+    return whole.reshape(tensor.declared) if comm.rank == 0 else None
 
 
 def _on_one_rank(tensor: DistributedTensor, rank: int) -> Distribution:
