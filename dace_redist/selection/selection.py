@@ -7,17 +7,16 @@ import functools
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
-import platformdirs
 
 from dace_redist.distribution import AnyDistribution
 from dace_redist.mpi.collective_errors import check_same, checked_communicator, together
 from dace_redist.mpi.topology import Topology, topology_of
 from dace_redist.report.text import header
 from dace_redist.schedule import Schedule, schedule
+from dace_redist.selection.paths import record_path
 from dace_redist.selection.problem_key import Problem, check_memory
 from dace_redist.strategies import DEFAULT_STRATEGY, with_options
 
@@ -142,19 +141,6 @@ def _choose(problem: Problem, topology: Topology, path: str | os.PathLike[str] |
     if ignored:
         _say_once(ignored)
     return default_choice(ignored or "nothing was measured")
-
-
-def record_path(given: str | os.PathLike[str] | None = None) -> Path:
-    """
-    Where the record lies: as given, else ``DACE_REDIST_RECORD``, else in the user's data folder.
-
-    :param given: Path of the file, or None.
-    :raises TypeError: If ``given`` is no path.
-    """
-    if given is not None and not isinstance(given, str | os.PathLike):
-        raise TypeError(f"record must be the path of a file, got {given!r}")
-    named = given or os.environ.get("DACE_REDIST_RECORD")
-    return Path(named) if named else Path(platformdirs.user_data_dir("dace-redist")) / "tuning.json"
 
 
 @functools.cache

@@ -14,9 +14,10 @@ from dace_redist.mpi.collective_errors import check_same, checked_communicator, 
 from dace_redist.mpi.topology import topology_of
 from dace_redist.redistribution.plan_cache import forget_choices
 from dace_redist.report.text import header
+from dace_redist.selection.paths import record_path
 from dace_redist.selection.problem_key import Problem
 from dace_redist.selection.record import Measured, Record, Winner, make_entry
-from dace_redist.selection.selection import check_ranks, record_path
+from dace_redist.selection.selection import check_ranks
 from dace_redist.tuning.candidates import space
 from dace_redist.tuning.progress import progress_bar
 from dace_redist.tuning.search import Search
