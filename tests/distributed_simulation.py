@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import functools
+import re
 from typing import Any
 
 import dace
@@ -9,11 +12,33 @@ import numpy as np
 from dace import symbolic
 from dace.sdfg import nodes
 from dace.sdfg import utils as sdutil
-from dace.sdfg.state import LoopRegion
+from dace.sdfg.state import BreakBlock, ConditionalBlock, ContinueBlock, LoopRegion
 from linear_systems import solved
 
 from dace_redist.distribution import decode_distribution
 from dace_redist.library_nodes.environment import MEMORY_PIECE
+
+#: What tasklets and conditions may call.
+FUNCTIONS = {name: getattr(np, name) for name in ("sqrt", "exp", "log", "tanh", "sin", "cos", "abs", "power", "where")}
+FUNCTIONS |= {"max": np.maximum, "min": np.minimum, "pow": np.power, "math": np, "dace": dace, "Abs": np.abs}
+FUNCTIONS |= {name: getattr(np, name) for name in ("logical_and", "logical_or", "logical_not", "conj")}
+
+
+def _number(value, symbols):
+    """What an expression is for values of its symbols: loops ask again and again, and SymPy takes its time."""
+    if not symbolic.issymbolic(value):
+        return value
+    return _evaluated(value, tuple(symbols[name] for name in _free_names(value)))
+
+
+@functools.cache
+def _free_names(value):
+    return tuple(map(str, value.free_symbols))
+
+
+@functools.cache
+def _evaluated(value, numbers):
+    return symbolic.evaluate(value, dict(zip(_free_names(value), numbers, strict=True)))
 
 
 class SimulatedRanks:
@@ -53,7 +78,7 @@ class SimulatedRanks:
         return made
 
     def _numbers(self, values, rank=0):
-        return [int(symbolic.evaluate(value, self.symbols[rank])) for value in values]
+        return [int(_number(value, self.symbols[rank])) for value in values]
 
     def _scatter(self, name, distribution, whole):
         for rank, arrays in enumerate(self.arrays):
@@ -62,32 +87,77 @@ class SimulatedRanks:
                 assert part.shape == arrays[name].shape
                 arrays[name][...] = part
 
-    def _gather(self, name, distribution, add=False):
-        dtype = self.arrays[0][name].dtype
-        whole = np.zeros(distribution.shape, dtype) if add else _undefined(distribution.shape, dtype)
+    def _gather(self, name, distribution, op=""):
+        whole = _undefined(distribution.shape, self.arrays[0][name].dtype)
+        known = np.zeros(distribution.shape, bool)
         for rank, arrays in enumerate(self.arrays):
             index = distribution.global_index(rank)
             if all(len(along) for along in index):
-                held = arrays[name]
-                whole[np.ix_(*index)] = whole[np.ix_(*index)] + held if add else held
+                at = np.ix_(*index)
+                combined = {"sum": np.add, "max": np.maximum, "min": np.minimum}.get(op, lambda old, new: new)
+                whole[at] = np.where(known[at], combined(whole[at], arrays[name]), arrays[name])
+                known[at] = True
         return whole
 
+    def _move_region(self, node, source, target, ends):
+        region = np.reshape(self._numbers(node.region), (3, -1))
+        take, put = (tuple(slice(a, a + n) for a, n in zip(offset, region[2], strict=True)) for offset in region[:2])
+        kept = [arrays[target].copy() for arrays in self.arrays]
+        whole = np.full(ends[1].shape, 0, self.arrays[0][target].dtype)
+        mask = np.zeros(ends[1].shape, bool)
+        whole[put], mask[put] = self._gather(source, ends[0])[take], True
+        self._scatter(target, ends[1], whole)
+        for rank, (arrays, old) in enumerate(zip(self.arrays, kept, strict=True)):
+            moved = ends[1].local(mask, rank)
+            if moved.size:
+                arrays[target][...] = np.where(moved, arrays[target], old)
+
     def _region(self, region):
-        for block in sdutil.dfs_topological_sort(region, [region.start_block]):
-            if isinstance(block, LoopRegion):
-                self._loop(block)
-            else:
-                for node in sdutil.dfs_topological_sort(block, block.source_nodes()):
-                    self._node(node, block)
+        block = region.start_block
+        while block is not None:
+            self._block(block)
+            edges = region.out_edges(block)
+            for edge in edges:
+                for name, value in edge.data.assignments.items():
+                    for rank, symbols in enumerate(self.symbols):
+                        symbols[name] = self._value(value, rank)
+            block = edges[0].dst if edges else None
+
+    def _block(self, block):
+        if isinstance(block, LoopRegion):
+            self._loop(block)
+        elif isinstance(block, ConditionalBlock):
+            for condition, region in block.branches:
+                if condition is None or self._holds(condition):
+                    self._region(region)
+                    return
+        elif isinstance(block, BreakBlock | ContinueBlock):
+            raise _JumpError(type(block))
+        else:
+            for node in sdutil.dfs_topological_sort(block, block.source_nodes()):
+                self._node(node, block)
 
     def _loop(self, loop):
         self._execute(loop.init_statement)
-        while eval(loop.loop_condition.as_string, {}, self.symbols[0]):
-            self._region(loop)
+        while self._holds(loop.loop_condition):
+            try:
+                self._region(loop)
+            except _JumpError as jump:
+                if jump.kind is BreakBlock:
+                    break
             self._execute(loop.update_statement)
 
+    def _holds(self, condition):
+        """Every rank must come to the same conclusion."""
+        (value,) = {bool(self._value(condition.as_string, rank)) for rank in range(len(self.symbols))}
+        return value
+
+    def _value(self, code, rank):
+        text = re.sub(r"&&", " and ", re.sub(r"\|\|", " or ", code))
+        return eval(text, {**FUNCTIONS, **self.arrays[rank]}, self.symbols[rank])
+
     def _execute(self, code):
-        for symbols in self.symbols:
+        for symbols in self.symbols if code is not None else ():
             exec(code.as_string, {}, symbols)
 
     def _node(self, node, state):
@@ -95,7 +165,10 @@ class SimulatedRanks:
         if kind in ("Redistribute", "SumReplicas"):
             (source,), (target,) = state.in_edges(node), state.out_edges(node)
             ends = [decode_distribution(self._numbers(encoded)) for encoded in (node.source, node.target)]
-            add = kind == "SumReplicas" or node.op == "sum"
+            if getattr(node, "region", ()):
+                self._move_region(node, source.data.data, target.data.data, ends)
+                return
+            add = "sum" if kind == "SumReplicas" else node.op
             self._scatter(target.data.data, ends[1], self._gather(source.data.data, ends[0], add))
         for arrays, symbols in zip(self.arrays, self.symbols, strict=True):
             if kind == "Contraction":
@@ -104,10 +177,29 @@ class SimulatedRanks:
                 _solve(node, state, arrays)
             elif isinstance(node, nodes.Tasklet):
                 _compute(node, state, arrays, symbols)
+            elif kind == "Reduce":
+                _reduce(node, state, arrays)
             elif isinstance(node, nodes.AccessNode):
                 for edge in state.out_edges(node):
                     if isinstance(edge.dst, nodes.AccessNode):
-                        _result(arrays, edge.dst.data, [node.data])[...] = arrays[node.data]
+                        if isinstance(self.sdfg.arrays[edge.dst.data], dace.data.View):
+                            arrays[edge.dst.data] = arrays[node.data].reshape(arrays[edge.dst.data].shape)
+                        else:
+                            _result(arrays, edge.dst.data, [node.data])[...] = arrays[node.data]
+
+
+class _JumpError(Exception):
+    """Out of an iteration of a loop, and with BreakBlock out of the loop."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+
+def _reduce(node, state, arrays):
+    (source,), (target,) = state.in_edges(node), state.out_edges(node)
+    kind = np.maximum if "max" in node.wcr else np.minimum
+    operand, result = arrays[source.data.data], _result(arrays, target.data.data, [])
+    result[...] = kind.reduce(operand, axis=tuple(node.axes), initial=node.identity).reshape(result.shape)
 
 
 def _undefined(shape, dtype):
@@ -129,13 +221,13 @@ def _contract(node, state, arrays, symbols):
     if written.subset.num_elements() == state.sdfg.arrays[written.data].total_size:  # else zeros are around a part
         _result(arrays, written.data, [memlet.data for memlet in memlets])
     operands = [array if term else array[0] for array, term in zip(operands, node.terms, strict=False)]
-    alpha = float(symbolic.evaluate(node.alpha, symbols))
+    alpha = float(_number(node.alpha, symbols))
     arrays[written.data][_part(written, symbols)] = alpha * np.einsum(node.einsum, *operands)
 
 
 def _part(memlet, symbols):
     """What a memlet covers of an array, as slices."""
-    ends = [[int(symbolic.evaluate(end, symbols)) for end in ends] for *ends, _ in memlet.subset.ndrange()]
+    ends = [[int(_number(end, symbols)) for end in ends] for *ends, _ in memlet.subset.ndrange()]
     return tuple(slice(low, high + 1) for low, high in ends)
 
 
@@ -150,21 +242,47 @@ def _solve(node, state, arrays):
 def _compute(tasklet, state, arrays, symbols):
     """A tasklet in a map over whole local arrays."""
     entry = state.entry_node(tasklet)
-    extents = {
-        p: range(int(symbolic.evaluate(n, symbols))) for p, n in zip(entry.params, entry.range.size(), strict=True)
-    }
+    extents = {p: range(int(_number(n, symbols))) for p, n in zip(entry.params, entry.range.size(), strict=True)}
+
+    grid = dict(zip(extents, np.ix_(*extents.values()), strict=True))
 
     def at(memlet: Any) -> Any:
         """Element numbers along each axis, such that axes of the map are aligned."""
-        grid = dict(zip(extents, np.ix_(*extents.values()), strict=True))
         return tuple(grid.get(str(begin), 0) for begin, _, _ in memlet.subset.ndrange())
 
+    if not all(map(len, extents.values())):
+        return
     (out,) = state.out_edges(tasklet)
     inputs = [edge.data.data for edge in state.in_edges(tasklet)]
     result = _result(arrays, out.data.data, inputs)
-    values: dict[str, Any] = dict(symbols)
+    values: dict[str, Any] = {**symbols, **grid}
     for edge in state.in_edges(tasklet):
         if edge.data.data is not None:
             values[edge.dst_conn] = arrays[edge.data.data][at(edge.data)]
-    exec(tasklet.code.as_string, {"dace": dace, "sqrt": np.sqrt}, values)
+    exec(_compiled(tasklet.code.as_string), dict(FUNCTIONS), values)
     result[at(out.data)] = values[out.src_conn]
+
+
+@functools.cache
+def _compiled(code):
+    tree = ast.fix_missing_locations(_Vectorised().visit(ast.parse(code)))
+    return compile(tree, "tasklet", "exec")
+
+
+class _Vectorised(ast.NodeTransformer):
+    """Conditions of whole arrays."""
+
+    def visit_IfExp(self, node):  # noqa: N802
+        self.generic_visit(node)
+        return ast.Call(ast.Name("where", ast.Load()), [node.test, node.body, node.orelse], [])
+
+    def visit_BoolOp(self, node):  # noqa: N802
+        self.generic_visit(node)
+        name = "logical_and" if isinstance(node.op, ast.And) else "logical_or"
+        return functools.reduce(lambda a, b: ast.Call(ast.Name(name, ast.Load()), [a, b], []), node.values)
+
+    def visit_UnaryOp(self, node):  # noqa: N802
+        self.generic_visit(node)
+        return (
+            ast.Call(ast.Name("logical_not", ast.Load()), [node.operand], []) if isinstance(node.op, ast.Not) else node
+        )

@@ -9,7 +9,7 @@ import dace
 import einsum_programs
 import numpy as np
 import pytest
-from einsum_programs import PROGRAMS, SIZES, I, J, N
+from einsum_programs import PROGRAMS, SIZES, I, N
 from linear_systems import solved
 
 from dace_redist.transformations.einsum.frontend import parse
@@ -89,34 +89,6 @@ def test_a_statement_knows_its_line_and_its_loops():
 
 
 @dace.program
-def maximum(A: dace.float64[I, J]):
-    return np.max(A, axis=0)
-
-
-@dace.program
-def part(A: dace.float64[N, N], B: dace.float64[N, N]):
-    B[1:, :] = A[1:, :]
-
-
-@dace.program
-def shifted(A: dace.float64[N, N], B: dace.float64[N, N]):
-    for i, j in dace.map[0 : N - 1, 0:N]:
-        B[i, j] = A[i + 1, j]
-
-
-@dace.program
-def branch(A: dace.float64[N, N], B: dace.float64[N, N], flag: dace.int64):
-    if flag > 0:
-        B[:] = A @ A
-
-
-@dace.program
-def by_index(A: dace.float64[N, N], B: dace.float64[N, N]):
-    for i, j in dace.map[0:N, 0:N]:
-        B[i, j] = A[i, j] * i
-
-
-@dace.program
 def cholesky(A: dace.float64[N, N]):
     return np.linalg.cholesky(A)
 
@@ -163,12 +135,6 @@ def not_written(A: dace.float64[N, N]):
 def on_the_diagonal(x: dace.float64[N], A: dace.float64[N, N]):
     for i in dace.map[0:N]:
         A[i, i] = x[i]
-
-
-@dace.program
-def slices(A: dace.float64[N, N], B: dace.float64[4, N, N]):
-    for i in range(4):
-        B[i] = A @ B[i]
 
 
 @dace.program
@@ -222,32 +188,20 @@ def no_such_axis(A: dace.float64[N, N]):
     return np.sum(A, axis=2, keepdims=True)
 
 
-@dace.program
-def reshaped(A: dace.float64[4, 6]):
-    return np.reshape(A, (24,))
-
-
 REFUSED = {
     by_a_value: r"bounds of a loop .* depend on n: make it a dace\.symbol",
     not_written: r"T \+= A: reads (T|__return) before anything is written to it",
     on_the_diagonal: r"A\[i, i\] = x\[i\]: cannot be distributed: it writes A\[i, i\]",
-    slices: r"B\[i\] = A @ B\[i\]: cannot be distributed: it uses a part of an array",
     truth: r"A @ A: cannot compute with elements of bool",
     factor_inside: r"np\.einsum.*operand 0 of np\.einsum is 2\.0: expected an array.*factors outside",
     called: r"np\.kron\(x, x\): cannot be distributed: DaCe does not know this function .*write it as np\.einsum",
-    called_within: r"A \* np\.kron\(A, A\): DaCe cannot read it .*; write it as np\.einsum",
+    called_within: r"A \* np\.kron\(A, A\): .*DaCe does not know this function \(np\.kron\).*write it as np\.einsum",
     returned_twice: r"return T, T: it returns T more than once; return it once, or np\.copy\(T\)",
     outer_of_matrices: r"np\.outer\(A, A\): np\.outer is known for 1-D, 1-D without options, got 2-D, 2-D; write it as",
-    largest_singular_value: r"norm\(A, ord=2\): np\.linalg\.norm is known for 1-D or 2-D .*, got 2-D, ord; write it as",
+    largest_singular_value: r"norm\(A, ord=2\): np\.linalg\.norm is known for .*, got ord=2 along 2 axes",
     norm_of_integers: r"norm\(A\): np\.linalg\.norm of int64 would be floating-point; convert the array first",
     conjugated: r"np\.vdot\(x, x\): np\.vdot of complex numbers conjugates",
     no_such_axis: r"np\.sum\(A, axis=2, keepdims=True\): np\.sum: A has no axis 2, but 2 dimensions",
-    reshaped: r"^\w+: A\w*: cannot be distributed: .* an array in another shape",
-    maximum: r"np\.max\(A, axis=0\).*reduces by.*only sums",
-    part: r"B\[1:, :\] = A\[1:, :\].*cannot be distributed.*(part|range|runs over)",
-    shifted: r"B\[i, j\] = A\[i \+ 1, j\]: cannot be distributed: it uses A\[i \+ 1, j\]",
-    branch: r"cannot be distributed",
-    by_index: r"A\[i, j\] \* i: cannot be distributed: it computes with its index i",
     cholesky: r"np\.linalg\.cholesky\(A\): cannot be distributed: Cholesky is neither an einsum nor a linear system",
     inverses: r"np\.linalg\.inv\(A\): np\.linalg\.inv takes a square matrix, got \(I, N, N\)",
     oblong: r"np\.linalg\.inv\(A\): np\.linalg\.inv takes a square matrix, got \(4, 6\)",

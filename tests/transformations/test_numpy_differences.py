@@ -8,6 +8,7 @@ import pytest
 from distributed_simulation import SimulatedRanks
 
 from dace_redist import distribute
+from dace_redist.transformations.einsum.numpy_differences import warn_of_names
 
 N = dace.symbol("N", dace.int64)
 
@@ -16,6 +17,20 @@ N = dace.symbol("N", dace.int64)
 def rebound(A: dace.float64[N, N], B: dace.float64[N, N]):
     A = A @ B
     return A @ B
+
+
+@dace.program
+def stale_view(A: dace.float64[N, N]):
+    B = A.T
+    A[:] = A @ A
+    return B @ A
+
+
+@dace.program
+def written_slice(A: dace.float64[N, N]):
+    b = A[:, 1]
+    b -= 1.0
+    return b @ A
 
 
 @dace.program
@@ -42,6 +57,7 @@ def trace_of_integers(A: dace.int32[N, N]):
     ("program", "match"),
     [
         (rebound, r"test_numpy_differences.py:\d+: A = A @ B: writes into the argument A"),
+        (stale_view, r"py:\d+: B = A.T: B is a copy of A here, but shares its elements in NumPy"),
         (mean_of_integers, r"py:\d+: return np.mean\(A, axis=1\): the mean of A is int64 here, but float64 in NumPy"),
         (sum_of_integers, r"py:\d+: return np.sum\(A\): the sum of A is int32 here, but int64 in NumPy"),
         (method_of_integers, r"the sum of A is uint16 here, but uint64 in NumPy"),
@@ -53,10 +69,17 @@ def test_differences_are_named(program, match):
         distribute(program, 2, dict(N=4))
 
 
+def test_slices_that_are_written_are_named():
+    with pytest.warns(UserWarning, match=r"py:\d+: b = A\[:, 1\]: b is a copy of A here"):
+        warn_of_names(written_slice.f)
+
+
 @dace.program
 def as_in_numpy(A: dace.float64[N, N], B: dace.int64[N, N], C: dace.float64[N, N]):
     kept = A @ C
     kept = kept + A
+    T = A.T
+    kept = kept + T @ np.copy(A[:, 0:N])
     C[:] = kept
     C += np.mean(A)
     return np.sum(B)

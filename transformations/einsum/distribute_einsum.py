@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -20,7 +21,7 @@ from dace_redist.transformations.einsum.reduced_products import without_reduced_
 from dace_redist.transformations.einsum.repeated_statements import without_repeats
 from dace_redist.transformations.einsum.sizes import check_sizes, shapes_of
 from dace_redist.transformations.einsum.statements import read_statements
-from dace_redist.transformations.einsum.steps import all_steps
+from dace_redist.transformations.einsum.steps import all_items, all_steps
 from dace_redist.transformations.einsum.transposed_operands import without_transposes
 
 
@@ -40,10 +41,9 @@ def distribute(
     Contractions are ordered, computed together and given process grids such that little is moved between ranks, as in
     Ziogas et al., Deinsum (SC'22); here the redistributions between them count, too.
 
-    :param program: A ``@dace.program`` or SDFG with any number of ``np.einsum``, ``@``, ``np.tensordot``, ``np.dot``,
-        ``np.matmul``, ``np.inner``, ``np.outer``, ``np.vdot``, ``np.trace``, ``np.linalg.norm``, transpositions, sums
-        over axes, elementwise expressions of whole arrays, ``np.linalg.inv`` and ``np.linalg.solve``, whose matrix
-        every rank holds as a whole, and ``for`` loops around them.
+    :param program: A ``@dace.program`` or SDFG of products (``np.einsum``, ``@``, ``np.tensordot``, ...), elementwise
+        expressions, reductions, transpositions, slices, ``np.linalg.inv`` and ``np.linalg.solve``, whose matrix every
+        rank holds as a whole, with ``for``, ``while`` and ``if`` around them; the manual lists all.
     :param ranks: Number of ranks it shall run on.
     :param sizes: Values of the symbols in its shapes, by symbol or its name, each at least 0. The plan is made for
         them; the program keeps its symbols, see :meth:`DistributedProgram.with_sizes`.
@@ -66,7 +66,8 @@ def distribute(
     kept = [name for name, array in sdfg.arrays.items() if not array.transient]
     placed, overrides = (_by_tensor(given or {}, sdfg, returned) for given in (placements, overrides))
     body = without_transposes(read_statements(sdfg, sizes), kept)
-    named = {*kept, *placed, *overrides}
+    scalars = {name for item in all_items(body) for name in getattr(item, "scalars", ())}
+    named = {*kept, *placed, *overrides, *scalars}
     body = without_repeats(without_reduced_products(body, named), named, sdfg)
     statements = [step.statement for step in all_steps(body)]
     if not statements:
@@ -74,6 +75,11 @@ def distribute(
             f'"{sdfg.name}" computes nothing that could be distributed: return a result, or write it to an argument'
         )
     shapes, written = shapes_of(sdfg, sizes), {statement.result for statement in statements}
+    known = {name for statement in statements for name in (*statement.operands, statement.result)}
+    fixed = {name: _placement(name, given, shapes) for name, given in placed.items()}
+    fixed |= {name: Placement((int(ranks),), (), (), tuple(range(int(ranks)))) for name in sorted(scalars)}
+    unplanned = {name for step in all_steps(body) for name in step.read} | scalars
+    moved = {name: fixed.get(name) or _in_blocks(shapes[name], int(ranks)) for name in sorted(unplanned - known)}
     plan = plan_einsums(
         statements,
         shapes,
@@ -81,10 +87,11 @@ def distribute(
         itemsize=max(array.dtype.bytes for array in sdfg.arrays.values()),
         memory_bytes=memory_bytes,
         node_size=node_size,
-        placements={name: _placement(name, given, shapes) for name, given in placed.items()},
+        placements={name: place for name, place in fixed.items() if name not in moved},
         outputs=[name for name in kept if name in written],
         overrides=overrides,
     )
+    plan = replace(plan, homes={**plan.homes, **moved})
     return DistributedProgram.build(
         SDFG(f"{sdfg.name}_on_{ranks}_ranks"), sdfg, body, plan, sizes, memory_bytes is None
     )
@@ -98,6 +105,13 @@ def _simplified(program: Any) -> SDFG:
     sdfg = copy.deepcopy(program)
     sdfg.simplify()
     return sdfg
+
+
+def _in_blocks(shape: tuple[int, ...], ranks: int) -> Placement:
+    """The placement of a tensor of which only parts are used: split along its longest axis."""
+    split = shape.index(max(shape)) if shape else None
+    dims = tuple(0 if axis == split else None for axis in range(len(shape)))
+    return Placement((ranks,), dims, (1,) * len(shape), tuple(range(ranks)))
 
 
 def _check_arguments(ranks: Any, sizes: Any, placements: Any, overrides: Any) -> None:

@@ -70,6 +70,7 @@ class DistributedProgram:
     :param output_names: The tensors that it writes.
     :param extents: For each symbol of ``sdfg`` that is an extent of this rank's part: the split axis it belongs to, or
         the diagonal of which the part holds elements.
+    :param starts: The same for the first index of this rank's part.
     :param same: Pairs of placements, with a tensor's shape, for which ``sdfg`` has one array: with these sizes every
         rank holds the same elements under both.
     """
@@ -83,6 +84,7 @@ class DistributedProgram:
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
     extents: dict[str, PlacedShape | Diagonal]
+    starts: dict[str, PlacedShape]
     same: tuple[tuple[Placement, Placement, tuple[Any, ...]], ...]
     _name: ProgramName = field(default_factory=ProgramName, repr=False)
 
@@ -103,7 +105,7 @@ class DistributedProgram:
         """
         arrays, read, written = emit_program(target, source, body, plan, sizes)
         known = (source, body, plan, target, dict(sizes), keep_transients)
-        program = cls(*known, read, written, arrays.extents, arrays.same)
+        program = cls(*known, read, written, arrays.extents, arrays.starts, arrays.same)
         fuse_sums(target, program.sizes)
         if keep_transients:  # the first touch of new memory costs as much as its use
             place_transients(target, program.local_extents())
@@ -190,7 +192,7 @@ class DistributedProgram:
 
     def local_extents(self, rank: int | None = None) -> dict[str, int]:
         """
-        Values of all symbols of :attr:`sdfg` on a rank: the sizes, and the extents of the parts it holds.
+        Values of all symbols of :attr:`sdfg` on a rank: the sizes, and extents and first indices of its parts.
 
         :param rank: Rank in the communicator; None: for each extent the rank on which it is largest.
         """
@@ -202,6 +204,9 @@ class DistributedProgram:
             placement, shape = held
             distribution = placement.distribution(in_numbers(shape, self.sizes))
             (values[symbol],) = distribution.local_shape(placement.ranks[0] if rank is None else rank)
+        for symbol, (placement, shape) in self.starts.items():
+            (index,) = placement.distribution(in_numbers(shape, self.sizes)).global_index(rank or 0)
+            values[symbol] = int(index[0]) if len(index) else 0
         return values
 
     @property

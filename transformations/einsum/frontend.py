@@ -18,10 +18,14 @@ from dace.frontend.common import op_repository
 from dace.frontend.python.newast import ProgramVisitor
 from dace.frontend.python.parser import DaceProgram
 
-from dace_redist.transformations.einsum.numpy_differences import body_of, warn_of_rebound_arguments, warning_of_integers
+from dace_redist.transformations.einsum.numpy_arrays import ARRAY_FUNCTIONS, ARRAY_METHODS
+from dace_redist.transformations.einsum.numpy_differences import body_of, warn_of_names, warning_of_integers
 from dace_redist.transformations.einsum.numpy_functions import METHODS, REPLACEMENTS
+from dace_redist.transformations.einsum.numpy_reductions import REDUCING_METHODS, REDUCTIONS
+from dace_redist.transformations.einsum.numpy_statements import PATCHES
 from dace_redist.transformations.einsum.steps import source_line
 
+_METHODS = METHODS | ARRAY_METHODS | REDUCING_METHODS
 _DACE = os.path.join(os.path.dirname(dace.__file__), "")
 
 
@@ -36,7 +40,7 @@ def parse(program: DaceProgram) -> SDFG:
     :raises ValueError: If a statement cannot be read; names it.
     :warns UserWarning: Where DaCe computes something else than NumPy; names the statement.
     """
-    warn_of_rebound_arguments(program.f)
+    warn_of_names(program.f)
     with _own_nodes(), _naming_the_statement():
         sdfg = program.to_sdfg(simplify=False, use_cache=False)
     file = inspect.getsourcefile(program.f) or ""
@@ -64,13 +68,19 @@ def returned_names(function: Callable[..., Any]) -> dict[str, str]:
 def _own_nodes() -> Iterator[None]:
     functions, methods = op_repository.Replacements._rep, op_repository.Replacements._method_rep
     before = dict(functions), dict(methods)
-    functions.update(REPLACEMENTS)
+    functions.update(REPLACEMENTS | ARRAY_FUNCTIONS | REDUCTIONS)
     functions.update(warning_of_integers(functions))
-    methods.update(METHODS)
+    kinds = ("Array", "Scalar", "View", "ArrayView")
+    methods.update({(kind, name): method for kind in kinds for name, method in _METHODS.items()})
     methods.update(warning_of_integers(methods))
+    replaced = [(kind, name, getattr(kind, name)) for kind, name, _ in PATCHES]
     try:
+        for kind, name, own in PATCHES:
+            setattr(kind, name, own)
         yield
     finally:
+        for kind, name, own in replaced:
+            setattr(kind, name, own)
         for known, kept in zip((functions, methods), before, strict=True):
             known.clear()
             known.update(kept)

@@ -27,6 +27,13 @@ from dace.sdfg import nodes
 from dace_redist.einsum.expression import Einsum
 from dace_redist.library_nodes.linear_solve import LinearSolve
 
+#: Reductions that are known, as :attr:`~dace_redist.transformations.einsum.steps.Step.reduction` names them.
+_REDUCTIONS = {
+    dtypes.ReductionType.Sum: "",
+    dtypes.ReductionType.Max: "max",
+    dtypes.ReductionType.Min: "min",
+}
+
 
 class NodeEinsum(NamedTuple):
     """
@@ -35,6 +42,7 @@ class NodeEinsum(NamedTuple):
     :param connectors: Input connector of each operand.
     :param added: Input connector of what is multiplied by beta; None where that is the output's own array.
     :param solves: Whether it solves a linear system with these indices, see ``Statement``, and is not a product.
+    :param reduction: ``"max"`` or ``"min"``: what is taken of the operand's elements instead of their sum.
     """
 
     einsum: Einsum
@@ -43,6 +51,7 @@ class NodeEinsum(NamedTuple):
     beta: Any = 0
     added: str | None = None
     solves: bool = False
+    reduction: str = ""
 
 
 def einsum_of(node: nodes.LibraryNode, shapes: dict[str, Sequence[Any]]) -> NodeEinsum | None:
@@ -146,12 +155,15 @@ def _tensor_transpose(node: TensorTranspose, shapes: dict[str, Sequence[Any]]) -
 
 
 def _reduce(node: Reduce, shapes: dict[str, Sequence[Any]]) -> NodeEinsum:
-    if detect_reduction_type(node.wcr) != dtypes.ReductionType.Sum:
-        raise ValueError(f"it reduces by {ast.unparse(ast.parse(node.wcr))}; only sums are supported")
+    kind = _REDUCTIONS.get(detect_reduction_type(node.wcr))
+    if kind is None or (kind and node.identity is None):
+        raise ValueError(
+            f"it reduces by {ast.unparse(ast.parse(node.wcr))}; only sums, np.max and np.min are supported"
+        )
     connector, shape = next(iter(shapes.items()))
     indices = ascii_letters[: len(shape)]
     axes = range(len(shape)) if node.axes is None else node.axes
     kept = "".join(index for axis, index in enumerate(indices) if axis not in axes)
     # A sum that starts from nothing in particular adds to what is there.
     beta = 0 if node.identity is not None and symbolic.equal_valued(0, node.identity) else 1
-    return NodeEinsum(Einsum((indices,), kept), (connector,), 1, beta)
+    return NodeEinsum(Einsum((indices,), kept), (connector,), 1, beta, reduction=kind)

@@ -57,15 +57,17 @@ class LocalArrays:
     """
 
     def __init__(self, sdfg: SDFG, source: SDFG, plan: EinsumPlan, sizes: Mapping[str, int]) -> None:
-        self._sdfg, self._ranks, self._sizes = sdfg, plan.ranks, sizes
+        self._sdfg, self.ranks, self.sizes = sdfg, plan.ranks, sizes
         self.shapes = {name: logical_shape(array) for name, array in source.arrays.items()}
         self.types = {name: array.dtype for name, array in source.arrays.items()}
         loops = source.all_control_flow_regions()
         self._taken = {*source.arrays, *source.symbols, *(getattr(loop, "loop_variable", "") for loop in loops)}
         self._made: dict[tuple[str, Placement], str] = {}
         self._same: dict[tuple[Placement, Placement, tuple[Any, ...]], bool] = {}
-        #: For each symbol: the split axis whose extent it is, or what it says of a diagonal.
+        #: For each symbol that is an extent: the split axis it belongs to, or the diagonal of which it says something.
         self.extents: dict[str, PlacedShape | Diagonal] = {}
+        #: For each symbol that is the first index of a part: the split axis it belongs to.
+        self.starts: dict[str, PlacedShape] = {}
         self.arguments = tuple(n for n, array in source.arrays.items() if not array.transient and n in plan.homes)
         for name in self.arguments:
             self._made[name, plan.homes[name]] = self.new(name, name, plan.homes[name], transient=False)
@@ -94,7 +96,7 @@ class LocalArrays:
             return True
         pair = (first, second, shape)
         if pair not in self._same:
-            self._same[pair] = same_place(first, second, in_numbers(shape, self._sizes))
+            self._same[pair] = same_place(first, second, in_numbers(shape, self.sizes))
         return self._same[pair]
 
     def new(self, name: str, tensor: str, placement: Placement, transient: bool = True) -> str:
@@ -111,20 +113,25 @@ class LocalArrays:
 
     def _local_shape(self, tensor: str, placement: Placement) -> list[Any]:
         shape = self.shapes[tensor]
-        everywhere = len(placement.ranks) == self._ranks
+        everywhere = len(placement.ranks) == self.ranks
         return [
-            extent if everywhere and placement.parts[axis] == 1 else self._local_extent(placement, axis, extent)
+            extent if everywhere and placement.parts[axis] == 1 else self.local_extent(placement, axis, extent)
             for axis, extent in enumerate(shape)
         ] or [1]
 
-    def _local_extent(self, placement: Placement, axis: int, extent: Any) -> dace.symbol:
+    def local_extent(self, placement: Placement, axis: int, extent: Any) -> dace.symbol:
         """The symbol for one extent of this rank's part: the same one for all axes that are split alike."""
-        alone = Placement(placement.grid, (placement.dims[axis],), (placement.multiples[axis],), placement.ranks)
-        return self._symbol((alone, (extent,)))
+        return self._symbol((_axis(placement, axis), (extent,)), self.extents, "n")
+
+    def start(self, placement: Placement, axis: int, tensor: str) -> Any:
+        """The first index of this rank's part along an axis: 0 or a symbol."""
+        if placement.parts[axis] == 1:
+            return dace.symbolic.pystr_to_symbolic("0")
+        return self._symbol((_axis(placement, axis), (self.shapes[tensor][axis],)), self.starts, "first")
 
     def scalar_extent(self, placement: Placement) -> dace.symbol:
         """The symbol that is 1 on ranks that hold a scalar, and 0 on others."""
-        return self._symbol((placement, ()))
+        return self._symbol((placement, ()), self.extents, "n")
 
     def diagonal(self, tensor: str, placement: Placement, axes: Sequence[int]) -> tuple[dace.symbol, list[dace.symbol]]:
         """
@@ -136,15 +143,15 @@ class LocalArrays:
         dims, multiples = ([values[axis] for axis in axes] for values in (placement.dims, placement.multiples))
         alone = Placement(placement.grid, tuple(dims), tuple(multiples), placement.ranks)
         shape = tuple(self.shapes[tensor][axis] for axis in axes)
-        return self._symbol(Diagonal(alone, shape, None)), [
-            self._symbol(Diagonal(alone, shape, axis)) for axis in range(len(axes))
+        return self._symbol(Diagonal(alone, shape, None), self.extents, "n"), [
+            self._symbol(Diagonal(alone, shape, axis), self.extents, "n") for axis in range(len(axes))
         ]
 
-    def _symbol(self, axis: PlacedShape | Diagonal) -> dace.symbol:
-        name = next((symbol for symbol, known in self.extents.items() if known == axis), None)
+    def _symbol(self, axis: PlacedShape | Diagonal, found: dict[str, Any], stem: str) -> dace.symbol:
+        name = next((symbol for symbol, known in found.items() if known == axis), None)
         if name is None:
-            name = next(name for name in map("n{}".format, count()) if name not in (*self._taken, *self.extents))
-            self.extents[name] = axis
+            name = next(f"{stem}{n}" for n in count() if f"{stem}{n}" not in (*self._taken, *found))
+            found[name] = axis
             self._sdfg.add_symbol(name, dace.int64)
         return dace.symbol(name, dace.int64)
 
@@ -155,3 +162,8 @@ class LocalArrays:
     def whole(self, array: str) -> Memlet:
         """The memlet of an array as a whole."""
         return Memlet.from_array(array, self._sdfg.arrays[array])
+
+
+def _axis(placement: Placement, axis: int) -> Placement:
+    """How one axis of a tensor lies on the ranks."""
+    return Placement(placement.grid, (placement.dims[axis],), (placement.multiples[axis],), placement.ranks)

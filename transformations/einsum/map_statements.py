@@ -6,15 +6,16 @@ import ast
 import math
 from collections.abc import Iterator, Sequence
 from string import ascii_letters
-from typing import Any
+from typing import Any, NoReturn
 
 from dace import SDFG, SDFGState, dtypes, symbolic
 from dace.frontend.operations import detect_reduction_type
 from dace.sdfg import nodes
 from sympy import SympifyError
 
+from dace_redist.transformations.einsum.parts import Box, read_part, written_part
 from dace_redist.transformations.einsum.reading import SourceLocation, einsum_steps, equal, logical_shape
-from dace_redist.transformations.einsum.steps import Step
+from dace_redist.transformations.einsum.steps import Slice, Step
 
 
 def map_steps(sdfg: SDFG, entry: nodes.MapEntry, location: SourceLocation) -> Iterator[Step]:
@@ -30,13 +31,13 @@ def map_steps(sdfg: SDFG, entry: nodes.MapEntry, location: SourceLocation) -> It
     tasklets = [n for n in inside if isinstance(n, nodes.Tasklet)]
     if len(tasklets) != 1 or not all(n is tasklets[0] or _passes_an_element(n, location.state) for n in inside):
         location.refuse("its map holds more than one operation; write expressions of whole arrays")
-    extents = {}
+    ranges = {}
     for parameter, (begin, end, step) in zip(entry.map.params, entry.map.range.ndrange(), strict=True):
-        if begin != 0 or step != 1:
-            location.refuse(f"its index {parameter} runs over {begin}:{end + 1}:{step}, not over a whole dimension")
-        extents[parameter] = end + 1
+        if step != 1:
+            location.refuse(f"its index {parameter} runs over {begin}:{end + 1}:{step}, with a step")
+        ranges[parameter] = (begin, symbolic.simplify(end - begin + 1))
     tasklet_location = SourceLocation(tasklets[0], location.state, location.loops)
-    yield from _TaskletReader(sdfg, tasklets[0], tasklet_location, extents).steps()
+    yield from _TaskletReader(sdfg, tasklets[0], tasklet_location, ranges).steps()
 
 
 def tasklet_steps(sdfg: SDFG, tasklet: nodes.Tasklet, location: SourceLocation) -> Iterator[Step]:
@@ -51,12 +52,16 @@ class _TaskletReader:
     :param sdfg: Gets arrays for intermediate results.
     :param tasklet: The tasklet.
     :param location: Where it stands.
-    :param extents: Number of values of each index of the map around it.
+    :param ranges: First value and number of values of each index of the map around it.
     """
 
-    def __init__(self, sdfg: SDFG, tasklet: nodes.Tasklet, location: SourceLocation, extents: dict[str, Any]) -> None:
-        self._sdfg, self._tasklet, self._location, self._extents = sdfg, tasklet, location, extents
-        self._letters = dict(zip(extents, ascii_letters, strict=False))
+    def __init__(
+        self, sdfg: SDFG, tasklet: nodes.Tasklet, location: SourceLocation, ranges: dict[str, tuple[Any, Any]]
+    ) -> None:
+        self._sdfg, self._tasklet, self._location = sdfg, tasklet, location
+        self._begins = {name: begin for name, (begin, _) in ranges.items()}
+        self._extents = {name: extent for name, (_, extent) in ranges.items()}
+        self._letters = dict(zip(ranges, ascii_letters, strict=False))
 
     def steps(self) -> Iterator[Step]:
         self._check_readable()
@@ -64,17 +69,32 @@ class _TaskletReader:
         reads = [(edge.dst_conn, _read_memlet(edge, state)) for edge in state.in_edges(self._tasklet)]
         reads = [(connector, memlet) for connector, memlet in reads if memlet.data is not None]
         (write,) = (edge for edge in state.out_edges(self._tasklet) if edge.data.data is not None)
-        operands = [self._indices(memlet) for _, memlet in reads]
-        names = [memlet.data for _, memlet in reads]
-        result = self._indices(write.data)
+        operands, names = [], []
+        for _, memlet in reads:
+            indices, name, step = self._operand(memlet)
+            operands.append(indices)
+            names.append(name)
+            if step is not None:
+                yield step
+        result, written, part = self._operand(write.data)
         if len(set(result)) < len(result):
             self._location.refuse(f"it writes {write.data.data}[{write.data.subset}], which is not the whole array")
         if write.data.wcr is not None:
-            yield from self._sum(operands, names, result, write.data)
-            return
+            if part is not None:  # it adds to what is there
+                yield part
+            yield from self._sum(operands, names, result, written, write.data.wcr)
+        else:
+            yield from self._elementwise(operands, names, result, written, write.src_conn)
+        if part is not None and isinstance(part.moved, Slice):
+            yield written_part(self._sdfg, write.data.data, _box(part.moved), written, self._location)
+
+    def _elementwise(
+        self, operands: list[str], names: list[str], result: str, written: str, output: str
+    ) -> Iterator[Step]:
         several = {self._letters[name] for name, extent in self._extents.items() if not equal(extent, 1)}
         if several - set(result):
             self._location.refuse("it is neither elementwise nor an einsum: not every index is one of the result's")
+        connectors = tuple(edge.dst_conn for edge in self._location.state.in_edges(self._tasklet) if edge.data.data)
         for position, indices in enumerate(operands):
             kept = "".join(index for index in dict.fromkeys(indices) if index in result)
             if kept != indices:
@@ -82,22 +102,28 @@ class _TaskletReader:
                 names[position] = step.statement.result
                 yield step
         if not set(result) <= set("".join(operands)):  # the result itself has the indices that the operands lack
-            operands, names = [*operands, result], [*names, write.data.data]
-        statement = self._location.statement(tuple(operands), tuple(names), result, write.data.data, elementwise=True)
-        inputs = tuple(connector for connector, _ in reads)
-        yield Step(statement, 1, self._tasklet.code.as_string, inputs, write.src_conn)
+            operands, names = [*operands, result], [*names, written]
+        statement = self._location.statement(tuple(operands), tuple(names), result, written, elementwise=True)
+        yield Step(statement, 1, self._tasklet.code.as_string, connectors, output, self._index_values())
 
-    def _sum(self, operands: Sequence[str], names: Sequence[str], result: str, write: Any) -> Iterator[Step]:
+    def _index_values(self) -> dict[str, tuple[str, Any]]:
+        """The indices that the tasklet computes with."""
+        used = {str(name) for name in self._tasklet.free_symbols} & set(self._extents)
+        return {name: (self._letters[name], self._begins[name]) for name in sorted(used)}
+
+    def _sum(
+        self, operands: Sequence[str], names: Sequence[str], result: str, written: str, wcr: str
+    ) -> Iterator[Step]:
         """The map adds products to its result, each as often as there are values of the indices that none has."""
         alpha = _factor_of_product(self._tasklet)
-        if alpha is None or not names or detect_reduction_type(write.wcr) != dtypes.ReductionType.Sum:
-            self._location.refuse(f"it combines values by {write.wcr}; only sums of products are supported")
+        if alpha is None or not names or detect_reduction_type(wcr) != dtypes.ReductionType.Sum:
+            self._location.refuse(f"it combines values by {wcr}; only sums of products are supported")
         known = set("".join(operands))
         unused = set(self._letters.values()) - known - set(result)
         alpha *= math.prod(self._extents[name] for name, index in self._letters.items() if index in unused)
         kept = "".join(index for index in result if index in known)
-        statement = self._location.statement(tuple(operands), tuple(names), kept, write.data)
-        yield from einsum_steps(self._sdfg, statement, alpha, 1, write.data, result)
+        statement = self._location.statement(tuple(operands), tuple(names), kept, written)
+        yield from einsum_steps(self._sdfg, statement, alpha, 1, written, result)
 
     def _reduced(self, name: str, indices: str, kept: str) -> Step:
         """Takes the diagonal of an operand, and drops dimensions of length 1 that the result lacks."""
@@ -109,9 +135,6 @@ class _TaskletReader:
     def _check_readable(self) -> None:
         if self._tasklet.language != dtypes.Language.Python:
             self._location.refuse(f"a tasklet in {self._tasklet.language} cannot be read")
-        used = {str(name) for name in self._tasklet.free_symbols} & set(self._extents)
-        if used:
-            self._location.refuse(f"it computes with its index {', '.join(sorted(used))}, which is not elementwise")
         written = [
             edge.data.data for edge in self._location.state.out_edges(self._tasklet) if edge.data.data is not None
         ]
@@ -122,29 +145,53 @@ class _TaskletReader:
         if len(written) != 1:
             self._location.refuse(f"it has {len(written)} results, not one")
 
-    def _indices(self, memlet: Any) -> str:
+    def _operand(self, memlet: Any) -> tuple[str, str, Step | None]:
         """
-        The index string by which a map reads or writes an array, one letter for each dimension.
+        By which indices a map reads or writes which array: that of the memlet, or one for the part of it that is used.
 
         A dimension of length 1 under no index of the map has the same letter in all arrays, counted from the last
         dimension.
+
+        :return: One letter for each dimension, the array's name, and the step that copies the part to it.
         """
-        array, found = self._sdfg.arrays[memlet.data], ""
+        array = self._sdfg.arrays[memlet.data]
         if not logical_shape(array):
-            return found
+            return "", memlet.data, None
         ones = ascii_letters[len(self._extents) :]
+        letters, offsets, extents = "", [], []
+        kept = []
         ranges = list(zip(memlet.subset.ndrange(), array.shape, strict=True))
-        for axis, ((begin, end, _), extent) in enumerate(ranges):
-            name = str(begin)
-            if equal(begin, 0) and equal(end, 0) and equal(extent, 1):
-                found += ones[len(ranges) - 1 - axis]
-            elif name in self._letters and equal(begin, end) and equal(self._extents[name], extent):
-                found += self._letters[name]
-            else:
-                self._location.refuse(
-                    f"it uses {memlet.data}[{memlet.subset}], which is not elementwise over whole arrays"
-                )
-        return found
+        for axis, ((begin, end, _), whole) in enumerate(ranges):
+            name = next((name for name in self._letters if name in symbolic.symlist(begin)), None)
+            if not equal(begin, end):
+                self._refuse_use(memlet)
+            if name is None:
+                offsets.append(begin)
+                extents.append(1)
+                if equal(begin, 0) and equal(whole, 1):
+                    letters += ones[len(ranges) - 1 - axis]
+                    kept.append(axis)
+                continue
+            offset = begin.subs(symbolic.symlist(begin)[name], 0)
+            if set(symbolic.symlist(offset)) & set(self._letters) or not equal(begin - offset, name):
+                self._refuse_use(memlet)
+            offsets.append(symbolic.simplify(offset + self._begins[name]))
+            extents.append(self._extents[name])
+            letters += self._letters[name]
+            kept.append(axis)
+        box = Box(tuple(offsets), tuple(extents), tuple(kept))
+        if box.is_whole(array):
+            return letters, memlet.data, None
+        step = read_part(self._sdfg, memlet.data, box, self._location)
+        made = step.statement.result
+        return (letters if logical_shape(self._sdfg.arrays[made]) else ""), made, step
+
+    def _refuse_use(self, memlet: Any) -> NoReturn:
+        self._location.refuse(f"it uses {memlet.data}[{memlet.subset}], which is not elementwise over whole arrays")
+
+
+def _box(part: Slice) -> Box:
+    return Box(part.offsets, part.extents, part.kept)
 
 
 def _passes_an_element(node: nodes.Node, state: SDFGState) -> bool:

@@ -15,19 +15,29 @@ from dace.dtypes import DebugInfo
 
 from dace_redist.transformations.einsum.steps import source_line
 
+#: Functions and methods whose result shares the elements of their first operand in NumPy.
+_VIEWS = ("transpose", "reshape", "swapaxes", "moveaxis", "diagonal", "ravel")
 
-def warn_of_rebound_arguments(function: Callable[..., Any]) -> None:
+
+def warn_of_names(function: Callable[..., Any]) -> None:
     """
-    Warns of assignments to the names of arguments: DaCe writes into the argument.
+    Warns of names that stand for other arrays than in NumPy: of assignments to the names of arguments, into which DaCe
+    writes, and of transposed arrays and slices, which are copies here, if they or the array change later.
 
     :param function: The Python function of a program; nothing is done if its source is not known.
     """
+    body, file = body_of(function), inspect.getsourcefile(function)
     arguments = set(inspect.signature(function).parameters)
-    for name in _assigned(body_of(function)):
+    for view, viewed, line in _changed_views(body, arguments):
+        _warn(
+            DebugInfo(line, filename=file),
+            f"{view} is a copy of {viewed} here, but shares its elements in NumPy, and one of them is changed later. "
+            f"Write np.copy(...) to have a copy in NumPy, too",
+        )
+    for name in _assigned(body):
         if name.id in arguments:
-            line = DebugInfo(name.lineno, filename=inspect.getsourcefile(function))
             _warn(
-                line,
+                DebugInfo(name.lineno, filename=file),
                 f"writes into the argument {name.id}; in NumPy the name stands for another array afterwards. "
                 f"Write {name.id}[:] = ..., or take another name",
             )
@@ -53,6 +63,46 @@ def _assigned(body: list[ast.stmt]) -> Iterator[ast.Name]:
         for target in targets:
             parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
             yield from (part for part in parts if isinstance(part, ast.Name))
+
+
+def _changed_views(body: list[ast.stmt], arguments: set[str]) -> Iterator[tuple[str, str, int]]:
+    """Names of arrays that share elements in NumPy, where that makes a difference: the view, the array, the line."""
+    nodes = [inner for statement in body for inner in ast.walk(statement)]
+    read = [(node.id, node.lineno) for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+    changed = [(name, node.lineno) for node in nodes for name in _changed_in_place(node)]
+    for node in nodes:
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+            continue
+        view, viewed, line = node.targets[0].id, _viewed(node.value), node.lineno
+        lines = {
+            name: [at for changed_name, at in changed if changed_name == name and at > line] for name in (view, viewed)
+        }
+        stale = any(name == view and at > min(lines[viewed], default=at) for name, at in read)
+        lost = lines[view] and (viewed in arguments or any(name == viewed and at > lines[view][0] for name, at in read))
+        if viewed and viewed != view and (stale or lost):
+            yield view, viewed, line
+
+
+def _changed_in_place(node: ast.AST) -> list[str]:
+    """Names of the arrays that a statement writes into."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
+    if isinstance(node, ast.Assign):
+        targets = [target for target in targets if isinstance(target, ast.Subscript)]
+    bases = [target.value if isinstance(target, ast.Subscript) else target for target in targets]
+    return [base.id for base in bases if isinstance(base, ast.Name)]
+
+
+def _viewed(value: ast.expr) -> str:
+    """Name of the array whose elements an expression shares in NumPy; empty if there is none."""
+    base: ast.AST | None = None
+    if isinstance(value, ast.Attribute) and value.attr == "T":
+        base = value.value
+    elif isinstance(value, ast.Subscript) and any(isinstance(node, ast.Slice) for node in ast.walk(value.slice)):
+        base = value.value
+    elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _VIEWS:
+        of_numpy = isinstance(value.func.value, ast.Name) and value.func.value.id in ("np", "numpy")
+        base = value.args[0] if of_numpy and value.args else value.func.value
+    return base.id if isinstance(base, ast.Name) else ""
 
 
 def warning_of_integers(known: dict[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from string import ascii_letters
 from typing import Any
 
 import numpy as np
 from dace import SDFG, Memlet, SDFGState, data, dtypes
 from dace.frontend.common import op_repository
-from dace.frontend.python.nested_call import NestedCall
 from dace.libraries.blas.nodes.einsum import Einsum as EinsumNode
 from dace.sdfg import nodes
 
@@ -26,11 +24,10 @@ _SUBSCRIPTS: dict[str, dict[tuple[int, ...], str]] = {
     "inner": {(1, 1): "i,i->", (1, 2): "j,ij->i", (2, 1): "ij,j->i", (2, 2): "ik,jk->ij"},
     "vdot": {(1, 1): "i,i->", (2, 2): "ij,ij->"},
     "trace": {(2,): "ii->"},
-    "linalg.norm": {(1,): "i,i->", (2,): "ij,ij->"},
 }
 
 
-def _einsum(
+def add_einsum(
     visitor: Any,
     sdfg: SDFG,
     state: SDFGState,
@@ -50,14 +47,14 @@ def _einsum(
     extents = einsum.extents(shapes)
     if output is None:
         element = dtype or common_type([sdfg.arrays[name].dtype for name in arrays])
-        output = _new_array(visitor, sdfg, [extents[index] for index in einsum.result] or [1], element)
+        output = new_array(visitor, sdfg, [extents[index] for index in einsum.result] or [1], element)
     connectors = [f"_{number}" for number in range(len(arrays))]
     node = EinsumNode("einsum", inputs=set(connectors), outputs={RESULT})
     node.einsum_str, node.alpha, node.beta = str(einsum), alpha, beta
     return _add_node(visitor, sdfg, state, node, dict(zip(connectors, arrays, strict=True)), output)
 
 
-def _new_array(visitor: Any, sdfg: SDFG, shape: Sequence[Any], dtype: dtypes.typeclass) -> str:
+def new_array(visitor: Any, sdfg: SDFG, shape: Sequence[Any], dtype: dtypes.typeclass) -> str:
     """A transient for a result, called as the variable that it is assigned to."""
     name = visitor.get_target_name() or sdfg.temp_data_name()
     return str(sdfg.add_transient(name, shape, dtype, find_new_name=True)[0])
@@ -90,7 +87,7 @@ def _named(function: str) -> Callable[..., str]:
     """A function in the table of subscripts."""
 
     def add(visitor: Any, sdfg: SDFG, state: SDFGState, *arrays: str, **options: Any) -> str:
-        return _einsum(visitor, sdfg, state, _subscripts(sdfg, function, arrays, options), *arrays)
+        return add_einsum(visitor, sdfg, state, _subscripts(sdfg, function, arrays, options), *arrays)
 
     return add
 
@@ -102,19 +99,9 @@ def _subscripts(sdfg: SDFG, function: str, arrays: tuple[str, ...], options: dic
         got = ", ".join([*(f"{n}-D" for n in dimensions), *options])
         possible = " or ".join(", ".join(f"{n}-D" for n in expected) for expected in known)
         raise ValueError(f"np.{function} is known for {possible} without options, got {got}; write it as np.einsum")
-    if function in ("vdot", "linalg.norm") and any("complex" in sdfg.arrays[a].dtype.to_string() for a in arrays):
+    if function == "vdot" and any("complex" in sdfg.arrays[a].dtype.to_string() for a in arrays):
         raise ValueError(f"np.{function} of complex numbers conjugates, which no einsum does")
     return known[dimensions]
-
-
-def _norm(visitor: Any, sdfg: SDFG, state: SDFGState, *arrays: str, **options: Any) -> Any:
-    subscripts = _subscripts(sdfg, "linalg.norm", arrays, options)
-    element = sdfg.arrays[arrays[0]].dtype.to_string()
-    if "float" not in element:
-        raise ValueError(f"np.linalg.norm of {element} would be floating-point; convert the array first")
-    nest = NestedCall(visitor, sdfg, state)
-    squares = nest(_einsum)(subscripts, arrays[0], arrays[0])
-    return nest, nest(_KNOWN.get("dace.elementwise"))("lambda x: sqrt(x)", squares)
 
 
 def _invert(visitor: Any, sdfg: SDFG, state: SDFGState, a: str) -> str:
@@ -144,7 +131,7 @@ def _add_solver(
     dtype = common_type([sdfg.arrays[operand].dtype for operand in operands])
     if np.issubdtype(dtype.type, np.integer):
         dtype = dtypes.float64  # as NumPy does
-    output = _new_array(visitor, sdfg, shape, dtype)
+    output = new_array(visitor, sdfg, shape, dtype)
     return _add_node(visitor, sdfg, state, node, dict(zip(node.operand_connectors, operands, strict=True)), output)
 
 
@@ -152,33 +139,6 @@ def _matmul(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, b: str) -> Any:
     for number, operand in enumerate((a, b)):
         operand_shape(sdfg, "matmul", number, operand)
     return _KNOWN.getop("Array", "MatMult")(visitor, sdfg, state, a, b)
-
-
-def _sum(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, axis: Any = None, keepdims: bool = False) -> Any:
-    """DaCe's own does not know ``keepdims``: the sum is broadcast along dimensions of length 1."""
-    shape = operand_shape(sdfg, "sum", 0, a)
-    given = range(len(shape)) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
-    for number in given:
-        if not -len(shape) <= number < len(shape):
-            raise ValueError(f"np.sum: {a} has no axis {number}, but {len(shape)} dimensions")
-    if not keepdims:
-        return _DACE_SUM(visitor, sdfg, state, a, axis)
-    axes = {number % len(shape) for number in given}
-    kept = "".join(index for number, index in enumerate(ascii_letters[: len(shape)]) if number not in axes)
-    nest = NestedCall(visitor, sdfg, state)
-    total = nest(_einsum)(f"{ascii_letters[: len(shape)]}->{kept}", a)
-    result_shape = [1 if number in axes else extent for number, extent in enumerate(shape)]
-    result = sdfg.add_temp_transient(result_shape, sdfg.arrays[a].dtype)[0]
-    indices = [f"__i{number}" for number in range(len(shape))]
-    nest.add_state(f"{state.label}_nested_call_broadcast").add_mapped_tasklet(
-        "_keepdims_",
-        {index: f"0:{extent}" for index, extent in zip(indices, result_shape, strict=True)},
-        {"__inp": Memlet(f"{total}[{', '.join(i for n, i in enumerate(indices) if n not in axes) or 0}]")},
-        "__out = __inp",
-        {"__out": Memlet(f"{result}[{', '.join(indices)}]")},
-        external_edges=True,
-    )
-    return nest, result
 
 
 def _astype(visitor: Any, sdfg: SDFG, state: SDFGState, array: str, dtype: Any, *rest: Any, **options: Any) -> Any:
@@ -193,18 +153,15 @@ def _astype(visitor: Any, sdfg: SDFG, state: SDFGState, array: str, dtype: Any, 
 
 
 _DACE_ASTYPE = _KNOWN.get_method("Array", "astype")
-_DACE_SUM = _KNOWN.get("numpy.sum")
 
 #: What stands in for functions that are einsums or linear systems, or that DaCe reads only in part.
 REPLACEMENTS: dict[str, Callable[..., Any]] = {
-    "numpy.einsum": _einsum,
+    "numpy.einsum": add_einsum,
     "numpy.matmul": _matmul,
-    "numpy.sum": _sum,
-    "numpy.linalg.norm": _norm,
     "numpy.linalg.inv": _invert,
     "numpy.linalg.solve": _solve,
     **{f"numpy.{function}": _named(function) for function in ("outer", "inner", "vdot", "trace")},
 }
 
-#: The same for methods of arrays.
-METHODS: dict[tuple[str, str], Callable[..., Any]] = {(kind, "astype"): _astype for kind in ("Array", "Scalar", "View")}
+#: The same for methods of arrays, by their names.
+METHODS: dict[str, Callable[..., Any]] = {"astype": _astype}

@@ -13,23 +13,23 @@ from dace_redist.einsum.expression import Einsum
 from dace_redist.einsum.statement import Statement
 from dace_redist.library_nodes import Contraction, LinearSolve
 from dace_redist.transformations.einsum.reading import common_type, logical_shape
-from dace_redist.transformations.einsum.steps import Body, Loop, Step
+from dace_redist.transformations.einsum.steps import Body, Item, Step, with_blocks
 
 
-def with_equal_types(body: Body, sdfg: SDFG) -> tuple[Step | Loop, ...]:
+def with_equal_types(body: Body, sdfg: SDFG) -> tuple[Item, ...]:
     """
     The same statements; operands and results of another type than NumPy computes with are converted by further steps.
 
-    :param body: Statements and loops.
+    :param body: The program.
     :param sdfg: Gets arrays for what is converted.
     :raises ValueError: If it cannot be computed with a type, or complex numbers would be stored as real ones; names the
         statement.
     """
-    items: list[Step | Loop] = []
+    items: list[Item] = []
     for item in body:
-        if isinstance(item, Loop):
-            items.append(replace(item, body=with_equal_types(item.body, sdfg)))
-        elif item.statement.elementwise:
+        if not isinstance(item, Step):
+            items.append(with_blocks(item, lambda block: with_equal_types(block, sdfg)))
+        elif item.statement.elementwise or item.reduction:
             items.append(item)
         else:
             items += _converted(item, sdfg)

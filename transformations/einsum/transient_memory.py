@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 
-from dace import SDFG, dtypes, symbolic
+from dace import SDFG, data, dtypes, symbolic
 from dace.sdfg import nodes
-from dace.sdfg.state import ControlFlowRegion, LoopRegion
+from dace.sdfg.state import ControlFlowBlock, ControlFlowRegion, LoopRegion, SDFGState
 
 from dace_redist.library_nodes import Redistribute, SumReplicas
 from dace_redist.library_nodes.distributed_node import INPUT
@@ -20,11 +20,13 @@ LEAST_BYTES = 64 << 10
 
 @dataclass(frozen=True)
 class _Use:
-    """A state that reads or writes an array: its number in the order of the program, and the loops around it."""
+    """A state that reads or writes an array: its number in the order of the program, and the loops and branches
+    around it.
+    """
 
     time: int
     reads: bool
-    loops: tuple[LoopRegion, ...]
+    loops: tuple[ControlFlowRegion, ...]
 
 
 @dataclass
@@ -44,13 +46,13 @@ def place_transients(sdfg: SDFG, sizes: Mapping[str, int]) -> None:
 
     Transients next to a ``Redistribute``, and partial sums, lie in node-shared memory.
 
-    :param sdfg: A chain of states, with loops of such chains, in which every write is of a whole array; changed.
+    :param sdfg: A chain of states, with loops and branches of such chains; changed.
     :param sizes: Values of all symbols, on the rank that holds most.
     """
     nbytes = {
         name: int(symbolic.evaluate(array.total_size, dict(sizes))) * array.dtype.bytes
         for name, array in sdfg.arrays.items()
-        if array.transient
+        if array.transient and not isinstance(array, data.View)
     }
     code = [node for state in sdfg.states() for node in state.nodes() if isinstance(node, nodes.CodeNode)]
     lifetimes, on_node = _lifetimes(sdfg), _exchanged(sdfg)
@@ -85,7 +87,7 @@ def _exchanged(sdfg: SDFG) -> set[str]:
 def _lifetimes(sdfg: SDFG) -> dict[str, tuple[int, int]]:
     """First and last state in which what an array holds matters, by the array's name."""
     uses: dict[str, list[_Use]] = {}
-    spans: dict[LoopRegion, tuple[int, int]] = {}
+    spans: dict[ControlFlowRegion, tuple[int, int]] = {}
     for name, use in _uses(sdfg, (), count(), spans):
         uses.setdefault(name, []).append(use)
     return {name: _lifetime(sorted(own, key=lambda use: use.time), spans) for name, own in uses.items()}
@@ -93,23 +95,40 @@ def _lifetimes(sdfg: SDFG) -> dict[str, tuple[int, int]]:
 
 def _uses(
     region: ControlFlowRegion,
-    loops: tuple[LoopRegion, ...],
+    loops: tuple[ControlFlowRegion, ...],
     clock: Iterator[int],
-    spans: dict[LoopRegion, tuple[int, int]],
+    spans: dict[ControlFlowRegion, tuple[int, int]],
 ) -> Iterator[tuple[str, _Use]]:
     for block in region.bfs_nodes(region.start_block):
-        if isinstance(block, LoopRegion):
-            first = next(clock)
-            yield from _uses(block, (*loops, block), clock, spans)
-            spans[block] = (first, next(clock))
-            continue
         time = next(clock)
-        for node in block.nodes():
-            if isinstance(node, nodes.AccessNode):
-                yield node.data, _Use(time, block.out_degree(node) > 0, loops)
+        for edge in region.in_edges(block):
+            yield from ((name, _Use(time, True, loops)) for name in edge.data.free_symbols)
+        if isinstance(block, SDFGState):
+            for node in block.nodes():
+                if isinstance(node, nodes.AccessNode):
+                    reads = block.out_degree(node) > 0 or any(map(_keeps_the_rest, block.predecessors(node)))
+                    yield node.data, _Use(time, reads, loops)
+            continue
+        inner = [block] if isinstance(block, LoopRegion) else [body for _, body in getattr(block, "branches", ())]
+        for name in _condition_names(block):  # read before each iteration
+            yield name, _Use(time, True, (*loops, block) if isinstance(block, LoopRegion) else loops)
+        for body in inner:  # which may run or not, as a loop may
+            yield from _uses(body, (*loops, body), clock, spans)
+            spans[body] = (time, next(clock))
 
 
-def _lifetime(uses: list[_Use], spans: Mapping[LoopRegion, tuple[int, int]]) -> tuple[int, int]:
+def _keeps_the_rest(node: nodes.Node) -> bool:
+    """Whether a node writes a part of an array only."""
+    return isinstance(node, Redistribute) and bool(node.region)
+
+
+def _condition_names(block: ControlFlowBlock) -> set[str]:
+    conditions = [condition for condition, _ in getattr(block, "branches", ())]
+    conditions += [block.loop_condition] if isinstance(block, LoopRegion) else []
+    return {name for condition in conditions if condition is not None for name in condition.get_free_symbols()}
+
+
+def _lifetime(uses: list[_Use], spans: Mapping[ControlFlowRegion, tuple[int, int]]) -> tuple[int, int]:
     """
     From the first to the last use, and all of a loop that leaves something in the array or finds something there.
 

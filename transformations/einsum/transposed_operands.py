@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 from dace_redist.einsum.expression import Einsum
-from dace_redist.transformations.einsum.steps import Body, Loop, Step, all_steps
+from dace_redist.transformations.einsum.steps import Body, Item, Step, all_steps, blocks_of, with_blocks
 
 
-def without_transposes(body: Body, kept: Sequence[str]) -> tuple[Step | Loop, ...]:
+def without_transposes(body: Body, kept: Sequence[str]) -> tuple[Item, ...]:
     """
     The same statements, with ``A.T @ B`` as one einsum.
 
     A transposed copy stays where an elementwise statement reads it, or a later one than the next write to the
     tensor it was copied from.
 
-    :param body: Statements and loops.
+    :param body: The program.
     :param kept: Tensors that the caller gets; they are always computed.
     """
     return _folded(body, {*kept, *used_in_several_blocks(body)})
@@ -25,24 +26,24 @@ def without_transposes(body: Body, kept: Sequence[str]) -> tuple[Step | Loop, ..
 def used_in_several_blocks(body: Body) -> set[str]:
     """Tensors that are used inside and outside of a loop, or in several loops."""
     found: set[str] = set()
-    inside = [_names(item.body) for item in body if isinstance(item, Loop)]
-    blocks = [_names([item for item in body if not isinstance(item, Loop)]), *inside]
+    inside = [block for item in body for block in blocks_of(item)]
+    blocks = [_names([item for item in body if not blocks_of(item)]), *map(_names, inside)]
     for number, names in enumerate(blocks):
         found |= names & set().union(*blocks[:number])
-    return found.union(*(used_in_several_blocks(item.body) for item in body if isinstance(item, Loop)))
+    return found.union(*map(used_in_several_blocks, inside))
 
 
 def _names(body: Body) -> set[str]:
-    return {name for step in all_steps(body) for name in (*step.statement.operands, step.statement.result)}
+    return {name for step in all_steps(body) for name in step.names}
 
 
-def _folded(body: Body, kept: Collection[str]) -> tuple[Step | Loop, ...]:
+def _folded(body: Body, kept: Collection[str]) -> tuple[Item, ...]:
     items = list(body)
     position = 0
     while position < len(items):
         item = items[position]
-        if isinstance(item, Loop):
-            items[position] = replace(item, body=_folded(item.body, kept))
+        if blocks_of(item):
+            items[position] = with_blocks(item, lambda block: _folded(block, kept))
         elif _is_transpose(item) and item.statement.result not in kept and _can_be_read_through(items, position):
             del items[position]
             items[position:] = [_reading_through(later, item) for later in items[position:]]
@@ -51,27 +52,27 @@ def _folded(body: Body, kept: Collection[str]) -> tuple[Step | Loop, ...]:
     return tuple(items)
 
 
-def _is_transpose(step: Step) -> bool:
-    statement, (operand, *others) = step.statement, step.statement.einsum.operands
-    if others or statement.elementwise or statement.solves or step.alpha != 1:
+def _is_transpose(step: Item) -> TypeGuard[Step]:
+    if not isinstance(step, Step) or step.reduction or len(step.statement.operands) != 1:
+        return False
+    statement, (operand,) = step.statement, step.statement.einsum.operands
+    if statement.elementwise or statement.solves or step.alpha != 1:
         return False
     return sorted(operand) == sorted(statement.einsum.result) and not statement.einsum.repeated
 
 
-def _can_be_read_through(items: Sequence[Step | Loop], position: int) -> bool:
+def _can_be_read_through(items: Sequence[Item], position: int) -> bool:
     """Whether no elementwise statement and no other block reads the copy, and none after the original changes."""
     transpose = items[position]
     assert isinstance(transpose, Step)
     original, copied = transpose.statement.operands[0], transpose.statement.result
-    if any(
-        step.statement.result == copied or copied in step.statement.operands for step in all_steps(items[:position])
-    ):
+    if copied in _names(items[:position]):
         return False
     changed = False
     for item in items[position + 1 :]:
         steps = list(all_steps([item]))
-        uses = any(copied in step.statement.operands for step in steps)
-        if uses and (changed or isinstance(item, Loop) or steps[0].statement.elementwise):
+        uses = copied in _names(steps)
+        if uses and (changed or not isinstance(item, Step) or item.statement.elementwise or item.reduction):
             return False
         if any(step.statement.result == copied for step in steps):
             return False
@@ -79,9 +80,9 @@ def _can_be_read_through(items: Sequence[Step | Loop], position: int) -> bool:
     return True
 
 
-def _reading_through(item: Step | Loop, transpose: Step) -> Step | Loop:
+def _reading_through(item: Item, transpose: Step) -> Item:
     """The item with operands read from the original, under permuted indices."""
-    if isinstance(item, Loop) or transpose.statement.result not in item.statement.operands:
+    if not isinstance(item, Step) or transpose.statement.result not in item.statement.operands:
         return item
     source, target = transpose.statement.einsum.operands[0], transpose.statement.einsum.result
     names, indices = list(item.statement.operands), list(item.statement.einsum.operands)

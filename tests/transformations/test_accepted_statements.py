@@ -1,0 +1,188 @@
+"""What NumPy has besides einsums: parts, shapes with ones, branches, reductions, elements by their index."""
+
+import types
+
+import dace
+import numpy as np
+import pytest
+from distributed_simulation import SimulatedRanks
+
+from dace_redist import distribute
+from dace_redist.transformations.einsum import transient_memory
+from dace_redist.transformations.einsum.frontend import parse
+
+I, J, N = (dace.symbol(name, dace.int64) for name in "IJN")  # noqa: E741
+SIZES = {"I": 7, "J": 5, "N": 6}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_transients_share_memory():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transient_memory, "LEAST_BYTES", 1)
+        yield
+
+
+@dace.program
+def maximum(A: dace.float64[I, J]):
+    return np.max(A, axis=0)
+
+
+@dace.program
+def part(A: dace.float64[N, N], B: dace.float64[N, N]):
+    B[1:, :] = A[1:, :]
+
+
+@dace.program
+def shifted(A: dace.float64[N, N], B: dace.float64[N, N]):
+    for i, j in dace.map[0 : N - 1, 0:N]:
+        B[i, j] = A[i + 1, j]
+
+
+@dace.program
+def branch(A: dace.float64[N, N], B: dace.float64[N, N], flag: dace.int64):
+    if flag > 0:
+        B[:] = A @ A
+
+
+@dace.program
+def by_index(A: dace.float64[N, N], B: dace.float64[N, N]):
+    for i, j in dace.map[0:N, 0:N]:
+        B[i, j] = A[i, j] * i
+
+
+@dace.program
+def slices(A: dace.float64[N, N], B: dace.float64[4, N, N]):
+    for i in range(4):
+        B[i] = A @ B[i]
+
+
+@dace.program
+def reshaped(A: dace.float64[4, 6]):
+    return np.reshape(A, (24,))
+
+
+@dace.program
+def norms_in_a_loop(A: dace.float64[N, N], x: dace.float64[N]):
+    for _ in range(3):
+        y = A @ x
+        x[:] = y / np.linalg.norm(y) + np.mean(y)
+        A[:] = A / np.sum(A * A, axis=1, keepdims=True)
+    return x
+
+
+@dace.program
+def parts(A: dace.float64[I, J], B: dace.float64[I, J]):
+    B[2:4, 1:3] = A[4:6, :2]
+    B[:, 3] = A[0, 0] * A[:, 4] + B[1, 3]
+    B[0] *= 2.0
+    C = A[1:, :] - A[:-1, :]
+    return C @ B[1, :], B[2, 1]
+
+
+@dace.program
+def ones(A: dace.float64[1, N], B: dace.float64[N, 1], C: dace.float64[1, 1, 1], s: dace.float64[1]):
+    P = A @ B
+    Q = B @ A
+    B += A[0, :, None] * s
+    return P, Q, np.einsum("ij,klm->jm", A, C), A[0], C * s, np.sum(B, axis=0), np.max(A, axis=1), B[:, 0]
+
+
+@dace.program
+def extremes(A: dace.float64[I, J], n: dace.int64[I, J]):
+    return np.max(A), np.min(A, axis=0), np.amax(A, axis=1, keepdims=True), A.min(axis=-1), np.max(n, axis=0)
+
+
+@dace.program
+def while_and_branches(A: dace.float64[N, N], x: dace.float64[N], flag: dace.int64):
+    steps = 0
+    size = np.linalg.norm(x)
+    while size < 1000.0:
+        x[:] = A @ x + x
+        size = np.linalg.norm(x)
+        if steps == 1:
+            x[0] = 3.0
+        elif flag > 0:
+            x *= 2.0
+        else:
+            x += 1.0
+        if steps > 3:
+            break
+        steps = steps + 1
+    return x, size
+
+
+@dace.program
+def axes_and_methods(A: dace.float64[I, J, N], x: dace.float64[J]):
+    B = np.moveaxis(A, (0, 1), (2, 0)) + np.swapaxes(np.swapaxes(A, 0, 2), 0, 1)
+    return B, A.sum(axis=(0, 2)).dot(x), A.mean(axis=1, keepdims=True), x.copy() @ A[0]
+
+
+@dace.program
+def broadcast_updates(A: dace.float64[I, J], x: dace.float64[I], y: dace.float64[J]):
+    A *= y[None, :]
+    A -= x[:, None]
+    A /= 2.0 + y * y
+    A -= np.mean(A, axis=0)
+    return A
+
+
+@dace.program
+def identities(x: dace.float64[N], A: dace.float64[N, N]):
+    return (
+        np.eye(A.shape[0]) * 2.0 + np.identity(A.shape[0]),
+        np.diag(x) @ A,
+        np.diag(A),
+        np.diagonal(A) @ x,
+        np.trace(A @ A),
+    )
+
+
+@dace.program
+def unfolded(A: dace.float64[I, J, N], B: dace.float64[I, 12]):
+    M = A.reshape(I, J * N)
+    T = np.reshape(A, (I * J, N))
+    return M @ M.T, T.T @ T, np.reshape(B, (I, 3, 4))
+
+
+PROGRAMS = (
+    *(maximum, part, shifted, branch, by_index, slices, reshaped),
+    *(
+        norms_in_a_loop,
+        parts,
+        ones,
+        extremes,
+        while_and_branches,
+        axes_and_methods,
+        broadcast_updates,
+    ),
+    *(identities, unfolded),
+)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.f.__name__)
+def test_they_give_what_numpy_gives(program):
+    rng, given = np.random.default_rng(0), {}
+    for name, kind in program.f.__annotations__.items():
+        if isinstance(kind, dace.data.Array):
+            shape = [int(dace.symbolic.evaluate(n, SIZES)) for n in kind.shape]
+            given[name] = (10 * rng.uniform(-1, 1, shape)).astype(kind.dtype.as_numpy_dtype())
+        else:
+            given[name] = 1
+    after = {name: np.copy(value) if np.ndim(value) else value for name, value in given.items()}
+    function = types.FunctionType(program.f.__code__, {**program.f.__globals__, **SIZES})
+    returned = function(**after)
+    many = returned if isinstance(returned, tuple) else (returned,)
+    wanted = {f"__return_{k}": value for k, value in enumerate(many)} if len(many) > 1 else {"__return": many[0]}
+    sdfg = parse(program)
+    sizes = {name: SIZES[name] for name in map(str, sdfg.free_symbols) if name in SIZES}
+    for ranks in (1, 3, 4):
+        found = SimulatedRanks(distribute(sdfg, ranks, sizes)).run(**given)
+        assert set(found) <= {*after, *wanted}
+        for name, value in found.items():
+            want = np.asarray({**after, **wanted}[name])
+            tolerance = 1e-2 if value.dtype == np.float16 else 1e-9
+            np.testing.assert_allclose(
+                value, want.reshape(value.shape), tolerance, tolerance, err_msg=f"{name} {ranks}"
+            )
+            assert value.dtype == want.dtype and value.size == want.size
+            assert value.shape == want.shape or want.size == 1, f"{name}: {value.shape}, in NumPy {want.shape}"

@@ -1,0 +1,58 @@
+"""The programs of the gallery run unchanged and give what NumPy gives, on 1 to 7 ranks, or are refused in one line."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from distributed_simulation import SimulatedRanks
+from gallery import FIELDS, GALLERY
+
+from dace_redist import distribute
+from dace_redist.transformations.einsum import transient_memory
+from dace_redist.transformations.einsum.frontend import parse
+
+PAGE = (Path(__file__).parents[2] / "docs" / "gallery.md").read_text()
+RUN = [name for name, example in GALLERY.items() if not example.refused]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_transients_share_memory():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transient_memory, "LEAST_BYTES", 1)
+        yield
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_it_gives_what_numpy_gives(name):
+    example, wanted = GALLERY[name], GALLERY[name].expected()
+    sdfg = parse(example.program)
+    for ranks in (1, 3, 4, 7):
+        found = SimulatedRanks(distribute(sdfg, ranks, example.sizes)).run(**example.arguments())
+        for output, value in found.items():
+            tolerance = 1e-4 if value.dtype == np.float32 else 1e-7
+            np.testing.assert_allclose(
+                value, wanted[output], rtol=tolerance, atol=1e-8, err_msg=f"{output} on {ranks} ranks"
+            )
+            assert value.dtype == np.asarray(wanted[output]).dtype
+
+
+@pytest.mark.parametrize("name", [name for name in GALLERY if name not in RUN])
+def test_the_others_are_refused_in_one_line(name):
+    with pytest.raises(ValueError, match=GALLERY[name].refused) as refused:
+        distribute(GALLERY[name].program, 3, GALLERY[name].sizes)
+    text = str(refused.value)
+    assert "\n" not in text and re.match(r"\w+\.py:\d+: ", text)
+
+
+def test_there_are_enough():
+    assert len(GALLERY) >= 40 and len(RUN) >= 0.9 * len(GALLERY)
+
+
+def test_the_manual_lists_them():
+    listed = re.findall(r"^\| `(\w+)` \| (.*?) \|$", PAGE, re.MULTILINE)
+    assert [name for name, _ in listed] == list(GALLERY)
+    for name, needed in listed:
+        assert ("refused" in needed) == (name not in RUN), name
+    assert re.findall(r"^## (.*)$", PAGE, re.MULTILINE) == list(FIELDS)
+    assert f"{len(RUN)} of {len(GALLERY)} programs" in PAGE
