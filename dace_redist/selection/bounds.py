@@ -45,19 +45,20 @@ class Bound:
         profile = model.profile
         copies = profile.copies.pack
         copied = 1 / copies.at(copies.footprints[-1], copies.runs[-1])
-        nodes = model.traffic.values()
+        nodes = model.traffic
         if len(set(model.node_of)) > 1 and profile.network is not None:
-            sent, received, local = [], [], []
-            for ranks in nodes:
-                sent.append(sum(m.nbytes for rank in ranks for m in rank.sends if not m.within))
-                received.append(sum(m.nbytes for rank in ranks for m in rank.receives if not m.within))
-                local.append(sum(rank.sent_bytes for rank in ranks) - sent[-1])
+            remote, local = [0], [0]
+            for node, ranks in nodes.items():
+                sent = sum(m.all_bytes for rank in ranks for m in rank.sends if not m.within)
+                received = sum(m.all_bytes for rank in ranks for m in rank.receives if not m.within)
+                remote.append(round(max(sent, received) / model.share(node)))
+                local.append(round((sum(rank.sent_bytes for rank in ranks) - sent) / model.share(node)))
             cores = min(profile.cores_per_node, profile.ranks_per_node) * profile.turns
-            return cls(max(*sent, *received), max(local), 1 / profile.network.link_seconds_per_byte, cores * copied)
-        ranks = [rank for ranks in nodes for rank in ranks]
+            return cls(max(remote), max(local), 1 / profile.network.link_seconds_per_byte, cores * copied)
+        every = [rank for ranks in nodes.values() for rank in ranks]
         rate = copied if profile.node is None else profile.node.messages.rate
-        remote, local_bytes = (max((getattr(rank, of) for rank in ranks), default=0) for of in _OF_A_RANK)
-        return cls(remote, local_bytes, rate, copied)
+        most_remote, most_local = max(r.remote_bytes for r in every), max(r.own.nbytes for r in every)
+        return cls(most_remote, most_local, rate, copied)
 
     @property
     def bandwidth(self) -> float:
@@ -77,6 +78,3 @@ class Bound:
             f"GB/s (formula 5 of Cao et al.; messages at {1e-9 * self.rate:.3g} GB/s, copies at "
             f"{1e-9 * self.memory_rate:.3g} GB/s, two of what moves)"
         )
-
-
-_OF_A_RANK = ("remote_bytes", "own_bytes")

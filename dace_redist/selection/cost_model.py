@@ -21,8 +21,9 @@ from dace_redist.selection.rank_work import RankWork, Rates
 from dace_redist.strategies import OPTIONS, STRATEGIES, with_options
 from dace_redist.strategy_costs import Terms
 
-#: Ranks whose messages are looked at: all, or those of evenly spread nodes of very many.
-MAX_MODELLED_RANKS = 64
+#: Messages that are looked at, about: all, or those of evenly spread ranks of evenly spread nodes.
+MAX_MODELLED_MESSAGES = 4000
+_LEAST_RANKS = 4  # however many messages they have
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,21 +86,22 @@ class CostModel:
         given = dict(options or {})
         values = {name: option.default for name, option in OPTIONS.items()} | given
         slowest: Terms | None = None
-        for ranks in self._nodes.values():
+        for node, ranks in self._nodes.items():
             terms = [formula(rank, values) for rank in ranks]
             if any(one is None for one in terms):
                 return None
-            found = self._of_node([one for one in terms if one is not None], ranks, STRATEGIES[strategy].overlaps)
+            known = [one for one in terms if one is not None]
+            found = self._of_node(known, ranks, self.share(node), STRATEGIES[strategy].overlaps)
             if slowest is None or found.total > slowest.total:
                 slowest = found
         return Estimate(strategy, given, slowest or Terms())
 
-    def _of_node(self, terms: Sequence[Terms], ranks: Sequence[RankWork], overlaps: bool) -> Terms:
+    def _of_node(self, terms: Sequence[Terms], ranks: Sequence[RankWork], share: float, overlaps: bool) -> Terms:
         """The terms of the busiest rank of a node with what it waits for, from those of its ranks."""
         own = [one.scaled(1 / self.profile.turns) for one in terms]  # seconds that a rank has a core for
         busiest = max(own, key=lambda one: one.total)
-        copying = max(busiest.total, sum(one.total for one in own) / self.profile.cores_per_node)
-        wire = self._wire_seconds(ranks)
+        copying = max(busiest.total, sum(one.total for one in own) / share / self.profile.cores_per_node)
+        wire = self._wire_seconds(ranks) / share
         whole = max(copying, wire) if overlaps else copying + wire
         exposed = whole - copying  # of the wire
         spent = dataclasses.replace(busiest, transfer=busiest.transfer + exposed)
@@ -109,25 +111,44 @@ class CostModel:
         """What leaves or enters a node, whichever is more, over its link."""
         if self.profile.network is None:
             return 0.0
-        sent = sum(m.nbytes for rank in ranks for m in rank.traffic.sends if not m.within)
-        received = sum(m.nbytes for rank in ranks for m in rank.traffic.receives if not m.within)
+        sent = sum(m.all_bytes for rank in ranks for m in rank.traffic.sends if not m.within)
+        received = sum(m.all_bytes for rank in ranks for m in rank.traffic.receives if not m.within)
         return max(sent, received) * self.profile.network.link_seconds_per_byte
+
+    @cached_property
+    def _ranks_by_node(self) -> dict[int, list[int]]:
+        by_node = defaultdict[int, list[int]](list)
+        for rank in range(self.problem.schedule.ranks):
+            by_node[self.node_of[rank]].append(rank)
+        return by_node
+
+    @cached_property
+    def _ranks_per_node(self) -> int:
+        return max(map(len, self._ranks_by_node.values()), default=1)
+
+    def _looked_at(self) -> dict[int, list[int]]:
+        """Some ranks of some nodes, evenly spread; all where that is not too much."""
+        schedule, by_node = self.problem.schedule, self._ranks_by_node
+        each = max(1, 2 * max(len(schedule.sent_to(rank)[0]) for rank in (0, schedule.ranks // 2)))
+        most = max(_LEAST_RANKS, MAX_MODELLED_MESSAGES // each)
+        nodes = sorted(by_node)[:: -(-len(by_node) * self._ranks_per_node // max(most, self._ranks_per_node))]
+        return {node: by_node[node][:: -(-len(by_node[node]) // most)] for node in nodes}
 
     @cached_property
     def _nodes(self) -> dict[int, list[RankWork]]:
         """The ranks that are looked at, by their node."""
-        schedule, by_node = self.problem.schedule, defaultdict[int, list[int]](list)
-        for rank in range(schedule.ranks):
-            by_node[self.node_of[rank]].append(rank)
-        most = max(map(len, by_node.values()), default=1)
-        kept = sorted(by_node)[:: max(1, -(-len(by_node) * most // MAX_MODELLED_RANKS))]
-        rates = Rates(self.profile, self.problem.memory, _transposed(schedule), most)
+        schedule = self.problem.schedule
+        rates = Rates(self.profile, self.problem.memory, _transposed(schedule), self._ranks_per_node)
         nodes = {}
-        for node in kept:
-            traffic = [RankTraffic.of(schedule, rank, self.node_of) for rank in by_node[node]]
+        for node, ranks in self._looked_at().items():
+            traffic = [RankTraffic.of(schedule, rank, self.node_of) for rank in ranks]
             crosses = any(not m.within for one in traffic for m in (*one.sends, *one.receives))
             nodes[node] = [RankWork(one, rates, crosses) for one in traffic]
         return nodes
+
+    def share(self, node: int) -> float:
+        """Which part of the ranks of a node is looked at."""
+        return len(self._nodes[node]) / len(self._ranks_by_node[node])
 
     @property
     def traffic(self) -> dict[int, list[RankTraffic]]:

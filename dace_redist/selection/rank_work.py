@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 
 from dace_redist.selection.curves import Curve, Surface, TwoSides
 from dace_redist.selection.machine_profile import MachineProfile, NodeRates
-from dace_redist.selection.rank_traffic import RankTraffic, Traffic
+from dace_redist.selection.rank_traffic import RankTraffic, Runs, Traffic, times_within
 from dace_redist.strategy_costs import Terms
 
 #: Runs that the library leaves to the kernel to copy from rank to rank are at least as long (``remote_read.hpp``).
@@ -44,15 +44,15 @@ class Rates:
 
         return at
 
-    def copied(self, surface: Surface, runs: Mapping[int, int], footprint: int) -> float:
+    def copied(self, surface: Surface, runs: Runs, footprint: int) -> float:
         """Seconds to copy runs, given as bytes by length; runs of one element are transposed if the axes are."""
         seconds = 0.0
-        for run, nbytes in runs.items():
+        for run, nbytes in runs:
             used = self.profile.copies.permuted if run == self.transposed else surface
             seconds += nbytes * self.look_up(used, footprint, run)
         return seconds
 
-    def excess(self, surface: Surface, runs: Mapping[int, int], footprint: int) -> float:
+    def excess(self, surface: Surface, runs: Runs, footprint: int) -> float:
         """The same without what the longest runs take."""
         least = self.look_up(surface, footprint, surface.runs[-1])
         used = self.profile.copies.permuted
@@ -64,7 +64,7 @@ class Rates:
                 if run == self.transposed
                 else self.look_up(surface, footprint, run) - least,
             )
-            for run, nbytes in runs.items()
+            for run, nbytes in runs
         )
 
     @property
@@ -91,8 +91,9 @@ class RankWork:
     def latency(self, kind: str) -> float:
         """An exchange and its messages; kind as in the machine profile."""
         traffic, seconds = self.traffic, 0.0
-        within = max(sum(m.within for m in messages) for messages in (traffic.sends, traffic.receives))
-        leaving = max(sum(not m.within for m in messages) for messages in (traffic.sends, traffic.receives))
+        within, leaving = (
+            max(times_within(side, inside) for side in (traffic.sends, traffic.receives)) for inside in (True, False)
+        )
         if within:
             of = self.rates.node.latency[kind]
             seconds += of.exchange + within * of.message
@@ -117,7 +118,7 @@ class RankWork:
         footprint = max(self.traffic.sent_bytes, self.traffic.received_bytes)
         messages = (m for m in (*self.traffic.sends, *self.traffic.receives) if m.within and m.nbytes)
         # a curve's seconds are of a message sent and one received
-        return sum(0.5 * m.nbytes * self._per_byte(curve_of(), m, footprint, piece) for m in messages)
+        return sum(0.5 * m.all_bytes * self._per_byte(curve_of(), m, footprint, piece) for m in messages)
 
     @staticmethod
     def _per_byte(curve: Curve, message: Traffic, footprint: int, piece: float | None = None) -> float:
@@ -130,7 +131,7 @@ class RankWork:
         """What it takes more if messages are cut into pieces of so many bytes, each a message of its own."""
 
         def more(messages: list[Traffic]) -> float:
-            return sum(max(0.0, message.nbytes / nbytes - 1) for message in messages)
+            return sum(message.times * max(0.0, message.nbytes / nbytes - 1) for message in messages)
 
         seconds = 0.0
         for within in (True, False):
@@ -144,32 +145,34 @@ class RankWork:
 
     def packed(self, piece: float | None = None) -> float:
         """What is not contiguous where it is sent from, copied into messages, or pieces, of so many bytes."""
-        runs = (message.sent for message in self.traffic.sends if not message.one_run_sent)
+        runs = ((message.times, message.sent) for message in self.traffic.sends if not message.one_run_sent)
         return self._copied(self.rates.profile.copies.pack, runs, self.traffic.sent_bytes, piece)
 
     def unpacked(self, piece: float | None = None) -> float:
         """The same where it arrives."""
-        runs = (message.received for message in self.traffic.receives if not message.one_run_received)
+        runs = ((m.times, m.received) for m in self.traffic.receives if not m.one_run_received)
         return self._copied(self.rates.profile.copies.unpack, runs, self.traffic.received_bytes, piece)
 
-    def _copied(self, surface: Surface, messages: object, footprint: int, piece: float | None) -> float:
+    def _copied(
+        self, surface: Surface, messages: Iterable[tuple[int, Runs]], footprint: int, piece: float | None
+    ) -> float:
         """
         Whole messages lie in buffers as large as the arrays: all is twice what the profile's copies have in use.
         Pieces stay in the cache, but the array does not: half of the copy is as fast as the cache is.
         """
         seconds = 0.0
-        for runs in messages:  # type: ignore[attr-defined]
+        for times, runs in messages:
             if piece is None:
-                seconds += self.rates.copied(surface, runs, 2 * footprint)
+                seconds += times * self.rates.copied(surface, runs, 2 * footprint)
             else:
                 small = self.rates.copied(surface, runs, min(footprint, int(piece)))
-                seconds += 0.5 * (self.rates.copied(surface, runs, footprint) + small)
+                seconds += 0.5 * times * (self.rates.copied(surface, runs, footprint) + small)
         return seconds
 
     def put_unpacked(self) -> float:
         """What strides cost where messages arrive; the time of a put has contiguous ones copied out already."""
         surface, footprint = self.rates.profile.copies.unpack, 2 * self.traffic.received_bytes
-        return sum(self.rates.excess(surface, message.received, footprint) for message in self.traffic.receives)
+        return sum(m.times * self.rates.excess(surface, m.received, footprint) for m in self.traffic.receives)
 
     def kept(self) -> float:
         """What stays on the rank."""
@@ -188,11 +191,12 @@ class RankWork:
             runs = message.sent if sent else message.received
             if not message.within:  # MPI copies what it cannot send as it lies
                 copies = self.rates.profile.copies
-                seconds += self.rates.copied(copies.pack if sent else copies.unpack, runs, footprint)
+                seconds += message.times * self.rates.copied(copies.pack if sent else copies.unpack, runs, footprint)
             elif not (message.one_run_sent and message.one_run_received):
                 both, plain = self.rates.node.datatypes, self._per_byte(self.rates.node.messages, message, footprint)
-                seconds += 0.5 * message.nbytes * max(0.0, both.contiguous(footprint) - plain)
-                seconds += self.rates.excess(both.sent if sent else both.received, runs, footprint)
+                seconds += 0.5 * message.all_bytes * max(0.0, both.contiguous(footprint) - plain)
+                strided = self.rates.excess(both.sent if sent else both.received, runs, footprint)
+                seconds += message.times * strided
         return seconds
 
     def threads(self, wanted: int) -> float:
@@ -202,7 +206,7 @@ class RankWork:
 
     def thread_start(self) -> float:
         """Starting threads for all copies."""
-        copies = len(self.traffic.sends) + len(self.traffic.receives) + 1
+        copies = sum(message.times for message in (*self.traffic.sends, *self.traffic.receives)) + 1
         return copies * self.rates.node.thread_start if self.rates.profile.node is not None else 0.0
 
     def shared(self) -> Terms:
@@ -214,7 +218,7 @@ class RankWork:
 
     def within_latency(self) -> float:
         """Agreeing with the partners on the node."""
-        within = max(sum(m.within for m in side) for side in (self.traffic.sends, self.traffic.receives))
+        within = max(times_within(side, True) for side in (self.traffic.sends, self.traffic.receives))
         if not within:
             return 0.0
         of = self.rates.node.latency["shared"]
@@ -228,19 +232,19 @@ class RankWork:
         footprint = self.traffic.sent_bytes if sends else self.traffic.received_bytes
         if protocol == "staged":
             side, runs = (node.staged.sent, message.sent) if sends else (node.staged.received, message.received)
-            seconds = 0.5 * message.nbytes * node.staged.contiguous(footprint)
-            seconds += self.rates.excess(side, runs, footprint)
+            seconds = 0.5 * message.all_bytes * node.staged.contiguous(footprint)
+            seconds += message.times * self.rates.excess(side, runs, footprint)
             return (0.0, seconds, 0.0) if sends else (0.0, 0.0, seconds)
         if sends != (protocol == "push"):  # the partner copies
             return 0.0, 0.0, 0.0
         if protocol == "read":
-            return message.nbytes * node.read.at(footprint, message.shortest_run), 0.0, 0.0
+            return message.all_bytes * node.read.at(footprint, message.shortest_run), 0.0, 0.0
         return self._copied_once(message, node.push if protocol == "push" else node.pull, footprint), 0.0, 0.0
 
     def _copied_once(self, message: Traffic, both: TwoSides, footprint: int) -> float:
         sent = self.rates.excess(both.sent, message.sent, footprint)
         received = self.rates.excess(both.received, message.received, footprint)
-        return message.nbytes * both.contiguous(footprint) + sent + received
+        return message.times * (message.nbytes * both.contiguous(footprint) + sent + received)
 
     def _protocol(self, message: Traffic) -> str:
         """What the library takes, see ``Handshake::best_protocol`` in ``handshake.hpp``."""
