@@ -162,12 +162,13 @@ STRATEGIES: dict[str, Strategy] = {
     )
 }
 
-#: What ``Auto`` stands for where nothing was measured. It chooses for each pair of ranks: on one node it copies into
-#: (push) or out of (pull) the array that is node-shared, through a ring where none is; between nodes chunks over MPI.
+#: What ``Auto`` stands for where nothing was measured or predicted. It chooses for each pair of ranks: on one node it
+#: copies into (push) or out of (pull) the array that is node-shared, through a ring where none is; between nodes chunks
+#: over MPI.
 DEFAULT_STRATEGY = "Hierarchical"
 
 #: Takes the options that every strategy takes, for whichever is chosen.
-AUTO = Strategy("Auto", "the measured winner, else the default")
+AUTO = Strategy("Auto", "the measured winner, else the predicted one, else the default")
 
 
 def find_strategy(name: str) -> Strategy:
