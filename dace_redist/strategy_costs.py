@@ -70,7 +70,7 @@ def threaded(work: RankWork, options: Mapping[str, Any]) -> Terms:
 
 
 def chunks(work: RankWork, options: Mapping[str, Any]) -> Terms:
-    """Pieces that stay in the cache: each is packed, sent and unpacked for itself, at the price of more latencies."""
+    """Pieces that stay in the cache: each is packed, sent and unpacked for itself, at the price of more messages."""
     piece = min(options["chunk_bytes"], options["max_message_bytes"])
     latency = work.latency("messages") + work.pieces(piece)
     return Terms(latency, work.messages(piece), work.packed(piece), work.unpacked(piece) + work.kept())

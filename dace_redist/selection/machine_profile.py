@@ -38,6 +38,7 @@ class NodeRates(Strict):
     What moves between ranks of one node, each of which sends to one and receives from another.
 
     :param messages: Contiguous MPI messages.
+    :param chunks: Chunks of a contiguous message that moves in chunks: seconds of one by its size.
     :param puts: Contiguous puts into a window; None if MPI has no windows.
     :param datatypes: Described by MPI's derived datatypes.
     :param staged: Through a ring in node-shared memory.
@@ -49,6 +50,7 @@ class NodeRates(Strict):
     """
 
     messages: Curve
+    chunks: Curve
     puts: Curve | None
     datatypes: TwoSides
     staged: TwoSides
@@ -110,6 +112,7 @@ class MachineProfile(Strict):
         if self.node is not None:
             lines += [_row(f"{name} {side}", getattr(getattr(self.node, name), side)) for name, side in _TWO_SIDED]
             lines += [_row("read", self.node.read), _curve_row("messages", self.node.messages)]
+            lines += [_curve_row("chunks", self.node.chunks)]
             lines += [_curve_row("puts", self.node.puts)] if self.node.puts is not None else []
         if self.network is not None:
             link = f"{1e-9 / self.network.link_seconds_per_byte:.3g} GB/s of a node's link"

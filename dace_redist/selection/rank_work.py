@@ -115,33 +115,30 @@ class RankWork:
 
     def _moved(self, curve_of: Callable[[], Curve], piece: float | None) -> float:
         """Messages within the node; those between nodes take the link, which the node's ranks share."""
-        footprint = max(self.traffic.sent_bytes, self.traffic.received_bytes)
-        messages = (m for m in (*self.traffic.sends, *self.traffic.receives) if m.within and m.nbytes)
-        # a curve's seconds are of a message sent and one received
-        return sum(0.5 * m.all_bytes * self._per_byte(curve_of(), m, footprint, piece) for m in messages)
+        footprint, seconds = max(self.traffic.sent_bytes, self.traffic.received_bytes), 0.0
+        for message in (*self.traffic.sends, *self.traffic.receives):
+            if not message.within or not message.nbytes:
+                continue
+            if piece is not None and message.nbytes > piece:
+                per_byte = self.rates.node.chunks.at(piece) / piece
+            else:
+                per_byte = self._per_byte(curve_of(), message, footprint)
+            seconds += 0.5 * message.all_bytes * per_byte  # what was measured is of a message sent and one received
+        return seconds
 
     @staticmethod
-    def _per_byte(curve: Curve, message: Traffic, footprint: int, piece: float | None = None) -> float:
-        """Of a message, or of its pieces: as one of its size, or as one of all that the rank has, if that is slower."""
-        size = min(message.nbytes, piece or message.nbytes)
-        sizes = (size, footprint) if piece is None else (size,)
-        return max((curve.at(each) - curve.latency) / each for each in sizes)
+    def _per_byte(curve: Curve, message: Traffic, footprint: int) -> float:
+        """Of a message: as one of its size, or as one of all that the rank has, if that is slower."""
+        return max((curve.at(each) - curve.latency) / each for each in (message.nbytes, footprint))
 
     def pieces(self, nbytes: float) -> float:
-        """What it takes more if messages are cut into pieces of so many bytes, each a message of its own."""
-
-        def more(messages: list[Traffic]) -> float:
-            return sum(message.times * max(0.0, message.nbytes / nbytes - 1) for message in messages)
-
-        seconds = 0.0
-        for within in (True, False):
-            sides = ([m for m in side if m.within == within] for side in (self.traffic.sends, self.traffic.receives))
-            count = max(more(side) for side in sides)
-            if count and within:
-                seconds += count * self.rates.node.messages.latency
-            elif count and self.rates.profile.network is not None:
-                seconds += count * self.rates.profile.network.messages.latency / _PIECES_IN_FLIGHT
-        return seconds
+        """What messages between nodes take more if they are cut into pieces of so many bytes."""
+        network = self.rates.profile.network
+        if network is None:
+            return 0.0
+        sides = ([m for m in side if not m.within] for side in (self.traffic.sends, self.traffic.receives))
+        more = max(sum(m.times * max(0.0, m.nbytes / nbytes - 1) for m in side) for side in sides)
+        return more * network.messages.latency / _PIECES_IN_FLIGHT
 
     def packed(self, piece: float | None = None) -> float:
         """What is not contiguous where it is sent from, copied into messages, or pieces, of so many bytes."""

@@ -39,6 +39,7 @@ class Sizes:
     :param read_runs: The same where the kernel copies, which takes long runs only.
     :param items: Sizes of elements that are transposed.
     :param messages: Sizes of contiguous messages.
+    :param chunks: Sizes of the chunks of a message of the footprint in the middle.
     """
 
     footprints: Sequence[int] = (32 << 10, 512 << 10, 4 << 20, 16 << 20)
@@ -46,6 +47,7 @@ class Sizes:
     read_runs: Sequence[int] = (16 << 10, 128 << 10, 1 << 20)
     items: Sequence[int] = (4, 8, 16, 64)
     messages: Sequence[int] = (_TINY, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 4 << 20, 16 << 20)
+    chunks: Sequence[int] = (8 << 10, 60 << 10, 512 << 10)
 
     @property
     def staged_runs(self) -> Sequence[int]:
@@ -56,7 +58,7 @@ class Sizes:
     def count(self) -> int:
         """Measurements on one node, and as many again at most between nodes."""
         surfaces = 9 * len(self.runs) + 2 * len(self.staged_runs) + len(self.read_runs) + len(self.items)
-        return len(self.footprints) * surfaces + 3 * len(self.messages) + 12
+        return len(self.footprints) * surfaces + 3 * len(self.messages) + len(self.chunks) + 12
 
 
 def calibrate(
@@ -167,6 +169,7 @@ class _Calibration:
         puts = self._contiguous("RMA")
         return NodeRates(
             messages=_curve(self.sizes.messages, self._contiguous("Pack")),
+            chunks=_curve(self.sizes.chunks, [self._chunk(nbytes) for nbytes in self.sizes.chunks]),
             puts=None if None in puts else _curve(self.sizes.messages, puts),
             datatypes=self._two_sides("Datatype", runs),
             staged=self._two_sides("Shared", staged),
@@ -236,6 +239,13 @@ class _Calibration:
 
     def _contiguous(self, strategy: str) -> list[float | None]:
         return [self._shift(strategy, nbytes, _CONTIGUOUS, _CONTIGUOUS) for nbytes in self.sizes.messages]
+
+    def _chunk(self, nbytes: int) -> float:
+        """Seconds of a chunk."""
+        whole = self.sizes.footprints[len(self.sizes.footprints) // 2]
+        members = range(self.node.size)
+        seconds = self.timed.shift(self.node, members, "Pipelined", whole, _CONTIGUOUS, _CONTIGUOUS, chunk_bytes=nbytes)
+        return (seconds or 0.0) * min(nbytes, whole) / whole
 
     def _latency(self, strategy: str) -> Latency:
         """From exchanges with one rank and with all: what each message adds, and what remains."""

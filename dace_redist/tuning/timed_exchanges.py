@@ -109,6 +109,7 @@ class TimedExchanges:
         source: Side,
         target: Side,
         alone: bool = False,
+        **options: Any,
     ) -> float | None:
         """
         Seconds in which each member of a group sends ``nbytes`` to the next one, all groups at the same time.
@@ -117,6 +118,7 @@ class TimedExchanges:
         :param members: Its ranks that take part, each of which sends to the next.
         :param alone: Whether the ranks wait for each other before each exchange, as in :meth:`all_to_all`; else
             exchanges follow each other.
+        :param options: Options of the strategy.
         :return: None if a rank cannot.
         """
         run = source.run or target.run or nbytes
@@ -127,7 +129,9 @@ class TimedExchanges:
         owners = (list(members), [*members[1:], members[0]])
         before, after = (Distribution(shape, (len(members),), ranks=ranks) for ranks in owners)
         name = f"{strategy}, {nbytes:,} bytes in runs of {run:,}"
-        return self._timed(name, lambda: self._plan(group, strategy, arrays, before, after), in_a_row=not alone)
+        return self._timed(
+            name, lambda: self._plan(group, strategy, arrays, before, after, **options), in_a_row=not alone
+        )
 
     def all_to_all(self, group: MPI.Intracomm, strategy: str) -> float | None:
         """Seconds in which each rank of a group sends one element to each other one."""
@@ -148,8 +152,9 @@ class TimedExchanges:
         source: Distribution,
         target: Distribution,
         axes: Sequence[int] | None = None,
+        **options: Any,
     ) -> ArrayPlan:
-        return ArrayPlan(arrays[0], source, target, comm=group, out=arrays[1], strategy=strategy, axes=axes)
+        return ArrayPlan(arrays[0], source, target, comm=group, out=arrays[1], strategy=strategy, axes=axes, **options)
 
     def _timed(self, name: str, make: Callable[[], ArrayPlan], in_a_row: bool = True) -> float | None:
         """Median seconds of a call of a plan, called again and again; None if a rank cannot make it."""

@@ -15,6 +15,7 @@ SIZES = {
     "read_runs": (16 << 10,),
     "items": (8,),
     "messages": (8, 4 << 10),
+    "chunks": (512,),
 }
 
 

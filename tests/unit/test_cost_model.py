@@ -35,8 +35,8 @@ def machine(cores: int = 4, ranks: int = 4, **changed: Any) -> MachineProfile:
         "format": "dace-redist machine profile", "version": 1, "machine": "M", "mpi": "I", "package": "0", "date": "",
         "nodes": 1, "ranks_per_node": ranks, "cores_per_node": cores,
         "copies": {"pack": flat(1e-9), "unpack": flat(1e-9), "permuted": flat(9e-9), "non_temporal": flat(1e-9)},
-        "node": {"messages": linear, "puts": linear, **sides, "read": flat(4e-9), "latency": latency,
-                 "thread_start": 1e-7},
+        "node": {"messages": linear, "chunks": {"nbytes": [1, 1001], "seconds": [30e-9, 30030e-9]}, "puts": linear,
+                 **sides, "read": flat(4e-9), "latency": latency, "thread_start": 1e-7},
         "network": {"messages": {"nbytes": [1, 1000], "seconds": [1e-5, 1e-4]}, "link_seconds_per_byte": 1e-7},
     }  # fmt: skip
     return MachineProfile.model_validate(plain | changed)
@@ -70,10 +70,11 @@ def test_datatypes_pay_for_strides():
     assert terms("Datatype", moved=contiguous).pack == 0
 
 
-def test_pieces_cost_latencies():
+def test_chunks_take_what_chunks_take():
     chunked = CostModel(Problem(MOVED), machine(), [0] * 4).estimate("Pipelined", {"chunk_bytes": 256})
     assert chunked is not None
-    assert chunked.terms.latency == pytest.approx(1e-6 + 3e-7 + 3 * 7 * 1e-9)
+    assert chunked.terms.transfer == pytest.approx(SENT * 30e-9, rel=1e-3)
+    assert terms("Pipelined").transfer == pytest.approx(SENT * 1e-8, rel=1e-3)  # messages of one chunk
     assert chunked.options == {"chunk_bytes": 256} and str(chunked) == "Pipelined(chunk_bytes=256)"
 
 
