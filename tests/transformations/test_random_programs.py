@@ -1,7 +1,7 @@
 """
 Random programs give what NumPy gives on 1 to 7 simulated ranks, or are refused in one line that names a statement.
 
-``DACE_REDIST_RANDOM_PROGRAMS=0:500`` runs those of the seeds 0 to 499 instead of the first few.
+``DACE_REDIST_SEED`` is the seed of the first program, ``DACE_REDIST_EXAMPLES`` the number of programs of each test.
 """
 
 import os
@@ -18,8 +18,7 @@ from random_programs import SIZES, load, random_program
 from dace_redist import distribute
 from dace_redist.transformations.einsum import transient_memory
 
-FIRST, LAST = map(int, os.environ.get("DACE_REDIST_RANDOM_PROGRAMS", "0:120").split(":"))
-GROUP = 20
+FIRST, COUNT = int(os.environ.get("DACE_REDIST_SEED", "0")), int(os.environ.get("DACE_REDIST_EXAMPLES", "20"))
 REFUSED = r"random_program_\d+\.py:\d+: "
 
 
@@ -30,12 +29,14 @@ def small_transients_share_memory():
         yield
 
 
-@pytest.mark.parametrize("first", range(FIRST, LAST, GROUP))
-def test_random_programs(first, tmp_path, monkeypatch):
+@pytest.mark.fuzz
+@pytest.mark.parametrize("number", range(6))
+def test_random_programs(number, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
-    refused = [seed for seed in range(first, min(first + GROUP, LAST)) if not runs(seed, tmp_path)]
-    assert len(refused) <= GROUP // 5, f"many are refused: {refused}"
+    first = FIRST + number * COUNT
+    refused = [seed for seed in range(first, first + COUNT) if not runs(seed, tmp_path)]
+    assert len(refused) <= COUNT // 5, f"many are refused: {refused}"
 
 
 def runs(seed, folder):
