@@ -37,6 +37,7 @@ setup(
         "dace_redist": [
             "py.typed",
             "_core.pyi",
+            "selection/default_machine.json",
             "runtime/CMakeLists.txt",
             "runtime/include/*",
             "runtime/src/**/*.hpp",

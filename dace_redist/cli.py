@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 import numpy as np
@@ -23,6 +23,10 @@ from dace_redist.report import text as report
 from dace_redist.schedule import Schedule
 from dace_redist.selection.problem_key import MEMORIES, Problem
 from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, STRATEGIES, options_within, rounds, with_options
+from dace_redist.tuning.command import calibrate
+
+if TYPE_CHECKING:
+    from dace_redist.selection.cost_report import CostReport
 
 
 @click.group(
@@ -36,7 +40,7 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for _other in (build, config, einsum):
+for _other in (build, calibrate, config, einsum):
     cli.add_command(_other)
 
 
@@ -48,6 +52,20 @@ for _other in (build, config, einsum):
 @click.option("--plot", "path", type=click.Path(dir_okay=False, path_type=Path), help="draw to .png, .svg or .pdf")
 @click.option("--memory-bytes", type=int, help="say in how many rounds it moves if a rank's buffers take no more")
 @click.option("--tensors", type=click.IntRange(1), default=1, help="so many tensors of this kind move in one exchange")
+@click.option(
+    "--machine",
+    is_flag=False,
+    flag_value="",
+    metavar="[FILE]",
+    help="say what each strategy would take on the machine of a profile; without FILE on this one",
+)
+@click.option(
+    "--plot-model",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="with --machine: draw which strategy is the fastest by size and run length",
+)
+@click.option("--ranks-per-node", type=click.IntRange(1), help="with --machine; default: as in the profile")
+@click.option("--memory", type=click.Choice(MEMORIES), default=MEMORIES[0], help="of the arrays, with --machine")
 def explain(
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
@@ -56,6 +74,10 @@ def explain(
     path: Path | None,
     memory_bytes: int | None,
     tensors: int,
+    machine: str | None,
+    plot_model: Path | None,
+    ranks_per_node: int | None,
+    memory: str,
     **sides: Any,
 ) -> None:
     """
@@ -68,8 +90,13 @@ def explain(
     if rank is not None and not 0 <= rank < schedule.ranks:
         raise click.BadParameter(f"{rank} is no rank: there are ranks 0 to {schedule.ranks - 1}", param_hint="--rank")
     several = JointSchedule([schedule] * tensors) if tensors > 1 else None
-    if several is not None and (rank is not None or memory_bytes is not None):
-        raise click.BadParameter("goes with neither --rank nor --memory-bytes", param_hint="--tensors")
+    if several is not None and (rank is not None or memory_bytes is not None or machine is not None):
+        raise click.BadParameter("goes with none of --rank, --memory-bytes and --machine", param_hint="--tensors")
+    if plot_model is not None and machine is None:
+        raise click.BadParameter("goes with --machine", param_hint="--plot-model")
+    costs = None if machine is None else _costs(schedule, memory, machine or None, ranks_per_node)
+    if costs is not None and plot_model is not None:
+        costs.plot(plot_model)
     if path is not None:
         (several or schedule).plot(path)
     if rank is not None:
@@ -77,9 +104,18 @@ def explain(
     elif several is not None:
         click.echo(json.dumps(several.to_json()) if as_json else str(several))
     elif as_json:
-        click.echo(json.dumps(_report_json(schedule, memory_bytes)))
+        modelled = {} if costs is None else {"model": costs.to_json()}
+        click.echo(json.dumps(_report_json(schedule, memory_bytes) | modelled))
     else:
-        click.echo(f"{schedule}{_saving(schedule)}{_rounds(schedule, memory_bytes)}")
+        modelled_text = "" if costs is None else f"\n{costs}"
+        click.echo(f"{schedule}{_saving(schedule)}{_rounds(schedule, memory_bytes)}{modelled_text}")
+
+
+def _costs(schedule: Schedule, memory: str, machine: str | None, ranks_per_node: int | None) -> CostReport:
+    """The report of the cost model."""
+    from dace_redist.selection.cost_report import CostReport  # loads pydantic, which takes as long as NumPy
+
+    return CostReport.of(schedule, memory, machine, ranks_per_node)
 
 
 def _rounds(schedule: Schedule, memory_bytes: int | None) -> str:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dace_redist import strategy_costs as costs
+from dace_redist import strategy_memory as memory_formulas
 from dace_redist._core import option_ranges
 
 if TYPE_CHECKING:
@@ -73,33 +74,6 @@ _MEANINGS: Mapping[str, tuple[str, tuple[int | float, ...]]] = {
 OPTIONS: Mapping[str, Option] = {name: Option(*values, *_MEANINGS[name]) for name, values in option_ranges.items()}
 
 
-#: Bytes of buffers that each rank takes for a schedule, with a value for every option; one entry per rank.
-BufferBytes = Callable[["Schedule", Mapping[str, int]], npt.NDArray[np.int64]]
-
-_PAGE_BYTES = 4096
-_RING_HEAD_BYTES = 1024  # before the slots of a ring, see MessageState in message_state.hpp
-
-
-def _packed(schedule: Schedule, _: Mapping[str, int]) -> npt.NDArray[np.int64]:
-    return (schedule.totals.sent + schedule.totals.received) * schedule.itemsize
-
-
-def _chunks(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
-    most = schedule.exchanges * options["depth"] * min(options["chunk_bytes"], options["max_message_bytes"])
-    sent, received = (count * schedule.itemsize for count in (schedule.totals.sent, schedule.totals.received))
-    return np.minimum(sent, most) + np.minimum(received, most)
-
-
-def _rings(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
-    slot = -(-max(options["slot_bytes"], schedule.itemsize) // 64) * 64
-    pages = -(-(_RING_HEAD_BYTES + options["depth"] * slot) // _PAGE_BYTES)
-    return (schedule.totals.sends * pages + schedule.exchanges) * _PAGE_BYTES
-
-
-def _rings_and_chunks(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
-    return _rings(schedule, options) + _chunks(schedule, options)
-
-
 @dataclasses.dataclass(frozen=True)
 class Strategy:
     """
@@ -111,14 +85,18 @@ class Strategy:
     :param memory: Buffers that a rank takes besides the arrays, in words.
     :param buffer_bytes: The same as a formula; None if only MPI knows.
     :param node_aware: Whether it copies directly into, or out of, arrays in node-shared memory.
+    :param seconds: What a rank takes, as a formula; None if no one knows.
+    :param overlaps: Whether it copies while messages are on their way between nodes.
     """
 
     name: str
     summary: str
     options: tuple[str, ...] = ("max_message_bytes",)
     memory: str = "what MPI takes"
-    buffer_bytes: BufferBytes | None = None
+    buffer_bytes: memory_formulas.BufferBytes | None = None
     node_aware: bool = False
+    seconds: costs.CostFormula | None = None
+    overlaps: bool = False
 
 
 #: Strategies by name. One from elsewhere is added here; the library and an expansion have it under the same name.
@@ -126,58 +104,71 @@ STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy
     for strategy in (
         Strategy("MPI", "stock DaCe's own code, kept as the baseline", options=()),
-        Strategy("Datatype", "MPI derived datatypes, all receives first, everything non-blocking"),
+        Strategy(
+            "Datatype",
+            "MPI derived datatypes, all receives first, everything non-blocking",
+            seconds=costs.datatypes,
+        ),
         Strategy(
             "Pack",
             "pack, one message per pair, unpack in order of arrival",
             memory="what it sends and receives, but for messages that are contiguous in an array",
-            buffer_bytes=_packed,
+            buffer_bytes=memory_formulas.packed,
+            seconds=costs.packed,
         ),
         Strategy(
             "Threaded",
             "Pack with OpenMP threads sharing each copy",
             options=("threads", "max_message_bytes"),
             memory="as Pack",
-            buffer_bytes=_packed,
+            buffer_bytes=memory_formulas.packed,
+            seconds=costs.threaded,
         ),
         Strategy(
             "Pipelined",
             "chunks through a small ring of buffers",
             options=("chunk_bytes", "depth", "growth", "max_message_bytes"),
             memory="at most 2 x depth x chunk_bytes",
-            buffer_bytes=_chunks,
+            buffer_bytes=memory_formulas.chunks,
+            seconds=costs.chunks,
+            overlaps=True,
         ),
         Strategy(
             "RMA",
             "packed messages put into one window, partners synchronise in pairs",
             memory="what it sends and receives",
-            buffer_bytes=_packed,
+            buffer_bytes=memory_formulas.packed,
+            seconds=costs.puts,
         ),
         Strategy(
             "Shared",
             "copies between the memories of the ranks of one node",
             options=("slot_bytes", "depth", "max_message_bytes"),
             memory="at most depth x slot_bytes for each rank it sends to, used only where neither array is node-shared",
-            buffer_bytes=_rings,
+            buffer_bytes=memory_formulas.rings,
             node_aware=True,
+            seconds=costs.shared,
         ),
         Strategy(
             "Hierarchical",
             "Shared inside a node, Pipelined between nodes",
             options=("slot_bytes", "chunk_bytes", "depth", "growth", "max_message_bytes"),
             memory="as Shared and Pipelined together",
-            buffer_bytes=_rings_and_chunks,
+            buffer_bytes=memory_formulas.rings_and_chunks,
             node_aware=True,
+            seconds=costs.hierarchical,
+            overlaps=True,
         ),
     )
 }
 
-#: What ``Auto`` stands for where nothing was measured. It chooses for each pair of ranks: on one node it copies into
-#: (push) or out of (pull) the array that is node-shared, through a ring where none is; between nodes chunks over MPI.
+#: What ``Auto`` stands for where nothing was measured or predicted. It chooses for each pair of ranks: on one node it
+#: copies into (push) or out of (pull) the array that is node-shared, through a ring where none is; between nodes chunks
+#: over MPI.
 DEFAULT_STRATEGY = "Hierarchical"
 
 #: Takes the options that every strategy takes, for whichever is chosen.
-AUTO = Strategy("Auto", "the measured winner, else the default")
+AUTO = Strategy("Auto", "the measured winner, else the predicted one, else the default")
 
 
 def find_strategy(name: str) -> Strategy:

@@ -35,6 +35,7 @@ _builds = Path(__file__).resolve().parent.parent / ".dacecache" / Path(sys.prefi
 os.environ.setdefault("DACE_default_build_folder", str(_builds / os.environ.get("PYTEST_XDIST_WORKER", "")))
 os.environ.setdefault("DACE_BUILD_CACHE_DIR", str(_builds / "shared"))
 os.environ.setdefault("DACE_REDIST_CACHE", str(_builds / "programs"))
+os.environ["DACE_REDIST_MACHINE"] = str(_builds / "no machine.json")  # what "Auto" is must not depend on this machine
 # "inspect" walks up the stack, deep under pytest, per node; "none" forgets also what the frontend knows.
 os.environ.setdefault("DACE_compiler_lineinfo", "frontend")
 

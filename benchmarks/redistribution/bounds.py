@@ -89,15 +89,3 @@ class NodeTraffic:
         :param memory_rate: Bytes per second that a node copies, B_memory.
         """
         return max(m / rate + (2 * m + k) / memory_rate for m, k in zip(self.remote, self.local, strict=True))
-
-
-def parsec_bound(remote: float, local: float, rate: float, memory_rate: float) -> float:
-    """
-    Formula 5 without its extra time: the highest bandwidth, in bytes per second, that formula 3 can come to.
-
-    :param remote: M_remote, in bytes, > 0.
-    :param local: M_local, in bytes.
-    :param rate: B_net, in bytes per second.
-    :param memory_rate: B_memory, in bytes per second.
-    """
-    return rate * memory_rate / ((2 + local / remote) * rate + memory_rate)

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from dace_redist.distribution import AnyDistribution, Distribution
+from dace_redist.selection.bounds import parsec_bound
 from dace_redist.tuning.measure import Figure
 from redistribution import free_memory
 from redistribution import methods as kinds
-from redistribution.bounds import NodeTraffic, parsec_bound
+from redistribution.bounds import NodeTraffic
 from redistribution.catalogue import Case, ConfiguredStrategy
 from redistribution.methods import Method, Skipped, Wanted
 

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
-import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import filelock
-import pydantic
 
 from dace_redist._version import __version__
 from dace_redist.mpi.topology import Topology
 from dace_redist.report import text as explain
+from dace_redist.selection import json_file
+from dace_redist.selection.json_file import Strict
 from dace_redist.selection.problem_key import Problem
 from dace_redist.strategies import check_options, find_strategy, with_options
 
-FORMAT = "dace-redist tuning record"
+_KIND = "tuning record"
+FORMAT = f"dace-redist {_KIND}"
 #: Changes when a file of this version could no longer be read.
 VERSION = 1
 
@@ -31,13 +30,7 @@ _FOR = ("schedule", "dtype", "memory", "layout")
 _WHERE = ("mpi", "machine", "package")
 
 
-class _Strict(pydantic.BaseModel):
-    """Nothing but the fields named, of their types: a file with others is not one of ours."""
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class Winner(_Strict):
+class Winner(Strict):
     """A strategy with the options that are not at their defaults."""
 
     strategy: str
@@ -63,7 +56,7 @@ class Measured(Winner):
     note: str = ""
 
 
-class Entry(_Strict):
+class Entry(Strict):
     """
     The winner of one redistribution on one topology.
 
@@ -91,7 +84,7 @@ class Entry(_Strict):
         return all(getattr(self, name) == identity[name] for name in names)
 
 
-class _File(_Strict):
+class _File(Strict):
     format: str
     version: int
     entries: list[Entry]
@@ -176,8 +169,7 @@ class Record:
         with self._locked():
             kept = [old for old in self._entries_to_keep() if not old.agrees(dict(entry))]
             file = _File(format=FORMAT, version=VERSION, entries=[*kept, entry])
-            text = json.dumps(file.model_dump(exclude_defaults=True), indent=1) + "\n"
-            _replace(self.path, text)
+            json_file.replace(self.path, file.model_dump(exclude_defaults=True))
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -221,27 +213,12 @@ class Record:
 @functools.lru_cache(maxsize=8)
 def _read(path: Path, _mtime: int, _size: int, _inode: int) -> tuple[int, tuple[Entry, ...]]:
     """Reads the file unless it is as it was last time."""
-    try:
-        content = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"tuning record {path} is no JSON ({error}): damaged, half-written or another file; {_REMEDY}"
-        ) from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise ValueError(f"{path} is no tuning record of dace-redist, but another file; {_REMEDY}")
-    version = content.get("version")
-    if isinstance(version, int) and not isinstance(version, bool) and version != VERSION:
-        return version, ()
-    try:
-        return VERSION, tuple(_File.model_validate(content).entries)
-    except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ValueError(f"tuning record {path} is damaged: {where}: {first['msg']}; {_REMEDY}") from None
+    content = json_file.load(path, _File, _KIND, VERSION, _REMEDY)
+    return (content, ()) if isinstance(content, int) else (VERSION, tuple(content.entries))
 
 
 def _other_version(version: int) -> str:
-    return f"it is a tuning record of version {version}, this package reads and writes version {VERSION}"
+    return json_file.other_version(_KIND, version, VERSION)
 
 
 def _why_ignored(path: Path, entry: Entry, wanted: dict[str, str]) -> str:
@@ -252,19 +229,3 @@ def _why_ignored(path: Path, entry: Entry, wanted: dict[str, str]) -> str:
     ]
     what = f"the choice for {entry.dtype}[{entry.shape}] in {path}"
     return f"{what} is ignored: it is {' and '.join(differences)}; tune again here"
-
-
-def _replace(path: Path, text: str) -> None:
-    """Writes a file at once: whoever opens it finds all of the old or all of the new."""
-    descriptor, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".part", dir=path.parent)
-    part = Path(name)
-    try:
-        with open(descriptor, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        part.chmod(path.stat().st_mode if path.exists() else 0o644)  # mkstemp's files are for their owner only
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise

@@ -1,4 +1,4 @@
-"""What strategy "Auto" stands for: the recorded winner, else the default. Start reading at: choose_all."""
+"""What strategy "Auto" stands for: the recorded winner, else the predicted one, else the default. Start: choose_all."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import functools
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
-import platformdirs
 
 from dace_redist.distribution import AnyDistribution
 from dace_redist.mpi.collective_errors import check_same, checked_communicator, together
 from dace_redist.mpi.topology import Topology, topology_of
 from dace_redist.report.text import header
 from dace_redist.schedule import Schedule, schedule
+from dace_redist.selection.paths import profile_path, record_path
 from dace_redist.selection.problem_key import Problem, check_memory
 from dace_redist.strategies import DEFAULT_STRATEGY, with_options
 
@@ -31,14 +30,16 @@ class Choice:
 
     :param strategy: Its name.
     :param options: Options that are not at their defaults.
-    :param recorded: Whether it was measured; otherwise it is the default.
+    :param recorded: Whether it was measured.
     :param reason: Where it is from, in one line.
+    :param predicted: Whether the cost model says so; if it was neither measured nor predicted, it is the default.
     """
 
     strategy: str
     options: Mapping[str, int | float]
     recorded: bool
     reason: str
+    predicted: bool = False
 
     def __str__(self) -> str:
         """The strategy with its options, and why."""
@@ -49,6 +50,11 @@ class Choice:
 NOT_IN_C_ORDER = "the arrays are not in C order, as those that are measured"
 #: The same for what is computed with elements on their way.
 COMPUTED_WITH = "elements are computed with on their way, which is not measured"
+
+
+#: A strategy takes the place of the default one if it is predicted to take less than this part of its time: most
+#: predictions are right to a quarter.
+CLEARLY_FASTER = 0.8
 
 
 def default_choice(reason: str) -> Choice:
@@ -74,7 +80,9 @@ def chosen_strategy(
     """
     What strategy ``"Auto"`` does with a redistribution. Collective over ``comm``.
 
-    That is for arrays in C order, as those that are measured; with others it is the default strategy.
+    That is what was measured; else, where there is a machine profile (``dace-redist calibrate``), what the cost model
+    predicts to be clearly faster than the default; else the default. For arrays in C order, as those that are measured;
+    with others it is the default strategy.
 
     :param source: Distribution before; all its sizes numbers.
     :param target: Distribution after; of the same shape, but for ``axes`` and ``region``.
@@ -87,7 +95,7 @@ def chosen_strategy(
     :param record: File of the tuning record; default: ``DACE_REDIST_RECORD``, else the user's one.
     :return: The choice, the same on every rank.
     :raises ValueError: On every rank, if ranks ask for different things, if the distributions do not fit each other or
-        the communicator, or if the record is damaged.
+        the communicator, or if the record or the machine profile is damaged.
     :raises TypeError: On every rank, if something is of the wrong type.
     :raises OSError: On every rank, if the record cannot be read.
     """
@@ -141,20 +149,37 @@ def _choose(problem: Problem, topology: Topology, path: str | os.PathLike[str] |
             return Choice(winner.strategy, dict(winner.options), True, f"measured, in {file}")
     if ignored:
         _say_once(ignored)
-    return default_choice(ignored or "nothing was measured")
+    predicted = predicted_seconds(problem, topology)
+    if not predicted:
+        return default_choice(ignored or "nothing was measured")
+    best = min(predicted, key=predicted.__getitem__)
+    usual = predicted[DEFAULT_STRATEGY]
+    chosen = best if predicted[best] < CLEARLY_FASTER * usual else DEFAULT_STRATEGY
+    reason = f"predicted to take {1e3 * predicted[chosen]:.3g} ms by the cost model"
+    return Choice(chosen, {}, False, reason if chosen == best else f"{reason}, and none to be clearly faster", True)
 
 
-def record_path(given: str | os.PathLike[str] | None = None) -> Path:
+def predicted_seconds(problem: Problem, topology: Topology) -> dict[str, float]:
     """
-    Where the record lies: as given, else ``DACE_REDIST_RECORD``, else in the user's data folder.
+    What the cost model says each strategy takes with its default options; nothing where no machine profile was made, or
+    where it is of something else, which is said once.
 
-    :param given: Path of the file, or None.
-    :raises TypeError: If ``given`` is no path.
+    :param problem: The redistribution.
+    :param topology: On what it will run.
+    :raises ValueError: If the profile is damaged; names it.
+    :raises OSError: If it cannot be read.
     """
-    if given is not None and not isinstance(given, str | os.PathLike):
-        raise TypeError(f"record must be the path of a file, got {given!r}")
-    named = given or os.environ.get("DACE_REDIST_RECORD")
-    return Path(named) if named else Path(platformdirs.user_data_dir("dace-redist")) / "tuning.json"
+    path = profile_path()
+    if not path.exists():
+        return {}
+    from dace_redist.selection.cost_model import CostModel  # loads pydantic, too
+    from dace_redist.selection.machine_profile import for_topology
+
+    profile, ignored = for_topology(path, topology)
+    if profile is None:
+        _say_once(ignored)
+        return {}
+    return {one.strategy: one.seconds for one in CostModel(problem, profile, topology.node_of).estimates()}
 
 
 @functools.cache

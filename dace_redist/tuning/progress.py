@@ -1,4 +1,4 @@
-"""How far the tuner is, on standard error: a bar of tqdm, which is optional."""
+"""How far measuring is, on standard error: a bar of tqdm, which is optional."""
 
 from __future__ import annotations
 

@@ -2,14 +2,15 @@
 Searches the fastest candidate for one redistribution. Start reading at: Search.run.
 
 It goes in rounds: all strategies with default options, then one option after another of those that were not much
-slower than the best, then the best of each against each other.
+slower than the best, then the best of each against each other. Where there is a machine profile, strategies that the
+cost model predicts to be slow are left out of the first round, unless the others take longer than predicted for them.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,10 @@ _DROPPED = 4.0
 BETTER = 0.97
 #: Candidates that seem to take at most this many times as long as the best are in the last round.
 CLOSE = 1.3
+#: Strategies that are predicted to take more than this many times as long as the best are left for later, or out.
+UNLIKELY = 2.0
+#: How the note of a candidate begins that was left out.
+NOT_MEASURED = "not measured"
 
 _FIRST, _LAST = 0.3, 0.4  # parts of the time for the first and the last round; the rest is for the options
 
@@ -56,6 +61,7 @@ class Search:
     :param limit_seconds: Time for all measurements.
     :param precision: How certain medians must be.
     :param show: Shows how far it is.
+    :param predicted: Seconds that the cost model predicts for strategies; none: all are measured.
     """
 
     problem: Problem
@@ -65,6 +71,7 @@ class Search:
     limit_seconds: float
     precision: float
     show: Show
+    predicted: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def run(self) -> tuple[Winner, tuple[Measured, ...]]:
         """
@@ -78,7 +85,7 @@ class Search:
         with together(self.comm):
             self._array = self._allocated(schedule.source, ("shared-source", "shared-both"))
             self._out = self._allocated(schedule.target, ("shared-target", "shared-both"))
-        first = self._race("all strategies", self.tried.first(self.topology), _FIRST * self.limit_seconds)
+        first = self._first_race()
         if not first:
             reasons = "; ".join(f"{candidate}: {candidate.note}" for candidate in self._measured)
             raise RuntimeError(f"tune: no strategy can move {self.problem}: {reasons}")
@@ -89,6 +96,23 @@ class Search:
         finalists = self._finalists([*promising, *self._vary(promising)])
         last = self._race("the best of each", finalists, _LAST * self.limit_seconds) or first
         return min(last, key=lambda pair: pair[1].median)[0], tuple(self._measured)
+
+    def _first_race(self) -> list[tuple[Winner, Figure]]:
+        """The strategies with default options, those that are predicted to be the fastest first."""
+        every, seconds = self.tried.first(self.topology), _FIRST * self.limit_seconds
+        predicted = {str(candidate): self.predicted.get(candidate.strategy, 0.0) for candidate in every}
+        most = UNLIKELY * min((one for one in predicted.values() if one), default=0.0)
+        every.sort(key=lambda candidate: predicted[str(candidate)])
+        likely = [candidate for candidate in every if predicted[str(candidate)] <= most]
+        first = self._race("all strategies", likely, seconds)
+        least = min((figure.median for _, figure in first), default=float("inf"))
+        left = [candidate for candidate in every if predicted[str(candidate)] > most]
+        if any(predicted[str(candidate)] < least for candidate in left):
+            return self._race("all strategies again", every, seconds)
+        for candidate in left:
+            note = f"{NOT_MEASURED}: predicted to take {1e3 * predicted[str(candidate)]:.3g} ms"
+            self._measured.append(Measured(**candidate.model_dump(), round="all strategies", note=note))
+        return first
 
     def _time(self, candidate: Winner) -> float:
         """How many times as long as the best of the first round a candidate takes, as far as is known."""

@@ -14,12 +14,13 @@ from dace_redist.mpi.collective_errors import check_same, checked_communicator, 
 from dace_redist.mpi.topology import topology_of
 from dace_redist.redistribution.plan_cache import forget_choices
 from dace_redist.report.text import header
+from dace_redist.selection.paths import record_path
 from dace_redist.selection.problem_key import Problem
 from dace_redist.selection.record import Measured, Record, Winner, make_entry
-from dace_redist.selection.selection import check_ranks, record_path
+from dace_redist.selection.selection import check_ranks, predicted_seconds
 from dace_redist.tuning.candidates import space
 from dace_redist.tuning.progress import progress_bar
-from dace_redist.tuning.search import Search
+from dace_redist.tuning.search import NOT_MEASURED, Search
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +62,7 @@ class TunedProblem:
 
 def _times(candidate: Measured, best: Measured) -> str:
     if candidate.median_seconds is None or candidate.low_seconds is None or candidate.high_seconds is None:
-        return f"cannot: {candidate.note}"
+        return candidate.note if candidate.note.startswith(NOT_MEASURED) else f"cannot: {candidate.note}"
     median, low, high = (1e3 * s for s in (candidate.median_seconds, candidate.low_seconds, candidate.high_seconds))
     ratio = f"{candidate.median_seconds / best.median_seconds:6.2f} x" if best.median_seconds else ""
     return f"{median:9.4g} ms [{low:.4g}, {high:.4g}] {ratio}  {candidate.repetitions} runs"
@@ -120,8 +121,13 @@ def tune(
         check_same(comm, name, value)
     topology, found = topology_of(comm), []
     for labels, problem in problems.items():
+        predicted: dict[str, float] = {}
+        with together(comm):
+            if comm.rank == 0 and strategies is None:
+                predicted = predicted_seconds(problem, topology)
+        predicted = comm.bcast(predicted)
         with progress_bar(progress and comm.rank == 0, ", ".join(labels) or "tune", limit_seconds) as show:
-            winner, measured = Search(problem, comm, topology, tried, limit_seconds, precision, show).run()
+            winner, measured = Search(problem, comm, topology, tried, limit_seconds, precision, show, predicted).run()
         with together(comm):
             if comm.rank == 0:
                 now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")

@@ -41,7 +41,7 @@ def remember(source, target, strategy: str, path: Path | None = None, memory="or
 
 
 def choosing_path() -> Path:
-    from dace_redist.selection.selection import record_path
+    from dace_redist.selection.paths import record_path
 
     return record_path()
 

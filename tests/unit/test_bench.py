@@ -13,6 +13,7 @@ from redistribution.command import bench
 
 from dace_redist import Distribution, TiledDistribution, schedule
 from dace_redist.cli import run_command
+from dace_redist.selection.bounds import parsec_bound
 
 
 def cli(capsys, *words):
@@ -135,7 +136,7 @@ def test_bounds_between_nodes():
     assert traffic.wire_seconds(rate=16.0) == 2.0
     assert traffic.bound_seconds(rate=16.0, memory_rate=32.0) == 2.0 + 2.0 + 1.0
     # Formula 5 says the same as formula 4 where all nodes have the same to do.
-    assert 32 / bounds.parsec_bound(32, 32, 16.0, 32.0) == pytest.approx(5.0)
+    assert 32 / parsec_bound(32, 32, 16.0, 32.0) == pytest.approx(5.0)
     uneven = bounds.NodeTraffic.of(the_schedule, [0, 1, 1, 1])
     assert uneven == bounds.NodeTraffic(remote=(24, 24), local=(8, 72))
 

@@ -14,11 +14,11 @@ import pytest
 import dace_redist
 from dace_redist import Distribution, schedule
 from dace_redist.mpi.topology import Topology, layout_of, mpi_name
-from dace_redist.selection import record
+from dace_redist.selection import json_file, record
 from dace_redist.selection import selection as choosing
+from dace_redist.selection.paths import record_path
 from dace_redist.selection.problem_key import MEMORIES, Problem
 from dace_redist.selection.record import Measured, Record, Winner, make_entry
-from dace_redist.selection.selection import record_path
 
 HERE = Topology("Fast Processor, 2 cores", "Open MPI v5.0.11", (0, 0, 0, 0))
 SCHEDULE = schedule(Distribution((12, 10), [4]), Distribution((12, 10), [1, 4]), dtype="int32")
@@ -188,7 +188,7 @@ def test_a_write_that_fails_leaves_the_old_file(book: Record, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(record.os, "fsync", full)
+    monkeypatch.setattr(json_file.os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         book.add(entry(winner=Winner(strategy="Pack", options={})))
     assert book.path.read_text() == before

@@ -8,6 +8,7 @@ from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
+import numpy as np
 from dace import SDFG, properties
 from dace.frontend.python.parser import DaceProgram
 from dace.transformation import pass_pipeline
@@ -94,8 +95,14 @@ def distribute(
     )
     plan = replace(plan, homes={**plan.homes, **moved})
     return DistributedProgram.build(
-        SDFG(f"{sdfg.name}_on_{ranks}_ranks"), sdfg, body, plan, sizes, memory_bytes is None
+        SDFG(f"{sdfg.name}_on_{ranks}_ranks"), sdfg, body, plan, sizes, memory_bytes is None, _closure(program, sdfg)
     )
+
+
+def _closure(program: Any, sdfg: SDFG) -> dict[str, Any]:
+    """Arrays that a Python function uses without having them as arguments."""
+    known = program.__sdfg_closure__() if isinstance(program, DaceProgram) else {}
+    return {name: np.asarray(value) for name, value in known.items() if name in sdfg.arrays}
 
 
 def _simplified(program: Any) -> SDFG:

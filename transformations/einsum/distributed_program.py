@@ -75,6 +75,8 @@ class DistributedProgram:
     :param starts: The same for the first index of this rank's part.
     :param same: Pairs of placements, with a tensor's shape, for which ``sdfg`` has one array: with these sizes every
         rank holds the same elements under both.
+    :param closure: Whole arrays that the Python function uses without having them as arguments, by the name that
+        ``sdfg`` has for them. Every rank has them, and :meth:`run` takes its part of them by itself.
     """
 
     source: SDFG
@@ -88,6 +90,7 @@ class DistributedProgram:
     extents: dict[str, PlacedShape | Diagonal]
     starts: dict[str, PlacedShape]
     same: tuple[tuple[Placement, Placement, tuple[Any, ...]], ...]
+    closure: Mapping[str, Array] = field(default_factory=dict, repr=False)
     _name: ProgramName = field(default_factory=ProgramName, repr=False)
 
     @classmethod
@@ -99,15 +102,23 @@ class DistributedProgram:
         plan: EinsumPlan,
         sizes: Mapping[str, int],
         keep_transients: bool,
+        closure: Mapping[str, Array],
     ) -> DistributedProgram:
         """
         Builds a program, see :func:`~dace_redist.transformations.einsum.distributed_sdfg.emit_program`.
 
         :param target: An empty SDFG, which becomes what each rank runs.
+        :raises ValueError: If it writes to an array of the closure.
         """
         arrays, read, written = emit_program(target, source, body, plan, sizes)
         known = (source, body, plan, target, dict(sizes), keep_transients)
-        program = cls(*known, read, written, arrays.extents, arrays.starts, arrays.same)
+        changed = [name.removeprefix("__g_") for name in written if name in closure]
+        if changed:
+            raise ValueError(
+                f'"{source.name}" writes to {", ".join(changed)}, which is none of its arguments; make it one'
+            )
+        read = tuple(name for name in read if name not in closure)
+        program = cls(*known, read, written, arrays.extents, arrays.starts, arrays.same, closure)
         fuse_sums(target, program.sizes)
         if keep_transients:  # the first touch of new memory costs as much as its use
             place_transients(target, program.local_extents())
@@ -141,6 +152,23 @@ class DistributedProgram:
     def outputs(self) -> dict[str, DistributedTensor]:
         """The tensors that it writes, by name; what it returns is called ``__return``."""
         return {name: self._tensor(name) for name in self.output_names}
+
+    def closure_parts(self, rank: int) -> dict[str, Array]:
+        """A rank's parts of the arrays in :attr:`closure`."""
+        tensors = {name: self._tensor(name) for name in self.closure}
+        return {
+            name: np.ascontiguousarray(tensor.distribution.local(self._closure_value(tensor), rank))
+            for name, tensor in tensors.items()
+        }
+
+    def _closure_value(self, tensor: DistributedTensor) -> Array:
+        value = np.asarray(self.closure[tensor.name])
+        if value.dtype != tensor.dtype or value.shape != tensor.declared:
+            raise ValueError(
+                f'"{self.source.name}": {tensor.name.removeprefix("__g_")} was an array of {tensor.dtype}, shape '
+                f"{tensor.declared}, when the program was distributed, and is one of {value.dtype}, shape {value.shape}"
+            )
+        return value
 
     def _tensor(self, name: str) -> DistributedTensor:
         array = self.source.arrays[name]
@@ -189,7 +217,7 @@ class DistributedProgram:
         :param target: An empty SDFG, which becomes what each rank runs.
         :param sizes: Values of the symbols.
         """
-        made = self.build(target, self.source, self.body, self.plan, sizes, self.keep_transients)
+        made = self.build(target, self.source, self.body, self.plan, sizes, self.keep_transients, self.closure)
         take_strategies(made.sdfg, self.sdfg)
         return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -241,7 +242,10 @@ class _Builder(Emitter):
         term, dtype = group.einsum.operands[0], self.sdfg.arrays[result].dtype
         state = self.state(region, f"{step.reduction}_{group.result}")
         axes = [axis for axis, index in enumerate(term) if index in group.einsum.summed]
-        least = (dtypes.min_value if step.reduction == "max" else dtypes.max_value)(dtype)
+        lowest = step.reduction == "max"
+        least = (dtypes.min_value if lowest else dtypes.max_value)(dtype)
+        if dtype in dace.FLOAT_TYPES:  # what is reduced may be infinite
+            least = -math.inf if lowest else math.inf
         node = state.add_reduce(f"lambda a, b: {step.reduction}(a, b)", axes, least)
         state.add_edge(state.add_read(operand), None, node, None, self.arrays.whole(operand))
         state.add_edge(node, None, state.add_write(result), None, self.arrays.whole(result))

@@ -9,6 +9,7 @@ import io
 import os
 import re
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -42,7 +43,8 @@ def parse(program: DaceProgram) -> SDFG:
     :warns UserWarning: Where DaCe computes something else than NumPy; names the statement.
     """
     warn_of_names(program.f)
-    with _own_nodes(), naming_invalid_statements(), _naming_the_statement():
+    with _own_nodes(), naming_invalid_statements(), _naming_the_statement(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Performance warning: Automatically creating callback")  # an error follows
         sdfg = program.to_sdfg(simplify=False, use_cache=False)
     file = inspect.getsourcefile(program.f) or ""
     for state in sdfg.states():

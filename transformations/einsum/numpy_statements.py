@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dace import Memlet, SDFGState
+from dace.dtypes import DebugInfo
 from dace.frontend.python.nested_call import NestedCall
 from dace.frontend.python.newast import ProgramVisitor
 from dace.subsets import Range
@@ -53,6 +54,7 @@ def refuse_callback(visitor: Any, node: ast.Call, create_graph: bool = True) -> 
 
     :raises ValueError: Always; says which function.
     """
+    visitor.current_lineinfo = DebugInfo(node.lineno, filename=visitor.filename)  # which is still the line before
     called = ast.unparse(getattr(node.func, "oldnode", None) or node.func)
     name = called.split(".")[-1].removeprefix("__dace_callback_")
     instead = next((text for key, text in _INSTEAD.items() if name == key or name.endswith(f"_{key}")), "")

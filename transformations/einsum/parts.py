@@ -49,7 +49,7 @@ def box_of(subset: Any, array: data.Data, location: SourceLocation, ndim: int | 
     """
     ranges = list(subset.ndrange())
     if any(step != 1 for _, _, step in ranges):
-        location.refuse(f"it takes every {ranges}-th element; only slices without a step can be distributed")
+        location.refuse(f"it takes [{subset}], a slice with a step; only slices without one can be distributed")
     offsets = tuple(begin for begin, _, _ in ranges)
     extents = tuple(symbolic.simplify(end - begin + 1) for begin, end, _ in ranges)
     spare = [axis for axis, n in enumerate(extents) if equal(n, 1)]

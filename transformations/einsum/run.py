@@ -70,7 +70,7 @@ def _arrays(program: DistributedProgram, local: Mapping[str, Array], rank: int) 
         raise ValueError(f"run: the program has no tensor {', '.join(unknown)}; it has {', '.join(known)}")
     if missing:
         raise ValueError(f"run: the part of {', '.join(missing)} is missing; it takes {', '.join(program.inputs)}")
-    arrays = {}
+    arrays = program.closure_parts(rank)
     for name, tensor in known.items():
         shape = tensor.distribution.local_shape(rank) if tensor.shape else (1,)
         if name in local:

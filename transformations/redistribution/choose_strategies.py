@@ -30,7 +30,8 @@ def choose_strategies(
 ) -> dict[Redistribute, Choice]:
     """
     Gives every redistribution with strategy ``"Auto"`` the strategy and options that :func:`dace_redist.tune` recorded
-    for it, else the default, as where arrays are not in C order. Collective over ``comm``.
+    for it, else what the cost model predicts (:func:`dace_redist.chosen_strategy`), else the default, as where arrays
+    are not in C order. Collective over ``comm``.
 
     Stock nodes become this package's first; those that cannot be expressed stay as they are.
 
@@ -66,7 +67,7 @@ def choose_strategies(
     check_same(comm, "the redistributions of their programs", keys)
     choices |= zip(problems, choose_all(list(problems.values()), comm, record), strict=True)
     for node, choice in choices.items():
-        if choice.recorded:
+        if choice.recorded or (choice.predicted and node.implementation is None):
             node.set_strategy(choice.strategy, **{**choice.options, **_common_options(node)})
     return choices
 

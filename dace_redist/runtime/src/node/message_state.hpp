@@ -101,6 +101,6 @@ struct MessageState {
   /// \return whether the receiver could neither pull nor read in an exchange.
   bool is_refused(std::uint64_t exchange) const { return refused.load(std::memory_order_acquire) == exchange; }
 };
-static_assert(sizeof(MessageState) <= 1024, "strategies.py counts 1024 bytes");
+static_assert(sizeof(MessageState) <= 1024, "strategy_memory.py counts 1024 bytes");
 
 }  // namespace dace_redist

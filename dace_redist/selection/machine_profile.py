@@ -1,0 +1,232 @@
+"""The machine profile: what copies and messages take on a machine, kept as JSON. Start reading at: MachineProfile."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dace_redist._version import __version__
+from dace_redist.mpi.topology import Topology
+from dace_redist.report.text import count
+from dace_redist.selection import json_file
+from dace_redist.selection.curves import Count, Curve, Latency, Seconds, Surface, TwoSides
+from dace_redist.selection.json_file import Strict
+
+KIND = "machine profile"
+#: Changes when a file of this version could no longer be read.
+VERSION = 1
+
+#: Stands in where no profile was made.
+DEFAULT_PROFILE = Path(__file__).with_name("default_machine.json")
+
+_REMEDY = "make it anew with dace-redist calibrate, or name another file with DACE_REDIST_MACHINE"
+
+
+class Copies(Strict):
+    """The copy kernel: to contiguous memory, from it, transposed, and to contiguous memory by non-temporal stores."""
+
+    pack: Surface
+    unpack: Surface
+    permuted: Surface
+    non_temporal: Surface
+
+
+class NodeRates(Strict):
+    """
+    What moves between ranks of one node, each of which sends to one and receives from another.
+
+    :param messages: Contiguous MPI messages.
+    :param chunks: Chunks of a contiguous message that moves in chunks: seconds of one by its size.
+    :param puts: Contiguous puts into a window; None if MPI has no windows.
+    :param datatypes: Described by MPI's derived datatypes.
+    :param staged: Through a ring in node-shared memory.
+    :param push: Copied by the sender into a node-shared target.
+    :param pull: Copied by the receiver out of a node-shared source.
+    :param read: Copied by the kernel out of the sender's memory; long runs on both sides.
+    :param latency: By kind of message: ``messages``, ``datatypes``, ``puts``, ``shared``.
+    :param thread_start: Seconds until OpenMP threads share a copy.
+    """
+
+    messages: Curve
+    chunks: Curve
+    puts: Curve | None
+    datatypes: TwoSides
+    staged: TwoSides
+    push: TwoSides
+    pull: TwoSides
+    read: Surface
+    latency: dict[str, Latency]
+    thread_start: Seconds
+
+
+class NetworkRates(Strict):
+    """
+    What moves between nodes, of which each rank sends to one and receives from another.
+
+    :param messages: Contiguous MPI messages, one rank of each node at work.
+    :param link_seconds_per_byte: What a byte takes that a node sends, or receives at the same time, with all its ranks
+        at work.
+    """
+
+    messages: Curve
+    link_seconds_per_byte: Seconds
+
+
+class MachineProfile(Strict):
+    """
+    What copies and messages take, with all ranks of a node at work at the same time.
+
+    ``machine``, ``mpi`` and ``package`` say what it holds for. ``ranks_per_node`` and ``cores_per_node`` are those of
+    the calibration: with more ranks than cores its seconds contain the wait for a core.
+
+    :param network: None where all ranks were on one node.
+    """
+
+    format: str
+    version: int
+    machine: str
+    mpi: str
+    package: str
+    date: str
+    nodes: Count
+    ranks_per_node: Count
+    cores_per_node: Count
+    copies: Copies
+    node: NodeRates | None
+    network: NetworkRates | None
+
+    @property
+    def turns(self) -> float:
+        """Ranks per core, at least 1: how many times as long a rank waits for its core as it has it, and has it."""
+        return max(1.0, self.ranks_per_node / self.cores_per_node)
+
+    def __str__(self) -> str:
+        """What it is of, and a few of its figures, in GB/s and microseconds."""
+        nodes = f"{count(self.nodes, 'node')} of {count(self.ranks_per_node, 'rank')}"
+        lines = [
+            f"machine   {self.machine}, {self.mpi}, {nodes}",
+            *(_row(name, getattr(self.copies, name)) for name in Copies.model_fields),
+        ]
+        if self.node is not None:
+            lines += [_row(f"{name} {side}", getattr(getattr(self.node, name), side)) for name, side in _TWO_SIDED]
+            lines += [_row("read", self.node.read), _curve_row("messages", self.node.messages)]
+            lines += [_curve_row("chunks", self.node.chunks)]
+            lines += [_curve_row("puts", self.node.puts)] if self.node.puts is not None else []
+        if self.network is not None:
+            link = f"{1e-9 / self.network.link_seconds_per_byte:.3g} GB/s of a node's link"
+            lines += [f"{_curve_row('network', self.network.messages)}, {link}"]
+        return "\n".join(lines)
+
+    def why_not(self, topology: Topology) -> str:
+        """Why it does not hold on a topology; ``""`` if it does."""
+        pairs = (("machine", topology.machine), ("mpi", topology.mpi), ("package", __version__))
+        words = {"machine": "machine", "mpi": "MPI", "package": "version of dace-redist"}
+        differences = [
+            f"another {words[name]} ({getattr(self, name)}, here {here})"
+            for name, here in pairs
+            if getattr(self, name) != here
+        ]
+        if differences:
+            return f"it is of {' and '.join(differences)}"
+        if topology.node_count > 1 and self.network is None:
+            return "it was made on one node, the ranks are on several"
+        if topology.ranks_per_node > 1 and self.node is None:
+            return "it was made with one rank per node, here are several"
+        return ""
+
+
+_TWO_SIDED = [(name, side) for name in ("datatypes", "staged", "push", "pull") for side in ("sent", "received")]
+
+
+def _row(name: str, surface: Surface) -> str:
+    """Rates of the shortest and the longest runs, for the least and the largest footprint."""
+    runs = f"runs of {surface.runs[0]:,} to {surface.runs[-1]:,} B"
+    rates = [
+        f"{1e-9 / row[0]:.3g} to {1e-9 / row[-1]:.3g} GB/s moving {footprint:,} B"
+        for footprint, row in zip(surface.footprints, surface.seconds_per_byte, strict=True)
+    ]
+    return f"{name:<20}{runs}: {rates[0]}, {rates[-1]}"
+
+
+def _curve_row(name: str, curve: Curve) -> str:
+    return f"{name:<20}{1e6 * curve.latency:.3g} microseconds, {1e-9 * curve.rate:.3g} GB/s"
+
+
+def fastest(rounds: Sequence[MachineProfile]) -> MachineProfile:
+    """The least seconds of each measurement of several profiles that were made one after another."""
+    return rounds[-1].model_validate(
+        rounds[-1].model_dump() | _least([one.model_dump(include=_MEASURED) for one in rounds])
+    )
+
+
+#: Fields of a profile that hold what was measured.
+_MEASURED = {"copies", "node", "network"}
+
+
+def _least(values: Sequence[Any]) -> Any:
+    """The least of numbers that lie at the same place of nested lists and dictionaries; None where one is."""
+    first = values[0]
+    if any(value is None for value in values):
+        return None
+    if isinstance(first, dict):
+        return {key: _least([value[key] for value in values]) for key in first}
+    if isinstance(first, list):
+        return [_least(list(entries)) for entries in zip(*values, strict=True)]
+    return min(values)
+
+
+def save(profile: MachineProfile, path: Path) -> None:
+    """
+    Write a profile.
+
+    :raises OSError: If it cannot be written; names the file.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        json_file.replace(path, profile.model_dump())
+    except OSError as error:
+        raise OSError(f"{KIND} {path} cannot be written: {error}; name another file with --output") from None
+
+
+def load(path: Path) -> tuple[MachineProfile | None, str]:
+    """
+    Read a profile.
+
+    :param path: Path of the file.
+    :return: The profile, or None; and why it was ignored, or ``""``.
+    :raises ValueError: If it is no profile, damaged, or holds impossible values; names the file and the field.
+    :raises OSError: If it cannot be read.
+    """
+    facts = path.stat()
+    return _load(path, facts.st_mtime_ns, facts.st_size, facts.st_ino)
+
+
+@functools.lru_cache(maxsize=8)
+def _load(path: Path, _mtime: int, _size: int, _inode: int) -> tuple[MachineProfile | None, str]:
+    """Reads the file unless it is as it was last time."""
+    content = json_file.load(path, MachineProfile, KIND, VERSION, _REMEDY)
+    if isinstance(content, int):
+        return None, f"{path} is ignored: {json_file.other_version(KIND, content, VERSION)}"
+    return content, ""
+
+
+def default_profile() -> MachineProfile:
+    """The profile that ships with the package."""
+    profile, _ = load(DEFAULT_PROFILE)
+    assert profile is not None
+    return profile
+
+
+def for_topology(path: Path, topology: Topology) -> tuple[MachineProfile | None, str]:
+    """
+    The profile of a file, if it holds on a topology.
+
+    :return: The profile, or None; and why it was ignored, or ``""``.
+    :raises ValueError: As :func:`load`.
+    :raises OSError: As :func:`load`.
+    """
+    profile, ignored = load(path)
+    reason = profile.why_not(topology) if profile is not None else ""
+    return (None, f"{path} is ignored: {reason}; calibrate again here") if reason else (profile, ignored)

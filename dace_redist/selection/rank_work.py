@@ -1,0 +1,264 @@
+"""What the parts of a rank's work take on a machine: a schedule's messages looked up in a machine profile."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable
+
+from dace_redist.selection.curves import Curve, Surface, TwoSides
+from dace_redist.selection.machine_profile import MachineProfile, NodeRates
+from dace_redist.selection.rank_traffic import RankTraffic, Runs, Traffic, times_within
+from dace_redist.strategy_costs import Terms
+
+#: Runs that the library leaves to the kernel to copy from rank to rank are at least as long (``remote_read.hpp``).
+_LEAST_READ_RUN = 16 << 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """
+    A machine profile as it is looked up for one redistribution; what was looked up is kept.
+
+    :param profile: The profile.
+    :param memory: Where the arrays lie, one of :data:`dace_redist.selection.problem_key.MEMORIES`.
+    :param transposed: Bytes of an element, if the axes are permuted; else 0.
+    :param ranks_per_node: Ranks that share a node.
+    """
+
+    profile: MachineProfile
+    memory: str
+    transposed: int
+    ranks_per_node: int
+
+    @functools.cached_property
+    def look_up(self) -> Callable[[Surface, int, int], float]:
+        """Seconds per byte on a surface at a footprint and a run length."""
+        found: dict[tuple[int, int, int], float] = {}
+
+        def at(surface: Surface, footprint: int, run: int) -> float:
+            key = (id(surface), footprint, run)
+            if key not in found:
+                found[key] = surface.at(footprint, run)
+            return found[key]
+
+        return at
+
+    def copied(self, surface: Surface, runs: Runs, footprint: int) -> float:
+        """Seconds to copy runs, given as bytes by length; runs of one element are transposed if the axes are."""
+        seconds = 0.0
+        for run, nbytes in runs:
+            used = self.profile.copies.permuted if run == self.transposed else surface
+            seconds += nbytes * self.look_up(used, footprint, run)
+        return seconds
+
+    def excess(self, surface: Surface, runs: Runs, footprint: int) -> float:
+        """The same without what the longest runs take."""
+        least = self.look_up(surface, footprint, surface.runs[-1])
+        used = self.profile.copies.permuted
+        return sum(
+            nbytes
+            * max(
+                0.0,
+                self.look_up(used, footprint, run) - self.look_up(self.profile.copies.pack, footprint, surface.runs[-1])
+                if run == self.transposed
+                else self.look_up(surface, footprint, run) - least,
+            )
+            for run, nbytes in runs
+        )
+
+    @property
+    def node(self) -> NodeRates:
+        """What moves between ranks of a node; only asked for where something does."""
+        assert self.profile.node is not None
+        return self.profile.node
+
+
+@dataclasses.dataclass(frozen=True)
+class RankWork:
+    """
+    What one rank has to do, and what each part of it takes on a machine, in seconds.
+
+    :param traffic: What it sends, receives and keeps.
+    :param rates: The machine.
+    :param crosses: Whether anything leaves or enters its node.
+    """
+
+    traffic: RankTraffic
+    rates: Rates
+    crosses: bool
+
+    def latency(self, kind: str) -> float:
+        """An exchange and its messages; kind as in the machine profile."""
+        traffic, seconds = self.traffic, 0.0
+        within, leaving = (
+            max(times_within(side, inside) for side in (traffic.sends, traffic.receives)) for inside in (True, False)
+        )
+        if within:
+            of = self.rates.node.latency[kind]
+            seconds += of.exchange + within * of.message
+        if leaving and self.rates.profile.network is not None:
+            seconds += leaving * self.rates.profile.network.messages.latency
+        return seconds
+
+    def messages(self, piece: float | None = None) -> float:
+        """All messages over MPI within the node, without their latencies; in pieces of so many bytes."""
+        return self._moved(lambda: self.rates.node.messages, piece)
+
+    def puts(self) -> float:
+        """All messages within the node put into a window."""
+        return self._moved(lambda: self.rates.node.puts or self.rates.node.messages, None)
+
+    def can_put(self) -> bool:
+        """Whether MPI has windows."""
+        return self.rates.profile.node is None or self.rates.node.puts is not None
+
+    def _moved(self, curve_of: Callable[[], Curve], piece: float | None) -> float:
+        """Messages within the node; those between nodes take the link, which the node's ranks share."""
+        footprint, seconds = max(self.traffic.sent_bytes, self.traffic.received_bytes), 0.0
+        for message in (*self.traffic.sends, *self.traffic.receives):
+            if not message.within or not message.nbytes:
+                continue
+            if piece is not None and message.nbytes > piece:
+                per_byte = self.rates.node.chunks.at(piece) / piece
+            else:
+                per_byte = self._per_byte(curve_of(), message, footprint)
+            seconds += 0.5 * message.all_bytes * per_byte  # what was measured is of a message sent and one received
+        return seconds
+
+    @staticmethod
+    def _per_byte(curve: Curve, message: Traffic, footprint: int) -> float:
+        """Of a message: as one of its size, or as one of all that the rank has, if that is slower."""
+        return max((curve.at(each) - curve.latency) / each for each in (message.nbytes, footprint))
+
+    def pieces(self, nbytes: float) -> float:
+        """What messages between nodes take more if they are cut into pieces of so many bytes."""
+        network = self.rates.profile.network
+        if network is None:
+            return 0.0
+        sides = ([m for m in side if not m.within] for side in (self.traffic.sends, self.traffic.receives))
+        more = max(sum(m.times * max(0.0, m.nbytes / nbytes - 1) for m in side) for side in sides)
+        return more * network.messages.latency / _PIECES_IN_FLIGHT
+
+    def packed(self, piece: float | None = None) -> float:
+        """What is not contiguous where it is sent from, copied into messages, or pieces, of so many bytes."""
+        runs = ((message.times, message.sent) for message in self.traffic.sends if not message.one_run_sent)
+        return self._copied(self.rates.profile.copies.pack, runs, self.traffic.sent_bytes, piece)
+
+    def unpacked(self, piece: float | None = None) -> float:
+        """The same where it arrives."""
+        runs = ((m.times, m.received) for m in self.traffic.receives if not m.one_run_received)
+        return self._copied(self.rates.profile.copies.unpack, runs, self.traffic.received_bytes, piece)
+
+    def _copied(
+        self, surface: Surface, messages: Iterable[tuple[int, Runs]], footprint: int, piece: float | None
+    ) -> float:
+        """
+        Whole messages lie in buffers as large as the arrays: all is twice what the profile's copies have in use.
+        Pieces stay in the cache, but the array does not: half of the copy is as fast as the cache is.
+        """
+        seconds = 0.0
+        for times, runs in messages:
+            if piece is None:
+                seconds += times * self.rates.copied(surface, runs, 2 * footprint)
+            else:
+                small = self.rates.copied(surface, runs, min(footprint, int(piece)))
+                seconds += 0.5 * times * (self.rates.copied(surface, runs, footprint) + small)
+        return seconds
+
+    def put_unpacked(self) -> float:
+        """What strides cost where messages arrive; the time of a put has contiguous ones copied out already."""
+        surface, footprint = self.rates.profile.copies.unpack, 2 * self.traffic.received_bytes
+        return sum(m.times * self.rates.excess(surface, m.received, footprint) for m in self.traffic.receives)
+
+    def kept(self) -> float:
+        """What stays on the rank."""
+        own, copies = self.traffic.own, self.rates.profile.copies
+        if not own.nbytes:
+            return 0.0
+        footprint = max(self.traffic.sent_bytes, self.traffic.received_bytes)
+        sent = self.rates.copied(copies.pack, own.sent, footprint)
+        return sent + self.rates.excess(copies.unpack, own.received, footprint)
+
+    def typed(self, sent: bool) -> float:
+        """What strides cost MPI's datatypes, where messages are sent from or where they arrive."""
+        traffic, seconds = self.traffic, 0.0
+        footprint = traffic.sent_bytes if sent else traffic.received_bytes
+        for message in traffic.sends if sent else traffic.receives:
+            runs = message.sent if sent else message.received
+            if not message.within:  # MPI copies what it cannot send as it lies
+                copies = self.rates.profile.copies
+                seconds += message.times * self.rates.copied(copies.pack if sent else copies.unpack, runs, footprint)
+            elif not (message.one_run_sent and message.one_run_received):
+                both, plain = self.rates.node.datatypes, self._per_byte(self.rates.node.messages, message, footprint)
+                seconds += 0.5 * message.all_bytes * max(0.0, both.contiguous(footprint) - plain)
+                strided = self.rates.excess(both.sent if sent else both.received, runs, footprint)
+                seconds += message.times * strided
+        return seconds
+
+    def threads(self, wanted: int) -> float:
+        """Cores that so many threads of this rank can have; 0: what OpenMP would take."""
+        share = self.rates.profile.cores_per_node / self.rates.ranks_per_node
+        return max(1.0, min(wanted or share, share))
+
+    def thread_start(self) -> float:
+        """Starting threads for all copies."""
+        copies = sum(message.times for message in (*self.traffic.sends, *self.traffic.receives)) + 1
+        return copies * self.rates.node.thread_start if self.rates.profile.node is not None else 0.0
+
+    def shared(self) -> Terms:
+        """Messages within the node through its memory, each by the protocol that the library would take."""
+        traffic = self.traffic
+        moved = [*(self._shared(m, True) for m in traffic.sends), *(self._shared(m, False) for m in traffic.receives)]
+        terms = [sum(parts) for parts in zip(*moved, strict=True)] or [0.0, 0.0, 0.0]
+        return Terms(self.within_latency(), terms[0], terms[1], terms[2] + self.kept())
+
+    def within_latency(self) -> float:
+        """Agreeing with the partners on the node."""
+        within = max(times_within(side, True) for side in (self.traffic.sends, self.traffic.receives))
+        if not within:
+            return 0.0
+        of = self.rates.node.latency["shared"]
+        return of.exchange + within * of.message
+
+    def _shared(self, message: Traffic, sends: bool) -> tuple[float, float, float]:
+        """Transfer, pack and unpack of a message by the protocol of its pair, on the side of its sender or receiver."""
+        if not message.within:
+            return 0.0, 0.0, 0.0
+        protocol, node = self._protocol(message), self.rates.node
+        footprint = self.traffic.sent_bytes if sends else self.traffic.received_bytes
+        if protocol == "staged":
+            side, runs = (node.staged.sent, message.sent) if sends else (node.staged.received, message.received)
+            seconds = 0.5 * message.all_bytes * node.staged.contiguous(footprint)
+            seconds += message.times * self.rates.excess(side, runs, footprint)
+            return (0.0, seconds, 0.0) if sends else (0.0, 0.0, seconds)
+        if sends != (protocol == "push"):  # the partner copies
+            return 0.0, 0.0, 0.0
+        if protocol == "read":
+            return message.all_bytes * node.read.at(footprint, message.shortest_run), 0.0, 0.0
+        return self._copied_once(message, node.push if protocol == "push" else node.pull, footprint), 0.0, 0.0
+
+    def _copied_once(self, message: Traffic, both: TwoSides, footprint: int) -> float:
+        sent = self.rates.excess(both.sent, message.sent, footprint)
+        received = self.rates.excess(both.received, message.received, footprint)
+        return message.times * (message.nbytes * both.contiguous(footprint) + sent + received)
+
+    def _protocol(self, message: Traffic) -> str:
+        """What the library takes, see ``Handshake::best_protocol`` in ``handshake.hpp``."""
+        memory = self.rates.memory
+        if memory in ("shared-target", "shared-both"):
+            return "push"
+        if memory == "shared-source":
+            return "pull"
+        return "read" if message.shortest_run >= _LEAST_READ_RUN else "staged"
+
+    def network(self) -> RankWork:
+        """The same rank with nothing but its messages to other nodes."""
+        return dataclasses.replace(self, traffic=self.traffic.to_other_nodes())
+
+    def leaves_node(self) -> bool:
+        """Whether any rank of the node sends to, or receives from, another node."""
+        return self.crosses
+
+
+_PIECES_IN_FLIGHT = 4  # a piece's latency is hidden behind the others in flight

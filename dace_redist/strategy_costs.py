@@ -1,0 +1,97 @@
+"""
+The time that each strategy takes, as formulas: what one rank does, in seconds. The table of strategies names them.
+
+Formulas are after Cao et al., *Evaluating Data Redistribution in PaRSEC*, section 7 (formula 2, T = T_communication +
+T_memory + T_extra, with one term of T_memory for each copy), and after Lundwall et al., *Accelerating Redistribution of
+Tensors*, section 3, for what each strategy does. Start reading at: packed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dace_redist.selection.rank_work import RankWork
+
+
+@dataclasses.dataclass(frozen=True)
+class Terms:
+    """
+    Where the time of a rank goes, in seconds.
+
+    :param latency: Starting messages and agreeing with partners, whatever their size.
+    :param transfer: Bytes on their way: MPI's copies, copies straight from array to array, the wire between nodes.
+    :param pack: Copies from the array into messages, by the library or by MPI's datatypes.
+    :param unpack: Copies from messages into the array, and of what stays on the rank.
+    :param wait: What is left of the time of all: for a core, or for the slowest rank.
+    """
+
+    latency: float = 0.0
+    transfer: float = 0.0
+    pack: float = 0.0
+    unpack: float = 0.0
+    wait: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """Their sum."""
+        return sum(self.by_name.values())
+
+    @property
+    def by_name(self) -> dict[str, float]:
+        """The terms by their names."""
+        return dataclasses.asdict(self)
+
+    def scaled(self, factor: float) -> Terms:
+        """All of them times a factor."""
+        return Terms(**{name: factor * seconds for name, seconds in self.by_name.items()})
+
+
+#: Seconds of one rank for what it has to do and a value for every option; None: it cannot do it.
+CostFormula = Callable[["RankWork", Mapping[str, Any]], "Terms | None"]
+
+
+def datatypes(work: RankWork, _: Mapping[str, Any]) -> Terms:
+    """Contiguous messages, and what MPI takes for strides on both sides."""
+    return Terms(work.latency("datatypes"), work.messages(), work.typed(True), work.typed(False) + work.kept())
+
+
+def packed(work: RankWork, _: Mapping[str, Any]) -> Terms:
+    """Pack, send, unpack, one after another: ``T = latency + M / B_mpi + M / B_pack + M / B_unpack``."""
+    return Terms(work.latency("messages"), work.messages(), work.packed(), work.unpacked() + work.kept())
+
+
+def threaded(work: RankWork, options: Mapping[str, Any]) -> Terms:
+    """As :func:`packed`, copies divided by the cores that the threads of a rank have."""
+    terms, cores = packed(work, options), work.threads(options["threads"])
+    return Terms(terms.latency + work.thread_start(), terms.transfer, terms.pack / cores, terms.unpack / cores)
+
+
+def chunks(work: RankWork, options: Mapping[str, Any]) -> Terms:
+    """Pieces that stay in the cache: each is packed, sent and unpacked for itself, at the price of more messages."""
+    piece = min(options["chunk_bytes"], options["max_message_bytes"])
+    latency = work.latency("messages") + work.pieces(piece)
+    return Terms(latency, work.messages(piece), work.packed(piece), work.unpacked(piece) + work.kept())
+
+
+def puts(work: RankWork, _: Mapping[str, Any]) -> Terms | None:
+    """Pack, put, synchronise, unpack out of the window."""
+    if not work.can_put():
+        return None
+    return Terms(work.latency("puts"), work.puts(), work.packed(), work.put_unpacked() + work.kept())
+
+
+def shared(work: RankWork, _: Mapping[str, Any]) -> Terms | None:
+    """Each message by the protocol of its pair; no way to other nodes."""
+    return None if work.leaves_node() else work.shared()
+
+
+def hierarchical(work: RankWork, options: Mapping[str, Any]) -> Terms:
+    """:func:`shared` within the node, and :func:`chunks` of what leaves it."""
+    within = work.shared()
+    if not work.leaves_node():
+        return within
+    between = chunks(work.network(), options)
+    return Terms(*(a + b for a, b in zip(within.by_name.values(), between.by_name.values(), strict=True)))

@@ -1,0 +1,245 @@
+"""The cost model against times worked out by hand, on a machine whose every rate is a round number."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dace_redist import Distribution, TiledDistribution, cli, schedule
+from dace_redist.selection import cost_figure, cost_model, machine_profile
+from dace_redist.selection.bounds import Bound
+from dace_redist.selection.cost_model import CostModel
+from dace_redist.selection.cost_report import CostReport
+from dace_redist.selection.machine_profile import MachineProfile
+from dace_redist.selection.problem_key import MEMORIES, Problem
+
+ROWS, COLUMNS = Distribution((64, 64), (4, 1)), Distribution((64, 64), (1, 4))  # float64: 2 KiB messages, 128 B runs
+MOVED = schedule(ROWS, COLUMNS)
+
+
+def flat(seconds_per_byte: float) -> dict[str, Any]:
+    return {"footprints": [64, 1 << 20], "runs": [8, 1 << 15], "seconds_per_byte": [[seconds_per_byte] * 2] * 2}
+
+
+def machine(cores: int = 4, ranks: int = 4, **changed: Any) -> MachineProfile:
+    """Every byte takes a nanosecond, times a number that tells the kinds apart."""
+    sides = {
+        name: {"sent": flat(n * 1e-9), "received": flat(n * 1e-9)}
+        for name, n in (("datatypes", 50), ("staged", 7), ("push", 2), ("pull", 3))
+    }
+    latency = {kind: {"exchange": 1e-6, "message": 1e-7} for kind in ("messages", "datatypes", "puts", "shared")}
+    linear = {"nbytes": [1, 1001, 1000001], "seconds": [1e-9, 1e-9 + 1e-5, 1e-9 + 1e-2]}  # 10 ns a byte
+    plain = {
+        "format": "dace-redist machine profile", "version": 1, "machine": "M", "mpi": "I", "package": "0", "date": "",
+        "nodes": 1, "ranks_per_node": ranks, "cores_per_node": cores,
+        "copies": {"pack": flat(1e-9), "unpack": flat(1e-9), "permuted": flat(9e-9), "non_temporal": flat(1e-9)},
+        "node": {"messages": linear, "chunks": {"nbytes": [1, 1001], "seconds": [30e-9, 30030e-9]}, "puts": linear,
+                 **sides, "read": flat(4e-9), "latency": latency, "thread_start": 1e-7},
+        "network": {"messages": {"nbytes": [1, 1000], "seconds": [1e-5, 1e-4]}, "link_seconds_per_byte": 1e-7},
+    }  # fmt: skip
+    return MachineProfile.model_validate(plain | changed)
+
+
+def terms(strategy: str, memory: str = "ordinary", profile: MachineProfile | None = None, moved=MOVED, node_of=None):
+    model = CostModel(Problem(moved, memory), profile or machine(), node_of or [0] * moved.ranks)
+    found = model.estimate(strategy)
+    return None if found is None else found.terms
+
+
+SENT = 3 * 16 * 16 * 8  # bytes that each rank sends, and receives
+OWN = 16 * 16 * 8
+
+
+def test_pack_is_latency_transfer_pack_and_unpack():
+    found = terms("Pack")
+    assert found.latency == pytest.approx(1e-6 + 3e-7)
+    assert found.transfer == pytest.approx(SENT * 1e-8, rel=1e-3)
+    # what arrives is a block of whole rows of the target: received in place
+    assert found.pack == pytest.approx(SENT * 1e-9)
+    assert found.unpack == pytest.approx(OWN * 1e-9)
+    assert found.wait == 0
+
+
+def test_datatypes_pay_for_strides():
+    found = terms("Datatype")
+    assert found.transfer == pytest.approx(SENT * 1e-8, rel=1e-3)
+    assert found.pack == pytest.approx(0.5 * SENT * (50e-9 - 1e-8), rel=1e-3)
+    contiguous = schedule(Distribution((4, 512), (4,)), Distribution((4, 512), (4,), ranks=[1, 2, 3, 0]))
+    assert terms("Datatype", moved=contiguous).pack == 0
+
+
+def test_chunks_take_what_chunks_take():
+    chunked = CostModel(Problem(MOVED), machine(), [0] * 4).estimate("Pipelined", {"chunk_bytes": 256})
+    assert chunked is not None
+    assert chunked.terms.transfer == pytest.approx(SENT * 30e-9, rel=1e-3)
+    assert terms("Pipelined").transfer == pytest.approx(SENT * 1e-8, rel=1e-3)  # messages of one chunk
+    assert chunked.options == {"chunk_bytes": 256} and str(chunked) == "Pipelined(chunk_bytes=256)"
+
+
+@pytest.mark.parametrize(
+    "memory, transfer, pack",
+    [
+        ("ordinary", 0.0, 0.5 * SENT * 7e-9),
+        ("shared-target", SENT * 2e-9, 0.0),
+        ("shared-both", SENT * 2e-9, 0.0),
+        ("shared-source", SENT * 3e-9, 0.0),
+    ],
+)
+def test_shared_takes_the_protocol_of_the_memory(memory: str, transfer: float, pack: float):
+    found = terms("Shared", memory)
+    assert found.transfer == pytest.approx(transfer) and found.pack == pytest.approx(pack)
+    assert found == terms("Hierarchical", memory)
+
+
+def test_long_runs_between_ordinary_arrays_are_left_to_the_kernel():
+    long = schedule(Distribution((8, 4096), (4, 1)), Distribution((8, 4096), (1, 4)), dtype="complex128")
+    assert terms("Shared", moved=long).transfer == pytest.approx(3 * 2 * 1024 * 16 * 4e-9)
+
+
+def test_threads_share_copies_where_ranks_leave_cores():
+    assert terms("Threaded", profile=machine(cores=16)).pack == pytest.approx(SENT * 1e-9 / 4)
+    assert terms("Threaded").pack == pytest.approx(SENT * 1e-9)
+
+
+def test_ranks_that_share_a_core_wait_for_it():
+    """A calibration with two ranks per core has seen seconds that are half waiting."""
+    found = terms("Pack", profile=machine(cores=2))
+    alone = terms("Pack")
+    assert found.pack == pytest.approx(0.5 * alone.pack)
+    assert found.wait == pytest.approx(0.5 * alone.total) and found.total == pytest.approx(alone.total)
+
+
+def test_a_permuted_side_is_transposed():
+    permuted = schedule(ROWS, COLUMNS, axes=(1, 0))
+    found = terms("Pack", moved=permuted)
+    assert found.unpack == pytest.approx(SENT * 9e-9 + OWN * (1e-9 + 8e-9), rel=1e-6)
+
+
+def test_between_nodes_the_link_is_shared():
+    nodes = [0, 0, 1, 1]
+    crossing = 2 * 2 * 16 * 16 * 8
+    assert terms("Shared", node_of=nodes) is None
+    whole = terms("Pack", node_of=nodes)
+    assert whole.transfer == pytest.approx(crossing * 1e-7 + SENT / 3 * 1e-8, rel=1e-3)
+    pieces = CostModel(Problem(MOVED), machine(), nodes).estimate("Pipelined")
+    assert pieces is not None and pieces.seconds < whole.total  # copies while the link is at work
+    assert pieces.seconds >= crossing * 1e-7
+
+
+def test_of_very_many_messages_some_ranks_are_looked_at():
+    """All ranks do the same here, so that the times are those of all."""
+    sides = Distribution((256, 256), (256, 1)), Distribution((256, 256), (1, 256))
+    for nodes in ([0] * 256, [rank // 64 for rank in range(256)]):
+        some = CostModel(Problem(schedule(*sides)), machine(), nodes)
+        every = CostModel(Problem(schedule(*sides)), machine(), nodes)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cost_model, "MAX_MODELLED_MESSAGES", 1 << 30)
+            assert sum(map(len, every.traffic.values())) == 256
+        assert sum(map(len, some.traffic.values())) < 64
+        for strategy in ("Pack", "Hierarchical"):
+            found, expected = some.estimate(strategy), every.estimate(strategy)
+            assert found is not None and expected is not None
+            assert found.seconds == pytest.approx(expected.seconds, rel=1e-6)
+        assert Bound.of(some).remote == Bound.of(every).remote
+
+
+def test_strategies_are_in_order_of_time_and_the_same_wherever_they_are_computed():
+    seconds = [one.seconds for one in CostModel(Problem(MOVED), machine(), [0] * 4).estimates()]
+    assert seconds == sorted(seconds) and len(seconds) == 7
+
+
+def test_where_mpi_has_no_windows_nothing_is_said_of_puts():
+    plain = machine().model_dump()
+    plain["node"]["puts"] = None
+    assert terms("RMA", profile=MachineProfile.model_validate(plain)) is None
+
+
+def test_tensors_of_nothing_and_tiles_have_times():
+    nothing = schedule(Distribution((0, 4), (2,)), Distribution((0, 4), (1, 2)))
+    assert terms("Pack", moved=nothing).total == 0
+    tiles = schedule(Distribution((64,), (2,)), TiledDistribution((64,), (8,), [0, 1, 1, 0, 0, 1, 0, 1]))
+    assert terms("Datatype", moved=tiles).total > 0
+
+
+def test_the_bound_is_formula_5():
+    bound = Bound.of(CostModel(Problem(MOVED), machine(), [0] * 4))
+    assert (bound.remote, bound.local) == (SENT, OWN)
+    rate, memory = bound.rate, bound.memory_rate
+    assert bound.bandwidth == pytest.approx(rate * memory / ((2 + 1 / 3) * rate + memory))
+    assert bound.share(SENT / bound.bandwidth) == pytest.approx(1.0)
+    between = Bound.of(CostModel(Problem(MOVED), machine(), [0, 0, 1, 1]))
+    assert (between.remote, between.rate) == (2 * 2 * 16 * 16 * 8, pytest.approx(1e7))
+    still = schedule(ROWS, ROWS)
+    assert str(Bound.of(CostModel(Problem(still), machine(), [0] * 4))).startswith("none")
+
+
+def test_report(tmp_path):
+    path = tmp_path / "machine.json"
+    machine_profile.save(machine(), path)
+    report = CostReport.of(MOVED, "ordinary", path)
+    lines = str(report).splitlines()
+    assert lines[0].startswith("machine   M, I,") and "4 ranks on 1 node, ordinary arrays" in lines[1]
+    assert lines[2].split()[:6] == ["time", "latency", "transfer", "pack", "unpack", "wait"]
+    assert len(lines) == 3 + 7 + 1 and lines[-1].startswith("bound")
+    plain = json.loads(json.dumps(report.to_json()))
+    first = plain["strategies"][0]
+    assert first["seconds"] == pytest.approx(sum(first["terms"].values()))
+    assert first["bottleneck"] == max(first["terms"], key=first["terms"].get)
+
+
+def test_without_a_profile_the_one_that_ships_stands_in(tmp_path, monkeypatch):
+    monkeypatch.setenv("DACE_REDIST_MACHINE", str(tmp_path / "none.json"))
+    assert "ships with the package" in str(CostReport.of(MOVED, "ordinary"))
+    (tmp_path / "none.json").write_text('{"format": "dace-redist machine profile", "version": 7}')
+    assert "is ignored: it is a machine profile of version 7" in str(CostReport.of(MOVED, "ordinary"))
+
+
+@pytest.mark.parametrize(
+    "ranks, changed, each, said",
+    [
+        (4, {"network": None}, 2, "4 ranks take 2 nodes of 2: name more --ranks-per-node, or calibrate on two nodes"),
+        (4, {"node": None}, 4, "made with one rank per node: name --ranks-per-node 1"),
+    ],
+)
+def test_a_profile_that_lacks_what_is_needed(tmp_path, ranks: int, changed: dict[str, Any], each: int, said: str):
+    path = tmp_path / "machine.json"
+    machine_profile.save(machine(**changed), path)
+    with pytest.raises(ValueError, match=said):
+        CostReport.of(MOVED, "ordinary", path, each)
+
+
+def explain(capsys, *words: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as end:
+        cli.main(["explain", "--shape", "64,64", "--from", "4", "--to", "1,4", *words])
+    return end.value.code or 0, *capsys.readouterr()
+
+
+def test_command_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(cost_figure, "_RUNS", (8, 1 << 15))
+    path, picture = tmp_path / "machine.json", tmp_path / "model.png"
+    machine_profile.save(machine(), path)
+    code, out, err = explain(capsys, "--machine", str(path), "--memory", "shared-target", "--plot-model", str(picture))
+    assert (code, err) == (0, "") and "shared-target arrays" in out and picture.stat().st_size > 10_000
+    code, out, _ = explain(capsys, "--machine", str(path), "--json")
+    assert code == 0 and len(json.loads(out)["model"]["strategies"]) == 7
+    code, _, err = explain(capsys, "--machine", str(tmp_path / "other.json"))
+    assert code == 2 and "there is no machine profile" in err and err.count("\n") == 1
+    path.write_text("{")
+    code, _, err = explain(capsys, "--machine", str(path))
+    assert code == 2 and f"machine profile {path} is no JSON" in err and err.count("\n") == 1
+    code, _, err = explain(capsys, "--plot-model", str(picture))
+    assert code == 2 and "goes with --machine" in err
+
+
+def test_the_figure_shows_the_fastest(monkeypatch):
+    monkeypatch.setattr(cost_figure, "_RUNS", (8, 1 << 15))
+    figure = cost_figure.draw(machine(), 4, MEMORIES[0])
+    where, over_runs = figure.axes
+    assert {line.get_label() for line in over_runs.lines} >= {"Pack", "Shared", "Datatype"}
+    model = cost_figure.estimates(machine(), 4, MEMORIES[0], 1 << 22, 8)
+    shown = {line.get_label(): line.get_ydata()[0] for line in over_runs.lines}
+    assert shown["Pack"] == pytest.approx(1e3 * model["Pack"].seconds)
+    with pytest.raises(ValueError, match="one rank moves nothing"):
+        cost_figure.plot_costs(machine(), 1, MEMORIES[0], "x.png")
