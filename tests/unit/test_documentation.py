@@ -107,7 +107,7 @@ def test_commands_run(name: str, tmp_path: Path) -> None:
 
 
 def shell_lines() -> list[tuple[str, str]]:
-    return [(name, line) for name in blocks("bash", None) for line in code_of(name).splitlines()]
+    return [(name, line) for name in blocks("bash", None) for line in code_of(name).replace("\\\n", "").splitlines()]
 
 
 @pytest.mark.parametrize("name", blocks("bash", None))
