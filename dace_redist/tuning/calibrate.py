@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import functools
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,7 +22,6 @@ from dace_redist.selection.curves import Curve, Latency, Surface, TwoSides
 from dace_redist.selection.machine_profile import Copies, MachineProfile, NetworkRates, NodeRates
 from dace_redist.selection.paths import profile_path
 from dace_redist.tuning.progress import progress_bar
-from dace_redist.tuning.search import Show
 from dace_redist.tuning.timed_exchanges import Side, TimedExchanges
 
 _CONTIGUOUS, _TINY = Side(), 8
@@ -93,13 +91,9 @@ def calibrate(
     sizes, topology = sizes or Sizes(), topology_of(comm)
     node = comm.Split(topology.node_of[comm.rank], comm.rank)
     with progress_bar(progress and comm.rank == 0, "calibrate", limit_seconds) as show, pinned_to_core(comm):
-        most, rounds, timed = max(*sizes.footprints, *sizes.read_runs, *sizes.messages), [], None
-        for done in range(_ROUNDS):
-            begin = done * limit_seconds / _ROUNDS
-            later = functools.partial(_shown_later, show, begin)
-            # other memory each time: the last round's is given back once this one has its own
-            timed = TimedExchanges(comm, most, limit_seconds / _ROUNDS, sizes.count, later)
-            rounds.append(_profile(_Calibration(comm, node, topology, sizes, timed)))
+        most, count = max(*sizes.footprints, *sizes.read_runs, *sizes.messages), _ROUNDS * sizes.count
+        timed = TimedExchanges(comm, most, limit_seconds, count, show)
+        rounds = [_profile(_Calibration(comm, node, topology, sizes, timed)) for _ in range(_ROUNDS)]
         made: MachineProfile = comm.bcast(machine_profile.fastest(rounds))
     node.Free()
     with together(comm):
@@ -107,10 +101,6 @@ def calibrate(
             machine_profile.save(made, path)
     forget_choices(comm)
     return made
-
-
-def _shown_later(show: Show, begin: float, what: str, seconds: float) -> None:
-    show(what, begin + seconds)
 
 
 def _check_writable(path: Path) -> None:
