@@ -24,6 +24,10 @@ demo: venv  ## set up if need be, then run the demo
 test: venv  ## the whole suite, then the MPI tests under the other MPIs
 	@.venv/bin/python .ci/test_all.py
 
+SECONDS ?= 600
+fuzz: venv  ## the random tests for SECONDS=600, with new seeds; prints how to repeat what fails
+	@$(IN_ENV) .venv/bin/python .ci/fuzz.py $(SECONDS)
+
 test-quick: venv  ## only what needs neither mpiexec nor a compiler: seconds
 	@$(IN_ENV) .venv/bin/python -m pytest -q -m "not mpi and not compile and not lint" -n auto --dist loadfile
 
@@ -49,7 +53,7 @@ clean:  ## remove everything that was made here
 	rm -f dace_redist/_core.*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help venv demo test test-quick lint lint-imports docs clean
+.PHONY: help venv demo test fuzz test-quick lint lint-imports docs clean
 
 # Set-up, each step done once: stamps below .venv say what is done.
 
@@ -68,14 +72,14 @@ clean:  ## remove everything that was made here
 .venv/.tools: .venv/.made
 	@$${CXX:-g++} --version >/dev/null 2>&1 || \
 	    { echo "dace-redist needs a C++17 compiler: apt-get install g++, or make CC=... CXX=..."; exit 1; }
-	$(STEP) "build tools (setuptools, pybind11)"
-	@$(PIP) --upgrade "setuptools>=77" wheel "pybind11>=2.12" && touch $@
+	$(STEP) "build tools (setuptools, pybind11, NumPy's headers)"
+	@$(PIP) --upgrade "setuptools>=77" wheel "pybind11>=2.12" "numpy>=2" && touch $@
 
 .venv/.installed: setup.py pyproject.toml | .venv/.tools
 	$(STEP) "dace-redist, editable, with DaCe, mpi4py and the test tools (about half a minute)"
 	@$(PIP) --no-build-isolation -e ".[test]" && touch $@
 
-.venv/.core: dace_redist/_core.cpp $(HEADERS) | .venv/.installed
+.venv/.core: $(wildcard dace_redist/*.?pp) $(HEADERS) | .venv/.installed
 	$(STEP) "dace_redist._core, if its sources are newer"
 	@.venv/bin/python setup.py -q build_ext --inplace && touch $@
 

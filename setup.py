@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 from pybind11.setup_helpers import Pybind11Extension, build_ext
 from setuptools import setup
 
@@ -46,9 +47,9 @@ setup(
     ext_modules=[
         Pybind11Extension(
             "dace_redist._core",
-            ["dace_redist/_core.cpp"],
-            include_dirs=[str(INCLUDE)],
-            depends=HEADERS,
+            ["dace_redist/_core.cpp", "dace_redist/_numpy_memory.cpp"],
+            include_dirs=[str(INCLUDE), np.get_include()],
+            depends=[*HEADERS, "dace_redist/_numpy_memory.hpp"],
             cxx_std=17,
         )
     ],

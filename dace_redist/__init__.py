@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dace_redist._version import __version__ as __version__
 from dace_redist.errors import RedistributionError
 from dace_redist.joint_schedule import JointSchedule
-from dace_redist.redistribution.shared_arrays import empty
+from dace_redist.redistribution.shared_arrays import empty, node_shared_memory
 from dace_redist.schedule import Schedule, schedule
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ __all__ = [
     "distribute",
     "empty",
     "lower_all",
+    "node_shared_memory",
     "node_weights",
     "place_in_shared_memory",
     "plan",

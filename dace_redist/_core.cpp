@@ -11,6 +11,7 @@
 #include <memory>
 #include <tuple>
 
+#include "_numpy_memory.hpp"
 #include "contraction/einsum.hpp"
 #include "copy/copy.hpp"
 #include "distribution/distribution.hpp"
@@ -114,7 +115,7 @@ class SharedMemory {
  public:
   explicit SharedMemory(dr::Index nbytes)
       : nbytes_(dr::ceil_div(std::max<dr::Index>(nbytes, 1), 4096) * 4096),
-        bytes_(dr::SharedPool::instance().take(nbytes_)) {}
+        bytes_(dr::SharedPool::instance().take(nbytes_).first) {}
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
   ~SharedMemory() { dr::SharedPool::instance().give(bytes_, nbytes_, owner_); }
@@ -129,19 +130,9 @@ class SharedMemory {
   pid_t owner_ = getpid();
 };
 
-/// Whether an array, or what it is a view of, lies in node-shared memory.
+/// Whether an array lies in node-shared memory.
 bool is_shared(const py::handle& array) {
-  auto owner = py::reinterpret_borrow<py::object>(array);
-  while (!owner.is_none()) {
-    if (py::isinstance<SharedMemory>(owner)) return true;
-    if (py::isinstance<py::array>(owner)) {
-      auto base = py::reinterpret_borrow<py::array>(owner).base();
-      owner = base ? std::move(base) : py::none();
-    } else {
-      owner = py::getattr(owner, py::isinstance<py::memoryview>(owner) ? "obj" : "base", py::none());
-    }
-  }
-  return false;
+  return py::isinstance<py::array>(array) && dr::is_in_shared_array(py::reinterpret_borrow<py::array>(array).data());
 }
 
 /// A plan of the library, called with NumPy arrays: the checks that each call needs, and nothing more.
@@ -389,6 +380,7 @@ PYBIND11_MODULE(_core, module) {
       .def(py::init<dr::Index>(), py::arg("nbytes"))
       .def_buffer(&SharedMemory::buffer);
   module.def("is_shared", &is_shared, py::arg("array"));
+  add_numpy_memory(module);
   py::class_<BoundPlan>(module, "BoundPlan")
       .def(py::init<std::uintptr_t, std::uintptr_t, std::uintptr_t, py::dtype, py::dtype, Numbers, Numbers>())
       .def("set_strides", &BoundPlan::set_strides)

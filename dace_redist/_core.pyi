@@ -60,6 +60,11 @@ class SharedMemory:
 
 def is_shared(array: object) -> bool: ...
 
+#: Allocates NumPy arrays of 64 KiB and more in node-shared memory.
+node_shared_allocator: object
+
+def set_allocator(allocator: object) -> object: ...
+
 class BoundPlan:
     def __init__(
         self,

@@ -38,7 +38,7 @@ class RandomCase:
     source: Any
     target: Any
     dtype: str
-    layout: str = "C"  # of the local arrays: C, F (Fortran), padded, or node-shared
+    layout: str = "C"  # of the local arrays: one of LAYOUTS
     options: dict[str, dict[str, Any]] = field(default_factory=dict)  # by strategy
     axes: tuple[int, ...] | None = None
     region: tuple[tuple[int, ...], ...] | None = None
@@ -73,20 +73,26 @@ class RandomCase:
         return np.asarray(index % (1 << bits), dtype=self.dtype)
 
 
+#: How a local array may lie in memory.
+LAYOUTS = ("C", "F", "padded", "backwards", "every other", "node-shared", "node-shared padded")
+
+
 def local_array(part: np.ndarray, layout: str) -> np.ndarray:
     """A copy of ``part`` in memory of a given layout."""
     if layout == "F":
         return np.array(part, order="F")
-    if layout == "padded":
-        larger = np.full([n + 1 + i % 2 for i, n in enumerate(part.shape)], 1, part.dtype)
-        corner = (*(slice(0, n) for n in part.shape), ...)  # a view, also of an array of 0 dimensions
-        larger[corner] = part
-        return larger[corner]
-    if layout == "node-shared":
-        shared = empty(part.shape, part.dtype)
-        shared[...] = part
-        return shared
-    return part.copy()
+    allocate = empty if layout.startswith("node-shared") else np.empty
+    steps = [2 if layout == "every other" and i == part.ndim - 1 else 1 for i in range(part.ndim)]
+    margins = [1 + i % 2 if layout.endswith("padded") else 0 for i in range(part.ndim)]
+    larger = allocate(
+        tuple(n * step + margin for n, step, margin in zip(part.shape, steps, margins, strict=True)), part.dtype
+    )
+    larger[...] = 1
+    here = larger[(*(slice(0, n * step, step) for n, step in zip(part.shape, steps, strict=True)), ...)]
+    if layout == "backwards" and part.ndim > 0:  # else NumPy makes a scalar
+        here = np.flip(here)
+    here[...] = part
+    return here
 
 
 @st.composite
@@ -131,5 +137,5 @@ def cases(draw: st.DrawFn, ranks: int) -> RandomCase:
         name: {"max_message_bytes": draw(short), **{option: draw(values) for option, values in extra.items()}}
         for name, extra in OPTIONS.items()
     }
-    layout = draw(st.sampled_from(["C", "node-shared", "F", "padded"]))
+    layout = draw(st.sampled_from(LAYOUTS))
     return RandomCase(source, target, draw(st.sampled_from(DTYPES)), layout, options, axes, region)

@@ -58,9 +58,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("mpi_ranks", ranks, ids=[f"{count}ranks" for count in ranks], indirect=True)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if CHILD in os.environ:
         return
+    for item in items:
+        if getattr(item.obj, "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.fuzz)
     items.sort(key=lambda item: item.path.name not in LONGEST)  # where files run at once, the last are short
     for item in items:
         marker = item.get_closest_marker("mpi")

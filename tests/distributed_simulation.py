@@ -21,7 +21,7 @@ from dace_redist.library_nodes.environment import MEMORY_PIECE
 #: What tasklets and conditions may call.
 FUNCTIONS = {name: getattr(np, name) for name in ("sqrt", "exp", "log", "tanh", "sin", "cos", "abs", "power", "where")}
 FUNCTIONS |= {"max": np.maximum, "min": np.minimum, "pow": np.power, "math": np, "dace": dace, "Abs": np.abs}
-FUNCTIONS |= {name: getattr(np, name) for name in ("logical_and", "logical_or", "logical_not", "conj")}
+FUNCTIONS |= {name: getattr(np, name) for name in ("logical_and", "logical_or", "logical_not", "conj", "real", "imag")}
 
 
 def _number(value, symbols):
@@ -58,9 +58,12 @@ class SimulatedRanks:
         """Scatters the inputs, runs, and gathers all outputs by name."""
         for name, tensor in self.program.inputs.items():
             self._scatter(name, tensor.distribution, np.asarray(wholes[name], tensor.dtype).reshape(tensor.shape or 1))
+        for rank, arrays in enumerate(self.arrays):
+            for name, part in self.program.closure_parts(rank).items():
+                arrays[name][...] = part
         self._region(self.sdfg)
         tensors = self.program.outputs
-        return {n: self._gather(n, tensor.distribution).reshape(tensor.shape) for n, tensor in tensors.items()}
+        return {n: self._gather(n, tensor.distribution).reshape(tensor.declared) for n, tensor in tensors.items()}
 
     def _allocated(self, rank):
         """All arrays of a rank; those in one piece of memory overwrite each other."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+from collections.abc import Callable
+from typing import Any
 
+import hypothesis
 import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -13,6 +17,25 @@ from dace_redist.distribution import Distribution, TiledDistribution
 
 MOST = {1: 40, 2: 12, 3: 7, 4: 4, 5: 3, 6: 3, 7: 2, 8: 2}  # largest extent by number of dimensions
 CALM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+
+def same_on_all_ranks(examples: int, ranks: int = 1) -> Callable[[Any], Any]:
+    """
+    Settings of a random test in which all ranks draw the same cases: always those, or those of ``DACE_REDIST_SEED``.
+
+    :param examples: Number of cases on up to 4 ranks, unless ``DACE_REDIST_EXAMPLES`` is another.
+    :param ranks: Of more than 4 ranks, cases are less: they take longer.
+    """
+    seed = os.environ.get("DACE_REDIST_SEED")
+    chosen = settings(
+        max_examples=int(os.environ.get("DACE_REDIST_EXAMPLES", examples)) * 4 // max(4, ranks),
+        derandomize=seed is None,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    return chosen if seed is None else lambda test: hypothesis.seed(int(seed))(chosen(test))
+
 
 #: Mostly tensors with elements; of 0 dimensions, or with extents of 0, one in a few.
 shapes = st.one_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,7 +19,15 @@ from redistribution.catalogue import Case
 _SLAB = 1 << 20
 
 Array = npt.NDArray[Any]
+#: How an array is made: as ordinary ones, by ``dace_redist.empty``, or by NumPy in node-shared memory.
+ORDINARY, SHARED, BY_NUMPY = "ordinary", "shared", "by NumPy"
+
 Region = tuple[tuple[int, ...], ...] | None
+
+
+def memory_of(side: str, variant: str) -> str:
+    """How the source or target is made in a variant."""
+    return BY_NUMPY if variant == "shared-both" else SHARED if variant == f"shared-{side}" else ORDINARY
 
 
 class Arrays:
@@ -31,25 +40,25 @@ class Arrays:
 
     def __init__(self, case: Case, comm: Any) -> None:
         self.case, self.comm = case, comm
-        self._made: dict[tuple[str, bool], Array] = {}
+        self._made: dict[tuple[str, str], Array] = {}
 
-    def source(self, shared: bool = False) -> Array:
+    def source(self, memory: str = ORDINARY) -> Array:
         """The part of the source that the rank has, filled."""
-        return self._get("source", shared, fill)
+        return self._get("source", memory, fill)
 
-    def target(self, shared: bool = False) -> Array:
+    def target(self, memory: str = ORDINARY) -> Array:
         """The part of the target that the rank has; every page of it has been touched."""
-        return self._get("target", shared, lambda array, *_: array.fill(0))
+        return self._get("target", memory, lambda array, *_: array.fill(0))
 
     def missing_bytes(self, variant: str) -> int:
         """
         Bytes that this rank has yet to allocate for a variant.
 
-        :param variant: ``"ordinary"`` or the shared array that it takes besides.
+        :param variant: One of :data:`redistribution.catalogue.VARIANTS`.
         """
-        wanted = [("source", False), ("target", False)] if variant == "ordinary" else [(variant[7:], True)]
+        wanted = [(side, memory_of(side, variant)) for side in ("source", "target")]
         shapes = [
-            self._whole_shape(getattr(self.case, side)) for side, shared in wanted if (side, shared) not in self._made
+            self._whole_shape(getattr(self.case, side)) for side, memory in wanted if (side, memory) not in self._made
         ]
         return sum(math.prod(shape) for shape in shapes) * self.case.dtype.itemsize
 
@@ -57,18 +66,19 @@ class Arrays:
         within = self.case.within
         return distribution.local_shape(self.comm.rank) if within is None else within.shape
 
-    def _get(self, side: str, shared: bool, begin: Callable[[Array, AnyDistribution, int], None]) -> Array:
-        if (side, shared) not in self._made:
+    def _get(self, side: str, memory: str, begin: Callable[[Array, AnyDistribution, int], None]) -> Array:
+        if (side, memory) not in self._made:
             distribution = getattr(self.case, side)
-            array = self._allocate(side, distribution, shared)
+            array = self._allocate(side, distribution, memory)
             begin(array, distribution, self.comm.rank)
-            self._made[side, shared] = array
-        return self._made[side, shared]
+            self._made[side, memory] = array
+        return self._made[side, memory]
 
-    def _allocate(self, side: str, distribution: AnyDistribution, shared: bool) -> Array:
+    def _allocate(self, side: str, distribution: AnyDistribution, memory: str) -> Array:
         shape = distribution.local_shape(self.comm.rank)
         within, whole = self.case.within, self._whole_shape(distribution)
-        array = self._shared(whole) if shared else np.zeros(whole, self.case.dtype)
+        with dace_redist.node_shared_memory() if memory == BY_NUMPY else contextlib.nullcontext():
+            array = self._shared(whole) if memory == SHARED else np.zeros(whole, self.case.dtype)
         if within is None:
             return array
         first = within.source_at if side == "source" else within.target_at

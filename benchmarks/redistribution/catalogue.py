@@ -21,8 +21,12 @@ from dace_redist.strategies import check_options, find_strategy
 #: Sizes that the cases come in: for tests, for two cores and 24 GiB of memory, for a large machine.
 PRESETS = ("tiny", "default", "large")
 
-#: Where the arrays lie. Ordinary: both in a rank's own memory; else one of them in memory that the node shares.
-VARIANTS = ("ordinary", "shared-target", "shared-source")
+#: Where the arrays lie. Ordinary: both in a rank's own memory; else one of them in memory that the node shares, or
+#: both, where NumPy allocates them by ``dace_redist.node_shared_memory``.
+VARIANTS = ("ordinary", "shared-target", "shared-source", "shared-both")
+
+#: Those that are measured unless others are asked for.
+USUAL_VARIANTS = VARIANTS[:3]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ import click
 from dace_redist.report.text import format_bytes
 from dace_redist.strategies import STRATEGIES
 from redistribution.bounds import parse_rate
-from redistribution.catalogue import PRESETS, VARIANTS, Case, load
+from redistribution.catalogue import PRESETS, USUAL_VARIANTS, VARIANTS, Case, load
 
 
 def _rate(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
@@ -49,10 +49,10 @@ def _names(*known: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
 @click.option(
     "--variants",
     metavar="LIST",
-    default=",".join(VARIANTS),
+    default=",".join(USUAL_VARIANTS),
     show_default=True,
     callback=_names(*VARIANTS),
-    help="where the arrays lie",
+    help="where the arrays lie; shared-both: made by NumPy under node_shared_memory()",
 )
 @click.option("--peers/--no-peers", default=True, show_default=True, help="measure what others offer, too")
 @click.option(

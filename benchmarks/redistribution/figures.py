@@ -34,9 +34,9 @@ _COLOURS = {
     "Hierarchical": "#e377c2",
 }
 _OTHERS = "#7f7f7f"
-_LINES = {"ordinary": "-", "shared-target": "--", "shared-source": ":"}
-_MARKERS = {"ordinary": "o", "shared-target": "s", "shared-source": "^"}
-_HATCHES = {"ordinary": "", "shared-target": "////", "shared-source": "...."}
+_LINES = {"ordinary": "-", "shared-target": "--", "shared-source": ":", "shared-both": "-."}
+_MARKERS = {"ordinary": "o", "shared-target": "s", "shared-source": "^", "shared-both": "v"}
+_HATCHES = {"ordinary": "", "shared-target": "////", "shared-source": "....", "shared-both": "xxxx"}
 
 _PANELS_IN_FIGURE = 9
 _BARS_INCHES = 0.19  # height of a bar with its gap

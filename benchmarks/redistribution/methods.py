@@ -10,9 +10,9 @@ from typing import Any
 from dace_redist.redistribution.plan import ArrayPlan, Plan
 from dace_redist.strategies import STRATEGIES
 from redistribution import dtensor, free_memory, peers, scalapack
-from redistribution.arrays import Array, Arrays, is_right
+from redistribution.arrays import Array, Arrays, is_right, memory_of
 from redistribution.bounds import PlainCopy
-from redistribution.catalogue import VARIANTS, Case, ConfiguredStrategy
+from redistribution.catalogue import USUAL_VARIANTS, VARIANTS, Case, ConfiguredStrategy
 from redistribution.stock import Stock
 
 #: Labels of what is not one of our strategies.
@@ -63,7 +63,7 @@ class Wanted:
     """Which methods to measure; None: all."""
 
     strategies: Sequence[str] | None = None
-    variants: Sequence[str] = VARIANTS
+    variants: Sequence[str] = USUAL_VARIANTS
     peers: bool = True
 
 
@@ -135,7 +135,7 @@ def _strategy(label: str, case: Case, comm: Any, arrays: Arrays, choice: Configu
     if reason is not None:
         raise UnsuitableError(reason)
     try:
-        source, target = arrays.source(variant == "shared-source"), arrays.target(variant == "shared-target")
+        source, target = arrays.source(memory_of("source", variant)), arrays.target(memory_of("target", variant))
     except MemoryError as error:
         raise UnsuitableError(str(error)) from None
     options: dict[str, Any] = dict(choice.options)

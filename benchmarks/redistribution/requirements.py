@@ -107,7 +107,11 @@ def _row(what: str, required: float, runs: Iterable[_Run], value: _Value, mean: 
 
 def _bound_rows(runs: Mapping[tuple[str, int], _Run]) -> list[Row]:
     table = []
-    for variant, needed in (("shared-target", (0.8, 1.0, 1.0)), ("ordinary", (None, 0.6, 0.6))):
+    for variant, needed in (
+        ("shared-target", (0.8, 1.0, 1.0)),
+        ("ordinary", (None, 0.6, 0.6)),
+        ("shared-both", (None, 1.0, 1.0)),
+    ):
         for case, required in zip(_SEED, needed, strict=True):
             if required is not None:
                 value = _field(_auto(variant), "share_of_copy")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -37,16 +39,47 @@ def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = np.float64, comm:
         return np.empty(extents, element)
 
 
+@overload
+def node_shared_memory() -> contextlib.AbstractContextManager[None]: ...
+@overload
+def node_shared_memory(on: bool) -> None: ...
+def node_shared_memory(on: bool | None = None) -> contextlib.AbstractContextManager[None] | None:
+    """
+    Lets NumPy allocate in node-shared memory, so that arrays of unchanged code are moved as those of :func:`empty`.
+
+    That holds for new arrays of 64 KiB and more, whoever makes them, in the current context: another thread or
+    ``contextvars`` context has its own. They stay there for as long as they live. In everything else they are as
+    before: a forked process has copies of them, made while it forks. Each takes an open file; where half of those that
+    the process may have are open, or node-shared memory runs out, arrays lie in ordinary memory.
+
+    :param on: From now on: whether NumPy allocates so. Default: in a ``with`` block.
+    :return: Without ``on`` a context manager, which restores what was before.
+    """
+    if on is None:
+        return _node_shared_memory()
+    _core.set_allocator(_core.node_shared_allocator if on else None)
+    return None
+
+
+@contextlib.contextmanager
+def _node_shared_memory() -> Iterator[None]:
+    before = _core.set_allocator(_core.node_shared_allocator)
+    try:
+        yield
+    finally:
+        _core.set_allocator(before)
+
+
 def is_shared(array: npt.NDArray[Any]) -> bool:
     """
     Whether an array lies in node-shared memory.
 
-    :param array: Any array; a view lies where its base does.
+    :param array: Any array; a view lies where its base does. What is no array does not.
     """
     return _core.is_shared(array)
 
 
-#: Smaller arrays are not worth an open file of their own.
+#: Smaller arrays are not worth an open file of their own; as in the C++ ``ArrayAllocator``.
 LEAST_SHARED_BYTES = 64 << 10
 
 

@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <random>
 
+#include "local_array.hpp"
 #include "mpi_leaks.hpp"
-#include "node/shared_array.hpp"
 #include "oracle.hpp"
 #include "plan/registry.hpp"
+#include "random_operation.hpp"
 
 namespace {
 
@@ -47,98 +47,31 @@ Spec random_spec(Random& random, const Indices& shape, Index ranks) {
   return spec;
 }
 
-/// Writes the value of a global index: no two neighbours, and no two words of one element, are alike.
-void write_value(unsigned char* bytes, Index global, std::size_t element_bytes) {
-  for (std::size_t at = 0; at < element_bytes; at += 8) {
-    const std::uint64_t value = (static_cast<std::uint64_t>(global) + 1 + (at << 40)) * 0x9E3779B97F4A7C15u;
-    const std::size_t count = std::min<std::size_t>(8, element_bytes - at);
-    const std::uint64_t top = value >> (64 - 8 * count);
-    std::memcpy(bytes + at, &top, count);
-  }
-}
-
-/// Allocates from the heap, or node-shared memory.
-template <class T>
-struct MaybeShared {
-  using value_type = T;
-  using propagate_on_container_move_assignment = std::true_type;
-
-  explicit MaybeShared(bool wanted = false) : shared(wanted) {}
-  T* allocate(std::size_t count) const {
-    return static_cast<T*>(shared ? allocate_shared(static_cast<Index>(count)) : std::malloc(count));
-  }
-  void deallocate(T* bytes, std::size_t) const { shared ? free_shared(bytes) : std::free(bytes); }
-  bool operator==(const MaybeShared& other) const { return shared == other.shared; }
-  bool operator!=(const MaybeShared& other) const { return shared != other.shared; }
-
-  bool shared;
-};
-
-/// A local array of random layout: axes permuted, padded, guards around.
-class LocalArrayMemory {
- public:
-  LocalArrayMemory(Random random, const Part& part, Index element_bytes)
-      : part_(part), element_bytes_(static_cast<std::size_t>(element_bytes)) {
-    const std::size_t ndim = part.shape.size();
-    extents_ = strides_ = part.shape;
-    Index stride = random.one_in(5) ? 2 : 1;
-    const Indices order = random.one_in(2) ? random.permutation(static_cast<Index>(ndim)) : Indices{};
-    first_ = random.one_in(3) ? 0 : random.between(1, 9);
-    for (std::size_t at = ndim; at-- > 0;) {
-      const std::size_t axis = order.empty() ? at : static_cast<std::size_t>(order[at]);
-      extents_[axis] += random.one_in(4) ? random.between(1, 3) : 0;
-      strides_[axis] = stride;
-      stride *= std::max<Index>(1, extents_[axis]);
-    }
-    if (random.one_in(2)) bytes_ = Bytes(MaybeShared<unsigned char>(true));
-    if (!part.globals.empty() || random.one_in(2))
-      bytes_.resize(static_cast<std::size_t>(first_ + stride + random.between(0, 3)) * element_bytes_);
-  }
-
-  void* data() { return bytes_.empty() ? nullptr : bytes_.data() + static_cast<std::size_t>(first_) * element_bytes_; }
-  Encoding encoding() const {
-    Encoding list = extents_;
-    list.insert(list.end(), strides_.begin(), strides_.end());
-    return list;
-  }
-
-  /// What the whole memory looks like when the part is in it and everything else is `background`.
-  std::vector<unsigned char> picture(unsigned char background) const {
-    std::vector<unsigned char> bytes(bytes_.size(), background);
-    std::size_t k = 0;
-    if (!part_.globals.empty())
-      for_each_index(part_.shape, [&](const Indices& index) {
-        const Index global = part_.globals[k++];
-        if (global < 0) return;  // left as it is
-        Index offset = first_;
-        for (std::size_t i = 0; i < index.size(); ++i) offset += index[i] * strides_[i];
-        write_value(bytes.data() + static_cast<std::size_t>(offset) * element_bytes_, global, element_bytes_);
-      });
-    return bytes;
-  }
-  void set(const std::vector<unsigned char>& bytes) { std::copy(bytes.begin(), bytes.end(), bytes_.begin()); }
-  void clear(unsigned char background) { std::fill(bytes_.begin(), bytes_.end(), background); }
-  bool equals(const std::vector<unsigned char>& bytes) const {
-    return std::equal(bytes_.begin(), bytes_.end(), bytes.begin(), bytes.end());
-  }
-
- private:
-  using Bytes = std::vector<unsigned char, MaybeShared<unsigned char>>;
-
-  const Part& part_;
-  std::size_t element_bytes_;
-  Indices extents_, strides_;  // elements
-  Index first_ = 0;            // element at index (0, 0, ...)
-  Bytes bytes_;
-};
-
 struct Case {
   Index number = 0;
   MPI_Comm comm = MPI_COMM_NULL;  // null on ranks that take no part
   Spec source, target;
   Encoding index_map;
-  Index element_bytes = 1;
+  Index element_bytes = 1, target_bytes = 1;  // of an element of each side
+  ElementOperation operation;
   Options options;
+
+  /// Writes an element of the source.
+  void write_source(unsigned char* bytes, Index global) const {
+    if (operation.is_copy()) return write_value(bytes, global, static_cast<std::size_t>(element_bytes));
+    write_number(bytes, operation.source, number_of(global));
+  }
+  /// Writes an element of the target as it is before.
+  void write_before(unsigned char* bytes) const {
+    if (operation.is_copy()) return;
+    write_number(bytes, operation.target, number_before);
+  }
+  /// Writes an element of the target as it must become.
+  void write_after(unsigned char* bytes, Index global) const {
+    if (operation.is_copy()) return write_source(bytes, global);
+    const Index replicas = Distribution(source.encoding(), "source").replicas();
+    write_number(bytes, operation.target, number_after(operation, global, replicas));
+  }
 };
 
 /// Random axes and region for half of the cases, as an IndexMap takes them, and the target's shape.
@@ -212,7 +145,12 @@ Case random_case(Random& random, Index number, const std::vector<MPI_Comm>& comm
   the.index_map = random_map(random, shape, target_shape);
   the.source = random_spec(random, shape, sizes[which]);
   the.target = random_spec(random, target_shape, sizes[which]);
-  the.element_bytes = random.one_of<Index>({1, 2, 4, 8, 16});
+  the.operation = random_operation(random);
+  the.element_bytes = the.target_bytes = random.one_of<Index>({1, 2, 4, 8, 16});
+  if (!the.operation.is_copy()) {
+    the.element_bytes = element_bytes_of(the.operation.source);
+    the.target_bytes = element_bytes_of(the.operation.target);
+  }
   const bool tiny = product(shape) * the.element_bytes <= 1600;
   const Indices cuts = tiny ? Indices{1, 7, 64, 1000, Index{1} << 30} : Indices{512, 1000, 4096, Index{1} << 30};
   the.options.chunk_bytes = random.one_of(cuts);
@@ -226,9 +164,14 @@ Case random_case(Random& random, Index number, const std::vector<MPI_Comm>& comm
 
 std::string describe(const Description& description) {
   const Options& options = description.options;
-  return text(description.strategy, " of ", description.element_bytes, "-byte elements, source ",
-              tuple_text(description.source), " in local array ", tuple_text(description.source_local), ", target ",
-              tuple_text(description.target), " in local array ", tuple_text(description.target_local), ", index map ",
+  const ElementOperation& operation = description.operation;
+  const auto name = [](auto names, auto value) { return names[static_cast<std::size_t>(value)]; };
+  return text(description.strategy, " of ", description.element_bytes, "-byte elements, ",
+              name(element_type_names, operation.source), " to ", name(element_type_names, operation.target),
+              ", alpha ", operation.alpha.real(), ", beta ", operation.beta.real(), ", op ",
+              name(reduction_names, operation.reduction), ", source ", tuple_text(description.source),
+              " in local array ", tuple_text(description.source_local), ", target ", tuple_text(description.target),
+              " in local array ", tuple_text(description.target_local), ", index map ",
               tuple_text(description.index_map), ", chunk_bytes ", options.chunk_bytes, ", depth ", options.depth,
               ", growth ", options.growth, ", threads ", options.threads, ", slot_bytes ", options.slot_bytes,
               ", max_message_bytes ", options.max_message_bytes);
@@ -242,31 +185,36 @@ class Checker {
     const Part from = the.comm == MPI_COMM_NULL ? Part{} : part_of(the.source, rank);
     const Part to = the.comm == MPI_COMM_NULL ? Part{} : origins(the, part_of(the.target, rank));
     Description description{
-        "random", strategy, the.element_bytes, the.options, the.source.encoding(), the.target.encoding(),
-        {},       {},       the.index_map};
+        "random", strategy, the.element_bytes, the.options,  the.source.encoding(), the.target.encoding(),
+        {},       {},       the.index_map,     the.operation};
     std::unique_ptr<Plan> plan;
     for (std::uint64_t layout = 0; layout < 2; ++layout) {
       const std::uint64_t seed = static_cast<std::uint64_t>(the.number * 64 + rank) * 4 + layout;
       LocalArrayMemory source(Random(2 * seed), from, the.element_bytes),
-          target(Random(2 * seed + 1), to, the.element_bytes);
+          target(Random(2 * seed + 1), to, the.target_bytes);
       description.source_local = source.encoding();
       description.target_local = target.encoding();
       if (plan)
         plan->set_local_arrays(description.source_local, description.target_local);
       else
-        plan = find_strategy(strategy)(description, the.comm);
+        plan = plan_maker(description)(description, the.comm);
       for (int run = 0; run < 2; ++run)
-        check_run(*plan, source, target, text("run ", run, " of case ", the.number, ": ", describe(description)));
+        check_run(the, *plan, source, target, text("run ", run, " of case ", the.number, ": ", describe(description)));
     }
   }
 
   long passed = 0;
 
  private:
-  void check_run(Plan& plan, LocalArrayMemory& source, LocalArrayMemory& target, const std::string& what) {
-    const std::vector<unsigned char> before = source.picture(0x5A), expected = target.picture(0xA5);
+  void check_run(const Case& the, Plan& plan, LocalArrayMemory& source, LocalArrayMemory& target,
+                 const std::string& what) {
+    const auto write_source = [&](unsigned char* bytes, Index global) { the.write_source(bytes, global); };
+    const auto write_before = [&](unsigned char* bytes, Index) { the.write_before(bytes); };
+    const auto write_after = [&](unsigned char* bytes, Index global) { the.write_after(bytes, global); };
+    const std::vector<unsigned char> before = source.picture(0x5A, write_source),
+                                     expected = target.picture(0xA5, write_after);
     source.set(before);
-    target.clear(0xA5);
+    target.set(target.picture(0xA5, write_before));
     plan.run(source.data(), target.data());
     if (!target.equals(expected)) throw Error(text("the target is wrong after ", what));
     if (!source.equals(before)) throw Error(text("the source was written to by ", what));

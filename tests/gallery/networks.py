@@ -52,12 +52,12 @@ def dmrg_effective_hamiltonian(
 
 
 @dace.program
-def mp2_energy(ovov: dace.float64[O, V, O, V], occupied: dace.float64[O], virtual: dace.float64[V]):
+def mp2_energy(ovov: dace.float64[O, V, O, V], occupied: dace.float64[O], unoccupied: dace.float64[V]):
     gap = (
         occupied[:, None, None, None]
-        - virtual[None, :, None, None]
+        - unoccupied[None, :, None, None]
         + occupied[None, None, :, None]
-        - virtual[None, None, None, :]
+        - unoccupied[None, None, None, :]
     )
     t = ovov / gap
     return np.sum(t * (2.0 * ovov - np.swapaxes(ovov, 1, 3)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases import blocked, tiled
-from distributions import moved, regions
-from hypothesis import HealthCheck, given, settings
+from distributions import moved, regions, same_on_all_ranks
+from hypothesis import given
 from hypothesis import strategies as st
 
 import dace_redist
@@ -29,10 +29,11 @@ def tensors(draw, ranks):
     return made
 
 
+@pytest.mark.fuzz
 @pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[1, 3, 6], timeout=200)
 def test_random_tensors(comm):
-    @settings(max_examples=40, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @same_on_all_ranks(40)
     @given(tensors(comm.size), st.sampled_from(["Auto", "Pack"]), st.sampled_from([1 << 30, 17]), st.booleans())
     def check(case, strategy, longest, started):
         sources, targets, axes, regions_, types = (list(column) for column in zip(*case, strict=True))

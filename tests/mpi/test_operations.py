@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 import pytest
-from cases import OPTIONS, blocked, local_array, tiled
-from distributions import moved, regions
-from hypothesis import HealthCheck, given, settings
+from cases import LAYOUTS, OPTIONS, blocked, local_array, tiled
+from distributions import moved, regions, same_on_all_ranks
+from hypothesis import given
 from hypothesis import strategies as st
 
 import dace_redist
 from dace_redist import Distribution, plan, redistribute
 from dace_redist.element_operation import COMPUTED_TYPES, OPS
 
-EXAMPLES = int(os.environ.get("DACE_REDIST_EXAMPLES", 60))
 REDUCE = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
+#: How a redistribution may be carried out: by a call, by a plan, or started, and moved on by what.
+CALLS = ("redistribute", "plan", "test", "calls", "thread")
+#: Of MPI messages, in bytes: mostly not limited, or so little that they are split, even within an element.
+LONGEST = st.sampled_from([1 << 30, 1 << 30, 40, 3])
 
 
 def values(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
@@ -67,7 +69,7 @@ def cases(draw: st.DrawFn, ranks: int) -> dict[str, Any]:
         "source": source,
         "target": draw(st.one_of(blocked(target_shape, ranks), tiled(target_shape, ranks))),
         "types": (before, after),
-        "layout": draw(st.sampled_from(["C", "node-shared", "F", "padded"])),
+        "layouts": [draw(st.sampled_from(LAYOUTS)) for _ in range(2)],
         "how": {
             "axes": axes,
             "region": region,
@@ -76,11 +78,15 @@ def cases(draw: st.DrawFn, ranks: int) -> dict[str, Any]:
             "conj": draw(st.booleans()) and after[0] == "c",
             "op": op,
         },
-        "options": {name: {key: draw(drawn) for key, drawn in some.items()} for name, some in OPTIONS.items()},
+        "options": {
+            name: {key: draw(drawn) for key, drawn in {**some, "max_message_bytes": LONGEST}.items()}
+            for name, some in OPTIONS.items()
+        },
     }
 
 
-def check(comm: Any, strategy: str, case: dict[str, Any]) -> str:
+def arrays(comm: Any, case: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """This rank's parts of a case: of the source, of the target before, and of the target as it must become."""
     source, target, how = case["source"], case["target"], case["how"]
     before, after = case["types"]
     seen = replicas_of(source, before, comm.size, how["op"])
@@ -91,31 +97,72 @@ def check(comm: Any, strategy: str, case: dict[str, Any]) -> str:
     if how["beta"]:
         wanted = wanted + np.dtype(after).type(how["beta"]) * there
     wanted = np.where(mask, wanted, there).astype(after)
-    array = local_array(source.local(seen[comm.rank], comm.rank), case["layout"])
-    out = local_array(target.local(there, comm.rank), case["layout"])
-    options = case["options"][strategy]
-    redistribute(array, source, target, comm=comm, out=out, strategy=strategy, dtype=after, **how, **options)
-    expected = target.local(wanted, comm.rank)
-    if np.array_equal(out, expected):
-        return ""
-    return f"{strategy}, rank {comm.rank}: got {out.tolist()}, expected {expected.tolist()}"
+    parts = source.local(seen[comm.rank], comm.rank), target.local(there, comm.rank)
+    array, out = (local_array(part, layout) for part, layout in zip(parts, case["layouts"], strict=True))
+    return array, out, target.local(wanted, comm.rank)
 
 
+def carry_out(call: str, array: Any, out: Any, source: Any, target: Any, types: Any, **how: Any) -> None:
+    """
+    Moves a tensor, or a list of them.
+
+    :param call: How, see :data:`CALLS`.
+    :param types: Element types of source and target; of lists, lists.
+    """
+    if call == "redistribute":
+        redistribute(array, source, target, out=out, dtype=types[1], **how)
+        return
+    with plan(source, target, types[0], target_dtype=types[1], **how) as made:
+        if call == "plan":
+            made(array, out=out)
+            return
+        request = made.start(array, out=out, progress="thread" if call == "thread" else "calls")
+        while call == "test" and not request.test():
+            pass
+        request.wait()
+
+
+def wrong_parts(comm: Any, what: str, parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> list[str]:
+    """What is wrong on any rank: source, target and what that should be, for each tensor."""
+    wrong = [
+        f"{what}, tensor {number}, rank {comm.rank}: got {out.tolist()}, expected {expected.tolist()}"
+        for number, (_, out, expected) in enumerate(parts)
+        if not np.array_equal(out, expected)
+    ]
+    return [text for some in comm.allgather(wrong) for text in some]
+
+
+@pytest.mark.fuzz
 @pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[1, 2, 4, 7], timeout=300)
 def test_random_operations(comm):
-    @settings(
-        max_examples=EXAMPLES * 4 // max(4, comm.size),
-        derandomize=True,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(cases(comm.size))
-    def check_strategies(case: dict[str, Any]) -> None:
+    @same_on_all_ranks(60, comm.size)
+    @given(cases(comm.size), st.sampled_from(CALLS))
+    def check_strategies(case: dict[str, Any], call: str) -> None:
         for strategy in OPTIONS:
-            wrong = [text for text in comm.allgather(check(comm, strategy, case)) if text]
-            assert not wrong, wrong[0]
+            part = arrays(comm, case)
+            pair = case["source"], case["target"], case["types"]
+            carry_out(call, *part[:2], *pair, comm=comm, strategy=strategy, **case["how"], **case["options"][strategy])
+            assert not (wrong := wrong_parts(comm, f"{strategy} by {call}", [part])), wrong[0]
+
+    check_strategies()
+
+
+@pytest.mark.fuzz
+@pytest.mark.mpi_matrix
+@pytest.mark.mpi(ranks=[2, 5], timeout=200)
+def test_random_operations_on_several_tensors(comm):
+    @same_on_all_ranks(40, comm.size)
+    @given(st.lists(cases(comm.size), min_size=1, max_size=4), st.sampled_from(CALLS), LONGEST)
+    def check_strategies(several: list[dict[str, Any]], call: str, longest: int) -> None:
+        how = {name: [case["how"][name] for case in several] for name in several[0]["how"]}
+        pair = [[case[side] for case in several] for side in ("source", "target")]
+        types = [list(side) for side in zip(*(case["types"] for case in several), strict=True)]
+        for strategy in ("Auto", "Pack"):
+            parts = [arrays(comm, case) for case in several]
+            given_, out, _ = (list(side) for side in zip(*parts, strict=True))
+            carry_out(call, given_, out, *pair, types, comm=comm, strategy=strategy, max_message_bytes=longest, **how)
+            assert not (wrong := wrong_parts(comm, f"{strategy} by {call}", parts)), wrong[0]
 
     check_strategies()
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 from cases import OPTIONS, RandomCase, cases, local_array
-from distributions import moved
-from hypothesis import HealthCheck, given, settings
+from distributions import moved, same_on_all_ranks
+from hypothesis import given
 
 import dace_redist
-
-EXAMPLES = int(os.environ.get("DACE_REDIST_EXAMPLES", 100))  # of up to 4 ranks; of more, less: they take longer
 
 
 def check(comm, strategy: str, case: RandomCase) -> str:
@@ -42,18 +38,13 @@ def check(comm, strategy: str, case: RandomCase) -> str:
     return "; ".join(f"{strategy}, rank {comm.rank}: {text}" for text in wrong)
 
 
+@pytest.mark.fuzz
 @pytest.mark.compile
 @pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[1, 2, 3, 5, 7, 12], timeout=400)
 def test_random_cases(comm):
     # All ranks draw the same cases and know every failure, so that Hypothesis goes the same way on each.
-    @settings(
-        max_examples=EXAMPLES * 4 // max(4, comm.size),
-        derandomize=True,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
+    @same_on_all_ranks(100, comm.size)
     @given(cases(comm.size))
     def check_strategies(case: RandomCase) -> None:
         for strategy in OPTIONS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import pytest
@@ -13,9 +14,11 @@ CASES = {1: 40, 2: 40, 3: 25, 4: 30, 7: 20, 12: 12}  # by number of ranks: secon
 CHECKS_PER_CASE = 7 * 4  # strategies; two layouts, two runs each
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("ranks", CASES)
 def test_random_cases(ranks: int) -> None:
-    printed = run(build("mpi_random", *SANITIZED), ranks, CASES[ranks], ranks)
+    seed = os.environ.get("DACE_REDIST_SEED", ranks)
+    printed = run(build("mpi_random", *SANITIZED), ranks, CASES[ranks], seed)
     found = re.search(r"(\d+) checks passed", printed)
     assert found, printed
     assert int(found[1]) == ranks * CASES[ranks] * CHECKS_PER_CASE

@@ -144,7 +144,60 @@ def unfolded(A: dace.float64[I, J, N], B: dace.float64[I, 12]):
     return M @ M.T, T.T @ T, np.reshape(B, (I, 3, 4))
 
 
+@dace.program
+def variables_in_conditions(A: dace.float64[N, N], x: dace.float64[N]):
+    new = A @ x
+    size = np.linalg.norm(new)
+    this = 0
+    while size > 1.0 and this < 5:
+        new = 0.5 * new
+        size = np.linalg.norm(new)
+        this = this + 1
+    first = new[0] * 2.0
+    if first > 0.0:
+        new += first
+    return new, size
+
+
+@dace.program
+def dimensions_of_one(A: dace.float64[1, N], B: dace.float64[N, 1], C: dace.float64[N, N, 1], s: dace.float64[1]):
+    s[0] = 2.0 * s[0]
+    C[:, :, 0] += A[0]
+    C[:, 0, :] *= 2.0
+    return A[:, :] * 2.0, A.T @ A, np.transpose(C, (2, 0, 1)), np.einsum("i,j->ij", s, A[0]), B[..., 0], A[0:1, 1:] * s
+
+
+@dace.program
+def symbols_by_name(A: dace.int64[N, N], s: dace.int64):
+    A[:, 1] = s * 3
+    t = s - 1
+    return t, A
+
+
+@dace.program
+def infinite(A: dace.float64[N, N]):
+    B = np.log(A * 0.0)
+    return np.max(B, axis=0), np.min(-B), np.max(B)
+
+
+@dace.program
+def unused(A: dace.float64[N, N], x: dace.float64[N]):
+    for _ in range(2):
+        B = A - x[:, None]  # noqa: F841
+        A[:] = A * 2.0
+    return A
+
+
+WEIGHTS = np.linspace(-1, 1, 6)
+
+
+@dace.program
+def closure(A: dace.float64[6, 6]):
+    return A @ WEIGHTS, A + WEIGHTS[:, None]
+
+
 PROGRAMS = (
+    *(variables_in_conditions, dimensions_of_one, symbols_by_name, infinite, unused, closure),
     *(maximum, part, shifted, branch, by_index, slices, reshaped),
     *(
         norms_in_a_loop,
@@ -170,13 +223,13 @@ def test_they_give_what_numpy_gives(program):
             given[name] = 1
     after = {name: np.copy(value) if np.ndim(value) else value for name, value in given.items()}
     function = types.FunctionType(program.f.__code__, {**program.f.__globals__, **SIZES})
-    returned = function(**after)
+    with np.errstate(divide="ignore"):
+        returned = function(**after)
     many = returned if isinstance(returned, tuple) else (returned,)
     wanted = {f"__return_{k}": value for k, value in enumerate(many)} if len(many) > 1 else {"__return": many[0]}
-    sdfg = parse(program)
-    sizes = {name: SIZES[name] for name in map(str, sdfg.free_symbols) if name in SIZES}
+    sizes = {name: SIZES[name] for name in map(str, parse(program).free_symbols) if name in SIZES}
     for ranks in (1, 3, 4):
-        found = SimulatedRanks(distribute(sdfg, ranks, sizes)).run(**given)
+        found = SimulatedRanks(distribute(program, ranks, sizes)).run(**given)
         assert set(found) <= {*after, *wanted}
         for name, value in found.items():
             want = np.asarray({**after, **wanted}[name])
@@ -186,3 +239,54 @@ def test_they_give_what_numpy_gives(program):
             )
             assert value.dtype == want.dtype and value.size == want.size
             assert value.shape == want.shape or want.size == 1, f"{name}: {value.shape}, in NumPy {want.shape}"
+
+
+@dace.program
+def complex_to_real(A: dace.complex128[N, N], B: dace.float64[N, N]):
+    B[:] = A + B
+
+
+@dace.program
+def converted_to_real(A: dace.complex128[N, N]):
+    return A.astype(np.float64) @ A
+
+
+@dace.program
+def printed(A: dace.float64[N, N]):
+    B = A @ A
+    print(B)
+    return B
+
+
+@dace.program
+def with_a_step(A: dace.float64[N, N]):
+    return A[::2] @ A
+
+
+@dace.program
+def keyword_of_another_language(virtual: dace.float64[N, N]):
+    return virtual @ virtual
+
+
+@dace.program
+def changed_closure(A: dace.float64[6, 6]):
+    WEIGHTS[:] = A[0]
+    return A @ WEIGHTS
+
+
+@pytest.mark.parametrize(
+    ("program", "match"),
+    [
+        (complex_to_real, r"B\[:\] = A \+ B: complex numbers would be written to elements of float64.*np.real"),
+        (converted_to_real, r"A.astype\(np.float64\) @ A: complex numbers would be written"),
+        (printed, r"py:\d+: print\(B\): cannot be distributed: .* take it out"),
+        (with_a_step, r"A\[::2\] @ A: cannot be distributed: it takes \[0:N:2, 0:N\], a slice with a step"),
+        (keyword_of_another_language, r"virtual cannot be the name of an argument: it is a keyword of C\+\+"),
+        (changed_closure, "writes to WEIGHTS, which is none of its arguments"),
+    ],
+)
+def test_refusals_name_the_statement_and_the_way_out(program, match, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=match) as refused:
+        distribute(program, 3, {} if program is changed_closure else {"N": 6})
+    assert "\n" not in str(refused.value) and not list(tmp_path.iterdir())

@@ -34,6 +34,14 @@ def written_slice(A: dace.float64[N, N]):
 
 
 @dace.program
+def two_views(A: dace.float64[N, N]):
+    B = np.einsum("ij->ji", A)
+    d = np.diag(A)
+    B *= 2.0
+    return d
+
+
+@dace.program
 def mean_of_integers(A: dace.int64[N, N]):
     return np.mean(A, axis=1)
 
@@ -58,6 +66,7 @@ def trace_of_integers(A: dace.int32[N, N]):
     [
         (rebound, r"test_numpy_differences.py:\d+: A = A @ B: writes into the argument A"),
         (stale_view, r"py:\d+: B = A.T: B is a copy of A here, but shares its elements in NumPy"),
+        (two_views, r"py:\d+: d = np.diag\(A\): d is a copy of A here, but shares its elements in NumPy"),
         (mean_of_integers, r"py:\d+: return np.mean\(A, axis=1\): the mean of A is int64 here, but float64 in NumPy"),
         (sum_of_integers, r"py:\d+: return np.sum\(A\): the sum of A is int32 here, but int64 in NumPy"),
         (method_of_integers, r"the sum of A is uint16 here, but uint64 in NumPy"),

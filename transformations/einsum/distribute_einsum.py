@@ -8,6 +8,7 @@ from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
+import numpy as np
 from dace import SDFG, properties
 from dace.frontend.python.parser import DaceProgram
 from dace.transformation import pass_pipeline
@@ -19,6 +20,7 @@ from dace_redist.transformations.einsum.distributed_program import DistributedPr
 from dace_redist.transformations.einsum.frontend import parse, returned_names
 from dace_redist.transformations.einsum.reduced_products import without_reduced_products
 from dace_redist.transformations.einsum.repeated_statements import without_repeats
+from dace_redist.transformations.einsum.simplification import CPP_KEYWORDS, simplify
 from dace_redist.transformations.einsum.sizes import check_sizes, shapes_of
 from dace_redist.transformations.einsum.statements import read_statements
 from dace_redist.transformations.einsum.steps import all_items, all_steps
@@ -93,8 +95,14 @@ def distribute(
     )
     plan = replace(plan, homes={**plan.homes, **moved})
     return DistributedProgram.build(
-        SDFG(f"{sdfg.name}_on_{ranks}_ranks"), sdfg, body, plan, sizes, memory_bytes is None
+        SDFG(f"{sdfg.name}_on_{ranks}_ranks"), sdfg, body, plan, sizes, memory_bytes is None, _closure(program, sdfg)
     )
+
+
+def _closure(program: Any, sdfg: SDFG) -> dict[str, Any]:
+    """Arrays that a Python function uses without having them as arguments."""
+    known = program.__sdfg_closure__() if isinstance(program, DaceProgram) else {}
+    return {name: np.asarray(value) for name, value in known.items() if name in sdfg.arrays}
 
 
 def _simplified(program: Any) -> SDFG:
@@ -103,7 +111,7 @@ def _simplified(program: Any) -> SDFG:
     if not isinstance(program, SDFG):
         raise TypeError(f"distribute: expected a @dace.program or an SDFG, got {type(program).__name__}")
     sdfg = copy.deepcopy(program)
-    sdfg.simplify()
+    simplify(sdfg)
     return sdfg
 
 
@@ -146,6 +154,12 @@ def _check_names(sdfg: SDFG) -> None:
         raise ValueError(
             f'"{sdfg.name}": an argument cannot be called comm, as the communicator that scatter and run take is; '
             "give it another name"
+        )
+    reserved = sorted(CPP_KEYWORDS & {*sdfg.arrays, *sdfg.symbols})
+    if reserved:
+        raise ValueError(
+            f'"{sdfg.name}": {", ".join(reserved)} cannot be the name of an argument: it is a keyword of C++, in which '
+            f"the program is compiled; call it {reserved[0]}_, or the like"
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from dace import SDFG
+from dace import SDFG, data
 
 from dace_redist.distribution import Distribution
 from dace_redist.einsum.placement import Placement
@@ -36,14 +36,16 @@ class DistributedTensor:
 
     :param name: Its name in the program.
     :param placement: How it is split over the ranks, whatever its size.
-    :param shape: Its global shape.
+    :param shape: Its global shape; none for a tensor of one element that the program declares as ``[1]``.
     :param dtype: Type of its elements.
+    :param declared: Its global shape as the program declares it, which :meth:`DistributedProgram.gather` gives.
     """
 
     name: str
     placement: Placement
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    declared: tuple[int, ...]
 
     @cached_property
     def distribution(self) -> Distribution:
@@ -73,6 +75,8 @@ class DistributedProgram:
     :param starts: The same for the first index of this rank's part.
     :param same: Pairs of placements, with a tensor's shape, for which ``sdfg`` has one array: with these sizes every
         rank holds the same elements under both.
+    :param closure: Whole arrays that the Python function uses without having them as arguments, by the name that
+        ``sdfg`` has for them. Every rank has them, and :meth:`run` takes its part of them by itself.
     """
 
     source: SDFG
@@ -86,6 +90,7 @@ class DistributedProgram:
     extents: dict[str, PlacedShape | Diagonal]
     starts: dict[str, PlacedShape]
     same: tuple[tuple[Placement, Placement, tuple[Any, ...]], ...]
+    closure: Mapping[str, Array] = field(default_factory=dict, repr=False)
     _name: ProgramName = field(default_factory=ProgramName, repr=False)
 
     @classmethod
@@ -97,15 +102,23 @@ class DistributedProgram:
         plan: EinsumPlan,
         sizes: Mapping[str, int],
         keep_transients: bool,
+        closure: Mapping[str, Array],
     ) -> DistributedProgram:
         """
         Builds a program, see :func:`~dace_redist.transformations.einsum.distributed_sdfg.emit_program`.
 
         :param target: An empty SDFG, which becomes what each rank runs.
+        :raises ValueError: If it writes to an array of the closure.
         """
         arrays, read, written = emit_program(target, source, body, plan, sizes)
         known = (source, body, plan, target, dict(sizes), keep_transients)
-        program = cls(*known, read, written, arrays.extents, arrays.starts, arrays.same)
+        changed = [name.removeprefix("__g_") for name in written if name in closure]
+        if changed:
+            raise ValueError(
+                f'"{source.name}" writes to {", ".join(changed)}, which is none of its arguments; make it one'
+            )
+        read = tuple(name for name in read if name not in closure)
+        program = cls(*known, read, written, arrays.extents, arrays.starts, arrays.same, closure)
         fuse_sums(target, program.sizes)
         if keep_transients:  # the first touch of new memory costs as much as its use
             place_transients(target, program.local_extents())
@@ -140,10 +153,28 @@ class DistributedProgram:
         """The tensors that it writes, by name; what it returns is called ``__return``."""
         return {name: self._tensor(name) for name in self.output_names}
 
+    def closure_parts(self, rank: int) -> dict[str, Array]:
+        """A rank's parts of the arrays in :attr:`closure`."""
+        tensors = {name: self._tensor(name) for name in self.closure}
+        return {
+            name: np.ascontiguousarray(tensor.distribution.local(self._closure_value(tensor), rank))
+            for name, tensor in tensors.items()
+        }
+
+    def _closure_value(self, tensor: DistributedTensor) -> Array:
+        value = np.asarray(self.closure[tensor.name])
+        if value.dtype != tensor.dtype or value.shape != tensor.declared:
+            raise ValueError(
+                f'"{self.source.name}": {tensor.name.removeprefix("__g_")} was an array of {tensor.dtype}, shape '
+                f"{tensor.declared}, when the program was distributed, and is one of {value.dtype}, shape {value.shape}"
+            )
+        return value
+
     def _tensor(self, name: str) -> DistributedTensor:
         array = self.source.arrays[name]
         shape, dtype = in_numbers(logical_shape(array), self.sizes), np.dtype(array.dtype.as_numpy_dtype())
-        return DistributedTensor(name, self.plan.homes[name], shape, dtype)
+        vector = isinstance(array, data.Array) and not name.startswith("__return")  # which DaCe has no scalars for
+        return DistributedTensor(name, self.plan.homes[name], shape, dtype, shape or (1,) * vector)
 
     def tensor(self, name: str | None = None) -> DistributedTensor:
         """
@@ -186,7 +217,7 @@ class DistributedProgram:
         :param target: An empty SDFG, which becomes what each rank runs.
         :param sizes: Values of the symbols.
         """
-        made = self.build(target, self.source, self.body, self.plan, sizes, self.keep_transients)
+        made = self.build(target, self.source, self.body, self.plan, sizes, self.keep_transients, self.closure)
         take_strategies(made.sdfg, self.sdfg)
         return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -223,7 +224,10 @@ class _Builder(Emitter):
         """Elements of one tensor become those of another one, wherever both are."""
         self.read_first |= set(step.read) - self.written
         if isinstance(step.moved, Reshape):
-            self.reshape(region, step.moved.source, group.result)
+            try:
+                self.reshape(region, step.moved.source, group.result)
+            except ValueError as error:
+                raise ValueError(f"{step.statement.label}: {error}") from error
         elif isinstance(step.moved, Slice):
             self.part(region, step.moved)
             if step.moved.written and group.result not in self.written:
@@ -238,7 +242,10 @@ class _Builder(Emitter):
         term, dtype = group.einsum.operands[0], self.sdfg.arrays[result].dtype
         state = self.state(region, f"{step.reduction}_{group.result}")
         axes = [axis for axis, index in enumerate(term) if index in group.einsum.summed]
-        least = (dtypes.min_value if step.reduction == "max" else dtypes.max_value)(dtype)
+        lowest = step.reduction == "max"
+        least = (dtypes.min_value if lowest else dtypes.max_value)(dtype)
+        if dtype in dace.FLOAT_TYPES:  # what is reduced may be infinite
+            least = -math.inf if lowest else math.inf
         node = state.add_reduce(f"lambda a, b: {step.reduction}(a, b)", axes, least)
         state.add_edge(state.add_read(operand), None, node, None, self.arrays.whole(operand))
         state.add_edge(node, None, state.add_write(result), None, self.arrays.whole(result))

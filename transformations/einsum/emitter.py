@@ -182,7 +182,7 @@ class Emitter:
         made = [
             self._reshaped(
                 f"{name}_cut",
-                [local * inner if axis == at else n for axis, n in enumerate(shape)] or [1],
+                [local * inner if axis == at else n for axis, n in enumerate(shape)] or [local],
                 arrays.types[source],
             )
             for name, shape, at, inner in zip((source, target), shapes, group.axes, group.inner, strict=True)

@@ -9,6 +9,7 @@ import io
 import os
 import re
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,11 +19,12 @@ from dace.frontend.common import op_repository
 from dace.frontend.python.newast import ProgramVisitor
 from dace.frontend.python.parser import DaceProgram
 
-from dace_redist.transformations.einsum.numpy_arrays import ARRAY_FUNCTIONS, ARRAY_METHODS
+from dace_redist.transformations.einsum.numpy_arrays import ARRAY_ATTRIBUTES, ARRAY_FUNCTIONS, ARRAY_METHODS
 from dace_redist.transformations.einsum.numpy_differences import body_of, warn_of_names, warning_of_integers
 from dace_redist.transformations.einsum.numpy_functions import METHODS, REPLACEMENTS
 from dace_redist.transformations.einsum.numpy_reductions import REDUCING_METHODS, REDUCTIONS
 from dace_redist.transformations.einsum.numpy_statements import PATCHES
+from dace_redist.transformations.einsum.simplification import naming_invalid_statements, remove_report, simplify
 from dace_redist.transformations.einsum.steps import source_line
 
 _METHODS = METHODS | ARRAY_METHODS | REDUCING_METHODS
@@ -41,12 +43,13 @@ def parse(program: DaceProgram) -> SDFG:
     :warns UserWarning: Where DaCe computes something else than NumPy; names the statement.
     """
     warn_of_names(program.f)
-    with _own_nodes(), _naming_the_statement():
+    with _own_nodes(), naming_invalid_statements(), _naming_the_statement(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Performance warning: Automatically creating callback")  # an error follows
         sdfg = program.to_sdfg(simplify=False, use_cache=False)
     file = inspect.getsourcefile(program.f) or ""
     for state in sdfg.states():
         _say_where_from(state, file)
-    sdfg.simplify()
+    simplify(sdfg)
     return sdfg
 
 
@@ -66,13 +69,15 @@ def returned_names(function: Callable[..., Any]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _own_nodes() -> Iterator[None]:
-    functions, methods = op_repository.Replacements._rep, op_repository.Replacements._method_rep
-    before = dict(functions), dict(methods)
+    known = op_repository.Replacements
+    repositories = functions, methods, attributes = known._rep, known._method_rep, known._attr_rep
+    before = [dict(repository) for repository in repositories]
     functions.update(REPLACEMENTS | ARRAY_FUNCTIONS | REDUCTIONS)
     functions.update(warning_of_integers(functions))
     kinds = ("Array", "Scalar", "View", "ArrayView")
     methods.update({(kind, name): method for kind in kinds for name, method in _METHODS.items()})
     methods.update(warning_of_integers(methods))
+    attributes.update({(kind, name): own for kind in kinds for name, own in ARRAY_ATTRIBUTES.items()})
     replaced = [(kind, name, getattr(kind, name)) for kind, name, _ in PATCHES]
     try:
         for kind, name, own in PATCHES:
@@ -81,9 +86,9 @@ def _own_nodes() -> Iterator[None]:
     finally:
         for kind, name, own in replaced:
             setattr(kind, name, own)
-        for known, kept in zip((functions, methods), before, strict=True):
-            known.clear()
-            known.update(kept)
+        for repository, kept in zip(repositories, before, strict=True):
+            repository.clear()
+            repository.update(kept)
 
 
 @contextlib.contextmanager
@@ -94,6 +99,7 @@ def _naming_the_statement() -> Iterator[None]:
         with contextlib.redirect_stdout(printed):
             yield
     except Exception as error:
+        remove_report(error)
         frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
         frames = [frame for frame in frames if isinstance(frame.f_locals.get("self"), ProgramVisitor)]
         if not frames:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Iterator, Sequence
 from string import ascii_letters
 from typing import Any, NoReturn
@@ -70,6 +71,9 @@ class _TaskletReader:
         reads = [(connector, memlet) for connector, memlet in reads if memlet.data is not None]
         (write,) = (edge for edge in state.out_edges(self._tasklet) if edge.data.data is not None)
         operands, names = [], []
+        for name in self._scalars_by_name:
+            operands.append("")
+            names.append(name)
         for _, memlet in reads:
             indices, name, step = self._operand(memlet)
             operands.append(indices)
@@ -94,7 +98,11 @@ class _TaskletReader:
         several = {self._letters[name] for name, extent in self._extents.items() if not equal(extent, 1)}
         if several - set(result):
             self._location.refuse("it is neither elementwise nor an einsum: not every index is one of the result's")
-        connectors = tuple(edge.dst_conn for edge in self._location.state.in_edges(self._tasklet) if edge.data.data)
+        edges = self._location.state.in_edges(self._tasklet)
+        code, by_name = self._tasklet.code.as_string, {name: f"__value_of_{name}" for name in self._scalars_by_name}
+        for name, connector in by_name.items():
+            code = re.sub(rf"\b{name}\b", connector, code)
+        connectors = (*by_name.values(), *(edge.dst_conn for edge in edges if edge.data.data))
         for position, indices in enumerate(operands):
             kept = "".join(index for index in dict.fromkeys(indices) if index in result)
             if kept != indices:
@@ -104,7 +112,13 @@ class _TaskletReader:
         if not set(result) <= set("".join(operands)):  # the result itself has the indices that the operands lack
             operands, names = [*operands, result], [*names, written]
         statement = self._location.statement(tuple(operands), tuple(names), result, written, elementwise=True)
-        yield Step(statement, 1, self._tasklet.code.as_string, connectors, output, self._index_values())
+        yield Step(statement, 1, code, connectors, output, self._index_values())
+
+    @property
+    def _scalars_by_name(self) -> list[str]:
+        """Scalars that the code reads by name, without a memlet: DaCe makes symbols of variables computed from them."""
+        used = {str(name) for name in self._tasklet.free_symbols} - {*self._tasklet.in_connectors}
+        return sorted(name for name in used & {*self._sdfg.arrays} if not logical_shape(self._sdfg.arrays[name]))
 
     def _index_values(self) -> dict[str, tuple[str, Any]]:
         """The indices that the tasklet computes with."""

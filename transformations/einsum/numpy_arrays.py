@@ -53,8 +53,23 @@ def _moveaxis(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, source: Any, d
     return _transposed(visitor, sdfg, state, a, order)
 
 
-def _transposed(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, order: list[int]) -> Any:
-    return _KNOWN.get("numpy.transpose")(visitor, sdfg, state, a, axes=tuple(order))
+def _transpose(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, axes: Any = None) -> str:
+    """DaCe's own refuses matrices of one row or column."""
+    ndim = len(operand_shape(sdfg, "transpose", 0, a))
+    order = list(range(ndim))[::-1] if axes is None else [axis % ndim if axis >= -ndim else axis for axis in axes]
+    if sorted(order) != list(range(ndim)):
+        raise ValueError(f"np.transpose of {a}: its axes are 0 to {ndim - 1}, each of them once, got {tuple(axes)}")
+    return a if ndim < 2 else _transposed(visitor, sdfg, state, a, order)
+
+
+def _transpose_method(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, *axes: Any) -> str:
+    given = axes[0] if len(axes) == 1 and isinstance(axes[0], tuple | list) else axes
+    return _transpose(visitor, sdfg, state, a, given or None)
+
+
+def _transposed(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, order: list[int]) -> str:
+    letters = ascii_letters[: len(order)]
+    return add_einsum(visitor, sdfg, state, f"{letters}->{''.join(letters[axis] for axis in order)}", a)
 
 
 def _copy(visitor: Any, sdfg: SDFG, state: SDFGState, a: str) -> str:
@@ -81,6 +96,7 @@ def _dot(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, b: str) -> Any:
 ARRAY_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "numpy.diag": _diagonal("diag"),
     "numpy.diagonal": _diagonal("diagonal"),
+    "numpy.transpose": _transpose,
     "numpy.swapaxes": _swapaxes,
     "numpy.moveaxis": _moveaxis,
     "numpy.copy": _copy,
@@ -90,7 +106,11 @@ ARRAY_FUNCTIONS: dict[str, Callable[..., Any]] = {
 #: Methods of arrays, by their names.
 ARRAY_METHODS: dict[str, Callable[..., Any]] = {
     "dot": _dot,
+    "transpose": _transpose_method,
     "diagonal": _diagonal("diagonal"),
     "swapaxes": _swapaxes,
     "copy": _copy,
 }
+
+#: Attributes of arrays, by their names.
+ARRAY_ATTRIBUTES: dict[str, Callable[..., Any]] = {"T": _transpose}

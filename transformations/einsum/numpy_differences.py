@@ -16,7 +16,7 @@ from dace.dtypes import DebugInfo
 from dace_redist.transformations.einsum.steps import source_line
 
 #: Functions and methods whose result shares the elements of their first operand in NumPy.
-_VIEWS = ("transpose", "reshape", "swapaxes", "moveaxis", "diagonal", "ravel")
+_VIEWS = ("transpose", "reshape", "swapaxes", "moveaxis", "diagonal", "diag", "ravel")
 
 
 def warn_of_names(function: Callable[..., Any]) -> None:
@@ -70,17 +70,20 @@ def _changed_views(body: list[ast.stmt], arguments: set[str]) -> Iterator[tuple[
     nodes = [inner for statement in body for inner in ast.walk(statement)]
     read = [(node.id, node.lineno) for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
     changed = [(name, node.lineno) for node in nodes for name in _changed_in_place(node)]
-    for node in nodes:
-        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
-            continue
-        view, viewed, line = node.targets[0].id, _viewed(node.value), node.lineno
-        lines = {
-            name: [at for changed_name, at in changed if changed_name == name and at > line] for name in (view, viewed)
-        }
-        stale = any(name == view and at > min(lines[viewed], default=at) for name, at in read)
-        lost = lines[view] and (viewed in arguments or any(name == viewed and at > lines[view][0] for name, at in read))
-        if viewed and viewed != view and (stale or lost):
-            yield view, viewed, line
+    bound = [(node.targets[0], node.value, node.lineno) for node in nodes if isinstance(node, ast.Assign)]
+    views = [(name.id, _viewed(value), line) for name, value, line in bound if isinstance(name, ast.Name)]
+    views = [(view, viewed, line) for view, viewed, line in views if viewed not in ("", view)]
+    owner: dict[str, str] = {}
+    for view, viewed, _ in views:
+        owner.setdefault(view, owner.get(viewed, viewed))
+    for view, viewed, line in views:
+        sharing = {name for name, known in owner.items() if known == owner[view]} | {owner[view]}
+        for name, at in changed:
+            others = sharing - {name}
+            seen = any(reader in others and place > at for reader, place in read) or bool(others & arguments)
+            if at > line and name in sharing and view in (name, *others) and seen:
+                yield view, viewed, line
+                break
 
 
 def _changed_in_place(node: ast.AST) -> list[str]:
@@ -102,6 +105,10 @@ def _viewed(value: ast.expr) -> str:
     elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _VIEWS:
         of_numpy = isinstance(value.func.value, ast.Name) and value.func.value.id in ("np", "numpy")
         base = value.args[0] if of_numpy and value.args else value.func.value
+    elif isinstance(value, ast.Call) and ast.unparse(value.func).endswith("einsum") and len(value.args) == 2:
+        subscripts, operand = value.args
+        term, _, result = str(getattr(subscripts, "value", "")).replace(" ", "").partition("->")
+        base = operand if set(term) == set(result) else None  # nothing is summed
     return base.id if isinstance(base, ast.Name) else ""
 
 

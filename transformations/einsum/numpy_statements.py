@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import copy
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dace import Memlet, SDFGState
+from dace.dtypes import DebugInfo
 from dace.frontend.python.nested_call import NestedCall
 from dace.frontend.python.newast import ProgramVisitor
 from dace.subsets import Range
@@ -25,6 +27,25 @@ _INSTEAD = {
 
 _add_aug_assignment = ProgramVisitor._add_aug_assignment
 _visit_test = ProgramVisitor._visit_test
+_add_read_slice = ProgramVisitor._add_read_slice
+
+
+class _SlicedRange(Range):
+    """A range of which some axes stay, also where they have one element: those that are sliced, as in ``A[:, 0:1]``."""
+
+    sliced: tuple[int, ...] = ()
+
+    def __deepcopy__(self, memo: Any) -> _SlicedRange:
+        return _sliced_range(super().__deepcopy__(memo), self.sliced)
+
+    def squeeze(self, ignore_indices: Sequence[int] | None = None, offset: bool = True) -> Any:
+        return super().squeeze([*(ignore_indices or ()), *self.sliced], offset)
+
+
+def _sliced_range(whole: Range, sliced: tuple[int, ...]) -> _SlicedRange:
+    made = _SlicedRange(list(zip(*zip(*whole.ranges, strict=True), whole.tile_sizes, strict=True)))
+    made.sliced = sliced
+    return made
 
 
 def refuse_callback(visitor: Any, node: ast.Call, create_graph: bool = True) -> Any:
@@ -33,6 +54,7 @@ def refuse_callback(visitor: Any, node: ast.Call, create_graph: bool = True) -> 
 
     :raises ValueError: Always; says which function.
     """
+    visitor.current_lineinfo = DebugInfo(node.lineno, filename=visitor.filename)  # which is still the line before
     called = ast.unparse(getattr(node.func, "oldnode", None) or node.func)
     name = called.split(".")[-1].removeprefix("__dace_callback_")
     instead = next((text for key, text in _INSTEAD.items() if name == key or name.endswith(f"_{key}")), "")
@@ -59,6 +81,35 @@ def visit_test(visitor: Any, node: ast.expr) -> tuple[Any, Any, Any]:
     return condition, otherwise, region
 
 
+def add_read_slice(visitor: Any, array: str, node: ast.Subscript, expr: Any) -> Any:
+    """A part of an array; DaCe's own drops all axes of one element, also where NumPy keeps them."""
+    sliced = _sliced_axes(node, len(expr.subset) + len(expr.new_axes or ()))
+    if sliced:
+        expr, node = copy.copy(expr), copy.copy(node)
+        expr.subset, node.slice = _sliced_range(expr.subset, tuple(sliced)), ast.Slice()
+    return _add_read_slice(visitor, array, node, expr)
+
+
+def _subscripts(node: ast.AST | None) -> list[ast.expr]:
+    if not isinstance(node, ast.Subscript):
+        return []
+    return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+
+
+def _constant(node: ast.expr) -> Any:
+    return getattr(node, "value", None)
+
+
+def _sliced_axes(node: ast.AST | None, ndim: int) -> list[int]:
+    """The axes of an array that a part of it has, too, as NumPy counts them: those without an index of their own."""
+    parts = _subscripts(node)
+    if Ellipsis in map(_constant, parts):
+        after = len(parts) - 1 - [_constant(part) for part in parts].index(Ellipsis)
+        before, whole = len(parts) - 1 - after, [ast.Slice()] * (ndim - len(parts) + 1)
+        parts = [*parts[:before], *whole, *parts[before + 1 :]]
+    return [axis for axis in range(ndim) if axis >= len(parts) or isinstance(parts[axis], ast.Slice)]
+
+
 def add_aug_assignment(
     visitor: Any, node: Any, rtarget: Any, wtarget: Any, operand: Any, op: str, *rest: Any, **options: Any
 ) -> None:
@@ -68,9 +119,9 @@ def add_aug_assignment(
     simple = not any(rest) and not any(options.values()) and isinstance(other[0], str) and other[0] in arrays
     if simple and other[1] in (None, Range.from_array(arrays[other[0]])):
         subset = write[1] or Range.from_array(arrays[write[0]])
-        axes = [axis for axis, extent in enumerate(subset.size()) if extent != 1 or arrays[write[0]].shape[axis] == 1]
+        axes = [axis for axis in range(len(subset)) if axis in _sliced_axes(getattr(node, "target", None), len(subset))]
         shape = arrays[other[0]].shape
-        if 1 < len(shape) + 1 and len(shape) <= len(axes) and list(shape) != [subset.size()[axis] for axis in axes]:
+        if 0 < len(shape) <= len(axes) and list(shape) != [subset.size()[axis] for axis in axes]:
             if Range.from_array(arrays[other[0]]).num_elements() != 1:
                 _broadcast(visitor, node, (read[0], write[0], subset, axes), other[0], op)
                 return
@@ -102,4 +153,5 @@ PATCHES: list[tuple[type, str, Callable[..., Any]]] = [
     (ProgramVisitor, "create_callback", refuse_callback),
     (ProgramVisitor, "_add_aug_assignment", add_aug_assignment),
     (ProgramVisitor, "_visit_test", visit_test),
+    (ProgramVisitor, "_add_read_slice", add_read_slice),
 ]

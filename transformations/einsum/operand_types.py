@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from string import ascii_letters
@@ -30,10 +31,29 @@ def with_equal_types(body: Body, sdfg: SDFG) -> tuple[Item, ...]:
         if not isinstance(item, Step):
             items.append(with_blocks(item, lambda block: with_equal_types(block, sdfg)))
         elif item.statement.elementwise or item.reduction:
+            _check_real(item, sdfg)
             items.append(item)
         else:
             items += _converted(item, sdfg)
     return tuple(items)
+
+
+def _check_real(step: Step, sdfg: SDFG) -> None:
+    """Refuses copies of complex numbers to real ones, also those that DaCe makes of expressions and of ``astype``."""
+    result = step.statement.result
+    copied = re.fullmatch(r"\w+ = (?:dace\.\w+)?\(?(\w+)\)?", step.code.strip())
+    if step.moved is None and (copied is None or copied[1] not in step.inputs):
+        return
+    for name in step.read:
+        if _is_complex(sdfg.arrays[name].dtype) and not _is_complex(sdfg.arrays[result].dtype):
+            raise ValueError(
+                f"{step.statement.label}: complex numbers would be written to elements of "
+                f"{sdfg.arrays[result].dtype.to_string()}; take their real part, as in np.real(A)"
+            )
+
+
+def _is_complex(dtype: dtypes.typeclass) -> bool:
+    return bool(np.issubdtype(dtype.type, np.complexfloating))
 
 
 def _converted(step: Step, sdfg: SDFG) -> Iterator[Step]:
@@ -66,9 +86,10 @@ def _type_to_compute_with(statement: Statement, sdfg: SDFG) -> dtypes.typeclass:
         raise ValueError(
             f"{statement.label}: cannot compute with elements of {found.to_string()}; convert them to one of {known}"
         )
-    if found != types[-1] and np.issubdtype(found.type, np.complexfloating) and np.isrealobj(types[-1].type()):
+    if _is_complex(found) and not _is_complex(types[-1]):
         raise ValueError(
-            f"{statement.label}: {statement.result} holds {types[-1].to_string()}, but the result is complex"
+            f"{statement.label}: complex numbers would be written to elements of {types[-1].to_string()}; take their "
+            "real part, as in np.real(A)"
         )
     return found
 

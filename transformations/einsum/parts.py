@@ -49,7 +49,7 @@ def box_of(subset: Any, array: data.Data, location: SourceLocation, ndim: int | 
     """
     ranges = list(subset.ndrange())
     if any(step != 1 for _, _, step in ranges):
-        location.refuse(f"it takes every {ranges}-th element; only slices without a step can be distributed")
+        location.refuse(f"it takes [{subset}], a slice with a step; only slices without one can be distributed")
     offsets = tuple(begin for begin, _, _ in ranges)
     extents = tuple(symbolic.simplify(end - begin + 1) for begin, end, _ in ranges)
     spare = [axis for axis, n in enumerate(extents) if equal(n, 1)]
@@ -72,12 +72,17 @@ def read_part(sdfg: SDFG, name: str, box: Box, location: SourceLocation) -> Step
             "loop over its indices"
         )
     made = sdfg.add_temp_transient(box.shape or [1], array.dtype)[0]
-    return _moving(sdfg, location, str(made), Slice(name, *box, str(made)))
+    return _moving(sdfg, location, str(made), _slice(name, box, str(made), written=False))
 
 
 def written_part(sdfg: SDFG, name: str, box: Box, value: str, location: SourceLocation) -> Step:
     """A step that copies a tensor to a box of another one."""
-    return _moving(sdfg, location, name, Slice(name, *box, value, written=True))
+    return _moving(sdfg, location, name, _slice(name, box, value, written=True))
+
+
+def _slice(name: str, box: Box, other: str, written: bool) -> Slice:
+    scalar = len(box.kept) == 1 and equal(box.shape[0], 1)
+    return Slice(name, box.offsets, box.extents, () if scalar else box.kept, other, written)
 
 
 def reshaped(sdfg: SDFG, source: str, target: str, location: SourceLocation) -> Step:

@@ -48,6 +48,8 @@ def splittable(source: Sequence[Any], target: Sequence[Any], sizes: Mapping[str,
         group = _group(source, target, range(i, k), range(j, m))
         if group is not None:
             found.append(group)
+    if not found and equal(math.prod(source), 1):
+        return SplitGroup(1, (0, 0), (1, 1))
     if not found:
         raise ValueError(
             f"no axis can be split such that a rank has the same elements under the shapes {tuple(source)} and "

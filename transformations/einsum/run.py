@@ -70,7 +70,7 @@ def _arrays(program: DistributedProgram, local: Mapping[str, Array], rank: int) 
         raise ValueError(f"run: the program has no tensor {', '.join(unknown)}; it has {', '.join(known)}")
     if missing:
         raise ValueError(f"run: the part of {', '.join(missing)} is missing; it takes {', '.join(program.inputs)}")
-    arrays = {}
+    arrays = program.closure_parts(rank)
     for name, tensor in known.items():
         shape = tensor.distribution.local_shape(rank) if tensor.shape else (1,)
         if name in local:
@@ -231,7 +231,7 @@ def gather(program: DistributedProgram, name: str | None, local: Any, comm: Any 
     if not tensor.shape:
         part = part.reshape(-1)[: shape[0]]  # a rank that holds none of a scalar may have passed one
     whole = _moved(part, tensor.distribution, _on_one_rank(tensor, 0), tensor, comm)
-    return whole.reshape(tensor.shape) if comm.rank == 0 else None
+    return whole.reshape(tensor.declared) if comm.rank == 0 else None
 
 
 def _on_one_rank(tensor: DistributedTensor, rank: int) -> Distribution:

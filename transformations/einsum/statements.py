@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from string import ascii_letters
 from typing import Any
 
@@ -213,11 +213,33 @@ class _Reader:
         added = read.get(found.added or "", result)
         indices = [self._logical(term, name) for term, name in zip(einsum.operands, operands, strict=True)]
         to = self._logical(einsum.result, result)
+        alone = set(to) - set("".join(indices))  # indices of operands of one element, which are scalars
+        if alone and not found.solves and symbolic.equal_valued(0, found.beta):
+            yield from self._with_ones(indices, operands, to, result, found.alpha, location)
+            return
         statement = location.statement(tuple(indices), operands, to, result, solves=found.solves)
         if found.reduction:
             yield Step(statement, reduction=found.reduction)
             return
         yield from einsum_steps(self._sdfg, statement, found.alpha, found.beta, added)
+
+    def _with_ones(
+        self,
+        indices: Sequence[str],
+        operands: tuple[str, ...],
+        to: str,
+        result: str,
+        alpha: Any,
+        location: SourceLocation,
+    ) -> Iterator[Step]:
+        """An einsum whose result has dimensions of one element that no operand has."""
+        array = self._sdfg.arrays[result]
+        kept = [index for index in to if index in "".join(indices)]
+        shape = [extent for index, extent in zip(to, array.shape, strict=True) if index in kept]
+        product = str(self._sdfg.add_temp_transient(shape or [1], array.dtype)[0])
+        einsum = (tuple(indices), operands, self._logical("".join(kept), product), product)
+        yield Step(location.statement(*einsum), alpha)
+        yield reshaped(self._sdfg, product, result, location)
 
     def _shape(self, name: str) -> tuple[Any, ...]:
         """Shape of an array; none for a scalar."""

@@ -6,6 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
+from dace import symbolic
+
 from dace_redist.einsum.expression import Einsum
 from dace_redist.transformations.einsum.steps import Body, Item, Step, all_steps, blocks_of, with_blocks
 
@@ -56,7 +58,7 @@ def _is_transpose(step: Item) -> TypeGuard[Step]:
     if not isinstance(step, Step) or step.reduction or len(step.statement.operands) != 1:
         return False
     statement, (operand,) = step.statement, step.statement.einsum.operands
-    if statement.elementwise or statement.solves or step.alpha != 1:
+    if statement.elementwise or statement.solves or not symbolic.equal_valued(1, step.alpha):
         return False
     return sorted(operand) == sorted(statement.einsum.result) and not statement.einsum.repeated
 

@@ -40,12 +40,15 @@ inline Datatype strided_type(const StridedBlock& block, Index element_bytes) {
 /// which elements are computed with, which MPI cannot do, packs or unpacks them instead.
 class DatatypePlan final : public Plan {
  private:
-  /// One of both: a type, or a chunk in the buffer.
+  /// One of both: a type, or a chunk in the buffer, which goes as one message as the other side's type does.
   struct TypedMessage {
     int peer;
     Datatype type;
     PackedChunk chunk;
     Index buffer_offset = 0;
+
+    int count() const { return chunk.nbytes > 0 ? static_cast<int>(chunk.nbytes) : 1; }
+    MPI_Datatype unit() const { return chunk.nbytes > 0 ? MPI_BYTE : type.get(); }
   };
 
   void prepare() override {
@@ -75,20 +78,17 @@ class DatatypePlan final : public Plan {
   void begin(const char* source, char* target) override {
     target_ = target;
     for (const TypedMessage& message : receives_) {
-      if (steps().unpack().kernel)
-        post_receive(buffer_.at(message.buffer_offset), message.chunk.nbytes, message.peer, requests_);
-      else
-        check(MPI_Irecv(target, 1, message.type.get(), message.peer, tag, comm(), &requests_.emplace_back()),
-              "MPI_Irecv");
+      const bool packed = steps().unpack().kernel;
+      char* const bytes = packed ? buffer_.at(message.buffer_offset) : target;
+      check(MPI_Irecv(bytes, message.count(), message.unit(), message.peer, tag, comm(), &requests_.emplace_back()),
+            "MPI_Irecv");
     }
     for (const TypedMessage& message : sends_) {
-      if (steps().pack().kernel) {
-        message.chunk.copies.copy(source, buffer_.at(message.buffer_offset));
-        post_send(buffer_.at(message.buffer_offset), message.chunk.nbytes, message.peer, requests_);
-      } else {
-        check(MPI_Isend(source, 1, message.type.get(), message.peer, tag, comm(), &requests_.emplace_back()),
-              "MPI_Isend");
-      }
+      const bool packed = steps().pack().kernel;
+      if (packed) message.chunk.copies.copy(source, buffer_.at(message.buffer_offset));
+      const char* const bytes = packed ? buffer_.at(message.buffer_offset) : source;
+      check(MPI_Isend(bytes, message.count(), message.unit(), message.peer, tag, comm(), &requests_.emplace_back()),
+            "MPI_Isend");
     }
     copy_self(source, target);
   }

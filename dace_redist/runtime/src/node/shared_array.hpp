@@ -61,6 +61,9 @@ class ArrayList {
     const std::lock_guard<std::mutex> guard(mutex_);
     nbytes_.erase(reinterpret_cast<const char*>(head));
   }
+  /// While a process forks, no thread of it must be in here: the child would wait for it for ever.
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
   /// The array that contains an address, or null.
   const ArrayHead* find(const char* address) {
     const std::lock_guard<std::mutex> guard(mutex_);
@@ -110,16 +113,27 @@ inline void* allocate_private(std::int64_t nbytes) {
   return static_cast<char*>(bytes) + detail::ArrayHead::nbytes;
 }
 
-/// Shared memory; where there is too little, private memory, and the first time one line on standard error.
+/// One line on standard error, the first time.
+inline void say_ordinary_memory_is_taken(const Error& error) {
+  static std::atomic<bool> said{false};
+  if (!said.exchange(true)) std::fprintf(stderr, "dace-redist: %s; taking ordinary memory\n", error.what());
+}
+
+/// Shared memory; where there is too little, private memory, which is said.
 /// \throws std::bad_alloc if that is used up, too.
 inline void* allocate_shared_or_private(std::int64_t nbytes) {
   try {
     return allocate_shared(nbytes);
   } catch (const Error& error) {
-    static std::atomic<bool> said{false};
-    if (!said.exchange(true)) std::fprintf(stderr, "dace-redist: %s; taking ordinary memory\n", error.what());
+    say_ordinary_memory_is_taken(error);
   }
   return allocate_private(nbytes);
+}
+
+/// Whether an address lies in an array of allocate_shared() of this process.
+inline bool is_in_shared_array(const void* address) {
+  const detail::ArrayHead* const head = detail::array_list().find(static_cast<const char*>(address));
+  return head && head->valid();
 }
 
 /// One piece of memory for arrays of which only one is in use at a time.
@@ -145,6 +159,26 @@ inline void free_shared(void* array) noexcept {
   }
   close(static_cast<int>(segment.descriptor));
   munmap(head, static_cast<std::size_t>(segment.nbytes));
+}
+
+/// In a forked process: puts a copy in the place of its parent's shared array, which others do not see.
+inline void take_copy(void* array) noexcept {
+  char* const start = static_cast<char*>(array) - detail::ArrayHead::nbytes;
+  auto* head = reinterpret_cast<detail::ArrayHead*>(start);
+  const SegmentName segment = head->name.segment;
+  const auto size = static_cast<std::size_t>(segment.nbytes);
+  const int access = PROT_READ | PROT_WRITE, descriptor = static_cast<int>(segment.descriptor);
+  detail::array_list().remove(head);
+  void* const copy = mmap(nullptr, size, access, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (copy != MAP_FAILED) {
+    ask_for_huge_pages(copy, segment.nbytes);
+    std::memcpy(copy, start, size);
+    mremap(copy, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, start);
+  } else {  // only what the child writes is its own
+    mmap(start, size, access, MAP_PRIVATE | MAP_FIXED, descriptor, 0);
+  }
+  new (start) detail::ArrayHead{0, {{detail::ArrayHead::not_shared, -1, segment.nbytes}, 0}};
+  close(descriptor);
 }
 
 /// Tells whether an address lies in an array of allocate_shared() of this process, and where. Allocates nothing.

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <iterator>
+#include <utility>
 
 #include "error.hpp"
 #include "node/shared_array.hpp"
@@ -21,7 +22,8 @@ namespace dace_redist {
 /// goes first where it keeps too many bytes or open files.
 class SharedPool {
  public:
-  void* take(std::int64_t nbytes) {
+  /// \return the memory, and whether it was used before; else it is zeros.
+  std::pair<void*, bool> take(std::int64_t nbytes) {
     if (process_ != getpid()) {  // a forked process: what is kept here belongs to its parent
       kept_.clear();
       kept_bytes_ = 0;
@@ -33,14 +35,14 @@ class SharedPool {
       void* const bytes = found->bytes;
       kept_.erase(std::next(found).base());
       kept_bytes_ -= nbytes;
-      return bytes;
+      return {bytes, true};
     }
     try {
-      return allocate_shared(nbytes);
+      return {allocate_shared(nbytes), false};
     } catch (const Error&) {
       if (kept_.empty()) throw;
       shrink(0, 0);
-      return allocate_shared(nbytes);
+      return {allocate_shared(nbytes), false};
     }
   }
 

@@ -1,0 +1,95 @@
+"""
+Random programs give what NumPy gives on 1 to 7 simulated ranks, or are refused in one line that names a statement.
+
+``DACE_REDIST_RANDOM_PROGRAMS=0:500`` runs those of the seeds 0 to 499 instead of the first few.
+"""
+
+import os
+import re
+import types
+import warnings
+
+import dace
+import numpy as np
+import pytest
+from distributed_simulation import SimulatedRanks
+from random_programs import SIZES, load, random_program
+
+from dace_redist import distribute
+from dace_redist.transformations.einsum import transient_memory
+
+FIRST, LAST = map(int, os.environ.get("DACE_REDIST_RANDOM_PROGRAMS", "0:120").split(":"))
+GROUP = 20
+REFUSED = r"random_program_\d+\.py:\d+: "
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_transients_share_memory():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transient_memory, "LEAST_BYTES", 1)
+        yield
+
+
+@pytest.mark.parametrize("first", range(FIRST, LAST, GROUP))
+def test_random_programs(first, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    refused = [seed for seed in range(first, min(first + GROUP, LAST)) if not runs(seed, tmp_path)]
+    assert len(refused) <= GROUP // 5, f"many are refused: {refused}"
+
+
+def runs(seed, folder):
+    """Whether a program is distributed; checks its results, or the error."""
+    program = load(random_program(seed), folder, f"random_program_{seed}").program
+    rng = np.random.default_rng(seed)
+    given = {name: argument(kind, rng) for name, kind in program.f.__annotations__.items()}
+    try:
+        wanted = by_numpy(program.f, given)
+    except ValueError as error:  # np.diag gives an array that cannot be written
+        assert "read-only" in str(error)
+        return True
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            distributed = distribute(program, int(rng.integers(1, 8)), sizes_of(program))
+        except ValueError as error:
+            assert re.match(REFUSED, str(error)) and "\n" not in str(error), f"seed {seed}: {error}"
+            return False
+    if any("NumPy" in str(warning.message) for warning in caught):  # and says where the results differ
+        return True
+    for name, value in SimulatedRanks(distributed).run(**given).items():
+        check(value, wanted[name], f"{name} of seed {seed}")
+    return True
+
+
+def argument(kind, rng):
+    array = isinstance(kind, dace.data.Data)
+    shape = [int(dace.symbolic.evaluate(extent, SIZES)) for extent in kind.shape] if array else []
+    dtype = np.dtype((kind.dtype if array else kind).as_numpy_dtype())
+    if dtype.kind == "i":
+        return rng.integers(-3, 4, shape).astype(dtype)
+    value = rng.uniform(-1, 1, shape) + (1j * rng.uniform(-1, 1, shape) if dtype.kind == "c" else 0)
+    return np.asarray(value).astype(dtype)
+
+
+def by_numpy(function, given):
+    after = {name: np.copy(value) if value.ndim else value[()] for name, value in given.items()}
+    with np.errstate(all="ignore"):
+        returned = types.FunctionType(function.__code__, {**function.__globals__, **SIZES})(**after)
+    if isinstance(returned, tuple):
+        return {**after, **{f"__return_{number}": value for number, value in enumerate(returned)}}
+    return {**after, "__return": returned}
+
+
+def sizes_of(program):
+    used = {str(symbol) for kind in program.f.__annotations__.values() for symbol in getattr(kind, "free_symbols", ())}
+    return {name: size for name, size in SIZES.items() if name in used}
+
+
+def check(value, wanted, what):
+    wanted = np.asarray(wanted)
+    tolerance = 1e-3 if wanted.dtype == np.float32 else 1e-8
+    scale = np.max(np.abs(wanted[np.isfinite(wanted)]), initial=1)
+    np.testing.assert_allclose(value.reshape(wanted.shape), wanted, tolerance, tolerance * scale, err_msg=what)
+    assert value.dtype == wanted.dtype, what
+    assert value.shape == wanted.shape or wanted.shape == (1,), what  # a result of one element is a scalar
