@@ -6,6 +6,7 @@ import numpy as np
 from gallery.example import Example, positive_definite
 
 N, K = (dace.symbol(name, dace.int64) for name in "NK")
+POINTS, WEIGHTS = np.polynomial.legendre.leggauss(8)
 
 
 @dace.program
@@ -98,6 +99,12 @@ def gradient_descent(A: dace.float64[N, K], b: dace.float64[N], step: dace.float
     return x, np.sum((A @ x - b) ** 2)
 
 
+@dace.program
+def gauss_legendre(F: dace.float64[N, 8]):
+    mean = 0.5 * (F @ WEIGHTS)
+    return mean, np.einsum("nq,q,q->n", F - mean[:, None], POINTS, WEIGHTS)
+
+
 def _system(sizes, rng):
     return {"A": positive_definite(sizes["N"], rng), "b": rng.uniform(-1, 1, sizes["N"])}
 
@@ -115,4 +122,5 @@ EXAMPLES = (
     Example(newton_schulz_sign, dict(N=7), lambda s, r: {"A": positive_definite(s["N"], r)}),
     Example(exponential_by_series, dict(N=7)),
     Example(gradient_descent, dict(N=9, K=4), lambda s, r: {"A": r.random((9, 4)), "b": r.random(9), "step": 0.05}),
+    Example(gauss_legendre, dict(N=9)),
 )

@@ -11,8 +11,8 @@ import pytest
 from builds import planned, quick_builds
 
 RANKS = os.environ.get("DACE_REDIST_GALLERY", "")
-#: What the generated code has of its own: branches, loops with parts of tensors, reductions by max, other shapes.
-COMPILED = ("conjugate_gradients_with_limit", "gram_schmidt_qr", "attention", "mttkrp_by_unfolding")
+#: What the generated code has of its own: branches, loops with parts of tensors, maxima, other shapes, closures.
+COMPILED = ("conjugate_gradients_with_limit", "gram_schmidt_qr", "attention", "mttkrp_by_unfolding", "gauss_legendre")
 
 
 @pytest.mark.compile

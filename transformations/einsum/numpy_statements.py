@@ -119,7 +119,7 @@ def add_aug_assignment(
     simple = not any(rest) and not any(options.values()) and isinstance(other[0], str) and other[0] in arrays
     if simple and other[1] in (None, Range.from_array(arrays[other[0]])):
         subset = write[1] or Range.from_array(arrays[write[0]])
-        axes = [axis for axis in range(len(subset)) if axis in _sliced_axes(getattr(node, "target", None), len(subset))]
+        axes = _sliced_axes(getattr(node, "target", None), len(subset))
         shape = arrays[other[0]].shape
         if 0 < len(shape) <= len(axes) and list(shape) != [subset.size()[axis] for axis in axes]:
             if Range.from_array(arrays[other[0]]).num_elements() != 1:
