@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from redistribution import catalogue, free_memory, methods, peers
-from redistribution.arrays import Arrays, is_right
+from redistribution.arrays import SHARED, Arrays, is_right
 
 import dace_redist
 from dace_redist.mpi import launch
@@ -119,4 +119,4 @@ def test_shared_arrays_that_one_rank_cannot_have_are_missing_on_all(comm, monkey
 
     monkeypatch.setattr(dace_redist, "empty", empty, raising=False)
     with pytest.raises(MemoryError, match="empty: too little"):
-        Arrays(catalogue.load("tiny").select(["block-k2"])[0], comm).target(shared=True)
+        Arrays(catalogue.load("tiny").select(["block-k2"])[0], comm).target(SHARED)
