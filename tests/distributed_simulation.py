@@ -63,7 +63,7 @@ class SimulatedRanks:
                 arrays[name][...] = part
         self._region(self.sdfg)
         tensors = self.program.outputs
-        return {n: self._gather(n, tensor.distribution).reshape(tensor.declared) for n, tensor in tensors.items()}
+        return {n: self._gather(n, tensor.distribution).reshape(tensor.whole_shape) for n, tensor in tensors.items()}
 
     def _allocated(self, rank):
         """All arrays of a rank; those in one piece of memory overwrite each other."""

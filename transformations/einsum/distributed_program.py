@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 from dace import SDFG, data
 
-from dace_redist.distribution import Distribution
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.traffic import same_place
 from dace_redist.transformations.einsum.distributed_sdfg import emit_program
+from dace_redist.transformations.einsum.distributed_tensor import DistributedTensor
 from dace_redist.transformations.einsum.kept_strategies import take_strategies
 from dace_redist.transformations.einsum.local_arrays import Diagonal, PlacedShape
 from dace_redist.transformations.einsum.program_name import ProgramName
@@ -27,30 +27,6 @@ from dace_redist.transformations.einsum.transient_memory import place_transients
 from dace_redist.transformations.redistribution.fuse_reduction import fuse_sums
 
 Array = npt.NDArray[Any]
-
-
-@dataclass(frozen=True)
-class DistributedTensor:
-    """
-    An input or output of a distributed program.
-
-    :param name: Its name in the program.
-    :param placement: How it is split over the ranks, whatever its size.
-    :param shape: Its global shape; none for a tensor of one element that the program declares as ``[1]``.
-    :param dtype: Type of its elements.
-    :param declared: Its global shape as the program declares it, which :meth:`DistributedProgram.gather` gives.
-    """
-
-    name: str
-    placement: Placement
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    declared: tuple[int, ...]
-
-    @cached_property
-    def distribution(self) -> Distribution:
-        """Which rank holds which elements. A scalar is a vector of one element."""
-        return self.placement.distribution(self.shape)
 
 
 @dataclass(eq=False)
@@ -163,18 +139,20 @@ class DistributedProgram:
 
     def _closure_value(self, tensor: DistributedTensor) -> Array:
         value = np.asarray(self.closure[tensor.name])
-        if value.dtype != tensor.dtype or value.shape != tensor.declared:
+        if value.dtype != tensor.dtype or value.shape != tensor.whole_shape:
             raise ValueError(
-                f'"{self.source.name}": {tensor.name.removeprefix("__g_")} was an array of {tensor.dtype}, shape '
-                f"{tensor.declared}, when the program was distributed, and is one of {value.dtype}, shape {value.shape}"
+                f'"{self.source.name}": {tensor.name.removeprefix("__g_")} was an array of {tensor.dtype}, '
+                f"shape {tensor.whole_shape}, when the program was distributed, and is one of {value.dtype}, "
+                f"shape {value.shape}"
             )
         return value
 
     def _tensor(self, name: str) -> DistributedTensor:
         array = self.source.arrays[name]
         shape, dtype = in_numbers(logical_shape(array), self.sizes), np.dtype(array.dtype.as_numpy_dtype())
-        vector = isinstance(array, data.Array) and not name.startswith("__return")  # which DaCe has no scalars for
-        return DistributedTensor(name, self.plan.homes[name], shape, dtype, shape or (1,) * vector)
+        returned = name.startswith("__return")  # DaCe returns scalars as vectors
+        is_vector = not shape and isinstance(array, data.Array) and not returned
+        return DistributedTensor(name, self.plan.homes[name], shape, dtype, is_vector)
 
     def tensor(self, name: str | None = None) -> DistributedTensor:
         """

@@ -19,7 +19,8 @@ from dace_redist.redistribution.shared_arrays import LEAST_SHARED_BYTES, empty_r
 from dace_redist.transformations.einsum.loaded import Loaded, load
 
 if TYPE_CHECKING:
-    from dace_redist.transformations.einsum.distributed_program import DistributedProgram, DistributedTensor
+    from dace_redist.transformations.einsum.distributed_program import DistributedProgram
+    from dace_redist.transformations.einsum.distributed_tensor import DistributedTensor
 
 Array = npt.NDArray[Any]
 _RETURN = "__return"
@@ -231,7 +232,7 @@ def gather(program: DistributedProgram, name: str | None, local: Any, comm: Any 
     if not tensor.shape:
         part = part.reshape(-1)[: shape[0]]  # a rank that holds none of a scalar may have passed one
     whole = _moved(part, tensor.distribution, _on_one_rank(tensor, 0), tensor, comm)
-    return whole.reshape(tensor.declared) if comm.rank == 0 else None
+    return whole.reshape(tensor.whole_shape) if comm.rank == 0 else None
 
 
 def _on_one_rank(tensor: DistributedTensor, rank: int) -> Distribution:
