@@ -18,7 +18,7 @@ CHECKS_PER_CASE = 7 * 4  # strategies; two layouts, two runs each
 @pytest.mark.parametrize("ranks", CASES)
 def test_random_cases(ranks: int) -> None:
     seed = os.environ.get("DACE_REDIST_SEED", ranks)
-    printed = run(build("mpi_random", *SANITIZED), ranks, CASES[ranks], seed)
+    printed = run(build("mpi_random", *SANITIZED), ranks, CASES[ranks], seed, timeout=240)  # other tests run besides
     found = re.search(r"(\d+) checks passed", printed)
     assert found, printed
     assert int(found[1]) == ranks * CASES[ranks] * CHECKS_PER_CASE
