@@ -20,6 +20,7 @@ from dace_redist.native.command import build, config
 from dace_redist.problem_options import described_schedule, operation_options, problem_options
 from dace_redist.relabelling import saved_by_relabelling
 from dace_redist.report import text as report
+from dace_redist.report.trace import trace
 from dace_redist.schedule import Schedule
 from dace_redist.selection.problem_key import MEMORIES, Problem
 from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, STRATEGIES, options_within, rounds, with_options
@@ -40,7 +41,7 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for _other in (build, calibrate, config, einsum):
+for _other in (build, calibrate, config, einsum, trace):
     cli.add_command(_other)
 
 

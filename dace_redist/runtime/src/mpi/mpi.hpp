@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "error.hpp"
+#include "trace/trace.hpp"
 
 namespace dace_redist {
 
@@ -121,6 +122,7 @@ inline std::vector<int> ranks_of_node(MPI_Comm comm) {
 
 /// Waits for all, and forgets them.
 inline void wait_all(std::vector<MPI_Request>& requests) {
+  const trace::Span span("wait");
   check(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
   requests.clear();
 }
