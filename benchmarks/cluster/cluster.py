@@ -32,8 +32,7 @@ _NAMESPACES = ["--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-
 _RATE = re.compile(r"(\d+(?:\.\d+)?)([kmgt]?)bit")
 PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"  # where Debian keeps ip and tc, not on a user's PATH
 
-#: In a user namespace everybody is root.
-AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # as is all in a user namespace
 #: What ranks on several nodes want, unless the user says otherwise.
 OVER_TCP = {
     "OMPI_MCA_pml": "ob1",  # TCP between nodes, and not through UCX's
@@ -164,8 +163,8 @@ def _start(job: _Job, output: IO[bytes] | None) -> tuple[int, list[Link] | None]
     """Run a job: as :func:`on_login_node`."""
     variables, files = _across_nodes(slots(job.nodes, job.ranks), job.mapping)
     variables |= {k: v for k, v in mpi_environment(job.ranks).items() if k not in variables} | dict(job.environment)
-    options = {"files": files, "rate": job.rate, "timeout": job.timeout, "output": output}
-    return on_login_node(job.nodes, mpiexec_command(job.ranks, job.argv), variables, **options)
+    command = mpiexec_command(job.ranks, job.argv)
+    return on_login_node(job.nodes, command, variables, files=files, rate=job.rate, timeout=job.timeout, output=output)
 
 
 def on_login_node(
@@ -187,15 +186,14 @@ def on_login_node(
     :return: (return code, links); there are no links if it timed out or never began.
     """
     orders = {"nodes": nodes, "rate": rate, "burst": _burst(rate), "command": [*command], "files": dict(files)}
-    path = variables.get("PATH", os.environ.get("PATH", os.defpath)) + ":/usr/sbin:/sbin"
+    path = variables.get("PATH", os.environ.get("PATH", os.defpath))
     with tempfile.TemporaryFile() as report:
         inside = [sys.executable, str(HERE / "inside.py"), json.dumps(orders), str(report.fileno())]
         # setpriv: if this process is killed, the kernel ends unshare, unshare the first process inside, and that all.
         watched = ["setpriv", "--pdeathsig", "KILL", *unshare(), *inside]
-        added = {**variables, "PATH": path}
+        added = {**variables, "PATH": f"{path}:/usr/sbin:/sbin"}
         code = supervise(watched, timeout, environment=added, output=output, pass_fds=[report.fileno()])
-        report.seek(0)
-        text = report.read()
+        text = os.pread(report.fileno(), 1 << 20, 0)
     return code, [Link(*link) for link in json.loads(text)] if text and code != TIMED_OUT else None
 
 
