@@ -116,8 +116,7 @@ def labelled(model: Model, choice: list[int], node_size: int | None = None) -> t
 
     :param model: The model.
     :param choice: The candidate of each group.
-    :param node_size: Ranks per node, numbered node by node: of the numberings tried, the one with least traffic between
-        nodes is taken.
+    :param node_size: Ranks per node, numbered node by node: what goes between nodes counts, too.
     :return: The program with the groups on their ranks, and on those that were taken if nodes did not count.
     """
     program, plain = model.program, tuple(model.group(number, row) for number, row in enumerate(choice))
@@ -126,7 +125,7 @@ def labelled(model: Model, choice: list[int], node_size: int | None = None) -> t
     if node_size is None:
         return best, best
     aware = Walk(program, relabelled(model, plain, node_size), node_size)
-    return min([best, aware], key=lambda walk: (walk.internode_bytes, walk.bytes_per_rank)), best
+    return min([best, aware], key=lambda walk: (walk.cost, walk.internode_bytes)), best
 
 
 def relabelled(model: Model, groups: tuple[Group, ...], node_size: int | None = None) -> tuple[Group, ...]:

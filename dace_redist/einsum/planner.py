@@ -129,7 +129,8 @@ class Planner:
     def _plan(self, walk: Walk, unaware: Walk) -> EinsumPlan:
         asked = self.requests
         sizes = {name: self.sizes[name] for name in dict.fromkeys((*asked.sizes, *walk.homes))}
-        between_nodes = (walk.internode_bytes, unaware.internode_bytes) if asked.node_size else None
+        across = None if asked.node_size is None else (walk.internode_bytes, unaware.internode_bytes)
+        within = None if asked.node_size is None else walk.bytes_across(1) - walk.internode_bytes
         return EinsumPlan(
             asked.statements,
             sizes,
@@ -142,7 +143,8 @@ class Planner:
             asked.wanted,
             walk.costs,
             asked.node_size,
-            between_nodes,
+            across,
+            within,
         )
 
     def _program(self, statements: tuple[Statement, ...], steps: tuple[EinsumStep, ...]) -> EinsumProgram:
@@ -153,13 +155,19 @@ class Planner:
         return EinsumProgram(statements, steps, self.sizes, outputs, placements, asked.itemsize, asked.ranks)
 
     def _solved(self, steps: tuple[EinsumStep, ...], thrift: float) -> tuple[Walk, Walk]:
+        size, program = self.requests.node_size, self._program(self.requests.statements, steps)
         if self._only is not None and self._only.solution and (thrift, self.share) == (_THRIFTS[0], 1.0):
             model, choice = self._only.solution  # of the only statement
         else:
-            program = self._program(self.requests.statements, steps)
             model = Model(program, [self._candidates(step) for step in steps], thrift)
             choice = choose_grids(model)
-        return labelled(model, choice, self.requests.node_size)
+        best, unaware = labelled(model, choice, size)
+        if size is None or size == 1:
+            return best, unaware
+        model = Model(program, [self._candidates(step) for step in steps], thrift, size)
+        aware, _ = labelled(model, choose_grids(model), size)
+        limit = self.requests.memory_bytes or math.inf
+        return min([best, aware], key=lambda walk: (walk.memory_bytes > limit, walk.cost)), unaware
 
     def _candidates(self, step: EinsumStep) -> Candidates:
         part, override = step.part, self.requests.override(step)

@@ -11,6 +11,7 @@ from dace_redist.einsum.nodes import internode_bytes
 from dace_redist.einsum.order import Part
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import Group, GroupCost, Move
+from dace_redist.einsum.rates import BYTES_PER_SECOND, FLOPS_PER_SECOND, INTERNODE_BYTES_PER_SECOND
 from dace_redist.einsum.statement import Statement
 from dace_redist.einsum.traffic import same_place, traffic
 
@@ -150,8 +151,20 @@ class Walk:
                 self._read(number, operand)
             self._write(number)
         self.costs = tuple(self._cost(number) for number in range(len(groups)))
-        sizes, itemsize = program.sizes, program.itemsize
-        self.internode_bytes = internode_bytes(groups, self.moves, sizes, itemsize, node_size) if node_size else 0.0
+        self.internode_bytes = self.bytes_across(node_size) if node_size else 0.0
+
+    def bytes_across(self, node_size: int) -> float:
+        """Bytes that go between nodes of so many ranks each; with nodes of 1, between ranks."""
+        repeats = [self.program.repeats(number) for number in range(len(self.groups))]
+        return internode_bytes(self.groups, self.moves, self.program.sizes, self.program.itemsize, node_size, repeats)
+
+    @property
+    def cost(self) -> float:
+        """Bytes that could be moved in the predicted time: what the planner makes small."""
+        repeats, ranks = self.program.repeats, self.program.ranks
+        flops = sum(repeats(group) * cost.flops for group, cost in enumerate(self.costs))
+        across = BYTES_PER_SECOND / INTERNODE_BYTES_PER_SECOND * self.internode_bytes / ranks
+        return self.bytes_per_rank + across + BYTES_PER_SECOND / FLOPS_PER_SECOND * flops
 
     @property
     def bytes_per_rank(self) -> float:

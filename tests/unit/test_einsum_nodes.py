@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dace_redist.einsum import Einsum, Statement, plan_einsums
-from dace_redist.einsum.nodes import internode_bytes, node_tiles, shared_elements, tile_shape
+from dace_redist.einsum.nodes import internode_bytes, least_internode, node_tiles
 
 E = Einsum.parse
 SHAPES = {"A": (16, 32), "B": (32, 8)}
@@ -22,15 +22,14 @@ def group_on(grid, ranks):
 
 
 def counted(group, size):
-    return internode_bytes([group], [], SHAPES | {"C": (16, 8)}, 1, size)
+    return internode_bytes([group], [], SHAPES | {"C": (16, 8)}, 1, size, [1])
 
 
 @pytest.mark.parametrize("grid, size", [((2, 4, 2), 4), ((4, 4, 1), 2), ((4, 2, 4), 8), ((2, 2, 2), 2)])
 def test_the_formula_counts_what_crosses_between_nodes(grid, size):
     ranks = math.prod(grid)
     group = group_on(grid, ranks)
-    words = shared_elements(group, EXTENTS)
-    assert words == (
+    words = (
         32 // grid[1] * (8 // grid[2]),  # B is replicated along i, C summed along j, A replicated along k
         16 // grid[0] * (8 // grid[2]),
         16 // grid[0] * (32 // grid[1]),
@@ -48,8 +47,9 @@ def test_the_formula_counts_what_crosses_between_nodes(grid, size):
         fibres = [ranks // p for p in grid]
         formula = sum(f * w * (p / m - 1) for f, w, p, m in zip(fibres, words, grid, tile, strict=True))
         assert direct == formula
-    best = tile_shape(grid, [w * ranks / p for w, p in zip(words, grid, strict=True)], size)
-    assert volumes[best] == min(volumes.values())
+    tensors = [(at, np.array([word])) for at, word in zip(([1, 2], [0, 2], [0, 1]), words, strict=True)]
+    tile, least = least_internode(np.array([grid]), tensors, size)
+    assert volumes[tuple(tile[0].tolist())] == least[0] == min(volumes.values())
 
 
 def test_tiles_cover_the_grid():
@@ -57,7 +57,8 @@ def test_tiles_cover_the_grid():
     nodes = node_tiles(group, EXTENTS, 4)
     assert sorted(nodes.ranks) == list(range(16))
     assert all(rank // 4 == node for rank, node in zip(nodes.ranks, nodes.tiles, strict=True))
-    assert tile_shape((3, 5), (1.0, 1.0), 4) is None
+    tile, _ = least_internode(np.array([[3, 5]]), [([0], np.ones(1))], 4)
+    assert not tile.any()
     assert node_tiles(group_on((1, 5, 1), 5), EXTENTS, 4) is None
 
 
@@ -68,8 +69,9 @@ def test_knowing_nodes_never_sends_more_between_them(ranks, size):
     plan = plan_einsums(statements, shapes, ranks, node_size=size)
     aware, unaware = plan.internode_bytes
     assert aware <= unaware
-    assert aware == internode_bytes(plan.groups, plan.moves, plan.sizes, 8, size)
-    assert f"nodes of {size}" in str(plan)
+    assert aware == internode_bytes(plan.groups, plan.moves, plan.sizes, 8, size, [1, 1])
+    assert aware + plan.intranode_bytes == internode_bytes(plan.groups, plan.moves, plan.sizes, 8, 1, [1, 1])
+    assert f"nodes of {size}" in str(plan) and "within nodes " in str(plan)
     assert plan_einsums(statements, shapes, ranks).internode_bytes is None
 
 
