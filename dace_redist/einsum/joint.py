@@ -125,7 +125,20 @@ def labelled(model: Model, choice: list[int], node_size: int | None = None) -> t
     if node_size is None:
         return best, best
     aware = Walk(program, relabelled(model, plain, node_size), node_size)
-    return min([best, aware], key=lambda walk: (walk.cost, walk.internode_bytes)), best
+    return min([best, aware], key=lambda walk: walk.preferred(best)), best
+
+
+def on_nodes(model: Model, best: Walk, unaware: Walk, memory_bytes: float) -> Walk:
+    """
+    The best of walks found before and of those with the grids that send little between nodes.
+
+    :param model: The model in which bytes between nodes count.
+    :param best: The best with the grids chosen without nodes.
+    :param unaware: The same if nodes count nothing at all.
+    :param memory_bytes: What a rank may hold; of walks that hold more, only if there are no others.
+    """
+    aware, _ = labelled(model, choose_grids(model), model.node_size)
+    return min((best, aware, unaware), key=lambda walk: (walk.memory_bytes > memory_bytes, *walk.preferred(unaware)))
 
 
 def relabelled(model: Model, groups: tuple[Group, ...], node_size: int | None = None) -> tuple[Group, ...]:

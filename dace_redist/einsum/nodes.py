@@ -64,9 +64,10 @@ def least_internode(grids: Array, tensors: Sequence[Blocks], size: int) -> tuple
     """
     The part of each grid that shares a node, so that least goes between nodes: m_i positions along axis i.
 
-    With q_i = p_i / m_i nodes along axis i, each block goes between nodes once less than there are nodes that have
-    replicas of it: V is the sum over tensors of block x (product of p_i, split axes) x (product of q_i, others, less 1).
-    All m_i are tried. Source: Irmler et al., Optimizing Distributed Tensor Contractions using Node-Aware Processor
+    A fibre along axis i then lies on q_i = p_i / m_i nodes, and a block goes between nodes once less than there are
+    nodes with replicas of it. V, the sum over all tensors, is the number of blocks (the product of p_i along which the
+    tensor is split) times the elements of one times (the product of the other q_i, less 1). All m_i are tried, for the
+    least V. Source: Irmler et al., Optimizing Distributed Tensor Contractions using Node-Aware Processor
     Grids, arXiv 2307.08829, section 2, whose V is this one where each tensor lacks one axis.
 
     :param grids: The grids, p_i: (K, axes).
@@ -82,7 +83,9 @@ def least_internode(grids: Array, tensors: Sequence[Blocks], size: int) -> tuple
         least[rows[better]], tiles[rows[better]] = found[better], tile
     without = np.isinf(least)
     length = np.cumprod(grids[:, ::-1], axis=1)[:, ::-1]  # of the ranks among which those along an axis lie
-    nodes = -(-length // size) + ((length % size != 0) & (size % length != 0))  # where a node begins among them, one more
+    nodes = -(-length // size) + (
+        (length % size != 0) & (size % length != 0)
+    )  # where a node begins among them, one more
     rough = _between(grids, np.minimum(grids, nodes), tensors)
     return tiles, np.where(without, rough, least)
 
@@ -110,7 +113,7 @@ def _tiles(grids: Array, size: int, rows: Array, axis: int = 0) -> Iterator[tupl
 
 def internode_elements(found: Candidates, size: int, repeats: int = 1, fetched: Collection[int] = ()) -> Floats:
     """
-    Elements that go at least between nodes for each way to compute a group, where most of them may stay on theirs: (K,).
+    Elements of operands and partial results that go between nodes, at least, for each way to compute a group: (K,).
 
     :param found: The ways.
     :param size: Ranks per node.

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from dace_redist.einsum.grids import LOAD_TOLERANCE, Candidates, candidates, given_grid, replicas_of
-from dace_redist.einsum.joint import choose_grids, labelled
+from dace_redist.einsum.joint import choose_grids, labelled, on_nodes
 from dace_redist.einsum.model import TIE_BREAK, Model
 from dace_redist.einsum.order import Part, contraction_tree, groupings, linear_system, passes_unhidden
 from dace_redist.einsum.placement import Placement
@@ -85,11 +85,7 @@ class _Way:
 
 
 class Planner:
-    """
-    The work of :func:`plan_einsums`.
-
-    :param requests: What is asked, checked.
-    """
+    """The work of :func:`plan_einsums`, for requests that were checked."""
 
     def __init__(self, requests: Requests) -> None:
         self.requests = requests
@@ -129,8 +125,6 @@ class Planner:
     def _plan(self, walk: Walk, unaware: Walk) -> EinsumPlan:
         asked = self.requests
         sizes = {name: self.sizes[name] for name in dict.fromkeys((*asked.sizes, *walk.homes))}
-        across = None if asked.node_size is None else (walk.internode_bytes, unaware.internode_bytes)
-        within = None if asked.node_size is None else walk.bytes_across(1) - walk.internode_bytes
         return EinsumPlan(
             asked.statements,
             sizes,
@@ -143,8 +137,7 @@ class Planner:
             asked.wanted,
             walk.costs,
             asked.node_size,
-            across,
-            within,
+            *walk.bytes_on_nodes(unaware),
         )
 
     def _program(self, statements: tuple[Statement, ...], steps: tuple[EinsumStep, ...]) -> EinsumProgram:
@@ -165,9 +158,7 @@ class Planner:
         if size is None or size == 1:
             return best, unaware
         model = Model(program, [self._candidates(step) for step in steps], thrift, size)
-        aware, _ = labelled(model, choose_grids(model), size)
-        limit = self.requests.memory_bytes or math.inf
-        return min([best, aware], key=lambda walk: (walk.memory_bytes > limit, walk.cost)), unaware
+        return on_nodes(model, best, unaware, self.requests.memory_bytes or math.inf), unaware
 
     def _candidates(self, step: EinsumStep) -> Candidates:
         part, override = step.part, self.requests.override(step)

@@ -140,7 +140,7 @@ class Walk:
     """
 
     def __init__(self, program: EinsumProgram, groups: Sequence[Group], node_size: int | None = None) -> None:
-        self.program, self.groups = program, tuple(groups)
+        self.program, self.groups, self.node_size = program, tuple(groups), node_size
         names = dict.fromkeys(name for group in groups for name in (*group.operands, group.result))
         self.homes = {name: self._home(name) for name in names}
         self.moves: list[Move] = []
@@ -158,6 +158,12 @@ class Walk:
         repeats = [self.program.repeats(number) for number in range(len(self.groups))]
         return internode_bytes(self.groups, self.moves, self.program.sizes, self.program.itemsize, node_size, repeats)
 
+    def bytes_on_nodes(self, unaware: Walk) -> tuple[tuple[float, float] | None, float | None]:
+        """Bytes between nodes, here and of another walk, and within nodes; nothing if they do not count."""
+        if self.node_size is None:
+            return None, None
+        return (self.internode_bytes, unaware.internode_bytes), self.bytes_across(1) - self.internode_bytes
+
     @property
     def cost(self) -> float:
         """Bytes that could be moved in the predicted time: what the planner makes small."""
@@ -165,6 +171,10 @@ class Walk:
         flops = sum(repeats(group) * cost.flops for group, cost in enumerate(self.costs))
         across = BYTES_PER_SECOND / INTERNODE_BYTES_PER_SECOND * self.internode_bytes / ranks
         return self.bytes_per_rank + across + BYTES_PER_SECOND / FLOPS_PER_SECOND * flops
+
+    def preferred(self, unaware: Walk) -> tuple[bool, float]:
+        """A key by which the best is the least: nothing that sends more between nodes than if they did not count."""
+        return self.internode_bytes > unaware.internode_bytes, self.cost
 
     @property
     def bytes_per_rank(self) -> float:

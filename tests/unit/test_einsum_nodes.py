@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from planner_statements import PROGRAMS, check_results, shapes_of, statements_of
 
 from dace_redist.einsum import Einsum, Statement, plan_einsums
 from dace_redist.einsum.nodes import internode_bytes, least_internode, node_tiles
@@ -73,6 +74,38 @@ def test_knowing_nodes_never_sends_more_between_them(ranks, size):
     assert aware + plan.intranode_bytes == internode_bytes(plan.groups, plan.moves, plan.sizes, 8, 1, [1, 1])
     assert f"nodes of {size}" in str(plan) and "within nodes " in str(plan)
     assert plan_einsums(statements, shapes, ranks).internode_bytes is None
+
+
+@pytest.mark.parametrize("ranks, size", [(16, 4), (12, 6), (13, 4), (5, 8)])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_results_on_nodes_are_numpys(name, ranks, size):
+    statements = statements_of(name)
+    plan = plan_einsums(statements, shapes_of(statements), ranks, node_size=size)
+    check_results(plan, statements)
+    aware, unaware = plan.internode_bytes
+    assert aware <= unaware and plan.intranode_bytes >= 0
+    if ranks <= size:
+        assert aware == 0
+
+
+@pytest.mark.parametrize("ranks, size, share", [(64, 8, 0.4), (64, 16, 0.2), (128, 16, 0.4)])
+def test_grids_are_chosen_by_what_goes_between_nodes(ranks, size, share):
+    """Many grids move as little from rank to rank; of a long sum few keep the partial results of a block on a node."""
+    statement = Statement(E("ij,jk->ik"), ("A", "B"), "C")
+    shapes = {"A": (1024, 16384), "B": (16384, 1024)}
+    plan, other = (plan_einsums([statement], shapes, ranks, node_size=nodes) for nodes in (size, None))
+    assert plan.bytes_per_rank == other.bytes_per_rank
+    assert plan.internode_bytes[0] < share * plan.internode_bytes[1]
+    parts = other.groups[0].parts
+    fixed = plan_einsums([statement], shapes, ranks, node_size=size, overrides={"C": parts})
+    assert plan.internode_bytes[1] == fixed.internode_bytes[1]  # what the plan without nodes would have sent
+
+
+def test_loops_send_between_nodes_each_time():
+    once, often = (Statement(E("ij,jk->ik"), ("A", "B"), "C", repeats=n) for n in (1, 10))
+    shapes, grid = {"A": (16, 64), "B": (64, 8)}, {"C": {"j": 8}}
+    one, ten = (plan_einsums([s], shapes, 8, node_size=2, overrides=grid) for s in (once, often))
+    assert one.internode_bytes[0] == 3 * 16 * 8 * 8 and ten.internode_bytes[0] == 10 * one.internode_bytes[0]
 
 
 def test_nodes_are_laid_along_what_moves_most():
