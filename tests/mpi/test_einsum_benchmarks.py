@@ -21,7 +21,7 @@ MOVES = {"mm2": 1, "mm3": 2, "ttmc": 3, "mttkrp": 0}  # Redistributes of each ke
 BY = {
     "mm2": ["MPI", "Datatype", "Pack", "Threaded"],
     "mm3": ["MPI", "Pipelined", "RMA"],
-    "ttmc": ["MPI", "Shared", "Hierarchical"],
+    "ttmc": ["MPI", "Shared", "Hierarchical", "Aggregated"],
     "mttkrp": ["MPI", "Pack"],
 }
 BUILT = ("even", 1)

@@ -46,6 +46,7 @@ class Plan {
     all_or_none(plan.comm(), [&] {
       check_options(description.options);
       stream_threshold_bytes();  // throws if the environment has it wrong
+      check_node_ranks();
       if (plan.element_bytes() < 1)
         throw Error(text("the element size must be 1 byte or more, got ", plan.element_bytes()));
       plan.steps_.set(description.operation, plan.element_bytes());
