@@ -38,7 +38,7 @@ JOBS = {
     "einsums": "--nodes=2 --ntasks-per-node=1 --cpus-per-task=1 benchmarks/einsum/einsums.slurm S mm1",
 }
 
-pytestmark = [pytest.mark.compile, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.compile, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     own = "unset OMPI_MCA_hwloc_base_binding_policy"  # of these tests
     script = "\n".join([f"cd {here}; {own}", *submit, wait])
-    code, printed = slurm.run(2, ["sh", "-c", script], timeout=250, environment={"PATH": path})
+    code, printed = slurm.run(2, ["sh", "-c", script], timeout=500, environment={"PATH": path})
     if code != 0 or printed.count("JobState=COMPLETED") != len(JOBS):
         logs = "\n".join(f"{log.name}:\n{log.read_text()}" for log in sorted(here.glob("*.log")))
         pytest.fail(f"{code}\n{printed}\n{logs}", pytrace=False)
