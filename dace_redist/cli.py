@@ -22,6 +22,7 @@ from dace_redist.relabelling import saved_by_relabelling
 from dace_redist.report import text as report
 from dace_redist.schedule import Schedule
 from dace_redist.selection.problem_key import MEMORIES, Problem
+from dace_redist.simulation.command import simulate
 from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, STRATEGIES, options_within, rounds, with_options
 from dace_redist.tuning.command import calibrate
 
@@ -40,7 +41,7 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for _other in (build, calibrate, config, einsum):
+for _other in (build, calibrate, config, einsum, simulate):
     cli.add_command(_other)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import operator
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -218,6 +219,17 @@ class Schedule:
         from dace_redist.report import figure as plot
 
         plot.plot_schedule(self, path)
+
+    def simulate(self, machine: Any, **options: Any) -> Any:
+        """
+        Predict what it takes on a machine that is described, by each strategy.
+
+        :param machine: Path of a machine file, or name of a machine that ships with the package.
+        :param options: See :func:`dace_redist.simulation.redistribution.simulate_schedule`.
+        :return: A :class:`dace_redist.simulation.redistribution.SimulatedRedistribution`; printed, it is a table.
+        """
+        simulation = importlib.import_module("dace_redist.simulation.redistribution")  # needs more than a schedule does
+        return simulation.simulate_schedule(self, machine, **options)
 
 
 def _count_of(entries: Iterable[tuple[int, int, Any]]) -> int:
