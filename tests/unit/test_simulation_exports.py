@@ -38,7 +38,7 @@ def program():
         Statement(Einsum.parse(text), names, result)
         for text, names, result in (("ij,jk->ik", ("A", "B"), "C"), ("ik,kl->il", ("C", "D"), "E"))
     ]
-    plan = plan_einsums(chain, dict.fromkeys("ABD", (256, 256)), 8)
+    plan = plan_einsums(chain, dict.fromkeys(("A", "B", "D"), (256, 256)), 8)
     return simulate_plan(plan, "torus", ranks_per_node=1)
 
 
