@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import dace
-from dace import SDFG, Memlet, dtypes, symbolic
+from dace import SDFG, Memlet, symbolic
 from dace.properties import CodeBlock
 from dace.sdfg.state import ConditionalBlock, ControlFlowRegion, LoopRegion
 
@@ -17,6 +16,7 @@ from dace_redist.library_nodes import Contraction, LinearSolve, Redistribute, Su
 from dace_redist.library_nodes.contraction import RESULT
 from dace_redist.transformations.einsum.emitter import Emitter
 from dace_redist.transformations.einsum.local_arrays import LocalArrays
+from dace_redist.transformations.einsum.reading import neutral_element
 from dace_redist.transformations.einsum.steps import (
     Assignment,
     Body,
@@ -242,11 +242,7 @@ class _Builder(Emitter):
         term, dtype = group.einsum.operands[0], self.sdfg.arrays[result].dtype
         state = self.state(region, f"{step.reduction}_{group.result}")
         axes = [axis for axis, index in enumerate(term) if index in group.einsum.summed]
-        lowest = step.reduction == "max"
-        least = (dtypes.min_value if lowest else dtypes.max_value)(dtype)
-        if dtype in dace.FLOAT_TYPES:  # what is reduced may be infinite
-            least = -math.inf if lowest else math.inf
-        node = state.add_reduce(f"lambda a, b: {step.reduction}(a, b)", axes, least)
+        node = state.add_reduce(f"lambda a, b: {step.reduction}(a, b)", axes, neutral_element(step.reduction, dtype))
         state.add_edge(state.add_read(operand), None, node, None, self.arrays.whole(operand))
         state.add_edge(node, None, state.add_write(result), None, self.arrays.whole(result))
 

@@ -64,8 +64,7 @@ class Emitter:
     def local_code(self, code: str, scalars: Iterable[str]) -> str:
         """A condition or value with the arrays that hold its scalars on this rank."""
         for name in scalars:
-            (array,) = (copy for place, copy in self.copies[name].items() if place == self._home(name))
-            code = re.sub(rf"\b{name}\b(\[0\])?", f"{array}[0]", code)
+            code = re.sub(rf"\b{name}\b(\[0\])?", f"{self.copies[name][self._home(name)]}[0]", code)
         return code
 
     # Where tensors are
@@ -180,7 +179,7 @@ class Emitter:
         ]
         local = arrays.local_extent(Placement((arrays.ranks,), (0,), (1,), tuple(range(arrays.ranks))), 0, group.extent)
         made = [
-            self._reshaped(
+            arrays.add_transient(
                 f"{name}_cut",
                 [local * inner if axis == at else n for axis, n in enumerate(shape)] or [local],
                 arrays.types[source],
@@ -206,6 +205,3 @@ class Emitter:
             made[1],
             written,
         )
-
-    def _reshaped(self, name: str, shape: list[Any], dtype: Any) -> str:
-        return str(self.sdfg.add_transient(re.sub(r"^__return", "result", name), shape, dtype, find_new_name=True)[0])

@@ -105,11 +105,15 @@ class LocalArrays:
 
         :param name: What it is called, or nearly so if the name is taken.
         """
-        if transient:
-            name = re.sub(r"^__return", "result", name)  # which DaCe takes for what is returned
         shape, dtype = self._local_shape(tensor, placement), self.types[tensor]
-        made, _ = self._sdfg.add_array(name, shape, dtype, transient=transient, find_new_name=transient)
-        return str(made)
+        if transient:
+            return self.add_transient(name, shape, dtype)
+        return str(self._sdfg.add_array(name, shape, dtype)[0])
+
+    def add_transient(self, name: str, shape: Sequence[Any], dtype: Any) -> str:
+        """An array that is called so, or nearly so if the name is taken."""
+        name = re.sub(r"^__return", "result", name)  # which DaCe takes for what is returned
+        return str(self._sdfg.add_transient(name, shape, dtype, find_new_name=True)[0])
 
     def _local_shape(self, tensor: str, placement: Placement) -> list[Any]:
         shape = self.shapes[tensor]

@@ -6,6 +6,7 @@ import ast
 import math
 import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from string import ascii_letters
 from typing import Any, NoReturn
 
@@ -70,10 +71,7 @@ class _TaskletReader:
         reads = [(edge.dst_conn, _read_memlet(edge, state)) for edge in state.in_edges(self._tasklet)]
         reads = [(connector, memlet) for connector, memlet in reads if memlet.data is not None]
         (write,) = (edge for edge in state.out_edges(self._tasklet) if edge.data.data is not None)
-        operands, names = [], []
-        for name in self._scalars_by_name:
-            operands.append("")
-            names.append(name)
+        operands, names = [""] * len(self._by_name), [*self._by_name]
         for _, memlet in reads:
             indices, name, step = self._operand(memlet)
             operands.append(indices)
@@ -99,10 +97,10 @@ class _TaskletReader:
         if several - set(result):
             self._location.refuse("it is neither elementwise nor an einsum: not every index is one of the result's")
         edges = self._location.state.in_edges(self._tasklet)
-        code, by_name = self._tasklet.code.as_string, {name: f"__value_of_{name}" for name in self._scalars_by_name}
-        for name, connector in by_name.items():
+        code = self._tasklet.code.as_string
+        for name, connector in self._by_name.items():
             code = re.sub(rf"\b{name}\b", connector, code)
-        connectors = (*by_name.values(), *(edge.dst_conn for edge in edges if edge.data.data))
+        connectors = (*self._by_name.values(), *(edge.dst_conn for edge in edges if edge.data.data))
         for position, indices in enumerate(operands):
             kept = "".join(index for index in dict.fromkeys(indices) if index in result)
             if kept != indices:
@@ -114,11 +112,15 @@ class _TaskletReader:
         statement = self._location.statement(tuple(operands), tuple(names), result, written, elementwise=True)
         yield Step(statement, 1, code, connectors, output, self._index_values())
 
-    @property
-    def _scalars_by_name(self) -> list[str]:
-        """Scalars that the code reads by name, without a memlet: DaCe makes symbols of variables computed from them."""
+    @cached_property
+    def _by_name(self) -> dict[str, str]:
+        """
+        Connectors for the scalars that the code reads by name, without a memlet: DaCe makes symbols of variables that
+        are computed from them.
+        """
         used = {str(name) for name in self._tasklet.free_symbols} - {*self._tasklet.in_connectors}
-        return sorted(name for name in used & {*self._sdfg.arrays} if not logical_shape(self._sdfg.arrays[name]))
+        scalars = sorted(name for name in used & {*self._sdfg.arrays} if not logical_shape(self._sdfg.arrays[name]))
+        return {name: f"__value_of_{name}" for name in scalars}
 
     def _index_values(self) -> dict[str, tuple[str, Any]]:
         """The indices that the tasklet computes with."""

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from string import ascii_letters
 from typing import Any
 
-from dace import SDFG, Memlet, SDFGState, dtypes
+from dace import SDFG, Memlet, SDFGState
 from dace.frontend.common import op_repository
 from dace.frontend.python.nested_call import NestedCall
 
 from dace_redist.transformations.einsum.numpy_functions import add_einsum, new_array, operand_shape
+from dace_redist.transformations.einsum.reading import neutral_element
 
 
 def _axes(function: str, name: str, shape: Sequence[Any], axis: Any) -> list[int]:
@@ -50,8 +51,7 @@ def _extreme(
     if "complex" in dtype.to_string():
         raise ValueError(f"np.{function} of complex numbers has no order to go by; take it of np.abs({a})")
     output = new_array(visitor, sdfg, shape or [1], dtype)
-    least = (dtypes.min_value if function == "max" else dtypes.max_value)(dtype)
-    node = state.add_reduce(f"lambda x, y: {function}(x, y)", axes, least)
+    node = state.add_reduce(f"lambda x, y: {function}(x, y)", axes, neutral_element(function, dtype))
     node.debuginfo = visitor.current_lineinfo
     state.add_edge(state.add_read(a), None, node, None, Memlet.from_array(a, sdfg.arrays[a]))
     state.add_edge(node, None, state.add_write(output), None, Memlet.from_array(output, sdfg.arrays[output]))

@@ -105,6 +105,18 @@ def einsum_steps(
     yield Step(sum_, 1, code, ("_product", "_added"), "_out")
 
 
+def neutral_element(reduction: str, dtype: dtypes.typeclass) -> Any:
+    """
+    What changes nothing in a reduction: elements may be infinite.
+
+    :param reduction: ``"max"`` or ``"min"``.
+    :param dtype: Type of the elements.
+    """
+    if dtype in dtypes.FLOAT_TYPES:
+        return -math.inf if reduction == "max" else math.inf
+    return (dtypes.min_value if reduction == "max" else dtypes.max_value)(dtype)
+
+
 def equal(a: Any, b: Any) -> bool:
     """Whether two sizes are the same whatever the symbols; those of one name may be different objects."""
     difference = symbolic.simplify(symbolic.pystr_to_symbolic(f"({symbolic.symstr(a)}) - ({symbolic.symstr(b)})"))

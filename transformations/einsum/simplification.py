@@ -38,8 +38,6 @@ def simplify(sdfg: SDFG) -> None:
     for name in sorted(CPP_KEYWORDS & {name for name, array in sdfg.arrays.items() if array.transient}):
         sdfg.replace(name, find_new_name(f"{name}_", {*sdfg.arrays, *sdfg.symbols}))
     with naming_invalid_statements():
-        for state in sdfg.states():
-            _remove_isolated(state)
         SimplifyPass(pass_options={"ScalarToSymbolPromotion.ignore": _read_from_arrays(sdfg)}).apply_pass(sdfg, {})
         for state in sdfg.states():
             _remove_isolated(state)
