@@ -119,7 +119,7 @@ def _links(axes: Any, links: Sequence[LinkUse]) -> None:
     """The busiest link of each kind, all of which are named after their kind and a number."""
     busiest: dict[str, LinkUse] = {}
     for link in links:
-        kind = link.name.rpartition(" ")[0].rstrip(",")
+        kind = link.name.rpartition(" ")[0]
         if kind not in busiest or link.seconds > busiest[kind].seconds:
             busiest[kind] = link
     axes.barh(list(busiest), [1e3 * link.seconds for link in busiest.values()], color=_LINK_COLOUR)

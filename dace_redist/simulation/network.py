@@ -8,7 +8,6 @@ Links go one way.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -127,13 +126,11 @@ class FatTree(Network):
     def kinds(self) -> Sequence[Kind]:  # noqa: D102
         levels = range(1, len(self.down))
         ways = [
-            [
-                Kind(f"link {way} switches of level {level},", self._links(level), self.trunk)
-                for way in ("up from", "down to")
-            ]
+            Kind(f"level-{level} {way}", self._links(level), self.trunk)
             for level in levels
+            for way in ("uplink", "downlink")
         ]
-        return (*super().kinds, *itertools.chain.from_iterable(ways))
+        return (*super().kinds, *ways)
 
     def between(self, sources: Array, targets: Array) -> Iterator[tuple[int, Stage]]:  # noqa: D102
         for level in range(1, len(self.down)):
@@ -194,9 +191,9 @@ class Dragonfly(Network):
     def kinds(self) -> Sequence[Kind]:  # noqa: D102
         return (
             *super().kinds,
-            Kind("link in a chassis", self.groups * self.chassis * self.routers**2, self.chassis_link),
-            Kind("link between chassis", self.groups * self.routers * self.chassis**2, self.group_link),
-            Kind("cable between groups", self.groups**2 * self.cables, self.cable),
+            Kind("chassis link", self.groups * self.chassis * self.routers**2, self.chassis_link),
+            Kind("group link", self.groups * self.routers * self.chassis**2, self.group_link),
+            Kind("cable", self.groups**2 * self.cables, self.cable),
         )
 
     def between(self, sources: Array, targets: Array) -> Iterator[tuple[int, Stage]]:  # noqa: D102

@@ -127,7 +127,7 @@ def test_a_thin_tree_is_slower_and_a_route_through_it_longer(machine):
     moved = schedule(ROWS, COLUMNS)
     tree = SWITCH.replace("kind: switch, ports: 8", "kind: fat-tree, down: [2, 4], up: [1, UP], hop: 1 ms")
     thin, full = (simulate_schedule(moved, machine(tree.replace("UP", str(up))), ranks_per_node=1) for up in (1, 2))
-    assert thin.exchange.link.name.startswith("link up from switches of level 1")
+    assert thin.exchange.link.name.startswith("level-1 uplink")
     assert thin.exchange.link.nbytes == 2 * 6 * NBYTES / 64  # two nodes, six on other switches
     assert full.exchange.link.name == "link from node 0"
     latency = full.exchange.model.estimate("Pack").terms.latency
