@@ -393,5 +393,6 @@ PYBIND11_MODULE(_core, module) {
       .def("run_if_agreed", &BoundJointPlan::run_if_agreed)
       .def("release", &BoundJointPlan::release);
   module.attr("option_ranges") = option_ranges();
+  module.attr("most_joined_bytes") = dr::most_joined_bytes;
   module.attr("max_dims") = dr::max_dims;
 }

@@ -12,6 +12,7 @@ _Messages = list[tuple[int, int, _Blocks]]
 
 max_dims: int
 #: Default, smallest and largest value.
+most_joined_bytes: int
 option_ranges: dict[str, tuple[int | float, int | float, int | float]]
 
 class Error(ValueError): ...

@@ -159,6 +159,16 @@ STRATEGIES: dict[str, Strategy] = {
             seconds=costs.hierarchical,
             overlaps=True,
         ),
+        Strategy(
+            "Aggregated",
+            "Hierarchical, but messages of at most 4 KiB (and chunk_bytes) between two nodes are sent as one",
+            options=("slot_bytes", "chunk_bytes", "depth", "growth", "max_message_bytes"),
+            memory="as Hierarchical, and twice the messages that are joined, in node-shared memory",
+            buffer_bytes=memory_formulas.rings_chunks_and_joined,
+            node_aware=True,
+            seconds=costs.aggregated,
+            overlaps=True,
+        ),
     )
 }
 

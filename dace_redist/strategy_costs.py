@@ -12,6 +12,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from dace_redist._core import most_joined_bytes
+
 if TYPE_CHECKING:
     from dace_redist.selection.rank_work import RankWork
 
@@ -93,5 +95,19 @@ def hierarchical(work: RankWork, options: Mapping[str, Any]) -> Terms:
     within = work.shared()
     if not work.leaves_node():
         return within
-    between = chunks(work.network(), options)
-    return Terms(*(a + b for a, b in zip(within.by_name.values(), between.by_name.values(), strict=True)))
+    return _sum(within, chunks(work.network(), options))
+
+
+def aggregated(work: RankWork, options: Mapping[str, Any]) -> Terms:
+    """:func:`hierarchical`, but short messages to other nodes cost one message for all ranks of a node."""
+    within = work.shared()
+    if not work.leaves_node():
+        return within
+    most = min(options["chunk_bytes"], most_joined_bytes)
+    alone, joined = work.network(lambda m: m.nbytes > most), work.network(lambda m: m.nbytes <= most)
+    together = Terms(joined.joined_latency(), 0.0, joined.packed(), joined.unpacked())
+    return _sum(within, chunks(alone, options), together)
+
+
+def _sum(*terms: Terms) -> Terms:
+    return Terms(*(sum(parts) for parts in zip(*(one.by_name.values() for one in terms), strict=True)))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from dace_redist._core import most_joined_bytes
+
 if TYPE_CHECKING:
     from dace_redist.schedule import Schedule
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 BufferBytes = Callable[["Schedule", Mapping[str, int]], npt.NDArray[np.int64]]
 
 _PAGE_BYTES = 4096
+_JOINED_HEAD_BYTES = 256  # at most, of a message: counters of a joined one and what rounds its parts up to cache lines
 _RING_HEAD_BYTES = 1024  # before the slots of a ring, see MessageState in message_state.hpp
 
 
@@ -40,3 +43,16 @@ def rings(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int6
 def rings_and_chunks(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
     """Both, as the ranks may be on any nodes."""
     return rings(schedule, options) + chunks(schedule, options)
+
+
+def rings_chunks_and_joined(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
+    """
+    Both, and a copy of what is joined on the node that it leaves and on the one that it reaches: each rank's share of
+    buffers that the ranks of a node have together.
+    """
+    totals, itemsize = schedule.totals, schedule.itemsize
+    most = min(options["chunk_bytes"], most_joined_bytes)
+    joined = np.zeros(schedule.ranks, np.int64)
+    for count, messages in ((totals.sent, totals.sends), (totals.received, totals.receives)):
+        joined += np.minimum(count * itemsize, messages * most) + messages * _JOINED_HEAD_BYTES
+    return rings_and_chunks(schedule, options) + joined + schedule.exchanges * _PAGE_BYTES

@@ -28,6 +28,7 @@ OPTIONS = {
     "RMA": {},
     "Shared": {"slot_bytes": st.sampled_from([1, 40, 1000, 64 << 10]), "depth": st.integers(1, 3)},
     "Hierarchical": {"slot_bytes": st.sampled_from([24, 64 << 10]), "chunk_bytes": st.sampled_from([24, 8 << 20])},
+    "Aggregated": {"slot_bytes": st.sampled_from([24, 64 << 10]), "chunk_bytes": st.sampled_from([24, 8 << 20])},
 }
 
 
@@ -42,6 +43,7 @@ class RandomCase:
     options: dict[str, dict[str, Any]] = field(default_factory=dict)  # by strategy
     axes: tuple[int, ...] | None = None
     region: tuple[tuple[int, ...], ...] | None = None
+    node_ranks: int = 0  # that count as a node; 0: all
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -138,4 +140,5 @@ def cases(draw: st.DrawFn, ranks: int) -> RandomCase:
         for name, extra in OPTIONS.items()
     }
     layout = draw(st.sampled_from(LAYOUTS))
-    return RandomCase(source, target, draw(st.sampled_from(DTYPES)), layout, options, axes, region)
+    dtype, node_ranks = draw(st.sampled_from(DTYPES)), draw(st.integers(0, 3))
+    return RandomCase(source, target, dtype, layout, options, axes, region, node_ranks)

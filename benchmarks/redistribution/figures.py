@@ -32,6 +32,7 @@ _COLOURS = {
     "RMA": "#9467bd",
     "Shared": "#ff7f0e",
     "Hierarchical": "#e377c2",
+    "Aggregated": "#bcbd22",
 }
 _OTHERS = "#7f7f7f"
 _LINES = {"ordinary": "-", "shared-target": "--", "shared-source": ":", "shared-both": "-."}

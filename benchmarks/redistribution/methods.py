@@ -20,7 +20,7 @@ STOCK, COPY, SCALAPACK, ALLTOALLW, PENCIL = "MPI (stock)", "plain copy", "ScaLAP
 NESTED, DTENSOR = "Alltoallw, nested types", "DTensor"
 
 #: Strategies that can make use of shared arrays.
-_SHARING = ("Auto", "Shared", "Hierarchical")
+_SHARING = ("Auto", "Shared", "Hierarchical", "Aggregated")
 
 
 @dataclasses.dataclass(frozen=True)

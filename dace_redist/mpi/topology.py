@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+#: Environment variable: so many consecutive ranks count as a node, where they share one; see ``mpi.hpp``.
+NODE_RANKS_VARIABLE = "DACE_REDIST_NODE_RANKS"
+
 #: A layout that takes more characters than this is named by a digest.
 _LONGEST_LAYOUT = 80
 
@@ -76,12 +79,21 @@ def topology_of(comm: Any) -> Topology:
     from mpi4py import MPI
 
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    leader = node.bcast(comm.rank)
+    most = _most_node_ranks()
+    part = node.Split(MPI.COMM_WORLD.rank // most if most else 0, comm.rank)
+    leader = part.bcast(comm.rank)
+    part.Free()
     node.Free()
     leaders, machines = zip(*comm.allgather((leader, _machine())), strict=True)
     numbers = {leader: number for number, leader in enumerate(dict.fromkeys(leaders))}
     machine = " and ".join(sorted(set(machines)))
     return Topology(machine, mpi_name(MPI.Get_library_version()), tuple(numbers[leader] for leader in leaders))
+
+
+def _most_node_ranks() -> int:
+    """Ranks that count as a node at most, 0: all; the library refuses what is no number."""
+    value = os.environ.get(NODE_RANKS_VARIABLE, "")
+    return int(value) if value.isdecimal() else 0
 
 
 def mpi_name(library: str) -> str:

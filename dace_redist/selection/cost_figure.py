@@ -27,7 +27,8 @@ def plot_costs(profile: MachineProfile, ranks: int, memory: str, path: str | Pat
     Draw which strategy is the fastest by size and run length, and the times of all by run length.
 
     What is drawn is a matrix that goes from blocks of rows to blocks of columns on one node: contiguous where it
-    arrives, in runs where it is sent from. ``Hierarchical``, which is ``Shared`` there, is left out.
+    arrives, in runs where it is sent from. ``Hierarchical`` and ``Aggregated``, which are ``Shared`` there,
+    are left out.
 
     :param profile: The machine.
     :param ranks: Ranks, at least 2.
@@ -48,7 +49,7 @@ def estimates(profile: MachineProfile, ranks: int, memory: str, nbytes: int, run
     shape = (rows, ranks * run // _ITEM)
     moved = schedule(Distribution(shape, (ranks, 1)), Distribution(shape, (1, ranks)))
     found = CostModel(Problem(moved, memory), profile, [0] * ranks).estimates()
-    return {one.strategy: one for one in found if one.strategy != "Hierarchical"}
+    return {one.strategy: one for one in found if one.strategy not in ("Hierarchical", "Aggregated")}
 
 
 def draw(profile: MachineProfile, ranks: int, memory: str) -> Any:

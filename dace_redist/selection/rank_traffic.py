@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
 from dace_redist.messages import Message
@@ -83,11 +83,13 @@ class RankTraffic:
     :param sends: Messages to other ranks, equal ones as one.
     :param receives: Messages from other ranks, equal ones as one.
     :param own: What stays.
+    :param nodes: Other nodes that it sends to, or receives from, whichever are more.
     """
 
     sends: Sequence[Traffic]
     receives: Sequence[Traffic]
     own: Traffic
+    nodes: int = 0
 
     @classmethod
     def of(cls, schedule: Schedule, rank: int, node_of: Sequence[int]) -> RankTraffic:
@@ -98,10 +100,12 @@ class RankTraffic:
         """
         here, itemsize = node_of[rank], schedule.itemsize
         sends, receives, own = schedule.sends(rank), schedule.receives(rank), schedule.self_copy(rank)
+        sides = {node_of[message.target] for message in sends}, {node_of[message.source] for message in receives}
         return cls(
             _counted(Traffic.of(message, itemsize, node_of[message.target] == here) for message in sends),
             _counted(Traffic.of(message, itemsize, node_of[message.source] == here) for message in receives),
             Traffic.of(own, itemsize, True),
+            max(len(nodes - {here}) for nodes in sides),
         )
 
     @cached_property
@@ -119,8 +123,8 @@ class RankTraffic:
         """The larger of what it sends to and receives from other ranks: M_remote of Cao et al., formula 4."""
         return max(self.sent_bytes, self.received_bytes) - self.own.nbytes
 
-    def to_other_nodes(self) -> RankTraffic:
-        """The same without what stays on the node."""
+    def to_other_nodes(self, wanted: Callable[[Traffic], bool]) -> RankTraffic:
+        """The same with nothing but those messages to and from other nodes that are ``wanted``."""
         nothing = Traffic(0, (), (), 0, True)
-        sends, receives = ([m for m in messages if not m.within] for messages in (self.sends, self.receives))
-        return RankTraffic(sends, receives, nothing)
+        sends, receives = ([m for m in side if not m.within and wanted(m)] for side in (self.sends, self.receives))
+        return RankTraffic(sends, receives, nothing, self.nodes if sends or receives else 0)

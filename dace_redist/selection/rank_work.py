@@ -252,9 +252,19 @@ class RankWork:
             return "pull"
         return "read" if message.shortest_run >= _LEAST_READ_RUN else "staged"
 
-    def network(self) -> RankWork:
-        """The same rank with nothing but its messages to other nodes."""
-        return dataclasses.replace(self, traffic=self.traffic.to_other_nodes())
+    def network(self, wanted: Callable[[Traffic], bool] = lambda _: True) -> RankWork:
+        """The same rank with nothing but those of its messages to other nodes that are ``wanted``."""
+        return dataclasses.replace(self, traffic=self.traffic.to_other_nodes(wanted))
+
+    def joined_latency(self) -> float:
+        """Its share of one message for each other node, and agreeing with the ranks of its node on each of them."""
+        nodes, network, seconds = self.traffic.nodes, self.rates.profile.network, 0.0
+        if nodes and network is not None:
+            seconds += nodes / self.rates.ranks_per_node * network.messages.latency
+        if nodes and self.rates.profile.node is not None:
+            of = self.rates.node.latency["shared"]
+            seconds += of.exchange + nodes * of.message
+        return seconds
 
     def leaves_node(self) -> bool:
         """Whether any rank of the node sends to, or receives from, another node."""

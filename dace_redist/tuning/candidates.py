@@ -34,9 +34,10 @@ class Space:
         """
         Every strategy with its default options; with the first value where the default is not to be tried.
 
-        :param topology: On what they run; on one node ``Hierarchical`` does what ``Shared`` does, and one is enough.
+        :param topology: On what they run; on one node ``Hierarchical`` and ``Aggregated`` do what ``Shared``
+            does, and one is enough.
         """
-        same = {"Hierarchical"} if topology.node_count == 1 and "Shared" in self.strategies else set()
+        same = {"Hierarchical", "Aggregated"} if topology.node_count == 1 and "Shared" in self.strategies else set()
         return [Winner(strategy=name, options=self._start(name)) for name in self.strategies if name not in same]
 
     def _start(self, strategy: str) -> dict[str, int | float]:

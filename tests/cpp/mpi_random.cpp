@@ -231,8 +231,12 @@ void check_all(Index cases, Index seed) {
   Checker checker;
   for (Index number = 0; number < cases; ++number) {
     const Case the = random_case(random, number, {MPI_COMM_WORLD, reversed, some}, {size, size, size - size / 3});
-    for (const char* strategy : {"Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Shared", "Hierarchical"})
+    const std::string node_ranks = std::to_string(random.between(0, 3));  // the same on all ranks
+    for (const char* strategy :
+         {"Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Shared", "Hierarchical", "Aggregated"}) {
+      setenv(node_ranks_variable, strategy == std::string("Shared") ? "0" : node_ranks.c_str(), 1);
       checker.check_strategy(the, strategy);
+    }
   }
   MPI_Comm_free(&reversed);
   if (some != MPI_COMM_NULL) MPI_Comm_free(&some);

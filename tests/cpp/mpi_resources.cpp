@@ -170,6 +170,13 @@ Taken taken() {
   return now;
 }
 
+/// For Aggregated each rank is a node, and what is shorter than a long chunk is joined.
+void leave_node(Description& description) {
+  if (description.strategy != "Aggregated") return;
+  description.options.chunk_bytes = most_joined_bytes;
+  setenv(node_ranks_variable, "1", 1);
+}
+
 /// Makes, runs and frees plans. Rows to columns over all ranks, elements of 4 bytes, some messages in several parts.
 void make_plans(const std::string& strategy, int plans) {
   const int ranks = comm_size(MPI_COMM_WORLD), rank = comm_rank(MPI_COMM_WORLD);
@@ -178,6 +185,7 @@ void make_plans(const std::string& strategy, int plans) {
   description.options.max_message_bytes = 512;
   description.options.slot_bytes = 256;
   description.options.threads = 2;
+  leave_node(description);
   description.source = {0, 2, 1, 40, 50, ranks, 0, -1, 0, 0, -1, 0};
   description.target = {0, 2, 1, 40, 50, ranks, -1, 0, 0, -1, -1, 0};
   description.source_local = c_order(description.source, rank);
@@ -224,6 +232,7 @@ void move(const std::string& strategy, Index rows, Index columns, Index padding,
   const Index pitch = columns + padding;
   Description description{"move", strategy, 1, {}, {}, {}, {}, {}};
   if (max_message_bytes > 0) description.options.max_message_bytes = max_message_bytes;
+  leave_node(description);
   description.source = {0, 2, 1, rows, columns, 1, -1, -1, 0, 0, -1, 1, 0};
   description.target = {0, 2, 1, rows, columns, 1, -1, -1, 0, 0, -1, 1, 1};
   description.source_local = description.target_local = {rows, pitch, pitch, 1};

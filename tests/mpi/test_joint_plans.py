@@ -94,6 +94,7 @@ def test_misuse(comm):
         (([rows], columns), {}, "got 1 and no list"),
         (([], []), {}, "got 0 and 0"),
         (([rows] * 2, [columns] * 2), {"strategy": "RMA"}, "move by Hierarchical or Pack, got strategy 'RMA'"),
+        (([rows] * 2, [columns] * 2), {"strategy": "Aggregated"}, "move by Hierarchical or Pack, got"),
         (([rows] * 2, [columns] * 2), {"op": ["sum", "sun"]}, "op"),
         (([rows] * 2, [columns] * 2), {"memory_bytes": 99}, "memory_bytes is for one tensor"),
         (([rows] * (1 + comm.rank), [columns] * (1 + comm.rank)), {}, "the number of tensors"),

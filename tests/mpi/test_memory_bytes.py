@@ -16,7 +16,7 @@ def test_tensors_arrive_within_a_bound(comm):
     source, target = Distribution(SHAPE, (comm.size, 1)), Distribution(SHAPE, (1, comm.size))
     whole = np.random.default_rng(3).standard_normal(SHAPE)
     A = source.local(whole, comm.rank)
-    for strategy in ("Auto", "Pipelined", "Shared", "Hierarchical"):
+    for strategy in ("Auto", "Pipelined", "Shared", "Hierarchical", "Aggregated"):
         for memory_bytes in (1 << 20, 100_000, 30_000):
             with plan(source, target, comm=comm, strategy=strategy, memory_bytes=memory_bytes) as made:
                 assert extra_memory(made.schedule, made.strategy, **made.options) <= memory_bytes

@@ -173,7 +173,7 @@ def test_two_runs_of_a_sum_give_the_same_bits_on_all_replicas(comm):
     partial = Distribution((64, 8), (1, 4), dims=(0, None))
     target = Distribution((64, 8), (2, 2), dims=(0, None))
     A = np.random.default_rng(comm.rank).standard_normal((64, 8)) * 10.0 ** (4 * comm.rank)
-    for strategy in ("Pack", "Pipelined", "Hierarchical"):
+    for strategy in ("Pack", "Pipelined", "Hierarchical", "Aggregated"):
         with plan(partial, target, comm=comm, op="sum", strategy=strategy) as made:
             first, second = made(A).copy(), made(A).copy()
         assert first.tobytes() == second.tobytes()

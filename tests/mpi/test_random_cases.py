@@ -42,12 +42,13 @@ def check(comm, strategy: str, case: RandomCase) -> str:
 @pytest.mark.compile
 @pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[1, 2, 3, 5, 7, 12], timeout=400)
-def test_random_cases(comm):
+def test_random_cases(comm, monkeypatch):
     # All ranks draw the same cases and know every failure, so that Hypothesis goes the same way on each.
     @same_on_all_ranks(100, comm.size)
     @given(cases(comm.size))
     def check_strategies(case: RandomCase) -> None:
         for strategy in OPTIONS:
+            monkeypatch.setenv("DACE_REDIST_NODE_RANKS", "0" if strategy == "Shared" else str(case.node_ranks))
             wrong = [text for text in comm.allgather(check(comm, strategy, case)) if text]
             assert not wrong, wrong[0]
 

@@ -42,9 +42,10 @@ def test_every_strategy_goes_on_while_the_program_computes(comm):
 @pytest.mark.mpi(ranks=[3])
 def test_transfers_of_several_plans_at_once(comm):
     source, target = pair(comm.size)
-    wholes = [np.random.default_rng(seed).standard_normal(SHAPE) for seed in range(4)]
+    wholes = [np.random.default_rng(seed).standard_normal(SHAPE) for seed in range(6)]
     plans = [
-        plan(source, target, comm=comm, strategy=name) for name in ("Pack", "Datatype", "Pipelined", "Hierarchical")
+        plan(source, target, comm=comm, strategy=name)
+        for name in ("Pack", "Aggregated", "Datatype", "Pipelined", "Hierarchical", "Aggregated")
     ]
     requests = [made.start(source.local(whole, comm.rank)) for made, whole in zip(plans, wholes, strict=True)]
     for request, whole in zip(requests, wholes, strict=True):

@@ -10,7 +10,7 @@ from mpi_programs import build, run
 
 pytestmark = pytest.mark.compile
 
-STRATEGIES = ["Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Shared", "Hierarchical"]
+STRATEGIES = ["Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Shared", "Hierarchical", "Aggregated"]
 LARGE = "DACE_REDIST_LARGE"  # 1: also move more than 2^31 elements; takes 10 GB of memory and a minute
 LAYOUTS = {"whole": (1, 1100 * 2_000_000, 0), "rows": (1100, 2_000_000, 64)}  # rows, columns and padding, in bytes
 

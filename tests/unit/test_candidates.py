@@ -22,8 +22,9 @@ def test_every_strategy_but_stock_is_tried_with_its_defaults():
     assert space(None, None).first(nodes) == [Winner(strategy=name, options={}) for name in measurable()]
 
 
-def test_on_one_node_hierarchical_is_shared():
-    assert [w.strategy for w in space(None, None).first(HERE)] == [n for n in measurable() if n != "Hierarchical"]
+def test_on_one_node_hierarchical_and_aggregated_are_shared():
+    tried = [name for name in measurable() if name not in ("Hierarchical", "Aggregated")]
+    assert [w.strategy for w in space(None, None).first(HERE)] == tried
     assert [w.strategy for w in space(["Hierarchical"], None).first(HERE)] == ["Hierarchical"]
 
 

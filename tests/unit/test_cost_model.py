@@ -128,6 +128,15 @@ def test_between_nodes_the_link_is_shared():
     assert pieces.seconds >= crossing * 1e-7
 
 
+def test_joined_messages_cost_a_share_of_one_message():
+    nodes = [0, 0, 1, 1]
+    apart, joined = (terms(strategy, node_of=nodes) for strategy in ("Hierarchical", "Aggregated"))
+    handshake, network = 1e-6 + 1e-7, machine().network.messages.latency
+    assert joined.latency - apart.latency == pytest.approx(handshake + network / 2 - 2 * network)  # two messages, one
+    model, shorter = CostModel(Problem(MOVED), machine(), nodes), {"chunk_bytes": 1000}
+    assert model.estimate("Aggregated", shorter).terms == model.estimate("Hierarchical", shorter).terms
+
+
 def test_of_very_many_messages_some_ranks_are_looked_at():
     """All ranks do the same here, so that the times are those of all."""
     sides = Distribution((256, 256), (256, 1)), Distribution((256, 256), (1, 256))
@@ -147,7 +156,7 @@ def test_of_very_many_messages_some_ranks_are_looked_at():
 
 def test_strategies_are_in_order_of_time_and_the_same_wherever_they_are_computed():
     seconds = [one.seconds for one in CostModel(Problem(MOVED), machine(), [0] * 4).estimates()]
-    assert seconds == sorted(seconds) and len(seconds) == 7
+    assert seconds == sorted(seconds) and len(seconds) == 8
 
 
 def test_where_mpi_has_no_windows_nothing_is_said_of_puts():
@@ -182,7 +191,7 @@ def test_report(tmp_path):
     lines = str(report).splitlines()
     assert lines[0].startswith("machine   M, I,") and "4 ranks on 1 node, ordinary arrays" in lines[1]
     assert lines[2].split()[:6] == ["time", "latency", "transfer", "pack", "unpack", "wait"]
-    assert len(lines) == 3 + 7 + 1 and lines[-1].startswith("bound")
+    assert len(lines) == 3 + 8 + 1 and lines[-1].startswith("bound")
     plain = json.loads(json.dumps(report.to_json()))
     first = plain["strategies"][0]
     assert first["seconds"] == pytest.approx(sum(first["terms"].values()))
@@ -223,7 +232,7 @@ def test_command_line(tmp_path, capsys, monkeypatch):
     code, out, err = explain(capsys, "--machine", str(path), "--memory", "shared-target", "--plot-model", str(picture))
     assert (code, err) == (0, "") and "shared-target arrays" in out and picture.stat().st_size > 10_000
     code, out, _ = explain(capsys, "--machine", str(path), "--json")
-    assert code == 0 and len(json.loads(out)["model"]["strategies"]) == 7
+    assert code == 0 and len(json.loads(out)["model"]["strategies"]) == 8
     code, _, err = explain(capsys, "--machine", str(tmp_path / "other.json"))
     assert code == 2 and "there is no machine profile" in err and err.count("\n") == 1
     path.write_text("{")

@@ -15,7 +15,7 @@ def rows_to_columns(n: int):
     return schedule(Distribution((n, n), (4, 1)), Distribution((n, n), (1, 4)), dtype="float64")
 
 
-@pytest.mark.parametrize("strategy", ["Pipelined", "Shared", "Hierarchical"])
+@pytest.mark.parametrize("strategy", ["Pipelined", "Shared", "Hierarchical", "Aggregated"])
 def test_does_not_grow_with_the_tensor(strategy):
     options = {"slot_bytes": 1024} if strategy == "Shared" else {"chunk_bytes": 1024}
     small, large = (extra_memory(rows_to_columns(n), strategy, depth=2, **options) for n in (400, 40_000))
@@ -28,6 +28,10 @@ def test_sizes():
     assert extra_memory(the_schedule, "Pipelined") == 2 * 3 * 80_000
     assert extra_memory(the_schedule, "Pipelined", chunk_bytes=1000, depth=3) == 2 * 3000
     assert extra_memory(the_schedule, "Shared", slot_bytes=1500, depth=3) == 4096 + 3 * 8192
+    head = 2 * 3 * 256 + 4096
+    assert extra_memory(the_schedule, "Aggregated", chunk_bytes=1000) == (
+        extra_memory(the_schedule, "Hierarchical", chunk_bytes=1000) + 2 * 3 * 1000 + head
+    )
     assert extra_memory(the_schedule, "Datatype") is None
 
 

@@ -42,11 +42,11 @@ typedef struct dr_plan dr_plan;
 
 /** Options of the strategies; each strategy uses those that concern it. Set by dr_options_init(). */
 typedef struct dr_options {
-  int64_t chunk_bytes;       /**< Pipelined, Hierarchical: largest chunk of a message */
-  int64_t depth;             /**< Pipelined, Hierarchical: chunks in flight per direction; Shared: slots per ring */
-  double growth;             /**< Pipelined, Hierarchical: size of a chunk relative to the one before, >= 1 */
+  int64_t chunk_bytes;       /**< Pipelined, Hierarchical, Aggregated: largest chunk of a message */
+  int64_t depth;             /**< the same: chunks in flight per direction; Shared: slots per ring */
+  double growth;             /**< the same: size of a chunk relative to the one before, >= 1 */
   int64_t threads;           /**< Threaded: threads per rank; 0: what OpenMP has */
-  int64_t slot_bytes;        /**< Shared, Hierarchical: largest piece that is staged in shared memory */
+  int64_t slot_bytes;        /**< Shared, Hierarchical, Aggregated: largest piece that is staged in shared memory */
   int64_t max_message_bytes; /**< all: longest single MPI message; longer ones are split */
 } dr_options;
 
@@ -89,7 +89,8 @@ typedef struct dr_problem {
   const dr_distribution *source; /**< the tensor's distribution now */
   const dr_distribution *target; /**< the distribution wanted; of the same global shape, but for axes and a region */
   int64_t element_bytes;         /**< bytes of an element, >= 1 */
-  const char *strategy;          /**< "Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Shared", "Hierarchical" */
+  const char *strategy;          /**< "Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Shared", "Hierarchical",
+                                      "Aggregated" */
   dr_options options;
   const int64_t *source_shape;   /**< [ndim] extents of this rank's source array; null: what the rank owns */
   const int64_t *source_strides; /**< [ndim] strides in elements, >= 0; null: C order */
@@ -217,8 +218,8 @@ DR_API int dr_plan_set_arrays(dr_plan *plan, const int64_t *source_shape, const 
 DR_API int dr_plan_free(dr_plan **plan);
 
 /**
- * Memory for an array that the ranks of a node can read and write directly: strategies Shared and Hierarchical then
- * copy each element once. Filled with zeros, aligned to a page.
+ * Memory for an array that the ranks of a node can read and write directly: strategies Shared, Hierarchical and
+ * Aggregated then copy each element once. Filled with zeros, aligned to a page.
  */
 DR_API int dr_memory_create(int64_t nbytes, void **memory);
 

@@ -10,10 +10,13 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <limits>
 #include <utility>
 #include <vector>
 
 #include "error.hpp"
+#include "trace/trace.hpp"
 
 namespace dace_redist {
 
@@ -95,12 +98,37 @@ inline int comm_size(MPI_Comm comm) {
   return size;
 }
 
+/// Environment variable: so many consecutive ranks of MPI_COMM_WORLD count as a node, where they share one. Tries on
+/// one machine what happens between nodes.
+inline constexpr const char* node_ranks_variable = "DACE_REDIST_NODE_RANKS";
+
+/// Most ranks that count as a node; 0: all that share it; -1: the variable is set to something else than that.
+inline int most_node_ranks() {
+  const char* const value = std::getenv(node_ranks_variable);
+  if (!value) return 0;
+  char* end = nullptr;
+  const long most = std::strtol(value, &end, 10);
+  return end == value || *end != '\0' || most < 0 || most > std::numeric_limits<int>::max() ? -1
+                                                                                            : static_cast<int>(most);
+}
+
+/// \throws Error if the environment variable is none of the numbers allowed.
+inline void check_node_ranks() {
+  if (most_node_ranks() < 0)
+    throw Error(text(node_ranks_variable, ": expected a number of ranks >= 0 (0: all ranks of a node), got \"",
+                     std::getenv(node_ranks_variable), "\""));
+}
+
 /// The ranks of a communicator that share this node's memory, in their order. Collective.
 inline Communicator node_communicator(MPI_Comm comm) {
   Communicator node;
   check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, comm_rank(comm), MPI_INFO_NULL, node.put()),
         "MPI_Comm_split_type");
-  return node;
+  const int most = most_node_ranks();
+  if (most <= 0) return node;
+  Communicator part;
+  check(MPI_Comm_split(node.get(), comm_rank(MPI_COMM_WORLD) / most, comm_rank(comm), part.put()), "MPI_Comm_split");
+  return part;
 }
 
 /// The numbers in `comm` of the ranks that share this node's memory, ascending, this one among them. Collective.
@@ -121,6 +149,7 @@ inline std::vector<int> ranks_of_node(MPI_Comm comm) {
 
 /// Waits for all, and forgets them.
 inline void wait_all(std::vector<MPI_Request>& requests) {
+  const trace::Span span("wait");
   check(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
   requests.clear();
 }

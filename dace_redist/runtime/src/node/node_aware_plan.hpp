@@ -5,15 +5,19 @@
 /// A plan that knows which ranks share a node: their messages go through memory, all others over MPI.
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <vector>
 
 #include "exchange/chunk_pipeline.hpp"
+#include "node/joined_messages.hpp"
 #include "node/node_exchange.hpp"
 #include "plan/plan.hpp"
 
 namespace dace_redist {
 
-/// Starts what goes to other nodes, then moves what stays on the node, and looks after the network in between.
+/// Starts what goes to other nodes, then moves what stays on the node, and looks after the network in between. What
+/// goes to other nodes goes in chunks, a message for each pair of ranks, or joined with what others send there.
 ///
 /// Where node-shared memory cannot be had, every message goes over MPI; the first plan of a process in which that
 /// happens says so on standard error.
@@ -21,6 +25,8 @@ class NodeAwarePlan : public Plan {
  private:
   /// \throws Error if ranks of different nodes may not have messages for each other.
   virtual void check_crossing(int /*here*/, int /*there*/) const {}
+  /// Most bytes of a message to another node that is joined with others; the same on every rank.
+  virtual Index joined_limit() const { return 0; }
 
   void prepare() override {
     if (!connected_) return;
@@ -42,6 +48,15 @@ class NodeAwarePlan : public Plan {
     std::vector<Message> sends = sends_in_order(), receives = receives_in_order();
     keep(sends, false);
     keep(receives, false);
+    const auto split = [](std::vector<Message>& messages, const auto& joined) {
+      const auto middle = std::stable_partition(messages.begin(), messages.end(),
+                                                [&](const Message& message) { return !joined(message.peer); });
+      std::vector<Message> taken(std::make_move_iterator(middle), std::make_move_iterator(messages.end()));
+      messages.erase(middle, messages.end());
+      return taken;
+    };
+    joined_.prepare(split(sends, [this](Index peer) { return joined_.sends(peer); }),
+                    split(receives, [this](Index peer) { return joined_.receives(peer); }), steps());
     network_.prepare(comm(), tag, sends, receives, steps(), options());
   }
 
@@ -69,7 +84,27 @@ class NodeAwarePlan : public Plan {
                         connects_on_node();
     if (!shared) partners_.clear();
     connected_ = true;
+    if (shared && joined_limit() > 0) connect_joined();
     prepare_network();
+  }
+
+  /// Finds out which messages are joined, and where they meet. Collective.
+  void connect_joined() {
+    const auto parts = [this](const std::vector<Message>& messages) {
+      std::vector<JoinedPart> joined;
+      for (const Message& message : messages) {
+        const Index nbytes = message.count * steps().message_bytes();
+        if (is_partner(message.peer) || nbytes > joined_limit()) continue;
+        joined.push_back({static_cast<int>(message.peer), nbytes});
+      }
+      return joined;
+    };
+    JoinedRoutes routes(comm(), tag, partners_, parts(schedule().sends), parts(schedule().receives));
+    if (!works_on_node([&] { joined_.allocate(routes); })) return joined_.disconnect();
+    const std::map<int, SegmentEndpoint> segments = routes.exchange_endpoints(joined_.endpoint());
+    const Index piece_bytes = std::min(options().chunk_bytes, options().max_message_bytes);
+    const auto connect = [&] { joined_.connect(comm(), joined_tag, routes, segments, piece_bytes); };
+    if (!works_on_node(connect)) joined_.disconnect();
   }
 
   /// Exchanges the endpoints with the partners and connects with them.
@@ -98,21 +133,29 @@ class NodeAwarePlan : public Plan {
 
   void exchange(const char* source, char* target) override {
     begin(source, target);
-    if (!partners_.empty()) {
-      Backoff backoff(partners_.size());
-      while (!node_.finished()) {
-        const bool moved = node_.progress(), arrived = !network_.finished() && network_.progress();
-        if (moved || arrived)
-          backoff.reset();
-        else
-          backoff.wait();
-      }
+    for (Backoff backoff(partners_.size()); !finished_on_node();) {
+      if (advances())
+        backoff.reset();
+      else
+        backoff.wait();
     }
     while (!network_.finished()) network_.wait();
   }
 
+  /// Whether nothing is left that waits for a rank of this node.
+  bool finished_on_node() const { return (partners_.empty() || node_.finished()) && joined_.finished(); }
+
+  /// Does what can be done now; false if that was nothing.
+  bool advances() {
+    bool any = !partners_.empty() && !node_.finished() && node_.progress();
+    any |= !joined_.finished() && joined_.progress();
+    any |= !network_.finished() && network_.progress();
+    return any;
+  }
+
   void begin(const char* source, char* target) override {
     network_.begin(source, target);
+    joined_.begin(source, target);
     if (partners_.empty())
       copy_self(source, target);
     else
@@ -120,18 +163,18 @@ class NodeAwarePlan : public Plan {
   }
 
   bool advance() override {
-    bool any = true;
-    while (any) {
-      any = !partners_.empty() && !node_.finished() && node_.progress();
-      any |= !network_.finished() && network_.progress();
+    while (advances()) {
     }
-    return (partners_.empty() || node_.finished()) && network_.finished();
+    return finished_on_node() && network_.finished();
   }
 
   std::vector<int> partners_;  // ranks of this node, sorted; none: all messages go over MPI
   bool connected_ = false;
   NodeExchange node_;
   ChunkPipeline network_;
+  JoinedMessages joined_;
+
+  static constexpr int joined_tag = tag + 1;  // beside chunks of the same pair of ranks
 };
 
 }  // namespace dace_redist

@@ -54,7 +54,8 @@ inline Encoding agreed_entries(const Description& description) {
                     options.depth,
                     growth_known ? static_cast<Index>(options.growth * 1e6) : -1,
                     options.slot_bytes,
-                    options.max_message_bytes};
+                    options.max_message_bytes,
+                    most_node_ranks()};
   const ElementOperation& operation = description.operation;
   encoding.push_back(static_cast<Index>(operation.source));
   encoding.push_back(static_cast<Index>(operation.target));
@@ -117,6 +118,7 @@ inline std::string agreed_entry_name(const Encoding& encoding, std::size_t at) {
                                               "growth (1e-6)",
                                               "slot_bytes",
                                               "max_message_bytes",
+                                              node_ranks_variable,
                                               "number of the source's element type",
                                               "number of the target's element type",
                                               "alpha (bits of its real part)",

@@ -24,6 +24,10 @@ struct Options {
   Index max_message_bytes = Index{1} << 30;  ///< all: longest single MPI message; longer ones are split
 };
 
+/// Aggregated: most bytes of a message that is joined with others. Measured: joining longer ones takes longer than it
+/// saves (docs/performance.md).
+inline constexpr Index most_joined_bytes = Index{4} << 10;
+
 /// One option: its name, where it is, and its smallest and largest value.
 template <class T>
 struct OptionRange {

@@ -1,0 +1,114 @@
+"""Messages joined between nodes: segments that are used again, nodes of any size, and what goes wrong on one rank."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from dace_redist import Distribution, RedistributionError, plan, redistribute
+from dace_redist.mpi.launch import launch
+
+NODE_RANKS = "DACE_REDIST_NODE_RANKS"
+SHAPE = (60, 84)
+
+
+def pair(ranks):
+    return Distribution(SHAPE, (ranks, 1)), Distribution(SHAPE, (1, ranks))
+
+
+@pytest.mark.mpi_matrix
+@pytest.mark.mpi(ranks=[2, 5, 7], timeout=200)
+@pytest.mark.parametrize("node_ranks", [1, 2, 3])
+def test_exchanges_one_after_another(comm, monkeypatch, node_ranks):
+    """A rank that is slow to read or to write finds what belongs to its exchange."""
+    monkeypatch.setenv(NODE_RANKS, str(node_ranks))
+    source, target = pair(comm.size)
+    whole = np.arange(np.prod(SHAPE), dtype=float).reshape(SHAPE)
+    A, wanted = source.local(whole, comm.rank), target.local(whole, comm.rank)
+    for options in ({}, {"max_message_bytes": 1000}, {"chunk_bytes": 1000}):
+        with plan(source, target, comm=comm, strategy="Aggregated", **options) as made:
+            for turn in range(30):
+                if turn % comm.size == comm.rank:
+                    time.sleep(1e-3)
+                np.testing.assert_array_equal(made(A + turn), wanted + turn)
+
+
+@pytest.mark.mpi(ranks=[6], timeout=200)
+def test_several_plans_at_once(comm, monkeypatch):
+    monkeypatch.setenv(NODE_RANKS, "2")
+    source, target = pair(comm.size)
+    wholes = [np.random.default_rng(seed).standard_normal(SHAPE) for seed in range(3)]
+    plans = [plan(source, target, comm=comm, strategy="Aggregated") for _ in wholes]
+    for _ in range(3):
+        requests = [made.start(source.local(whole, comm.rank)) for made, whole in zip(plans, wholes, strict=True)]
+        while not all([request.test() for request in requests]):
+            pass
+        for request, whole in zip(requests, wholes, strict=True):
+            np.testing.assert_array_equal(request.wait(), target.local(whole, comm.rank))
+    for made in plans:
+        made.free()
+
+
+@pytest.mark.mpi(ranks=[5], timeout=200)
+def test_nodes_without_messages(comm, monkeypatch):
+    """Of the pairs of three nodes some have nothing to move, and of the ranks of a node some have no part in it."""
+    monkeypatch.setenv(NODE_RANKS, "2")
+    whole = np.arange(40.0)
+    for owners in ([4, 1, 3, 0], [1, 0, 3, 2], [2, 3, 0, 1], [0, 3, 4, 1]):
+        source, target = Distribution((40,), (4,)), Distribution((40,), (4,), ranks=owners)
+        with plan(source, target, comm=comm, strategy="Aggregated") as made:
+            for turn in range(4):
+                np.testing.assert_array_equal(
+                    made(source.local(whole + turn, comm.rank)), target.local(whole + turn, comm.rank)
+                )
+
+
+@pytest.mark.mpi(ranks=[3])
+def test_variable_that_is_wrong(comm, monkeypatch):
+    """On one rank only, too: every rank raises, and a right call works afterwards."""
+    source, target = pair(comm.size)
+    A = source.local(np.ones(SHAPE), comm.rank)
+    for on_last, on_others, text in (
+        ("two", "two", 'DACE_REDIST_NODE_RANKS: expected a number of ranks >= 0 .0: all ranks of a node., got "two"'),
+        ("2", "0", "the ranks differ: DACE_REDIST_NODE_RANKS is 0 on rank 0 and 2 on rank 2"),
+        ("-2", "1", "the ranks differ: DACE_REDIST_NODE_RANKS"),
+    ):
+        monkeypatch.setenv(NODE_RANKS, on_last if comm.rank == 2 else on_others)
+        with pytest.raises(RedistributionError, match=text):
+            plan(source, target, comm=comm, strategy="Aggregated")
+    monkeypatch.delenv(NODE_RANKS)
+    assert redistribute(A, source, target, comm=comm, strategy="Aggregated").sum() == A.size
+
+
+WITHOUT = """
+import os
+import numpy as np
+from mpi4py import MPI
+from dace_redist import Distribution, redistribute
+comm = MPI.COMM_WORLD
+os.environ["DACE_REDIST_NODE_RANKS"] = "2"
+source, target = Distribution((40, 60), (5, 1)), Distribution((40, 60), (1, 5))
+tensor = np.arange(2400.0).reshape(40, 60)
+least = LEAST
+if comm.rank == 4:
+    os.environ["DACE_REDIST_SHARED_BYTES"] = str(least)
+for strategy in ("Aggregated", "Hierarchical"):
+    for _ in range(2):
+        got = redistribute(source.local(tensor, comm.rank), source, target, strategy=strategy)
+        assert np.array_equal(got, target.local(tensor, comm.rank))
+print("moved", flush=True)
+"""
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("least", [0, 5000])
+def test_too_little_shared_memory_on_one_rank(least: int) -> None:
+    """None at all, or enough for its rings and not for what it carries: one line says that messages go one by one."""
+    program = WITHOUT.replace("LEAST", str(least))
+    code, output = launch(5, [sys.executable, "-m", "mpi4py", "-c", program], timeout=200)
+    assert code == 0 and output.count("moved") == 5, output
+    lines = [line for line in output.splitlines() if "no node-shared memory" in line]
+    assert len(lines) == 1 and "rank 4" in lines[0], output
