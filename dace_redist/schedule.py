@@ -234,13 +234,7 @@ class Schedule:
         plot.plot_schedule(self, path)
 
     def simulate(self, machine: Any, **options: Any) -> Any:
-        """
-        Predict what it takes on a machine that is described, by each strategy.
-
-        :param machine: Path of a machine file, or name of a machine that ships with the package.
-        :param options: See :func:`dace_redist.simulation.redistribution.simulate_schedule`.
-        :return: A :class:`dace_redist.simulation.redistribution.SimulatedRedistribution`; printed, it is a table.
-        """
+        """Predict its time on a machine: :func:`dace_redist.simulation.redistribution.simulate_schedule`."""
         simulation = importlib.import_module("dace_redist.simulation.redistribution")  # needs more than a schedule does
         return simulation.simulate_schedule(self, machine, **options)
 

@@ -56,6 +56,9 @@ class Arrival:
     peer: int
 
 
+#: Strategies whose messages do not go straight from rank to rank.
+JOINS_MESSAGES = ("Aggregated",)
+
 Operation = Compute | Send | Post | Arrival
 
 

@@ -15,7 +15,7 @@ from dace_redist.selection.cost_report import CostReport
 from dace_redist.selection.problem_key import check_memory
 from dace_redist.simulation.exchange import Exchange, Job
 from dace_redist.simulation.machine import Machine
-from dace_redist.simulation.operations import Operation, exchange_operations
+from dace_redist.simulation.operations import JOINS_MESSAGES, Operation, exchange_operations
 from dace_redist.strategies import DEFAULT_STRATEGY, find_strategy
 
 
@@ -62,8 +62,18 @@ class SimulatedRedistribution:
         }
 
     def operations(self) -> Iterator[tuple[int, list[Operation]]]:
-        """What each rank does by the fastest strategy, for a simulator of messages, node by node."""
-        return exchange_operations(self.exchange, self.estimates[0].strategy)
+        """
+        What each rank does by the fastest strategy that sends from rank to rank, for a simulator of messages.
+
+        :raises ValueError: If only a strategy is looked at that joins messages on their way.
+        """
+        for one in self.estimates:
+            if one.strategy not in JOINS_MESSAGES:
+                return exchange_operations(self.exchange, one.strategy)
+        raise ValueError(
+            f"strategy {self.estimates[0].strategy} joins messages on their way, but traces hold those from rank to "
+            "rank: name another strategy"
+        )
 
     def plot(self, path: str | Path) -> None:
         """

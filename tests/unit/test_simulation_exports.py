@@ -105,6 +105,13 @@ def test_goal(tmp_path, what):
     assert messages["send"] == messages["recv"]
 
 
+def test_strategies_that_join_messages_have_no_traces():
+    with pytest.raises(ValueError, match="Aggregated joins messages on their way"):
+        redistribution(strategies=["Aggregated"]).operations()
+    both = redistribution(strategies=["Aggregated", "Pack"])
+    assert len(list(both.operations())) == 16
+
+
 def test_large_messages_are_counted_in_words():
     assert smpi._elements(100) == "100 6"
     assert smpi._elements((1 << 31) + 4) == f"{(1 << 28) + 1} 4"
