@@ -177,7 +177,10 @@ def _profile(given: str | None, path: Path) -> MachineProfile:
     """A profile of any machine and release: the description says what it stands for."""
     if given is None:
         return machine_profile.default_profile()
-    found, reason = machine_profile.load(path.parent / given)
+    try:
+        found, reason = machine_profile.load(path.parent / given)
+    except (OSError, ValueError) as error:
+        found, reason = None, str(error)
     if found is None:
         raise ValueError(f"machine file {path}: the profile {given} cannot be used: {reason}")
     return found

@@ -36,9 +36,10 @@ class Fields:
             raise ValueError(f"{self.at(node)}: expected fields such as 'nodes: 4', got {_text(node)}")
         self._left: dict[str, yaml.Node] = {}
         for key, value in node.value:
-            if key.value in self._left:
-                raise ValueError(f"{self.at(key)}: {key.value} is given twice")
-            self._left[key.value] = value
+            name = str(key.value)
+            if name in self._left:
+                raise ValueError(f"{self.at(key)}: {name} is given twice")
+            self._left[name] = value
 
     def at(self, node: yaml.Node | None = None) -> str:
         """Where a value stands, for errors; of none given the mapping."""

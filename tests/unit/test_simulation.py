@@ -87,7 +87,8 @@ def test_units_and_defaults(machine):
         ("nodes: 8", "nodes: [8", r"machine\.yaml is no YAML: .*line"),
         (SWITCH, "", r"machine\.yaml is empty, expected fields such as"),
         (SWITCH, "- 3\n", r"line 1: expected fields such as 'nodes: 4', got a list"),
-        ("nodes: 8", "profile: none.json\nnodes: 8", r"none\.json"),
+        ("nodes: 8", "profile: none.json\nnodes: 8", r"the profile none\.json cannot be used: .*No such file"),
+        ("nodes: 8", "[1]: 2\nnodes: 8", r"line 1: .* is unknown here"),
     ],
 )
 def test_errors_of_machine_files_name_the_line(machine, old, new, message):
