@@ -24,6 +24,7 @@ from dace_redist.report.nodes import nodes_json, nodes_text, relabelling_text
 from dace_redist.report.trace import trace
 from dace_redist.schedule import Schedule
 from dace_redist.selection.problem_key import MEMORIES, Problem
+from dace_redist.simulation.command import simulate
 from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, STRATEGIES, options_within, rounds, with_options
 from dace_redist.tuning.command import calibrate
 
@@ -42,7 +43,7 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for _other in (build, calibrate, config, einsum, trace):
+for _other in (build, calibrate, config, einsum, simulate, trace):
     cli.add_command(_other)
 
 

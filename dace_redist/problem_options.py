@@ -16,7 +16,7 @@ from dace_redist.schedule import Schedule, element_type, schedule
 _Callback = Callable[[click.Context, click.Parameter, Any], Any]
 
 
-def _numbers(*known: str) -> _Callback:
+def whole_numbers(*known: str) -> _Callback:
     """Reads a list such as ``8,balanced,-``: numbers, some known words, and ``-`` for None."""
 
     def entry(word: str, value: str) -> int | str | None:
@@ -88,11 +88,11 @@ def operation_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _list_option(flag: str, name: str, text: str, required: bool = False, known: Sequence[str] = ()) -> Any:
-    return click.option(flag, name, metavar="LIST", required=required, help=text, callback=_numbers(*known))
+    return click.option(flag, name, metavar="LIST", required=required, help=text, callback=whole_numbers(*known))
 
 
-def problem_options(command: Callable[..., None]) -> Callable[..., None]:
-    """What describes a redistribution: its shape, both sides and the type of the elements."""
+def problem_options(command: Callable[..., None], required: bool = True) -> Callable[..., None]:
+    """What describes a redistribution: its shape, both sides and the type of the elements; ``required`` or not."""
     kind: Any = click.option(
         "--dtype", default="float64", show_default=True, callback=_dtype, help="type of the elements"
     )
@@ -102,8 +102,8 @@ def problem_options(command: Callable[..., None]) -> Callable[..., None]:
     for side, name in (("to", "target"), ("from", "source")):
         for end, known, text in _OF_A_SIDE:
             field = name + end.replace("-", "_")
-            command = _list_option(f"--{side}{end}", field, f"{name}: {text}", not end, known)(command)
-    return _list_option("--shape", "shape", "global shape, as in 48,24,72", True)(command)  # type: ignore[no-any-return]
+            command = _list_option(f"--{side}{end}", field, f"{name}: {text}", required and not end, known)(command)
+    return _list_option("--shape", "shape", "global shape, as in 48,24,72", required)(command)  # type: ignore[no-any-return]
 
 
 def described_schedule(shape: tuple[int, ...], dtype: np.dtype[Any], sides: dict[str, Any]) -> Schedule:

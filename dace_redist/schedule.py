@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import operator
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -231,6 +232,11 @@ class Schedule:
         from dace_redist.report import figure as plot
 
         plot.plot_schedule(self, path)
+
+    def simulate(self, machine: Any, **options: Any) -> Any:
+        """Predict its time on a machine: :func:`dace_redist.simulation.redistribution.simulate_schedule`."""
+        simulation = importlib.import_module("dace_redist.simulation.redistribution")  # needs more than a schedule does
+        return simulation.simulate_schedule(self, machine, **options)
 
 
 def _count_of(entries: Iterable[tuple[int, int, Any]]) -> int:

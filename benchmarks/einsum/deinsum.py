@@ -73,11 +73,22 @@ class PublishedKernel:
         return plan_einsums([statement], self.shapes(self.extents(ranks)), ranks)
 
     def published_bytes(self, ranks: int, itemsize: int = 8) -> float:
+        """Bytes per rank that Deinsum's grids move, counted as for a plan of ours, see :meth:`published_plan`."""
+        return self._published_walk(ranks, itemsize).bytes_per_rank
+
+    def published_plan(self, ranks: int, itemsize: int = 8) -> EinsumPlan:
         """
-        Bytes per rank that Deinsum's grids move, counted as for a plan of ours: its groups, its numbering of the ranks.
+        A plan with Deinsum's groups and grids, and its numbering of the ranks.
 
         Its reductions scatter or go to one rank, whatever moves less.
         """
+        walk = self._published_walk(ranks, itemsize)
+        program = walk.program
+        names = (program.inputs, program.outputs)
+        known = (program.statements, program.sizes, itemsize, ranks)
+        return EinsumPlan(*known, walk.groups, tuple(walk.moves), walk.homes, *names, walk.costs)
+
+    def _published_walk(self, ranks: int, itemsize: int) -> Walk:
         program = self._published_program(ranks, itemsize)
         grids = [dict(zip(indices, self.grids[indices][ranks], strict=True)) for _, indices in self.groups]
         options = [
@@ -89,8 +100,8 @@ class PublishedKernel:
         for rows in itertools.product(*(range(len(option)) for option in options)):
             numbered = zip(rows, self.groups, strict=True)
             groups = [_as_numbered(model.group(n, row), indices) for n, (row, (_, indices)) in enumerate(numbered)]
-            found.append(Walk(program, groups).bytes_per_rank)
-        return min(found)
+            found.append(Walk(program, groups))
+        return min(found, key=lambda walk: walk.bytes_per_rank)
 
     def _published_program(self, ranks: int, itemsize: int) -> EinsumProgram:
         extents = self.extents(ranks)

@@ -21,10 +21,10 @@ _UNITS = {"": 1, "B": 1} | {
 }
 
 
-def _sizes(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
-    """Reads ``i=512,j=512``, given once or several times."""
+def index_sizes(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
+    """Reads ``i=512,j=512``, given once or several times, or not at all."""
     sizes: dict[str, int] = {}
-    for word in ",".join(values).split(","):
+    for word in ",".join(values).split(",") if values else ():
         index, found, size = (part.strip() for part in word.partition("="))
         if not found or len(index) != 1 or not size.isdecimal():
             raise click.BadParameter(
@@ -63,7 +63,7 @@ def _dtype(_: click.Context, __: click.Parameter, value: str) -> int:
 @click.command("einsum")
 @click.argument("einsums")
 @click.option(
-    "--sizes", metavar="LIST", required=True, multiple=True, callback=_sizes, help="size of each index: i=512,a=24"
+    "--sizes", metavar="LIST", required=True, multiple=True, callback=index_sizes, help="size of each index: i=512,a=24"
 )
 @click.option("--ranks", type=click.IntRange(min=1), required=True, help="ranks to plan for")
 @click.option("--dtype", "itemsize", default="float64", show_default=True, callback=_dtype, help="type of the elements")

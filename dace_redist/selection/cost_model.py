@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -63,15 +63,23 @@ class CostModel:
     :param problem: The redistribution, and where its arrays lie.
     :param profile: The machine.
     :param node_of: Number of the node of each rank.
+    :param link_seconds: What the busiest link between the nodes takes, in seconds; None: nodes share none.
+    :param route_latency: What the longest route between two nodes adds to the latency of an exchange, in seconds.
     """
 
     problem: Problem
     profile: MachineProfile
     node_of: Sequence[int]
+    link_seconds: float | None = None
+    route_latency: float = 0.0
 
-    def estimates(self) -> list[Estimate]:
-        """Every strategy that the model knows with its default options, the fastest first."""
-        made = (self.estimate(name) for name in STRATEGIES)
+    def estimates(self, strategies: Sequence[str] = ()) -> list[Estimate]:
+        """
+        Strategies with their default options, the fastest first.
+
+        :param strategies: Their names; default: every one that the model knows.
+        """
+        made = (self.estimate(name) for name in strategies or STRATEGIES)
         return sorted((one for one in made if one is not None), key=lambda one: one.seconds)
 
     def estimate(self, strategy: str, options: Mapping[str, Any] | None = None) -> Estimate | None:
@@ -90,7 +98,9 @@ class CostModel:
             terms = [formula(rank, values) for rank in ranks]
             if any(one is None for one in terms):
                 return None
-            known = [one for one in terms if one is not None]
+            known = [
+                dataclasses.replace(one, latency=one.latency + self.route_latency) for one in terms if one is not None
+            ]
             found = self._of_node(known, ranks, self.share(node), STRATEGIES[strategy].overlaps)
             if slowest is None or found.total > slowest.total:
                 slowest = found
@@ -101,7 +111,7 @@ class CostModel:
         own = [one.scaled(1 / self.profile.turns) for one in terms]  # seconds that a rank has a core for
         busiest = max(own, key=lambda one: one.total)
         copying = max(busiest.total, sum(one.total for one in own) / share / self.profile.cores_per_node)
-        wire = self._wire_seconds(ranks) / share
+        wire = self._wire_seconds(ranks) / share if self.link_seconds is None else self.link_seconds
         whole = max(copying, wire) if overlaps else copying + wire
         exposed = whole - copying  # of the wire
         spent = dataclasses.replace(busiest, transfer=busiest.transfer + exposed)
@@ -137,14 +147,34 @@ class CostModel:
     @cached_property
     def _nodes(self) -> dict[int, list[RankWork]]:
         """The ranks that are looked at, by their node."""
-        schedule = self.problem.schedule
-        rates = Rates(self.profile, self.problem.memory, _transposed(schedule), self._ranks_per_node)
-        nodes = {}
-        for node, ranks in self._looked_at().items():
-            traffic = [RankTraffic.of(schedule, rank, self.node_of) for rank in ranks]
-            crosses = any(not m.within for one in traffic for m in (*one.sends, *one.receives))
-            nodes[node] = [RankWork(one, rates, crosses) for one in traffic]
-        return nodes
+        return {node: self._work(ranks) for node, ranks in self._looked_at().items()}
+
+    @cached_property
+    def _rates(self) -> Rates:
+        transposed = _transposed(self.problem.schedule)
+        return Rates(self.profile, self.problem.memory, transposed, self._ranks_per_node)
+
+    def _work(self, ranks: Sequence[int]) -> list[RankWork]:
+        """What ranks of one node have to do."""
+        traffic = [RankTraffic.of(self.problem.schedule, rank, self.node_of) for rank in ranks]
+        crosses = any(not m.within for one in traffic for m in (*one.sends, *one.receives))
+        return [RankWork(one, self._rates, crosses) for one in traffic]
+
+    def terms_of_ranks(self, strategy: str, options: Mapping[str, Any] | None = None) -> Iterator[tuple[int, Terms]]:
+        """
+        What every rank does by itself, node by node: without waiting for its core, the link or other ranks.
+
+        :param strategy: Its name; one that the model knows, and that can move this.
+        :param options: Options that are not at their defaults.
+        """
+        formula = STRATEGIES[strategy].seconds
+        assert formula is not None
+        values = {name: option.default for name, option in OPTIONS.items()} | dict(options or {})
+        for ranks in self._ranks_by_node.values():
+            for rank, work in zip(ranks, self._work(ranks), strict=True):
+                terms = formula(work, values)
+                assert terms is not None
+                yield rank, terms.scaled(1 / self.profile.turns)
 
     def share(self, node: int) -> float:
         """Which part of the ranks of a node is looked at."""

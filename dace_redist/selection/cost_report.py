@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,12 @@ class CostReport:
 
     :param model: The model of the redistribution on a machine.
     :param origin: Where the machine profile is from.
+    :param strategies: Names of those to report; none: all.
     """
 
     model: CostModel
     origin: str
+    strategies: Sequence[str] = ()
 
     @classmethod
     def of(
@@ -84,7 +87,7 @@ class CostReport:
 
     def __str__(self) -> str:
         """The machine, a line for each strategy with its terms in milliseconds, and the bound."""
-        estimates, bound = self.model.estimates(), Bound.of(self.model)
+        estimates, bound = self.model.estimates(self.strategies), Bound.of(self.model)
         nodes = count(len(set(self.model.node_of)), "node")
         where = f"{count(len(self.model.node_of), 'rank')} on {nodes}, {self.model.problem.memory} arrays"
         lines = [f"machine   {self.origin}", f"model     {where}; milliseconds"]
@@ -112,7 +115,7 @@ class CostReport:
                 "bottleneck": estimate.bottleneck,
                 "share_of_bound": bound.share(estimate.seconds) if bound.remote else None,
             }
-            for estimate in self.model.estimates()
+            for estimate in self.model.estimates(self.strategies)
         ]
         return {"machine": self.origin, "strategies": strategies, "bound": dataclasses.asdict(bound)}
 

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from dace_redist import cli
 from dace_redist.mpi.launch import mpi_environment
+from dace_redist.simulation.machine import Machine
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -53,6 +54,7 @@ def test_every_block_is_of_a_known_kind() -> None:
         ("console", "run"),
         ("bash", None),
         ("cmake", "file"),
+        ("yaml", None),
         ("bash", "file"),
     }
     assert {(language, comment) for comment, _, language, _ in BLOCKS.values()} == known
@@ -77,6 +79,12 @@ def test_program_on_ranks(name: str, tmp_path: Path, comm, monkeypatch: pytest.M
     path = comm.bcast(path)  # one file: DaCe takes programs of two files for two programs
     monkeypatch.chdir(Path(path).parent)
     runpy.run_path(path, run_name="__main__")
+
+
+@pytest.mark.parametrize("name", blocks("yaml", None))
+def test_machine_file(name: str, tmp_path: Path) -> None:
+    (tmp_path / "machine.yaml").write_text(code_of(name))
+    assert Machine.load(tmp_path / "machine.yaml").network is not None
 
 
 @pytest.mark.parametrize("name", blocks("console", None))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,9 @@ from dace_redist.transformations.einsum.sizes import in_numbers, shapes_of
 from dace_redist.transformations.einsum.steps import Body
 from dace_redist.transformations.einsum.transient_memory import place_transients
 from dace_redist.transformations.redistribution.fuse_reduction import fuse_sums
+
+if TYPE_CHECKING:
+    from dace_redist.simulation.program import SimulatedProgram
 
 Array = npt.NDArray[Any]
 
@@ -113,6 +116,17 @@ class DistributedProgram:
         :param path: File to write; its ending says the format: .png, .svg or .pdf.
         """
         self.plan.plot(path)
+
+    def simulate(self, machine: str | Path, **options: Any) -> SimulatedProgram:
+        """
+        Predict what one run takes on a machine that is described, step by step.
+
+        :param machine: Path of a machine file, or name of a machine that ships with the package.
+        :param options: See :func:`dace_redist.simulation.program.simulate_plan`.
+        """
+        from dace_redist.simulation.program import simulate_plan
+
+        return simulate_plan(self.plan, machine, **options)
 
     @property
     def ranks(self) -> int:

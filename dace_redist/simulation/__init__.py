@@ -1,0 +1,1 @@
+"""Predicts redistributions and programs of einsums on machines that are described, not at hand."""

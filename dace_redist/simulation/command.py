@@ -1,0 +1,153 @@
+"""The sub-command ``dace-redist simulate``. Needs neither DaCe nor MPI."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dace_redist.einsum.command import index_sizes, read_statements
+from dace_redist.problem_options import described_schedule, problem_options, whole_numbers
+from dace_redist.selection.problem_key import MEMORIES
+from dace_redist.strategies import STRATEGIES
+
+if TYPE_CHECKING:
+    from dace_redist.simulation.program import SimulatedProgram
+    from dace_redist.simulation.redistribution import SimulatedRedistribution
+
+_MACHINE = "file that describes the machine, or the name of one that ships with the package"
+_KNOWN = ", ".join(name for name, one in STRATEGIES.items() if one.seconds is not None)
+_FILE, _FOLDER = click.Path(dir_okay=False, path_type=Path), click.Path(file_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("einsums", required=False)
+@functools.partial(problem_options, required=False)
+@click.option(
+    "--sizes", metavar="LIST", multiple=True, callback=index_sizes, help="of each index of the einsums: i=512,a=24"
+)
+@click.option(
+    "--ranks", metavar="LIST", callback=whole_numbers(), help="ranks for the einsums; several show how it scales"
+)
+@click.option("--weak", is_flag=True, help="the sizes are those for one rank, and grow with the ranks")
+@click.option("--machine", metavar="FILE", required=True, help=_MACHINE)
+@click.option("--ranks-per-node", type=click.IntRange(1), help="default: one per core")
+@click.option("--scattered", is_flag=True, help="the nodes lie anywhere in the machine, not side by side")
+@click.option(
+    "--strategy", "strategies", multiple=True, metavar="NAME", help=f"this one only: {_KNOWN}; may be repeated"
+)
+@click.option("--memory", type=click.Choice(MEMORIES), default=MEMORIES[0], help="of the arrays of a redistribution")
+@click.option("--traces", type=_FOLDER, help="folder to write traces to, which SimGrid replays")
+@click.option("--replay", is_flag=True, help="with --traces: let SimGrid replay them, and print its time")
+@click.option("--goal", type=_FILE, help="file to write GOAL text to, which LogGOPSim reads")
+@click.option("--plot", type=_FILE, help="draw to .png, .svg or .pdf")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def simulate(einsums: str | None, **given: Any) -> None:
+    """
+    Predict a redistribution, or a program of einsums, on a machine described by a short file.
+
+    \b
+    dace-redist simulate --shape 8192,8192 --from 512 --to 1,512 --machine fat-tree
+    dace-redist simulate 'ij,jk->ik; ik,kl->il' --sizes i=4096,j=4096,k=4096,l=4096 \\
+        --ranks 1,8,64,512 --weak --machine piz-daint --ranks-per-node 1 --plot scaling.png
+    """  # noqa: D301 (click reads the backspace)
+    if given["replay"] and given["traces"] is None:
+        raise click.BadParameter("goes with --traces", param_hint="--replay")
+    simulated: Any
+    exported: SimulatedRedistribution | SimulatedProgram
+    if einsums is None:
+        simulated = exported = _redistribution(given)
+    else:
+        programs = _programs(einsums, given)
+        simulated, exported = _together(programs, given["weak"]), programs[-1]
+    replayed = _export(exported, given)
+    if given["plot"] is not None:
+        simulated.plot(given["plot"])
+    if given["as_json"]:
+        click.echo(json.dumps(simulated.to_json() | ({} if replayed is None else {"replayed_seconds": replayed})))
+    else:
+        by = "" if replayed is None else f"\nreplay    {1e3 * replayed:.4g} ms by SimGrid"
+        click.echo(f"{simulated}{by}")
+
+
+def _redistribution(given: dict[str, Any]) -> SimulatedRedistribution:
+    from dace_redist.simulation.redistribution import simulate_schedule
+
+    for option, value in (("--shape", given["shape"]), ("--from", given["source"]), ("--to", given["target"])):
+        if value is None:
+            raise click.UsageError(f"missing {option}: name --shape, --from and --to of a redistribution, or einsums")
+    for option in ("sizes", "ranks", "weak"):
+        if given[option]:
+            raise click.BadParameter("goes with einsums", param_hint=f"--{option}")
+    schedule = described_schedule(given["shape"], given["dtype"], given)
+    options = {name: given[name] for name in ("ranks_per_node", "scattered", "memory", "strategies")}
+    return simulate_schedule(schedule, given["machine"], **options)
+
+
+def _programs(einsums: str, given: dict[str, Any]) -> list[SimulatedProgram]:
+    """The einsums on each number of ranks, ascending."""
+    from dace_redist.einsum.planner import plan_einsums
+    from dace_redist.simulation.exchange import Job
+    from dace_redist.simulation.machine import Machine
+    from dace_redist.simulation.program import simulate_plan
+
+    _check_einsums(given)
+    machine, programs = Machine.load(given["machine"]), []
+    options = {name: given[name] for name in ("ranks_per_node", "scattered")}
+    strategy = (*given["strategies"], "Auto")[0]
+    for ranks in sorted(set(given["ranks"])):
+        statements, shapes = read_statements(einsums, _sizes(einsums, given, ranks))
+        job = Job.of(machine, ranks, **options)  # an error before it is planned
+        each = job.ranks_per_node if ranks % job.ranks_per_node == 0 else None
+        plan = plan_einsums(statements, shapes, ranks, itemsize=given["dtype"].itemsize, node_size=each)
+        programs.append(simulate_plan(plan, machine, strategy=strategy, **options))
+    return programs
+
+
+def _sizes(einsums: str, given: dict[str, Any], ranks: int) -> dict[str, int]:
+    """The size of every index on so many ranks."""
+    from dace_redist.einsum.planner import plan_einsums
+    from dace_redist.simulation.scaling import growth
+
+    sizes: dict[str, int] = given["sizes"]
+    if not given["weak"]:
+        return sizes
+    doubled = {index: 2 * size for index, size in sizes.items()}
+    one, twice = (plan_einsums(*read_statements(einsums, some), 1) for some in (sizes, doubled))
+    factor = growth(one, twice, ranks)
+    return {index: round(factor * size) for index, size in sizes.items()}
+
+
+def _check_einsums(given: dict[str, Any]) -> None:
+    for option, name in (("--shape", "shape"), ("--from", "source"), ("--to", "target")):
+        if given[name] is not None:
+            raise click.BadParameter("goes with a redistribution, not with einsums", param_hint=option)
+    for name in ("sizes", "ranks"):
+        if not given[name]:
+            raise click.UsageError(f"missing --{name}: einsums need the size of each index, and the number of ranks")
+    if min(given["ranks"]) < 1:
+        raise click.BadParameter(f"a number of ranks is at least 1, got {min(given['ranks'])}", param_hint="--ranks")
+    if len(given["strategies"]) > 1:
+        raise click.BadParameter("einsums take one", param_hint="--strategy")
+
+
+def _together(programs: Sequence[SimulatedProgram], weak: bool) -> Any:
+    """One program, or how it scales."""
+    from dace_redist.simulation.scaling import Scaling
+
+    return Scaling(programs, weak) if len(programs) > 1 else programs[0]
+
+
+def _export(simulated: SimulatedRedistribution | SimulatedProgram, given: dict[str, Any]) -> float | None:
+    """Writes the traces that are asked for, of most ranks; the time that SimGrid finds, if that is asked for."""
+    from dace_redist.simulation import goal, smpi
+
+    if given["goal"] is not None:
+        goal.write_goal(simulated.operations(), simulated.job.ranks, given["goal"])
+    if given["traces"] is not None:
+        smpi.write_traces(simulated.operations(), simulated.job, given["traces"])
+    return smpi.replay(given["traces"], simulated.job.ranks) if given["replay"] else None

@@ -1,0 +1,184 @@
+"""One redistribution on a machine: the cost model of its ranks, and the load of the links between nodes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from dace_redist.report.text import format_bytes
+from dace_redist.schedule import Schedule
+from dace_redist.selection.cost_model import CostModel, Estimate
+from dace_redist.selection.problem_key import Problem
+from dace_redist.simulation.link_loads import LinkLoads
+from dace_redist.simulation.machine import Machine
+from dace_redist.simulation.network import Array
+from dace_redist.strategies import STRATEGIES
+
+#: Senders, receivers and bytes of messages.
+Flow = tuple[Array, Array, Array]
+
+_MESSAGES_AT_A_TIME = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """
+    Ranks on the nodes of a machine.
+
+    :param machine: The machine.
+    :param ranks: Number of ranks, which fill one node after another.
+    :param ranks_per_node: Ranks on each node.
+    :param scattered: Whether the nodes lie anywhere in the machine.
+    :raises ValueError: If the machine has not so many nodes.
+    """
+
+    machine: Machine
+    ranks: int
+    ranks_per_node: int
+    scattered: bool = False
+
+    def __post_init__(self) -> None:
+        if self.ranks_per_node < 1:
+            raise ValueError(f"ranks_per_node must be at least 1, got {self.ranks_per_node}")
+        self.machine.node_of(self.ranks, self.ranks_per_node)
+
+    @classmethod
+    def of(cls, machine: Machine, ranks: int, ranks_per_node: int | None = None, scattered: bool = False) -> Job:
+        """A job; default: as many ranks on a node as it has cores, and at least one."""
+        return cls(machine, ranks, ranks_per_node or max(1, int(machine.cores)), scattered)
+
+    @property
+    def node_of(self) -> Array:
+        """The node of each rank."""
+        return self.machine.node_of(self.ranks, self.ranks_per_node, self.scattered)
+
+    @property
+    def busy_ranks_per_node(self) -> int:
+        """Ranks of a full node."""
+        return min(self.ranks, self.ranks_per_node)
+
+    @property
+    def nodes(self) -> int:
+        """Nodes that it takes."""
+        return -(-self.ranks // self.ranks_per_node)
+
+
+@dataclasses.dataclass(frozen=True)
+class LinkUse:
+    """
+    The link that takes longest of all, or of a kind, in an exchange.
+
+    :param name: What it is; ``""``: nothing goes between nodes.
+    :param nbytes: Bytes that it carries.
+    :param seconds: What it takes for them.
+    """
+
+    name: str = ""
+    nbytes: float = 0.0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        """What it is and what it carries."""
+        if not self.name:
+            return "none: nothing goes between nodes"
+        return f"{self.name} carries most: {format_bytes(self.nbytes)} in {1e3 * self.seconds:.4g} ms"
+
+
+@dataclasses.dataclass(frozen=True)
+class Exchange:
+    """
+    A redistribution on a machine.
+
+    :param model: The cost model, which knows what the links take.
+    :param links: The busiest link of each kind, as far as links carry anything.
+    :param nbytes: Bytes that go from one rank to another.
+    """
+
+    model: CostModel
+    links: tuple[LinkUse, ...]
+    nbytes: int
+
+    @property
+    def link(self) -> LinkUse:
+        """The busiest link."""
+        return busiest(self.links)
+
+    @classmethod
+    def of(cls, schedule: Schedule, job: Job, memory: str = "ordinary") -> Exchange:
+        """
+        Of a schedule.
+
+        :param job: The ranks that move it.
+        :param memory: Where the arrays lie, one of :data:`dace_redist.selection.problem_key.MEMORIES`.
+        """
+        links, latency, nbytes = _loaded(schedule, job)
+        rates = job.machine.rates(job.busy_ranks_per_node)
+        node_of = job.node_of[: schedule.ranks].tolist()
+        model = CostModel(Problem(schedule, memory), rates, node_of, busiest(links).seconds, latency)
+        return cls(model, links, nbytes)
+
+    def estimate(self, strategy: str) -> Estimate:
+        """
+        The time of one strategy.
+
+        :raises ValueError: If the model does not know it, or it cannot move this.
+        """
+        found = self.model.estimate(strategy)
+        if found is None:
+            known = ", ".join(name for name, one in STRATEGIES.items() if one.seconds is not None)
+            raise ValueError(
+                f"strategy {strategy} cannot be simulated here: the cost model knows {known}; Shared stays on a node"
+            )
+        return found
+
+
+def busiest(links: Iterable[LinkUse]) -> LinkUse:
+    """The link that takes longest; one without a name if there is none."""
+    return max(links, key=lambda link: link.seconds, default=LinkUse())
+
+
+def _loaded(schedule: Schedule, job: Job) -> tuple[tuple[LinkUse, ...], float, int]:
+    """The busiest links, what the longest route adds to the latency, and the bytes of all messages."""
+    total, network = 0, job.machine.network
+    every = [] if network is None else [LinkLoads(one, job.node_of) for one in network.routings]
+    for senders, receivers, nbytes in _joined(_flows(schedule)):
+        total += int(nbytes.sum())
+        for loads in every:
+            loads.add(senders, receivers, nbytes)
+    if network is None:
+        return (), 0.0, total
+    uses = [
+        tuple(LinkUse(network.link_name(link), nbytes, seconds) for link, nbytes, seconds in loads.busiest())
+        for loads in every
+    ]
+    best = min(range(len(every)), key=lambda routing: busiest(uses[routing]).seconds)
+    return uses[best], every[best].latency, total
+
+
+def _flows(schedule: Schedule) -> Iterator[Flow]:
+    """The messages of a schedule, rank by rank, without what stays."""
+    for rank in range(schedule.ranks):
+        targets, nbytes = schedule.sent_to(rank)
+        others = targets != rank
+        yield np.full(int(others.sum()), rank, np.int64), targets[others], nbytes[others]
+
+
+def _joined(flows: Iterable[Flow]) -> Iterator[Flow]:
+    """The same messages in fewer, longer arrays."""
+    waiting: list[Flow] = []
+    count = 0
+    for flow in flows:
+        waiting.append(flow)
+        count += len(flow[0])
+        if count >= _MESSAGES_AT_A_TIME:
+            yield _concatenated(waiting)
+            waiting, count = [], 0
+    if waiting:
+        yield _concatenated(waiting)
+
+
+def _concatenated(flows: Sequence[Flow]) -> Flow:
+    senders, receivers, nbytes = (np.concatenate(part) for part in zip(*flows, strict=True))
+    return senders, receivers, nbytes

@@ -1,0 +1,269 @@
+"""
+Networks between nodes: which links a message takes, for many messages at a time. Start reading at: Network.
+
+Routes are the shortest, as SimGrid's are, spread evenly over links of the same kind; a dragonfly knows detours, too.
+Links go one way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.int64]
+#: Of many messages: which of them take a link of a kind, and the numbers of these links.
+Stage = tuple[Array, Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """
+    Links of one kind, numbered one after another.
+
+    :param name: What they connect, as in "node's link".
+    :param count: How many there are.
+    :param rate: Of each, in bytes per second.
+    """
+
+    name: str
+    count: int
+    rate: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """
+    A network; what kind it is, its subclass says.
+
+    :param link: Rate of a node's link, each way, in bytes per second.
+    :param latency: Seconds that each message takes whose sender and receiver are side by side.
+    :param hop: Seconds that each further link on the way adds.
+    """
+
+    kind: ClassVar[str]
+    link: float
+    latency: float
+    hop: float
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes it connects."""
+        raise NotImplementedError
+
+    @property
+    def routings(self) -> Sequence[Network]:
+        """The same network with each way to choose routes; a network that adapts takes the better one."""
+        return (self,)
+
+    @property
+    def kinds(self) -> Sequence[Kind]:
+        """The kinds of its links, those of nodes first: to the network, then from it."""
+        return (Kind("link from node", self.nodes, self.link), Kind("link to node", self.nodes, self.link))
+
+    def between(self, sources: Array, targets: Array) -> Iterator[tuple[int, Stage]]:
+        """The links between the nodes' own ones: number of the kind, and which messages take which."""
+        raise NotImplementedError
+
+    def routes(self, sources: Array, targets: Array) -> Iterator[Stage]:
+        """
+        The links that messages take, stage by stage, as numbers of links of all kinds.
+
+        :param sources: Node that each is sent from; no message stays on its node.
+        :param targets: Node that each is sent to.
+        """
+        every = np.arange(len(sources))
+        yield every, sources
+        yield every, targets + self._first[1]
+        for kind, (which, links) in self.between(sources, targets):
+            yield which, links + self._first[kind]
+
+    @cached_property
+    def _first(self) -> Array:
+        return np.cumsum([0, *(kind.count for kind in self.kinds)])
+
+    @cached_property
+    def rates(self) -> npt.NDArray[np.float64]:
+        """Rate of each link, in bytes per second."""
+        return np.repeat([kind.rate for kind in self.kinds], [kind.count for kind in self.kinds])
+
+    def link_name(self, link: int) -> str:
+        """What a link is, as in ``link from node 3``."""
+        kind = int(np.searchsorted(self._first, link, side="right")) - 1
+        return f"{self.kinds[kind].name} {link - int(self._first[kind])}"
+
+
+@dataclasses.dataclass(frozen=True)
+class FatTree(Network):
+    """
+    Switches in levels; the route goes up to the first switch above both nodes, by ports that the target decides.
+
+    Source: Zahavi, D-Mod-K Routing Providing Non-Blocking Traffic for Shift Permutations on Real Life Fat Trees, 2010.
+
+    :param down: Per level from below: nodes, or switches, below each switch.
+    :param up: Per level from below: switches above each node, or switch below.
+    :param trunk: Rate of a link between switches.
+    """
+
+    kind = "fat-tree"
+    down: tuple[int, ...]
+    up: tuple[int, ...]
+    trunk: float
+
+    @property
+    def nodes(self) -> int:  # noqa: D102
+        return math.prod(self.down)
+
+    def _links(self, level: int) -> int:
+        return self.nodes // math.prod(self.down[:level]) * math.prod(self.up[: level + 1])
+
+    @property
+    def kinds(self) -> Sequence[Kind]:  # noqa: D102
+        levels = range(1, len(self.down))
+        ways = [
+            Kind(f"level-{level} {way}", self._links(level), self.trunk)
+            for level in levels
+            for way in ("uplink", "downlink")
+        ]
+        return (*super().kinds, *ways)
+
+    def between(self, sources: Array, targets: Array) -> Iterator[tuple[int, Stage]]:  # noqa: D102
+        for level in range(1, len(self.down)):
+            below, above = math.prod(self.down[:level]), math.prod(self.up[:level])
+            which = np.flatnonzero(sources // below != targets // below)
+            if not len(which):
+                return
+            switch, port = targets[which] % above, targets[which] // above % self.up[level]
+            for way, nodes in enumerate((sources[which], targets[which])):
+                yield 2 * level + way, (which, (nodes // below * above + switch) * self.up[level] + port)
+
+
+@dataclasses.dataclass(frozen=True)
+class Dragonfly(Network):
+    """
+    Groups of routers, as Cray's Aries: routers of a chassis, and those in the same slot of the chassis of a group, are
+    connected all to all, as are the groups, by several cables each.
+
+    The shortest route: to a router that has a cable, along it, and to the router of the target. Cables, and with them
+    routers, are taken in turn by the sum of both nodes' numbers. Aries adapts: here all messages of an exchange
+    may make a detour within groups, by slots that are taken in turn, too.
+
+    :param groups: Groups.
+    :param chassis: Chassis of a group.
+    :param routers: Routers of a chassis.
+    :param nodes_per_router: Nodes at each router.
+    :param cables: Between each two groups.
+    :param chassis_link: Rate between two routers of a chassis, in bytes per second.
+    :param group_link: Rate between two routers in the same slot.
+    :param cable: Rate of each cable.
+    :param detour: Whether messages within a group go by a third slot.
+    """
+
+    kind = "dragonfly"
+    groups: int
+    chassis: int
+    routers: int
+    nodes_per_router: int
+    cables: int
+    chassis_link: float
+    group_link: float
+    cable: float
+    detour: bool = False
+
+    @property
+    def routings(self) -> Sequence[Network]:  # noqa: D102
+        return (self, dataclasses.replace(self, detour=True))
+
+    @property
+    def nodes(self) -> int:  # noqa: D102
+        return self.groups * self._of_group * self.nodes_per_router
+
+    @property
+    def _of_group(self) -> int:
+        return self.chassis * self.routers
+
+    @property
+    def kinds(self) -> Sequence[Kind]:  # noqa: D102
+        return (
+            *super().kinds,
+            Kind("chassis link", self.groups * self.chassis * self.routers**2, self.chassis_link),
+            Kind("group link", self.groups * self.routers * self.chassis**2, self.group_link),
+            Kind("cable", self.groups**2 * self.cables, self.cable),
+        )
+
+    def between(self, sources: Array, targets: Array) -> Iterator[tuple[int, Stage]]:  # noqa: D102
+        start, end = sources // self.nodes_per_router, targets // self.nodes_per_router
+        here, there = start // self._of_group, end // self._of_group
+        turn = sources + targets
+        far, near = np.flatnonzero(here != there), np.flatnonzero(here == there)
+        yield from self._in_group(near, start[near], end[near], turn[near])
+        if not len(far):
+            return
+        cable = turn[far] % self.cables
+        here, there = here[far], there[far]
+        leaves, arrives = ((other * self.cables + cable) % self._of_group for other in (there, here))
+        yield 4, (far, (here * self.groups + there) * self.cables + cable)
+        yield from self._in_group(far, start[far], here * self._of_group + leaves, turn[far])
+        yield from self._in_group(far, there * self._of_group + arrives, end[far], turn[far])
+
+    def _in_group(self, which: Array, start: Array, end: Array, turn: Array) -> Iterator[tuple[int, Stage]]:
+        """Within the chassis to a slot, from there to the other chassis, and within it to the router."""
+        (box, slot), (box_end, slot_end) = (divmod(router, self.routers) for router in (start, end))
+        third = np.where(start == end, slot, turn % self.routers) if self.detour else slot_end
+        yield from self._in_chassis(which, box, slot, third)
+        some = box != box_end
+        group, first = divmod(box, self.chassis)
+        last = box_end % self.chassis
+        yield 3, (which[some], (((group * self.routers + third) * self.chassis + first) * self.chassis + last)[some])
+        yield from self._in_chassis(which, box_end, third, slot_end)
+
+    def _in_chassis(self, which: Array, box: Array, slot: Array, slot_end: Array) -> Iterator[tuple[int, Stage]]:
+        some = slot != slot_end
+        yield 2, (which[some], ((box * self.routers + slot) * self.routers + slot_end)[some])
+
+
+@dataclasses.dataclass(frozen=True)
+class Torus(Network):
+    """
+    Nodes in a grid whose ends are connected; a message goes along one dimension after another, the shorter way round.
+
+    :param dims: Nodes along each dimension.
+    :param trunk: Rate of a link between neighbours, in bytes per second.
+    """
+
+    kind = "torus"
+    dims: tuple[int, ...]
+    trunk: float
+
+    @property
+    def nodes(self) -> int:  # noqa: D102
+        return math.prod(self.dims)
+
+    @property
+    def kinds(self) -> Sequence[Kind]:  # noqa: D102
+        ways = [
+            Kind(f"link {sign}1 along dimension {dim} from node", self.nodes, self.trunk)
+            for dim in range(len(self.dims))
+            for sign in "+-"
+        ]
+        return (*super().kinds, *ways)
+
+    def between(self, sources: Array, targets: Array) -> Iterator[tuple[int, Stage]]:  # noqa: D102
+        at = list(np.unravel_index(sources, self.dims))
+        for dim, wanted in enumerate(np.unravel_index(targets, self.dims)):
+            extent = self.dims[dim]
+            forward = (wanted - at[dim]) % extent
+            back = forward > extent // 2
+            left = np.where(back, extent - forward, forward)
+            while left.any():
+                nodes = np.ravel_multi_index([place.astype(np.int64) for place in at], self.dims)
+                for way, turned in enumerate((~back, back)):
+                    which = np.flatnonzero((left > 0) & turned)
+                    yield 2 + 2 * dim + way, (which, nodes[which])
+                step = np.where(left > 0, np.where(back, -1, 1), 0)
+                at[dim], left = (at[dim] + step) % extent, np.maximum(left - 1, 0)

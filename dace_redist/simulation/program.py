@@ -1,0 +1,267 @@
+"""Predicts a program of einsums on a machine, step by step. Start reading at: simulate_plan."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dace_redist.distribution import Distribution
+from dace_redist.einsum.placement import Placement
+from dace_redist.einsum.plan import EinsumPlan, Group, Move
+from dace_redist.einsum.report import operation_text
+from dace_redist.report.text import count, format_bytes
+from dace_redist.schedule import Schedule, schedule
+from dace_redist.simulation.exchange import Exchange, Job, LinkUse, busiest
+from dace_redist.simulation.machine import Machine
+from dace_redist.simulation.operations import JOINS_MESSAGES, Compute, Operation, exchange_operations
+from dace_redist.strategies import find_strategy
+
+#: What a step may be, in the order of figures.
+KINDS = ("contract", "reduce", "redistribute")
+
+
+@dataclasses.dataclass(frozen=True)
+class SimulatedStep:
+    """
+    A step of a program on a machine.
+
+    :param kind: One of :data:`KINDS`.
+    :param name: What it computes or moves.
+    :param seconds: What one run takes.
+    :param repeats: How often it runs.
+    :param work: Seconds of it in which each rank computes or adds.
+    :param exchange: What moves between ranks; None in a contraction.
+    :param messages: How many messages follow one another in the exchange.
+    """
+
+    kind: str
+    name: str
+    seconds: float
+    repeats: int
+    work: float
+    exchange: Exchange | None = None
+    messages: int = 1
+
+    @property
+    def link(self) -> LinkUse:
+        """The busiest link."""
+        return LinkUse() if self.exchange is None else self.exchange.link
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that go from one rank to another in one run."""
+        return 0 if self.exchange is None else self.exchange.nbytes
+
+
+@dataclasses.dataclass(frozen=True)
+class SimulatedProgram:
+    """
+    What a program of einsums takes on a machine; printed, it is a table.
+
+    :param plan: Its plan.
+    :param job: The ranks and the machine.
+    :param strategy: Moves its tensors.
+    :param steps: Its steps, in their order.
+    """
+
+    plan: EinsumPlan
+    job: Job
+    strategy: str
+    steps: tuple[SimulatedStep, ...]
+
+    @property
+    def seconds(self) -> float:
+        """The time of all steps, which follow one another."""
+        return sum(step.repeats * step.seconds for step in self.steps)
+
+    @property
+    def by_kind(self) -> dict[str, float]:
+        """Seconds of the steps of each kind."""
+        found = dict.fromkeys(KINDS, 0.0)
+        for step in self.steps:
+            found[step.kind] += step.repeats * step.seconds
+        return found
+
+    @property
+    def busiest_link(self) -> LinkUse:
+        """The link that takes longest in one step."""
+        return busiest(step.link for step in self.steps)
+
+    def __str__(self) -> str:
+        """The machine, a line for each step, the times by kind, and the busiest link."""
+        where = f"{count(self.job.ranks, 'rank')} on {count(self.job.nodes, 'node')}"
+        lines = [f"machine   {self.job.machine}", f"program   {where}, tensors moved by {self.strategy}; milliseconds"]
+        rows = [("", "", "time", "times", "moved", "busiest link")]
+        rows += [
+            (s.kind, s.name, f"{1e3 * s.seconds:.4g}", f"{s.repeats}", format_bytes(s.nbytes), s.link.name or "-")
+            for s in self.steps
+        ]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for kind, name, *cells in rows:
+            right = "  ".join(cell.rjust(width) for cell, width in zip(cells, widths[2:], strict=True))
+            lines.append(f"{kind:<{widths[0]}}  {name:<{widths[1]}}  {right}")
+        kinds = ", ".join(f"{kind} {1e3 * seconds:.4g}" for kind, seconds in self.by_kind.items())
+        return "\n".join([*lines, f"total     {1e3 * self.seconds:.4g}: {kinds}", f"link      {self.busiest_link}"])
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain numbers, lists and dictionaries; times in seconds."""
+        steps = [
+            {
+                **{name: getattr(step, name) for name in ("kind", "name", "seconds", "repeats")},
+                "bytes_moved": step.nbytes,
+                "busiest_link": dataclasses.asdict(step.link),
+            }
+            for step in self.steps
+        ]
+        return {
+            "machine": str(self.job.machine),
+            "ranks": self.job.ranks,
+            "nodes": self.job.nodes,
+            "strategy": self.strategy,
+            "seconds": self.seconds,
+            "seconds_by_kind": self.by_kind,
+            "busiest_link": dataclasses.asdict(self.busiest_link),
+            "steps": steps,
+        }
+
+    def operations(self) -> Iterator[tuple[int, list[Operation]]]:
+        """
+        What each rank does in one run of every step, for a simulator of messages.
+
+        :raises ValueError: If the strategy joins messages on their way.
+        """
+        if self.strategy in JOINS_MESSAGES:
+            raise ValueError(f"strategy {self.strategy} joins messages on their way: traces need another strategy")
+        done: dict[int, list[Operation]] = defaultdict(list)
+        for step in self.steps:
+            for rank, operations in () if step.exchange is None else exchange_operations(step.exchange, self.strategy):
+                done[rank] += operations
+            if step.work > 0:
+                for rank in range(self.job.ranks):
+                    done[rank].append(Compute(step.work))
+        yield from sorted(done.items())
+
+    def plot(self, path: str | Path) -> None:
+        """
+        Draw where the time goes: each step, and the kinds of steps.
+
+        :param path: File to write; its ending says the format: .png, .svg or .pdf.
+        """
+        from dace_redist.simulation.figures import plot_steps
+
+        plot_steps(self, path)
+
+
+def simulate_plan(
+    plan: EinsumPlan,
+    machine: str | os.PathLike[str] | Machine,
+    *,
+    ranks_per_node: int | None = None,
+    scattered: bool = False,
+    strategy: str = "Auto",
+) -> SimulatedProgram:
+    """
+    Predict a program of einsums on a machine that is described: one run, of inputs that lie where the plan wants them.
+
+    :param plan: How it runs on several ranks.
+    :param machine: Path of a machine file, or name of a machine that ships with the package.
+    :param ranks_per_node: Ranks on each node; default: those that it was planned for, else one per core.
+    :param scattered: Whether the nodes lie anywhere in the machine, and not side by side.
+    :param strategy: Moves its tensors; ``"Auto"`` is the default one.
+    :raises ValueError: If the machine file is wrong (names the line), the machine is too small, or the strategy is
+        unknown or cannot leave a node.
+    :raises FileNotFoundError: If there is no such machine.
+    """
+    job = Job.of(Machine.load(machine), plan.ranks, ranks_per_node or plan.node_size, scattered)
+    return _Simulation(plan, job, find_strategy(strategy).name).run()
+
+
+class _Simulation:
+    def __init__(self, plan: EinsumPlan, job: Job, strategy: str) -> None:
+        self._plan, self._job, self._strategy = plan, job, strategy
+        self._exchanges: dict[Any, Exchange] = {}
+
+    def run(self) -> SimulatedProgram:
+        return SimulatedProgram(self._plan, self._job, self._strategy, tuple(self._steps()))
+
+    def _steps(self) -> Iterator[SimulatedStep]:
+        moves = sorted(self._plan.moves, key=lambda move: move.before_group)
+        left = iter(itertools.groupby(moves, key=lambda move: move.before_group))
+        before = {number: list(some) for number, some in left}
+        for number, group in enumerate(self._plan.groups):
+            yield from map(self._moved, before.get(number, []))
+            yield self._contracted(number, group)
+            if group.reduction is not None:
+                yield self._reduced(number, group)
+        yield from map(self._moved, before.get(len(self._plan.groups), []))
+
+    def _moved(self, move: Move) -> SimulatedStep:
+        key = (move.source, move.target, self._plan.sizes[move.tensor])
+        if key not in self._exchanges:
+            ends = (end.distribution(key[2]) for end in key[:2])
+            self._exchanges[key] = Exchange.of(schedule(*ends, dtype=self._dtype), self._job)
+        exchange = self._exchanges[key]
+        seconds, repeats = exchange.estimate(self._strategy).seconds, self._plan.repeats(move.group)
+        return SimulatedStep("redistribute", move.tensor, seconds, repeats, 0.0, exchange)
+
+    @property
+    def _dtype(self) -> np.dtype[Any]:
+        return np.dtype(f"V{self._plan.itemsize}")
+
+    def _contracted(self, number: int, group: Group) -> SimulatedStep:
+        """As long as its operations take, or as reading its operands and writing its result once does."""
+        named = [*zip(group.operand_placements, group.operands, strict=True), (group.partial_placement, group.result)]
+        nbytes = sum(placement.block_bytes(self._plan.sizes[name], self._plan.itemsize) for placement, name in named)
+        seconds = self._work(self._plan.costs[number].flops, nbytes)
+        name = f"{group.result} = {operation_text(group)}"
+        return SimulatedStep("contract", name, seconds, self._plan.repeats(number), seconds)
+
+    def _work(self, flops: float, nbytes: float) -> float:
+        return self._job.machine.contraction_seconds(flops, nbytes, self._job.busy_ranks_per_node)
+
+    def _reduced(self, number: int, group: Group) -> SimulatedStep:
+        """
+        Every rank sends what it has of the partial sums of others to the next one of those that hold them: n - 1 of n
+        parts, or all of them where one rank wants all; ceil(log2 n) messages follow one another.
+        """
+        assert group.reduction is not None
+        sizes, several = self._plan.sizes[group.result], group.reduction.ranks
+        block = group.partial_placement.block_bytes(sizes, 1)
+        scattered = group.reduction.axis is not None
+        sent = -(-block * (several - 1) // several) if scattered else block
+        exchange = Exchange.of(_to_the_next(group.partial_placement, several, sent, scattered, self._dtype), self._job)
+        work = self._work(0.0, 3 * sent * self._plan.itemsize)  # two are read, one is written
+        messages = math.ceil(math.log2(several))
+        seconds = exchange.estimate(self._strategy).seconds + work + (messages - 1) * self._latency
+        repeats = self._plan.repeats(number)
+        return SimulatedStep("reduce", group.result, seconds, repeats, work, exchange, messages)
+
+    @property
+    def _latency(self) -> float:
+        network, rates = self._job.machine.network, self._job.machine.profile.node
+        if self._job.nodes > 1 and network is not None:
+            return network.latency
+        return rates.messages.latency if rates is not None else 0.0
+
+
+def _to_the_next(partial: Placement, several: int, elements: int, around: bool, dtype: np.dtype[Any]) -> Schedule:
+    """Every rank that holds partial sums sends so many elements to the next one that holds some of the same block."""
+    blocks = dict[tuple[int, ...], list[int]]()
+    for rank, *block in zip(partial.ranks, *partial.coordinates.tolist(), strict=True):
+        blocks.setdefault(tuple(block), []).append(rank)
+    pairs = [
+        pair
+        for members in blocks.values()
+        for pair in zip(members, [*members[1:], members[0]] if around else members[1:], strict=False)
+    ]
+    shape, count = (len(pairs), elements), len(pairs)
+    ends = (Distribution(shape, (count,), dims=(0, None), ranks=ranks) for ranks in zip(*pairs, strict=True))
+    return schedule(*ends, dtype=dtype)

@@ -1,0 +1,116 @@
+"""Predicts a redistribution on a machine. Start reading at: simulate_schedule."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dace_redist.schedule import Schedule
+from dace_redist.selection.cost_model import Estimate
+from dace_redist.selection.cost_report import CostReport
+from dace_redist.selection.problem_key import check_memory
+from dace_redist.simulation.exchange import Exchange, Job
+from dace_redist.simulation.machine import Machine
+from dace_redist.simulation.operations import JOINS_MESSAGES, Operation, exchange_operations
+from dace_redist.strategies import DEFAULT_STRATEGY, find_strategy
+
+
+@dataclasses.dataclass(frozen=True)
+class SimulatedRedistribution:
+    """
+    What a redistribution takes on a machine, by each strategy; printed, it is a table.
+
+    :param job: The ranks and the machine.
+    :param exchange: The redistribution on it.
+    :param strategies: Names of the strategies looked at.
+    """
+
+    job: Job
+    exchange: Exchange
+    strategies: tuple[str, ...]
+
+    @cached_property
+    def estimates(self) -> list[Estimate]:
+        """The strategies' times, the fastest first."""
+        return self.exchange.model.estimates(self.strategies)
+
+    @property
+    def seconds(self) -> float:
+        """The time of the fastest strategy."""
+        return self.estimates[0].seconds
+
+    @property
+    def _report(self) -> CostReport:
+        return CostReport(self.exchange.model, str(self.job.machine), self.strategies)
+
+    def __str__(self) -> str:
+        """The machine, a line for each strategy, the bound and the busiest link."""
+        return f"{self._report}\nlink      {self.exchange.link}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain numbers, lists and dictionaries; times in seconds."""
+        return {
+            **self._report.to_json(),
+            "ranks": self.job.ranks,
+            "nodes": self.job.nodes,
+            "bytes_moved": self.exchange.nbytes,
+            "busiest_link": dataclasses.asdict(self.exchange.link),
+        }
+
+    def operations(self) -> Iterator[tuple[int, list[Operation]]]:
+        """
+        What each rank does by the fastest strategy that sends from rank to rank, for a simulator of messages.
+
+        :raises ValueError: If only a strategy is looked at that joins messages on their way.
+        """
+        for one in self.estimates:
+            if one.strategy not in JOINS_MESSAGES:
+                return exchange_operations(self.exchange, one.strategy)
+        raise ValueError(
+            f"strategy {self.estimates[0].strategy} joins messages on their way, but traces hold those from rank to "
+            "rank: name another strategy"
+        )
+
+    def plot(self, path: str | Path) -> None:
+        """
+        Draw the strategies against each other.
+
+        :param path: File to write; its ending says the format: .png, .svg or .pdf.
+        """
+        from dace_redist.simulation.figures import plot_strategies
+
+        plot_strategies(self, path)
+
+
+def simulate_schedule(
+    schedule: Schedule,
+    machine: str | os.PathLike[str] | Machine,
+    *,
+    ranks_per_node: int | None = None,
+    scattered: bool = False,
+    memory: str = "ordinary",
+    strategies: Sequence[str] = (),
+) -> SimulatedRedistribution:
+    """
+    Predict a redistribution on a machine that is described.
+
+    :param schedule: The redistribution.
+    :param machine: Path of a machine file, or name of a machine that ships with the package.
+    :param ranks_per_node: Ranks on each node, which fill one node after another; default: one per core.
+    :param scattered: Whether the nodes lie anywhere in the machine, and not side by side.
+    :param memory: Where the arrays lie, one of :data:`dace_redist.selection.problem_key.MEMORIES`.
+    :param strategies: Names of strategies; default: all that the cost model knows. ``"Auto"`` is the default one.
+    :raises ValueError: If the machine file is wrong (names the line), the machine is too small, or a strategy is
+        unknown or cannot move this.
+    :raises FileNotFoundError: If there is no such machine.
+    """
+    job = Job.of(Machine.load(machine), schedule.ranks, ranks_per_node, scattered)
+    wanted = tuple(dict.fromkeys(find_strategy(name).name for name in strategies))
+    exchange = Exchange.of(schedule, job, check_memory(memory))
+    for name in wanted or (DEFAULT_STRATEGY,):
+        exchange.estimate(name)  # an error where it cannot be known
+    return SimulatedRedistribution(job, exchange, wanted)

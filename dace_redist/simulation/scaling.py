@@ -1,0 +1,84 @@
+"""A program of einsums on several numbers of ranks. Start reading at: Scaling."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dace_redist.einsum.plan import EinsumPlan
+from dace_redist.simulation.program import SimulatedProgram
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaling:
+    """
+    A program on several numbers of ranks; printed, it is a table.
+
+    :param programs: By ascending number of ranks.
+    :param weak: Whether its size grows with the ranks.
+    """
+
+    programs: Sequence[SimulatedProgram]
+    weak: bool
+
+    @property
+    def efficiencies(self) -> list[float]:
+        """Per number of ranks: operations of all ranks per second and rank, to those of the fewest ranks."""
+        rates = [sum(_all_flops(one)) / one.seconds / one.job.ranks for one in self.programs]
+        return [rate / rates[0] for rate in rates]
+
+    def __str__(self) -> str:
+        """The machine, and a line for each number of ranks."""
+        first = self.programs[0]
+        sizes = "sizes grow with the ranks" if self.weak else "the same sizes"
+        lines = [
+            f"machine   {first.job.machine}",
+            f"program   {sizes}, tensors moved by {first.strategy}; milliseconds",
+        ]
+        rows = [("ranks", "nodes", "time", *first.by_kind, "efficiency", "busiest link")]
+        for one, efficiency in zip(self.programs, self.efficiencies, strict=True):
+            times = (f"{1e3 * seconds:.4g}" for seconds in (one.seconds, *one.by_kind.values()))
+            where = (f"{one.job.ranks:,}", f"{one.job.nodes:,}")
+            rows.append((*where, *times, f"{100 * efficiency:.0f} %", one.busiest_link.name or "-"))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines += ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain numbers, lists and dictionaries; times in seconds."""
+        runs = [
+            one.to_json() | {"efficiency": efficiency}
+            for one, efficiency in zip(self.programs, self.efficiencies, strict=True)
+        ]
+        return {"scaling": "weak" if self.weak else "strong", "runs": runs}
+
+    def plot(self, path: str | Path) -> None:
+        """
+        Draw the time by kind of step, the efficiency, and what the busiest link takes, over the ranks.
+
+        :param path: File to write; its ending says the format: .png, .svg or .pdf.
+        """
+        from dace_redist.simulation.figures import plot_scaling
+
+        plot_scaling(self, path)
+
+
+def _all_flops(program: SimulatedProgram) -> list[float]:
+    """Operations of every group on all of its ranks."""
+    plan = program.plan
+    return [plan.repeats(n) * plan.costs[n].flops * len(group.ranks) for n, group in enumerate(plan.groups)]
+
+
+def growth(one: EinsumPlan, twice: EinsumPlan, ranks: int) -> float:
+    """
+    The factor of all sizes with which a program has as many operations on each rank as on one with the sizes given.
+
+    :param one: The program on one rank.
+    :param twice: The same with all sizes doubled.
+    :param ranks: Number of ranks.
+    """
+    power = math.log2(twice.flops / one.flops) if one.flops else 1.0
+    return float(ranks ** (1 / max(power, 1.0)))

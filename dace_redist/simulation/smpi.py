@@ -1,0 +1,157 @@
+"""
+Traces for SMPI, SimGrid's simulator of MPI, which replays them message by message. Start reading at: write_traces.
+
+Formats: https://simgrid.org/doc/latest/app_smpi.html (replay) and platform_examples.html (clusters).
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from dace_redist.simulation.exchange import Job
+from dace_redist.simulation.network import Dragonfly, FatTree, Network, Torus
+from dace_redist.simulation.operations import Compute, Operation, Post, Send
+
+_HOW_TO_GET = "it comes with SimGrid: apt-get install simgrid libsimgrid-dev, or https://simgrid.org"
+_SPEED = 1e9  # operations per second of a simulated core: a nanosecond each
+_BYTE, _LONG = 6, 4  # SMPI's numbers of MPI_BYTE and MPI_LONG
+_LONGEST = 1 << 30  # elements are counted in 32 bits
+
+#: SMPI multiplies rates and latencies by factors measured on Ethernet of 1 Gbit/s, and lets flows in opposite
+#: directions disturb each other, unless it is told otherwise.
+OPTIONS = (
+    "--cfg=smpi/coll-selector:ompi",
+    "--cfg=network/crosstraffic:0",
+    "--cfg=network/TCP-gamma:0",
+    "--cfg=smpi/bw-factor:0:1",
+    "--cfg=smpi/lat-factor:0:1",
+    "--log=root.thresh:error",
+    "--log=smpi_replay.thresh:info",
+)
+
+
+def write_traces(ranks: Iterable[tuple[int, list[Operation]]], job: Job, folder: Path) -> None:
+    """
+    Write what SMPI needs: a trace of each rank, ``traces``, ``platform.xml``, ``hosts`` and ``replay.sh``.
+
+    :param ranks: What each rank does; those left out do nothing.
+    :param job: The ranks and the machine.
+    :param folder: Is made if need be.
+    :raises ValueError: If SimGrid has no such network.
+    :raises OSError: If a file cannot be written.
+    """
+    platform = _platform(job)
+    folder.mkdir(parents=True, exist_ok=True)
+    given = dict.fromkeys(range(job.ranks), False)
+    for rank, operations in ranks:
+        (folder / _trace_name(rank)).write_text("\n".join(_lines(rank, operations)) + "\n")
+        given[rank] = True
+    for rank in (rank for rank, done in given.items() if not done):
+        (folder / _trace_name(rank)).write_text("\n".join(_lines(rank, [])) + "\n")
+    (folder / "traces").write_text("".join(f"{_trace_name(rank)}\n" for rank in given))
+    (folder / "platform.xml").write_text(platform)
+    (folder / "hosts").write_text("".join(f"h{node}\n" for node in job.node_of.tolist()))
+    command = " ".join(_command(job.ranks))
+    (folder / "replay.sh").write_text(f'#!/bin/sh\ncd "$(dirname "$0")" && exec {command}\n')
+    (folder / "replay.sh").chmod(0o755)
+
+
+def replay(folder: Path, ranks: int, timeout: float | None = None) -> float:
+    """
+    Let SMPI replay traces.
+
+    :param folder: Written by :func:`write_traces`.
+    :param ranks: Number of ranks.
+    :param timeout: Seconds that it may take.
+    :return: Simulated seconds.
+    :raises RuntimeError: If there is no ``smpirun`` (says how to get it), or it fails.
+    """
+    if shutil.which("smpirun") is None:
+        raise RuntimeError(f"the traces in {folder} cannot be replayed, for there is no command smpirun: {_HOW_TO_GET}")
+    done = subprocess.run(_command(ranks), cwd=folder, capture_output=True, text=True, timeout=timeout)
+    found = re.search(r"Simulation time ([0-9.eE+-]+)", done.stdout + done.stderr)
+    if done.returncode != 0 or found is None:
+        last = " ".join((done.stderr or done.stdout).split())[-300:]
+        raise RuntimeError(f"smpirun could not replay the traces in {folder} (exit status {done.returncode}): {last}")
+    return float(found[1])
+
+
+def _command(ranks: int) -> list[str]:
+    hosts = ["-np", str(ranks), "-platform", "platform.xml", "-hostfile", "hosts"]
+    return ["smpirun", "-no-privatize", *OPTIONS, *hosts, "-replay", "traces"]
+
+
+def _trace_name(rank: int) -> str:
+    return f"rank-{rank}.trace"
+
+
+def _lines(rank: int, operations: Iterable[Operation]) -> Iterator[str]:
+    """Lines ``RANK ACTION ...``; messages between two ranks arrive in order, so that all may have tag 0."""
+    yield f"{rank} init"
+    for operation in operations:
+        if isinstance(operation, Compute):
+            yield f"{rank} compute {operation.seconds * _SPEED:.0f}"
+        elif isinstance(operation, Send):
+            yield f"{rank} isend {operation.peer} 0 {_elements(operation.nbytes)}"
+        elif isinstance(operation, Post):
+            yield f"{rank} irecv {operation.peer} 0 {_elements(operation.nbytes)}"
+        else:
+            yield f"{rank} wait {operation.peer} {rank} 0"
+    yield f"{rank} waitall"
+    yield f"{rank} finalize"
+
+
+def _elements(nbytes: int) -> str:
+    """Number and type of a message's elements."""
+    return f"{nbytes} {_BYTE}" if nbytes < _LONGEST else f"{-(-nbytes // 8)} {_LONG}"
+
+
+def _platform(job: Job) -> str:
+    """The machine: one cluster of as many hosts as its network connects, of which ranks on a node share the cores."""
+    machine, network = job.machine, job.machine.network
+    cores = max(1, int(machine.cores))
+    speed = _SPEED * min(1.0, machine.cores)
+    link, latency, topology = 1e12, 1e-9, ""
+    if network is not None:
+        link, latency, topology = network.link, network.hop, _topology(network)
+    hosts = machine.nodes if network is None else network.nodes
+    return (
+        '<?xml version="1.0"?>\n<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">\n'
+        '<platform version="4.1">\n'
+        f'  <cluster id="machine" prefix="h" suffix="" radical="0-{hosts - 1}" speed="{speed:.0f}f" core="{cores}"\n'
+        f'           bw="{link:.0f}Bps" lat="{latency:.3g}s" sharing_policy="SPLITDUPLEX"{topology}\n'
+        '           loopback_bw="1000000000000Bps" loopback_lat="0s"/>\n</platform>\n'
+    )
+
+
+def _topology(network: Network) -> str:
+    """SimGrid's name and parameters; the rates of other links as whole multiples of that of a node's link."""
+
+    def times(rate: float) -> int:
+        return max(1, round(rate / network.link))
+
+    if isinstance(network, FatTree):
+        counts = [1, *([times(network.trunk)] * (len(network.down) - 1))]
+        lists = (",".join(map(str, values)) for values in (network.down, network.up, counts))
+        name, parameters = "FAT_TREE", ";".join([str(len(network.down)), *lists])
+    elif isinstance(network, Torus):
+        name, parameters = "TORUS", ",".join(map(str, network.dims))
+    elif isinstance(network, Dragonfly):
+        if network.groups > network.routers:
+            raise ValueError(
+                "SimGrid needs at least as many routers in a chassis as groups, the dragonfly has "
+                f"{network.routers} and {network.groups}: write GOAL text instead"
+            )
+        between = times(network.cable * network.cables)
+        name = "DRAGONFLY"
+        parameters = (
+            f"{network.groups},{between};{network.chassis},{times(network.group_link)};"
+            f"{network.routers},{times(network.chassis_link)};{network.nodes_per_router}"
+        )
+    else:
+        raise ValueError(f"SimGrid has no network of kind {network.kind}")
+    return f' topology="{name}" topo_parameters="{parameters}"'

@@ -1,0 +1,264 @@
+"""Predictions on machines that are described: their files, what decides the time, and the command line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from dace_redist import Distribution, schedule
+from dace_redist.cli import cli
+from dace_redist.einsum import Einsum, Statement, plan_einsums
+from dace_redist.simulation.machine import Machine, names
+from dace_redist.simulation.program import simulate_plan
+from dace_redist.simulation.redistribution import simulate_schedule
+
+NETWORK = "network: {kind: switch, ports: 8, link: 1 GB/s, latency: 2 us}\n"
+SWITCH = "nodes: 8\ncores: 4\nflops: 10 GFLOP/s\nmemory: 20 GB/s\n" + NETWORK
+ROWS, COLUMNS = Distribution((2048, 2048), (8,)), Distribution((2048, 2048), (1, 8))
+NBYTES = 2048 * 2048 * 8
+
+
+@pytest.fixture
+def machine(tmp_path):
+    def written(text: str = SWITCH):
+        path = tmp_path / "machine.yaml"
+        path.write_text(text)
+        return path
+
+    return written
+
+
+def run(*words, status=0):
+    done = CliRunner().invoke(cli, ["simulate", *map(str, words)], catch_exceptions=True)
+    assert done.exit_code == status or (status and done.exception), done.output
+    return done.output
+
+
+# Machine files
+
+
+def test_machines_of_the_package():
+    assert {"fat-tree", "laptop", "piz-daint", "torus"} <= set(names())
+    machines = {name: Machine.load(name) for name in names()}
+    assert machines["piz-daint"].network.nodes == 14 * 6 * 16 * 4 == machines["piz-daint"].nodes
+    assert machines["laptop"].network is None
+
+
+def test_units_and_defaults(machine):
+    found = Machine.load(machine())
+    assert (found.nodes, found.cores, found.flops, found.memory, found.copy) == (8, 4.0, 1e10, 2e10, None)
+    assert (found.network.link, found.network.latency, found.network.hop) == (1e9, 2e-6, 1e-7)
+    bits = Machine.load(machine(SWITCH.replace("link: 1 GB/s", "link: 8 Gbit/s")))
+    assert bits.network.link == 1e9
+    assert Machine.load(machine(SWITCH.replace("nodes: 8\n", ""))).nodes == 8  # as the network has
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("cores: 4", "cores: four", r"line 2: cores must be the number of cores of a node, above 0, got 'four'"),
+        ("cores: 4", "cores: -4", r"line 2: cores must be .* got '-4'"),
+        ("cores: 4\n", "", r"line 1: cores is missing, expected the number of cores of a node"),
+        ("nodes: 8", "nodes: 2.5", r"line 1: nodes must be the number of nodes, at least 1, got '2.5'"),
+        ("nodes: 8", "nodes: 9", r"line 1: nodes must be at most 8, which the network connects, got 9"),
+        ("10 GFLOP/s", "10 GB/s", r"line 3: flops must be what a core computes, above 0, such as 40 GFLOP/s"),
+        ("20 GB/s", "0", r"line 4: memory must be what all cores of a node read and write, a rate above 0"),
+        ("memory: 20 GB/s", "memory: 1\nmemory: 2", r"line 5: memory is given twice"),
+        ("memory:", "colour: red\nmemory:", r"line 4: colour is unknown here; expected are name, nodes"),
+        (NETWORK, "", r"line 1: network is missing, expected one for 8 nodes"),
+        (NETWORK, "network: fast\n", r"line 5: expected fields such as 'nodes: 4', got 'fast'"),
+        ("kind: switch", "kind: star", r"line 5: kind must be one of switch, fat-tree, dragonfly, torus, got 'star'"),
+        ("link: 1 GB/s, ", "", r"line 5: link is missing, expected the rate of a node's link, a rate above 0 such as"),
+        (
+            "latency: 2 us",
+            "latency: 2 miles",
+            r"line 5: latency must be .* a time above 0 such as 1.3 us, got '2 miles'",
+        ),
+        ("ports: 8", "ports: 8, ports2: 3", r"line 5: ports2 is unknown here"),
+        ("ports: 8", "ports: [8]", r"line 5: ports must be .*, got a list"),
+        ("kind: switch, ports: 8", "kind: torus, dims: [2, 0]", r"line 5: dims must be a list such as \[8, 8, 8\]"),
+        (
+            "kind: switch, ports: 8",
+            "kind: fat-tree, down: [4, 2], up: [2, 1]",
+            r"line 5: up must be a list of 2 numbers, the first 1: per level how many switches are above, got a list",
+        ),
+        ("nodes: 8", "nodes: [8", r"machine\.yaml is no YAML: .*line"),
+        (SWITCH, "", r"machine\.yaml is empty, expected fields such as"),
+        (SWITCH, "- 3\n", r"line 1: expected fields such as 'nodes: 4', got a list"),
+        ("nodes: 8", "profile: none.json\nnodes: 8", r"the profile none\.json cannot be used: .*No such file"),
+        ("nodes: 8", "[1]: 2\nnodes: 8", r"line 1: .* is unknown here"),
+    ],
+)
+def test_errors_of_machine_files_name_the_line(machine, old, new, message):
+    assert old in SWITCH
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        Machine.load(machine(SWITCH.replace(old, new)))
+
+
+def test_machines_that_are_not_there():
+    with pytest.raises(FileNotFoundError, match=r"no machine file 'piz-dant' \(did you mean piz-daint\?\)"):
+        Machine.load("piz-dant")
+
+
+def test_more_ranks_than_the_machine_has(machine):
+    moved = schedule(ROWS, COLUMNS)
+    message = "8 ranks need 3 nodes with 3 per node, but a laptop has 1; up to 3 ranks fit"
+    with pytest.raises(ValueError, match=message):
+        moved.simulate("laptop", ranks_per_node=3)
+    assert moved.simulate(machine()).job.nodes == 2  # of 4 cores
+
+
+# What decides the time
+
+
+def test_links_of_nodes_decide_where_they_are_slow(machine):
+    """One rank per node: 7/8 of a rank's rows leave its node at 1 GB/s."""
+    simulated = simulate_schedule(schedule(ROWS, COLUMNS), machine(), ranks_per_node=1)
+    sent = NBYTES / 8 * 7 / 8
+    assert (simulated.exchange.link.nbytes, simulated.exchange.nbytes) == (sent, NBYTES * 7 / 8)
+    times = {one.strategy: one.seconds for one in simulated.estimates}
+    assert times["Pipelined"] == pytest.approx(sent / 1e9, rel=1e-3)  # copies meanwhile
+    assert times["Pipelined"] < times["Pack"] < times["Datatype"] < 2 * times["Pipelined"]
+    assert simulated.seconds == min(times.values())
+
+
+def test_a_thin_tree_is_slower_and_a_route_through_it_longer(machine):
+    moved = schedule(ROWS, COLUMNS)
+    tree = SWITCH.replace("kind: switch, ports: 8", "kind: fat-tree, down: [2, 4], up: [1, UP], hop: 1 ms")
+    thin, full = (simulate_schedule(moved, machine(tree.replace("UP", str(up))), ranks_per_node=1) for up in (1, 2))
+    assert thin.exchange.link.name.startswith("level-1 uplink")
+    assert thin.exchange.link.nbytes == 2 * 6 * NBYTES / 64  # two nodes, six on other switches
+    assert full.exchange.link.name == "link from node 0"
+    latency = full.exchange.model.estimate("Pack").terms.latency
+    assert 0.002 < latency < 0.0021  # two links more than between neighbours
+
+
+def test_ranks_on_a_node_take_no_link(machine):
+    simulated = simulate_schedule(schedule(ROWS, COLUMNS), machine(), ranks_per_node=8)
+    assert simulated.exchange.link.name == ""
+    assert "Shared" in {one.strategy for one in simulated.estimates}
+    fewer = simulate_schedule(
+        schedule(ROWS, COLUMNS), machine(SWITCH.replace("cores: 4", "cores: 2")), ranks_per_node=8
+    )
+    assert fewer.seconds == pytest.approx(2 * simulated.seconds, rel=0.2)
+
+
+def test_slower_copies_take_longer(machine):
+    times = [
+        simulate_schedule(schedule(ROWS, COLUMNS), machine(f"copy: {rate} GB/s\n{SWITCH}"), ranks_per_node=8).seconds
+        for rate in (8, 4)
+    ]
+    assert times[1] == pytest.approx(2 * times[0], rel=1e-6)
+
+
+def test_strategies_that_cannot_be_simulated(machine):
+    moved = schedule(ROWS, COLUMNS)
+    with pytest.raises(ValueError, match="unknown strategy 'Packed'"):
+        moved.simulate(machine(), strategies=["Packed"])
+    with pytest.raises(ValueError, match="strategy Shared cannot be simulated here"):
+        moved.simulate(machine(), ranks_per_node=1, strategies=["Shared"])
+    only = moved.simulate(machine(), strategies=["Pack", "Auto"])
+    assert {one.strategy for one in only.estimates} == {"Pack", "Hierarchical"}
+
+
+def test_4096_ranks():
+    a, b = Distribution((512, 512, 512), (16, 16, 16)), Distribution((512, 512, 512), (8, 16, 32))
+    simulated = simulate_schedule(schedule(a, b), "fat-tree", ranks_per_node=16)
+    assert simulated.job.nodes == 256
+    assert 0 < simulated.seconds < 1
+
+
+# Programs of einsums
+
+
+def product(ranks: int, **options):
+    statement = Statement(Einsum.parse("ij,jk->ik"), ("A", "B"), "C")
+    return plan_einsums([statement], {"A": (1024, 1024), "B": (1024, 1024)}, ranks, **options)
+
+
+def test_a_product_of_matrices(machine):
+    """Each rank computes 1/8 of 2 n^3 operations; two ranks add their sums of 512 x 512 elements, half each."""
+    simulated = simulate_plan(product(8), machine(), ranks_per_node=1)
+    contract, reduce = simulated.steps
+    assert contract.seconds == pytest.approx(2 * 1024**3 / 8 / 4e10)
+    assert reduce.link.nbytes == 512 * 512 * 8 / 2
+    assert reduce.nbytes == 8 * reduce.link.nbytes
+    assert reduce.seconds == pytest.approx(reduce.link.seconds + reduce.work, rel=0.01)
+    assert simulated.seconds == pytest.approx(sum(simulated.by_kind.values()))
+    assert simulate_plan(product(1), machine(), ranks_per_node=1).by_kind["reduce"] == 0
+
+
+def test_contractions_wait_for_memory(machine):
+    """Few operations for each byte: X is read once, at 20 GB/s."""
+    statement = Statement(Einsum.parse("ij,j->i"), ("X", "y"), "z")
+    plan = plan_einsums([statement], {"X": (4096, 4096), "y": (4096,)}, 1)
+    assert simulate_plan(plan, machine()).steps[0].seconds == pytest.approx(4096**2 * 8 / 2e10 * 1, rel=0.01)
+
+
+def test_moves_and_repeats(machine):
+    chain = [Statement(Einsum.parse("ij,jk->ik"), ("A", "B"), "C", repeats=3) for _ in "a"]
+    placed = plan_einsums(chain, {"A": (512, 512), "B": (512, 512)}, 8)
+    simulated = simulate_plan(placed, machine(), ranks_per_node=1)
+    assert {step.repeats for step in simulated.steps} == {3}
+    assert simulated.seconds == pytest.approx(3 * sum(step.seconds for step in simulated.steps))
+
+
+# The command line
+
+
+REDISTRIBUTION = ("--shape", "2048,2048", "--from", "8", "--to", "1,8")
+EINSUMS = ("ij,jk->ik; ik,kl->il", "--sizes", "i=512,j=512,k=512,l=512")
+
+
+def test_command_for_a_redistribution(machine):
+    text = run(*REDISTRIBUTION, "--machine", machine(), "--ranks-per-node", 1)
+    assert "machine: 8 nodes of 4 cores, fat-tree" in text
+    assert "link      link from node 0 carries most: 3.5 MiB in 3.67 ms" in text
+    found = json.loads(run(*REDISTRIBUTION, "--machine", machine(), "--strategy", "Pack", "--json"))
+    assert [one["strategy"] for one in found["strategies"]] == ["Pack"]
+    assert (found["ranks"], found["nodes"]) == (8, 2)
+
+
+@pytest.mark.parametrize("weak", [False, True])
+def test_command_for_scaling(machine, tmp_path, weak):
+    words = [*EINSUMS, "--ranks", "8,1,2", "--machine", machine(), "--ranks-per-node", 1, *["--weak"] * weak]
+    found = json.loads(run(*words, "--json", "--plot", tmp_path / "scaling.png"))
+    runs = found["runs"]
+    assert [one["ranks"] for one in runs] == [1, 2, 8]
+    contracted = [one["seconds_by_kind"]["contract"] for one in runs]
+    assert contracted[2] == pytest.approx(contracted[0] / (1 if weak else 8), rel=0.02)
+    assert runs[0]["efficiency"] == 1 > runs[2]["efficiency"]
+    assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
+    table = run(*words).splitlines()
+    assert len(table) == 6 and "efficiency" in table[2]
+
+
+def test_pictures(machine, tmp_path):
+    from matplotlib.image import imread
+
+    run(*REDISTRIBUTION, "--machine", machine(), "--plot", tmp_path / "strategies.png")
+    run(*EINSUMS, "--ranks", 8, "--machine", machine(), "--ranks-per-node", 1, "--plot", tmp_path / "steps.png")
+    for name in ("strategies", "steps"):
+        picture = imread(tmp_path / f"{name}.png")
+        assert len({tuple(colour) for colour in picture.reshape(-1, picture.shape[-1])[::7].tolist()}) > 10
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ((), "missing --shape: name --shape, --from and --to of a redistribution, or einsums"),
+        ((*REDISTRIBUTION, "--ranks", "4"), "goes with einsums"),
+        ((*REDISTRIBUTION, "--replay"), "goes with --traces"),
+        (("ij,jk->ik", "--ranks", "4"), "missing --sizes: einsums need the size of each index"),
+        ((*EINSUMS,), "missing --ranks"),
+        ((*EINSUMS, "--ranks", "0"), "a number of ranks is at least 1, got 0"),
+        ((*EINSUMS, "--ranks", "4", "--shape", "3"), "goes with a redistribution, not with einsums"),
+        ((*EINSUMS, "--ranks", "4", "--strategy", "Pack", "--strategy", "RMA"), "einsums take one"),
+    ],
+)
+def test_bad_words(words, message):
+    done = CliRunner().invoke(cli, ["simulate", *words, "--machine", "torus"])
+    assert done.exit_code == 2
+    assert message in " ".join(done.output.split())

@@ -1,0 +1,172 @@
+"""What is exported for simulators of messages: traces for SMPI and GOAL text. Replayed where SimGrid is there."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+
+import pytest
+from click.testing import CliRunner
+
+from dace_redist import Distribution, schedule
+from dace_redist.cli import cli
+from dace_redist.einsum import Einsum, Statement, plan_einsums
+from dace_redist.simulation import goal, smpi
+from dace_redist.simulation.program import simulate_plan
+from dace_redist.simulation.redistribution import simulate_schedule
+
+#: Actions of SMPI's replay: https://simgrid.org/doc/latest/app_smpi.html.
+ACTION = re.compile(
+    r"(?P<rank>\d+) (init|finalize|waitall|compute \d+"
+    r"|(?P<way>isend|irecv) (?P<peer>\d+) 0 (?P<count>\d+) [46]|wait (?P<sender>\d+) (?P<receiver>\d+) 0)"
+)
+#: Statements of GOAL: Hoefler, Siebert, Lumsdaine, Group Operation Assembly Language, ICPP 2009.
+STATEMENT = re.compile(
+    r"(?P<label>l\d+): (calc \d+|(?P<way>send|recv) (?P<bytes>\d+)b (to|from) (?P<peer>\d+) tag 0)"
+    r"|(?P<later>l\d+) requires (?P<earlier>l\d+)"
+)
+
+
+def redistribution(machine: str = "fat-tree", **options):
+    moved = schedule(Distribution((512, 512), (16,)), Distribution((512, 512), (1, 16)))
+    return simulate_schedule(moved, machine, **{"ranks_per_node": 2, "strategies": ["Pack"], **options})
+
+
+def program():
+    chain = [
+        Statement(Einsum.parse(text), names, result)
+        for text, names, result in (("ij,jk->ik", ("A", "B"), "C"), ("ik,kl->il", ("C", "D"), "E"))
+    ]
+    plan = plan_einsums(chain, dict.fromkeys(("A", "B", "D"), (256, 256)), 8)
+    return simulate_plan(plan, "torus", ranks_per_node=1)
+
+
+SIMULATED = {"redistribution": redistribution, "program": program}
+
+
+@pytest.mark.parametrize("what", SIMULATED)
+def test_traces(tmp_path, what):
+    """Each line is an action; what is sent is received; what is waited for was received before; bytes are right."""
+    simulated = SIMULATED[what]()
+    smpi.write_traces(simulated.operations(), simulated.job, tmp_path / "new" / "folder")
+    folder = tmp_path / "new" / "folder"
+    assert (folder / "hosts").read_text().split() == [f"h{node}" for node in simulated.job.node_of]
+    messages = {"isend": Counter(), "irecv": Counter()}
+    for rank, name in enumerate((folder / "traces").read_text().split()):
+        lines = (folder / name).read_text().splitlines()
+        actions = [ACTION.fullmatch(line) for line in lines]
+        assert all(actions) and {int(action["rank"]) for action in actions} == {rank}
+        assert [lines[0], *lines[-2:]] == [f"{rank} init", f"{rank} waitall", f"{rank} finalize"]
+        posted = Counter()
+        for action in actions:
+            if action["way"]:
+                pair = (rank, int(action["peer"])) if action["way"] == "isend" else (int(action["peer"]), rank)
+                messages[action["way"]][(*pair, int(action["count"]))] += 1
+                posted[pair[0]] += action["way"] == "irecv"
+            elif action["sender"]:
+                assert int(action["receiver"]) == rank
+                posted[int(action["sender"])] -= 1
+        assert set(posted.values()) <= {0}
+    assert messages["isend"] == messages["irecv"]
+    if what == "redistribution":
+        node_of = simulated.job.node_of
+        between = sum(count * n for (a, b, count), n in messages["isend"].items() if node_of[a] != node_of[b])
+        assert between == 512 * 512 * 8 * 14 / 16
+        assert {count for (a, b, count) in messages["isend"] if node_of[a] == node_of[b]} == {1}
+
+
+@pytest.mark.parametrize("what", SIMULATED)
+def test_goal(tmp_path, what):
+    """Labels are there before they are required; what is sent is received; work is the same as in the traces."""
+    simulated = SIMULATED[what]()
+    goal.write_goal(simulated.operations(), simulated.job.ranks, tmp_path / "text.goal")
+    first, *blocks = re.split(r"\nrank ", (tmp_path / "text.goal").read_text())
+    assert first == f"num_ranks {simulated.job.ranks}\n"
+    messages = {"send": Counter(), "recv": Counter()}
+    ranks = []
+    for block in blocks:
+        head, *lines, end = block.strip().splitlines()
+        assert end == "}"
+        ranks.append(rank := int(head.removesuffix(" {")))
+        labels = set()
+        for line in lines:
+            found = STATEMENT.fullmatch(line)
+            assert found, line
+            if found["label"]:
+                assert found["label"] not in labels
+                labels.add(found["label"])
+            else:
+                assert {found["later"], found["earlier"]} <= labels
+            if found["way"]:
+                pair = (rank, int(found["peer"])) if found["way"] == "send" else (int(found["peer"]), rank)
+                messages[found["way"]][(*pair, int(found["bytes"]))] += 1
+    assert sorted(ranks) == list(range(simulated.job.ranks))
+    assert messages["send"] == messages["recv"]
+
+
+def test_strategies_that_join_messages_have_no_traces():
+    with pytest.raises(ValueError, match="Aggregated joins messages on their way"):
+        redistribution(strategies=["Aggregated"]).operations()
+    both = redistribution(strategies=["Aggregated", "Pack"])
+    assert len(list(both.operations())) == 16
+
+
+def test_large_messages_are_counted_in_words():
+    assert smpi._elements(100) == "100 6"
+    assert smpi._elements((1 << 31) + 4) == f"{(1 << 28) + 1} 4"
+
+
+def test_dragonflies_that_simgrid_cannot_read(tmp_path):
+    import dataclasses
+
+    from dace_redist.simulation.machine import Machine
+
+    daint = Machine.load("piz-daint")
+    wide = dataclasses.replace(daint, network=dataclasses.replace(daint.network, groups=20))
+    simulated = redistribution(wide)
+    with pytest.raises(
+        ValueError, match="at least as many routers in a chassis as groups, the dragonfly has 16 and 20"
+    ):
+        smpi.write_traces(simulated.operations(), simulated.job, tmp_path)
+
+
+def test_simgrid_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    words = [
+        "--shape",
+        "64,64",
+        "--from",
+        "4",
+        "--to",
+        "1,4",
+        "--machine",
+        "laptop",
+        "--traces",
+        str(tmp_path),
+        "--replay",
+    ]
+    done = CliRunner().invoke(cli, ["simulate", *words])
+    assert done.exit_code != 0
+    assert "no command smpirun: it comes with SimGrid: apt-get install simgrid libsimgrid-dev" in str(done.exception)
+    assert (tmp_path / "replay.sh").exists()  # what was asked besides
+
+
+@pytest.mark.skipif(shutil.which("smpirun") is None, reason="SimGrid is not installed: apt-get install simgrid")
+@pytest.mark.parametrize("machine", ["fat-tree", "piz-daint", "torus"])
+def test_replayed_time_is_near_the_predicted_one(tmp_path, machine):
+    simulated = redistribution(machine, ranks_per_node=4)
+    smpi.write_traces(simulated.operations(), simulated.job, tmp_path)
+    replayed = smpi.replay(tmp_path, 16, timeout=100)
+    assert 0.5 < replayed / simulated.seconds < 1.5
+
+
+@pytest.mark.skipif(shutil.which("smpirun") is None, reason="SimGrid is not installed: apt-get install simgrid")
+def test_work_is_replayed_and_errors_are_shown(tmp_path):
+    simulated = program()
+    smpi.write_traces(simulated.operations(), simulated.job, tmp_path)
+    work = sum(step.work for step in simulated.steps)
+    assert work <= smpi.replay(tmp_path, 8, timeout=100) < 1.5 * simulated.seconds
+    (tmp_path / "hosts").write_text("nowhere\n")
+    with pytest.raises(RuntimeError, match="smpirun could not replay"):
+        smpi.replay(tmp_path, 8, timeout=100)
