@@ -18,17 +18,18 @@ def assign(matrix: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
 
     :param matrix: At least as many columns as rows, no negative entries.
     """
-    from scipy.optimize import linear_sum_assignment  # a quarter of a second to load: only who assigns needs it
-    from scipy.sparse import csr_matrix
-    from scipy.sparse.csgraph import maximum_bipartite_matching
-
     largest = matrix.max(axis=1, keepdims=True)
     if (matrix == largest)[np.arange(len(matrix)), np.arange(len(matrix))].all():
         return np.arange(len(matrix))
+    from scipy.sparse import csr_matrix  # SciPy takes a third of a second to load: only where it is needed
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
     matched = np.asarray(maximum_bipartite_matching(csr_matrix(matrix == largest), perm_type="column"), np.int64)
     if (matched >= 0).all():
         return matched
     if len(matrix) <= MAX_EXACT_ROWS:
+        from scipy.optimize import linear_sum_assignment
+
         return np.asarray(linear_sum_assignment(matrix, maximize=True)[1], np.int64)
     free = np.setdiff1d(np.arange(matrix.shape[1]), matched)
     matched[matched < 0] = free[: (matched < 0).sum()]

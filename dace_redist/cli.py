@@ -18,8 +18,10 @@ from dace_redist.joint_schedule import JointSchedule
 from dace_redist.mpi.launch import launched_rank
 from dace_redist.native.command import build, config
 from dace_redist.problem_options import described_schedule, operation_options, problem_options
-from dace_redist.relabelling import saved_by_relabelling
+from dace_redist.relabelling import saved_between_nodes, saved_by_relabelling
 from dace_redist.report import text as report
+from dace_redist.report.nodes import nodes_json, nodes_text, relabelling_text
+from dace_redist.report.trace import trace
 from dace_redist.schedule import Schedule
 from dace_redist.selection.problem_key import MEMORIES, Problem
 from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, STRATEGIES, options_within, rounds, with_options
@@ -40,7 +42,7 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for _other in (build, calibrate, config, einsum):
+for _other in (build, calibrate, config, einsum, trace):
     cli.add_command(_other)
 
 
@@ -64,7 +66,11 @@ for _other in (build, calibrate, config, einsum):
     type=click.Path(dir_okay=False, path_type=Path),
     help="with --machine: draw which strategy is the fastest by size and run length",
 )
-@click.option("--ranks-per-node", type=click.IntRange(1), help="with --machine; default: as in the profile")
+@click.option(
+    "--ranks-per-node",
+    type=click.IntRange(1),
+    help="say what goes between nodes of so many ranks, numbered node by node; with --machine, default: its profile's",
+)
 @click.option("--memory", type=click.Choice(MEMORIES), default=MEMORIES[0], help="of the arrays, with --machine")
 def explain(
     shape: tuple[int, ...],
@@ -90,11 +96,14 @@ def explain(
     if rank is not None and not 0 <= rank < schedule.ranks:
         raise click.BadParameter(f"{rank} is no rank: there are ranks 0 to {schedule.ranks - 1}", param_hint="--rank")
     several = JointSchedule([schedule] * tensors) if tensors > 1 else None
-    if several is not None and (rank is not None or memory_bytes is not None or machine is not None):
-        raise click.BadParameter("goes with none of --rank, --memory-bytes and --machine", param_hint="--tensors")
+    others = (rank, memory_bytes, machine, ranks_per_node)
+    if several is not None and any(other is not None for other in others):
+        wrong = "goes with none of --rank, --memory-bytes, --machine and --ranks-per-node"
+        raise click.BadParameter(wrong, param_hint="--tensors")
     if plot_model is not None and machine is None:
         raise click.BadParameter("goes with --machine", param_hint="--plot-model")
     costs = None if machine is None else _costs(schedule, memory, machine or None, ranks_per_node)
+    node_of = costs.model.node_of if costs else _nodes_of(schedule.ranks, ranks_per_node)
     if costs is not None and plot_model is not None:
         costs.plot(plot_model)
     if path is not None:
@@ -105,10 +114,14 @@ def explain(
         click.echo(json.dumps(several.to_json()) if as_json else str(several))
     elif as_json:
         modelled = {} if costs is None else {"model": costs.to_json()}
-        click.echo(json.dumps(_report_json(schedule, memory_bytes) | modelled))
+        click.echo(json.dumps(_report_json(schedule, memory_bytes, node_of) | modelled))
     else:
         modelled_text = "" if costs is None else f"\n{costs}"
-        click.echo(f"{schedule}{_saving(schedule)}{_rounds(schedule, memory_bytes)}{modelled_text}")
+        click.echo(f"{_report_text(schedule, node_of)}{_rounds(schedule, memory_bytes)}{modelled_text}")
+
+
+def _nodes_of(ranks: int, ranks_per_node: int | None) -> Sequence[int] | None:
+    return None if ranks_per_node is None else [rank // ranks_per_node for rank in range(ranks)]
 
 
 def _costs(schedule: Schedule, memory: str, machine: str | None, ranks_per_node: int | None) -> CostReport:
@@ -127,22 +140,24 @@ def _rounds(schedule: Schedule, memory_bytes: int | None) -> str:
     return f"\nrounds    {count:,} within {memory_bytes:,} B, by {with_options(DEFAULT_STRATEGY, options)}"
 
 
-def _report_json(schedule: Schedule, memory_bytes: int | None) -> dict[str, Any]:
+def _report_json(schedule: Schedule, memory_bytes: int | None, node_of: Sequence[int] | None) -> dict[str, Any]:
     report_of_all = {**report.to_json(schedule), "bytes_saved_by_relabelling": saved_by_relabelling(schedule)}
+    if node_of is not None:
+        saved = saved_between_nodes(schedule, node_of)
+        report_of_all |= {**nodes_json(schedule, node_of), "bytes_between_nodes_saved_by_relabelling": saved}
     if memory_bytes is None:
         return report_of_all
     options = options_within(schedule, DEFAULT_STRATEGY, memory_bytes, {})
     return {**report_of_all, "rounds": {"count": rounds(schedule, options), "options": options}}
 
 
-def _saving(schedule: Schedule) -> str:
-    """What other ranks for the target would save, as a line; nothing if that is nothing."""
-    saved = saved_by_relabelling(schedule)
-    if not saved:
-        return ""
-    share = 100 * saved / schedule.bytes_moved()
-    less = f"{report.format_bytes(saved)} ({share:.1f} %) less"
-    return f"\nrelabel   the target's ranks renumbered by dace_redist.relabel: {less}"
+def _report_text(schedule: Schedule, node_of: Sequence[int] | None) -> str:
+    relabelled = relabelling_text(saved_by_relabelling(schedule), schedule.bytes_moved())
+    if node_of is None:
+        return "\n".join([str(schedule), *relabelled])
+    saved, between = saved_between_nodes(schedule, node_of), schedule.bytes_between_nodes(node_of)
+    relabelled += relabelling_text(saved, between, " with node_weights", " between nodes")
+    return "\n".join([str(schedule), nodes_text(schedule, node_of), *relabelled])
 
 
 def _values(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, list[int | float]]:

@@ -75,9 +75,24 @@ def saved_by_relabelling(move: Schedule) -> int | None:
     """Bytes that :func:`relabel` would save; None if there are more ranks than ``MAX_REPORTED_RANKS``."""
     if move.ranks > MAX_REPORTED_RANKS:
         return None
-    labels = _best_labels([move], [1.0], move.ranks, None)
-    renumbered = dataclasses.replace(move, target=with_labels(move.target, labels))
-    return move.bytes_moved() - renumbered.bytes_moved()
+    return move.bytes_moved() - _renumbered(move, None).bytes_moved()
+
+
+def saved_between_nodes(move: Schedule, node_of: Sequence[int]) -> int | None:
+    """
+    Bytes between nodes that :func:`relabel` would save with :func:`node_weights`; None if there are too many ranks.
+
+    :param node_of: Number of the node of each rank.
+    """
+    if move.ranks > MAX_REPORTED_RANKS:
+        return None
+    renumbered = _renumbered(move, node_weights(node_of))
+    return move.bytes_between_nodes(node_of) - renumbered.bytes_between_nodes(node_of)
+
+
+def _renumbered(move: Schedule, weights: Floats | None) -> Schedule:
+    labels = _best_labels([move], [1.0], move.ranks, weights)
+    return dataclasses.replace(move, target=with_labels(move.target, labels))
 
 
 def node_weights(node_of: Sequence[int], off_node: float = 10.0, on_node: float = 1.0) -> Floats:

@@ -169,6 +169,19 @@ class Schedule:
         """Bytes that go from one rank to another."""
         return int(self.totals.sent.sum()) * self.itemsize
 
+    def bytes_between_nodes(self, node_of: Sequence[int]) -> int:
+        """
+        Bytes that go from one node to another; the rest of :meth:`bytes_moved` goes between ranks of a node.
+
+        :param node_of: Number of the node of each rank.
+        :raises ValueError: If there is not a number for every rank.
+        """
+        nodes = np.asarray(node_of)
+        if nodes.ndim != 1 or len(nodes) < self.ranks:
+            raise ValueError(f"Schedule: node_of must have the node of each of {self.ranks} ranks, got {node_of!r}")
+        rows = ((nodes[rank], *self.sent_to(rank)) for rank in range(self.ranks))
+        return sum(int(nbytes[nodes[targets] != node].sum()) for node, targets, nbytes in rows)
+
     def bytes_total(self) -> int:
         """Bytes that go anywhere, those that stay on their rank among them, in the type of messages; replicas count
         each.

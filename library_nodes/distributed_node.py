@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from dace import data, dtypes, properties, symbolic
+from dace import data, dtypes, properties
 from dace.libraries.comm.nodes.node import CommNode
 from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.distribution import AnyDistribution, TiledDistribution, decode_distribution
-from dace_redist.library_nodes.node import NUMBERS, RedistNode, differ, dimensions_of, symbols_of
+from dace_redist.library_nodes.node import NUMBERS, RedistNode, differ, dimensions_of, simplified, symbols_of
 
 INPUT, OUTPUT = "_inp_buffer", "_out_buffer"
 
@@ -130,7 +130,7 @@ class DistributedNode(RedistNode, CommNode):
             return
         first = distribution.core.first_rank
         needed = distribution.local_shape(first) or (1,)  # DaCe has no arrays of 0 dimensions
-        if any(symbolic.simplify(have - need).is_negative for have, need in zip(extents, needed, strict=True)):
+        if any(simplified(have - need).is_negative for have, need in zip(extents, needed, strict=True)):
             raise ValueError(
                 f"{self.title}: the local {side} has shape {tuple(extents)}, but rank {first} owns {needed} of it"
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import sympy
 from dace import Memlet, data, dtypes, subsets, symbolic
 from dace.data.distributed import ProcessGrid
 from dace.sdfg import SDFG, SDFGState, nodes
@@ -131,6 +132,17 @@ def dimensions_of(subset: Any, strides: Any, ndim: int) -> list[tuple[Any, Any]]
     return dimensions
 
 
+def simplified(expression: Any) -> Any:
+    """
+    A sum or product of sizes, simplified.
+
+    Polynomials are expanded, which suffices for them: to simplify others, SymPy loads its physical units, which takes a
+    third of a second.
+    """
+    expression = sympy.sympify(expression)
+    return expression.expand() if expression.is_polynomial() else symbolic.simplify(expression)
+
+
 def differ(a: Sequence[Any], b: Sequence[Any]) -> bool:
     """Whether two lists of sizes differ for sure: symbols may turn out equal."""
-    return any(symbolic.simplify(x - y).is_zero is False for x, y in zip(a, b, strict=True))
+    return any(simplified(x - y).is_zero is False for x, y in zip(a, b, strict=True))

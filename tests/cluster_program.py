@@ -16,6 +16,7 @@ import numpy as np
 from mpi4py import MPI
 
 import dace_redist
+from dace_redist.mpi.core_binding import pinned_to_core
 from dace_redist.mpi.launch import check_launcher
 
 NBYTES = 8 << 20
@@ -78,6 +79,13 @@ def check(strategy: str, shape: tuple[int, int]) -> None:
         for source, end in ((rows, target), (target, rows)) * 2:
             got = dace_redist.redistribute(source.local(whole, comm.rank), source, end, strategy=strategy)
             say([strategy, shape, name, bool(np.array_equal(got, end.local(whole, comm.rank)))])
+
+
+def cores() -> None:
+    """The node, the cores that the launcher left this rank, and the core it is put on while it is timed."""
+    mine = sorted(os.sched_getaffinity(0))
+    with pinned_to_core(comm) as core:
+        say({"node": platform.node(), "cores": mine, "put on": core})
 
 
 def refused(strategy: str) -> None:

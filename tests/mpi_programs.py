@@ -29,7 +29,7 @@ STRATEGIES = [
     *sorted(SOURCE_DIRECTORY.glob("exchange/*.cpp")),
     *(
         SOURCE_DIRECTORY / name
-        for name in ("copy/element_operation.cpp", "plan/reduction_plan.cpp", "plan/registry.cpp")
+        for name in ("copy/element_operation.cpp", "plan/reduction_plan.cpp", "plan/registry.cpp", "trace/trace.cpp")
     ),
 ]
 #: Threads that wait must not take the cores: there are more ranks than those.

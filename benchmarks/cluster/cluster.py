@@ -30,7 +30,15 @@ MOST_NODES = 1000  # a bridge has 1023 ports
 
 _NAMESPACES = ["--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
 _RATE = re.compile(r"(\d+(?:\.\d+)?)([kmgt]?)bit")
-_PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"  # where Debian keeps ip and tc, not on a user's PATH
+PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"  # where Debian keeps ip and tc, not on a user's PATH
+
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # as is all in a user namespace
+#: What ranks on several nodes want, unless the user says otherwise.
+OVER_TCP = {
+    "OMPI_MCA_pml": "ob1",  # TCP between nodes, and not through UCX's
+    # Open MPI 4.1 makes no windows between nodes over TCP for more threads than this (its osc/pt2pt cannot).
+    "MPI4PY_RC_THREAD_LEVEL": "serialized",
+}
 
 
 class Link(NamedTuple):
@@ -126,9 +134,9 @@ def run_counted(
 def why_not() -> str | None:
     """The reason why this machine cannot emulate nodes, in one line; None if it can. Tries it (50 ms)."""
     for command in ("ip", "tc", "unshare", "nsenter", "setpriv"):
-        if shutil.which(command, path=_PATH) is None:
+        if shutil.which(command, path=PATH) is None:
             return f"no command {command} (packages iproute2 and util-linux)"
-    if not _works(*_unshare(), "true"):
+    if not _works(*unshare(), "true"):
         return "neither CAP_SYS_ADMIN nor unprivileged user namespaces: this machine lets nobody make namespaces"
     probes = {
         "no tmpfs may be mounted in a namespace here": "mount -t tmpfs tmpfs /run",
@@ -136,36 +144,56 @@ def why_not() -> str | None:
         "no bridges (kernel module bridge)": "ip link add one type bridge",
         "no rate limit tbf (kernel module sch_tbf)": "tc qdisc add dev lo root tbf rate 1gbit burst 64kb latency 1ms",
     }
-    return next((why for why, command in probes.items() if not _works(*_unshare(), *command.split())), None)
+    return next((why for why, command in probes.items() if not _works(*unshare(), *command.split())), None)
 
 
 def _works(*command: str) -> bool:
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, env=os.environ | {"PATH": _PATH})
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, env=os.environ | {"PATH": PATH})
     return done.returncode == 0
 
 
 @functools.cache
-def _unshare() -> list[str]:
+def unshare() -> list[str]:
     """Command that enters throw-away namespaces, as itself if that is allowed, else as root of a user namespace."""
     plain = ["unshare", *_NAMESPACES, "--propagation", "private"]
     return plain if _works(*plain, "true") else [*plain[:1], "--user", "--map-root-user", *plain[1:]]
 
 
 def _start(job: _Job, output: IO[bytes] | None) -> tuple[int, list[Link] | None]:
-    """Run a job: (return code, links). There are no links if it timed out or never began."""
-    burst = _burst(job.rate)
+    """Run a job: as :func:`on_login_node`."""
     variables, files = _across_nodes(slots(job.nodes, job.ranks), job.mapping)
     variables |= {k: v for k, v in mpi_environment(job.ranks).items() if k not in variables} | dict(job.environment)
-    variables["PATH"] = variables.get("PATH", os.environ.get("PATH", os.defpath)) + ":/usr/sbin:/sbin"
     command = mpiexec_command(job.ranks, job.argv)
-    orders = {"nodes": job.nodes, "rate": job.rate, "burst": burst, "command": command, "files": files}
+    return on_login_node(job.nodes, command, variables, files=files, rate=job.rate, timeout=job.timeout, output=output)
+
+
+def on_login_node(
+    nodes: int,
+    command: Sequence[str],
+    variables: Mapping[str, str],
+    *,
+    files: Mapping[str, str],
+    rate: str,
+    timeout: float | None,
+    output: IO[bytes] | None,
+) -> tuple[int, list[Link] | None]:
+    """
+    Bring up nodes, and run a command beside them, which calls ``/run/on_node NODE WORDS...`` for words on a node.
+
+    :param command: What to run; when it ends, so do the nodes.
+    :param files: Text by path, to write beforehand; nobody outside sees those in ``/run``.
+    :param output: Where it prints; None: where this process does. The other parameters are as in :func:`run`.
+    :return: (return code, links); there are no links if it timed out or never began.
+    """
+    orders = {"nodes": nodes, "rate": rate, "burst": _burst(rate), "command": [*command], "files": dict(files)}
+    path = variables.get("PATH", os.environ.get("PATH", os.defpath))
     with tempfile.TemporaryFile() as report:
         inside = [sys.executable, str(HERE / "inside.py"), json.dumps(orders), str(report.fileno())]
         # setpriv: if this process is killed, the kernel ends unshare, unshare the first process inside, and that all.
-        watched = ["setpriv", "--pdeathsig", "KILL", *_unshare(), *inside]
-        code = supervise(watched, job.timeout, environment=variables, output=output, pass_fds=[report.fileno()])
-        report.seek(0)
-        text = report.read()
+        watched = ["setpriv", "--pdeathsig", "KILL", *unshare(), *inside]
+        added = {**variables, "PATH": f"{path}:/usr/sbin:/sbin"}
+        code = supervise(watched, timeout, environment=added, output=output, pass_fds=[report.fileno()])
+        text = os.pread(report.fileno(), 1 << 20, 0)
     return code, [Link(*link) for link in json.loads(text)] if text and code != TIMED_OUT else None
 
 
@@ -232,16 +260,8 @@ def _across_nodes(ranks_of: Sequence[int], mapping: str) -> tuple[dict[str, str]
         "HYDRA_LAUNCHER_EXEC": agent,
         "HYDRA_HOST_FILE": "/run/mpich",
         "HYDRA_CONFIG_FILE": "/run/mpich.conf",
-        # In a user namespace everybody is root.
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }
-    wished = {
-        "OMPI_MCA_pml": "ob1",  # TCP between nodes, and not through UCX's
-        # Open MPI 4.1 makes no windows between nodes over TCP for more threads than this (its osc/pt2pt cannot).
-        "MPI4PY_RC_THREAD_LEVEL": "serialized",
-    }
-    return forced | {name: value for name, value in wished.items() if name not in os.environ}, files
+    return forced | AS_ROOT | {name: value for name, value in OVER_TCP.items() if name not in os.environ}, files
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]})

@@ -96,6 +96,7 @@ def counters(nodes: int) -> list[tuple[int, int]]:
 
 def write_files(files: dict[str, str]) -> None:
     for path, text in files.items():
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text(text)
 
 

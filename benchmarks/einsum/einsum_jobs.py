@@ -1,6 +1,7 @@
 """What benchmarks/einsum/einsums.py runs on several ranks: one comparison, written as a JSON line."""
 
 import argparse
+import contextlib
 import importlib
 import json
 import os
@@ -18,6 +19,7 @@ from clocks import new_clock, read_clock, steps
 from einsum_cases import CASES
 from einsum_timing import TimedProgram
 from mpi4py import MPI
+from one_process import resident_bytes, started, status
 from run_einsum import from_rank_0, parts, wholes
 
 from dace_redist import DistributedProgram, distribute
@@ -30,13 +32,13 @@ LENGTHS = {"mm2": (1024, 0), "mm3": (1024, 0), "ttmc": (24, 12)}  # of modes and
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("job", choices=["by-hand", "memory", "one-thread"])
+    parser.add_argument("job", choices=["by-hand", "memory", "one-thread", "one-process"])
     parser.add_argument("kernel", choices=CASES)
     parser.add_argument("--whose", choices=["ours", "by hand"], default="ours", help="for memory")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", type=Path, required=True)
     arguments = parser.parse_args()
-    jobs = {"by-hand": by_hand, "memory": memory, "one-thread": one_thread}
+    jobs = {"by-hand": by_hand, "memory": memory, "one-thread": one_thread, "one-process": one_process}
     record = {"job": arguments.job, "kernel": arguments.kernel, "ranks": WORLD.size, "load": os.getloadavg()[0]}
     record |= jobs[arguments.job](arguments)
     if WORLD.rank == 0:
@@ -125,25 +127,19 @@ def memory(arguments: argparse.Namespace) -> dict:
     make: dict[str, Callable[[], Any]] = {"ours": lambda: Ours(arguments.kernel)}
     make["by hand"] = lambda: ByHand(arguments.kernel, prebuilt=True)
     side = make[arguments.whose]()
-    resident, others = _status("VmRSS"), _not_own()
-    Path("/proc/self/clear_refs").write_text("5")
+    resident, others = resident_bytes(), _not_own()
     for _ in range(2):
         side.run(False)
     WORLD.Barrier()  # nobody has unmapped anything
-    grown = _status("VmHWM") - resident - (_not_own() - others)
+    grown = status("VmHWM") - resident - (_not_own() - others)
     WORLD.Barrier()
-    return {"whose": arguments.whose, "bytes": WORLD.allreduce(grown + side.operand_bytes, MPI.MAX)}
+    most, together = (WORLD.allreduce(grown + side.operand_bytes, how) for how in (MPI.MAX, MPI.SUM))
+    return {"whose": arguments.whose, "bytes": most, "bytes_of_all": together}
 
 
 def _not_own() -> int:
     """Resident bytes that are files, such as code, or that count on other processes with which this one shares them."""
-    return _status("RssFile") + _status("RssShmem") - _status("Pss_Shmem", "smaps_rollup")
-
-
-def _status(name: str, file: str = "status") -> int:
-    """Bytes that Linux says of this process."""
-    lines = Path("/proc/self", file).read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
+    return status("RssFile") + status("RssShmem") - status("Pss_Shmem", "smaps_rollup")
 
 
 def one_thread(arguments: argparse.Namespace) -> dict:
@@ -174,6 +170,31 @@ def one_thread(arguments: argparse.Namespace) -> dict:
             samples["opt_einsum"].append(time.perf_counter() - start)
             wait_politely(WORLD, 0.002)
     return {name: float(np.median(seconds[2:])) for name, seconds in samples.items()} | {"samples": samples}
+
+
+def one_process(arguments: argparse.Namespace) -> dict:
+    """
+    Seconds of a run on all ranks and of the NumPy program in one process, with a thread per core, in turn.
+
+    The ranks sleep meanwhile. Expects ``OMP_NUM_THREADS=1`` in the environment. What is written in place is not made
+    anew: both sides go on with what they have.
+    """
+    program = planned(arguments.kernel)
+    local = parts(CASES[arguments.kernel], program)
+    samples: dict[str, list[float]] = {"ours": [], "one process": []}
+    program.compile()
+    whole_runs = Repetitions(WORLD)
+    with contextlib.ExitStack() as stack:
+        peer = stack.enter_context(started(arguments.kernel, "S")) if WORLD.rank == 0 else None
+        stack.enter_context(pinned_to_core(WORLD))
+        for _ in range(arguments.rounds + 2):  # the first two warm up
+            samples["ours"].append(whole_runs.repeat("ours", partial(program.run, **local)))
+            samples["one process"].append(0.0 if peer is None else peer.run())
+            time.sleep(0.1)  # its BLAS threads go on looking for work for some 30 ms
+            wait_politely(WORLD, 0.002)
+        peak = 0 if peer is None else peer.peak_bytes()
+    medians = {name: float(np.median(seconds[2:])) for name, seconds in samples.items()}
+    return medians | {"samples": samples, "bytes_of_process": peak}
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from einsum_cases import CASES
+
 from dace_redist.mpi.launch import launch
 from dace_redist.report.text import format_bytes
 
@@ -21,13 +23,13 @@ BY_HAND = ("mm2", "mm3", "ttmc")
 ONE_THREAD = {"mm2": 0.60, "mttkrp3_0": 0.12, "ttmc": 0.40}  # at most this part of opt_einsum's time
 SCALED = ("mm2", "mttkrp3_0", "ttmc", "rings")
 TIMES_AS_FAST = 1.3
-PARTS = ("by-hand", "one-thread", "scaling")
+PARTS = ("by-hand", "one-thread", "one-process", "scaling")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to measure (default: all)")
-    kernels = tuple(dict.fromkeys((*BY_HAND, *ONE_THREAD, *SCALED)))
+    kernels = tuple(CASES)
     parser.add_argument("--kernels", nargs="+", choices=kernels, default=kernels, help="only these (default: all)")
     parser.add_argument("--ranks", nargs="+", type=int, help="only on so many (default: 4 and 8; scaling: 1 to 12)")
     parser.add_argument("--rounds", type=int, default=15, help="timed rounds of each comparison (default 15)")
@@ -57,6 +59,11 @@ def commands(arguments: argparse.Namespace) -> Iterator[tuple[int, list[str]]]:
     if "one-thread" in arguments.parts:
         for kernel in filter(arguments.kernels.__contains__, ONE_THREAD):
             yield 4, [jobs, "one-thread", kernel, *rounds]
+    if "one-process" in arguments.parts:
+        for kernel in arguments.kernels:
+            for ranks in arguments.ranks or (len(os.sched_getaffinity(0)),):
+                yield ranks, [jobs, "one-process", kernel, *rounds]
+                yield ranks, [jobs, "memory", kernel]
     if "scaling" in arguments.parts:
         for kernel in filter(arguments.kernels.__contains__, SCALED):
             for preset in ("S", "weak"):
@@ -86,7 +93,9 @@ def table(records: list[dict]) -> str:
             ratio = record["ours"] / record["opt_einsum"]
             label, limit = f"{head}, part of opt_einsum's time", ONE_THREAD[record["kernel"]]
             lines.append(_line(label, record["ours"], record["opt_einsum"], ratio, f"<= {limit:.2f}", record))
-    return "\n".join([*lines, *_memory_rows(records), *_scaling_rows(records)])
+        elif record.get("job") == "one-process":
+            lines.append(_row(f"{head}, NumPy in one process", record["ours"], record["one process"], 1.0, record))
+    return "\n".join([*lines, *_memory_rows(records), *_process_rows(records), *_scaling_rows(records)])
 
 
 def _row(label: str, ours: float, other: float, least: float, record: dict) -> str:
@@ -111,6 +120,19 @@ def _memory_rows(records: list[dict]) -> list[str]:
             cells = f"{format_bytes(ours):>12}{format_bytes(other):>12}{ours / other:8.2f}{'<= 1.00':>10}"
             lines.append(f"{label:<44}{cells}")
     return lines
+
+
+def _process_rows(records: list[dict]) -> list[str]:
+    """Memory of all ranks together to that of the NumPy program in one process."""
+    together = {(r["kernel"], r["ranks"]): r["bytes_of_all"] for r in records if r.get("whose") == "ours"}
+    found = [(r, together.get((r["kernel"], r["ranks"]))) for r in records if r.get("job") == "one-process"]
+    return [
+        f"{record['kernel']}, {record['ranks']} ranks, memory of all to one process".ljust(44)
+        + f"{format_bytes(ours):>12}{format_bytes(record['bytes_of_process']):>12}"
+        + f"{ours / record['bytes_of_process']:8.2f}"
+        for record, ours in found
+        if ours
+    ]
 
 
 def _scaling_rows(records: list[dict]) -> list[str]:

@@ -127,14 +127,15 @@ class Candidates:
     @cached_property
     def load(self) -> Floats:
         """Operations of the busiest rank: (K,)."""
-        return np.asarray(sum(step.flops_per_point * self._block_product(step.indices) for step in self.steps))
+        return np.asarray(sum(step.flops_per_point * self.block_product(step.indices) for step in self.steps))
 
     @cached_property
     def excess_load(self) -> Floats:
         """Operations of the busiest rank beyond what counts as the least possible: (K,)."""
         return np.maximum(self.load - (1 + EQUAL_LOAD) * self.least_load, 0)
 
-    def _block_product(self, indices: str) -> Floats:
+    def block_product(self, indices: str) -> Floats:
+        """Elements of the largest block of a tensor with these indices: (K,)."""
         return np.asarray(np.prod(self.blocks[:, self.at(indices)], axis=1, dtype=np.float64))
 
     @cached_property
@@ -163,7 +164,7 @@ class Candidates:
     @cached_property
     def reduced(self) -> Floats:
         """Elements of partial results that a rank sends: (K,)."""
-        whole = self._block_product(self.einsum.result)
+        whole = self.block_product(self.einsum.result)
         scattered = whole * (self.partial - 1) / self.partial
         return np.where(self.scatter == TO_ROOT, whole, np.where(self.scatter >= 0, scattered, 0.0))
 
@@ -172,7 +173,7 @@ class Candidates:
         """Elements of all operands, of the result and, where it is reduced, of the reduced result: (K,)."""
         operands = sum(layouts.elements for layouts in self.operands)
         reduced = np.where(self.scatter == NO_REDUCTION, 0.0, self.result.elements)
-        return np.asarray(operands + self._block_product(self.einsum.result) + reduced)
+        return np.asarray(operands + self.block_product(self.einsum.result) + reduced)
 
 
 def candidates(

@@ -116,8 +116,7 @@ def labelled(model: Model, choice: list[int], node_size: int | None = None) -> t
 
     :param model: The model.
     :param choice: The candidate of each group.
-    :param node_size: Ranks per node, numbered node by node: of the numberings tried, the one with least traffic between
-        nodes is taken.
+    :param node_size: Ranks per node, numbered node by node: what goes between nodes counts, too.
     :return: The program with the groups on their ranks, and on those that were taken if nodes did not count.
     """
     program, plain = model.program, tuple(model.group(number, row) for number, row in enumerate(choice))
@@ -126,7 +125,20 @@ def labelled(model: Model, choice: list[int], node_size: int | None = None) -> t
     if node_size is None:
         return best, best
     aware = Walk(program, relabelled(model, plain, node_size), node_size)
-    return min([best, aware], key=lambda walk: (walk.internode_bytes, walk.bytes_per_rank)), best
+    return min([best, aware], key=lambda walk: walk.preferred(best)), best
+
+
+def on_nodes(model: Model, best: Walk, unaware: Walk, memory_bytes: float) -> Walk:
+    """
+    The best of walks found before and of those with the grids that send little between nodes.
+
+    :param model: The model in which bytes between nodes count.
+    :param best: The best with the grids chosen without nodes.
+    :param unaware: The same if nodes count nothing at all.
+    :param memory_bytes: What a rank may hold; of walks that hold more, only if there are no others.
+    """
+    aware, _ = labelled(model, choose_grids(model), model.node_size)
+    return min((best, aware, unaware), key=lambda walk: (walk.memory_bytes > memory_bytes, *walk.preferred(unaware)))
 
 
 def relabelled(model: Model, groups: tuple[Group, ...], node_size: int | None = None) -> tuple[Group, ...]:

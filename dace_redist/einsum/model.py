@@ -12,10 +12,11 @@ import numpy as np
 
 from dace_redist.einsum.bounds import MoveBounds, move_bounds
 from dace_redist.einsum.grids import Candidates, Floats, Layouts
+from dace_redist.einsum.nodes import internode_elements
 from dace_redist.einsum.placement import Array, Placement
 from dace_redist.einsum.plan import Group, Reduction
 from dace_redist.einsum.program import EinsumProgram
-from dace_redist.einsum.rates import BYTES_PER_SECOND, FLOPS_PER_SECOND
+from dace_redist.einsum.rates import BYTES_PER_SECOND, FLOPS_PER_SECOND, INTERNODE_BYTES_PER_SECOND
 from dace_redist.einsum.relabel import Overlap, least_moved
 from dace_redist.einsum.search import Pair
 
@@ -60,12 +61,19 @@ class Model:
     Bytes through the busiest rank for every choice of one candidate per group; work beyond the least counts as the
     bytes that could be moved in its time.
 
-    ``thrift`` says what a byte of memory counts. What two groups move between them is bounded from below
+    ``thrift`` says what a byte of memory counts; if ``node_size`` ranks share a node, what operands and partial results
+    send between nodes counts by the rank besides. What two groups move between them is bounded from below
     (:meth:`pair_bounds`) or computed with the ranks of one of them renumbered for the least traffic (:meth:`exact`).
     """
 
-    def __init__(self, program: EinsumProgram, candidates: Sequence[Candidates], thrift: float = TIE_BREAK) -> None:
-        self.program, self.candidates, self.thrift = program, list(candidates), thrift
+    def __init__(
+        self,
+        program: EinsumProgram,
+        candidates: Sequence[Candidates],
+        thrift: float = TIE_BREAK,
+        node_size: int | None = None,
+    ) -> None:
+        self.program, self.candidates, self.thrift, self.node_size = program, list(candidates), thrift, node_size
         self.edges = edges_of(program)
         self._exact: dict[tuple[int, int, int, int], float] = {}
         self._least_moved = functools.cache(functools.partial(least_moved, ranks=program.ranks))
@@ -82,14 +90,16 @@ class Model:
         """Costs of each group's candidates by themselves: fetches, reductions, excess work, the user's moves."""
         costs = []
         for number, found in enumerate(self.candidates):
-            elements = self.program.repeats(number) * found.reduced
-            for operand, name in enumerate(self.program.steps[number].operands):
-                if self.program.owner(name) == (number, operand):
-                    elements = elements + found.fetched(operand)
+            repeats, names = self.program.repeats(number), self.program.steps[number].operands
+            fetched = [n for n, name in enumerate(names) if self.program.owner(name) == (number, n)]
+            elements = sum(map(found.fetched, fetched), repeats * found.reduced)
+            if self.node_size is not None:
+                across = internode_elements(found, self.node_size, repeats, fetched) / self.program.ranks
+                elements = elements + BYTES_PER_SECOND / INTERNODE_BYTES_PER_SECOND * across
             for edge in self.edges:
                 if {edge.source[0], edge.target[0]} <= {number, None}:
                     elements = elements + self._alone(edge)
-            work = self.program.repeats(number) * BYTES_PER_FLOP * found.excess_load
+            work = repeats * BYTES_PER_FLOP * found.excess_load
             costs.append((elements + self.thrift * found.footprint) * self.program.itemsize + work)
         return costs
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
 
 from dace_redist.assignment import assign
-from dace_redist.einsum.grids import Floats
+from dace_redist.einsum.grids import Candidates, Floats
 from dace_redist.einsum.placement import Array, Placement
 from dace_redist.einsum.plan import Group, Move
 from dace_redist.einsum.traffic import Pairs, row_major
@@ -55,53 +55,75 @@ class Nodes:
         return tuple(ranks.tolist())
 
 
-def shared_elements(group: Group, extents: Mapping[str, int]) -> tuple[int, ...]:
+#: A tensor on K grids: the axes of the grids along which it is split, and elements of its largest block, (K,). Ranks
+#: that differ along other axes only hold replicas of a block, or partial results of it.
+Blocks = tuple[Sequence[int], Floats]
+
+
+def least_internode(grids: Array, tensors: Sequence[Blocks], size: int) -> tuple[Array, Floats]:
     """
-    For each index: elements that a rank has in common with the ranks beside it along that axis of the grid.
+    The part of each grid that shares a node, so that least goes between nodes: m_i positions along axis i.
 
-    These are the blocks of the operands that lack the index and, if it is summed over, the partial result.
-    """
+    A fibre along axis i then lies on q_i = p_i / m_i nodes, and a block goes between nodes once less than there are
+    nodes with replicas of it. V, the sum over all tensors, is the number of blocks (the product of p_i along which the
+    tensor is split) times the elements of one times (the product of the other q_i, less 1). All m_i are tried, for the
+    least V. Source: Irmler et al., Optimizing Distributed Tensor Contractions using Node-Aware Processor
+    Grids, arXiv 2307.08829, section 2, whose V is this one where each tensor lacks one axis.
 
-    def block(indices: str) -> int:
-        return math.prod(group.block(index, extents[index]) for index in indices)
-
-    counts = []
-    for index in group.einsum.indices:
-        tensors = [operand for operand in group.einsum.operands if index not in operand]
-        tensors += [group.einsum.result] if index in group.einsum.summed else []
-        counts.append(sum(map(block, tensors)))
-    return tuple(counts)
-
-
-def tile_shape(grid: Sequence[int], shared: Sequence[float], size: int) -> tuple[int, ...] | None:
-    """
-    The part of a grid that shares a node: m_i positions along axis i with the least V = sum of W_i (p_i / m_i - 1).
-
-    Source: Irmler et al., Optimizing Distributed Tensor Contractions using Node-Aware Processor Grids,
-    arXiv 2307.08829, section 2.
-
-    :param grid: The grid, p_i.
-    :param shared: Elements shared along each axis, W_i.
+    :param grids: The grids, p_i: (K, axes).
+    :param tensors: Operands, and the result where partial results of it are added.
     :param size: Ranks per node, the product of all m_i.
-    :return: m_i for each axis, a divisor of p_i; None if no divisors have this product.
+    :return: m_i, divisors of p_i, (K, axes), with zeros where no divisors have this product; V in elements, (K,), there
+        about that of ranks numbered in row-major order.
     """
+    tiles, least = np.zeros_like(grids), np.full(len(grids), np.inf)
+    for tile, rows in _tiles(grids, size, np.arange(len(grids))):
+        found = _between(grids[rows], grids[rows] // np.array(tile, np.int64), [(at, e[rows]) for at, e in tensors])
+        better = found < least[rows]
+        least[rows[better]], tiles[rows[better]] = found[better], tile
+    without = np.isinf(least)
+    length = np.cumprod(grids[:, ::-1], axis=1)[:, ::-1]  # of the ranks among which those along an axis lie
+    nodes = -(-length // size) + (
+        (length % size != 0) & (size % length != 0)
+    )  # where a node begins among them, one more
+    rough = _between(grids, np.minimum(grids, nodes), tensors)
+    return tiles, np.where(without, rough, least)
 
-    def volume(tile: tuple[int, ...]) -> float:
-        return sum(w * (p / m - 1) for w, p, m in zip(shared, grid, tile, strict=True))
 
-    return min(_tiles(tuple(grid), size), key=volume, default=None)
+def _between(grids: Array, nodes: Array, tensors: Sequence[Blocks]) -> Floats:
+    total = np.zeros(len(grids))
+    for at, elements in tensors:
+        others = [axis for axis in range(grids.shape[1]) if axis not in at]
+        total += elements * np.prod(grids[:, list(at)], axis=1) * (np.prod(nodes[:, others], axis=1) - 1)
+    return total
 
 
-def _tiles(grid: tuple[int, ...], size: int) -> Iterator[tuple[int, ...]]:
-    """Every way to write a number as a product of divisors of the grid's sizes."""
-    if not grid:
+def _tiles(grids: Array, size: int, rows: Array, axis: int = 0) -> Iterator[tuple[tuple[int, ...], Array]]:
+    """Every way to write a number as a product of divisors of a grid's sizes, and the grids of which it is one."""
+    if axis == grids.shape[1]:
         if size == 1:
-            yield ()
+            yield (), rows
         return
-    for divisor in range(1, min(grid[0], size) + 1):
-        if grid[0] % divisor == 0 and size % divisor == 0:
-            for rest in _tiles(grid[1:], size // divisor):
-                yield (divisor, *rest)
+    for divisor in [d for d in range(1, size + 1) if size % d == 0]:
+        kept = rows if divisor == 1 else rows[grids[rows, axis] % divisor == 0]
+        if len(kept):
+            for rest, left in _tiles(grids, size // divisor, kept, axis + 1):
+                yield (divisor, *rest), left
+
+
+def internode_elements(found: Candidates, size: int, repeats: int = 1, fetched: Collection[int] = ()) -> Floats:
+    """
+    Elements of operands and partial results that go between nodes, at least, for each way to compute a group: (K,).
+
+    :param found: The ways.
+    :param size: Ranks per node.
+    :param repeats: How often the group runs.
+    :param fetched: Numbers of the operands that are fetched once, not each time.
+    """
+    counts = [1 if number in fetched else repeats for number in range(len(found.einsum.operands))]
+    names = [*found.einsum.operands, found.einsum.result]
+    blocks = [count * found.block_product(name) for name, count in zip(names, [*counts, repeats], strict=True)]
+    return least_internode(found.parts, list(zip(map(found.at, names), blocks, strict=True)), size)[1]
 
 
 def node_tiles(group: Group, extents: Mapping[str, int], size: int) -> Nodes | None:
@@ -113,19 +135,28 @@ def node_tiles(group: Group, extents: Mapping[str, int], size: int) -> Nodes | N
     :param size: Ranks per node.
     :return: None if the grid cannot be cut into nodes.
     """
-    tile = tile_shape(group.grid, shared_elements(group, extents), size)
-    if tile is None or size == 1:
+    names = [*group.einsum.operands, group.einsum.result]
+    blocks = [math.prod(group.block(index, extents[index]) for index in indices) for indices in names]
+    axes = [[group.einsum.indices.index(index) for index in indices] for indices in names]
+    tensors = [(at, np.array([elements], np.float64)) for at, elements in zip(axes, blocks, strict=True)]
+    tile = least_internode(np.array([group.grid], np.int64), tensors, size)[0][0]
+    if size == 1 or not tile.all():
         return None
-    nodes = [p // m for p, m in zip(group.grid, tile, strict=True)]
-    along = np.indices(group.grid).reshape(len(group.grid), -1) // np.array(tile)[:, None]
+    nodes = [p // m for p, m in zip(group.grid, tile.tolist(), strict=True)]
+    along = np.indices(group.grid).reshape(len(group.grid), -1) // tile[:, None]
     return Nodes(tuple(row_major(along, nodes).tolist()), size)
 
 
 def internode_bytes(
-    groups: Sequence[Group], moves: Sequence[Move], sizes: Mapping[str, tuple[int, ...]], itemsize: int, size: int
+    groups: Sequence[Group],
+    moves: Sequence[Move],
+    sizes: Mapping[str, tuple[int, ...]],
+    itemsize: int,
+    size: int,
+    repeats: Sequence[int],
 ) -> float:
     """
-    Bytes that cross from node to node in one run of every step.
+    Bytes that cross from node to node.
 
     A block with replicas on q nodes goes between nodes q - 1 times, as do partial sums that are reduced.
 
@@ -133,21 +164,22 @@ def internode_bytes(
     :param moves: What is moved between them.
     :param sizes: Shape of every tensor.
     :param itemsize: Bytes of an element.
-    :param size: Ranks per node.
+    :param size: Ranks per node; 1: what crosses from rank to rank.
+    :param repeats: How often each group runs. What is read before it is written is fetched once.
     """
     total = 0.0
     seen: set[str] = set()
-    for group in groups:
+    for group, times in zip(groups, repeats, strict=True):
         for name, placement in zip(group.operands, group.operand_placements, strict=True):
             if name not in seen:
                 total += _spread(placement, sizes[name], size)
             seen.add(name)
         seen.add(group.result)
         if group.reduction is not None:
-            total += _spread(group.partial_placement, sizes[group.result], size)
+            total += times * _spread(group.partial_placement, sizes[group.result], size)
     for move in moves:
         receivers, senders, elements = Pairs(move.source, move.target, sizes[move.tensor]).messages()
-        total += float(elements[receivers // size != senders // size].sum())
+        total += repeats[move.group] * float(elements[receivers // size != senders // size].sum())
     return total * itemsize
 
 

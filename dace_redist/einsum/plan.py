@@ -12,7 +12,7 @@ import numpy as np
 
 from dace_redist.einsum.expression import Einsum
 from dace_redist.einsum.placement import Placement, block_length
-from dace_redist.einsum.rates import BYTES_PER_SECOND, FLOPS_PER_SECOND
+from dace_redist.einsum.rates import BYTES_PER_SECOND, FLOPS_PER_SECOND, INTERNODE_BYTES_PER_SECOND
 from dace_redist.einsum.statement import Statement
 
 
@@ -193,8 +193,9 @@ class EinsumPlan:
     :param outputs: Names of the tensors wanted at the end.
     :param costs: Per group.
     :param node_size: Ranks per node, if they share nodes.
-    :param internode_bytes: Bytes between nodes with the ranks as numbered here, and as they were without knowledge of
-        nodes; None if there are no nodes.
+    :param internode_bytes: Bytes between nodes of all ranks together, and as they were with the plan made without
+        knowledge of nodes; None if there are no nodes.
+    :param intranode_bytes: Bytes between ranks of a node.
     """
 
     statements: tuple[Statement, ...]
@@ -209,6 +210,7 @@ class EinsumPlan:
     costs: tuple[GroupCost, ...]
     node_size: int | None = None
     internode_bytes: tuple[float, float] | None = None
+    intranode_bytes: float | None = None
 
     def repeats(self, group: int) -> int:
         """How often a group runs."""
@@ -233,12 +235,17 @@ class EinsumPlan:
     @property
     def seconds(self) -> float:
         """Predicted time at the rates assumed above: what the planner makes small."""
-        return self.bytes_per_rank / BYTES_PER_SECOND + self.flops / FLOPS_PER_SECOND
+        return self._communication_seconds + self.flops / FLOPS_PER_SECOND
+
+    @property
+    def _communication_seconds(self) -> float:
+        across = self.internode_bytes[0] / self.ranks if self.internode_bytes is not None else 0.0
+        return self.bytes_per_rank / BYTES_PER_SECOND + across / INTERNODE_BYTES_PER_SECOND
 
     @property
     def communication_share(self) -> float:
         """Predicted share of the time that goes into communication."""
-        return self.bytes_per_rank / BYTES_PER_SECOND / self.seconds if self.seconds else 0.0
+        return self._communication_seconds / self.seconds if self.seconds else 0.0
 
     @property
     def unused_ranks(self) -> tuple[int, ...]:

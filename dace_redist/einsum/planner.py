@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from dace_redist.einsum.grids import LOAD_TOLERANCE, Candidates, candidates, given_grid, replicas_of
-from dace_redist.einsum.joint import choose_grids, labelled
+from dace_redist.einsum.joint import choose_grids, labelled, on_nodes
 from dace_redist.einsum.model import TIE_BREAK, Model
 from dace_redist.einsum.order import Part, contraction_tree, groupings, linear_system, passes_unhidden
 from dace_redist.einsum.placement import Placement
@@ -85,11 +85,7 @@ class _Way:
 
 
 class Planner:
-    """
-    The work of :func:`plan_einsums`.
-
-    :param requests: What is asked, checked.
-    """
+    """The work of :func:`plan_einsums`, for requests that were checked."""
 
     def __init__(self, requests: Requests) -> None:
         self.requests = requests
@@ -129,7 +125,6 @@ class Planner:
     def _plan(self, walk: Walk, unaware: Walk) -> EinsumPlan:
         asked = self.requests
         sizes = {name: self.sizes[name] for name in dict.fromkeys((*asked.sizes, *walk.homes))}
-        between_nodes = (walk.internode_bytes, unaware.internode_bytes) if asked.node_size else None
         return EinsumPlan(
             asked.statements,
             sizes,
@@ -142,7 +137,7 @@ class Planner:
             asked.wanted,
             walk.costs,
             asked.node_size,
-            between_nodes,
+            *walk.bytes_on_nodes(unaware),
         )
 
     def _program(self, statements: tuple[Statement, ...], steps: tuple[EinsumStep, ...]) -> EinsumProgram:
@@ -153,13 +148,17 @@ class Planner:
         return EinsumProgram(statements, steps, self.sizes, outputs, placements, asked.itemsize, asked.ranks)
 
     def _solved(self, steps: tuple[EinsumStep, ...], thrift: float) -> tuple[Walk, Walk]:
+        size, program = self.requests.node_size, self._program(self.requests.statements, steps)
         if self._only is not None and self._only.solution and (thrift, self.share) == (_THRIFTS[0], 1.0):
             model, choice = self._only.solution  # of the only statement
         else:
-            program = self._program(self.requests.statements, steps)
             model = Model(program, [self._candidates(step) for step in steps], thrift)
             choice = choose_grids(model)
-        return labelled(model, choice, self.requests.node_size)
+        best, unaware = labelled(model, choice, size)
+        if size is None or size == 1:
+            return best, unaware
+        model = Model(program, [self._candidates(step) for step in steps], thrift, size)
+        return on_nodes(model, best, unaware, self.requests.memory_bytes or math.inf), unaware
 
     def _candidates(self, step: EinsumStep) -> Candidates:
         part, override = step.part, self.requests.override(step)

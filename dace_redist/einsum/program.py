@@ -11,6 +11,7 @@ from dace_redist.einsum.nodes import internode_bytes
 from dace_redist.einsum.order import Part
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import Group, GroupCost, Move
+from dace_redist.einsum.rates import BYTES_PER_SECOND, FLOPS_PER_SECOND, INTERNODE_BYTES_PER_SECOND
 from dace_redist.einsum.statement import Statement
 from dace_redist.einsum.traffic import same_place, traffic
 
@@ -139,7 +140,7 @@ class Walk:
     """
 
     def __init__(self, program: EinsumProgram, groups: Sequence[Group], node_size: int | None = None) -> None:
-        self.program, self.groups = program, tuple(groups)
+        self.program, self.groups, self.node_size = program, tuple(groups), node_size
         names = dict.fromkeys(name for group in groups for name in (*group.operands, group.result))
         self.homes = {name: self._home(name) for name in names}
         self.moves: list[Move] = []
@@ -150,8 +151,30 @@ class Walk:
                 self._read(number, operand)
             self._write(number)
         self.costs = tuple(self._cost(number) for number in range(len(groups)))
-        sizes, itemsize = program.sizes, program.itemsize
-        self.internode_bytes = internode_bytes(groups, self.moves, sizes, itemsize, node_size) if node_size else 0.0
+        self.internode_bytes = self.bytes_across(node_size) if node_size else 0.0
+
+    def bytes_across(self, node_size: int) -> float:
+        """Bytes that go between nodes of so many ranks each; with nodes of 1, between ranks."""
+        repeats = [self.program.repeats(number) for number in range(len(self.groups))]
+        return internode_bytes(self.groups, self.moves, self.program.sizes, self.program.itemsize, node_size, repeats)
+
+    def bytes_on_nodes(self, unaware: Walk) -> tuple[tuple[float, float] | None, float | None]:
+        """Bytes between nodes, here and of another walk, and within nodes; nothing if they do not count."""
+        if self.node_size is None:
+            return None, None
+        return (self.internode_bytes, unaware.internode_bytes), self.bytes_across(1) - self.internode_bytes
+
+    @property
+    def cost(self) -> float:
+        """Bytes that could be moved in the predicted time: what the planner makes small."""
+        repeats, ranks = self.program.repeats, self.program.ranks
+        flops = sum(repeats(group) * cost.flops for group, cost in enumerate(self.costs))
+        across = BYTES_PER_SECOND / INTERNODE_BYTES_PER_SECOND * self.internode_bytes / ranks
+        return self.bytes_per_rank + across + BYTES_PER_SECOND / FLOPS_PER_SECOND * flops
+
+    def preferred(self, unaware: Walk) -> tuple[bool, float]:
+        """A key by which the best is the least: nothing that sends more between nodes than if they did not count."""
+        return self.internode_bytes > unaware.internode_bytes, self.cost
 
     @property
     def bytes_per_rank(self) -> float:

@@ -133,6 +133,7 @@ def _totals(plan: EinsumPlan) -> Iterator[str]:
     if plan.internode_bytes is not None:
         aware, unaware = plan.internode_bytes
         yield f"between nodes    {format_bytes(aware)} in all; {format_bytes(unaware)} without knowledge of nodes"
+        yield f"within nodes     {format_bytes(plan.intranode_bytes or 0.0)} in all, between ranks"
     if plan.unused_ranks:
         count = len(plan.unused_ranks)
         yield f"unused           {count:,} rank{'' if count == 1 else 's'}: {_ranges(plan.unused_ranks)}"

@@ -146,12 +146,12 @@ def supervise(
 
 def launched_rank() -> int | None:
     """Rank that the launcher gave this process, or None if it was not started by an MPI launcher."""
-    return _from_launcher("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+    return _from_launcher("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 
 
 def launched_size() -> int | None:
     """How many ranks the launcher started with this one, or None if that is not known."""
-    return _from_launcher("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+    return _from_launcher("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")  # of mpiexec, of srun
 
 
 def check_launcher(comm: Any) -> None:
@@ -168,7 +168,8 @@ def check_launcher(comm: Any) -> None:
         library = MPI.Get_library_version().split("\n")[0].split(",")[0].strip()
         raise RuntimeError(
             f"the launcher started {started} ranks, but MPI ({library}) sees {comm.size}: mpiexec is of another MPI "
-            f"than the library mpi4py loaded; use the mpiexec of that library (this Python is {sys.executable})"
+            f"than the library mpi4py loaded; use the mpiexec of that library (this Python is {sys.executable}). "
+            "Under Slurm: srun --mpi=pmix, or what else srun --mpi=list and that library have in common"
         )
 
 

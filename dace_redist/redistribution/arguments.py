@@ -15,6 +15,7 @@ from mpi4py import MPI
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
 from dace_redist.element_operation import ElementOperation, element_operation
 from dace_redist.index_map import IndexMap
+from dace_redist.mpi.launch import check_launcher
 from dace_redist.redistribution.shared_arrays import is_shared
 from dace_redist.schedule import Schedule, checked_index_map
 from dace_redist.selection.problem_key import memory_name
@@ -88,6 +89,7 @@ def checked_arguments(
         if not isinstance(distribution, Distribution | TiledDistribution):
             raise TypeError(f"{name} must be a Distribution or TiledDistribution, got {distribution!r}")
         if distribution.ranks_needed > comm.size:
+            check_launcher(MPI.COMM_WORLD)  # else every rank is alone
             raise ValueError(
                 f"the {name} distribution names ranks up to {distribution.ranks_needed - 1}, "
                 f"but the communicator has {comm.size} ranks"

@@ -135,7 +135,7 @@ def test_help_version_and_commands(run):
         (["--to-dtype", "int8"], "cannot convert elements of float64 to int8"),
         (["--op", "max", "--beta", "1"], "beta goes with op='sum' only"),
         (["--tensors", "0"], "0 is not in the range"),
-        (["--tensors", "2", "--rank", "1"], "goes with none of --rank, --memory-bytes and --machine"),
+        (["--tensors", "2", "--rank", "1"], "goes with none of --rank, --memory-bytes, --machine and"),
         (["--rank", "one"], "'one' is not a valid integer"),
         (["--plot", "plan.gif"], "'plan.gif' needs one of the endings .png, .svg, .pdf"),
         (["--plot", "no/such/plan.png"], "the folder 'no/such' for 'plan.png' does not exist"),

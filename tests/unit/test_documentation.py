@@ -53,6 +53,7 @@ def test_every_block_is_of_a_known_kind() -> None:
         ("console", "run"),
         ("bash", None),
         ("cmake", "file"),
+        ("bash", "file"),
     }
     assert {(language, comment) for comment, _, language, _ in BLOCKS.values()} == known
     for page, text in PAGES.items():
@@ -106,11 +107,14 @@ def test_commands_run(name: str, tmp_path: Path) -> None:
     assert done.stdout.splitlines() == [line for line in lines if not line.startswith("$ ")], done.stderr
 
 
+SHELL = blocks("bash", None) + blocks("bash", "file")
+
+
 def shell_lines() -> list[tuple[str, str]]:
-    return [(name, line) for name in blocks("bash", None) for line in code_of(name).replace("\\\n", "").splitlines()]
+    return [(name, line) for name in SHELL for line in code_of(name).replace("\\\n", "").splitlines()]
 
 
-@pytest.mark.parametrize("name", blocks("bash", None))
+@pytest.mark.parametrize("name", SHELL)
 def test_shell_commands_are_well_formed(name: str) -> None:
     done = subprocess.run(["bash", "-n", "-c", code_of(name)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

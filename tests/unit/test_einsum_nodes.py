@@ -7,9 +7,10 @@ import math
 
 import numpy as np
 import pytest
+from planner_statements import PROGRAMS, check_results, shapes_of, statements_of
 
 from dace_redist.einsum import Einsum, Statement, plan_einsums
-from dace_redist.einsum.nodes import internode_bytes, node_tiles, shared_elements, tile_shape
+from dace_redist.einsum.nodes import internode_bytes, least_internode, node_tiles
 
 E = Einsum.parse
 SHAPES = {"A": (16, 32), "B": (32, 8)}
@@ -22,15 +23,14 @@ def group_on(grid, ranks):
 
 
 def counted(group, size):
-    return internode_bytes([group], [], SHAPES | {"C": (16, 8)}, 1, size)
+    return internode_bytes([group], [], SHAPES | {"C": (16, 8)}, 1, size, [1])
 
 
 @pytest.mark.parametrize("grid, size", [((2, 4, 2), 4), ((4, 4, 1), 2), ((4, 2, 4), 8), ((2, 2, 2), 2)])
 def test_the_formula_counts_what_crosses_between_nodes(grid, size):
     ranks = math.prod(grid)
     group = group_on(grid, ranks)
-    words = shared_elements(group, EXTENTS)
-    assert words == (
+    words = (
         32 // grid[1] * (8 // grid[2]),  # B is replicated along i, C summed along j, A replicated along k
         16 // grid[0] * (8 // grid[2]),
         16 // grid[0] * (32 // grid[1]),
@@ -48,8 +48,9 @@ def test_the_formula_counts_what_crosses_between_nodes(grid, size):
         fibres = [ranks // p for p in grid]
         formula = sum(f * w * (p / m - 1) for f, w, p, m in zip(fibres, words, grid, tile, strict=True))
         assert direct == formula
-    best = tile_shape(grid, [w * ranks / p for w, p in zip(words, grid, strict=True)], size)
-    assert volumes[best] == min(volumes.values())
+    tensors = [(at, np.array([word])) for at, word in zip(([1, 2], [0, 2], [0, 1]), words, strict=True)]
+    tile, least = least_internode(np.array([grid]), tensors, size)
+    assert volumes[tuple(tile[0].tolist())] == least[0] == min(volumes.values())
 
 
 def test_tiles_cover_the_grid():
@@ -57,7 +58,8 @@ def test_tiles_cover_the_grid():
     nodes = node_tiles(group, EXTENTS, 4)
     assert sorted(nodes.ranks) == list(range(16))
     assert all(rank // 4 == node for rank, node in zip(nodes.ranks, nodes.tiles, strict=True))
-    assert tile_shape((3, 5), (1.0, 1.0), 4) is None
+    tile, _ = least_internode(np.array([[3, 5]]), [([0], np.ones(1))], 4)
+    assert not tile.any()
     assert node_tiles(group_on((1, 5, 1), 5), EXTENTS, 4) is None
 
 
@@ -68,9 +70,42 @@ def test_knowing_nodes_never_sends_more_between_them(ranks, size):
     plan = plan_einsums(statements, shapes, ranks, node_size=size)
     aware, unaware = plan.internode_bytes
     assert aware <= unaware
-    assert aware == internode_bytes(plan.groups, plan.moves, plan.sizes, 8, size)
-    assert f"nodes of {size}" in str(plan)
+    assert aware == internode_bytes(plan.groups, plan.moves, plan.sizes, 8, size, [1, 1])
+    assert aware + plan.intranode_bytes == internode_bytes(plan.groups, plan.moves, plan.sizes, 8, 1, [1, 1])
+    assert f"nodes of {size}" in str(plan) and "within nodes " in str(plan)
     assert plan_einsums(statements, shapes, ranks).internode_bytes is None
+
+
+@pytest.mark.parametrize("ranks, size", [(16, 4), (12, 6), (13, 4), (5, 8)])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_results_on_nodes_are_numpys(name, ranks, size):
+    statements = statements_of(name)
+    plan = plan_einsums(statements, shapes_of(statements), ranks, node_size=size)
+    check_results(plan, statements)
+    aware, unaware = plan.internode_bytes
+    assert aware <= unaware and plan.intranode_bytes >= 0
+    if ranks <= size:
+        assert aware == 0
+
+
+@pytest.mark.parametrize("ranks, size, share", [(64, 8, 0.4), (64, 16, 0.2), (128, 16, 0.4)])
+def test_grids_are_chosen_by_what_goes_between_nodes(ranks, size, share):
+    """Many grids move as little from rank to rank; of a long sum few keep the partial results of a block on a node."""
+    statement = Statement(E("ij,jk->ik"), ("A", "B"), "C")
+    shapes = {"A": (1024, 16384), "B": (16384, 1024)}
+    plan, other = (plan_einsums([statement], shapes, ranks, node_size=nodes) for nodes in (size, None))
+    assert plan.bytes_per_rank == other.bytes_per_rank
+    assert plan.internode_bytes[0] < share * plan.internode_bytes[1]
+    parts = other.groups[0].parts
+    fixed = plan_einsums([statement], shapes, ranks, node_size=size, overrides={"C": parts})
+    assert plan.internode_bytes[1] == fixed.internode_bytes[1]  # what the plan without nodes would have sent
+
+
+def test_loops_send_between_nodes_each_time():
+    once, often = (Statement(E("ij,jk->ik"), ("A", "B"), "C", repeats=n) for n in (1, 10))
+    shapes, grid = {"A": (16, 64), "B": (64, 8)}, {"C": {"j": 8}}
+    one, ten = (plan_einsums([s], shapes, 8, node_size=2, overrides=grid) for s in (once, often))
+    assert one.internode_bytes[0] == 3 * 16 * 8 * 8 and ten.internode_bytes[0] == 10 * one.internode_bytes[0]
 
 
 def test_nodes_are_laid_along_what_moves_most():

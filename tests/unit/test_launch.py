@@ -113,3 +113,15 @@ def test_wrong_launcher_is_named(monkeypatch):
     monkeypatch.delenv("OMPI_COMM_WORLD_SIZE")
     monkeypatch.delenv("PMI_SIZE", raising=False)
     launch.check_launcher(SimpleNamespace(size=1))
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "3")
+    with pytest.raises(RuntimeError, match=r"started 3 ranks, but MPI .* sees 1.*srun --mpi=pmix"):
+        launch.check_launcher(SimpleNamespace(size=1))
+
+
+def test_rank_under_srun(monkeypatch):
+    for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SLURM_PROCID", "2")
+    assert launch.launched_rank() == 2
+    monkeypatch.setenv("PMIX_RANK", "1")  # of mpiexec in a job step of its own
+    assert launch.launched_rank() == 1

@@ -15,6 +15,7 @@ from dace.frontend.operations import detect_reduction_type
 from dace.sdfg import nodes
 from sympy import SympifyError
 
+from dace_redist.library_nodes.node import simplified
 from dace_redist.transformations.einsum.parts import Box, read_part, written_part
 from dace_redist.transformations.einsum.reading import SourceLocation, einsum_steps, equal, logical_shape
 from dace_redist.transformations.einsum.steps import Slice, Step
@@ -37,7 +38,7 @@ def map_steps(sdfg: SDFG, entry: nodes.MapEntry, location: SourceLocation) -> It
     for parameter, (begin, end, step) in zip(entry.map.params, entry.map.range.ndrange(), strict=True):
         if step != 1:
             location.refuse(f"its index {parameter} runs over {begin}:{end + 1}:{step}, with a step")
-        ranges[parameter] = (begin, symbolic.simplify(end - begin + 1))
+        ranges[parameter] = (begin, simplified(end - begin + 1))
     tasklet_location = SourceLocation(tasklets[0], location.state, location.loops)
     yield from _TaskletReader(sdfg, tasklets[0], tasklet_location, ranges).steps()
 
@@ -191,7 +192,7 @@ class _TaskletReader:
             offset = begin.subs(symbolic.symlist(begin)[name], 0)
             if set(symbolic.symlist(offset)) & set(self._letters) or not equal(begin - offset, name):
                 self._refuse_use(memlet)
-            offsets.append(symbolic.simplify(offset + self._begins[name]))
+            offsets.append(simplified(offset + self._begins[name]))
             extents.append(self._extents[name])
             letters += self._letters[name]
             kept.append(axis)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from dace import SDFG, data, symbolic
 
+from dace_redist.library_nodes.node import simplified
 from dace_redist.transformations.einsum.reading import SourceLocation, equal, logical_shape
 from dace_redist.transformations.einsum.steps import Reshape, Slice, Step
 
@@ -51,7 +52,7 @@ def box_of(subset: Any, array: data.Data, location: SourceLocation, ndim: int | 
     if any(step != 1 for _, _, step in ranges):
         location.refuse(f"it takes [{subset}], a slice with a step; only slices without one can be distributed")
     offsets = tuple(begin for begin, _, _ in ranges)
-    extents = tuple(symbolic.simplify(end - begin + 1) for begin, end, _ in ranges)
+    extents = tuple(simplified(end - begin + 1) for begin, end, _ in ranges)
     spare = [axis for axis, n in enumerate(extents) if equal(n, 1)]
     if ndim is None:
         dropped = {axis for axis in spare if not equal(array.shape[axis], 1)}

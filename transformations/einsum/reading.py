@@ -13,6 +13,7 @@ from dace.sdfg import nodes
 
 from dace_redist.einsum.expression import Einsum
 from dace_redist.einsum.statement import Statement
+from dace_redist.library_nodes.node import simplified
 from dace_redist.transformations.einsum.steps import Step, source_line
 
 
@@ -119,8 +120,8 @@ def neutral_element(reduction: str, dtype: dtypes.typeclass) -> Any:
 
 def equal(a: Any, b: Any) -> bool:
     """Whether two sizes are the same whatever the symbols; those of one name may be different objects."""
-    difference = symbolic.simplify(symbolic.pystr_to_symbolic(f"({symbolic.symstr(a)}) - ({symbolic.symstr(b)})"))
-    return bool(difference == 0)
+    difference = symbolic.pystr_to_symbolic(f"({symbolic.symstr(a)}) - ({symbolic.symstr(b)})")
+    return bool(simplified(difference) == 0)
 
 
 def common_type(types: Sequence[dtypes.typeclass]) -> dtypes.typeclass:

@@ -14,6 +14,7 @@ from mpi4py import MPI
 from dace_redist.distribution import Distribution
 from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective_errors import check_same, together
+from dace_redist.mpi.launch import check_launcher
 from dace_redist.redistribution.plan import plan
 from dace_redist.redistribution.shared_arrays import LEAST_SHARED_BYTES, empty_result
 from dace_redist.transformations.einsum.loaded import Loaded, load
@@ -112,6 +113,10 @@ def _communicator(program: DistributedProgram, comm: Any) -> tuple[Any, Exceptio
     if found.size == program.ranks:
         same = found != world and MPI.Comm.Compare(found, world) == MPI.CONGRUENT
         return world if same else found, None
+    try:
+        check_launcher(world)
+    except RuntimeError as error:  # every rank is alone
+        return found, error
     which = "the world has" if comm is None else "the communicator has"
     return found, ValueError(
         f"the program is distributed over {program.ranks} ranks, but {which} {found.size}: start it with "

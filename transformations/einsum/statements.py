@@ -17,6 +17,7 @@ from dace.subsets import Range
 from dace.transformation.dataflow import TaskletFusion
 from dace.transformation.passes.analysis import loop_analysis
 
+from dace_redist.library_nodes.node import simplified
 from dace_redist.transformations.einsum.library_node_einsums import einsum_of
 from dace_redist.transformations.einsum.map_statements import map_steps, tasklet_steps
 from dace_redist.transformations.einsum.node_order import in_order
@@ -150,7 +151,7 @@ class _Reader:
                     f"{loop.label}: the bounds of a loop are numbers, sizes or indices of other loops, but this one's "
                     f"depend on {', '.join(values)}: make it a dace.symbol"
                 )
-            count = symbolic.simplify((last - first) // step + 1)
+            count = simplified((last - first) // step + 1)
             known = symbolic.evaluate(count, self._sizes) if used <= set(self._sizes) else None
             repeats = 1 if known is None else max(1, int(known))
             certain = bool(count.is_Integer and count > 0)

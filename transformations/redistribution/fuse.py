@@ -14,6 +14,7 @@ from dace.transformation import transformation
 from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
+from dace_redist.library_nodes.node import simplified
 from dace_redist.transformations.redistribution.surroundings import is_only_used_between, is_plain, same
 
 _TRANSPOSE_INPUT, _TRANSPOSE_OUTPUT = "_inp", "_out"
@@ -61,7 +62,7 @@ class FuseRedistributes(transformation.SingleStateTransformation):
         if before.axes or after.axes:
             second.axes = [before.source_axes[axis] for axis in after.source_axes]
         second.source = first.source
-        second.alpha = symbolic.simplify(symbolic.pystr_to_symbolic(str(first.alpha)) * second.alpha)
+        second.alpha = simplified(symbolic.pystr_to_symbolic(str(first.alpha)) * second.alpha)
         second.conj = first.conj != second.conj
         (edge,) = graph.in_edges(first)
         graph.add_edge(edge.src, edge.src_conn, second, INPUT, copy.deepcopy(edge.data))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from dace import SDFG, SDFGState, dtypes, symbolic
+from dace import SDFG, SDFGState, dtypes
 from dace.sdfg import nodes
 from dace.sdfg import utils as sdutil
 from dace.transformation import transformation
@@ -13,7 +13,7 @@ from dace.transformation import transformation
 from dace_redist.element_operation import element_operation
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
-from dace_redist.library_nodes.node import symbols_of
+from dace_redist.library_nodes.node import simplified, symbols_of
 from dace_redist.transformations.redistribution.scaled_input import ScaledInput, is_power_of_two, scaled_input
 from dace_redist.transformations.redistribution.surroundings import is_computing, is_only_used_between, is_plain
 
@@ -61,7 +61,7 @@ class FuseConversion(transformation.SingleStateTransformation):
         assert scaled is not None
         (into,), (out,) = graph.in_edges(entry), graph.out_edges(leave)
         is_complex = sdfg.arrays[into.data.data].dtype in (dtypes.complex64, dtypes.complex128)
-        node.alpha = symbolic.simplify(node.alpha * scaled.alpha)
+        node.alpha = simplified(node.alpha * scaled.alpha)
         node.conj = node.conj != (scaled.conj and is_complex)
         if self.expr_index == 0:
             graph.add_edge(node, OUTPUT, out.dst, out.dst_conn, copy.deepcopy(out.data))

@@ -14,6 +14,7 @@ from dace.transformation import transformation
 
 from dace_redist.distribution import Distribution
 from dace_redist.library_nodes import Redistribute
+from dace_redist.library_nodes.node import simplified
 from dace_redist.transformations.redistribution.stock_descriptors import (
     StockDescriptors,
     descriptor_name,
@@ -59,7 +60,7 @@ def _exact(grid: ProcessGrid, parent: ProcessGrid) -> list[Any]:
     for extent in reversed(parent.shape):
         coordinates.append(rest % extent)
         rest = symbolic.int_floor(rest, extent)
-    return [symbolic.simplify(c) for c in reversed(coordinates)]
+    return [simplified(c) for c in reversed(coordinates)]
 
 
 class LowerRedistribute(transformation.SingleStateTransformation):

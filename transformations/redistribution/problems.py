@@ -14,7 +14,7 @@ from dace_redist.distribution import AnyDistribution, decode_distribution
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.distributed_node import DistributedNode
 from dace_redist.library_nodes.environment import is_node_shared
-from dace_redist.library_nodes.node import plain_number
+from dace_redist.library_nodes.node import plain_number, simplified
 from dace_redist.schedule import schedule
 from dace_redist.selection.problem_key import Problem, memory_name
 from dace_redist.transformations.redistribution.lower import lower
@@ -106,7 +106,7 @@ def _values_in(sdfg: SDFG, values: Mapping[str, int]) -> dict[str, int]:
 def _value(expression: Any, values: Mapping[str, int]) -> Any:
     expression = symbolic.pystr_to_symbolic(str(expression))
     known = {s: values[name] for name, s in symbolic.symlist(expression).items() if name in values}
-    return plain_number(symbolic.simplify(expression.subs(known)) if known else expression)
+    return plain_number(simplified(expression.subs(known)) if known else expression)
 
 
 def _numbers(node: DistributedNode, expressions: Iterable[Any], values: Mapping[str, int]) -> list[int]:

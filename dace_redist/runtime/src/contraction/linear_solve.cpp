@@ -8,6 +8,7 @@
 #include "dace_redist_einsum.hpp"
 #include "mpi/agreement.hpp"
 #include "plan/report.hpp"
+#include "trace/trace.hpp"
 
 namespace dace_redist {
 namespace {
@@ -57,6 +58,7 @@ class LinearSolver::Implementation {
         if (!solver_) solver_ = make_solver(element_type_);
         if (extents[0] != extents[1])
           throw Error(text("the matrix has ", extents[0], " rows, but ", extents[1], " columns"));
+        const trace::Span span("solve", statement_.c_str(), {});
         solver_->run(extents[0], extents[2], matrix, right, result);
       });
     } catch (const std::exception& error) {

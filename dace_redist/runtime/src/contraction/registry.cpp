@@ -7,6 +7,7 @@
 
 #include "dace_redist_einsum.hpp"
 #include "plan/report.hpp"
+#include "trace/trace.hpp"
 
 namespace dace_redist {
 namespace {
@@ -50,6 +51,7 @@ class Contraction::Implementation {
 
   void run(Values<Index> layouts, Values<const void*> operands, void* result, const void* alpha, const void* beta) {
     reporting([&] {
+      const trace::Span span("contract", label_.c_str(), {});
       if (contraction_) contraction_->run(layouts, operands, result, alpha, beta);  // else its error was reported
     });
   }

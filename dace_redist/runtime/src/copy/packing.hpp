@@ -14,6 +14,7 @@
 #include "copy/huge_pages.hpp"
 #include "copy/run_list.hpp"
 #include "distribution/schedule.hpp"
+#include "trace/trace.hpp"
 
 namespace dace_redist {
 
@@ -199,6 +200,15 @@ struct PackedChunk {
   bool in_place = false;
   Index array_offset = 0;  // bytes, if in place
   CopyList copies;         // array -> packed chunk (pack) or packed chunk -> array (unpack)
+
+  void pack(const char* array, char* packed) const {
+    const trace::Span span("pack", peer, nbytes);
+    copies.copy(array, packed);
+  }
+  void unpack(const char* packed, char* array) const {
+    const trace::Span span("unpack", peer, nbytes);
+    copies.copy(packed, array);
+  }
 };
 
 /// The block with its target side replaced by a packed message, from `displacement` elements on.

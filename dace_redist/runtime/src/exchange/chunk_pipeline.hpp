@@ -57,9 +57,12 @@ class ChunkPipeline {
   /// Goes on where a transfer has completed; waits for one, if there is none yet.
   void wait() {
     int count = 0;
-    check(MPI_Waitsome(static_cast<int>(requests_.size()), requests_.data(), &count, completed_.data(),
-                       MPI_STATUSES_IGNORE),
-          "MPI_Waitsome");
+    {
+      const trace::Span span("wait");
+      check(MPI_Waitsome(static_cast<int>(requests_.size()), requests_.data(), &count, completed_.data(),
+                         MPI_STATUSES_IGNORE),
+            "MPI_Waitsome");
+    }
     go_on(count);
   }
 
@@ -148,7 +151,8 @@ class ChunkPipeline {
     if (sends_.posted == sends_.chunks.size()) return;
     if (receives_.done < received_before_[sends_.posted]) return waiting_slots_.push_back(slot);
     const PackedChunk& chunk = sends_.chunks[sends_.posted++];
-    if (!chunk.in_place) chunk.copies.copy(source_, sends_.slot(slot));
+    if (!chunk.in_place) chunk.pack(source_, sends_.slot(slot));
+    const trace::Span span("send", chunk.peer, chunk.nbytes);
     check(MPI_Isend(chunk.in_place ? source_ + chunk.array_offset : sends_.slot(slot), static_cast<int>(chunk.nbytes),
                     MPI_BYTE, chunk.peer, tag_, comm_, &requests_[sends_.first_request + slot]),
           "MPI_Isend");
@@ -166,7 +170,7 @@ class ChunkPipeline {
 
   void unpack(std::size_t slot) {
     const PackedChunk& chunk = receives_.chunks[receives_.chunk_in[slot]];
-    if (!chunk.in_place) chunk.copies.copy(receives_.slot(slot), target_);
+    if (!chunk.in_place) chunk.unpack(receives_.slot(slot), target_);
     ++receives_.done;
   }
 

@@ -85,8 +85,9 @@ class DatatypePlan final : public Plan {
     }
     for (const TypedMessage& message : sends_) {
       const bool packed = steps().pack().kernel;
-      if (packed) message.chunk.copies.copy(source, buffer_.at(message.buffer_offset));
+      if (packed) message.chunk.pack(source, buffer_.at(message.buffer_offset));
       const char* const bytes = packed ? buffer_.at(message.buffer_offset) : source;
+      const trace::Span span("send", message.peer);
       check(MPI_Isend(bytes, message.count(), message.unit(), message.peer, tag, comm(), &requests_.emplace_back()),
             "MPI_Isend");
     }
@@ -95,8 +96,7 @@ class DatatypePlan final : public Plan {
 
   void finish() const {
     if (steps().unpack().kernel)
-      for (const TypedMessage& message : receives_)
-        message.chunk.copies.copy(buffer_.at(message.buffer_offset), target_);
+      for (const TypedMessage& message : receives_) message.chunk.unpack(buffer_.at(message.buffer_offset), target_);
   }
 
   /// One type per message, or per part of `max_message_bytes` where a message is longer. Chunks take room in the

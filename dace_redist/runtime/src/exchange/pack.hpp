@@ -45,12 +45,12 @@ class PackPlan : public Plan {
 
   void exchange(const char* source, char* target) override {
     begin(source, target);
-    while (pending_ > 0) unpack_some(MPI_Waitsome, "MPI_Waitsome");
+    while (pending_ > 0) unpack(completed(MPI_Waitsome, "MPI_Waitsome"));
     wait_all(send_requests_);
   }
 
   bool advance() override {
-    if (pending_ > 0) unpack_some(MPI_Testsome, "MPI_Testsome");
+    if (pending_ > 0) unpack(completed(MPI_Testsome, "MPI_Testsome"));
     if (pending_ > 0) return false;
     int sent = 0;
     check(MPI_Testall(static_cast<int>(send_requests_.size()), send_requests_.data(), &sent, MPI_STATUSES_IGNORE),
@@ -67,11 +67,14 @@ class PackPlan : public Plan {
           message.chunk.in_place ? target + message.chunk.array_offset : receive_buffer_.at(message.buffer_offset),
           message.chunk.nbytes, message.chunk.peer, receive_requests_);
     for (const PackedMessage& message : sends_) {
-      if (!message.chunk.in_place) copy_blocks(message.chunk.copies, source, send_buffer_.at(message.buffer_offset));
+      if (!message.chunk.in_place) {
+        const trace::Span span("pack", message.chunk.peer, message.chunk.nbytes);
+        copy_blocks(message.chunk.copies, source, send_buffer_.at(message.buffer_offset));
+      }
       post_send(message.chunk.in_place ? source + message.chunk.array_offset : send_buffer_.at(message.buffer_offset),
                 message.chunk.nbytes, message.chunk.peer, send_requests_);
     }
-    copy_blocks(self_copies(), source, target);
+    copy_own(source, target);
     for (std::size_t m = 0; m < receives_.size(); ++m)
       open_[m] = receives_[m].requests_end - (m == 0 ? 0 : receives_[m - 1].requests_end);
     pending_ = receive_requests_.size();
@@ -96,18 +99,31 @@ class PackPlan : public Plan {
     return list;
   }
 
-  /// Unpacks what has arrived. \param complete  MPI_Waitsome or MPI_Testsome.
+  void copy_own(const char* source, char* target) const {
+    const trace::Span span("copy", trace::nobody, schedule().self.count * element_bytes());
+    copy_blocks(self_copies(), source, target);
+  }
+
+  /// The number of requests that have completed, listed in `completed_`.
+  /// \param complete  MPI_Waitsome or MPI_Testsome.
   template <class Complete>
-  void unpack_some(const Complete& complete, const char* name) {
+  int completed(const Complete& complete, const char* name) {
+    const trace::Span span("wait");
     int count = 0;
     check(complete(static_cast<int>(receive_requests_.size()), receive_requests_.data(), &count, completed_.data(),
                    MPI_STATUSES_IGNORE),
           name);
+    return count;
+  }
+
+  /// Unpacks what has arrived.
+  void unpack(int count) {
     for (int i = 0; i < count; ++i) {
       const std::size_t m = message_of_[static_cast<std::size_t>(completed_[static_cast<std::size_t>(i)])];
       const PackedMessage& message = receives_[m];
-      if (--open_[m] == 0 && !message.chunk.in_place)
-        copy_blocks(message.chunk.copies, receive_buffer_.at(message.buffer_offset), target_);
+      if (--open_[m] > 0 || message.chunk.in_place) continue;
+      const trace::Span span("unpack", message.chunk.peer, message.chunk.nbytes);
+      copy_blocks(message.chunk.copies, receive_buffer_.at(message.buffer_offset), target_);
     }
     pending_ -= static_cast<std::size_t>(count);
   }

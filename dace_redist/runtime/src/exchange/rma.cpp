@@ -70,8 +70,7 @@ class RMAPlan final : public Plan {
 
   void exchange(const char* source, char* target) override {
     begin(source, target);
-    if (!sends_.empty()) check(MPI_Win_complete(window_.get()), "MPI_Win_complete");
-    if (!receives_.empty()) check(MPI_Win_wait(window_.get()), "MPI_Win_wait");
+    wait();
     finish();
   }
 
@@ -94,14 +93,20 @@ class RMAPlan final : public Plan {
     copy_self(source, target);
   }
 
+  void wait() const {
+    const trace::Span span("wait");
+    if (!sends_.empty()) check(MPI_Win_complete(window_.get()), "MPI_Win_complete");
+    if (!receives_.empty()) check(MPI_Win_wait(window_.get()), "MPI_Win_wait");
+  }
+
   void finish() const {
-    for (const PutMessage& receive : receives_)
-      receive.chunk.copies.copy(window_memory_ + receive.buffer_offset, target_);
+    for (const PutMessage& receive : receives_) receive.chunk.unpack(window_memory_ + receive.buffer_offset, target_);
   }
 
   void put(const PutMessage& send, const char* source) const {
     const char* bytes = send.chunk.in_place ? source + send.chunk.array_offset : send_buffer_.at(send.buffer_offset);
-    if (!send.chunk.in_place) send.chunk.copies.copy(source, send_buffer_.at(send.buffer_offset));
+    if (!send.chunk.in_place) send.chunk.pack(source, send_buffer_.at(send.buffer_offset));
+    const trace::Span span("put", send.chunk.peer, send.chunk.nbytes);
     for (Index at = 0; at < send.chunk.nbytes; at += options().max_message_bytes) {
       const int count = static_cast<int>(std::min(send.chunk.nbytes - at, options().max_message_bytes));
       check(MPI_Put(bytes + at, count, MPI_BYTE, send.chunk.peer, static_cast<MPI_Aint>(send.window_offset + at), count,

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "error.hpp"
+#include "trace/trace.hpp"
 
 namespace dace_redist {
 
@@ -156,6 +157,7 @@ inline std::vector<int> lowest_ranks_of_nodes(MPI_Comm comm, const std::vector<i
 
 /// Waits for all, and forgets them.
 inline void wait_all(std::vector<MPI_Request>& requests) {
+  const trace::Span span("wait");
   check(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
   requests.clear();
 }

@@ -38,6 +38,9 @@ class LevelChannels {
     count_ = 1;
   }
 
+  /// The time that is spent on them; of several channels the first is named.
+  trace::Span span(const char* kind) const { return trace::Span(kind, first().peer); }
+
   std::size_t count() const { return count_; }
   Channel& first() const { return *channels_[0]; }
   Channel& operator[](std::size_t index) const { return *channels_[index]; }

@@ -203,6 +203,7 @@ class JoinedMessages {
     bool any = false;
     for (Copies& copies : copies_[direction]) {
       if (!copies.open || !copies.buffer.ready(exchange_)) continue;
+      const trace::Span span(direction == JoinedRoutes::sending ? "pack" : "unpack");
       for (const Part& part : copies.parts)
         if (direction == JoinedRoutes::sending)
           part.copies.copy(source_, copies.buffer.at(part.offset));
@@ -222,10 +223,12 @@ class JoinedMessages {
     for (Index at = 0; at < transfer.nbytes; at += piece_bytes_) {
       const int count = static_cast<int>(std::min(transfer.nbytes - at, piece_bytes_));
       MPI_Request* const request = &requests_[transfer.first_request + transfer.open++];
-      if (transfer.sends)
-        check(MPI_Isend(transfer.buffer.at(at), count, MPI_BYTE, transfer.peer, tag_, comm_, request), "MPI_Isend");
-      else
+      if (!transfer.sends) {
         check(MPI_Irecv(transfer.buffer.at(at), count, MPI_BYTE, transfer.peer, tag_, comm_, request), "MPI_Irecv");
+        continue;
+      }
+      const trace::Span span("send", transfer.peer, count);
+      check(MPI_Isend(transfer.buffer.at(at), count, MPI_BYTE, transfer.peer, tag_, comm_, request), "MPI_Isend");
     }
     under_way_ += transfer.open;
   }

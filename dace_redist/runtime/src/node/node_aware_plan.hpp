@@ -108,9 +108,11 @@ class NodeAwarePlan : public Plan {
                         connects_on_node();
     if (!shared) partners_.clear();
     connected_ = true;
-    const std::vector<int> node_of = lowest_ranks_of_nodes(comm(), ranks_here);
-    find_places(node_of);
-    if (shared && joined_limit() > 0) connect_joined(node_of);
+    if (static_cast<int>(ranks_here.size()) < comm_size(comm())) {  // several nodes, for all ranks
+      const std::vector<int> node_of = lowest_ranks_of_nodes(comm(), ranks_here);
+      find_places(node_of);
+      if (shared && joined_limit() > 0) connect_joined(node_of);
+    }
     prepare_network();
   }
 

@@ -26,6 +26,7 @@ struct PullProtocol {
 
   /// For the receiver. Copies the next pieces.
   static void receive(ExchangeState& exchange, const LevelChannels& level) {
+    const trace::Span span = level.span("pull");
     copy_pieces(level, exchange.steps->direct(), false, exchange.stream_pulled,
                 [&exchange](const Channel& channel, Index) { return CopyPlace{channel.partner, exchange.target}; });
     for (Channel* channel : level) {

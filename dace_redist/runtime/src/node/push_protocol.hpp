@@ -22,6 +22,7 @@ struct PushProtocol {
   /// For the sender. Copies the next pieces.
   static void send(ExchangeState& exchange, const LevelChannels& level) {
     const bool own = level.first().is_own() && level.count() == 1;
+    const trace::Span span = level.span(own ? "copy" : "push");
     copy_pieces(level, exchange.steps->direct(), false, own ? exchange.stream_own : exchange.stream_pushed,
                 [&exchange](const Channel& channel, Index) { return CopyPlace{exchange.source, channel.partner}; });
     for (Channel* channel : level) {

@@ -38,6 +38,7 @@ struct ReadProtocol {
 
   /// For the receiver. Reads the next piece; if the kernel refuses, the message begins anew, by another protocol.
   static void receive(ExchangeState& exchange, Channel& channel) {
+    const trace::Span span("read", channel.peer);
     const AdvertisedArray& theirs = channel.ring.state->source;
     bool copied = true;
     channel.cutter.take(remote_read_bytes / exchange.steps->message_bytes(), [&](Index) {

@@ -22,6 +22,7 @@
 
 #include "copy/huge_pages.hpp"
 #include "error.hpp"
+#include "trace/trace.hpp"
 
 namespace dace_redist {
 
@@ -153,6 +154,7 @@ class Backoff {
   void wait() {
     ++rounds_;
     if (rounds_ < busy_rounds_) return;
+    const trace::Span span("wait");
     if (rounds_ < yielding_rounds) {
       sched_yield();
       return;

@@ -21,6 +21,7 @@ struct StagedProtocol {
 
   /// For the sender. Packs the next pieces; each channel must have a free slot.
   static void send(ExchangeState& exchange, const LevelChannels& level) {
+    const trace::Span span = level.span("pack");
     const Index element_bytes = exchange.steps->message_bytes();
     copy_pieces(level, exchange.steps->pack(), true, false, [&](const Channel& channel, Index taken) {
       return CopyPlace{exchange.source, channel.ring.slot(channel.total) + taken * element_bytes};
@@ -48,6 +49,7 @@ struct StagedProtocol {
  private:
   /// The next piece, from its slot to the array.
   static void unpack_piece(const ExchangeState& exchange, Channel& channel) {
+    const trace::Span span("unpack", channel.peer);
     MessageCutter& cutter = channel.cutter;
     const char* const slot = channel.ring.slot(channel.total);
     cutter.take(channel.part_count, [&](Index taken) {

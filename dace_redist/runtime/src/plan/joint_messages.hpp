@@ -35,9 +35,11 @@ struct JointMessage {
 
   /// \param sources  this rank's part of each tensor.
   void pack(const std::vector<const char*>& sources, char* buffer) const {
+    const trace::Span span("pack", peer, nbytes);
     for (const Share& share : shares) share.copies.copy(sources[share.tensor], buffer + share.offset);
   }
   void unpack(const char* buffer, const std::vector<char*>& targets) const {
+    const trace::Span span("unpack", peer, nbytes);
     for (const Share& share : shares) share.copies.copy(buffer + share.offset, targets[share.tensor]);
   }
 };

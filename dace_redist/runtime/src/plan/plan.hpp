@@ -15,6 +15,7 @@
 #include "copy/packing.hpp"
 #include "mpi/agreement.hpp"
 #include "plan/description.hpp"
+#include "trace/trace.hpp"
 
 namespace dace_redist {
 
@@ -35,6 +36,7 @@ class Plan {
   static std::unique_ptr<P> make(const Description& description, MPI_Comm comm) {
     auto made = std::make_unique<P>();
     Plan& plan = *made;
+    const trace::Span span("plan", description.label.c_str(), description.strategy.c_str());
     plan.description_ = description;
     plan.comm_ = duplicate(comm);
     if (!plan.active()) return made;
@@ -74,16 +76,23 @@ class Plan {
 
   /// Moves the tensor. Collective over the ranks that have a part in it.
   void run(const void* source, void* target) {
-    if (active()) exchange(static_cast<const char*>(source), static_cast<char*>(target));
+    if (!active()) return;
+    const trace::Span span = span_of("run");
+    exchange(static_cast<const char*>(source), static_cast<char*>(target));
   }
 
   /// Begins to move the tensor; progress() goes on. Local.
   void start(const void* source, void* target) {
-    if (active()) begin(static_cast<const char*>(source), static_cast<char*>(target));
+    if (!active()) return;
+    const trace::Span span = span_of("start");
+    begin(static_cast<const char*>(source), static_cast<char*>(target));
   }
 
   /// Does what can be done now of what was started. \return whether all is done; not to be called again then.
-  bool progress() { return !active() || advance(); }
+  bool progress() {
+    const trace::Span span("progress");
+    return !active() || advance();
+  }
 
   const Description& description() const { return description_; }
 
@@ -139,10 +148,14 @@ class Plan {
   virtual Index round(Index source, Index target) const { return (target - source + size_) % size_; }
 
   const CopyList& self_copies() const { return self_copies_; }
-  void copy_self(const char* source, char* target) const { self_copies_.copy(source, target); }
+  void copy_self(const char* source, char* target) const {
+    const trace::Span span("copy", trace::nobody, schedule_.self.count * element_bytes());
+    self_copies_.copy(source, target);
+  }
 
   /// Starts sending bytes in as many messages as their number needs.
   void post_send(const char* bytes, Index nbytes, int peer, std::vector<MPI_Request>& requests) const {
+    const trace::Span span("send", peer, nbytes);
     for (Index at = 0; at < nbytes; at += options().max_message_bytes) {
       const int count = static_cast<int>(std::min(nbytes - at, options().max_message_bytes));
       check(MPI_Isend(bytes + at, count, MPI_BYTE, peer, tag, comm(), &requests.emplace_back()), "MPI_Isend");
@@ -179,6 +192,9 @@ class Plan {
 
  private:
   bool active() const { return comm() != MPI_COMM_NULL; }
+  trace::Span span_of(const char* kind) const {
+    return {kind, description_.label.c_str(), description_.strategy.c_str()};
+  }
 
   void check_ranks(const Distribution& distribution) const {
     if (distribution.ranks_needed() > size_)

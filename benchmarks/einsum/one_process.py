@@ -1,0 +1,87 @@
+"""
+A kernel as its NumPy program, in one process with as many BLAS threads as cores: what the ranks are compared with.
+
+Reads a line for each run, and prints its seconds; at the end, the most bytes that operands and a run took together.
+"""
+
+import ctypes
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+
+
+def status(name: str, file: str = "status") -> int:
+    """Bytes that Linux says of this process."""
+    lines = Path("/proc/self", file).read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
+
+
+def resident_bytes() -> int:
+    """What this process has in memory; what it has freed is given back before, and the high-water mark set back."""
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    return status("VmRSS")
+
+
+class Peer:
+    """The process, seen by who has started it."""
+
+    def __init__(self, process: subprocess.Popen) -> None:
+        self._process = process
+
+    def run(self) -> float:
+        """Seconds of one run."""
+        self._process.stdin.write("run\n")
+        self._process.stdin.flush()
+        return float(self._process.stdout.readline())
+
+    def peak_bytes(self) -> int:
+        """Ends it."""
+        self._process.stdin.close()
+        return int(self._process.stdout.readline())
+
+
+@contextmanager
+def started(kernel: str, preset: str) -> Iterator[Peer]:
+    """
+    The process for a kernel, ready to run.
+
+    :param preset: Of sizes, those of one rank.
+    """
+    command = [sys.executable, __file__, kernel, preset]
+    threads = {name: str(len(os.sched_getaffinity(0))) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    of_a_rank = ("OMPI_", "PMIX_", "PMI_", "PRTE_")
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(of_a_rank)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=variables | threads, **pipes) as process:
+        assert process.stdout.readline() == "ready\n"
+        yield Peer(process)
+
+
+def main() -> None:
+    import opt_einsum
+    from einsum_cases import CASES, everything
+
+    case = CASES[sys.argv[1]]
+    sizes = case.sizes(sys.argv[2], 1)
+    shapes = {name: tuple(sizes[str(n)] for n in t.shape) for name, t in case.program.f.__annotations__.items()}
+    operands = {name: case.operand(name, everything(shape), shape) for name, shape in shapes.items()}
+    resident = resident_bytes()
+    with patch.object(np, "einsum", opt_einsum.contract):
+        print("ready", flush=True)
+        for _ in sys.stdin:
+            start = time.perf_counter()
+            case.program.f(**operands)
+            print(time.perf_counter() - start, flush=True)
+    print(status("VmHWM") - resident + sum(array.nbytes for array in operands.values()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""Traces that ``DACE_REDIST_TRACE`` asked for: where the ranks' time went, as text and as a picture. Start: Trace."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dace_redist.report.canvas import new_figure, save
+from dace_redist.report.text import count, format_bytes, in_units
+
+#: What a rank does, in the order of the picture's legend; other kinds are those that contain others.
+KINDS = ("pack", "send", "put", "push", "pull", "read", "unpack", "copy", "sum", "contract", "solve", "wait")
+#: Kinds that contain others, and what the time between those is called.
+OUTER = {"plan": "planning", "run": "between", "start": "between", "progress": "between"}
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of time that a thread of a rank spent on one thing; times in microseconds."""
+
+    rank: int
+    thread: int
+    kind: str
+    name: str
+    start: float
+    duration: float
+    nbytes: int = 0
+
+    @property
+    def end(self) -> float:
+        """When it was done."""
+        return self.start + self.duration
+
+
+class Trace:
+    """
+    A trace as it was written, in Chrome's trace event format, or a part of it.
+
+    :param path: The file.
+    :param begin: Leave out what was done earlier, in milliseconds after the first event.
+    :param end: Leave out what began later than that.
+    :raises ValueError: If it is no trace of this package; says what was found.
+    :raises OSError: If it cannot be read.
+    """
+
+    def __init__(self, path: str | Path, begin: float = 0.0, end: float = math.inf):
+        self.path = Path(path)
+        try:
+            events = json.loads(self.path.read_text())
+            if events[0]["name"] != "dace_redist":
+                raise ValueError("it was not written by dace-redist")
+            self.spans = [_span(event) for event in events if event["ph"] == "X"]
+        except (ValueError, LookupError, TypeError) as error:
+            raise ValueError(f"trace: {str(path)!r} is no trace that DACE_REDIST_TRACE asked for: {error}") from None
+        first = min((span.start for span in self.spans), default=0.0)
+        self.spans = [s for s in self.spans if s.end >= first + 1e3 * begin and s.start <= first + 1e3 * end]
+        if not self.spans:
+            raise ValueError(f"trace: {str(path)!r} holds no events, or none in the time asked for")
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks that wrote something, ascending."""
+        return sorted({span.rank for span in self.spans})
+
+    @cached_property
+    def seconds(self) -> dict[str, dict[int, float]]:
+        """Seconds of each kind and rank without those of other kinds inside; over all threads of a rank."""
+        seconds: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+        for span, own in self._own_times():
+            seconds[OUTER.get(span.kind, span.kind)][span.rank] += own / 1e6
+        return seconds
+
+    def _own_times(self) -> Iterator[tuple[Span, float]]:
+        """Each span with its time less that of the spans inside it."""
+        by_thread: dict[tuple[int, int], list[Span]] = defaultdict(list)
+        for span in self.spans:
+            by_thread[span.rank, span.thread].append(span)
+        for spans in by_thread.values():
+            inside: list[tuple[Span, list[float]]] = []  # the open ones, outermost first, with the time of those inside
+            for span in sorted(spans, key=lambda span: (span.start, -span.duration)):
+                while inside and inside[-1][0].end <= span.start:
+                    outer, inner = inside.pop()
+                    yield outer, outer.duration - sum(inner)
+                if inside:
+                    inside[-1][1].append(span.duration)
+                inside.append((span, []))
+            for outer, inner in inside:
+                yield outer, outer.duration - sum(inner)
+
+    @cached_property
+    def nbytes(self) -> dict[str, int]:
+        """Bytes of each kind, of all ranks, where they were counted."""
+        nbytes: dict[str, int] = defaultdict(int)
+        for span in self.spans:
+            nbytes[span.kind] += span.nbytes
+        return nbytes
+
+    def to_json(self) -> dict[str, Any]:
+        """Seconds by kind and rank, bytes by kind."""
+        return {"ranks": self.ranks, "seconds": self.seconds, "bytes": {k: n for k, n in self.nbytes.items() if n}}
+
+    def __str__(self) -> str:
+        ranks = self.ranks
+        first, last = min(span.start for span in self.spans), max(span.end for span in self.spans)
+        lines = [
+            f"{self.path.name}: {count(len(ranks), 'rank')}, {_time((last - first) / 1e6)} from first to last event"
+        ]
+        total = sum(sum(of_ranks.values()) for of_ranks in self.seconds.values()) or 1.0
+        for kind, of_ranks in sorted(self.seconds.items(), key=lambda item: -sum(item[1].values())):
+            busiest = max(of_ranks, key=lambda rank: of_ranks[rank])
+            mean = sum(of_ranks.values()) / len(ranks)
+            line = f"{kind:<9} {100 * mean * len(ranks) / total:5.1f} %  {_time(mean)} a rank"
+            if len(ranks) > 1:
+                line += f", at most {_time(of_ranks[busiest])} (rank {busiest})"
+            lines.append(line + (f", {format_bytes(self.nbytes[kind])} in all" if self.nbytes.get(kind) else ""))
+        return "\n".join(lines)
+
+    def plot(self, path: str | Path) -> None:
+        """
+        Draw what each rank did when.
+
+        :param path: File to write; its ending says the format: .png, .svg or .pdf.
+        :raises ValueError: If the format is unknown.
+        :raises FileNotFoundError: If the folder does not exist.
+        :raises ImportError: If matplotlib is not installed.
+        """
+        save(lambda: draw(self), path)
+
+
+def _span(event: dict[str, Any]) -> Span:
+    rank, thread, kind, name, start, duration = (event[key] for key in ("pid", "tid", "cat", "name", "ts", "dur"))
+    return Span(rank, thread, kind, name, start, duration, event["args"].get("bytes", 0))
+
+
+def _time(seconds: float) -> str:
+    return in_units(seconds * 1e9, 1000, ("ns", "us", "ms", "s"))
+
+
+def draw(trace: Trace) -> Any:
+    """The figure, a ``matplotlib.figure.Figure``: a row for each rank, a colour for each kind."""
+    from matplotlib import colormaps
+    from matplotlib.patches import Patch
+
+    ranks = trace.ranks
+    figure = new_figure(11, 1.6 + 0.32 * min(len(ranks), 64), layout="constrained")
+    axes = figure.add_subplot()
+    first = min(span.start for span in trace.spans)
+    by_row: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)
+    for span in trace.spans:
+        by_row[ranks.index(span.rank), span.kind].append(((span.start - first) / 1e3, span.duration / 1e3))
+    colours = {kind: colormaps["tab20"](number) for number, kind in enumerate(KINDS)}
+    colours["wait"] = (0.85, 0.85, 0.85, 1.0)
+    for (row, kind), bars in sorted(by_row.items()):
+        if kind in colours:
+            axes.broken_barh(bars, (row - 0.35, 0.7), facecolors=[colours[kind]])
+        else:  # what contains others is a frame around them
+            axes.broken_barh(bars, (row - 0.42, 0.84), facecolors="none", edgecolors="0.4", linewidth=0.6)
+    axes.set(xlabel="time in ms", ylabel="rank", ylim=(len(ranks) - 0.4, -0.6), yticks=range(len(ranks)))
+    axes.set_yticklabels(ranks)
+    present = {kind for _, kind in by_row}
+    handles = [Patch(color=colours[kind], label=kind) for kind in KINDS if kind in present]
+    handles.append(Patch(fill=False, edgecolor="0.4", label="making a plan, or an exchange"))
+    axes.legend(handles=handles, ncols=len(handles), loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
+    return figure
+
+
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@click.option("--plot", "path", type=click.Path(dir_okay=False, path_type=Path), help="draw to .png, .svg or .pdf")
+@click.option("--begin", type=float, default=0.0, metavar="MS", help="from then on, in ms after the first event")
+@click.option("--end", type=float, default=math.inf, metavar="MS", help="until then")
+def trace(file: Path, as_json: bool, path: Path | None, begin: float, end: float) -> None:
+    """
+    Print where the time of the ranks went in a run that wrote a trace.
+
+    \b
+    DACE_REDIST_TRACE=run.json mpiexec -n 4 python program.py
+    dace-redist trace run.json
+    """  # noqa: D301 (click reads the backspace)
+    found = Trace(file, begin, end)
+    if path is not None:
+        found.plot(path)
+    click.echo(json.dumps(found.to_json()) if as_json else str(found))

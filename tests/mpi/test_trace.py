@@ -1,0 +1,104 @@
+"""Traces of what the ranks did: what is in the file, whose it is, and what happens where it cannot be written."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import dace_redist
+from dace_redist import Distribution
+from dace_redist.mpi.launch import launch
+from dace_redist.report.trace import Trace
+from dace_redist.strategies import STRATEGIES
+
+OURS = [name for name in STRATEGIES if name not in ("MPI", "Auto")]
+RANKS, SHAPE, CALLS = 3, (300, 200), 2
+EVENTS = {"plan": 1, "run": CALLS}  # of each strategy and rank
+#: Each strategy, and a transfer that is started, on arrays that are sent from as they lie and written in runs.
+PROGRAM = f"""
+import numpy as np
+from mpi4py import MPI
+import dace_redist
+
+comm = MPI.COMM_WORLD
+source = dace_redist.Distribution({SHAPE}, (1, comm.size))
+target = dace_redist.Distribution({SHAPE}, (comm.size, 1))
+whole = np.arange({SHAPE[0] * SHAPE[1]}.0).reshape({SHAPE})
+A = source.local(whole, comm.rank).copy()
+for strategy in {OURS}:
+    with dace_redist.plan(source, target, comm=comm, strategy=strategy) as plan:
+        for call in range({CALLS}):
+            np.testing.assert_array_equal(plan(A), target.local(whole, comm.rank))
+        if strategy == "Pack":
+            assert plan.start(A).wait().shape == target.local_shape(comm.rank)
+comm.Barrier()
+if comm.rank == 0:
+    print("all equal")
+"""
+
+
+def run(file: Path | None) -> str:
+    environment = {"DACE_REDIST_TRACE": "" if file is None else str(file)}
+    code, printed = launch(RANKS, [sys.executable, "-m", "mpi4py", "-c", PROGRAM], 240, environment=environment)
+    assert code == 0, printed
+    assert "all equal" in printed, printed  # whatever becomes of the trace
+    return printed
+
+
+@pytest.mark.mpi_matrix
+def test_a_trace_holds_what_each_rank_did(tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    for _ in range(2):  # the second run begins the file anew
+        assert "no trace" not in run(file)
+    events = json.loads(file.read_text())
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert [names[rank].split(" on ")[0] for rank in range(RANKS)] == ["rank 0", "rank 1", "rank 2"]
+    exchanges = Counter((e["pid"], e["cat"], e["args"]["strategy"]) for e in events if "strategy" in e.get("args", {}))
+    expected = Counter({(rank, kind, name): n for rank in range(RANKS) for name in OURS for kind, n in EVENTS.items()})
+    expected.update({(rank, "start", "Pack"): 1 for rank in range(RANKS)})
+    assert exchanges == expected
+    trace = Trace(file)
+    assert trace.ranks == [0, 1, 2]
+    assert {"send", "put", "unpack", "copy", "wait", "planning"} < set(trace.seconds)
+    assert all(0 <= seconds < 60 for of_ranks in trace.seconds.values() for seconds in of_ranks.values())
+    moved = dace_redist.schedule(Distribution(SHAPE, (1, RANKS)), Distribution(SHAPE, (RANKS, 1)), dtype="float64")
+    puts = [e for e in events if e.get("cat") == "put"]
+    assert sum(put["args"]["bytes"] for put in puts) == CALLS * moved.bytes_moved()
+    assert {(put["pid"], put["args"]["partner"]) for put in puts} == {
+        (a, b) for a in range(3) for b in range(3) if a != b
+    }
+    assert_nested(trace)
+
+
+def assert_nested(trace: Trace) -> None:
+    """What a rank did in an exchange or while making a plan lies in it, and the ranks run at the same time."""
+    outer = [span for span in trace.spans if span.kind in ("plan", "run", "start")]
+    for span in trace.spans:
+        if span.kind in ("pack", "put", "unpack") and span.thread == 0:
+            around = [o for o in outer if o.rank == span.rank and o.start <= span.start and span.end <= o.end + 1e-3]
+            assert around or any(p.kind == "progress" and p.start <= span.start for p in trace.spans), span
+    starts = [min(span.start for span in trace.spans if span.rank == rank) for rank in trace.ranks]
+    assert max(starts) < max(span.end for span in trace.spans)
+
+
+def test_without_a_name_there_is_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "no trace" not in run(None)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [(None, "No such file"), ("notes\n", "the file exists and is no trace")]
+)
+def test_one_line_says_why_there_is_no_trace(tmp_path: Path, content: str | None, reason: str) -> None:
+    file = tmp_path / ("missing/run.json" if content is None else "notes.txt")
+    if content is not None:
+        file.write_text(content)
+    lines = [line for line in run(file).splitlines() if "no trace" in line]
+    assert sorted(line.split(":")[1] for line in lines) == [f" no trace of rank {rank}" for rank in range(RANKS)]
+    assert all(f'cannot write "{file}" (DACE_REDIST_TRACE): {reason}' in line for line in lines)
+    assert content is None or file.read_text() == content
