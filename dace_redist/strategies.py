@@ -63,7 +63,7 @@ class Option:
 #: What each option is, and the values that the tuner tries besides the default.
 _MEANINGS: Mapping[str, tuple[str, tuple[int | float, ...]]] = {
     "chunk_bytes": ("largest chunk of a message, in bytes", (512 << 10, 2 << 20, 8 << 20)),
-    "depth": ("chunks in flight per direction; in shared memory, most slots of a ring", (2, 8)),
+    "depth": ("chunks in flight per direction; in shared memory, most slots of a ring", (2, 4)),
     "growth": ("size of each chunk of a message relative to the one before; 1: all equal", (2.0,)),
     "threads": ("threads per rank; 0: what OpenMP has", (1, 2, 4, 8)),
     "slot_bytes": ("size of a slot of a ring in node-shared memory, in bytes", (32 << 10, 64 << 10, 512 << 10)),

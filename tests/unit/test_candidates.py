@@ -37,9 +37,9 @@ def test_values_in_the_table_are_valid(name: str):
 
 
 def test_options_vary_around_the_best():
-    best = Winner(strategy="Pipelined", options={"depth": 8})
+    best = Winner(strategy="Pipelined", options={"depth": 4})
     varied = space(None, {"growth": [1.0, 2.0, 4.0]}).varied(best, "growth", MOVES, HERE)
-    assert [winner.options for winner in varied] == [{"depth": 8, "growth": 2.0}, {"depth": 8, "growth": 4.0}]
+    assert [winner.options for winner in varied] == [{"depth": 4, "growth": 2.0}, {"depth": 4, "growth": 4.0}]
     back = space(None, None).varied(best, "depth", MOVES, HERE)
     assert [winner.options for winner in back] == [{}, {"depth": 2}]
     assert space(None, None).varied(best, "max_message_bytes", MOVES, HERE) == []

@@ -33,6 +33,7 @@ struct Message {
   Index peer = 0;
   Index count = 0;                   // elements
   std::vector<StridedBlock> blocks;  // not merged: their counts are equal on both sides
+  Index round = 0;                   // its turn, equal on both sides; see Plan::round()
 };
 
 /// What one rank does: by ascending peer. `self` never leaves the rank.

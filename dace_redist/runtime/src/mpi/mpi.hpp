@@ -147,6 +147,14 @@ inline std::vector<int> ranks_of_node(MPI_Comm comm) {
   return ranks;
 }
 
+/// The lowest rank of the node of each rank. Collective.
+/// \param partners  the ranks of this node, ascending.
+inline std::vector<int> lowest_ranks_of_nodes(MPI_Comm comm, const std::vector<int>& partners) {
+  std::vector<int> lowest(static_cast<std::size_t>(comm_size(comm)));
+  check(MPI_Allgather(&partners.front(), 1, MPI_INT, lowest.data(), 1, MPI_INT, comm), "MPI_Allgather");
+  return lowest;
+}
+
 /// Waits for all, and forgets them.
 inline void wait_all(std::vector<MPI_Request>& requests) {
   const trace::Span span("wait");

@@ -47,16 +47,16 @@ class JoinedRoutes {
   static constexpr std::array<Direction, 2> directions{sending, receiving};
 
   /// Agrees with the other ranks. Collective.
+  /// \param node_of  the lowest rank of each rank's node.
   /// \param partners  the ranks of this node, ascending.
   /// \param sends, receives  this rank's messages that are to be joined.
-  JoinedRoutes(MPI_Comm comm, int tag, const std::vector<int>& partners, std::vector<JoinedPart> sends,
-               std::vector<JoinedPart> receives)
+  JoinedRoutes(MPI_Comm comm, int tag, const std::vector<int>& node_of, const std::vector<int>& partners,
+               std::vector<JoinedPart> sends, std::vector<JoinedPart> receives)
       : parts_{std::move(sends), std::move(receives)},
         partners_(partners),
         rank_(comm_rank(comm)),
         node_(node_communicator(comm)),
-        node_of_(static_cast<std::size_t>(comm_size(comm))) {
-    check(MPI_Allgather(&partners_.front(), 1, MPI_INT, node_of_.data(), 1, MPI_INT, comm), "MPI_Allgather");
+        node_of_(node_of) {
     find_ends();
     tell_peers(comm, tag);
   }
@@ -196,7 +196,7 @@ class JoinedRoutes {
   std::vector<int> partners_;
   int rank_;
   Communicator node_;
-  std::vector<int> node_of_;  // [ranks]
+  const std::vector<int>& node_of_;  // [ranks]
 };
 
 }  // namespace dace_redist

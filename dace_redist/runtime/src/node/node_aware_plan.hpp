@@ -64,6 +64,30 @@ class NodeAwarePlan : public Plan {
     return std::binary_search(partners_.begin(), partners_.end(), static_cast<int>(rank));
   }
 
+  /// Node after node: in a round each node sends to one and receives from one. In a round of ranks alone, ranks of one
+  /// node begin with different nodes.
+  Index round(Index source, Index target) const override {
+    if (places_.empty()) return Plan::round(source, target);
+    const RankPlace &from = places_.at(source), &to = places_.at(target);
+    return (to.node - from.node + nodes_) % nodes_ * most_ranks_ +
+           (to.number - from.number + most_ranks_) % most_ranks_;
+  }
+
+  /// Takes note of where this rank and those it has messages for, or from, are.
+  void find_places(const std::vector<int>& node_of) {
+    std::map<int, RankPlace> next;  // by lowest rank of a node: place of the next rank there
+    std::vector<RankPlace> places;
+    for (const int node : node_of) {
+      RankPlace& place = next.insert({node, {static_cast<Index>(next.size()), 0}}).first->second;
+      places.push_back(place);
+      most_ranks_ = std::max(most_ranks_, ++place.number);
+    }
+    nodes_ = static_cast<Index>(next.size());
+    places_[rank()] = places[static_cast<std::size_t>(rank())];
+    for (const std::vector<Message>* messages : {&schedule().sends, &schedule().receives})
+      for (const Message& message : *messages) places_[message.peer] = places[static_cast<std::size_t>(message.peer)];
+  }
+
   /// Keeps the messages within the node, or those that leave it.
   void keep(std::vector<Message>& messages, bool within) const {
     const auto other = [&](const Message& message) { return is_partner(message.peer) != within; };
@@ -71,7 +95,7 @@ class NodeAwarePlan : public Plan {
   }
 
   void connect() override {
-    partners_ = ranks_of_node(comm());
+    const std::vector<int> ranks_here = partners_ = ranks_of_node(comm());
     all_or_none(comm(), [this] {
       for (const std::vector<Message>* messages : {&schedule().sends, &schedule().receives})
         for (const Message& message : *messages)
@@ -84,12 +108,16 @@ class NodeAwarePlan : public Plan {
                         connects_on_node();
     if (!shared) partners_.clear();
     connected_ = true;
-    if (shared && joined_limit() > 0) connect_joined();
+    if (static_cast<int>(ranks_here.size()) < comm_size(comm())) {  // several nodes, for all ranks
+      const std::vector<int> node_of = lowest_ranks_of_nodes(comm(), ranks_here);
+      find_places(node_of);
+      if (shared && joined_limit() > 0) connect_joined(node_of);
+    }
     prepare_network();
   }
 
   /// Finds out which messages are joined, and where they meet. Collective.
-  void connect_joined() {
+  void connect_joined(const std::vector<int>& node_of) {
     const auto parts = [this](const std::vector<Message>& messages) {
       std::vector<JoinedPart> joined;
       for (const Message& message : messages) {
@@ -99,7 +127,7 @@ class NodeAwarePlan : public Plan {
       }
       return joined;
     };
-    JoinedRoutes routes(comm(), tag, partners_, parts(schedule().sends), parts(schedule().receives));
+    JoinedRoutes routes(comm(), tag, node_of, partners_, parts(schedule().sends), parts(schedule().receives));
     if (!works_on_node([&] { joined_.allocate(routes); })) return joined_.disconnect();
     const std::map<int, SegmentEndpoint> segments = routes.exchange_endpoints(joined_.endpoint());
     const Index piece_bytes = std::min(options().chunk_bytes, options().max_message_bytes);
@@ -168,7 +196,14 @@ class NodeAwarePlan : public Plan {
     return finished_on_node() && network_.finished();
   }
 
-  std::vector<int> partners_;  // ranks of this node, sorted; none: all messages go over MPI
+  /// Where a rank is.
+  struct RankPlace {
+    Index node = 0, number = 0;  // of the rank on its node
+  };
+
+  std::map<Index, RankPlace> places_;  // by rank
+  Index nodes_ = 1, most_ranks_ = 1;   // of a node
+  std::vector<int> partners_;          // ranks of this node, sorted; none: all messages go over MPI
   bool connected_ = false;
   NodeExchange node_;
   ChunkPipeline network_;

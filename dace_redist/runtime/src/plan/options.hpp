@@ -17,7 +17,7 @@ struct Options {
   /// header): of longer messages it asks first, and where both sides send at the same time, the answers wait behind
   /// the data and the link idles in one direction.
   Index chunk_bytes = Index{60} << 10;
-  Index depth = 4;                           ///< Pipelined: chunks in flight per direction
+  Index depth = 8;                           ///< Pipelined: chunks in flight per direction
   double growth = 1.0;                       ///< Pipelined: each chunk of a message this much larger than the last
   Index threads = 0;                         ///< Threaded: threads per rank; 0: what OpenMP has
   Index slot_bytes = Index{128} << 10;       ///< Shared: largest piece handed over at once

@@ -138,8 +138,14 @@ class Plan {
   /// How far `peer` is ahead of this rank: sends go in ascending, receives in descending order of it, so that no
   /// rank is everybody's first target.
   int distance(Index peer) const { return static_cast<int>((peer - rank_ + size_) % size_); }
-  std::vector<Message> sends_in_order() const { return ordered(schedule_.sends, 1); }
-  std::vector<Message> receives_in_order() const { return ordered(schedule_.receives, -1); }
+  std::vector<Message> sends_in_order() const {
+    return in_rounds(schedule_.sends, [this](Index peer) { return round(rank_, peer); });
+  }
+  std::vector<Message> receives_in_order() const {
+    return in_rounds(schedule_.receives, [this](Index peer) { return round(peer, rank_); });
+  }
+  /// The turn of a message: in a round every rank sends to one and receives from one, as far as they have messages.
+  virtual Index round(Index source, Index target) const { return (target - source + size_) % size_; }
 
   const CopyList& self_copies() const { return self_copies_; }
   void copy_self(const char* source, char* target) const {
@@ -196,9 +202,10 @@ class Plan {
                        ", but the communicator has ", size_, " ranks"));
   }
 
-  std::vector<Message> ordered(std::vector<Message> messages, int direction) const {
-    const auto key = [&](const Message& message) { return (direction * distance(message.peer) + size_) % size_; };
-    std::sort(messages.begin(), messages.end(), [&](const Message& a, const Message& b) { return key(a) < key(b); });
+  template <class RoundOf>
+  static std::vector<Message> in_rounds(std::vector<Message> messages, const RoundOf& round_of) {
+    for (Message& message : messages) message.round = round_of(message.peer);
+    std::sort(messages.begin(), messages.end(), [](const Message& a, const Message& b) { return a.round < b.round; });
     return messages;
   }
 
