@@ -64,7 +64,7 @@ static void misuse_plans(int size) {
   problem.element_bytes = 8;
   problem.strategy = "Pakc";
   EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN,
-         "unknown strategy \"Pakc\"; there are Datatype");
+         "unknown strategy \"Pakc\"; there are Aggregated");
   problem.strategy = "Pipelined";
   problem.options.chunk_bytes = 0;
   EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "chunk_bytes must be from 1");

@@ -144,7 +144,7 @@ void check_disagreement(Checker& checker) {
   checker.disagrees("element size in bytes is 4 on rank 0 and 8", [](Description& mine) { mine.element_bytes = 8; });
   checker.disagrees(text("chunk_bytes is ", Options{}.chunk_bytes, " on rank 0 and 5"),
                     [](Description& mine) { mine.options.chunk_bytes = 5; });
-  checker.disagrees("depth is 4 on rank 0 and 5", [](Description& mine) { mine.options.depth = 5; });
+  checker.disagrees("depth is 8 on rank 0 and 5", [](Description& mine) { mine.options.depth = 5; });
   checker.disagrees("growth (1e-6) is 1000000 on rank 0 and 1500000",
                     [](Description& mine) { mine.options.growth = 1.5; });
   checker.disagrees("max_message_bytes is 1073741824 on rank 0 and 9",
