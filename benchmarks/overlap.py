@@ -1,12 +1,12 @@
-r"""
+"""
 How much of a transfer hides behind computing: as much of it as the transfer takes alone, products of small matrices.
 
 Rows become columns, between ordinary arrays. The transfer alone, the computation alone, and both at once, moved on by
 calls of `test` between the products or by a thread, are measured by turns in one run; medians count. Hidden is what is
 saved to one after the other, of the shorter of both.
 
-    cd benchmarks; MPI4PY_RC_THREAD_LEVEL=multiple OMP_NUM_THREADS=1 \
-        python cluster/cluster.py --nodes 2 --ranks 2 --rate 1gbit -- python overlap.py [--megabytes 64]
+    export MPI4PY_RC_THREAD_LEVEL=multiple OMP_NUM_THREADS=1
+    python benchmarks/cluster/cluster.py --nodes 2 --ranks 2 --rate 1gbit -- python benchmarks/overlap.py
 """
 
 from __future__ import annotations
