@@ -11,8 +11,9 @@ _Blocks = list[tuple[int, int, list[int], list[int], list[int]]]
 _Messages = list[tuple[int, int, _Blocks]]
 
 max_dims: int
-#: Default, smallest and largest value.
+#: Longest message that ``Aggregated`` joins with others.
 most_joined_bytes: int
+#: Default, smallest and largest value.
 option_ranges: dict[str, tuple[int | float, int | float, int | float]]
 
 class Error(ValueError): ...

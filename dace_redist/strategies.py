@@ -87,6 +87,7 @@ class Strategy:
     :param node_aware: Whether it copies directly into, or out of, arrays in node-shared memory.
     :param seconds: What a rank takes, as a formula; None if no one knows.
     :param overlaps: Whether it copies while messages are on their way between nodes.
+    :param joins_messages: Whether messages of several ranks go as one.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Strategy:
     node_aware: bool = False
     seconds: costs.CostFormula | None = None
     overlaps: bool = False
+    joins_messages: bool = False
 
 
 #: Strategies by name. One from elsewhere is added here; the library and an expansion have it under the same name.
@@ -168,6 +170,7 @@ STRATEGIES: dict[str, Strategy] = {
             node_aware=True,
             seconds=costs.aggregated,
             overlaps=True,
+            joins_messages=True,
         ),
     )
 }

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from dace_redist.simulation.exchange import Exchange
+from dace_redist.strategies import STRATEGIES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,9 +57,6 @@ class Arrival:
     peer: int
 
 
-#: Strategies whose messages do not go straight from rank to rank.
-JOINS_MESSAGES = ("Aggregated",)
-
 Operation = Compute | Send | Post | Arrival
 
 
@@ -71,7 +69,18 @@ def exchange_operations(exchange: Exchange, strategy: str) -> Iterator[tuple[int
 
     :param exchange: The redistribution.
     :param strategy: Name of a strategy that can move it.
+    :raises ValueError: If it joins messages of several ranks.
     """
+    if STRATEGIES[strategy].joins_messages:
+        raise ValueError(
+            f"strategy {strategy} joins messages of several ranks, but traces hold those from rank to rank: "
+            "name another strategy"
+        )
+    return _operations(exchange, strategy)
+
+
+def _operations(exchange: Exchange, strategy: str) -> Iterator[tuple[int, list[Operation]]]:
+    """The same; a generator, which checks nothing before it is asked."""
     model = exchange.model
     schedule, node_of = model.problem.schedule, model.node_of
     sizes = dict[tuple[int, int], int]()

@@ -21,7 +21,7 @@ from dace_redist.report.text import count, format_bytes
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.simulation.exchange import Exchange, Job, LinkUse, busiest
 from dace_redist.simulation.machine import Machine
-from dace_redist.simulation.operations import JOINS_MESSAGES, Compute, Operation, exchange_operations
+from dace_redist.simulation.operations import Compute, Operation, exchange_operations
 from dace_redist.strategies import find_strategy
 
 #: What a step may be, in the order of figures.
@@ -136,10 +136,8 @@ class SimulatedProgram:
         """
         What each rank does in one run of every step, for a simulator of messages.
 
-        :raises ValueError: If the strategy joins messages on their way.
+        :raises ValueError: If something moves, and the strategy joins messages of several ranks.
         """
-        if self.strategy in JOINS_MESSAGES:
-            raise ValueError(f"strategy {self.strategy} joins messages on their way: traces need another strategy")
         done: dict[int, list[Operation]] = defaultdict(list)
         for step in self.steps:
             for rank, operations in () if step.exchange is None else exchange_operations(step.exchange, self.strategy):

@@ -15,8 +15,8 @@ from dace_redist.selection.cost_report import CostReport
 from dace_redist.selection.problem_key import check_memory
 from dace_redist.simulation.exchange import Exchange, Job
 from dace_redist.simulation.machine import Machine
-from dace_redist.simulation.operations import JOINS_MESSAGES, Operation, exchange_operations
-from dace_redist.strategies import DEFAULT_STRATEGY, find_strategy
+from dace_redist.simulation.operations import Operation, exchange_operations
+from dace_redist.strategies import DEFAULT_STRATEGY, STRATEGIES, find_strategy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,15 +65,10 @@ class SimulatedRedistribution:
         """
         What each rank does by the fastest strategy that sends from rank to rank, for a simulator of messages.
 
-        :raises ValueError: If only a strategy is looked at that joins messages on their way.
+        :raises ValueError: If the only strategy that is looked at joins messages of several ranks.
         """
-        for one in self.estimates:
-            if one.strategy not in JOINS_MESSAGES:
-                return exchange_operations(self.exchange, one.strategy)
-        raise ValueError(
-            f"strategy {self.estimates[0].strategy} joins messages on their way, but traces hold those from rank to "
-            "rank: name another strategy"
-        )
+        names = [one.strategy for one in self.estimates]
+        return exchange_operations(self.exchange, min(names, key=lambda name: STRATEGIES[name].joins_messages))
 
     def plot(self, path: str | Path) -> None:
         """

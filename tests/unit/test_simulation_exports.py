@@ -106,7 +106,7 @@ def test_goal(tmp_path, what):
 
 
 def test_strategies_that_join_messages_have_no_traces():
-    with pytest.raises(ValueError, match="Aggregated joins messages on their way"):
+    with pytest.raises(ValueError, match="Aggregated joins messages of several ranks"):
         redistribution(strategies=["Aggregated"]).operations()
     both = redistribution(strategies=["Aggregated", "Pack"])
     assert len(list(both.operations())) == 16
