@@ -91,7 +91,7 @@ def errors(seen: Times, said: Times, large: Mapping[str, bool]) -> list[str]:
 def choices(seen: Times, said: Times) -> list[str]:
     """What the choice of Auto, and the default strategy, reach of the best strategy measured."""
     lines = []
-    for variant in catalogue.VARIANTS:
+    for variant in sorted({memory for _, memory in seen}):
         reached: dict[str, list[float]] = {"Auto": [], "Hierarchical": []}
         for case, times in ((case, times) for (case, memory), times in seen.items() if memory == variant):
             guess = said[case, variant]
