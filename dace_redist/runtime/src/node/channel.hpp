@@ -11,6 +11,7 @@
 
 #include "copy/packing.hpp"
 #include "node/staging_ring.hpp"
+#include "node/staging_stores.hpp"
 
 namespace dace_redist {
 
@@ -34,10 +35,12 @@ class Channel {
   /// \param sends  whether this rank sends it.
   void set(Message new_message, bool sends, const ElementSteps& steps) {
     message = std::move(new_message);
-    part_count = count_of_parts(steps.message_bytes());
+    part_count = count_of_parts();
     cutter = MessageCutter(message, part_count, most_tiny);
     direct.clear();
     packed.clear();
+    const bool plain = !(sends ? steps.pack() : steps.unpack()).kernel;
+    timed = plain && message.count * steps.message_bytes() >= stream_threshold_bytes() / timed_sooner;
     shortest_run = std::numeric_limits<Index>::max();
     for (const BlockGroup& group : cutter.groups()) {
       direct.push_back(group_copy(group, steps.direct(), [](const StridedBlock& block, Index) { return block; }));
@@ -47,13 +50,13 @@ class Channel {
     }
   }
 
-  /// \return slots for an eighth of the message: other work may have driven the ring out of the caches since it was
-  /// used last, and what is fetched again should be little to what is moved.
-  Index sensible_slots() const { return ceil_div(message.count, 8 * part_count); }
+  /// \return slots for half of the message: with fewer, the two ranks wait for each other after every piece.
+  Index sensible_slots() const { return ceil_div(message.count, 2 * part_count); }
 
   void begin() {
     protocol = Protocol::undecided;
     done = false;
+    streams = false;
     cutter.restart(part_count);
   }
 
@@ -86,22 +89,22 @@ class Channel {
   Protocol protocol = Protocol::undecided;
   bool done = false;
   StagingRing ring;
-  char* partner = nullptr;      // the partner's array, when it is pushed or pulled
-  std::uint64_t total = 0;      // pieces of all exchanges that went through the ring
+  bool timed = false;       // whether what is staged is timed, to choose the stores: not what is short or computed with
+  bool streams = false;     // whether what is staged is packed with non-temporal stores, in the exchange at hand
+  StoreChoice stores;       // of a sender
+  PieceTime piece_time;     // of packing or unpacking
+  char* partner = nullptr;  // the partner's array, when it is pushed or pulled
+  std::uint64_t total = 0;  // pieces of all exchanges that went through the ring
   std::uint64_t read_seen = 0;  // pieces of which the sender knows that they were read
   PartnerArrays arrays;
 
  private:
+  /// Parts of stream_threshold_bytes() from which the stores of a message make a difference.
+  static constexpr Index timed_sooner = 512;
   static constexpr Index most_tiny = CopyList::most_listed_runs;  // elements; a list holds less of them than a block
 
-  /// Both ranks cut a message the same way. One of a piece or two is halved. One of less than 16 is cut smaller, for
-  /// its ring to be small, see sensible_slots(); below 32 KiB it costs more to hand a piece over.
-  Index count_of_parts(Index element_bytes) const {
-    if (message.count <= 2 * most_count)
-      return std::clamp(ceil_div(message.count, 2), ceil_div(most_count, 2), most_count);
-    const Index least = std::clamp((Index{32} << 10) / element_bytes, Index{1}, most_count);
-    return std::clamp(ceil_div(message.count, 16), least, most_count);
-  }
+  /// Both ranks cut a message the same way. One of a piece or two is halved.
+  Index count_of_parts() const { return std::clamp(ceil_div(message.count, 2), ceil_div(most_count, 2), most_count); }
 
   template <class Side>
   GroupCopy group_copy(const BlockGroup& group, const ElementStep& step, const Side& side) const {

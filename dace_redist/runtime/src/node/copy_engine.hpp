@@ -12,13 +12,13 @@
 
 namespace dace_redist {
 
-/// Channels whose next pieces are copied together: moved by the same protocol, equally shaped, and equally far. Two
-/// channels like that are level.
+/// Channels whose next pieces are copied together: moved by the same protocol, with the same stores, equally shaped,
+/// and equally far. Two channels like that are level.
 class LevelChannels {
  public:
   static bool are_level(const Channel& channel, const Channel& first) {
-    return !channel.done && channel.protocol == first.protocol && channel.shape == first.shape &&
-           channel.cutter.level_with(first.cutter);
+    return !channel.done && channel.protocol == first.protocol && channel.streams == first.streams &&
+           channel.shape == first.shape && channel.cutter.level_with(first.cutter);
   }
 
   /// Takes `first`, and those of the channels that are level with it and ready, as many as can be copied together.
@@ -54,9 +54,9 @@ class LevelChannels {
 
 /// As copy_pieces(), where elements are computed with: channel by channel.
 template <class Starts>
-void apply_to_pieces(const LevelChannels& level, const ElementStep& step, bool pack, const Starts& starts) {
+Index apply_to_pieces(const LevelChannels& level, const ElementStep& step, bool pack, const Starts& starts) {
   Channel& first = level.first();
-  first.cutter.take(first.part_count, [&](Index taken) {
+  return first.cutter.take(first.part_count, [&](Index taken) {
     for (std::size_t c = 0; c < level.count(); ++c) {
       Channel& channel = level[c];
       const MessageCutter& cutter = channel.cutter;
@@ -80,14 +80,15 @@ void apply_to_pieces(const LevelChannels& level, const ElementStep& step, bool p
 /// \param starts  `starts(channel, taken)`: starts of a channel's two arrays, or of its source array and what is free
 /// of
 ///                its slot when `taken` elements of the piece are packed.
+/// \return elements of a piece.
 template <class Starts>
-void copy_pieces(const LevelChannels& level, const ElementStep& step, bool pack, bool stream, const Starts& starts) {
+Index copy_pieces(const LevelChannels& level, const ElementStep& step, bool pack, bool stream, const Starts& starts) {
   if (step.kernel) return apply_to_pieces(level, step, pack, starts);
   const Index element_bytes = step.source_bytes;
   std::array<CopyPlace, most_places> places;
   Channel& first = level.first();
   const MessageCutter& cutter = first.cutter;
-  first.cutter.take(first.part_count, [&](Index taken) {
+  return first.cutter.take(first.part_count, [&](Index taken) {
     const std::size_t group = cutter.group();
     for (std::size_t c = 0; c < level.count(); ++c) {
       Channel& channel = level[c];

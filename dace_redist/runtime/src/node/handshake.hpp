@@ -22,7 +22,8 @@ class Handshake {
     const Index most_copied = messages.sent_bytes() + messages.received_bytes();
     for (Channel& channel : messages.receives()) {
       channel.begin();
-      channel.ring.state->target = {target, PlainStrides(messages.target_layout()), 0, 0, most_copied};
+      channel.ring.state->target = {
+          target, PlainStrides(messages.target_layout()), 0, 0, most_copied, channel.piece_time.take()};
       channel.ring.state->entered.store(exchange.number, std::memory_order_release);
     }
     undecided_ = messages.sends().size() - 1;
@@ -114,7 +115,11 @@ class Handshake {
     return readable ? Protocol::read : Protocol::staged;
   }
 
+  /// For the sender. What the receiver has advertised for this exchange holds.
   static void set_protocol(const ExchangeState& exchange, Channel& channel, Protocol protocol) {
+    const double packing = channel.piece_time.take(), unpacking = channel.ring.state->target.unpack_seconds;
+    if (packing > 0 && unpacking > 0) channel.stores.learn(packing + unpacking);
+    channel.streams = protocol == Protocol::staged && channel.timed && channel.stores.streams();
     channel.protocol = protocol;
     channel.ring.state->decide(exchange.number, protocol);
   }

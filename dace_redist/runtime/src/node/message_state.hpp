@@ -62,6 +62,7 @@ struct AdvertisedArray {
   std::uintptr_t address = 0;  ///< of the source, where it is not node-shared
   std::int64_t process = 0;    ///< that has it at this address
   Index most_copied = 0;       ///< of the target: bytes that its rank copies if it reads all that it receives
+  double unpack_seconds = 0;   ///< of the target: per byte, in the last exchange; 0 if nothing was staged or timed
 };
 
 /// One direction of one pair of ranks, in shared memory. Numbers of exchanges and pieces only grow, each counter has

@@ -21,7 +21,7 @@ struct ReadProtocol {
   /// For the sender, before it decides for this protocol. Advertises its source.
   static void advertise(const ExchangeState& exchange, Channel& channel, const LocalLayout& source) {
     const auto address = reinterpret_cast<std::uintptr_t>(exchange.source);
-    channel.ring.state->source = {{}, PlainStrides(source), address, getpid(), 0};
+    channel.ring.state->source = {{}, PlainStrides(source), address, getpid(), 0, 0};
   }
 
   /// For the receiver.

@@ -23,9 +23,19 @@ struct StagedProtocol {
   static void send(ExchangeState& exchange, const LevelChannels& level) {
     const trace::Span span = level.span("pack");
     const Index element_bytes = exchange.steps->message_bytes();
-    copy_pieces(level, exchange.steps->pack(), true, false, [&](const Channel& channel, Index taken) {
+    const auto slot = [&](const Channel& channel, Index taken) {
       return CopyPlace{exchange.source, channel.ring.slot(channel.total) + taken * element_bytes};
-    });
+    };
+    const auto pack = [&] {
+      const Index taken = copy_pieces(level, exchange.steps->pack(), true, level.first().streams, slot);
+      return taken * element_bytes * static_cast<Index>(level.count());
+    };
+    if (level.first().timed) {
+      const double seconds = seconds_per_byte(pack);
+      for (Channel* channel : level) channel->piece_time.add(seconds);
+    } else {
+      pack();
+    }
     for (Channel* channel : level) {
       channel->ring.state->written.store(++channel->total, std::memory_order_release);
       exchange.close_if_done(*channel);
@@ -38,7 +48,10 @@ struct StagedProtocol {
     MessageState& state = *channel.ring.state;
     bool any = false;
     while (!channel.cutter.done() && state.written.load(std::memory_order_acquire) != channel.total) {
-      unpack_piece(exchange, channel);
+      if (channel.timed)
+        channel.piece_time.add(seconds_per_byte([&] { return unpack_piece(exchange, channel); }));
+      else
+        unpack_piece(exchange, channel);
       state.read.store(++channel.total, std::memory_order_release);
       any = true;
     }
@@ -48,11 +61,12 @@ struct StagedProtocol {
 
  private:
   /// The next piece, from its slot to the array.
-  static void unpack_piece(const ExchangeState& exchange, Channel& channel) {
+  /// \return its bytes.
+  static Index unpack_piece(const ExchangeState& exchange, Channel& channel) {
     const trace::Span span("unpack", channel.peer);
     MessageCutter& cutter = channel.cutter;
     const char* const slot = channel.ring.slot(channel.total);
-    cutter.take(channel.part_count, [&](Index taken) {
+    const Index count = cutter.take(channel.part_count, [&](Index taken) {
       const ElementStep& step = exchange.steps->unpack();
       const char* const from = slot + taken * step.source_bytes;
       if (step.kernel)
@@ -65,6 +79,7 @@ struct StagedProtocol {
         copy(make_copy_block(from_packed(cutter.part(), 0), step.source_bytes), from, exchange.target,
              exchange.stream_unpacked);
     });
+    return count * exchange.steps->message_bytes();
   }
 
   static void apply(const ElementStep& step, const Channel& channel, const char* from, char* target) {
