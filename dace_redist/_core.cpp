@@ -16,6 +16,7 @@
 #include "copy/copy.hpp"
 #include "distribution/distribution.hpp"
 #include "distribution/index_map.hpp"
+#include "distribution/reduction_exchanges.hpp"
 #include "distribution/schedule.hpp"
 #include "node/shared_pool.hpp"
 #include "plan/options.hpp"
@@ -333,18 +334,28 @@ PYBIND11_MODULE(_core, module) {
   module.def(
       "rank_schedule",
       [](const dr::Distribution& source, const dr::Distribution& target, dr::Index rank, bool with_blocks,
-         const dr::Encoding& map, dr::Index turn) {
+         const dr::Encoding& map, dr::Index exchange, dr::Index element_bytes) {
         const dr::IndexMap index_map(map, source, target);
-        const dr::Senders senders = turn < 0 ? dr::Senders{} : dr::Senders{dr::Senders::turn, turn};
+        const dr::Senders senders =
+            exchange < 0
+                ? dr::Senders{}
+                : dr::reduction_exchanges(source, target, element_bytes).at(static_cast<std::size_t>(exchange));
         const dr::RankSchedule schedule =
-            dr::make_schedule(source, target, index_map, rank, with_blocks, {}, {}, senders);
+            dr::make_reduction_schedule(source, target, index_map, rank, with_blocks, senders);
         return py::make_tuple(message_list(schedule.sends), message_list(schedule.receives),
                               message_list({schedule.self}));
       },
       py::arg("source"), py::arg("target"), py::arg("rank"), py::arg("with_blocks") = true,
-      py::arg("index_map") = dr::Encoding{}, py::arg("turn") = -1,
-      "The messages of one rank: (sends, receives, self), see schedule.py; of one turn of a reduction, if that is "
-      "given.");
+      py::arg("index_map") = dr::Encoding{}, py::arg("exchange") = -1, py::arg("element_bytes") = 0,
+      "The messages of one rank: (sends, receives, self), see schedule.py; of one exchange of a reduction, if that is "
+      "given, see reduction_exchanges.hpp.");
+  module.def(
+      "reduction_exchanges",
+      [](const dr::Distribution& source, const dr::Distribution& target, dr::Index element_bytes) {
+        return dr::reduction_exchanges(source, target, element_bytes).size();
+      },
+      py::arg("source"), py::arg("target"), py::arg("element_bytes"),
+      "How many exchanges a reduction takes, see reduction_exchanges.hpp.");
   module.def(
       "held_elements",
       [](const dr::Distribution& source, const dr::Distribution& target, dr::Index rank, const dr::Encoding& map) {

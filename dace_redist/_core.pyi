@@ -40,8 +40,10 @@ def rank_schedule(
     rank: int,
     with_blocks: bool = True,
     index_map: Sequence[int] = (),
-    turn: int = -1,
+    exchange: int = -1,
+    element_bytes: int = 0,
 ) -> tuple[_Messages, _Messages, _Messages]: ...
+def reduction_exchanges(source: Distribution, target: Distribution, element_bytes: int) -> int: ...
 def held_elements(
     source: Distribution, target: Distribution, rank: int, index_map: Sequence[int] = ()
 ) -> npt.NDArray[np.int64]: ...

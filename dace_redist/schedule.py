@@ -65,8 +65,18 @@ class Schedule:
 
     @property
     def exchanges(self) -> int:
-        """Exchanges one after another: where partial results are reduced as many as there are of each, else one."""
-        return self.source.core.replicas if self.reduces else 1
+        """
+        Exchanges one after another; one, but where partial results are reduced: as many as there are of each, and one
+        more if replicas of the target each reduce a share of it, which they then send each other.
+        """
+        if not self.reduces:
+            return 1
+        return _core.reduction_exchanges(self.source.core, self.target.core, self._shared_bytes)
+
+    @property
+    def _shared_bytes(self) -> int:
+        """Bytes of an element of the target; 0 if it is larger than in a message: shares are sent as they are."""
+        return self.itemsize if self.itemsize == self.target_dtype.itemsize else 0
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -111,8 +121,9 @@ class Schedule:
         if rank < 0:
             raise ValueError(f"Schedule: a rank is at least 0, got {rank}")
         given = (self.source.core, self.target.core, operator.index(rank), with_blocks, self.index_map.encoded)
-        turns = [_core.rank_schedule(*given, turn) for turn in (range(self.exchanges) if self.reduces else (-1,))]
-        sends, receives, kept = ([entry for turn in turns for entry in turn[part]] for part in range(3))
+        numbers = range(self.exchanges) if self.reduces else (-1,)
+        exchanges = [_core.rank_schedule(*given, number, self._shared_bytes) for number in numbers]
+        sends, receives, kept = ([entry for one in exchanges for entry in one[part]] for part in range(3))
         return sends, receives, kept
 
     @cached_property

@@ -105,7 +105,8 @@ def _computed(schedule: Schedule) -> list[str]:
     if schedule.dtype != schedule.target_dtype:
         lines.append(f"on wire   {count(schedule.itemsize, 'byte')} an element")
     if schedule.reduces:
-        partial, exchanges = (count(schedule.exchanges, noun) for noun in ("partial result", "exchange"))
+        partial = count(schedule.source.core.replicas, "partial result")
+        exchanges = count(schedule.exchanges, "exchange")
         lines.append(f"reduces   {partial} of each element, in {exchanges}")
     return lines
 

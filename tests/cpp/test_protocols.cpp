@@ -154,9 +154,10 @@ LevelChannels alone(Channel& channel) {
   return level;
 }
 
-void check_staged(const Shape& shape, double factor) {
+void check_staged(const Shape& shape, double factor, bool streams) {
   Pair pair(shape, false, false, factor);
   const auto send = [&] {
+    pair.sender.streams = streams;
     if (!pair.sender.done && StagedProtocol::has_free_slot(pair.sender))
       StagedProtocol::send(pair.sending, alone(pair.sender));
   };
@@ -209,7 +210,7 @@ void check_refusal() {
   std::vector<Channel> sends;
   pair.sender.protocol = Protocol::pull;
   pair.sender.ring.state->decide(1, Protocol::pull);
-  pair.sender.ring.state->source = {{true, {{getpid(), -1, 4096}, 1}, 0}, {}, 0, 0, 0};  // cannot be opened
+  pair.sender.ring.state->source = {{true, {{getpid(), -1, 4096}, 1}, 0}, {}, 0, 0, 0, 0};  // cannot be opened
   expect(Handshake::accept(pair.receiving, none, pair.receiver), "nothing is noticed", "refusal");
   expect(pair.receiver.protocol == Protocol::undecided, "what cannot be mapped is pulled", "refusal");
   expect(!Handshake::accept(pair.receiving, none, pair.receiver), "it is refused again", "refusal");
@@ -220,18 +221,38 @@ void check_refusal() {
   expect(pair.receiver.protocol == Protocol::staged, "the receiver does not unpack", "refusal");
 }
 
+/// A sender tries both stores, takes those that took less time, and tries again when something has changed.
+void check_stores() {
+  StoreChoice choice;
+  expect(choice.streams(), "non-temporal stores do not come first", "stores");
+  choice.learn(2.0);
+  expect(!choice.streams(), "ordinary stores are not tried", "stores");
+  for (int exchange = 0; exchange < 10; ++exchange) {
+    choice.learn(1.0);
+    expect(!choice.streams(), "the faster stores are not kept", "stores");
+  }
+  choice.learn(3.0);
+  expect(choice.streams(), "the others are not tried once these take longer", "stores");
+  choice.learn(2.0);
+  expect(choice.streams(), "the others are faster now, but not kept", "stores");
+  int kept = 0;
+  for (; choice.streams() && kept < 1000; ++kept) choice.learn(2.0);
+  expect(kept > 100 && kept < 1000, "the others are tried too often, or never again", "stores");
+}
+
 }  // namespace
 
 int main() {
   for (const Shape& shape : shapes) {
     for (const double factor : {1.0, -2.0}) {
-      check_staged(shape, factor);
+      for (const bool streams : {false, true}) check_staged(shape, factor, streams);
       check_push(shape, factor);
       check_pull(shape, factor);
     }
     check_read(shape);
   }
   check_refusal();
+  check_stores();
   std::printf("%s\n", failures == 0 ? "all protocols are right" : "failed");
   return failures != 0;
 }

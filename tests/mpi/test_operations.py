@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dace_redist
-from dace_redist import Distribution, plan, redistribute
+from dace_redist import Distribution, plan, redistribute, schedule
 from dace_redist.element_operation import COMPUTED_TYPES, OPS
 
 REDUCE = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
@@ -180,6 +180,46 @@ def test_two_runs_of_a_sum_give_the_same_bits_on_all_replicas(comm):
         everyone = comm.allgather(first.tobytes())
         assert everyone[0] == everyone[1] and everyone[2] == everyone[3]
         np.testing.assert_allclose(first, target.local(comm.allreduce(A), comm.rank), rtol=1e-12)
+
+
+@pytest.mark.mpi(ranks=[6])
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"axes": (1, 0)}, {"region": ((3, 0), (0, 7), (200, 100))}, {"alpha": -2, "beta": 3}, {"target_dtype": "f4"}],
+    ids=["whole", "axes", "region", "beta", "converted"],
+)
+def test_replicas_of_a_target_reduce_a_share_each(comm, how):
+    """Large parts: each element is moved once for each partial result, and once more to each other replica."""
+    shape = (210, 300)
+    partial = Distribution(shape, (2, 3), dims=(0, None))
+    target = Distribution(shape[::-1] if "axes" in how else shape, (3, 2), dims=(None, 1), block=(None, 16))
+    rng = np.random.default_rng(comm.rank)
+    mine = rng.standard_normal(partial.local_shape(comm.rank))
+    before = np.random.default_rng(99).standard_normal(target.shape).astype(how.get("target_dtype", "f8"))
+    whole = np.zeros(shape)
+    whole[partial.global_index(comm.rank)[0]] = mine
+    wanted = comm.allreduce(whole).transpose(how.get("axes", (0, 1))).astype(before.dtype)
+    wanted = how.get("alpha", 1) * wanted + how.get("beta", 0) * before
+    if "region" in how:
+        part, before_part = wanted[3:203, :100], before.copy()
+        before_part[:200, 7:107] = part
+        wanted = before_part
+    found = schedule(partial, target, op="sum", **how)
+    assert found.exchanges == 4
+    assert found.bytes_total() == found.itemsize * (3 + 3 - 1) * (200 * 100 if "region" in how else 210 * 300)
+    for strategy in OPTIONS:
+        for allocate in (np.empty, dace_redist.empty):
+            A, out = allocate(mine.shape), allocate(target.local_shape(comm.rank), before.dtype)
+            A[...], out[...] = mine, target.local(before, comm.rank)
+            with plan(partial, target, "f8", comm=comm, op="sum", strategy=strategy, **how) as made:
+                made(A, out=out)
+                once = out.copy()
+                out[...] = target.local(before, comm.rank)
+                made.start(A, out=out).wait()
+            np.testing.assert_allclose(out, target.local(wanted, comm.rank), rtol=1e-4, atol=1e-5)
+            assert once.tobytes() == out.tobytes()
+            everyone = comm.allgather(out.tobytes())
+            assert everyone == [everyone[rank % 2] for rank in range(6)], strategy
 
 
 @pytest.mark.mpi(ranks=[2])

@@ -6,8 +6,10 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from dace_redist import Distribution, JointSchedule, TiledDistribution, schedule
+from dace_redist import Distribution, JointSchedule, TiledDistribution, _core, schedule
 from dace_redist.report import figure
 from dace_redist.strategies import extra_memory
 
@@ -50,6 +52,60 @@ def test_messages_of_a_reduction_bring_each_partial_result_once(source, target, 
     assert found.volume_matrix().sum() == found.bytes_total()
     received = sum(m.count for rank in range(found.ranks) for m in found.receives(rank))
     assert 8 * received == found.bytes_moved()
+
+
+@st.composite
+def shared_reductions(draw):
+    """Source and target, both with replicas, parts of some hundred KiB, and where the elements go."""
+    partial, replicas = draw(st.integers(2, 4)), draw(st.integers(2, 4))
+    shape = tuple(draw(st.integers(150, 300)) for _ in range(2))
+    block = st.sampled_from([None, 1, 7, 40])
+    source = D(shape, (2, partial), dims=draw(st.sampled_from([(0, None), (None, 0)])), block=(draw(block), None))
+    axes = draw(st.sampled_from([None, (1, 0)]))
+    dims = draw(st.sampled_from([(0, None), (None, 0), (None, None)]))
+    target_shape = shape[::-1] if axes else shape
+    target = D(target_shape, (2, replicas) if 0 in dims else (replicas,), dims=dims, block=(None, draw(block)))
+    size = tuple(draw(st.integers(80, extent)) for extent in shape)
+    starts = tuple(draw(st.integers(0, extent - part)) for extent, part in zip(shape, size, strict=True))
+    turned = [size[axis] for axis in axes or (0, 1)]
+    ends = tuple(draw(st.integers(0, extent - part)) for extent, part in zip(target_shape, turned, strict=True))
+    return source, target, axes, draw(st.sampled_from([None, (starts, ends, size)]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(shared_reductions())
+def test_replicas_of_the_target_share_what_is_reduced(case):
+    source, target, axes, region = case
+    found = schedule(source, target, axes=axes, region=region, op="sum")
+    partial = [np.random.default_rng(rank).integers(0, 1000, source.local_shape(rank)) for rank in range(found.ranks)]
+    results = [np.zeros(target.local_shape(rank), np.int64) for rank in range(found.ranks)]
+    assert found.exchanges == source.core.replicas + 1
+    for exchange in range(found.exchanges):
+        last = exchange == found.exchanges - 1
+        before = [result.copy() for result in results] if last else partial
+        for rank in range(found.ranks):
+            given_ = (source.core, target.core, rank, True, found.index_map.encoded, exchange, 8)
+            sends, _, kept = _core.rank_schedule(*given_)
+            assert not (last and kept[0][1]), "a rank sends its own share to itself"
+            for peer, _, blocks in (*sends, *kept):
+                for begin, end, counts, strides, target_strides in blocks:
+                    there = elements(end, counts, target_strides)
+                    values = before[rank].ravel()[elements(begin, counts, strides)]
+                    results[peer].ravel()[there] = values + (0 if last else results[peer].ravel()[there])
+    whole = np.zeros(source.shape, np.int64)
+    for rank in range(found.ranks):
+        if partial[rank].size:
+            whole[np.ix_(*source.global_index(rank))] += partial[rank]
+    wanted = whole.transpose(axes or (0, 1))
+    if region is not None:
+        starts, ends, size = region
+        part = whole[tuple(slice(start, start + extent) for start, extent in zip(starts, size, strict=True))]
+        part, wanted = part.transpose(axes or (0, 1)), np.zeros(target.shape, np.int64)
+        wanted[tuple(slice(end, end + extent) for end, extent in zip(ends, part.shape, strict=True))] = part
+    for rank, result in enumerate(results):
+        np.testing.assert_array_equal(result, target.local(wanted, rank))
+    moves = source.core.replicas + target.core.replicas - 1
+    assert found.bytes_total() == 8 * moves * (whole.size if region is None else int(np.prod(region[2])))
 
 
 @pytest.mark.parametrize("types", [("float64", "float32"), ("float32", "float64")])

@@ -41,6 +41,19 @@ class IndexMap {
       read_whole(from, to);
   }
 
+  /// The map that leaves in place what this one moves to the target, as plain numbers.
+  Encoding within_target() const {
+    const std::size_t ndim = source_axes_.size();
+    Encoding encoding(4 * ndim);
+    for (std::size_t t = 0; t < ndim; ++t) {
+      const Window& moved = windows_[static_cast<std::size_t>(source_axes_[t])];
+      encoding[t] = static_cast<Index>(t);
+      encoding[ndim + t] = encoding[2 * ndim + t] = moved.lo + moved.shift;
+      encoding[3 * ndim + t] = moved.hi - moved.lo;
+    }
+    return encoding;
+  }
+
   int ndim() const { return static_cast<int>(source_axes_.size()); }
   /// The source axis that a target axis comes from.
   int source_axis(int target_axis) const { return source_axes_[static_cast<std::size_t>(target_axis)]; }

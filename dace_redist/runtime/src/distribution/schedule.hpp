@@ -52,13 +52,24 @@ inline std::vector<Index> c_strides(const std::vector<Index>& shape) {
 /// Of the replicas of a source cell, which ones send it to a receiver.
 struct Senders {
   enum Kind {
-    one,   ///< one of them, the receiver itself if it holds the cell
-    all,   ///< each of them
-    turn,  ///< number (turn + position of the target cell) mod replicas: each one in as many turns
+    one,    ///< one of them, the receiver itself if it holds the cell
+    all,    ///< each of them
+    turn,   ///< number (turn + position of the target cell) mod replicas: each one in as many turns
+    share,  ///< each of them its share of the cell, where source and target are the same distribution
   };
   Kind kind = one;
-  Index number = 0;  ///< of the turn
+  Index number = 0;        ///< of the turn
+  bool to_shares = false;  ///< of a turn: whether each replica of a target cell receives its share of it only
 };
+
+/// The axis along which the replicas of a cell share it: the slowest one that is long enough.
+inline int share_axis(const Distribution& distribution) {
+  const std::vector<Index> shape = distribution.local_shape(distribution.first_rank());
+  const auto long_enough =
+      std::find_if(shape.begin(), shape.end(), [&](Index extent) { return extent >= distribution.replicas(); });
+  return static_cast<int>((long_enough == shape.end() ? std::max_element(shape.begin(), shape.end()) : long_enough) -
+                          shape.begin());
+}
 
 namespace detail {
 
@@ -189,35 +200,90 @@ class Collector {
         source_layouts_(source_layouts),
         target_layouts_(target_layouts),
         with_blocks_(with_blocks),
-        senders_(senders) {}
+        senders_(senders) {
+    if (senders.kind == Senders::share || senders.to_shares) share_axis_ = share_axis(target);
+  }
 
   void add(const Cell& cell) {
-    std::vector<std::vector<AxisOverlap>> overlaps;
-    for (int axis = 0; axis < map_.ndim(); ++axis) overlaps.push_back(axis_overlaps(cell, axis));
-    for_each_choice(overlaps, [&](const std::vector<const AxisOverlap*>& choice) { add_cell_pair(cell, choice); });
+    if (senders_.kind == Senders::share)
+      for_each_other_replica(cell, [&](Index own, Index other) { add_share(cell, sends() ? own : other, other); });
+    else if (!senders_.to_shares)
+      add_all(cell);
+    else if (!sends())
+      add_share(cell, replica_here(cell), no_replica);
+    else
+      for (Index replica = 0; replica < target_.replicas(); ++replica) add_share(cell, replica, replica);
   }
 
   std::vector<CellPair> pairs;
 
  private:
+  static constexpr Index no_replica = -1;
+
   bool sends() const { return side_ == Side::source; }
+
+  /// Adds what the cell shares with all cells of the other side.
+  void add_all(const Cell& cell) {
+    std::vector<std::vector<AxisOverlap>> overlaps;
+    for (int axis = 0; axis < map_.ndim(); ++axis) overlaps.push_back(axis_overlaps(cell, axis));
+    for_each_choice(overlaps, [&](const std::vector<const AxisOverlap*>& choice) { add_cell_pair(cell, choice); });
+  }
+
+  /// The same with nothing but a share of each target cell.
+  /// \param share  number of the replica of the target whose share it is.
+  /// \param peer   number of the replica of the target that is the partner; none: that of the source whose turn it is.
+  void add_share(const Cell& cell, Index share, Index peer) {
+    share_ = share;
+    peer_replica_ = peer;
+    add_all(cell);
+  }
+
+  /// Calls `visit(own, other)` with the numbers of this rank's replica and of each other one.
+  template <class Visit>
+  void for_each_other_replica(const Cell& cell, const Visit& visit) const {
+    const Index own = replica_here(cell);
+    for (Index other = 0; other < target_.replicas(); ++other)
+      if (other != own) visit(own, other);
+  }
+
+  /// The number of this rank among the replicas of a cell of the target.
+  Index replica_here(const Cell& cell) const {
+    Index replica = 0;
+    while (target_.rank_of(cell.coordinates, replica) != rank_) ++replica;
+    return replica;
+  }
+
+  /// The window of a source axis in which a target cell's share lies.
+  IndexMap::Window share_of(const Intervals& target_cell, const IndexMap::Window& moved) const {
+    const Index lo = std::max(target_cell.start - moved.shift, moved.lo);
+    const Index count = std::max<Index>(0, std::min(target_cell.end - moved.shift, moved.hi) - lo);
+    const auto border = [&](Index share) {
+      const Index whole = count / target_.replicas(), longer = count % target_.replicas();
+      return lo + share * whole + std::min(share, longer);
+    };
+    return {border(share_), border(share_ + 1), moved.shift};
+  }
   const Distribution& mine() const { return sends() ? source_ : target_; }
   const Distribution& other() const { return sends() ? target_ : source_; }
 
   /// What the cell shares with each coordinate of the other distribution along a source axis.
   std::vector<AxisOverlap> axis_overlaps(const Cell& cell, int axis) const {
-    const IndexMap::Window& moved = map_.window(axis);
+    IndexMap::Window moved = map_.window(axis);
     const int target_axis = map_.target_axis(axis), own_axis = sends() ? axis : target_axis;
     const Intervals own = mine().intervals(cell, own_axis);
+    const bool shared = target_axis == share_axis_;
+    if (shared && !sends()) moved = share_of(own, moved);
     const Index to_other = sends() ? moved.shift : -moved.shift, first = sends() ? moved.lo : moved.lo + moved.shift;
     const AxisSplit& split = other().axes()[static_cast<std::size_t>(sends() ? target_axis : axis)];
     std::vector<AxisOverlap> overlaps;
     for (Index coordinate : overlapping_coordinates(own.shifted(to_other), split, first + to_other,
                                                     first + to_other + moved.hi - moved.lo)) {
       const Intervals theirs = split.intervals(coordinate);
+      const IndexMap::Window part = shared && sends() ? share_of(theirs, moved) : moved;
       AxisOverlap overlap{coordinate, 0,
-                          sends() ? intersect(own, theirs.shifted(-moved.shift), moved.lo, moved.hi)
-                                  : intersect(theirs, own.shifted(-moved.shift), moved.lo, moved.hi)};
+                          sends() ? intersect(own, theirs.shifted(-moved.shift), part.lo, part.hi)
+                                  : intersect(theirs, own.shifted(-moved.shift), part.lo, part.hi)};
+      if (overlap.pieces.empty()) continue;  // of another share
       for (const Piece& piece : overlap.pieces) overlap.count += piece.counts[0] * piece.counts[1] * piece.counts[2];
       overlaps.push_back(std::move(overlap));
     }
@@ -231,6 +297,8 @@ class Collector {
       theirs.coordinates.push_back(choice[static_cast<std::size_t>(source_axis)]->coordinate);
     }
     theirs.number = other().cell_number(theirs.coordinates);
+    if (senders_.kind == Senders::share)
+      return append(target_.rank_of(cell.coordinates, peer_replica_), cell, theirs, choice);
     if (!sends()) {
       if (senders_.kind != Senders::all)
         return append(sender(theirs.coordinates, cell.coordinates, rank_), cell, theirs, choice);
@@ -239,6 +307,7 @@ class Collector {
       return;
     }
     for (Index replica = 0; replica < target_.replicas(); ++replica) {
+      if (senders_.to_shares && replica != peer_replica_) continue;
       const Index receiver = target_.rank_of(theirs.coordinates, replica);
       if (senders_.kind == Senders::all || sender(cell.coordinates, theirs.coordinates, receiver) == rank_)
         append(receiver, cell, theirs, choice);
@@ -246,10 +315,10 @@ class Collector {
   }
 
   /// The one rank that sends a source cell to a receiver of a target cell. All replicas of the target cell get the same
-  /// turns in the same order.
+  /// turns in the same order; each share of it begins with another replica of the source.
   Index sender(const std::vector<Index>& source_cell, const std::vector<Index>& target_cell, Index receiver) const {
     if (senders_.kind == Senders::one) return source_.sender(source_cell, receiver);
-    Index position = 0;
+    Index position = senders_.to_shares ? share_ % source_.replicas() : 0;
     for (std::size_t axis = 0; axis < target_cell.size(); ++axis)
       position = (position * target_.axes()[axis].parts + target_cell[axis]) % source_.replicas();
     return source_.rank_of(source_cell, (position + senders_.number) % source_.replicas());
@@ -305,6 +374,8 @@ class Collector {
   const Layouts &source_layouts_, &target_layouts_;
   bool with_blocks_;
   Senders senders_;
+  int share_axis_ = -1;                                   // of the target; -1: cells are not shared
+  Index share_ = no_replica, peer_replica_ = no_replica;  // at hand, see add_share()
 };
 
 /// Joins the pairs of each peer, in the order both sides agree on.

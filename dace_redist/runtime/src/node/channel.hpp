@@ -39,8 +39,7 @@ class Channel {
     cutter = MessageCutter(message, part_count, most_tiny);
     direct.clear();
     packed.clear();
-    const bool plain = !(sends ? steps.pack() : steps.unpack()).kernel;
-    timed = plain && message.count * steps.message_bytes() >= stream_threshold_bytes() / timed_sooner;
+    timed = message.count * steps.message_bytes() >= stream_threshold_bytes() / timed_sooner;
     shortest_run = std::numeric_limits<Index>::max();
     for (const BlockGroup& group : cutter.groups()) {
       direct.push_back(group_copy(group, steps.direct(), [](const StridedBlock& block, Index) { return block; }));
@@ -89,12 +88,12 @@ class Channel {
   Protocol protocol = Protocol::undecided;
   bool done = false;
   StagingRing ring;
-  bool timed = false;       // whether what is staged is timed, to choose the stores: not what is short or computed with
-  bool streams = false;     // whether what is staged is packed with non-temporal stores, in the exchange at hand
-  StoreChoice stores;       // of a sender
-  PieceTime piece_time;     // of packing or unpacking
-  char* partner = nullptr;  // the partner's array, when it is pushed or pulled
-  std::uint64_t total = 0;  // pieces of all exchanges that went through the ring
+  bool timed = false;           // whether what is staged is timed, to choose the stores: not what is short
+  bool streams = false;         // whether what is staged is packed with non-temporal stores, in the exchange at hand
+  StoreChoice stores;           // of a sender
+  PieceTime piece_time;         // of packing or unpacking
+  char* partner = nullptr;      // the partner's array, when it is pushed or pulled
+  std::uint64_t total = 0;      // pieces of all exchanges that went through the ring
   std::uint64_t read_seen = 0;  // pieces of which the sender knows that they were read
   PartnerArrays arrays;
 
@@ -155,7 +154,8 @@ struct ExchangeState {
   char* target = nullptr;
   SharedArrayFinder::ArrayLocation source_location;
   const ElementSteps* steps = nullptr;
-  std::size_t open = 0;  ///< channels that are not done
+  std::size_t open = 0;        ///< channels that are not done
+  std::vector<char> computed;  ///< a piece on its way to a slot, see StagedProtocol
 
   /// Whether copies of each kind write with non-temporal stores: what is pushed, pulled, unpacked, and stays here.
   bool stream_pushed = false, stream_pulled = false, stream_unpacked = false, stream_own = false;

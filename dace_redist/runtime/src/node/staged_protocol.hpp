@@ -22,19 +22,11 @@ struct StagedProtocol {
   /// For the sender. Packs the next pieces; each channel must have a free slot.
   static void send(ExchangeState& exchange, const LevelChannels& level) {
     const trace::Span span = level.span("pack");
-    const Index element_bytes = exchange.steps->message_bytes();
-    const auto slot = [&](const Channel& channel, Index taken) {
-      return CopyPlace{exchange.source, channel.ring.slot(channel.total) + taken * element_bytes};
-    };
-    const auto pack = [&] {
-      const Index taken = copy_pieces(level, exchange.steps->pack(), true, level.first().streams, slot);
-      return taken * element_bytes * static_cast<Index>(level.count());
-    };
     if (level.first().timed) {
-      const double seconds = seconds_per_byte(pack);
+      const double seconds = seconds_per_byte([&] { return pack(exchange, level); });
       for (Channel* channel : level) channel->piece_time.add(seconds);
     } else {
-      pack();
+      pack(exchange, level);
     }
     for (Channel* channel : level) {
       channel->ring.state->written.store(++channel->total, std::memory_order_release);
@@ -60,6 +52,40 @@ struct StagedProtocol {
   }
 
  private:
+  /// The next piece of each channel, from the array to its slot.
+  /// \return their bytes.
+  static Index pack(ExchangeState& exchange, const LevelChannels& level) {
+    const ElementStep& step = exchange.steps->pack();
+    const Index element_bytes = exchange.steps->message_bytes();
+    const bool streams = level.first().streams;
+    if (step.kernel && streams) return compute_and_stream(exchange, level);
+    const Index taken = copy_pieces(level, step, true, streams, [&](const Channel& channel, Index before) {
+      return CopyPlace{exchange.source, channel.ring.slot(channel.total) + before * element_bytes};
+    });
+    return taken * element_bytes * static_cast<Index>(level.count());
+  }
+
+  /// The same where elements are computed with, by loops that have no non-temporal stores: in a buffer, which stays in
+  /// the cache, and from there to the slot.
+  static Index compute_and_stream(ExchangeState& exchange, const LevelChannels& level) {
+    const Index element_bytes = exchange.steps->message_bytes();
+    exchange.computed.resize(static_cast<std::size_t>(level.first().ring.slot_bytes));
+    char* const buffer = exchange.computed.data();
+    Index nbytes = 0;
+    for (Channel* channel : level) {
+      LevelChannels one;
+      one.only(*channel);
+      CopyBlock piece;
+      piece.run_bytes =
+          element_bytes * copy_pieces(one, exchange.steps->pack(), true, false, [&](const Channel&, Index before) {
+            return CopyPlace{exchange.source, buffer + before * element_bytes};
+          });
+      copy(piece, buffer, channel->ring.slot(channel->total), true);
+      nbytes += piece.run_bytes;
+    }
+    return nbytes;
+  }
+
   /// The next piece, from its slot to the array.
   /// \return its bytes.
   static Index unpack_piece(const ExchangeState& exchange, Channel& channel) {

@@ -6,57 +6,83 @@
 #include <memory>
 #include <vector>
 
+#include "distribution/reduction_exchanges.hpp"
 #include "plan/registry.hpp"
 
 namespace dace_redist {
 
-/// As many exchanges as the source has replicas, one after another, all by one strategy. In each of them every part of
-/// the target gets one partial result: it takes the first one, and reduces each further one with what is there. Parts
-/// of the target begin with different replicas, so that in each exchange all replicas send. The order is fixed, so two
-/// runs give the same bits, on all replicas of the target, too.
+/// The exchanges of reduction_exchanges(), all by one strategy. Every part of the target takes the first partial
+/// result, and reduces each further one with what is there. Parts of the target begin with different replicas, so that
+/// in each exchange all replicas send. The order is fixed, so two runs give the same bits, on all replicas of the
+/// target, too.
 class ReductionPlan final : public Plan {
  private:
+  /// One of the exchanges, and whether it is between the replicas of the target.
+  struct Exchange {
+    std::unique_ptr<Plan> plan;
+    bool within_target = false;
+  };
+
   void prepare() override {
-    for (const std::unique_ptr<Plan>& turn : turns_)
-      turn->set_local_arrays(description().source_local, description().target_local);
+    const Encoding &source = description().source_local, &target = description().target_local;
+    for (const Exchange& one : exchanges_) one.plan->set_local_arrays(one.within_target ? target : source, target);
   }
 
   void connect() override {
-    const Index replicas = Distribution(description().source, "source").replicas();
-    const MakePlan make_turn = find_strategy(description().strategy);
-    for (Index turn = 0; turn < replicas; ++turn) {
-      Description one = description();
-      one.senders = {Senders::turn, turn};
-      if (turn == 0)
-        one.operation.reduction = Reduction::none;
-      else
-        one.operation.beta = 0;
-      turns_.push_back(make_turn(one, comm()));
+    const Distribution source(description().source, "source"), target(description().target, "target");
+    const MakePlan make = find_strategy(description().strategy);
+    const Index target_bytes = element_bytes_of(description().operation.target);
+    const Index whole_bytes = steps().message_bytes() == target_bytes ? target_bytes : 0;
+    for (const Senders& senders : reduction_exchanges(source, target, whole_bytes)) {
+      const bool within_target = senders.kind == Senders::share;
+      const Description one = within_target ? shares(source, target, target_bytes) : turn(senders);
+      exchanges_.push_back({make(one, comm()), within_target});
     }
   }
 
+  Description turn(const Senders& senders) const {
+    Description one = description();
+    one.senders = senders;
+    if (senders.number == 0)
+      one.operation.reduction = Reduction::none;
+    else
+      one.operation.beta = 0;
+    return one;
+  }
+
+  Description shares(const Distribution& source, const Distribution& target, Index target_bytes) const {
+    Description one = description();
+    one.index_map = IndexMap(one.index_map, source, target).within_target();
+    one.source = one.target;
+    one.source_local = one.target_local;
+    one.operation = {};
+    one.element_bytes = target_bytes;
+    one.senders = {Senders::share, 0, false};
+    return one;
+  }
+
   void exchange(const char* source, char* target) override {
-    for (const std::unique_ptr<Plan>& turn : turns_) turn->run(source, target);
+    for (const Exchange& one : exchanges_) one.plan->run(one.within_target ? target : source, target);
   }
 
   void begin(const char* source, char* target) override {
     source_ = source;
     target_ = target;
     at_ = 0;
-    turns_[at_]->start(source, target);
+    exchanges_[at_].plan->start(source, target);
   }
 
   bool advance() override {
-    while (turns_[at_]->progress()) {
-      if (++at_ == turns_.size()) return true;
-      turns_[at_]->start(source_, target_);
+    while (exchanges_[at_].plan->progress()) {
+      if (++at_ == exchanges_.size()) return true;
+      exchanges_[at_].plan->start(exchanges_[at_].within_target ? target_ : source_, target_);
     }
     return false;
   }
 
-  std::vector<std::unique_ptr<Plan>> turns_;
-  std::size_t at_ = 0;            // turn at hand, of a started exchange
-  const char* source_ = nullptr;  // of that exchange
+  std::vector<Exchange> exchanges_;
+  std::size_t at_ = 0;            // exchange at hand, of a started reduction
+  const char* source_ = nullptr;  // of that reduction
   char* target_ = nullptr;
 };
 
