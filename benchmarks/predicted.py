@@ -36,6 +36,8 @@ from dace_redist.tuning.measure import measure
 #: Seconds by strategy, of a case and where its arrays lie.
 Times = dict[tuple[str, str], dict[str, float]]
 _LARGE = 1 << 20
+#: On one node these are the same code as ``Hierarchical``: differences between them are noise, and do not count.
+_SAME_ON_A_NODE = ("Shared", "Aggregated")
 
 
 def measured(cases: Sequence[Case], comm: Any, limit_seconds: float) -> Times:
@@ -88,12 +90,14 @@ def errors(seen: Times, said: Times, large: Mapping[str, bool]) -> list[str]:
     return lines
 
 
-def choices(seen: Times, said: Times) -> list[str]:
+def choices(seen: Times, said: Times, one_node: bool) -> list[str]:
     """What the choice of Auto, and the default strategy, reach of the best strategy measured."""
     lines = []
+    ignored = _SAME_ON_A_NODE if one_node else ()
     for variant in sorted({memory for _, memory in seen}):
         reached: dict[str, list[float]] = {"Auto": [], "Hierarchical": []}
-        for case, times in ((case, times) for (case, memory), times in seen.items() if memory == variant):
+        for case, measured_times in ((case, times) for (case, memory), times in seen.items() if memory == variant):
+            times = {name: seconds for name, seconds in measured_times.items() if name not in ignored}
             guess = said[case, variant]
             best = min(times, key=guess.__getitem__)
             auto = best if guess[best] < CLEARLY_FASTER * guess["Hierarchical"] else "Hierarchical"
@@ -127,7 +131,7 @@ def main() -> None:
         return
     said = predicted(cases, given.machine, node_of)
     large = {f"{case.name} {case.nbytes}": case.nbytes >= _LARGE for case in cases}
-    print("\n".join([*errors(seen, said, large), *choices(seen, said)]))
+    print("\n".join([*errors(seen, said, large), *choices(seen, said, len(set(node_of)) == 1)]))
     if given.json:
         rows = [
             {

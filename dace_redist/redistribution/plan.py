@@ -228,7 +228,8 @@ def plan(
     :param beta: See ``alpha``; 0: what is in ``out`` is not read. With ``op`` only where that is ``"sum"``.
     :param conj: Whether the source is conjugated.
     :param op: Replicas of the source are partial results, and the target gets their ``"sum"``, ``"prod"``, ``"min"``
-        or ``"max"``: reduced one after another in an order that is the same in every run. Default: replicas are equal.
+        or ``"max"``: reduced one after another in an order that is the same in every run. Replicas of a target whose
+        parts are not small reduce a share each, and send it each other. Default: replicas are equal.
     :param memory_bytes: Most bytes of buffers that a rank takes besides the arrays: the tensor then moves in more,
         smaller chunks. For strategies with chunks or slots; ``"Auto"`` is the default one then. Default: as the options
         say.

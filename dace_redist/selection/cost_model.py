@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from dace_redist.schedule import Schedule
 from dace_redist.selection.machine_profile import MachineProfile
 from dace_redist.selection.problem_key import Problem
-from dace_redist.selection.rank_traffic import RankTraffic
+from dace_redist.selection.rank_traffic import RankTraffic, Traffic
 from dace_redist.selection.rank_work import RankWork, Rates
 from dace_redist.strategies import OPTIONS, STRATEGIES, with_options
 from dace_redist.strategy_costs import Terms
@@ -24,6 +24,8 @@ from dace_redist.strategy_costs import Terms
 #: Messages that are looked at, about: all, or those of evenly spread ranks of evenly spread nodes.
 MAX_MODELLED_MESSAGES = 4000
 _LEAST_RANKS = 4  # however many messages they have
+#: Chunks of another size than the default are taken if they are to take less than this part of the time.
+_CLEARLY_FASTER_CHUNKS = 0.9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +95,7 @@ class CostModel:
             return None
         given = dict(options or {})
         values = {name: option.default for name, option in OPTIONS.items()} | given
+        chunk = _chunk_bytes(strategy, values)
         slowest: Terms | None = None
         for node, ranks in self._nodes.items():
             terms = [formula(rank, values) for rank in ranks]
@@ -101,29 +104,65 @@ class CostModel:
             known = [
                 dataclasses.replace(one, latency=one.latency + self.route_latency) for one in terms if one is not None
             ]
-            found = self._of_node(known, ranks, self.share(node), STRATEGIES[strategy].overlaps)
+            wire = self._wire_seconds(ranks, chunk) / self.share(node)
+            found = self._of_node(known, ranks, self.share(node), wire, chunk)
             if slowest is None or found.total > slowest.total:
                 slowest = found
         return Estimate(strategy, given, slowest or Terms())
 
-    def _of_node(self, terms: Sequence[Terms], ranks: Sequence[RankWork], share: float, overlaps: bool) -> Terms:
-        """The terms of the busiest rank of a node with what it waits for, from those of its ranks."""
+    def with_best_options(self, strategy: str) -> Estimate | None:
+        """
+        As :meth:`estimate`, with the options that make it clearly faster than the default ones: the size of chunks
+        between nodes, where the profile tells sizes apart. Others make no difference that was ever measured.
+        """
+        usual = self.estimate(strategy)
+        network = self.profile.network
+        crosses = any(work.crosses for ranks in self._nodes.values() for work in ranks)
+        if usual is None or network is None or network.chunks is None or not crosses:
+            return usual
+        if "chunk_bytes" not in STRATEGIES[strategy].options:
+            return usual
+        tried = [self.estimate(strategy, {"chunk_bytes": nbytes}) for nbytes in network.chunks.nbytes]
+        best = min((one for one in tried if one is not None), key=lambda one: one.seconds)
+        return best if best.seconds < _CLEARLY_FASTER_CHUNKS * usual.seconds else usual
+
+    def _of_node(
+        self, terms: Sequence[Terms], ranks: Sequence[RankWork], share: float, wire: float, chunk: int | None
+    ) -> Terms:
+        """
+        The terms of the busiest rank of a node with what it waits for, from those of its ranks.
+
+        :param wire: What the node's link takes, in seconds.
+        :param chunk: Bytes of the chunks in which ranks copy while the link is at work; None: they do not. The link
+            waits for the first one, and the last one is unpacked when the link has done its work.
+        """
         own = [one.scaled(1 / self.profile.turns) for one in terms]  # seconds that a rank has a core for
         busiest = max(own, key=lambda one: one.total)
         copying = max(busiest.total, sum(one.total for one in own) / share / self.profile.cores_per_node)
-        wire = self._wire_seconds(ranks) / share if self.link_seconds is None else self.link_seconds
-        whole = max(copying, wire) if overlaps else copying + wire
+        wire = wire if self.link_seconds is None else self.link_seconds
+        whole = copying + wire
+        if chunk is not None:
+            whole = max(copying, wire) + min(copying, wire) * _largest_share(ranks, chunk)
         exposed = whole - copying  # of the wire
         spent = dataclasses.replace(busiest, transfer=busiest.transfer + exposed)
         return dataclasses.replace(spent, wait=max(0.0, whole - spent.total))
 
-    def _wire_seconds(self, ranks: Sequence[RankWork]) -> float:
-        """What leaves or enters a node, whichever is more, over its link."""
-        if self.profile.network is None:
+    def _wire_seconds(self, ranks: Sequence[RankWork], chunk: int | None) -> float:
+        """What leaves or enters a node, whichever is more, over its link; long messages in chunks of so many bytes."""
+        network = self.profile.network
+        if network is None:
             return 0.0
-        sent = sum(m.all_bytes for rank in ranks for m in rank.traffic.sends if not m.within)
-        received = sum(m.all_bytes for rank in ranks for m in rank.traffic.receives if not m.within)
-        return max(sent, received) * self.profile.network.link_seconds_per_byte
+        in_chunks = network.link_seconds_per_byte if chunk is None else network.seconds_per_byte(chunk)
+
+        def seconds(messages: Iterable[Traffic]) -> float:
+            return sum(
+                m.all_bytes * (in_chunks if chunk is not None and m.nbytes > chunk else network.link_seconds_per_byte)
+                for m in messages
+                if not m.within
+            )
+
+        sent = seconds(m for rank in ranks for m in rank.traffic.sends)
+        return max(sent, seconds(m for rank in ranks for m in rank.traffic.receives))
 
     @cached_property
     def _ranks_by_node(self) -> dict[int, list[int]]:
@@ -184,6 +223,22 @@ class CostModel:
     def traffic(self) -> dict[int, list[RankTraffic]]:
         """What the ranks that are looked at send, receive and keep, by their node."""
         return {node: [rank.traffic for rank in ranks] for node, ranks in self._nodes.items()}
+
+
+def _chunk_bytes(strategy: str, options: Mapping[str, Any]) -> int | None:
+    """Bytes of the chunks in which a strategy copies while messages are on their way; None: it does not."""
+    if not STRATEGIES[strategy].overlaps:
+        return None
+    return int(min(options["chunk_bytes"], options["max_message_bytes"]))
+
+
+def _largest_share(ranks: Iterable[RankWork], chunk: int) -> float:
+    """The largest chunk as a part of what a rank sends to, or receives from, other nodes: of the busiest rank."""
+    sides = (side for rank in ranks for side in (rank.traffic.sends, rank.traffic.receives))
+    crossing = [[m for m in side if not m.within] for side in sides]
+    busiest = max(crossing, key=lambda side: sum(m.all_bytes for m in side), default=[])
+    nbytes = sum(m.all_bytes for m in busiest)
+    return min(chunk, max(m.nbytes for m in busiest)) / nbytes if nbytes else 0.0
 
 
 def _transposed(schedule: Schedule) -> int:

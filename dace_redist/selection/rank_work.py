@@ -134,7 +134,7 @@ class RankWork:
     def pieces(self, nbytes: float) -> float:
         """What messages between nodes take more if they are cut into pieces of so many bytes."""
         network = self.rates.profile.network
-        if network is None:
+        if network is None or network.chunks is not None:  # the time of chunks was measured with all that they take
             return 0.0
         sides = ([m for m in side if not m.within] for side in (self.traffic.sends, self.traffic.receives))
         more = max(sum(m.times * max(0.0, m.nbytes / nbytes - 1) for m in side) for side in sides)

@@ -7,7 +7,7 @@ import functools
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
@@ -19,6 +19,9 @@ from dace_redist.schedule import Schedule, schedule
 from dace_redist.selection.paths import profile_path, record_path
 from dace_redist.selection.problem_key import Problem, check_memory
 from dace_redist.strategies import DEFAULT_STRATEGY, with_options
+
+if TYPE_CHECKING:
+    from dace_redist.selection.cost_model import CostModel
 
 _log = logging.getLogger("dace_redist")
 
@@ -150,14 +153,18 @@ def _choose(problem: Problem, topology: Topology, path: str | os.PathLike[str] |
             return Choice(winner.strategy, dict(winner.options), True, f"measured, in {file}")
     if ignored:
         _say_once(ignored)
-    predicted = predicted_seconds(problem, topology)
-    if not predicted:
+    model = _model_of(problem, topology)
+    if model is None:
         return default_choice(ignored or "nothing was measured")
-    best = min(predicted, key=predicted.__getitem__)
-    usual = predicted[DEFAULT_STRATEGY]
-    chosen = best if predicted[best] < CLEARLY_FASTER * usual else DEFAULT_STRATEGY
-    reason = f"predicted to take {1e3 * predicted[chosen]:.3g} ms by the cost model"
-    return Choice(chosen, {}, False, reason if chosen == best else f"{reason}, and none to be clearly faster", True)
+    best, usual = model.estimates()[0], model.estimate(DEFAULT_STRATEGY)
+    assert usual is not None  # it can move everything
+    name = best.strategy if best.seconds < CLEARLY_FASTER * usual.seconds else DEFAULT_STRATEGY
+    chosen = model.with_best_options(name)
+    assert chosen is not None
+    reason = f"predicted to take {1e3 * chosen.seconds:.3g} ms by the cost model"
+    if name != best.strategy:
+        reason += ", and none to be clearly faster"
+    return Choice(name, dict(chosen.options), False, reason, True)
 
 
 def predicted_seconds(problem: Problem, topology: Topology) -> dict[str, float]:
@@ -170,17 +177,23 @@ def predicted_seconds(problem: Problem, topology: Topology) -> dict[str, float]:
     :raises ValueError: If the profile is damaged; names it.
     :raises OSError: If it cannot be read.
     """
+    model = _model_of(problem, topology)
+    return {} if model is None else {one.strategy: one.seconds for one in model.estimates()}
+
+
+def _model_of(problem: Problem, topology: Topology) -> CostModel | None:
+    """The cost model for a problem, by this user's machine profile; see :func:`predicted_seconds`."""
     path = profile_path()
     if not path.exists():
-        return {}
+        return None
     from dace_redist.selection.cost_model import CostModel  # loads pydantic, too
     from dace_redist.selection.machine_profile import for_topology
 
     profile, ignored = for_topology(path, topology)
     if profile is None:
         _say_once(ignored)
-        return {}
-    return {one.strategy: one.seconds for one in CostModel(problem, profile, topology.node_of).estimates()}
+        return None
+    return CostModel(problem, profile, topology.node_of)
 
 
 @functools.cache

@@ -40,6 +40,7 @@ class Sizes:
     :param items: Sizes of elements that are transposed.
     :param messages: Sizes of contiguous messages.
     :param chunks: Sizes of the chunks of a message of the footprint in the middle.
+    :param network_chunks: Sizes of the chunks of the largest message, between nodes.
     """
 
     footprints: Sequence[int] = (32 << 10, 512 << 10, 4 << 20, 16 << 20)
@@ -48,6 +49,7 @@ class Sizes:
     items: Sequence[int] = (4, 8, 16, 64)
     messages: Sequence[int] = (_TINY, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 4 << 20, 16 << 20)
     chunks: Sequence[int] = (8 << 10, 60 << 10, 512 << 10)
+    network_chunks: Sequence[int] = (15 << 10, 60 << 10, 256 << 10, 1 << 20)
 
     @property
     def staged_runs(self) -> Sequence[int]:
@@ -58,7 +60,9 @@ class Sizes:
     def count(self) -> int:
         """Measurements on one node, and as many again at most between nodes."""
         surfaces = 9 * len(self.runs) + 2 * len(self.staged_runs) + len(self.read_runs) + len(self.items)
-        return len(self.footprints) * surfaces + 3 * len(self.messages) + len(self.chunks) + 12
+        return (
+            len(self.footprints) * surfaces + 3 * len(self.messages) + len(self.chunks) + 12 + len(self.network_chunks)
+        )
 
 
 def calibrate(
@@ -201,13 +205,21 @@ class _Calibration:
         def shift(nbytes: int) -> float | None:
             return self.timed.shift(self.comm, leaders, "Pipelined", nbytes, _CONTIGUOUS, _CONTIGUOUS)
 
+        def all_ranks(**options: Any) -> float:
+            seconds = self.timed.shift(
+                group, range(group.size), "Pipelined", largest, _CONTIGUOUS, _CONTIGUOUS, **options
+            )
+            assert seconds is not None  # Pipelined can always be planned
+            return seconds / (least * largest)
+
         measured = [shift(nbytes) for nbytes in self.sizes.messages]
-        together_seconds = self.timed.shift(group, range(group.size), "Pipelined", largest, _CONTIGUOUS, _CONTIGUOUS)
+        link = all_ranks()
+        chunks = [nbytes * all_ranks(chunk_bytes=nbytes) for nbytes in self.sizes.network_chunks]
         group.Free()
-        assert together_seconds is not None  # Pipelined can always be planned
         return NetworkRates(
             messages=_curve(self.sizes.messages, measured),
-            link_seconds_per_byte=together_seconds / (least * largest),
+            link_seconds_per_byte=link,
+            chunks=_curve(self.sizes.network_chunks, chunks),
         )
 
     def _position(self, rank: int) -> int:

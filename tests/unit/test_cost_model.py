@@ -128,6 +128,35 @@ def test_between_nodes_the_link_is_shared():
     assert pieces.seconds >= crossing * 1e-7
 
 
+def test_chunks_between_nodes_are_of_the_fastest_size():
+    nodes, crossing = [0, 0, 1, 1], 2 * 2 * 16 * 16 * 8
+    usual = CostModel(Problem(MOVED), machine(), nodes).with_best_options("Hierarchical")
+    assert usual is not None and not usual.options
+    network = {"messages": {"nbytes": [1, 1000], "seconds": [1e-5, 1e-4]}, "link_seconds_per_byte": 1e-7}
+    for seconds, chosen in (([512e-7, 128e-7], 256), ([256e-7, 2048e-7], 512), ([512e-7, 1000e-7], None)):
+        sizes = [512, 1024] if chosen != 256 else [128, 256]
+        profile = machine(network=network | {"chunks": {"nbytes": sizes, "seconds": seconds}})
+        found = CostModel(Problem(MOVED), profile, nodes).with_best_options("Hierarchical")
+        assert found is not None and found.options == ({} if chosen is None else {"chunk_bytes": chosen})
+        if chosen is not None:
+            per_byte = dict(zip(sizes, seconds, strict=True))[chosen] / chosen
+            assert found.seconds >= crossing * per_byte
+        assert not CostModel(Problem(MOVED), profile, [0] * 4).with_best_options("Hierarchical").options
+        assert not CostModel(Problem(MOVED), profile, nodes).with_best_options("Pack").options
+
+
+def test_the_first_and_the_last_chunk_are_copied_while_the_link_waits():
+    nodes, message = [0, 0, 1, 1], 16 * 16 * 8
+    chunks = {"nbytes": [message // 8, message], "seconds": [message // 8 * 1e-7, message * 1e-7]}
+    network = {"messages": {"nbytes": [1], "seconds": [1e-9]}, "link_seconds_per_byte": 1e-7, "chunks": chunks}
+    model = CostModel(Problem(MOVED), machine(network=network), nodes)
+    whole, small = (model.estimate("Hierarchical", {"chunk_bytes": nbytes}) for nbytes in (message, message // 8))
+    none = model.estimate("Hierarchical", {"chunk_bytes": 1 << 20})
+    assert small.seconds < whole.seconds == none.seconds
+    wire = 2 * 2 * message * 1e-7  # half of what a rank sends goes in the first chunk, or a sixteenth
+    assert whole.seconds - wire == pytest.approx(8 * (small.seconds - wire))
+
+
 def test_joined_messages_cost_a_share_of_one_message():
     nodes = [0, 0, 1, 1]
     apart, joined = (terms(strategy, node_of=nodes) for strategy in ("Hierarchical", "Aggregated"))

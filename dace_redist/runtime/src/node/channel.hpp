@@ -155,7 +155,7 @@ struct ExchangeState {
   SharedArrayFinder::ArrayLocation source_location;
   const ElementSteps* steps = nullptr;
   std::size_t open = 0;        ///< channels that are not done
-  std::vector<char> computed;  ///< a piece on its way to a slot, see StagedProtocol
+  std::vector<char> computed;  ///< room for a piece on its way to a slot, see StagedProtocol::compute_and_stream()
 
   /// Whether copies of each kind write with non-temporal stores: what is pushed, pulled, unpacked, and stays here.
   bool stream_pushed = false, stream_pulled = false, stream_unpacked = false, stream_own = false;

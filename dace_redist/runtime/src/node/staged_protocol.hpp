@@ -69,7 +69,6 @@ struct StagedProtocol {
   /// the cache, and from there to the slot.
   static Index compute_and_stream(ExchangeState& exchange, const LevelChannels& level) {
     const Index element_bytes = exchange.steps->message_bytes();
-    exchange.computed.resize(static_cast<std::size_t>(level.first().ring.slot_bytes));
     char* const buffer = exchange.computed.data();
     Index nbytes = 0;
     for (Channel* channel : level) {
