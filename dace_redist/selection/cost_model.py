@@ -148,18 +148,16 @@ class CostModel:
         return dataclasses.replace(spent, wait=max(0.0, whole - spent.total))
 
     def _wire_seconds(self, ranks: Sequence[RankWork], chunk: int | None) -> float:
-        """What leaves or enters a node, whichever is more, over its link; long messages in chunks of so many bytes."""
+        """What leaves or enters a node, whichever is more, over its link; in chunks of so many bytes, if any."""
         network = self.profile.network
         if network is None:
             return 0.0
-        in_chunks = network.link_seconds_per_byte if chunk is None else network.seconds_per_byte(chunk)
 
         def seconds(messages: Iterable[Traffic]) -> float:
-            return sum(
-                m.all_bytes * (in_chunks if chunk is not None and m.nbytes > chunk else network.link_seconds_per_byte)
-                for m in messages
-                if not m.within
-            )
+            crossing = [m for m in messages if not m.within]
+            if chunk is None:
+                return network.link_seconds_per_byte * sum(m.all_bytes for m in crossing)
+            return sum(m.all_bytes * network.seconds_per_byte(min(m.nbytes, chunk)) for m in crossing)
 
         sent = seconds(m for rank in ranks for m in rank.traffic.sends)
         return max(sent, seconds(m for rank in ranks for m in rank.traffic.receives))

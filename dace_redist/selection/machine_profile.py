@@ -68,16 +68,19 @@ class NetworkRates(Strict):
     :param messages: Contiguous MPI messages, one rank of each node at work.
     :param link_seconds_per_byte: What a byte takes that a node sends, or receives at the same time, with all its ranks
         at work.
-    :param chunks: The same with messages cut into chunks: seconds of a chunk by its size. None: any take as long.
+    :param chunks: The same by the size of the chunks that messages are cut into: seconds of one. None: a byte takes as
+        long in all of them.
     """
 
     messages: Curve
     link_seconds_per_byte: Seconds
     chunks: Curve | None = None
 
-    def seconds_per_byte(self, chunk: float) -> float:
+    def seconds_per_byte(self, nbytes: float) -> float:
         """What a byte takes of a node's link in chunks of so many bytes."""
-        return self.link_seconds_per_byte if self.chunks is None else self.chunks.at(chunk) / chunk
+        if self.chunks is None or nbytes < self.chunks.nbytes[0]:
+            return self.link_seconds_per_byte
+        return self.chunks.at(nbytes) / nbytes
 
 
 class MachineProfile(Strict):

@@ -49,7 +49,7 @@ class Sizes:
     items: Sequence[int] = (4, 8, 16, 64)
     messages: Sequence[int] = (_TINY, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 4 << 20, 16 << 20)
     chunks: Sequence[int] = (8 << 10, 60 << 10, 512 << 10)
-    network_chunks: Sequence[int] = (15 << 10, 60 << 10, 256 << 10, 1 << 20)
+    network_chunks: Sequence[int] = (15 << 10, 60 << 10, 120 << 10, 1 << 20)
 
     @property
     def staged_runs(self) -> Sequence[int]:
