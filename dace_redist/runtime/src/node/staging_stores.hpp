@@ -42,7 +42,7 @@ double seconds_per_byte(const Copy& copy) {
 /// ones, which leave it in this core's cache.
 ///
 /// A core that shares a cache with this one takes the piece from there sooner than from memory; any other core up to
-/// three times later. Nothing says reliably which of these the receiver runs on, and it may change: so both stores are
+/// four times later. Nothing says reliably which of these the receiver runs on, and it may change: so both stores are
 /// timed, packing and unpacking together, and the faster ones taken from then on.
 class StoreChoice {
  public:
