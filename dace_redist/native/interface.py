@@ -80,8 +80,9 @@ def library() -> Any:
     found.dr_python_plan_create.argtypes = [
         *(ctypes.c_ssize_t, ctypes.c_char_p, ctypes.POINTER(_Options), number),
         *(pointer, number, pointer, number, pointer, number),
-        *(ctypes.POINTER(_Operation), ctypes.POINTER(pointer)),
+        *(ctypes.POINTER(_Operation), ctypes.c_int, ctypes.c_int, ctypes.POINTER(pointer)),
     ]
+    found.dr_plan_set_stream.argtypes = [pointer, pointer]
     found.dr_plan_set_arrays.argtypes = [pointer] * 5
     found.dr_plan_execute.argtypes = [pointer] * 3
     found.dr_python_joint_create.argtypes = [
@@ -185,6 +186,7 @@ class NativePlan(NativeHandle):
     :param index_map: Encoded map of indices, see :class:`dace_redist.index_map.IndexMap`.
     :param operation: What is computed with elements, see
         :attr:`dace_redist.element_operation.ElementOperation.encoded`.
+    :param memories: Where the source and the target lie, each a ``dr_memory``.
     :raises RedistributionError: On every rank, if the ranks disagree or one of them cannot make it.
     """
 
@@ -198,6 +200,7 @@ class NativePlan(NativeHandle):
         target: npt.NDArray[np.int64],
         index_map: npt.NDArray[np.int64],
         operation: EncodedOperation,
+        memories: Sequence[int] = (0, 0),
     ) -> None:
         values = {name: option.default for name, option in OPTIONS.items()} | dict(options)
         super().__init__()
@@ -205,7 +208,15 @@ class NativePlan(NativeHandle):
         given = _Options(**values)
         computed = _operation(operation)
         create = library().dr_python_plan_create
-        check(create(comm, strategy.encode(), given, itemsize, *encoded, computed, self._plan))
+        check(create(comm, strategy.encode(), given, itemsize, *encoded, computed, *memories, self._plan))
+
+    def set_stream(self, stream: int) -> None:
+        """
+        Moves arrays on a GPU in the order of a stream from now on. Local.
+
+        :param stream: A ``cudaStream_t`` as a number.
+        """
+        check(library().dr_plan_set_stream(self._plan, stream))
 
     def set_arrays(
         self, source: tuple[Sequence[int], Sequence[int]] | None, target: tuple[Sequence[int], Sequence[int]] | None

@@ -16,6 +16,7 @@ from dace_redist.distribution import AnyDistribution, Distribution, TiledDistrib
 from dace_redist.element_operation import ElementOperation, element_operation
 from dace_redist.index_map import IndexMap
 from dace_redist.mpi.launch import check_launcher
+from dace_redist.redistribution.device_arrays import DEVICES, ArrayView
 from dace_redist.redistribution.shared_arrays import is_shared
 from dace_redist.schedule import Schedule, checked_index_map
 from dace_redist.selection.problem_key import memory_name
@@ -36,6 +37,8 @@ class PlanArguments:
     #: Where the arrays lie, for strategy ``"Auto"``: the kinds of memory that a choice may be for, the first one first;
     #: none if the arrays are not all in C order, for which nothing is measured.
     memories: tuple[str, ...] = ()
+    #: Where source and target lie, each one of ``DEVICES``.
+    device: tuple[str, str] = ("cpu", "cpu")
 
     def __hash__(self) -> int:
         """Computed once: each call looks its arguments up."""
@@ -44,7 +47,10 @@ class PlanArguments:
     @functools.cached_property
     def _hash(self) -> int:
         return hash(
-            (self.strategy, self.options, self.operation, self.source, self.target, self.index_map, self.memories)
+            (
+                *(self.strategy, self.options, self.operation, self.source, self.target, self.index_map),
+                *(self.memories, self.device),
+            )
         )
 
     @property
@@ -55,7 +61,9 @@ class PlanArguments:
 
     def digest(self) -> int:
         """A number that other arguments hardly share, the same on every rank; of 56 bits."""
-        text = repr((self.strategy, self.options, self.operation, self.dtype.itemsize, self.memories)).encode()
+        text = repr(
+            (self.strategy, self.options, self.operation, self.dtype.itemsize, self.memories, self.device)
+        ).encode()
         state = hashlib.blake2b(text, digest_size=7)
         for part in (self.source, self.target, self.index_map):
             state.update(part.encoded_array.tobytes())
@@ -129,7 +137,7 @@ def check_covered(index_map: IndexMap, operation: ElementOperation, target: AnyD
 
 def _checked_type(array: Any, out: Any, converts: bool) -> np.dtype[Any]:
     for name, given in (("array", array), ("out", out)):
-        if given is not None and not isinstance(given, np.ndarray):
+        if given is not None and not isinstance(given, np.ndarray | ArrayView):
             raise TypeError(f"{name} must be a NumPy array, got {type(given).__name__}")
     typed = array if array is not None or converts else out
     if typed is None:
@@ -148,7 +156,7 @@ def check_part(name: str, given: Any, shape: tuple[int, ...], dtype: np.dtype[An
     :raises ValueError: If it has another shape.
     :raises TypeError: If it is no array, or of another type.
     """
-    if given is not None and not isinstance(given, np.ndarray):
+    if given is not None and not isinstance(given, np.ndarray | ArrayView):
         raise TypeError(f"{name} must be a NumPy array, got {type(given).__name__}")
     empty = 0 in shape and (given is None or given.size == 0)
     if not empty and (given is None or given.shape != shape):
@@ -163,9 +171,26 @@ def _check_arrays(array: Any, source: AnyDistribution, target: AnyDistribution, 
         if name == "array" or given is not None:
             dtype = given.dtype if given is not None else np.dtype(bool)
             check_part(name, given, distribution.local_shape(rank), dtype, rank)
-    if out is not None and not out.flags.writeable:
+    check_target(array, out)
+
+
+def check_target(array: Any, out: Any) -> None:
+    """
+    Makes sure that a target array can be written, and does not overlap the source.
+
+    :raises ValueError: If not.
+    """
+    if out is not None and not (out.writeable if isinstance(out, ArrayView) else out.flags.writeable):
         raise ValueError("out is read-only")
-    if out is not None and array is not None and np.may_share_memory(array, out):
+    if out is None or array is None:
+        return
+    if isinstance(array, ArrayView) and isinstance(out, ArrayView):
+        overlap = array.overlaps(out)
+    else:
+        overlap = (
+            not isinstance(array, ArrayView) and not isinstance(out, ArrayView) and np.may_share_memory(array, out)
+        )
+    if overlap:
         raise ValueError("array and out overlap; a tensor cannot be redistributed in place")
 
 
@@ -218,20 +243,41 @@ def _agreed(comm: MPI.Intracomm, checked: Callable[[], Agreed], *anywhere: bool)
 
 def agreed_joint_arguments(comm: MPI.Intracomm, checked: Callable[[], JointArguments]) -> JointArguments:
     """As :func:`agreed_arguments`, for several tensors. Collective, also with ranks that ask for one tensor."""
-    return _agreed(comm, checked, False, False, False, False)[0]
+    return _agreed(comm, checked, *([False] * 8))[0]
 
 
 def agreed_arguments(comm: MPI.Intracomm, array: Any, out: Any, checked: Callable[[], PlanArguments]) -> PlanArguments:
     """What all ranks ask for; raises on every rank if one cannot take part, or if they differ. Collective."""
     private = [isinstance(part, np.ndarray) and _is_private(part) for part in (array, out)]
+    sides = [_lies_on(part, device) for part in (array, out) for device in DEVICES]
     ordered = all(not isinstance(part, np.ndarray) or part.flags.c_contiguous for part in (array, out))
-    arguments, facts = _agreed(comm, checked, *private, out is not None, not ordered)
-    private_source, private_target, given_target, unordered = facts
+    arguments, facts = _agreed(comm, checked, *private, out is not None, not ordered, *sides)
+    private_source, private_target, given_target, unordered = facts[:4]
+    if facts[5] or facts[7]:
+        arguments = dataclasses.replace(arguments, device=_agreed_device(*facts[4:]))
+    if "gpu" in arguments.device:
+        return arguments
     if arguments.strategy != AUTO.name or unordered:
         return arguments
     # A result that redistribute() makes itself is in shared memory where that helps, but need not be.
     kinds = (not private_target,) if given_target else (True, False)
     return dataclasses.replace(arguments, memories=tuple(memory_name(not private_source, kind) for kind in kinds))
+
+
+def _lies_on(array: Any, device: str) -> bool:
+    """Whether an array has elements, and they lie on a device; what is no array has none."""
+    if isinstance(array, ArrayView):
+        return array.size > 0 and array.device == device
+    return isinstance(array, np.ndarray) and array.size > 0 and device == "cpu"
+
+
+def _agreed_device(source_cpu: bool, source_gpu: bool, target_cpu: bool, target_gpu: bool) -> tuple[str, str]:
+    """Where source and target lie, from what any rank has; a target that none has lies with the source."""
+    for name, cpu, gpu in (("array", source_cpu, source_gpu), ("out", target_cpu, target_gpu)):
+        if cpu and gpu:
+            raise ValueError(f"{name} lies on the GPU on some ranks, and in main memory on others")
+    source = "gpu" if source_gpu else "cpu"
+    return source, "gpu" if target_gpu else "cpu" if target_cpu else source
 
 
 def _is_private(array: npt.NDArray[Any] | None) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,181 +10,22 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from dace_redist import _core
 from dace_redist.distribution import AnyDistribution
-from dace_redist.mpi.collective_errors import checked_communicator, together
-from dace_redist.native.interface import NativePlan, function_address
-from dace_redist.native.library import ensure_library
+from dace_redist.mpi.collective_errors import checked_communicator
 from dace_redist.redistribution.arguments import (
+    JointArguments,
     PlanArguments,
     agreed_arguments,
     agreed_joint_arguments,
-    check_covered,
-    check_part,
     checked_arguments,
-    is_plain,
 )
-from dace_redist.redistribution.base_plan import BasePlan
+from dace_redist.redistribution.device_plan import checked_device, make_plan
+from dace_redist.redistribution.host_plan import Plan as Plan
+from dace_redist.redistribution.host_plan import build_library
 from dace_redist.redistribution.joint_plan import JointPlan, joint_arguments
-from dace_redist.redistribution.request import Request, progress_number
-from dace_redist.redistribution.shared_arrays import LEAST_SHARED_BYTES, empty_result
-from dace_redist.schedule import Schedule
-from dace_redist.selection.problem_key import Problem
-from dace_redist.selection.selection import COMPUTED_WITH, NOT_IN_C_ORDER, choose_all, default_choice
-from dace_redist.strategies import AUTO, find_strategy
+from dace_redist.strategies import AUTO
 
 Array = npt.NDArray[Any]
-
-
-class Plan(BasePlan):
-    """
-    A redistribution ready to be carried out, made by :func:`plan`.
-
-    Calling it moves a tensor. It is a context manager that frees it at the end.
-
-    :ivar source: Distribution before.
-    :ivar target: Distribution after.
-    :ivar dtype: Element type of the source.
-    :ivar target_dtype: Element type of the target.
-    :ivar axes: The source axis that each target axis comes from; None: the same order.
-    :ivar region: The sub-tensor that moves; None: the whole tensor.
-    :ivar strategy: How it moves; never ``"Auto"``.
-    :ivar options: Options that are not at their defaults.
-    :ivar recorded: Whether ``"Auto"`` took strategy and options from what was measured.
-    """
-
-    def __init__(self, comm: MPI.Intracomm, arguments: PlanArguments) -> None:
-        self._comm, self._handle = comm, MPI._handleof(comm)
-        self.source, self.target, self.dtype = arguments.source, arguments.target, arguments.dtype
-        self._index_map, self._operation = arguments.index_map, arguments.operation
-        self.target_dtype = arguments.operation.target
-        self.axes, self.region = arguments.index_map.axes, arguments.index_map.region
-        self.strategy, self.options, self.recorded = _selected(comm, arguments)
-        build_library(comm)
-        source, target, mapped = (part.encoded_array for part in (self.source, self.target, self._index_map))
-        self._native = native = NativePlan(
-            self._handle,
-            self.strategy,
-            self.options,
-            self.dtype.itemsize,
-            source,
-            target,
-            mapped,
-            self._operation.encoded,
-        )
-        shapes = [side.local_shape(comm.rank) for side in (self.source, self.target)]
-        self._source_shape, self._target_shape = shapes
-        # Calls with arrays of the same strides as before, at first C order, take no Python but this object.
-        execute, agreement = function_address("dr_plan_execute"), function_address("dr_python_agree")
-        types = (self.dtype, self.target_dtype)
-        self._bound = _core.BoundPlan(execute, agreement, native.address, *types, *shapes)
-        self._fills_target = self._index_map.covers(self.target.shape) and self._operation.beta == 0
-        self._strides: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())  # in bytes; none: C order
-        nbytes = math.prod(self._target_shape) * self.target_dtype.itemsize
-        self._result_is_shared = find_strategy(self.strategy).node_aware and nbytes >= LEAST_SHARED_BYTES
-
-    def __call__(self, array: Array | None, out: Array | None = None) -> Array:
-        """
-        Moves a tensor. Collective over the ranks that have a part in it.
-
-        :param array: This rank's part of the source, of shape ``source.local_shape(rank)`` and any strides; None on a
-            rank that owns nothing of it.
-        :param out: Where to put this rank's part of the target; must not overlap ``array``. Default: a new array, in
-            node-shared memory with the strategies that copy straight into it.
-        :return: This rank's part of the target: ``out`` if given.
-        :raises ValueError: On this rank only, if the plan was freed or an array does not fit; the others may wait for
-            this rank.
-        :raises TypeError: The same, for an array of another type.
-        :raises RedistributionError: If MPI fails.
-        """
-        if out is None:
-            out = self.empty_target()
-        if not self._run_bound(array, out):
-            self._run_checked(array, out)
-        return out
-
-    def empty_target(self) -> Array:
-        """
-        A new array for this rank's part of the target.
-
-        :raises ValueError: If not all of it gets a value.
-        """
-        if not self._fills_target:
-            check_covered(self._index_map, self._operation, self.target)
-        if self._result_is_shared:
-            return empty_result(self._target_shape, self.target_dtype)
-        return np.empty(self._target_shape, self.target_dtype)
-
-    def start(self, array: Array | None, out: Array | None = None, *, progress: str = "calls") -> Request:
-        """
-        Starts to move a tensor, and returns. Collective over the ranks that have a part in it.
-
-        At most one transfer of a plan is under way. Until it is waited for, both arrays are read-only, and neither may
-        be used in another way. All ranks start, and wait for, transfers in the same order.
-
-        :param array: As in a call of the plan.
-        :param out: As in a call of the plan.
-        :param progress: What moves the tensor on: ``"calls"``, MPI where it can, and :meth:`Request.test`; or
-            ``"thread"``, a thread of its own, for which MPI must have been started with ``MPI_THREAD_MULTIPLE``, as
-            mpi4py does where it can.
-        :return: The transfer, to be waited for.
-        :raises ValueError: On this rank only, if the plan was freed, a transfer of it is under way, or an array does
-            not fit.
-        :raises TypeError: The same, for an array of another type.
-        :raises RedistributionError: If MPI fails, or has no threads.
-        """
-        number = progress_number(progress)
-        if out is None:
-            out = self.empty_target()
-        native, source, target = self._prepared(array, out)
-        started = native.start(source.ctypes.data, target.ctypes.data, number)
-        self._started = True
-        return Request(started, [source], [(target, out)], out, self._ended)
-
-    def _run_checked(self, array: Array | None, out: Array) -> None:
-        native, source, target = self._prepared(array, out)
-        native.execute(source.ctypes.data, target.ctypes.data)
-        if target is not out:
-            out[...] = target
-
-    def _prepared(self, array: Array | None, out: Array) -> tuple[NativePlan, Array, Array]:
-        """The library's plan, set up for these arrays, and what it is to read and write: they, or copies of them."""
-        self._ready()
-        native = self._native
-        assert isinstance(native, NativePlan)
-        check_part("array", array, self._source_shape, self.dtype, self._comm.rank)
-        check_part("out", out, self._target_shape, self.target_dtype, self._comm.rank)
-        if not out.flags.writeable:
-            raise ValueError("out is read-only")
-        if array is not None and np.may_share_memory(array, out):
-            raise ValueError("array and out overlap; a tensor cannot be redistributed in place")
-        source = np.empty(self._source_shape, self.dtype) if array is None else array
-        source = source if is_plain(source) else np.ascontiguousarray(source)
-        target = out if is_plain(out) else out.copy()
-        in_c_order = source.flags.c_contiguous and target.flags.c_contiguous
-        strides = ((), ()) if in_c_order else (source.strides, target.strides)
-        if strides != self._strides:
-            native.set_arrays(*(None if in_c_order else _layout(part) for part in (source, target)))
-            self._bound.set_strides(*strides)
-            self._strides = strides
-        return native, source, target
-
-    @property
-    def schedule(self) -> Schedule:
-        """Who sends what to whom."""
-        operation = None if self._operation.is_copy else self._operation
-        return Schedule(self.source, self.target, self.dtype, self._index_map, operation)
-
-    def __repr__(self) -> str:
-        options = "".join(f", {name}={value}" for name, value in self.options.items())
-        state = ", freed" if self._native is None else ""
-        mapped = "".join(f", {part}" for part in (self._index_map, self._operation) if str(part))
-        return f"Plan({self.source} -> {self.target}, {self.dtype}{mapped}, {self.strategy}{options}{state})"
-
-
-def _layout(array: Array) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    # the stride of a single element does not matter, but may be negative
-    return array.shape, tuple(abs(stride) // array.itemsize for stride in array.strides)
 
 
 def plan(
@@ -203,6 +43,7 @@ def plan(
     conj: Any = False,
     op: str | None = None,
     memory_bytes: int | None = None,
+    device: Any = "cpu",
     **options: Any,
 ) -> Any:
     """
@@ -233,6 +74,8 @@ def plan(
     :param memory_bytes: Most bytes of buffers that a rank takes besides the arrays: the tensor then moves in more,
         smaller chunks. For strategies with chunks or slots; ``"Auto"`` is the default one then. Default: as the options
         say.
+    :param device: Where the arrays lie: ``"cpu"`` (main memory), ``"gpu"`` (memory of the GPU that is current in this
+        process), or a pair for source and target.
     :param options: Options of the strategy, e.g. ``chunk_bytes=1 << 20``; with ``"Auto"`` those that all have.
     :return: The plan, a :class:`Plan`, or for lists a :class:`dace_redist.redistribution.joint_plan.JointPlan`; to be
         called, and freed.
@@ -252,9 +95,13 @@ def plan(
             "conj": conj,
             "op": op,
         }
-        joint = agreed_joint_arguments(
-            comm, lambda: joint_arguments(dtype, source, target, comm, strategy, options, memory_bytes, how)
-        )
+
+        def checked_lists() -> JointArguments:
+            if "gpu" in checked_device(device):
+                raise ValueError("several tensors at once move between arrays in main memory; take a plan for each")
+            return joint_arguments(dtype, source, target, comm, strategy, options, memory_bytes, how)
+
+        joint = agreed_joint_arguments(comm, checked_lists)
         build_library(comm)
         return JointPlan(comm, joint)
 
@@ -262,16 +109,17 @@ def plan(
         sample = np.empty(0, dtype)
         how: dict[str, Any] = {"alpha": alpha, "beta": beta, "conj": conj, "op": op}
         how |= {"memory_bytes": memory_bytes, "planned": True}
-        return checked_arguments(
+        arguments = checked_arguments(
             sample, source, target, comm, None, strategy, options, axes, region, target_dtype, **how
         )
+        return dataclasses.replace(arguments, device=checked_device(device))
 
     arguments = agreed_arguments(comm, None, None, checked)
     if arguments.strategy == AUTO.name:  # where the arrays will lie is not known: a result of its own is node-shared
         arguments = dataclasses.replace(
             arguments, memories=("shared-target", "ordinary", "shared-both", "shared-source")
         )
-    return Plan(comm, arguments)
+    return make_plan(comm, arguments)
 
 
 class ArrayPlan:
@@ -310,25 +158,3 @@ class ArrayPlan:
     def free(self) -> None:
         """Frees the plan. Collective."""
         self.plan.free()
-
-
-def _selected(comm: MPI.Intracomm, arguments: PlanArguments) -> tuple[str, dict[str, int | float], bool]:
-    """Strategy, options, and whether they were measured; what ``"Auto"`` stands for is looked up. Collective."""
-    given = dict(arguments.options)
-    if arguments.strategy != AUTO.name:
-        return arguments.strategy, given, False
-    if not arguments.operation.is_copy:
-        return default_choice(COMPUTED_WITH).strategy, given, False
-    wanted = Schedule(arguments.source, arguments.target, arguments.dtype, arguments.index_map)
-    if not arguments.memories:
-        choice = default_choice(NOT_IN_C_ORDER)
-    else:
-        choices = choose_all([Problem(wanted, memory) for memory in arguments.memories], comm)
-        choice = next((choice for choice in choices if choice.recorded), choices[0])
-    return choice.strategy, {**choice.options, **given}, choice.recorded
-
-
-def build_library(comm: MPI.Intracomm) -> None:
-    """Makes sure that the library is there on every rank; of the ranks of a node one builds it. Collective."""
-    with together(comm):
-        ensure_library()

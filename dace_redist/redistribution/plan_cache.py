@@ -10,8 +10,9 @@ from mpi4py import MPI
 
 from dace_redist.mpi.collective_errors import checked_communicator
 from dace_redist.redistribution.arguments import JointArguments, PlanArguments
+from dace_redist.redistribution.device_plan import make_plan
+from dace_redist.redistribution.host_plan import Plan
 from dace_redist.redistribution.joint_plan import JointPlan
-from dace_redist.redistribution.plan import Plan
 from dace_redist.strategies import AUTO
 
 #: Plans kept per communicator; the one used least recently is freed first.
@@ -54,7 +55,7 @@ class PlanCache:
         if arguments in self._plans:
             self._plans.move_to_end(arguments)
             return self._plans[arguments]
-        plan = JointPlan(comm, arguments) if isinstance(arguments, JointArguments) else Plan(comm, arguments)
+        plan = JointPlan(comm, arguments) if isinstance(arguments, JointArguments) else make_plan(comm, arguments)
         while len(self._plans) >= _MOST_PLANS:
             self._drop(next(iter(self._plans))).free()
         self._plans[arguments] = plan

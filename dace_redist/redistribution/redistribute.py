@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from dace_redist.redistribution.arguments import (
     agreed_joint_arguments,
     checked_arguments,
 )
+from dace_redist.redistribution.device_arrays import ArrayView, array_view, empty_like_library, is_foreign
+from dace_redist.redistribution.host_plan import build_library
 from dace_redist.redistribution.joint_plan import check_joint_arrays, joint_arguments
-from dace_redist.redistribution.plan import build_library
-from dace_redist.redistribution.plan_cache import plan_cache
+from dace_redist.redistribution.plan_cache import PlanCache, plan_cache
 from dace_redist.redistribution.shared_arrays import is_shared
 
 
@@ -49,12 +51,14 @@ def redistribute(
     builds the package's library, which is kept on disk for all later processes.
 
     :param array: This rank's part of the source, of shape ``source.local_shape(rank)`` and any strides. A rank that
-        owns nothing of the source may pass None if it passes ``out``.
+        owns nothing of the source may pass None if it passes ``out``. An array of NumPy, or one of CuPy, PyTorch or
+        another library with ``__cuda_array_interface__`` or ``__dlpack__``, in main memory or on a GPU.
     :param source: Distribution of the tensor now, over the ranks of ``comm``.
     :param target: Distribution wanted; of the same global shape, but for ``axes`` and ``region``.
     :param comm: mpi4py communicator (default: the world). Every rank of it must call, also one that owns nothing.
     :param out: Where to put this rank's part of the target, of shape ``target.local_shape(rank)``; it must not overlap
-        ``array``. Default: a new C-order array, in node-shared memory with the strategies that copy straight into it.
+        ``array``. Default: a new C-order array of the library of ``array`` and where that lies, in main memory
+        node-shared with the strategies that copy straight into it.
     :param strategy: How to move, see ``dace_redist.strategies``; ``"Auto"``: what was measured to be fastest for this
         redistribution here (:func:`dace_redist.tune`), else the default one; see :func:`dace_redist.chosen_strategy`.
     :param axes: Permutes the dimensions on the way, as ``numpy.transpose``: the source axis that each target axis comes
@@ -86,6 +90,14 @@ def redistribute(
     if cache.is_new:
         build_library(comm)
         cache.is_new = False
+    if is_foreign(array) or is_foreign(out):
+
+        def checked_views(array: Any, out: Any) -> PlanArguments:
+            return checked_arguments(
+                array, source, target, comm, out, strategy, options, **how, memory_bytes=memory_bytes
+            )
+
+        return _redistribute_foreign(cache, comm, array, out, checked_views)
     call: Any = None
     found = None
     try:
@@ -129,6 +141,48 @@ def redistribute(
         cache.remember(call, arguments, made, [list(side) if several else side for side in (source, target)])
     try:
         return made(array, out)
+    except Exception:
+        cache.forget(made)
+        raise
+
+
+def _redistribute_foreign(
+    cache: PlanCache,
+    comm: MPI.Intracomm,
+    array: Any,
+    out: Any,
+    checked: Callable[[ArrayView | None, ArrayView | None], PlanArguments],
+) -> Any:
+    """
+    The same where an array is of another library than NumPy, in main memory or on a GPU.
+
+    :param checked: What this rank asks for, from how its arrays lie; raises if something does not fit.
+    """
+    view = target_view = None
+    failure: TypeError | None = None
+    try:
+        view = None if array is None else array_view("array", array)
+        target_view = None if out is None else array_view("out", out)
+    except TypeError as error:
+        failure = error
+
+    def checked_views() -> PlanArguments:
+        if failure is not None:
+            raise failure
+        return checked(view, target_view)
+
+    agree(MPI._handleof(comm), 0)
+    arguments = agreed_arguments(comm, view, target_view, checked_views)
+    made = cache.get(comm, arguments)
+    try:
+        if "gpu" in arguments.device:
+            return made(array, out)
+        shape, dtype = arguments.target.local_shape(comm.rank), arguments.operation.target
+        result = empty_like_library(array, shape, dtype) if out is None else out
+        given: Any = None if view is None else view.as_numpy()
+        wanted: Any = array_view("out", result).as_numpy()
+        made(given, wanted)
+        return result
     except Exception:
         cache.forget(made)
         raise

@@ -84,6 +84,12 @@ typedef struct dr_operation {
   int op;        /**< ::dr_op: replicas of the source are partial results, which are reduced in a fixed order */
 } dr_operation;
 
+/** Where an array lies. */
+typedef enum dr_memory {
+  DR_MAIN_MEMORY = 0,
+  DR_DEVICE_MEMORY = 1 /**< memory of the GPU that is current in the calling thread when the plan is made */
+} dr_memory;
+
 /** What a plan is made for. Set by dr_problem_init(), then the first three members at least. */
 typedef struct dr_problem {
   const dr_distribution *source; /**< the tensor's distribution now */
@@ -102,6 +108,8 @@ typedef struct dr_problem {
   const int64_t *region_target_offset; /**< [ndim] its first index in the target, in the axes of the target */
   const int64_t *region_shape;         /**< [ndim] its extents, in the axes of the source */
   dr_operation operation;              /**< what is computed with elements on their way */
+  int source_memory;                   /**< ::dr_memory of the source array; the same on every rank */
+  int target_memory;                   /**< ::dr_memory of the target array */
 } dr_problem;
 
 /** Value for an axis in `axes` that is not split. */
@@ -213,6 +221,12 @@ DR_API int dr_request_wait(dr_request **request);
  */
 DR_API int dr_plan_set_arrays(dr_plan *plan, const int64_t *source_shape, const int64_t *source_strides,
                               const int64_t *target_shape, const int64_t *target_strides);
+
+/**
+ * The stream of the calling program, a cudaStream_t: a plan with arrays in a device's memory moves them after what was
+ * enqueued there before, and what is enqueued afterwards finds the result. At first the default stream. Local.
+ */
+DR_API int dr_plan_set_stream(dr_plan *plan, void *stream);
 
 /** Frees a plan, of which no transfer is under way. Collective over its communicator. */
 DR_API int dr_plan_free(dr_plan **plan);

@@ -243,6 +243,14 @@ int dr_plan_set_arrays(dr_plan* plan, const int64_t* source_shape, const int64_t
   });
 }
 
+int dr_plan_set_stream(dr_plan* plan, void* stream) {
+  return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
+    plans.check(plan, "plan");
+    if (plan->started) throw ArgumentError("a transfer of the plan is under way: wait for it first");
+    plan->plan->set_stream(stream);
+  });
+}
+
 int dr_plan_free(dr_plan** plan) {
   return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
     check_pointer(plan, "plan");

@@ -202,6 +202,8 @@ inline Description describe(const dr_problem& problem, int rank) {
       local_encoding(problem.target->checked, rank, problem.target_shape, problem.target_strides);
   description.index_map = index_map_of(problem, problem.source->checked.ndim());
   description.operation = internal_operation(problem.operation);
+  description.source_memory = internal_memory(problem.source_memory, "source_memory");
+  description.target_memory = internal_memory(problem.target_memory, "target_memory");
   return description;
 }
 
@@ -245,6 +247,8 @@ inline dr_plan* make_joint_handle(std::vector<Description> tensors, MPI_Comm com
     if (strategy != "Hierarchical" && strategy != "Pack")
       throw Error(text("several tensors at once move by Hierarchical or Pack, got ", strategy));
     for (Description& tensor : tensors) {
+      if (tensor.on_device())
+        throw Error("several tensors at once move between arrays in main memory; take a plan for each");
       complete(tensor, comm_rank(comm));
       if (tensor.strategy != strategy)
         throw Error(text("several tensors at once move by one strategy, got ", strategy, " and ", tensor.strategy));

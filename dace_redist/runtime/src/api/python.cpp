@@ -23,7 +23,8 @@ extern "C" {
 DR_API int dr_python_plan_create(std::intptr_t comm, const char* strategy, const dr_options* options,
                                  std::int64_t element_bytes, const std::int64_t* source, std::int64_t source_count,
                                  const std::int64_t* target, std::int64_t target_count, const std::int64_t* index_map,
-                                 std::int64_t index_map_count, const dr_operation* operation, dr_plan** plan) {
+                                 std::int64_t index_map_count, const dr_operation* operation, int source_memory,
+                                 int target_memory, dr_plan** plan) {
   using namespace dace_redist;
   return guarded(DR_ERROR_PLAN, "plan", [&] {
     Description description;
@@ -35,6 +36,8 @@ DR_API int dr_python_plan_create(std::intptr_t comm, const char* strategy, const
     description.target.assign(target, target + target_count);
     description.index_map.assign(index_map, index_map + index_map_count);
     description.operation = internal_operation(*operation);
+    description.source_memory = internal_memory(source_memory, "source_memory");
+    description.target_memory = internal_memory(target_memory, "target_memory");
     *plan = make_handle(std::move(description), communicator(comm));
   });
 }

@@ -45,10 +45,10 @@ class CopyKernel {
 
 /// What another process needs to map an allocation of a device, and where in it something lies.
 struct DeviceMemoryName {
-  std::array<char, 64> handle{};     ///< as the device names an allocation
-  std::uint64_t allocation = 0;      ///< tells an allocation from a later one of the same address
-  std::int64_t offset = 0;           ///< bytes from the start of the allocation
-  std::int64_t process = 0;          ///< of the owner
+  std::array<char, 64> handle{};  ///< as the device names an allocation
+  std::uint64_t allocation = 0;   ///< tells an allocation from a later one of the same address
+  std::int64_t offset = 0;        ///< bytes from the start of the allocation
+  std::int64_t process = 0;       ///< of the owner
 };
 
 /// A device of this process. All of it is for one thread at a time. Whatever cannot be done is an Error that says what

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "copy/element_operation.hpp"
+#include "device/device.hpp"
 #include "distribution/distribution.hpp"
 #include "distribution/schedule.hpp"
 #include "mpi/mpi.hpp"
@@ -29,7 +30,11 @@ struct Description {
   Encoding index_map{};                 ///< which elements move where to, see IndexMap
   ElementOperation operation{};         ///< what is computed with elements on their way
   Senders senders{};                    ///< which replicas of the source send
-  std::vector<Description> tensors{};   ///< of several in one exchange: all of them
+  Memory source_memory = Memory::host;  ///< where the arrays lie
+  Memory target_memory = Memory::host;
+  std::vector<Description> tensors{};  ///< of several in one exchange: all of them
+
+  bool on_device() const { return source_memory == Memory::device || target_memory == Memory::device; }
 };
 
 /// The first eight letters of a name as a number, and back.
@@ -55,7 +60,9 @@ inline Encoding agreed_entries(const Description& description) {
                     growth_known ? static_cast<Index>(options.growth * 1e6) : -1,
                     options.slot_bytes,
                     options.max_message_bytes,
-                    most_node_ranks()};
+                    most_node_ranks(),
+                    static_cast<Index>(description.source_memory),
+                    static_cast<Index>(description.target_memory)};
   const ElementOperation& operation = description.operation;
   encoding.push_back(static_cast<Index>(operation.source));
   encoding.push_back(static_cast<Index>(operation.target));
@@ -119,6 +126,8 @@ inline std::string agreed_entry_name(const Encoding& encoding, std::size_t at) {
                                               "slot_bytes",
                                               "max_message_bytes",
                                               node_ranks_variable,
+                                              "memory of the source array (0: main memory, 1: device)",
+                                              "memory of the target array (0: main memory, 1: device)",
                                               "number of the source's element type",
                                               "number of the target's element type",
                                               "alpha (bits of its real part)",

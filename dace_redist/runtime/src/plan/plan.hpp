@@ -74,6 +74,10 @@ class Plan {
     prepare();
   }
 
+  /// The device's stream of the caller: what it has enqueued there comes before, and the result is there for what it
+  /// enqueues afterwards. At first the default stream.
+  virtual void set_stream(Stream stream) { stream_ = stream; }
+
   /// Moves the tensor. Collective over the ranks that have a part in it.
   void run(const void* source, void* target) {
     if (!active()) return;
@@ -123,6 +127,7 @@ class Plan {
   Index element_bytes() const { return description_.element_bytes; }
   const ElementSteps& steps() const { return steps_; }
   const RankSchedule& schedule() const { return schedule_; }
+  Stream stream() const { return stream_; }
   const LocalLayout& source_layout() const { return source_layout_; }
   const LocalLayout& target_layout() const { return target_layout_; }
 
@@ -218,6 +223,7 @@ class Plan {
   CopyList self_copies_;
   const char* started_source_ = nullptr;
   char* started_target_ = nullptr;
+  Stream stream_ = nullptr;
 };
 
 }  // namespace dace_redist

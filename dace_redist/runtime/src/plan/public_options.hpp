@@ -6,6 +6,7 @@
 
 #include "copy/element_operation.hpp"
 #include "dace_redist.h"
+#include "device/device.hpp"
 #include "plan/options.hpp"
 
 namespace dace_redist {
@@ -42,6 +43,13 @@ inline ElementOperation internal_operation(const dr_operation& operation) {
   result.conjugate = operation.conjugate != 0;
   result.reduction = static_cast<Reduction>(checked(operation.op, reduction_count, "op"));
   return result;
+}
+
+/// Where the caller of the C interface says that an array lies. \throws Error if the number is none of dr_memory.
+inline Memory internal_memory(int memory, const char* name) {
+  if (memory != DR_MAIN_MEMORY && memory != DR_DEVICE_MEMORY)
+    throw Error(text(name, " must be DR_MAIN_MEMORY or DR_DEVICE_MEMORY, got ", memory));
+  return static_cast<Memory>(memory);
 }
 
 /// Elements are copied.

@@ -30,13 +30,12 @@ class ReductionPlan final : public Plan {
 
   void connect() override {
     const Distribution source(description().source, "source"), target(description().target, "target");
-    const MakePlan make = find_strategy(description().strategy);
     const Index target_bytes = element_bytes_of(description().operation.target);
     const Index whole_bytes = steps().message_bytes() == target_bytes ? target_bytes : 0;
     for (const Senders& senders : reduction_exchanges(source, target, whole_bytes)) {
       const bool within_target = senders.kind == Senders::share;
       const Description one = within_target ? shares(source, target, target_bytes) : turn(senders);
-      exchanges_.push_back({make(one, comm()), within_target});
+      exchanges_.push_back({strategy_maker(one)(one, comm()), within_target});
     }
   }
 
@@ -54,11 +53,16 @@ class ReductionPlan final : public Plan {
     Description one = description();
     one.index_map = IndexMap(one.index_map, source, target).within_target();
     one.source = one.target;
+    one.source_memory = one.target_memory;
     one.source_local = one.target_local;
     one.operation = {};
     one.element_bytes = target_bytes;
     one.senders = {Senders::share, 0, false};
     return one;
+  }
+
+  void set_stream(Stream stream) override {
+    for (const Exchange& one : exchanges_) one.plan->set_stream(stream);
   }
 
   void exchange(const char* source, char* target) override {
@@ -87,7 +91,7 @@ class ReductionPlan final : public Plan {
 };
 
 MakePlan plan_maker(const Description& description) {
-  const MakePlan make = find_strategy(description.strategy);
+  const MakePlan make = strategy_maker(description);
   const ElementOperation& operation = description.operation;
   if (operation.reduction == Reduction::none) return make;
   if (operation.reduction != Reduction::sum && operation.beta != 0.0) throw Error("beta goes with op sum only");

@@ -3,6 +3,8 @@
 
 #include <map>
 
+#include "device/device_plan.hpp"
+
 namespace dace_redist {
 namespace {
 
@@ -22,6 +24,11 @@ MakePlan find_strategy(const std::string& name) {
   for (const auto& [other, make] : strategies())
     if (other.find(' ') == std::string::npos) known += (known.empty() ? "" : ", ") + other;  // sums are no strategies
   throw Error(text("unknown strategy \"", name, "\"; there are ", known));
+}
+
+MakePlan strategy_maker(const Description& description) {
+  const MakePlan make = find_strategy(description.strategy);
+  return description.on_device() ? make_device_plan : make;
 }
 
 }  // namespace dace_redist

@@ -22,7 +22,10 @@ DR_API void register_strategy(const std::string& name, MakePlan make);
 /// \throws Error if there is no strategy of that name; names those there are.
 MakePlan find_strategy(const std::string& name);
 
-/// Makes the plan of a description, which may reduce partial results. \throws Error as find_strategy().
+/// Makes plans by the strategy of a description where its arrays lie. \throws Error as find_strategy().
+MakePlan strategy_maker(const Description& description);
+
+/// The same for a description that may reduce partial results. \throws Error as find_strategy().
 MakePlan plan_maker(const Description& description);
 
 /// Makes plans of type `P`.

@@ -1,0 +1,52 @@
+"""Memory of the GPU that is current in this process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+from dace_redist.native.interface import check, library
+
+#: Environment variable with which main memory stands in for a GPU, in tests; see ``device/host_device.hpp``.
+DEVICE_VARIABLE = "DACE_REDIST_DEVICE"
+
+
+def ensure_device_library() -> None:
+    """
+    Builds the library for GPUs unless it is there, or main memory stands in for one. Not collective.
+
+    :raises BuildError: If it cannot be built; says what is missing.
+    """
+    library()
+    if not os.environ.get(DEVICE_VARIABLE):
+        from dace_redist.native.library import CUDA, ensure_library
+
+        ensure_library(CUDA)
+
+
+def allocate(nbytes: int) -> int:
+    """
+    Address of new memory on the GPU.
+
+    :raises RedistributionError: If there is no GPU, or too little memory; says what is needed and what there is.
+    """
+    ensure_device_library()
+    memory = ctypes.c_void_p()
+    check(library().dr_python_device_allocate(ctypes.c_int64(nbytes), ctypes.byref(memory)))
+    return memory.value or 0
+
+
+def free(address: int) -> None:
+    """Gives memory of :func:`allocate` back."""
+    library().dr_python_device_free(ctypes.c_void_p(address))
+
+
+def copy(target: int, source: int, nbytes: int) -> None:
+    """
+    Copies bytes between main memory and the GPU, after all that was enqueued there, and waits for it.
+
+    :param target: Address of the first byte written.
+    :param source: Address of the first byte read.
+    :raises RedistributionError: If that fails.
+    """
+    check(library().dr_python_device_copy(ctypes.c_void_p(target), ctypes.c_void_p(source), ctypes.c_int64(nbytes)))

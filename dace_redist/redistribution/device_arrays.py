@@ -1,0 +1,259 @@
+"""Arrays of any library as a plan sees them, and arrays in a GPU's memory. Start reading at: array_view."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import math
+import sys
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dace_redist.native import device
+
+#: Where an array may lie, in the order of ``dr_memory``.
+DEVICES = ("cpu", "gpu")
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrayView:
+    """
+    Where an array lies, and how.
+
+    :param address: Of its first element; 0 for an array without elements.
+    :param strides: In bytes.
+    :param stream: The stream that orders its use, a ``cudaStream_t`` as a number; None: the array does not say.
+    :param owner: The array, which must live as long as the view.
+    """
+
+    address: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    strides: tuple[int, ...]
+    writeable: bool
+    device: str
+    stream: int | None
+    owner: Any
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the strides count elements forward."""
+        return self.size == 0 or all(
+            extent == 1 or (stride >= 0 and stride % self.dtype.itemsize == 0)
+            for extent, stride in zip(self.shape, self.strides, strict=True)
+        )
+
+    @property
+    def in_c_order(self) -> bool:
+        """Whether the elements lie one after another, the last index running fastest."""
+        expected = c_strides(self.shape, self.dtype.itemsize)
+        pairs = zip(self.shape, self.strides, expected, strict=True)
+        return self.size == 0 or all(extent == 1 or given == wanted for extent, given, wanted in pairs)
+
+    def as_numpy(self) -> npt.NDArray[Any]:
+        """The same array, which lies in main memory, as one of NumPy."""
+        if isinstance(self.owner, np.ndarray):
+            return self.owner
+        if self.size == 0:
+            return np.empty(self.shape, self.dtype)
+        first, end = self._bounds()
+        memory = (ctypes.c_char * (end - first)).from_address(first)
+        memory._owner = self.owner  # type: ignore[attr-defined]  # lives as long as the array
+        buffer = memoryview(memory).cast("B")
+        array: npt.NDArray[Any] = np.ndarray(self.shape, self.dtype, buffer, self.address - first, self.strides)
+        return array
+
+    def overlaps(self, other: ArrayView) -> bool:
+        """Whether the stretches of memory from the first to the last element have a byte in common."""
+        (lo, hi), (other_lo, other_hi) = self._bounds(), other._bounds()
+        return lo < other_hi and other_lo < hi
+
+    def _bounds(self) -> tuple[int, int]:
+        if self.size == 0:
+            return 0, 0
+        reaches = [(extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True)]
+        first = self.address + sum(min(0, reach) for reach in reaches)
+        return first, self.address + sum(max(0, reach) for reach in reaches) + self.dtype.itemsize
+
+
+def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """Strides in bytes of an array in C order."""
+    strides = [itemsize] * len(shape)
+    for i in reversed(range(len(shape) - 1)):
+        strides[i] = strides[i + 1] * max(1, shape[i + 1])
+    return tuple(strides)
+
+
+def is_foreign(array: Any) -> bool:
+    """Whether something is neither a NumPy array, nor a list, nor None, but may be an array of another library."""
+    return not isinstance(array, np.ndarray | list | None) and (
+        hasattr(array, "__cuda_array_interface__") or hasattr(array, "__dlpack__")
+    )
+
+
+def array_view(name: str, array: Any) -> ArrayView:
+    """
+    How an array of NumPy, CuPy, PyTorch, or anything with ``__cuda_array_interface__`` or ``__dlpack__`` lies.
+
+    :param name: What errors call it.
+    :raises TypeError: If it is no array, or one that lies neither in main memory nor on a GPU.
+    """
+    if isinstance(array, np.ndarray):
+        address, writeable = array.ctypes.data, array.flags.writeable
+        return ArrayView(address, array.shape, array.dtype, array.strides, writeable, "cpu", None, array)
+    if (torch := sys.modules.get("torch")) is not None and isinstance(array, torch.Tensor):
+        return _torch_view(name, array, torch)
+    interface = getattr(array, "__cuda_array_interface__", None)
+    if interface is not None:
+        return _interface_view(interface, array)
+    if hasattr(array, "__dlpack__"):
+        return _dlpack_view(name, array)
+    raise TypeError(
+        f"{name} must be an array of NumPy, CuPy or PyTorch, or have __cuda_array_interface__ or __dlpack__, got "
+        f"{type(array).__name__}"
+    )
+
+
+def _interface_view(interface: dict[str, Any], array: Any) -> ArrayView:
+    """Source of the format: Numba's documentation, CUDA Array Interface, version 3."""
+    dtype, shape = np.dtype(interface["typestr"]), tuple(interface["shape"])
+    address, read_only = interface["data"]
+    strides = interface.get("strides")
+    strides = c_strides(shape, dtype.itemsize) if strides is None else tuple(strides)
+    return ArrayView(address or 0, shape, dtype, strides, not read_only, "gpu", interface.get("stream"), array)
+
+
+def _torch_view(name: str, tensor: Any, torch: Any) -> ArrayView:
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise TypeError(f"{name} must lie in main memory or on a CUDA device, got a tensor on {tensor.device}")
+    if tensor.is_conj() or tensor.is_neg():
+        raise TypeError(f"{name} is a lazy conjugate or negative: call resolve_conj() or resolve_neg() first")
+    dtype = _torch_dtype(name, tensor.dtype)
+    strides = tuple(stride * dtype.itemsize for stride in tensor.stride())
+    on_gpu = tensor.device.type == "cuda"
+    stream = torch.cuda.current_stream(tensor.device).cuda_stream if on_gpu else None
+    shape = tuple(tensor.shape)
+    return ArrayView(tensor.data_ptr(), shape, dtype, strides, True, "gpu" if on_gpu else "cpu", stream, tensor)
+
+
+def _torch_dtype(name: str, dtype: Any) -> np.dtype[Any]:
+    word = str(dtype).removeprefix("torch.")
+    try:
+        return np.dtype(word)
+    except TypeError:
+        pass
+    try:
+        import ml_dtypes
+
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, word))
+    except (ImportError, AttributeError) as error:
+        raise TypeError(f"{name} holds {dtype}, which NumPy has only with the package ml_dtypes") from error
+    return found
+
+
+class _Tensor(ctypes.Structure):
+    """``DLTensor`` of DLPack; what a ``DLManagedTensor`` begins with. Source: dlpack.h, version 0.8."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+_DLPACK_DEVICES = {1: "cpu", 2: "gpu", 3: "cpu", 13: "gpu"}  # main memory, CUDA, the same pinned, managed
+_DLPACK_KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
+
+
+def _dlpack_view(name: str, array: Any) -> ArrayView:
+    capsule = array.__dlpack__()
+    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    tensor = _Tensor.from_address(get_pointer(capsule, b"dltensor"))
+    kind = _DLPACK_KINDS.get(tensor.code)
+    if tensor.device_type not in _DLPACK_DEVICES:
+        raise TypeError(f"{name} must lie in main memory or on a CUDA device, got DLPack device {tensor.device_type}")
+    if kind is None or tensor.lanes != 1:
+        raise TypeError(f"{name} holds elements of DLPack type {tensor.code} with {tensor.lanes} lanes: not supported")
+    dtype = np.dtype(bool if kind == "b" else f"{kind}{tensor.bits // 8}")
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    strides = c_strides(shape, dtype.itemsize)
+    if tensor.strides:
+        strides = tuple(tensor.strides[i] * dtype.itemsize for i in range(tensor.ndim))
+    address = (tensor.data or 0) + tensor.byte_offset
+    where = _DLPACK_DEVICES[tensor.device_type]
+    return ArrayView(address, shape, dtype, strides, True, where, None, (array, capsule))
+
+
+class DeviceArray:
+    """
+    An array in the memory of the current GPU, in C order: what a redistribution makes there where the source is neither
+    CuPy's nor PyTorch's. Other libraries take it by ``__cuda_array_interface__`` without a copy.
+
+    :param shape: Its extents.
+    :param dtype: Type of the elements.
+    :raises RedistributionError: If there is no GPU, or too little memory on it.
+    :raises BuildError: If the library for GPUs cannot be built.
+    """
+
+    def __init__(self, shape: Sequence[int], dtype: npt.DTypeLike = np.float64) -> None:
+        self.shape, self.dtype = tuple(shape), np.dtype(dtype)
+        self.nbytes = math.prod(self.shape) * self.dtype.itemsize
+        self._address = device.allocate(self.nbytes)
+        weakref.finalize(self, device.free, self._address)
+
+    @classmethod
+    def from_numpy(cls, array: npt.NDArray[Any]) -> DeviceArray:
+        """A copy of an array on the GPU."""
+        made = cls(array.shape, array.dtype)
+        contiguous = np.ascontiguousarray(array)
+        device.copy(made._address, contiguous.ctypes.data, made.nbytes)
+        return made
+
+    def to_numpy(self) -> npt.NDArray[Any]:
+        """A copy in main memory, of what is there when all that was enqueued on the GPU is done."""
+        made = np.empty(self.shape, self.dtype)
+        device.copy(made.ctypes.data, self._address, self.nbytes)
+        return made
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        typestr = self.dtype.str if self.dtype.isbuiltin else f"|V{self.dtype.itemsize}"
+        data = (self._address, False)
+        return {"shape": self.shape, "typestr": typestr, "data": data, "strides": None, "version": 3, "stream": None}
+
+    def __repr__(self) -> str:
+        return f"DeviceArray(shape={self.shape}, dtype={self.dtype})"
+
+
+def empty_like_library(sample: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """
+    A new array of the library of another one, and where that lies; of a library that makes none, and on the GPU, a
+    :class:`DeviceArray`.
+
+    :param sample: The other array; None: one on the GPU.
+    """
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    if torch is not None and isinstance(sample, torch.Tensor):
+        return torch.empty(shape, dtype=getattr(torch, dtype.name), device=sample.device)
+    if cupy is not None and isinstance(sample, cupy.ndarray):
+        return cupy.empty(shape, dtype)
+    if sample is not None and array_view("array", sample).device == "cpu":
+        return np.empty(shape, dtype)
+    return DeviceArray(shape, dtype)

@@ -1,0 +1,135 @@
+"""A redistribution whose source, target, or both lie on a GPU. Start reading at: DevicePlan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from dace_redist.mpi.collective_errors import together
+from dace_redist.native.device import ensure_device_library
+from dace_redist.native.interface import NativePlan
+from dace_redist.redistribution.arguments import PlanArguments, check_part, check_target
+from dace_redist.redistribution.device_arrays import DEVICES, ArrayView, array_view, empty_like_library
+from dace_redist.redistribution.host_plan import Plan
+from dace_redist.redistribution.request import Request, progress_number
+
+
+class DevicePlan(Plan):
+    """
+    A plan for arrays of which one side at least lies on the GPU that was current when it was made.
+
+    It moves them after what was enqueued before on the array's stream, and what is enqueued there afterwards finds the
+    result: CuPy's and PyTorch's current stream, or what the array itself says.
+
+    :ivar device: Where source and target lie, each ``"cpu"`` or ``"gpu"``.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, arguments: PlanArguments) -> None:
+        with together(comm):
+            ensure_device_library()
+        self.device = arguments.device
+        self._stream = 0
+        super().__init__(comm, arguments)
+
+    def __call__(self, array: Any, out: Any = None) -> Any:
+        """
+        Moves a tensor. Collective over the ranks that have a part in it.
+
+        :param array: This rank's part of the source; None on a rank that owns nothing of it.
+        :param out: Where to put this rank's part of the target. Default: a new array, on the GPU one of the library of
+            ``array``.
+        :return: This rank's part of the target: ``out`` if given.
+        :raises ValueError: On this rank only, if the plan was freed, or an array does not fit or lies elsewhere; the
+            others may wait for this rank.
+        :raises TypeError: The same, for an array of another type.
+        :raises RedistributionError: If MPI or the GPU fails.
+        """
+        out = self.empty_target_for(array) if out is None else out
+        native, source, target = self._prepared_views(array, out)
+        native.execute(source.address, target.address)
+        return out
+
+    def start(self, array: Any, out: Any = None, *, progress: str = "calls") -> Request:
+        """
+        Starts to move a tensor, and returns; parameters, errors and what has to be kept in mind as of
+        :meth:`dace_redist.redistribution.plan.Plan.start`. Arrays on a GPU are not protected.
+        """
+        number = progress_number(progress)
+        out = self.empty_target_for(array) if out is None else out
+        native, source, target = self._prepared_views(array, out)
+        started = native.start(source.address, target.address, number)
+        self._started = True
+        arrays = [[side] if isinstance(side, np.ndarray) else [] for side in (array, out)]
+        return Request(started, arrays[0], [(side, side) for side in arrays[1]], out, self._ended)
+
+    def empty_target_for(self, array: Any) -> Any:
+        """
+        A new array for this rank's part of the target.
+
+        :param array: This rank's part of the source, of whose library it is.
+        :raises ValueError: If not all of it gets a value.
+        """
+        if self.device[1] == "cpu":
+            return self.empty_target()
+        self._check_covered()
+        return empty_like_library(array, self._target_shape, self.target_dtype)
+
+    def _prepared_views(self, array: Any, out: Any) -> tuple[NativePlan, ArrayView, ArrayView]:
+        self._ready()
+        native = self._native
+        assert isinstance(native, NativePlan)
+        if array is None:
+            array = np.empty(self._source_shape, self.dtype)
+        source, target = array_view("array", array), array_view("out", out)
+        sides = (
+            ("array", source, self._source_shape, self.dtype),
+            ("out", target, self._target_shape, self.target_dtype),
+        )
+        for (name, view, shape, dtype), device in zip(sides, self.device, strict=True):
+            check_part(name, view, shape, dtype, self._comm.rank)
+            if view.device != device and view.size > 0:
+                raise ValueError(
+                    f"{name} must lie {_PLACES[device]}, for which the plan was made, but lies {_PLACES[view.device]}"
+                )
+            if not view.is_plain:
+                raise ValueError(
+                    f"{name} has strides {view.strides}, which do not count elements forward: copy it first"
+                )
+        check_target(source, target)
+        in_c_order = source.in_c_order and target.in_c_order
+        strides = ((), ()) if in_c_order else (source.strides, target.strides)
+        if strides != self._strides:
+            native.set_arrays(*(None if in_c_order else _layout(view) for view in (source, target)))
+            self._strides = strides
+        stream = next((view.stream for view in (target, source) if view.stream is not None), 0)
+        if stream != self._stream:
+            native.set_stream(stream)
+            self._stream = stream
+        return native, source, target
+
+
+_PLACES = {"cpu": "in main memory", "gpu": "on the GPU"}
+
+
+def _layout(view: ArrayView) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return view.shape, tuple(abs(stride) // view.dtype.itemsize for stride in view.strides)
+
+
+def checked_device(device: Any) -> tuple[str, str]:
+    """
+    Where source and target of a plan lie.
+
+    :param device: ``"cpu"`` or ``"gpu"`` for both, or a pair for source and target.
+    :raises ValueError: If it is neither.
+    """
+    pair = (device, device) if isinstance(device, str) else device
+    if not isinstance(pair, tuple | list) or len(pair) != 2 or any(side not in DEVICES for side in pair):
+        raise ValueError(f'device must be "cpu" or "gpu", or a pair of them for source and target, got {device!r}')
+    return pair[0], pair[1]
+
+
+def make_plan(comm: MPI.Intracomm, arguments: PlanArguments) -> Plan:
+    """The plan of some arguments, wherever its arrays lie. Collective."""
+    return DevicePlan(comm, arguments) if "gpu" in arguments.device else Plan(comm, arguments)

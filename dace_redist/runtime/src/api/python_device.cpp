@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+/// \file
+/// What the package's Python calls for arrays of its own in a device's memory.
+
+#include <cstdint>
+#include <cstring>
+
+#include "api/handles.hpp"
+#include "device/device_objects.hpp"
+
+extern "C" {
+
+DR_API int dr_python_device_allocate(std::int64_t nbytes, void** memory) {
+  using namespace dace_redist;
+  return guarded(DR_ERROR_MEMORY, "DeviceArray", [&] {
+    Device& device = current_device();
+    const CurrentDevice current(device);
+    *memory = nbytes > 0 ? device.allocate(nbytes) : nullptr;
+  });
+}
+
+DR_API void dr_python_device_free(void* memory) {
+  using namespace dace_redist;
+  guarded(DR_ERROR_MEMORY, "DeviceArray", [&] {
+    if (memory) current_device().free(memory);
+  });
+}
+
+/// Copies between main memory, of which only one side is, and the device's; waits for what was enqueued before.
+DR_API int dr_python_device_copy(void* target, const void* source, std::int64_t nbytes) {
+  using namespace dace_redist;
+  return guarded(DR_ERROR_EXECUTE, "DeviceArray", [&] {
+    if (nbytes == 0) return;
+    Device& device = current_device();
+    const CurrentDevice current(device);
+    const bool from_device = device.device_of(source) >= 0;
+    const PinnedBuffer staged(device, nbytes);
+    if (!from_device) std::memcpy(staged.at(0), source, static_cast<std::size_t>(nbytes));
+    device.copy(from_device ? staged.at(0) : target, from_device ? source : staged.at(0), nbytes, nullptr);
+    device.synchronize(nullptr);
+    if (from_device) std::memcpy(target, staged.at(0), static_cast<std::size_t>(nbytes));
+  });
+}
+
+}  // extern "C"

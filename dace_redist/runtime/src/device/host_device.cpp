@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "device/host_device.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <random>
+#include <sstream>
+#include <utility>
+
+#include "copy/run_list.hpp"
+#include "error.hpp"
+#include "node/shared_array.hpp"
+
+namespace dace_redist {
+namespace {
+
+/// Whether a record of an event has been reached. Who waits for an event waits for the record before.
+using Reached = std::shared_ptr<bool>;
+
+/// What an Event points to: its last record, null before the first.
+struct Mark {
+  Reached last;
+};
+
+/// One thing in a stream: work, or a record to be reached or waited for.
+struct Enqueued {
+  std::function<void()> work;
+  Reached reaches, waits_for;
+};
+
+using Queue = std::deque<Enqueued>;
+
+class HostDevice final : public Device {
+  using Guard = std::lock_guard<std::recursive_mutex>;
+
+ public:
+  explicit HostDevice(const std::string& words) {
+    std::istringstream list(words);
+    for (std::string word; std::getline(list, word, ',');) {
+      if (word == "apart")
+        apart_ = true;
+      else if (word == "unnamed")
+        unnamed_ = true;
+      else if (word != "host")
+        throw Error(text(device_variable, ": expected host, apart or unnamed, got \"", word, "\""));
+    }
+  }
+
+  std::string name() const override { return "main memory in the place of a GPU"; }
+  int number() const override { return 0; }
+  std::array<char, 16> unique_id() const override {
+    std::array<char, 16> id{};
+    const std::int64_t numbers[2] = {1, apart_ ? getpid() : 0};
+    std::memcpy(id.data(), numbers, sizeof numbers);
+    return id;
+  }
+  int make_current() override { return 0; }
+  void restore(int /*number*/) noexcept override {}
+
+  void* allocate(std::int64_t nbytes) override {
+    const Guard guard(mutex_);
+    return add(SharedSegment(std::max<std::int64_t>(nbytes, 1)));
+  }
+  void free(void* memory) noexcept override {
+    const Guard guard(mutex_);
+    run_all();  // as cudaFree does
+    allocations_.erase(static_cast<char*>(memory));
+  }
+
+  void pin(void* memory, std::int64_t nbytes) override {
+    const Guard guard(mutex_);
+    pinned_[static_cast<char*>(memory)] = nbytes;
+  }
+  void unpin(void* memory) noexcept override {
+    const Guard guard(mutex_);
+    run_all();
+    pinned_.erase(static_cast<char*>(memory));
+  }
+
+  int device_of(const void* address) const override {
+    const Guard guard(mutex_);
+    return find(address) == allocations_.end() ? -1 : 0;
+  }
+
+  Stream create_stream() override {
+    const Guard guard(mutex_);
+    return queues_.emplace_back(std::make_unique<Queue>()).get();
+  }
+  void destroy_stream(Stream stream) noexcept override {
+    const Guard guard(mutex_);
+    run_all();
+    queues_.erase(
+        std::find_if(queues_.begin(), queues_.end(), [&](const auto& queue) { return queue.get() == stream; }));
+  }
+  Event create_event() override { return new Mark; }
+  void destroy_event(Event event) noexcept override {
+    const Guard guard(mutex_);
+    run_all();
+    delete static_cast<Mark*>(event);
+  }
+  void record(Event event, Stream stream) override {
+    const Guard guard(mutex_);
+    Mark* const mark = static_cast<Mark*>(event);
+    mark->last = std::make_shared<bool>(false);
+    queue(stream).push_back({{}, mark->last, nullptr});
+  }
+  void wait(Stream stream, Event event) override {
+    const Guard guard(mutex_);
+    Mark* const mark = static_cast<Mark*>(event);
+    if (mark->last) queue(stream).push_back({{}, nullptr, mark->last});
+  }
+  bool completed(Event event) override {
+    const Guard guard(mutex_);
+    const Mark& mark = *static_cast<Mark*>(event);
+    if (!mark.last) return true;
+    if (!*mark.last) run_one();
+    return *mark.last;
+  }
+  void synchronize(Stream stream) override {
+    const Guard guard(mutex_);
+    while (!queue(stream).empty()) run_one();
+  }
+
+  void copy(void* target, const void* source, std::int64_t nbytes, Stream stream) override {
+    const Guard guard(mutex_);
+    for (const void* const end : {static_cast<const void*>(target), source})
+      if (nbytes > 0 && find(end) == allocations_.end() && !is_pinned(end, nbytes))
+        throw Error("a copy of the device needs its own memory or pinned memory");
+    queue(stream).push_back(
+        {[=] { std::memmove(target, source, static_cast<std::size_t>(nbytes)); }, nullptr, nullptr});
+  }
+
+  std::unique_ptr<CopyKernel> copy_kernel(const std::vector<DeviceCopy>& copies, const ElementStep& step) override {
+    return std::make_unique<EnqueuedKernel>(*this, copies, step);
+  }
+
+  bool name_memory(const void* memory, DeviceMemoryName& name) override {
+    const Guard guard(mutex_);
+    const auto found = find(memory);
+    if (unnamed_ || found == allocations_.end()) return false;
+    const SegmentName segment = found->second.segment.name();
+    std::memcpy(name.handle.data(), &segment, sizeof segment);
+    name.allocation = found->second.number;
+    name.offset = static_cast<const char*>(memory) - found->first;
+    name.process = getpid();
+    return true;
+  }
+  bool reaches(const std::array<char, 16>& unique_id) override { return unique_id == this->unique_id(); }
+  char* map(const DeviceMemoryName& name) override {
+    const Guard guard(mutex_);
+    SegmentName segment;
+    std::memcpy(&segment, name.handle.data(), sizeof segment);
+    return add(SharedSegment(segment));
+  }
+  void unmap(char* start) noexcept override {
+    const Guard guard(mutex_);
+    run_all();
+    allocations_.erase(start);
+  }
+
+ private:
+  /// Copies that run when their turn in a stream comes.
+  class EnqueuedKernel final : public CopyKernel {
+   public:
+    EnqueuedKernel(HostDevice& device, const std::vector<DeviceCopy>& copies, const ElementStep& step)
+        : device_(device), lists_(std::make_shared<std::map<std::pair<int, int>, CopyList>>()) {
+      for (const DeviceCopy& copy : copies) (*lists_)[{copy.source, copy.target}].append(copy.block, step);
+    }
+
+    void launch(const std::vector<const char*>& sources, const std::vector<char*>& targets, Stream stream) override {
+      const Guard guard(device_.mutex_);
+      device_.queue(stream).push_back({[lists = lists_, sources, targets] {
+                                         for (const auto& [ends, list] : *lists)
+                                           list.copy(sources[static_cast<std::size_t>(ends.first)],
+                                                     targets[static_cast<std::size_t>(ends.second)]);
+                                       },
+                                       nullptr, nullptr});
+    }
+
+   private:
+    HostDevice& device_;
+    std::shared_ptr<std::map<std::pair<int, int>, CopyList>> lists_;
+  };
+
+  struct Allocation {
+    SharedSegment segment;
+    std::uint64_t number = 0;
+  };
+  using Allocations = std::map<const char*, Allocation>;
+
+  char* add(SharedSegment segment) {
+    char* const start = segment.at(0);
+    allocations_.emplace(start, Allocation{std::move(segment), ++number_});
+    return start;
+  }
+
+  Allocations::const_iterator find(const void* address) const {
+    const char* const bytes = static_cast<const char*>(address);
+    auto next = allocations_.upper_bound(bytes);
+    if (next == allocations_.begin()) return allocations_.end();
+    --next;
+    return bytes < next->first + next->second.segment.nbytes() ? next : allocations_.end();
+  }
+
+  bool is_pinned(const void* memory, std::int64_t nbytes) const {
+    const char* const bytes = static_cast<const char*>(memory);
+    auto next = pinned_.upper_bound(bytes);
+    return next != pinned_.begin() && bytes + nbytes <= std::prev(next)->first + std::prev(next)->second;
+  }
+
+  Queue& queue(Stream stream) { return stream ? *static_cast<Queue*>(stream) : default_queue_; }
+
+  /// Runs what comes next in some stream; does nothing if every stream is empty, or waits.
+  void run_one() {
+    std::vector<Queue*> ready;
+    const auto consider = [&](Queue& queue) {
+      while (!queue.empty() && queue.front().waits_for && *queue.front().waits_for) queue.pop_front();
+      if (!queue.empty() && !queue.front().waits_for) ready.push_back(&queue);
+    };
+    consider(default_queue_);
+    for (const auto& queue : queues_) consider(*queue);
+    if (ready.empty()) return;
+    Queue& chosen = *ready[random_() % ready.size()];
+    const Enqueued next = std::move(chosen.front());
+    chosen.pop_front();
+    if (next.work) next.work();
+    if (next.reaches) *next.reaches = true;
+  }
+
+  void run_all() {
+    const auto left = [this] {
+      return std::any_of(queues_.begin(), queues_.end(), [](const auto& queue) { return !queue->empty(); });
+    };
+    while (!default_queue_.empty() || left()) run_one();
+  }
+
+  mutable std::recursive_mutex mutex_;
+  Allocations allocations_;                     // by start, those of other processes that are mapped, too
+  std::map<const char*, std::int64_t> pinned_;  // bytes by start
+  std::vector<std::unique_ptr<Queue>> queues_;
+  Queue default_queue_;
+  std::uint64_t number_ = 0;
+  std::minstd_rand random_{static_cast<unsigned>(getpid())};
+  bool apart_ = false, unnamed_ = false;
+};
+
+}  // namespace
+
+Device& host_device() {
+  static HostDevice device(std::getenv(device_variable));
+  return device;
+}
+
+}  // namespace dace_redist
