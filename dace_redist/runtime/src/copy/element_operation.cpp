@@ -4,15 +4,12 @@
 #include <cstring>
 #include <type_traits>
 
+#include "copy/element_arithmetic.hpp"
+
 namespace dace_redist {
 namespace {
 
 constexpr std::int64_t together = 512;  // elements that are converted before they are combined: they stay in the cache
-
-template <class T>
-constexpr bool is_complex = false;
-template <class T>
-constexpr bool is_complex<std::complex<T>> = true;
 
 template <class T>
 T load(const char* from) {
@@ -24,29 +21,6 @@ T load(const char* from) {
 template <class T>
 void store(char* to, T value) {
   std::memcpy(to, &value, sizeof value);
-}
-
-template <class To, class From>
-To converted(From value) {
-  if constexpr (std::is_same_v<From, Boolean>)
-    return converted<To>(value.value);
-  else if constexpr (is_complex<To> && is_complex<From>)
-    return To(static_cast<typename To::value_type>(value.real()), static_cast<typename To::value_type>(value.imag()));
-  else if constexpr (is_complex<To>)
-    return To(static_cast<typename To::value_type>(value));
-  else
-    return static_cast<To>(value);
-}
-
-/// Whether one type converts to another by NumPy's rule "same_kind": never from complex to real numbers, from real
-/// numbers to integers, or from integers to booleans; integers may be cut off.
-template <class From, class To>
-constexpr bool converts() {
-  const auto kind = [](auto value) {
-    using T = decltype(value);
-    return std::is_same_v<T, Boolean> ? 0 : std::is_integral_v<T> ? 1 : is_complex<T> ? 3 : 2;
-  };
-  return kind(From()) <= kind(To());
 }
 
 template <class From, class To>
@@ -61,42 +35,6 @@ void convert(const char* source, std::int64_t source_stride, char* target, std::
   for (std::int64_t i = 0; i < count; ++i)
     store(target + i * target_stride, converted<To>(load<From>(source + i * source_stride)));
 }
-
-/// A factor in an element's own type.
-template <class T>
-T factor(std::complex<double> value) {
-  if constexpr (is_complex<T>)
-    return converted<T>(value);
-  else
-    return static_cast<T>(value.real());
-}
-
-/// The complex conjugate; a real number is its own.
-template <class T>
-T conjugated(T value) {
-  if constexpr (is_complex<T>)
-    return std::conj(value);
-  else
-    return value;
-}
-
-template <class T>
-struct Sum {
-  T operator()(T a, T b) const { return static_cast<T>(a + b); }
-};
-template <class T>
-struct Product {
-  T operator()(T a, T b) const { return static_cast<T>(a * b); }
-};
-/// As numpy.minimum and maximum: what is not a number wins.
-template <class T>
-struct Minimum {
-  T operator()(T a, T b) const { return a < b || a != a ? a : b; }
-};
-template <class T>
-struct Maximum {
-  T operator()(T a, T b) const { return a > b || a != a ? a : b; }
-};
 
 template <class T, class Function>
 void for_each_pair(const char* source, char* target, std::int64_t target_stride, std::int64_t count,
@@ -115,7 +53,8 @@ void for_each_pair(const char* source, char* target, std::int64_t target_stride,
 template <class T>
 void scale(const ElementOperation& operation, const char* source, char* target, std::int64_t target_stride,
            std::int64_t count) {
-  const T alpha = factor<T>(operation.alpha), beta = factor<T>(operation.beta);
+  const OperationValues values(operation);
+  const T alpha = factor<T>(values.alpha), beta = factor<T>(values.beta);
   const auto scaled = [alpha, conjugate = is_complex<T> && operation.conjugate](T value) {
     if (conjugate) value = conjugated(value);
     return static_cast<T>(alpha * value);
@@ -133,7 +72,7 @@ void scale(const ElementOperation& operation, const char* source, char* target, 
 template <class T, template <class> class Function>
 void reduce(const ElementOperation& operation, const char* source, char* target, std::int64_t target_stride,
             std::int64_t count) {
-  const T alpha = factor<T>(operation.alpha);
+  const T alpha = factor<T>(OperationValues(operation).alpha);
   const bool conjugate = is_complex<T> && operation.conjugate, plain = operation.alpha == 1.0 && !conjugate;
   const Function<T> function;
   if (plain) return for_each_pair<T>(source, target, target_stride, count, function);
@@ -167,8 +106,8 @@ ElementKernel::ElementKernel(const ElementOperation& operation)
     : operation_(operation), target_bytes_(element_bytes_of(operation.target)) {
   visit_element_type(operation.source, [&](auto from) {
     visit_element_type(operation.target, [&](auto to) {
-      using From = decltype(from);
-      using To = decltype(to);
+      using From = Arithmetic<decltype(from)>;
+      using To = Arithmetic<decltype(to)>;
       if constexpr (converts<From, To>()) convert_ = convert<From, To>;
     });
   });
@@ -176,7 +115,7 @@ ElementKernel::ElementKernel(const ElementOperation& operation)
     throw Error(text("elements of type ", name_of(operation.source), " do not convert to ", name_of(operation.target),
                      " without losing their kind (NumPy's casting rule \"same_kind\")"));
   visit_element_type(operation.target, [&](auto to) {
-    using T = decltype(to);
+    using T = Arithmetic<decltype(to)>;
     const bool scales = operation.alpha != 1.0 || operation.beta != 0.0 || operation.conjugate;
     if constexpr (std::is_same_v<T, Boolean>) {
       if (scales) fail_to_compute(operation.target, "multiples or sums: alpha must be 1, beta 0");

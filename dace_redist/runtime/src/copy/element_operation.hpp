@@ -55,6 +55,8 @@ class DR_API ElementKernel {
   /// Applies the operation to a block. \param source, target  Starts of the two arrays, which do not overlap.
   void apply(const ElementBlock& block, const char* source, char* target) const;
 
+  const ElementOperation& operation() const { return operation_; }
+
  private:
   /// Elements at strides in bytes; `count` of them.
   using Convert = void (*)(const char* source, std::int64_t source_stride, char* target, std::int64_t target_stride,

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 
+#include "copy/host_device.hpp"
 #include "error.hpp"
 
 namespace dace_redist {
@@ -41,8 +42,8 @@ inline constexpr const char* element_type_names[element_type_count] = {
 struct Boolean {
   Boolean() = default;
   template <class T>
-  explicit constexpr Boolean(T number) : value(number != T(0)) {}
-  explicit constexpr operator bool() const { return value != 0; }
+  DACE_REDIST_HOST_DEVICE explicit constexpr Boolean(T number) : value(number != T(0)) {}
+  DACE_REDIST_HOST_DEVICE explicit constexpr operator bool() const { return value != 0; }
   std::uint8_t value;
 };
 

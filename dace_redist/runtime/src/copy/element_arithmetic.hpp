@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// The arithmetic of one element, for a processor and a GPU: conversion, factors, reductions.
+/// Start reading at: converted() and Combination.
+
+#include <cmath>
+#include <complex>
+#include <cstdint>
+#include <type_traits>
+
+#include "copy/element_operation.hpp"
+#include "copy/element_type.hpp"
+#include "copy/host_device.hpp"
+
+namespace dace_redist {
+
+/// A complex number with the layout of std::complex, whose operators do not run on a GPU.
+template <class T>
+struct alignas(2 * sizeof(T)) Complex {
+  using value_type = T;
+  Complex() = default;
+  DACE_REDIST_HOST_DEVICE explicit constexpr Complex(T real, T imaginary = 0) : re(real), im(imaginary) {}
+  T re, im;
+};
+
+template <class T>
+DACE_REDIST_HOST_DEVICE constexpr Complex<T> operator+(Complex<T> a, Complex<T> b) {
+  return Complex<T>(a.re + b.re, a.im + b.im);
+}
+
+template <class T>
+DACE_REDIST_HOST_DEVICE constexpr bool operator!=(Complex<T> a, Complex<T> b) {
+  return a.re != b.re || a.im != b.im;
+}
+
+namespace detail {
+
+/// 1 with the sign of an infinite number, 0 with that of another one.
+template <class T>
+DACE_REDIST_HOST_DEVICE T boxed(T value) {
+  return std::copysign(std::isinf(value) ? T(1) : T(0), value);
+}
+
+/// The product of numbers with an infinite part, where the formula gives none (ISO C, Annex G.5.1).
+template <class T>
+DACE_REDIST_HOST_DEVICE Complex<T> infinite_product(Complex<T> a, Complex<T> b, Complex<T> product) {
+  const auto numbers = [](Complex<T>& value) {  // signed zeros in place of what is not a number
+    if (std::isnan(value.re)) value.re = std::copysign(T(0), value.re);
+    if (std::isnan(value.im)) value.im = std::copysign(T(0), value.im);
+  };
+  const auto infinite = [](T value) { return std::isinf(value); };
+  bool recovered = false;
+  if (infinite(a.re) || infinite(a.im)) {
+    a = Complex<T>(boxed(a.re), boxed(a.im));
+    numbers(b);
+    recovered = true;
+  }
+  if (infinite(b.re) || infinite(b.im)) {
+    b = Complex<T>(boxed(b.re), boxed(b.im));
+    numbers(a);
+    recovered = true;
+  }
+  if (!recovered &&
+      (infinite(a.re * b.re) || infinite(a.im * b.im) || infinite(a.re * b.im) || infinite(a.im * b.re))) {
+    numbers(a);
+    numbers(b);
+    recovered = true;
+  }
+  if (!recovered) return product;
+  const T infinity = static_cast<T>(HUGE_VAL);
+  return Complex<T>(infinity * (a.re * b.re - a.im * b.im), infinity * (a.re * b.im + a.im * b.re));
+}
+
+}  // namespace detail
+
+/// As std::complex multiplies.
+template <class T>
+DACE_REDIST_HOST_DEVICE Complex<T> operator*(Complex<T> a, Complex<T> b) {
+  const Complex<T> product(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re);
+  if (std::isnan(product.re) && std::isnan(product.im)) return detail::infinite_product(a, b, product);
+  return product;
+}
+
+template <class T>
+inline constexpr bool is_complex = false;
+template <class T>
+inline constexpr bool is_complex<Complex<T>> = true;
+
+namespace detail {
+
+template <class T>
+struct ArithmeticType {
+  using type = T;
+};
+template <class T>
+struct ArithmeticType<std::complex<T>> {
+  using type = Complex<T>;
+};
+
+/// The kinds of NumPy's rule "same_kind", in the order in which they convert.
+template <class T>
+constexpr int kind_of() {
+  return std::is_same_v<T, Boolean> ? 0 : std::is_integral_v<T> ? 1 : is_complex<T> ? 3 : 2;
+}
+
+}  // namespace detail
+
+/// The type that an element is computed with.
+template <class T>
+using Arithmetic = typename detail::ArithmeticType<T>::type;
+
+/// Whether one type converts to another by NumPy's rule "same_kind": never from complex to real numbers, from real
+/// numbers to integers, or from integers to booleans; integers may be cut off.
+template <class From, class To>
+constexpr bool converts() {
+  return detail::kind_of<From>() <= detail::kind_of<To>();
+}
+
+/// An element in another type, to which its own converts().
+template <class To, class From>
+DACE_REDIST_HOST_DEVICE To converted(From value) {
+  if constexpr (std::is_same_v<From, Boolean>)
+    return converted<To>(value.value);
+  else if constexpr (is_complex<To> && is_complex<From>)
+    return To(static_cast<typename To::value_type>(value.re), static_cast<typename To::value_type>(value.im));
+  else if constexpr (is_complex<To>)
+    return To(static_cast<typename To::value_type>(value));
+  else
+    return static_cast<To>(value);
+}
+
+/// The complex conjugate; a real number is its own.
+template <class T>
+DACE_REDIST_HOST_DEVICE T conjugated(T value) {
+  if constexpr (is_complex<T>)
+    return T(value.re, -value.im);
+  else
+    return value;
+}
+
+/// A factor in an element's own type.
+template <class T>
+DACE_REDIST_HOST_DEVICE T factor(Complex<double> value) {
+  if constexpr (is_complex<T>)
+    return converted<T>(value);
+  else
+    return static_cast<T>(value.re);
+}
+
+template <class T>
+struct Sum {
+  DACE_REDIST_HOST_DEVICE T operator()(T a, T b) const { return static_cast<T>(a + b); }
+};
+template <class T>
+struct Product {
+  DACE_REDIST_HOST_DEVICE T operator()(T a, T b) const { return static_cast<T>(a * b); }
+};
+/// As numpy.minimum and maximum: what is not a number wins.
+template <class T>
+struct Minimum {
+  DACE_REDIST_HOST_DEVICE T operator()(T a, T b) const { return a < b || a != a ? a : b; }
+};
+template <class T>
+struct Maximum {
+  DACE_REDIST_HOST_DEVICE T operator()(T a, T b) const { return a > b || a != a ? a : b; }
+};
+
+/// What ElementOperation says, in a form that a GPU reads.
+struct OperationValues {
+  ElementType source = ElementType::opaque, target = ElementType::opaque;
+  Complex<double> alpha{1}, beta{0};
+  bool conjugate = false, scales = false;
+  Reduction reduction = Reduction::none;
+
+  OperationValues() = default;
+  explicit OperationValues(const ElementOperation& operation)
+      : source(operation.source),
+        target(operation.target),
+        alpha(operation.alpha.real(), operation.alpha.imag()),
+        beta(operation.beta.real(), operation.beta.imag()),
+        conjugate(operation.conjugate),
+        scales(operation.alpha != 1.0 || operation.conjugate ||
+               (operation.beta != 0.0 && operation.reduction == Reduction::none)),
+        reduction(operation.reduction) {}
+};
+
+/// What is done with a converted element and the one that is there.
+template <class T>
+class Combination {
+ public:
+  DACE_REDIST_HOST_DEVICE explicit Combination(const OperationValues& values)
+      : reduction_(values.reduction),
+        scales_(values.scales),
+        conjugates_(is_complex<T> && values.conjugate),
+        adds_(values.reduction == Reduction::none && values.beta != Complex<double>(0)) {
+    if constexpr (!std::is_same_v<T, Boolean>) {
+      alpha_ = factor<T>(values.alpha);
+      beta_ = factor<T>(values.beta);
+    }
+  }
+
+  DACE_REDIST_HOST_DEVICE bool reads_target() const { return adds_ || reduction_ != Reduction::none; }
+
+  DACE_REDIST_HOST_DEVICE T operator()(T value, T there) const {
+    if constexpr (std::is_same_v<T, Boolean>) {
+      return reduced(value, there);
+    } else {
+      if (scales_) {
+        if (conjugates_) value = conjugated(value);
+        value = static_cast<T>(alpha_ * value);
+      }
+      if (adds_) return static_cast<T>(value + static_cast<T>(beta_ * there));
+      return reduced(value, there);
+    }
+  }
+
+ private:
+  DACE_REDIST_HOST_DEVICE T reduced(T value, T there) const {
+    if (reduction_ == Reduction::none) return value;
+    if constexpr (std::is_same_v<T, Boolean>) {
+      const bool joins = reduction_ == Reduction::sum || reduction_ == Reduction::max;
+      value.value = static_cast<std::uint8_t>(joins ? value.value | there.value : value.value & there.value);
+      return value;
+    } else {
+      if (reduction_ == Reduction::sum) return Sum<T>()(value, there);
+      if (reduction_ == Reduction::prod) return Product<T>()(value, there);
+      if constexpr (!is_complex<T>) {
+        if (reduction_ == Reduction::min) return Minimum<T>()(value, there);
+        return Maximum<T>()(value, there);
+      } else {
+        return value;
+      }
+    }
+  }
+
+  T alpha_, beta_;
+  Reduction reduction_;
+  bool scales_, conjugates_, adds_;
+};
+
+}  // namespace dace_redist
