@@ -14,7 +14,7 @@
 #include <sstream>
 #include <utility>
 
-#include "copy/run_list.hpp"
+#include "device/host_copy_kernel.hpp"
 #include "error.hpp"
 #include "node/shared_array.hpp"
 
@@ -166,27 +166,21 @@ class HostDevice final : public Device {
   }
 
  private:
-  /// Copies that run when their turn in a stream comes.
+  /// Copies that are made when their turn in a stream comes.
   class EnqueuedKernel final : public CopyKernel {
    public:
     EnqueuedKernel(HostDevice& device, const std::vector<DeviceCopy>& copies, const ElementStep& step)
-        : device_(device), lists_(std::make_shared<std::map<std::pair<int, int>, CopyList>>()) {
-      for (const DeviceCopy& copy : copies) (*lists_)[{copy.source, copy.target}].append(copy.block, step);
-    }
+        : device_(device), kernel_(std::make_shared<HostCopyKernel>(copies, step)) {}
 
     void launch(const std::vector<const char*>& sources, const std::vector<char*>& targets, Stream stream) override {
       const Guard guard(device_.mutex_);
-      device_.queue(stream).push_back({[lists = lists_, sources, targets] {
-                                         for (const auto& [ends, list] : *lists)
-                                           list.copy(sources[static_cast<std::size_t>(ends.first)],
-                                                     targets[static_cast<std::size_t>(ends.second)]);
-                                       },
-                                       nullptr, nullptr});
+      const auto work = [kernel = kernel_, sources, targets] { kernel->launch(sources, targets, nullptr); };
+      device_.queue(stream).push_back({work, nullptr, nullptr});
     }
 
    private:
     HostDevice& device_;
-    std::shared_ptr<std::map<std::pair<int, int>, CopyList>> lists_;
+    std::shared_ptr<HostCopyKernel> kernel_;
   };
 
   struct Allocation {
