@@ -1,0 +1,58 @@
+"""Arrays in a GPU's memory for tests: on a GPU where there is one, else in main memory that stands in for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dace_redist.errors import BuildError, RedistributionError
+from dace_redist.redistribution.device_arrays import DeviceArray
+
+#: What ``DACE_REDIST_DEVICE`` may say, and a GPU.
+KINDS = ("host", "host,apart", "host,unnamed", "gpu")
+
+
+def use_device(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has this process use a device, one of :data:`KINDS`; skips the test if there is no GPU to use."""
+    if kind != "gpu":
+        monkeypatch.setenv("DACE_REDIST_DEVICE", kind)
+        return
+    try:
+        DeviceArray(1)
+    except (BuildError, RedistributionError) as error:
+        pytest.skip(f"no GPU: {error}")
+
+
+class StridedDeviceArray:
+    """
+    A copy of a NumPy array on the device, which lies there as the original does: with its strides, in a copy of the
+    memory around it.
+    """
+
+    def __init__(self, array: np.ndarray) -> None:
+        base = array.base if isinstance(array.base, np.ndarray) else array
+        self._as_given = base
+        order = "F" if base.flags.f_contiguous and not base.flags.c_contiguous else "C"
+        self._memory = DeviceArray.from_numpy(np.frombuffer(base.tobytes(order), np.uint8))
+        self._order, self._offset = order, array.ctypes.data - base.ctypes.data
+        self._array = array
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        address = self._memory.__cuda_array_interface__["data"][0] + self._offset if self._array.size else 0
+        return {
+            "shape": self._array.shape,
+            "typestr": self._array.dtype.str,
+            "data": (address, False),
+            "strides": self._array.strides,
+            "version": 3,
+            "stream": None,
+        }
+
+    def to_numpy(self) -> np.ndarray:
+        """The elements, and what lies around them, written into the array that this is a copy of."""
+        base = self._as_given
+        base[...] = np.ndarray(base.shape, base.dtype, self._memory.to_numpy().tobytes(), order=self._order)
+        return self._array
