@@ -34,7 +34,7 @@ test-quick: venv  ## only what needs neither mpiexec nor a compiler: seconds
 lint: .venv/.dev lint-imports  ## style, types, spelling, and which module may import which
 	@$(IN_ENV); export PATH; set -e; \
 	ruff check .; ruff format --check .; mypy; codespell; \
-	find dace_redist tests benchmarks \( -name '*.hpp' -o -name '*.cpp' \) -exec clang-format --dry-run -Werror {} +; \
+	find dace_redist tests benchmarks \( -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' \) -exec clang-format --dry-run -Werror {} +; \
 	python -m pytest -q -m lint
 
 # In .venv/imports the package lies as it is installed, with an empty module in the place of the compiled one.

@@ -44,6 +44,7 @@ setup(
             "runtime/include/*",
             "runtime/src/**/*.hpp",
             "runtime/src/**/*.cpp*",
+            "runtime/src/**/*.cu",
         ],
     },
     ext_modules=[

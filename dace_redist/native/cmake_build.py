@@ -16,11 +16,15 @@ from dace_redist.errors import BuildError
 from dace_redist.native.blas import find_blas
 from dace_redist.native.toolchain import (
     CACHE_VARIABLE,
+    CUDA,
     EINSUM,
     INTEGERS,
     REDISTRIBUTION,
     RUNTIME_DIRECTORY,
     build_environment,
+    cuda_compiler,
+    cuda_key,
+    is_built,
     library_path,
     mpi_compiler,
 )
@@ -38,7 +42,7 @@ def build_library(name: str, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(path.with_suffix(".lock")):
-            if not path.exists():
+            if not is_built(name):
                 _build(name, path)
     except OSError as error:
         raise OSError(
@@ -47,18 +51,21 @@ def build_library(name: str, path: Path) -> None:
 
 
 def _build(name: str, path: Path) -> None:
-    what = "redistribution" if name == REDISTRIBUTION else "contractions"
+    what = {REDISTRIBUTION: "redistribution", CUDA: "copies on GPUs"}.get(name, "contractions")
+    settings = _settings(name)
     print(
         f"dace-redist: building the library of {what}, once for this MPI and processor (about a minute)",
         file=sys.stderr,
     )
     with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as folder:
-        configure = ["cmake", "-S", str(RUNTIME_DIRECTORY), "-B", folder, *_settings(name)]
+        configure = ["cmake", "-S", str(RUNTIME_DIRECTORY), "-B", folder, *settings]
         jobs = str(len(os.sched_getaffinity(0)))
         for command in (configure, ["cmake", "--build", folder, "--target", name, "--parallel", jobs]):
             _run(command)
         made = Path(folder, path.name)
         os.replace(made, path)  # at once: whoever sees the library sees all of it
+    if name == CUDA:
+        path.with_suffix(".key").write_text(cuda_key())
 
 
 def _settings(name: str) -> list[str]:
@@ -66,7 +73,15 @@ def _settings(name: str) -> list[str]:
     mpicc = os.path.join(os.path.dirname(mpicxx), "mpicc")
     settings = [f"-DDACE_REDIST_VERSION={__version__}", f"-DMPI_CXX_COMPILER={mpicxx}"]
     settings += [f"-DMPI_C_COMPILER={mpicc}"] if os.access(mpicc, os.X_OK) else []
-    if name != REDISTRIBUTION:
+    if name == CUDA:
+        nvcc = cuda_compiler()
+        if nvcc is None:
+            raise BuildError(
+                "cannot build the library for GPUs: there is no nvcc; install the CUDA toolkit, and put its folder bin on "
+                "PATH, or name its folder by the variable CUDA_HOME"
+            )
+        settings += ["-DDACE_REDIST_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc}"]
+    elif name != REDISTRIBUTION:
         blas = find_blas()
         definitions = ";".join(definition.removeprefix("-D") for definition in blas.definitions)
         settings += [

@@ -8,11 +8,13 @@ from dace_redist._version import __version__
 from dace_redist.mpi.launch import describe_mpi
 from dace_redist.native.library import cmake_directory, ensure_library
 from dace_redist.native.toolchain import (
+    CUDA,
     EINSUM,
     INCLUDE_DIRECTORY,
-    LIBRARIES,
+    INTEGERS,
     REDISTRIBUTION,
     SOURCE_DIRECTORY,
+    cuda_compiler,
     library_path,
     mpi_compiler,
 )
@@ -24,10 +26,15 @@ def build(everything: bool) -> None:
     """
     Build the compiled libraries ahead, for this MPI, compiler and processor.
 
-    Otherwise the first program that needs one builds it. On a cluster, run it once on a compute node.
+    Otherwise the first program that needs one builds it. On a cluster, run it once on a compute node. The one for
+    arrays in the memory of GPUs is built where nvcc is: on PATH, or below CUDA_HOME.
     """
-    for name in LIBRARIES if everything else (REDISTRIBUTION, EINSUM):
+    for name in (REDISTRIBUTION, EINSUM, *((INTEGERS,) if everything else ())):
         click.echo(ensure_library(name))
+    if cuda_compiler() is None:
+        click.echo("dace-redist: no nvcc here, so not the library for arrays in the memory of GPUs", err=True)
+    else:
+        click.echo(ensure_library(CUDA))
 
 
 @click.command()

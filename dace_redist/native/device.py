@@ -6,8 +6,10 @@ import ctypes
 import os
 
 from dace_redist.native.interface import check, library
+from dace_redist.native.library import ensure_library
+from dace_redist.native.toolchain import CUDA
 
-#: Environment variable with which main memory stands in for a GPU, in tests; see ``device/host_device.hpp``.
+#: Environment variable: ``cuda``, or ``host`` for main memory that stands in for a GPU; see ``device/host_device.hpp``.
 DEVICE_VARIABLE = "DACE_REDIST_DEVICE"
 
 
@@ -18,9 +20,7 @@ def ensure_device_library() -> None:
     :raises BuildError: If it cannot be built; says what is missing.
     """
     library()
-    if not os.environ.get(DEVICE_VARIABLE):
-        from dace_redist.native.library import CUDA, ensure_library
-
+    if os.environ.get(DEVICE_VARIABLE, "cuda") in ("", "cuda"):
         ensure_library(CUDA)
 
 

@@ -10,7 +10,7 @@ import ctypes
 import functools
 from pathlib import Path
 
-from dace_redist.native.toolchain import EINSUM, INCLUDE_DIRECTORY, INTEGERS, REDISTRIBUTION, library_path
+from dace_redist.native.toolchain import EINSUM, INCLUDE_DIRECTORY, INTEGERS, REDISTRIBUTION, is_built, library_path
 
 
 def ensure_library(name: str = REDISTRIBUTION) -> Path:
@@ -23,7 +23,7 @@ def ensure_library(name: str = REDISTRIBUTION) -> Path:
     :raises OSError: If the cache folder cannot be written; names the variable that moves it.
     """
     path = library_path(name)
-    if path.exists():
+    if is_built(name):
         return path
     if name == INTEGERS:
         ensure_library(EINSUM)

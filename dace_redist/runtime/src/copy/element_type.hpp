@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "copy/host_device.hpp"
+#include "copy/device_function.hpp"
 #include "error.hpp"
 
 namespace dace_redist {

@@ -45,6 +45,7 @@ namespace detail {
 
 /// Whether there is a kernel for these types of their own: the ones that numbers are computed with most.
 inline bool has_own_kernel(ElementType source, ElementType target) {
+  if (source == ElementType::int32 || source == ElementType::int64) return source == target;
   return source >= ElementType::float32 && target >= ElementType::float32;
 }
 
@@ -82,6 +83,8 @@ void visit_tile_words(TileWords words, const OperationValues& operation, const V
     case TileWords::elements:
       break;
   }
+  if (operation.source == ElementType::int32) return visit(TypeTag<ElementWords<std::int32_t, std::int32_t>>());
+  if (operation.source == ElementType::int64) return visit(TypeTag<ElementWords<std::int64_t, std::int64_t>>());
   detail::visit_number_type(operation.source, [&](auto from) {
     detail::visit_number_type(operation.target, [&](auto to) { detail::visit_element_words(from, to, visit); });
   });
@@ -219,7 +222,7 @@ class CopyTiles {
     visit_tile_words(key.words, operation, [&](auto tag) {
       using Words = typename decltype(tag)::type;
       group.tile_steps = key.boxes ? std::clamp<std::uint32_t>(box_tile_words<Words> / group.box_words, 1, tile_threads)
-                                   : tile_steps(group.steps, words_per_thread<Words> * tile_threads);
+                                   : tile_steps(group.steps, Words::per_thread * tile_threads);
     });
     const std::uint64_t tiles = part.tiles + (group.steps + group.tile_steps - 1) / group.tile_steps;
     if (tiles > std::numeric_limits<std::int32_t>::max())

@@ -11,8 +11,8 @@
 
 #include <cstdint>
 
+#include "copy/device_function.hpp"
 #include "copy/element_arithmetic.hpp"
-#include "copy/host_device.hpp"
 
 namespace dace_redist {
 

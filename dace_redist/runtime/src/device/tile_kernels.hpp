@@ -27,10 +27,6 @@ struct TileStart {
   std::uint32_t group, steps;
 };
 
-/// Words that a thread reads before it writes them: enough bytes on their way to hide the time of an access.
-template <class Words>
-inline constexpr std::uint32_t words_per_thread = sizeof(typename Words::Source) >= 8 ? 4 : 8;
-
 /// Words of a tile that goes through shared memory.
 template <class Words>
 inline constexpr std::uint32_t box_tile_words = sizeof(typename Words::Source) == 16  ? 1024
@@ -76,13 +72,18 @@ DACE_REDIST_HOST_DEVICE inline TileAddresses addresses_of(const TileLaunch& laun
       reinterpret_cast<std::uint64_t>(launch.targets[place.target]) + static_cast<std::uint64_t>(place.target_offset)};
 }
 
-/// distance * stride, in one instruction if the stride fits 32 bits.
+/// address + distance * stride; in one instruction of a GPU if the stride fits 32 bits.
 template <bool narrow>
-DACE_REDIST_HOST_DEVICE std::uint64_t scaled(std::int32_t distance, std::int64_t stride) {
-  if constexpr (narrow)
-    return static_cast<std::uint64_t>(std::int64_t{distance} * static_cast<std::int32_t>(stride));
-  else
-    return static_cast<std::uint64_t>(distance * stride);
+DACE_REDIST_HOST_DEVICE std::uint64_t moved(std::uint64_t address, std::int32_t distance, std::int64_t stride) {
+  if constexpr (narrow) {
+#ifdef __CUDA_ARCH__
+    asm("mad.wide.s32 %0, %1, %2, %0;" : "+l"(address) : "r"(distance), "r"(static_cast<std::int32_t>(stride)));
+    return address;
+#else
+    stride = static_cast<std::int32_t>(stride);
+#endif
+  }
+  return address + static_cast<std::uint64_t>(distance * stride);
 }
 
 template <std::uint32_t count, bool narrow>
@@ -107,11 +108,11 @@ DACE_REDIST_HOST_DEVICE void locate_steps(const TileLaunch& launch, const TileGr
     const std::int64_t source_stride = dimension.source_stride, target_stride = dimension.target_stride;
     DACE_REDIST_UNROLL
     for (std::uint32_t i = 0; i < count; ++i) {
-      const std::uint32_t index = digit + carry[i];
-      carry[i] = by_count.quotient(index);
-      const auto distance = static_cast<std::int32_t>(index - carry[i] * extent - digit);
-      at[i].source += scaled<narrow>(distance, source_stride);
-      at[i].target += scaled<narrow>(distance, target_stride);
+      const std::uint32_t quotient = by_count.quotient(digit + carry[i]);
+      const auto distance = static_cast<std::int32_t>(carry[i] - quotient * extent);
+      at[i].source = moved<narrow>(at[i].source, distance, source_stride);
+      at[i].target = moved<narrow>(at[i].target, distance, target_stride);
+      carry[i] = quotient;
     }
   }
   if (carry[count - 1] == 0) return;
@@ -178,7 +179,7 @@ DACE_REDIST_HOST_DEVICE inline void start_tile(const TileLaunch& launch, std::ui
 template <class Words>
 DACE_REDIST_HOST_DEVICE void copy_words(const TileLaunch& launch, const TileStart& start, std::uint32_t thread,
                                         const Words& words) {
-  constexpr std::uint32_t count = words_per_thread<Words>;
+  constexpr std::uint32_t count = Words::per_thread;
   const TileGroup& group = launch.groups[start.group];
   for (std::uint32_t first = thread; first < start.steps; first += count * tile_threads) {
     std::uint32_t steps[count];
@@ -249,25 +250,26 @@ template <class Words>
 DACE_REDIST_HOST_DEVICE void write_boxes(const TileLaunch& launch, const TileStart& start, std::uint32_t thread,
                                          const Words& words, const BoxTile<Words>& tile) {
   using Source = typename Words::Source;
-  constexpr std::uint32_t count = BoxTile<Words>::words / tile_threads, together = count < 8 ? count : 8;
+  constexpr std::uint32_t count = BoxTile<Words>::words / tile_threads,
+                          most = sizeof(typename Words::Target) == 16 ? 4 : 8, at_once = count < most ? count : most;
   const TileGroup& group = launch.groups[start.group];
   const std::uint32_t end = start.steps * group.box_words;
-  for (std::uint32_t first = thread; first < end; first += together * tile_threads) {
-    std::uint64_t targets[together];
+  for (std::uint32_t first = thread; first < end; first += at_once * tile_threads) {
+    std::uint64_t targets[at_once];
     DACE_REDIST_UNROLL
-    for (std::uint32_t i = 0; i < together; ++i) {
+    for (std::uint32_t i = 0; i < at_once; ++i) {
       const std::uint32_t step = first + i * tile_threads, here = step < end ? step : end - 1;
       const detail::BoxWord at = detail::box_word(group, start, here);
       const std::int64_t distance = launch.box_writes[group.first_word + at.word];
       targets[i] = tile.boxes[at.box].target + static_cast<std::uint64_t>(distance * words.target_bytes());
     }
-    typename Words::Target there[together] = {};
+    typename Words::Target there[at_once] = {};
     if (words.reads_target()) {
       DACE_REDIST_UNROLL
-      for (std::uint32_t i = 0; i < together; ++i) there[i] = words.load_target(detail::target_at(targets[i]));
+      for (std::uint32_t i = 0; i < at_once; ++i) there[i] = words.load_target(detail::target_at(targets[i]));
     }
     DACE_REDIST_UNROLL
-    for (std::uint32_t i = 0; i < together; ++i) {
+    for (std::uint32_t i = 0; i < at_once; ++i) {
       const std::uint32_t here = first + i * tile_threads;
       if (here >= end) continue;
       const Source value = load_word<Source>(tile.bytes + shared_byte<Source>(here));

@@ -42,12 +42,18 @@ DACE_REDIST_HOST_DEVICE void store_word(char* to, const T& value) {
 #endif
 }
 
+/// Words that a thread reads before it writes them: enough bytes on their way to hide the time of an access, and few
+/// enough registers for 1024 threads on a multiprocessor.
+template <class Word>
+inline constexpr std::uint32_t words_on_their_way = sizeof(Word) >= 8 ? 4 : 6;
+
 /// Copies words.
 template <class Word>
 class CopyWords {
  public:
   using Source = Word;
   using Target = Word;
+  static constexpr std::uint32_t per_thread = words_on_their_way<Word>;
   DACE_REDIST_HOST_DEVICE explicit CopyWords(const OperationValues&) {}
 
   DACE_REDIST_HOST_DEVICE std::int32_t source_bytes() const { return sizeof(Word); }
@@ -65,6 +71,7 @@ class ElementWords {
  public:
   using Source = From;
   using Target = To;
+  static constexpr std::uint32_t per_thread = words_on_their_way<From>;
   DACE_REDIST_HOST_DEVICE explicit ElementWords(const OperationValues& values) : combination_(values) {}
 
   DACE_REDIST_HOST_DEVICE std::int32_t source_bytes() const { return sizeof(From); }
@@ -158,6 +165,7 @@ class AnyElementWords {
  public:
   using Source = Word16;
   using Target = Word16;
+  static constexpr std::uint32_t per_thread = 2;  // each is a piece of code for all types
   DACE_REDIST_HOST_DEVICE explicit AnyElementWords(const OperationValues& values)
       : values_(values),
         source_bytes_(detail::bytes_of(values.source)),

@@ -6,8 +6,12 @@
 
 #ifdef __CUDACC__
 #define DACE_REDIST_HOST_DEVICE __host__ __device__
-#define DACE_REDIST_UNROLL _Pragma("unroll")
 #else
 #define DACE_REDIST_HOST_DEVICE
+#endif
+
+#ifdef __CUDA_ARCH__
+#define DACE_REDIST_UNROLL _Pragma("unroll")
+#else
 #define DACE_REDIST_UNROLL
 #endif
