@@ -77,8 +77,8 @@ def _settings(name: str) -> list[str]:
         nvcc = cuda_compiler()
         if nvcc is None:
             raise BuildError(
-                "cannot build the library for GPUs: there is no nvcc; install the CUDA toolkit, and put its folder bin on "
-                "PATH, or name its folder by the variable CUDA_HOME"
+                "cannot build the library for GPUs: there is no nvcc; install the CUDA toolkit, and put its folder bin "
+                "on PATH, or name its folder by the variable CUDA_HOME"
             )
         settings += ["-DDACE_REDIST_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc}"]
     elif name != REDISTRIBUTION:

@@ -62,11 +62,24 @@ class BoxExtents {
     }
   }
 
-  /// Makes parts of a dimension of equal size, as far as that goes.
+  /// Takes as many words as fit along the first dimension that is cut.
+  void fill(const std::vector<std::size_t>& order) {
+    std::int64_t words = 1;
+    for (const std::int64_t extent : extents_) words *= extent;
+    const auto cut =
+        std::find_if(order.begin(), order.end(), [this](std::size_t d) { return extents_[d] < dimensions_[d].count; });
+    if (cut == order.end()) return;
+    const std::int64_t extent = std::min(dimensions_[*cut].count, most_words_ / (words / extents_[*cut]));
+    grow_to(*cut, extent < dimensions_[*cut].count ? extent / sector_words() * sector_words() : extent);
+  }
+
+  /// Makes the parts of a dimension of equal size, as far as whole sectors of cache lines go.
   void balance() {
     for (std::size_t d = 0; d < extents_.size(); ++d) {
-      const std::int64_t count = dimensions_[d].count, parts = (count + extents_[d] - 1) / extents_[d];
-      extents_[d] = (count + parts - 1) / parts;
+      const std::int64_t count = dimensions_[d].count, parts = (count + extents_[d] - 1) / extents_[d],
+                         even = (count + parts - 1) / parts,
+                         sectors = (even + sector_words() - 1) / sector_words() * sector_words();
+      extents_[d] = sectors <= extents_[d] ? sectors : even;
     }
   }
 
@@ -77,6 +90,8 @@ class BoxExtents {
     extents_[d] = extent;
     if (!fits()) extents_[d] = before;
   }
+
+  std::int64_t sector_words() const { return std::max<std::int64_t>(1, 32 / std::min(source_bytes_, target_bytes_)); }
 
   /// Whether there are not too many words, whose distances from the first fit 32 bits.
   bool fits() const {
@@ -119,6 +134,8 @@ inline std::vector<std::int64_t> box_extents(const std::vector<WordDimension>& d
     box.grow(of_target, words);
     box.grow(of_source, words);
   }
+  box.fill(of_target);
+  box.fill(of_source);
   box.balance();
   return box.extents();
 }
@@ -138,12 +155,16 @@ inline void add_boxes(const WordBlock& block, std::vector<std::int64_t> extents,
     return add_boxes(part, extents, d + 1, blocks);
   }
   WordBlock result{block.source_offset, block.target_offset, {}, {}};
+  std::vector<WordDimension> cut;  // inside the others: boxes side by side share lines while these are in a cache
   for (std::size_t d = 0; d < dimensions.size(); ++d) {
     const WordDimension& all = dimensions[d];
     const std::int64_t steps = all.count / extents[d];
-    if (steps > 1) result.steps.push_back({steps, extents[d] * all.source_stride, extents[d] * all.target_stride});
+    if (steps > 1)
+      (extents[d] > 1 ? cut : result.steps)
+          .push_back({steps, extents[d] * all.source_stride, extents[d] * all.target_stride});
     if (extents[d] > 1) result.box.push_back({extents[d], all.source_stride, all.target_stride});
   }
+  result.steps.insert(result.steps.end(), cut.begin(), cut.end());
   blocks.push_back(result);
 }
 

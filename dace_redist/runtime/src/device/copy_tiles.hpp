@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "copy/copy_block.hpp"
+#include "device/bank_conflicts.hpp"
 #include "device/box_shape.hpp"
 #include "device/device.hpp"
 #include "device/tile_kernels.hpp"
@@ -290,7 +291,11 @@ class CopyTiles {
     group.box_words = static_cast<std::uint32_t>(sources.size());
     group.by_box_words = Divisor(group.box_words);
     group.first_word = index_of(box_reads);
-    for (const std::uint32_t at : order) box_reads.push_back({static_cast<std::int32_t>(sources[at]), at});
+    std::vector<BoxRead> reads;
+    for (const std::uint32_t at : order) reads.push_back({static_cast<std::int32_t>(sources[at]), at});
+    visit_tile_words(words, operation,
+                     [&](auto tag) { group.gap_shift = best_gap_shift<typename decltype(tag)::type::Source>(reads); });
+    box_reads.insert(box_reads.end(), reads.begin(), reads.end());
     for (const std::int64_t target : targets) box_writes.push_back(static_cast<std::int32_t>(target));
   }
 

@@ -84,6 +84,7 @@ struct alignas(16) TileGroup {
   std::uint32_t narrow = 0;       ///< whether all strides fit 32 bits
   std::uint32_t box_words = 1;    ///< words of a step
   std::uint32_t first_word = 0;   ///< of a box in TileLaunch::box_reads and box_writes
+  std::uint32_t gap_shift = 31;   ///< there is a gap in shared memory after each 2^gap_shift words
   Divisor by_box_words;
   LongDivisor by_place;     ///< by the steps of a place
   std::uint64_t steps = 0;  ///< of all places

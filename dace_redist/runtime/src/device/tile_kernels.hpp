@@ -33,12 +33,20 @@ inline constexpr std::uint32_t box_tile_words = sizeof(typename Words::Source) =
                                                 : sizeof(typename Words::Source) >= 4 ? 2048
                                                                                       : 4096;
 
-/// Byte of a word in shared memory. Threads that read rows of 128 bytes write columns; a gap after each 128 bytes
-/// moves the columns to different banks.
+/// Words of 128 bytes, one for each bank of shared memory; gaps come after no fewer.
 template <class Word>
-DACE_REDIST_HOST_DEVICE constexpr std::uint32_t shared_byte(std::uint32_t position) {
+inline constexpr std::uint32_t least_gap_shift = sizeof(Word) == 16  ? 3
+                                                 : sizeof(Word) == 8 ? 4
+                                                 : sizeof(Word) == 4 ? 5
+                                                 : sizeof(Word) == 2 ? 6
+                                                                     : 7;
+
+/// Byte of a word in shared memory. The threads of a warp write words that are far apart; gaps move them to different
+/// banks.
+template <class Word>
+DACE_REDIST_HOST_DEVICE constexpr std::uint32_t shared_byte(std::uint32_t position, std::uint32_t gap_shift) {
   constexpr std::uint32_t nbytes = sizeof(Word), gap = nbytes < 4 ? 4 : nbytes;
-  return position * nbytes + position / (128 / nbytes) * gap;
+  return position * nbytes + (position >> gap_shift) * gap;
 }
 
 /// Boxes that are copied through shared memory: their addresses, and their words.
@@ -46,7 +54,7 @@ template <class Words>
 struct BoxTile {
   static constexpr std::uint32_t words = box_tile_words<Words>;
   TileAddresses boxes[tile_threads];
-  alignas(16) char bytes[shared_byte<typename Words::Source>(words)];
+  alignas(16) char bytes[shared_byte<typename Words::Source>(words, least_gap_shift<typename Words::Source>)];
 };
 
 namespace detail {
@@ -242,7 +250,8 @@ DACE_REDIST_HOST_DEVICE void read_boxes(const TileLaunch& launch, const TileStar
   for (std::uint32_t i = 0; i < count; ++i) values[i] = words.load(detail::source_at(sources[i]));
   DACE_REDIST_UNROLL
   for (std::uint32_t i = 0; i < count; ++i)
-    if (thread + i * tile_threads < end) store_word(tile.bytes + shared_byte<Source>(positions[i]), values[i]);
+    if (thread + i * tile_threads < end)
+      store_word(tile.bytes + shared_byte<Source>(positions[i], group.gap_shift), values[i]);
 }
 
 /// Writes the boxes of a tile from shared memory, in the order of the target.
@@ -272,7 +281,7 @@ DACE_REDIST_HOST_DEVICE void write_boxes(const TileLaunch& launch, const TileSta
     for (std::uint32_t i = 0; i < at_once; ++i) {
       const std::uint32_t here = first + i * tile_threads;
       if (here >= end) continue;
-      const Source value = load_word<Source>(tile.bytes + shared_byte<Source>(here));
+      const Source value = load_word<Source>(tile.bytes + shared_byte<Source>(here, group.gap_shift));
       words.store(detail::target_at(targets[i]), words.compute(value, there[i]));
     }
   }

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// \file
+/// Which device current_device() chooses, and what it says where there is none.
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "device/current_device.cpp"
+
+namespace {
+
+alignas(16) char place_of_a_device[16];
+
+/// Whether current_device() fails with a message that holds a text.
+bool fails(const std::string& with) {
+  try {
+    dace_redist::current_device();
+  } catch (const dace_redist::Error& error) {
+    if (std::string(error.what()).find(with) != std::string::npos) return true;
+    std::printf("FAILED: expected \"%s\", got \"%s\"\n", with.c_str(), error.what());
+    return false;
+  }
+  std::printf("FAILED: expected \"%s\"\n", with.c_str());
+  return false;
+}
+
+}  // namespace
+
+namespace dace_redist {
+Device& host_device() { return reinterpret_cast<Device&>(place_of_a_device); }
+}  // namespace dace_redist
+
+int main() {
+  unsetenv("DACE_REDIST_DEVICE");
+  if (!fails("libdace_redist_cuda, which `dace-redist build` makes where nvcc is")) return 1;
+  setenv("DACE_REDIST_DEVICE", "gpu", 1);
+  if (!fails("DACE_REDIST_DEVICE: expected cuda or host, got \"gpu\"")) return 1;
+  setenv("DACE_REDIST_DEVICE", "host", 1);
+  return static_cast<void*>(&dace_redist::current_device()) == place_of_a_device ? 0 : 1;
+}
