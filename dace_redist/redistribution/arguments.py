@@ -16,7 +16,7 @@ from dace_redist.distribution import AnyDistribution, Distribution, TiledDistrib
 from dace_redist.element_operation import ElementOperation, element_operation
 from dace_redist.index_map import IndexMap
 from dace_redist.mpi.launch import check_launcher
-from dace_redist.redistribution.device_arrays import DEVICES, ArrayView
+from dace_redist.redistribution.device_arrays import DEVICES, ArrayView, is_foreign
 from dace_redist.redistribution.shared_arrays import is_shared
 from dace_redist.schedule import Schedule, checked_index_map
 from dace_redist.selection.problem_key import memory_name
@@ -157,7 +157,8 @@ def check_part(name: str, given: Any, shape: tuple[int, ...], dtype: np.dtype[An
     :raises TypeError: If it is no array, or of another type.
     """
     if given is not None and not isinstance(given, np.ndarray | ArrayView):
-        raise TypeError(f"{name} must be a NumPy array, got {type(given).__name__}")
+        hint = '; arrays on a GPU need a plan with device="gpu"' if is_foreign(given) else ""
+        raise TypeError(f"{name} must be a NumPy array, got {type(given).__name__}{hint}")
     empty = 0 in shape and (given is None or given.size == 0)
     if not empty and (given is None or given.shape != shape):
         what = "None" if given is None else f"shape {given.shape}"

@@ -76,6 +76,10 @@ class DevicePlan(Plan):
         self._check_covered()
         return empty_like_library(array, self._target_shape, self.target_dtype)
 
+    def _where(self) -> str:
+        source, target = (_PLACES[side] for side in self.device)
+        return f", {source}" if source == target else f", source {source}, target {target}"
+
     def _prepared_views(self, array: Any, out: Any) -> tuple[NativePlan, ArrayView, ArrayView]:
         self._ready()
         native = self._native
@@ -110,6 +114,7 @@ class DevicePlan(Plan):
         return native, source, target
 
 
+#: The values of ``device`` in words.
 _PLACES = {"cpu": "in main memory", "gpu": "on the GPU"}
 
 

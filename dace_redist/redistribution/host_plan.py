@@ -181,7 +181,12 @@ class Plan(BasePlan):
         options = "".join(f", {name}={value}" for name, value in self.options.items())
         state = ", freed" if self._native is None else ""
         mapped = "".join(f", {part}" for part in (self._index_map, self._operation) if str(part))
-        return f"Plan({self.source} -> {self.target}, {self.dtype}{mapped}, {self.strategy}{options}{state})"
+        where = self._where()
+        return f"Plan({self.source} -> {self.target}, {self.dtype}{mapped}{where}, {self.strategy}{options}{state})"
+
+    def _where(self) -> str:
+        """Where the arrays lie, for the text of the plan; nothing for main memory."""
+        return ""
 
 
 def _layout(array: Array) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -128,6 +128,10 @@ def redistribute(
         return checked_arguments(array, source, target, comm, out, strategy, options, **how, memory_bytes=memory_bytes)
 
     def checked_lists() -> JointArguments:
+        if isinstance(array, list) and any(is_foreign(one) for one in array):
+            raise TypeError(
+                "array holds arrays on a GPU: lists of tensors are moved in main memory only; call once for each"
+            )
         if not isinstance(array, list) or not all(isinstance(one, np.ndarray) for one in array):
             raise TypeError(f"array must be a list of NumPy arrays, as source and target are lists, got {array!r}")
         types = [one.dtype for one in array]

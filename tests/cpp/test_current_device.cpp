@@ -7,10 +7,9 @@
 #include <string>
 
 #include "device/current_device.cpp"
+#include "device/host_device.cpp"
 
 namespace {
-
-alignas(16) char place_of_a_device[16];
 
 /// Whether current_device() fails with a message that holds a text.
 bool fails(const std::string& with) {
@@ -27,15 +26,11 @@ bool fails(const std::string& with) {
 
 }  // namespace
 
-namespace dace_redist {
-Device& host_device() { return reinterpret_cast<Device&>(place_of_a_device); }
-}  // namespace dace_redist
-
 int main() {
   unsetenv("DACE_REDIST_DEVICE");
   if (!fails("libdace_redist_cuda, which `dace-redist build` makes where nvcc is")) return 1;
   setenv("DACE_REDIST_DEVICE", "gpu", 1);
-  if (!fails("DACE_REDIST_DEVICE: expected cuda or host, got \"gpu\"")) return 1;
+  if (!fails("DACE_REDIST_DEVICE: expected cuda, or host with the words apart and unnamed, got \"gpu\"")) return 1;
   setenv("DACE_REDIST_DEVICE", "host", 1);
-  return static_cast<void*>(&dace_redist::current_device()) == place_of_a_device ? 0 : 1;
+  return dace_redist::current_device().name().find("main memory") == std::string::npos;
 }

@@ -13,6 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from operation_cases import CALLS, arrays, carry_out, cases, wrong_parts
 
+from dace_redist import Distribution, RedistributionError, plan, redistribute
+from dace_redist.redistribution.device_arrays import DeviceArray
+
 #: One kind of device is enough for the other MPIs.
 MARKED = [(kind, [pytest.mark.mpi_matrix] if kind == "host" else []) for kind in KINDS]
 SIDES = [("gpu", "gpu"), ("gpu", "gpu"), ("gpu", "cpu"), ("cpu", "gpu")]
@@ -45,3 +48,99 @@ def test_random_operations(comm, kind, monkeypatch):
             assert not wrong, wrong[0]
 
     check_strategies()
+
+
+@pytest.mark.mpi(ranks=[4])
+@pytest.mark.parametrize("kind", KINDS)
+def test_large_tensors(comm, kind, monkeypatch):
+    """Messages of many chunks through short rings, and of several calls, with buffers of other calls under way."""
+    use_device(kind, monkeypatch)
+    shape = (130, 40, 50)
+    whole = np.random.default_rng(1).standard_normal(shape)
+    source, target = Distribution(shape, (4, 1, 1)), Distribution(shape, (1, 2, 2), block=(None, 3, 5))
+    array = DeviceArray.from_numpy(source.local(whole, comm.rank))
+    wanted = target.local(whole, comm.rank)
+    for strategy, options in (("Pack", {}), ("Pipelined", {"chunk_bytes": 5000, "depth": 3}), ("Hierarchical", {})):
+        with plan(source, target, comm=comm, device="gpu", strategy=strategy, **options) as made:
+            first, second = made(array), made(array)
+            assert np.array_equal(first.to_numpy(), wanted)
+            assert np.array_equal(second.to_numpy(), wanted)
+        with plan(target, source, comm=comm, device=("gpu", "cpu"), strategy=strategy, **options) as back:
+            assert np.array_equal(back(first), source.local(whole, comm.rank))
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_a_result_lies_with_the_source(comm, monkeypatch):
+    use_device("host", monkeypatch)
+    source, target = Distribution((6, 4), (2, 1)), Distribution((6, 4), (1, 2))
+    here = source.local(np.arange(24.0).reshape(6, 4), comm.rank)
+    wanted = target.local(np.arange(24.0).reshape(6, 4), comm.rank)
+    on_device = redistribute(DeviceArray.from_numpy(here), source, target, comm=comm)
+    assert isinstance(on_device, DeviceArray)
+    assert np.array_equal(on_device.to_numpy(), wanted)
+    out = np.empty_like(wanted)
+    assert redistribute(DeviceArray.from_numpy(here), source, target, comm=comm, out=out) is out
+    assert np.array_equal(out, wanted)
+
+    class OtherLibrary:
+        """An array in main memory that NumPy does not know, as PyTorch's."""
+
+        def __init__(self, array: np.ndarray) -> None:
+            self.array = array
+
+        def __dlpack__(self) -> Any:
+            return self.array.__dlpack__()
+
+    result = redistribute(OtherLibrary(here), source, target, comm=comm)
+    assert isinstance(result, np.ndarray)
+    assert np.array_equal(result, wanted)
+    with plan(source, Distribution((6, 4), (1, 1)), comm=comm, device="gpu") as gathered:  # rank 1 gets nothing
+        assert gathered(DeviceArray.from_numpy(here)).shape == ((6, 4) if comm.rank == 0 else (0, 0))
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_wrong_arrays(comm, monkeypatch):
+    use_device("host", monkeypatch)
+    source, target = Distribution((8, 6), (2, 1)), Distribution((8, 6), (1, 2))
+    here = np.ones((4, 6))
+    there = DeviceArray.from_numpy(here)
+    with pytest.raises(ValueError, match='device must be "cpu" or "gpu", or a pair of them .* got \'cuda\''):
+        plan(source, target, comm=comm, device="cuda")
+    with pytest.raises(ValueError, match="several tensors at once move between arrays in main memory"):
+        plan([source], [target], comm=comm, device="gpu")
+    with pytest.raises(TypeError, match="array holds arrays on a GPU: lists of tensors are moved in main memory only"):
+        redistribute([there], [source], [target], comm=comm)
+    with pytest.raises(ValueError, match="array lies on the GPU on some ranks, and in main memory on others"):
+        redistribute(there if comm.rank else here, source, target, comm=comm)
+    with plan(source, target, comm=comm) as made, pytest.raises(TypeError, match='plan with device="gpu"'):
+        made(there)
+    with plan(source, target, comm=comm, device=("gpu", "gpu")) as made:
+        assert "on the GPU" in repr(made)
+        for wrong, out, kind, message in (
+            (here, None, ValueError, "array must lie on the GPU, .* but lies in main memory"),
+            (there, np.empty((8, 3)), ValueError, "out must lie on the GPU, .* but lies in main memory"),
+            (DeviceArray((3, 3)), None, ValueError, r"array must have the shape \(4, 6\)"),
+            (DeviceArray((4, 6), "f4"), None, TypeError, "array must hold float64, got float32"),
+            (StridedDeviceArray(np.flip(np.ones((4, 6)))), None, ValueError, "do not count elements forward: copy it"),
+            ("A", None, TypeError, "array must be an array of NumPy, CuPy or PyTorch"),
+            (there, there, ValueError, r"out must have the shape \(8, 3\)"),
+        ):
+            with pytest.raises(kind, match=message):
+                made(wrong, out=out)
+    with pytest.raises(ValueError, match="freed"):
+        made(there)
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_an_array_that_does_not_lie_where_it_says(comm, monkeypatch):
+    """The device is asked where an address lies before anything moves."""
+    use_device("host", monkeypatch)
+    source, target = Distribution((8, 6), (2, 1)), Distribution((8, 6), (1, 2))
+    here = np.ones((4, 6))
+
+    class WrongAddress:
+        __cuda_array_interface__ = {"shape": (4, 6), "typestr": "<f8", "data": (here.ctypes.data, False), "version": 3}
+
+    for strategy in ("Pack", "Datatype"):
+        with pytest.raises(RedistributionError, match="the source array lies in main memory; the plan was made for"):
+            redistribute(WrongAddress(), source, target, comm=comm, strategy=strategy)

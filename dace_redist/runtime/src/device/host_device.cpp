@@ -49,7 +49,8 @@ class HostDevice final : public Device {
       else if (word == "unnamed")
         unnamed_ = true;
       else if (word != "host")
-        throw Error(text(device_variable, ": expected host, apart or unnamed, got \"", word, "\""));
+        throw Error(
+            text(device_variable, ": expected cuda, or host with the words apart and unnamed, got \"", word, "\""));
     }
   }
 
