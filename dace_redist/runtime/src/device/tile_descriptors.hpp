@@ -97,7 +97,7 @@ struct TilePlace {
 };
 
 /// Where a word of a box comes from; in the order in which the source is read best.
-struct BoxRead {
+struct alignas(8) BoxRead {
   std::int32_t source = 0;     ///< words from the start of the box
   std::uint32_t position = 0;  ///< of the word in the order of box_writes
 };

@@ -144,19 +144,29 @@ DACE_REDIST_HOST_DEVICE void locate(const TileLaunch& launch, const TileGroup& g
 }
 
 DACE_REDIST_HOST_DEVICE inline const char* source_at(std::uint64_t address) {
-  return reinterpret_cast<const char*>(address);
+  return in_device_memory(reinterpret_cast<const char*>(address));
 }
-DACE_REDIST_HOST_DEVICE inline char* target_at(std::uint64_t address) { return reinterpret_cast<char*>(address); }
+DACE_REDIST_HOST_DEVICE inline char* target_at(std::uint64_t address) {
+  return in_device_memory(reinterpret_cast<char*>(address));
+}
 
-/// Which box of a tile a word is in, and which word of the box it is.
-struct BoxWord {
-  std::uint32_t box, word;
+/// How the boxes of a tile follow each other; in registers, as stores might change what is in memory.
+struct BoxLayout {
+  std::uint32_t boxes, box_words, first_word, gap_shift;
+  Divisor by_box_words;
+
+  DACE_REDIST_HOST_DEVICE BoxLayout(const TileGroup& group, const TileStart& start)
+      : boxes(start.steps),
+        box_words(group.box_words),
+        first_word(group.first_word),
+        gap_shift(group.gap_shift),
+        by_box_words(group.by_box_words) {}
+
+  DACE_REDIST_HOST_DEVICE std::uint32_t words() const { return boxes * box_words; }
+  DACE_REDIST_HOST_DEVICE std::uint32_t box_of(std::uint32_t word) const {
+    return boxes == 1 ? 0 : by_box_words.quotient(word);
+  }
 };
-DACE_REDIST_HOST_DEVICE inline BoxWord box_word(const TileGroup& group, const TileStart& start, std::uint32_t word) {
-  if (start.steps == 1) return {0, word};
-  const std::uint32_t box = group.by_box_words.quotient(word);
-  return {box, word - box * group.box_words};
-}
 
 }  // namespace detail
 
@@ -189,14 +199,15 @@ DACE_REDIST_HOST_DEVICE void copy_words(const TileLaunch& launch, const TileStar
                                         const Words& words) {
   constexpr std::uint32_t count = Words::per_thread;
   const TileGroup& group = launch.groups[start.group];
-  for (std::uint32_t first = thread; first < start.steps; first += count * tile_threads) {
+  const std::uint32_t end = start.steps;  // in a register, as stores might change what is in memory
+  for (std::uint32_t first = thread; first < end; first += count * tile_threads) {
     std::uint32_t steps[count];
     TileAddresses at[count];
     // beyond the end the last word is read again, but not written
     DACE_REDIST_UNROLL
     for (std::uint32_t i = 0; i < count; ++i) {
       const std::uint32_t step = first + i * tile_threads;
-      steps[i] = step < start.steps ? step : start.steps - 1;
+      steps[i] = step < end ? step : end - 1;
     }
     detail::locate(launch, group, start, steps, at);
     typename Words::Source values[count];
@@ -209,7 +220,7 @@ DACE_REDIST_HOST_DEVICE void copy_words(const TileLaunch& launch, const TileStar
     }
     DACE_REDIST_UNROLL
     for (std::uint32_t i = 0; i < count; ++i)
-      if (first + i * tile_threads < start.steps)
+      if (first + i * tile_threads < end)
         words.store(detail::target_at(at[i].target), words.compute(values[i], there[i]));
   }
 }
@@ -231,19 +242,18 @@ DACE_REDIST_HOST_DEVICE void read_boxes(const TileLaunch& launch, const TileStar
                                         const Words& words, BoxTile<Words>& tile) {
   using Source = typename Words::Source;
   constexpr std::uint32_t count = BoxTile<Words>::words / tile_threads;
-  const TileGroup& group = launch.groups[start.group];
-  const std::uint32_t end = start.steps * group.box_words;
+  const detail::BoxLayout layout(launch.groups[start.group], start);
+  const std::uint32_t end = layout.words();
   // beyond the end the last word is read again, but not stored; all entries of the table are read before the words
   std::uint64_t sources[count];
   std::uint32_t positions[count];
   DACE_REDIST_UNROLL
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::uint32_t step = thread + i * tile_threads, here = step < end ? step : end - 1;
-    const detail::BoxWord at = detail::box_word(group, start, here);
-    const BoxRead read = launch.box_reads[group.first_word + at.word];
-    sources[i] =
-        tile.boxes[at.box].source + static_cast<std::uint64_t>(std::int64_t{read.source} * words.source_bytes());
-    positions[i] = here - at.word + read.position;
+    const std::uint32_t box = layout.box_of(here), box_start = box * layout.box_words;
+    const BoxRead read = launch.box_reads[layout.first_word + here - box_start];
+    sources[i] = tile.boxes[box].source + static_cast<std::uint64_t>(std::int64_t{read.source} * words.source_bytes());
+    positions[i] = box_start + read.position;
   }
   Source values[count];
   DACE_REDIST_UNROLL
@@ -251,7 +261,7 @@ DACE_REDIST_HOST_DEVICE void read_boxes(const TileLaunch& launch, const TileStar
   DACE_REDIST_UNROLL
   for (std::uint32_t i = 0; i < count; ++i)
     if (thread + i * tile_threads < end)
-      store_word(tile.bytes + shared_byte<Source>(positions[i], group.gap_shift), values[i]);
+      store_word(tile.bytes + shared_byte<Source>(positions[i], layout.gap_shift), values[i]);
 }
 
 /// Writes the boxes of a tile from shared memory, in the order of the target.
@@ -261,16 +271,18 @@ DACE_REDIST_HOST_DEVICE void write_boxes(const TileLaunch& launch, const TileSta
   using Source = typename Words::Source;
   constexpr std::uint32_t count = BoxTile<Words>::words / tile_threads,
                           most = sizeof(typename Words::Target) == 16 ? 4 : 8, at_once = count < most ? count : most;
-  const TileGroup& group = launch.groups[start.group];
-  const std::uint32_t end = start.steps * group.box_words;
+  const detail::BoxLayout layout(launch.groups[start.group], start);
+  const std::uint32_t end = layout.words();
   for (std::uint32_t first = thread; first < end; first += at_once * tile_threads) {
     std::uint64_t targets[at_once];
+    Source values[at_once];
     DACE_REDIST_UNROLL
     for (std::uint32_t i = 0; i < at_once; ++i) {
       const std::uint32_t step = first + i * tile_threads, here = step < end ? step : end - 1;
-      const detail::BoxWord at = detail::box_word(group, start, here);
-      const std::int64_t distance = launch.box_writes[group.first_word + at.word];
-      targets[i] = tile.boxes[at.box].target + static_cast<std::uint64_t>(distance * words.target_bytes());
+      const std::uint32_t box = layout.box_of(here);
+      const std::int64_t distance = launch.box_writes[layout.first_word + here - box * layout.box_words];
+      targets[i] = tile.boxes[box].target + static_cast<std::uint64_t>(distance * words.target_bytes());
+      values[i] = load_word<Source>(tile.bytes + shared_byte<Source>(here, layout.gap_shift));
     }
     typename Words::Target there[at_once] = {};
     if (words.reads_target()) {
@@ -278,12 +290,9 @@ DACE_REDIST_HOST_DEVICE void write_boxes(const TileLaunch& launch, const TileSta
       for (std::uint32_t i = 0; i < at_once; ++i) there[i] = words.load_target(detail::target_at(targets[i]));
     }
     DACE_REDIST_UNROLL
-    for (std::uint32_t i = 0; i < at_once; ++i) {
-      const std::uint32_t here = first + i * tile_threads;
-      if (here >= end) continue;
-      const Source value = load_word<Source>(tile.bytes + shared_byte<Source>(here, group.gap_shift));
-      words.store(detail::target_at(targets[i]), words.compute(value, there[i]));
-    }
+    for (std::uint32_t i = 0; i < at_once; ++i)
+      if (first + i * tile_threads < end)
+        words.store(detail::target_at(targets[i]), words.compute(values[i], there[i]));
   }
 }
 

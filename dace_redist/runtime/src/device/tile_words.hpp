@@ -18,6 +18,16 @@ struct alignas(16) Word16 {
   std::uint64_t low, high;
 };
 
+/// The same address, which the compiler now knows to be of neither shared nor a thread's own memory: so it makes other
+/// instructions, and moves accesses to shared memory past them.
+template <class Address>
+DACE_REDIST_HOST_DEVICE Address* in_device_memory(Address* address) {
+#ifdef __CUDA_ARCH__
+  __builtin_assume(__isGlobal(address));
+#endif
+  return address;
+}
+
 /// Reads what is aligned to its size.
 template <class T>
 DACE_REDIST_HOST_DEVICE T load_word(const char* from) {

@@ -133,6 +133,7 @@ class CudaCopyKernel : public CopyKernel {
   void launch(const std::vector<const char*>& sources, const std::vector<char*>& targets, Stream stream) override {
     const WhileCurrent current(device_);
     const DeviceTables& prepared = copies_->find(sources, targets);
+    cudaGetLastError();  // forgets what went wrong in others' calls
     for (const TilePart& part : prepared.tiles().parts)
       launch_tiles(part, tile_launch(prepared.tiles(), part, prepared.tables(), sources, targets), stream);
     const cudaError_t code = cudaGetLastError();
@@ -162,7 +163,7 @@ class CudaDevice : public Device {
 
   int make_current() override {
     int before = 0;
-    check(cudaGetDevice(&before), "be found out whether it is in use");
+    check(cudaGetDevice(&before), "tell which GPU is in use");
     if (before != number_) check(cudaSetDevice(number_), "be used");
     return before;
   }
