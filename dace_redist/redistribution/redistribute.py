@@ -84,46 +84,72 @@ def redistribute(
     :raises RedistributionError: If MPI fails.
     """
     comm = MPI.COMM_WORLD if comm is None else comm
-    several = isinstance(source, list) or isinstance(target, list)
-    how = {"axes": axes, "region": region, "dtype": dtype, "alpha": alpha, "beta": beta, "conj": conj, "op": op}
     cache = plan_cache(comm)
-    if cache.is_new:
-        build_library(comm)
-        cache.is_new = False
+    # What distinguishes this call from others that need another plan; None if that takes the full check. A small tensor
+    # moves in less time than these statements take up to the first return.
+    call: Any = None
+    found = None
+    how = (strategy, memory_bytes, axes, region, dtype, alpha, beta, conj, op, *options.items())
+    try:
+        if isinstance(source, list) or isinstance(target, list):
+            call = _call_of_lists(array, source, target, how)
+            found = cache.find(call)
+        elif isinstance(array, np.ndarray):
+            there = None if out is None else is_shared(out)
+            call = (id(source), id(target), array.dtype, is_shared(array), there, how)
+            found = cache.find(call)
+    except TypeError:  # not hashable
+        call = None
+    if found is not None:
+        plan = found.plan
+        result = plan.empty_target() if out is None else out
+        try:
+            if plan.run_if_agreed(found.digest, array, result):
+                cache.touch(found.arguments)
+                return result
+        except Exception:
+            cache.forget(plan)
+            raise
+    else:
+        if cache.is_new:
+            build_library(comm)
+            cache.is_new = False
+        agree(MPI._handleof(comm), 0)
+    # a rank has not asked for this before, its arrays need other checks, or the ranks ask for different things
+    values = {"axes": axes, "region": region, "dtype": dtype, "alpha": alpha, "beta": beta, "conj": conj, "op": op}
     if is_foreign(array) or is_foreign(out):
 
         def checked_views(array: Any, out: Any) -> PlanArguments:
             return checked_arguments(
-                array, source, target, comm, out, strategy, options, **how, memory_bytes=memory_bytes
+                array, source, target, comm, out, strategy, options, **values, memory_bytes=memory_bytes
             )
 
         return _redistribute_foreign(cache, comm, array, out, checked_views)
-    call: Any = None
-    found = None
-    try:
-        if several:
-            call = _call_of_lists(array, source, target, (strategy, memory_bytes, *how.values(), *options.items()))
-        elif isinstance(array, np.ndarray):
-            # what distinguishes this call from others that need another plan; None if that takes the full check
-            there = None if out is None else is_shared(out)
-            call = (id(source), id(target), array.dtype, strategy, is_shared(array), there)
-            call += (memory_bytes, *how.values(), *options.items())
-        found = cache.find(call)
-    except TypeError:  # not hashable
-        call = None
-    if found is None:
-        agree(MPI._handleof(comm), 0)
-    else:
-        found_plan, result = found.plan, found.plan.empty_target() if out is None else out
-        try:
-            if found_plan.run_if_agreed(found.digest, array, result):
-                cache.touch(found.arguments)
-                return result
-        except Exception:
-            cache.forget(found_plan)
-            raise
+    moved: dict[str, Any] = {"strategy": strategy, "options": options, "memory_bytes": memory_bytes, "how": values}
+    return _redistribute_checked(array, source, target, out, comm=comm, call=call, **moved)
 
-    # a rank has not asked for this before, its arrays need other checks, or the ranks ask for different things
+
+def _redistribute_checked(
+    array: Any,
+    source: Any,
+    target: Any,
+    out: Any,
+    *,
+    comm: MPI.Intracomm,
+    call: Any,
+    strategy: str,
+    options: dict[str, Any],
+    memory_bytes: int | None,
+    how: dict[str, Any],
+) -> Any:
+    """
+    As :func:`redistribute`, of a call with which no plan was found: looks for one by the checked arguments.
+
+    :param call: What distinguishes the call, by which its plan is found the next time; None: nothing does.
+    :param how: What is done with the elements on the way: the arguments of these names.
+    """
+    several = isinstance(source, list) or isinstance(target, list)
+
     def checked() -> PlanArguments:
         return checked_arguments(array, source, target, comm, out, strategy, options, **how, memory_bytes=memory_bytes)
 
@@ -139,6 +165,7 @@ def redistribute(
         check_joint_arrays(made, array, out, comm.rank)
         return made
 
+    cache = plan_cache(comm)
     arguments = agreed_joint_arguments(comm, checked_lists) if several else agreed_arguments(comm, array, out, checked)
     made = cache.get(comm, arguments)
     if call is not None:
@@ -175,7 +202,6 @@ def _redistribute_foreign(
             raise failure
         return checked(view, target_view)
 
-    agree(MPI._handleof(comm), 0)
     arguments = agreed_arguments(comm, view, target_view, checked_views)
     made = cache.get(comm, arguments)
     try:
