@@ -54,6 +54,7 @@ struct Case {
   Encoding index_map;
   Index element_bytes = 1, target_bytes = 1;  // of an element of each side
   ElementOperation operation;
+  Index replicas = 1;  // of the source
   Options options;
 
   /// Writes an element of the source.
@@ -69,7 +70,6 @@ struct Case {
   /// Writes an element of the target as it must become.
   void write_after(unsigned char* bytes, Index global) const {
     if (operation.is_copy()) return write_source(bytes, global);
-    const Index replicas = Distribution(source.encoding(), "source").replicas();
     write_number(bytes, operation.target, number_after(operation, global, replicas));
   }
 };
@@ -150,6 +150,7 @@ Case random_case(Random& random, Index number, const std::vector<MPI_Comm>& comm
   if (!the.operation.is_copy()) {
     the.element_bytes = element_bytes_of(the.operation.source);
     the.target_bytes = element_bytes_of(the.operation.target);
+    the.replicas = Distribution(the.source.encoding(), "source").replicas();
   }
   const bool tiny = product(shape) * the.element_bytes <= 1600;
   const Indices cuts = tiny ? Indices{1, 7, 64, 1000, Index{1} << 30} : Indices{512, 1000, 4096, Index{1} << 30};
@@ -198,27 +199,29 @@ class Checker {
         plan->set_local_arrays(description.source_local, description.target_local);
       else
         plan = plan_maker(description)(description, the.comm);
-      for (int run = 0; run < 2; ++run)
-        check_run(the, *plan, source, target, text("run ", run, " of case ", the.number, ": ", describe(description)));
+      check_runs(the, *plan, source, target, text("case ", the.number, ": ", describe(description)));
     }
   }
 
   long passed = 0;
 
  private:
-  void check_run(const Case& the, Plan& plan, LocalArrayMemory& source, LocalArrayMemory& target,
-                 const std::string& what) {
+  void check_runs(const Case& the, Plan& plan, LocalArrayMemory& source, LocalArrayMemory& target,
+                  const std::string& what) {
     const auto write_source = [&](unsigned char* bytes, Index global) { the.write_source(bytes, global); };
     const auto write_before = [&](unsigned char* bytes, Index) { the.write_before(bytes); };
     const auto write_after = [&](unsigned char* bytes, Index global) { the.write_after(bytes, global); };
-    const std::vector<unsigned char> before = source.picture(0x5A, write_source),
+    const std::vector<unsigned char> source_before = source.picture(0x5A, write_source),
+                                     target_before = target.picture(0xA5, write_before),
                                      expected = target.picture(0xA5, write_after);
-    source.set(before);
-    target.set(target.picture(0xA5, write_before));
-    plan.run(source.data(), target.data());
-    if (!target.equals(expected)) throw Error(text("the target is wrong after ", what));
-    if (!source.equals(before)) throw Error(text("the source was written to by ", what));
-    ++passed;
+    for (int run = 0; run < 2; ++run) {
+      source.set(source_before);
+      target.set(target_before);
+      plan.run(source.data(), target.data());
+      if (!target.equals(expected)) throw Error(text("the target is wrong after run ", run, " of ", what));
+      if (!source.equals(source_before)) throw Error(text("the source was written to by run ", run, " of ", what));
+      ++passed;
+    }
   }
 };
 
