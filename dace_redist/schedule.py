@@ -90,22 +90,23 @@ class Schedule:
 
     def sends(self, rank: int) -> list[Message]:
         """What a rank sends to others, by exchange and ascending target; a rank that takes no part sends nothing."""
-        return self._parts(rank)[0]
+        return self.of_rank(rank)[0]
 
     def receives(self, rank: int) -> list[Message]:
         """What a rank receives from others, by exchange and ascending source."""
-        return self._parts(rank)[1]
+        return self.of_rank(rank)[1]
 
     def self_copy(self, rank: int) -> Message:
         """What stays on a rank; a message of no elements if nothing does."""
-        return self._parts(rank)[2]
+        return self.of_rank(rank)[2]
 
     def messages(self, rank: int) -> list[Message]:
         """Everything a rank sends, receives and keeps, in this order."""
-        sends, receives, kept = self._parts(rank)
+        sends, receives, kept = self.of_rank(rank)
         return [*sends, *receives, *([kept] if kept.count else [])]
 
-    def _parts(self, rank: int) -> tuple[list[Message], list[Message], Message]:
+    def of_rank(self, rank: int) -> tuple[list[Message], list[Message], Message]:
+        """What a rank sends, receives and keeps: planned once, where each method for one of these plans all three."""
         sends, receives, kept = self._planned(rank)
         blocks = tuple(block for _, _, raw in kept for block in blocks_of(raw))
         return (

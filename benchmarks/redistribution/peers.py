@@ -29,16 +29,17 @@ class Alltoallw:
 
         self._comm = comm
         self._made: list[Any] = []
-        schedule, me = case.schedule, comm.rank
-        kept = schedule.self_copy(me)
+        sends, receives, kept = case.schedule.of_rank(comm.rank)
         counts = np.zeros((2, comm.size), int)
         types = [[MPI.BYTE] * comm.size for _ in range(2)]
-        for side, messages in enumerate(([*schedule.sends(me), kept], [*schedule.receives(me), kept])):
+        for side, messages in enumerate(([*sends, kept], [*receives, kept])):
             for message in messages:
                 if message.count:
                     peer = message.source if side else message.target
                     counts[side, peer] = 1
-                    types[side][peer] = self._whole(case, side, me) if case.within else self._type(case, message, side)
+                    types[side][peer] = (
+                        self._whole(case, side, comm.rank) if case.within else self._type(case, message, side)
+                    )
         self._arguments = [(counts[side].tolist(), [0] * comm.size, types[side]) for side in range(2)]
 
     def run(self, source: Array, target: Array) -> None:

@@ -99,7 +99,7 @@ class RankTraffic:
         :param node_of: Number of the node of each rank.
         """
         here, itemsize = node_of[rank], schedule.itemsize
-        sends, receives, own = schedule.sends(rank), schedule.receives(rank), schedule.self_copy(rank)
+        sends, receives, own = schedule.of_rank(rank)
         sides = {node_of[message.target] for message in sends}, {node_of[message.source] for message in receives}
         return cls(
             _counted(Traffic.of(message, itemsize, node_of[message.target] == here) for message in sends),
