@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_ranks import Servers
 
 from dace_redist.mpi import launch
 
@@ -36,12 +37,17 @@ os.environ.setdefault("DACE_default_build_folder", str(_builds / os.environ.get(
 os.environ.setdefault("DACE_BUILD_CACHE_DIR", str(_builds / "shared"))
 os.environ.setdefault("DACE_REDIST_CACHE", str(_builds / "programs"))
 os.environ["DACE_REDIST_MACHINE"] = str(_builds / "no machine.json")  # what "Auto" is must not depend on this machine
+# Hundreds of processes import the same sources.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # "inspect" walks up the stack, deep under pytest, per node; "none" forgets also what the frontend knows.
 os.environ.setdefault("DACE_compiler_lineinfo", "frontend")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "mpi(ranks, timeout=120): run under mpiexec, once for each number of ranks")
+    config.addinivalue_line(
+        "markers", "dace: of an mpi test whose ranks use DaCe: they have imported it when they start"
+    )
     config.addinivalue_line("markers", "mpi_matrix: an mpi test that runs under every MPI at hand")
     if CHILD in os.environ:
         config.addinivalue_line("markers", "timeout: of pytest-timeout, which a rank does without")
@@ -108,10 +114,23 @@ def run_under_mpi(item: pytest.Item) -> None:
         }
         switches = ["-s", "-q", "--no-header", "--runxfail", "--tb=short"]
         switches += ["-p", "no:cacheprovider", "-p", "no:faulthandler", f"--rootdir={item.config.rootpath}"]
-        argv = [sys.executable, "-m", "pytest", item.nodeid, *switches]
+        argv = servers(item).command([item.nodeid, *switches])
         code, printed = launch.launch(ranks, argv, timeout, environment=variables, cwd=item.config.rootpath)
         reports = [read_report(folder, rank) for rank in range(ranks)]
     judge(f"{item.nodeid} on {ranks} ranks", code, printed, reports, timeout)
+
+
+_servers: dict[tuple[str, ...], Servers] = {}
+
+
+def servers(item: pytest.Item) -> Servers:
+    """Those that fork the ranks of a test."""
+    needs_dace = item.get_closest_marker("dace") is not None
+    modules = ("numpy", "dace_redist.transformations" if needs_dace else "dace_redist.mpi.launch")
+    if modules not in _servers:
+        _servers[modules] = Servers(modules, launch.mpi_environment(ranks=1))
+        item.config.add_cleanup(_servers[modules].stop)
+    return _servers[modules]
 
 
 def read_report(folder: Path, rank: int) -> dict[str, str]:

@@ -83,6 +83,7 @@ def profile_in_which(comm, path: Path, **faster: float) -> None:
 
 
 @pytest.mark.compile
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[3], timeout=180)
 def test_auto_takes_what_the_profile_predicts(comm, tmp_path: Path, monkeypatch, caplog):
     import numpy as np

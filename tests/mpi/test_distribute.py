@@ -50,6 +50,7 @@ def check(comm: Any, name: str, program: Any = None, sizes: dict[str, int] | Non
 
 
 @pytest.mark.compile
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[3], timeout=600)  # one rank compiles all programs
 def test_every_program(comm):
     from einsum_programs import PROGRAMS
@@ -64,6 +65,7 @@ def test_every_program(comm):
 
 @pytest.mark.compile
 @pytest.mark.mpi_matrix
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[4], timeout=300)
 def test_a_loop_with_shared_tensors_and_other_sizes(comm):
     """One program, compiled once, for several sizes, some of which leave ranks without work."""
@@ -74,6 +76,7 @@ def test_a_loop_with_shared_tensors_and_other_sizes(comm):
 
 
 @pytest.mark.compile
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[4], timeout=300)
 def test_extents_of_0(comm):
     """Results are NumPy's, in programs that were planned for such sizes, and for others."""
@@ -90,6 +93,7 @@ def test_extents_of_0(comm):
 
 @pytest.mark.compile
 @pytest.mark.mpi_matrix
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[4], timeout=400)
 def test_other_communicators_than_the_world(comm):
     """Ranks in another order, sub-communicators whose programs run at the same time, and one after the other."""
@@ -112,6 +116,7 @@ def test_other_communicators_than_the_world(comm):
 
 
 @pytest.mark.compile
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[4], timeout=300)
 def test_grids_and_placements_of_the_user(comm):
     from dace_redist import Distribution
@@ -128,6 +133,7 @@ def test_grids_and_placements_of_the_user(comm):
 
 
 @pytest.mark.compile
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[3], timeout=200)
 def test_bad_arguments_are_refused_on_every_rank(comm):
     from einsum_programs import PROGRAMS, arguments, sizes_of
@@ -211,6 +217,7 @@ def test_bad_arguments_are_refused_on_every_rank(comm):
 
 
 @pytest.mark.compile
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[3], timeout=200)
 def test_tensors_of_one_rank_are_scattered(comm):
     from einsum_programs import PROGRAMS, arguments
@@ -226,6 +233,7 @@ def test_tensors_of_one_rank_are_scattered(comm):
     assert np.array_equal(program.scatter(B=given["B"].astype("float32"))["B"], parts["B"].astype("float32"))
 
 
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[2])
 def test_elements_of_a_type_that_loses_something_are_refused(comm):
     from einsum_programs import integers

@@ -67,17 +67,20 @@ def check(comm: Any, name: str) -> tuple[Any, dict[str, Any]]:
     return program, given
 
 
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=RANKS, timeout=400)
 @pytest.mark.parametrize("element", ELEMENTS)
 def test_all_kernels(comm, element):
     check(comm, "all_kernels" if element == "float64" else f"all_kernels_{element}")
 
 
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=RANKS_OF_SWEEPS, timeout=400)
 def test_sweeps(comm):
     check(comm, "sweeps")
 
 
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[4], timeout=400)
 def test_other_types(comm):
     program, given = check(comm, "other_types")

@@ -91,6 +91,7 @@ def nodes_sdfg() -> Any:
 
 
 @pytest.mark.compile
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[3], timeout=150)
 def test_nodes(comm):
     from builds import built

@@ -33,6 +33,7 @@ def test_every_example_is_short_and_says_how_to_run_it() -> None:
 
 
 @pytest.mark.compile
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[4], timeout=240)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_example(

@@ -16,6 +16,7 @@ COMPILED = ("conjugate_gradients_with_limit", "gram_schmidt_qr", "attention", "m
 
 
 @pytest.mark.compile
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[int(n) for n in RANKS.split(",")] if RANKS else [3], timeout=3600 if RANKS else 600)
 def test_compiled_programs_give_what_numpy_gives(comm):
     from gallery import GALLERY

@@ -39,10 +39,24 @@ def test_a_rank_does_not_import_dace(comm):
     assert "dace" not in sys.modules
 
 
+@pytest.mark.dace
+@pytest.mark.mpi(ranks=[3])
+def test_ranks_that_use_dace_have_it_and_are_processes_of_their_own(comm):
+    assert "dace" in sys.modules
+    assert len(set(comm.allgather(os.getpid()))) == 3
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_ranks_iterate_over_sets_in_orders_of_their_own(comm):
+    """So that ranks which take something from a set do not always agree."""
+    assert len(set(comm.allgather(hash("abc")))) == 2
+
+
 def pytest_on(tmp_path: Path, body: str) -> tuple[int, str, float]:
     """Run pytest with this project's conftest on a test file with ``body``: (exit code, text, seconds)."""
-    shutil.copy(CONFTEST, tmp_path / "conftest.py")
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    for file in (CONFTEST, CONFTEST.with_name("forked_ranks.py")):
+        shutil.copy(file, tmp_path / file.name)
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
     (tmp_path / "test_it.py").write_text(f"import time, pytest\n{body}\n")
     variables = {k: v for k, v in os.environ.items() if not k.startswith(("DACE_REDIST_MPI", "PYTEST_"))}
     start = time.monotonic()

@@ -61,6 +61,7 @@ def distributions(ranks: int) -> list[Any]:
     ]
 
 
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[2, 4], timeout=240)
 def test_redistribute_by_a_new_strategy(comm):
     declare_toy(comm)
@@ -71,6 +72,7 @@ def test_redistribute_by_a_new_strategy(comm):
             np.testing.assert_array_equal(found, target.local(whole, comm.rank), f"{source} to {target}")
 
 
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[2, 4], timeout=240)
 def test_the_table_knows_a_new_strategy(comm):
     declare_toy(comm)
@@ -100,6 +102,7 @@ def toy_sdfg(ranks: int) -> Any:
     return sdfg
 
 
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[2, 4], timeout=240)
 def test_a_node_expanded_to_a_new_strategy(comm):
     from builds import built

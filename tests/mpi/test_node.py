@@ -93,6 +93,7 @@ def whole(dtype: str = "float64") -> np.ndarray:
 
 @pytest.mark.compile
 @pytest.mark.mpi_matrix
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[3, 4], timeout=150)
 def test_distributions_types_and_layouts(comm):
     from builds import built
@@ -195,6 +196,7 @@ def control_flow_sdfg() -> Any:
 
 
 @pytest.mark.compile
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[2, 3], timeout=120)
 def test_control_flow(comm):
     """B ends as the last, longest pass of the loop left it; calls with other sizes give other answers."""
@@ -223,6 +225,7 @@ def test_control_flow(comm):
 
 
 @pytest.mark.compile
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[1], timeout=60)
 def test_one_error_for_all_that_follow(comm):
     """Several nodes fail in one call: the first error is raised, and no other in its handler or later."""
@@ -246,6 +249,7 @@ def test_one_error_for_all_that_follow(comm):
 
 
 @pytest.mark.compile
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[3], timeout=150)
 def test_calls_in_a_program(comm):
     """``dace_redist.redistribute`` in a program: what it returns, and what it writes."""

@@ -52,6 +52,7 @@ def expected(comm: Any, N: int, Q: int) -> np.ndarray:
 
 @pytest.mark.compile
 @pytest.mark.mpi_matrix
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[4], timeout=120)
 def test_communicators(comm):
     from builds import built
@@ -86,6 +87,7 @@ def grid_sdfg() -> Any:
 
 
 @pytest.mark.compile
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[4, 6], timeout=120)
 def test_process_grid(comm):
     """Ranks outside the grid take no part, and their arrays stay as they are."""
@@ -110,6 +112,7 @@ def failure(program: Any, comm: Any, *arguments: Any, **sizes: Any) -> str:
 
 @pytest.mark.compile
 @pytest.mark.mpi_matrix
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[3], timeout=120)
 def test_bad_input(comm):
     """Every rank raises, says what is wrong and where, and the program goes on with right values."""

@@ -180,6 +180,7 @@ def transients_sdfg() -> Any:
 
 
 @pytest.mark.compile
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=4, timeout=200)
 def test_transients_of_a_program(comm):
     from builds import built

@@ -84,6 +84,7 @@ def check(comm: Any, found: list[str]) -> None:
 
 
 @pytest.mark.compile
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[2, 3, 4, 7, 8], timeout=90)
 def test_stock_programs(comm):
     P = comm.size // 2 * 2
@@ -100,6 +101,7 @@ def test_stock_programs(comm):
 
 
 @pytest.mark.compile
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[3, 4, 7], timeout=120)
 def test_sizes_that_do_not_divide(comm):
     """Stock DaCe hangs on 10 elements from 2 to 4 blocks: it waits for a rank that does not exist."""

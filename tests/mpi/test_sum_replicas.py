@@ -69,6 +69,7 @@ def added(source: Distribution, index: tuple[int, int], dtype: str) -> Any:
 
 @pytest.mark.compile
 @pytest.mark.mpi_matrix
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[4, 5], timeout=150)
 def test_sums(comm):
     from builds import built
@@ -111,6 +112,7 @@ def symbolic_sdfg() -> Any:
 
 
 @pytest.mark.compile
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[4], timeout=120)
 def test_a_target_that_does_not_fit_is_refused_everywhere(comm):
     from builds import built
@@ -166,6 +168,7 @@ def node_sdfg() -> Any:
 
 @pytest.mark.compile
 @pytest.mark.mpi_matrix
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[4], timeout=150)
 def test_sums_on_a_node(comm):
     """Large partial sums, in shared memory on all ranks or on some."""

@@ -55,6 +55,7 @@ def raises_everywhere(comm: Any, kind: type[Exception], text: str, call: Any) ->
 
 
 @pytest.mark.compile
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[3], timeout=400)
 def test_tune_records_what_auto_takes(comm, record: Path):
     source, target = pair(comm.size)
@@ -131,6 +132,7 @@ def test_auto_reads_the_record_on_one_rank_when_it_plans(comm, record: Path, mon
 
 
 @pytest.mark.compile
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[2], timeout=240)
 def test_each_redistribution_of_an_sdfg_is_tuned(comm, record: Path):
     import dace
@@ -166,6 +168,7 @@ def test_each_redistribution_of_an_sdfg_is_tuned(comm, record: Path):
 
 
 @pytest.mark.compile
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[2], timeout=240)
 def test_candidates_that_cannot_run_are_left_out(comm, record: Path, monkeypatch: pytest.MonkeyPatch):
     from dace_redist.tuning import search
@@ -193,6 +196,7 @@ def test_candidates_that_cannot_run_are_left_out(comm, record: Path, monkeypatch
     )
 
 
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[2])
 def test_bad_input(comm, record: Path, tmp_path: Path):
     source, target = pair(comm.size)
@@ -244,6 +248,7 @@ def test_bad_input(comm, record: Path, tmp_path: Path):
     raises_everywhere(comm, OSError, text, call(record=foreign / "below"))
 
 
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[2], timeout=200)
 def test_what_is_tuned_is_what_is_moved_with_axes_and_region(comm, record: Path):
     """Shapes that only these axes, or this region, take to each other."""

@@ -92,6 +92,7 @@ def test_redistributions_are_joined_only_where_nothing_is_lost(sdfg, possible):
 
 
 @pytest.mark.compile
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[2], timeout=200)
 def test_results_are_equal(comm):
     from builds import built

@@ -229,6 +229,7 @@ def test_strategies_of_several_tensors(strategy):
 
 
 @pytest.mark.compile
+@pytest.mark.dace
 @pytest.mark.mpi(ranks=[4], timeout=600)
 def test_equal_results(comm):
     from builds import built
