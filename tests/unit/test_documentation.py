@@ -72,13 +72,14 @@ def test_program(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     runpy.run_path(write(code_of(name), tmp_path), run_name="__main__")
 
 
-def with_dace_if_imported(name: str) -> Any:
-    return pytest.param(name, marks=[pytest.mark.dace] if "import dace\n" in code_of(name) else [])
+def with_dace_if_used(name: str) -> Any:
+    used = any(text in code_of(name) for text in ("import dace\n", "tune("))
+    return pytest.param(name, marks=[pytest.mark.dace] if used else [])
 
 
 @pytest.mark.compile
 @pytest.mark.mpi(ranks=[4], timeout=240)
-@pytest.mark.parametrize("name", map(with_dace_if_imported, blocks("python", "ranks")))
+@pytest.mark.parametrize("name", [with_dace_if_used(name) for name in blocks("python", "ranks")])
 def test_program_on_ranks(name: str, tmp_path: Path, comm, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(code_of(name), tmp_path) if comm.rank == 0 else None
     path = comm.bcast(path)  # one file: DaCe takes programs of two files for two programs
