@@ -27,6 +27,7 @@ SWITCHES += [f"-I{folder}" for folder in (SOURCE_DIRECTORY, INCLUDE_DIRECTORY)]
 SANITIZED = ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 STRATEGIES = [
     *sorted(SOURCE_DIRECTORY.glob("exchange/*.cpp")),
+    *sorted(SOURCE_DIRECTORY.glob("device/*.cpp")),
     *(
         SOURCE_DIRECTORY / name
         for name in ("copy/element_operation.cpp", "plan/reduction_plan.cpp", "plan/registry.cpp", "trace/trace.cpp")

@@ -206,14 +206,15 @@ class DeviceArray:
     An array in the memory of the current GPU, in C order: what a redistribution makes there where the source is neither
     CuPy's nor PyTorch's. Other libraries take it by ``__cuda_array_interface__`` without a copy.
 
-    :param shape: Its extents.
+    :param shape: Its extents, or the only one.
     :param dtype: Type of the elements.
     :raises RedistributionError: If there is no GPU, or too little memory on it.
     :raises BuildError: If the library for GPUs cannot be built.
     """
 
-    def __init__(self, shape: Sequence[int], dtype: npt.DTypeLike = np.float64) -> None:
-        self.shape, self.dtype = tuple(shape), np.dtype(dtype)
+    def __init__(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float64) -> None:
+        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.dtype = np.dtype(dtype)
         self.nbytes = math.prod(self.shape) * self.dtype.itemsize
         self._address = device.allocate(self.nbytes)
         weakref.finalize(self, device.free, self._address)

@@ -233,7 +233,7 @@ def test_wrong_communicators(comm):
 @pytest.mark.mpi(ranks=[3], timeout=240)
 def test_rank_that_cannot_build_the_library(comm, monkeypatch):
     """If one rank cannot build or load the library, all raise its error, and may try again."""
-    from dace_redist.redistribution import plan as plans
+    from dace_redist.redistribution import host_plan as plans
 
     def fails() -> Path:
         raise OSError("disk full while building")
