@@ -18,6 +18,7 @@ import filelock
 import pytest
 
 from dace_redist.mpi.launch import launch
+from dace_redist.native.library import ensure_library
 from dace_redist.native.toolchain import INCLUDE_DIRECTORY, SOURCE_DIRECTORY, build_directory, mpi_compiler
 
 SOURCES = Path(__file__).parent / "cpp"
@@ -48,6 +49,17 @@ def build(name: str, *switches: str) -> Path:
     sources = (SOURCES / f"{name}.cpp", *sorted(SOURCES.glob("*.hpp")))
     strategies = _compiled("strategies.o", [*switches, "-c"], STRATEGIES)
     return _compiled(name, [*switches, "-I", str(SOURCES), str(strategies)], sources[:1], sources)
+
+
+@cache
+def build_with_library(name: str) -> Path:
+    """
+    Compile ``tests/cpp/<name>.cpp`` and link it with libdace_redist.
+
+    :return: The program.
+    """
+    library, source = ensure_library(), SOURCES / f"{name}.cpp"
+    return _compiled(name, ["-O1", str(library), f"-Wl,-rpath,{library.parent}"], [source], [source])
 
 
 def _compiled(name: str, switches: Sequence[str], sources: Sequence[Path], changes: Sequence[Path] = ()) -> Path:

@@ -27,8 +27,8 @@ struct Numbers {
 };
 
 /// What a program knows of a redistribution when it runs: encoded distributions (see Distribution), extents, then
-/// strides in elements, of this rank's arrays, which elements move where to (see IndexMap), and what is computed with
-/// them.
+/// strides in elements, of this rank's arrays, which elements move where to (see IndexMap), what is computed with
+/// them, and a dr_memory for each side: where the arrays lie.
 struct Arguments {
   MPI_Comm comm;
   Numbers source, source_local;
@@ -37,10 +37,13 @@ struct Arguments {
   dr_options options;
   Numbers index_map = {};
   dr_operation operation = {DR_OPAQUE, DR_OPAQUE, {1, 0}, {0, 0}, 0, DR_NO_OP};
+  int source_memory = DR_MAIN_MEMORY;
+  int target_memory = DR_MAIN_MEMORY;
 };
 
 /// The plan of a library node. It is made when the program starts, and again only if what it was made from changes:
-/// sizes that depend on a loop, another communicator.
+/// sizes that depend on a loop, another communicator. A stream counts where an array lies in a device's memory, see
+/// dr_plan_set_stream().
 class DR_API Plan {
  public:
   /// \param label  names the node in errors.
@@ -53,12 +56,14 @@ class DR_API Plan {
   /// Makes the plan ahead of its first run. Collective.
   void make(const Arguments& arguments);
   /// Moves the tensor. Collective.
-  void run(const Arguments& arguments, const void* source, void* target);
+  void run(const Arguments& arguments, const void* source, void* target, void* stream = nullptr);
   /// Starts to move the tensor; wait() has to follow. Collective.
   /// \param progress  a dr_progress: who moves it on.
-  void start(const Arguments& arguments, const void* source, void* target, int progress);
-  /// Waits until what was started is done.
+  void start(const Arguments& arguments, const void* source, void* target, int progress, void* stream = nullptr);
+  /// Waits until what was started is done; what is enqueued on the stream it was started with finds the result.
   void wait();
+  /// The same for another stream.
+  void wait(void* stream);
 
  private:
   class Implementation;
@@ -87,18 +92,21 @@ class DR_API JointPlan {
 };
 
 /// Moves a tensor; what a Redistribute or SumReplicas node calls.
-inline void redistribute(Plan& plan, const Arguments& arguments, const void* source, void* target) {
-  plan.run(arguments, source, target);
+inline void redistribute(Plan& plan, const Arguments& arguments, const void* source, void* target,
+                         void* stream = nullptr) {
+  plan.run(arguments, source, target, stream);
 }
 
 /// Starts to move a tensor; what a non-blocking Redistribute node calls. \param request  gets what wait() needs.
 inline void start(Plan& plan, const Arguments& arguments, const void* source, void* target, int progress,
-                  std::int64_t* request) {
-  plan.start(arguments, source, target, progress);
+                  std::int64_t* request, void* stream = nullptr) {
+  plan.start(arguments, source, target, progress, stream);
   *request = reinterpret_cast<std::int64_t>(&plan);
 }
 /// Waits until a tensor is moved; what a RedistributeWait node calls.
 inline void wait(const std::int64_t* request) { reinterpret_cast<Plan*>(*request)->wait(); }
+/// The same where the array lies in a device's memory. \param stream  of what uses the result.
+inline void wait(const std::int64_t* request, void* stream) { reinterpret_cast<Plan*>(*request)->wait(stream); }
 
 /// Memory for arrays of which only one is in use at a time: of the largest of the sizes, in bytes.
 /// \param on_node  whether other ranks of the node are to see it.

@@ -2,12 +2,14 @@
 #include <algorithm>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "dace_redist_program.hpp"
+#include "device/device_objects.hpp"
 #include "node/shared_array.hpp"
 #include "plan/joint_plan.hpp"
 #include "plan/public_options.hpp"
@@ -28,7 +30,9 @@ bool describes(const Description& description, const Arguments& now) {
   return equal(now.source, description.source) && equal(now.target, description.target) &&
          now.element_bytes == description.element_bytes && equal(now.index_map, description.index_map) &&
          internal_options(now.options) == description.options &&
-         internal_operation(now.operation) == description.operation;
+         internal_operation(now.operation) == description.operation &&
+         internal_memory(now.source_memory, "source_memory") == description.source_memory &&
+         internal_memory(now.target_memory, "target_memory") == description.target_memory;
 }
 
 bool has_arrays(const Description& description, const Arguments& now) {
@@ -48,6 +52,8 @@ void set(Description& description, const Arguments& now) {
   description.index_map = encoding(now.index_map);
   description.operation = internal_operation(now.operation);
   description.options = internal_options(now.options);
+  description.source_memory = internal_memory(now.source_memory, "source_memory");
+  description.target_memory = internal_memory(now.target_memory, "target_memory");
 }
 
 /// The communicator of a plan. One may be freed and its handle given to another: it carries a mark.
@@ -119,25 +125,29 @@ class Plan::Implementation {
     reporting([&] { fit(arguments); });
   }
 
-  void run(const Arguments& arguments, const void* source, void* target) {
+  void run(const Arguments& arguments, const void* source, void* target, Stream stream) {
     reporting([&] {
       fit(arguments);
+      plan_->set_stream(stream);
       run_or_release(plan_, [&] { plan_->run(source, target); });
     });
   }
 
-  void start(const Arguments& arguments, const void* source, void* target, int progress) {
+  void start(const Arguments& arguments, const void* source, void* target, int progress, Stream stream) {
     reporting([&] {
       fit(arguments);
+      plan_->set_stream(stream);
       if (progress == DR_PROGRESS_THREAD) {
         int level = MPI_THREAD_SINGLE;
         check(MPI_Query_thread(&level), "MPI_Query_thread");
         if (level < MPI_THREAD_MULTIPLE)
           throw Error("progress by a thread needs MPI_Init_thread with MPI_THREAD_MULTIPLE; take progress \"calls\"");
         failure_ = nullptr;
-        thread_ = std::thread([this, source, target]() noexcept {
+        Device* const device = description_.on_device() ? &current_device() : nullptr;
+        thread_ = std::thread([this, source, target, device, stream]() noexcept {
           try {
             plan_->run(source, target);
+            if (device) complete(*device, stream);
           } catch (...) {
             failure_ = std::current_exception();
           }
@@ -149,11 +159,13 @@ class Plan::Implementation {
     });
   }
 
-  void wait() {
+  /// \param stream  of what uses the result; none: that of the start.
+  void wait(std::optional<Stream> stream) {
     reporting([&] {
       if (!std::exchange(under_way_, false)) throw Error("no transfer is under way: it was waited for, or not started");
       run_or_release(plan_, [&] {
         if (!thread_.joinable()) {
+          if (stream) plan_->set_stream(*stream);
           for (Backoff backoff(2); !plan_->progress();) backoff.wait();
           return;
         }
@@ -164,6 +176,12 @@ class Plan::Implementation {
   }
 
  private:
+  /// Waits for a stream: what a thread moved is then there for every other one.
+  static void complete(Device& device, Stream stream) {
+    const CurrentDevice current(device);
+    device.synchronize(stream);
+  }
+
   /// Makes the plan, or has it fit other arrays, if anything changed since the last run.
   void fit(const Arguments& now) {
     if (under_way_) throw Error("a transfer is under way: wait for it before the next one starts");
@@ -197,13 +215,14 @@ Plan::Plan(const char* label, const char* strategy)
     : implementation_(std::make_unique<Implementation>(label, strategy)) {}
 Plan::~Plan() = default;
 void Plan::make(const Arguments& arguments) { implementation_->make(arguments); }
-void Plan::run(const Arguments& arguments, const void* source, void* target) {
-  implementation_->run(arguments, source, target);
+void Plan::run(const Arguments& arguments, const void* source, void* target, void* stream) {
+  implementation_->run(arguments, source, target, stream);
 }
-void Plan::start(const Arguments& arguments, const void* source, void* target, int progress) {
-  implementation_->start(arguments, source, target, progress);
+void Plan::start(const Arguments& arguments, const void* source, void* target, int progress, void* stream) {
+  implementation_->start(arguments, source, target, progress, stream);
 }
-void Plan::wait() { implementation_->wait(); }
+void Plan::wait() { implementation_->wait({}); }
+void Plan::wait(void* stream) { implementation_->wait(stream); }
 
 class JointPlan::Implementation {
  public:

@@ -1,0 +1,18 @@
+"""What generated programs call for arrays on a GPU, which main memory stands in for."""
+
+from __future__ import annotations
+
+import pytest
+from mpi_programs import build_with_library, run
+from sdfgs import OURS
+
+from dace_redist.native.device import DEVICE_VARIABLE
+
+pytestmark = pytest.mark.compile
+
+
+@pytest.mark.parametrize("device", ["host", "host,apart"])
+@pytest.mark.parametrize("strategy", OURS)
+def test_order_with_streams(strategy: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DEVICE_VARIABLE, device)
+    run(build_with_library("mpi_device_program"), 2, strategy)
