@@ -10,7 +10,15 @@ from dace.libraries.comm.nodes.node import CommNode
 from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.distribution import AnyDistribution, TiledDistribution, decode_distribution
-from dace_redist.library_nodes.node import NUMBERS, RedistNode, differ, dimensions_of, simplified, symbols_of
+from dace_redist.library_nodes.node import (
+    NUMBERS,
+    RedistNode,
+    differ,
+    dimensions_of,
+    lies_on_gpu,
+    simplified,
+    symbols_of,
+)
 
 INPUT, OUTPUT = "_inp_buffer", "_out_buffer"
 
@@ -91,6 +99,15 @@ class DistributedNode(RedistNode, CommNode):
         memlets = (self.memlet(INPUT, state), self.memlet(OUTPUT, state))
         source, target = ((sdfg.arrays[memlet.data], memlet.subset) for memlet in memlets)
         return source, target
+
+    def on_gpu(self, sdfg: SDFG, state: SDFGState) -> tuple[bool, bool]:
+        """
+        Whether the input and the output lie on the GPU.
+
+        :raises ValueError: If one of them is not connected exactly once.
+        """
+        (source, _), (target, _) = self.arrays(sdfg, state)
+        return lies_on_gpu(source), lies_on_gpu(target)
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
         """

@@ -11,6 +11,7 @@ from dace.codegen.common import sym2cpp, update_persistent_desc
 from dace.config import Config
 from dace.libraries.comm.environments.mpi import MPI
 
+from dace_redist.native.device import ensure_device_library
 from dace_redist.native.library import ensure_library
 from dace_redist.native.toolchain import EINSUM, INCLUDE_DIRECTORY, REDISTRIBUTION, mpi_compiler
 
@@ -34,6 +35,11 @@ def _libraries() -> list[str]:
 
 def _einsum_libraries() -> list[str]:
     return [str(ensure_library(EINSUM))]
+
+
+def _device_libraries() -> list[str]:
+    ensure_device_library()
+    return []
 
 
 #: Keys in the ``location`` of an array: that other ranks of the node are to see it, see :class:`PlaceInSharedMemory`;
@@ -88,6 +94,10 @@ def _free_arrays(sdfg: SDFG) -> str:
     return "".join(f"dace_redist::program::free({arrays[0][0]});\n" for arrays in _pieces(sdfg))
 
 
+#: The header for the part of a program that runs on the GPU, which knows the program's state.
+_NAMES = "dace_redist_names.hpp"
+
+
 class _Plain:
     """An environment that needs nothing: DaCe wants every one to say all of this."""
 
@@ -117,10 +127,21 @@ class RuntimeEnvironment(_Plain):
     cmake_variables = staticmethod(_cmake_variables)
     cmake_includes = staticmethod(_include_directories)
     cmake_libraries = staticmethod(_libraries)
-    headers = {"frame": ["dace_redist_program.hpp"]}
+    headers = {"frame": ["dace_redist_program.hpp"], "cuda": [_NAMES]}
     init_code = staticmethod(_allocate_arrays)
     finalize_code = staticmethod(_free_arrays)
     dependencies = [MPI]
+
+
+@dace.library.environment
+class DeviceEnvironment(_Plain):
+    """
+    The library for arrays on a GPU: built when the program is, and loaded by the runtime, which does without it if
+    ``DACE_REDIST_DEVICE`` has main memory stand in for a GPU.
+    """
+
+    cmake_libraries = staticmethod(_device_libraries)
+    dependencies = [RuntimeEnvironment]
 
 
 @dace.library.environment
@@ -132,6 +153,6 @@ class BlasEnvironment(_Plain):
     """
 
     cmake_libraries = staticmethod(_einsum_libraries)
-    headers = {"frame": ["dace_redist_einsum.hpp"]}
+    headers = {"frame": ["dace_redist_einsum.hpp"], "cuda": [_NAMES]}
     init_code = "dace_redist::program::limit_blas_threads();\n"
     dependencies = [RuntimeEnvironment]

@@ -15,6 +15,7 @@ from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution, decode_distribution
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
+from dace_redist.library_nodes.node import lies_on_gpu
 from dace_redist.library_nodes.redistribute import Redistribute
 from dace_redist.schedule import element_type
 
@@ -47,7 +48,8 @@ def _redistribute(
     :param source: Its distribution, built outside or inside of the program; sizes may be symbols of the program.
     :param target: Distribution of ``out``.
     :param comm: Name of an integer that holds an ``MPI_Comm``, or of a process grid; default: the world.
-    :param out: Name of the local target array; default: a new one that holds the largest part of any rank.
+    :param out: Name of the local target array; default: a new one that holds the largest part of any rank, on the GPU
+        if ``array`` lies there.
     :param strategy: Name of the strategy.
     :param axes: The source axis that each target axis comes from.
     :param region: (source_offset, target_offset, shape) of a sub-tensor, numbers or symbols.
@@ -88,7 +90,7 @@ def _redistribute(
             raise ValueError("redistribute: region leaves a part of the target as it is: pass its array as out")
         if node.beta != 0:
             raise ValueError("redistribute: beta needs the array whose elements it scales: pass it as out")
-        out = str(sdfg.add_temp_transient(largest_local_shape(target), wanted)[0])
+        out = str(sdfg.add_temp_transient(largest_local_shape(target), wanted, storage=_where_new(array, sdfg))[0])
     if sdfg.arrays[out].dtype != wanted:
         raise TypeError(f"redistribute: out holds {sdfg.arrays[out].dtype}, but dtype is {wanted}")
     state.add_node(node)
@@ -101,6 +103,11 @@ def _redistribute(
             if name not in sdfg.symbols:
                 sdfg.add_symbol(name, symbol.dtype)
     return out
+
+
+def _where_new(array: str, sdfg: SDFG) -> dtypes.StorageType:
+    on_gpu = lies_on_gpu(sdfg.arrays[array])
+    return dtypes.StorageType.GPU_Global if on_gpu else dtypes.StorageType.Default
 
 
 def _built_inside(distribution: Any, sdfg: SDFG) -> Any:

@@ -14,6 +14,8 @@ from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
 from dace_redist.library_nodes.node import RedistNode, symbols_of
 from dace_redist.library_nodes.redistribute import Redistribute
 
+_GPU_REMEDY = "only Redistribute nodes, one for each tensor, move arrays on the GPU"
+
 
 def _lists(text: str) -> properties.ShapeProperty:
     return properties.ShapeProperty(default=(), category="Semantics", desc=f"{text}, each with its length before it")
@@ -50,6 +52,7 @@ class JointRedistribute(RedistNode, CommNode):
     implementations: dict[str, Any] = {}
     default_implementation = "Hierarchical"
     verb = "move"
+    gpu_remedy = _GPU_REMEDY
 
     sources, targets = _lists("Source distributions, encoded"), _lists("Target distributions, encoded")
     permutations, regions = _lists("Source axes of the target axes"), _lists("Regions")
@@ -111,6 +114,9 @@ class JointTensor(Redistribute):
     :param joint: That node.
     :param number: Of the tensor.
     """
+
+    takes_gpu_arrays = False
+    gpu_remedy = _GPU_REMEDY
 
     def __init__(
         self,

@@ -28,11 +28,15 @@ class RedistNode(nodes.LibraryNode):
     :cvar element_types: Possible types of elements, one and the same for all arrays of a node.
     :cvar verb: What the node does with elements, for error messages.
     :cvar collective: Whether the node communicates, even where this rank's output is not used.
+    :cvar takes_gpu_arrays: Whether its arrays may lie on the GPU.
+    :cvar gpu_remedy: What to do with arrays on the GPU, if the node does not take them.
     """
 
     element_types: ClassVar[tuple[dtypes.typeclass, ...]] = NUMBERS
     verb: ClassVar[str] = "compute with"
     collective: ClassVar[bool] = True
+    takes_gpu_arrays: ClassVar[bool] = False
+    gpu_remedy: ClassVar[str] = "copy it to main memory before"
 
     @property
     def title(self) -> str:
@@ -63,10 +67,11 @@ class RedistNode(nodes.LibraryNode):
 
     def validate_types(self, sdfg: SDFG, state: SDFGState) -> None:
         """
-        Checks that all arrays lie in main memory and hold one type of elements, a possible one.
+        Checks that all arrays lie where the node takes them and hold one type of elements, a possible one.
 
         :raises ValueError: If not.
         """
+        self._validate_memory(sdfg, state)
         connectors = (*self.operand_connectors, self.output_connector)
         arrays = [sdfg.arrays[self.memlet(connector, state).data] for connector in connectors]
         first = arrays[0].dtype
@@ -79,8 +84,19 @@ class RedistNode(nodes.LibraryNode):
         for array in arrays:
             if not isinstance(array, (data.Array, data.Scalar)):
                 raise ValueError(f"{self.title}: needs arrays, got {type(array).__name__}")
-            if array.storage in (dtypes.StorageType.GPU_Global, dtypes.StorageType.GPU_Shared):
-                raise ValueError(f"{self.title}: arrays must lie in main memory, got {array.storage}")
+
+    def _validate_memory(self, sdfg: SDFG, state: SDFGState) -> None:
+        for connector in (*self.operand_connectors, self.output_connector):
+            name = self.memlet(connector, state).data
+            array = sdfg.arrays[name]
+            if lies_on_gpu(array) and not self.takes_gpu_arrays:
+                raise ValueError(
+                    f"{self.title}: arrays must lie in main memory, but {name} has {array.storage}: {self.gpu_remedy}"
+                )
+            if array.storage == dtypes.StorageType.GPU_Shared:
+                raise ValueError(
+                    f"{self.title}: {name} has {array.storage}, which only a kernel sees; take StorageType.GPU_Global"
+                )
 
     def _validate_overlap(self, state: SDFGState) -> None:
         output = self.memlet(self.output_connector, state)
@@ -105,6 +121,11 @@ class RedistNode(nodes.LibraryNode):
                 raise ValueError(f"{wrong}an integer that holds an MPI_Comm, got {name} of {array.dtype}")
             if connector == "_grid" and not isinstance(array, ProcessGrid):
                 raise ValueError(f"{wrong}a process grid, got {name}, of type {type(array).__name__}")
+
+
+def lies_on_gpu(array: data.Data) -> bool:
+    """Whether an array lies in the global memory of the GPU."""
+    return bool(array.storage == dtypes.StorageType.GPU_Global)
 
 
 def symbols_of(values: Sequence[Any]) -> set[str]:

@@ -8,12 +8,13 @@ from typing import Any
 from dace import dtypes, library, properties
 from dace.libraries.comm.nodes.node import NonblockingCommNode
 from dace.sdfg import SDFG, SDFGState
+from dace.sdfg.scope import is_devicelevel_gpu
 
 from dace_redist.distribution import AnyDistribution
 from dace_redist.element_operation import ElementOperation, element_operation
 from dace_redist.index_map import IndexMap, index_map
 from dace_redist.library_nodes.distributed_node import OUTPUT, DistributedNode
-from dace_redist.library_nodes.node import RedistNode, differ, plain_number, symbols_of
+from dace_redist.library_nodes.node import RedistNode, differ, lies_on_gpu, plain_number, symbols_of
 from dace_redist.schedule import checked_index_map
 from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, Option, Strategy, check_options, find_strategy
 
@@ -40,6 +41,7 @@ class Redistribute(DistributedNode, NonblockingCommNode):
 
     ``axes`` and ``region``, as of :func:`dace_redist.plan`, permute the dimensions on the way and move a sub-tensor.
     Communicator and local arrays: see :class:`DistributedNode`. The implementation is the strategy, see ``STRATEGIES``.
+    Each array may also lie on the GPU (``StorageType.GPU_Global``), with every strategy but ``MPI``.
     With ``nonblocking`` the node starts the transfer only, and hands a request to a :class:`RedistributeWait`; until
     then the input must not change, and the output not be used.
 
@@ -61,6 +63,7 @@ class Redistribute(DistributedNode, NonblockingCommNode):
 
     implementations: dict[str, Any] = {}
     default_implementation = DEFAULT_STRATEGY
+    takes_gpu_arrays = True
 
     axes = properties.ListProperty(int, default=[], category="Semantics", desc="Source axis of each target axis")
     region = properties.ShapeProperty(
@@ -170,10 +173,12 @@ class Redistribute(DistributedNode, NonblockingCommNode):
 
     def validate_types(self, sdfg: SDFG, state: SDFGState) -> None:
         """
-        Checks that both arrays lie in main memory, and that the input's type is possible and converts to the output's.
+        Checks that both arrays lie where the strategy takes them, and that the input's type is possible and converts to
+        the output's.
 
         :raises ValueError: If not.
         """
+        self._validate_memory(sdfg, state)
         source, target = (array.dtype for array, _ in self.arrays(sdfg, state))
         if source == target:
             super().validate_types(sdfg, state)
@@ -213,6 +218,20 @@ class Redistribute(DistributedNode, NonblockingCommNode):
         if self.strategy == "MPI":
             raise ValueError(f"{self.title}: strategy MPI (stock DaCe) has no non-blocking transfer; take another one")
 
+    def _validate_memory(self, sdfg: SDFG, state: SDFGState) -> None:
+        super()._validate_memory(sdfg, state)
+        if not any(self.on_gpu(sdfg, state)):
+            return
+        if self.strategy == "MPI":
+            raise ValueError(self.refusal_of_stock_code)
+        if is_devicelevel_gpu(sdfg, state, self):
+            raise ValueError(f"{self.title}: it is inside a GPU kernel, where nothing can be redistributed")
+
+    @property
+    def refusal_of_stock_code(self) -> str:
+        """What is said where strategy ``MPI`` meets an array on the GPU."""
+        return f"{self.title}: strategy MPI (stock DaCe) moves arrays in main memory only; take another strategy"
+
     def _validate_shapes(self, source: AnyDistribution, target: AnyDistribution) -> None:
         found, wrong = self.index_map, ""
         if not found.encoded:
@@ -241,21 +260,24 @@ class Redistribute(DistributedNode, NonblockingCommNode):
         self._validate_request(sdfg, state)
         for connector in RUN_TIME_CONNECTORS if self.given_at_run_time else ():
             name = self.memlet(connector, state).data
-            if sdfg.arrays[name].dtype != dtypes.int64:
-                raise ValueError(
-                    f"{self.title}: {connector} must hold 64-bit integers, got {name} of {sdfg.arrays[name].dtype}"
-                )
+            array = sdfg.arrays[name]
+            if array.dtype != dtypes.int64:
+                raise ValueError(f"{self.title}: {connector} must hold 64-bit integers, got {name} of {array.dtype}")
+            if lies_on_gpu(array):
+                raise ValueError(f"{self.title}: {connector} must lie in main memory, but {name} has {array.storage}")
 
 
 def check_request(node: RedistNode, connector: str, sdfg: SDFG, state: SDFGState) -> None:
     """
-    Makes sure that a request is one 64-bit integer.
+    Makes sure that a request is one 64-bit integer in main memory.
 
     :raises ValueError: If not; names the node.
     """
     memlet = node.memlet(connector, state)
-    if sdfg.arrays[memlet.data].dtype != dtypes.int64 or memlet.subset.num_elements() != 1:
+    array = sdfg.arrays[memlet.data]
+    if array.dtype != dtypes.int64 or memlet.subset.num_elements() != 1:
         raise ValueError(
-            f"{node.title}: {connector} must be one 64-bit integer, got {memlet.data}[{memlet.subset}] of "
-            f"{sdfg.arrays[memlet.data].dtype}"
+            f"{node.title}: {connector} must be one 64-bit integer, got {memlet.data}[{memlet.subset}] of {array.dtype}"
         )
+    if lies_on_gpu(array):
+        raise ValueError(f"{node.title}: {connector} must lie in main memory, but {memlet.data} has {array.storage}")

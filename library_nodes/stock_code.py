@@ -81,6 +81,8 @@ def stock_tasklet(node: Redistribute, state: SDFGState, sdfg: SDFG) -> nodes.Tas
     :raises ValueError: If stock DaCe cannot express the node; names it.
     """
     node.validate(sdfg, state)
+    if any(node.on_gpu(sdfg, state)):
+        raise ValueError(node.refusal_of_stock_code)
     if node.given_at_run_time or any(e.dst_conn in COMMUNICATORS for e in state.in_edges(node)):
         raise ValueError(f"{node.title}: strategy MPI (stock DaCe) knows the world communicator only")
     if node.index_map.encoded:

@@ -27,3 +27,4 @@ class SumReplicas(DistributedNode):
     default_implementation = "MPI"
     element_types = NUMBERS
     verb = "add"
+    gpu_remedy = 'take a Redistribute node with op="sum", which adds arrays on the GPU'

@@ -11,18 +11,19 @@ import numpy as np
 from dace import dtypes, symbolic
 from dace.codegen.common import sym2cpp
 from dace.libraries.comm.nodes.node import mpi_communicator
+from dace.libraries.standard.helper import CURRENT_STREAM_NAME
 from dace.sdfg import SDFG, SDFGState, nodes
 from dace.transformation.transformation import ExpandTransformation
 
 from dace_redist.library_nodes.contraction import Contraction
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT, DistributedNode, local_dimensions
-from dace_redist.library_nodes.environment import RuntimeEnvironment
+from dace_redist.library_nodes.environment import DeviceEnvironment, RuntimeEnvironment
 from dace_redist.library_nodes.indexed_node import RESULT
 from dace_redist.library_nodes.joint_redistribute import JointRedistribute
 from dace_redist.library_nodes.linear_solve import LinearSolve
-from dace_redist.library_nodes.node import COMMUNICATORS, RedistNode, plain_number, symbols_of
+from dace_redist.library_nodes.node import COMMUNICATORS, RedistNode, lies_on_gpu, plain_number, symbols_of
 from dace_redist.library_nodes.redistribute import PROGRESS, REQUEST, RUN_TIME_CONNECTORS, Redistribute
-from dace_redist.library_nodes.redistribute_wait import RedistributeWait
+from dace_redist.library_nodes.redistribute_wait import ORDER_OUTPUT, RedistributeWait
 from dace_redist.library_nodes.sum_replicas import SumReplicas
 from dace_redist.native.library import ensure_library
 from dace_redist.native.toolchain import INTEGERS
@@ -30,6 +31,12 @@ from dace_redist.strategies import OPTIONS, find_strategy
 
 #: Numbers lists longer than this become constants of the program instead of standing in each call.
 _LONGEST_INLINE_LIST = 256
+
+#: What DaCe calls the GPU's stream of a tasklet that is connected to arrays on the GPU.
+_STREAM = CURRENT_STREAM_NAME
+
+#: ``dr_operation`` of elements that are only moved.
+_NO_OPERATION = "{DR_OPAQUE, DR_OPAQUE, {1, 0}, {0, 0}, 0, DR_NO_OP}"
 
 
 class ExpandToStrategy(ExpandTransformation):
@@ -43,12 +50,19 @@ class ExpandToStrategy(ExpandTransformation):
     environments = [RuntimeEnvironment]
     strategy: ClassVar[str]
 
+    @staticmethod
+    def postprocessing(sdfg: SDFG, state: SDFGState, expansion: nodes.Tasklet) -> None:
+        """Has the program link with the library for GPUs if an array lies on one."""
+        if _STREAM in expansion.code.as_string:
+            expansion.environments = {*expansion.environments, DeviceEnvironment.full_class_path()}
+
     @classmethod
     def expansion(cls, node: Redistribute, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
         """The tasklet in the node's place."""
         taken = find_strategy(cls.strategy).options
         options = {name: getattr(node, name) if name in taken else option.default for name, option in OPTIONS.items()}
-        return _plan_tasklet(node, state, cls.strategy, options, _index_map_and_operation(node, state))
+        further = _index_map_and_operation(node, state) + _memories(node, state)
+        return _plan_tasklet(node, state, cls.strategy, options, further)
 
 
 def sum_replicas_tasklet(node: SumReplicas, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
@@ -72,9 +86,10 @@ def _plan_tasklet(
         at_start = communicator.replace("_grid", f"__state->{_grid(node, state)}")
         init = f"__state->{field}->make({{{at_start}, {arguments}, {sizes}}});\n"
     values = f"*__state->{field}, {{{communicator}, {arguments}, {sizes}}}, {INPUT}, {OUTPUT}"
-    call = f"dace_redist::program::redistribute({values});"
+    stream = f", {_STREAM}" if any(node.on_gpu(state.sdfg, state)) else ""
+    call = f"dace_redist::program::redistribute({values}{stream});"
     if isinstance(node, Redistribute) and node.nonblocking:
-        call = f"dace_redist::program::start({values}, {PROGRESS.index(node.progress)}, {REQUEST});"
+        call = f"dace_redist::program::start({values}, {PROGRESS.index(node.progress)}, {REQUEST}{stream});"
     made = f'Plan("{node.label}", "{strategy}")'
     return _tasklet(node, state, field, made, call, code_init=init, code_global=constants)
 
@@ -90,6 +105,18 @@ def _index_map_and_operation(node: Redistribute, state: SDFGState) -> str:
     return f", {mapped}, {{{source}, {target}, {factors}, {int(conj)}, {op}}}"
 
 
+def _memories(node: Redistribute, state: SDFGState) -> str:
+    """What follows :func:`_index_map_and_operation` if an array lies on the GPU."""
+    on_gpu = node.on_gpu(state.sdfg, state)
+    if not any(on_gpu):
+        return ""
+    before = ""
+    if node.operation(state.sdfg, state).is_copy:  # members before it that are at their defaults are written out
+        before = f"{'' if node.index_map.encoded else ', {}'}, {_NO_OPERATION}"
+    source, target = ("DR_DEVICE_MEMORY" if side else "DR_MAIN_MEMORY" for side in on_gpu)
+    return f"{before}, {source}, {target}"
+
+
 def wait_tasklet(node: RedistributeWait, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
     """The tasklet that waits for what a non-blocking redistribution started."""
     node.validate(sdfg, state)
@@ -97,7 +124,8 @@ def wait_tasklet(node: RedistributeWait, state: SDFGState, sdfg: SDFG) -> nodes.
         {name: dtypes.pointer(_array_type(node, name, state)) for name in ends}
         for ends in (node.in_connectors, node.out_connectors)
     ]
-    code = f"dace_redist::program::wait({REQUEST});"
+    stream = f", {_STREAM}" if lies_on_gpu(sdfg.arrays[node.memlet(ORDER_OUTPUT, state).data]) else ""
+    code = f"dace_redist::program::wait({REQUEST}{stream});"
     return nodes.Tasklet(node.name, *connectors, code, language=dtypes.Language.CPP, side_effects=True)
 
 

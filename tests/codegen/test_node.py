@@ -53,8 +53,8 @@ WRONG = {
         "cannot convert elements of float64 to int32",
     ),
     "memory": (
-        lambda: on_a_gpu(connected(Redistribute("wrong", ROWS, COLUMNS))),
-        "arrays must lie in main memory, got StorageType.GPU_Global",
+        lambda: on_a_gpu(connected(Redistribute("wrong", ROWS, COLUMNS, "MPI"))),
+        "strategy MPI (stock DaCe) moves arrays in main memory only; take another strategy",
     ),
     "structure": (
         lambda: connected(

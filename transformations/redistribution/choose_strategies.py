@@ -12,7 +12,7 @@ from dace.sdfg import SDFG, SDFGState
 from dace_redist.library_nodes import Redistribute
 from dace_redist.mpi.collective_errors import check_same, checked_communicator, together
 from dace_redist.selection.problem_key import Problem, check_memory
-from dace_redist.selection.selection import NOT_IN_C_ORDER, Choice, choose_all
+from dace_redist.selection.selection import NOT_IN_C_ORDER, ON_GPU, Choice, choose_all
 from dace_redist.strategies import AUTO, OPTIONS
 from dace_redist.transformations.redistribution.problems import checked_symbols, own_node, problem_of
 from dace_redist.transformations.redistribution.set_strategy import Where, chosen_nodes
@@ -31,7 +31,7 @@ def choose_strategies(
     """
     Gives every redistribution with strategy ``"Auto"`` the strategy and options that :func:`dace_redist.tune` recorded
     for it, else what the cost model predicts (:func:`dace_redist.chosen_strategy`), else the default, as where arrays
-    are not in C order. Collective over ``comm``.
+    are not in C order or lie on the GPU. Collective over ``comm``.
 
     Stock nodes become this package's first; those that cannot be expressed stay as they are.
 
@@ -57,7 +57,9 @@ def choose_strategies(
             check_memory(memory)
         for node, state in _considered(sdfg, where, every):
             try:
-                if all(array.is_packed_c_strides() for array, _ in node.arrays(state.sdfg, state)):
+                if any(node.on_gpu(state.sdfg, state)):
+                    choices[node] = Choice(node.strategy, {}, False, ON_GPU)
+                elif all(array.is_packed_c_strides() for array, _ in node.arrays(state.sdfg, state)):
                     problems[node] = problem_of(node, state, values, memory)
                 else:
                     choices[node] = Choice(node.strategy, {}, False, NOT_IN_C_ORDER)

@@ -76,7 +76,8 @@ class RemoveRedistribute(transformation.SingleStateTransformation):
     A redistribution to where everything is already becomes a copy of the local array.
 
     It can be applied if source and target are the same however they are written, nothing is permuted, cut out or
-    computed, and both arrays have the same extents.
+    computed, and both arrays have the same extents; between main memory and the GPU, where DaCe copies no blocks of
+    more than two dimensions, if these are whole arrays in C order.
     """
 
     node = transformation.PatternNode(Redistribute)
@@ -96,6 +97,9 @@ class RemoveRedistribute(transformation.SingleStateTransformation):
         read, written = node.memlet(INPUT, graph), node.memlet(OUTPUT, graph)
         same_type = sdfg.arrays[read.data].dtype == sdfg.arrays[written.data].dtype
         ends = [graph.in_edges(node)[0].src, graph.out_edges(node)[0].dst]
+        from_gpu, to_gpu = node.on_gpu(sdfg, graph)
+        if from_gpu != to_gpu and not all(_is_whole_in_c_order(memlet, sdfg) for memlet in (read, written)):
+            return False
         return (
             same_type
             and list(read.subset.size()) == list(written.subset.size())
@@ -109,6 +113,11 @@ class RemoveRedistribute(transformation.SingleStateTransformation):
         memlet = Memlet(data=into.data.data, subset=into.data.subset, other_subset=out.data.subset)
         graph.add_edge(into.src, into.src_conn, out.dst, out.dst_conn, memlet)
         graph.remove_node(node)
+
+
+def _is_whole_in_c_order(memlet: Memlet, sdfg: SDFG) -> bool:
+    array = sdfg.arrays[memlet.data]
+    return bool(array.is_packed_c_strides() and list(memlet.subset.size()) == list(array.shape))
 
 
 class FuseTranspose(transformation.SingleStateTransformation):

@@ -20,8 +20,8 @@ class JoinRedistributes(transformation.SingleStateTransformation):
     Redistributions of a state that do not depend on each other become one exchange, in which messages to the same rank
     are joined: it pays for small messages.
 
-    It takes all of the state that can be joined with one of them: over the same communicator, without ``op``,
-    and blocking. The joint exchange packs, whatever their strategies were; nodes with strategy ``MPI`` stay.
+    It takes all of the state that can be joined with one of them: over the same communicator, without ``op``, blocking,
+    and in main memory. The joint exchange packs, whatever their strategies were; nodes with strategy ``MPI`` stay.
     """
 
     node = transformation.PatternNode(Redistribute)
@@ -91,6 +91,8 @@ def join(found: list[Redistribute], state: SDFGState) -> JointRedistribute:
 
 def _can_join(node: Redistribute, state: SDFGState) -> bool:
     scope = state.entry_node(node)
+    if any(node.on_gpu(state.sdfg, state)):
+        return False
     return is_computing(node) and not (node.given_at_run_time or node.op or node.nonblocking) and scope is None
 
 

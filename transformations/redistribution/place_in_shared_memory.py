@@ -26,7 +26,8 @@ class PlaceInSharedMemory(transformation.SingleStateTransformation):
     called again. Arrays that the caller passes stay where they are: see :func:`dace_redist.empty`.
 
     It can be applied if such a transient lies on the heap, is not cleared on allocation, and its size is known when the
-    program starts, and if the program leaves no memory to be set by the caller (``AllocationLifetime.External``).
+    program starts, if neither array lies on the GPU, and if the program leaves no memory to be set by the caller
+    (``AllocationLifetime.External``).
     """
 
     node = transformation.PatternNode(Redistribute)
@@ -40,6 +41,7 @@ class PlaceInSharedMemory(transformation.SingleStateTransformation):
         """Whether the strategy in force knows nodes, and there is an array to move."""
         return (
             find_strategy(self.node.strategy).node_aware
+            and not any(self.node.on_gpu(sdfg, graph))
             and not _has_external_memory(sdfg.root_sdfg)
             and bool(self._names(graph, sdfg))
         )

@@ -32,7 +32,7 @@ def problems_of(
     :param where: Which redistributions, as for :func:`dace_redist.set_strategy`.
     :param memory: Where their arrays lie, one of ``MEMORIES``; default: as the SDFG says.
     :raises ValueError: If there is no redistribution, if a symbol has no value or a name is not a symbol's, or if the
-        distributions of a node are given at run time; names the node.
+        distributions of a node are given at run time or its arrays lie on the GPU; names the node.
     :raises TypeError: If a value is not an integer.
     """
     values = checked_symbols(sdfg, symbols)
@@ -77,7 +77,8 @@ def problem_of(node: Redistribute, state: SDFGState, values: Mapping[str, int], 
     :param state: The state that holds it.
     :param values: Values of the symbols of the outermost SDFG.
     :param memory: Where its arrays lie; default: as the SDFG says. Arrays of the caller count as ordinary ones.
-    :raises ValueError: If a symbol has no value, or the distributions are given at run time; names the node.
+    :raises ValueError: If a symbol has no value, the distributions are given at run time, or an array lies on the GPU;
+        names the node.
     """
     if node.given_at_run_time:
         raise ValueError(
@@ -86,6 +87,11 @@ def problem_of(node: Redistribute, state: SDFGState, values: Mapping[str, int], 
         )
     values = _values_in(state.sdfg, values)
     source, target = (with_values(node, encoded, values) for encoded in (node.source, node.target))
+    if any(node.on_gpu(state.sdfg, state)):
+        raise ValueError(
+            f'Redistribute "{node.label}": an array lies on the GPU, but only what moves in main memory is measured; '
+            "choose a strategy with dace_redist.set_strategy"
+        )
     (read, _), (written, _) = node.arrays(state.sdfg, state)
     here = memory_name(is_node_shared(read), is_node_shared(written))
     axes, region = node.axes or None, [_numbers(node, part, values) for part in node.index_map.region or ()] or None

@@ -69,11 +69,16 @@ def set_strategy(sdfg: SDFG, name: str, where: Where = None, **options: Any) -> 
         a function of node and state: those for which it returns True.
     :param options: Options of the strategy, e.g. ``chunk_bytes=8 << 20``.
     :return: The same SDFG.
-    :raises ValueError: If the strategy or an option is unknown or out of range, or if no node matches.
+    :raises ValueError: If the strategy or an option is unknown or out of range, if no node matches, or if it is
+        ``"MPI"`` and an array of a node lies on the GPU.
     """
     strategy = find_strategy(name)
     check_options(strategy, options)
-    for node, state in chosen_nodes(sdfg, where):
+    chosen = chosen_nodes(sdfg, where)
+    for node, state in chosen if strategy.name == "MPI" else ():
+        if isinstance(node, Redistribute) and any(node.on_gpu(state.sdfg, state)):
+            raise ValueError(node.refusal_of_stock_code)
+    for node, state in chosen:
         if isinstance(node, StockRedistribute):
             if strategy.name == "MPI":
                 continue

@@ -1,0 +1,242 @@
+"""Redistributions of arrays on the GPU: what is accepted, what is generated, and that it compiles."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import dace
+import pytest
+from builds import BUILD_TYPE
+from generated_code import expanded
+from sdfgs import COLUMNS, OURS, ROWS, add_move, connected, rows_to_columns
+
+import dace_redist
+from dace_redist import Distribution, JointRedistribute, OverlapRedistribute, Redistribute
+from dace_redist.library_nodes import SumReplicas
+from dace_redist.library_nodes.environment import DeviceEnvironment
+from dace_redist.native.device import DEVICE_VARIABLE
+from dace_redist.strategies import STRATEGIES
+
+GPU, SHARED = dace.StorageType.GPU_Global, dace.StorageType.GPU_Shared
+#: Arrays on the GPU, and what generated code says of source and target.
+PLACES = {
+    "AB": "DR_DEVICE_MEMORY, DR_DEVICE_MEMORY",
+    "A": "DR_DEVICE_MEMORY, DR_MAIN_MEMORY",
+    "B": "DR_MAIN_MEMORY, DR_DEVICE_MEMORY",
+}
+
+
+def on_gpu(sdfg: dace.SDFG, arrays: str = "AB", storage: dace.StorageType = GPU) -> dace.SDFG:
+    for name in arrays:
+        sdfg.arrays[name].storage = storage
+    return sdfg
+
+
+def code_of(sdfg: dace.SDFG) -> dict[str, str]:
+    """Generated code by language: for the processor and for the GPU."""
+    return {part.language: part.clean_code for part in sdfg.generate_code()[:2]}
+
+
+# What is accepted -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arrays", PLACES)
+@pytest.mark.parametrize("strategy", OURS)
+def test_either_array_or_both(strategy: str, arrays: str):
+    sdfg = on_gpu(rows_to_columns(strategy), arrays)
+    sdfg.validate()
+    (tasklet,) = expanded(sdfg)
+    code = tasklet.code.as_string
+    assert f", {PLACES[arrays]}}}, _inp_buffer, _out_buffer, __dace_current_stream);" in code
+    assert f", {PLACES[arrays]}}});" in tasklet.code_init.as_string
+    assert DeviceEnvironment.full_class_path() in tasklet.environments
+
+
+def test_main_memory_says_nothing_of_memories():
+    (tasklet,) = expanded(rows_to_columns())
+    assert "MEMORY" not in tasklet.code.as_string and "stream" not in tasklet.code.as_string
+    assert DeviceEnvironment.full_class_path() not in tasklet.environments
+
+
+@pytest.mark.parametrize(
+    ("how", "before"),
+    [
+        ({}, "{}, {DR_OPAQUE, DR_OPAQUE, {1, 0}, {0, 0}, 0, DR_NO_OP}"),
+        ({"axes": (0, 1)}, "{}, {DR_OPAQUE, DR_OPAQUE, {1, 0}, {0, 0}, 0, DR_NO_OP}"),
+        ({"axes": (1, 0)}, "{{1, 0}}, {DR_OPAQUE, DR_OPAQUE, {1, 0}, {0, 0}, 0, DR_NO_OP}"),
+        ({"alpha": 2}, "{}, {11, 11, {double(2), 0}, {double(0), 0}, 0, 0}"),
+    ],
+    ids=str,
+)
+def test_members_before_the_memories(how, before: str):
+    sdfg, _ = connected(Redistribute("move", ROWS, COLUMNS, **how))
+    (tasklet,) = expanded(on_gpu(sdfg))
+    assert f"}}, {before}, DR_DEVICE_MEMORY, DR_DEVICE_MEMORY}}, _inp_buffer" in tasklet.code.as_string
+
+
+def test_the_mpi_strategy_is_refused():
+    message = r'^Redistribute "move": strategy MPI \(stock DaCe\) moves arrays in main memory only; take another'
+    sdfg = on_gpu(rows_to_columns("MPI"), "B")
+    ((node, state),) = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]
+    with pytest.raises(ValueError, match=message):
+        node.validate(sdfg, state)
+    node.set_strategy("Auto")
+    with pytest.raises(ValueError, match=message):
+        node.expand(state, "MPI")
+    with pytest.raises(ValueError, match=message):
+        dace_redist.set_strategy(sdfg, "MPI")
+    assert node.strategy == "Hierarchical"
+
+
+def test_memory_of_a_kernel_is_refused():
+    sdfg = on_gpu(rows_to_columns(), "A", SHARED)
+    ((node, state),) = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]
+    with pytest.raises(ValueError, match='^Redistribute "move": A has .*GPU_Shared, which only a kernel sees; take'):
+        node.validate(sdfg, state)
+
+
+def test_other_types_are_checked_for_their_memory_too():
+    sdfg, state = connected(Redistribute("move", ROWS, COLUMNS), target_dtype=dace.float32)
+    on_gpu(sdfg, "B", SHARED)
+    (node,) = [node for node in state.nodes() if isinstance(node, Redistribute)]
+    with pytest.raises(ValueError, match="which only a kernel sees"):
+        node.validate(sdfg, state)
+
+
+def test_nodes_that_stay_in_main_memory_say_what_else_to_take():
+    sdfg, state = connected(Redistribute("unused", ROWS, COLUMNS))
+    joint = JointRedistribute("joint", [Redistribute("one", ROWS, COLUMNS)])
+    state.remove_nodes_from(state.nodes())
+    state.add_node(joint)
+    state.add_edge(state.add_read("A"), None, joint, "_inp_buffer_0", dace.Memlet("A[0:2, 0:8]"))
+    state.add_edge(joint, "_out_buffer_0", state.add_write("B"), None, dace.Memlet("B[0:8, 0:2]"))
+    on_gpu(sdfg)
+    with pytest.raises(
+        ValueError, match="must lie in main memory, but A has .*GPU_Global: only Redistribute nodes, one"
+    ):
+        joint.validate(sdfg, state)
+    summed = dace.SDFG("summed")
+    for name in "AB":
+        summed.add_array(name, [8, 8], dace.float64, storage=GPU)
+    partial = Distribution((8, 8), (4,), dims=[None, None])
+    node = add_move(summed.add_state(), SumReplicas("sum", partial, partial), "A", "B")
+    with pytest.raises(ValueError, match='^SumReplicas "sum": .* take a Redistribute node with op="sum"'):
+        node.validate(summed, summed.start_block)
+
+
+def test_numbers_that_the_processor_reads_lie_in_main_memory():
+    node = Redistribute("move", axes=(0, 1))
+    sdfg = dace.SDFG("run_time")
+    state = sdfg.add_state()
+    for name in "AB":
+        sdfg.add_array(name, [8, 8], dace.float64, storage=GPU)
+    add_move(state, node, "A", "B")
+    for connector in ("_source", "_source_local", "_target", "_target_local"):
+        storage = GPU if connector == "_target" else dace.StorageType.CPU_Heap
+        sdfg.add_array(f"of{connector}", [14], dace.int64, storage=storage)
+        state.add_edge(state.add_read(f"of{connector}"), None, node, connector, dace.Memlet(f"of{connector}[0:14]"))
+    with pytest.raises(ValueError, match="_target must lie in main memory, but of_target has"):
+        node.validate(sdfg, state)
+    sdfg.arrays["of_target"].storage = dace.StorageType.CPU_Heap
+    node.validate(sdfg, state)
+
+
+def test_inside_a_kernel_is_refused():
+    sdfg = on_gpu(rows_to_columns("Pack", name="inner"))
+    outer = dace.SDFG("outer")
+    for name, shape in (("A", [2, 8]), ("B", [8, 2])):
+        outer.add_array(name, shape, dace.float64, storage=GPU)
+    state = outer.add_state()
+    entry, leave = state.add_map("once", {"i": "0:1"}, schedule=dace.ScheduleType.GPU_Device)
+    nested = state.add_nested_sdfg(sdfg, {"A"}, {"B"})
+    state.add_memlet_path(state.add_read("A"), entry, nested, dst_conn="A", memlet=dace.Memlet("A[0:2, 0:8]"))
+    state.add_memlet_path(nested, leave, state.add_write("B"), src_conn="B", memlet=dace.Memlet("B[0:8, 0:2]"))
+    ((node, inside),) = [(n, s) for n, s in outer.all_nodes_recursive() if isinstance(n, Redistribute)]
+    with pytest.raises(ValueError, match='^Redistribute "move": it is inside a GPU kernel'):
+        node.validate(inside.sdfg, inside)
+
+
+@pytest.mark.parametrize("arrays", PLACES)
+@pytest.mark.parametrize("progress", ["calls", "thread"])
+def test_non_blocking(arrays: str, progress: str):
+    sdfg = on_gpu(rows_to_columns("Pipelined"), arrays)
+    assert sdfg.apply_transformations(OverlapRedistribute, {"progress": progress}) == 1
+    sdfg.validate()
+    by_call = {tasklet.code.as_string.split("(")[0]: tasklet.code.as_string for tasklet in expanded(sdfg)}
+    start, wait = (by_call[f"dace_redist::program::{call}"] for call in ("start", "wait"))
+    number = ["calls", "thread"].index(progress)
+    assert start.endswith(f"_inp_buffer, _out_buffer, {number}, _request, __dace_current_stream);")
+    expected = "_request, __dace_current_stream" if "B" in arrays else "_request"
+    assert wait == f"dace_redist::program::wait({expected});"
+
+
+def test_the_result_of_a_call_lies_where_its_array_does():
+    @dace.program
+    def moved(A: dace.float64[2, 8] @ GPU):
+        B = dace_redist.redistribute(A, ROWS, COLUMNS)
+        return dace_redist.redistribute(B, COLUMNS, ROWS)
+
+    sdfg = moved.to_sdfg(simplify=False)
+    places = [array.storage for array in sdfg.arrays.values() if array.transient]
+    assert GPU in places
+    found = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]
+    assert all(node.on_gpu(state.sdfg, state)[0] for node, state in found)
+
+
+# What is generated ------------------------------------------------------------------------------------------------
+
+
+def computing_sdfg(name: str) -> dace.SDFG:
+    """A map on the GPU, a redistribution of its result, meanwhile another map, and a map of what arrived."""
+    sdfg = dace.SDFG(name)
+    sdfg.add_array("A", [2, 8], dace.float64, storage=GPU)
+    sdfg.add_array("B", [8, 2], dace.float64, storage=GPU)
+    sdfg.add_array("H", [8, 2], dace.float64)
+    sdfg.add_transient("doubled", [2, 8], dace.float64, storage=GPU)
+    sdfg.add_transient("moved", [8, 2], dace.float64, storage=GPU)
+    state = sdfg.add_state()
+
+    def add_map(source: str, target: str, shape: tuple[int, int]) -> None:
+        ranges = {"i": f"0:{shape[0]}", "j": f"0:{shape[1]}"}
+        edges = {"_in": dace.Memlet(f"{source}[i, j]")}, "_out = 2 * _in", {"_out": dace.Memlet(f"{target}[i, j]")}
+        where = {node.data: node for node in state.data_nodes()}
+        given = {"input_nodes": {source: where[source]}} if source in where else {}
+        state.add_mapped_tasklet(
+            f"to_{target}", ranges, *edges, external_edges=True, schedule=dace.ScheduleType.GPU_Device, **given
+        )
+
+    add_map("A", "doubled", (2, 8))
+    node = Redistribute("move", ROWS, COLUMNS, "Pipelined")
+    state.add_node(node)
+    (written,) = [one for one in state.data_nodes() if one.data == "doubled"]
+    state.add_edge(written, None, node, "_inp_buffer", dace.Memlet("doubled[0:2, 0:8]"))
+    state.add_edge(node, "_out_buffer", state.add_write("moved"), None, dace.Memlet("moved[0:8, 0:2]"))
+    add_map("moved", "B", (8, 2))
+    home = sdfg.add_state_after(state, "home")
+    add_move(home, Redistribute("home", COLUMNS, COLUMNS, "Pack"), "B", "H")
+    return sdfg
+
+
+def test_a_program_passes_its_streams():
+    code = code_of(computing_sdfg("gpu_streams"))
+    assert code["cpp"].count("cudaStream_t __dace_current_stream = __state->gpu_context->streams[") == 2
+    assert "dace_redist_names.hpp" in code["cu"]
+    assert "dace_redist::program::Plan *__redist_0;" in code["cu"] and "mpi.h" not in code["cu"]
+
+
+@pytest.mark.compile
+def test_a_program_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    if shutil.which("nvcc") is None:
+        pytest.skip("no nvcc on this machine: a program with arrays on the GPU cannot be compiled")
+    monkeypatch.setenv(DEVICE_VARIABLE, "host")  # the program is not run
+    sdfg = computing_sdfg("gpu_program")
+    assert sdfg.apply_transformations_repeated(OverlapRedistribute) == 2
+    sdfg.build_folder = str(tmp_path)
+    with dace.config.set_temporary("compiler", "build_type", value=BUILD_TYPE):
+        sdfg.compile(return_program_handle=False)
+    assert list(tmp_path.rglob(f"lib{sdfg.name}.so"))
+
+
+def test_every_strategy_is_listed_here():
+    assert {*OURS, "MPI"} == {*STRATEGIES}

@@ -1,0 +1,152 @@
+"""What the transformations do where arrays lie on the GPU."""
+
+from __future__ import annotations
+
+import dace
+import pytest
+from dace.libraries.linalg import Transpose
+from mpi4py import MPI
+from sdfgs import COLUMNS, ROWS, add_move, redistributions, rows_to_columns
+
+import dace_redist
+from dace_redist import Distribution, FuseConversion, FuseRedistributes, FuseTranspose, Redistribute, RemoveRedistribute
+from dace_redist.transformations.redistribution.choose_strategies import choose_strategies
+from dace_redist.transformations.redistribution.join import JoinRedistributes
+from dace_redist.transformations.redistribution.place_in_shared_memory import place_in_shared_memory
+from dace_redist.transformations.redistribution.problems import problems_of
+
+GPU, HEAP = dace.StorageType.GPU_Global, dace.StorageType.CPU_Heap
+PLACES = {"both": (GPU, GPU), "source": (GPU, HEAP), "target": (HEAP, GPU)}
+
+
+def transients(*places: dace.StorageType) -> dace.SDFG:
+    """rows_to_columns() between two transients."""
+    sdfg = rows_to_columns("Hierarchical")
+    for name, storage in zip("AB", places, strict=True):
+        sdfg.arrays[name].transient, sdfg.arrays[name].storage = True, storage
+    return sdfg
+
+
+def chain(*shapes_and_places: tuple[tuple[int, int], dace.StorageType]) -> tuple[dace.SDFG, dace.SDFGState]:
+    """Arrays A, B, ..., of which those between are transients."""
+    sdfg = dace.SDFG("chain")
+    for number, (shape, storage) in enumerate(shapes_and_places):
+        between = 0 < number < len(shapes_and_places) - 1
+        sdfg.add_array("ABCDE"[number], shape, dace.float64, storage=storage, transient=between)
+    return sdfg, sdfg.add_state()
+
+
+def connect(state: dace.SDFGState, node, source, target, connectors=("_inp_buffer", "_out_buffer")):
+    """Adds a node between the last access of an array and a new one of another; returns the new one."""
+    known = [one for one in state.data_nodes() if one.data == source]
+    read, written = known[-1] if known else state.add_read(source), state.add_access(target)
+    state.add_node(node)
+    whole = [dace.Memlet.from_array(name, state.sdfg.arrays[name]) for name in (source, target)]
+    state.add_edge(read, None, node, connectors[0], whole[0])
+    state.add_edge(node, connectors[1], written, None, whole[1])
+    return written
+
+
+@pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)
+def test_no_array_moves_to_node_shared_memory(places):
+    sdfg = transients(*places)
+    place_in_shared_memory(sdfg)
+    assert [sdfg.arrays[name].storage for name in "AB"] == list(places)
+    assert all(array.lifetime == dace.AllocationLifetime.Scope for array in sdfg.arrays.values())
+    both = transients(HEAP, HEAP)
+    place_in_shared_memory(both)
+    assert all(array.lifetime == dace.AllocationLifetime.External for array in both.arrays.values())
+
+
+@pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)
+def test_the_default_strategy_is_chosen_and_nothing_is_tuned(places):
+    sdfg = transients(*places)
+    (node,) = redistributions(sdfg)
+    node.set_strategy("Auto")
+    choice = choose_strategies(sdfg, comm=MPI.COMM_SELF)[node]
+    assert (choice.strategy, choice.recorded, choice.predicted) == (node.default_implementation, False, False)
+    assert "lies on the GPU" in choice.reason and node.implementation is None
+    with pytest.raises(ValueError, match='Redistribute "move": an array lies on the GPU, but only what moves in main'):
+        problems_of(sdfg)
+
+
+def test_strategies_are_set():
+    sdfg = transients(GPU, GPU)
+    dace_redist.set_strategy(sdfg, "Pipelined", depth=3)
+    (node,) = redistributions(sdfg)
+    assert (node.strategy, node.depth) == ("Pipelined", 3)
+    sdfg.validate()
+
+
+def test_only_what_lies_in_main_memory_is_joined():
+    sdfg = dace.SDFG("joined")
+    state = sdfg.add_state()
+    for number, storage in enumerate((HEAP, GPU, HEAP)):
+        for name, shape in ((f"A{number}", [2, 8]), (f"B{number}", [8, 2])):
+            sdfg.add_array(name, shape, dace.float64, storage=storage)
+        add_move(state, Redistribute(f"move{number}", ROWS, COLUMNS), f"A{number}", f"B{number}")
+    assert sdfg.apply_transformations_repeated(JoinRedistributes) == 1
+    assert [node.label for node in redistributions(sdfg)] == ["move1"]
+    sdfg.validate()
+
+
+def test_two_in_a_row_become_one_from_main_memory_to_the_gpu():
+    sdfg, state = chain(((2, 8), HEAP), ((8, 2), GPU), ((2, 8), GPU))
+    connect(state, Redistribute("there", ROWS, COLUMNS), "A", "B")
+    connect(state, Redistribute("back", COLUMNS, Distribution((8, 8), (4, 1), ranks=[3, 2, 1, 0])), "B", "C")
+    assert sdfg.apply_transformations(FuseRedistributes) == 1
+    (node,) = redistributions(sdfg)
+    assert node.on_gpu(sdfg, state) == (False, True)
+    sdfg.validate()
+    sdfg.expand_library_nodes()
+    assert "DR_MAIN_MEMORY, DR_DEVICE_MEMORY" in "".join(
+        one.code.as_string for one in state.nodes() if isinstance(one, dace.nodes.Tasklet)
+    )
+
+
+def test_a_transposition_on_the_gpu_becomes_axes():
+    sdfg, state = chain(((2, 8), GPU), ((8, 2), GPU), ((2, 8), GPU))
+    connect(state, Redistribute("move", ROWS, COLUMNS), "A", "B")
+    connect(state, Transpose("turn", dtype=dace.float64), "B", "C", ("_inp", "_out"))
+    assert sdfg.apply_transformations(FuseTranspose) == 1
+    (node,) = redistributions(sdfg)
+    assert node.index_map.axes == (1, 0) and node.on_gpu(sdfg, state) == (True, True)
+    sdfg.validate()
+
+
+@pytest.mark.parametrize("schedule", [dace.ScheduleType.GPU_Device])
+def test_a_conversion_on_the_gpu_becomes_a_property(schedule):
+    sdfg, state = chain(((2, 8), GPU), ((2, 8), GPU), ((8, 2), GPU))
+    sdfg.arrays["A"].dtype = dace.float32
+    state.add_mapped_tasklet(
+        "convert",
+        {"i": "0:2", "j": "0:8"},
+        {"_in": dace.Memlet("A[i, j]")},
+        "_out = 2 * _in",
+        {"_out": dace.Memlet("B[i, j]")},
+        external_edges=True,
+        schedule=schedule,
+    )
+    connect(state, Redistribute("move", ROWS, COLUMNS), "B", "C")
+    assert sdfg.apply_transformations(FuseConversion) == 1
+    (node,) = redistributions(sdfg)
+    assert node.alpha == 2 and node.on_gpu(sdfg, state) == (True, True)
+    sdfg.validate()
+
+
+@pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)
+def test_to_where_everything_is_becomes_a_copy(places):
+    sdfg, state = chain(((2, 8), places[0]), ((2, 8), places[1]))
+    connect(state, Redistribute("stays", ROWS, Distribution((8, 8), (4,))), "A", "B")
+    assert sdfg.apply_transformations(RemoveRedistribute) == 1
+    sdfg.validate()
+    (edge,) = state.edges()
+    assert (edge.src.data, edge.dst.data) == ("A", "B")
+
+
+def test_parts_between_memories_stay():
+    sdfg, state = chain(((2, 8), GPU), ((4, 8), HEAP))
+    add_move(state, Redistribute("stays", ROWS, ROWS), "A", dace.Memlet("B[1:3, 0:8]"))
+    assert sdfg.apply_transformations(RemoveRedistribute) == 0
+    sdfg.arrays["B"].storage = GPU
+    assert sdfg.apply_transformations(RemoveRedistribute) == 1
