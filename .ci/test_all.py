@@ -122,7 +122,7 @@ def copy_libraries(venv: Path, source: dict[str, str], target: dict[str, str]) -
 def prepare_other(name: str) -> tuple[Path, dict[str, str]]:
     """A virtual environment with another MPI, made while the tests under the one before it run."""
     venv = make_venv(name)
-    return venv, prepare(venv, system_first=name == "system", nice=19)
+    return venv, prepare(venv, "--no-gpu", system_first=name == "system", nice=19)
 
 
 def run(venv: Path, variables: dict[str, str], *arguments: str) -> dict[str, int]:

@@ -22,18 +22,17 @@ from dace_redist.native.toolchain import (
 
 @click.command()
 @click.option("--all", "everything", is_flag=True, help="the library of contractions of integers, too")
-def build(everything: bool) -> None:
+@click.option("--gpu/--no-gpu", default=None, help="whether to build the one for GPUs; default: where nvcc is")
+def build(everything: bool, gpu: bool | None) -> None:
     """
     Build the compiled libraries ahead, for this MPI, compiler and processor.
 
-    Otherwise the first program that needs one builds it. On a cluster, run it once on a compute node. The one for
-    arrays in the memory of GPUs is built where nvcc is: on PATH, or below CUDA_HOME.
+    Otherwise the first program that needs one builds it. On a cluster, run it once on a compute node. The compiler for
+    GPUs, nvcc, is looked for on PATH and below CUDA_HOME.
     """
     for name in (REDISTRIBUTION, EINSUM, *((INTEGERS,) if everything else ())):
         click.echo(ensure_library(name))
-    if cuda_compiler() is None:
-        click.echo("dace-redist: no nvcc here, so not the library for arrays in the memory of GPUs", err=True)
-    else:
+    if gpu or (gpu is None and cuda_compiler() is not None):
         click.echo(ensure_library(CUDA))
 
 
