@@ -30,7 +30,8 @@ int main() {
   unsetenv("DACE_REDIST_DEVICE");
   if (!fails("libdace_redist_cuda, which `dace-redist build` makes where nvcc is")) return 1;
   setenv("DACE_REDIST_DEVICE", "gpu", 1);
-  if (!fails("DACE_REDIST_DEVICE: expected cuda, or host with the words apart and unnamed, got \"gpu\"")) return 1;
+  if (!fails("DACE_REDIST_DEVICE: expected cuda, or host with the words apart, aware and unnamed, got \"gpu\""))
+    return 1;
   setenv("DACE_REDIST_DEVICE", "host", 1);
   return dace_redist::current_device().name().find("main memory") == std::string::npos;
 }

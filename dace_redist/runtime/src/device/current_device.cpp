@@ -8,6 +8,7 @@
 
 #include "device/host_device.hpp"
 #include "error.hpp"
+#include "mpi/mpi.hpp"
 
 namespace dace_redist {
 
@@ -31,6 +32,18 @@ std::string own_folder() {
   return end == std::string::npos ? "." : path.substr(0, end);
 }
 
+/// What MPIX_Query_cuda_support() says, an extension of Open MPI and MPICH; without it: no.
+bool mpi_knows_cuda() {
+  Dl_info found;
+  if (dladdr(reinterpret_cast<void*>(&MPI_Init), &found) == 0 || found.dli_fname == nullptr) return false;
+  void* const mpi = dlopen(found.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+  if (mpi == nullptr) return false;
+  const auto query = reinterpret_cast<int (*)()>(dlsym(mpi, "MPIX_Query_cuda_support"));
+  const bool known = query != nullptr && query() == 1;
+  dlclose(mpi);
+  return known;
+}
+
 CudaLibrary load_cuda_library() {
   const std::string path = own_folder() + "/libdace_redist_cuda.so";
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -50,6 +63,8 @@ Device& cuda_device() {
   if (library.count(error.data(), error.size()) < 0) throw Error(text("no GPU can be used here: ", error.data()));
   Device* const device = library.device(-1, error.data(), error.size());
   if (device == nullptr) throw Error(error.data());
+  static const bool known_to_mpi = mpi_knows_cuda();
+  device->set_known_to_mpi(known_to_mpi);
   return *device;
 }
 

@@ -62,6 +62,9 @@ class DR_API Device {
 
   /// For messages, such as "GPU 0 (NVIDIA H200)".
   virtual std::string name() const = 0;
+  /// Whether MPI takes addresses in its memory. One that does not crashes, so MPI is asked when it runs.
+  bool known_to_mpi() const { return known_to_mpi_; }
+  void set_known_to_mpi(bool known) { known_to_mpi_ = known; }
   /// Number of the device in this process.
   virtual int number() const = 0;
   /// Tells devices of a machine apart, whatever their numbers in a process.
@@ -108,6 +111,9 @@ class DR_API Device {
   /// Maps another process's allocation. \return the address of its start.
   virtual char* map(const DeviceMemoryName& name) = 0;
   virtual void unmap(char* start) noexcept = 0;
+
+ private:
+  bool known_to_mpi_ = false;
 };
 
 /// The device that the calling thread uses now. \throws Error if this machine has none, or the library for it is not

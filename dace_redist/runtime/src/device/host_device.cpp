@@ -48,9 +48,11 @@ class HostDevice final : public Device {
         apart_ = true;
       else if (word == "unnamed")
         unnamed_ = true;
+      else if (word == "aware")
+        set_known_to_mpi(true);
       else if (word != "host")
-        throw Error(
-            text(device_variable, ": expected cuda, or host with the words apart and unnamed, got \"", word, "\""));
+        throw Error(text(device_variable, ": expected cuda, or host with the words apart, aware and unnamed, got \"",
+                         word, "\""));
     }
   }
 

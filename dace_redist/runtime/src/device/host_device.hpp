@@ -11,7 +11,8 @@
 namespace dace_redist {
 
 /// Environment variable: `host` for the stand-in. Words after it, with commas between: `apart`, each rank has a device
-/// of its own, which others do not reach; `unnamed`, other ranks cannot map its memory.
+/// of its own, which others do not reach; `aware`, MPI takes its addresses; `unnamed`, other ranks cannot map its
+/// memory.
 inline constexpr const char* device_variable = "DACE_REDIST_DEVICE";
 
 /// The stand-in of this process. \throws Error if the environment variable has an unknown word.

@@ -65,7 +65,7 @@ class StagedPipeline {
 
   void disconnect() { mapped_.clear(); }
 
-  /// Takes memory for what MPI receives. Local, once it is known who has connected.
+  /// Local, once it is known who has connected.
   /// \param comm, tag, acknowledgement_tag  of the plan; tags from that of acknowledgements on are taken.
   /// \param node_receivers  ranks that connected to this one's slots, ascending.
   void set_network(MPI_Comm comm, int tag, int acknowledgement_tag, std::vector<Index> node_receivers) {
@@ -73,9 +73,6 @@ class StagedPipeline {
     tag_ = tag;
     acknowledgement_tag_ = acknowledgement_tag;
     node_receivers_ = std::move(node_receivers);
-    const auto by_mpi = [this](const StagedChunk& chunk) { return mapped_.count(chunk.peer) == 0; };
-    if (std::any_of(receives_.chunks.begin(), receives_.chunks.end(), by_mpi))
-      buffer_ = PinnedBuffer(*device_, receives_.nbytes());
   }
 
   /// Sides for arrays of given memory and layout; the messages differ from those of prepare() in that only. Local.
@@ -83,6 +80,10 @@ class StagedPipeline {
                   const ElementSteps& steps, const Limits& limits) {
     set_side(sends_, Direction::pack, source, cut_all(sends, steps, limits), steps);
     set_side(receives_, Direction::unpack, target, cut_all(receives, steps, limits), steps);
+    const auto by_mpi = [this](const StagedChunk& chunk) { return mapped_.count(chunk.peer) == 0; };
+    const bool direct = target == Memory::device && device_->known_to_mpi();
+    if (!direct && !buffer_.at(0) && std::any_of(receives_.chunks.begin(), receives_.chunks.end(), by_mpi))
+      buffer_ = PinnedBuffer(*device_, receives_.nbytes());
   }
 
   /// \param started  what neither array may be used before.
@@ -202,7 +203,15 @@ class StagedPipeline {
   }
 
   char* send_slot(std::size_t slot) const { return ring_.at(AdvertisedSegment::header_bytes + sends_.offsets[slot]); }
-  char* receive_slot(std::size_t slot) const { return buffer_.at(receives_.offsets[slot]); }
+  /// Where MPI receives: in the slot on the device, or in that in main memory.
+  char* receive_slot(std::size_t slot) const {
+    char* const direct = receives_.side->direct(slot);
+    return direct ? direct : buffer_.at(receives_.offsets[slot]);
+  }
+  /// Whether MPI sends from the slot on the device.
+  bool sends_directly(std::size_t slot) const {
+    return !sends_by_node(sends_.chunk_in(slot).peer) && sends_.side->direct(slot) != nullptr;
+  }
 
   // requests_: of the slots that send, of those that receive, and of their acknowledgements
   MPI_Request& send_request(std::size_t slot) { return requests_[slot]; }
@@ -228,7 +237,7 @@ class StagedPipeline {
     if (sends_.posted == sends_.chunks.size()) return;
     sends_.slots[slot] = {Slot::copying, sends_.posted++};
     packing_.push_back(slot);
-    sends_.side->start(sends_.slots[slot].chunk, slot, send_slot(slot));
+    sends_.side->start(sends_.slots[slot].chunk, slot, sends_directly(slot) ? nullptr : send_slot(slot));
   }
 
   void send(std::size_t slot) {
@@ -236,8 +245,8 @@ class StagedPipeline {
     const trace::Span span("send", chunk.peer, chunk.nbytes);
     sends_.slots[slot].state = Slot::underway;
     if (!sends_by_node(chunk.peer)) {
-      check(MPI_Isend(send_slot(slot), static_cast<int>(chunk.nbytes), MPI_BYTE, chunk.peer, tag_, comm_,
-                      &send_request(slot)),
+      const char* const bytes = sends_directly(slot) ? sends_.side->direct(slot) : send_slot(slot);
+      check(MPI_Isend(bytes, static_cast<int>(chunk.nbytes), MPI_BYTE, chunk.peer, tag_, comm_, &send_request(slot)),
             "MPI_Isend");
       return;
     }
@@ -268,9 +277,11 @@ class StagedPipeline {
   void unpack(std::size_t slot) {
     receives_.slots[slot].state = Slot::copying;
     const auto mapped = mapped_.find(receives_.chunk_in(slot).peer);
-    char* const staged = mapped == mapped_.end()
-                             ? receive_slot(slot)
-                             : mapped->second.segment.at(AdvertisedSegment::header_bytes + received_token(slot).offset);
+    char* staged = nullptr;
+    if (mapped != mapped_.end())
+      staged = mapped->second.segment.at(AdvertisedSegment::header_bytes + received_token(slot).offset);
+    else if (receives_.side->direct(slot) == nullptr)
+      staged = receive_slot(slot);
     receives_.side->start(receives_.slots[slot].chunk, slot, staged);
   }
 

@@ -24,7 +24,9 @@ class StagedSide {
 
   /// \param array  of the exchange that begins. \param started  what the array may not be used before.
   virtual void begin(char* array, Event started) = 0;
-  /// Starts to move a chunk between the array and a slot, whose bytes are at `staged`.
+  /// Where MPI itself can send or receive the chunk in a slot; null: in main memory only.
+  virtual char* direct(std::size_t slot) const = 0;
+  /// Starts to move a chunk between the array and a slot, whose bytes are at `staged`, or if that is null at direct().
   virtual void start(std::size_t chunk, std::size_t slot, char* staged) = 0;
   /// Whether what was started of a slot is done with its bytes.
   virtual bool done(std::size_t slot) = 0;
@@ -44,6 +46,7 @@ class HostSide final : public StagedSide {
   }
 
   void begin(char* array, Event /*started*/) override { array_ = array; }
+  char* direct(std::size_t /*slot*/) const override { return nullptr; }
   void start(std::size_t chunk, std::size_t /*slot*/, char* staged) override {
     if (direction_ == Direction::pack)
       chunks_[chunk].pack(array_, staged);
@@ -61,7 +64,7 @@ class HostSide final : public StagedSide {
 
 /// A side whose array lies in a device's memory: a kernel packs into a slot there, which is copied to the slot in main
 /// memory beside the kernel of the next chunk; the other way round for unpacking. Where the array holds a chunk as the
-/// message does, the kernel is left out.
+/// message does, the kernel is left out. An MPI that takes addresses of the device sends and receives the slots there.
 class DeviceSide final : public StagedSide {
  public:
   /// \param slot_offsets  [slots + 1] where each slot begins in the buffer of slots, in bytes.
@@ -85,9 +88,12 @@ class DeviceSide final : public StagedSide {
     device_.wait(copies_.get(), started);
   }
 
+  char* direct(std::size_t slot) const override { return device_.known_to_mpi() ? in_device(slot) : nullptr; }
+
   void start(std::size_t index, std::size_t slot, char* staged) override {
     const DeviceChunk& chunk = chunks_[index];
     const SlotEvents& events = slot_events_[slot];
+    if (staged == nullptr) return start_direct(chunk, slot);
     if (direction_ == Direction::pack) {
       if (chunk.kernel) {
         const trace::Span span("pack", chunk.peer, chunk.nbytes);
@@ -111,7 +117,11 @@ class DeviceSide final : public StagedSide {
     device_.record(events.kernel.get(), kernels_.get());
   }
 
-  bool done(std::size_t slot) override { return device_.completed(slot_events_[slot].copy.get()); }
+  bool done(std::size_t slot) override {
+    const SlotEvents& events = slot_events_[slot];
+    if (!device_.completed(events.copy.get())) return false;
+    return !device_.known_to_mpi() || device_.completed(events.kernel.get());  // then MPI may write there next
+  }
 
   void finish(Stream caller) override {
     for (const OwnedStream* stream : {&kernels_, &copies_}) {
@@ -130,6 +140,17 @@ class DeviceSide final : public StagedSide {
   struct SlotEvents {
     OwnedEvent kernel, copy;  // what was last enqueued of either kind
   };
+
+  /// Between the array and the slot on the device, which MPI sends afterwards or has received.
+  void start_direct(const DeviceChunk& chunk, std::size_t slot) {
+    const bool packs = direction_ == Direction::pack;
+    char* const held = array_ + chunk.array_offset;
+    if (chunk.kernel)
+      chunk.kernel->launch({packs ? array_ : in_device(slot)}, {packs ? in_device(slot) : array_}, kernels_.get());
+    else
+      copy(packs ? in_device(slot) : held, packs ? held : in_device(slot), chunk.nbytes);
+    device_.record(slot_events_[slot].copy.get(), (chunk.kernel ? kernels_ : copies_).get());
+  }
 
   DeviceChunk device_chunk(const Chunk& chunk, const ElementSteps& steps) const {
     const bool packs = direction_ == Direction::pack;
