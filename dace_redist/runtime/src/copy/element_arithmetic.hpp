@@ -10,9 +10,9 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "copy/device_function.hpp"
 #include "copy/element_operation.hpp"
 #include "copy/element_type.hpp"
-#include "copy/device_function.hpp"
 
 namespace dace_redist {
 
