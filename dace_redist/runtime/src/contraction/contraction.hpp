@@ -30,9 +30,6 @@ struct Values {
   std::size_t count;
 };
 
-/// Positions of the tensors that a step takes from the list of those left; its result joins the end of the list.
-using Path = std::vector<std::vector<std::size_t>>;
-
 /// An einsum over arrays in memory, `result = alpha * einsum + beta * result`.
 ///
 /// The plan, with its workspace, is kept until other extents or strides come.
@@ -43,24 +40,7 @@ class Contraction {
   /// \param path  As opt_einsum's; empty: all tensors in one step.
   /// \throws Error if the expression is wrong or the path does not end with one tensor.
   explicit Contraction(const std::string& expression, Path path = {})
-      : expression_(expression), einsum_(expression), path_(std::move(path)) {
-    const std::size_t count = einsum_.operands.size();
-    if (path_.empty()) {
-      path_.emplace_back();
-      for (std::size_t i = 0; i < count; ++i) path_.back().push_back(i);
-    }
-    std::size_t left = count;
-    for (const auto& step : path_) {
-      std::vector<std::size_t> sorted = step;
-      std::sort(sorted.begin(), sorted.end());
-      const bool distinct = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
-      if (step.empty() || sorted.back() >= left || !distinct)
-        throw Error(text("einsum \"", expression, "\": the path takes tensors ", tuple_text(step), " of ", left));
-      left -= step.size() - 1;
-    }
-    while (path_.size() > 1 && path_.back().size() == 1) path_.pop_back();  // takes what is the result already
-    if (left != 1) throw Error(text("einsum \"", expression, "\": the path ends with ", left, " tensors, not one"));
-  }
+      : expression_(expression), einsum_(expression), path_(complete_path(expression, einsum_, std::move(path))) {}
 
   /// \param layouts  For each operand, then for the result: extents, then strides in elements.
   /// \param operands  Their first elements; may be null where an extent is 0.
@@ -114,14 +94,11 @@ class Contraction {
 
   void make_plan(std::vector<Index> layouts) {
     planned_ = false;
-    std::size_t at = 0;
+    TensorLayouts all = read_layouts(expression_, einsum_, layouts);
     std::vector<LocatedTensor> tensors;
-    for (std::size_t i = 0; i < einsum_.operands.size(); ++i)
-      tensors.push_back({take_layout(layouts, at, einsum_.operands[i]), {true, static_cast<Index>(i)}});
-    result_ = take_layout(layouts, at, einsum_.result);
-    if (at != layouts.size())
-      throw Error(text("einsum \"", expression_, "\" needs ", at, " extents and strides, got ", layouts.size()));
-    check_extents(tensors);
+    for (Layout& layout : all.operands)
+      tensors.push_back({std::move(layout), {true, static_cast<Index>(tensors.size())}});
+    result_ = std::move(all.result);
     steps_.clear();
     kept_count_ = scratch_count_ = 0;
     empty_sum_ =
@@ -131,36 +108,6 @@ class Contraction {
     if (!empty_sum_) add_steps(std::move(tensors));
     layouts_ = std::move(layouts);
     planned_ = true;
-  }
-
-  Layout take_layout(const std::vector<Index>& words, std::size_t& at, const std::string& indices) const {
-    Layout layout;
-    const std::size_t ndim = indices.size();
-    if (at + 2 * ndim > words.size())
-      throw Error(text("einsum \"", expression_, "\": too few extents and strides, got ", words.size()));
-    for (std::size_t d = 0; d < ndim; ++d) {
-      const bool clash = layout.has(indices[d]) && layout.extents[layout.position(indices[d])] != words[at + d];
-      if (clash || words[at + d] < 0) extents_clash(indices[d], words[at + d]);
-      layout.add(indices[d], words[at + d], words[at + ndim + d]);
-    }
-    at += 2 * ndim;
-    return layout;
-  }
-
-  [[noreturn]] void extents_clash(char index, Index extent) const {
-    throw Error(text("einsum \"", expression_, "\": extent ", extent, " of index ", index, " differs from another"));
-  }
-
-  void check_extents(const std::vector<LocatedTensor>& tensors) const {
-    const auto check = [&](const Layout& x, const Layout& y) {
-      for (std::size_t d = 0; d < x.indices.size(); ++d)
-        if (y.has(x.indices[d]) && y.extents[y.position(x.indices[d])] != x.extents[d])
-          extents_clash(x.indices[d], x.extents[d]);
-    };
-    for (const LocatedTensor& tensor : tensors) {
-      check(tensor.layout, result_);
-      for (const LocatedTensor& other : tensors) check(tensor.layout, other.layout);
-    }
   }
 
   void add_steps(std::vector<LocatedTensor> left) {

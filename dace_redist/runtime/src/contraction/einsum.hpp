@@ -71,6 +71,70 @@ inline Layout contiguous_layout(const std::string& indices, const std::vector<In
   return layout;
 }
 
+/// Positions of the tensors that a step takes from the list of those left; its result joins the end of the list.
+using Path = std::vector<std::vector<std::size_t>>;
+
+/// A path without steps at its end that take what is the result already. \param path  Empty: all tensors in one step.
+/// \throws Error if it does not end with one tensor.
+inline Path complete_path(const std::string& expression, const Einsum& einsum, Path path) {
+  std::size_t left = einsum.operands.size();
+  if (path.empty()) {
+    path.emplace_back();
+    for (std::size_t i = 0; i < left; ++i) path.back().push_back(i);
+  }
+  for (const auto& step : path) {
+    std::vector<std::size_t> sorted = step;
+    std::sort(sorted.begin(), sorted.end());
+    const bool distinct = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+    if (step.empty() || sorted.back() >= left || !distinct)
+      throw Error(text("einsum \"", expression, "\": the path takes tensors ", tuple_text(step), " of ", left));
+    left -= step.size() - 1;
+  }
+  while (path.size() > 1 && path.back().size() == 1) path.pop_back();
+  if (left != 1) throw Error(text("einsum \"", expression, "\": the path ends with ", left, " tensors, not one"));
+  return path;
+}
+
+/// Extents and strides of all tensors of an einsum.
+struct TensorLayouts {
+  std::vector<Layout> operands;
+  Layout result;
+
+  bool has_empty_operand() const {
+    return std::any_of(operands.begin(), operands.end(), [](const Layout& layout) { return layout.count() == 0; });
+  }
+};
+
+/// \param words  For each operand, then for the result: extents, then strides in elements.
+/// \throws Error if they are not as many as the expression needs, or extents of an index differ.
+inline TensorLayouts read_layouts(const std::string& expression, const Einsum& einsum,
+                                  const std::vector<Index>& words) {
+  Layout known;  // every index, with its extent
+  std::size_t at = 0;
+  const auto read = [&](const std::string& indices) {
+    const std::size_t ndim = indices.size();
+    if (at + 2 * ndim > words.size())
+      throw Error(text("einsum \"", expression, "\": too few extents and strides, got ", words.size()));
+    Layout layout;
+    for (std::size_t d = 0; d < ndim; ++d) {
+      const char index = indices[d];
+      const Index extent = words[at + d];
+      if (extent < 0 || (known.has(index) && known.extents[known.position(index)] != extent))
+        throw Error(text("einsum \"", expression, "\": extent ", extent, " of index ", index, " differs from another"));
+      known.add(index, extent, 0);
+      layout.add(index, extent, words[at + ndim + d]);
+    }
+    at += 2 * ndim;
+    return layout;
+  };
+  TensorLayouts all;
+  for (const std::string& indices : einsum.operands) all.operands.push_back(read(indices));
+  all.result = read(einsum.result);
+  if (at != words.size())
+    throw Error(text("einsum \"", expression, "\" needs ", at, " extents and strides, got ", words.size()));
+  return all;
+}
+
 /// The dimensions of `c = sum(a * b)`; what only an operand has is summed.
 inline Dimensions dimensions_of(const Layout& a, const Layout& b, const Layout& c) {
   Dimensions dimensions;
