@@ -19,7 +19,10 @@ from dace_redist.native.blas import find_blas
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = [ROOT / "dace_redist" / "runtime" / folder for folder in ("src", "include")]
+#: The header for cuBLAS, which few machines have; it has a test of its own.
+CUBLAS = "dace_redist_cublas.hpp"
 HEADERS = sorted(header.relative_to(folder).as_posix() for folder in FOLDERS for header in folder.rglob("*.h*"))
+HEADERS.remove(CUBLAS)
 INCLUDES = [option for folder in FOLDERS for option in ("-I", str(folder))]
 PROGRAMS = sorted(Path(__file__).parent.glob("test_*.cpp"))
 RANDOM_CASES = "150"  # in place of a program's own number: the sanitisers make it slow
@@ -74,6 +77,15 @@ def test_each_header_compiles_alone(tmp_path):
         found = [text for text in pool.map(check, HEADERS) if text]
     if found:
         pytest.fail("\n".join(found), pytrace=False)
+
+
+def test_header_for_cublas(tmp_path):
+    there = complaints("g++", "-fsyntax-only", "-include", "cublas_v2.h", "-x", "c++", os.devnull)
+    if there:
+        pytest.skip("no cublas_v2.h where g++ looks for headers (CPATH)")
+    found = check_syntax("g++", "c++17", tmp_path / "cublas.cpp", [CUBLAS])
+    if found:
+        pytest.fail(found, pytrace=False)
 
 
 @pytest.mark.parametrize(("compiler", "standard"), [("g++", "c++20"), ("clang++", "c++17"), ("clang++", "c++20")])

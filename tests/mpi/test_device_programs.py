@@ -16,3 +16,8 @@ pytestmark = pytest.mark.compile
 def test_order_with_streams(strategy: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DEVICE_VARIABLE, device)
     run(build_with_library("mpi_device_program"), 2, strategy)
+
+
+def test_contractions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DEVICE_VARIABLE, "host")
+    run(build_with_library("mpi_device_contraction"), 1)

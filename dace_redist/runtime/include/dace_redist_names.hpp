@@ -11,6 +11,7 @@ namespace program {
 class Plan;
 class JointPlan;
 class Contraction;
+class DeviceContraction;
 class LinearSolver;
 
 }  // namespace program

@@ -1,0 +1,183 @@
+// Contractions of arrays in the memory of a device, which main memory stands in for, of every element type: copies,
+// constants, factors and the order with a stream. Products of matrices are plain loops here.
+//
+// Usage: DACE_REDIST_DEVICE=host mpi_device_contraction
+#include <complex>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+#include "contraction/einsum.hpp"
+#include "dace_redist_device_einsum.hpp"
+#include "device/device.hpp"
+
+namespace {
+
+using namespace dace_redist;
+using program::DeviceElement;
+using program::DeviceProduct;
+
+void require(bool holds, const std::string& what) {
+  if (holds) return;
+  std::fprintf(stderr, "%s\n", what.c_str());
+  std::exit(1);
+}
+
+template <class T>
+void multiply_elements(const DeviceProduct& product) {
+  const auto offset = [](const DeviceProduct::Matrix& matrix, Index batch, Index row, Index column) {
+    return batch * matrix.step + (matrix.transposed ? row * matrix.leading + column : column * matrix.leading + row);
+  };
+  T alpha, beta;
+  std::memcpy(&alpha, product.alpha, sizeof alpha);
+  std::memcpy(&beta, product.beta, sizeof beta);
+  const T *const a = static_cast<const T*>(product.a.data), *const b = static_cast<const T*>(product.b.data);
+  for (Index batch = 0; batch < product.batches; ++batch)
+    for (Index i = 0; i < product.m; ++i)
+      for (Index j = 0; j < product.n; ++j) {
+        T sum{};
+        for (Index l = 0; l < product.k; ++l)
+          sum += a[offset(product.a, batch, i, l)] * b[offset(product.b, batch, l, j)];
+        T& target = static_cast<T*>(product.c)[batch * product.c_step + j * product.c_leading + i];
+        target = alpha * sum + (beta == T{} ? T{} : beta * target);
+      }
+}
+
+/// A MultiplyOnDevice. \param library  the device.
+void multiply(void* library, const DeviceProduct& product, void* stream) {
+  static_cast<Device*>(library)->synchronize(stream);
+  switch (product.element) {
+    case DeviceElement::float32:
+      return multiply_elements<float>(product);
+    case DeviceElement::float64:
+      return multiply_elements<double>(product);
+    case DeviceElement::complex64:
+      return multiply_elements<std::complex<float>>(product);
+    case DeviceElement::complex128:
+      return multiply_elements<std::complex<double>>(product);
+  }
+}
+
+template <class T>
+T number(Index i) {
+  return T(static_cast<float>(i % 7 - 3));
+}
+template <>
+std::complex<float> number(Index i) {
+  return {static_cast<float>(i % 7 - 3), static_cast<float>(i % 3 - 1)};
+}
+template <>
+std::complex<double> number(Index i) {
+  return number<std::complex<float>>(i);
+}
+
+/// An array in the memory of the device, and pinned main memory by which it is filled and read.
+template <class T>
+struct DeviceArray {
+  DeviceArray(Device& device, const Layout& layout, Stream stream) : device_(device) {
+    Index last = 0;
+    for (std::size_t d = 0; d < layout.extents.size(); ++d) last += (layout.extents[d] - 1) * layout.strides[d];
+    for (Index i = 0; i <= std::max<Index>(last, 0); ++i) values.push_back(number<T>(i + 1));
+    nbytes_ = static_cast<Index>(values.size() * sizeof(T));
+    device_.pin(values.data(), nbytes_);
+    data = device_.allocate(nbytes_);
+    device_.copy(data, values.data(), nbytes_, stream);
+    device_.synchronize(stream);
+  }
+  ~DeviceArray() {
+    device_.free(data);
+    device_.unpin(values.data());
+  }
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+
+  void read(Stream stream) {
+    device_.copy(values.data(), data, nbytes_, stream);
+    device_.synchronize(stream);
+  }
+
+  std::vector<T> values;
+  void* data = nullptr;
+
+ private:
+  Device& device_;
+  Index nbytes_ = 0;
+};
+
+/// Calls `visit` with the positions in each tensor for all values of all indices.
+template <class Visit>
+void for_all(const std::vector<Layout>& tensors, const Visit& visit) {
+  Layout all;
+  for (const Layout& tensor : tensors)
+    for (std::size_t d = 0; d < tensor.indices.size(); ++d)
+      if (!all.has(tensor.indices[d])) all.add(tensor.indices[d], tensor.extents[d], 0);
+  for (Index i = 0; i < all.count(); ++i) {
+    std::vector<std::size_t> positions;
+    for (const Layout& tensor : tensors) {
+      Index rest = i, position = 0;
+      for (std::size_t d = all.indices.size(); d-- > 0; rest /= all.extents[d])
+        if (tensor.has(all.indices[d]))
+          position += rest % all.extents[d] * tensor.strides[tensor.position(all.indices[d])];
+      positions.push_back(static_cast<std::size_t>(position));
+    }
+    visit(positions);
+  }
+}
+
+/// Einsums of two operands, or of one, on a stream, with several factors by one plan.
+template <class T>
+void check(const char* type, const char* expression, std::initializer_list<Index> words) {
+  Device& device = current_device();
+  const Stream stream = device.create_stream();
+  TensorLayouts layouts = read_layouts(expression, Einsum(expression), words);
+  const bool one = layouts.operands.size() == 1;
+  std::vector<Layout> tensors = layouts.operands;
+  tensors.push_back(layouts.result);
+  program::DeviceContraction contraction("test", expression, type, {});
+  for (const auto& [alpha, beta] : {std::pair(T(1), T(0)), std::pair(T(2), T(0)), std::pair(T(-1), T(3))}) {
+    const DeviceArray<T> first(device, tensors.front(), stream), second(device, tensors[one ? 0 : 1], stream);
+    DeviceArray<T> result(device, layouts.result, stream);
+    std::vector<T> expected = result.values;
+    for_all({layouts.result}, [&](const std::vector<std::size_t>& at) { expected[at[0]] *= beta; });
+    for_all(tensors, [&](const std::vector<std::size_t>& at) {
+      expected[at.back()] += alpha * first.values[at[0]] * (one ? T(1) : second.values[at[1]]);
+    });
+    if (one)
+      contraction.run(words, {first.data}, result.data, &alpha, &beta, multiply, &device, stream);
+    else
+      contraction.run(words, {first.data, second.data}, result.data, &alpha, &beta, multiply, &device, stream);
+    result.read(stream);
+    require(result.values == expected, std::string(type) + " " + expression + " is wrong");
+  }
+  device.destroy_stream(stream);
+}
+
+template <class T>
+void check_all(const char* type) {
+  check<T>(type, "ij,jk->ik", {2, 3, 3, 1, 3, 4, 4, 1, 2, 4, 4, 1});
+  check<T>(type, "ij,jk->ki", {2, 3, 7, 2, 3, 4, 1, 3, 4, 2, 3, 1});  // strides, and a transposed result
+  check<T>(type, "ijb,jkb->ikb", {2, 3, 5, 15, 5, 1, 3, 4, 5, 20, 5, 1, 2, 4, 5, 20, 5, 1});  // all are copied
+  check<T>(type, "ii->i", {3, 3, 3, 1, 3, 1});
+  check<T>(type, "ij->ji", {2, 3, 3, 1, 3, 2, 2, 1});
+  check<T>(type, "ij->i", {2, 3, 3, 1, 2, 1});
+  check<T>(type, "ij,kl->", {2, 3, 3, 1, 4, 5, 5, 1});
+  check<T>(type, "ij,jk->ik", {2, 0, 1, 1, 0, 4, 4, 1, 2, 4, 4, 1});  // a sum without terms
+  check<T>(type, "ij,jk->ik", {0, 3, 3, 1, 3, 4, 4, 1, 0, 4, 4, 1});  // no result
+}
+
+}  // namespace
+
+int main() {
+  check_all<float>("float32");
+  check_all<double>("float64");
+  check_all<std::complex<float>>("complex64");
+  check_all<std::complex<double>>("complex128");
+  bool refused = false;
+  try {
+    program::DeviceContraction("test", "ij->ji", "int32", {});
+  } catch (const std::exception& error) {
+    refused = std::string(error.what()).find("not int32") != std::string::npos;
+  }
+  require(refused, "elements of type int32 are refused");
+}
