@@ -10,6 +10,10 @@ from dace import library, properties
 from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.library_nodes.indexed_node import RESULT, IndexedNode
+from dace_redist.library_nodes.node import NUMBERS, lies_on_gpu
+
+#: The implementation for arrays on the GPU.
+CUBLAS = "cuBLAS"
 
 PREVIOUS = "_cin"  #: input connector that the result has besides where beta is not 0, as of DaCe's own Gemm
 
@@ -19,7 +23,8 @@ class Contraction(IndexedNode):
     """
     ``_result = alpha * einsum(_0, _1, ...) + beta * _result`` on arrays in memory, as ``np.einsum`` defines it.
 
-    Where beta is not 0 the result is also an input, at the connector ``_cin``: the same part of the same array.
+    Where beta is not 0 the result is also an input, at the connector ``_cin``: the same part of the same array. Arrays
+    on the GPU are for the implementation ``cuBLAS``, which takes them only there, and real or complex numbers only.
 
     :param name: Label, for error messages.
     :param einsum: Indices as letters, such as ``"ijk,ja,ka->ia"``; the arrow may be left out as in NumPy.
@@ -35,6 +40,7 @@ class Contraction(IndexedNode):
     implementations: dict[str, Any] = {}
     default_implementation = "BLAS"
     collective = False
+    gpu_remedy = f'set the implementation of the node to "{CUBLAS}"'
 
     alpha = properties.SymbolicProperty(default=1, category="Semantics", desc="Factor of the einsum")
     beta = properties.SymbolicProperty(default=0, category="Semantics", desc="Factor of the result's earlier value")
@@ -70,6 +76,22 @@ class Contraction(IndexedNode):
         self._validate_overlap(state)
         self._validate_previous(state)
         self._validate_symbols(sdfg, state)
+
+    def _validate_memory(self, sdfg: SDFG, state: SDFGState) -> None:
+        if self.implementation != CUBLAS:
+            super()._validate_memory(sdfg, state)
+            return
+        for connector in (*self.operand_connectors, RESULT):
+            name = self.memlet(connector, state).data
+            array = sdfg.arrays[name]
+            if not lies_on_gpu(array):
+                raise ValueError(
+                    f"{self.title}: {CUBLAS} takes arrays with StorageType.GPU_Global, but {name} has {array.storage}: "
+                    "copy it to the GPU before, or take the implementation BLAS"
+                )
+            if array.dtype not in NUMBERS[:4]:
+                known = ", ".join(number.to_string() for number in NUMBERS[:4])
+                raise ValueError(f"{self.title}: {CUBLAS} multiplies {known}, but {name} holds {array.dtype}")
 
     def _validate_path(self) -> None:
         left = len(self.operand_connectors)

@@ -9,6 +9,7 @@ import dace.library
 from dace import SDFG, data, dtypes
 from dace.codegen.common import sym2cpp, update_persistent_desc
 from dace.config import Config
+from dace.libraries.blas.environments.cublas import cuBLAS
 from dace.libraries.comm.environments.mpi import MPI
 
 from dace_redist.native.device import ensure_device_library
@@ -142,6 +143,14 @@ class DeviceEnvironment(_Plain):
 
     cmake_libraries = staticmethod(_device_libraries)
     dependencies = [RuntimeEnvironment]
+
+
+@dace.library.environment
+class CublasEnvironment(_Plain):
+    """Contractions on the GPU, and cuBLAS through DaCe's own environment."""
+
+    headers = {"frame": ["dace_redist_cublas.hpp"], "cuda": [_NAMES]}
+    dependencies = [DeviceEnvironment, cuBLAS]
 
 
 @dace.library.environment

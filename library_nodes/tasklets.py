@@ -10,12 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 from dace import dtypes, symbolic
 from dace.codegen.common import sym2cpp
+from dace.libraries.blas.environments.cublas import cuBLAS
 from dace.libraries.comm.nodes.node import mpi_communicator
 from dace.libraries.standard.helper import CURRENT_STREAM_NAME
+from dace.properties import CodeBlock
 from dace.sdfg import SDFG, SDFGState, nodes
 from dace.transformation.transformation import ExpandTransformation
 
-from dace_redist.library_nodes.contraction import Contraction
+from dace_redist.library_nodes.contraction import CUBLAS, Contraction
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT, DistributedNode, local_dimensions
 from dace_redist.library_nodes.environment import DeviceEnvironment, RuntimeEnvironment
 from dace_redist.library_nodes.indexed_node import RESULT
@@ -154,10 +156,36 @@ def joint_tasklet(node: JointRedistribute, state: SDFGState, sdfg: SDFG, strateg
 
 def contraction_tasklet(node: Contraction, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
     """The tasklet that evaluates an einsum: it keeps its plan and its workspace in the program's state."""
+    node.implementation = "BLAS"  # whatever it was: by it the node knows where arrays may lie
     node.validate(sdfg, state)
-    field, element = _field_name("__contraction", sdfg), _array_type(node, RESULT, state)
+    element = _array_type(node, RESULT, state)
     if np.issubdtype(element.as_numpy_dtype(), np.integer):
         ensure_library(INTEGERS)  # loaded when the program starts
+    return _contraction_tasklet(node, state, sdfg, "Contraction", f"contract<{element.ctype}>", "")
+
+
+def cublas_tasklet(node: Contraction, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
+    """The same for arrays on the GPU, with DaCe's handle of cuBLAS."""
+    node.implementation = CUBLAS
+    node.validate(sdfg, state)
+    tasklet = _contraction_tasklet(
+        node, state, sdfg, "DeviceContraction", "contract", f", __dace_cublas_handle, {_STREAM}"
+    )
+    tasklet.code = CodeBlock(cuBLAS.handle_setup_code(node) + tasklet.code.as_string, dtypes.Language.CPP)
+    return tasklet
+
+
+def _contraction_tasklet(
+    node: Contraction, state: SDFGState, sdfg: SDFG, kind: str, function: str, last: str
+) -> nodes.Tasklet:
+    """
+    The tasklet that evaluates an einsum.
+
+    :param kind: Class of what it keeps.
+    :param function: What it calls.
+    :param last: Further arguments of that.
+    """
+    field, element = _field_name("__contraction", sdfg), _array_type(node, RESULT, state)
     layouts = ", ".join(
         _numbers([*(extent for extent, _ in dimensions), *(stride for _, stride in dimensions)])
         for dimensions in node.dimensions(sdfg, state)
@@ -166,9 +194,9 @@ def contraction_tasklet(node: Contraction, state: SDFGState, sdfg: SDFG) -> node
     path = ", ".join(f"{{{_numbers(step)}}}" for step in node.path)
     factors = ", ".join(f"{element.ctype}({sym2cpp(factor)})" for factor in (node.alpha, node.beta))
     operands = ", ".join(node.operand_connectors)
-    made = f'Contraction("{node.label}", "{node.einsum}", "{_element_name(node, state)}", {{{path}}})'
-    call = f"dace_redist::program::contract<{element.ctype}>(*__state->{field}, {{{layouts}}}, {{{operands}}}, "
-    return _tasklet(node, state, field, made, f"{call}{RESULT}, {factors});")
+    made = f'{kind}("{node.label}", "{node.einsum}", "{_element_name(node, state)}", {{{path}}})'
+    call = f"dace_redist::program::{function}(*__state->{field}, {{{layouts}}}, {{{operands}}}, "
+    return _tasklet(node, state, field, made, f"{call}{RESULT}, {factors}{last});")
 
 
 def linear_solve_tasklet(node: LinearSolve, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:

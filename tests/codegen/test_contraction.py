@@ -132,7 +132,7 @@ WRONG = {
     ),
     "memory": (
         lambda: on_a_gpu(contracting(product(), (4, 4), (4, 4), (4, 4))),
-        "arrays must lie in main memory, but A0 has StorageType.GPU_Global: copy it to main memory before",
+        "arrays must lie in main memory, but A0 has StorageType.GPU_Global: set the implementation of the node to",
     ),
     "symbols": (
         lambda: contracting(product(alpha=S), (4, 4), (4, 4), (4, 4)),

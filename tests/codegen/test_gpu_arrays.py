@@ -13,7 +13,7 @@ from sdfgs import COLUMNS, OURS, ROWS, add_move, connected, rows_to_columns
 
 import dace_redist
 from dace_redist import Distribution, JointRedistribute, OverlapRedistribute, Redistribute
-from dace_redist.library_nodes import SumReplicas
+from dace_redist.library_nodes import Contraction, SumReplicas
 from dace_redist.library_nodes.environment import DeviceEnvironment
 from dace_redist.native.device import DEVICE_VARIABLE
 from dace_redist.strategies import STRATEGIES
@@ -240,3 +240,60 @@ def test_a_program_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_every_strategy_is_listed_here():
     assert {*OURS, "MPI"} == {*STRATEGIES}
+
+
+# Contractions -----------------------------------------------------------------------------------------------------
+
+
+def contracting(storage: dict[str, dace.StorageType], dtype=dace.float64, **options) -> tuple[dace.SDFG, Contraction]:
+    """A matrix product of A and B to C."""
+    sdfg = dace.SDFG("contracting")
+    node = Contraction("product", "ij,jk->ik", **options)
+    node.implementation = "cuBLAS"
+    state = sdfg.add_state()
+    state.add_node(node)
+    for name, shape in (("A", [2, 3]), ("B", [3, 4]), ("C", [2, 4])):
+        sdfg.add_array(name, shape, dtype, storage=storage.get(name, GPU))
+    for connector, name in (("_0", "A"), ("_1", "B")):
+        whole = dace.Memlet.from_array(name, sdfg.arrays[name])
+        state.add_edge(state.add_read(name), None, node, connector, whole)
+    state.add_edge(node, "_result", state.add_write("C"), None, dace.Memlet("C[0:2, 0:4]"))
+    return sdfg, node
+
+
+def test_a_contraction_calls_cublas_on_its_stream():
+    sdfg, _ = contracting({}, alpha=2)
+    sdfg.validate()
+    (tasklet,) = expanded(sdfg)
+    assert tasklet.state_fields == ["dace_redist::program::DeviceContraction *__contraction_0;"]
+    code = tasklet.code.as_string
+    assert "cublasSetStream(__dace_cublas_handle, __dace_current_stream)" in code
+    assert code.rstrip().endswith(
+        "dace_redist::program::contract(*__state->__contraction_0, {2, 3, 3, 1, 3, 4, 4, 1, 2, 4, 4, 1}, {_0, _1}, "
+        "_result, double(2), double(0), __dace_cublas_handle, __dace_current_stream);"
+    )
+    assert DeviceEnvironment.full_class_path() not in tasklet.environments  # what it depends on brings it
+    sources = code_of(sdfg)
+    assert '#include "dace_redist_cublas.hpp"' in sources["cpp"] and "dace_redist_cublas" not in sources["cu"]
+
+
+@pytest.mark.parametrize(
+    ("storage", "dtype", "message"),
+    [
+        ({"B": dace.StorageType.CPU_Heap}, dace.float64, "cuBLAS takes arrays with StorageType.GPU_Global, but B has"),
+        ({}, dace.int32, "cuBLAS multiplies float32, float64, complex64, complex128, but A holds int"),
+    ],
+    ids=["memory", "type"],
+)
+def test_what_cublas_does_not_take(storage, dtype, message: str):
+    sdfg, node = contracting(storage, dtype)
+    with pytest.raises(ValueError, match=f'^Contraction "product": {message}'):
+        node.validate(sdfg, sdfg.start_block)
+
+
+def test_blas_refuses_arrays_on_the_gpu_whatever_the_node_says():
+    sdfg, node = contracting({})
+    with pytest.raises(
+        ValueError, match="must lie in main memory, but A has .*: set the implementation of the node to"
+    ):
+        node.expand(sdfg.start_block, "BLAS")
