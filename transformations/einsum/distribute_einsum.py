@@ -18,6 +18,7 @@ from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.planner import plan_einsums
 from dace_redist.transformations.einsum.distributed_program import DistributedProgram
 from dace_redist.transformations.einsum.frontend import parse, returned_names
+from dace_redist.transformations.einsum.gpu_placement import check_for_gpu
 from dace_redist.transformations.einsum.reduced_products import without_reduced_products
 from dace_redist.transformations.einsum.repeated_statements import without_repeats
 from dace_redist.transformations.einsum.simplification import CPP_KEYWORDS, simplify
@@ -36,6 +37,7 @@ def distribute(
     node_size: int | None = None,
     placements: Mapping[str, Placement | Distribution] | None = None,
     overrides: Mapping[str, Mapping[str, int]] | None = None,
+    device: str = "cpu",
 ) -> DistributedProgram:
     """
     Distributes a program of einsums over MPI ranks. Not collective; needs no MPI.
@@ -55,12 +57,15 @@ def distribute(
     :param placements: How inputs or outputs are distributed, by name, where that is not the planner's choice.
     :param overrides: Process grids, by the name of the tensor that is computed: ``{"T": {"i": 2, "k": 4}}``. Here and
         in ``placements``, what is returned is called ``__return`` or as the variable that is returned.
+    :param device: ``"cpu"``, or ``"gpu"``: each rank computes on its GPU, with products by cuBLAS, and what is
+        redistributed goes from GPU to GPU; parts of inputs and outputs are NumPy arrays all the same. Not there:
+        reductions but sums, linear systems, products of integers, conditions on scalars.
     :raises ValueError: If a statement cannot be distributed, a size is missing, or something given does not fit; says
         which statement, why, and what would help.
     :raises MemoryError: If a rank would have to hold more than ``memory_bytes``; says how much and for which statement.
     :raises TypeError: If ``program`` is neither a program nor an SDFG, or another argument is of the wrong type.
     """
-    _check_arguments(ranks, sizes, placements, overrides)
+    _check_arguments(ranks, sizes, placements, overrides, device)
     sdfg, sizes = _simplified(program), _by_name(sizes or {})
     check_sizes(sdfg, sizes)
     _check_names(sdfg)
@@ -76,6 +81,8 @@ def distribute(
         raise ValueError(
             f'"{sdfg.name}" computes nothing that could be distributed: return a result, or write it to an argument'
         )
+    if device == "gpu":
+        check_for_gpu(sdfg, body)
     shapes, written = shapes_of(sdfg, sizes), {statement.result for statement in statements}
     known = {name for statement in statements for name in (*statement.operands, statement.result)}
     fixed = {name: _placement(name, given, shapes) for name, given in placed.items()}
@@ -94,9 +101,9 @@ def distribute(
         overrides=overrides,
     )
     plan = replace(plan, homes={**plan.homes, **moved})
-    return DistributedProgram.build(
-        SDFG(f"{sdfg.name}_on_{ranks}_ranks"), sdfg, body, plan, sizes, memory_bytes is None, _closure(program, sdfg)
-    )
+    name = f"{sdfg.name}_on_{ranks}_ranks" if device == "cpu" else f"{sdfg.name}_on_{ranks}_gpus"
+    keep_transients, closure = memory_bytes is None, _closure(program, sdfg)
+    return DistributedProgram.build(SDFG(name), sdfg, body, plan, sizes, keep_transients, closure, device)
 
 
 def _closure(program: Any, sdfg: SDFG) -> dict[str, Any]:
@@ -122,7 +129,9 @@ def _in_blocks(shape: tuple[int, ...], ranks: int) -> Placement:
     return Placement((ranks,), dims, (1,) * len(shape), tuple(range(ranks)))
 
 
-def _check_arguments(ranks: Any, sizes: Any, placements: Any, overrides: Any) -> None:
+def _check_arguments(ranks: Any, sizes: Any, placements: Any, overrides: Any, device: Any) -> None:
+    if device not in ("cpu", "gpu"):
+        raise ValueError(f'distribute: device must be "cpu" or "gpu", got {device!r}')
     if isinstance(ranks, bool) or not isinstance(ranks, Integral) or ranks < 1:
         raise ValueError(f"distribute: ranks must be an integer of at least 1, got {ranks!r}")
     mappings = {"sizes": sizes, "placements": placements, "overrides": overrides}

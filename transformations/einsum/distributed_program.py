@@ -17,6 +17,7 @@ from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.traffic import same_place
 from dace_redist.transformations.einsum.distributed_sdfg import emit_program
 from dace_redist.transformations.einsum.distributed_tensor import DistributedTensor
+from dace_redist.transformations.einsum.gpu_placement import place_on_gpu
 from dace_redist.transformations.einsum.kept_strategies import take_strategies
 from dace_redist.transformations.einsum.local_arrays import Diagonal, PlacedShape
 from dace_redist.transformations.einsum.program_name import ProgramName
@@ -56,6 +57,7 @@ class DistributedProgram:
         rank holds the same elements under both.
     :param closure: Whole arrays that the Python function uses without having them as arguments, by the name that
         ``sdfg`` has for them. Every rank has them, and :meth:`run` takes its part of them by itself.
+    :param device: ``"cpu"`` or ``"gpu"``: where ``sdfg`` computes. Its arguments are in main memory.
     """
 
     source: SDFG
@@ -70,6 +72,7 @@ class DistributedProgram:
     starts: dict[str, PlacedShape]
     same: tuple[tuple[Placement, Placement, tuple[Any, ...]], ...]
     closure: Mapping[str, Array] = field(default_factory=dict, repr=False)
+    device: str = "cpu"
     _name: ProgramName = field(default_factory=ProgramName, repr=False)
 
     @classmethod
@@ -82,12 +85,14 @@ class DistributedProgram:
         sizes: Mapping[str, int],
         keep_transients: bool,
         closure: Mapping[str, Array],
+        device: str = "cpu",
     ) -> DistributedProgram:
         """
         Builds a program, see :func:`~dace_redist.transformations.einsum.distributed_sdfg.emit_program`.
 
         :param target: An empty SDFG, which becomes what each rank runs.
-        :raises ValueError: If it writes to an array of the closure.
+        :param device: ``"cpu"`` or ``"gpu"``: where it computes.
+        :raises ValueError: If it writes to an array of the closure, or a statement is not for the GPU.
         """
         arrays, read, written = emit_program(target, source, body, plan, sizes)
         known = (source, body, plan, target, dict(sizes), keep_transients)
@@ -97,9 +102,11 @@ class DistributedProgram:
                 f'"{source.name}" writes to {", ".join(changed)}, which is none of its arguments; make it one'
             )
         read = tuple(name for name in read if name not in closure)
-        program = cls(*known, read, written, arrays.extents, arrays.starts, arrays.same, closure)
+        program = cls(*known, read, written, arrays.extents, arrays.starts, arrays.same, closure, device)
         fuse_sums(target, program.sizes)
-        if keep_transients:  # the first touch of new memory costs as much as its use
+        if device == "gpu":
+            place_on_gpu(target, (*read, *closure), written, keep_transients)
+        elif keep_transients:  # the first touch of new memory costs as much as its use
             place_transients(target, program.local_extents())
         return program
 
@@ -209,7 +216,8 @@ class DistributedProgram:
         :param target: An empty SDFG, which becomes what each rank runs.
         :param sizes: Values of the symbols.
         """
-        made = self.build(target, self.source, self.body, self.plan, sizes, self.keep_transients, self.closure)
+        known = (self.source, self.body, self.plan, sizes, self.keep_transients, self.closure, self.device)
+        made = self.build(target, *known)
         take_strategies(made.sdfg, self.sdfg)
         return made
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import copy
+import ctypes
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,10 +12,12 @@ import numpy.typing as npt
 from dace import SDFG, Memlet, dtypes
 from mpi4py import MPI
 
+from dace_redist.errors import RedistributionError
 from dace_redist.library_nodes import LinearSolve, Redistribute, SumReplicas
 from dace_redist.mpi.barrier import wait_politely
 from dace_redist.mpi.collective_errors import together
 from dace_redist.native import program as programs
+from dace_redist.native.device import allocate, free
 
 if TYPE_CHECKING:
     from dace_redist.transformations.einsum.distributed_program import DistributedProgram
@@ -51,13 +54,24 @@ class Loaded:
                 raise failure
         with together(comm):
             self._program = programs.Program(path)
+            self._gpu_error: Any = None
+            if program.device == "gpu":
+                free(allocate(0))  # an error if there is no GPU; the program itself would only say so on its output
+                self._gpu_error = ctypes.CDLL(str(path))["__dace_gpu_last_error"]
+                self._gpu_error.argtypes = [ctypes.c_void_p]
         self._state: Any = None
 
     def run(self, arrays: Mapping[str, Array]) -> None:
-        """Runs it; the first run starts it."""
+        """
+        Runs it; the first run starts it.
+
+        :raises RedistributionError: If a step fails.
+        """
         if self._state is None:
             self._state = self._program.start(self._values)
         self._program.run(self._state, {name: array.ctypes.data for name, array in arrays.items()} | self._values)
+        if self._gpu_error is not None and (number := self._gpu_error(self._state)) != 0:
+            raise RedistributionError(f"the program's part on the GPU failed: CUDA error {number}")
 
     def stop(self) -> None:
         """Frees its plans and transients. Collective."""

@@ -1,0 +1,143 @@
+"""Distributed programs whose tensors lie on the GPU: their graphs, what is refused, and that they compile."""
+
+from __future__ import annotations
+
+import copy
+
+import dace
+import numpy as np
+import pytest
+
+import dace_redist
+from dace_redist.library_nodes import Contraction, Redistribute, SumReplicas
+
+N, M, K = (dace.symbol(name) for name in "NMK")
+SIZES = {"N": 64, "M": 64, "K": 64}
+GPU, PERSISTENT = dace.StorageType.GPU_Global, dace.AllocationLifetime.Persistent
+
+
+@dace.program
+def two_products(A: dace.float64[N, M], B: dace.float64[M, K], C: dace.float64[K, N]):
+    D = A @ B
+    E = 2 * D + 1
+    return E @ C
+
+
+@dace.program
+def long_sum(A: dace.float64[N, M], B: dace.float64[M, K]):
+    return A @ B
+
+
+@dace.program
+def in_place(A: dace.float32[N, M], B: dace.float32[M, K], G: dace.float32[N, K]):
+    for _ in range(3):
+        G += np.exp(A @ B)
+
+
+def on_gpus(program, sizes=None, **options):
+    return dace_redist.distribute(program, 4, sizes or SIZES, device="gpu", **options)
+
+
+def nodes_of(sdfg: dace.SDFG, kind: type) -> list:
+    return [node for node, _ in sdfg.all_nodes_recursive() if isinstance(node, kind)]
+
+
+def test_everything_but_the_arguments_lies_on_the_gpu():
+    program = on_gpus(two_products)
+    sdfg = program.sdfg
+    sdfg.validate()
+    assert program.device == "gpu" and sdfg.name.endswith("two_products_on_4_gpus")
+    for name, array in sdfg.arrays.items():
+        assert array.transient == (array.storage == GPU), name
+        assert not array.transient or array.lifetime == PERSISTENT, name
+    assert {node.implementation for node in nodes_of(sdfg, Contraction)} == {"cuBLAS"}
+    assert {node.map.schedule for node in nodes_of(sdfg, dace.nodes.MapEntry)} == {dace.ScheduleType.GPU_Device}
+    found = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]
+    assert found and all(node.on_gpu(sdfg, state) == (True, True) for node, state in found)
+
+
+def test_arguments_are_copied_once():
+    sdfg = on_gpus(two_products).sdfg
+    first, last = sdfg.start_block, next(block for block in sdfg.nodes() if sdfg.out_degree(block) == 0)
+    assert [(e.src.data, e.dst.data) for e in first.edges()] == [("A", "gpu_A"), ("B", "gpu_B"), ("C", "gpu_C")]
+    assert [(e.src.data, e.dst.data) for e in last.edges()] == [("gpu_return", "__return")]
+    others = {node.data for state in sdfg.states() if state not in (first, last) for node in state.data_nodes()}
+    assert others.isdisjoint({"A", "B", "C", "__return"})
+
+
+def test_what_a_loop_changes_in_place_is_copied_before_and_after():
+    sdfg = on_gpus(in_place).sdfg
+    sdfg.validate()
+    states = [block for block in sdfg.nodes() if isinstance(block, dace.SDFGState)]
+    copies = [(edge.src.data, edge.dst.data) for state in states for edge in state.edges()]
+    assert {("G", "gpu_G"), ("gpu_G", "G")} <= {*copies}
+
+
+def test_partial_sums_are_reduced_on_the_way():
+    program = on_gpus(long_sum, {"N": 4, "M": 4096, "K": 4}, overrides={"__return": {"b": 4}})
+    assert not nodes_of(program.sdfg, SumReplicas)
+    assert [node.op for node in nodes_of(program.sdfg, Redistribute)] == ["sum"]
+    program.sdfg.validate()
+
+
+def test_memory_is_given_back_where_it_is_limited():
+    arrays = on_gpus(two_products, memory_bytes=1 << 30).sdfg.arrays.values()
+    assert not any(array.lifetime == PERSISTENT for array in arrays)
+
+
+def test_other_sizes_stay_on_the_gpu():
+    program = on_gpus(two_products)
+    assert program.with_sizes(N=32).device == "gpu"
+    assert program.built_in(dace.SDFG("again"), SIZES).sdfg.arrays["gpu_A"].storage == GPU
+
+
+def test_generated_code():
+    code = [part.clean_code for part in copy.deepcopy(on_gpus(two_products).sdfg).generate_code()[:2]]
+    assert code[0].count("dace_redist::program::contract(") == 2 and "__dace_cublas_handle" in code[0]
+    assert code[0].count("DR_DEVICE_MEMORY, DR_DEVICE_MEMORY}, _inp_buffer") == 1
+    assert code[1].count("__global__") >= 1 and "mpi.h" not in code[1]
+
+
+@dace.program
+def largest(A: dace.float64[N, M]):
+    return np.max(A, axis=1)
+
+
+@dace.program
+def of_integers(A: dace.int64[N, M], B: dace.int64[M, K]):
+    return A @ B
+
+
+@dace.program
+def solved(A: dace.float64[N, N], B: dace.float64[N, K]):
+    return np.linalg.solve(A, B)
+
+
+@dace.program
+def conditional(A: dace.float64[N, M], B: dace.float64[M, K], s: dace.float64[1]):
+    C = A @ B
+    if s[0] > 0:
+        C *= 2
+    return C
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (largest, r"test_gpu_programs\.py.*max along axes is not computed on the GPU"),
+        (of_integers, r"test_gpu_programs\.py.*cuBLAS multiplies no elements of int64"),
+        (solved, r"test_gpu_programs\.py.*linear systems are not solved on the GPU"),
+        (conditional, r'conditional": a condition, a bound or an index reads s, which the processor would'),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_what_is_not_there_is_refused(program, message: str):
+    sizes = {name: size for name, size in SIZES.items() if name in {str(s) for s in program.to_sdfg().free_symbols}}
+    with pytest.raises(ValueError, match=message) as caught:
+        on_gpus(program, sizes)
+    assert str(caught.value).endswith('distribute the program with device="cpu"')
+
+
+def test_devices_are_checked():
+    with pytest.raises(ValueError, match='distribute: device must be "cpu" or "gpu", got \'cuda\''):
+        dace_redist.distribute(two_products, 4, SIZES, device="cuda")
