@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import copy
+import shutil
+import subprocess
+from pathlib import Path
 
 import dace
 import numpy as np
 import pytest
+from builds import BUILD_TYPE
 
 import dace_redist
 from dace_redist.library_nodes import Contraction, Redistribute, SumReplicas
+from dace_redist.native.device import DEVICE_VARIABLE
 
 N, M, K = (dace.symbol(name) for name in "NMK")
 SIZES = {"N": 64, "M": 64, "K": 64}
@@ -96,6 +101,23 @@ def test_generated_code():
     assert code[0].count("dace_redist::program::contract(") == 2 and "__dace_cublas_handle" in code[0]
     assert code[0].count("DR_DEVICE_MEMORY, DR_DEVICE_MEMORY}, _inp_buffer") == 1
     assert code[1].count("__global__") >= 1 and "mpi.h" not in code[1]
+
+
+@pytest.mark.compile
+def test_a_program_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What is tested is the C++ and CUDA that DaCe makes; the program is not run."""
+    source = tmp_path / "uses_cublas.cpp"
+    source.write_text("#include <cublas_v2.h>\nint main() { return cublasCreate(nullptr); }\n")
+    compiler = shutil.which("nvcc")
+    linking = [compiler, str(source), "-lcublas", "-o", str(tmp_path / "uses_cublas")]
+    if compiler is None or subprocess.run(linking, capture_output=True).returncode != 0:
+        pytest.skip("no nvcc with cuBLAS on this machine: a program that computes on a GPU cannot be compiled")
+    monkeypatch.setenv(DEVICE_VARIABLE, "host")
+    sdfg = copy.deepcopy(on_gpus(two_products).sdfg)
+    sdfg.build_folder = str(tmp_path)
+    with dace.config.set_temporary("compiler", "build_type", value=BUILD_TYPE):
+        sdfg.compile(return_program_handle=False)
+    assert list(tmp_path.rglob(f"lib{sdfg.name}.so"))
 
 
 @dace.program

@@ -59,7 +59,8 @@ def distribute(
         in ``placements``, what is returned is called ``__return`` or as the variable that is returned.
     :param device: ``"cpu"``, or ``"gpu"``: each rank computes on its GPU, with products by cuBLAS, and what is
         redistributed goes from GPU to GPU; parts of inputs and outputs are NumPy arrays all the same. Not there:
-        reductions but sums, linear systems, products of integers, conditions on scalars.
+        reductions but sums, linear systems, products of integers, conditions on scalars. A rank's GPU is the first that
+        it sees: where a node has several, the launcher gives each rank one (``CUDA_VISIBLE_DEVICES``).
     :raises ValueError: If a statement cannot be distributed, a size is missing, or something given does not fit; says
         which statement, why, and what would help.
     :raises MemoryError: If a rank would have to hold more than ``memory_bytes``; says how much and for which statement.

@@ -121,8 +121,8 @@ class PairOfTensors {
     return product;
   }
 
-  /// What the product reads and writes, in elements: a copy as often again, and for each contiguous run in a matrix at
-  /// least what the device reads at once.
+  /// What the product reads and writes, in elements, with its copies. A contiguous run in a matrix counts for at least
+  /// what the device reads at once.
   double traffic() const {
     constexpr double least_run = 8;
     double sum = 0;
