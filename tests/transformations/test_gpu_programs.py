@@ -107,9 +107,9 @@ def test_generated_code():
 def test_a_program_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """What is tested is the C++ and CUDA that DaCe makes; the program is not run."""
     source = tmp_path / "uses_cublas.cpp"
-    source.write_text("#include <cublas_v2.h>\nint main() { return cublasCreate(nullptr); }\n")
+    source.write_text("#include <cublas_v2.h>\nint use() { return cublasCreate(nullptr); }\n")
     compiler = shutil.which("nvcc")
-    linking = [compiler, str(source), "-lcublas", "-o", str(tmp_path / "uses_cublas")]
+    linking = [compiler, "-shared", "-Xcompiler=-fPIC", str(source), "-lcublas", "-o", str(tmp_path / "uses_cublas")]
     if compiler is None or subprocess.run(linking, capture_output=True).returncode != 0:
         pytest.skip("no nvcc with cuBLAS on this machine: a program that computes on a GPU cannot be compiled")
     monkeypatch.setenv(DEVICE_VARIABLE, "host")
