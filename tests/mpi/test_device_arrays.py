@@ -69,6 +69,22 @@ def test_large_tensors(comm, kind, monkeypatch):
             assert np.array_equal(back(first), source.local(whole, comm.rank))
 
 
+@pytest.mark.mpi(ranks=[3])
+def test_without_node_shared_memory(comm, monkeypatch, capfd):
+    """Slots are memory of their own then, and everything goes through MPI."""
+    use_device("host,unnamed", monkeypatch)
+    monkeypatch.setenv("DACE_REDIST_SHARED_BYTES", "0")
+    source, target = Distribution((9, 8), (3, 1)), Distribution((9, 8), (1, 3), block=(None, 1))
+    whole = np.arange(72.0).reshape(9, 8)
+    array = DeviceArray.from_numpy(source.local(whole, comm.rank))
+    for strategy in ("Pack", "Hierarchical"):
+        result = redistribute(array, source, target, comm=comm, strategy=strategy)
+        assert np.array_equal(result.to_numpy(), target.local(whole, comm.rank))
+    comm.Barrier()
+    said = "".join(comm.allgather(capfd.readouterr().err))
+    assert said.count("no node-shared memory") == 1
+
+
 @pytest.mark.mpi(ranks=[2])
 def test_a_result_lies_with_the_source(comm, monkeypatch):
     use_device("host", monkeypatch)

@@ -51,8 +51,8 @@ struct DeviceMemoryName {
   std::int64_t process = 0;       ///< of the owner
 };
 
-/// A device of this process. All of it is for one thread at a time. Whatever cannot be done is an Error that says what
-/// the device said.
+/// A device of this process. Plans of different threads may use it at the same time. Whatever cannot be done is an
+/// Error that says what the device said.
 class DR_API Device {
  public:
   Device() = default;

@@ -121,12 +121,17 @@ class DevicePlan final : public OnDevicePlan {
                              message.peer, " are on different nodes; take Hierarchical"));
     });
     if (node_aware() && both_on_device()) find_peers(here);
-    all_or_none(comm(), [&] {
+    const auto prepare_slots = [&](bool shared) {
       const CurrentDevice current(device());
-      pipeline_.prepare(device(), staged(sends_in_order(), true), staged(receives_in_order(), false), steps(),
-                        limits());
-    });
-    connect_slots(here);
+      const auto sends = staged(sends_in_order(), true), receives = staged(receives_in_order(), false);
+      pipeline_.prepare(device(), sends, receives, steps(), limits(), shared);
+    };
+    std::vector<Index> node_receivers;
+    if (works_on_node([&] { prepare_slots(true); }))
+      node_receivers = connect_slots(here);
+    else
+      all_or_none(comm(), [&] { prepare_slots(false); });
+    pipeline_.set_network(comm(), tag, acknowledgement_tag, node_receivers);
     connected_ = true;
     all_or_none(comm(), [&] { prepare(); });
   }
@@ -189,9 +194,9 @@ class DevicePlan final : public OnDevicePlan {
     }
   }
 
-  /// Has receivers of the node map the slots of their senders. Collective.
+  /// Has receivers of the node map the slots of their senders. Collective. \return those of this rank's, ascending.
   template <class Here>
-  void connect_slots(const Here& here) {
+  std::vector<Index> connect_slots(const Here& here) {
     std::vector<Index> receivers;
     std::map<Index, SegmentEndpoint> senders;
     for (const Message& message : staged(schedule().sends, true))
@@ -214,10 +219,7 @@ class DevicePlan final : public OnDevicePlan {
       receivers.clear();
     }
     std::sort(receivers.begin(), receivers.end());
-    all_or_none(comm(), [&] {
-      const CurrentDevice current(device());
-      pipeline_.set_network(comm(), tag, acknowledgement_tag, receivers);
-    });
+    return receivers;
   }
 
   void exchange(const char* source, char* target) override {

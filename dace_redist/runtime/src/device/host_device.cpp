@@ -14,6 +14,7 @@
 #include <sstream>
 #include <utility>
 
+#include "copy/packing.hpp"
 #include "device/host_copy_kernel.hpp"
 #include "error.hpp"
 #include "node/shared_array.hpp"
@@ -69,7 +70,8 @@ class HostDevice final : public Device {
 
   void* allocate(std::int64_t nbytes) override {
     const Guard guard(mutex_);
-    return add(SharedSegment(std::max<std::int64_t>(nbytes, 1)));
+    nbytes = std::max<std::int64_t>(nbytes, 1);
+    return unnamed_ ? add({SharedSegment(), Buffer(nbytes), nbytes}) : add({SharedSegment(nbytes), Buffer(), nbytes});
   }
   void free(void* memory) noexcept override {
     const Guard guard(mutex_);
@@ -160,7 +162,7 @@ class HostDevice final : public Device {
     const Guard guard(mutex_);
     SegmentName segment;
     std::memcpy(&segment, name.handle.data(), sizeof segment);
-    return add(SharedSegment(segment));
+    return add({SharedSegment(segment), Buffer(), segment.nbytes});
   }
   void unmap(char* start) noexcept override {
     const Guard guard(mutex_);
@@ -186,15 +188,19 @@ class HostDevice final : public Device {
     std::shared_ptr<HostCopyKernel> kernel_;
   };
 
+  /// Memory that other processes can map, or memory that they cannot.
   struct Allocation {
     SharedSegment segment;
+    Buffer buffer;
+    std::int64_t nbytes = 0;
     std::uint64_t number = 0;
   };
   using Allocations = std::map<const char*, Allocation>;
 
-  char* add(SharedSegment segment) {
-    char* const start = segment.at(0);
-    allocations_.emplace(start, Allocation{std::move(segment), ++number_});
+  char* add(Allocation allocation) {
+    char* const start = unnamed_ ? allocation.buffer.at(0) : allocation.segment.at(0);
+    allocation.number = ++number_;
+    allocations_.emplace(start, std::move(allocation));
     return start;
   }
 
@@ -203,7 +209,7 @@ class HostDevice final : public Device {
     auto next = allocations_.upper_bound(bytes);
     if (next == allocations_.begin()) return allocations_.end();
     --next;
-    return bytes < next->first + next->second.segment.nbytes() ? next : allocations_.end();
+    return bytes < next->first + next->second.nbytes ? next : allocations_.end();
   }
 
   bool is_pinned(const void* memory, std::int64_t nbytes) const {

@@ -34,16 +34,23 @@ class StagedPipeline {
   };
 
   /// Cuts the messages, in the order of rounds, and takes memory for the slots. Local.
+  /// \param shared  whether other ranks of the node are to see the slots. \throws Error if there is no such memory.
   void prepare(Device& device, const std::vector<Message>& sends, const std::vector<Message>& receives,
-               const ElementSteps& steps, const Limits& limits) {
+               const ElementSteps& steps, const Limits& limits, bool shared) {
     device_ = &device;
     fill(sends_, sends, steps, limits);
     fill(receives_, receives, steps, limits);
     if (sends_.slots.size() > most_slots)
       throw Error(text("a rank sends ", sends_.slots.size(), " messages, and ", most_slots, " are the most; take ",
                        "Pipelined or Hierarchical"));
-    ring_.allocate(sends_.nbytes());
-    pinned_ring_ = pin(device, ring_.at(0), AdvertisedSegment::header_bytes + sends_.nbytes());
+    if (shared) {
+      ring_.allocate(sends_.nbytes());
+      pinned_ring_ = pin(device, ring_.at(0), AdvertisedSegment::header_bytes + sends_.nbytes());
+      send_slots_ = ring_.at(AdvertisedSegment::header_bytes);
+    } else {
+      private_ring_ = PinnedBuffer(device, sends_.nbytes());
+      send_slots_ = private_ring_.at(0);
+    }
     requests_.assign(sends_.slots.size() + 2 * receives_.slots.size(), MPI_REQUEST_NULL);
     completed_.resize(requests_.size());
     tokens_.resize(sends_.slots.size() + receives_.slots.size());
@@ -202,7 +209,7 @@ class StagedPipeline {
     return std::binary_search(node_receivers_.begin(), node_receivers_.end(), Index{peer});
   }
 
-  char* send_slot(std::size_t slot) const { return ring_.at(AdvertisedSegment::header_bytes + sends_.offsets[slot]); }
+  char* send_slot(std::size_t slot) const { return send_slots_ + sends_.offsets[slot]; }
   /// Where MPI receives: in the slot on the device, or in that in main memory.
   char* receive_slot(std::size_t slot) const {
     char* const direct = receives_.side->direct(slot);
@@ -310,6 +317,8 @@ class StagedPipeline {
   std::deque<std::size_t> packing_;  // slots in the order of their chunks, in which the receivers expect them
   AdvertisedSegment ring_;           // of the slots that send
   Pinned pinned_ring_;               // released before its memory
+  PinnedBuffer private_ring_;        // in place of both where there is no node-shared memory
+  char* send_slots_ = nullptr;       // in either
   PinnedBuffer buffer_;              // of the slots that receive
   std::vector<Index> node_receivers_;
   std::map<Index, MappedRing> mapped_;  // by sender on this node

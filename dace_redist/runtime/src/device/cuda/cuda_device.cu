@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <tuple>
 
 #include "device/cuda/tile_launch.hpp"
@@ -284,6 +285,7 @@ class CudaDevice : public Device {
 
   bool reaches(const std::array<char, 16>& unique_id) override {
     if (unique_id == unique_id_) return true;
+    const std::lock_guard<std::mutex> guard(mutex_);
     const auto known = reached_.find(unique_id);
     if (known != reached_.end()) return known->second;
     return reached_[unique_id] = finds_peer(unique_id);
@@ -292,6 +294,7 @@ class CudaDevice : public Device {
   char* map(const DeviceMemoryName& name) override {
     if (name.process == static_cast<std::int64_t>(getpid()))
       throw Error(text(name_, ": a process cannot map memory of its own"));
+    const std::lock_guard<std::mutex> guard(mutex_);
     Mapping& mapping = mappings_[key_of(name)];
     if (mapping.references == 0) {
       const WhileCurrent current(*this);
@@ -310,6 +313,7 @@ class CudaDevice : public Device {
   }
 
   void unmap(char* start) noexcept override {
+    const std::lock_guard<std::mutex> guard(mutex_);
     const auto found = std::find_if(mappings_.begin(), mappings_.end(),
                                     [start](const auto& entry) { return entry.second.start == start; });
     if (found == mappings_.end() || --found->second.references > 0) return;
@@ -357,6 +361,7 @@ class CudaDevice : public Device {
   int number_;
   std::string name_;
   std::array<char, 16> unique_id_{};
+  std::mutex mutex_;  // of what follows
   std::map<std::array<char, 16>, bool> reached_;
   std::map<MappingKey, Mapping> mappings_;
 };
