@@ -9,9 +9,6 @@
 #include "device/current_device.cpp"
 #include "device/host_device.cpp"
 
-/// In the place of an MPI, whose extensions are asked about GPUs.
-extern "C" int MPI_Init(int*, char***) { return MPI_SUCCESS; }
-
 namespace {
 
 /// Whether current_device() fails with a message that holds a text.

@@ -8,7 +8,6 @@
 
 #include "device/host_device.hpp"
 #include "error.hpp"
-#include "mpi/mpi.hpp"
 
 namespace dace_redist {
 
@@ -23,24 +22,28 @@ struct CudaLibrary {
   DeviceOfNumber* device;
 };
 
-/// The folder of the shared library that this is in.
-std::string own_folder() {
+/// The path of the shared library that this is in.
+std::string own_path() {
   Dl_info found;
-  if (dladdr(reinterpret_cast<void*>(&current_device), &found) == 0 || found.dli_fname == nullptr) return ".";
-  const std::string path = found.dli_fname;
+  const bool known = dladdr(reinterpret_cast<void*>(&current_device), &found) != 0 && found.dli_fname != nullptr;
+  return known ? found.dli_fname : "";
+}
+
+/// Its folder.
+std::string own_folder() {
+  const std::string path = own_path();
   const std::size_t end = path.rfind('/');
   return end == std::string::npos ? "." : path.substr(0, end);
 }
 
-/// What MPIX_Query_cuda_support() says, an extension of Open MPI and MPICH; without it: no.
+/// What MPIX_Query_cuda_support() says, an extension of Open MPI and MPICH, which this library is linked to; without
+/// it: no.
 bool mpi_knows_cuda() {
-  Dl_info found;
-  if (dladdr(reinterpret_cast<void*>(&MPI_Init), &found) == 0 || found.dli_fname == nullptr) return false;
-  void* const mpi = dlopen(found.dli_fname, RTLD_NOW | RTLD_NOLOAD);
-  if (mpi == nullptr) return false;
-  const auto query = reinterpret_cast<int (*)()>(dlsym(mpi, "MPIX_Query_cuda_support"));
+  void* const self = dlopen(own_path().c_str(), RTLD_NOW | RTLD_NOLOAD);
+  if (self == nullptr) return false;
+  const auto query = reinterpret_cast<int (*)()>(dlsym(self, "MPIX_Query_cuda_support"));
   const bool known = query != nullptr && query() == 1;
-  dlclose(mpi);
+  dlclose(self);
   return known;
 }
 
