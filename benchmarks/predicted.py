@@ -30,7 +30,7 @@ from dace_redist.selection.cost_model import CostModel
 from dace_redist.selection.cost_report import profile_in_use
 from dace_redist.selection.problem_key import Problem
 from dace_redist.selection.selection import CLEARLY_FASTER
-from dace_redist.strategies import STRATEGIES
+from dace_redist.strategies import host_strategies
 from dace_redist.tuning.measure import measure
 
 #: Seconds by strategy, of a case and where its arrays lie.
@@ -43,7 +43,7 @@ _SAME_ON_A_NODE = ("Shared", "Aggregated")
 def measured(cases: Sequence[Case], comm: Any, limit_seconds: float) -> Times:
     """The median of each strategy in each case and kind of memory. Collective."""
     times: Times = defaultdict(dict)
-    wanted = Wanted([name for name in STRATEGIES if name != "MPI"], peers=False)
+    wanted = Wanted([*host_strategies()], peers=False)
     for case in cases:
         arrays = Arrays(case, comm)
         made = list(prepare(case, comm, arrays, "left out", wanted))

@@ -88,6 +88,7 @@ class Strategy:
     :param seconds: What a rank takes, as a formula; None if no one knows.
     :param overlaps: Whether it copies while messages are on their way between nodes.
     :param joins_messages: Whether messages of several ranks go as one.
+    :param gpu_only: Whether it moves between arrays on GPUs only.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Strategy:
     seconds: costs.CostFormula | None = None
     overlaps: bool = False
     joins_messages: bool = False
+    gpu_only: bool = False
 
 
 #: Strategies by name. One from elsewhere is added here; the library and an expansion have it under the same name.
@@ -172,8 +174,22 @@ STRATEGIES: dict[str, Strategy] = {
             overlaps=True,
             joins_messages=True,
         ),
+        Strategy(
+            "NCCL",
+            "packed messages between GPUs by NVIDIA's communication library; each rank needs a GPU of its own",
+            options=(),
+            memory="what it sends and receives, on the GPU, but for messages that are contiguous in an array",
+            buffer_bytes=memory_formulas.packed,
+            gpu_only=True,
+        ),
     )
 }
+
+
+def host_strategies() -> tuple[str, ...]:
+    """Names of those that move arrays in main memory anywhere; stock DaCe's code does in DaCe programs only."""
+    return tuple(name for name, strategy in STRATEGIES.items() if name != "MPI" and not strategy.gpu_only)
+
 
 #: What ``Auto`` stands for where nothing was measured or predicted. It chooses for each pair of ranks: on one node it
 #: copies into (push) or out of (pull) the array that is node-shared, through a ring where none is; between nodes chunks
@@ -197,6 +213,22 @@ def find_strategy(name: str) -> Strategy:
     close = difflib.get_close_matches(str(name).lower(), [s.lower() for s in STRATEGIES], n=1)
     hint = next((f" (did you mean {s}?)" for s in STRATEGIES if [s.lower()] == close), "")
     raise ValueError(f"unknown strategy {name!r}{hint}; there are Auto, {', '.join(STRATEGIES)}")
+
+
+def check_places(strategy: Strategy, source_on_gpu: bool, target_on_gpu: bool) -> None:
+    """
+    Makes sure that a strategy can move between arrays where they lie.
+
+    :param source_on_gpu: Whether the source lies on the GPU; else in main memory.
+    :param target_on_gpu: The same for the target.
+    :raises ValueError: If it needs both on the GPU.
+    """
+    if strategy.gpu_only and not (source_on_gpu and target_on_gpu):
+        wrong = "the target is" if source_on_gpu else "the source is" if target_on_gpu else "both are"
+        raise ValueError(
+            f"strategy {strategy.name} moves between arrays on GPUs, but {wrong} in main memory; "
+            f"take {DEFAULT_STRATEGY}"
+        )
 
 
 def with_options(strategy: str, options: Mapping[str, Any]) -> str:
@@ -239,8 +271,8 @@ def extra_memory(schedule: Schedule, strategy: str, **options: Any) -> int | Non
 
 
 def all_extra_memory(schedule: Schedule) -> dict[str, int]:
-    """:func:`extra_memory` of every strategy with its default options, where it is known."""
-    known = {name: extra_memory(schedule, name) for name in STRATEGIES}
+    """:func:`extra_memory` of every strategy for main memory with its default options, where it is known."""
+    known = {name: extra_memory(schedule, name) for name in host_strategies()}
     return {name: nbytes for name, nbytes in known.items() if nbytes is not None}
 
 

@@ -16,7 +16,15 @@ from dace_redist.index_map import IndexMap, index_map
 from dace_redist.library_nodes.distributed_node import OUTPUT, DistributedNode
 from dace_redist.library_nodes.node import RedistNode, differ, lies_on_gpu, plain_number, symbols_of
 from dace_redist.schedule import checked_index_map
-from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, Option, Strategy, check_options, find_strategy
+from dace_redist.strategies import (
+    DEFAULT_STRATEGY,
+    OPTIONS,
+    Option,
+    Strategy,
+    check_options,
+    check_places,
+    find_strategy,
+)
 
 #: Connectors through which a program may hand over, as ``int64`` arrays, what the properties hold otherwise: both
 #: distributions, encoded, and extents and strides of the local arrays.
@@ -220,7 +228,12 @@ class Redistribute(DistributedNode, NonblockingCommNode):
 
     def _validate_memory(self, sdfg: SDFG, state: SDFGState) -> None:
         super()._validate_memory(sdfg, state)
-        if not any(self.on_gpu(sdfg, state)):
+        on_gpu = self.on_gpu(sdfg, state)
+        try:
+            check_places(find_strategy(self.strategy), *on_gpu)
+        except ValueError as error:
+            raise ValueError(f"{self.title}: {error}") from error
+        if not any(on_gpu):
             return
         if self.strategy == "MPI":
             raise ValueError(self.refusal_of_stock_code)

@@ -103,6 +103,9 @@ def run_under_mpi(item: pytest.Item) -> None:
     """Run one test under mpiexec; fails with the text of the first rank that failed, or of all if it hung."""
     marker = item.get_closest_marker("mpi")
     ranks, timeout = item.callspec.params["mpi_ranks"], marker.kwargs.get("timeout", DEFAULT_TIMEOUT)
+    switches = ["-s", "-q", "--no-header", "--runxfail", "--tb=short"]
+    switches += ["-p", "no:cacheprovider", "-p", "no:faulthandler", f"--rootdir={item.config.rootpath}"]
+    argv = servers(item).command([item.nodeid, *switches])  # which may have to start; the time limit is of the ranks
     with tempfile.TemporaryDirectory(prefix="dace-redist-mpi-") as name:
         folder = Path(name)
         variables = {
@@ -112,9 +115,6 @@ def run_under_mpi(item: pytest.Item) -> None:
             "PYTHONUNBUFFERED": "1",
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         }
-        switches = ["-s", "-q", "--no-header", "--runxfail", "--tb=short"]
-        switches += ["-p", "no:cacheprovider", "-p", "no:faulthandler", f"--rootdir={item.config.rootpath}"]
-        argv = servers(item).command([item.nodeid, *switches])
         code, printed = launch.launch(ranks, argv, timeout, environment=variables, cwd=item.config.rootpath)
         reports = [read_report(folder, rank) for rank in range(ranks)]
     judge(f"{item.nodeid} on {ranks} ranks", code, printed, reports, timeout)

@@ -9,12 +9,12 @@ from dace.sdfg import SDFGState
 
 from dace_redist import Distribution, Redistribute
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
-from dace_redist.strategies import STRATEGIES
+from dace_redist.strategies import host_strategies
 
 ROWS, COLUMNS = Distribution((8, 8), (4, 1)), Distribution((8, 8), (1, 4))
 
 #: The strategies of this package; the other, MPI, generates stock DaCe's code.
-OURS = [name for name in STRATEGIES if name != "MPI"]
+OURS = host_strategies()
 
 
 def add_move(state: SDFGState, node: Any, source: Any, target: Any) -> Any:

@@ -12,10 +12,10 @@ import numpy as np
 from dace_redist.mpi.launch import describe_mpi, mpi_environment, mpiexec_command
 from dace_redist.report.canvas import new_figure
 from dace_redist.report.text import format_bytes
-from dace_redist.strategies import STRATEGIES
+from dace_redist.strategies import host_strategies
 
 RANKS = 4
-CHOICES = tuple(name for name in STRATEGIES if name != "MPI")
+CHOICES = host_strategies()
 REFERENCE = "Datatype"  # MPI's derived datatypes, which is how stock DaCe redistributes
 TIMEOUT = 1800  # seconds, for a slow machine
 HERE = Path(__file__).resolve().parent

@@ -24,11 +24,11 @@ from dace_redist import DistributedProgram, Distribution, distribute
 from dace_redist.mpi.barrier import wait_politely
 from dace_redist.mpi.collective_errors import together
 from dace_redist.mpi.core_binding import pinned_to_core
-from dace_redist.strategies import STRATEGIES
+from dace_redist.strategies import host_strategies
 from dace_redist.tuning.measure import Repetitions
 
 TOLERANCE = 1e-12  # largest relative error of a right result
-CHOICES = ("Auto", *(name for name in STRATEGIES if name != "MPI"))
+CHOICES = ("Auto", *host_strategies())
 
 
 def main() -> None:

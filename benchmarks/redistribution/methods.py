@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from dace_redist.redistribution.plan import ArrayPlan, Plan
-from dace_redist.strategies import STRATEGIES
+from dace_redist.strategies import host_strategies
 from redistribution import dtensor, free_memory, peers, scalapack
 from redistribution.arrays import Array, Arrays, is_right, memory_of
 from redistribution.bounds import PlainCopy
@@ -104,7 +104,7 @@ def _makers(case: Case, comm: Any, arrays: Arrays, stock: Stock | str, wanted: W
 
 
 def _choices(case: Case, wanted: Wanted) -> list[ConfiguredStrategy]:
-    every = [ConfiguredStrategy("Auto"), *(ConfiguredStrategy(name) for name in STRATEGIES if name != "MPI")]
+    every = [ConfiguredStrategy("Auto"), *map(ConfiguredStrategy, host_strategies())]
     chosen = case.choices or every
     wished = [c for c in chosen if wanted.strategies is None or c.strategy in wanted.strategies]
     return sorted(

@@ -20,7 +20,7 @@ from dace_redist.redistribution.device_arrays import DEVICES, ArrayView, is_fore
 from dace_redist.redistribution.shared_arrays import is_shared
 from dace_redist.schedule import Schedule, checked_index_map
 from dace_redist.selection.problem_key import memory_name
-from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, check_options, find_strategy, options_within
+from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, check_options, check_places, find_strategy, options_within
 
 
 @dataclasses.dataclass(frozen=True)
@@ -256,6 +256,7 @@ def agreed_arguments(comm: MPI.Intracomm, array: Any, out: Any, checked: Callabl
     private_source, private_target, given_target, unordered = facts[:4]
     if facts[5] or facts[7]:
         arguments = dataclasses.replace(arguments, device=_agreed_device(*facts[4:]))
+    check_places(find_strategy(arguments.strategy), *(side == "gpu" for side in arguments.device))
     if "gpu" in arguments.device:
         return arguments
     if arguments.strategy != AUTO.name or unordered:

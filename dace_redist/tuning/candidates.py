@@ -10,12 +10,12 @@ from typing import Any
 from dace_redist.mpi.topology import Topology
 from dace_redist.schedule import Schedule
 from dace_redist.selection.record import Winner
-from dace_redist.strategies import OPTIONS, STRATEGIES, check_options, find_strategy
+from dace_redist.strategies import OPTIONS, STRATEGIES, check_options, find_strategy, host_strategies
 
 
 def measurable() -> tuple[str, ...]:
     """Strategies that can be measured by themselves; stock DaCe's code exists in DaCe programs only."""
-    return tuple(name for name in STRATEGIES if name != "MPI")
+    return host_strategies()
 
 
 @dataclasses.dataclass(frozen=True)

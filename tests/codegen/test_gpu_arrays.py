@@ -239,7 +239,15 @@ def test_a_program_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_every_strategy_is_listed_here():
-    assert {*OURS, "MPI"} == {*STRATEGIES}
+    assert {*OURS, "MPI", "NCCL"} == {*STRATEGIES}
+
+
+def test_nccl_needs_both_arrays_on_the_gpu():
+    (tasklet,) = expanded(on_gpu(rows_to_columns("NCCL")))
+    assert tasklet.state_fields == ["dace_redist::program::Plan *__redist_0;"]
+    for arrays, wrong in (("A", "the target is"), ("B", "the source is"), ("", "both are")):
+        with pytest.raises(ValueError, match=f'Redistribute "move": strategy NCCL .* but {wrong} in main memory; take'):
+            expanded(on_gpu(rows_to_columns("NCCL"), arrays))
 
 
 # Contractions -----------------------------------------------------------------------------------------------------

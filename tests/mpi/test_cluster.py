@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from dace_redist.mpi.launch import TIMED_OUT
-from dace_redist.strategies import STRATEGIES
+from dace_redist.strategies import host_strategies
 
 PROGRAM = Path(__file__).resolve().parent.parent / "cluster_program.py"
 NBYTES = 8 << 20  # of a message, as in PROGRAM
@@ -28,7 +28,7 @@ OVERHEAD = 2 << 20  # bytes per link that start and end of a job may take, with 
 A_MOMENT = "sleep 0.5; "  # Open MPI 5's launcher now and then waits for ever after daemons whose ranks ended at once
 
 STAY_IN_NODE = ["Shared"]
-LEAVE_NODE = [name for name in STRATEGIES if name not in ("MPI", *STAY_IN_NODE)]  # MPI: in DaCe programs only
+LEAVE_NODE = [name for name in host_strategies() if name not in STAY_IN_NODE]
 
 on_nodes = [pytest.mark.compile, pytest.mark.usefixtures("nodes")]
 under_every_mpi = [*on_nodes, pytest.mark.mpi_matrix]

@@ -9,6 +9,7 @@ import pytest
 from cases import OPTIONS
 from device_arrays import KINDS, StridedDeviceArray, use_device
 from distributions import same_on_all_ranks
+from extra_libraries import compiled_by_one
 from hypothesis import given
 from hypothesis import strategies as st
 from operation_cases import CALLS, arrays, carry_out, cases, wrong_parts
@@ -31,17 +32,20 @@ def placed(array: np.ndarray, side: str) -> Any:
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=matrix) for kind, matrix in MARKED])
 def test_random_operations(comm, kind, monkeypatch):
     use_device(kind, monkeypatch)
+    with_nccl = "apart" in kind  # each rank has a device of its own
+    if with_nccl:
+        monkeypatch.setenv("DACE_REDIST_NCCL", str(compiled_by_one(comm, "stand_in_nccl")))
 
     @same_on_all_ranks(15, comm.size)
     @given(cases(comm.size), st.sampled_from(CALLS), st.sampled_from(SIDES), st.integers(0, 3))
     def check_strategies(case: dict[str, Any], call: str, sides: tuple[str, str], node_ranks: int) -> None:
         case["layouts"] = ["C" if layout == "backwards" else layout for layout in case["layouts"]]
-        for strategy in OPTIONS:
+        for strategy in [*OPTIONS, *(["NCCL"] if with_nccl and sides == ("gpu", "gpu") else [])]:
             monkeypatch.setenv("DACE_REDIST_NODE_RANKS", "0" if strategy == "Shared" else str(node_ranks))
             array, out, wanted = arrays(comm, case)
             there = [placed(part, side) for part, side in zip((array, out), sides, strict=True)]
             pair = case["source"], case["target"], case["types"]
-            how = {"strategy": strategy, **case["how"], **case["options"][strategy]}
+            how = {"strategy": strategy, **case["how"], **case["options"].get(strategy, {})}
             carry_out(call, *there, *pair, comm=comm, device=sides, **how)
             got = there[1].to_numpy() if sides[1] == "gpu" else out
             wrong = wrong_parts(comm, f"{strategy} by {call}, {sides}", [(array, got, wanted)])
@@ -160,3 +164,83 @@ def test_an_array_that_does_not_lie_where_it_says(comm, monkeypatch):
     for strategy in ("Pack", "Datatype"):
         with pytest.raises(RedistributionError, match="the source array lies in main memory; the plan was made for"):
             redistribute(WrongAddress(), source, target, comm=comm, strategy=strategy)
+
+
+@pytest.mark.mpi(ranks=[4])
+def test_nccl(comm, monkeypatch):
+    """Plans of one communicator share one of NCCL; what cannot be is said on every rank."""
+    use_device("host", monkeypatch)
+    whole = np.arange(96.0).reshape(12, 8)
+    source, target = Distribution((12, 8), (4, 1)), Distribution((12, 8), (1, 4))
+    here = source.local(whole, comm.rank)
+    with pytest.raises(ValueError, match="strategy NCCL moves between arrays on GPUs, but both are in main memory"):
+        redistribute(here, source, target, comm=comm, strategy="NCCL")
+    with pytest.raises(ValueError, match="NCCL moves between arrays on GPUs, but the target is in main memory; take"):
+        plan(source, target, comm=comm, strategy="NCCL", device=("gpu", "cpu"))
+    there = DeviceArray.from_numpy(here)
+    monkeypatch.setenv("DACE_REDIST_NCCL", "/no/such/libnccl.so")
+    with pytest.raises(RedistributionError, match="strategy NCCL needs NVIDIA's NCCL .* /no/such/libnccl.so"):
+        redistribute(there, source, target, comm=comm, strategy="NCCL")
+    monkeypatch.setenv("DACE_REDIST_NCCL", str(compiled_by_one(comm, "stand_in_nccl")))
+    with pytest.raises(RedistributionError, match="needs a GPU for each rank, but ranks 0 and 1 share one"):
+        redistribute(there, source, target, comm=comm, strategy="NCCL")
+
+
+@pytest.mark.mpi(ranks=[4])
+def test_plans_share_a_communicator_of_nccl(comm, monkeypatch):
+    use_device("host,apart", monkeypatch)
+    monkeypatch.setenv("DACE_REDIST_NCCL", str(compiled_by_one(comm, "stand_in_nccl")))
+    whole = np.arange(96.0).reshape(12, 8)
+    source, target = Distribution((12, 8), (4, 1)), Distribution((12, 8), (1, 4))
+    there = DeviceArray.from_numpy(source.local(whole, comm.rank))
+    with (
+        monkeypatch.context() as failing,
+        pytest.raises(RedistributionError, match="ncclCommInitRank failed: internal"),
+    ):
+        failing.setenv("STAND_IN_NCCL_FAILS", "ncclCommInitRank")
+        plan(source, target, comm=comm, strategy="NCCL", device="gpu")
+    with plan(source, target, comm=comm, strategy="NCCL", device="gpu") as first:
+        monkeypatch.setenv("STAND_IN_NCCL_FAILS", "ncclCommInitRank")  # it is not called again
+        with plan(target, source, comm=comm, strategy="NCCL", device="gpu") as second:
+            for _ in range(3):
+                result = first(there)
+                assert np.array_equal(result.to_numpy(), target.local(whole, comm.rank))
+                assert np.array_equal(second(result).to_numpy(), there.to_numpy())
+    with plan(source, target, comm=comm, strategy="NCCL", device="gpu") as third:
+        assert np.array_equal(third(there).to_numpy(), target.local(whole, comm.rank))
+        request = third.start(there)
+        assert np.array_equal(request.wait().to_numpy(), target.local(whole, comm.rank))
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_arrays_copied_as_a_whole_are_said(comm, monkeypatch, capfd):
+    use_device("host", monkeypatch)
+    source, target = Distribution((8, 6), (2, 1)), Distribution((8, 6), (1, 2))
+    there = DeviceArray.from_numpy(source.local(np.arange(48.0).reshape(8, 6), comm.rank))
+    for strategy in ("Datatype", "Threaded", "Hierarchical"):
+        redistribute(there, source, target, comm=comm, strategy=strategy)
+    comm.Barrier()
+    said = "".join(comm.allgather(capfd.readouterr().err))
+    assert said.count("strategy Datatype copies arrays on a GPU to main memory as a whole; Hierarchical") == 1
+    assert "Threaded" not in said  # said once
+
+
+@pytest.mark.mpi_matrix
+@pytest.mark.mpi(ranks=[3])
+def test_an_mpi_that_takes_addresses_of_the_device(comm, monkeypatch):
+    """Not all make windows there; where arrays come and go, strides change."""
+    use_device("host,apart,aware", monkeypatch)
+    whole = np.arange(96.0).reshape(12, 8)
+    source, target = Distribution((12, 8), (3, 1)), Distribution((12, 8), (1, 3))
+    wanted = target.local(whole, comm.rank)
+    for strategy in ("Datatype", "RMA"):
+        with plan(source, target, comm=comm, strategy=strategy, device="gpu") as made:
+            for order in "CFC":
+                array = StridedDeviceArray(np.array(source.local(whole, comm.rank), order=order))
+                out = np.zeros_like(wanted, order=order)
+                there = StridedDeviceArray(out)
+                request = made.start(array, out=there)
+                while not request.test():
+                    pass
+                request.wait()
+                assert np.array_equal(there.to_numpy(), wanted)

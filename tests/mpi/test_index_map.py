@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from dace_redist import Distribution, plan, redistribute, relabel, schedule
-from dace_redist.strategies import STRATEGIES
+from dace_redist.strategies import host_strategies
 
-OURS = [name for name in STRATEGIES if name != "MPI"]
+OURS = host_strategies()
 PAIR = np.dtype([("weight", "f4"), ("index", "i2", (3,)), ("flag", "?")])
 DTYPES = (np.longdouble, np.clongdouble, "S3", "U2", "M8[us]", "m8[D]", "V5", PAIR)
 DTYPES += (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.int4, ">f8")

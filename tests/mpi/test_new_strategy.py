@@ -2,51 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shlex
-import subprocess
-import sys
-import time
-from pathlib import Path
 from typing import Any
 
-import filelock
 import numpy as np
 import pytest
+from extra_libraries import compiled_by_one
 
 from dace_redist import Distribution, TiledDistribution, redistribute, schedule
-from dace_redist.native.toolchain import library_path, mpi_compiler
 
-SOURCE = Path(__file__).resolve().parents[1] / "cpp" / "toy_strategy.cpp"
 SHAPE = (7, 10)
 
 pytestmark = pytest.mark.compile
 
 
-def compiled() -> Path:
-    """The library of the strategy, compiled as the manual says, unless it was before."""
-    digest = hashlib.blake2b(SOURCE.read_bytes() + str(library_path()).encode(), digest_size=8).hexdigest()
-    library = Path(os.environ["DACE_default_build_folder"], f"libtoy_{digest}.so")
-    library.parent.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(library.with_suffix(".lock")):
-        if not library.exists():
-            config = [sys.executable, "-m", "dace_redist.cli", "config", "--strategy-cflags", "--libs"]
-            options = shlex.split(subprocess.run(config, check=True, capture_output=True, text=True).stdout)
-            command = [mpi_compiler(), "-shared", str(SOURCE), *options, "-o", str(library)]
-            done = subprocess.run(command, capture_output=True, text=True)
-            assert done.returncode == 0, done.stderr
-    return library
-
-
 def declare_toy(comm: Any) -> None:
     """Loads and declares the strategy on every rank. Collective."""
-    if comm.rank == 0:
-        os.environ["TOY_LIBRARY"] = str(compiled())
-    request = comm.Ibarrier()
-    while not request.Test():  # leaves the cores to the compiler
-        time.sleep(0.01)
-    os.environ["TOY_LIBRARY"] = comm.bcast(os.environ.get("TOY_LIBRARY"))
+    os.environ["TOY_LIBRARY"] = str(compiled_by_one(comm, "toy_strategy"))
     import toy_strategy  # noqa: F401 (declares itself)
 
 

@@ -12,9 +12,9 @@ from distributions import moved
 from node_checks import put, raise_anywhere
 
 from dace_redist import Distribution, RedistributionError, TiledDistribution
-from dace_redist.strategies import STRATEGIES
+from dace_redist.strategies import host_strategies
 
-OURS = [name for name in STRATEGIES if name != "MPI"]
+OURS = host_strategies()
 SHAPE = (7, 10)
 ROWS, COLUMNS = Distribution(SHAPE, (3,)), Distribution(SHAPE, (1, 3))
 #: Pairs of distributions over 3 ranks.

@@ -10,9 +10,9 @@ import pytest
 
 import dace_redist
 from dace_redist import Distribution, plan
-from dace_redist.strategies import STRATEGIES
+from dace_redist.strategies import host_strategies
 
-OURS = [name for name in STRATEGIES if name != "MPI"]
+OURS = host_strategies()
 SHAPE = (120, 90)
 
 

@@ -13,9 +13,9 @@ import dace_redist
 from dace_redist import Distribution
 from dace_redist.mpi.launch import launch
 from dace_redist.report.trace import Trace
-from dace_redist.strategies import STRATEGIES
+from dace_redist.strategies import host_strategies
 
-OURS = [name for name in STRATEGIES if name not in ("MPI", "Auto")]
+OURS = host_strategies()
 RANKS, SHAPE, CALLS = 3, (300, 200), 2
 EVENTS = {"plan": 1, "run": CALLS}  # of each strategy and rank
 #: Each strategy, and a transfer that is started, on arrays that are sent from as they lie and written in runs.

@@ -2,65 +2,30 @@
 #include "device/device_plan.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdio>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "device/direct_plans.hpp"
+#include "device/nccl_plan.hpp"
 #include "device/peer_exchange.hpp"
 #include "device/staged_pipeline.hpp"
+#include "device/whole_array_plan.hpp"
 #include "node/shared_memory.hpp"
 
 namespace dace_redist {
 namespace {
 
-/// What plans for a device share: the device, the order with the caller's stream, checks of the arrays.
-class OnDevicePlan : public Plan {
- protected:
-  Device& device() const { return *device_; }
-  bool on_device(Memory memory) const { return memory == Memory::device; }
-
-  /// The device of the calling thread from now on, and its events. \throws Error if there is none.
-  void take_device() {
-    device_ = &current_device();
-    const CurrentDevice current(*device_);
-    started_ = make_event(*device_);
-  }
-
-  /// Marks what the caller enqueued before. \throws Error if an array does not lie where the plan was told.
-  Event started(const char* source, const char* target) {
-    check_memory("source", source, description().source_memory, !schedule().sends.empty() || has_own());
-    check_memory("target", target, description().target_memory, !schedule().receives.empty() || has_own());
-    device_->record(started_.get(), stream());
-    return started_.get();
-  }
-
- private:
-  bool has_own() const { return schedule().self.count > 0; }
-
-  void check_memory(const char* side, const char* array, Memory expected, bool used) const {
-    if (!used) return;
-    const int number = device_->device_of(array);
-    if (expected == Memory::host && number >= 0)
-      throw Error(text("the ", side, " array lies on device ", number, "; the plan was made for main memory"));
-    if (expected == Memory::device && number < 0)
-      throw Error(text("the ", side, " array lies in main memory; the plan was made for ", device_->name()));
-    if (expected == Memory::device && number != device_->number())
-      throw Error(text("the ", side, " array lies on device ", number, "; the plan was made for ", device_->name()));
-  }
-
-  Device* device_ = nullptr;
-  OwnedEvent started_;
-};
-
 /// Strategies Pack, Pipelined, Shared and Hierarchical. Pack sends each message as a whole, the others in chunks. With
 /// Shared and Hierarchical devices of one node that reach each other's memory write there; everything else goes through
 /// pinned main memory.
-class DevicePlan final : public OnDevicePlan {
+class DevicePlan final : public Plan {
  private:
+  Device& device() const { return device_.get(); }
   bool node_aware() const { return description().strategy == "Hierarchical" || description().strategy == "Shared"; }
-  bool both_on_device() const {
-    return on_device(description().source_memory) && on_device(description().target_memory);
-  }
+  bool both_on_device() const { return description().all_on_device(); }
 
   StagedPipeline::Limits limits() const {
     const Options& given = options();
@@ -112,7 +77,7 @@ class DevicePlan final : public OnDevicePlan {
       return std::binary_search(ranks_here.begin(), ranks_here.end(), static_cast<int>(rank));
     };
     all_or_none(comm(), [&] {
-      take_device();
+      device_.take();
       if (description().strategy != "Shared") return;
       for (const std::vector<Message>* messages : {&schedule().sends, &schedule().receives})
         for (const Message& message : *messages)
@@ -229,7 +194,7 @@ class DevicePlan final : public OnDevicePlan {
 
   void begin(const char* source, char* target) override {
     const CurrentDevice current(device());
-    const Event ready = started(source, target);
+    const Event ready = device_.started(description(), schedule(), source, target, stream());
     if (both_on_device()) direct_.begin(source, target, ready);
     pipeline_.begin(source, target, ready);
   }
@@ -253,88 +218,72 @@ class DevicePlan final : public OnDevicePlan {
 
   static constexpr int direct_tag = tag + 1, acknowledgement_tag = tag + 3;  // both take those that follow
 
+  PlanDevice device_;
   bool connected_ = false;
   std::vector<Index> peers_, sources_;  // ranks of the node whose arrays this one writes, and that write this one's
   StagedPipeline pipeline_;
   PeerExchange direct_;  // and what stays on the rank, if both arrays lie on the device
 };
 
-/// All other strategies: arrays on the device are copied as a whole to main memory, moved by the strategy there, and
-/// copied back.
-class WholeArrayPlan final : public OnDevicePlan {
+/// Strategies of main memory for arrays on a device. Where both arrays lie there, MPI takes their addresses, and
+/// nothing is computed that MPI would have to, Datatype and RMA move them without a copy in main memory.
+class MainMemoryStrategyPlan final : public Plan {
  private:
   void prepare() override {
-    if (!plan_) return;
-    const CurrentDevice current(device());
-    plan_->set_local_arrays(description().source_local, description().target_local);
-    take_memory();
+    if (plan_) plan_->set_local_arrays(description().source_local, description().target_local);
   }
 
   void connect() override {
-    all_or_none(comm(), [&] { take_device(); });
-    Description in_main_memory = description();
-    in_main_memory.source_memory = in_main_memory.target_memory = Memory::host;
-    plan_ = find_strategy(description().strategy)(in_main_memory, comm());
-    all_or_none(comm(), [&] {
-      const CurrentDevice current(device());
-      take_memory();
-    });
+    const bool direct = is_direct();
+    if (direct && description().strategy == "Datatype") plan_ = Plan::make<DeviceDatatypePlan>(description(), comm());
+    if (direct && description().strategy == "RMA") make_window_plan();
+    if (plan_) return;
+    say_staged();
+    plan_ = Plan::make<WholeArrayPlan>(description(), comm());
   }
 
-  /// Bytes from the first to the last element of a local array.
-  static Index span_of(const Encoding& local, Index element_bytes) {
-    const std::size_t ndim = local.size() / 2;
-    Index last = 0;
-    for (std::size_t d = 0; d < ndim; ++d) {
-      if (local[d] == 0) return 0;
-      last += (local[d] - 1) * local[ndim + d];
+  /// Makes a plan with a window on the device, unless MPI cannot: that it takes addresses there says nothing of
+  /// windows.
+  void make_window_plan() {
+    std::string failure;
+    try {
+      plan_ = Plan::make<DeviceRMAPlan>(description(), comm());
+    } catch (const Error& error) {
+      failure = error.what();
     }
-    return (last + 1) * element_bytes;
+    const bool made_somewhere = lowest_rank(comm(), plan_ != nullptr) >= 0;
+    if (!made_somewhere || lowest_rank(comm(), !failure.empty()) < 0) return;
+    plan_.release();  // to free the window takes all ranks
+    throw Error(failure.empty() ? "another rank has no window on its device" : failure);
   }
 
-  void take_memory() {
-    const Index target_bytes = steps().unpack().target_bytes;
-    source_.nbytes = span_of(description().source_local, element_bytes());
-    target_.nbytes = span_of(description().target_local, target_bytes);
-    source_.staged = on_device(description().source_memory);
-    target_.staged = on_device(description().target_memory);
-    for (StagedArray* array : {&source_, &target_})
-      if (array->staged) array->memory = PinnedBuffer(device(), array->nbytes);
+  /// Whether it can go without main memory, on every rank. Collective. \throws Error on every rank without a device.
+  bool is_direct() const {
+    const bool packs = description().strategy == "RMA";  // and so computes, by kernels
+    if (!description().all_on_device() || (!packs && !description().operation.is_copy())) return false;
+    bool known = false;
+    all_or_none(comm(), [&] { known = current_device().known_to_mpi(); });
+    return lowest_rank(comm(), !known) < 0;
   }
 
-  void begin(const char* source, char* target) override {
-    const CurrentDevice current(device());
-    started(source, target);
-    device_target_ = target;
-    if (source_.staged) device().copy(source_.memory.at(0), source, source_.nbytes, stream());
-    if (target_.staged)
-      device().copy(target_.memory.at(0), target, target_.nbytes, stream());  // what does not move stays
-    device().synchronize(stream());
-    plan_->start(source_.staged ? source_.memory.at(0) : source, target_.staged ? target_.memory.at(0) : target);
+  /// Says once in a process what happens to arrays on a device.
+  void say_staged() const {
+    static std::atomic<bool> said{false};
+    if (rank() == 0 && !said.exchange(true))
+      std::fprintf(stderr,
+                   "dace-redist: \"%s\": strategy %s copies arrays on a GPU to main memory as a whole; Hierarchical "
+                   "copies only what has to leave the GPU, in chunks\n",
+                   description().label.c_str(), description().strategy.c_str());
   }
 
-  bool advance() override {
-    if (!plan_->progress()) return false;
-    const CurrentDevice current(device());
-    if (target_.staged) device().copy(device_target_, target_.memory.at(0), target_.nbytes, stream());
-    device().synchronize(stream());
-    return true;
+  void set_stream(Stream stream) override {
+    if (plan_) plan_->set_stream(stream);
   }
-
-  void exchange(const char* source, char* target) override {
-    begin(source, target);
-    for (Backoff backoff(2); !advance();) backoff.wait();
-  }
-
-  struct StagedArray {
-    bool staged = false;
-    Index nbytes = 0;
-    PinnedBuffer memory;
-  };
+  void exchange(const char* source, char* target) override { plan_->run(source, target); }
+  void begin(const char* source, char* target) override { plan_->start(source, target); }
+  bool advance() override { return plan_->progress(); }
 
   std::unique_ptr<Plan> plan_;
-  StagedArray source_, target_;
-  char* device_target_ = nullptr;  // of the exchange at hand
 };
 
 }  // namespace
@@ -343,7 +292,8 @@ std::unique_ptr<Plan> make_device_plan(const Description& description, MPI_Comm 
   find_strategy(description.strategy);  // throws if there is none
   for (const char* name : {"Pack", "Pipelined", "Shared", "Hierarchical"})
     if (description.strategy == name) return Plan::make<DevicePlan>(description, comm);
-  return Plan::make<WholeArrayPlan>(description, comm);
+  if (description.strategy == "NCCL") return make_nccl_plan(description, comm);
+  return Plan::make<MainMemoryStrategyPlan>(description, comm);
 }
 
 }  // namespace dace_redist

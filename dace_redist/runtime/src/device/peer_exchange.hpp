@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "device/device_objects.hpp"
+#include "device/packed_messages.hpp"
 #include "mpi/mpi.hpp"
 
 namespace dace_redist {
@@ -56,7 +56,7 @@ class PeerExchange {
     known_.clear();
     direct_.reset();
     packed_.reset();
-    unpack_.reset();
+    received_ = {};
     if (!stream_.get()) {
       stream_ = make_stream(device);
       written_ = make_event(device);
@@ -132,12 +132,10 @@ class PeerExchange {
     token.ndim = static_cast<std::int64_t>(target_layout_.strides.size());
     std::copy(target_layout_.strides.begin(), target_layout_.strides.end(), token.strides.begin());
     const bool mapped = senders_.empty() || device_->name_memory(target_, token.memory);
-    Index displacement = 0;
     for (std::size_t s = 0; s < senders_.size(); ++s) {
       if (!mapped) {
         name_buffer(token);
-        token.memory.offset += displacement * steps_->message_bytes();
-        displacement += padded(receives_[s].count);
+        token.memory.offset += received_.parts()[s].offset;
       }
       own_tokens_[s] = token;
       check(MPI_Isend(&own_tokens_[s], sizeof(TargetToken), MPI_BYTE, senders_[s], token_tag_, comm_,
@@ -147,14 +145,10 @@ class PeerExchange {
     receives_packed_ = !mapped;
   }
 
-  /// Elements of a message, so that the next one in the buffer begins where a kernel moves whole words.
-  static Index padded(Index count) { return ceil_div(count, 256) * 256; }
-
   void name_buffer(TargetToken& token) {
-    if (!buffer_.at(0)) {
-      Index elements = 0;
-      for (const Message& message : receives_) elements += padded(message.count);
-      buffer_ = DeviceBuffer(*device_, elements * steps_->message_bytes());
+    if (received_.parts().empty()) {
+      received_ = PackedMessages(*device_, Direction::unpack, receives_, *steps_, false);
+      if (!buffer_.at(0)) buffer_ = DeviceBuffer(*device_, received_.buffer_bytes());  // the same for other strides
     }
     token.packed = 1;
     if (!device_->name_memory(buffer_.at(0), token.memory))
@@ -226,20 +220,7 @@ class PeerExchange {
   void unpack() {
     unpacked_ = receives_packed_ && !senders_.empty();
     if (!unpacked_) return;
-    if (!unpack_) {
-      std::vector<DeviceCopy> copies;
-      Index displacement = 0;
-      for (const Message& message : receives_) {
-        Index at = displacement;
-        for (const StridedBlock& block : message.blocks) {
-          copies.push_back({from_packed(block, at), 0, 0});
-          at += block.count();
-        }
-        displacement += padded(message.count);
-      }
-      unpack_ = device_->copy_kernel(copies, steps_->unpack());
-    }
-    unpack_->launch({buffer_.at(0)}, {target_}, stream_.get());
+    received_.launch(buffer_.at(0), target_, stream_.get());
   }
 
   struct Mapped {
@@ -259,9 +240,10 @@ class PeerExchange {
   std::vector<Message> receives_;
   std::vector<TargetToken> tokens_, own_tokens_;  // [receivers_], [senders_]
   std::vector<TargetToken> known_;                // those the kernels were made for
-  std::unique_ptr<CopyKernel> direct_, packed_, unpack_;
+  std::unique_ptr<CopyKernel> direct_, packed_;
+  PackedMessages received_;  // if this rank's array cannot be mapped
   bool receives_packed_ = false, unpacked_ = false;
-  DeviceBuffer buffer_;  // of packed messages
+  DeviceBuffer buffer_;
   std::map<int, std::vector<Mapped>> mapped_;
   OwnedStream stream_;
   OwnedEvent written_;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "copy/packing.hpp"
-#include "device/device_objects.hpp"
+#include "device/packed_messages.hpp"
 
 namespace dace_redist {
 
@@ -33,9 +33,6 @@ class StagedSide {
   /// What a stream gets from now on runs after all that was started.
   virtual void finish(Stream caller) = 0;
 };
-
-/// Which way a side moves its chunks.
-enum class Direction { pack, unpack };
 
 /// A side whose array lies in main memory: everything is done at once.
 class HostSide final : public StagedSide {

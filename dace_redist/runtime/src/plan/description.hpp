@@ -35,6 +35,7 @@ struct Description {
   std::vector<Description> tensors{};  ///< of several in one exchange: all of them
 
   bool on_device() const { return source_memory == Memory::device || target_memory == Memory::device; }
+  bool all_on_device() const { return source_memory == Memory::device && target_memory == Memory::device; }
 };
 
 /// The first eight letters of a name as a number, and back.

@@ -37,7 +37,7 @@ std::unique_ptr<Plan> make_plan(const Description& description, MPI_Comm comm) {
 /// A static object of this type in the source file of strategy `P` registers it when the library is loaded.
 template <class P>
 struct RegisteredStrategy {
-  explicit RegisteredStrategy(const char* name) { register_strategy(name, make_plan<P>); }
+  explicit RegisteredStrategy(const char* name, MakePlan make = make_plan<P>) { register_strategy(name, make); }
 };
 
 }  // namespace dace_redist
