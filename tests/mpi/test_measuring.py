@@ -105,6 +105,7 @@ measuring.measure({"bad": method}, comm)
 """
 
 
+@pytest.mark.slow
 def test_a_failure_that_leaves_the_others_inside_ends_the_program():
     from dace_redist.mpi.launch import launch
 

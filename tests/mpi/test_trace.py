@@ -49,6 +49,7 @@ def run(file: Path | None) -> str:
     return printed
 
 
+@pytest.mark.slow
 @pytest.mark.mpi_matrix
 def test_a_trace_holds_what_each_rank_did(tmp_path: Path) -> None:
     file = tmp_path / "run.json"
@@ -85,12 +86,14 @@ def assert_nested(trace: Trace) -> None:
     assert max(starts) < max(span.end for span in trace.spans)
 
 
+@pytest.mark.slow
 def test_without_a_name_there_is_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert "no trace" not in run(None)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "reason"), [(None, "No such file"), ("notes\n", "the file exists and is no trace")]
 )

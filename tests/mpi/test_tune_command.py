@@ -39,6 +39,7 @@ def test_command_line(tmp_path: Path):
     assert len(json.loads(record.read_text())["entries"]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, said",
     [

@@ -212,6 +212,7 @@ PROGRAMS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.f.__name__)
 def test_they_give_what_numpy_gives(program):
     rng, given = np.random.default_rng(0), {}

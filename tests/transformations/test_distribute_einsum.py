@@ -42,6 +42,7 @@ def test_planning_needs_no_mpi_and_prints():
     assert simulated.plan is program.plan and simulated.job.nodes == 8 and simulated.seconds > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3, 4, 12])
 def test_nothing_is_moved_that_is_not_in_the_plan(ranks):
     for name in PROGRAMS:
@@ -50,6 +51,7 @@ def test_nothing_is_moved_that_is_not_in_the_plan(ranks):
         assert sorted(emitted) == sorted(f"redistribute_{move.tensor}" for move in program.plan.moves), name
 
 
+@pytest.mark.slow
 def test_other_sizes_get_another_program_only_if_need_be():
     program = distributed("sweeps", 4)
     others = [program.with_sizes(I=n).sdfg for n in range(5, 10)]
@@ -61,6 +63,7 @@ def strategies(program: Any) -> set[tuple[str, Any]]:
     return {(node.strategy, node.options.get("chunk_bytes")) for node in moves}
 
 
+@pytest.mark.slow
 def test_strategies_survive_other_sizes_and_a_changed_program_has_another_name():
     program = distributed("sweeps", 4)
     name = program.identity[0]
@@ -120,6 +123,7 @@ def reductions(A: dace.float64[I, I], B: dace.float64[I, I], v: dace.float64[I])
     return t, np.sum(C, axis=1), np.trace(D), C
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 4, 7])
 def test_products_of_which_only_sums_or_diagonals_are_used(ranks):
     """They are not computed, but for those that are used otherwise, or whose operands have changed meanwhile."""
@@ -147,6 +151,7 @@ def repeats(A: dace.float64[I, I], B: dace.float64[I, I], v: dace.float64[I]):
     return C, D, s, F, G, np.einsum("ij,jk,kl->il", A, F, B), np.einsum("ij,jk,kl->il", A, F, C)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 4, 7])
 def test_what_is_written_twice_is_computed_once(ranks):
     program = dace_redist.distribute(repeats, ranks, {"I": 9})
@@ -221,6 +226,7 @@ def test_wrong_einsums_are_named(program, match):
         dace_redist.distribute(program, 2, dict(I=3, J=4, K=5, R=6))
 
 
+@pytest.mark.slow
 def test_the_transformation_rewrites_in_place():
     import dace_redist
 

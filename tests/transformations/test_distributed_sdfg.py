@@ -185,6 +185,7 @@ def traces(A: dace.float64[I, K], B: dace.float64[J, K]):
     return np.einsum("mm,jm,mk->km", T, T, B * B), A.T @ A
 
 
+@pytest.mark.slow
 def test_ranks_that_hold_nothing_of_some_tensors():
     """Every tensor has ranks that hold nothing of it; what they hold nothing of has extents that fit."""
     for ranks in (3, 4, 7):
@@ -208,6 +209,7 @@ def test_linear_systems(ranks):
     simulate(linear_systems, ranks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mttkrp", "sweeps", "in_place", "linear_systems"])
 def test_extents_of_0(name):
     """Each symbol in turn, and all: a sum over nothing is zero, as in NumPy."""
@@ -249,6 +251,7 @@ def in_a_row(region: Any, blocks: list[Any]) -> Any:
     return region
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.lists(BLOCKS, min_size=1, max_size=3), st.integers(1, 6), st.integers(1, 5))
 def test_random_programs_with_loops(blocks, ranks, size):

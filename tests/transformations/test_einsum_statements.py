@@ -55,6 +55,7 @@ def run(sdfg: dace.SDFG, body: Any, given: dict[str, Any]) -> dict[str, np.ndarr
     return arrays
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fold", [False, True], ids=["as read", "transposes folded"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_statements_compute_what_the_program_does(name, fold):

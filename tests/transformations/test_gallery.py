@@ -23,6 +23,7 @@ def small_transients_share_memory():
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUN)
 def test_it_gives_what_numpy_gives(name):
     example, wanted = GALLERY[name], GALLERY[name].expected()

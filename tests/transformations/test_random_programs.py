@@ -29,6 +29,7 @@ def small_transients_share_memory():
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @pytest.mark.parametrize("number", range(6))
 def test_random_programs(number, tmp_path, monkeypatch):

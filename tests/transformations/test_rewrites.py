@@ -218,6 +218,7 @@ def test_all_at_once():
     assert count(sdfg, JointRedistribute)[0] >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["Hierarchical", "Pack"])
 def test_strategies_of_several_tensors(strategy):
     sdfg = everything()

@@ -219,6 +219,7 @@ def test_seconds(seconds, text):
     assert tables.format_seconds(seconds) == text
 
 
+@pytest.mark.slow
 def test_every_figure_is_drawn_in_both_formats(tmp_path):
     files = figures.draw_all(results() + [record(nodes=2, share_of_wire=0.9)], tmp_path / "new" / "folder")
     names = {path.stem for path in files}

@@ -187,6 +187,7 @@ def test_neither_dace_nor_mpi_nor_matplotlib_is_loaded():
     assert "66 messages" in out
 
 
+@pytest.mark.slow
 def test_as_a_program_no_traceback():
     done = subprocess.run([sys.executable, "-m", "dace_redist.cli", "explain"], capture_output=True, text=True)
     assert done.returncode == 2

@@ -165,6 +165,7 @@ def test_joined_messages_cost_a_share_of_one_message():
     assert model.estimate("Aggregated", shorter).terms == model.estimate("Hierarchical", shorter).terms
 
 
+@pytest.mark.slow
 def test_of_very_many_messages_some_ranks_are_looked_at():
     """All ranks do the same here, so that the times are those of all."""
     sides = Distribution((256, 256), (256, 1)), Distribution((256, 256), (1, 256))

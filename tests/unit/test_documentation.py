@@ -95,6 +95,7 @@ def test_machine_file(name: str, tmp_path: Path) -> None:
     assert Machine.load(tmp_path / "machine.yaml").network is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", blocks("console", None))
 def test_command_prints_what_is_shown(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

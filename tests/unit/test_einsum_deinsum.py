@@ -21,6 +21,7 @@ def test_data():
     assert kernels()["1MM"].shapes(kernels()["1MM"].extents(8)) == {"M_ij": (8192, 8192), "M_jk": (8192, 8192)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", kernels())
 def test_bytes_are_never_more_than_with_published_grids(name):
     kernel = kernels()[name]

@@ -46,6 +46,7 @@ def random_programs(draw):
     return statements, shapes
 
 
+@pytest.mark.slow
 @given(random_programs(), st.integers(1, 9))
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_results_of_random_programs(program, ranks):

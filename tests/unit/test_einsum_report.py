@@ -86,6 +86,7 @@ def run(capsys):
     return call
 
 
+@pytest.mark.slow
 def test_command(run, tmp_path):
     sizes = ("--sizes", "i=512,j=512,k=512,a=24")
     code, out, err = run("ijk,ja,ka->ia", *sizes, "--ranks", "8", "--memory", "4GiB", "--dtype", "float32")
@@ -137,6 +138,7 @@ def test_amounts_of_memory(word, count):
     assert amount_of_memory(word) == count
 
 
+@pytest.mark.slow
 def test_neither_dace_nor_mpi_is_loaded():
     code = (
         "import sys; from dace_redist import cli, einsum; einsum.plan_einsums; "
@@ -150,6 +152,7 @@ def test_neither_dace_nor_mpi_is_loaded():
 # The picture ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*PROGRAMS, "many", "repeated"])
 def test_texts_stay_inside_the_picture_and_apart(name):
     figure = draw(LONG[name]() if name in LONG else planned(name, size=24))

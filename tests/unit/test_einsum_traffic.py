@@ -44,6 +44,7 @@ def cases(draw):
     return shape, draw(placements(len(shape))), draw(placements(len(shape)))
 
 
+@pytest.mark.slow
 @given(cases())
 @settings(max_examples=150, deadline=None)
 def test_blocks_are_those_of_the_distribution(case):
@@ -71,6 +72,7 @@ def test_the_worst_overlap_is_that_of_two_distributions(extent, parts, other_par
     assert _worst_overlap(extent, *lengths) == min(common, default=0)
 
 
+@pytest.mark.slow
 @given(cases())
 @settings(max_examples=150, deadline=None)
 def test_traffic_is_that_of_the_schedule(case):
@@ -103,6 +105,7 @@ def test_replicas_that_send_evenly_send_no_less_than_is_received(case):
     assert exact.sent.sum() <= found.sent.sum() <= exact.sent.sum() + len(source.ranks)
 
 
+@pytest.mark.slow
 @given(cases())
 @settings(max_examples=100, deadline=None)
 def test_same_place_means_equal_blocks_on_every_rank(case):
@@ -126,6 +129,7 @@ def _layouts(placement, shape):
     return Layouts(np.array([placement.parts]), np.array(blocks), np.array([placement.replicas]))
 
 
+@pytest.mark.slow
 @given(cases())
 @settings(max_examples=150, deadline=None)
 def test_bounds_hold_for_every_numbering_of_the_ranks(case):

@@ -78,6 +78,7 @@ def test_launch_returns_code_and_text():
     assert (code, text) == (3, "out\nerr\n")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fake_mpiexec")
 def test_timeout_ends_processes_in_other_sessions_too(tmp_path):
     script = "setsid sleep 987 & echo $! ; sleep 987"

@@ -3,9 +3,11 @@
 import math
 
 import one_process
+import pytest
 from einsum_cases import CASES
 
 
+@pytest.mark.slow
 def test_it_runs_as_often_as_asked_and_says_what_it_took():
     sizes = CASES["mttkrp5_0"].sizes("S", 1)
     with one_process.started("mttkrp5_0", "S") as peer:

@@ -32,6 +32,7 @@ def drawn(name: str):
     return plot.draw(schedule(*CASES[name]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_numbers_stay_inside_the_axes_and_labels_apart(name):
     figure = drawn(name)
@@ -49,6 +50,7 @@ def test_numbers_stay_inside_the_axes_and_labels_apart(name):
     assert figure.axes[3].get_ylabel().startswith("volume in ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "ending, begins", [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF"), (".PNG", b"\x89PNG")]
 )
@@ -58,6 +60,7 @@ def test_formats(tmp_path, ending, begins):
     assert path.read_bytes().startswith(begins)
 
 
+@pytest.mark.slow
 def test_the_same_schedule_gives_the_same_file(tmp_path):
     for name in ("a.svg", "b.svg"):
         schedule(*CASES["1d"]).plot(tmp_path / name)

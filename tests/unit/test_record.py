@@ -213,6 +213,7 @@ for i in range(10):
 """
 
 
+@pytest.mark.slow
 def test_processes_that_write_at_once_lose_nothing(book: Record):
     words = [sys.executable, "-c", WRITER, str(book.path)]
     writers = [subprocess.Popen([*words, str(number), str(Path(__file__).parent)]) for number in range(3)]

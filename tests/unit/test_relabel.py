@@ -27,6 +27,7 @@ def unreplicated(pair):
     return all(side.core.replicas == 1 for side in pair)
 
 
+@pytest.mark.slow
 @CALM
 @given(pairs.filter(unreplicated), st.data())
 def test_no_numbering_costs_less(pair, data):
@@ -43,6 +44,7 @@ def test_no_numbering_costs_less(pair, data):
     assert cost_of(schedule(source, relabel(source, target, weights=weights)), weights) == pytest.approx(best)
 
 
+@pytest.mark.slow
 @CALM
 @given(pairs)
 def test_never_worse_and_the_parts_stay(pair):

@@ -28,6 +28,7 @@ def move(source, target, itemsize, sources, ranks):
     return targets
 
 
+@pytest.mark.slow
 @CALM
 @given(pairs, st.sampled_from([1, 2, 3, 4, 8, 12, 16]))
 def test_moving_there_and_back_is_cutting_the_whole_tensor(pair, itemsize):
@@ -52,6 +53,7 @@ def test_moving_runs_of_each_length(run, itemsize):
         np.testing.assert_array_equal(there[rank], as_bytes(wanted, itemsize))
 
 
+@pytest.mark.slow
 @CALM
 @given(pairs)
 def test_sends_are_the_receives_of_the_other_side(pair):
@@ -71,6 +73,7 @@ def test_sends_are_the_receives_of_the_other_side(pair):
     assert all(count == sum(math.prod(block[2]) for block in blocks) for count, blocks in sends.values())
 
 
+@pytest.mark.slow
 @CALM
 @given(pairs)
 def test_what_a_rank_has_it_never_receives(pair):
@@ -94,12 +97,14 @@ def check_mapped(source, target, axes, region):
         np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.slow
 @CALM
 @given(mapped_pairs())
 def test_regions_and_permuted_axes(case):
     check_mapped(*case)
 
 
+@pytest.mark.slow
 @CALM
 @given(st.permutations(range(3)), st.data())
 def test_permuted_axes_of_long_runs_go_tile_by_tile(axes, data):
@@ -112,6 +117,7 @@ def test_permuted_axes_of_long_runs_go_tile_by_tile(axes, data):
     check_mapped(source, target, axes, region)
 
 
+@pytest.mark.slow
 @CALM
 @given(mapped_pairs())
 def test_sends_are_the_receives_of_the_other_side_with_a_map(case):

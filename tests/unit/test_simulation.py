@@ -163,6 +163,7 @@ def test_strategies_that_cannot_be_simulated(machine):
     assert {one.strategy for one in only.estimates} == {"Pack", "Hierarchical"}
 
 
+@pytest.mark.slow
 def test_4096_ranks():
     a, b = Distribution((512, 512, 512), (16, 16, 16)), Distribution((512, 512, 512), (8, 16, 32))
     simulated = simulate_schedule(schedule(a, b), "fat-tree", ranks_per_node=16)
@@ -221,6 +222,7 @@ def test_command_for_a_redistribution(machine):
     assert (found["ranks"], found["nodes"]) == (8, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weak", [False, True])
 def test_command_for_scaling(machine, tmp_path, weak):
     words = [*EINSUMS, "--ranks", "8,1,2", "--machine", machine(), "--ranks-per-node", 1, *["--weak"] * weak]
@@ -235,6 +237,7 @@ def test_command_for_scaling(machine, tmp_path, weak):
     assert len(table) == 6 and "efficiency" in table[2]
 
 
+@pytest.mark.slow
 def test_pictures(machine, tmp_path):
     from matplotlib.image import imread
 
