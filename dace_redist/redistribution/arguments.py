@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -181,18 +181,25 @@ def check_target(array: Any, out: Any) -> None:
 
     :raises ValueError: If not.
     """
-    if out is not None and not (out.writeable if isinstance(out, ArrayView) else out.flags.writeable):
-        raise ValueError("out is read-only")
-    if out is None or array is None:
+    if out is None:
         return
-    if isinstance(array, ArrayView) and isinstance(out, ArrayView):
-        overlap = array.overlaps(out)
-    else:
-        overlap = (
-            not isinstance(array, ArrayView) and not isinstance(out, ArrayView) and np.may_share_memory(array, out)
-        )
-    if overlap:
+    if not is_writeable(out):
+        raise ValueError("out is read-only")
+    if overlap(array, out):
         raise ValueError("array and out overlap; a tensor cannot be redistributed in place")
+
+
+def is_writeable(array: npt.NDArray[Any] | ArrayView) -> bool:
+    """Whether an array can be written."""
+    return array.writeable if isinstance(array, ArrayView) else bool(array.flags.writeable)
+
+
+def overlap(array: Any, other: Any) -> bool:
+    """Whether two arrays may have memory in common; what is no array has none."""
+    if isinstance(array, ArrayView) and isinstance(other, ArrayView):
+        return array.overlaps(other)
+    both_of_numpy = isinstance(array, np.ndarray) and isinstance(other, np.ndarray)
+    return both_of_numpy and np.may_share_memory(array, other)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,6 +208,11 @@ class JointArguments:
 
     strategy: str
     tensors: tuple[PlanArguments, ...]
+
+    @property
+    def device(self) -> tuple[str, str]:
+        """Where all sources and all targets lie, each one of ``DEVICES``."""
+        return self.tensors[0].device
 
     def digest(self) -> int:
         """As :meth:`PlanArguments.digest`."""
@@ -242,9 +254,18 @@ def _agreed(comm: MPI.Intracomm, checked: Callable[[], Agreed], *anywhere: bool)
     return arguments, [bool(fact) for fact in most[3:]]
 
 
-def agreed_joint_arguments(comm: MPI.Intracomm, checked: Callable[[], JointArguments]) -> JointArguments:
+def agreed_joint_arguments(
+    comm: MPI.Intracomm, arrays: Sequence[Any], out: Sequence[Any], checked: Callable[[], JointArguments]
+) -> JointArguments:
     """As :func:`agreed_arguments`, for several tensors. Collective, also with ranks that ask for one tensor."""
-    return _agreed(comm, checked, *([False] * 8))[0]
+    sides = [any(_lies_on(part, device) for part in parts) for parts in (arrays, out) for device in DEVICES]
+    arguments, facts = _agreed(comm, checked, *([False] * 4), *sides)
+    if not facts[5] and not facts[7]:
+        return arguments
+    device = _agreed_device(facts[4:], hint=", or in other parts of the list: these take a call each")
+    return dataclasses.replace(
+        arguments, tensors=tuple(dataclasses.replace(one, device=device) for one in arguments.tensors)
+    )
 
 
 def agreed_arguments(comm: MPI.Intracomm, array: Any, out: Any, checked: Callable[[], PlanArguments]) -> PlanArguments:
@@ -255,7 +276,7 @@ def agreed_arguments(comm: MPI.Intracomm, array: Any, out: Any, checked: Callabl
     arguments, facts = _agreed(comm, checked, *private, out is not None, not ordered, *sides)
     private_source, private_target, given_target, unordered = facts[:4]
     if facts[5] or facts[7]:
-        arguments = dataclasses.replace(arguments, device=_agreed_device(*facts[4:]))
+        arguments = dataclasses.replace(arguments, device=_agreed_device(facts[4:]))
     check_places(find_strategy(arguments.strategy), *(side == "gpu" for side in arguments.device))
     if "gpu" in arguments.device:
         return arguments
@@ -273,11 +294,17 @@ def _lies_on(array: Any, device: str) -> bool:
     return isinstance(array, np.ndarray) and array.size > 0 and device == "cpu"
 
 
-def _agreed_device(source_cpu: bool, source_gpu: bool, target_cpu: bool, target_gpu: bool) -> tuple[str, str]:
-    """Where source and target lie, from what any rank has; a target that none has lies with the source."""
+def _agreed_device(sides: Sequence[bool], hint: str = "") -> tuple[str, str]:
+    """
+    Where source and target lie; a target that no rank has lies with the source.
+
+    :param sides: Whether any rank has an array in main memory, and on the GPU: of the sources, then of the targets.
+    :param hint: For the error that some lie elsewhere than others.
+    """
+    source_cpu, source_gpu, target_cpu, target_gpu = sides
     for name, cpu, gpu in (("array", source_cpu, source_gpu), ("out", target_cpu, target_gpu)):
         if cpu and gpu:
-            raise ValueError(f"{name} lies on the GPU on some ranks, and in main memory on others")
+            raise ValueError(f"{name} lies on the GPU on some ranks, and in main memory on others{hint}")
     source = "gpu" if source_gpu else "cpu"
     return source, "gpu" if target_gpu else "cpu" if target_cpu else source
 

@@ -64,6 +64,15 @@ class DevicePlan(Plan):
         arrays = [[side] if isinstance(side, np.ndarray) else [] for side in (array, out)]
         return Request(started, arrays[0], [(side, side) for side in arrays[1]], out, self._ended)
 
+    def check_arrays(self, array: Any, out: Any) -> None:
+        """
+        Makes sure that a call or :meth:`start` can take these arrays.
+
+        :raises ValueError: As a call of the plan.
+        :raises TypeError: As a call of the plan.
+        """
+        self._prepared_views(array, out)
+
     def empty_target_for(self, array: Any) -> Any:
         """
         A new array for this rank's part of the target.

@@ -17,8 +17,11 @@ from dace_redist.redistribution.arguments import (
     check_covered,
     check_part,
     checked_arguments,
+    is_writeable,
+    overlap,
 )
 from dace_redist.redistribution.base_plan import BasePlan
+from dace_redist.redistribution.device_arrays import ArrayView
 from dace_redist.redistribution.request import Request, progress_number
 from dace_redist.redistribution.shared_arrays import empty_result
 from dace_redist.strategies import AUTO, DEFAULT_STRATEGY
@@ -181,14 +184,14 @@ def check_joint_arrays(arguments: JointArguments, arrays: Any, out: Any, rank: i
             check_covered(tensor.index_map, tensor.operation, tensor.target)
             continue
         result = out[number]
-        if not isinstance(result, np.ndarray):
+        if not isinstance(result, np.ndarray | ArrayView):
             raise TypeError(f"out[{number}] must be a NumPy array, got {type(result).__name__}")
         check_part(f"out[{number}]", result, tensor.target.local_shape(rank), tensor.operation.target, rank)
-        if not result.flags.writeable:
+        if not is_writeable(result):
             raise ValueError(f"out[{number}] is read-only")
         for name, others in (("arrays", arrays), ("out", out[:number])):
             for other, array in enumerate(others):
-                if isinstance(array, np.ndarray) and np.may_share_memory(array, result):
+                if overlap(array, result):
                     raise ValueError(
                         f"{name}[{other}] and out[{number}] overlap; a tensor cannot be redistributed in place"
                     )

@@ -19,10 +19,11 @@ from dace_redist.redistribution.arguments import (
     agreed_joint_arguments,
     checked_arguments,
 )
+from dace_redist.redistribution.device_joint_plan import make_joint_plan
 from dace_redist.redistribution.device_plan import checked_device, make_plan
 from dace_redist.redistribution.host_plan import Plan as Plan
 from dace_redist.redistribution.host_plan import build_library
-from dace_redist.redistribution.joint_plan import JointPlan, joint_arguments
+from dace_redist.redistribution.joint_plan import joint_arguments
 from dace_redist.strategies import AUTO
 
 Array = npt.NDArray[Any]
@@ -97,13 +98,15 @@ def plan(
         }
 
         def checked_lists() -> JointArguments:
-            if "gpu" in checked_device(device):
-                raise ValueError("several tensors at once move between arrays in main memory; take a plan for each")
-            return joint_arguments(dtype, source, target, comm, strategy, options, memory_bytes, how)
+            pair = checked_device(device)
+            made = joint_arguments(dtype, source, target, comm, strategy, options, memory_bytes, how)
+            return dataclasses.replace(
+                made, tensors=tuple(dataclasses.replace(one, device=pair) for one in made.tensors)
+            )
 
-        joint = agreed_joint_arguments(comm, checked_lists)
+        joint = agreed_joint_arguments(comm, (), (), checked_lists)
         build_library(comm)
-        return JointPlan(comm, joint)
+        return make_joint_plan(comm, joint)
 
     def checked() -> PlanArguments:
         sample = np.empty(0, dtype)

@@ -10,6 +10,7 @@ from mpi4py import MPI
 
 from dace_redist.mpi.collective_errors import checked_communicator
 from dace_redist.redistribution.arguments import JointArguments, PlanArguments
+from dace_redist.redistribution.device_joint_plan import DeviceJointPlan, make_joint_plan
 from dace_redist.redistribution.device_plan import make_plan
 from dace_redist.redistribution.host_plan import Plan
 from dace_redist.redistribution.joint_plan import JointPlan
@@ -20,7 +21,7 @@ _MOST_PLANS = 64
 
 
 Arguments = PlanArguments | JointArguments
-AnyPlan = Plan | JointPlan
+AnyPlan = Plan | JointPlan | DeviceJointPlan
 
 
 class Found(NamedTuple):
@@ -32,7 +33,7 @@ class Found(NamedTuple):
     """
 
     arguments: Arguments
-    plan: AnyPlan
+    plan: Plan | JointPlan
     digest: int
     keep: Any
 
@@ -55,13 +56,17 @@ class PlanCache:
         if arguments in self._plans:
             self._plans.move_to_end(arguments)
             return self._plans[arguments]
-        plan = JointPlan(comm, arguments) if isinstance(arguments, JointArguments) else make_plan(comm, arguments)
+        plan: AnyPlan
+        if isinstance(arguments, JointArguments):
+            plan = make_joint_plan(comm, arguments)
+        else:
+            plan = make_plan(comm, arguments)
         while len(self._plans) >= _MOST_PLANS:
             self._drop(next(iter(self._plans))).free()
         self._plans[arguments] = plan
         return plan
 
-    def remember(self, call: Any, arguments: Arguments, plan: AnyPlan, keep: Any) -> None:
+    def remember(self, call: Any, arguments: Arguments, plan: Plan | JointPlan, keep: Any) -> None:
         """
         Finds a plan by the arguments of a call from now on.
 

@@ -17,6 +17,7 @@ from dace_redist.redistribution.arguments import (
     checked_arguments,
 )
 from dace_redist.redistribution.device_arrays import ArrayView, array_view, empty_like_library, is_foreign
+from dace_redist.redistribution.device_joint_plan import DeviceJointPlan
 from dace_redist.redistribution.host_plan import build_library
 from dace_redist.redistribution.joint_plan import check_joint_arrays, joint_arguments
 from dace_redist.redistribution.plan_cache import PlanCache, plan_cache
@@ -154,21 +155,27 @@ def _redistribute_checked(
         return checked_arguments(array, source, target, comm, out, strategy, options, **how, memory_bytes=memory_bytes)
 
     def checked_lists() -> JointArguments:
-        if isinstance(array, list) and any(is_foreign(one) for one in array):
-            raise TypeError(
-                "array holds arrays on a GPU: lists of tensors are moved in main memory only; call once for each"
-            )
-        if not isinstance(array, list) or not all(isinstance(one, np.ndarray) for one in array):
+        if failure is not None:
+            raise failure
+        if not isinstance(array, list) or not all(isinstance(one, np.ndarray | ArrayView) for one in views):
             raise TypeError(f"array must be a list of NumPy arrays, as source and target are lists, got {array!r}")
-        types = [one.dtype for one in array]
+        types = [one.dtype for one in views]
         made = joint_arguments(types, source, target, comm, strategy, options, memory_bytes, how)
-        check_joint_arrays(made, array, out, comm.rank)
+        check_joint_arrays(made, views, target_views if isinstance(out, list) else out, comm.rank)
         return made
 
     cache = plan_cache(comm)
-    arguments = agreed_joint_arguments(comm, checked_lists) if several else agreed_arguments(comm, array, out, checked)
+    arguments: PlanArguments | JointArguments
+    if several:
+        views, target_views, failure = _views(array, out)
+        arguments = agreed_joint_arguments(comm, views, target_views, checked_lists)
+        foreign = any(isinstance(view, ArrayView) for view in (*views, *target_views))
+        if foreign and "gpu" not in arguments.device:
+            return _redistribute_foreign_lists(cache, comm, arguments, array, out)
+    else:
+        arguments = agreed_arguments(comm, array, out, checked)
     made = cache.get(comm, arguments)
-    if call is not None:
+    if call is not None and not isinstance(made, DeviceJointPlan):
         cache.remember(call, arguments, made, [list(side) if several else side for side in (source, target)])
     try:
         return made(array, out)
@@ -216,6 +223,40 @@ def _redistribute_foreign(
     except Exception:
         cache.forget(made)
         raise
+
+
+def _views(array: Any, out: Any) -> tuple[list[Any], list[Any], TypeError | None]:
+    """How the arrays of two lists lie that are not of NumPy, the others themselves, and what is wrong with one."""
+    sources: list[Any] = []
+    targets: list[Any] = []
+    failure = None
+    try:
+        for name, given, seen in (("array", array, sources), ("out", out, targets)):
+            for number, one in enumerate(given if isinstance(given, list) else ()):
+                seen.append(array_view(f"{name}[{number}]", one) if is_foreign(one) else one)
+    except TypeError as error:
+        failure = error
+    return sources, targets, failure
+
+
+def _redistribute_foreign_lists(
+    cache: PlanCache, comm: MPI.Intracomm, arguments: JointArguments, array: list[Any], out: list[Any] | None
+) -> list[Any]:
+    """Several tensors in main memory, of which some are of another library than NumPy."""
+    results = out
+    if results is None:
+        results = [
+            empty_like_library(one, tensor.target.local_shape(comm.rank), tensor.operation.target)
+            for one, tensor in zip(array, arguments.tensors, strict=True)
+        ]
+    given, wanted = ([array_view("array", one).as_numpy() for one in side] for side in (array, results))
+    made: Any = cache.get(comm, arguments)
+    try:
+        made(given, wanted)
+    except Exception:
+        cache.forget(made)
+        raise
+    return results
 
 
 def _call_of_lists(array: Any, source: Any, target: Any, how: tuple[Any, ...]) -> Any:

@@ -126,10 +126,6 @@ def test_wrong_arrays(comm, monkeypatch):
     there = DeviceArray.from_numpy(here)
     with pytest.raises(ValueError, match='device must be "cpu" or "gpu", or a pair of them .* got \'cuda\''):
         plan(source, target, comm=comm, device="cuda")
-    with pytest.raises(ValueError, match="several tensors at once move between arrays in main memory"):
-        plan([source], [target], comm=comm, device="gpu")
-    with pytest.raises(TypeError, match="array holds arrays on a GPU: lists of tensors are moved in main memory only"):
-        redistribute([there], [source], [target], comm=comm)
     with pytest.raises(ValueError, match="array lies on the GPU on some ranks, and in main memory on others"):
         redistribute(there if comm.rank else here, source, target, comm=comm)
     with plan(source, target, comm=comm) as made, pytest.raises(TypeError, match='plan with device="gpu"'):
@@ -244,3 +240,82 @@ def test_an_mpi_that_takes_addresses_of_the_device(comm, monkeypatch):
                     pass
                 request.wait()
                 assert np.array_equal(there.to_numpy(), wanted)
+
+
+@pytest.mark.mpi(ranks=[1, 3, 5])
+@pytest.mark.parametrize("kind", ["host", "host,apart"])
+def test_several_tensors(comm, kind, monkeypatch):
+    """Lists by plans, by requests, and by redistribute, with all that is done on the way, between any sides."""
+    use_device(kind, monkeypatch)
+
+    @same_on_all_ranks(10, comm.size)
+    @given(
+        st.lists(cases(comm.size), min_size=1, max_size=3),
+        st.sampled_from(CALLS),
+        st.sampled_from(SIDES),
+        st.sampled_from(["Auto", "Pack"]),
+    )
+    def check(several: list[dict[str, Any]], call: str, sides: tuple[str, str], strategy: str) -> None:
+        for case in several:
+            case["layouts"] = ["C" if layout == "backwards" else layout for layout in case["layouts"]]
+        made = [arrays(comm, case) for case in several]
+        there = [[placed(part, side) for part, side in zip(one[:2], sides, strict=True)] for one in made]
+        pair = [[case[name] for case in several] for name in ("source", "target")]
+        types = [list(side) for side in zip(*(case["types"] for case in several), strict=True)]
+        how = {name: [case["how"][name] for case in several] for name in several[0]["how"]}
+        given_, out = (list(side) for side in zip(*there, strict=True))
+        carry_out(call, given_, out, *pair, types, comm=comm, device=sides, strategy=strategy, **how)
+        parts = [
+            (array, out.to_numpy() if sides[1] == "gpu" else plain, wanted)
+            for (array, plain, wanted), (_, out) in zip(made, there, strict=True)
+        ]
+        wrong = wrong_parts(comm, f"{strategy} by {call}, {sides}", parts)
+        assert not wrong, wrong[0]
+
+    check()
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_lists_of_arrays(comm, monkeypatch):
+    use_device("host", monkeypatch)
+    rows, columns = Distribution((6, 4), (2, 1)), Distribution((6, 4), (1, 2))
+    whole = [np.arange(24.0).reshape(6, 4), np.arange(24, dtype="i4").reshape(6, 4)]
+    here = [rows.local(one, comm.rank) for one in whole]
+    wanted = [columns.local(one, comm.rank) for one in whole]
+    there = [DeviceArray.from_numpy(one) for one in here]
+    for _ in range(2):
+        found = redistribute(there, [rows, rows], [columns, columns], comm=comm)
+        assert all(np.array_equal(a.to_numpy(), b) for a, b in zip(found, wanted, strict=True))
+    with plan([rows, rows], [columns, columns], ["f8", "i4"], comm=comm, device="gpu") as several:
+        assert "2 tensors, gpu" in repr(several)
+        assert several.schedule.messages
+        found = several(there)
+        with several.start(there, found) as request:
+            while not request.test():
+                pass
+        assert all(np.array_equal(a.to_numpy(), b) for a, b in zip(found, wanted, strict=True))
+        for wrong, out, message in (
+            (there[:1], None, "arrays must be a list of 2 arrays, one per tensor, got 1"),
+            ([there[0], here[1]], found, "array must lie on the GPU, .* but lies in main memory"),
+            (there, found[::-1], "out must hold float64, got int32"),
+        ):
+            with pytest.raises((ValueError, TypeError), match=message):
+                several(wrong, out)
+        assert all(np.array_equal(a.to_numpy(), b) for a, b in zip(several(there), wanted, strict=True))
+    with pytest.raises(ValueError, match="array lies on the GPU on some ranks, .* or in other parts of the list"):
+        redistribute([there[0], here[1]], [rows, rows], [columns, columns], comm=comm)
+    with pytest.raises(ValueError, match="freed"):
+        several(there)
+
+    class OtherLibrary:
+        """An array in main memory that NumPy does not know."""
+
+        def __init__(self, array: np.ndarray) -> None:
+            self.array = array
+
+        def __dlpack__(self) -> Any:
+            return self.array.__dlpack__()
+
+    mixed = [OtherLibrary(here[0]), here[1]]
+    found = redistribute(mixed, [rows, rows], [columns, columns], comm=comm)
+    assert all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
