@@ -95,7 +95,7 @@ def prepare(venv: Path, *arguments: str, system_first: bool = False, nice: int =
     :return: The environment for the tests.
     """
     # the same folder as in tests/conftest.py
-    cache = {"DACE_REDIST_CACHE": str(ROOT / ".dacecache" / venv.name / "programs")}
+    cache = {"DACE_REDIST_CACHE": str(ROOT / ".dacecache" / venv.name / "programs"), "DACE_REDIST_DEVICE": "host"}
     variables, start = environment(venv, system_first), time.monotonic()
     copy_libraries(venv, variables, variables | cache)
     command = ["nice", "-n", str(nice), venv / "bin" / "python", "-m", "dace_redist.cli", "build", *arguments]

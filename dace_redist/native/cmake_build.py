@@ -18,6 +18,7 @@ from dace_redist.native.toolchain import (
     CACHE_VARIABLE,
     CUDA,
     EINSUM,
+    HOST_DEVICE,
     INTEGERS,
     REDISTRIBUTION,
     RUNTIME_DIRECTORY,
@@ -51,7 +52,8 @@ def build_library(name: str, path: Path) -> None:
 
 
 def _build(name: str, path: Path) -> None:
-    what = {REDISTRIBUTION: "redistribution", CUDA: "copies on GPUs"}.get(name, "contractions")
+    names = {REDISTRIBUTION: "redistribution", CUDA: "copies on GPUs", HOST_DEVICE: "main memory in the place of a GPU"}
+    what = names.get(name, "contractions")
     settings = _settings(name)
     print(
         f"dace-redist: building the library of {what}, once for this MPI and processor (about a minute)",
@@ -81,7 +83,7 @@ def _settings(name: str) -> list[str]:
                 "on PATH, or name its folder by the variable CUDA_HOME"
             )
         settings += ["-DDACE_REDIST_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc}"]
-    elif name != REDISTRIBUTION:
+    elif name not in (REDISTRIBUTION, HOST_DEVICE):
         blas = find_blas()
         definitions = ";".join(definition.removeprefix("-D") for definition in blas.definitions)
         settings += [

@@ -6,10 +6,12 @@ import click
 
 from dace_redist._version import __version__
 from dace_redist.mpi.launch import describe_mpi
+from dace_redist.native.device import host_device_is_chosen
 from dace_redist.native.library import cmake_directory, ensure_library
 from dace_redist.native.toolchain import (
     CUDA,
     EINSUM,
+    HOST_DEVICE,
     INCLUDE_DIRECTORY,
     INTEGERS,
     REDISTRIBUTION,
@@ -34,6 +36,8 @@ def build(everything: bool, gpu: bool | None) -> None:
         click.echo(ensure_library(name))
     if gpu or (gpu is None and cuda_compiler() is not None):
         click.echo(ensure_library(CUDA))
+    if host_device_is_chosen():
+        click.echo(ensure_library(HOST_DEVICE))
 
 
 @click.command()

@@ -7,7 +7,7 @@ import os
 
 from dace_redist.native.interface import check, library
 from dace_redist.native.library import ensure_library
-from dace_redist.native.toolchain import CUDA
+from dace_redist.native.toolchain import CUDA, HOST_DEVICE
 
 #: Environment variable: ``cuda``, or ``host`` for main memory that stands in for a GPU; see ``device/host_device.hpp``.
 DEVICE_VARIABLE = "DACE_REDIST_DEVICE"
@@ -15,13 +15,20 @@ DEVICE_VARIABLE = "DACE_REDIST_DEVICE"
 
 def ensure_device_library() -> None:
     """
-    Builds the library for GPUs unless it is there, or main memory stands in for one. Not collective.
+    Builds the library for GPUs unless it is there, or that of main memory in their place. Not collective.
 
     :raises BuildError: If it cannot be built; says what is missing.
     """
     library()
-    if os.environ.get(DEVICE_VARIABLE, "cuda") in ("", "cuda"):
+    if host_device_is_chosen():
+        ensure_library(HOST_DEVICE)
+    elif os.environ.get(DEVICE_VARIABLE, "cuda") in ("", "cuda"):
         ensure_library(CUDA)
+
+
+def host_device_is_chosen() -> bool:
+    """Whether main memory stands in for a GPU."""
+    return os.environ.get(DEVICE_VARIABLE, "").split(",")[0] == "host"
 
 
 def allocate(nbytes: int) -> int:

@@ -22,8 +22,8 @@ SOURCE_DIRECTORY = RUNTIME_DIRECTORY / "src"
 
 #: The libraries by name: redistribution; contractions and linear systems; contractions of integers; GPUs.
 REDISTRIBUTION, EINSUM, INTEGERS = "dace_redist", "dace_redist_einsum", "dace_redist_einsum_integers"
-CUDA = "dace_redist_cuda"
-LIBRARIES = (REDISTRIBUTION, EINSUM, INTEGERS, CUDA)
+CUDA, HOST_DEVICE = "dace_redist_cuda", "dace_redist_host_device"
+LIBRARIES = (REDISTRIBUTION, EINSUM, INTEGERS, CUDA, HOST_DEVICE)
 
 _CUDA_SETTINGS = ("CUDAARCHS", "CUDAFLAGS", "CUDAHOSTCXX", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS")
 
@@ -138,7 +138,7 @@ def library_path(name: str = REDISTRIBUTION) -> Path:
 
     :param name: One of :data:`LIBRARIES`.
     """
-    if name in (REDISTRIBUTION, CUDA):  # the first finds the other beside itself
+    if name in (REDISTRIBUTION, CUDA, HOST_DEVICE):  # the first finds the others beside itself
         return build_directory() / f"lib{name}.so"
     from dace_redist.native.blas import find_blas  # contractions only
 

@@ -47,7 +47,9 @@ class Sums {
     block.source_strides = {stride, step};
     block.source_offset = rank_ * mine * step;
     target_.assign(static_cast<std::size_t>(rows * mine), T(99));
-    if (!sum_.add(block, {{stride, step}}, source, target_.data())) return false;
+    const bool added = sum_.add(block, {{stride, step}}, add_blocks<T>, reinterpret_cast<const char*>(source),
+                                reinterpret_cast<char*>(target_.data()));
+    if (!added) return false;
     for (Index row = 0; row < rows; ++row)
       for (Index column = 0; column < mine; ++column) {
         T wanted(0);

@@ -32,6 +32,14 @@ int main() {
   setenv("DACE_REDIST_DEVICE", "gpu", 1);
   if (!fails("DACE_REDIST_DEVICE: expected cuda, or host with the words apart, aware and unnamed, got \"gpu\""))
     return 1;
+  setenv("DACE_REDIST_DEVICE", "host,apart", 1);
+  if (!fails("libdace_redist_host_device, which `DACE_REDIST_DEVICE=host dace-redist build` makes")) return 1;
+  char error[256] = "";
+  setenv("DACE_REDIST_DEVICE", "host,near", 1);
+  if (dace_redist_host_device(error, sizeof error) != nullptr ||
+      std::string(error).find("got \"near\"") == std::string::npos)
+    return 1;
   setenv("DACE_REDIST_DEVICE", "host", 1);
-  return dace_redist::current_device().name().find("main memory") == std::string::npos;
+  const dace_redist::Device* const device = dace_redist_host_device(error, sizeof error);
+  return device == nullptr || device->name().find("main memory") == std::string::npos;
 }

@@ -6,7 +6,7 @@ import pytest
 from mpi_programs import build_with_library, run
 from sdfgs import OURS
 
-from dace_redist.native.device import DEVICE_VARIABLE
+from dace_redist.native.device import DEVICE_VARIABLE, ensure_device_library
 
 pytestmark = pytest.mark.compile
 
@@ -15,9 +15,11 @@ pytestmark = pytest.mark.compile
 @pytest.mark.parametrize("strategy", OURS)
 def test_order_with_streams(strategy: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DEVICE_VARIABLE, device)
+    ensure_device_library()
     run(build_with_library("mpi_device_program"), 2, strategy)
 
 
 def test_contractions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DEVICE_VARIABLE, "host")
+    ensure_device_library()
     run(build_with_library("mpi_device_contraction"), 1)

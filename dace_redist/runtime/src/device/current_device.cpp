@@ -3,11 +3,10 @@
 
 #include <array>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 
+#include "device/device.hpp"
 #include "device/host_device.hpp"
-#include "error.hpp"
 
 namespace dace_redist {
 
@@ -15,6 +14,7 @@ namespace {
 
 using DeviceCount = int(char* error, std::size_t nbytes);
 using DeviceOfNumber = Device*(int number, char* error, std::size_t nbytes);
+using HostDeviceOfProcess = Device*(char* error, std::size_t nbytes);
 
 /// The functions of libdace_redist_cuda.
 struct CudaLibrary {
@@ -47,17 +47,28 @@ bool mpi_knows_cuda() {
   return known;
 }
 
+/// A library beside this one. \param need  what needs it, and how to get it. \throws Error if it cannot be loaded.
+void* load(const std::string& name, const char* need) {
+  void* const library = dlopen((own_folder() + "/" + name + ".so").c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) throw Error(text(need, ": ", dlerror()));
+  return library;
+}
+
+template <class Function>
+Function* find(void* library, const char* name) {
+  const auto function = reinterpret_cast<Function*>(dlsym(library, name));
+  if (function == nullptr)
+    throw Error(text("a library beside ", own_path(), " is of another version, it has no ", name,
+                     ": remove them, then run `dace-redist build`"));
+  return function;
+}
+
 CudaLibrary load_cuda_library() {
-  const std::string path = own_folder() + "/libdace_redist_cuda.so";
-  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr)
-    throw Error(text("arrays in the memory of a GPU need libdace_redist_cuda, which `dace-redist build` makes where ",
-                     "nvcc is: ", dlerror()));
-  const CudaLibrary functions{reinterpret_cast<DeviceCount*>(dlsym(library, "dace_redist_cuda_device_count")),
-                              reinterpret_cast<DeviceOfNumber*>(dlsym(library, "dace_redist_cuda_device"))};
-  if (functions.count == nullptr || functions.device == nullptr)
-    throw Error(text(path, " is of another version: remove it, then run `dace-redist build`"));
-  return functions;
+  void* const library = load("libdace_redist_cuda",
+                             "arrays in the memory of a GPU need libdace_redist_cuda, which `dace-redist build` makes "
+                             "where nvcc is");
+  return {find<DeviceCount>(library, "dace_redist_cuda_device_count"),
+          find<DeviceOfNumber>(library, "dace_redist_cuda_device")};
 }
 
 Device& cuda_device() {
@@ -71,11 +82,26 @@ Device& cuda_device() {
   return *device;
 }
 
+Device& host_device() {
+  static auto* const make = find<HostDeviceOfProcess>(
+      load("libdace_redist_host_device",
+           "main memory in the place of a GPU needs libdace_redist_host_device, which `DACE_REDIST_DEVICE=host "
+           "dace-redist build` makes"),
+      "dace_redist_host_device");
+  std::array<char, 512> error{};
+  Device* const device = make(error.data(), error.size());
+  if (device == nullptr) throw Error(error.data());
+  return *device;
+}
+
 }  // namespace
 
 Device& current_device() {
-  const char* const chosen = std::getenv(device_variable);
-  return chosen == nullptr || *chosen == '\0' || std::strcmp(chosen, "cuda") == 0 ? cuda_device() : host_device();
+  const char* const given = std::getenv(device_variable);
+  const std::string chosen = given == nullptr ? "" : given;
+  if (chosen.empty() || chosen == "cuda") return cuda_device();
+  if (chosen.substr(0, chosen.find(',')) != "host") throw unknown_word(chosen);
+  return host_device();
 }
 
 }  // namespace dace_redist

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -15,6 +16,7 @@
 #include <utility>
 
 #include "copy/packing.hpp"
+#include "device/device.hpp"
 #include "device/host_copy_kernel.hpp"
 #include "error.hpp"
 #include "node/shared_array.hpp"
@@ -52,8 +54,7 @@ class HostDevice final : public Device {
       else if (word == "aware")
         set_known_to_mpi(true);
       else if (word != "host")
-        throw Error(text(device_variable, ": expected cuda, or host with the words apart, aware and unnamed, got \"",
-                         word, "\""));
+        throw unknown_word(word);
     }
   }
 
@@ -255,10 +256,15 @@ class HostDevice final : public Device {
 };
 
 }  // namespace
-
-Device& host_device() {
-  static HostDevice device(std::getenv(device_variable));
-  return device;
-}
-
 }  // namespace dace_redist
+
+/// The stand-in of this process. Null if the environment variable has an unknown word, and why.
+extern "C" DR_API dace_redist::Device* dace_redist_host_device(char* error, std::size_t nbytes) {
+  try {
+    static dace_redist::HostDevice device(std::getenv(dace_redist::device_variable));
+    return &device;
+  } catch (const dace_redist::Error& failure) {
+    std::snprintf(error, nbytes, "%s", failure.what());
+    return nullptr;
+  }
+}

@@ -4,9 +4,12 @@
 /// \file
 /// Main memory in the place of a device, for tests where there is no GPU: everything above the interface runs as it
 /// does with one. Where a GPU orders nothing, this device orders nothing either: what is enqueued runs late, and
-/// streams take turns at random, so that an event nobody waited for shows in the result.
+/// streams take turns at random, so that an event nobody waited for shows in the result. It is a library of its own,
+/// libdace_redist_host_device.
 
-#include "device/device.hpp"
+#include <string>
+
+#include "error.hpp"
 
 namespace dace_redist {
 
@@ -15,7 +18,10 @@ namespace dace_redist {
 /// memory.
 inline constexpr const char* device_variable = "DACE_REDIST_DEVICE";
 
-/// The stand-in of this process. \throws Error if the environment variable has an unknown word.
-Device& host_device();
+/// What is said of another word in the environment variable.
+inline Error unknown_word(const std::string& word) {
+  return Error(
+      text(device_variable, ": expected cuda, or host with the words apart, aware and unnamed, got \"", word, "\""));
+}
 
 }  // namespace dace_redist

@@ -6,9 +6,8 @@
 /// Start reading at: SumReplicasPlan.
 
 #include <algorithm>
-#include <complex>
-#include <cstdint>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "copy/run_list.hpp"
@@ -17,56 +16,14 @@
 
 namespace dace_redist {
 
-template <class T>
-MPI_Datatype mpi_type();
-template <>
-inline MPI_Datatype mpi_type<std::int8_t>() {
-  return MPI_INT8_T;
-}
-template <>
-inline MPI_Datatype mpi_type<std::int16_t>() {
-  return MPI_INT16_T;
-}
-template <>
-inline MPI_Datatype mpi_type<std::int32_t>() {
-  return MPI_INT32_T;
-}
-template <>
-inline MPI_Datatype mpi_type<std::int64_t>() {
-  return MPI_INT64_T;
-}
-template <>
-inline MPI_Datatype mpi_type<std::uint8_t>() {
-  return MPI_UINT8_T;
-}
-template <>
-inline MPI_Datatype mpi_type<std::uint16_t>() {
-  return MPI_UINT16_T;
-}
-template <>
-inline MPI_Datatype mpi_type<std::uint32_t>() {
-  return MPI_UINT32_T;
-}
-template <>
-inline MPI_Datatype mpi_type<std::uint64_t>() {
-  return MPI_UINT64_T;
-}
-template <>
-inline MPI_Datatype mpi_type<float>() {
-  return MPI_FLOAT;
-}
-template <>
-inline MPI_Datatype mpi_type<double>() {
-  return MPI_DOUBLE;
-}
-template <>
-inline MPI_Datatype mpi_type<std::complex<float>>() {
-  return MPI_C_FLOAT_COMPLEX;
-}
-template <>
-inline MPI_Datatype mpi_type<std::complex<double>>() {
-  return MPI_C_DOUBLE_COMPLEX;
-}
+/// What depends on the type of the elements.
+struct SummedType {
+  MPI_Datatype mpi_type;
+  AddBlocks* add_blocks;
+};
+
+/// \param strategy  "SumReplicas " and the name of the type. \throws Error if there is no such type.
+SummedType summed_type(const std::string& strategy);
 
 /// Sums what the ranks of a replica group (those that hold the same cell of the source) hold, element by element.
 ///
@@ -74,13 +31,13 @@ inline MPI_Datatype mpi_type<std::complex<double>>() {
 /// they own all of it (a reduce-scatter; with a single owner a reduce); or each of them owns all of it (an allreduce).
 ///
 /// Members that share a node, and whose partial sums lie in node-shared memory, read them there; else MPI adds.
-template <class T>
 class SumReplicasPlan final : public Plan {
  public:
   static constexpr const char* node_name = "SumReplicas";
 
  private:
   void prepare() override {
+    type_ = summed_type(description().strategy);
     const Distribution source(description().source, "source"), target(description().target, "target");
     pieces_.clear();
     buffer_ = Buffer();
@@ -133,23 +90,23 @@ class SumReplicasPlan final : public Plan {
   void exchange(const char* source, char* target) override {
     if (pieces_.empty() || count_ == 0) return;
     const trace::Span span("sum", trace::nobody, count_ * element_bytes());
-    const T* sums = reinterpret_cast<const T*>(source);
-    T* result = reinterpret_cast<T*>(target);
-    if (node_.connected() && node_.add(pieces_[static_cast<std::size_t>(replica_)], source_layout(), sums, result))
+    if (node_.connected() &&
+        node_.add(pieces_[static_cast<std::size_t>(replica_)], source_layout(), type_.add_blocks, source, target))
       return;
+    const char* sums = source;
     if (!in_order_) {
       packing_.copy(source, buffer_.at(0));
-      sums = reinterpret_cast<const T*>(buffer_.at(0));
+      sums = buffer_.at(0);
     }
-    if (everyone_) return add_for_all(sums, result);
+    if (everyone_) return add_for_all(sums, target);
     if (owners_ > 1 && count_ <= std::numeric_limits<int>::max()) {
-      check(MPI_Reduce_scatter(sums, result, counts_.data(), mpi_type<T>(), MPI_SUM, members_.get()),
+      check(MPI_Reduce_scatter(sums, target, counts_.data(), type_.mpi_type, MPI_SUM, members_.get()),
             "MPI_Reduce_scatter");
       return;
     }
     for (std::size_t member = 0; member < pieces_.size(); ++member) {
-      add_for_one(sums, result, pieces_[member].count(), static_cast<int>(member));
-      sums += pieces_[member].count();
+      add_for_one(sums, target, pieces_[member].count(), static_cast<int>(member));
+      sums += pieces_[member].count() * element_bytes();
     }
   }
 
@@ -221,20 +178,23 @@ class SumReplicasPlan final : public Plan {
   static constexpr std::size_t most_adding_all = 4;
   static constexpr Index most_at_once = Index{1} << 30;  // elements; MPI counts in int
 
-  void add_for_all(const T* sums, T* result) {
+  void add_for_all(const char* sums, char* result) {
     for (Index at = 0; at < count_; at += most_at_once)
-      check(MPI_Allreduce(sums + at, result + at, static_cast<int>(std::min(most_at_once, count_ - at)), mpi_type<T>(),
-                          MPI_SUM, members_.get()),
-            "MPI_Allreduce");
+      check(
+          MPI_Allreduce(sums + at * element_bytes(), result + at * element_bytes(),
+                        static_cast<int>(std::min(most_at_once, count_ - at)), type_.mpi_type, MPI_SUM, members_.get()),
+          "MPI_Allreduce");
   }
 
-  void add_for_one(const T* sums, T* result, Index count, int member) {
+  void add_for_one(const char* sums, char* result, Index count, int member) {
     for (Index at = 0; at < count; at += most_at_once)
-      check(MPI_Reduce(sums + at, result + at, static_cast<int>(std::min(most_at_once, count - at)), mpi_type<T>(),
-                       MPI_SUM, member, members_.get()),
+      check(MPI_Reduce(sums + at * element_bytes(), result + at * element_bytes(),
+                       static_cast<int>(std::min(most_at_once, count - at)), type_.mpi_type, MPI_SUM, member,
+                       members_.get()),
             "MPI_Reduce");
   }
 
+  SummedType type_{};
   NodeSum node_;
   Communicator members_;              // the ranks of this rank's group, by number of their replica
   std::vector<StridedBlock> pieces_;  // [members] of this rank's array; empty if the rank holds no partial sums
