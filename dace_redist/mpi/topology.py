@@ -27,11 +27,13 @@ class Topology:
     :param machine: Processor and number of cores of the nodes.
     :param mpi: Name and version of the MPI library.
     :param node_of: Number of the node of each rank; nodes are numbered as they appear.
+    :param gpu: Model of the ranks' GPUs; ``""`` where no array lies on one.
     """
 
     machine: str
     mpi: str
     node_of: tuple[int, ...]
+    gpu: str = ""
 
     @property
     def layout(self) -> str:

@@ -1,10 +1,12 @@
-"""Memory of the GPU that is current in this process."""
+"""The GPU that is current in this process: its name, and its memory."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import re
 
+from dace_redist.errors import RedistributionError
 from dace_redist.native.interface import check, library
 from dace_redist.native.library import ensure_library
 from dace_redist.native.toolchain import CUDA, HOST_DEVICE
@@ -22,13 +24,59 @@ def ensure_device_library() -> None:
     library()
     if host_device_is_chosen():
         ensure_library(HOST_DEVICE)
-    elif os.environ.get(DEVICE_VARIABLE, "cuda") in ("", "cuda"):
+    elif _is_cuda():
         ensure_library(CUDA)
 
 
 def host_device_is_chosen() -> bool:
     """Whether main memory stands in for a GPU."""
     return os.environ.get(DEVICE_VARIABLE, "").split(",")[0] == "host"
+
+
+def _is_cuda() -> bool:
+    return os.environ.get(DEVICE_VARIABLE, "cuda") in ("", "cuda")
+
+
+def device_name() -> str:
+    """
+    Model of the GPU, such as ``NVIDIA H200``; what stands in for one says so. Where there is none, nothing is built.
+
+    :raises RedistributionError: If there is no GPU.
+    :raises BuildError: If the library for GPUs cannot be built; says what is missing.
+    """
+    if _is_cuda() and not _driver_finds_gpu():
+        raise RedistributionError(
+            "no GPU can be used here: the CUDA driver is missing, or finds none; arrays on GPUs need one on each rank"
+        )
+    ensure_device_library()
+    name = ctypes.create_string_buffer(256)
+    check(library().dr_python_device_name(name, ctypes.c_int64(len(name))))
+    said = name.value.decode(errors="replace")
+    numbered = _NUMBERED.fullmatch(said)
+    return numbered["model"] if numbered else said
+
+
+def _driver_finds_gpu() -> bool:
+    """Whether there is a CUDA driver with a GPU that this process may use."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_int()
+    return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
+
+
+#: The name of a GPU that also says its number in this process, in which ranks differ.
+_NUMBERED = re.compile(r"GPU \d+ \((?P<model>.*)\)")
+
+
+def synchronize() -> None:
+    """
+    Waits for all that was enqueued on the default stream.
+
+    :raises RedistributionError: If something of it failed.
+    """
+    check(library().dr_python_device_synchronize())
 
 
 def allocate(nbytes: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,13 @@ import numpy as np
 from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.schedule import Schedule
 
-#: Where the arrays of a redistribution may lie: in a rank's own memory, or one of them, or both, where
+#: Where arrays in main memory may lie: in a rank's own memory, or one of them, or both, where
 #: :func:`dace_redist.empty` puts them.
-MEMORIES = ("ordinary", "shared-source", "shared-target", "shared-both")
+MAIN_MEMORIES = ("ordinary", "shared-source", "shared-target", "shared-both")
+#: Arrays on the GPUs of the ranks: both, or one of them, the other one in a rank's own memory.
+GPU_MEMORIES = ("gpu", "gpu-source", "gpu-target")
+#: Where the arrays of a redistribution may lie.
+MEMORIES = MAIN_MEMORIES + GPU_MEMORIES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,24 +40,40 @@ class Problem:
         return f"{self.schedule.dtype}[{shape}]{'' if self.memory == MEMORIES[0] else f' ({self.memory})'}"
 
     @property
+    def on_gpu(self) -> bool:
+        """Whether an array lies on a GPU."""
+        return self.memory in GPU_MEMORIES
+
+    @property
     def identity(self) -> dict[str, str]:
         """All that distinguishes it from other problems."""
         return {"schedule": schedule_key(self.schedule), "dtype": self.schedule.dtype.name, "memory": self.memory}
 
 
 def memory_name(source_is_shared: bool, target_is_shared: bool) -> str:
-    """Which of :data:`MEMORIES` it is."""
-    return MEMORIES[source_is_shared + 2 * target_is_shared]
+    """Which of :data:`MAIN_MEMORIES` it is."""
+    return MAIN_MEMORIES[source_is_shared + 2 * target_is_shared]
 
 
-def check_memory(memory: Any) -> str:
+def gpu_memory_name(source_on_gpu: bool, target_on_gpu: bool) -> str:
+    """Which of :data:`GPU_MEMORIES` it is; one side at least lies on a GPU."""
+    return {(True, True): "gpu", (True, False): "gpu-source", (False, True): "gpu-target"}[source_on_gpu, target_on_gpu]
+
+
+def sides_on_gpu(memory: str) -> tuple[bool, bool]:
+    """Whether source and target lie on a GPU, of one of :data:`MEMORIES`."""
+    return memory in ("gpu", "gpu-source"), memory in ("gpu", "gpu-target")
+
+
+def check_memory(memory: Any, known: Sequence[str] = MEMORIES) -> str:
     """
     ``memory``, checked.
 
-    :raises ValueError: If it is none of :data:`MEMORIES`.
+    :param known: What it may be.
+    :raises ValueError: If it is none of them.
     """
-    if memory not in MEMORIES:
-        raise ValueError(f"memory must be one of {', '.join(MEMORIES)}, got {memory!r}")
+    if memory not in known:
+        raise ValueError(f"memory must be one of {', '.join(known)}, got {memory!r}")
     return str(memory)
 
 

@@ -27,7 +27,7 @@ _REMEDY = "move it away, or name another file with DACE_REDIST_RECORD"
 
 #: Fields that must agree for an entry to hold: what it is for, and where it was measured.
 _FOR = ("schedule", "dtype", "memory", "layout")
-_WHERE = ("mpi", "machine", "package")
+_WHERE = ("mpi", "machine", "gpu", "package")
 
 
 class Winner(Strict):
@@ -61,8 +61,8 @@ class Entry(Strict):
     The winner of one redistribution on one topology.
 
     What identifies it: ``schedule`` (a digest, see :func:`dace_redist.selection.problem_key.schedule_key`),
-    ``dtype``, ``memory`` (where the arrays lie), ``layout``, ``mpi``, ``machine`` and ``package``. ``shape``,
-    ``source`` and ``target`` say for people what the digest says.
+    ``dtype``, ``memory`` (where the arrays lie), ``layout``, ``mpi``, ``machine``, ``gpu`` (its model, for arrays
+    there) and ``package``. ``shape``, ``source`` and ``target`` say for people what the digest says.
     """
 
     shape: str
@@ -78,6 +78,7 @@ class Entry(Strict):
     date: str
     winner: Winner
     measured: list[Measured]
+    gpu: str = ""
 
     def agrees(self, identity: Mapping[str, str], names: Sequence[str] = (*_FOR, *_WHERE)) -> bool:
         """Whether it has these values in all fields of these names."""
@@ -113,7 +114,7 @@ def make_entry(problem: Problem, topology: Topology, winner: Winner, measured: S
 
 def _identity(problem: Problem, topology: Topology) -> dict[str, str]:
     where = {"layout": topology.layout, "mpi": topology.mpi, "machine": topology.machine, "package": __version__}
-    return problem.identity | where
+    return problem.identity | where | {"gpu": topology.gpu if problem.on_gpu else ""}
 
 
 class Record:
@@ -224,7 +225,7 @@ def _other_version(version: int) -> str:
 def _why_ignored(path: Path, entry: Entry, wanted: dict[str, str]) -> str:
     differences = [
         f"of another {word} ({getattr(entry, name)}, here {wanted[name]})"
-        for name, word in zip(_WHERE, ("MPI", "machine", "version of dace-redist"), strict=True)
+        for name, word in zip(_WHERE, ("MPI", "machine", "GPU", "version of dace-redist"), strict=True)
         if getattr(entry, name) != wanted[name]
     ]
     what = f"the choice for {entry.dtype}[{entry.shape}] in {path}"

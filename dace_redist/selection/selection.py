@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from dace_redist.distribution import AnyDistribution
 from dace_redist.mpi.collective_errors import check_same, checked_communicator, together
 from dace_redist.mpi.topology import Topology, topology_of
+from dace_redist.native.device import device_name
 from dace_redist.report.text import header
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.selection.paths import profile_path, record_path
@@ -97,13 +98,16 @@ def chosen_strategy(
     :param axes: The source axis that each target axis comes from, see :func:`dace_redist.schedule`.
     :param region: The sub-tensor that moves, see :func:`dace_redist.schedule`.
     :param memory: Where the arrays lie: ``"ordinary"``, or which of them :func:`dace_redist.empty` made,
-        ``"shared-source"``, ``"shared-target"`` or ``"shared-both"``.
+        ``"shared-source"``, ``"shared-target"`` or ``"shared-both"``; or which lie on GPUs, ``"gpu"`` (both),
+        ``"gpu-source"`` or ``"gpu-target"``.
     :param record: File of the tuning record; default: ``DACE_REDIST_RECORD``, else the user's one.
     :return: The choice, the same on every rank.
     :raises ValueError: On every rank, if ranks ask for different things, if the distributions do not fit each other or
         the communicator, or if the record or the machine profile is damaged.
     :raises TypeError: On every rank, if something is of the wrong type.
     :raises OSError: On every rank, if the record cannot be read.
+    :raises BuildError: On every rank, if arrays lie on GPUs and the library for them cannot be built.
+    :raises RedistributionError: On every rank, if arrays lie on GPUs and a rank has none.
     """
     comm = checked_communicator(comm)
     with together(comm):
@@ -138,11 +142,31 @@ def choose_all(problems: Sequence[Problem], comm: Any, record: str | os.PathLike
     :raises ValueError: On every rank, if the record is damaged.
     :raises OSError: On every rank, if it cannot be read.
     """
-    topology, choices = topology_of(comm), None
+    topology, choices = topology_for(problems, comm), None
     with together(comm):
         if comm.rank == 0:
             choices = [_choose(problem, topology, record) for problem in problems]
     return list(comm.bcast(choices))
+
+
+def topology_for(problems: Iterable[Problem], comm: Any) -> Topology:
+    """
+    Where a communicator runs, with the model of the ranks' GPUs if an array of any problem lies on one. Collective.
+
+    :raises BuildError: On every rank, if the library for GPUs is needed and cannot be built; says what is missing.
+    :raises RedistributionError: On every rank, if a rank needs a GPU and has none.
+    """
+    topology = topology_of(comm)
+    if not any(problem.on_gpu for problem in problems):
+        return topology
+    return dataclasses.replace(topology, gpu=gpus_of(comm))
+
+
+def gpus_of(comm: Any) -> str:
+    """Model of the GPUs that the ranks of a communicator use. Collective; errors as of :func:`topology_for`."""
+    with together(comm):
+        name = device_name()
+    return " and ".join(sorted(set(comm.allgather(name))))
 
 
 def _choose(problem: Problem, topology: Topology, path: str | os.PathLike[str] | None) -> Choice:
@@ -186,7 +210,7 @@ def predicted_seconds(problem: Problem, topology: Topology) -> dict[str, float]:
 def _model_of(problem: Problem, topology: Topology) -> CostModel | None:
     """The cost model for a problem, by this user's machine profile; see :func:`predicted_seconds`."""
     path = profile_path()
-    if not path.exists():
+    if not path.exists() or problem.on_gpu:
         return None
     from dace_redist.selection.cost_model import CostModel  # loads pydantic, too
     from dace_redist.selection.machine_profile import for_topology

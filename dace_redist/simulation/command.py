@@ -12,7 +12,7 @@ import click
 
 from dace_redist.einsum.command import index_sizes, read_statements
 from dace_redist.problem_options import described_schedule, problem_options, whole_numbers
-from dace_redist.selection.problem_key import MEMORIES
+from dace_redist.selection.problem_key import MAIN_MEMORIES
 from dace_redist.strategies import STRATEGIES
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ _FILE, _FOLDER = click.Path(dir_okay=False, path_type=Path), click.Path(file_oka
 @click.option(
     "--strategy", "strategies", multiple=True, metavar="NAME", help=f"this one only: {_KNOWN}; may be repeated"
 )
-@click.option("--memory", type=click.Choice(MEMORIES), default=MEMORIES[0], help="of the arrays of a redistribution")
+@click.option(
+    "--memory", type=click.Choice(MAIN_MEMORIES), default=MAIN_MEMORIES[0], help="of the arrays of a redistribution"
+)
 @click.option("--traces", type=_FOLDER, help="folder to write traces to, which SimGrid replays")
 @click.option("--replay", is_flag=True, help="with --traces: let SimGrid replay them, and print its time")
 @click.option("--goal", type=_FILE, help="file to write GOAL text to, which LogGOPSim reads")

@@ -111,7 +111,7 @@ class Exchange:
         Of a schedule.
 
         :param job: The ranks that move it.
-        :param memory: Where the arrays lie, one of :data:`dace_redist.selection.problem_key.MEMORIES`.
+        :param memory: Where the arrays lie, one of :data:`dace_redist.selection.problem_key.MAIN_MEMORIES`.
         """
         links, latency, nbytes = _loaded(schedule, job)
         rates = job.machine.rates(job.busy_ranks_per_node)

@@ -110,6 +110,23 @@ def test_entry_of_another_package_is_ignored_even_if_it_makes_no_sense_here(book
     assert f"of another version of dace-redist (0.0.1, here {dace_redist.__version__})" in line
 
 
+def test_what_was_measured_on_a_gpu_is_for_that_model(book: Record):
+    on_gpu, there = Problem(SCHEDULE, "gpu"), dataclasses.replace(HERE, gpu="NVIDIA H200")
+    book.add(entry(on_gpu, there))
+    assert book.find(on_gpu, there) == (WINNER, "")
+    assert book.find(Problem(SCHEDULE, "gpu-source"), there) == (None, "")
+    winner, line = book.find(on_gpu, dataclasses.replace(HERE, gpu="NVIDIA A100"))
+    assert winner is None
+    assert "is ignored: it is of another GPU (NVIDIA H200, here NVIDIA A100); tune again here" in line
+
+
+def test_entries_of_main_memory_say_nothing_of_gpus(book: Record):
+    """They are as they were before there were others, and hold whatever GPU is there."""
+    book.add(entry())
+    assert "gpu" not in json.loads(book.path.read_text())["entries"][0]
+    assert book.find(CASE, dataclasses.replace(HERE, gpu="NVIDIA H200")) == (WINNER, "")
+
+
 def test_record_of_another_version_is_ignored_but_not_written_over(book: Record):
     book.path.parent.mkdir()
     later = json.dumps({"format": record.FORMAT, "version": record.VERSION + 1, "choices": {}})

@@ -5,11 +5,31 @@
 
 #include <cstdint>
 #include <cstring>
+#include <string>
 
 #include "api/handles.hpp"
 #include "device/device_objects.hpp"
 
 extern "C" {
+
+/// Writes the name of the calling thread's device, cut to `nbytes` with the zero at its end.
+DR_API int dr_python_device_name(char* name, std::int64_t nbytes) {
+  using namespace dace_redist;
+  return guarded(DR_ERROR_MEMORY, "GPU", [&] {
+    const std::string found = current_device().name();
+    name[found.copy(name, static_cast<std::size_t>(nbytes) - 1)] = '\0';
+  });
+}
+
+/// Waits for what was enqueued on the default stream.
+DR_API int dr_python_device_synchronize() {
+  using namespace dace_redist;
+  return guarded(DR_ERROR_EXECUTE, "GPU", [&] {
+    Device& device = current_device();
+    const CurrentDevice current(device);
+    device.synchronize(nullptr);
+  });
+}
 
 DR_API int dr_python_device_allocate(std::int64_t nbytes, void** memory) {
   using namespace dace_redist;
