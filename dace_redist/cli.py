@@ -14,6 +14,7 @@ import numpy as np
 
 from dace_redist._version import __version__
 from dace_redist.einsum.command import einsum
+from dace_redist.errors import RedistributionError
 from dace_redist.joint_schedule import JointSchedule
 from dace_redist.mpi.launch import launched_rank
 from dace_redist.native.command import build, config
@@ -23,7 +24,7 @@ from dace_redist.report import text as report
 from dace_redist.report.nodes import nodes_json, nodes_text, relabelling_text
 from dace_redist.report.trace import trace
 from dace_redist.schedule import Schedule
-from dace_redist.selection.problem_key import MEMORIES, Problem
+from dace_redist.selection.problem_key import GPU_MEMORIES, MEMORIES, Problem
 from dace_redist.simulation.command import simulate
 from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, STRATEGIES, options_within, rounds, with_options
 from dace_redist.tuning.command import calibrate
@@ -101,8 +102,9 @@ def explain(
     if several is not None and any(other is not None for other in others):
         wrong = "goes with none of --rank, --memory-bytes, --machine and --ranks-per-node"
         raise click.BadParameter(wrong, param_hint="--tensors")
-    if plot_model is not None and machine is None:
-        raise click.BadParameter("goes with --machine", param_hint="--plot-model")
+    for given, option in ((plot_model is not None, "--plot-model"), (memory in GPU_MEMORIES, "--memory")):
+        if given and machine is None:
+            raise click.BadParameter("goes with --machine", param_hint=option)
     costs = None if machine is None else _costs(schedule, memory, machine or None, ranks_per_node)
     node_of = costs.model.node_of if costs else _nodes_of(schedule.ranks, ranks_per_node)
     if costs is not None and plot_model is not None:
@@ -220,6 +222,13 @@ def tune(
         click.echo(json.dumps(found.to_json()) if as_json else str(found))
 
 
+#: Errors that are said in one line: of bad input, and of what a machine has not.
+_REPORTED = (
+    *(ValueError, TypeError, RuntimeError, OSError, MemoryError, OverflowError, ImportError),
+    RedistributionError,
+)
+
+
 def run_command(command: click.Command, name: str, arguments: Sequence[str] | None = None) -> NoReturn:
     """
     Run a command and end the process: 0 when done, 2 with one line on standard error for bad input.
@@ -233,7 +242,7 @@ def run_command(command: click.Command, name: str, arguments: Sequence[str] | No
         sys.stdout.flush()
     except click.ClickException as error:
         code = _fail(name, error.format_message())
-    except (ValueError, TypeError, RuntimeError, OSError, MemoryError, OverflowError, ImportError) as error:
+    except _REPORTED as error:
         if isinstance(error, BrokenPipeError):  # the reader has what it wants: `dace-redist ... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)

@@ -74,6 +74,25 @@ _MEANINGS: Mapping[str, tuple[str, tuple[int | float, ...]]] = {
 OPTIONS: Mapping[str, Option] = {name: Option(*values, *_MEANINGS[name]) for name, values in option_ranges.items()}
 
 
+#: Defaults that are others where an array lies on a GPU: chunks that it copies about as fast as longer ones.
+_GPU_DEFAULTS: Mapping[str, int | float] = {"chunk_bytes": 1 << 20}
+
+
+def default_options(on_gpu: bool = False) -> dict[str, int | float]:
+    """
+    The value of every option that is not given.
+
+    :param on_gpu: Whether an array lies on a GPU.
+    """
+    return {name: option.default for name, option in OPTIONS.items()} | dict(_GPU_DEFAULTS if on_gpu else {})
+
+
+def options_on_gpu(strategy: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a strategy for arrays on a GPU: those given, and those whose default is another one there."""
+    others = {name: value for name, value in _GPU_DEFAULTS.items() if name in find_strategy(strategy).options}
+    return others | dict(options)
+
+
 @dataclasses.dataclass(frozen=True)
 class Strategy:
     """
@@ -86,6 +105,8 @@ class Strategy:
     :param buffer_bytes: The same as a formula; None if only MPI knows.
     :param node_aware: Whether it copies directly into, or out of, arrays in node-shared memory.
     :param seconds: What a rank takes, as a formula; None if no one knows.
+    :param gpu_seconds: The same with an array on a GPU; None: arrays there are copied as a whole to main memory, and
+        moved there.
     :param overlaps: Whether it copies while messages are on their way between nodes.
     :param joins_messages: Whether messages of several ranks go as one.
     :param gpu_only: Whether it moves between arrays on GPUs only.
@@ -98,9 +119,20 @@ class Strategy:
     buffer_bytes: memory_formulas.BufferBytes | None = None
     node_aware: bool = False
     seconds: costs.CostFormula | None = None
+    gpu_seconds: costs.CostFormula | None = None
     overlaps: bool = False
     joins_messages: bool = False
     gpu_only: bool = False
+
+    def formula(self, on_gpu: bool) -> costs.CostFormula | None:
+        """
+        What a rank takes; None if no one knows.
+
+        :param on_gpu: Whether an array lies on a GPU.
+        """
+        if not on_gpu or self.seconds is None:
+            return self.seconds
+        return self.gpu_seconds or costs.whole_arrays(self.seconds)
 
 
 #: Strategies by name. One from elsewhere is added here; the library and an expansion have it under the same name.
@@ -119,6 +151,7 @@ STRATEGIES: dict[str, Strategy] = {
             memory="what it sends and receives, but for messages that are contiguous in an array",
             buffer_bytes=memory_formulas.packed,
             seconds=costs.packed,
+            gpu_seconds=costs.packed_on_gpu,
         ),
         Strategy(
             "Threaded",
@@ -135,6 +168,7 @@ STRATEGIES: dict[str, Strategy] = {
             memory="at most 2 x depth x chunk_bytes",
             buffer_bytes=memory_formulas.chunks,
             seconds=costs.chunks,
+            gpu_seconds=costs.chunks_on_gpu,
             overlaps=True,
         ),
         Strategy(
@@ -152,6 +186,7 @@ STRATEGIES: dict[str, Strategy] = {
             buffer_bytes=memory_formulas.rings,
             node_aware=True,
             seconds=costs.shared,
+            gpu_seconds=costs.shared_on_gpu,
         ),
         Strategy(
             "Hierarchical",
@@ -161,6 +196,7 @@ STRATEGIES: dict[str, Strategy] = {
             buffer_bytes=memory_formulas.rings_and_chunks,
             node_aware=True,
             seconds=costs.hierarchical,
+            gpu_seconds=costs.hierarchical_on_gpu,
             overlaps=True,
         ),
         Strategy(

@@ -109,5 +109,59 @@ def aggregated(work: RankWork, options: Mapping[str, Any]) -> Terms:
     return _sum(within, chunks(alone, options), together)
 
 
+def packed_on_gpu(work: RankWork, options: Mapping[str, Any]) -> Terms:
+    """:func:`packed` by kernels; those of a message run beside the transfers of others."""
+    return _overlapped(packed(work, options), work.piece_count(), work.launches())
+
+
+def chunks_on_gpu(work: RankWork, options: Mapping[str, Any]) -> Terms:
+    """:func:`chunks` by kernels; those of a chunk run beside the transfers of others."""
+    piece = min(options["chunk_bytes"], options["max_message_bytes"])
+    return _overlapped(chunks(work, options), work.piece_count(piece), work.launches())
+
+
+def _overlapped(terms: Terms, pieces: float, launches: float) -> Terms:
+    """
+    Pieces of which some are copied while others are transferred: all of the longer of both, and of the shorter what one
+    piece takes. The first launch of a kernel and the last one are waited for.
+    """
+    exposed = 1 / max(1.0, pieces)
+    copied, transferred = (exposed, 1.0) if terms.pack + terms.unpack <= terms.transfer else (1.0, exposed)
+    latency, transfer = terms.latency + launches, transferred * terms.transfer
+    return Terms(latency, transfer, copied * terms.pack, copied * terms.unpack)
+
+
+def shared_on_gpu(work: RankWork, options: Mapping[str, Any]) -> Terms | None:
+    """
+    One kernel of the sender writes into the arrays of all receivers, where the GPUs reach each other; in
+    :func:`chunks_on_gpu` if one array lies in main memory.
+    """
+    return None if work.leaves_node() else hierarchical_on_gpu(work, options)
+
+
+def hierarchical_on_gpu(work: RankWork, options: Mapping[str, Any]) -> Terms:
+    """:func:`shared_on_gpu` within the node, and :func:`chunks_on_gpu` of what leaves it."""
+    if not work.both_on_gpu:
+        return chunks_on_gpu(work, options)
+    within = work.shared()
+    return _sum(within, chunks_on_gpu(work.network(), options)) if work.leaves_node() else within
+
+
+def whole_arrays(formula: CostFormula) -> CostFormula:
+    """
+    Arrays on a GPU are copied as a whole to pinned main memory, what is in the target included, moved there, and the
+    target is copied back.
+
+    :param formula: What the strategy takes in main memory.
+    """
+
+    def seconds(work: RankWork, options: Mapping[str, Any]) -> Terms | None:
+        moved = formula(work.in_main_memory(), options)
+        staging = Terms(pack=work.copied_to_main_memory(), unpack=work.copied_to_gpu())
+        return None if moved is None else _sum(moved, staging)
+
+    return seconds
+
+
 def _sum(*terms: Terms) -> Terms:
     return Terms(*(sum(parts) for parts in zip(*(one.by_name.values() for one in terms), strict=True)))

@@ -42,11 +42,11 @@ class Bound:
     @classmethod
     def of(cls, model: CostModel) -> Bound:
         """For a redistribution on a machine."""
-        profile = model.profile
-        copies = profile.copies.pack
+        profile, rates = model.profile, model.rates
+        copies = rates.kernels(sent=True).pack
         copied = 1 / copies.at(copies.footprints[-1], copies.runs[-1])
         nodes = model.traffic
-        if len(set(model.node_of)) > 1 and profile.network is not None:
+        if len(set(model.node_of)) > 1 and rates.network is not None:
             remote, local = [0], [0]
             for node, ranks in nodes.items():
                 sent = sum(m.all_bytes for rank in ranks for m in rank.sends if not m.within)
@@ -54,9 +54,9 @@ class Bound:
                 remote.append(round(max(sent, received) / model.share(node)))
                 local.append(round((sum(rank.sent_bytes for rank in ranks) - sent) / model.share(node)))
             cores = min(profile.cores_per_node, profile.ranks_per_node) * profile.turns
-            return cls(max(remote), max(local), 1 / profile.network.link_seconds_per_byte, cores * copied)
+            return cls(max(remote), max(local), 1 / rates.network.link_seconds_per_byte, cores * copied)
         every = [rank for ranks in nodes.values() for rank in ranks]
-        rate = copied if profile.node is None else profile.node.messages.rate
+        rate = copied if profile.node is None else rates.exchanges.messages.rate
         most_remote, most_local = max(r.remote_bytes for r in every), max(r.own.nbytes for r in every)
         return cls(most_remote, most_local, rate, copied)
 

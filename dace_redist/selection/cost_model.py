@@ -14,11 +14,11 @@ from functools import cached_property
 from typing import Any
 
 from dace_redist.schedule import Schedule
-from dace_redist.selection.machine_profile import MachineProfile
+from dace_redist.selection.machine_profile import MachineProfile, NetworkRates
 from dace_redist.selection.problem_key import Problem
 from dace_redist.selection.rank_traffic import RankTraffic, Traffic
 from dace_redist.selection.rank_work import RankWork, Rates
-from dace_redist.strategies import OPTIONS, STRATEGIES, with_options
+from dace_redist.strategies import STRATEGIES, default_options, with_options
 from dace_redist.strategy_costs import Terms
 
 #: Messages that are looked at, about: all, or those of evenly spread ranks of evenly spread nodes.
@@ -90,12 +90,12 @@ class CostModel:
 
         :param options: Options that are not at their defaults.
         """
-        formula = STRATEGIES[strategy].seconds
+        formula = STRATEGIES[strategy].formula(self.problem.on_gpu)
         if formula is None:
             return None
         given = dict(options or {})
-        values = {name: option.default for name, option in OPTIONS.items()} | given
-        chunk = _chunk_bytes(strategy, values)
+        values = default_options(self.problem.on_gpu) | given
+        network, chunk = self._network(strategy), self._chunk_bytes(strategy, values)
         slowest: Terms | None = None
         for node, ranks in self._nodes.items():
             terms = [formula(rank, values) for rank in ranks]
@@ -104,7 +104,7 @@ class CostModel:
             known = [
                 dataclasses.replace(one, latency=one.latency + self.route_latency) for one in terms if one is not None
             ]
-            wire = self._wire_seconds(ranks, chunk) / self.share(node)
+            wire = _wire_seconds(network, ranks, chunk) / self.share(node)
             found = self._of_node(known, ranks, self.share(node), wire, chunk)
             if slowest is None or found.total > slowest.total:
                 slowest = found
@@ -116,7 +116,7 @@ class CostModel:
         between nodes, where the profile tells sizes apart. Others make no difference that was ever measured.
         """
         usual = self.estimate(strategy)
-        network = self.profile.network
+        network = self._network(strategy)
         crosses = any(work.crosses for ranks in self._nodes.values() for work in ranks)
         if usual is None or network is None or network.chunks is None or not crosses:
             return usual
@@ -147,20 +147,20 @@ class CostModel:
         spent = dataclasses.replace(busiest, transfer=busiest.transfer + exposed)
         return dataclasses.replace(spent, wait=max(0.0, whole - spent.total))
 
-    def _wire_seconds(self, ranks: Sequence[RankWork], chunk: int | None) -> float:
-        """What leaves or enters a node, whichever is more, over its link; in chunks of so many bytes, if any."""
-        network = self.profile.network
-        if network is None:
-            return 0.0
+    def _moves_in_main_memory(self, strategy: str) -> bool:
+        """Whether a strategy moves between arrays in main memory, also copies of those on a GPU."""
+        return not self.problem.on_gpu or STRATEGIES[strategy].gpu_seconds is None
 
-        def seconds(messages: Iterable[Traffic]) -> float:
-            crossing = [m for m in messages if not m.within]
-            if chunk is None:
-                return network.link_seconds_per_byte * sum(m.all_bytes for m in crossing)
-            return sum(m.all_bytes * network.seconds_per_byte(min(m.nbytes, chunk)) for m in crossing)
+    def _network(self, strategy: str) -> NetworkRates | None:
+        """What moves between nodes by a strategy."""
+        return self.profile.network if self._moves_in_main_memory(strategy) else self.rates.network
 
-        sent = seconds(m for rank in ranks for m in rank.traffic.sends)
-        return max(sent, seconds(m for rank in ranks for m in rank.traffic.receives))
+    def _chunk_bytes(self, strategy: str, options: Mapping[str, Any]) -> int | None:
+        """Bytes of the chunks in which a strategy copies while messages are on their way; None: it does not."""
+        copies_whole_arrays = self.problem.on_gpu and self._moves_in_main_memory(strategy)
+        if copies_whole_arrays or not STRATEGIES[strategy].overlaps:
+            return None
+        return int(min(options["chunk_bytes"], options["max_message_bytes"]))
 
     @cached_property
     def _ranks_by_node(self) -> dict[int, list[int]]:
@@ -187,7 +187,8 @@ class CostModel:
         return {node: self._work(ranks) for node, ranks in self._looked_at().items()}
 
     @cached_property
-    def _rates(self) -> Rates:
+    def rates(self) -> Rates:
+        """The machine, as it is looked up for this redistribution."""
         transposed = _transposed(self.problem.schedule)
         return Rates(self.profile, self.problem.memory, transposed, self._ranks_per_node)
 
@@ -195,7 +196,7 @@ class CostModel:
         """What ranks of one node have to do."""
         traffic = [RankTraffic.of(self.problem.schedule, rank, self.node_of) for rank in ranks]
         crosses = any(not m.within for one in traffic for m in (*one.sends, *one.receives))
-        return [RankWork(one, self._rates, crosses) for one in traffic]
+        return [RankWork(one, self.rates, crosses) for one in traffic]
 
     def terms_of_ranks(self, strategy: str, options: Mapping[str, Any] | None = None) -> Iterator[tuple[int, Terms]]:
         """
@@ -204,9 +205,9 @@ class CostModel:
         :param strategy: Its name; one that the model knows, and that can move this.
         :param options: Options that are not at their defaults.
         """
-        formula = STRATEGIES[strategy].seconds
+        formula = STRATEGIES[strategy].formula(self.problem.on_gpu)
         assert formula is not None
-        values = {name: option.default for name, option in OPTIONS.items()} | dict(options or {})
+        values = default_options(self.problem.on_gpu) | dict(options or {})
         for ranks in self._ranks_by_node.values():
             for rank, work in zip(ranks, self._work(ranks), strict=True):
                 terms = formula(work, values)
@@ -223,11 +224,19 @@ class CostModel:
         return {node: [rank.traffic for rank in ranks] for node, ranks in self._nodes.items()}
 
 
-def _chunk_bytes(strategy: str, options: Mapping[str, Any]) -> int | None:
-    """Bytes of the chunks in which a strategy copies while messages are on their way; None: it does not."""
-    if not STRATEGIES[strategy].overlaps:
-        return None
-    return int(min(options["chunk_bytes"], options["max_message_bytes"]))
+def _wire_seconds(network: NetworkRates | None, ranks: Sequence[RankWork], chunk: int | None) -> float:
+    """What leaves or enters a node, whichever is more, over its link; in chunks of so many bytes, if any."""
+    if network is None:
+        return 0.0
+
+    def seconds(messages: Iterable[Traffic]) -> float:
+        crossing = [m for m in messages if not m.within]
+        if chunk is None:
+            return network.link_seconds_per_byte * sum(m.all_bytes for m in crossing)
+        return sum(m.all_bytes * network.seconds_per_byte(min(m.nbytes, chunk)) for m in crossing)
+
+    sent = seconds(m for rank in ranks for m in rank.traffic.sends)
+    return max(sent, seconds(m for rank in ranks for m in rank.traffic.receives))
 
 
 def _largest_share(ranks: Iterable[RankWork], chunk: int) -> float:

@@ -71,7 +71,7 @@ class CostReport:
         :param memory: Where the arrays lie, one of :data:`dace_redist.selection.problem_key.MEMORIES`.
         :param machine: File of the machine profile; default: see :func:`profile_in_use`.
         :param ranks_per_node: Default: those of the profile.
-        :raises ValueError: If the profile has no figures for so many nodes, or so many ranks on one.
+        :raises ValueError: If the profile has no figures for so many nodes, or so many ranks on one, or of a GPU.
         """
         profile, origin = profile_in_use(machine)
         each = ranks_per_node or profile.ranks_per_node
@@ -83,14 +83,23 @@ class CostReport:
             )
         if min(each, schedule.ranks) > 1 and profile.node is None:
             raise ValueError("the machine profile was made with one rank per node: name --ranks-per-node 1")
-        return cls(CostModel(Problem(schedule, memory), profile, node_of), origin)
+        problem = Problem(schedule, memory)
+        if problem.on_gpu and profile.device is None:
+            raise ValueError(
+                f"the machine profile has no figures of a GPU, which memory {memory} needs: run dace-redist calibrate "
+                f"where each rank has one (DACE_REDIST_DEVICE=cuda has it say what is missing); the profile is {origin}"
+            )
+        return cls(CostModel(problem, profile, node_of), origin)
 
     def __str__(self) -> str:
         """The machine, a line for each strategy with its terms in milliseconds, and the bound."""
         estimates, bound = self.model.estimates(self.strategies), Bound.of(self.model)
         nodes = count(len(set(self.model.node_of)), "node")
         where = f"{count(len(self.model.node_of), 'rank')} on {nodes}, {self.model.problem.memory} arrays"
-        lines = [f"machine   {self.origin}", f"model     {where}; milliseconds"]
+        lines = [f"machine   {self.origin}"]
+        if self.model.problem.on_gpu:
+            lines.append(f"GPU       {self.model.rates.device.name}")
+        lines.append(f"model     {where}; milliseconds")
         rows = [("", "time", *estimates[0].terms.by_name, "bottleneck", "of the bound")]
         rows += [self._row(estimate, bound) for estimate in estimates]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

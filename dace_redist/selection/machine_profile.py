@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pydantic
+
 from dace_redist._version import __version__
 from dace_redist.mpi.topology import Topology
 from dace_redist.report.text import count
@@ -24,40 +26,53 @@ DEFAULT_PROFILE = Path(__file__).with_name("default_machine.json")
 _REMEDY = "make it anew with dace-redist calibrate, or name another file with DACE_REDIST_MACHINE"
 
 
-class Copies(Strict):
-    """The copy kernel: to contiguous memory, from it, transposed, and to contiguous memory by non-temporal stores."""
+class Kernels(Strict):
+    """Copies of one rank: to contiguous memory, from it, and transposed."""
 
     pack: Surface
     unpack: Surface
     permuted: Surface
+
+
+class Copies(Kernels):
+    """The copy kernel in main memory: also to contiguous memory by non-temporal stores."""
+
     non_temporal: Surface
 
 
-class NodeRates(Strict):
+class Exchanges(Strict):
     """
     What moves between ranks of one node, each of which sends to one and receives from another.
 
-    :param messages: Contiguous MPI messages.
+    :param messages: Contiguous messages.
     :param chunks: Chunks of a contiguous message that moves in chunks: seconds of one by its size.
-    :param puts: Contiguous puts into a window; None if MPI has no windows.
-    :param datatypes: Described by MPI's derived datatypes.
-    :param staged: Through a ring in node-shared memory.
-    :param push: Copied by the sender into a node-shared target.
-    :param pull: Copied by the receiver out of a node-shared source.
-    :param read: Copied by the kernel out of the sender's memory; long runs on both sides.
-    :param latency: By kind of message: ``messages``, ``datatypes``, ``puts``, ``shared``.
-    :param thread_start: Seconds until OpenMP threads share a copy.
+    :param push: Copied by the sender into the target: a node-shared one, or one on a GPU.
+    :param latency: By kind of message: ``messages``, ``shared``, in main memory also ``datatypes``, ``puts``.
     """
 
     messages: Curve
     chunks: Curve
+    push: TwoSides
+    latency: dict[str, Latency]
+
+
+class NodeRates(Exchanges):
+    """
+    What moves between ranks of one node in main memory.
+
+    :param puts: Contiguous puts into a window; None if MPI has no windows.
+    :param datatypes: Described by MPI's derived datatypes.
+    :param staged: Through a ring in node-shared memory.
+    :param pull: Copied by the receiver out of a node-shared source.
+    :param read: Copied by the kernel out of the sender's memory; long runs on both sides.
+    :param thread_start: Seconds until OpenMP threads share a copy.
+    """
+
     puts: Curve | None
     datatypes: TwoSides
     staged: TwoSides
-    push: TwoSides
     pull: TwoSides
     read: Surface
-    latency: dict[str, Latency]
     thread_start: Seconds
 
 
@@ -83,6 +98,29 @@ class NetworkRates(Strict):
         return self.chunks.at(nbytes) / nbytes
 
 
+class DeviceRates(Strict):
+    """
+    What GPUs copy, and what moves between them.
+
+    :param name: Model of the GPUs.
+    :param launch: Seconds of a kernel that copies nearly nothing, until it is done.
+    :param kernels: Copies of one rank in the memory of its GPU; without ``launch``.
+    :param to_main_memory: Arrays copied to pinned main memory.
+    :param to_gpu: Arrays copied from there.
+    :param node: Between GPUs of the ranks of a node, ``push`` as strategy Shared moves: by a kernel of the sender where
+        GPUs reach each other. None where each rank has a node of its own.
+    :param network: Between GPUs of different nodes; None where all ranks were on one node.
+    """
+
+    name: str
+    launch: Seconds
+    kernels: Kernels
+    to_main_memory: Curve
+    to_gpu: Curve
+    node: Exchanges | None
+    network: NetworkRates | None
+
+
 class MachineProfile(Strict):
     """
     What copies and messages take, with all ranks of a node at work at the same time.
@@ -91,6 +129,7 @@ class MachineProfile(Strict):
     the calibration: with more ranks than cores its seconds contain the wait for a core.
 
     :param network: None where all ranks were on one node.
+    :param device: None where no GPU could be used.
     """
 
     format: str
@@ -105,6 +144,14 @@ class MachineProfile(Strict):
     copies: Copies
     node: NodeRates | None
     network: NetworkRates | None
+    device: DeviceRates | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _same_parts(self) -> MachineProfile:
+        for part in ("node", "network") if self.device is not None else ():
+            if (getattr(self.device, part) is None) != (getattr(self, part) is None):
+                raise ValueError(f"device.{part} must be there where {part} is, and only there")
+        return self
 
     @property
     def turns(self) -> float:
@@ -116,7 +163,7 @@ class MachineProfile(Strict):
         nodes = f"{count(self.nodes, 'node')} of {count(self.ranks_per_node, 'rank')}"
         lines = [
             f"machine   {self.machine}, {self.mpi}, {nodes}",
-            *(_row(name, getattr(self.copies, name)) for name in Copies.model_fields),
+            *_kernel_rows("", self.copies),
         ]
         if self.node is not None:
             lines += [_row(f"{name} {side}", getattr(getattr(self.node, name), side)) for name, side in _TWO_SIDED]
@@ -126,7 +173,7 @@ class MachineProfile(Strict):
         if self.network is not None:
             link = f"{1e-9 / self.network.link_seconds_per_byte:.3g} GB/s of a node's link"
             lines += [f"{_curve_row('network', self.network.messages)}, {link}"]
-        return "\n".join(lines)
+        return "\n".join([*lines, *(_device_rows(self.device) if self.device is not None else [])])
 
     def why_not(self, topology: Topology) -> str:
         """Why it does not hold on a topology; ``""`` if it does."""
@@ -145,8 +192,32 @@ class MachineProfile(Strict):
             return "it was made with one rank per node, here are several"
         return ""
 
+    def why_not_on_gpu(self, topology: Topology) -> str:
+        """Why it does not hold for arrays on the GPUs of a topology on which it holds otherwise; ``""`` if it does."""
+        if self.device is None:
+            return "it was made where no GPU could be used"
+        if self.device.name != topology.gpu:
+            return f"it is of another GPU ({self.device.name}, here {topology.gpu})"
+        return ""
+
 
 _TWO_SIDED = [(name, side) for name in ("datatypes", "staged", "push", "pull") for side in ("sent", "received")]
+
+
+def _kernel_rows(prefix: str, kernels: Kernels) -> list[str]:
+    return [_row(f"{prefix}{name}", getattr(kernels, name)) for name in type(kernels).model_fields]
+
+
+def _device_rows(device: DeviceRates) -> list[str]:
+    rows = [f"{'GPU':<20}{device.name}; {1e6 * device.launch:.3g} microseconds for a kernel"]
+    rows += _kernel_rows("GPU ", device.kernels)
+    rows += [_curve_row("GPU to main memory", device.to_main_memory), _curve_row("main memory to GPU", device.to_gpu)]
+    if device.node is not None:
+        rows += [_row(f"GPU push {side}", getattr(device.node.push, side)) for side in ("sent", "received")]
+        rows += [_curve_row(f"GPU {name}", getattr(device.node, name)) for name in ("messages", "chunks")]
+    if device.network is not None:
+        rows += [_curve_row("GPU network", device.network.messages)]
+    return rows
 
 
 def _row(name: str, surface: Surface) -> str:
@@ -171,11 +242,11 @@ def fastest(rounds: Sequence[MachineProfile]) -> MachineProfile:
 
 
 #: Fields of a profile that hold what was measured.
-_MEASURED = {"copies", "node", "network"}
+_MEASURED = {"copies", "node", "network", "device"}
 
 
 def _least(values: Sequence[Any]) -> Any:
-    """The least of numbers that lie at the same place of nested lists and dictionaries; None where one is."""
+    """The least of numbers at the same place of nested lists and dictionaries; None where one is. Names stay."""
     first = values[0]
     if any(value is None for value in values):
         return None
@@ -194,7 +265,7 @@ def save(profile: MachineProfile, path: Path) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        json_file.replace(path, profile.model_dump())
+        json_file.replace(path, profile.model_dump(exclude_defaults=True))
     except OSError as error:
         raise OSError(f"{KIND} {path} cannot be written: {error}; name another file with --output") from None
 

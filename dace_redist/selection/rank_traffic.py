@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -84,12 +85,16 @@ class RankTraffic:
     :param receives: Messages from other ranks, equal ones as one.
     :param own: What stays.
     :param nodes: Other nodes that it sends to, or receives from, whichever are more.
+    :param source_bytes: Its part of the source, with what does not move.
+    :param target_bytes: Its part of the target, with what stays as it is.
     """
 
     sends: Sequence[Traffic]
     receives: Sequence[Traffic]
     own: Traffic
     nodes: int = 0
+    source_bytes: int = 0
+    target_bytes: int = 0
 
     @classmethod
     def of(cls, schedule: Schedule, rank: int, node_of: Sequence[int]) -> RankTraffic:
@@ -106,6 +111,7 @@ class RankTraffic:
             _counted(Traffic.of(message, itemsize, node_of[message.source] == here) for message in receives),
             Traffic.of(own, itemsize, True),
             max(len(nodes - {here}) for nodes in sides),
+            *(itemsize * math.prod(side.local_shape(rank)) for side in (schedule.source, schedule.target)),
         )
 
     @cached_property

@@ -210,12 +210,14 @@ def predicted_seconds(problem: Problem, topology: Topology) -> dict[str, float]:
 def _model_of(problem: Problem, topology: Topology) -> CostModel | None:
     """The cost model for a problem, by this user's machine profile; see :func:`predicted_seconds`."""
     path = profile_path()
-    if not path.exists() or problem.on_gpu:
+    if not path.exists():
         return None
     from dace_redist.selection.cost_model import CostModel  # loads pydantic, too
     from dace_redist.selection.machine_profile import for_topology
 
     profile, ignored = for_topology(path, topology)
+    if profile is not None and problem.on_gpu and (reason := profile.why_not_on_gpu(topology)):
+        profile, ignored = None, f"{path} is ignored for arrays on a GPU: {reason}; calibrate again here"
     if profile is None:
         _say_once(ignored)
         return None

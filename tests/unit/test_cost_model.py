@@ -13,7 +13,7 @@ from dace_redist.selection.bounds import Bound
 from dace_redist.selection.cost_model import CostModel
 from dace_redist.selection.cost_report import CostReport
 from dace_redist.selection.machine_profile import MachineProfile
-from dace_redist.selection.problem_key import MEMORIES, Problem
+from dace_redist.selection.problem_key import GPU_MEMORIES, MEMORIES, Problem
 
 ROWS, COLUMNS = Distribution((64, 64), (4, 1)), Distribution((64, 64), (1, 4))  # float64: 2 KiB messages, 128 B runs
 MOVED = schedule(ROWS, COLUMNS)
@@ -40,6 +40,25 @@ def machine(cores: int = 4, ranks: int = 4, **changed: Any) -> MachineProfile:
         "network": {"messages": {"nbytes": [1, 1000], "seconds": [1e-5, 1e-4]}, "link_seconds_per_byte": 1e-7},
     }  # fmt: skip
     return MachineProfile.model_validate(plain | changed)
+
+
+def byte_seconds(seconds: float) -> dict[str, Any]:
+    """So many seconds for a byte, and nearly no latency."""
+    return {"nbytes": [1, 1001, 1000001], "seconds": [1e-12, 1e-12 + 1000 * seconds, 1e-12 + 1e6 * seconds]}
+
+
+def gpu_machine(**changed: Any) -> MachineProfile:
+    """The same with a GPU."""
+    device = {
+        "name": "G", "launch": 1e-5,
+        "kernels": {"pack": flat(0.1e-9), "unpack": flat(0.2e-9), "permuted": flat(0.9e-9)},
+        "to_main_memory": byte_seconds(1e-9), "to_gpu": byte_seconds(2e-9),
+        "node": {"messages": byte_seconds(3e-9), "chunks": byte_seconds(4e-9),
+                 "push": {"sent": flat(0.5e-9), "received": flat(0.5e-9)},
+                 "latency": {kind: {"exchange": 2e-6, "message": 2e-7} for kind in ("messages", "shared")}},
+        "network": {"messages": {"nbytes": [1, 1000], "seconds": [2e-5, 2e-4]}, "link_seconds_per_byte": 2e-7},
+    }  # fmt: skip
+    return machine(device=device | changed)
 
 
 def terms(strategy: str, memory: str = "ordinary", profile: MachineProfile | None = None, moved=MOVED, node_of=None):
@@ -194,6 +213,73 @@ def test_where_mpi_has_no_windows_nothing_is_said_of_puts():
     assert terms("RMA", profile=MachineProfile.model_validate(plain)) is None
 
 
+def test_on_gpus_kernels_run_beside_the_transfers_of_other_messages():
+    found = terms("Pack", "gpu", gpu_machine())
+    assert found.latency == pytest.approx(2e-6 + 3 * 2e-7 + 1e-5)  # one launch: what arrives is contiguous
+    assert found.transfer == pytest.approx(SENT * 3e-9, rel=1e-3)
+    assert found.pack == pytest.approx(SENT * 0.1e-9 / 3) and found.unpack == pytest.approx(OWN * 0.1e-9 / 3)
+    two = schedule(Distribution((64, 64), (2, 1)), Distribution((64, 64), (1, 2)))
+    alone = terms("Pack", "gpu", gpu_machine(), two)
+    assert alone.pack == pytest.approx(32 * 32 * 8 * 0.1e-9)  # one message: its kernel runs before it is sent
+    slow = gpu_machine(kernels={kind: flat(30e-9) for kind in ("pack", "unpack", "permuted")})
+    found = terms("Pack", "gpu", slow)
+    assert found.pack == pytest.approx(SENT * 30e-9) and found.transfer == pytest.approx(SENT * 1e-9, rel=1e-3)
+
+
+def test_on_gpus_chunks_are_of_the_default_size_there():
+    large = schedule(Distribution((1024, 1024), (2, 1)), Distribution((1024, 1024), (1, 2)))  # messages of 2 MiB
+    model = CostModel(Problem(large, "gpu"), gpu_machine(), [0, 0])
+    usual, same = model.estimate("Pipelined"), model.estimate("Pipelined", {"chunk_bytes": 1 << 20})
+    assert usual.terms == same.terms and usual.options == {}
+    assert usual.terms.transfer == pytest.approx((2 << 20) * 4e-9, rel=1e-3)
+    assert usual.terms.pack == pytest.approx((2 << 20) * 0.1e-9 / 2)
+    smaller = model.estimate("Pipelined", {"chunk_bytes": 1 << 18})
+    assert smaller.terms.pack == pytest.approx((2 << 20) * 0.1e-9 / 8)
+
+
+def test_on_gpus_of_a_node_the_sender_writes_into_the_target():
+    found = terms("Shared", "gpu", gpu_machine())
+    assert found == terms("Hierarchical", "gpu", gpu_machine())
+    assert (found.transfer, found.pack) == (pytest.approx(SENT * 0.5e-9), 0.0)
+    assert found.unpack == pytest.approx(OWN * 0.1e-9)
+
+
+def test_between_a_gpu_and_main_memory_everything_is_staged():
+    """Main memory copies all messages, contiguous ones too; what stays on a rank goes the same way."""
+    down, moved = terms("Pack", "gpu-source", gpu_machine()), SENT + OWN
+    assert down.latency == pytest.approx(2e-6 + 3 * 2e-7 + 1e-5)
+    assert down.transfer == pytest.approx(0.5 * SENT * 3e-9 + OWN * 1e-9, rel=1e-3)
+    assert down.pack == pytest.approx(moved * 0.1e-9 / 4) and down.unpack == pytest.approx(moved * 1e-9 / 4)
+    up = terms("Pack", "gpu-target", gpu_machine())
+    assert up.latency == pytest.approx(2e-6 + 3 * 2e-7)  # contiguous on the GPU: no kernel
+    assert up.transfer == pytest.approx(0.5 * SENT * 3e-9 + OWN * 2e-9, rel=1e-3)
+    assert up.pack == pytest.approx(moved * 1e-9 / 4) and up.unpack == 0
+    for memory in ("gpu-source", "gpu-target"):
+        assert terms("Shared", memory, gpu_machine()) == terms("Pipelined", memory, gpu_machine())
+
+
+def test_other_strategies_copy_whole_arrays_to_main_memory_and_back():
+    array = 64 * 64 * 8 / 4
+    for strategy in ("Datatype", "Threaded", "RMA", "Aggregated"):
+        there = terms(strategy, profile=gpu_machine())
+        for memory, down, up in (("gpu", 2, 1), ("gpu-source", 1, 0), ("gpu-target", 1, 1)):
+            found = terms(strategy, memory, gpu_machine())
+            assert found.latency == there.latency and found.transfer == there.transfer
+            assert found.pack == pytest.approx(there.pack + down * array * 1e-9, rel=1e-3)
+            assert found.unpack == pytest.approx(there.unpack + up * array * 2e-9, rel=1e-3)
+
+
+def test_between_nodes_gpus_have_figures_of_their_own():
+    nodes, crossing = [0, 0, 1, 1], 2 * 2 * 16 * 16 * 8
+    assert terms("Shared", "gpu", gpu_machine(), node_of=nodes) is None
+    for strategy in ("Pack", "Pipelined", "Hierarchical"):
+        assert terms(strategy, "gpu", gpu_machine(), node_of=nodes).total >= crossing * 2e-7
+    staged = terms("Datatype", "gpu", gpu_machine(), node_of=nodes)
+    assert crossing * 1e-7 <= staged.total < crossing * 2e-7
+    bound = Bound.of(CostModel(Problem(MOVED, "gpu"), gpu_machine(), nodes))
+    assert bound.rate == pytest.approx(5e6)
+
+
 def test_tensors_of_nothing_and_tiles_have_times():
     nothing = schedule(Distribution((0, 4), (2,)), Distribution((0, 4), (1, 2)))
     assert terms("Pack", moved=nothing).total == 0
@@ -268,6 +354,21 @@ def test_command_line(tmp_path, capsys, monkeypatch):
     code, _, err = explain(capsys, "--machine", str(path))
     assert code == 2 and f"machine profile {path} is no JSON" in err and err.count("\n") == 1
     code, _, err = explain(capsys, "--plot-model", str(picture))
+    assert code == 2 and "goes with --machine" in err
+
+
+def test_command_line_of_arrays_on_gpus(tmp_path, capsys):
+    path = tmp_path / "machine.json"
+    machine_profile.save(gpu_machine(), path)
+    for memory in GPU_MEMORIES:
+        code, out, err = explain(capsys, "--machine", str(path), "--memory", memory)
+        assert (code, err) == (0, "") and f"4 ranks on 1 node, {memory} arrays" in out and "GPU       G\n" in out
+        assert out.count("\n") == explain(capsys, "--machine", str(path))[1].count("\n") + 1
+    machine_profile.save(machine(), path)
+    code, _, err = explain(capsys, "--machine", str(path), "--memory", "gpu")
+    assert code == 2 and err.count("\n") == 1
+    assert "the machine profile has no figures of a GPU, which memory gpu needs: run dace-redist calibrate" in err
+    code, _, err = explain(capsys, "--memory", "gpu")
     assert code == 2 and "goes with --machine" in err
 
 
