@@ -19,7 +19,7 @@ from dace_redist.mpi.launch import check_launcher
 from dace_redist.redistribution.device_arrays import DEVICES, ArrayView, is_foreign
 from dace_redist.redistribution.shared_arrays import is_shared
 from dace_redist.schedule import Schedule, checked_index_map
-from dace_redist.selection.problem_key import memory_name
+from dace_redist.selection.problem_key import gpu_memory_name, memory_name
 from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, check_options, check_places, find_strategy, options_within
 
 
@@ -272,19 +272,27 @@ def agreed_arguments(comm: MPI.Intracomm, array: Any, out: Any, checked: Callabl
     """What all ranks ask for; raises on every rank if one cannot take part, or if they differ. Collective."""
     private = [isinstance(part, np.ndarray) and _is_private(part) for part in (array, out)]
     sides = [_lies_on(part, device) for part in (array, out) for device in DEVICES]
-    ordered = all(not isinstance(part, np.ndarray) or part.flags.c_contiguous for part in (array, out))
+    ordered = all(_in_c_order(part) for part in (array, out))
     arguments, facts = _agreed(comm, checked, *private, out is not None, not ordered, *sides)
     private_source, private_target, given_target, unordered = facts[:4]
     if facts[5] or facts[7]:
         arguments = dataclasses.replace(arguments, device=_agreed_device(facts[4:]))
     check_places(find_strategy(arguments.strategy), *(side == "gpu" for side in arguments.device))
-    if "gpu" in arguments.device:
-        return arguments
     if arguments.strategy != AUTO.name or unordered:
         return arguments
+    if "gpu" in arguments.device:
+        source_on_gpu, target_on_gpu = (side == "gpu" for side in arguments.device)
+        return dataclasses.replace(arguments, memories=(gpu_memory_name(source_on_gpu, target_on_gpu),))
     # A result that redistribute() makes itself is in shared memory where that helps, but need not be.
     kinds = (not private_target,) if given_target else (True, False)
     return dataclasses.replace(arguments, memories=tuple(memory_name(not private_source, kind) for kind in kinds))
+
+
+def _in_c_order(array: Any) -> bool:
+    """Whether an array's elements lie in C order; what is no array has none."""
+    if isinstance(array, ArrayView):
+        return array.in_c_order
+    return not isinstance(array, np.ndarray) or array.flags.c_contiguous
 
 
 def _lies_on(array: Any, device: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,18 @@ class DevicePlan(Plan):
         native, source, target = self._prepared_views(array, out)
         native.execute(source.address, target.address)
         return out
+
+    def bound(self, array: Any, out: Any) -> Callable[[], None]:
+        """
+        A call with these arrays, which are checked now and not again.
+
+        :param array: This rank's part of the source.
+        :param out: Where to put this rank's part of the target.
+        :raises ValueError: As a call of the plan.
+        :raises TypeError: As a call of the plan.
+        """
+        native, source, target = self._prepared_views(array, out)
+        return lambda: native.execute(source.address, target.address)
 
     def start(self, array: Any, out: Any = None, *, progress: str = "calls") -> Request:
         """

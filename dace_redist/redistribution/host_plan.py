@@ -25,13 +25,10 @@ from dace_redist.redistribution.request import Request, progress_number
 from dace_redist.redistribution.shared_arrays import LEAST_SHARED_BYTES, empty_result
 from dace_redist.schedule import Schedule
 from dace_redist.selection.problem_key import Problem
-from dace_redist.selection.selection import COMPUTED_WITH, NOT_IN_C_ORDER, choose_all, default_choice
-from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, find_strategy
+from dace_redist.selection.selection import COMPUTED_WITH, NOT_IN_C_ORDER, Choice, choose_all, default_choice
+from dace_redist.strategies import AUTO, find_strategy, options_on_gpu
 
 Array = npt.NDArray[Any]
-
-#: Default of ``chunk_bytes`` where arrays lie on a GPU: chunks that it copies about as fast as longer ones.
-DEVICE_CHUNK_BYTES = 1 << 20
 
 
 class Plan(BasePlan):
@@ -197,22 +194,22 @@ def _layout(array: Array) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def _selected(comm: MPI.Intracomm, arguments: PlanArguments) -> tuple[str, dict[str, int | float], bool]:
     """Strategy, options, and whether they were measured; what ``"Auto"`` stands for is looked up. Collective."""
     given = dict(arguments.options)
+    choice = _choice(comm, arguments) if arguments.strategy == AUTO.name else Choice(arguments.strategy, {}, False, "")
+    options = {**choice.options, **given}
     if "gpu" in arguments.device:
-        name = DEFAULT_STRATEGY if arguments.strategy == AUTO.name else arguments.strategy
-        if "chunk_bytes" in find_strategy(name).options:
-            given.setdefault("chunk_bytes", DEVICE_CHUNK_BYTES)
-        return name, given, False
-    if arguments.strategy != AUTO.name:
-        return arguments.strategy, given, False
+        options = options_on_gpu(choice.strategy, options)
+    return choice.strategy, options, choice.recorded
+
+
+def _choice(comm: MPI.Intracomm, arguments: PlanArguments) -> Choice:
+    """What ``"Auto"`` stands for. Collective."""
     if not arguments.operation.is_copy:
-        return default_choice(COMPUTED_WITH).strategy, given, False
-    wanted = Schedule(arguments.source, arguments.target, arguments.dtype, arguments.index_map)
+        return default_choice(COMPUTED_WITH)
     if not arguments.memories:
-        choice = default_choice(NOT_IN_C_ORDER)
-    else:
-        choices = choose_all([Problem(wanted, memory) for memory in arguments.memories], comm)
-        choice = next((choice for choice in choices if choice.recorded), choices[0])
-    return choice.strategy, {**choice.options, **given}, choice.recorded
+        return default_choice(NOT_IN_C_ORDER)
+    wanted = Schedule(arguments.source, arguments.target, arguments.dtype, arguments.index_map)
+    choices = choose_all([Problem(wanted, memory) for memory in arguments.memories], comm)
+    return next((choice for choice in choices if choice.recorded), choices[0])
 
 
 def build_library(comm: MPI.Intracomm) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution
 from dace_redist.mpi.collective_errors import checked_communicator
+from dace_redist.native.device import synchronize
 from dace_redist.redistribution.arguments import (
     JointArguments,
     PlanArguments,
@@ -19,8 +21,9 @@ from dace_redist.redistribution.arguments import (
     agreed_joint_arguments,
     checked_arguments,
 )
+from dace_redist.redistribution.device_arrays import ArrayView, array_view
 from dace_redist.redistribution.device_joint_plan import make_joint_plan
-from dace_redist.redistribution.device_plan import checked_device, make_plan
+from dace_redist.redistribution.device_plan import DevicePlan, checked_device, make_plan
 from dace_redist.redistribution.host_plan import Plan as Plan
 from dace_redist.redistribution.host_plan import build_library
 from dace_redist.redistribution.joint_plan import joint_arguments
@@ -118,11 +121,21 @@ def plan(
         return dataclasses.replace(arguments, device=checked_device(device))
 
     arguments = agreed_arguments(comm, None, None, checked)
-    if arguments.strategy == AUTO.name:  # where the arrays will lie is not known: a result of its own is node-shared
+    if arguments.strategy == AUTO.name and "gpu" not in arguments.device:
+        # where in main memory the arrays will lie is not known: a result of its own is node-shared
         arguments = dataclasses.replace(
             arguments, memories=("shared-target", "ordinary", "shared-both", "shared-source")
         )
     return make_plan(comm, arguments)
+
+
+def _seen(part: Any) -> Array | ArrayView:
+    """An array of NumPy, or how one of another library lies."""
+    return part if isinstance(part, np.ndarray) else array_view("array", part)
+
+
+def _device_of(part: Array | ArrayView) -> str:
+    return "cpu" if isinstance(part, np.ndarray) else part.device
 
 
 class ArrayPlan:
@@ -131,32 +144,42 @@ class ArrayPlan:
 
     Parameters and errors are those of :func:`dace_redist.redistribute`; making and freeing one is collective.
 
-    :param array: This rank's part of the source; its memory is read at every call.
+    :param array: This rank's part of the source, in main memory or on the GPU; its memory is read at every call.
     :param out: This rank's part of the target.
     """
 
     def __init__(
         self,
-        array: Array,
+        array: Any,
         source: AnyDistribution,
         target: AnyDistribution,
         *,
         comm: MPI.Intracomm,
-        out: Array,
+        out: Any,
         strategy: str = "Auto",
         axes: Sequence[int] | None = None,
         region: Sequence[Sequence[int]] | None = None,
         **options: Any,
     ) -> None:
-        def checked() -> PlanArguments:
-            return checked_arguments(array, source, target, comm, out, strategy, options, axes, region)
+        source_part, target_part = (_seen(part) for part in (array, out))
+        device = _device_of(source_part), _device_of(target_part)
 
-        self.plan = Plan(comm, agreed_arguments(comm, array, out, checked))
-        self._array, self._out = array, out
+        def checked() -> PlanArguments:
+            arguments = checked_arguments(
+                source_part, source, target, comm, target_part, strategy, options, axes, region
+            )
+            return dataclasses.replace(arguments, device=device)
+
+        self.plan = make_plan(comm, agreed_arguments(comm, source_part, target_part, checked))
+        self._call: Callable[[], Any] = functools.partial(self.plan, array, out)
+        if isinstance(self.plan, DevicePlan):
+            self._call = self.plan.bound(array, out)
 
     def __call__(self) -> None:
-        """Redistributes. Collective; errors as of :meth:`Plan.__call__`."""
-        self.plan(self._array, self._out)
+        """Redistributes, and waits for what the GPU does. Collective; errors as of :meth:`Plan.__call__`."""
+        self._call()
+        if isinstance(self.plan, DevicePlan):
+            synchronize()
 
     def free(self) -> None:
         """Frees the plan. Collective."""

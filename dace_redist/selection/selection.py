@@ -52,8 +52,6 @@ class Choice:
 
 #: Why nothing measured is taken for some arrays.
 NOT_IN_C_ORDER = "the arrays are not in C order, as those that are measured"
-#: The same for arrays on a GPU.
-ON_GPU = "an array lies on the GPU, and what is measured is in main memory"
 #: The same for what is computed with elements on their way.
 COMPUTED_WITH = "elements are computed with on their way, which is not measured"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from dace_redist.mpi.topology import Topology
 from dace_redist.schedule import Schedule
 from dace_redist.selection.record import Winner
-from dace_redist.strategies import OPTIONS, STRATEGIES, check_options, find_strategy, host_strategies
+from dace_redist.strategies import OPTIONS, STRATEGIES, check_options, default_options, find_strategy, host_strategies
 
 
 def measurable() -> tuple[str, ...]:
@@ -25,24 +26,36 @@ class Space:
 
     :param strategies: Names of the strategies to try.
     :param values: Values to try for each option, the default among them where that is to be tried.
+    :param on_gpu: Whether an array lies on a GPU.
     """
 
     strategies: tuple[str, ...]
     values: Mapping[str, tuple[int | float, ...]]
+    on_gpu: bool = False
 
     def first(self, topology: Topology) -> list[Winner]:
         """
         Every strategy with its default options; with the first value where the default is not to be tried.
 
         :param topology: On what they run; on one node ``Hierarchical`` and ``Aggregated`` do what ``Shared``
-            does, and one is enough.
+            does, and one is enough. On GPUs that holds for ``Hierarchical`` only, which has more options there.
         """
-        same = {"Hierarchical", "Aggregated"} if topology.node_count == 1 and "Shared" in self.strategies else set()
+        same = self._same_on_a_node() if topology.node_count == 1 else set()
         return [Winner(strategy=name, options=self._start(name)) for name in self.strategies if name not in same]
+
+    def _same_on_a_node(self) -> set[str]:
+        """Strategies that do on one node what another one does that is tried."""
+        if self.on_gpu:
+            return {"Shared"} if "Hierarchical" in self.strategies else set()
+        return {"Hierarchical", "Aggregated"} if "Shared" in self.strategies else set()
+
+    @functools.cached_property
+    def _defaults(self) -> dict[str, int | float]:
+        return default_options(self.on_gpu)
 
     def _start(self, strategy: str) -> dict[str, int | float]:
         tried = {name: self.values[name] for name in find_strategy(strategy).options if self.values.get(name)}
-        return {name: values[0] for name, values in tried.items() if OPTIONS[name].default not in values}
+        return {name: values[0] for name, values in tried.items() if self._defaults[name] not in values}
 
     def varied(self, best: Winner, option: str, schedule: Schedule, topology: Topology) -> list[Winner]:
         """
@@ -53,18 +66,18 @@ class Space:
         :param schedule: Schedule of what is tuned.
         :param topology: On what it runs.
         """
-        now = best.options.get(option, OPTIONS[option].default)
-        values = sensible(option, self.values.get(option, ()), schedule, topology)
+        usual = self._defaults[option]
+        now = best.options.get(option, usual)
+        values = sensible(option, self.values.get(option, ()), schedule, topology, usual)
         varied = [{**best.options, option: value} for value in values if value != now]
-        return [Winner(strategy=best.strategy, options=_without_defaults(options)) for options in varied]
+        return [Winner(strategy=best.strategy, options=self._without_defaults(options)) for options in varied]
 
-
-def _without_defaults(options: Mapping[str, int | float]) -> dict[str, int | float]:
-    return {name: value for name, value in options.items() if value != OPTIONS[name].default}
+    def _without_defaults(self, options: Mapping[str, int | float]) -> dict[str, int | float]:
+        return {name: value for name, value in options.items() if value != self._defaults[name]}
 
 
 def sensible(
-    option: str, values: Sequence[int | float], schedule: Schedule, topology: Topology
+    option: str, values: Sequence[int | float], schedule: Schedule, topology: Topology, usual: float | None = None
 ) -> tuple[int | float, ...]:
     """
     The values of an option that can make a difference.
@@ -76,25 +89,28 @@ def sensible(
     :param values: Values to choose from.
     :param schedule: Schedule of what is tuned.
     :param topology: On what it runs.
+    :param usual: The value if none is given; default: that in main memory.
     """
+    usual = OPTIONS[option].default if usual is None else usual
     if option.endswith("_bytes"):
         largest = max(schedule.totals.sizes, default=0) * schedule.itemsize
         whole = [value for value in values if value >= largest]
-        alike = OPTIONS[option].default if OPTIONS[option].default in whole else min(whole, default=0)
+        alike = usual if usual in whole else min(whole, default=0)
         return tuple(value for value in values if value < largest or value == alike)
     if option == "threads":
         cores = os.cpu_count() or 1
-        most, usual = max(1, cores // topology.ranks_per_node), os.environ.get("OMP_NUM_THREADS")
-        return tuple(value for value in values if value <= most and str(value) != usual)
+        most, threads = max(1, cores // topology.ranks_per_node), os.environ.get("OMP_NUM_THREADS")
+        return tuple(value for value in values if value <= most and str(value) != threads)
     return tuple(values)
 
 
-def space(strategies: Sequence[str] | None, options: Mapping[str, Sequence[Any]] | None) -> Space:
+def space(strategies: Sequence[str] | None, options: Mapping[str, Sequence[Any]] | None, on_gpu: bool = False) -> Space:
     """
     What to try, checked.
 
     :param strategies: Names of strategies; default: all that can be measured.
     :param options: Values to try for some options, instead of those that :data:`dace_redist.strategies.OPTIONS` names.
+    :param on_gpu: Whether an array lies on a GPU.
     :raises ValueError: If a strategy or an option is unknown, or a value out of range.
     :raises TypeError: If something is of the wrong type.
     """
@@ -104,8 +120,9 @@ def space(strategies: Sequence[str] | None, options: Mapping[str, Sequence[Any]]
     if not names:
         raise ValueError(f"strategies is empty; there are {', '.join(measurable())}")
     taken = [option for option in OPTIONS if any(option in STRATEGIES[name].options for name in names)]
-    values = {option: (OPTIONS[option].default, *OPTIONS[option].tuning) for option in taken if OPTIONS[option].tuning}
-    return Space(names, values | _checked_values(names, taken, options or {}))
+    usual = default_options(on_gpu)
+    values = {option: (usual[option], *OPTIONS[option].tuning) for option in taken if OPTIONS[option].tuning}
+    return Space(names, values | _checked_values(names, taken, options or {}), on_gpu)
 
 
 def _checked_name(name: str) -> str:

@@ -21,9 +21,10 @@ from dace_redist.distribution import AnyDistribution
 from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective_errors import together
 from dace_redist.mpi.topology import Topology
+from dace_redist.redistribution.device_arrays import DeviceArray
 from dace_redist.redistribution.plan import ArrayPlan
 from dace_redist.redistribution.shared_arrays import empty, is_shared
-from dace_redist.selection.problem_key import Problem
+from dace_redist.selection.problem_key import Problem, sides_on_gpu
 from dace_redist.selection.record import Measured, Winner
 from dace_redist.strategies import find_strategy
 from dace_redist.tuning.candidates import Space
@@ -83,8 +84,9 @@ class Search:
         self._spent, self._measured = 0.0, list[Measured]()
         schedule = self.problem.schedule
         with together(self.comm):
-            self._array = self._allocated(schedule.source, ("shared-source", "shared-both"))
-            self._out = self._allocated(schedule.target, ("shared-target", "shared-both"))
+            source_on_gpu, target_on_gpu = sides_on_gpu(self.problem.memory)
+            self._array = self._allocated(schedule.source, ("shared-source", "shared-both"), source_on_gpu)
+            self._out = self._allocated(schedule.target, ("shared-target", "shared-both"), target_on_gpu)
         first = self._first_race()
         if not first:
             reasons = "; ".join(f"{candidate}: {candidate.note}" for candidate in self._measured)
@@ -124,9 +126,13 @@ class Search:
         most = max(CLOSE * min(map(self._time, candidates)), self._time(candidates[0]))
         return [candidate for candidate in distinct.values() if self._time(candidate) <= most]
 
-    def _allocated(self, distribution: AnyDistribution, shared: tuple[str, ...]) -> npt.NDArray[Any]:
+    def _allocated(
+        self, distribution: AnyDistribution, shared: tuple[str, ...], on_gpu: bool
+    ) -> npt.NDArray[Any] | DeviceArray:
         """The part of one side that this rank has; every page of it is touched."""
         shape, dtype = distribution.local_shape(self.comm.rank), self.problem.schedule.dtype
+        if on_gpu:
+            return DeviceArray.from_numpy(np.ones(shape, dtype))
         if self.problem.memory not in shared:
             return np.ones(shape, dtype)
         array = empty(shape, dtype, self.comm)

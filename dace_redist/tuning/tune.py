@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from dace_redist.mpi.collective_errors import check_same, checked_communicator, together
-from dace_redist.mpi.topology import topology_of
 from dace_redist.redistribution.plan_cache import forget_choices
 from dace_redist.report.text import header
 from dace_redist.selection.paths import record_path
 from dace_redist.selection.problem_key import Problem
 from dace_redist.selection.record import Measured, Record, Winner, make_entry
-from dace_redist.selection.selection import check_ranks, predicted_seconds
+from dace_redist.selection.selection import check_ranks, predicted_seconds, topology_for
 from dace_redist.tuning.candidates import space
 from dace_redist.tuning.progress import progress_bar
 from dace_redist.tuning.search import NOT_MEASURED, Search
@@ -109,7 +108,7 @@ def tune(
     """
     comm = checked_communicator(comm)
     with together(comm):
-        tried = space(strategies, options)
+        tried = [space(strategies, options, on_gpu) for on_gpu in (False, True)]
         _check_numbers(limit_seconds, precision)
         for problem in problems.values():
             check_ranks(problem.schedule, comm.size)
@@ -119,7 +118,7 @@ def tune(
     facts = [(labels, problem.identity) for labels, problem in problems.items()]
     for name, value in (("what they tune", facts), ("what they try", tried), ("limit_seconds", limit_seconds)):
         check_same(comm, name, value)
-    topology, found = topology_of(comm), []
+    topology, found = topology_for(problems.values(), comm), []
     for labels, problem in problems.items():
         predicted: dict[str, float] = {}
         with together(comm):
@@ -127,7 +126,8 @@ def tune(
                 predicted = predicted_seconds(problem, topology)
         predicted = comm.bcast(predicted)
         with progress_bar(progress and comm.rank == 0, ", ".join(labels) or "tune", limit_seconds) as show:
-            winner, measured = Search(problem, comm, topology, tried, limit_seconds, precision, show, predicted).run()
+            search = Search(problem, comm, topology, tried[problem.on_gpu], limit_seconds, precision, show, predicted)
+            winner, measured = search.run()
         with together(comm):
             if comm.rank == 0:
                 now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import dace
 import pytest
 from dace.libraries.linalg import Transpose
@@ -10,11 +12,15 @@ from sdfgs import COLUMNS, ROWS, add_move, redistributions, rows_to_columns
 
 import dace_redist
 from dace_redist import Distribution, FuseConversion, FuseRedistributes, FuseTranspose, Redistribute, RemoveRedistribute
+from dace_redist.mpi.topology import Topology
+from dace_redist.selection import selection
+from dace_redist.selection.record import Record, Winner, make_entry
 from dace_redist.transformations.redistribution.choose_strategies import choose_strategies
 from dace_redist.transformations.redistribution.join import JoinRedistributes
 from dace_redist.transformations.redistribution.place_in_shared_memory import place_in_shared_memory
 from dace_redist.transformations.redistribution.problems import problems_of
 
+HERE = Topology("m", "M", (0, 0, 0, 0))
 GPU, HEAP = dace.StorageType.GPU_Global, dace.StorageType.CPU_Heap
 PLACES = {"both": (GPU, GPU), "source": (GPU, HEAP), "target": (HEAP, GPU)}
 
@@ -65,9 +71,25 @@ def test_the_default_strategy_is_chosen_and_nothing_is_tuned(places):
     node.set_strategy("Auto")
     choice = choose_strategies(sdfg, comm=MPI.COMM_SELF)[node]
     assert (choice.strategy, choice.recorded, choice.predicted) == (node.default_implementation, False, False)
-    assert "lies on the GPU" in choice.reason and node.implementation is None
-    with pytest.raises(ValueError, match='Redistribute "move": an array lies on the GPU, but only what moves in main'):
-        problems_of(sdfg)
+    assert "no GPU can be used here" in choice.reason and node.implementation is None
+
+
+@pytest.mark.parametrize("places", PLACES)
+def test_what_was_measured_on_a_gpu_is_chosen(places, monkeypatch, tmp_path):
+    """Also if `memory` says where arrays in main memory lie."""
+    monkeypatch.setenv("DACE_REDIST_RECORD", str(tmp_path / "tuning.json"))
+    monkeypatch.setattr(selection, "topology_of", lambda comm: HERE)
+    monkeypatch.setattr(selection, "gpus_of", lambda comm: "NVIDIA H200")
+    sdfg = transients(*PLACES[places])
+    (node,) = redistributions(sdfg)
+    node.set_strategy("Auto")
+    ((_, problem),) = problems_of(sdfg, memory="shared-target")
+    assert problem.memory == ("gpu" if places == "both" else f"gpu-{places}")
+    there, winner = dataclasses.replace(HERE, gpu="NVIDIA H200"), Winner(strategy="Pipelined", options={"depth": 3})
+    Record(tmp_path / "tuning.json").add(make_entry(problem, there, winner, [], "2026-01-02T03:04:05+00:00"))
+    assert choose_strategies(sdfg, comm=MPI.COMM_SELF)[node].recorded
+    assert (node.strategy, node.depth, node.chunk_bytes) == ("Pipelined", 3, 1 << 20)  # the default on GPUs
+    sdfg.validate()
 
 
 def test_strategies_are_set():

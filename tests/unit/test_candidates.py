@@ -53,6 +53,25 @@ def test_pieces_larger_than_any_message_are_tried_once():
     assert sensible("slot_bytes", (128 << 10, 16 << 10), nothing, HERE) == (128 << 10,)
 
 
+def test_on_gpus_chunks_vary_around_their_default_there():
+    large = schedule(Distribution((4096, 4096), [4]), Distribution((4096, 4096), [1, 4]))  # messages of 8 MiB
+    tried = space(["Pipelined"], None, on_gpu=True)
+    assert tried.first(HERE) == [Winner(strategy="Pipelined", options={})]
+    varied = tried.varied(tried.first(HERE)[0], "chunk_bytes", large, HERE)
+    assert [winner.options["chunk_bytes"] for winner in varied] == [512 << 10, 2 << 20, 8 << 20]
+    back = tried.varied(varied[0], "chunk_bytes", large, HERE)
+    assert [winner.options for winner in back] == [{}, {"chunk_bytes": 2 << 20}, {"chunk_bytes": 8 << 20}]
+    usual = OPTIONS["chunk_bytes"].default  # not the default there
+    first = space(["Pipelined"], {"chunk_bytes": [usual]}, on_gpu=True).first(HERE)
+    assert first == [Winner(strategy="Pipelined", options={"chunk_bytes": usual})]
+
+
+def test_on_gpus_of_one_node_shared_is_hierarchical():
+    tried = [name for name in measurable() if name != "Shared"]
+    assert [w.strategy for w in space(None, None, on_gpu=True).first(HERE)] == tried
+    assert [w.strategy for w in space(["Shared"], None, on_gpu=True).first(HERE)] == ["Shared"]
+
+
 def test_threads_beyond_the_cores_are_not_tried(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 16)

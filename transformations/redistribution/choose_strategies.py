@@ -9,11 +9,12 @@ from typing import Any
 from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
 from dace.sdfg import SDFG, SDFGState
 
+from dace_redist.errors import RedistributionError
 from dace_redist.library_nodes import Redistribute
 from dace_redist.mpi.collective_errors import check_same, checked_communicator, together
 from dace_redist.selection.problem_key import Problem, check_memory
-from dace_redist.selection.selection import NOT_IN_C_ORDER, ON_GPU, Choice, choose_all
-from dace_redist.strategies import AUTO, OPTIONS
+from dace_redist.selection.selection import NOT_IN_C_ORDER, Choice, choose_all
+from dace_redist.strategies import AUTO, OPTIONS, options_on_gpu
 from dace_redist.transformations.redistribution.problems import checked_symbols, own_node, problem_of
 from dace_redist.transformations.redistribution.set_strategy import Where, chosen_nodes
 
@@ -31,7 +32,7 @@ def choose_strategies(
     """
     Gives every redistribution with strategy ``"Auto"`` the strategy and options that :func:`dace_redist.tune` recorded
     for it, else what the cost model predicts (:func:`dace_redist.chosen_strategy`), else the default, as where arrays
-    are not in C order or lie on the GPU. Collective over ``comm``.
+    are not in C order, or lie on the GPU and none can be used here. Collective over ``comm``.
 
     Stock nodes become this package's first; those that cannot be expressed stay as they are.
 
@@ -40,7 +41,7 @@ def choose_strategies(
     :param comm: mpi4py communicator that the program will run on; default: the world.
     :param symbols: Values of symbols for which to choose; a node whose sizes are not numbers then stays ``"Auto"``.
     :param where: Which nodes, as for :func:`dace_redist.set_strategy`; default: all.
-    :param memory: Where the arrays lie, as for :func:`dace_redist.tune`; default: as the SDFG says.
+    :param memory: Where arrays in main memory lie, as for :func:`dace_redist.tune`; default: as the SDFG says.
     :param every: Whether nodes that have another strategy than ``"Auto"`` get what is recorded, if anything is, too.
     :return: What was chosen and why, for every node that was considered.
     :raises ValueError: On every rank, if a name is not a symbol, if no node matches, if ranks have different programs,
@@ -57,9 +58,7 @@ def choose_strategies(
             check_memory(memory)
         for node, state in _considered(sdfg, where, every):
             try:
-                if any(node.on_gpu(state.sdfg, state)):
-                    choices[node] = Choice(node.strategy, {}, False, ON_GPU)
-                elif all(array.is_packed_c_strides() for array, _ in node.arrays(state.sdfg, state)):
+                if all(array.is_packed_c_strides() for array, _ in node.arrays(state.sdfg, state)):
                     problems[node] = problem_of(node, state, values, memory)
                 else:
                     choices[node] = Choice(node.strategy, {}, False, NOT_IN_C_ORDER)
@@ -67,11 +66,29 @@ def choose_strategies(
                 choices[node] = Choice(node.strategy, {}, False, f"not measured: {error}")
     keys = [(str(node.label), problem.identity) for node, problem in problems.items()]
     check_same(comm, "the redistributions of their programs", keys)
-    choices |= zip(problems, choose_all(list(problems.values()), comm, record), strict=True)
+    here = {node: problem for node, problem in problems.items() if not problem.on_gpu}
+    there = {node: problem for node, problem in problems.items() if problem.on_gpu}
+    choices |= zip(here, choose_all(list(here.values()), comm, record), strict=True)
+    choices |= _chosen_on_gpus(there, comm, record)
     for node, choice in choices.items():
         if choice.recorded or (choice.predicted and node.implementation is None):
-            node.set_strategy(choice.strategy, **{**choice.options, **_common_options(node)})
+            options = {**choice.options, **_common_options(node)}
+            if node in there:
+                options = options_on_gpu(choice.strategy, options)
+            node.set_strategy(choice.strategy, **options)
     return choices
+
+
+def _chosen_on_gpus(
+    problems: Mapping[Redistribute, Problem], comm: Any, record: str | os.PathLike[str] | None
+) -> dict[Redistribute, Choice]:
+    """The choices for arrays on GPUs; where none can be used programs can be made, too, and stay. Collective."""
+    if not problems:
+        return {}
+    try:
+        return dict(zip(problems, choose_all(list(problems.values()), comm, record), strict=True))
+    except (RuntimeError, RedistributionError) as error:  # a BuildError is a RuntimeError
+        return {node: Choice(node.strategy, {}, False, f"no GPU can be used here: {error}") for node in problems}
 
 
 def _considered(sdfg: SDFG, where: Where, every: bool) -> list[tuple[Redistribute, SDFGState]]:

@@ -16,7 +16,7 @@ from dace_redist.library_nodes.distributed_node import DistributedNode
 from dace_redist.library_nodes.environment import is_node_shared
 from dace_redist.library_nodes.node import plain_number, simplified
 from dace_redist.schedule import schedule
-from dace_redist.selection.problem_key import Problem, memory_name
+from dace_redist.selection.problem_key import Problem, gpu_memory_name, memory_name
 from dace_redist.transformations.redistribution.lower import lower
 from dace_redist.transformations.redistribution.set_strategy import Where, chosen_nodes
 
@@ -30,9 +30,10 @@ def problems_of(
     :param sdfg: The SDFG; stays as it is.
     :param symbols: Values of its symbols.
     :param where: Which redistributions, as for :func:`dace_redist.set_strategy`.
-    :param memory: Where their arrays lie, one of ``MEMORIES``; default: as the SDFG says.
+    :param memory: Where their arrays lie, one of ``MEMORIES``, but for those that the SDFG has on the GPU; default: as
+        the SDFG says.
     :raises ValueError: If there is no redistribution, if a symbol has no value or a name is not a symbol's, or if the
-        distributions of a node are given at run time or its arrays lie on the GPU; names the node.
+        distributions of a node are given at run time; names the node.
     :raises TypeError: If a value is not an integer.
     """
     values = checked_symbols(sdfg, symbols)
@@ -76,9 +77,9 @@ def problem_of(node: Redistribute, state: SDFGState, values: Mapping[str, int], 
     :param node: The node.
     :param state: The state that holds it.
     :param values: Values of the symbols of the outermost SDFG.
-    :param memory: Where its arrays lie; default: as the SDFG says. Arrays of the caller count as ordinary ones.
-    :raises ValueError: If a symbol has no value, the distributions are given at run time, or an array lies on the GPU;
-        names the node.
+    :param memory: Where its arrays lie, unless the SDFG has one on the GPU; default: as the SDFG says. Arrays of the
+        caller in main memory count as ordinary ones.
+    :raises ValueError: If a symbol has no value, or the distributions are given at run time; names the node.
     """
     if node.given_at_run_time:
         raise ValueError(
@@ -87,15 +88,13 @@ def problem_of(node: Redistribute, state: SDFGState, values: Mapping[str, int], 
         )
     values = _values_in(state.sdfg, values)
     source, target = (with_values(node, encoded, values) for encoded in (node.source, node.target))
-    if any(node.on_gpu(state.sdfg, state)):
-        raise ValueError(
-            f'Redistribute "{node.label}": an array lies on the GPU, but only what moves in main memory is measured; '
-            "choose a strategy with dace_redist.set_strategy"
-        )
     (read, _), (written, _) = node.arrays(state.sdfg, state)
-    here = memory_name(is_node_shared(read), is_node_shared(written))
+    if any(node.on_gpu(state.sdfg, state)):
+        memory = gpu_memory_name(*node.on_gpu(state.sdfg, state))
+    elif memory is None:
+        memory = memory_name(is_node_shared(read), is_node_shared(written))
     axes, region = node.axes or None, [_numbers(node, part, values) for part in node.index_map.region or ()] or None
-    return Problem(schedule(source, target, dtype=read.dtype, axes=axes, region=region), memory or here)
+    return Problem(schedule(source, target, dtype=read.dtype, axes=axes, region=region), memory)
 
 
 def _values_in(sdfg: SDFG, values: Mapping[str, int]) -> dict[str, int]:

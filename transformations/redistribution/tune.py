@@ -43,7 +43,9 @@ def tune(
     :param symbols: Values of the symbols in an SDFG's sizes.
     :param where: Which of an SDFG's redistributions, as for :func:`dace_redist.set_strategy`; default: all.
     :param memory: Where the arrays lie: ``"ordinary"``, or which of them are as :func:`dace_redist.empty` makes them,
-        ``"shared-source"``, ``"shared-target"`` or ``"shared-both"``. Default: as in the SDFG, else ordinary.
+        ``"shared-source"``, ``"shared-target"`` or ``"shared-both"``; or on the GPUs of the ranks, ``"gpu"`` (both),
+        ``"gpu-source"`` or ``"gpu-target"``. Default, and for arrays that an SDFG has on the GPU: as in the SDFG, else
+        ordinary.
     :param strategies: Names of the strategies to try; default: all but stock DaCe's.
     :param options: Values to try for some options, as ``{"chunk_bytes": [1 << 20, 8 << 20]}``; for the others those of
         :data:`dace_redist.strategies.OPTIONS`.
@@ -58,6 +60,8 @@ def tune(
     :raises TypeError: On every rank, if something is of the wrong type.
     :raises OSError: On every rank, if the record cannot be written.
     :raises RuntimeError: On every rank, if no strategy can run, or one fails while it is measured.
+    :raises BuildError: On every rank, if arrays lie on GPUs and the library for them cannot be built.
+    :raises RedistributionError: On every rank, if arrays lie on GPUs and a rank has none.
     """
     comm = checked_communicator(comm)
     with together(comm):
