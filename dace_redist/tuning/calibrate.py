@@ -6,25 +6,36 @@ import dataclasses
 import datetime
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mpi4py import MPI
 
 from dace_redist._version import __version__
+from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective_errors import checked_communicator, together
 from dace_redist.mpi.core_binding import pinned_to_core
 from dace_redist.mpi.topology import Topology, topology_of
+from dace_redist.native.device import DEVICE_VARIABLE
 from dace_redist.redistribution.plan_cache import forget_choices
 from dace_redist.selection import machine_profile
 from dace_redist.selection.curves import Curve, Latency, Surface, TwoSides
-from dace_redist.selection.machine_profile import Copies, MachineProfile, NetworkRates, NodeRates
+from dace_redist.selection.machine_profile import (
+    Copies,
+    DeviceRates,
+    Exchanges,
+    Kernels,
+    MachineProfile,
+    NetworkRates,
+    NodeRates,
+)
 from dace_redist.selection.paths import profile_path
+from dace_redist.selection.selection import gpus_of
 from dace_redist.tuning.progress import progress_bar
 from dace_redist.tuning.timed_exchanges import Side, TimedExchanges
 
-_CONTIGUOUS, _TINY = Side(), 8
+_TINY = 8
 #: All is measured so often, and the fastest counts: a machine that does other work too is slow for seconds at a time.
 _ROUNDS = 3
 
@@ -51,10 +62,25 @@ class Sizes:
     chunks: Sequence[int] = (8 << 10, 60 << 10, 512 << 10)
     network_chunks: Sequence[int] = (15 << 10, 60 << 10, 120 << 10, 1 << 20)
 
+    @classmethod
+    def on_gpu(cls) -> Sizes:
+        """What is measured of arrays on GPUs, which copy more at a time: up to 64 MiB."""
+        return cls(
+            footprints=(64 << 10, 1 << 20, 16 << 20, 64 << 20),
+            messages=(_TINY, 64 << 10, 1 << 20, 16 << 20, 64 << 20),
+            chunks=(256 << 10, 1 << 20, 4 << 20),
+            network_chunks=(256 << 10, 1 << 20, 4 << 20),
+        )
+
     @property
     def staged_runs(self) -> Sequence[int]:
         """Runs that are not left to the kernel."""
         return [run for run in self.runs if run < 16 << 10]
+
+    @property
+    def most_bytes(self) -> int:
+        """Most bytes that a rank sends."""
+        return max(*self.footprints, *self.read_runs, *self.messages)
 
     @property
     def count(self) -> int:
@@ -64,40 +90,60 @@ class Sizes:
             len(self.footprints) * surfaces + 3 * len(self.messages) + len(self.chunks) + 12 + len(self.network_chunks)
         )
 
+    @property
+    def gpu_count(self) -> int:
+        """The same of arrays on GPUs."""
+        surfaces = 4 * len(self.runs) + len(self.items)
+        return (
+            len(self.footprints) * surfaces + 4 * len(self.messages) + len(self.chunks) + 6 + len(self.network_chunks)
+        )
+
 
 def calibrate(
     comm: Any = None,
     *,
     output: str | os.PathLike[str] | None = None,
     sizes: Sizes | None = None,
+    gpu_sizes: Sizes | None = None,
     limit_seconds: float = 45.0,
     progress: bool = True,
 ) -> MachineProfile:
     """
     Measures what copies and messages take on this machine, and writes the machine profile. Collective over ``comm``.
 
-    Start it with as many ranks on each node as programs will have; all work at the same time.
+    Start it with as many ranks on each node as programs will have; all work at the same time. Where every rank can use
+    a GPU, or main memory stands in for one, arrays there are measured, too.
 
     :param comm: mpi4py communicator; default: the world.
     :param output: File to write; default: ``DACE_REDIST_MACHINE``, else one in the user's data folder.
     :param sizes: What to measure; default: up to 16 MiB.
+    :param gpu_sizes: What to measure of arrays on GPUs; default: :meth:`Sizes.on_gpu`.
     :param limit_seconds: Time for the measurements; each is made at least once.
     :param progress: Whether to show how far it is.
     :return: The profile, the same on every rank.
     :raises TypeError: On every rank, if something is of the wrong type.
     :raises OSError: On every rank, if the file cannot be written; checked before measuring.
+    :raises BuildError: On every rank, if ``DACE_REDIST_DEVICE`` is set, and the library for GPUs cannot be built.
+    :raises RedistributionError: On every rank, if ``DACE_REDIST_DEVICE`` is set, and a rank has no GPU.
     """
     comm = checked_communicator(comm)
     with together(comm):
         path = profile_path(output)
         if comm.rank == 0:
             _check_writable(path)
-    sizes, topology = sizes or Sizes(), topology_of(comm)
+    sizes, topology, gpu = sizes or Sizes(), topology_of(comm), _usable_gpu(comm)
+    gpu_sizes = gpu_sizes or Sizes.on_gpu()
     node = comm.Split(topology.node_of[comm.rank], comm.rank)
     with progress_bar(progress and comm.rank == 0, "calibrate", limit_seconds) as show, pinned_to_core(comm):
-        most, count = max(*sizes.footprints, *sizes.read_runs, *sizes.messages), _ROUNDS * sizes.count
-        timed = TimedExchanges(comm, most, limit_seconds, count, show)
-        rounds = [_profile(_Calibration(comm, node, topology, sizes, timed)) for _ in range(_ROUNDS)]
+        count = _ROUNDS * (sizes.count + (gpu_sizes.gpu_count if gpu else 0))
+        timed = TimedExchanges(comm, sizes.most_bytes, limit_seconds, count, show)
+        made_in_main_memory = _Calibration(comm, node, topology, sizes, timed)
+        made_on_gpus = None
+        if gpu:
+            with together(comm):
+                timed.use_device(gpu_sizes.most_bytes)
+            made_on_gpus = _Calibration(comm, node, topology, gpu_sizes, timed, gpu)
+        rounds = [_profile(made_in_main_memory, made_on_gpus) for _ in range(_ROUNDS)]
         made: MachineProfile = comm.bcast(machine_profile.fastest(rounds))
     node.Free()
     with together(comm):
@@ -120,7 +166,23 @@ def _check_writable(path: Path) -> None:
         path.unlink()
 
 
-def _profile(made: _Calibration) -> MachineProfile:
+def _usable_gpu(comm: MPI.Intracomm) -> str:
+    """
+    Model of the ranks' GPUs; ``""`` if one cannot be used on a rank. Collective.
+
+    :raises BuildError: On every rank, if it was asked for one by the variable, and the library cannot be built.
+    :raises RedistributionError: The same, if there is none.
+    """
+    wanted = bool(os.environ.get(DEVICE_VARIABLE))
+    try:
+        return gpus_of(comm)
+    except (RuntimeError, RedistributionError, OSError):  # a BuildError is a RuntimeError
+        if comm.allreduce(wanted, MPI.LOR):
+            raise
+        return ""
+
+
+def _profile(made: _Calibration, on_gpus: _Calibration | None) -> MachineProfile:
     topology = made.topology
     return MachineProfile(
         format=f"dace-redist {machine_profile.KIND}",
@@ -135,7 +197,32 @@ def _profile(made: _Calibration) -> MachineProfile:
         copies=made.copies(),
         node=made.within_a_node() if topology.ranks_per_node > 1 else None,
         network=made.between_nodes() if topology.node_count > 1 else None,
+        device=None if on_gpus is None else _device_rates(on_gpus),
     )
+
+
+def _device_rates(made: _Calibration) -> DeviceRates:
+    launch = made.launch()
+    to_main_memory, to_gpu = made.whole_arrays()
+    return DeviceRates(
+        name=made.gpu,
+        launch=launch,
+        kernels=Kernels(**made.kernels(launch)),
+        to_main_memory=to_main_memory,
+        to_gpu=to_gpu,
+        node=Exchanges(**made.exchanges()) if made.topology.ranks_per_node > 1 else None,
+        network=made.between_nodes() if made.topology.node_count > 1 else None,
+    )
+
+
+def _without(part: float, seconds: float | None) -> float:
+    """Seconds without those of a part, of which noise may leave less than nothing."""
+    whole = seconds or 0.0
+    return max(whole - part, _LEAST_LEFT * whole)
+
+
+#: What is left of seconds at least, as a part of them, where others are taken off.
+_LEAST_LEFT = 0.05
 
 
 def _curve(nbytes: Sequence[int], seconds: Sequence[float | None]) -> Curve:
@@ -148,51 +235,83 @@ _Measure = Callable[[int, int], "float | None"]
 
 @dataclasses.dataclass
 class _Calibration:
-    """The measurements of a profile, all collective over ``comm``; ``node`` has the ranks of this rank's node."""
+    """
+    The measurements of a profile, all collective over ``comm``; ``node`` has the ranks of this rank's node, ``gpu`` is
+    the model of the GPUs that the arrays lie on, ``""`` for main memory.
+    """
 
     comm: MPI.Intracomm
     node: MPI.Intracomm
     topology: Topology
     sizes: Sizes
     timed: TimedExchanges
+    gpu: str = ""
 
     def copies(self) -> Copies:
         """What each rank copies in its own memory."""
         copy, runs = self.timed.copy, self.sizes.runs
         return Copies(
-            pack=self._surface(runs, lambda nbytes, run: copy("Pack", nbytes, Side(run), _CONTIGUOUS)),
-            unpack=self._surface(runs, lambda nbytes, run: copy("Pack", nbytes, _CONTIGUOUS, Side(run))),
-            permuted=self._surface(self.sizes.items, self.timed.transpose),
+            **self.kernels(),
             # into node-shared memory the copy that stays on a rank takes non-temporal stores much sooner
             non_temporal=self._surface(runs, lambda nbytes, run: copy("Shared", nbytes, Side(run), Side(0, True))),
         )
+
+    def kernels(self, launch: float = 0.0) -> dict[str, Any]:
+        """The fields of :class:`Kernels`, without seconds of a launch."""
+        copy, side, runs = self.timed.copy, self._side, self.sizes.runs
+
+        def surface(runs: Sequence[int], measure: _Measure) -> Surface:
+            return self._surface(runs, lambda nbytes, run: _without(launch, measure(nbytes, run)))
+
+        return {
+            "pack": surface(runs, lambda nbytes, run: copy("Pack", nbytes, side(run), side())),
+            "unpack": surface(runs, lambda nbytes, run: copy("Pack", nbytes, side(), side(run))),
+            "permuted": surface(
+                self.sizes.items, lambda nbytes, item: self.timed.transpose(nbytes, item, self._on_gpu)
+            ),
+        }
+
+    def launch(self) -> float:
+        """Seconds of a copy of nearly nothing."""
+        return self.timed.copy("Pack", _TINY, self._side(), self._side())
+
+    def whole_arrays(self) -> tuple[Curve, Curve]:
+        """Arrays of all sizes of messages copied from the GPU to pinned main memory, and from there."""
+        sizes = self.sizes.messages
+        down = [self.timed.copy_whole(nbytes, back=False) for nbytes in sizes]
+        both = [self.timed.copy_whole(nbytes, back=True) for nbytes in sizes]
+        return _curve(sizes, down), _curve(sizes, list(map(_without, down, both)))
 
     def within_a_node(self) -> NodeRates:
         """What each rank of a node exchanges with the next one."""
         runs, staged = self.sizes.runs, self.sizes.staged_runs
         puts = self._contiguous("RMA")
+        exchanges = self.exchanges({"datatypes": "Datatype", "puts": "RMA"})
         return NodeRates(
-            messages=_curve(self.sizes.messages, self._contiguous("Pack")),
-            chunks=_curve(self.sizes.chunks, [self._chunk(nbytes) for nbytes in self.sizes.chunks]),
+            **exchanges,
             puts=None if None in puts else _curve(self.sizes.messages, puts),
             datatypes=self._two_sides("Datatype", runs),
             staged=self._two_sides("Shared", staged),
-            push=self._two_sides("Shared", runs, shared_target=True),
             pull=self._two_sides("Shared", runs, shared_source=True),
             read=self._surface(
                 self.sizes.read_runs, lambda nbytes, run: self._shift("Shared", nbytes, Side(run), Side(run))
             ),
-            latency={
-                kind: self._latency(strategy)
-                for kind, strategy in (
-                    ("messages", "Pack"),
-                    ("datatypes", "Datatype"),
-                    ("puts", "RMA"),
-                    ("shared", "Shared"),
-                )
-            },
             thread_start=max(1e-7, (self._tiny("Threaded") or 0.0) - (self._tiny("Pack") or 0.0)),
         )
+
+    def exchanges(self, further: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """
+        The fields of :class:`Exchanges`.
+
+        :param further: Strategies of further kinds of messages, whose latency is measured, too.
+        """
+        kinds = {"messages": "Pack", "shared": "Shared", **(further or {})}
+        return {
+            "messages": _curve(self.sizes.messages, self._contiguous("Pack")),
+            "chunks": _curve(self.sizes.chunks, [self._chunk(nbytes) for nbytes in self.sizes.chunks]),
+            "push": self._two_sides("Shared", self.sizes.runs, shared_target=not self._on_gpu),
+            "latency": {kind: self._latency(strategy) for kind, strategy in kinds.items()},
+        }
 
     def between_nodes(self) -> NetworkRates:
         """What one rank of each node, and what all of them, exchange with those of the next node."""
@@ -203,12 +322,11 @@ class _Calibration:
         largest = self.sizes.messages[-1]
 
         def shift(nbytes: int) -> float | None:
-            return self.timed.shift(self.comm, leaders, "Pipelined", nbytes, _CONTIGUOUS, _CONTIGUOUS)
+            return self.timed.shift(self.comm, leaders, "Pipelined", nbytes, self._side(), self._side())
 
         def all_ranks(**options: Any) -> float:
-            seconds = self.timed.shift(
-                group, range(group.size), "Pipelined", largest, _CONTIGUOUS, _CONTIGUOUS, **options
-            )
+            members, sides = range(group.size), (self._side(), self._side())
+            seconds = self.timed.shift(group, members, "Pipelined", largest, *sides, **options)
             assert seconds is not None  # Pipelined can always be planned
             return seconds / (least * largest)
 
@@ -221,6 +339,13 @@ class _Calibration:
             link_seconds_per_byte=link,
             chunks=_curve(self.sizes.network_chunks, chunks),
         )
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self.gpu != ""
+
+    def _side(self, run: int = 0, shared: bool = False) -> Side:
+        return Side(run, shared, self._on_gpu)
 
     def _position(self, rank: int) -> int:
         """Number of a rank among those of its node."""
@@ -237,7 +362,7 @@ class _Calibration:
             return self._surface(
                 runs,
                 lambda nbytes, run: self._shift(
-                    strategy, nbytes, Side(run * source, shared_source), Side(run * target, shared_target)
+                    strategy, nbytes, self._side(run * source, shared_source), self._side(run * target, shared_target)
                 ),
             )
 
@@ -247,21 +372,21 @@ class _Calibration:
         return self.timed.shift(self.node, range(self.node.size), strategy, nbytes, source, target, alone)
 
     def _tiny(self, strategy: str) -> float | None:
-        return self._shift(strategy, _TINY, _CONTIGUOUS, _CONTIGUOUS, alone=True)
+        return self._shift(strategy, _TINY, self._side(), self._side(), alone=True)
 
     def _contiguous(self, strategy: str) -> list[float | None]:
-        return [self._shift(strategy, nbytes, _CONTIGUOUS, _CONTIGUOUS) for nbytes in self.sizes.messages]
+        return [self._shift(strategy, nbytes, self._side(), self._side()) for nbytes in self.sizes.messages]
 
     def _chunk(self, nbytes: int) -> float:
         """Seconds of a chunk."""
         whole = self.sizes.footprints[len(self.sizes.footprints) // 2]
-        members = range(self.node.size)
-        seconds = self.timed.shift(self.node, members, "Pipelined", whole, _CONTIGUOUS, _CONTIGUOUS, chunk_bytes=nbytes)
+        members, sides = range(self.node.size), (self._side(), self._side())
+        seconds = self.timed.shift(self.node, members, "Pipelined", whole, *sides, chunk_bytes=nbytes)
         return (seconds or 0.0) * min(nbytes, whole) / whole
 
     def _latency(self, strategy: str) -> Latency:
         """From exchanges with one rank and with all: what each message adds, and what remains."""
-        one, every = self._tiny(strategy) or 0.0, self.timed.all_to_all(self.node, strategy) or 0.0
+        one, every = self._tiny(strategy) or 0.0, self.timed.all_to_all(self.node, strategy, self._on_gpu) or 0.0
         others = self.topology.ranks_per_node - 1
         message = (every - one) / (others - 1) if others > 1 else 0.5 * one
         message = min(max(message, 1e-8), one)

@@ -21,8 +21,9 @@ import click
 @click.option("--quiet", is_flag=True, help="do not show how far it is")
 def calibrate(output: Path | None, limit_seconds: float, quiet: bool) -> None:
     """
-    Measure what copies and messages take on this machine, for the model of costs. Run it on as many ranks on each node
-    as programs will have, and on two nodes or more for what moves between nodes:
+    Measure what copies and messages take on this machine, for the model of costs, also on GPUs where every rank can
+    use one. Run it on as many ranks on each node as programs will have, and on two nodes or more for what moves between
+    nodes:
 
     \b
     mpiexec -n 12 dace-redist calibrate

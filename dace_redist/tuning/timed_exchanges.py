@@ -8,6 +8,7 @@ block to the next rank of its group. Start reading at: TimedExchanges.
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from mpi4py import MPI
 
 from dace_redist.distribution import Distribution
 from dace_redist.errors import RedistributionError
+from dace_redist.redistribution.device_arrays import DeviceArray, c_strides
 from dace_redist.redistribution.plan import ArrayPlan
 from dace_redist.redistribution.shared_arrays import empty
 from dace_redist.tuning.measure import Repetitions
@@ -32,10 +34,31 @@ class Side:
 
     :param run: Bytes of a contiguous run, with a gap of the same length after each; 0: contiguous.
     :param shared: Whether it lies in node-shared memory.
+    :param on_gpu: Whether it lies on the GPU.
     """
 
     run: int = 0
     shared: bool = False
+    on_gpu: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class _DevicePart:
+    """The beginning of an array on the GPU in another shape; ``strides`` in bytes."""
+
+    whole: DeviceArray
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    strides: tuple[int, ...]
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        own = {"shape": self.shape, "typestr": self.dtype.str, "strides": self.strides}
+        return {**self.whole.__cuda_array_interface__, **own}
+
+
+#: An array that is timed.
+_Part = npt.NDArray[Any] | _DevicePart
 
 
 @dataclasses.dataclass
@@ -59,6 +82,17 @@ class TimedExchanges:
     def __post_init__(self) -> None:
         self._begin, self._repetitions = time.monotonic(), Repetitions(self.comm)
         self._pools = {shared: (self._pool(shared), self._pool(shared)) for shared in (False, True)}
+        self._device_pools: tuple[DeviceArray, ...] = ()
+
+    def use_device(self, most_bytes: int) -> None:
+        """
+        Makes room on the GPU, before sides there are timed. Not collective.
+
+        :param most_bytes: Most bytes that a rank sends from there.
+        :raises BuildError: If the library for GPUs cannot be built.
+        :raises RedistributionError: If there is no GPU, or too little memory on it.
+        """
+        self._device_pools = DeviceArray(2 * most_bytes, np.uint8), DeviceArray(2 * most_bytes, np.uint8)
 
     def _pool(self, shared: bool) -> npt.NDArray[Any]:
         nbytes = 2 * self.most_bytes
@@ -66,11 +100,21 @@ class TimedExchanges:
         pool.fill(1)  # every page is touched
         return pool
 
-    def _array(self, which: int, side: Side, nbytes: int, run: int) -> npt.NDArray[Any]:
+    def _array(self, which: int, side: Side, nbytes: int, run: int) -> _Part:
         """``nbytes`` of a pool in rows of ``run`` bytes."""
-        pool, rows = self._pools[side.shared][which].view(np.uint64), max(1, nbytes // run)
-        width = (2 if side.run else 1) * run // _ITEM
+        rows, width = max(1, nbytes // run), (2 if side.run else 1) * run // _ITEM
+        if side.on_gpu:
+            strides = (rows * width * _ITEM, width * _ITEM, _ITEM)
+            return _DevicePart(self._device_pools[which], (1, rows, run // _ITEM), np.dtype(np.uint64), strides)
+        pool = self._pools[side.shared][which].view(np.uint64)
         return pool[: rows * width].reshape(1, rows, width)[:, :, : run // _ITEM]
+
+    def _block(self, which: int, shape: tuple[int, ...], dtype: npt.DTypeLike, on_gpu: bool) -> _Part:
+        """A contiguous array in an ordinary pool, or in one on the GPU."""
+        dtype = np.dtype(dtype)
+        if on_gpu:
+            return _DevicePart(self._device_pools[which], shape, dtype, c_strides(shape, dtype.itemsize))
+        return self._pools[False][which][: math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
 
     def copy(self, strategy: str, nbytes: int, source: Side, target: Side) -> float:
         """Seconds in which each rank copies ``nbytes`` in its own memory, as the strategy copies what stays."""
@@ -85,13 +129,24 @@ class TimedExchanges:
             or 0.0
         )
 
-    def transpose(self, nbytes: int, itemsize: int) -> float:
+    def copy_whole(self, nbytes: int, back: bool) -> float:
+        """
+        Seconds in which each rank copies ``nbytes`` from its GPU to pinned main memory, and back if told so. Of the
+        array one element moves; strategy Threaded copies it as a whole for that.
+        """
+        arrays = [self._array(0, Side(on_gpu=True), nbytes, nbytes), self._array(1, Side(), _ITEM, _ITEM)]
+        if back:
+            arrays.reverse()
+        before, after = (Distribution(array.shape, (1,)) for array in arrays)
+        how: dict[str, Any] = {"region": ((0, 0, 0), (0, 0, 0), (1, 1, 1)), "threads": 1}
+        name = f"array of {nbytes:,} bytes to main memory{' and back' if back else ''}"
+        return self._timed(name, lambda: self._plan(MPI.COMM_SELF, "Threaded", arrays, before, after, **how)) or 0.0
+
+    def transpose(self, nbytes: int, itemsize: int, on_gpu: bool = False) -> float:
         """Seconds in which each rank transposes a matrix of ``nbytes``, of elements of ``itemsize`` bytes."""
         rows = 1 << max(0, (nbytes // itemsize).bit_length() - 1) // 2
         shape = (rows, nbytes // itemsize // rows)
-        count, element = rows * shape[1] * itemsize, f"V{itemsize}"
-        source, target = (self._pools[False][which][:count].view(element) for which in range(2))
-        arrays = source.reshape(shape), target.reshape(shape[::-1])
+        arrays = [self._block(which, part, f"V{itemsize}", on_gpu) for which, part in enumerate((shape, shape[::-1]))]
         sides = Distribution(shape, (1,)), Distribution(shape[::-1], (1,))
         return (
             self._timed(
@@ -122,9 +177,10 @@ class TimedExchanges:
         :return: None if a rank cannot.
         """
         run = source.run or target.run or nbytes
-        arrays = self._array(0, source, nbytes, run), self._array(1, target, nbytes, run)
+        arrays = [self._array(0, source, nbytes, run), self._array(1, target, nbytes, run)]
         if group.rank not in members:
-            arrays = arrays[0][:0], arrays[1][:0]
+            none_of_it = (0, *arrays[0].shape[1:])
+            arrays = [self._block(which, none_of_it, np.uint64, source.on_gpu) for which in range(2)]
         shape = (len(members), *arrays[0].shape[1:])
         owners = (list(members), [*members[1:], members[0]])
         before, after = (Distribution(shape, (len(members),), ranks=ranks) for ranks in owners)
@@ -133,22 +189,20 @@ class TimedExchanges:
             name, lambda: self._plan(group, strategy, arrays, before, after, **options), in_a_row=not alone
         )
 
-    def all_to_all(self, group: MPI.Intracomm, strategy: str) -> float | None:
+    def all_to_all(self, group: MPI.Intracomm, strategy: str, on_gpu: bool = False) -> float | None:
         """Seconds in which each rank of a group sends one element to each other one."""
         ranks = group.size
-        arrays = self._pools[False][0][: ranks * _ITEM], self._pools[False][1][: ranks * _ITEM]
-        row, column = (array.view(np.uint64) for array in arrays)
         sides = Distribution((ranks, ranks), (ranks,)), Distribution((ranks, ranks), (1, ranks))
-        shaped = row.reshape(1, ranks), column.reshape(ranks, 1)
+        arrays = [self._block(which, part, np.uint64, on_gpu) for which, part in enumerate(((1, ranks), (ranks, 1)))]
         return self._timed(
-            f"{strategy}, all to all", lambda: self._plan(group, strategy, shaped, *sides), in_a_row=False
+            f"{strategy}, all to all", lambda: self._plan(group, strategy, arrays, *sides), in_a_row=False
         )
 
     @staticmethod
     def _plan(
         group: MPI.Intracomm,
         strategy: str,
-        arrays: tuple[npt.NDArray[Any], npt.NDArray[Any]],
+        arrays: Sequence[_Part],
         source: Distribution,
         target: Distribution,
         axes: Sequence[int] | None = None,

@@ -131,6 +131,129 @@ def test_tensors_of_nothing_can_be_tuned(comm, files: Path, monkeypatch):
     assert found.problems[0].winner.strategy in ("Pack", "Datatype")
 
 
+# The machine profile ---------------------------------------------------------------------------------------------
+
+SIZES = {
+    "footprints": (1 << 10, 8 << 10),
+    "runs": (8, 64),
+    "read_runs": (16 << 10,),
+    "items": (8,),
+    "messages": (8, 4 << 10),
+    "chunks": (512,),
+    "network_chunks": (1 << 10,),
+}
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[3], timeout=240)
+@pytest.mark.parametrize("kind", ["host", "host,apart", "host,apart,aware"])
+def test_calibrate_measures_the_gpu(comm, files: Path, monkeypatch, kind: str):
+    from dace_redist.mpi.topology import Topology
+    from dace_redist.selection import machine_profile
+    from dace_redist.selection.cost_report import CostReport
+    from dace_redist.tuning import calibrate as calibrating
+
+    use_device(kind, monkeypatch)
+    sizes = calibrating.Sizes(**SIZES)
+    how: dict[str, Any] = {"output": files / "machine.json", "limit_seconds": 1, "progress": False}
+    how |= {"sizes": sizes, "gpu_sizes": sizes}
+    nodes = Topology("processor", "MPI", (0, 0, 1))  # pretended
+    monkeypatch.setattr(calibrating, "topology_of", lambda _: nodes)
+    made = calibrating.calibrate(comm, **how)
+    assert comm.allgather(made) == [made] * 3 and machine_profile.load(files / "machine.json") == (made, "")
+    device = made.device
+    assert device is not None and device.name == STAND_IN and 0 < device.launch < 1
+    assert device.kernels.pack.runs == device.node.push.sent.runs == [8, 64]
+    assert device.to_main_memory.nbytes == device.to_gpu.nbytes == device.network.messages.nbytes == [8, 4 << 10]
+    assert sorted(device.node.latency) == ["messages", "shared"]
+    assert f"GPU                 {STAND_IN}" in str(made) and "main memory to GPU" in str(made)
+
+    moved = schedule(Distribution((66, 66), (3, 1)), Distribution((66, 66), (1, 3)))
+    for memory in GPU_MEMORIES:
+        report = str(CostReport.of(moved, memory, files / "machine.json", 3))
+        assert f"GPU       {STAND_IN}" in report and f"3 ranks on 1 node, {memory} arrays" in report
+        assert all(f"\n{name.rjust(12)}  " in report for name in ("Pack", "Pipelined", "Hierarchical", "Datatype"))
+    comm.Barrier()
+    monkeypatch.setattr(calibrating, "topology_of", lambda _: Topology("processor", "MPI", (0, 1, 2)))
+    alone = calibrating.calibrate(comm, **how)
+    assert alone.device is not None and alone.device.node is None and alone.device.network is not None
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[2], timeout=120)
+def test_without_a_gpu_the_profile_is_as_before(comm, files: Path, monkeypatch):
+    from dace_redist import RedistributionError
+    from dace_redist.native import device
+    from dace_redist.tuning import calibrate as calibrating
+
+    monkeypatch.delenv("DACE_REDIST_DEVICE", raising=False)
+    monkeypatch.setattr(device, "_driver_finds_gpu", lambda: False)
+    how: dict[str, Any] = {"output": files / "machine.json", "limit_seconds": 1, "progress": False}
+    made = calibrating.calibrate(comm, sizes=calibrating.Sizes(**SIZES), **how)
+    assert made.device is None
+    if comm.rank == 0:
+        assert "device" not in json.loads((files / "machine.json").read_text())
+    comm.Barrier()
+    monkeypatch.setenv("DACE_REDIST_DEVICE", "cuda")  # asked for
+    with pytest.raises(RedistributionError, match="no GPU can be used here"):
+        calibrating.calibrate(comm, sizes=calibrating.Sizes(**SIZES), **how)
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[3], timeout=120)
+def test_auto_takes_what_the_profile_predicts(comm, files: Path, monkeypatch, caplog):
+    from dace_redist.redistribution.plan_cache import forget_choices
+    from dace_redist.selection import machine_profile
+
+    use_device("host", monkeypatch)
+    save_profile(comm, files / "machine.json", None)
+    assert moved_by(comm) == (DEFAULT_STRATEGY, USUAL)
+    if comm.rank == 0:
+        assert "is ignored for arrays on a GPU: it was made where no GPU could be used" in caplog.text
+    for slow, expected in (("push", "Pack"), ("messages", DEFAULT_STRATEGY)):
+        save_profile(comm, files / "machine.json", slow)
+        forget_choices(comm)
+        strategy, options = moved_by(comm)
+        assert strategy == expected and options == ({} if strategy == "Pack" else USUAL)
+    assert machine_profile.load(files / "machine.json")[0].device is not None
+    comm.Barrier()
+
+
+def save_profile(comm: Any, path: Path, slow: str | None) -> None:
+    """The profile that ships with the package, of this machine, with a GPU on which one kind of message is slow."""
+    from dace_redist import __version__
+    from dace_redist.mpi.topology import topology_of
+    from dace_redist.selection import machine_profile
+
+    here = topology_of(comm)
+    plain = machine_profile.default_profile().model_dump()
+    plain |= {"machine": here.machine, "mpi": here.mpi, "package": __version__}
+    if slow is not None:
+        flat = {"footprints": [64], "runs": [8], "seconds_per_byte": [[1e-9]]}
+        node = {
+            "messages": {"nbytes": [8, 4096], "seconds": [1e-9, 1e-5]},
+            "chunks": {"nbytes": [8, 4096], "seconds": [1e-3, 1e-1]},
+            "push": {"sent": flat, "received": flat},
+            "latency": {kind: {"exchange": 1e-6, "message": 1e-7} for kind in ("messages", "shared")},
+        }
+        if slow == "push":
+            node["push"] = {side: flat | {"seconds_per_byte": [[1.0]]} for side in ("sent", "received")}
+        else:
+            node["messages"] = {"nbytes": [8, 4096], "seconds": [1e-9, 1.0]}
+        plain["device"] = {
+            "name": STAND_IN,
+            "launch": 1e-7,
+            "kernels": {kind: flat for kind in ("pack", "unpack", "permuted")},
+            "to_main_memory": {"nbytes": [8], "seconds": [1.0]},
+            "to_gpu": {"nbytes": [8], "seconds": [1.0]},
+            "node": node,
+            "network": plain["network"],
+        }
+    if comm.rank == 0:
+        machine_profile.save(machine_profile.MachineProfile.model_validate(plain), path)
+    comm.Barrier()
+
+
 # The command line ------------------------------------------------------------------------------------------------
 
 
