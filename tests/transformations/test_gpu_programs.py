@@ -15,6 +15,8 @@ from builds import BUILD_TYPE
 import dace_redist
 from dace_redist.library_nodes import Contraction, Redistribute, SumReplicas
 from dace_redist.native.device import DEVICE_VARIABLE
+from dace_redist.redistribution.device_arrays import ArrayView, DeviceArray
+from dace_redist.transformations.einsum import run as running
 
 N, M, K = (dace.symbol(name) for name in "NMK")
 SIZES = {"N": 64, "M": 64, "K": 64}
@@ -37,6 +39,14 @@ def long_sum(A: dace.float64[N, M], B: dace.float64[M, K]):
 def in_place(A: dace.float32[N, M], B: dace.float32[M, K], G: dace.float32[N, K]):
     for _ in range(3):
         G += np.exp(A @ B)
+
+
+WEIGHTS = np.ones(64)
+
+
+@dace.program
+def weighted(A: dace.float64[N, 64], s: dace.float64[1]):
+    return np.sum(s * (A @ WEIGHTS))
 
 
 def on_gpus(program, sizes=None, **options):
@@ -76,6 +86,29 @@ def test_what_a_loop_changes_in_place_is_copied_before_and_after():
     states = [block for block in sdfg.nodes() if isinstance(block, dace.SDFGState)]
     copies = [(edge.src.data, edge.dst.data) for state in states for edge in state.edges()]
     assert {("G", "gpu_G"), ("gpu_G", "G")} <= {*copies}
+
+
+def test_arguments_on_the_gpu_are_used_where_they_are():
+    program = on_gpus(two_products, arguments="gpu")
+    sdfg = program.sdfg
+    sdfg.validate()
+    assert program.gpu_arguments == {"A", "B", "C", "__return"}
+    assert {array.storage for array in sdfg.arrays.values()} == {GPU}
+    assert not any(name.startswith("gpu_") for name in sdfg.arrays)
+    assert {name for name, array in sdfg.arrays.items() if not array.transient} == program.gpu_arguments
+    code = copy.deepcopy(sdfg).generate_code()[0].clean_code
+    assert "cudaMemcpy" not in code and "__dace_gpu_set_all_streams" not in code
+    for other in (program.with_sizes(N=32), program.built_in(dace.SDFG("again"), SIZES)):
+        assert (other.device, other.arguments, other.gpu_arguments) == ("gpu", "gpu", program.gpu_arguments)
+
+
+def test_scalars_and_the_closure_stay_in_main_memory():
+    program = on_gpus(weighted, {"N": 64}, arguments="gpu")
+    program.sdfg.validate()
+    assert program.gpu_arguments == {"A"}
+    first, last = program.sdfg.start_block, next(b for b in program.sdfg.nodes() if program.sdfg.out_degree(b) == 0)
+    assert sorted((e.src.data, e.dst.data) for e in first.edges()) == [("__g_WEIGHTS", "gpu_g_WEIGHTS"), ("s", "gpu_s")]
+    assert [(e.src.data, e.dst.data) for e in last.edges()] == [("gpu_return", "__return")]
 
 
 def test_partial_sums_are_reduced_on_the_way():
@@ -163,3 +196,87 @@ def test_what_is_not_there_is_refused(program, message: str):
 def test_devices_are_checked():
     with pytest.raises(ValueError, match='distribute: device must be "cpu" or "gpu", got \'cuda\''):
         dace_redist.distribute(two_products, 4, SIZES, device="cuda")
+    with pytest.raises(ValueError, match='distribute: arguments must be "cpu" or "gpu", got None'):
+        on_gpus(two_products, arguments=None)
+    with pytest.raises(ValueError, match='arguments="gpu" is for programs that compute there: pass device="gpu", too'):
+        dace_redist.distribute(two_products, 4, SIZES, arguments="gpu")
+
+
+class OnStream(DeviceArray):
+    """An array whose use a stream orders."""
+
+    @property
+    def __cuda_array_interface__(self):
+        return {**super().__cuda_array_interface__, "stream": 7}
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, ArrayView]]:
+    """What programs are run with, on this rank alone; they are not compiled."""
+    monkeypatch.setenv(DEVICE_VARIABLE, "host")
+    found: list[dict[str, ArrayView]] = []
+
+    class Recorded:
+        run = staticmethod(found.append)
+
+    monkeypatch.setattr(running, "load", lambda program, comm: Recorded)
+    return found
+
+
+def alone(program, sizes, **options):
+    return dace_redist.distribute(program, 1, sizes, device="gpu", **options)
+
+
+def test_parts_on_the_gpu_are_handed_over(runs):
+    program = alone(in_place, {"N": 3, "M": 4, "K": 5}, arguments="gpu")
+    A, B, G = (np.full(shape, 2, np.float32) for shape in ((3, 4), (4, 5), (3, 5)))
+    local = program.scatter(A, B, G)
+    assert {type(part) for part in local.values()} == {DeviceArray}
+    local["B"] = OnStream.from_numpy(B)
+    result = program.run(**local)
+    assert result["G"] is local["G"] and {view.device for view in runs[0].values()} == {"gpu"}
+    assert {name: view.owner for name, view in runs[0].items()} == local
+    assert [view.stream for name, view in runs[0].items() if name == "B"] == [7]
+    np.testing.assert_array_equal(program.gather(local["G"]), G)
+    np.testing.assert_array_equal(program.gather(local["G"].to_numpy()), G)
+
+
+def test_new_results_lie_on_the_gpu(runs):
+    program = alone(two_products, {"N": 3, "M": 4, "K": 5}, arguments="gpu")
+    result = program.run(**program.scatter(np.ones((3, 4)), np.ones((4, 5)), np.ones((5, 3))))
+    assert isinstance(result, DeviceArray) and (result.shape, result.dtype) == ((3, 3), np.float64)
+
+
+def wrong(part: DeviceArray, **changed: object) -> object:
+    """An array that says something else of itself."""
+
+    class Wrong:
+        __cuda_array_interface__ = {**part.__cuda_array_interface__, **changed}
+        memory = part
+
+    return Wrong()
+
+
+def test_parts_that_do_not_fit(runs):
+    sizes = {"N": 3, "M": 4, "K": 5}
+    program = alone(in_place, sizes, arguments="gpu")
+    arrays = {name: np.ones(shape, np.float32) for name, shape in {"A": (3, 4), "B": (4, 5), "G": (3, 5)}.items()}
+    local = program.scatter(**arrays)
+    interface = local["G"].__cuda_array_interface__
+    wrongs = {
+        r'A lies in main memory on rank 0, but the program was distributed with arguments="gpu"': {"A": arrays["A"]},
+        r"A must hold float32, got int32 on rank 0": {"A": wrong(local["A"], typestr="<i4")},
+        r"rank 0 holds \(3, 4\) of A, shape \(3, 4\); got \(4, 3\)": {"A": wrong(local["A"], shape=(4, 3))},
+        r"A lies on the GPU, where its part must be in C order, on": {"A": wrong(local["A"], strides=(4, 12))},
+        r"G lies on the GPU, .* in C order and writeable": {"G": wrong(local["G"], data=(interface["data"][0], True))},
+        r"G is written in place, but shares memory with A": {"A": wrong(local["A"], data=interface["data"])},
+    }
+    for message, changed in wrongs.items():
+        with pytest.raises(ValueError, match=f"run: {message}"):
+            program.run(**{**local, **changed})
+    main = alone(in_place, sizes)
+    with pytest.raises(
+        ValueError, match='A lies on the GPU, but .* in main memory: distribute it with arguments="gpu"'
+    ):
+        main.run(**{**arrays, "A": local["A"]})
+    assert not runs

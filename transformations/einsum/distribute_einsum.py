@@ -38,6 +38,7 @@ def distribute(
     placements: Mapping[str, Placement | Distribution] | None = None,
     overrides: Mapping[str, Mapping[str, int]] | None = None,
     device: str = "cpu",
+    arguments: str = "cpu",
 ) -> DistributedProgram:
     """
     Distributes a program of einsums over MPI ranks. Not collective; needs no MPI.
@@ -58,15 +59,19 @@ def distribute(
     :param overrides: Process grids, by the name of the tensor that is computed: ``{"T": {"i": 2, "k": 4}}``. Here and
         in ``placements``, what is returned is called ``__return`` or as the variable that is returned.
     :param device: ``"cpu"``, or ``"gpu"``: each rank computes on its GPU, with products by cuBLAS, and what is
-        redistributed goes from GPU to GPU; parts of inputs and outputs are NumPy arrays all the same. Not there:
-        reductions but sums, linear systems, products of integers, conditions on scalars. A rank's GPU is the first that
-        it sees: where a node has several, the launcher gives each rank one (``CUDA_VISIBLE_DEVICES``).
+        redistributed goes from GPU to GPU. Not there: reductions but sums, linear systems, products of integers,
+        conditions on scalars. A rank's GPU is the first that it sees: where a node has several, the launcher gives each
+        rank one (``CUDA_VISIBLE_DEVICES``).
+    :param arguments: Where parts of inputs and outputs lie: ``"cpu"``, NumPy arrays, which a program on the GPU copies
+        there when a run starts and back at its end; or, with ``device="gpu"``, ``"gpu"``: arrays of CuPy, PyTorch, or
+        anything with ``__cuda_array_interface__``. Scalars are in main memory with both.
     :raises ValueError: If a statement cannot be distributed, a size is missing, or something given does not fit; says
         which statement, why, and what would help.
     :raises MemoryError: If a rank would have to hold more than ``memory_bytes``; says how much and for which statement.
     :raises TypeError: If ``program`` is neither a program nor an SDFG, or another argument is of the wrong type.
     """
-    _check_arguments(ranks, sizes, placements, overrides, device)
+    _check_arguments(ranks, sizes, placements, overrides)
+    _check_devices(device, arguments)
     sdfg, sizes = _simplified(program), _by_name(sizes or {})
     check_sizes(sdfg, sizes)
     _check_names(sdfg)
@@ -104,7 +109,8 @@ def distribute(
     plan = replace(plan, homes={**plan.homes, **moved})
     name = f"{sdfg.name}_on_{ranks}_ranks" if device == "cpu" else f"{sdfg.name}_on_{ranks}_gpus"
     keep_transients, closure = memory_bytes is None, _closure(program, sdfg)
-    return DistributedProgram.build(SDFG(name), sdfg, body, plan, sizes, keep_transients, closure, device)
+    known = (sdfg, body, plan, sizes, keep_transients, closure)
+    return DistributedProgram.build(SDFG(name), *known, device, arguments)
 
 
 def _closure(program: Any, sdfg: SDFG) -> dict[str, Any]:
@@ -130,9 +136,15 @@ def _in_blocks(shape: tuple[int, ...], ranks: int) -> Placement:
     return Placement((ranks,), dims, (1,) * len(shape), tuple(range(ranks)))
 
 
-def _check_arguments(ranks: Any, sizes: Any, placements: Any, overrides: Any, device: Any) -> None:
-    if device not in ("cpu", "gpu"):
-        raise ValueError(f'distribute: device must be "cpu" or "gpu", got {device!r}')
+def _check_devices(device: Any, arguments: Any) -> None:
+    for name, value in {"device": device, "arguments": arguments}.items():
+        if value not in ("cpu", "gpu"):
+            raise ValueError(f'distribute: {name} must be "cpu" or "gpu", got {value!r}')
+    if (device, arguments) == ("cpu", "gpu"):
+        raise ValueError('distribute: arguments="gpu" is for programs that compute there: pass device="gpu", too')
+
+
+def _check_arguments(ranks: Any, sizes: Any, placements: Any, overrides: Any) -> None:
     if isinstance(ranks, bool) or not isinstance(ranks, Integral) or ranks < 1:
         raise ValueError(f"distribute: ranks must be an integer of at least 1, got {ranks!r}")
     mappings = {"sizes": sizes, "placements": placements, "overrides": overrides}

@@ -57,7 +57,9 @@ class DistributedProgram:
         rank holds the same elements under both.
     :param closure: Whole arrays that the Python function uses without having them as arguments, by the name that
         ``sdfg`` has for them. Every rank has them, and :meth:`run` takes its part of them by itself.
-    :param device: ``"cpu"`` or ``"gpu"``: where ``sdfg`` computes. Its arguments are in main memory.
+    :param device: ``"cpu"`` or ``"gpu"``: where ``sdfg`` computes.
+    :param arguments: ``"cpu"`` or ``"gpu"``: where this rank's parts of the tensors that it takes and writes lie. Those
+        of scalars and of ``closure`` are in main memory.
     """
 
     source: SDFG
@@ -73,6 +75,7 @@ class DistributedProgram:
     same: tuple[tuple[Placement, Placement, tuple[Any, ...]], ...]
     closure: Mapping[str, Array] = field(default_factory=dict, repr=False)
     device: str = "cpu"
+    arguments: str = "cpu"
     _name: ProgramName = field(default_factory=ProgramName, repr=False)
 
     @classmethod
@@ -86,12 +89,14 @@ class DistributedProgram:
         keep_transients: bool,
         closure: Mapping[str, Array],
         device: str = "cpu",
+        arguments: str = "cpu",
     ) -> DistributedProgram:
         """
         Builds a program, see :func:`~dace_redist.transformations.einsum.distributed_sdfg.emit_program`.
 
         :param target: An empty SDFG, which becomes what each rank runs.
         :param device: ``"cpu"`` or ``"gpu"``: where it computes.
+        :param arguments: ``"cpu"`` or ``"gpu"``: where its arguments lie.
         :raises ValueError: If it writes to an array of the closure, or a statement is not for the GPU.
         """
         arrays, read, written = emit_program(target, source, body, plan, sizes)
@@ -102,10 +107,11 @@ class DistributedProgram:
                 f'"{source.name}" writes to {", ".join(changed)}, which is none of its arguments; make it one'
             )
         read = tuple(name for name in read if name not in closure)
-        program = cls(*known, read, written, arrays.extents, arrays.starts, arrays.same, closure, device)
+        found = (arrays.extents, arrays.starts, arrays.same)
+        program = cls(*known, read, written, *found, closure, device, arguments)
         fuse_sums(target, program.sizes)
         if device == "gpu":
-            place_on_gpu(target, (*read, *closure), written, keep_transients)
+            place_on_gpu(target, (*read, *closure), written, keep_transients, program.gpu_arguments)
         elif keep_transients:  # the first touch of new memory costs as much as its use
             place_transients(target, program.local_extents())
         return program
@@ -149,6 +155,12 @@ class DistributedProgram:
     def outputs(self) -> dict[str, DistributedTensor]:
         """The tensors that it writes, by name; what it returns is called ``__return``."""
         return {name: self._tensor(name) for name in self.output_names}
+
+    @cached_property
+    def gpu_arguments(self) -> frozenset[str]:
+        """Names of the inputs and outputs of which this rank's parts lie on the GPU."""
+        tensors = {**self.inputs, **self.outputs} if self.arguments == "gpu" else {}
+        return frozenset(name for name, tensor in tensors.items() if tensor.shape)
 
     def closure_parts(self, rank: int) -> dict[str, Array]:
         """A rank's parts of the arrays in :attr:`closure`."""
@@ -216,8 +228,8 @@ class DistributedProgram:
         :param target: An empty SDFG, which becomes what each rank runs.
         :param sizes: Values of the symbols.
         """
-        known = (self.source, self.body, self.plan, sizes, self.keep_transients, self.closure, self.device)
-        made = self.build(target, *known)
+        known = (self.source, self.body, self.plan, sizes, self.keep_transients, self.closure)
+        made = self.build(target, *known, self.device, self.arguments)
         take_strategies(made.sdfg, self.sdfg)
         return made
 
@@ -245,7 +257,7 @@ class DistributedProgram:
         """What all ranks must have alike: a name that stands for :attr:`sdfg`, as it is now, and the sizes."""
         return self._name.of(self.sdfg), self.sizes
 
-    def scatter(self, /, *arrays: Array | None, comm: Any = None, **named: Array | None) -> dict[str, Array]:
+    def scatter(self, /, *arrays: Array | None, comm: Any = None, **named: Array | None) -> dict[str, Any]:
         """
         Cut this rank's parts out of whole tensors. Collective.
 
@@ -253,7 +265,7 @@ class DistributedProgram:
             from the first rank that has the tensor.
         :param named: The same by name.
         :param comm: As for :meth:`run`.
-        :return: By name; what :meth:`run` takes.
+        :return: By name; what :meth:`run` takes: NumPy arrays, or ``DeviceArray`` where parts lie on the GPU.
         :raises ValueError: On every rank, if a tensor is unknown, is on no rank, or has another shape, or if its
             elements are of a type that the program's cannot hold without loss, as float64 in int64.
         """
@@ -270,16 +282,19 @@ class DistributedProgram:
         """
         _run_module().compile_program(self, comm)
 
-    def run(self, /, comm: Any = None, **local: Array) -> Any:
+    def run(self, /, comm: Any = None, **local: Any) -> Any:
         """
         Runs the program. Collective; the first run compiles it unless :meth:`compile` did.
+
+        Where :attr:`arguments` lie on the GPU, a run comes after what was enqueued before on their stream, and what is
+        enqueued there afterwards finds the result.
 
         :param local: This rank's part of each input, of the shape and type that :attr:`inputs` says (scalars may be
             numbers); tensors that the program writes in place are changed, and may be given if they are outputs only.
         :param comm: mpi4py intra-communicator with as many ranks as planned for, in any order; default: the world. What
             the program holds for a communicator is freed with it.
         :return: This rank's part of the program's return value (a tuple, if it returns several); without one the
-            written parts by name.
+            written parts by name. New parts on the GPU are of the library of those given.
         :raises ValueError: On every rank, if an input is missing, unknown, or of the wrong shape or type on any of
             them, or if the communicator has not the number of ranks planned for.
         :raises RedistributionError: On every rank, at the end of the run, if a step failed on one of them (a singular
@@ -288,7 +303,7 @@ class DistributedProgram:
         """
         return _run_module().run(self, local, comm)
 
-    def gather(self, local: Array, name: str | None = None, comm: Any = None) -> Array | None:
+    def gather(self, local: Any, name: str | None = None, comm: Any = None) -> Array | None:
         """
         The whole of an output, from its parts. Collective.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from dace import SDFG, Memlet, data, dtypes
 from dace.sdfg import nodes
 from dace.sdfg import utils as sdutil
@@ -37,14 +39,17 @@ def check_for_gpu(sdfg: SDFG, body: Body) -> None:
             raise ValueError(f"{label}: cuBLAS multiplies no elements of {dtype}; {_REMEDY}")
 
 
-def place_on_gpu(sdfg: SDFG, read: tuple[str, ...], written: tuple[str, ...], keep_transients: bool) -> None:
+def place_on_gpu(
+    sdfg: SDFG, read: tuple[str, ...], written: tuple[str, ...], keep_transients: bool, there: Collection[str] = ()
+) -> None:
     """
-    Has a program compute on the GPU: its arguments, in main memory, are copied there before and back after.
+    Has a program compute on the GPU: its arguments in main memory are copied there before and back after.
 
     :param sdfg: What each rank runs, all on the processor; changed.
     :param read: Names of the arguments that it reads.
     :param written: Names of those that it writes.
     :param keep_transients: Whether memory on the GPU is allocated once for all runs.
+    :param there: Names of the arguments that lie on the GPU already; the others are in main memory.
     :raises ValueError: If it solves a linear system; names the statement.
     """
     for state in sdfg.states():
@@ -58,7 +63,9 @@ def place_on_gpu(sdfg: SDFG, read: tuple[str, ...], written: tuple[str, ...], ke
             elif isinstance(node, nodes.MapEntry):
                 node.map.schedule = dtypes.ScheduleType.GPU_Device
                 node.map.gpu_block_size = [256, 1, 1] if len(node.map.params) == 1 else [32, 8, 1]
-    copies = _arguments_on_gpu(sdfg)
+    for name in there:
+        sdfg.arrays[name].storage = dtypes.StorageType.GPU_Global
+    copies = _copies_on_gpu(sdfg)
     for array in sdfg.arrays.values():
         if array.transient:
             array.storage = dtypes.StorageType.GPU_Global
@@ -69,19 +76,23 @@ def place_on_gpu(sdfg: SDFG, read: tuple[str, ...], written: tuple[str, ...], ke
             ):
                 array.lifetime = dtypes.AllocationLifetime.Persistent
     (last,) = (block for block in sdfg.nodes() if sdfg.out_degree(block) == 0)
-    before = sdfg.add_state_before(sdfg.start_block, "to_the_gpu", is_start_block=True)
-    after = sdfg.add_state_after(last, "from_the_gpu")
-    for name, copied in copies.items():
-        for state, ends, used in ((before, (name, copied), read), (after, (copied, name), written)):
-            if name in used:
-                _add_copy(state, *ends)
+    before = {name: copied for name, copied in copies.items() if name in read}
+    after = {copied: name for name, copied in copies.items() if name in written}
+    if before:
+        _add_copies(sdfg.add_state_before(sdfg.start_block, "to_the_gpu", is_start_block=True), before)
+    if after:
+        _add_copies(sdfg.add_state_after(last, "from_the_gpu"), after)
 
 
-def _arguments_on_gpu(sdfg: SDFG) -> dict[str, str]:
-    """Gives each argument an array on the GPU, which takes its place; returns their names by the argument's."""
+def _copies_on_gpu(sdfg: SDFG) -> dict[str, str]:
+    """
+    Gives each argument in main memory an array on the GPU, which takes its place.
+
+    :return: Their names by those of the arguments.
+    """
     copies: dict[str, str] = {}
     for name, array in list(sdfg.arrays.items()):
-        if not array.transient:
+        if not array.transient and array.storage != dtypes.StorageType.GPU_Global:
             made = sdfg.add_transient(f"gpu_{name.lstrip('_')}", array.shape, array.dtype, find_new_name=True)
             copies[name] = str(made[0])
     for state in sdfg.states():
@@ -98,7 +109,8 @@ def _replace_sum(adding: SumReplicas, state: SDFGState) -> None:
     state.remove_node(adding)
 
 
-def _add_copy(state: SDFGState, source: str, target: str) -> None:
-    arrays = state.sdfg.arrays
-    memlet = Memlet.from_array(source, arrays[source])
-    state.add_nedge(state.add_read(source), state.add_write(target), memlet)
+def _add_copies(state: SDFGState, targets: Mapping[str, str]) -> None:
+    """Adds copies of whole arrays; ``targets`` has their names by the sources'."""
+    for source, target in targets.items():
+        memlet = Memlet.from_array(source, state.sdfg.arrays[source])
+        state.add_nedge(state.add_read(source), state.add_write(target), memlet)

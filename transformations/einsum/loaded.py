@@ -8,7 +8,6 @@ import ctypes
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy.typing as npt
 from dace import SDFG, Memlet, dtypes
 from mpi4py import MPI
 
@@ -18,11 +17,10 @@ from dace_redist.mpi.barrier import wait_politely
 from dace_redist.mpi.collective_errors import together
 from dace_redist.native import program as programs
 from dace_redist.native.device import allocate, free
+from dace_redist.redistribution.device_arrays import ArrayView
 
 if TYPE_CHECKING:
     from dace_redist.transformations.einsum.distributed_program import DistributedProgram
-
-Array = npt.NDArray[Any]
 
 
 class Loaded:
@@ -55,21 +53,30 @@ class Loaded:
         with together(comm):
             self._program = programs.Program(path)
             self._gpu_error: Any = None
+            self._set_streams: Any = None
             if program.device == "gpu":
                 free(allocate(0))  # an error if there is no GPU; the program itself would only say so on its output
-                self._gpu_error = ctypes.CDLL(str(path))["__dace_gpu_last_error"]
+                functions = ctypes.CDLL(str(path))
+                self._gpu_error = functions["__dace_gpu_last_error"]
                 self._gpu_error.argtypes = [ctypes.c_void_p]
+                if program.gpu_arguments:
+                    self._set_streams = functions["__dace_gpu_set_all_streams"]
+                    self._set_streams.argtypes, self._set_streams.restype = [ctypes.c_void_p] * 2, None
         self._state: Any = None
 
-    def run(self, arrays: Mapping[str, Array]) -> None:
+    def run(self, arrays: Mapping[str, ArrayView]) -> None:
         """
-        Runs it; the first run starts it.
+        Runs it; the first run starts it. Where arguments lie on the GPU, it runs in the order of the stream that the
+        first of them names that names one, else of the default stream.
 
         :raises RedistributionError: If a step fails.
         """
         if self._state is None:
             self._state = self._program.start(self._values)
-        self._program.run(self._state, {name: array.ctypes.data for name, array in arrays.items()} | self._values)
+        if self._set_streams is not None:
+            streams = (array.stream for array in arrays.values() if array.device == "gpu")
+            self._set_streams(self._state, next((stream for stream in streams if stream is not None), 0))
+        self._program.run(self._state, {name: array.address for name, array in arrays.items()} | self._values)
         if self._gpu_error is not None and (number := self._gpu_error(self._state)) != 0:
             raise RedistributionError(f"the program's part on the GPU failed: CUDA error {number}")
 

@@ -15,8 +15,10 @@ from dace_redist.distribution import Distribution
 from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective_errors import check_same, together
 from dace_redist.mpi.launch import check_launcher
+from dace_redist.redistribution.device_arrays import ArrayView, DeviceArray, array_view
 from dace_redist.redistribution.plan import plan
 from dace_redist.redistribution.shared_arrays import LEAST_SHARED_BYTES, empty_result
+from dace_redist.transformations.einsum.gpu_arguments import checked_on_gpu, empty_on_gpu, in_main_memory, lies_there
 from dace_redist.transformations.einsum.loaded import Loaded, load
 
 if TYPE_CHECKING:
@@ -35,11 +37,13 @@ def compile_program(program: DistributedProgram, comm: Any) -> None:
     load(program, comm)
 
 
-def run(program: DistributedProgram, local: Mapping[str, Array], comm: Any) -> Any:
+def run(program: DistributedProgram, local: Mapping[str, Any], comm: Any) -> Any:
     """One run; see :meth:`DistributedProgram.run`."""
     with _all_ranks(program, comm, _PROGRAM, program.identity) as comm:
         arrays = _arrays(program, local, comm.rank)
-    _run_on_all(load(program, comm), arrays, comm)
+        views = {name: array_view(name, array) for name, array in arrays.items()}
+        _check_apart(views, program.outputs)
+    _run_on_all(load(program, comm), views, comm)
     outputs = {name: arrays[name] for name in program.outputs}
     if _RETURN in outputs:
         return outputs[_RETURN]
@@ -48,7 +52,7 @@ def run(program: DistributedProgram, local: Mapping[str, Array], comm: Any) -> A
     return several or outputs
 
 
-def _run_on_all(loaded: Loaded, arrays: Mapping[str, Array], comm: Any) -> None:
+def _run_on_all(loaded: Loaded, arrays: Mapping[str, ArrayView], comm: Any) -> None:
     """One run, whose error on a rank all ranks get: a step that fails leaves the others to be run all the same."""
     failure: Exception | None = None
     try:
@@ -63,7 +67,7 @@ def _run_on_all(loaded: Loaded, arrays: Mapping[str, Array], comm: Any) -> None:
                 raise failure
 
 
-def _arrays(program: DistributedProgram, local: Mapping[str, Array], rank: int) -> dict[str, Array]:
+def _arrays(program: DistributedProgram, local: Mapping[str, Any], rank: int) -> dict[str, Any]:
     """All arrays of a run: those given, checked, and new ones for the outputs that were not."""
     known = {**program.inputs, **program.outputs}
     unknown = sorted(set(local) - set(known))
@@ -72,14 +76,16 @@ def _arrays(program: DistributedProgram, local: Mapping[str, Array], rank: int) 
         raise ValueError(f"run: the program has no tensor {', '.join(unknown)}; it has {', '.join(known)}")
     if missing:
         raise ValueError(f"run: the part of {', '.join(missing)} is missing; it takes {', '.join(program.inputs)}")
-    arrays = program.closure_parts(rank)
+    arrays: dict[str, Any] = {**program.closure_parts(rank)}
     for name, tensor in known.items():
         shape = tensor.distribution.local_shape(rank) if tensor.shape else (1,)
         if name in local:
-            arrays[name] = _checked(local[name], tensor, shape, rank, name in program.outputs)
+            checked = checked_on_gpu if name in program.gpu_arguments else _checked
+            arrays[name] = checked(local[name], tensor, shape, rank, name in program.outputs)
+        elif name in program.gpu_arguments:
+            arrays[name] = empty_on_gpu(local, shape, tensor.dtype)
         else:
             arrays[name] = _empty(shape, tensor.dtype)
-    _check_apart(arrays, program.outputs)
     return arrays
 
 
@@ -130,6 +136,9 @@ def _has_the_world(comm: MPI.Intracomm) -> bool:
 
 
 def _checked(array: Any, tensor: DistributedTensor, shape: tuple[int, ...], rank: int, written: bool) -> Array:
+    if lies_there(array):
+        hint = 'distribute it with arguments="gpu"' if tensor.shape else "scalars are always there"
+        raise ValueError(f"run: {tensor.name} lies on the GPU, but the program takes it in main memory: {hint}")
     given = np.asarray(array)
     if not tensor.shape and not written:
         given = _converted("run", tensor, array)
@@ -147,16 +156,14 @@ def _checked(array: Any, tensor: DistributedTensor, shape: tuple[int, ...], rank
     return np.ascontiguousarray(given)
 
 
-def _check_apart(arrays: Mapping[str, Array], written: Collection[str]) -> None:
+def _check_apart(arrays: Mapping[str, ArrayView], written: Collection[str]) -> None:
     for name in written:
         for other, array in arrays.items():
-            if other != name and np.may_share_memory(arrays[name], array):
+            if other != name and arrays[name].device == array.device and arrays[name].overlaps(array):
                 raise ValueError(f"run: {name} is written in place, but shares memory with {other}; pass a copy")
 
 
-def scatter(
-    program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str, Any], comm: Any
-) -> dict[str, Array]:
+def scatter(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str, Any], comm: Any) -> dict[str, Any]:
     """Cut this rank's parts out of whole tensors; see :meth:`DistributedProgram.scatter`."""
     tensors: dict[str, DistributedTensor] = {}
     with _all_ranks(program, comm) as comm:
@@ -177,7 +184,9 @@ def scatter(
             source = _on_one_rank(tensor, holders[0])
             whole = given[name] if comm.rank == holders[0] else None
             parts[name] = _moved(whole, source, tensor.distribution, tensor, comm)
-    return parts
+    return {
+        name: DeviceArray.from_numpy(part) if name in program.gpu_arguments else part for name, part in parts.items()
+    }
 
 
 def _by_name(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,7 +239,8 @@ def gather(program: DistributedProgram, name: str | None, local: Any, comm: Any 
     """The whole of a tensor on rank 0; see :meth:`DistributedProgram.gather`."""
     with _all_ranks(program, comm, "the tensor to gather", name) as comm:
         tensor = program.tensor(name)
-        part = np.ascontiguousarray(_converted("gather", tensor, local))
+        held = in_main_memory(local) if lies_there(local) else local
+        part = np.ascontiguousarray(_converted("gather", tensor, held))
         shape = tensor.distribution.local_shape(comm.rank)
         if part.shape != shape and (tensor.shape or part.size != 1):
             raise ValueError(f"gather: rank {comm.rank} holds {shape} of {tensor.name}, got {part.shape}")
