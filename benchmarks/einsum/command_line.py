@@ -41,6 +41,14 @@ def _option(text: str) -> tuple[str, object]:
         return name, value
 
 
+def named_number(text: str) -> tuple[str, int]:
+    """The name and the value of ``NAME=NUMBER``."""
+    name, _, value = text.partition("=")
+    if not name.isidentifier() or not value.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected NAME=NUMBER, got {text!r}")
+    return name, int(value)
+
+
 def positive(text: str) -> int:
     try:
         value = int(text)

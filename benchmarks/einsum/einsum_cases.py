@@ -112,16 +112,17 @@ def published_lengths(name: str) -> dict[int, tuple[int, ...]]:
     return {int(ranks): tuple(lengths) for ranks, lengths in data["sizes"][sizes].items()}
 
 
-def elements(name: str, indices: Sequence[Any], shape: Sequence[int]) -> np.ndarray:
+def elements(name: str, indices: Sequence[Any], shape: Sequence[int], xp: Any = np) -> Any:
     """
     Elements of an operand in (0, 1], a hash of their global index: any rank can make any part.
 
     :param name: Name of the operand.
     :param indices: Global indices wanted along each axis.
     :param shape: Its global shape.
+    :param xp: NumPy, or CuPy for elements on a GPU.
     """
-    position = np.uint64(sum(map(ord, name)))
-    for along, extent in zip(np.ix_(*(np.asarray(i, np.uint64) for i in indices)), shape, strict=True):
+    position = xp.asarray(sum(map(ord, name)), np.uint64)
+    for along, extent in zip(xp.ix_(*(xp.asarray(np.asarray(i, np.uint64)) for i in indices)), shape, strict=True):
         position = position * np.uint64(extent) + along
     bits = position * np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing, then a xor-shift and multiply
     bits = (bits ^ (bits >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)

@@ -15,7 +15,7 @@ import dace
 import numpy as np
 from by_hand_kernel import WORLD
 from by_hand_timing import say
-from command_line import Parser, add_measuring, check_writable, leave, positive
+from command_line import Parser, add_measuring, check_writable, leave, named_number, positive
 from einsum_cases import CASES, PRESETS, EinsumCase, everything, numpy_result
 from einsum_timing import TimedProgram
 from mpi4py import MPI
@@ -52,10 +52,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("kernel", nargs="?", choices=CASES, metavar="KERNEL", help=f"one of {', '.join(CASES)}")
     parser.add_argument("--list", action="store_true", help="say what the kernels are, and their sizes")
     parser.add_argument("--preset", choices=PRESETS, default="S", help="which sizes (default S)")
-    parser.add_argument("--size", type=_number, action="append", default=[], metavar="SYMBOL=N", help="another size")
+    parser.add_argument(
+        "--size", type=named_number, action="append", default=[], metavar="SYMBOL=N", help="another size"
+    )
     parser.add_argument(
         "--slabs",
-        type=_number,
+        type=named_number,
         action="append",
         default=[],
         metavar="TENSOR=AXIS",
@@ -79,13 +81,6 @@ def parse_arguments() -> argparse.Namespace:
     if arguments.json:
         check_writable(arguments.json, parser)
     return arguments
-
-
-def _number(text: str) -> tuple[str, int]:
-    name, _, value = text.partition("=")
-    if not name.isidentifier() or not value.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected NAME=NUMBER, got {text!r}")
-    return name, int(value)
 
 
 def sizes_of(arguments: argparse.Namespace) -> dict[str, int]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-import shutil
-import subprocess
 from pathlib import Path
 
 import dace
 import numpy as np
 import pytest
-from builds import BUILD_TYPE
+from builds import BUILD_TYPE, nvcc_with_cublas
 
 import dace_redist
 from dace_redist.library_nodes import Contraction, Redistribute, SumReplicas
@@ -139,11 +137,7 @@ def test_generated_code():
 @pytest.mark.compile
 def test_a_program_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """What is tested is the C++ and CUDA that DaCe makes; the program is not run."""
-    source = tmp_path / "uses_cublas.cpp"
-    source.write_text("#include <cublas_v2.h>\nint use() { return cublasCreate(nullptr); }\n")
-    compiler = shutil.which("nvcc")
-    linking = [compiler, "-shared", "-Xcompiler=-fPIC", str(source), "-lcublas", "-o", str(tmp_path / "uses_cublas")]
-    if compiler is None or subprocess.run(linking, capture_output=True).returncode != 0:
+    if not nvcc_with_cublas(tmp_path):
         pytest.skip("no nvcc with cuBLAS on this machine: a program that computes on a GPU cannot be compiled")
     monkeypatch.setenv(DEVICE_VARIABLE, "host")
     sdfg = copy.deepcopy(on_gpus(two_products).sdfg)
