@@ -7,12 +7,24 @@ saved to one after the other, of the shorter of both.
 
     export MPI4PY_RC_THREAD_LEVEL=multiple OMP_NUM_THREADS=1
     python benchmarks/cluster/cluster.py --nodes 2 --ranks 2 --rate 1gbit -- python benchmarks/overlap.py
+
+Where the nodes are emulated, their network takes processor time from those who compute. With m cores, on each of which
+a rank computes for a time p, and a transfer that takes the time t alone and c seconds of processor time in all, both at
+once are m p + c seconds of work, for which m cores need p + c / m at least. One after the other takes t + p, so at most
+t - c / m is saved: where p = t, at most 1 - c / (m t) of the transfer is hidden.
+
+c is the time that all cores are not idle (`/proc/stat`; what the kernel does in interrupts counts, too) while ranks
+sleep between calls of `test`, so that they do not wait busily; less the same in as much time of such calls with nothing
+to move. How long cores are idle while both happen at once is printed, too: where that is hardly any and still less is
+hidden than the bound, ranks spend processor time on waiting, or lose it to each other's use of the caches.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 import numpy as np
@@ -24,6 +36,8 @@ from dace_redist.tuning.measure import measure
 
 STRATEGIES = ("Hierarchical", "Pipelined", "Pack", "Datatype")
 PRODUCT = 96  # rows of the matrices: about 0.1 ms
+PAUSE = 2e-4  # seconds that a rank sleeps between calls, where it does
+WARMUP = 2  # rounds that are not counted
 
 
 def seconds_of(work: Callable[[], object], repetitions: int) -> float:
@@ -53,8 +67,57 @@ class Computation:
             between()
 
 
-def measured(made: Plan, A: np.ndarray, out: np.ndarray, limit: float) -> dict[str, float]:
-    """Medians of the times of the transfer, the computation, and both."""
+class ProcessorTime:
+    """What the machine's cores do while a method runs on this rank: of each repetition, since it was wrapped."""
+
+    def __init__(self, method: Callable[[], None]):
+        self._method = method
+        self._spans: list[tuple[float, float, float]] = []  # busy, in the kernel, idle
+
+    def __call__(self) -> None:
+        before = self._now()
+        self._method()
+        busy, kernel, idle = (after - first for after, first in zip(self._now(), before, strict=True))
+        self._spans.append((busy, kernel, idle))
+
+    @property
+    def means(self) -> tuple[float, float, float]:
+        """Seconds of all cores together, by repetition: not idle, of these in the kernel, and idle."""
+        busy, kernel, idle = np.mean(self._spans[WARMUP:], axis=0).tolist()
+        return busy, kernel, idle
+
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        """
+        Seconds until now. Linux measures idle time exactly, but only samples what it is otherwise; so what is not idle
+        is taken from the clock, and the part of the kernel from the samples.
+        """
+        fields = Path("/proc/stat").read_text().partition("\n")[0].split()[1:]
+        ticks = [int(field) / os.sysconf("SC_CLK_TCK") for field in fields]
+        _, _, system, idle, waiting, interrupts, softirq, stolen = ticks[:8]
+        cores = os.sysconf("SC_NPROCESSORS_ONLN")
+        busy = cores * time.clock_gettime(time.CLOCK_MONOTONIC) - idle - waiting - stolen
+        return busy, system + interrupts + softirq, idle + waiting
+
+
+def moved_asleep(made: Plan, A: np.ndarray, out: np.ndarray) -> None:
+    """A transfer, for which the rank sleeps between calls."""
+    request = made.start(A, out=out)
+    while not request.test():
+        time.sleep(PAUSE)
+    request.wait()
+
+
+def called_asleep(seconds: float) -> None:
+    """As many such calls as there is time for, with nothing to move."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        MPI.COMM_WORLD.Iprobe()
+        time.sleep(PAUSE)
+
+
+def measured(made: Plan, A: np.ndarray, out: np.ndarray, limit: float) -> tuple[dict[str, float], dict]:
+    """Medians of the times of the transfer, the computation, and both; and the processor time of each."""
 
     def both(progress: str) -> None:
         request = made.start(A, out=out, progress=progress)
@@ -62,10 +125,34 @@ def measured(made: Plan, A: np.ndarray, out: np.ndarray, limit: float) -> dict[s
         request.wait()
 
     compute = Computation(seconds_of(lambda: made(A, out=out), 5))
+    asleep = seconds_of(lambda: moved_asleep(made, A, out), 5)
     methods = {"transfer": lambda: made(A, out=out), "compute": compute, "calls": lambda: both("calls")}
     if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
         methods["thread"] = lambda: both("thread")
-    return {name: figure.median for name, figure in measure(methods, MPI.COMM_WORLD, limit_seconds=limit).items()}
+    methods |= {"asleep": lambda: moved_asleep(made, A, out), "calls asleep": lambda: called_asleep(asleep)}
+    watched = {name: ProcessorTime(method) for name, method in methods.items()}
+    figures = measure(watched, MPI.COMM_WORLD, warmup=WARMUP, limit_seconds=limit)
+    seconds = {name: figure.median for name, figure in figures.items()}
+    return seconds, {name: method.means for name, method in watched.items()}
+
+
+def report(strategy: str, seconds: dict[str, float], spent: dict[str, tuple[float, float, float]]) -> None:
+    transfer, compute = seconds["transfer"], seconds["compute"]
+    shorter = min(transfer, compute)
+    hidden = {name: (transfer + compute - seconds[name]) / shorter for name in ("calls", "thread") if name in seconds}
+    cost, kernel = (a - b for a, b in zip(spent["asleep"][:2], spent["calls asleep"][:2], strict=True))
+    cores = os.sysconf("SC_NPROCESSORS_ONLN")
+    bound = (transfer + compute - max(transfer, compute + cost / cores)) / shorter
+    print(
+        f"{strategy:12} transfer {transfer * 1e3:6.1f} ms, compute {compute * 1e3:6.1f} ms, hidden by "
+        + ", ".join(f"{name} {100 * part:3.0f} %" for name, part in hidden.items())
+    )
+    print(
+        f"{'':12} processor time of the transfer {cost * 1e3:.1f} ms, in the kernel {kernel * 1e3:.1f} "
+        f"({seconds['asleep'] * 1e3:.1f} ms asleep): at most {100 * bound:.0f} % can be hidden; {cores} cores idle in "
+        + ", ".join(f"{name} {spent[name][2] * 1e3:.1f} ms" for name in ("compute", *hidden)),
+        flush=True,
+    )
 
 
 @click.command(help=__doc__)
@@ -79,15 +166,9 @@ def main(megabytes: int, limit: float) -> None:
     out = np.empty(target.local_shape(comm.rank))
     for strategy in STRATEGIES:
         with plan(source, target, comm=comm, strategy=strategy) as made:
-            seconds = measured(made, A, out, limit)
-        if comm.rank > 0:
-            continue
-        transfer, compute = seconds.pop("transfer"), seconds.pop("compute")
-        hidden = ", ".join(
-            f"{progress} {100 * (transfer + compute - both) / min(transfer, compute):3.0f} %"
-            for progress, both in seconds.items()
-        )
-        print(f"{strategy:12} transfer {transfer * 1e3:6.1f} ms, compute {compute * 1e3:6.1f} ms, hidden by {hidden}")
+            seconds, spent = measured(made, A, out, limit)
+        if comm.rank == 0:
+            report(strategy, seconds, spent)
 
 
 if __name__ == "__main__":

@@ -235,8 +235,7 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        typestr = self.dtype.str if self.dtype.isbuiltin else f"|V{self.dtype.itemsize}"
-        data = (self._address, False)
+        data, typestr = (self._address, False), self.dtype.str
         return {"shape": self.shape, "typestr": typestr, "data": data, "strides": None, "version": 3, "stream": None}
 
     def __repr__(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from pathlib import Path
 
 import dace
@@ -236,8 +237,10 @@ def test_parts_on_the_gpu_are_handed_over(runs):
 
 
 def test_new_results_lie_on_the_gpu(runs):
-    program = alone(two_products, {"N": 3, "M": 4, "K": 5}, arguments="gpu")
-    result = program.run(**program.scatter(np.ones((3, 4)), np.ones((4, 5)), np.ones((5, 3))))
+    program = pickle.loads(pickle.dumps(alone(two_products, {"N": 3, "M": 4, "K": 5}, arguments="gpu")))  # as sent
+    local = program.scatter(np.ones((3, 4)), np.ones((4, 5)), np.ones((5, 3)))
+    result = program.run(**local)
+    assert program.run(**local, __return=result) is result
     assert isinstance(result, DeviceArray) and (result.shape, result.dtype) == ((3, 3), np.float64)
 
 
