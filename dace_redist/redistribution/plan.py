@@ -79,10 +79,10 @@ def plan(
         smaller chunks. For strategies with chunks or slots; ``"Auto"`` is the default one then. Default: as the options
         say.
     :param device: Where the arrays lie: ``"cpu"`` (main memory), ``"gpu"`` (memory of the GPU that is current in this
-        process), or a pair for source and target.
+        process), or a pair for source and target; of several tensors the same for all.
     :param options: Options of the strategy, e.g. ``chunk_bytes=1 << 20``; with ``"Auto"`` those that all have.
-    :return: The plan, a :class:`Plan`, or for lists a :class:`dace_redist.redistribution.joint_plan.JointPlan`; to be
-        called, and freed.
+    :return: The plan, a :class:`Plan`, or for lists a :class:`dace_redist.redistribution.joint_plan.JointPlan`, on a
+        GPU a :class:`dace_redist.redistribution.device_joint_plan.DeviceJointPlan`; to be called, and freed.
     :raises ValueError: On every rank, if something does not fit on any of them, or if the ranks ask for different
         things; says which rank, what was expected and what was given.
     :raises TypeError: The same, for something of the wrong type.
