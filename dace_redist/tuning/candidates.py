@@ -10,13 +10,19 @@ from typing import Any
 
 from dace_redist.mpi.topology import Topology
 from dace_redist.schedule import Schedule
+from dace_redist.selection.problem_key import MAIN_MEMORIES, sides_on_gpu
 from dace_redist.selection.record import Winner
 from dace_redist.strategies import OPTIONS, STRATEGIES, check_options, default_options, find_strategy, host_strategies
 
 
-def measurable() -> tuple[str, ...]:
-    """Strategies that can be measured by themselves; stock DaCe's code exists in DaCe programs only."""
-    return host_strategies()
+def measurable(memory: str = MAIN_MEMORIES[0]) -> tuple[str, ...]:
+    """
+    Strategies that can be measured by themselves; stock DaCe's code exists in DaCe programs only.
+
+    :param memory: Where the arrays lie, one of :data:`dace_redist.selection.problem_key.MEMORIES`.
+    """
+    between_gpus = [name for name, strategy in STRATEGIES.items() if strategy.gpu_only and all(sides_on_gpu(memory))]
+    return (*host_strategies(), *between_gpus)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,31 +110,38 @@ def sensible(
     return tuple(values)
 
 
-def space(strategies: Sequence[str] | None, options: Mapping[str, Sequence[Any]] | None, on_gpu: bool = False) -> Space:
+def space(
+    strategies: Sequence[str] | None,
+    options: Mapping[str, Sequence[Any]] | None,
+    memory: str = MAIN_MEMORIES[0],
+) -> Space:
     """
     What to try, checked.
 
     :param strategies: Names of strategies; default: all that can be measured.
     :param options: Values to try for some options, instead of those that :data:`dace_redist.strategies.OPTIONS` names.
-    :param on_gpu: Whether an array lies on a GPU.
+    :param memory: Where the arrays lie, one of :data:`dace_redist.selection.problem_key.MEMORIES`.
     :raises ValueError: If a strategy or an option is unknown, or a value out of range.
     :raises TypeError: If something is of the wrong type.
     """
     if isinstance(strategies, str):
         raise TypeError(f"strategies must be a list of names, got the string {strategies!r}")
-    names = measurable() if strategies is None else tuple(dict.fromkeys(_checked_name(name) for name in strategies))
+    known, on_gpu = measurable(memory), any(sides_on_gpu(memory))
+    names = (
+        known if strategies is None else tuple(dict.fromkeys(_checked_name(name, known, memory) for name in strategies))
+    )
     if not names:
-        raise ValueError(f"strategies is empty; there are {', '.join(measurable())}")
+        raise ValueError(f"strategies is empty; there are {', '.join(known)}")
     taken = [option for option in OPTIONS if any(option in STRATEGIES[name].options for name in names)]
     usual = default_options(on_gpu)
     values = {option: (usual[option], *OPTIONS[option].tuning) for option in taken if OPTIONS[option].tuning}
     return Space(names, values | _checked_values(names, taken, options or {}), on_gpu)
 
 
-def _checked_name(name: str) -> str:
-    if name in ("MPI", "Auto"):
-        raise ValueError(f"strategy {name} cannot be tuned; there are {', '.join(measurable())}")
-    return find_strategy(name).name
+def _checked_name(name: str, known: Sequence[str], memory: str) -> str:
+    if name == "Auto" or find_strategy(name).name not in known:
+        raise ValueError(f"strategy {name} cannot be tuned with {memory} arrays; there are {', '.join(known)}")
+    return name
 
 
 def _checked_values(

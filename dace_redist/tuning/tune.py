@@ -108,7 +108,7 @@ def tune(
     """
     comm = checked_communicator(comm)
     with together(comm):
-        tried = [space(strategies, options, on_gpu) for on_gpu in (False, True)]
+        tried = {problem.memory: space(strategies, options, problem.memory) for problem in problems.values()}
         _check_numbers(limit_seconds, precision)
         for problem in problems.values():
             check_ranks(problem.schedule, comm.size)
@@ -126,7 +126,7 @@ def tune(
                 predicted = predicted_seconds(problem, topology)
         predicted = comm.bcast(predicted)
         with progress_bar(progress and comm.rank == 0, ", ".join(labels) or "tune", limit_seconds) as show:
-            search = Search(problem, comm, topology, tried[problem.on_gpu], limit_seconds, precision, show, predicted)
+            search = Search(problem, comm, topology, tried[problem.memory], limit_seconds, precision, show, predicted)
             winner, measured = search.run()
         with together(comm):
             if comm.rank == 0:

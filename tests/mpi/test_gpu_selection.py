@@ -17,7 +17,7 @@ from dace_redist import Distribution, schedule
 from dace_redist.mpi.launch import launch
 from dace_redist.redistribution.device_arrays import DeviceArray
 from dace_redist.selection.problem_key import GPU_MEMORIES, sides_on_gpu
-from dace_redist.strategies import DEFAULT_STRATEGY
+from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS
 
 SHAPE = (24, 20)
 QUICK: dict[str, Any] = {"limit_seconds": 0.5, "progress": False}
@@ -110,17 +110,29 @@ def _strided(array: np.ndarray, on_gpu: bool) -> Any:
 def test_winners_with_default_options_have_those_of_a_gpu(comm, files: Path, monkeypatch):
     use_device("host", monkeypatch)
     source, target = pair(comm.size)
-    moved = schedule(source, target)
-    dace_redist.tune(
-        moved, comm=comm, memory="gpu", strategies=["Pipelined"], options={"chunk_bytes": [1 << 20]}, **QUICK
-    )
+    moved, usual = schedule(source, target), OPTIONS["chunk_bytes"].default  # in main memory
+
+    def tune(chunk_bytes: int) -> None:
+        only = {"chunk_bytes": [chunk_bytes], "depth": [OPTIONS["depth"].default], "growth": [1.0]}
+        dace_redist.tune(moved, comm=comm, memory="gpu", strategies=["Pipelined"], options=only, **QUICK)
+
+    tune(1 << 20)
     assert moved_by(comm) == ("Pipelined", USUAL)
     assert dace_redist.chosen_strategy(source, target, comm=comm, memory="gpu").options == {}
-    usual = dace_redist.strategies.OPTIONS["chunk_bytes"].default  # in main memory
-    dace_redist.tune(
-        moved, comm=comm, memory="gpu", strategies=["Pipelined"], options={"chunk_bytes": [usual]}, **QUICK
-    )
+    tune(usual)
     assert moved_by(comm) == ("Pipelined", {"chunk_bytes": usual})
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_nccl_is_tried_where_it_can_be_used(comm, files: Path, monkeypatch):
+    use_device("host,apart", monkeypatch)
+    monkeypatch.setenv("DACE_REDIST_NCCL", "/no/such/libnccl.so")
+    moved = schedule(*pair(comm.size))
+    found = dace_redist.tune(moved, comm=comm, memory="gpu", strategies=["NCCL", "Pack"], **QUICK)
+    assert found.problems[0].winner.strategy == "Pack"
+    assert re.search(r"^  NCCL +cannot: strategy NCCL needs NVIDIA's NCCL", str(found), re.MULTILINE)
+    with pytest.raises(ValueError, match="strategy NCCL cannot be tuned with gpu-source arrays"):
+        dace_redist.tune(moved, comm=comm, memory="gpu-source", strategies=["NCCL"], **QUICK)
 
 
 @pytest.mark.mpi(ranks=[2])

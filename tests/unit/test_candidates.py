@@ -55,21 +55,21 @@ def test_pieces_larger_than_any_message_are_tried_once():
 
 def test_on_gpus_chunks_vary_around_their_default_there():
     large = schedule(Distribution((4096, 4096), [4]), Distribution((4096, 4096), [1, 4]))  # messages of 8 MiB
-    tried = space(["Pipelined"], None, on_gpu=True)
+    tried = space(["Pipelined"], None, memory="gpu")
     assert tried.first(HERE) == [Winner(strategy="Pipelined", options={})]
     varied = tried.varied(tried.first(HERE)[0], "chunk_bytes", large, HERE)
     assert [winner.options["chunk_bytes"] for winner in varied] == [512 << 10, 2 << 20, 8 << 20]
     back = tried.varied(varied[0], "chunk_bytes", large, HERE)
     assert [winner.options for winner in back] == [{}, {"chunk_bytes": 2 << 20}, {"chunk_bytes": 8 << 20}]
     usual = OPTIONS["chunk_bytes"].default  # not the default there
-    first = space(["Pipelined"], {"chunk_bytes": [usual]}, on_gpu=True).first(HERE)
+    first = space(["Pipelined"], {"chunk_bytes": [usual]}, memory="gpu").first(HERE)
     assert first == [Winner(strategy="Pipelined", options={"chunk_bytes": usual})]
 
 
 def test_on_gpus_of_one_node_shared_is_hierarchical():
-    tried = [name for name in measurable() if name != "Shared"]
-    assert [w.strategy for w in space(None, None, on_gpu=True).first(HERE)] == tried
-    assert [w.strategy for w in space(["Shared"], None, on_gpu=True).first(HERE)] == ["Shared"]
+    tried = [name for name in measurable("gpu") if name != "Shared"]
+    assert [w.strategy for w in space(None, None, memory="gpu").first(HERE)] == tried
+    assert [w.strategy for w in space(["Shared"], None, memory="gpu").first(HERE)] == ["Shared"]
 
 
 def test_threads_beyond_the_cores_are_not_tried(monkeypatch: pytest.MonkeyPatch):
@@ -88,11 +88,19 @@ def test_given_values_replace_those_of_the_table():
     assert [winner.options for winner in varied] == [{"chunk_bytes": 4096}]
 
 
+def test_strategies_between_gpus_are_tried_where_both_arrays_lie_there():
+    assert set(measurable("gpu")) - set(measurable()) == {"NCCL"}
+    for memory in ("ordinary", "gpu-source", "gpu-target"):
+        assert "NCCL" not in space(None, None, memory).strategies
+        with pytest.raises(ValueError, match="strategy NCCL cannot be tuned with .* arrays; there are Datatype, "):
+            space(["NCCL"], None, memory)
+
+
 @pytest.mark.parametrize(
     "strategies, options, error, said",
     [
         (["Pipelind"], None, ValueError, r"unknown strategy 'Pipelind' \(did you mean Pipelined\?\)"),
-        (["MPI"], None, ValueError, "strategy MPI cannot be tuned; there are Datatype, Pack, "),
+        (["MPI"], None, ValueError, "strategy MPI cannot be tuned with ordinary arrays; there are Datatype, Pack, "),
         (["Auto"], None, ValueError, "strategy Auto cannot be tuned"),
         ([], None, ValueError, "strategies is empty; there are Datatype, "),
         ("Pack", None, TypeError, "strategies must be a list of names, got the string 'Pack'"),
