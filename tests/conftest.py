@@ -112,7 +112,6 @@ def run_under_mpi(item: pytest.Item) -> None:
             CHILD: name,
             RANKS: str(ranks),
             STACKS_AT: str(time.time() + timeout - min(3.0, 0.2 * timeout)),
-            "PYTHONUNBUFFERED": "1",
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         }
         code, printed = launch.launch(ranks, argv, timeout, environment=variables, cwd=item.config.rootpath)

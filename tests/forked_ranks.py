@@ -42,8 +42,11 @@ class Servers:
         self._folder = tempfile.TemporaryDirectory(prefix="dace-redist-ranks-")
         self._paths = [f"{self._folder.name}/{name}" for name in ("even", "odd")]
         variables = os.environ | dict(environment)
+        # -u: what a rank has printed is there when it is killed
         self._servers = [
-            subprocess.Popen([sys.executable, __file__, "serve", path, *modules], stdin=subprocess.PIPE, env=variables)
+            subprocess.Popen(
+                [sys.executable, "-u", __file__, "serve", path, *modules], stdin=subprocess.PIPE, env=variables
+            )
             for path in self._paths
         ]
 

@@ -6,17 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from calibration_sizes import SIZES
 
 from dace_redist.mpi.launch import launch
-
-SIZES = {
-    "footprints": (1 << 10, 8 << 10),
-    "runs": (8, 64),
-    "read_runs": (16 << 10,),
-    "items": (8,),
-    "messages": (8, 4 << 10),
-    "chunks": (512,),
-}
 
 
 @pytest.mark.compile

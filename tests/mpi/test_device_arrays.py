@@ -22,6 +22,16 @@ MARKED = [(kind, [pytest.mark.mpi_matrix] if kind == "host" else []) for kind in
 SIDES = [("gpu", "gpu"), ("gpu", "gpu"), ("gpu", "cpu"), ("cpu", "gpu")]
 
 
+class OtherLibrary:
+    """An array in main memory that NumPy does not know, as PyTorch's."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __dlpack__(self) -> Any:
+        return self.array.__dlpack__()
+
+
 def placed(array: np.ndarray, side: str) -> Any:
     """The array, or its copy on the device."""
     return StridedDeviceArray(array) if side == "gpu" else array
@@ -101,15 +111,6 @@ def test_a_result_lies_with_the_source(comm, monkeypatch):
     out = np.empty_like(wanted)
     assert redistribute(DeviceArray.from_numpy(here), source, target, comm=comm, out=out) is out
     assert np.array_equal(out, wanted)
-
-    class OtherLibrary:
-        """An array in main memory that NumPy does not know, as PyTorch's."""
-
-        def __init__(self, array: np.ndarray) -> None:
-            self.array = array
-
-        def __dlpack__(self) -> Any:
-            return self.array.__dlpack__()
 
     result = redistribute(OtherLibrary(here), source, target, comm=comm)
     assert isinstance(result, np.ndarray)
@@ -306,15 +307,6 @@ def test_lists_of_arrays(comm, monkeypatch):
         redistribute([there[0], here[1]], [rows, rows], [columns, columns], comm=comm)
     with pytest.raises(ValueError, match="freed"):
         several(there)
-
-    class OtherLibrary:
-        """An array in main memory that NumPy does not know."""
-
-        def __init__(self, array: np.ndarray) -> None:
-            self.array = array
-
-        def __dlpack__(self) -> Any:
-            return self.array.__dlpack__()
 
     mixed = [OtherLibrary(here[0]), here[1]]
     found = redistribute(mixed, [rows, rows], [columns, columns], comm=comm)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from calibration_sizes import SIZES
 from device_arrays import StridedDeviceArray, use_device
 
 import dace_redist
@@ -144,16 +145,6 @@ def test_tensors_of_nothing_can_be_tuned(comm, files: Path, monkeypatch):
 
 
 # The machine profile ---------------------------------------------------------------------------------------------
-
-SIZES = {
-    "footprints": (1 << 10, 8 << 10),
-    "runs": (8, 64),
-    "read_runs": (16 << 10,),
-    "items": (8,),
-    "messages": (8, 4 << 10),
-    "chunks": (512,),
-    "network_chunks": (1 << 10,),
-}
 
 
 @pytest.mark.compile
