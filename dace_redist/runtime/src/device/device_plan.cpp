@@ -187,10 +187,7 @@ class DevicePlan final : public Plan {
     return receivers;
   }
 
-  void exchange(const char* source, char* target) override {
-    begin(source, target);
-    for (Backoff backoff(2); !advance();) backoff.wait();
-  }
+  void exchange(const char* source, char* target) override { exchange_in_parts(source, target); }
 
   void begin(const char* source, char* target) override {
     const CurrentDevice current(device());

@@ -12,7 +12,6 @@
 #include "device/plan_device.hpp"
 #include "exchange/datatype.hpp"
 #include "exchange/put_window.hpp"
-#include "node/shared_memory.hpp"
 
 namespace dace_redist {
 
@@ -76,10 +75,7 @@ class DeviceDatatypePlan final : public DatatypePlan {
     copies_.prepare(device_.get(), schedule(), steps());
   }
 
-  void exchange(const char* source, char* target) override {
-    begin(source, target);
-    for (Backoff backoff(2); !advance();) backoff.wait();
-  }
+  void exchange(const char* source, char* target) override { exchange_in_parts(source, target); }
 
   void begin(const char* source, char* target) override {
     const CurrentDevice current(device_.get());
@@ -148,10 +144,7 @@ class DeviceRMAPlan final : public Plan {
                     receives_.buffer_bytes());
   }
 
-  void exchange(const char* source, char* target) override {
-    begin(source, target);
-    for (Backoff backoff(2); !advance();) backoff.wait();
-  }
+  void exchange(const char* source, char* target) override { exchange_in_parts(source, target); }
 
   void begin(const char* source, char* target) override {
     const CurrentDevice current(device_.get());

@@ -8,7 +8,6 @@
 
 #include "device/device_objects.hpp"
 #include "device/plan_device.hpp"
-#include "node/shared_memory.hpp"
 #include "plan/registry.hpp"
 
 namespace dace_redist {
@@ -76,10 +75,7 @@ class WholeArrayPlan final : public Plan {
     return true;
   }
 
-  void exchange(const char* source, char* target) override {
-    begin(source, target);
-    for (Backoff backoff(2); !advance();) backoff.wait();
-  }
+  void exchange(const char* source, char* target) override { exchange_in_parts(source, target); }
 
   struct StagedArray {
     bool staged = false;

@@ -14,6 +14,7 @@
 
 #include "copy/packing.hpp"
 #include "mpi/agreement.hpp"
+#include "node/shared_memory.hpp"
 #include "plan/description.hpp"
 #include "trace/trace.hpp"
 
@@ -118,6 +119,12 @@ class Plan {
   virtual bool advance() {
     exchange(started_source_, started_target_);
     return true;
+  }
+
+  /// An exchange as its two parts, for strategies that have no other way.
+  void exchange_in_parts(const char* source, char* target) {
+    begin(source, target);
+    for (Backoff backoff(2); !advance();) backoff.wait();
   }
 
   MPI_Comm comm() const { return comm_.get(); }
