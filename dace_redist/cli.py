@@ -224,7 +224,13 @@ def tune(
 
 #: Errors that are said in one line: of bad input, and of what a machine has not.
 _REPORTED = (
-    *(ValueError, TypeError, RuntimeError, OSError, MemoryError, OverflowError, ImportError),
+    ValueError,
+    TypeError,
+    RuntimeError,
+    OSError,
+    MemoryError,
+    OverflowError,
+    ImportError,
     RedistributionError,
 )
 

@@ -302,7 +302,7 @@ def extra_memory(schedule: Schedule, strategy: str, **options: Any) -> int | Non
     :raises TypeError: If an option is of another type.
     """
     chosen = find_strategy(strategy)
-    values: dict[str, Any] = {name: option.default for name, option in OPTIONS.items()} | check_options(chosen, options)
+    values = default_options() | check_options(chosen, options)
     return None if chosen.buffer_bytes is None else int(np.max(chosen.buffer_bytes(schedule, values), initial=0))
 
 
@@ -362,7 +362,7 @@ def rounds(schedule: Schedule, options: Mapping[str, Any]) -> int:
     :param schedule: Schedule of any number of ranks that can be counted.
     :param options: Options that are not at their defaults.
     """
-    values = {name: option.default for name, option in OPTIONS.items()} | dict(options)
+    values = default_options() | dict(options)
     chunk = max(schedule.itemsize, int(min(values["chunk_bytes"], values["max_message_bytes"])))
     most = max(int(np.max(counts, initial=0)) for counts in (schedule.totals.sent, schedule.totals.received))
     return -(-most * schedule.itemsize // chunk)

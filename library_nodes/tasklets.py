@@ -29,7 +29,7 @@ from dace_redist.library_nodes.redistribute_wait import ORDER_OUTPUT, Redistribu
 from dace_redist.library_nodes.sum_replicas import SumReplicas
 from dace_redist.native.library import ensure_library
 from dace_redist.native.toolchain import INTEGERS
-from dace_redist.strategies import OPTIONS, find_strategy
+from dace_redist.strategies import OPTIONS, default_options, find_strategy
 
 #: Numbers lists longer than this become constants of the program instead of standing in each call.
 _LONGEST_INLINE_LIST = 256
@@ -69,8 +69,7 @@ class ExpandToStrategy(ExpandTransformation):
 
 def sum_replicas_tasklet(node: SumReplicas, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
     """The tasklet that adds partial sums, see :class:`ExpandToStrategy`."""
-    defaults = {name: option.default for name, option in OPTIONS.items()}
-    return _plan_tasklet(node, state, f"SumReplicas {_element_name(node, state)}", defaults)
+    return _plan_tasklet(node, state, f"SumReplicas {_element_name(node, state)}", default_options())
 
 
 def _plan_tasklet(

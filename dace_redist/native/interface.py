@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dace_redist.errors import BuildError, RedistributionError
 from dace_redist.native.library import load_library
 from dace_redist.native.toolchain import mpi_compiler
-from dace_redist.strategies import OPTIONS
+from dace_redist.strategies import OPTIONS, default_options
 
 _SUCCESS, _ERROR_EXECUTE = 0, 3
 
@@ -202,7 +202,7 @@ class NativePlan(NativeHandle):
         operation: EncodedOperation,
         memories: Sequence[int] = (0, 0),
     ) -> None:
-        values = {name: option.default for name, option in OPTIONS.items()} | dict(options)
+        values = default_options() | dict(options)
         super().__init__()
         encoded = [word for part in (source, target, index_map) for word in (part.ctypes.data, part.size)]
         given = _Options(**values)
@@ -248,7 +248,7 @@ class NativeJointPlan(NativeHandle):
         self, comm: int, strategy: str, options: Mapping[str, int | float], problems: Sequence[EncodedProblem]
     ) -> None:
         super().__init__()
-        values = {name: option.default for name, option in OPTIONS.items()} | dict(options)
+        values = default_options() | dict(options)
         made = []
         for itemsize, *parts, operation in problems:
             encoded = [word for part in parts for word in (part.ctypes.data, part.size)]

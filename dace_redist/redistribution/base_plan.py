@@ -7,10 +7,27 @@ from typing import Any, TypeVar
 
 from dace_redist.native.interface import NativeHandle, check
 
-Made = TypeVar("Made", bound="BasePlan")
+Made = TypeVar("Made", bound="FreedAtEnd")
 
 
-class BasePlan:
+class FreedAtEnd:
+    """A context manager that frees itself at the end."""
+
+    def free(self) -> None:
+        """Frees it. Collective."""
+        raise NotImplementedError
+
+    def __enter__(self: Made) -> Made:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:  # else the other ranks may not come to free theirs
+            self.free()
+
+
+class BasePlan(FreedAtEnd):
     """A plan of the library, until it is freed. A context manager that frees it at the end."""
 
     _native: NativeHandle | None
@@ -73,12 +90,3 @@ class BasePlan:
             self._bound.release()
             self._native.free()
             self._native = None
-
-    def __enter__(self: Made) -> Made:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is None:  # else the other ranks may not come to free theirs
-            self.free()

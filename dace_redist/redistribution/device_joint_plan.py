@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
@@ -11,13 +12,14 @@ from mpi4py import MPI
 
 from dace_redist.joint_schedule import JointSchedule
 from dace_redist.redistribution.arguments import JointArguments
+from dace_redist.redistribution.base_plan import FreedAtEnd
 from dace_redist.redistribution.device_plan import DevicePlan
 from dace_redist.redistribution.joint_plan import JointPlan, check_count
 from dace_redist.redistribution.request import Request
 from dace_redist.strategies import AUTO, DEFAULT_STRATEGY
 
 
-class DeviceJointPlan:
+class DeviceJointPlan(FreedAtEnd):
     """
     A redistribution of several tensors at once, made by :func:`dace_redist.plan` from lists with ``device="gpu"``.
 
@@ -96,15 +98,6 @@ class DeviceJointPlan:
             plan.free()
         self._freed = True
 
-    def __enter__(self) -> DeviceJointPlan:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is None:  # else the other ranks may not come to free theirs
-            self.free()
-
     def __repr__(self) -> str:
         where = " to ".join(dict.fromkeys(self.device))
         state = ", freed" if self._freed else ""
@@ -139,7 +132,7 @@ class DeviceJointRequest:
         :raises ValueError: If it was waited for before.
         """
         while not self.test():
-            pass
+            os.sched_yield()  # to ranks that share the core
         for request in self._requests:
             request.wait()
         return self._results
