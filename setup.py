@@ -1,14 +1,18 @@
 """Builds dace-redist: the package mapping and the planner's binding ``dace_redist._core``."""
 
+import os
 from pathlib import Path
 
 import numpy as np
-from pybind11.setup_helpers import Pybind11Extension, build_ext
+from pybind11.setup_helpers import ParallelCompile, Pybind11Extension, build_ext
 from setuptools import setup
 
 INCLUDE = Path("dace_redist/runtime/src")
 HEADERS = sorted(str(header) for header in INCLUDE.rglob("*.hpp"))
+#: The planner and the copies, which need no MPI.
+SOURCES = [*sorted(str(source) for source in INCLUDE.glob("distribution/*.cpp")), str(INCLUDE / "copy" / "copy.cpp")]
 
+ParallelCompile(default=len(os.sched_getaffinity(0))).install()
 setup(
     package_dir={
         "dace_redist": "dace_redist",
@@ -50,7 +54,7 @@ setup(
     ext_modules=[
         Pybind11Extension(
             "dace_redist._core",
-            ["dace_redist/_core.cpp", "dace_redist/_numpy_memory.cpp"],
+            ["dace_redist/_core.cpp", "dace_redist/_numpy_memory.cpp", *SOURCES],
             include_dirs=[str(INCLUDE), np.get_include()],
             depends=[*HEADERS, "dace_redist/_numpy_memory.hpp"],
             cxx_std=17,

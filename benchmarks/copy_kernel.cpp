@@ -19,7 +19,7 @@
 #include <random>
 #include <vector>
 
-#include "copy/copy.hpp"
+#include "copy/copy.cpp"
 #include "copy/packing.hpp"
 
 namespace {

@@ -26,14 +26,15 @@ SWITCHES = ["-std=c++17", "-g", "-fopenmp", "-Wall", "-Wextra", "-Wshadow"]
 SWITCHES += [f"-I{folder}" for folder in (SOURCE_DIRECTORY, INCLUDE_DIRECTORY)]
 #: Unoptimised: compiling takes a quarter of the time, and running twice as long, which is less.
 SANITIZED = ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
-#: Those for arrays in main memory.
+#: The redistribution of arrays in main memory, without the public interfaces.
 STRATEGIES = [
-    *sorted({*SOURCE_DIRECTORY.glob("exchange/*.cpp")} - {SOURCE_DIRECTORY / "exchange" / "nccl.cpp"}),
-    SOURCES / "no_device.cpp",
     *(
-        SOURCE_DIRECTORY / name
-        for name in ("copy/element_operation.cpp", "plan/reduction_plan.cpp", "plan/registry.cpp", "trace/trace.cpp")
+        source
+        for folder in ("copy", "distribution", "exchange", "mpi", "plan", "trace")
+        for source in sorted(SOURCE_DIRECTORY.glob(f"{folder}/*.cpp"))
+        if source.name not in ("nccl.cpp", "joint_plan.cpp", "program_plan.cpp", "sum_replicas.cpp")
     ),
+    SOURCES / "no_device.cpp",
 ]
 #: Threads that wait must not take the cores: there are more ranks than those.
 ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <memory>
 
+#include "copy/copy.cpp"
+
 namespace {
 
 using dace_redist::Contraction;

@@ -16,8 +16,9 @@
 #include <random>
 #include <vector>
 
-#include "copy/copy.hpp"
-#include "copy/run_list.hpp"
+#include "copy/copy.cpp"
+#include "copy/element_operation.cpp"
+#include "copy/run_list.cpp"
 
 namespace {
 

@@ -16,7 +16,11 @@
 #include <utility>
 #include <vector>
 
+#include "copy/copy.cpp"
 #include "copy/element_operation.cpp"
+#include "copy/element_steps.cpp"
+#include "copy/packing.cpp"
+#include "copy/run_list.cpp"
 #include "node/node_exchange.hpp"
 
 // This program has no library that keeps events.

@@ -5,7 +5,10 @@
 /// The steps of an element's way from the source array to the target array, and what is computed in each.
 /// Start reading at: ElementSteps.
 
+#include <cstdint>
+
 #include "copy/element_operation.hpp"
+#include "export.hpp"
 
 namespace dace_redist {
 
@@ -17,30 +20,14 @@ struct ElementStep {
 
 /// The steps of all elements of a plan. A message holds elements of the smaller of the two types; scaling and whatever
 /// reads the target comes after the conversion, so that an element gets the same value by whatever way it comes.
-class ElementSteps {
+class DR_API ElementSteps {
  public:
   ElementSteps() = default;
   ElementSteps(const ElementSteps&) = delete;
   ElementSteps& operator=(const ElementSteps&) = delete;
 
   /// \throws Error if the operation cannot be carried out with these types.
-  void set(const ElementOperation& operation, std::int64_t source_bytes) {
-    direct_ = pack_ = unpack_ = {source_bytes, source_bytes, nullptr};
-    if (operation.is_copy()) return;
-    const std::int64_t target_bytes = element_bytes_of(operation.target);
-    if (source_bytes != element_bytes_of(operation.source))
-      throw Error(text("elements of type ", element_type_names[static_cast<std::size_t>(operation.source)], " have ",
-                       element_bytes_of(operation.source), " bytes, not ", source_bytes));
-    const bool source_travels = source_bytes < target_bytes;
-    ElementOperation conversion, rest = operation;
-    conversion.source = operation.source;
-    conversion.target = source_travels ? operation.source : operation.target;
-    rest.source = conversion.target;
-    const std::int64_t message_bytes = std::min(source_bytes, target_bytes);
-    pack_ = {source_bytes, message_bytes, kernel(pack_kernel_, conversion)};
-    unpack_ = {message_bytes, target_bytes, kernel(unpack_kernel_, rest)};
-    direct_ = {source_bytes, target_bytes, kernel(direct_kernel_, operation)};
-  }
+  void set(const ElementOperation& operation, std::int64_t source_bytes);
 
   const ElementStep& direct() const { return direct_; }  ///< from array to array
   const ElementStep& pack() const { return pack_; }      ///< from the source array to a message
@@ -49,11 +36,7 @@ class ElementSteps {
   std::int64_t message_bytes() const { return pack_.target_bytes; }
 
  private:
-  static const ElementKernel* kernel(ElementKernel& made, const ElementOperation& operation) {
-    if (operation.is_copy()) return nullptr;
-    made = ElementKernel(operation);
-    return &made;
-  }
+  static const ElementKernel* kernel(ElementKernel& made, const ElementOperation& operation);
 
   ElementKernel pack_kernel_, unpack_kernel_, direct_kernel_;
   ElementStep direct_, pack_, unpack_;

@@ -14,6 +14,7 @@
 #include "copy/huge_pages.hpp"
 #include "copy/run_list.hpp"
 #include "distribution/schedule.hpp"
+#include "export.hpp"
 #include "trace/trace.hpp"
 
 namespace dace_redist {
@@ -60,26 +61,11 @@ struct BlockGroup {
 ///
 /// \param most_elements  of a group of several blocks.
 /// \param most_tiny  elements of a block that is taken together with others; 0: each block alone.
-inline std::vector<BlockGroup> group_blocks(const Message& message, Index most_elements, Index most_tiny) {
-  std::vector<BlockGroup> groups;
-  bool open = false;
-  for (std::size_t b = 0; b < message.blocks.size(); ++b) {
-    const Index elements = message.blocks[b].count();
-    const bool tiny = elements <= most_tiny;
-    if (open && tiny && groups.back().elements + elements <= most_elements) {
-      ++groups.back().count;
-      groups.back().elements += elements;
-    } else {
-      groups.push_back({b, 1, elements});
-    }
-    open = tiny;
-  }
-  return groups;
-}
+DR_API std::vector<BlockGroup> group_blocks(const Message& message, Index most_elements, Index most_tiny);
 
 /// Walks through a message part by part, the same way for sender and receiver. A part is a group of blocks, or, of a
 /// large block, as many rows as fit.
-class MessageCutter {
+class DR_API MessageCutter {
  public:
   /// \param message  its blocks must outlive the cutter.
   /// \param part_count  most elements of a part, if a single innermost row is not larger.
@@ -90,11 +76,7 @@ class MessageCutter {
   }
 
   /// Goes to the first part again, and may cut parts of another size; the groups stay as they are.
-  void restart(Index part_count) {
-    part_count_ = std::max<Index>(1, part_count);
-    group_ = 0;
-    open_group();
-  }
+  void restart(Index part_count);
   bool done() const { return group_ == groups_.size(); }
 
   /// The part that comes next; of several blocks, the first one.
@@ -107,11 +89,7 @@ class MessageCutter {
   /// Whether a cutter of an equally shaped message is at the same part.
   bool level_with(const MessageCutter& other) const { return group_ == other.group_ && index_ == other.index_; }
 
-  void advance() {
-    if (++index_ < parts_) return set_part();
-    ++group_;
-    open_group();
-  }
+  void advance();
 
   /// Takes parts as long as there are `max_count` elements or fewer, but at least one, and calls `visit(displacement)`
   /// before each step, with the elements already taken. Returns the number of elements taken.
@@ -127,42 +105,10 @@ class MessageCutter {
   }
 
  private:
-  void open_group() {
-    if (done()) return;
-    index_ = 0;
-    parts_ = 1;
-    count_ = inner_ = groups_[group_].elements;
-    if (count_ <= part_count_) return;
-    const StridedBlock& block = blocks_[groups_[group_].first];
-    for (cut_ = 0; cut_ < static_cast<std::size_t>(block.ndim); ++cut_) {
-      inner_ /= block.counts[cut_];
-      if (inner_ <= part_count_) break;
-      parts_ *= block.counts[cut_];
-    }
-    rows_ = std::max<Index>(1, part_count_ / inner_);
-    steps_ = ceil_div(block.counts[cut_], rows_);
-    parts_ *= steps_;
-    part_ = block;
-    set_part();
-  }
+  void open_group();
 
   /// Keeps some rows of dimension `cut_` at one index of all dimensions before it.
-  void set_part() {
-    const StridedBlock& block = blocks_[groups_[group_].first];
-    part_.source_offset = block.source_offset;
-    part_.target_offset = block.target_offset;
-    const auto move = [&](std::size_t d, Index steps) {
-      part_.source_offset += steps * block.source_strides[d];
-      part_.target_offset += steps * block.target_strides[d];
-    };
-    const Index row = index_ % steps_ * rows_;
-    move(cut_, row);
-    Index outer = index_ / steps_;
-    for (std::size_t d = cut_; d-- > 0; outer /= block.counts[d]) move(d, outer % block.counts[d]);
-    std::fill_n(part_.counts.begin(), cut_, 1);
-    part_.counts[cut_] = std::min(rows_, block.counts[cut_] - row);
-    count_ = part_.counts[cut_] * inner_;
-  }
+  void set_part();
 
   const StridedBlock* blocks_;
   Index part_count_ = 1;
@@ -179,19 +125,7 @@ class MessageCutter {
 /// Cuts a message into chunks of at most `max_count` elements. With `growth` > 1 the first chunk has a sixteenth of
 /// that and each one up to `growth` times the size of the one before: the pipeline fills sooner ("superpipeline";
 /// A. Denis, Euro-Par 2011).
-inline std::vector<Chunk> cut(const Message& message, Index max_count, double growth = 1.0) {
-  max_count = std::max<Index>(1, max_count);
-  const Index first = growth > 1.0 ? std::max<Index>(1, max_count / 16) : max_count;
-  std::vector<Chunk> chunks;
-  double size = static_cast<double>(first);
-  for (MessageCutter cutter(message, first); !cutter.done();) {
-    Chunk chunk{message.peer, 0, {}};
-    chunk.count = cutter.take(static_cast<Index>(size), [&](Index) { chunk.blocks.push_back(cutter.part()); });
-    chunks.push_back(std::move(chunk));
-    size = std::min(size * growth, static_cast<double>(max_count));
-  }
-  return chunks;
-}
+DR_API std::vector<Chunk> cut(const Message& message, Index max_count, double growth = 1.0);
 
 /// One chunk as this rank moves it: straight from or into the array where it is contiguous there, else by copies.
 struct PackedChunk {
@@ -212,25 +146,13 @@ struct PackedChunk {
 };
 
 /// The block with its target side replaced by a packed message, from `displacement` elements on.
-inline StridedBlock to_packed(StridedBlock block, Index displacement) {
-  block.target_offset = displacement;
-  Index stride = 1;
-  for (std::size_t d = static_cast<std::size_t>(block.ndim); d-- > 0; stride *= block.counts[d])
-    block.target_strides[d] = stride;
-  return block;
-}
+DR_API StridedBlock to_packed(StridedBlock block, Index displacement);
 
 /// The block seen from the other side.
-inline StridedBlock reversed(StridedBlock block) {
-  std::swap(block.source_offset, block.target_offset);
-  std::swap(block.source_strides, block.target_strides);
-  return block;
-}
+DR_API StridedBlock reversed(StridedBlock block);
 
 /// The block with its source side replaced by a packed message, from `displacement` elements on.
-inline StridedBlock from_packed(StridedBlock block, Index displacement) {
-  return reversed(to_packed(reversed(block), displacement));
-}
+DR_API StridedBlock from_packed(StridedBlock block, Index displacement);
 
 /// How this rank moves a chunk of `nbytes`: `array_block(block, displacement)` is a block between array and packed
 /// chunk.
@@ -248,13 +170,9 @@ PackedChunk packed_chunk(const Chunk& chunk, Index nbytes, const ElementStep& st
 }
 
 /// How this rank packs a chunk it sends.
-inline PackedChunk pack_plan(const Chunk& chunk, const ElementSteps& steps) {
-  return packed_chunk(chunk, chunk.count * steps.message_bytes(), steps.pack(), to_packed);
-}
+DR_API PackedChunk pack_plan(const Chunk& chunk, const ElementSteps& steps);
 
 /// How this rank unpacks a chunk it receives.
-inline PackedChunk unpack_plan(const Chunk& chunk, const ElementSteps& steps) {
-  return packed_chunk(chunk, chunk.count * steps.message_bytes(), steps.unpack(), from_packed);
-}
+DR_API PackedChunk unpack_plan(const Chunk& chunk, const ElementSteps& steps);
 
 }  // namespace dace_redist

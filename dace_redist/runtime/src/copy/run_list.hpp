@@ -9,35 +9,22 @@
 #include <vector>
 
 #include "copy/copy.hpp"
+#include "copy/copy_kernels.hpp"
 #include "copy/element_steps.hpp"
+#include "export.hpp"
 
 namespace dace_redist {
 
 /// Runs at any places, copied one after another by one loop as long as they are equally long.
-class RunList {
+class DR_API RunList {
  public:
   bool empty() const { return stretches_.empty(); }
 
   /// Adds all runs of a block. What the list then holds of it is less than the block itself for up to 32 runs.
-  void append(const CopyBlock& block) {
-    if (block.nbytes() == 0) return;
-    if (stretches_.empty() || stretches_.back().run_bytes != block.run_bytes)
-      stretches_.push_back({0, block.run_bytes, detail::listed_copy(block.run_bytes)});
-    detail::ChunkWalk walk(block, -1, 1, 1);
-    do {
-      runs_.push_back({block.source_offset + walk.source(), block.target_offset + walk.target()});
-      ++stretches_.back().count;
-    } while (walk.advance());
-  }
+  void append(const CopyBlock& block);
 
   /// \param source, target  Starts of the two arrays, which do not overlap; any alignment.
-  void copy(const char* source, char* target) const {
-    const detail::ListedRun* next = runs_.data();
-    for (const Stretch& stretch : stretches_) {
-      stretch.copy_runs(next, stretch.count, stretch.run_bytes, source, target);
-      next += stretch.count;
-    }
-  }
+  void copy(const char* source, char* target) const;
 
  private:
   struct Stretch {
@@ -50,28 +37,14 @@ class RunList {
 };
 
 /// Copies that are made together, in any order: large blocks one by one, small ones as runs.
-class CopyList {
+class DR_API CopyList {
  public:
   static constexpr std::int64_t most_listed_runs = 32, longest_listed_run = 1024;
 
   /// Adds the copy of a block, or whatever the step does with its elements. All steps of a list are alike.
   /// \return whether the block is contiguous on both sides, and is copied.
-  bool append(const StridedBlock& block, const ElementStep& step) {
-    if (step.kernel) {
-      kernel_ = step.kernel;
-      element_blocks_.push_back(make_element_block(block, step.source_bytes, step.target_bytes));
-      return false;
-    }
-    const CopyBlock copy = make_copy_block(block, step.source_bytes);
-    append(copy);
-    return copy.contiguous();
-  }
-  void append(const CopyBlock& block) {
-    if (block.run_bytes <= longest_listed_run && block.nbytes() <= most_listed_runs * block.run_bytes)
-      runs_.append(block);
-    else
-      blocks_.push_back(block);
-  }
+  bool append(const StridedBlock& block, const ElementStep& step);
+  void append(const CopyBlock& block);
   void clear() { *this = CopyList{}; }
 
   const std::vector<CopyBlock>& blocks() const { return blocks_; }
@@ -81,12 +54,7 @@ class CopyList {
   const ElementKernel* kernel() const { return kernel_; }
 
   /// Copies all; with non-temporal stores where a block is larger than the cache.
-  void copy(const char* source, char* target) const {
-    for (const ElementBlock& block : element_blocks_) kernel_->apply(block, source, target);
-    for (const CopyBlock& block : blocks_)
-      dace_redist::copy(block, source, target, block.nbytes() >= stream_threshold_bytes());
-    runs_.copy(source, target);
-  }
+  void copy(const char* source, char* target) const;
 
  private:
   std::vector<CopyBlock> blocks_;

@@ -4,11 +4,10 @@
 /// \file
 /// The exchanges, one after another, in which partial results are reduced on their way.
 
-#include <functional>
-#include <numeric>
 #include <vector>
 
 #include "distribution/schedule.hpp"
+#include "export.hpp"
 
 namespace dace_redist {
 
@@ -21,26 +20,12 @@ namespace dace_redist {
 /// longer.
 ///
 /// \param element_bytes  bytes of an element of the target; 0: it is larger than in a message, so nothing is shared.
-inline std::vector<Senders> reduction_exchanges(const Distribution& source, const Distribution& target,
-                                                Index element_bytes) {
-  constexpr Index least_saved_bytes = 32 << 10;  // that a rank receives less
-  const std::vector<Index> part = target.local_shape(target.first_rank());
-  const Index part_bytes = std::accumulate(part.begin(), part.end(), element_bytes, std::multiplies<Index>());
-  const Index saved_bytes = part_bytes / target.replicas() * (target.replicas() - 1) * (source.replicas() - 1);
-  const bool shares = saved_bytes >= least_saved_bytes;
-  std::vector<Senders> exchanges;
-  for (Index turn = 0; turn < source.replicas(); ++turn) exchanges.push_back({Senders::turn, turn, shares});
-  if (shares) exchanges.push_back({Senders::share, 0, false});
-  return exchanges;
-}
+DR_API std::vector<Senders> reduction_exchanges(const Distribution& source, const Distribution& target,
+                                                Index element_bytes);
 
 /// The messages of one rank in one of these exchanges; parameters as of make_schedule(). Those of the last exchange
 /// come from, and go to, target arrays.
-inline RankSchedule make_reduction_schedule(const Distribution& source, const Distribution& target, const IndexMap& map,
-                                            Index rank, bool with_blocks, Senders senders) {
-  if (senders.kind != Senders::share) return make_schedule(source, target, map, rank, with_blocks, {}, {}, senders);
-  const IndexMap within(map.within_target(), target, target);
-  return make_schedule(target, target, within, rank, with_blocks, {}, {}, senders);
-}
+DR_API RankSchedule make_reduction_schedule(const Distribution& source, const Distribution& target, const IndexMap& map,
+                                            Index rank, bool with_blocks, Senders senders);
 
 }  // namespace dace_redist

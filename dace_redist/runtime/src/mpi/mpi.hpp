@@ -9,25 +9,21 @@
 #endif
 #include <mpi.h>
 
-#include <algorithm>
-#include <cstdlib>
-#include <limits>
 #include <utility>
 #include <vector>
 
 #include "error.hpp"
+#include "export.hpp"
 #include "trace/trace.hpp"
 
 namespace dace_redist {
 
-/// \throws Error with the name of the call, this rank (of the world) and MPI's own text, unless `code` is success.
+/// \throws Error with the name of the call, this rank (of the world) and MPI's own text.
+[[noreturn]] DR_API void throw_error_of(const char* call, int code);
+
+/// \throws Error of the call unless `code` is success.
 inline void check(int code, const char* call) {
-  if (code == MPI_SUCCESS) return;
-  int rank = -1, length = 0;
-  char message[MPI_MAX_ERROR_STRING + 1] = "unknown error";
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Error_string(code, message, &length);
-  throw Error(text(call, " failed on rank ", rank, ": ", message));
+  if (code != MPI_SUCCESS) throw_error_of(call, code);
 }
 
 /// Owns an MPI handle; `Free` frees it. Movable, not copyable.
@@ -78,88 +74,33 @@ using Group = Owned<MPI_Group, FreeGroup>;
 using Window = Owned<MPI_Win, FreeWindow>;
 
 /// A private copy of a communicator, whose errors come back as codes; the null communicator stays null.
-inline Communicator duplicate(MPI_Comm comm) {
-  Communicator copy;
-  if (comm == MPI_COMM_NULL) return copy;
-  check(MPI_Comm_dup(comm, copy.put()), "MPI_Comm_dup");
-  check(MPI_Comm_set_errhandler(copy.get(), MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  return copy;
-}
+DR_API Communicator duplicate(MPI_Comm comm);
 
-inline int comm_rank(MPI_Comm comm) {
-  int rank = 0;
-  check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-  return rank;
-}
+DR_API int comm_rank(MPI_Comm comm);
 
-inline int comm_size(MPI_Comm comm) {
-  int size = 0;
-  check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-  return size;
-}
+DR_API int comm_size(MPI_Comm comm);
 
 /// Environment variable: so many consecutive ranks of MPI_COMM_WORLD count as a node, where they share one. Tries on
 /// one machine what happens between nodes.
 inline constexpr const char* node_ranks_variable = "DACE_REDIST_NODE_RANKS";
 
 /// Most ranks that count as a node; 0: all that share it; -1: the variable is set to something else than that.
-inline int most_node_ranks() {
-  const char* const value = std::getenv(node_ranks_variable);
-  if (!value) return 0;
-  char* end = nullptr;
-  const long most = std::strtol(value, &end, 10);
-  return end == value || *end != '\0' || most < 0 || most > std::numeric_limits<int>::max() ? -1
-                                                                                            : static_cast<int>(most);
-}
+DR_API int most_node_ranks();
 
 /// \throws Error if the environment variable is none of the numbers allowed.
-inline void check_node_ranks() {
-  if (most_node_ranks() < 0)
-    throw Error(text(node_ranks_variable, ": expected a number of ranks >= 0 (0: all ranks of a node), got \"",
-                     std::getenv(node_ranks_variable), "\""));
-}
+DR_API void check_node_ranks();
 
 /// The ranks of a communicator that share this node's memory, in their order. Collective.
-inline Communicator node_communicator(MPI_Comm comm) {
-  Communicator node;
-  check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, comm_rank(comm), MPI_INFO_NULL, node.put()),
-        "MPI_Comm_split_type");
-  const int most = most_node_ranks();
-  if (most <= 0) return node;
-  Communicator part;
-  check(MPI_Comm_split(node.get(), comm_rank(MPI_COMM_WORLD) / most, comm_rank(comm), part.put()), "MPI_Comm_split");
-  return part;
-}
+DR_API Communicator node_communicator(MPI_Comm comm);
 
 /// The numbers in `comm` of the ranks that share this node's memory, ascending, this one among them. Collective.
-inline std::vector<int> ranks_of_node(MPI_Comm comm) {
-  const Communicator node = node_communicator(comm);
-  Group everyone, here;
-  check(MPI_Comm_group(comm, everyone.put()), "MPI_Comm_group");
-  check(MPI_Comm_group(node.get(), here.put()), "MPI_Comm_group");
-  std::vector<int> numbers(static_cast<std::size_t>(comm_size(node.get())));
-  std::vector<int> ranks(numbers.size());
-  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int>(i);
-  check(MPI_Group_translate_ranks(here.get(), static_cast<int>(numbers.size()), numbers.data(), everyone.get(),
-                                  ranks.data()),
-        "MPI_Group_translate_ranks");
-  std::sort(ranks.begin(), ranks.end());
-  return ranks;
-}
+DR_API std::vector<int> ranks_of_node(MPI_Comm comm);
 
 /// The lowest rank of the node of each rank. Collective.
 /// \param partners  the ranks of this node, ascending.
-inline std::vector<int> lowest_ranks_of_nodes(MPI_Comm comm, const std::vector<int>& partners) {
-  std::vector<int> lowest(static_cast<std::size_t>(comm_size(comm)));
-  check(MPI_Allgather(&partners.front(), 1, MPI_INT, lowest.data(), 1, MPI_INT, comm), "MPI_Allgather");
-  return lowest;
-}
+DR_API std::vector<int> lowest_ranks_of_nodes(MPI_Comm comm, const std::vector<int>& partners);
 
 /// Waits for all, and forgets them.
-inline void wait_all(std::vector<MPI_Request>& requests) {
-  const trace::Span span("wait");
-  check(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
-  requests.clear();
-}
+DR_API void wait_all(std::vector<MPI_Request>& requests);
 
 }  // namespace dace_redist

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "copy/copy_kernels.hpp"
 #include "distribution/distribution.hpp"
 #include "mpi/mpi.hpp"
 #include "node/advertised_segment.hpp"

@@ -28,6 +28,7 @@
 #include <cstdint>
 
 #include "copy/copy.hpp"
+#include "copy/copy_kernels.hpp"
 #include "distribution/schedule.hpp"
 #include "node/shared_array.hpp"
 

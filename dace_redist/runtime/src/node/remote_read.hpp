@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 
+#include "copy/chunk_walk.hpp"
 #include "copy/copy.hpp"
 
 namespace dace_redist {

@@ -4,9 +4,8 @@
 /// \file
 /// What a redistribution is made from: descriptors, local arrays, options; and the comparison between ranks.
 
-#include <algorithm>
+#include <complex>
 #include <cstddef>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "device/device.hpp"
 #include "distribution/distribution.hpp"
 #include "distribution/schedule.hpp"
+#include "export.hpp"
 #include "mpi/mpi.hpp"
 #include "plan/options.hpp"
 
@@ -39,117 +39,14 @@ struct Description {
 };
 
 /// The first eight letters of a name as a number, and back.
-inline Index name_as_number(const std::string& name) {
-  Index number = 0;
-  for (std::size_t i = 0; i < std::min<std::size_t>(name.size(), 8); ++i) number = number * 128 + (name[i] & 127);
-  return number;
-}
-inline std::string letters_in(Index number) {
-  std::string name;
-  for (; number > 0; number /= 128) name.insert(name.begin(), static_cast<char>(number % 128));
-  return name;
-}
+DR_API Index name_as_number(const std::string& name);
+DR_API std::string letters_in(Index number);
 
 /// The part of a description that must be equal on all ranks, as numbers.
-inline Encoding agreed_entries(const Description& description) {
-  const Options& options = description.options;
-  const bool growth_known = options.growth >= 1.0 && options.growth <= 1e6;  // else refused later, on every rank
-  Encoding encoding{name_as_number(description.strategy),
-                    description.element_bytes,
-                    options.chunk_bytes,
-                    options.depth,
-                    growth_known ? static_cast<Index>(options.growth * 1e6) : -1,
-                    options.slot_bytes,
-                    options.max_message_bytes,
-                    most_node_ranks(),
-                    static_cast<Index>(description.source_memory),
-                    static_cast<Index>(description.target_memory)};
-  const ElementOperation& operation = description.operation;
-  encoding.push_back(static_cast<Index>(operation.source));
-  encoding.push_back(static_cast<Index>(operation.target));
-  for (const std::complex<double> factor : {operation.alpha, operation.beta})
-    for (const double part : {factor.real(), factor.imag()}) {
-      Index bits = 0;
-      static_assert(sizeof bits == sizeof part, "a factor is compared by its bits");
-      std::memcpy(&bits, &part, sizeof part);
-      encoding.push_back(bits);
-    }
-  encoding.push_back(operation.conjugate);
-  encoding.push_back(static_cast<Index>(operation.reduction));
-  encoding.push_back(static_cast<Index>(description.source.size()));
-  for (const Encoding* part : {&description.source, &description.target, &description.index_map})
-    encoding.insert(encoding.end(), part->begin(), part->end());
-  encoding.push_back(static_cast<Index>(description.index_map.size()));
-  return encoding;
-}
-
-/// What a number of a distribution means, such as `shape[1]`.
-inline std::string entry_name(const Encoding& encoding, std::size_t at) {
-  if (at == 0) return "kind";
-  if (at == 1) return "number of dimensions";
-  const std::size_t ndim = static_cast<std::size_t>(encoding[1]);
-  const bool blocked = encoding[0] == blocked_kind;
-  if (blocked && at == 2) return "number of grid axes";
-  struct Field {
-    const char* name;
-    std::size_t count;
-    bool listed = true;
-  };
-  const std::size_t grid_ndim = blocked && encoding.size() > 2 ? static_cast<std::size_t>(encoding[2]) : 0;
-  const std::vector<Field> fields =
-      blocked ? std::vector<Field>{{"shape", ndim},           {"grid", grid_ndim}, {"dims", ndim},
-                                   {"block", ndim},           {"pins", grid_ndim}, {"number of ranks", 1, false},
-                                   {"ranks", encoding.size()}}
-              : std::vector<Field>{{"shape", ndim}, {"tile", ndim}, {"owner of tile", encoding.size()}};
-  std::size_t begin = blocked ? 3 : 2;
-  for (const Field& field : fields) {
-    if (at < begin + field.count) return field.listed ? text(field.name, "[", at - begin, "]") : field.name;
-    begin += field.count;
-  }
-  return text("number ", at, " of its encoding");
-}
-
-/// What a number of an encoded IndexMap means, such as `axes[1]`.
-inline std::string index_map_entry_name(std::size_t at, std::size_t ndim) {
-  static const char* const names[] = {"axes", "source offset of the region", "target offset of the region",
-                                      "shape of the region"};
-  return ndim == 0 || at >= 4 * ndim ? std::string("the length of axes and region")
-                                     : text(names[at / ndim], "[", at % ndim, "]");
-}
+DR_API Encoding agreed_entries(const Description& description);
 
 /// What a number of agreed_entries() means.
-inline std::string agreed_entry_name(const Encoding& encoding, std::size_t at) {
-  static const std::vector<const char*> names{"strategy",
-                                              "element size in bytes",
-                                              "chunk_bytes",
-                                              "depth",
-                                              "growth (1e-6)",
-                                              "slot_bytes",
-                                              "max_message_bytes",
-                                              node_ranks_variable,
-                                              "memory of the source array (0: main memory, 1: device)",
-                                              "memory of the target array (0: main memory, 1: device)",
-                                              "number of the source's element type",
-                                              "number of the target's element type",
-                                              "alpha (bits of its real part)",
-                                              "alpha (bits of its imaginary part)",
-                                              "beta (bits of its real part)",
-                                              "beta (bits of its imaginary part)",
-                                              "conj",
-                                              "number of the op",
-                                              "length of the source distribution"};
-  const std::size_t head = names.size();
-  if (at < head) return names[at];
-  const std::size_t source_end = head + static_cast<std::size_t>(encoding[head - 1]);
-  const std::size_t target_end = encoding.size() - 1 - static_cast<std::size_t>(encoding.back());
-  const auto part = [&](std::size_t lo, std::size_t hi) {
-    return Encoding(encoding.begin() + static_cast<std::ptrdiff_t>(lo),
-                    encoding.begin() + static_cast<std::ptrdiff_t>(hi));
-  };
-  if (at < source_end) return "source " + entry_name(part(head, source_end), at - head);
-  if (at < target_end) return "target " + entry_name(part(source_end, target_end), at - source_end);
-  return index_map_entry_name(at - target_end, static_cast<std::size_t>(encoding[head + 1]));
-}
+DR_API std::string agreed_entry_name(const Encoding& encoding, std::size_t at);
 
 /// This rank's arrays, after checking that they hold what the rank owns.
 struct LocalArray {
@@ -160,26 +57,6 @@ struct LocalArray {
 /// \throws Error if the array is too small for what `rank` owns, or runs backwards. Of a tensor of 0 dimensions the
 /// first element of an array of any number of dimensions is taken; of a rank that owns nothing the array is not looked
 /// at.
-inline LocalArray local_array(const Distribution& distribution, const Encoding& local, Index rank, const char* side) {
-  const auto half = local.begin() + static_cast<std::ptrdiff_t>(local.size() / 2);
-  LocalArray array{{local.begin(), half}, {{half, local.end()}}};
-  const std::vector<Index> needed = distribution.local_shape(rank);
-  if (std::count(needed.begin(), needed.end(), 0) > 0) {
-    array.layout.strides.resize(needed.size());
-    return array;
-  }
-  bool fits = needed.size() == array.extents.size();
-  if (needed.empty()) fits = std::count(array.extents.begin(), array.extents.end(), 0) == 0;
-  for (std::size_t i = 0; fits && i < needed.size(); ++i) fits = needed[i] <= array.extents[i];
-  if (!fits)
-    throw Error(text("the local ", side, " array of rank ", rank, " has shape ", tuple_text(array.extents),
-                     ", but its part of the distribution has shape ", tuple_text(needed)));
-  array.layout.strides.resize(needed.size());
-  for (const Index stride : array.layout.strides)
-    if (stride < 0)  // Open MPI (4.1.4, 5.0.11) sends bytes of stride -1 in ascending order
-      throw Error(text("the local ", side, " array of rank ", rank, " has strides ", tuple_text(array.layout.strides),
-                       "; none may be negative: copy the array first"));
-  return array;
-}
+DR_API LocalArray local_array(const Distribution& distribution, const Encoding& local, Index rank, const char* side);
 
 }  // namespace dace_redist

@@ -4,7 +4,6 @@
 /// \file
 /// What all strategies share: a private communicator, this rank's schedule, and the copies that stay on the rank.
 
-#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <exception>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "copy/packing.hpp"
+#include "export.hpp"
 #include "mpi/agreement.hpp"
 #include "node/shared_memory.hpp"
 #include "plan/description.hpp"
@@ -22,9 +22,9 @@ namespace dace_redist {
 
 /// A redistribution ready to run, any number of times. Making and freeing one is collective. A strategy derives from
 /// it, prepares what is local, connects what needs the other ranks, and runs without allocating.
-class Plan {
+class DR_API Plan {
  public:
-  virtual ~Plan() = default;
+  virtual ~Plan();
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
@@ -36,44 +36,12 @@ class Plan {
   template <class P>
   static std::unique_ptr<P> make(const Description& description, MPI_Comm comm) {
     auto made = std::make_unique<P>();
-    Plan& plan = *made;
-    const trace::Span span("plan", description.label.c_str(), description.strategy.c_str());
-    plan.description_ = description;
-    plan.comm_ = duplicate(comm);
-    if (!plan.active()) return made;
-    plan.rank_ = comm_rank(plan.comm());
-    plan.size_ = comm_size(plan.comm());
-    check_agreement(plan.comm(), agreed_entries(description));
-    all_or_none(plan.comm(), [&] {
-      check_options(description.options);
-      stream_threshold_bytes();  // throws if the environment has it wrong
-      check_node_ranks();
-      if (plan.element_bytes() < 1)
-        throw Error(text("the element size must be 1 byte or more, got ", plan.element_bytes()));
-      plan.steps_.set(description.operation, plan.element_bytes());
-      plan.set_local_arrays(description.source_local, description.target_local);
-    });
-    plan.connect();
+    static_cast<Plan&>(*made).set_up(description, comm);
     return made;
   }
 
   /// Looks at other local arrays from now on: shapes and strides may differ, what is moved may not. Local.
-  void set_local_arrays(const Encoding& source_local, const Encoding& target_local) {
-    description_.source_local = source_local;
-    description_.target_local = target_local;
-    if (!active()) return;
-    const Distribution source(description_.source, "source"), target(description_.target, "target");
-    check_ranks(source);
-    check_ranks(target);
-    const LocalArray from = local_array(source, source_local, rank_, "source");
-    const LocalArray to = local_array(target, target_local, rank_, "target");
-    source_layout_ = from.layout;
-    target_layout_ = to.layout;
-    schedule_ = schedule_with({}, {});
-    self_copies_.clear();
-    for (const StridedBlock& block : schedule_.self.blocks) self_copies_.append(block, steps_.direct());
-    prepare();
-  }
+  void set_local_arrays(const Encoding& source_local, const Encoding& target_local);
 
   /// The device's stream of the caller: what it has enqueued there comes before, and the result is there for what it
   /// enqueues afterwards. At first the default stream.
@@ -139,23 +107,13 @@ class Plan {
   const LocalLayout& target_layout() const { return target_layout_; }
 
   /// The schedule for given arrays of other ranks: their offsets and strides are right then, too.
-  RankSchedule schedule_with(Layouts sources, Layouts targets) const {
-    sources[rank_] = source_layout_;
-    targets[rank_] = target_layout_;
-    const Distribution source(description_.source, "source"), target(description_.target, "target");
-    return make_schedule(source, target, IndexMap(description_.index_map, source, target), rank_, true, sources,
-                         targets, description_.senders);
-  }
+  RankSchedule schedule_with(Layouts sources, Layouts targets) const;
 
   /// How far `peer` is ahead of this rank: sends go in ascending, receives in descending order of it, so that no
   /// rank is everybody's first target.
   int distance(Index peer) const { return static_cast<int>((peer - rank_ + size_) % size_); }
-  std::vector<Message> sends_in_order() const {
-    return in_rounds(schedule_.sends, [this](Index peer) { return round(rank_, peer); });
-  }
-  std::vector<Message> receives_in_order() const {
-    return in_rounds(schedule_.receives, [this](Index peer) { return round(peer, rank_); });
-  }
+  std::vector<Message> sends_in_order() const;
+  std::vector<Message> receives_in_order() const;
   /// The turn of a message: in a round every rank sends to one and receives from one, as far as they have messages.
   virtual Index round(Index source, Index target) const { return (target - source + size_) % size_; }
 
@@ -166,19 +124,8 @@ class Plan {
   }
 
   /// Starts sending bytes in as many messages as their number needs.
-  void post_send(const char* bytes, Index nbytes, int peer, std::vector<MPI_Request>& requests) const {
-    const trace::Span span("send", peer, nbytes);
-    for (Index at = 0; at < nbytes; at += options().max_message_bytes) {
-      const int count = static_cast<int>(std::min(nbytes - at, options().max_message_bytes));
-      check(MPI_Isend(bytes + at, count, MPI_BYTE, peer, tag, comm(), &requests.emplace_back()), "MPI_Isend");
-    }
-  }
-  void post_receive(char* bytes, Index nbytes, int peer, std::vector<MPI_Request>& requests) const {
-    for (Index at = 0; at < nbytes; at += options().max_message_bytes) {
-      const int count = static_cast<int>(std::min(nbytes - at, options().max_message_bytes));
-      check(MPI_Irecv(bytes + at, count, MPI_BYTE, peer, tag, comm(), &requests.emplace_back()), "MPI_Irecv");
-    }
-  }
+  void post_send(const char* bytes, Index nbytes, int peer, std::vector<MPI_Request>& requests) const;
+  void post_receive(char* bytes, Index nbytes, int peer, std::vector<MPI_Request>& requests) const;
   /// Runs `work`, which needs node-shared memory, on every rank; false on every rank, and one line on standard error,
   /// if it threw on any. Collective.
   template <class Work>
@@ -203,23 +150,13 @@ class Plan {
   static constexpr int tag = 1;  // one is enough: the communicator is private and messages of a pair stay in order
 
  private:
+  void set_up(const Description& description, MPI_Comm comm);
   bool active() const { return comm() != MPI_COMM_NULL; }
   trace::Span span_of(const char* kind) const {
     return {kind, description_.label.c_str(), description_.strategy.c_str()};
   }
 
-  void check_ranks(const Distribution& distribution) const {
-    if (distribution.ranks_needed() > size_)
-      throw Error(text("the ", distribution.name(), " distribution names ranks up to ", distribution.ranks_needed() - 1,
-                       ", but the communicator has ", size_, " ranks"));
-  }
-
-  template <class RoundOf>
-  static std::vector<Message> in_rounds(std::vector<Message> messages, const RoundOf& round_of) {
-    for (Message& message : messages) message.round = round_of(message.peer);
-    std::sort(messages.begin(), messages.end(), [](const Message& a, const Message& b) { return a.round < b.round; });
-    return messages;
-  }
+  void check_ranks(const Distribution& distribution) const;
 
   Description description_;
   ElementSteps steps_;

@@ -56,10 +56,33 @@ void set(Description& description, const Arguments& now) {
   description.target_memory = internal_memory(now.target_memory, "target_memory");
 }
 
+/// Runs `work` and reports what it throws, as of the node of that name.
+template <class Work>
+void reporting(const char* kind, const std::string& label, const Work& work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    report(text(kind, " \"", label, "\": ", error.what()));
+  }
+}
+
+/// Runs `work` of a plan, which is kept for good if that throws: MPI may still write to its buffers.
+template <class Work>
+void run_or_release(std::unique_ptr<dace_redist::Plan>& plan, const Work& work) {
+  try {
+    work();
+  } catch (...) {
+    (void)plan.release();
+    throw;
+  }
+}
+
+}  // namespace
+
 /// The communicator of a plan. One may be freed and its handle given to another: it carries a mark.
-class Communicator {
+class MarkedCommunicator {
  public:
-  ~Communicator() {
+  ~MarkedCommunicator() {
     int finalized = 0;
     MPI_Finalized(&finalized);
     if (mark_ != MPI_KEYVAL_INVALID && !finalized) MPI_Comm_free_keyval(&mark_);
@@ -87,29 +110,6 @@ class Communicator {
   MPI_Comm comm_ = MPI_COMM_NULL;
   int mark_ = MPI_KEYVAL_INVALID;
 };
-
-/// Runs `work` and reports what it throws, as of the node of that name.
-template <class Work>
-void reporting(const char* kind, const std::string& label, const Work& work) {
-  try {
-    work();
-  } catch (const std::exception& error) {
-    report(text(kind, " \"", label, "\": ", error.what()));
-  }
-}
-
-/// Runs `work` of a plan, which is kept for good if that throws: MPI may still write to its buffers.
-template <class Work>
-void run_or_release(std::unique_ptr<dace_redist::Plan>& plan, const Work& work) {
-  try {
-    work();
-  } catch (...) {
-    (void)plan.release();
-    throw;
-  }
-}
-
-}  // namespace
 
 class Plan::Implementation {
  public:
@@ -204,7 +204,7 @@ class Plan::Implementation {
   }
 
   Description description_;
-  Communicator comm_;
+  MarkedCommunicator comm_;
   std::unique_ptr<dace_redist::Plan> plan_;
   bool under_way_ = false;      // started, not waited for
   std::thread thread_;          // moves on what was started, if a thread does
@@ -265,7 +265,7 @@ class JointPlan::Implementation {
 
   std::string strategy_;
   Description description_;
-  Communicator comm_;
+  MarkedCommunicator comm_;
   std::unique_ptr<dace_redist::Plan> plan_;
   std::vector<void*> targets_;
 };
