@@ -2,7 +2,10 @@
 #include "plan/description.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
+
+#include "mpi/agreement.hpp"
 
 namespace dace_redist {
 
@@ -42,20 +45,19 @@ std::string index_map_entry_name(std::size_t at, std::size_t ndim) {
                                      : text(names[at / ndim], "[", at % ndim, "]");
 }
 
-}  // namespace
-
+/// The first eight letters of a name as a number, and back.
 Index name_as_number(const std::string& name) {
   Index number = 0;
   for (std::size_t i = 0; i < std::min<std::size_t>(name.size(), 8); ++i) number = number * 128 + (name[i] & 127);
   return number;
 }
-
 std::string letters_in(Index number) {
   std::string name;
   for (; number > 0; number /= 128) name.insert(name.begin(), static_cast<char>(number % 128));
   return name;
 }
 
+/// The part of a description that must be equal on all ranks, as numbers.
 Encoding agreed_entries(const Description& description) {
   const Options& options = description.options;
   const bool growth_known = options.growth >= 1.0 && options.growth <= 1e6;  // else refused later, on every rank
@@ -88,6 +90,7 @@ Encoding agreed_entries(const Description& description) {
   return encoding;
 }
 
+/// What a number of agreed_entries() means.
 std::string agreed_entry_name(const Encoding& encoding, std::size_t at) {
   static const std::vector<const char*> names{"strategy",
                                               "element size in bytes",
@@ -119,6 +122,50 @@ std::string agreed_entry_name(const Encoding& encoding, std::size_t at) {
   if (at < source_end) return "source " + entry_name(part(head, source_end), at - head);
   if (at < target_end) return "target " + entry_name(part(source_end, target_end), at - source_end);
   return index_map_entry_name(at - target_end, static_cast<std::size_t>(encoding[head + 1]));
+}
+
+/// FNV-1a over numbers.
+std::uint64_t hash(const Encoding& encoding) {
+  std::uint64_t value = 14695981039346656037ull;
+  for (const Index entry : encoding)
+    for (int byte = 0; byte < 8; ++byte) {
+      value ^= (static_cast<std::uint64_t>(entry) >> (8 * byte)) & 0xff;
+      value *= 1099511628211ull;
+    }
+  return value;
+}
+
+/// Rank 0's numbers, on every rank. Collective.
+Encoding broadcast_entries(MPI_Comm comm, Encoding encoding) {
+  Index count = static_cast<Index>(encoding.size());
+  check(MPI_Bcast(&count, 1, MPI_INT64_T, 0, comm), "MPI_Bcast");
+  encoding.resize(static_cast<std::size_t>(count));
+  check(MPI_Bcast(encoding.data(), static_cast<int>(count), MPI_INT64_T, 0, comm), "MPI_Bcast");
+  return encoding;
+}
+
+}  // namespace
+
+void check_agreement(MPI_Comm comm, const Description& description) {
+  const Encoding encoding = agreed_entries(description);
+  const std::uint64_t mine = hash(encoding);
+  std::uint64_t range[2] = {mine, ~mine}, lowest[2];
+  check(MPI_Allreduce(range, lowest, 2, MPI_UINT64_T, MPI_MIN, comm), "MPI_Allreduce");
+  if (lowest[0] == ~lowest[1]) return;
+  const Encoding first = broadcast_entries(comm, encoding);
+  const int other = lowest_rank(comm, encoding != first);
+  if (other < 0) return;
+  std::size_t at = 0;
+  while (at < encoding.size() && at < first.size() && encoding[at] == first[at]) ++at;
+  const auto value = [at](const Encoding& list) {
+    if (at == 0) return letters_in(list[0]);  // the strategy
+    return at < list.size() ? text(list[at]) : std::string("missing");
+  };
+  const bool named = at < encoding.size() && at < first.size();
+  const std::string difference =
+      text("the ranks differ: ", named ? agreed_entry_name(encoding, at) : std::string("the length"), " is ",
+           value(first), " on rank 0 and ", value(encoding), " on rank ", other);
+  throw Error(broadcast_text(comm, difference, other));
 }
 
 LocalArray local_array(const Distribution& distribution, const Encoding& local, Index rank, const char* side) {

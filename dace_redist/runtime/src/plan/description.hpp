@@ -38,15 +38,8 @@ struct Description {
   bool all_on_device() const { return source_memory == Memory::device && target_memory == Memory::device; }
 };
 
-/// The first eight letters of a name as a number, and back.
-DR_API Index name_as_number(const std::string& name);
-DR_API std::string letters_in(Index number);
-
-/// The part of a description that must be equal on all ranks, as numbers.
-DR_API Encoding agreed_entries(const Description& description);
-
-/// What a number of agreed_entries() means.
-DR_API std::string agreed_entry_name(const Encoding& encoding, std::size_t at);
+/// \throws Error on every rank, naming the first difference, unless all ranks describe the same. Collective.
+DR_API void check_agreement(MPI_Comm comm, const Description& description);
 
 /// This rank's arrays, after checking that they hold what the rank owns.
 struct LocalArray {

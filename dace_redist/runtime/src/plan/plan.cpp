@@ -25,7 +25,7 @@ void Plan::set_up(const Description& description, MPI_Comm comm) {
   if (!active()) return;
   rank_ = comm_rank(this->comm());
   size_ = comm_size(this->comm());
-  check_agreement(this->comm(), agreed_entries(description));
+  check_agreement(this->comm(), description);
   all_or_none(this->comm(), [&] {
     check_options(description.options);
     stream_threshold_bytes();  // throws if the environment has it wrong
