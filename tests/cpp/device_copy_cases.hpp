@@ -266,7 +266,7 @@ bool computes_like_element_kernel(Random& random, Copier& copier) {
     for (const DeviceCopy& copy : made.copies)
       elements.apply(make_element_block(copy.block, source_bytes, target_bytes),
                      source.addresses[static_cast<std::size_t>(copy.source)],
-                     expected[static_cast<std::size_t>(copy.target)].data());
+                     expected[static_cast<std::size_t>(copy.target)].data(), random.one_in(2));
     copier.launch(*kernel, source.memory, target.memory);
     if (target.contents() != expected) {
       std::printf("FAILED: %s to %s, reduction %s, alpha %g, beta %g, %zu copies\n",
@@ -311,7 +311,8 @@ bool computes_with_all_types(Copier& copier) {
         fill_with_numbers(random, source[0], operation.source);
         fill_with_numbers(random, target[0], operation.target);
         Bytes expected(target[0].data(), target[0].data() + target[0].size());
-        elements.apply(make_element_block(copy.block, source_bytes, target_bytes), source[0].data(), expected.data());
+        elements.apply(make_element_block(copy.block, source_bytes, target_bytes), source[0].data(), expected.data(),
+                       random.one_in(2));
         copier.launch(*copier.prepare({copy}, {source_bytes, target_bytes, &elements}), source, target);
         if (!std::equal(expected.begin(), expected.end(), target[0].data())) {
           std::printf("FAILED: %s to %s, reduction %s\n", element_type_names[from], element_type_names[to],

@@ -256,6 +256,50 @@ bool copies_together_like_the_oracle() {
   return true;
 }
 
+/// Two rows for each of three receivers, whose parts lie beside each other in a row of the source: twice each number,
+/// as float32, in targets with gaps, which begin `shift` elements behind a line.
+bool converts_together_like_the_oracle(std::int64_t columns, std::int64_t shift, bool stream) {
+  constexpr std::int64_t rows = 2, target_count = 3;
+  const std::int64_t row_elements = columns + 5, part = shift + rows * row_elements;
+  StridedBlock box;
+  box.ndim = 2;
+  box.counts[0] = rows;
+  box.counts[1] = columns;
+  box.source_strides[0] = target_count * columns;
+  box.target_strides[0] = row_elements;
+  box.source_strides[1] = box.target_strides[1] = 1;
+  std::vector<double> source(static_cast<std::size_t>(rows * target_count * columns));
+  for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<double>(i) + 0.25;
+  std::vector<float> target(static_cast<std::size_t>(target_count * part), -1.0f), expected = target;
+  std::array<dace_redist::CopyPlace, target_count> places;
+  for (std::int64_t p = 0; p < target_count; ++p) {
+    places[static_cast<std::size_t>(p)] = {reinterpret_cast<const char*>(source.data() + p * columns),
+                                           reinterpret_cast<char*>(target.data() + p * part + shift)};
+    for (std::int64_t row = 0; row < rows; ++row)
+      for (std::int64_t column = 0; column < columns; ++column)
+        expected[static_cast<std::size_t>(p * part + shift + row * row_elements + column)] =
+            static_cast<float>(2 * source[static_cast<std::size_t>((row * target_count + p) * columns + column)]);
+  }
+  dace_redist::ElementOperation operation;
+  operation.source = dace_redist::ElementType::float64;
+  operation.target = dace_redist::ElementType::float32;
+  operation.alpha = 2;
+  const dace_redist::ElementKernel kernel(operation);
+  kernel.apply_together(dace_redist::make_element_block(box, 8, 4), places.data(), places.size(), stream);
+  if (target == expected) return true;
+  std::printf("FAILED: conversion together: %lld columns, shift %lld, stream %d\n", static_cast<long long>(columns),
+              static_cast<long long>(shift), stream);
+  return false;
+}
+
+bool converts_together_like_the_oracle() {
+  for (const std::int64_t columns : {1, 7, 63, 64, 65, 100, 1023, 1024, 1025, 3001})
+    for (const std::int64_t shift : {0, 1, 4, 15})
+      for (const bool stream : {false, true})
+        if (!converts_together_like_the_oracle(columns, shift, stream)) return false;
+  return true;
+}
+
 /// Parts of a block that can be cut well differ by an eighth at most.
 bool slices_are_even() {
   const CopyBlock block = make_copy_block(plain_box(1000, 8, 9), 8);
@@ -287,6 +331,7 @@ int main(int argc, char** argv) {
       return 1;
   }
   if (!check(copies_together_like_the_oracle(), Case{}, "copy_together")) return 1;
+  if (!check(converts_together_like_the_oracle(), Case{}, "conversion together")) return 1;
   if (!check(slices_are_even(), Case{}, "slice")) return 1;
   if (!check(dace_redist::stream_threshold_bytes() >= 0, Case{}, "stream_threshold_bytes")) return 1;
   std::printf("%ld checks passed\n", passed);

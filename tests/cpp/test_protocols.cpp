@@ -111,7 +111,6 @@ class Pair {
       channel->ring = rings_.ring(0);
     }
     for (ExchangeState* exchange : {&sending, &receiving}) exchange->steps = &steps_;
-    sending.computed.resize(static_cast<std::size_t>(sender.ring.slot_bytes));
     sending.source = source_.bytes();
     sending.source_location = finder_.find(source_.bytes());
     receiving.target = target_.bytes();

@@ -4,11 +4,14 @@
 #include <cstring>
 #include <type_traits>
 
+#include "copy/copy_kernels.hpp"
 #include "copy/element_arithmetic.hpp"
 
 namespace dace_redist {
 namespace {
 
+constexpr std::int64_t streamed_bytes = 4096;        // of elements before they are written with non-temporal stores
+constexpr std::int64_t shortest_streamed_row = 256;  // bytes from which these pay
 constexpr std::int64_t together = 512;  // elements that are converted before they are combined: they stay in the cache
 
 template <class T>
@@ -135,45 +138,74 @@ ElementKernel::ElementKernel(const ElementOperation& operation)
   });
 }
 
-void ElementKernel::apply_row(const char* source, std::int64_t source_stride, char* target, std::int64_t target_stride,
-                              std::int64_t count) const {
-  if (!combine_) return convert_(source, source_stride, target, target_stride, count);
-  alignas(64) std::array<char, static_cast<std::size_t>(together) * sizeof(std::complex<double>)> row;
-  const bool in_place = operation_.source == operation_.target && source_stride == target_bytes_;
-  for (std::int64_t done = 0; done < count; done += together) {
-    const std::int64_t some = std::min(together, count - done);
-    const char* from = source + done * source_stride;
+void ElementKernel::apply_row(const Row& row) const {
+  if (!combine_) return convert_(row.source, row.source_stride, row.target, row.target_stride, row.count);
+  alignas(64) std::array<char, static_cast<std::size_t>(together) * sizeof(std::complex<double>)> converted;
+  const bool in_place = operation_.source == operation_.target && row.source_stride == target_bytes_;
+  for (std::int64_t done = 0; done < row.count; done += together) {
+    const std::int64_t some = std::min(together, row.count - done);
+    const char* from = row.source + done * row.source_stride;
     if (!in_place) {
-      convert_(from, source_stride, row.data(), target_bytes_, some);
-      from = row.data();
+      convert_(from, row.source_stride, converted.data(), target_bytes_, some);
+      from = converted.data();
     }
-    combine_(operation_, from, target + done * target_stride, target_stride, some);
+    combine_(operation_, from, row.target + done * row.target_stride, row.target_stride, some);
   }
 }
 
-void ElementKernel::apply(const ElementBlock& block, const char* source, char* target) const {
+/// The same with non-temporal stores, through a buffer that stays in the first-level cache. The elements of the target
+/// follow each other.
+void ElementKernel::stream_row(const Row& row) const {
+  alignas(64) std::array<char, static_cast<std::size_t>(streamed_bytes)> lines;
+  const std::int64_t most = streamed_bytes / target_bytes_;
+  for (std::int64_t done = 0; done < row.count; done += most) {
+    const std::int64_t some = std::min(most, row.count - done);
+    apply_row({row.source + done * row.source_stride, lines.data(), row.source_stride, target_bytes_, some});
+    detail::StreamRun::copy(lines.data(), row.target + done * target_bytes_, some * target_bytes_);
+  }
+}
+
+void ElementKernel::apply(const ElementBlock& block, const char* source, char* target, bool stream) const {
+  const CopyPlace place{source + block.source_offset, target + block.target_offset};
+  apply_together(block, &place, 1, stream);
+}
+
+void ElementKernel::apply_together(const ElementBlock& block, const CopyPlace* places, std::size_t count,
+                                   bool stream) const {
   if (block.run_bytes == 0) return;
-  const char* const from = source + block.source_offset;
-  char* const to = target + block.target_offset;
   const int last = block.ndim - 1;
   int row_dim = block.ndim - 2;
   std::int64_t rows = block.ndim > 1 ? block.counts[static_cast<std::size_t>(row_dim)] : 1;
   std::int64_t columns = block.ndim > 0 ? block.counts[static_cast<std::size_t>(last)] : 1;
-  // where the source has another fastest dimension, tiles whose lines on both sides stay in the cache
+  // where the source has another fastest dimension, tiles whose lines on both sides stay in the cache, place by place
+  bool tiled = false;
   for (int d = 0; d < last; ++d)
     if (detail::magnitude(block.source_strides[static_cast<std::size_t>(d)]) <
         detail::magnitude(block.source_strides[static_cast<std::size_t>(last)])) {
       row_dim = d;
       rows = columns = 64;
+      tiled = true;
       break;
     }
+  const bool streamed = stream && !tiled && !reads_target() && block.ndim > 0 &&
+                        block.target_strides[static_cast<std::size_t>(last)] == target_bytes_ &&
+                        columns * target_bytes_ >= shortest_streamed_row;
   detail::ChunkWalk walk(block, row_dim, rows, columns);
   do {
     const detail::Plane plane = walk.plane();
-    for (std::int64_t row = 0; row < plane.rows; ++row)
-      apply_row(from + walk.source() + row * plane.source_row, plane.source_column,
-                to + walk.target() + row * plane.target_row, plane.target_column, plane.columns);
+    const auto apply_rows = [&](const CopyPlace& place, std::int64_t first, std::int64_t end) {
+      for (std::int64_t number = first; number < end; ++number) {
+        const Row row{place.source + walk.source() + number * plane.source_row,
+                      place.target + walk.target() + number * plane.target_row, plane.source_column,
+                      plane.target_column, plane.columns};
+        streamed ? stream_row(row) : apply_row(row);
+      }
+    };
+    const std::int64_t rows_together = tiled ? plane.rows : 1;
+    for (std::int64_t row = 0; row < plane.rows; row += rows_together)
+      for (std::size_t p = 0; p < count; ++p) apply_rows(places[p], row, row + rows_together);
   } while (walk.advance());
+  if (streamed) detail::stream_fence();
 }
 
 }  // namespace dace_redist

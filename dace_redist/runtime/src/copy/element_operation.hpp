@@ -52,8 +52,16 @@ class DR_API ElementKernel {
   /// \throws Error if the types cannot be converted, or the reduction is none of the type.
   explicit ElementKernel(const ElementOperation& operation);
 
-  /// Applies the operation to a block. \param source, target  Starts of the two arrays, which do not overlap.
-  void apply(const ElementBlock& block, const char* source, char* target) const;
+  /// Applies the operation to a block.
+  /// \param source, target  Starts of the two arrays, which do not overlap.
+  /// \param stream  As for copy(); without effect where the target is read.
+  void apply(const ElementBlock& block, const char* source, char* target, bool stream) const;
+
+  /// Applies the operation to one block at several places, row by row at all of them: where the places follow each
+  /// other in the source, such as the parts of a row that go to different arrays, it is read in order.
+  /// \param block  The block; its offsets are not looked at.
+  /// \param places  [count] Starts of the blocks; sources may overlap, targets do not.
+  void apply_together(const ElementBlock& block, const CopyPlace* places, std::size_t count, bool stream) const;
 
   const ElementOperation& operation() const { return operation_; }
 
@@ -64,8 +72,16 @@ class DR_API ElementKernel {
   using Combine = void (*)(const ElementOperation& operation, const char* source, char* target,
                            std::int64_t target_stride, std::int64_t count);
 
-  void apply_row(const char* source, std::int64_t source_stride, char* target, std::int64_t target_stride,
-                 std::int64_t count) const;
+  /// A row of elements, at strides in bytes.
+  struct Row {
+    const char* source;
+    char* target;
+    std::int64_t source_stride, target_stride, count;
+  };
+
+  void apply_row(const Row& row) const;
+  void stream_row(const Row& row) const;
+  bool reads_target() const { return operation_.beta != 0.0 || operation_.reduction != Reduction::none; }
 
   ElementOperation operation_;
   Convert convert_ = nullptr;  // to the target's type

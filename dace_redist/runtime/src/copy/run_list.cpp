@@ -43,7 +43,8 @@ void CopyList::append(const CopyBlock& block) {
 }
 
 void CopyList::copy(const char* source, char* target) const {
-  for (const ElementBlock& block : element_blocks_) kernel_->apply(block, source, target);
+  for (const ElementBlock& block : element_blocks_)
+    kernel_->apply(block, source, target, block.nbytes() >= stream_threshold_bytes());
   for (const CopyBlock& block : blocks_)
     dace_redist::copy(block, source, target, block.nbytes() >= stream_threshold_bytes());
   runs_.copy(source, target);

@@ -72,10 +72,12 @@ class ThreadedPlan final : public PackPlan {
         parallel_for(threads_, [&](int part) { copy(slice(block, part, threads_), source, target, stream); });
     }
     for (const ElementBlock& block : copies.element_blocks()) {
+      const bool stream = block.nbytes() >= stream_threshold_bytes();
+      const auto apply = [&](const ElementBlock& part) { copies.kernel()->apply(part, source, target, stream); };
       if (block.nbytes() < parallel_bytes)
-        copies.kernel()->apply(block, source, target);
+        apply(block);
       else
-        parallel_for(threads_, [&](int part) { copies.kernel()->apply(slice(block, part, threads_), source, target); });
+        parallel_for(threads_, [&](int part) { apply(slice(block, part, threads_)); });
     }
     copies.runs().copy(source, target);
   }

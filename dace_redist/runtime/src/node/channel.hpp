@@ -154,8 +154,7 @@ struct ExchangeState {
   char* target = nullptr;
   SharedArrayFinder::ArrayLocation source_location;
   const ElementSteps* steps = nullptr;
-  std::size_t open = 0;        ///< channels that are not done
-  std::vector<char> computed;  ///< room for a piece on its way to a slot, see StagedProtocol::compute_and_stream()
+  std::size_t open = 0;  ///< channels that are not done
 
   /// Whether copies of each kind write with non-temporal stores: what is pushed, pulled, unpacked, and stays here.
   bool stream_pushed = false, stream_pulled = false, stream_unpacked = false, stream_own = false;

@@ -52,24 +52,32 @@ class LevelChannels {
   std::size_t count_ = 0;
 };
 
-/// As copy_pieces(), where elements are computed with: channel by channel.
+/// As copy_pieces(), where elements are computed with.
 template <class Starts>
-Index apply_to_pieces(const LevelChannels& level, const ElementStep& step, bool pack, const Starts& starts) {
+Index apply_to_pieces(const LevelChannels& level, const ElementStep& step, bool pack, bool stream,
+                      const Starts& starts) {
+  std::array<CopyPlace, most_places> places;
   Channel& first = level.first();
+  const MessageCutter& cutter = first.cutter;
   return first.cutter.take(first.part_count, [&](Index taken) {
+    const std::size_t group = cutter.group();
     for (std::size_t c = 0; c < level.count(); ++c) {
       Channel& channel = level[c];
-      const MessageCutter& cutter = channel.cutter;
       const CopyPlace start = starts(channel, taken);
-      if (cutter.whole_group())
-        for (const ElementBlock& block : (pack ? channel.packed : channel.direct)[cutter.group()].elements)
-          step.kernel->apply(block, start.source, start.target);
-      else
-        step.kernel->apply(make_element_block(pack ? to_packed(cutter.part(), 0) : cutter.part(), step.source_bytes,
-                                              step.target_bytes),
-                           start.source, start.target);
+      const StridedBlock& part = channel.cutter.part();
+      places[c] = {start.source + part.source_offset * step.source_bytes,
+                   start.target + (pack ? 0 : part.target_offset * step.target_bytes)};
+      if (cutter.several_blocks())
+        for (const ElementBlock& block : (pack ? channel.packed : channel.direct)[group].elements)
+          step.kernel->apply(block, start.source, start.target, stream);
       if (c > 0) channel.cutter.advance();
     }
+    if (cutter.several_blocks()) return;
+    const StridedBlock& part = cutter.part();
+    const ElementBlock block = cutter.whole_group() ? (pack ? first.packed : first.direct)[group].elements.front()
+                                                    : make_element_block(pack ? to_packed(part, 0) : part,
+                                                                         step.source_bytes, step.target_bytes);
+    step.kernel->apply_together(block, places.data(), level.count(), stream);
   });
 }
 
@@ -83,7 +91,7 @@ Index apply_to_pieces(const LevelChannels& level, const ElementStep& step, bool 
 /// \return elements of a piece.
 template <class Starts>
 Index copy_pieces(const LevelChannels& level, const ElementStep& step, bool pack, bool stream, const Starts& starts) {
-  if (step.kernel) return apply_to_pieces(level, step, pack, starts);
+  if (step.kernel) return apply_to_pieces(level, step, pack, stream, starts);
   const Index element_bytes = step.source_bytes;
   std::array<CopyPlace, most_places> places;
   Channel& first = level.first();

@@ -47,11 +47,7 @@ class NodeExchange {
   int receive_peer(std::size_t r) const { return messages_.receives()[r].peer; }
 
   /// Allocates this rank's rings. \throws Error if there is too little shared memory.
-  void allocate_rings() {
-    connections_.allocate(messages_, depth_);
-    if (send_count() > 0 && exchange_.steps->pack().kernel)
-      exchange_.computed.resize(static_cast<std::size_t>(messages_.sends()[1].ring.slot_bytes));
-  }
+  void allocate_rings() { connections_.allocate(messages_, depth_); }
   Endpoint endpoint_for_receiver(std::size_t s) const { return connections_.for_receiver(messages_, s); }
   Endpoint endpoint_for_sender() const { return Connections::for_sender(messages_); }
 

@@ -58,31 +58,10 @@ struct StagedProtocol {
     const ElementStep& step = exchange.steps->pack();
     const Index element_bytes = exchange.steps->message_bytes();
     const bool streams = level.first().streams;
-    if (step.kernel && streams) return compute_and_stream(exchange, level);
     const Index taken = copy_pieces(level, step, true, streams, [&](const Channel& channel, Index before) {
       return CopyPlace{exchange.source, channel.ring.slot(channel.total) + before * element_bytes};
     });
     return taken * element_bytes * static_cast<Index>(level.count());
-  }
-
-  /// The same where elements are computed with, by loops that have no non-temporal stores: in a buffer, which stays in
-  /// the cache, and from there to the slot.
-  static Index compute_and_stream(ExchangeState& exchange, const LevelChannels& level) {
-    const Index element_bytes = exchange.steps->message_bytes();
-    char* const buffer = exchange.computed.data();
-    Index nbytes = 0;
-    for (Channel* channel : level) {
-      LevelChannels one;
-      one.only(*channel);
-      CopyBlock piece;
-      piece.run_bytes =
-          element_bytes * copy_pieces(one, exchange.steps->pack(), true, false, [&](const Channel&, Index before) {
-            return CopyPlace{exchange.source, buffer + before * element_bytes};
-          });
-      copy(piece, buffer, channel->ring.slot(channel->total), true);
-      nbytes += piece.run_bytes;
-    }
-    return nbytes;
   }
 
   /// The next piece, from its slot to the array.
@@ -95,7 +74,7 @@ struct StagedProtocol {
       const ElementStep& step = exchange.steps->unpack();
       const char* const from = slot + taken * step.source_bytes;
       if (step.kernel)
-        apply(step, channel, from, exchange.target);
+        apply(step, channel, from, exchange.target, exchange.stream_unpacked);
       else if (cutter.several_blocks())
         channel.packed[cutter.group()].runs.copy(from, exchange.target);
       else if (cutter.whole_group())
@@ -107,12 +86,13 @@ struct StagedProtocol {
     return count * exchange.steps->message_bytes();
   }
 
-  static void apply(const ElementStep& step, const Channel& channel, const char* from, char* target) {
+  static void apply(const ElementStep& step, const Channel& channel, const char* from, char* target, bool stream) {
     const MessageCutter& cutter = channel.cutter;
     if (!cutter.whole_group())
       return step.kernel->apply(make_element_block(from_packed(cutter.part(), 0), step.source_bytes, step.target_bytes),
-                                from, target);
-    for (const ElementBlock& block : channel.packed[cutter.group()].elements) step.kernel->apply(block, from, target);
+                                from, target, stream);
+    for (const ElementBlock& block : channel.packed[cutter.group()].elements)
+      step.kernel->apply(block, from, target, stream);
   }
 };
 
