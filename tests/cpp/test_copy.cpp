@@ -256,11 +256,12 @@ bool copies_together_like_the_oracle() {
   return true;
 }
 
-/// Two rows for each of three receivers, whose parts lie beside each other in a row of the source: twice each number,
-/// as float32, in targets with gaps, which begin `shift` elements behind a line.
-bool converts_together_like_the_oracle(std::int64_t columns, std::int64_t shift, bool stream) {
-  constexpr std::int64_t rows = 2, target_count = 3;
-  const std::int64_t row_elements = columns + 5, part = shift + rows * row_elements;
+/// Some rows for each of three receivers, whose parts lie beside each other in a row of the source: float64 becomes
+/// float32, times alpha, in targets with or without gaps between their rows, at several alignments.
+bool converts_together_like_the_oracle(std::int64_t columns, std::int64_t gap, float alpha, bool stream,
+                                       bool short_rows) {
+  constexpr std::int64_t rows = 9, target_count = 3;
+  const std::int64_t row_elements = columns + gap, part = gap + rows * row_elements + 1;
   StridedBlock box;
   box.ndim = 2;
   box.counts[0] = rows;
@@ -274,29 +275,33 @@ bool converts_together_like_the_oracle(std::int64_t columns, std::int64_t shift,
   std::array<dace_redist::CopyPlace, target_count> places;
   for (std::int64_t p = 0; p < target_count; ++p) {
     places[static_cast<std::size_t>(p)] = {reinterpret_cast<const char*>(source.data() + p * columns),
-                                           reinterpret_cast<char*>(target.data() + p * part + shift)};
+                                           reinterpret_cast<char*>(target.data() + p * part + gap)};
     for (std::int64_t row = 0; row < rows; ++row)
       for (std::int64_t column = 0; column < columns; ++column)
-        expected[static_cast<std::size_t>(p * part + shift + row * row_elements + column)] =
-            static_cast<float>(2 * source[static_cast<std::size_t>((row * target_count + p) * columns + column)]);
+        expected[static_cast<std::size_t>(p * part + gap + row * row_elements + column)] =
+            alpha * static_cast<float>(source[static_cast<std::size_t>((row * target_count + p) * columns + column)]);
   }
   dace_redist::ElementOperation operation;
   operation.source = dace_redist::ElementType::float64;
   operation.target = dace_redist::ElementType::float32;
-  operation.alpha = 2;
+  operation.alpha = static_cast<double>(alpha);
   const dace_redist::ElementKernel kernel(operation);
-  kernel.apply_together(dace_redist::make_element_block(box, 8, 4), places.data(), places.size(), stream);
+  kernel.apply_together(dace_redist::make_element_block(box, 8, 4), places.data(), places.size(), stream, short_rows);
   if (target == expected) return true;
-  std::printf("FAILED: conversion together: %lld columns, shift %lld, stream %d\n", static_cast<long long>(columns),
-              static_cast<long long>(shift), stream);
+  std::printf("FAILED: conversion together: %lld columns, gap %lld, alpha %g, stream %d %d\n",
+              static_cast<long long>(columns), static_cast<long long>(gap), static_cast<double>(alpha), stream,
+              short_rows);
   return false;
 }
 
 bool converts_together_like_the_oracle() {
-  for (const std::int64_t columns : {1, 7, 63, 64, 65, 100, 1023, 1024, 1025, 3001})
-    for (const std::int64_t shift : {0, 1, 4, 15})
-      for (const bool stream : {false, true})
-        if (!converts_together_like_the_oracle(columns, shift, stream)) return false;
+  for (const std::int64_t columns : {1, 7, 31, 63, 64, 65, 100, 255, 1023, 1024, 1025, 3001})
+    for (const std::int64_t gap : {0, 1, 4, 15})
+      for (const float alpha : {1.0f, 2.0f})
+        for (const bool stream : {false, true})
+          if (!converts_together_like_the_oracle(columns, gap, alpha, stream, false) ||
+              !converts_together_like_the_oracle(columns, gap, alpha, stream, true))
+            return false;
   return true;
 }
 

@@ -160,6 +160,7 @@ LevelChannels alone(Channel& channel) {
 
 void check_staged(const Shape& shape, double factor, bool streams) {
   Pair pair(shape, false, false, factor);
+  pair.receiving.stream_unpacked = streams;
   const auto send = [&] {
     pair.sender.streams = streams;
     if (!pair.sender.done && StagedProtocol::has_free_slot(pair.sender))
@@ -169,8 +170,9 @@ void check_staged(const Shape& shape, double factor, bool streams) {
   for (int round = 0; round < 3; ++round) expect(pair.move(Protocol::staged, send, receive), "wrong", "staged");
 }
 
-void check_push(const Shape& shape, double factor) {
+void check_push(const Shape& shape, double factor, bool streams) {
   Pair pair(shape, false, true, factor);
+  pair.sending.stream_pushed = streams;
   pair.advertise_target();
   expect(PushProtocol::connect(pair.sender), "the target cannot be mapped", "push");
   const auto send = [&] { PushProtocol::send(pair.sending, alone(pair.sender)); };
@@ -178,8 +180,9 @@ void check_push(const Shape& shape, double factor) {
   for (int round = 0; round < 3; ++round) expect(pair.move(Protocol::push, send, receive), "wrong", "push");
 }
 
-void check_pull(const Shape& shape, double factor) {
+void check_pull(const Shape& shape, double factor, bool streams) {
   Pair pair(shape, true, false, factor);
+  pair.receiving.stream_pulled = streams;
   PullProtocol::advertise(pair.sending, pair.sender, {});
   expect(PullProtocol::connect(pair.receiver), "the source cannot be mapped", "pull");
   const auto send = [&] { PullProtocol::complete(pair.sending, pair.sender); };
@@ -248,11 +251,12 @@ void check_stores() {
 
 int main() {
   for (const Shape& shape : shapes) {
-    for (const double factor : {1.0, -2.0}) {
-      for (const bool streams : {false, true}) check_staged(shape, factor, streams);
-      check_push(shape, factor);
-      check_pull(shape, factor);
-    }
+    for (const double factor : {1.0, -2.0})
+      for (const bool streams : {false, true}) {
+        check_staged(shape, factor, streams);
+        check_push(shape, factor, streams);
+        check_pull(shape, factor, streams);
+      }
     check_read(shape);
   }
   check_refusal();

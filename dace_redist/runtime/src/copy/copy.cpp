@@ -17,8 +17,6 @@ namespace dace_redist {
 namespace detail {
 namespace {
 
-constexpr std::int64_t shortest_streamed_span = 256;   ///< contiguous target bytes from which streaming pays
-constexpr std::int64_t direct_stream_run = 1024;       ///< runs from this length on are streamed without a buffer
 constexpr std::int64_t longest_tiled_run = 128;        ///< longer runs fill lines on both sides in any loop order
 constexpr std::int64_t prefetch_bytes = 6144;          ///< bytes between what is copied and what is prefetched
 constexpr std::int64_t together_bytes = 16384;         ///< bytes that are copied for all places in turn
@@ -36,14 +34,6 @@ int transposed_dimension(const CopyBlock& block) {
     if (stride > 0 && stride < magnitude(block.source_strides[static_cast<std::size_t>(best)])) best = d;
   }
   return best == last ? -1 : best;
-}
-
-/// Contiguous target bytes: one run, or the columns if they follow each other.
-std::int64_t target_span(const CopyBlock& block) {
-  std::int64_t span = block.run_bytes;
-  for (auto d = static_cast<std::size_t>(block.ndim); d-- > 0 && block.target_strides[d] == span;)
-    span *= block.counts[d];
-  return span;
 }
 
 /// Whether short runs follow each other in the target, so that they fill lines together.

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "copy/element_operation.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <type_traits>
 
+#include "copy/chunk_walk.hpp"
 #include "copy/copy_kernels.hpp"
 #include "copy/element_arithmetic.hpp"
+#include "copy/stream_threshold.hpp"
 
 namespace dace_redist {
 namespace {
 
-constexpr std::int64_t streamed_bytes = 4096;        // of elements before they are written with non-temporal stores
-constexpr std::int64_t shortest_streamed_row = 256;  // bytes from which these pay
-constexpr std::int64_t together = 512;  // elements that are converted before they are combined: they stay in the cache
+constexpr std::int64_t streamed_bytes = 4096;  // converted at a time, then written with non-temporal stores
+constexpr std::int64_t combined_count =
+    512;  // elements converted at a time before they are combined: they stay in the cache
 
 template <class T>
 T load(const char* from) {
@@ -140,10 +144,10 @@ ElementKernel::ElementKernel(const ElementOperation& operation)
 
 void ElementKernel::apply_row(const Row& row) const {
   if (!combine_) return convert_(row.source, row.source_stride, row.target, row.target_stride, row.count);
-  alignas(64) std::array<char, static_cast<std::size_t>(together) * sizeof(std::complex<double>)> converted;
+  alignas(64) std::array<char, static_cast<std::size_t>(combined_count) * sizeof(std::complex<double>)> converted;
   const bool in_place = operation_.source == operation_.target && row.source_stride == target_bytes_;
-  for (std::int64_t done = 0; done < row.count; done += together) {
-    const std::int64_t some = std::min(together, row.count - done);
+  for (std::int64_t done = 0; done < row.count; done += combined_count) {
+    const std::int64_t some = std::min(combined_count, row.count - done);
     const char* from = row.source + done * row.source_stride;
     if (!in_place) {
       convert_(from, row.source_stride, converted.data(), target_bytes_, some);
@@ -153,25 +157,26 @@ void ElementKernel::apply_row(const Row& row) const {
   }
 }
 
-/// The same with non-temporal stores, through a buffer that stays in the first-level cache. The elements of the target
-/// follow each other.
-void ElementKernel::stream_row(const Row& row) const {
-  alignas(64) std::array<char, static_cast<std::size_t>(streamed_bytes)> lines;
+void ElementKernel::stream_row(const Row& row, detail::LineWriter& writer) const {
   const std::int64_t most = streamed_bytes / target_bytes_;
+  const bool direct = row.count * target_bytes_ >= detail::direct_stream_run;
+  alignas(64) std::array<char, static_cast<std::size_t>(streamed_bytes)> buffer;
   for (std::int64_t done = 0; done < row.count; done += most) {
     const std::int64_t some = std::min(most, row.count - done);
-    apply_row({row.source + done * row.source_stride, lines.data(), row.source_stride, target_bytes_, some});
-    detail::StreamRun::copy(lines.data(), row.target + done * target_bytes_, some * target_bytes_);
+    char* const target = row.target + done * target_bytes_;
+    char* const to = direct ? buffer.data() : writer.place(target, some * target_bytes_);
+    apply_row({row.source + done * row.source_stride, to, row.source_stride, target_bytes_, some});
+    if (direct) detail::StreamRun::copy(to, target, some * target_bytes_);
   }
 }
 
 void ElementKernel::apply(const ElementBlock& block, const char* source, char* target, bool stream) const {
   const CopyPlace place{source + block.source_offset, target + block.target_offset};
-  apply_together(block, &place, 1, stream);
+  apply_together(block, &place, 1, stream, false);
 }
 
-void ElementKernel::apply_together(const ElementBlock& block, const CopyPlace* places, std::size_t count,
-                                   bool stream) const {
+void ElementKernel::apply_together(const ElementBlock& block, const CopyPlace* places, std::size_t count, bool stream,
+                                   bool stream_short_rows) const {
   if (block.run_bytes == 0) return;
   const int last = block.ndim - 1;
   int row_dim = block.ndim - 2;
@@ -187,25 +192,28 @@ void ElementKernel::apply_together(const ElementBlock& block, const CopyPlace* p
       tiled = true;
       break;
     }
-  const bool streamed = stream && !tiled && !reads_target() && block.ndim > 0 &&
-                        block.target_strides[static_cast<std::size_t>(last)] == target_bytes_ &&
-                        columns * target_bytes_ >= shortest_streamed_row;
-  detail::ChunkWalk walk(block, row_dim, rows, columns);
-  do {
-    const detail::Plane plane = walk.plane();
-    const auto apply_rows = [&](const CopyPlace& place, std::int64_t first, std::int64_t end) {
-      for (std::int64_t number = first; number < end; ++number) {
-        const Row row{place.source + walk.source() + number * plane.source_row,
-                      place.target + walk.target() + number * plane.target_row, plane.source_column,
-                      plane.target_column, plane.columns};
-        streamed ? stream_row(row) : apply_row(row);
-      }
-    };
-    const std::int64_t rows_together = tiled ? plane.rows : 1;
-    for (std::int64_t row = 0; row < plane.rows; row += rows_together)
-      for (std::size_t p = 0; p < count; ++p) apply_rows(places[p], row, row + rows_together);
-  } while (walk.advance());
-  if (streamed) detail::stream_fence();
+  const auto for_each_row = [&](const auto& visit) {
+    detail::ChunkWalk walk(block, row_dim, rows, columns);
+    do {
+      const detail::Plane plane = walk.plane();
+      const std::int64_t rows_together = tiled ? plane.rows : 1;
+      for (std::int64_t begin = 0; begin < plane.rows; begin += rows_together)
+        for (std::size_t p = 0; p < count; ++p)
+          for (std::int64_t row = begin; row < begin + rows_together; ++row)
+            visit(p, Row{places[p].source + walk.source() + row * plane.source_row,
+                         places[p].target + walk.target() + row * plane.target_row, plane.source_column,
+                         plane.target_column, plane.columns});
+    } while (walk.advance());
+  };
+  const bool contiguous = block.ndim > 0 && block.target_strides[static_cast<std::size_t>(last)] == target_bytes_;
+  const bool long_enough = stream_short_rows ? detail::target_span(block) >= detail::shortest_streamed_span
+                                             : columns * target_bytes_ >= detail::direct_stream_run;
+  if (!stream || tiled || reads_target() || !contiguous || !long_enough)
+    return for_each_row([this](std::size_t, const Row& row) { apply_row(row); });
+  std::array<detail::LineWriter, most_places> writers;
+  for_each_row([&](std::size_t p, const Row& row) { stream_row(row, writers[p]); });
+  for (std::size_t p = 0; p < count; ++p) writers[p].finish();
+  detail::stream_fence();
 }
 
 }  // namespace dace_redist

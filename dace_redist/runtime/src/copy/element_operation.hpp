@@ -5,14 +5,13 @@
 /// What is computed with elements while they are copied: conversion, scaling, addition to what is there, reductions.
 /// Start reading at: ElementOperation.
 
-#include <algorithm>
-#include <array>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
 
-#include "copy/chunk_walk.hpp"
+#include "copy/copy_block.hpp"
 #include "copy/element_type.hpp"
+#include "copy/line_writer.hpp"
 #include "export.hpp"
 
 namespace dace_redist {
@@ -54,14 +53,21 @@ class DR_API ElementKernel {
 
   /// Applies the operation to a block.
   /// \param source, target  Starts of the two arrays, which do not overlap.
-  /// \param stream  As for copy(); without effect where the target is read.
+  /// \param stream  As for copy(), in rows of 1 KiB or more; without effect where the target is read or axes are
+  /// permuted.
   void apply(const ElementBlock& block, const char* source, char* target, bool stream) const;
 
   /// Applies the operation to one block at several places, row by row at all of them: where the places follow each
   /// other in the source, such as the parts of a row that go to different arrays, it is read in order.
   /// \param block  The block; its offsets are not looked at.
   /// \param places  [count] Starts of the blocks; sources may overlap, targets do not.
-  void apply_together(const ElementBlock& block, const CopyPlace* places, std::size_t count, bool stream) const;
+  /// \param count  1 to most_places.
+  /// \param stream  As for apply().
+  /// \param stream_short_rows  Whether to stream shorter rows, too: they take longer to write, but less time to read
+  /// for
+  ///                           a core that shares no cache with this one.
+  void apply_together(const ElementBlock& block, const CopyPlace* places, std::size_t count, bool stream,
+                      bool stream_short_rows) const;
 
   const ElementOperation& operation() const { return operation_; }
 
@@ -79,8 +85,12 @@ class DR_API ElementKernel {
     std::int64_t source_stride, target_stride, count;
   };
 
+  /// Applies the operation to one row.
   void apply_row(const Row& row) const;
-  void stream_row(const Row& row) const;
+  /// As apply_row(), with non-temporal stores, by way of a buffer in the first-level cache. The elements of the target
+  /// are contiguous.
+  /// \param writer  Of this target. What it has taken is written at last by its finish().
+  void stream_row(const Row& row, detail::LineWriter& writer) const;
   bool reads_target() const { return operation_.beta != 0.0 || operation_.reduction != Reduction::none; }
 
   ElementOperation operation_;

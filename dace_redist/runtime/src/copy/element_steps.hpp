@@ -8,7 +8,6 @@
 #include <cstdint>
 
 #include "copy/element_operation.hpp"
-#include "export.hpp"
 
 namespace dace_redist {
 
@@ -20,7 +19,7 @@ struct ElementStep {
 
 /// The steps of all elements of a plan. A message holds elements of the smaller of the two types; scaling and whatever
 /// reads the target comes after the conversion, so that an element gets the same value by whatever way it comes.
-class DR_API ElementSteps {
+class ElementSteps {
  public:
   ElementSteps() = default;
   ElementSteps(const ElementSteps&) = delete;

@@ -2,7 +2,7 @@
 #pragma once
 
 /// \file
-/// From which size on blocks are copied with non-temporal stores.
+/// From which sizes on blocks are copied with non-temporal stores.
 
 #include <cstdint>
 #include <cstdlib>
@@ -12,6 +12,8 @@
 #if __has_include(<unistd.h>)
 #include <unistd.h>
 #endif
+
+#include "copy/copy_block.hpp"
 
 namespace dace_redist {
 
@@ -40,5 +42,20 @@ inline std::int64_t stream_threshold_bytes() {
   static const std::int64_t threshold = determine();
   return threshold;
 }
+
+namespace detail {
+
+inline constexpr std::int64_t shortest_streamed_span = 256;  ///< contiguous target bytes from which streaming pays
+inline constexpr std::int64_t direct_stream_run = 1024;      ///< runs from this length on are streamed without a buffer
+
+/// Contiguous target bytes: one run, or the columns if they follow each other.
+inline std::int64_t target_span(const CopyBlock& block) {
+  std::int64_t span = block.run_bytes;
+  for (auto d = static_cast<std::size_t>(block.ndim); d-- > 0 && block.target_strides[d] == span;)
+    span *= block.counts[d];
+  return span;
+}
+
+}  // namespace detail
 
 }  // namespace dace_redist

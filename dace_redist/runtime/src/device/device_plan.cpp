@@ -13,7 +13,6 @@
 #include "device/peer_exchange.hpp"
 #include "device/staged_pipeline.hpp"
 #include "device/whole_array_plan.hpp"
-#include "node/shared_memory.hpp"
 
 namespace dace_redist {
 namespace {

@@ -5,6 +5,7 @@
 /// Strategies Datatype and RMA with an MPI that takes addresses in a device's memory.
 /// Start reading at: OwnCopies.
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 

@@ -6,7 +6,6 @@
 /// Start reading at: Distribution.
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <unordered_map>
 #include <vector>

@@ -9,17 +9,15 @@
 #include <vector>
 
 #include "distribution/intervals.hpp"
-#include "export.hpp"
 
 namespace dace_redist {
 
 /// Product of numbers of at least 0, 1 if there are none. \throws Error if that of those above 0, which strides are
 /// made of, does not fit 64 bits.
-DR_API Index checked_product(const std::vector<Index>& values, const std::string& what);
+Index checked_product(const std::vector<Index>& values, const std::string& what);
 
 /// Tiles per dimension: ceil(shape / tile). \throws Error unless extents are 0 or more and tiles of 1 element or more.
-DR_API std::vector<Index> tile_grid(const std::vector<Index>& shape, const std::vector<Index>& tile,
-                                    const std::string& name);
+std::vector<Index> tile_grid(const std::vector<Index>& shape, const std::vector<Index>& tile, const std::string& name);
 
 /// The position of coordinates in a row-major array.
 inline Index row_major(const std::vector<Index>& coordinates, const std::vector<Index>& shape) {

@@ -41,13 +41,9 @@ class DR_API IndexMap {
 
  private:
   static std::vector<Index> shape_of(const Distribution& distribution);
-
   void read_axes(const Encoding& encoding, std::size_t ndim);
-
   void read_whole(const std::vector<Index>& from, const std::vector<Index>& to);
-
   void read_region(const Encoding& encoding, const std::vector<Index>& from, const std::vector<Index>& to);
-
   static void check_inside(const char* side, std::size_t axis, Index offset, Index extent, Index whole);
 
   std::vector<int> source_axes_;  // [ndim] by target axis

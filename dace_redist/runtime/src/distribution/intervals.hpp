@@ -10,8 +10,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "export.hpp"
-
 namespace dace_redist {
 
 using Index = std::int64_t;
@@ -73,8 +71,7 @@ struct AxisSplit {
 /// The coordinates of `other` that own an index of `mine` in [first, last), ascending. Cost: the blocks met until all
 /// coordinates are found or both sides repeat, and where each coordinate of `other` has one block, the coordinates
 /// found.
-DR_API std::vector<Index> overlapping_coordinates(const Intervals& mine, const AxisSplit& other, Index first,
-                                                  Index last);
+std::vector<Index> overlapping_coordinates(const Intervals& mine, const AxisSplit& other, Index first, Index last);
 
 /// Indices that two interval sequences share, as a nest of loops in local indices of both sides, outermost first:
 /// [repetitions of the joint period][equal runs within it][the run, stride 1].
@@ -87,6 +84,6 @@ struct Piece {
 /// The indices in [first, last) that `source` and `target` have in common. Both sides of a message call this with the
 /// same arguments, so that they agree on the order. Cost: the runs of one joint period and of the rest before and
 /// after.
-DR_API std::vector<Piece> intersect(const Intervals& source, const Intervals& target, Index first, Index last);
+std::vector<Piece> intersect(const Intervals& source, const Intervals& target, Index first, Index last);
 
 }  // namespace dace_redist

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "distribution/schedule.hpp"
-#include "export.hpp"
 
 namespace dace_redist {
 
@@ -20,12 +19,11 @@ namespace dace_redist {
 /// longer.
 ///
 /// \param element_bytes  bytes of an element of the target; 0: it is larger than in a message, so nothing is shared.
-DR_API std::vector<Senders> reduction_exchanges(const Distribution& source, const Distribution& target,
-                                                Index element_bytes);
+std::vector<Senders> reduction_exchanges(const Distribution& source, const Distribution& target, Index element_bytes);
 
 /// The messages of one rank in one of these exchanges; parameters as of make_schedule(). Those of the last exchange
 /// come from, and go to, target arrays.
-DR_API RankSchedule make_reduction_schedule(const Distribution& source, const Distribution& target, const IndexMap& map,
-                                            Index rank, bool with_blocks, Senders senders);
+RankSchedule make_reduction_schedule(const Distribution& source, const Distribution& target, const IndexMap& map,
+                                     Index rank, bool with_blocks, Senders senders);
 
 }  // namespace dace_redist

@@ -4,6 +4,7 @@
 /// Strategy Threaded: Pack with the threads of a rank sharing each copy.
 /// Source: Lundwall et al., Accelerating Redistribution of Tensors, section 3.
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 

@@ -16,7 +16,7 @@ namespace dace_redist {
 DR_API int lowest_rank(MPI_Comm comm, bool holds);
 
 /// Rank `root`'s text, on every rank. Collective.
-DR_API std::string broadcast_text(MPI_Comm comm, std::string message, int root);
+std::string broadcast_text(MPI_Comm comm, std::string message, int root);
 
 /// Runs `work` on every rank. \throws Error on every rank if it threw on any: its own text where it failed, the text
 /// of the lowest failing rank elsewhere. Collective; `work` must not be.

@@ -85,10 +85,10 @@ DR_API int comm_size(MPI_Comm comm);
 inline constexpr const char* node_ranks_variable = "DACE_REDIST_NODE_RANKS";
 
 /// Most ranks that count as a node; 0: all that share it; -1: the variable is set to something else than that.
-DR_API int most_node_ranks();
+int most_node_ranks();
 
 /// \throws Error if the environment variable is none of the numbers allowed.
-DR_API void check_node_ranks();
+void check_node_ranks();
 
 /// The ranks of a communicator that share this node's memory, in their order. Collective.
 DR_API Communicator node_communicator(MPI_Comm comm);

@@ -52,10 +52,15 @@ class LevelChannels {
   std::size_t count_ = 0;
 };
 
-/// As copy_pieces(), where elements are computed with.
+/// Copies the next piece of each of the level channels, and leaves their cutters behind it.
+/// \param step   what happens to the elements.
+/// \param pack    whether the target is a staging slot, in which the blocks follow each other.
+/// \param stream  whether to write with non-temporal stores.
+/// \param starts  `starts(channel, taken)`: starts of a channel's source and target array; when packing, of its source
+///                array and of the free part of its slot after `taken` elements.
+/// \return elements of a piece.
 template <class Starts>
-Index apply_to_pieces(const LevelChannels& level, const ElementStep& step, bool pack, bool stream,
-                      const Starts& starts) {
+Index copy_pieces(const LevelChannels& level, const ElementStep& step, bool pack, bool stream, const Starts& starts) {
   std::array<CopyPlace, most_places> places;
   Channel& first = level.first();
   const MessageCutter& cutter = first.cutter;
@@ -67,52 +72,23 @@ Index apply_to_pieces(const LevelChannels& level, const ElementStep& step, bool 
       const StridedBlock& part = channel.cutter.part();
       places[c] = {start.source + part.source_offset * step.source_bytes,
                    start.target + (pack ? 0 : part.target_offset * step.target_bytes)};
-      if (cutter.several_blocks())
-        for (const ElementBlock& block : (pack ? channel.packed : channel.direct)[group].elements)
-          step.kernel->apply(block, start.source, start.target, stream);
+      if (cutter.several_blocks()) {
+        const GroupCopy& copies = (pack ? channel.packed : channel.direct)[group];
+        for (const ElementBlock& block : copies.elements) step.kernel->apply(block, start.source, start.target, stream);
+        copies.runs.copy(start.source, start.target);
+      }
       if (c > 0) channel.cutter.advance();
     }
     if (cutter.several_blocks()) return;
-    const StridedBlock& part = cutter.part();
-    const ElementBlock block = cutter.whole_group() ? (pack ? first.packed : first.direct)[group].elements.front()
-                                                    : make_element_block(pack ? to_packed(part, 0) : part,
-                                                                         step.source_bytes, step.target_bytes);
-    step.kernel->apply_together(block, places.data(), level.count(), stream);
-  });
-}
-
-/// Copies the next piece of each of the level channels, and leaves their cutters behind it.
-/// \param step   what happens to the elements.
-/// \param pack    whether the target is a staging slot, in which the blocks follow each other.
-/// \param stream  whether to write with non-temporal stores.
-/// \param starts  `starts(channel, taken)`: starts of a channel's two arrays, or of its source array and what is free
-/// of
-///                its slot when `taken` elements of the piece are packed.
-/// \return elements of a piece.
-template <class Starts>
-Index copy_pieces(const LevelChannels& level, const ElementStep& step, bool pack, bool stream, const Starts& starts) {
-  if (step.kernel) return apply_to_pieces(level, step, pack, stream, starts);
-  const Index element_bytes = step.source_bytes;
-  std::array<CopyPlace, most_places> places;
-  Channel& first = level.first();
-  const MessageCutter& cutter = first.cutter;
-  return first.cutter.take(first.part_count, [&](Index taken) {
-    const std::size_t group = cutter.group();
-    for (std::size_t c = 0; c < level.count(); ++c) {
-      Channel& channel = level[c];
-      const CopyPlace start = starts(channel, taken);
-      const StridedBlock& part = channel.cutter.part();
-      places[c] = {start.source + part.source_offset * element_bytes,
-                   start.target + (pack ? 0 : part.target_offset * element_bytes)};
-      if (cutter.several_blocks())
-        (pack ? channel.packed : channel.direct)[group].runs.copy(start.source, start.target);
-      if (c > 0) channel.cutter.advance();
-    }
-    if (cutter.several_blocks()) return;
-    const CopyBlock block = cutter.whole_group()
-                                ? (pack ? first.packed : first.direct)[group].block
-                                : make_copy_block(pack ? to_packed(cutter.part(), 0) : cutter.part(), element_bytes);
-    copy_together(block, places.data(), level.count(), stream);
+    const GroupCopy& whole = (pack ? first.packed : first.direct)[group];
+    const StridedBlock part = pack ? to_packed(cutter.part(), 0) : cutter.part();
+    if (step.kernel)
+      step.kernel->apply_together(cutter.whole_group() ? whole.elements.front()
+                                                       : make_element_block(part, step.source_bytes, step.target_bytes),
+                                  places.data(), level.count(), stream, pack);
+    else
+      copy_together(cutter.whole_group() ? whole.block : make_copy_block(part, step.source_bytes), places.data(),
+                    level.count(), stream);
   });
 }
 

@@ -54,7 +54,7 @@ struct StagedProtocol {
  private:
   /// The next piece of each channel, from the array to its slot.
   /// \return their bytes.
-  static Index pack(ExchangeState& exchange, const LevelChannels& level) {
+  static Index pack(const ExchangeState& exchange, const LevelChannels& level) {
     const ElementStep& step = exchange.steps->pack();
     const Index element_bytes = exchange.steps->message_bytes();
     const bool streams = level.first().streams;

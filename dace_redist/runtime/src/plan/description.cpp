@@ -2,6 +2,8 @@
 #include "plan/description.hpp"
 
 #include <algorithm>
+#include <complex>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 

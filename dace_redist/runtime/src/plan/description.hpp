@@ -4,8 +4,6 @@
 /// \file
 /// What a redistribution is made from: descriptors, local arrays, options; and the comparison between ranks.
 
-#include <complex>
-#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -13,7 +11,6 @@
 #include "device/device.hpp"
 #include "distribution/distribution.hpp"
 #include "distribution/schedule.hpp"
-#include "export.hpp"
 #include "mpi/mpi.hpp"
 #include "plan/options.hpp"
 
@@ -39,7 +36,7 @@ struct Description {
 };
 
 /// \throws Error on every rank, naming the first difference, unless all ranks describe the same. Collective.
-DR_API void check_agreement(MPI_Comm comm, const Description& description);
+void check_agreement(MPI_Comm comm, const Description& description);
 
 /// This rank's arrays, after checking that they hold what the rank owns.
 struct LocalArray {
@@ -50,6 +47,6 @@ struct LocalArray {
 /// \throws Error if the array is too small for what `rank` owns, or runs backwards. Of a tensor of 0 dimensions the
 /// first element of an array of any number of dimensions is taken; of a rank that owns nothing the array is not looked
 /// at.
-DR_API LocalArray local_array(const Distribution& distribution, const Encoding& local, Index rank, const char* side);
+LocalArray local_array(const Distribution& distribution, const Encoding& local, Index rank, const char* side);
 
 }  // namespace dace_redist

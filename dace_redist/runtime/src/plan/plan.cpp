@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "node/shared_memory.hpp"
+
 namespace dace_redist {
 
 namespace {
@@ -52,6 +54,11 @@ void Plan::set_local_arrays(const Encoding& source_local, const Encoding& target
   self_copies_.clear();
   for (const StridedBlock& block : schedule_.self.blocks) self_copies_.append(block, steps_.direct());
   prepare();
+}
+
+void Plan::exchange_in_parts(const char* source, char* target) {
+  begin(source, target);
+  for (Backoff backoff(2); !advance();) backoff.wait();
 }
 
 RankSchedule Plan::schedule_with(Layouts sources, Layouts targets) const {

@@ -14,7 +14,6 @@
 #include "copy/packing.hpp"
 #include "export.hpp"
 #include "mpi/agreement.hpp"
-#include "node/shared_memory.hpp"
 #include "plan/description.hpp"
 #include "trace/trace.hpp"
 
@@ -89,11 +88,8 @@ class DR_API Plan {
     return true;
   }
 
-  /// An exchange as its two parts, for strategies that have no other way.
-  void exchange_in_parts(const char* source, char* target) {
-    begin(source, target);
-    for (Backoff backoff(2); !advance();) backoff.wait();
-  }
+  /// exchange() as begin() and advance(), for strategies that implement only these.
+  void exchange_in_parts(const char* source, char* target);
 
   MPI_Comm comm() const { return comm_.get(); }
   int rank() const { return rank_; }
