@@ -11,10 +11,10 @@ Made = TypeVar("Made", bound="FreedAtEnd")
 
 
 class FreedAtEnd:
-    """A context manager that frees itself at the end."""
+    """A context manager that calls :meth:`free` at the end, unless by an exception."""
 
     def free(self) -> None:
-        """Frees it. Collective."""
+        """Frees what it holds. Collective."""
         raise NotImplementedError
 
     def __enter__(self: Made) -> Made:

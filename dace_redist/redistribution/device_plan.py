@@ -158,5 +158,5 @@ def checked_device(device: Any) -> tuple[str, str]:
 
 
 def make_plan(comm: MPI.Intracomm, arguments: PlanArguments) -> Plan:
-    """The plan of some arguments, wherever its arrays lie. Collective."""
+    """The plan of some arguments, wherever its arrays lie; the library must be there. Collective."""
     return DevicePlan(comm, arguments) if "gpu" in arguments.device else Plan(comm, arguments)

@@ -55,7 +55,6 @@ class Plan(BasePlan):
         self.target_dtype = arguments.operation.target
         self.axes, self.region = arguments.index_map.axes, arguments.index_map.region
         self.strategy, self.options, self.recorded = _selected(comm, arguments)
-        build_library(comm)
         source, target, mapped = (part.encoded_array for part in (self.source, self.target, self._index_map))
         self._native = native = NativePlan(
             self._handle,

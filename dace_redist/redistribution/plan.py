@@ -126,6 +126,7 @@ def plan(
         arguments = dataclasses.replace(
             arguments, memories=("shared-target", "ordinary", "shared-both", "shared-source")
         )
+    build_library(comm)
     return make_plan(comm, arguments)
 
 
@@ -170,7 +171,9 @@ class ArrayPlan:
             )
             return dataclasses.replace(arguments, device=device)
 
-        self.plan = make_plan(comm, agreed_arguments(comm, source_part, target_part, checked))
+        agreed = agreed_arguments(comm, source_part, target_part, checked)
+        build_library(comm)
+        self.plan = make_plan(comm, agreed)
         self._call: Callable[[], Any] = functools.partial(self.plan, array, out)
         if isinstance(self.plan, DevicePlan):
             self._call = self.plan.bound(array, out)
