@@ -105,7 +105,8 @@ def run_under_mpi(item: pytest.Item) -> None:
     ranks, timeout = item.callspec.params["mpi_ranks"], marker.kwargs.get("timeout", DEFAULT_TIMEOUT)
     switches = ["-s", "-q", "--no-header", "--runxfail", "--tb=short"]
     switches += ["-p", "no:cacheprovider", "-p", "no:faulthandler", f"--rootdir={item.config.rootpath}"]
-    argv = servers(item).command([item.nodeid, *switches])  # which may have to start; the time limit is of the ranks
+    forks = servers(item.config, needs_dace=item.get_closest_marker("dace") is not None)
+    argv = forks.command([item.nodeid, *switches])  # which may have to start; the time limit is of the ranks
     with tempfile.TemporaryDirectory(prefix="dace-redist-mpi-") as name:
         folder = Path(name)
         variables = {
@@ -122,14 +123,19 @@ def run_under_mpi(item: pytest.Item) -> None:
 _servers: dict[tuple[str, ...], Servers] = {}
 
 
-def servers(item: pytest.Item) -> Servers:
-    """Those that fork the ranks of a test."""
-    needs_dace = item.get_closest_marker("dace") is not None
+def servers(config: pytest.Config, needs_dace: bool) -> Servers:
+    """Those that fork ranks, which have imported DaCe or not."""
     modules = ("numpy", "dace_redist.transformations" if needs_dace else "dace_redist.mpi.launch")
     if modules not in _servers:
         _servers[modules] = Servers(modules, launch.mpi_environment(ranks=1))
-        item.config.add_cleanup(_servers[modules].stop)
+        config.add_cleanup(_servers[modules].stop)
     return _servers[modules]
+
+
+@pytest.fixture(scope="session")
+def ranks_with_dace(request: pytest.FixtureRequest) -> Servers:
+    """For tests that start programs on several ranks, of which most of the time goes into importing DaCe."""
+    return servers(request.config, needs_dace=True)
 
 
 def read_report(folder: Path, rank: int) -> dict[str, str]:

@@ -51,7 +51,10 @@ class Servers:
         ]
 
     def command(self, arguments: Sequence[str]) -> list[str]:
-        """What mpiexec is to start in the place of ``python -m pytest`` with some arguments."""
+        """
+        What mpiexec is to start in the place of ``python -m pytest`` with some arguments, or of ``python`` where the
+        first of them is ``-c``.
+        """
         for server, path in zip(self._servers, self._paths, strict=True):
             while not os.path.exists(path):
                 if server.poll() is not None:
@@ -218,7 +221,10 @@ def main() -> None:
         raise RuntimeError(f"{', '.join(modules)}: one of these starts MPI, which cannot be forked")
     gc.freeze()  # so that ranks go on sharing the memory of what was imported
     sys.argv[1:] = Server(path).serve()
-    sys.exit(pytest.main())
+    if sys.argv[1] != "-c":
+        sys.exit(pytest.main())
+    del sys.argv[0]
+    exec(sys.argv.pop(1), {"__name__": "__main__"})
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from builds import BUILD_TYPE
+from forked_ranks import Servers
 
 from dace_redist.mpi.launch import launch
 from dace_redist.report.trace import Trace
@@ -48,9 +49,12 @@ def command(kernel: str, *arguments: str) -> list[str]:
     return [str(SCRIPTS / f"{kernel}.py"), *arguments]
 
 
-def run_all(ranks: int, commands: list[list[str]], cwd: Path, timeout: float = 300) -> list[str]:
-    """Run the command lines in one launch: what each printed, its exit code last."""
-    argv = [sys.executable, "-c", RUN_ALL, str(SCRIPTS), *map(json.dumps, commands)]
+def run_all(
+    ranks: int, commands: list[list[str]], cwd: Path, timeout: float = 300, forks: Servers | None = None
+) -> list[str]:
+    """Run the command lines in one launch, in forks if given: what each printed, its exit code last."""
+    arguments = ["-c", RUN_ALL, str(SCRIPTS), *map(json.dumps, commands)]
+    argv = forks.command(arguments) if forks else [sys.executable, *arguments]
     code, output = launch(ranks, argv, timeout, environment={"DACE_compiler_build_type": BUILD_TYPE}, cwd=cwd)
     assert code == 0, output
     return output.split("exit code ")
@@ -65,14 +69,15 @@ def case(kernel: str, sizes: str, ranks: int, folder: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, ranks_with_dace: Servers) -> Path:
     """Holds what the runs wrote; they are made once: the programs are built on 1 rank and loaded on the others."""
     folder = tmp_path_factory.mktemp("kernels")
     run_all(1, [case(kernel, *BUILT, folder) for kernel in MOVES], folder, timeout=600)
     for sizes, ranks in LOADED:
         # One launch for each: to load a program again, DaCe copies its library to a second file, over the one that
         # another rank may have loaded by then: that one dies of a bus error.
-        run_all(ranks, [[*case(kernel, sizes, ranks, folder), "--prebuilt"] for kernel in MOVES], folder)
+        commands = [[*case(kernel, sizes, ranks, folder), "--prebuilt"] for kernel in MOVES]
+        run_all(ranks, commands, folder, forks=ranks_with_dace)
     return folder
 
 
