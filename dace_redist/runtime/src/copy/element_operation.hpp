@@ -53,8 +53,7 @@ class DR_API ElementKernel {
 
   /// Applies the operation to a block.
   /// \param source, target  Starts of the two arrays, which do not overlap.
-  /// \param stream  As for copy(), in rows of 1 KiB or more; without effect where the target is read or axes are
-  /// permuted.
+  /// \param stream  As for copy(), in rows of 1 KiB or more; not where the target is read or axes are permuted.
   void apply(const ElementBlock& block, const char* source, char* target, bool stream) const;
 
   /// Applies the operation to one block at several places, row by row at all of them: where the places follow each
@@ -63,9 +62,7 @@ class DR_API ElementKernel {
   /// \param places  [count] Starts of the blocks; sources may overlap, targets do not.
   /// \param count  1 to most_places.
   /// \param stream  As for apply().
-  /// \param stream_short_rows  Whether to stream shorter rows, too: they take longer to write, but less time to read
-  /// for
-  ///                           a core that shares no cache with this one.
+  /// \param stream_short_rows  Whether to stream shorter rows, too, which are then sooner read by another core.
   void apply_together(const ElementBlock& block, const CopyPlace* places, std::size_t count, bool stream,
                       bool stream_short_rows) const;
 

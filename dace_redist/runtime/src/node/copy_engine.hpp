@@ -81,13 +81,14 @@ Index copy_pieces(const LevelChannels& level, const ElementStep& step, bool pack
     }
     if (cutter.several_blocks()) return;
     const GroupCopy& whole = (pack ? first.packed : first.direct)[group];
-    const StridedBlock part = pack ? to_packed(cutter.part(), 0) : cutter.part();
+    const auto part = [&] { return pack ? to_packed(cutter.part(), 0) : cutter.part(); };
     if (step.kernel)
-      step.kernel->apply_together(cutter.whole_group() ? whole.elements.front()
-                                                       : make_element_block(part, step.source_bytes, step.target_bytes),
+      step.kernel->apply_together(cutter.whole_group()
+                                      ? whole.elements.front()
+                                      : make_element_block(part(), step.source_bytes, step.target_bytes),
                                   places.data(), level.count(), stream, pack);
     else
-      copy_together(cutter.whole_group() ? whole.block : make_copy_block(part, step.source_bytes), places.data(),
+      copy_together(cutter.whole_group() ? whole.block : make_copy_block(part(), step.source_bytes), places.data(),
                     level.count(), stream);
   });
 }
