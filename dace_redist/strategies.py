@@ -66,7 +66,7 @@ _MEANINGS: Mapping[str, tuple[str, tuple[int | float, ...]]] = {
     "depth": ("chunks in flight per direction; in shared memory, most slots of a ring", (2, 4)),
     "growth": ("size of each chunk of a message relative to the one before; 1: all equal", (2.0,)),
     "threads": ("threads per rank; 0: what OpenMP has", (1, 2, 4, 8)),
-    "slot_bytes": ("size of a slot of a ring in node-shared memory, in bytes", (32 << 10, 64 << 10, 512 << 10)),
+    "slot_bytes": ("size of a slot of a ring in node-shared memory, in bytes", (64 << 10, 128 << 10, 512 << 10)),
     "max_message_bytes": ("longest single MPI message, in bytes; longer ones are split", ()),
 }
 

@@ -37,14 +37,14 @@ def test_elements_of_any_fixed_size(comm):
 @pytest.mark.mpi(ranks=[1, 4])
 def test_large_transposed_tensors(comm):
     """Messages of many tiles, cut into chunks and slots, between ordinary arrays."""
-    shape = (300, 5, 260)
-    whole = np.arange(np.prod(shape), dtype="i4").reshape(shape)
+    shape = (560, 3, 600)
     source = Distribution(shape, (comm.size,))
-    for axes in ((2, 1, 0), (1, 2, 0), (0, 2, 1)):
+    for axes, dtype in (((2, 1, 0), "i4"), ((1, 2, 0), "f8"), ((0, 2, 1), "i2")):
+        whole = np.arange(np.prod(shape), dtype=dtype).reshape(shape)
         turned = np.ascontiguousarray(whole.transpose(axes))
         target = Distribution(turned.shape, (1, 1, comm.size))
         for strategy in OURS:
-            with plan(source, target, "i4", comm=comm, strategy=strategy, axes=axes) as made:
+            with plan(source, target, dtype, comm=comm, strategy=strategy, axes=axes) as made:
                 assert (made.axes, made.region) == (axes, None)
                 for _ in range(2):
                     B = made(source.local(whole, comm.rank))

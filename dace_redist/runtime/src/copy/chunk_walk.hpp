@@ -22,12 +22,20 @@ class ChunkWalk {
   /// \param row_dim  Dimension of the rows, -1: one row; the columns are the last dimension, if there is one.
   /// \param rows, columns  Runs of a chunk in these two dimensions; the last chunk of a dimension may be smaller.
   ChunkWalk(const CopyBlock& block, int row_dim, std::int64_t rows, std::int64_t columns)
+      : ChunkWalk(block, row_dim, {rows, rows, rows}, {columns, columns, columns}) {}
+
+  /// Runs of chunks in one dimension: of the first one, of all others, and the most of the last one.
+  struct Lengths {
+    std::int64_t first, others, most_last;
+  };
+
+  ChunkWalk(const CopyBlock& block, int row_dim, Lengths rows, Lengths columns)
       : block_(block), row_dim_(row_dim), column_dim_(block.ndim - 1) {
-    steps_.fill(1);
-    if (row_dim_ >= 0) steps_[static_cast<std::size_t>(row_dim_)] = rows;
-    if (column_dim_ >= 0) steps_[static_cast<std::size_t>(column_dim_)] = columns;
+    lengths_.fill({1, 1, 1});
+    if (row_dim_ >= 0) lengths_[static_cast<std::size_t>(row_dim_)] = rows;
+    if (column_dim_ >= 0) lengths_[static_cast<std::size_t>(column_dim_)] = columns;
     for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d)
-      if (steps_[d] < block.counts[d]) walked_[walked_count_++] = d;
+      if (length(d) < block.counts[d]) walked_[walked_count_++] = d;
   }
 
   std::int64_t source() const { return source_; }
@@ -37,13 +45,13 @@ class ChunkWalk {
     Plane plane{1, 1, block_.run_bytes, 0, 0, 0, 0, 0};
     if (row_dim_ >= 0) {
       const auto row = static_cast<std::size_t>(row_dim_);
-      plane.rows = std::min(steps_[row], block_.counts[row] - index_[row]);
+      plane.rows = length(row);
       plane.source_row = block_.source_strides[row];
       plane.target_row = block_.target_strides[row];
     }
     if (column_dim_ >= 0) {
       const auto column = static_cast<std::size_t>(column_dim_);
-      plane.columns = std::min(steps_[column], block_.counts[column] - index_[column]);
+      plane.columns = length(column);
       plane.source_column = block_.source_strides[column];
       plane.target_column = block_.target_strides[column];
     }
@@ -54,7 +62,7 @@ class ChunkWalk {
   bool advance() {
     for (std::size_t at = walked_count_; at-- > 0;) {
       const std::size_t d = walked_[at];
-      move(d, steps_[d]);
+      move(d, length(d));
       if (index_[d] < block_.counts[d]) return true;
       move(d, -index_[d]);
     }
@@ -62,6 +70,13 @@ class ChunkWalk {
   }
 
  private:
+  /// Runs of the chunk in a dimension.
+  std::int64_t length(std::size_t d) const {
+    const std::int64_t rest = block_.counts[d] - index_[d];
+    if (rest <= lengths_[d].most_last) return rest;
+    return index_[d] == 0 ? lengths_[d].first : lengths_[d].others;
+  }
+
   void move(std::size_t d, std::int64_t by) {
     index_[d] += by;
     source_ += by * block_.source_strides[d];
@@ -70,7 +85,7 @@ class ChunkWalk {
 
   const CopyBlock& block_;
   int row_dim_, column_dim_;
-  std::array<std::int64_t, max_block_dims> steps_;    // [ndim], extent of a chunk
+  std::array<Lengths, max_block_dims> lengths_;       // [ndim]
   std::array<std::int64_t, max_block_dims> index_{};  // [ndim], first run of the chunk
   std::array<std::size_t, max_block_dims> walked_;    // [walked_count_], dimensions of more than one chunk
   std::size_t walked_count_ = 0;

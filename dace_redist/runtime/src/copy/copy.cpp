@@ -22,7 +22,9 @@ constexpr std::int64_t prefetch_bytes = 6144;          ///< bytes between what i
 constexpr std::int64_t together_bytes = 16384;         ///< bytes that are copied for all places in turn
 constexpr std::int64_t assembled_ahead_bytes = 16384;  ///< the same where lines are put together in registers
 constexpr std::int64_t tile_row_bytes = 256;           ///< target bytes in one row of a tile
+constexpr std::int64_t streamed_tile_columns = 64;     ///< target elements in one row, if transposed and streamed
 constexpr std::int64_t tile_bytes = 16384;             ///< a tile and its source lines stay in the L1 cache
+constexpr std::int64_t longest_tile_bytes = 25600;     ///< the last tiles are longer by up to a line in both directions
 
 /// The dimension along which the source is read in order, if that is not the last one and runs are short; else -1.
 int transposed_dimension(const CopyBlock& block) {
@@ -98,27 +100,33 @@ void copy_non_temporal(const CopyBlock& block, const char* source, char* target)
 }
 
 /// The same at several places, chunk by chunk for all of them, through a LineWriter each. Between the stores it
-/// prefetches the source lines of the next chunk: those of all places if they overlap, else those of the lowest one.
+/// prefetches the source lines of the next chunk: those of all places if they overlap, else those of the lowest one;
+/// where runs lie far apart, each place's own.
 void copy_non_temporal_together(const CopyBlock& block, const CopyPlace* places, std::size_t count) {
   ChunkWalk walk = walk_in_target_order(block, LineWriter::longest_piece / 2);
   const PlaneCopy copy_runs = plane_copy<Prefetch::none>(block.run_bytes);
   ChunkWalk ahead = walk;
   bool more_ahead = ahead.advance();
+  const bool far_apart = magnitude(walk.plane().source_column) > 2 * std::max(block.run_bytes, line_bytes);
   const auto ends = std::minmax_element(places, places + count,
                                         [](const CopyPlace& a, const CopyPlace& b) { return a.source < b.source; });
-  LinesAhead lines;
+  std::array<LinesAhead, most_places> lines;
   std::array<LineWriter, most_places> writers;
-  for (std::size_t p = 0; p < count; ++p) writers[p].prefetch_from(&lines);
+  for (std::size_t p = 0; p < count; ++p) writers[p].prefetch_from(&lines[far_apart ? p : 0]);
   do {
     const Plane plane = walk.plane();
-    if (more_ahead) {
+    if (more_ahead && far_apart) {
+      for (std::size_t p = 0; p < count; ++p)
+        lines[p] = LinesAhead(address_at(places[p].source, ahead.source()), plane.columns, plane.source_column,
+                              plane.run_bytes);
+    } else if (more_ahead) {
       const std::int64_t extent = (plane.rows - 1) * magnitude(plane.source_row) +
                                   (plane.columns - 1) * magnitude(plane.source_column) + plane.run_bytes;
-      lines.next = address_at(ends.first->source, ahead.source());
       const std::int64_t apart = ends.second->source - ends.first->source;
-      lines.end = lines.next + static_cast<std::uintptr_t>(extent + (apart <= extent ? apart : 0));
-      more_ahead = ahead.advance();
+      lines[0] =
+          LinesAhead(address_at(ends.first->source, ahead.source()), 1, 0, extent + (apart <= extent ? apart : 0));
     }
+    if (more_ahead) more_ahead = ahead.advance();
     for (std::size_t p = 0; p < count; ++p) {
       char* const to = writers[p].place(places[p].target + walk.target(), plane.rows * plane.columns * plane.run_bytes);
       copy_runs(plane, places[p].source + walk.source(), to);
@@ -168,54 +176,80 @@ void copy_direct_together(const CopyBlock& block, const CopyPlace* places, std::
   } while (walk.advance());
 }
 
-/// Gathers a tile whose columns lie without gaps in the source, if its elements are of a size that is transposed in
-/// registers; what is copied next is prefetched. \return whether they are.
-bool transpose_tile(const Plane& gather, const char* source, char* tile) {
-  if (gather.run_bytes != 4 && gather.run_bytes != 8) return false;
-  if (gather.ahead != 0)
-    for (std::int64_t column = 0; column < gather.rows; ++column)
-      prefetch_run(address_at(source + column * gather.source_row, gather.ahead), gather.columns * gather.run_bytes);
+/// Gathers a tile of elements of 4 or 8 bytes whose columns lie without gaps in the source.
+void transpose_tile(const Plane& gather, const char* source, char* tile) {
   if (gather.run_bytes == 8)
     transpose_matrix<std::uint64_t>(gather.rows, gather.columns, source, gather.source_row, tile, gather.target_column);
   else
     transpose_matrix<std::uint32_t>(gather.rows, gather.columns, source, gather.source_row, tile, gather.target_column);
-  return true;
+}
+
+/// Lengths of chunks of elements that follow each other from `start` on: the first one ends where a line does, so that
+/// all others fill lines. The last one may be longer by a part of a line.
+ChunkWalk::Lengths ending_with_lines(std::int64_t length, std::int64_t element_bytes, const char* start) {
+  const std::int64_t line = line_bytes / element_bytes, part = bytes_to_line(start) / element_bytes;
+  return {part == 0 ? length : length - line + part, length, length + line - 1};
 }
 
 /// Copies tiles whose source lines and target lines both fit the cache; `row_dim` is the source's own order.
+///
+/// What is gathered next is prefetched between non-temporal stores where the gathering is fast: elements that are
+/// transposed in registers. Else while a tile is gathered.
 void copy_tiles(const CopyBlock& block, int row_dim, const char* source, char* target, bool stream) {
   const auto last = static_cast<std::size_t>(block.ndim - 1);
-  const std::int64_t columns = std::min(tile_row_bytes / block.run_bytes, block.counts[last]);
-  const std::int64_t rows = std::min(tile_row_bytes, tile_bytes / (columns * block.run_bytes));
-  const bool gathered = block.target_strides[last] == block.run_bytes;
-  alignas(line_bytes) std::array<char, static_cast<std::size_t>(tile_bytes)> tile;  // [rows, columns, run_bytes]
-  const PlaneCopy copy_runs = plane_copy<Prefetch::rows>(block.run_bytes);
+  const std::int64_t run_bytes = block.run_bytes;
+  const bool gathered = block.target_strides[last] == run_bytes;
+  const bool transposed =
+      (run_bytes == 4 || run_bytes == 8) && block.source_strides[static_cast<std::size_t>(row_dim)] == run_bytes;
+  const std::int64_t longest_row = transposed && stream ? streamed_tile_columns * run_bytes : tile_row_bytes;
+  const std::int64_t columns = std::min(longest_row / run_bytes, block.counts[last]);
+  const std::int64_t rows = std::min(tile_row_bytes, tile_bytes / (columns * run_bytes));
+  const auto lengths = [&](std::int64_t length, const char* start) {
+    return transposed && stream ? ending_with_lines(length, run_bytes, start)
+                                : ChunkWalk::Lengths{length, length, length};
+  };
+  alignas(line_bytes) std::array<char, static_cast<std::size_t>(longest_tile_bytes)>
+      tile;  // [rows, columns, run_bytes]
+  const PlaneCopy copy_runs = plane_copy<Prefetch::rows>(run_bytes);
   const PlaneCopy copy_rows =
-      stream ? copy_plane<StreamRun, Prefetch::none> : plane_copy<Prefetch::none>(columns * block.run_bytes);
-  ChunkWalk walk(block, row_dim, rows, columns);
+      stream ? copy_plane<StreamRun, Prefetch::none> : plane_copy<Prefetch::none>(columns * run_bytes);
+  ChunkWalk walk(block, row_dim, lengths(rows, source), lengths(columns, target));
   ChunkWalk ahead = walk;
   bool more_ahead = ahead.advance();
   do {
     const Plane plane = walk.plane();
     // columns outside, so that each source line is read once, in full
-    Plane gather{plane.columns,    plane.rows,          plane.run_bytes,  plane.source_column,
+    Plane gather{plane.columns,    plane.rows,          run_bytes,        plane.source_column,
                  plane.source_row, plane.target_column, plane.target_row, 0};
     if (more_ahead) {
       gather.ahead = ahead.source() - walk.source();
       more_ahead = ahead.advance();
     }
+    const char* const from = source + walk.source();
+    char* const to = target + walk.target();
     if (!gathered) {
-      copy_runs(gather, source + walk.source(), target + walk.target());
+      copy_runs(gather, from, to);
       continue;
     }
-    const std::int64_t row_bytes = plane.columns * plane.run_bytes;
-    gather.target_row = plane.run_bytes;
+    const std::int64_t row_bytes = plane.columns * run_bytes;
+    gather.target_row = run_bytes;
     gather.target_column = row_bytes;
-    if (plane.source_row != plane.run_bytes || !transpose_tile(gather, source + walk.source(), tile.data()))
-      copy_runs(gather, source + walk.source(), tile.data());
+    LinesAhead lines;
+    if (transposed && gather.ahead != 0)
+      lines = LinesAhead(address_at(from, gather.ahead), plane.columns, gather.source_row, plane.rows * run_bytes);
+    if (!stream) lines.prefetch_all();
+    if (transposed)
+      transpose_tile(gather, from, tile.data());
+    else
+      copy_runs(gather, from, tile.data());
+    if (transposed && stream) {
+      for (std::int64_t row = 0; row < plane.rows; ++row)
+        StreamRun::copy(tile.data() + row * row_bytes, to + row * plane.target_row, row_bytes, lines);
+      continue;
+    }
     const Plane scatter{1, plane.rows, row_bytes, 0, row_bytes, 0, plane.target_row, 0};
     const PlaneCopy copy_these = plane.columns == columns ? copy_rows : copy_plane<LongRun, Prefetch::none>;
-    copy_these(scatter, tile.data(), target + walk.target());
+    copy_these(scatter, tile.data(), to);
   } while (walk.advance());
 }
 

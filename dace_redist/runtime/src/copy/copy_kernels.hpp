@@ -97,6 +97,11 @@ inline std::int64_t bytes_to_line(const char* address) {
   return static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(address) % line_bytes);
 }
 
+/// The line that an address lies in.
+inline std::uintptr_t start_of_line(std::uintptr_t address) {
+  return address - address % static_cast<std::uintptr_t>(line_bytes);
+}
+
 /// The address `offset` bytes from another, which need not be one of the same array, nor of any.
 inline std::uintptr_t address_at(const char* start, std::int64_t offset) {
   return reinterpret_cast<std::uintptr_t>(start) + static_cast<std::uintptr_t>(offset);
@@ -112,16 +117,67 @@ inline std::uintptr_t address_at(const char* start, std::int64_t offset) {
 #endif
 }
 
-/// Copies a run of any length; the whole cache lines of the target are written with non-temporal stores. What lies
-/// `ahead` bytes later in the source is prefetched, if that is not 0: without, the processor waits for each line of it.
+/// Source lines that are read soon, in rows that lie equally far apart: prefetched one by one between stores, so that
+/// reading and writing overlap. Without, the processor waits for each line of the source.
+class LinesAhead {
+ public:
+  LinesAhead() = default;
+  /// \param first  address of the first row; rows need not be mapped.
+  LinesAhead(std::uintptr_t first, std::int64_t rows, std::int64_t row_stride, std::int64_t row_bytes)
+      : row_(first), row_bytes_(static_cast<std::uintptr_t>(row_bytes)), rows_(rows), row_stride_(row_stride) {
+    begin_row();
+  }
+
+  /// Prefetches one line, if there is one left.
+  [[gnu::always_inline]] void prefetch_next() {
+    if (rows_ == 0) return;
+    prefetch_line(line_);
+    line_ += line_bytes;
+    if (line_ < row_ + row_bytes_) return;
+    row_ += static_cast<std::uintptr_t>(row_stride_);
+    begin_row();
+    --rows_;
+  }
+
+  void prefetch_all() {
+    while (rows_ > 0) prefetch_next();
+  }
+
+ private:
+  void begin_row() { line_ = start_of_line(row_); }
+
+  std::uintptr_t line_ = 0, row_ = 0, row_bytes_ = 0;
+  std::int64_t rows_ = 0, row_stride_ = 0;
+};
+
+/// Copies a run of any length; the whole cache lines of the target are written with non-temporal stores.
 struct StreamRun {
-  static void copy(const char* source, char* target, std::int64_t run_bytes, std::int64_t ahead = 0) {
+  static void copy(const char* source, char* target, std::int64_t run_bytes) {
+    copy(source, target, run_bytes, [](std::int64_t) {});
+  }
+
+  /// The same; what lies `ahead` bytes later in the source is prefetched, if that is not 0.
+  static void copy(const char* source, char* target, std::int64_t run_bytes, std::int64_t ahead) {
+    if (ahead == 0) return copy(source, target, run_bytes);
+    copy(source, target, run_bytes, [&](std::int64_t done) { prefetch_line(address_at(source + done, ahead)); });
+    prefetch_line(address_at(source + run_bytes - 1, ahead));
+  }
+
+  static void copy(const char* source, char* target, std::int64_t run_bytes, LinesAhead& ahead) {
+    copy(source, target, run_bytes, [&](std::int64_t) { ahead.prefetch_next(); });
+  }
+
+ private:
+  /// \param before_line  `before_line(done)` is called before each line is stored, with the bytes that are done.
+  template <class BeforeLine>
+  static auto copy(const char* source, char* target, std::int64_t run_bytes, const BeforeLine& before_line)
+      -> decltype(before_line(std::int64_t{})) {
     const std::int64_t head = bytes_to_line(target);
     if (run_bytes < head + line_bytes) return LongRun::copy(source, target, run_bytes);
     if (head > 0) LongRun::copy(source, target, head);
     std::int64_t done = head;
     for (; done + line_bytes <= run_bytes; done += line_bytes) {
-      if (ahead != 0) prefetch_line(address_at(source + done, ahead));
+      before_line(done);
       stream_line(source + done, target + done);
     }
     if (done < run_bytes) LongRun::copy(source + done, target + done, run_bytes - done);
@@ -130,8 +186,8 @@ struct StreamRun {
 
 /// Prefetches the cache lines of a run that is copied later, at any address.
 [[gnu::always_inline]] inline void prefetch_run(std::uintptr_t address, std::int64_t run_bytes) {
-  for (std::int64_t byte = 0; byte < run_bytes; byte += line_bytes)
-    prefetch_line(address + static_cast<std::uintptr_t>(byte));
+  const std::uintptr_t end = address + static_cast<std::uintptr_t>(run_bytes);
+  for (std::uintptr_t line = start_of_line(address); line < end; line += line_bytes) prefetch_line(line);
 }
 
 /// Prefetches the cache lines at both ends of a run that is written with non-temporal stores later, if it shares them

@@ -12,12 +12,6 @@
 
 namespace dace_redist::detail {
 
-/// Source lines that will be read soon, prefetched one by one between non-temporal stores: reading and writing then
-/// overlap.
-struct LinesAhead {
-  std::uintptr_t next = 0, end = 0;  ///< addresses; need not be mapped
-};
-
 /// Gathers bytes for a growing target address and writes whole cache lines of it with non-temporal stores.
 ///
 /// This makes non-temporal stores possible for every run length and alignment: the runs are put together in a buffer
@@ -63,10 +57,7 @@ class LineWriter {
       LongRun::copy(at(begin_), target_, line - begin_);
     }
     for (; line < whole; line += line_bytes) {
-      if (ahead_ && ahead_->next < ahead_->end) {
-        prefetch_line(ahead_->next);
-        ahead_->next += line_bytes;
-      }
+      if (ahead_) ahead_->prefetch_next();
       stream_line(at(line), target_ + (line - begin_));
     }
     if (end_ > whole) LongRun::copy(at(whole), at(0), end_ - whole);

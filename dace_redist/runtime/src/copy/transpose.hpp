@@ -4,6 +4,7 @@
 /// \file
 /// Transposes small matrices of elements of 4 or 8 bytes in registers.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -54,19 +55,19 @@ template <class Element>
 void transpose_matrix(std::int64_t rows, std::int64_t columns, const char* source, std::int64_t source_stride,
                       char* target, std::int64_t target_stride) {
   constexpr std::int64_t nbytes = sizeof(Element);
-  const auto one_by_one = [&](std::int64_t first_row, std::int64_t first_column, std::int64_t last_row,
-                              std::int64_t last_column) {
-    for (std::int64_t i = first_row; i < last_row; ++i)
-      for (std::int64_t j = first_column; j < last_column; ++j)
+  if (rows < transposed_side || columns < transposed_side) {
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < columns; ++j)
         std::memcpy(target + j * target_stride + i * nbytes, source + i * source_stride + j * nbytes, nbytes);
-  };
-  const std::int64_t whole_rows = rows - rows % transposed_side, whole_columns = columns - columns % transposed_side;
-  for (std::int64_t i = 0; i < whole_rows; i += transposed_side)
-    for (std::int64_t j = 0; j < whole_columns; j += transposed_side)
-      transpose_square<Element>(source + i * source_stride + j * nbytes, source_stride,
-                                target + j * target_stride + i * nbytes, target_stride);
-  one_by_one(0, whole_columns, whole_rows, columns);
-  one_by_one(whole_rows, 0, rows, columns);
+    return;
+  }
+  // the last squares overlap those before them if the sides are not multiples
+  for (std::int64_t i = 0; i < rows; i += transposed_side)
+    for (std::int64_t j = 0; j < columns; j += transposed_side) {
+      const std::int64_t row = std::min(i, rows - transposed_side), column = std::min(j, columns - transposed_side);
+      transpose_square<Element>(source + row * source_stride + column * nbytes, source_stride,
+                                target + column * target_stride + row * nbytes, target_stride);
+    }
 }
 
 }  // namespace dace_redist::detail

@@ -57,20 +57,21 @@ void append_dimension(StridedBlock& block, Index count, Index source_stride, Ind
 /// Two source axes whose runs a message holds tile by tile, because one is the fastest of the source, the other that of
 /// the target: whoever reads or writes an array then does so in stretches of a tile's row. None: axes -1.
 struct TiledAxes {
-  static constexpr Index tile = 64;  // elements of a tile in each of the two; runs of twice as many are cut
-
   int rows = -1, columns = -1;  // the fastest of the target, and of the source
 
   bool has(int axis) const { return axis == rows || axis == columns; }
+  /// Elements of a tile along one of the two; runs of twice as many are cut. Tiles are longer along the source's, since
+  /// short stretches cost more to read than to write.
+  Index extent(int axis) const { return axis == rows ? 64 : 256; }
   /// Whether the run of a piece of this axis is cut into tiles.
-  bool cuts(int axis, const Piece& piece) const { return has(axis) && piece.counts[2] % tile == 0; }
+  bool cuts(int axis, const Piece& piece) const { return has(axis) && piece.counts[2] % extent(axis) == 0; }
 };
 
-/// Cuts long runs in two: whole tiles, and the rest.
-std::vector<Piece> cut_runs(const std::vector<Piece>& pieces) {
+/// Cuts long runs in two: whole tiles of `extent` elements, and the rest.
+std::vector<Piece> cut_runs(const std::vector<Piece>& pieces, Index extent) {
   std::vector<Piece> cut;
   for (const Piece& piece : pieces) {
-    const Index run = piece.counts[2], whole = run < 2 * TiledAxes::tile ? run : run - run % TiledAxes::tile;
+    const Index run = piece.counts[2], whole = run < 2 * extent ? run : run - run % extent;
     cut.push_back(piece);
     cut.back().counts[2] = whole;
     if (whole == run) continue;
@@ -100,14 +101,14 @@ StridedBlock box(const std::vector<const Piece*>& pieces, const CellLayout& sour
     for (std::size_t level = 0; level + 1 < Piece::levels; ++level)
       append(axis, piece.counts[level], piece.source_strides[level], piece.target_strides[level]);
     if (tiled.cuts(axis, piece))
-      append(axis, piece.counts[2] / TiledAxes::tile, TiledAxes::tile, TiledAxes::tile);
+      append(axis, piece.counts[2] / tiled.extent(axis), tiled.extent(axis), tiled.extent(axis));
     else if (!tiled.has(axis))
       append(axis, piece.counts[2], 1, 1);
   }
   for (const int axis : {tiled.rows, tiled.columns})
     if (axis >= 0) {
       const Piece& piece = *pieces[static_cast<std::size_t>(axis)];
-      append(axis, tiled.cuts(axis, piece) ? TiledAxes::tile : piece.counts[2], 1, 1);
+      append(axis, tiled.cuts(axis, piece) ? tiled.extent(axis) : piece.counts[2], 1, 1);
     }
   return block;
 }
@@ -286,7 +287,7 @@ class Collector {
     std::vector<std::vector<Piece>> pieces;
     for (int axis = 0; axis < map_.ndim(); ++axis) {
       const std::vector<Piece>& all = choice[static_cast<std::size_t>(axis)]->pieces;
-      pieces.push_back(tiled.has(axis) ? cut_runs(all) : all);
+      pieces.push_back(tiled.has(axis) ? cut_runs(all, tiled.extent(axis)) : all);
     }
     for_each_choice(pieces, [&](const std::vector<const Piece*>& chosen) {
       pair.blocks.push_back(box(chosen, sends() ? here : there, sends() ? there : here, map_, tiled));

@@ -100,10 +100,16 @@ class Channel {
  private:
   /// Parts of stream_threshold_bytes() from which the stores of a message make a difference.
   static constexpr Index timed_sooner = 512;
+  static constexpr Index many_pieces = 16;
   static constexpr Index most_tiny = CopyList::most_listed_runs;  // elements; a list holds less of them than a block
 
-  /// Both ranks cut a message the same way. One of a piece or two is halved.
-  Index count_of_parts() const { return std::clamp(ceil_div(message.count, 2), ceil_div(most_count, 2), most_count); }
+  /// Both ranks cut a message the same way: into pieces of half of the most, as its two ranks else wait for each other;
+  /// of as much as that if there are many of them, and of a quarter if there are one or two.
+  Index count_of_parts() const {
+    const Index half = ceil_div(most_count, 2), quarter = ceil_div(most_count, 4);
+    return std::max(std::clamp(ceil_div(message.count, 2), quarter, half),
+                    std::min(message.count / many_pieces, most_count));
+  }
 
   template <class Side>
   GroupCopy group_copy(const BlockGroup& group, const ElementStep& step, const Side& side) const {

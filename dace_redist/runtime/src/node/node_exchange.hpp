@@ -64,7 +64,7 @@ class NodeExchange {
     ++exchange_.number;
     exchange_.source_location = finder_.find(source);
     const SharedArrayFinder::ArrayLocation target_location = finder_.find(target);
-    exchange_.stream_own = target_location.shared ? exchange_.stream_pushed : exchange_.stream_unpacked;
+    exchange_.stream_own = target_location.shared ? exchange_.stream_pushed : stream_target_;
     for (Channel& channel : messages_.sends()) channel.begin();
     Channel& own = messages_.sends()[0];
     own.protocol = Protocol::push;
@@ -98,6 +98,8 @@ class NodeExchange {
     exchange_.stream_pushed = messages_.sent_bytes() >= threshold / direct_streamed_sooner;
     exchange_.stream_pulled = messages_.received_bytes() >= threshold / direct_streamed_sooner;
     exchange_.stream_unpacked = messages_.received_bytes() >= threshold / unpacked_streamed_sooner;
+    const Index own_bytes = messages_.bytes_of(messages_.sends()[0]);
+    stream_target_ = messages_.received_bytes() + own_bytes >= threshold / unpacked_streamed_sooner;
   }
 
   /// Unpacks what has arrived, and pulls the piece that lies first in the target.
@@ -129,6 +131,7 @@ class NodeExchange {
   Connections connections_;
   SharedArrayFinder finder_{connections_.scratch()};
   ExchangeState exchange_;
+  bool stream_target_ = false;  // whether what stays here is written with non-temporal stores into an ordinary array
   Handshake handshake_;
   SourceWalk source_walk_;
   LevelChannels pulled_;

@@ -83,9 +83,10 @@ class NodeMessages {
   }
 
   void set_messages(std::vector<Channel>& channels, std::vector<Message>& messages, bool sends) const {
-    const bool first = channels.empty();
+    const bool first = channels.empty(), alone = sends && messages.size() == 1;  // nobody waits for this rank
     for (std::size_t c = 0; c < messages.size(); ++c) {
-      if (first) channels.emplace_back(static_cast<int>(messages[c].peer), most_piece_);
+      const Index most_piece = alone ? std::max<Index>(1, messages[c].count) : most_piece_;
+      if (first) channels.emplace_back(static_cast<int>(messages[c].peer), most_piece);
       channels[c].set(std::move(messages[c]), sends, *steps_);
     }
   }

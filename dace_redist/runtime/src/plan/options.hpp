@@ -20,7 +20,7 @@ struct Options {
   Index depth = 8;                           ///< Pipelined: chunks in flight per direction
   double growth = 1.0;                       ///< Pipelined: each chunk of a message this much larger than the last
   Index threads = 0;                         ///< Threaded: threads per rank; 0: what OpenMP has
-  Index slot_bytes = Index{128} << 10;       ///< Shared: largest piece handed over at once
+  Index slot_bytes = Index{256} << 10;       ///< Shared: largest piece handed over at once
   Index max_message_bytes = Index{1} << 30;  ///< all: longest single MPI message; longer ones are split
 };
 
