@@ -163,8 +163,12 @@ struct StreamRun {
     prefetch_line(address_at(source + run_bytes - 1, ahead));
   }
 
-  static void copy(const char* source, char* target, std::int64_t run_bytes, LinesAhead& ahead) {
-    copy(source, target, run_bytes, [&](std::int64_t) { ahead.prefetch_next(); });
+  /// \param lines  what is prefetched, `lines_at_once` lines with each line that is stored.
+  static void copy(const char* source, char* target, std::int64_t run_bytes, LinesAhead& lines,
+                   std::int64_t lines_at_once = 1) {
+    copy(source, target, run_bytes, [&](std::int64_t) {
+      for (std::int64_t line = 0; line < lines_at_once; ++line) lines.prefetch_next();
+    });
   }
 
  private:
