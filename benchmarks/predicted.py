@@ -1,9 +1,10 @@
 """
 What the cost model predicts against what is measured, over the cases of the benchmark that need as many ranks as run.
 
-``mpiexec -n 4 python benchmarks/predicted.py [CASE]... [--machine FILE] [--rounds 3] [--limit 0.2] [--json FILE]``
+``mpiexec -n 4 python benchmarks/predicted.py [CASE]... [--machine FILE] [--strategies Hierarchical,Pack] [--rounds 3]
+[--limit 0.2] [--json FILE]``
 
-Every strategy is measured in each of a few rounds over all cases, and the least of its medians counts: a machine that
+Every strategy, or those that are named, is measured in each of a few rounds over all cases, and the least of its medians counts: a machine that
 does other work too is slow for seconds at a time. Predictions are of the profile as it is; nothing is fitted.
 """
 
@@ -40,10 +41,10 @@ _LARGE = 1 << 20
 _SAME_ON_A_NODE = ("Shared", "Aggregated")
 
 
-def measured(cases: Sequence[Case], comm: Any, limit_seconds: float) -> Times:
+def measured(cases: Sequence[Case], comm: Any, limit_seconds: float, strategies: Sequence[str]) -> Times:
     """The median of each strategy in each case and kind of memory. Collective."""
     times: Times = defaultdict(dict)
-    wanted = Wanted([*host_strategies()], peers=False)
+    wanted = Wanted([*strategies], peers=False)
     for case in cases:
         arrays = Arrays(case, comm)
         made = list(prepare(case, comm, arrays, "left out", wanted))
@@ -115,23 +116,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*")
     parser.add_argument("--machine", type=Path)
+    parser.add_argument("--strategies", default=",".join(host_strategies()), help="default: all")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=float, default=0.2, help="seconds of measuring for each case and round")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
+    strategies = given.strategies.split(",")
+    if unknown := set(strategies) - set(host_strategies()):
+        parser.error(
+            f"--strategies: there is no {', '.join(sorted(unknown))}; there are {', '.join(host_strategies())}"
+        )
     comm = MPI.COMM_WORLD
     every = [case for preset in ("tiny", "default") for case in catalogue.load(preset).cases]
     cases = [case for case in every if case.ranks == comm.size and not case.choices and case.within is None]
     cases = [case for case in cases if not given.cases or case.name in given.cases or case.group in given.cases]
     with pinned_to_core(comm):
-        rounds = [measured(cases, comm, given.limit) for _ in range(given.rounds)]
+        rounds = [measured(cases, comm, given.limit, strategies) for _ in range(given.rounds)]
     seen = {key: {name: min(one[key][name] for one in rounds) for name in times} for key, times in rounds[0].items()}
     node_of = topology_of(comm).node_of
     if comm.rank:
         return
     said = predicted(cases, given.machine, node_of)
     large = {f"{case.name} {case.nbytes}": case.nbytes >= _LARGE for case in cases}
-    print("\n".join([*errors(seen, said, large), *choices(seen, said, len(set(node_of)) == 1)]))
+    print("\n".join(errors(seen, said, large)))
+    if set(strategies) == set(host_strategies()):
+        print("\n".join(choices(seen, said, len(set(node_of)) == 1)))
     if given.json:
         rows = [
             {

@@ -8,4 +8,5 @@ SIZES = {
     "messages": (8, 4 << 10),
     "chunks": (512,),
     "network_chunks": (1 << 10,),
+    "matrices": (1 << 10, 8 << 10),
 }

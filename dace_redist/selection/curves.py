@@ -57,6 +57,33 @@ class Curve(Strict):
         return self.nbytes[-1] / self.seconds[-1]
 
 
+class Factors(Strict):
+    """
+    How many times as long something takes, by size.
+
+    :param nbytes: Sizes, in bytes, ascending.
+    :param factors: A number of at least 1 for each.
+    """
+
+    nbytes: Sizes
+    factors: list[Annotated[float, pydantic.Field(ge=1, lt=1e3, allow_inf_nan=False)]]
+
+    @pydantic.model_validator(mode="after")
+    def _same_lengths(self) -> Factors:
+        if len(self.nbytes) != len(self.factors):
+            raise ValueError(f"expected factors of {len(self.nbytes)} sizes, got {len(self.factors)}")
+        return self
+
+    @property
+    def first_and_last(self) -> tuple[tuple[int, float], tuple[int, float]]:
+        """The least and the largest size, each with its factor."""
+        return (self.nbytes[0], self.factors[0]), (self.nbytes[-1], self.factors[-1])
+
+    def at(self, nbytes: float) -> float:
+        """The factor at a size, linear in its logarithm between those measured; constant beyond."""
+        return float(np.interp(math.log(max(nbytes, 1)), np.log(self.nbytes), self.factors))
+
+
 class Surface(Strict):
     """
     Seconds per byte by footprint and run length.

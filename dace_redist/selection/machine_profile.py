@@ -13,7 +13,7 @@ from dace_redist._version import __version__
 from dace_redist.mpi.topology import Topology
 from dace_redist.report.text import count
 from dace_redist.selection import json_file
-from dace_redist.selection.curves import Count, Curve, Latency, Seconds, Surface, TwoSides
+from dace_redist.selection.curves import Count, Curve, Factors, Latency, Seconds, Surface, TwoSides
 from dace_redist.selection.json_file import Strict
 
 KIND = "machine profile"
@@ -66,6 +66,8 @@ class NodeRates(Exchanges):
     :param pull: Copied by the receiver out of a node-shared source.
     :param read: Copied by the kernel out of the sender's memory; long runs on both sides.
     :param thread_start: Seconds until OpenMP threads share a copy.
+    :param staged_wait: How many times as long staged messages take where every rank has one for every other one, by the
+        bytes of a rank's array: ranks that share cores wait for each other's pieces. None where each has a core.
     """
 
     puts: Curve | None
@@ -74,6 +76,7 @@ class NodeRates(Exchanges):
     pull: TwoSides
     read: Surface
     thread_start: Seconds
+    staged_wait: Factors | None = None
 
 
 class NetworkRates(Strict):
@@ -170,6 +173,7 @@ class MachineProfile(Strict):
             lines += [_row("read", self.node.read), _curve_row("messages", self.node.messages)]
             lines += [_curve_row("chunks", self.node.chunks)]
             lines += [_curve_row("puts", self.node.puts)] if self.node.puts is not None else []
+            lines += [_wait_row(self.node.staged_wait)] if self.node.staged_wait is not None else []
         if self.network is not None:
             link = f"{1e-9 / self.network.link_seconds_per_byte:.3g} GB/s of a node's link"
             lines += [f"{_curve_row('network', self.network.messages)}, {link}"]
@@ -228,6 +232,12 @@ def _row(name: str, surface: Surface) -> str:
         for footprint, row in zip(surface.footprints, surface.seconds_per_byte, strict=True)
     ]
     return f"{name:<20}{runs}: {rates[0]}, {rates[-1]}"
+
+
+def _wait_row(wait: Factors) -> str:
+    """How many times as long staged messages take, for the least and the largest array."""
+    least, largest = (f"{factor:.3g} times for arrays of {nbytes:,} B" for nbytes, factor in wait.first_and_last)
+    return f"{'staged, all to all':<20}{least}, {largest}"
 
 
 def _curve_row(name: str, curve: Curve) -> str:

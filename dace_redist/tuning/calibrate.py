@@ -19,8 +19,10 @@ from dace_redist.mpi.core_binding import pinned_to_core
 from dace_redist.mpi.topology import Topology, topology_of
 from dace_redist.native.device import DEVICE_VARIABLE
 from dace_redist.redistribution.plan_cache import forget_choices
+from dace_redist.schedule import schedule
 from dace_redist.selection import machine_profile
-from dace_redist.selection.curves import Curve, Latency, Surface, TwoSides
+from dace_redist.selection.cost_model import CostModel
+from dace_redist.selection.curves import Curve, Factors, Latency, Surface, TwoSides
 from dace_redist.selection.machine_profile import (
     Copies,
     DeviceRates,
@@ -31,9 +33,10 @@ from dace_redist.selection.machine_profile import (
     NodeRates,
 )
 from dace_redist.selection.paths import profile_path
+from dace_redist.selection.problem_key import Problem
 from dace_redist.selection.selection import gpus_of
 from dace_redist.tuning.progress import progress_bar
-from dace_redist.tuning.timed_exchanges import Side, TimedExchanges
+from dace_redist.tuning.timed_exchanges import Side, TimedExchanges, matrix
 
 _TINY = 8
 #: All is measured so often, and the fastest counts: a machine that does other work too is slow for seconds at a time.
@@ -52,6 +55,7 @@ class Sizes:
     :param messages: Sizes of contiguous messages.
     :param chunks: Sizes of the chunks of a message of the footprint in the middle.
     :param network_chunks: Sizes of the chunks of the largest message, between nodes.
+    :param matrices: What each rank has of a matrix of which all send a part to all.
     """
 
     footprints: Sequence[int] = (32 << 10, 512 << 10, 4 << 20, 16 << 20)
@@ -61,6 +65,7 @@ class Sizes:
     messages: Sequence[int] = (_TINY, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 4 << 20, 16 << 20)
     chunks: Sequence[int] = (8 << 10, 60 << 10, 512 << 10)
     network_chunks: Sequence[int] = (15 << 10, 60 << 10, 120 << 10, 1 << 20)
+    matrices: Sequence[int] = (1 << 20, 8 << 20)
 
     @classmethod
     def on_gpu(cls) -> Sizes:
@@ -80,15 +85,14 @@ class Sizes:
     @property
     def most_bytes(self) -> int:
         """Most bytes that a rank sends."""
-        return max(*self.footprints, *self.read_runs, *self.messages)
+        return max(*self.footprints, *self.read_runs, *self.messages, *self.matrices)
 
     @property
     def count(self) -> int:
         """Measurements on one node, and as many again at most between nodes."""
         surfaces = 9 * len(self.runs) + 2 * len(self.staged_runs) + len(self.read_runs) + len(self.items)
-        return (
-            len(self.footprints) * surfaces + 3 * len(self.messages) + len(self.chunks) + 12 + len(self.network_chunks)
-        )
+        curves = 3 * len(self.messages) + len(self.chunks) + len(self.network_chunks) + len(self.matrices)
+        return len(self.footprints) * surfaces + curves + 12
 
     @property
     def gpu_count(self) -> int:
@@ -143,14 +147,51 @@ def calibrate(
             with together(comm):
                 timed.use_device(gpu_sizes.most_bytes)
             made_on_gpus = _Calibration(comm, node, topology, gpu_sizes, timed, gpu)
-        rounds = [_profile(made_in_main_memory, made_on_gpus) for _ in range(_ROUNDS)]
-        made: MachineProfile = comm.bcast(machine_profile.fastest(rounds))
+        rounds, staged = [], []
+        for _ in range(_ROUNDS):
+            rounds.append(_profile(made_in_main_memory, made_on_gpus))
+            staged.append(made_in_main_memory.staged_matrices())
+        least = [min(seconds) for seconds in zip(*staged, strict=True)]
+        made: MachineProfile = comm.bcast(with_staged_wait(machine_profile.fastest(rounds), sizes.matrices, least))
     node.Free()
     with together(comm):
         if comm.rank == 0:
             machine_profile.save(made, path)
     forget_choices(comm)
     return made
+
+
+def with_staged_wait(profile: MachineProfile, sizes: Sequence[int], seconds: Sequence[float]) -> MachineProfile:
+    """
+    The profile with what was measured of whole exchanges of staged messages, compared with what the model says of them.
+
+    :param sizes: What each rank had of a matrix, see :func:`matrix`.
+    :param seconds: What it took to move it; none if that was not measured.
+    """
+    if profile.node is None or not seconds:
+        return profile
+    node, ranks = profile.node, profile.ranks_per_node
+
+    def waiting(factors: Sequence[float]) -> MachineProfile:
+        wait = Factors(nbytes=list(sizes), factors=list(factors))
+        return profile.model_copy(update={"node": node.model_copy(update={"staged_wait": wait})})
+
+    def predicted(nbytes: int, factor: float) -> float:
+        problem = Problem(schedule(*matrix(ranks, nbytes)))
+        found = CostModel(problem, waiting([factor] * len(sizes)), [0] * ranks).estimate("Shared")
+        assert found is not None  # nothing leaves the node
+        return found.seconds
+
+    factors = []
+    for nbytes, measured in zip(sizes, seconds, strict=True):
+        without = predicted(nbytes, 1)
+        staged = max(predicted(nbytes, 2) - without, 1e-3 * without)  # seconds of staged messages
+        factors.append(min(max(1.0, 1 + (measured - without) / staged), _MOST_WAIT))
+    return waiting(factors)
+
+
+#: A factor beyond this is a disturbed measurement.
+_MOST_WAIT = 4.0
 
 
 def _check_writable(path: Path) -> None:
@@ -298,6 +339,13 @@ class _Calibration:
             ),
             thread_start=max(1e-7, (self._tiny("Threaded") or 0.0) - (self._tiny("Pack") or 0.0)),
         )
+
+    def staged_matrices(self) -> list[float]:
+        """Seconds in which the ranks of a node move a matrix; none where each rank has a core."""
+        if self.topology.ranks_per_node <= (os.cpu_count() or 1):
+            return []
+        sizes = self.sizes.matrices
+        return [self.timed.rows_to_columns(self.node, "Shared", nbytes) or 0.0 for nbytes in sizes]
 
     def exchanges(self, further: Mapping[str, str] | None = None) -> dict[str, Any]:
         """

@@ -61,6 +61,12 @@ class _DevicePart:
 _Part = npt.NDArray[Any] | _DevicePart
 
 
+def matrix(ranks: int, nbytes: int) -> tuple[Distribution, Distribution]:
+    """A square matrix of float64, by rows and by columns, of which each rank has about ``nbytes``, but no more."""
+    size = max(1, math.isqrt(nbytes // _ITEM // ranks)) * ranks
+    return Distribution((size, size), (ranks, 1)), Distribution((size, size), (1, ranks))
+
+
 @dataclasses.dataclass
 class TimedExchanges:
     """
@@ -197,6 +203,15 @@ class TimedExchanges:
         return self._timed(
             f"{strategy}, all to all", lambda: self._plan(group, strategy, arrays, *sides), in_a_row=False
         )
+
+    def rows_to_columns(self, group: MPI.Intracomm, strategy: str, nbytes: int) -> float | None:
+        """Seconds in which the ranks of a group move a :func:`matrix` of which each has about ``nbytes``."""
+        sides = matrix(group.size, nbytes)
+        arrays = [
+            self._block(which, side.local_shape(group.rank), np.float64, False) for which, side in enumerate(sides)
+        ]
+        name = f"{strategy}, {nbytes:,} bytes of each rank to all"
+        return self._timed(name, lambda: self._plan(group, strategy, arrays, *sides), in_a_row=False)
 
     @staticmethod
     def _plan(

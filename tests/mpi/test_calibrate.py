@@ -29,13 +29,15 @@ def test_a_profile_of_two_nodes(comm, monkeypatch):
         sizes = calibrating.Sizes(**SIZES)
         nodes = Topology("processor", "MPI", (0, 0, 1))
         monkeypatch.setattr(calibrating, "topology_of", lambda _: nodes)
+        monkeypatch.setattr(calibrating.os, "cpu_count", lambda: 1)
         made = calibrating.calibrate(comm, output=path, sizes=sizes, limit_seconds=1, progress=False)
         assert comm.allgather(made) == [made] * 3
         assert machine_profile.load(path) == (made, "")
         assert (made.nodes, made.ranks_per_node, made.machine) == (2, 2, "processor")
         assert made.node is not None and made.node.read.runs == [16 << 10] and made.node.staged.sent.runs == [8, 64]
+        assert made.node.staged_wait is not None and made.node.staged_wait.nbytes == [1 << 10, 8 << 10]
         assert made.network is not None and made.network.messages.nbytes == [8, 4 << 10]
-        assert "nodes of 2 ranks" in str(made) and "of a node's link" in str(made)
+        assert "staged, all to all" in str(made) and "nodes of 2 ranks" in str(made) and "of a node's link" in str(made)
         moved = schedule(Distribution((66, 66), (3, 1)), Distribution((66, 66), (1, 3)))
         model = CostModel(Problem(moved), made, nodes.node_of)
         assert 1e-7 < model.estimates()[0].seconds < 1

@@ -12,8 +12,11 @@ from dace_redist.selection import cost_figure, cost_model, machine_profile
 from dace_redist.selection.bounds import Bound
 from dace_redist.selection.cost_model import CostModel
 from dace_redist.selection.cost_report import CostReport
+from dace_redist.selection.curves import Factors
 from dace_redist.selection.machine_profile import MachineProfile
 from dace_redist.selection.problem_key import GPU_MEMORIES, MEMORIES, Problem
+from dace_redist.tuning.calibrate import with_staged_wait
+from dace_redist.tuning.timed_exchanges import matrix
 
 ROWS, COLUMNS = Distribution((64, 64), (4, 1)), Distribution((64, 64), (1, 4))  # float64: 2 KiB messages, 128 B runs
 MOVED = schedule(ROWS, COLUMNS)
@@ -128,6 +131,28 @@ def test_ranks_that_share_a_core_wait_for_it():
     alone = terms("Pack")
     assert found.pack == pytest.approx(0.5 * alone.pack)
     assert found.wait == pytest.approx(0.5 * alone.total) and found.total == pytest.approx(alone.total)
+
+
+def test_staged_messages_of_all_ranks_take_what_was_measured():
+    """Ranks that share cores also wait for each other's pieces."""
+    sizes, profile = (1 << 15, 1 << 18), machine(cores=2)
+
+    def seconds(profile: MachineProfile, nbytes: int) -> float:
+        found = CostModel(Problem(schedule(*matrix(4, nbytes))), profile, [0] * 4).estimate("Hierarchical")
+        assert found is not None
+        return found.seconds
+
+    plain = [seconds(profile, nbytes) for nbytes in sizes]
+    waiting = with_staged_wait(profile, sizes, [1.3 * plain[0], 1.6 * plain[1]])
+    assert seconds(waiting, sizes[0]) == pytest.approx(
+        1.3 * plain[0], rel=0.05
+    )  # they send a little less than they have
+    assert seconds(waiting, sizes[1]) == pytest.approx(1.6 * plain[1], rel=0.05)
+    assert terms("Pack", profile=waiting) == terms("Pack", profile=profile)
+    assert terms("Shared", "shared-target", profile=waiting) == terms("Shared", "shared-target", profile=profile)
+    disturbed = with_staged_wait(profile, sizes, [0.5 * plain[0], 100 * plain[1]])
+    assert disturbed.node is not None and disturbed.node.staged_wait == Factors(nbytes=list(sizes), factors=[1.0, 4.0])
+    assert with_staged_wait(profile, sizes, []) == profile
 
 
 def test_a_permuted_side_is_transposed():
