@@ -4,8 +4,9 @@ What the cost model predicts against what is measured, over the cases of the ben
 ``mpiexec -n 4 python benchmarks/predicted.py [CASE]... [--machine FILE] [--strategies Hierarchical,Pack] [--rounds 3]
 [--limit 0.2] [--json FILE]``
 
-Every strategy, or those that are named, is measured in each of a few rounds over all cases, and the least of its medians counts: a machine that
-does other work too is slow for seconds at a time. Predictions are of the profile as it is; nothing is fitted.
+Every strategy, or those that are named, is measured in each of a few rounds over all cases, and the least of its
+medians counts: a machine that does other work too is slow for seconds at a time. Predictions are of the profile as it
+is; nothing is fitted.
 """
 
 from __future__ import annotations
