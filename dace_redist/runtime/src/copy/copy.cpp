@@ -49,7 +49,11 @@ void copy_direct(const CopyBlock& block, const char* source, char* target, Plane
   ChunkWalk walk(block, block.ndim - 2, block.ndim < 2 ? 1 : block.counts[static_cast<std::size_t>(block.ndim - 2)],
                  block.ndim < 1 ? 1 : block.counts[static_cast<std::size_t>(block.ndim - 1)]);
   Plane plane = walk.plane();  // all chunks are equal: whole planes
-  plane.ahead = plane.columns > 1 && block.run_bytes < prefetch_bytes ? plane.source_column : prefetch_bytes;
+  plane.ahead = prefetch_bytes;
+  if (plane.columns > 1 && block.run_bytes < prefetch_bytes) {
+    const std::int64_t runs_ahead = std::min(prefetch_bytes / block.run_bytes, plane.columns / 4);
+    plane.ahead = plane.source_column * std::max<std::int64_t>(1, runs_ahead);
+  }
   do copy_runs(plane, source + walk.source(), target + walk.target());
   while (walk.advance());
 }
