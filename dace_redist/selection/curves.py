@@ -74,11 +74,6 @@ class Factors(Strict):
             raise ValueError(f"expected factors of {len(self.nbytes)} sizes, got {len(self.factors)}")
         return self
 
-    @property
-    def first_and_last(self) -> tuple[tuple[int, float], tuple[int, float]]:
-        """The least and the largest size, each with its factor."""
-        return (self.nbytes[0], self.factors[0]), (self.nbytes[-1], self.factors[-1])
-
     def at(self, nbytes: float) -> float:
         """The factor at a size, linear in its logarithm between those measured; constant beyond."""
         return float(np.interp(math.log(max(nbytes, 1)), np.log(self.nbytes), self.factors))

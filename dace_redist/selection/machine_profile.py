@@ -67,7 +67,8 @@ class NodeRates(Exchanges):
     :param read: Copied by the kernel out of the sender's memory; long runs on both sides.
     :param thread_start: Seconds until OpenMP threads share a copy.
     :param staged_wait: How many times as long staged messages take where every rank has one for every other one, by the
-        bytes of a rank's array: ranks that share cores wait for each other's pieces. None where each has a core.
+        bytes of a rank's array: ranks that share cores wait for each other's pieces. None where each has a core. The
+        model takes it for all staged messages.
     """
 
     puts: Curve | None
@@ -236,8 +237,8 @@ def _row(name: str, surface: Surface) -> str:
 
 def _wait_row(wait: Factors) -> str:
     """How many times as long staged messages take, for the least and the largest array."""
-    least, largest = (f"{factor:.3g} times for arrays of {nbytes:,} B" for nbytes, factor in wait.first_and_last)
-    return f"{'staged, all to all':<20}{least}, {largest}"
+    ends = [f"{wait.factors[end]:.3g} times for arrays of {wait.nbytes[end]:,} B" for end in (0, -1)]
+    return f"{'staged, all to all':<20}{', '.join(ends)}"
 
 
 def _curve_row(name: str, curve: Curve) -> str:

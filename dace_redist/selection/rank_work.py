@@ -308,8 +308,9 @@ class RankWork:
             side, runs = (staged.sent, message.sent) if sends else (staged.received, message.received)
             seconds = 0.5 * message.all_bytes * staged.contiguous(footprint)
             seconds += message.times * self.rates.excess(self.rates.kernels(sends), side, runs, footprint)
-            if self.rates.node.staged_wait is not None:
-                seconds *= self.rates.node.staged_wait.at(footprint)
+            wait = self.rates.node.staged_wait
+            if wait is not None and self.rates.ranks_per_node > self.rates.profile.cores_per_node:
+                seconds *= wait.at(footprint)
             return (0.0, seconds, 0.0) if sends else (0.0, 0.0, seconds)
         if sends != (protocol == "push"):  # the partner copies
             return 0.0, 0.0, 0.0

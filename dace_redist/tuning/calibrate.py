@@ -41,6 +41,8 @@ from dace_redist.tuning.timed_exchanges import Side, TimedExchanges, matrix
 _TINY = 8
 #: All is measured so often, and the fastest counts: a machine that does other work too is slow for seconds at a time.
 _ROUNDS = 3
+#: A larger factor by which staged messages take longer is a disturbed measurement.
+_MOST_WAIT = 4.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,8 +167,10 @@ def with_staged_wait(profile: MachineProfile, sizes: Sequence[int], seconds: Seq
     """
     The profile with what was measured of whole exchanges of staged messages, compared with what the model says of them.
 
-    :param sizes: What each rank had of a matrix, see :func:`matrix`.
+    :param profile: The profile without that.
+    :param sizes: What each rank had of a matrix, see :func:`dace_redist.tuning.timed_exchanges.matrix`.
     :param seconds: What it took to move it; none if that was not measured.
+    :return: A profile with ``node.staged_wait``, or ``profile`` if nothing was measured.
     """
     if profile.node is None or not seconds:
         return profile
@@ -185,13 +189,9 @@ def with_staged_wait(profile: MachineProfile, sizes: Sequence[int], seconds: Seq
     factors = []
     for nbytes, measured in zip(sizes, seconds, strict=True):
         without = predicted(nbytes, 1)
-        staged = max(predicted(nbytes, 2) - without, 1e-3 * without)  # seconds of staged messages
-        factors.append(min(max(1.0, 1 + (measured - without) / staged), _MOST_WAIT))
+        staged = predicted(nbytes, 2) - without  # seconds of staged messages; runs may be long enough for none
+        factors.append(min(max(1.0, 1 + (measured - without) / staged), _MOST_WAIT) if staged > 0 else 1.0)
     return waiting(factors)
-
-
-#: A factor beyond this is a disturbed measurement.
-_MOST_WAIT = 4.0
 
 
 def _check_writable(path: Path) -> None:
@@ -342,10 +342,10 @@ class _Calibration:
 
     def staged_matrices(self) -> list[float]:
         """Seconds in which the ranks of a node move a matrix; none where each rank has a core."""
-        if self.topology.ranks_per_node <= (os.cpu_count() or 1):
+        if not self.comm.bcast(self.topology.ranks_per_node > (os.cpu_count() or 1)):  # nodes may differ
             return []
-        sizes = self.sizes.matrices
-        return [self.timed.rows_to_columns(self.node, "Shared", nbytes) or 0.0 for nbytes in sizes]
+        seconds = [self.timed.rows_to_columns(self.node, "Shared", nbytes) for nbytes in self.sizes.matrices]
+        return [] if None in seconds else [each or 0.0 for each in seconds]
 
     def exchanges(self, further: Mapping[str, str] | None = None) -> dict[str, Any]:
         """

@@ -62,7 +62,7 @@ _Part = npt.NDArray[Any] | _DevicePart
 
 
 def matrix(ranks: int, nbytes: int) -> tuple[Distribution, Distribution]:
-    """A square matrix of float64, by rows and by columns, of which each rank has about ``nbytes``, but no more."""
+    """A square matrix of float64, by rows and by columns, of which each rank has at most ``nbytes``, but a row."""
     size = max(1, math.isqrt(nbytes // _ITEM // ranks)) * ranks
     return Distribution((size, size), (ranks, 1)), Distribution((size, size), (1, ranks))
 

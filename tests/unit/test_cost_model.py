@@ -144,10 +144,8 @@ def test_staged_messages_of_all_ranks_take_what_was_measured():
 
     plain = [seconds(profile, nbytes) for nbytes in sizes]
     waiting = with_staged_wait(profile, sizes, [1.3 * plain[0], 1.6 * plain[1]])
-    assert seconds(waiting, sizes[0]) == pytest.approx(
-        1.3 * plain[0], rel=0.05
-    )  # they send a little less than they have
-    assert seconds(waiting, sizes[1]) == pytest.approx(1.6 * plain[1], rel=0.05)
+    assert seconds(waiting, sizes[0]) == pytest.approx(1.3 * plain[0], rel=0.05)
+    assert seconds(waiting, sizes[1]) == pytest.approx(1.6 * plain[1], rel=0.05)  # a little less is sent than they have
     assert terms("Pack", profile=waiting) == terms("Pack", profile=profile)
     assert terms("Shared", "shared-target", profile=waiting) == terms("Shared", "shared-target", profile=profile)
     disturbed = with_staged_wait(profile, sizes, [0.5 * plain[0], 100 * plain[1]])

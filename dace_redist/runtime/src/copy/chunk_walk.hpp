@@ -19,15 +19,16 @@ namespace detail {
 /// Walks a block in chunks, each a plane of two of its dimensions. The block must outlive the walk.
 class ChunkWalk {
  public:
+  /// Runs of the chunks of a dimension. What is left is one chunk as soon as it is at most `most_last`, so a dimension
+  /// that short has only one; `first` and `others` are at most `most_last`.
+  struct Lengths {
+    std::int64_t first, others, most_last;
+  };
+
   /// \param row_dim  Dimension of the rows, -1: one row; the columns are the last dimension, if there is one.
   /// \param rows, columns  Runs of a chunk in these two dimensions; the last chunk of a dimension may be smaller.
   ChunkWalk(const CopyBlock& block, int row_dim, std::int64_t rows, std::int64_t columns)
       : ChunkWalk(block, row_dim, {rows, rows, rows}, {columns, columns, columns}) {}
-
-  /// Runs of chunks in one dimension: of the first one, of all others, and the most of the last one.
-  struct Lengths {
-    std::int64_t first, others, most_last;
-  };
 
   ChunkWalk(const CopyBlock& block, int row_dim, Lengths rows, Lengths columns)
       : block_(block), row_dim_(row_dim), column_dim_(block.ndim - 1) {

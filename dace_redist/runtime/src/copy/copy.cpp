@@ -24,7 +24,8 @@ constexpr std::int64_t assembled_ahead_bytes = 16384;  ///< the same where lines
 constexpr std::int64_t tile_row_bytes = 256;           ///< target bytes in one row of a tile
 constexpr std::int64_t streamed_tile_columns = 64;     ///< target elements in one row, if transposed and streamed
 constexpr std::int64_t tile_bytes = 16384;             ///< a tile and its source lines stay in the L1 cache
-constexpr std::int64_t longest_tile_bytes = 25600;     ///< the last tiles are longer by up to a line in both directions
+constexpr std::int64_t longest_tile_bytes = 25600;     ///< the last tiles are longer by up to a line on both sides
+static_assert(longest_tile_bytes >= (64 + 15) * (64 + 15) * 4, "of elements of 4 bytes, the most of all");
 
 /// The dimension along which the source is read in order, if that is not the last one and runs are short; else -1.
 int transposed_dimension(const CopyBlock& block) {
@@ -51,6 +52,7 @@ void copy_direct(const CopyBlock& block, const char* source, char* target, Plane
   Plane plane = walk.plane();  // all chunks are equal: whole planes
   plane.ahead = prefetch_bytes;
   if (plane.columns > 1 && block.run_bytes < prefetch_bytes) {
+    // at most a quarter of a row: what is prefetched past its end is wasted
     const std::int64_t runs_ahead = std::min(prefetch_bytes / block.run_bytes, plane.columns / 4);
     plane.ahead = plane.source_column * std::max<std::int64_t>(1, runs_ahead);
   }
@@ -111,7 +113,8 @@ void copy_non_temporal_together(const CopyBlock& block, const CopyPlace* places,
   const PlaneCopy copy_runs = plane_copy<Prefetch::none>(block.run_bytes);
   ChunkWalk ahead = walk;
   bool more_ahead = ahead.advance();
-  const bool far_apart = magnitude(walk.plane().source_column) > 2 * std::max(block.run_bytes, line_bytes);
+  const bool far_apart = walk.plane().rows == 1 && block.run_bytes >= line_bytes &&
+                         magnitude(walk.plane().source_column) > 2 * block.run_bytes;
   const auto ends = std::minmax_element(places, places + count,
                                         [](const CopyPlace& a, const CopyPlace& b) { return a.source < b.source; });
   std::array<LinesAhead, most_places> lines;
@@ -189,7 +192,7 @@ void transpose_tile(const Plane& gather, const char* source, char* tile) {
 }
 
 /// Lengths of chunks of elements that follow each other from `start` on: the first one ends where a line does, so that
-/// all others fill lines. The last one may be longer by a part of a line.
+/// all others fill lines, if `start` is a multiple of the element size. The last one may be longer by a part of a line.
 ChunkWalk::Lengths ending_with_lines(std::int64_t length, std::int64_t element_bytes, const char* start) {
   const std::int64_t line = line_bytes / element_bytes, part = bytes_to_line(start) / element_bytes;
   return {part == 0 ? length : length - line + part, length, length + line - 1};
@@ -197,20 +200,20 @@ ChunkWalk::Lengths ending_with_lines(std::int64_t length, std::int64_t element_b
 
 /// Copies tiles whose source lines and target lines both fit the cache; `row_dim` is the source's own order.
 ///
-/// What is gathered next is prefetched between non-temporal stores where the gathering is fast: elements that are
-/// transposed in registers. Else while a tile is gathered.
+/// The next tile is prefetched between the non-temporal stores if elements are transposed in registers and streamed,
+/// else before or while a tile is gathered.
 void copy_tiles(const CopyBlock& block, int row_dim, const char* source, char* target, bool stream) {
   const auto last = static_cast<std::size_t>(block.ndim - 1);
   const std::int64_t run_bytes = block.run_bytes;
   const bool gathered = block.target_strides[last] == run_bytes;
-  const bool transposed =
-      (run_bytes == 4 || run_bytes == 8) && block.source_strides[static_cast<std::size_t>(row_dim)] == run_bytes;
-  const std::int64_t longest_row = transposed && stream ? streamed_tile_columns * run_bytes : tile_row_bytes;
+  const bool transposed = gathered && (run_bytes == 4 || run_bytes == 8) &&
+                          block.source_strides[static_cast<std::size_t>(row_dim)] == run_bytes;
+  const bool fills_lines = transposed && stream;
+  const std::int64_t longest_row = fills_lines ? streamed_tile_columns * run_bytes : tile_row_bytes;
   const std::int64_t columns = std::min(longest_row / run_bytes, block.counts[last]);
   const std::int64_t rows = std::min(tile_row_bytes, tile_bytes / (columns * run_bytes));
   const auto lengths = [&](std::int64_t length, const char* start) {
-    return transposed && stream ? ending_with_lines(length, run_bytes, start)
-                                : ChunkWalk::Lengths{length, length, length};
+    return fills_lines ? ending_with_lines(length, run_bytes, start) : ChunkWalk::Lengths{length, length, length};
   };
   alignas(line_bytes) std::array<char, static_cast<std::size_t>(longest_tile_bytes)>
       tile;  // [rows, columns, run_bytes]
@@ -225,8 +228,12 @@ void copy_tiles(const CopyBlock& block, int row_dim, const char* source, char* t
     // columns outside, so that each source line is read once, in full
     Plane gather{plane.columns,    plane.rows,          run_bytes,        plane.source_column,
                  plane.source_row, plane.target_column, plane.target_row, 0};
+    LinesAhead lines;
     if (more_ahead) {
       gather.ahead = ahead.source() - walk.source();
+      const Plane next = ahead.plane();
+      if (transposed)
+        lines = LinesAhead(address_at(source, ahead.source()), next.columns, next.source_column, next.rows * run_bytes);
       more_ahead = ahead.advance();
     }
     const char* const from = source + walk.source();
@@ -238,17 +245,15 @@ void copy_tiles(const CopyBlock& block, int row_dim, const char* source, char* t
     const std::int64_t row_bytes = plane.columns * run_bytes;
     gather.target_row = run_bytes;
     gather.target_column = row_bytes;
-    LinesAhead lines;
-    if (transposed && gather.ahead != 0)
-      lines = LinesAhead(address_at(from, gather.ahead), plane.columns, gather.source_row, plane.rows * run_bytes);
     if (!stream) lines.prefetch_all();
     if (transposed)
       transpose_tile(gather, from, tile.data());
     else
       copy_runs(gather, from, tile.data());
-    if (transposed && stream) {
+    if (fills_lines) {
       for (std::int64_t row = 0; row < plane.rows; ++row)
         StreamRun::copy(tile.data() + row * row_bytes, to + row * plane.target_row, row_bytes, lines);
+      lines.prefetch_all();  // there are fewer stores than lines where rows are short
       continue;
     }
     const Plane scatter{1, plane.rows, row_bytes, 0, row_bytes, 0, plane.target_row, 0};

@@ -139,7 +139,8 @@ class LinesAhead {
     --rows_;
   }
 
-  void prefetch_all() {
+  /// Prefetches all lines that are left.
+  [[gnu::always_inline]] void prefetch_all() {
     while (rows_ > 0) prefetch_next();
   }
 
@@ -153,20 +154,21 @@ class LinesAhead {
 /// Copies a run of any length; the whole cache lines of the target are written with non-temporal stores.
 struct StreamRun {
   static void copy(const char* source, char* target, std::int64_t run_bytes) {
-    copy(source, target, run_bytes, [](std::int64_t) {});
+    copy_lines(source, target, run_bytes, [](std::int64_t) {});
   }
 
   /// The same; what lies `ahead` bytes later in the source is prefetched, if that is not 0.
   static void copy(const char* source, char* target, std::int64_t run_bytes, std::int64_t ahead) {
     if (ahead == 0) return copy(source, target, run_bytes);
-    copy(source, target, run_bytes, [&](std::int64_t done) { prefetch_line(address_at(source + done, ahead)); });
+    copy_lines(source, target, run_bytes, [&](std::int64_t done) { prefetch_line(address_at(source + done, ahead)); });
+    // a run that does not begin at a line of the source ends in one line more
     prefetch_line(address_at(source + run_bytes - 1, ahead));
   }
 
   /// \param lines  what is prefetched, `lines_at_once` lines with each line that is stored.
   static void copy(const char* source, char* target, std::int64_t run_bytes, LinesAhead& lines,
                    std::int64_t lines_at_once = 1) {
-    copy(source, target, run_bytes, [&](std::int64_t) {
+    copy_lines(source, target, run_bytes, [&](std::int64_t) {
       for (std::int64_t line = 0; line < lines_at_once; ++line) lines.prefetch_next();
     });
   }
@@ -174,8 +176,7 @@ struct StreamRun {
  private:
   /// \param before_line  `before_line(done)` is called before each line is stored, with the bytes that are done.
   template <class BeforeLine>
-  static auto copy(const char* source, char* target, std::int64_t run_bytes, const BeforeLine& before_line)
-      -> decltype(before_line(std::int64_t{})) {
+  static void copy_lines(const char* source, char* target, std::int64_t run_bytes, const BeforeLine& before_line) {
     const std::int64_t head = bytes_to_line(target);
     if (run_bytes < head + line_bytes) return LongRun::copy(source, target, run_bytes);
     if (head > 0) LongRun::copy(source, target, head);
@@ -213,8 +214,8 @@ void copy_plane(Plane plane, const char* source, char* target) {
   for (std::int64_t row = 0; row < plane.rows; ++row) {
     const char* const first = source + row * plane.source_row;
     if constexpr (prefetch == Prefetch::rows)
-      prefetch_run(address_at(first, plane.ahead),
-                   plane.ahead == 0 ? 0 : (plane.columns - 1) * plane.source_column + plane.run_bytes);
+      if (plane.ahead != 0)
+        prefetch_run(address_at(first, plane.ahead), (plane.columns - 1) * plane.source_column + plane.run_bytes);
     for (std::int64_t column = 0; column < plane.columns; ++column) {
       const char* const run = first + column * plane.source_column;
       if constexpr (prefetch == Prefetch::runs) prefetch_run(address_at(run, plane.ahead), plane.run_bytes);

@@ -160,7 +160,9 @@ void ElementKernel::apply_row(const Row& row) const {
 
 void ElementKernel::stream_row(const Row& row, detail::LineWriter& writer) const {
   const std::int64_t most = streamed_bytes / target_bytes_;
-  const std::int64_t lines_at_once = std::max<std::int64_t>(1, detail::magnitude(row.source_stride) / target_bytes_);
+  // what follows in the source is prefetched where that is no more than is read: mostly the next receiver's part
+  const bool dense = row.source_stride > 0 && row.source_stride <= detail::line_bytes;
+  const std::int64_t lines_at_once = (row.source_stride + target_bytes_ - 1) / target_bytes_;
   const bool direct = row.count * target_bytes_ >= detail::direct_stream_run;
   alignas(64) std::array<char, static_cast<std::size_t>(streamed_bytes)> buffer;
   for (std::int64_t done = 0; done < row.count; done += most) {
@@ -170,7 +172,9 @@ void ElementKernel::stream_row(const Row& row, detail::LineWriter& writer) const
     const char* const source = row.source + done * row.source_stride;
     apply_row({source, to, row.source_stride, target_bytes_, some});
     if (!direct) continue;
-    detail::LinesAhead lines(detail::address_at(source, most * row.source_stride), 1, 0, some * row.source_stride);
+    detail::LinesAhead lines;
+    if (dense)
+      lines = detail::LinesAhead(detail::address_at(source, some * row.source_stride), 1, 0, some * row.source_stride);
     detail::StreamRun::copy(to, target, some * target_bytes_, lines, lines_at_once);
   }
 }

@@ -35,7 +35,7 @@ class Channel {
   /// \param sends  whether this rank sends it.
   void set(Message new_message, bool sends, const ElementSteps& steps) {
     message = std::move(new_message);
-    part_count = count_of_parts();
+    part_count = elements_of_part();
     cutter = MessageCutter(message, part_count, most_tiny);
     direct.clear();
     packed.clear();
@@ -103,9 +103,9 @@ class Channel {
   static constexpr Index many_pieces = 16;
   static constexpr Index most_tiny = CopyList::most_listed_runs;  // elements; a list holds less of them than a block
 
-  /// Both ranks cut a message the same way: into pieces of half of the most, as its two ranks else wait for each other;
-  /// of as much as that if there are many of them, and of a quarter if there are one or two.
-  Index count_of_parts() const {
+  /// Most elements of a piece; the same on both ranks. Half of most_count, so that the two seldom wait for each other;
+  /// up to most_count in messages of many_pieces such pieces; down to a quarter, so that short ones still have two.
+  Index elements_of_part() const {
     const Index half = ceil_div(most_count, 2), quarter = ceil_div(most_count, 4);
     return std::max(std::clamp(ceil_div(message.count, 2), quarter, half),
                     std::min(message.count / many_pieces, most_count));

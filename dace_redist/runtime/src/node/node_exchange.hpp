@@ -64,7 +64,7 @@ class NodeExchange {
     ++exchange_.number;
     exchange_.source_location = finder_.find(source);
     const SharedArrayFinder::ArrayLocation target_location = finder_.find(target);
-    exchange_.stream_own = target_location.shared ? exchange_.stream_pushed : stream_target_;
+    exchange_.stream_own = target_location.shared ? exchange_.stream_pushed : stream_own_ordinary_;
     for (Channel& channel : messages_.sends()) channel.begin();
     Channel& own = messages_.sends()[0];
     own.protocol = Protocol::push;
@@ -88,9 +88,9 @@ class NodeExchange {
   bool finished() const { return exchange_.open == 0; }
 
  private:
-  // Parts of stream_threshold_bytes() from which all that is pushed or pulled, and all that is unpacked, is written
-  // with non-temporal stores: what one copy brings to another rank is not wanted in this core's cache; what is unpacked
-  // may well be.
+  // Parts of stream_threshold_bytes() from which all that is pushed or pulled, and all that is unpacked or stays, is
+  // written with non-temporal stores: what one copy brings to another rank is not wanted in this core's cache; what is
+  // unpacked may well be.
   static constexpr Index direct_streamed_sooner = 8, unpacked_streamed_sooner = 2;
 
   void choose_stores() {
@@ -99,7 +99,7 @@ class NodeExchange {
     exchange_.stream_pulled = messages_.received_bytes() >= threshold / direct_streamed_sooner;
     exchange_.stream_unpacked = messages_.received_bytes() >= threshold / unpacked_streamed_sooner;
     const Index own_bytes = messages_.bytes_of(messages_.sends()[0]);
-    stream_target_ = messages_.received_bytes() + own_bytes >= threshold / unpacked_streamed_sooner;
+    stream_own_ordinary_ = messages_.received_bytes() + own_bytes >= threshold / unpacked_streamed_sooner;
   }
 
   /// Unpacks what has arrived, and pulls the piece that lies first in the target.
@@ -131,7 +131,7 @@ class NodeExchange {
   Connections connections_;
   SharedArrayFinder finder_{connections_.scratch()};
   ExchangeState exchange_;
-  bool stream_target_ = false;  // whether what stays here is written with non-temporal stores into an ordinary array
+  bool stream_own_ordinary_ = false;  // whether what stays goes to an ordinary array with non-temporal stores
   Handshake handshake_;
   SourceWalk source_walk_;
   LevelChannels pulled_;

@@ -83,10 +83,9 @@ class NodeMessages {
   }
 
   void set_messages(std::vector<Channel>& channels, std::vector<Message>& messages, bool sends) const {
-    const bool first = channels.empty(), alone = sends && messages.size() == 1;  // nobody waits for this rank
+    const bool first = channels.empty();
     for (std::size_t c = 0; c < messages.size(); ++c) {
-      const Index most_piece = alone ? std::max<Index>(1, messages[c].count) : most_piece_;
-      if (first) channels.emplace_back(static_cast<int>(messages[c].peer), most_piece);
+      if (first) channels.emplace_back(static_cast<int>(messages[c].peer), most_piece_);
       channels[c].set(std::move(messages[c]), sends, *steps_);
     }
   }
