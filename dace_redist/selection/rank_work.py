@@ -178,8 +178,11 @@ class RankWork:
 
     @staticmethod
     def _per_byte(curve: Curve, message: Traffic, footprint: int) -> float:
-        """Of a message: as one of its size, or as one of all that the rank has, if that is slower."""
-        return max((curve.at(each) - curve.latency) / each for each in (message.nbytes, footprint))
+        """
+        Of a message: as one of its size, or as one of all that the rank has, if that is slower. Not less than nothing,
+        where noise has made the least message the slowest.
+        """
+        return max(0.0, *((curve.at(each) - curve.latency) / each for each in (message.nbytes, footprint)))
 
     def pieces(self, nbytes: float) -> float:
         """What messages between nodes take more if they are cut into pieces of so many bytes."""

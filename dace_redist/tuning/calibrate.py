@@ -153,7 +153,7 @@ def calibrate(
         for _ in range(_ROUNDS):
             rounds.append(_profile(made_in_main_memory, made_on_gpus))
             staged.append(made_in_main_memory.staged_matrices())
-        least = [min(seconds) for seconds in zip(*staged, strict=True)]
+        least = [min(seconds) for seconds in zip(*staged, strict=False)]  # none if a round has none
         made: MachineProfile = comm.bcast(with_staged_wait(machine_profile.fastest(rounds), sizes.matrices, least))
     node.Free()
     with together(comm):

@@ -120,6 +120,17 @@ def test_long_runs_between_ordinary_arrays_are_left_to_the_kernel():
     assert terms("Shared", moved=long).transfer == pytest.approx(3 * 2 * 1024 * 16 * 4e-9)
 
 
+def test_messages_take_no_less_than_nothing():
+    """Noise has made a message of one byte the slowest."""
+    node = machine().node
+    assert node is not None
+    noisy = {"nbytes": [1, 1001, 1000001], "seconds": [1e-2, 1e-5, 1e-3]}
+    profile = machine(node=node.model_dump() | {"messages": noisy, "chunks": noisy})
+    for strategy in ("Pack", "Pipelined", "Datatype"):
+        found = terms(strategy, profile=profile)
+        assert found.transfer == 0 and found.total > 0
+
+
 def test_threads_share_copies_where_ranks_leave_cores():
     assert terms("Threaded", profile=machine(cores=16)).pack == pytest.approx(SENT * 1e-9 / 4)
     assert terms("Threaded").pack == pytest.approx(SENT * 1e-9)

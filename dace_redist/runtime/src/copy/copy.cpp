@@ -215,8 +215,8 @@ void copy_tiles(const CopyBlock& block, int row_dim, const char* source, char* t
   const auto lengths = [&](std::int64_t length, const char* start) {
     return fills_lines ? ending_with_lines(length, run_bytes, start) : ChunkWalk::Lengths{length, length, length};
   };
-  alignas(line_bytes) std::array<char, static_cast<std::size_t>(longest_tile_bytes)>
-      tile;  // [rows, columns, run_bytes]
+  // [rows, columns, run_bytes]
+  alignas(line_bytes) std::array<char, static_cast<std::size_t>(longest_tile_bytes)> tile;
   const PlaneCopy copy_runs = plane_copy<Prefetch::rows>(run_bytes);
   const PlaneCopy copy_rows =
       stream ? copy_plane<StreamRun, Prefetch::none> : plane_copy<Prefetch::none>(columns * run_bytes);
