@@ -23,6 +23,11 @@ def _ascending(values: list[int]) -> list[int]:
 Sizes = Annotated[list[Count], pydantic.AfterValidator(_ascending)]
 
 
+def _check_lengths(nbytes: list[int], name: str, values: list[float]) -> None:
+    if len(nbytes) != len(values):
+        raise ValueError(f"expected {name} of {len(nbytes)} sizes, got {len(values)}")
+
+
 class Curve(Strict):
     """
     Seconds by size.
@@ -36,8 +41,7 @@ class Curve(Strict):
 
     @pydantic.model_validator(mode="after")
     def _same_lengths(self) -> Curve:
-        if len(self.nbytes) != len(self.seconds):
-            raise ValueError(f"expected seconds of {len(self.nbytes)} sizes, got {len(self.seconds)}")
+        _check_lengths(self.nbytes, "seconds", self.seconds)
         return self
 
     def at(self, nbytes: float) -> float:
@@ -70,8 +74,7 @@ class Factors(Strict):
 
     @pydantic.model_validator(mode="after")
     def _same_lengths(self) -> Factors:
-        if len(self.nbytes) != len(self.factors):
-            raise ValueError(f"expected factors of {len(self.nbytes)} sizes, got {len(self.factors)}")
+        _check_lengths(self.nbytes, "factors", self.factors)
         return self
 
     def at(self, nbytes: float) -> float:

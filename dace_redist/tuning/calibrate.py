@@ -344,7 +344,7 @@ class _Calibration:
         """Seconds in which the ranks of a node move a matrix; none where each rank has a core."""
         if not self.comm.bcast(self.topology.ranks_per_node > (os.cpu_count() or 1)):  # nodes may differ
             return []
-        seconds = [self.timed.rows_to_columns(self.node, "Shared", nbytes) for nbytes in self.sizes.matrices]
+        seconds = [self.timed.all_to_all(self.node, "Shared", nbytes=nbytes) for nbytes in self.sizes.matrices]
         return [] if None in seconds else [each or 0.0 for each in seconds]
 
     def exchanges(self, further: Mapping[str, str] | None = None) -> dict[str, Any]:

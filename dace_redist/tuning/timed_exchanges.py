@@ -62,7 +62,7 @@ _Part = npt.NDArray[Any] | _DevicePart
 
 
 def matrix(ranks: int, nbytes: int) -> tuple[Distribution, Distribution]:
-    """A square matrix of float64, by rows and by columns, of which each rank has at most ``nbytes``, but a row."""
+    """A square matrix of 8-byte elements, by rows and by columns: each rank has at most ``nbytes`` of it, or a row."""
     size = max(1, math.isqrt(nbytes // _ITEM // ranks)) * ranks
     return Distribution((size, size), (ranks, 1)), Distribution((size, size), (1, ranks))
 
@@ -195,22 +195,17 @@ class TimedExchanges:
             name, lambda: self._plan(group, strategy, arrays, before, after, **options), in_a_row=not alone
         )
 
-    def all_to_all(self, group: MPI.Intracomm, strategy: str, on_gpu: bool = False) -> float | None:
-        """Seconds in which each rank of a group sends one element to each other one."""
-        ranks = group.size
-        sides = Distribution((ranks, ranks), (ranks,)), Distribution((ranks, ranks), (1, ranks))
-        arrays = [self._block(which, part, np.uint64, on_gpu) for which, part in enumerate(((1, ranks), (ranks, 1)))]
-        return self._timed(
-            f"{strategy}, all to all", lambda: self._plan(group, strategy, arrays, *sides), in_a_row=False
-        )
+    def all_to_all(self, group: MPI.Intracomm, strategy: str, on_gpu: bool = False, nbytes: int = 0) -> float | None:
+        """
+        Seconds in which each rank of a group sends a part of its rows of a :func:`matrix` to each other one.
 
-    def rows_to_columns(self, group: MPI.Intracomm, strategy: str, nbytes: int) -> float | None:
-        """Seconds in which the ranks of a group move a :func:`matrix` of which each has about ``nbytes``."""
+        :param nbytes: What each rank has of the matrix; by default one element for each rank.
+        """
         sides = matrix(group.size, nbytes)
         arrays = [
-            self._block(which, side.local_shape(group.rank), np.float64, False) for which, side in enumerate(sides)
+            self._block(which, side.local_shape(group.rank), np.uint64, on_gpu) for which, side in enumerate(sides)
         ]
-        name = f"{strategy}, {nbytes:,} bytes of each rank to all"
+        name = f"{strategy}, {nbytes:,} bytes, all to all" if nbytes else f"{strategy}, all to all"
         return self._timed(name, lambda: self._plan(group, strategy, arrays, *sides), in_a_row=False)
 
     @staticmethod

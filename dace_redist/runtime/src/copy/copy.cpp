@@ -106,34 +106,26 @@ void copy_non_temporal(const CopyBlock& block, const char* source, char* target)
 }
 
 /// The same at several places, chunk by chunk for all of them, through a LineWriter each. Between the stores it
-/// prefetches the source lines of the next chunk: those of all places if they overlap, else those of the lowest one;
-/// where runs lie far apart, each place's own.
+/// prefetches the source lines of the next chunk: those of all places if they overlap, else those of the lowest one.
 void copy_non_temporal_together(const CopyBlock& block, const CopyPlace* places, std::size_t count) {
   ChunkWalk walk = walk_in_target_order(block, LineWriter::longest_piece / 2);
   const PlaneCopy copy_runs = plane_copy<Prefetch::none>(block.run_bytes);
   ChunkWalk ahead = walk;
   bool more_ahead = ahead.advance();
-  const bool far_apart = walk.plane().rows == 1 && block.run_bytes >= line_bytes &&
-                         magnitude(walk.plane().source_column) > 2 * block.run_bytes;
   const auto ends = std::minmax_element(places, places + count,
                                         [](const CopyPlace& a, const CopyPlace& b) { return a.source < b.source; });
-  std::array<LinesAhead, most_places> lines;
+  LinesAhead lines;
   std::array<LineWriter, most_places> writers;
-  for (std::size_t p = 0; p < count; ++p) writers[p].prefetch_from(&lines[far_apart ? p : 0]);
+  for (std::size_t p = 0; p < count; ++p) writers[p].prefetch_from(&lines);
   do {
     const Plane plane = walk.plane();
-    if (more_ahead && far_apart) {
-      for (std::size_t p = 0; p < count; ++p)
-        lines[p] = LinesAhead(address_at(places[p].source, ahead.source()), plane.columns, plane.source_column,
-                              plane.run_bytes);
-    } else if (more_ahead) {
+    if (more_ahead) {
       const std::int64_t extent = (plane.rows - 1) * magnitude(plane.source_row) +
                                   (plane.columns - 1) * magnitude(plane.source_column) + plane.run_bytes;
       const std::int64_t apart = ends.second->source - ends.first->source;
-      lines[0] =
-          LinesAhead(address_at(ends.first->source, ahead.source()), 1, 0, extent + (apart <= extent ? apart : 0));
+      lines = LinesAhead(address_at(ends.first->source, ahead.source()), 1, 0, extent + (apart <= extent ? apart : 0));
+      more_ahead = ahead.advance();
     }
-    if (more_ahead) more_ahead = ahead.advance();
     for (std::size_t p = 0; p < count; ++p) {
       char* const to = writers[p].place(places[p].target + walk.target(), plane.rows * plane.columns * plane.run_bytes);
       copy_runs(plane, places[p].source + walk.source(), to);
