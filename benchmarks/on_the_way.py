@@ -3,7 +3,7 @@ What is done to a tensor on its way, to doing it before or after: permuted axes,
 
 The sides of each comparison are measured by turns in one run (dace_redist/tuning/measure.py); the medians count.
 
-    mpiexec -n 4 python benchmarks/on_the_way.py [--json FILE] [--limit 10] [--size 4096] [ROW]...
+    mpiexec -n 4 python benchmarks/on_the_way.py [--json FILE] [--limit 10] [--size 4096] [--replicas 2] [ROW]...
 """
 
 from __future__ import annotations
@@ -84,15 +84,15 @@ def several(comm: MPI.Intracomm, size: int, shared: bool) -> tuple[Sides, list[A
     return {"in one exchange": lambda: joint(sources, out=targets), "one after another": one_by_one}, [*moves, joint]
 
 
-def reduce(comm: MPI.Intracomm, size: int, shared: bool) -> tuple[Sides, list[Any]]:
-    """Rows with two partial sums each, to columns on two replicas each."""
-    half = comm.size // 2
+def reduce(comm: MPI.Intracomm, size: int, shared: bool, replicas: int = 2) -> tuple[Sides, list[Any]]:
+    """Rows with several partial sums each, to columns on as many replicas each."""
+    grid = (comm.size // replicas, replicas)
     shape = (size, size // 4)
-    partial = Distribution(shape, (half, 2), dims=(0, None))
-    target = Distribution(shape, (half, 2), dims=(None, 0))
-    corners = Distribution(shape, (half, 2), dims=(0, None), pins=(None, 0))
-    there = Distribution(shape, (half, 2), dims=(None, 0), pins=(None, 0))
-    pair = comm.Split(comm.rank // 2, comm.rank)
+    partial = Distribution(shape, grid, dims=(0, None))
+    target = Distribution(shape, grid, dims=(None, 0))
+    corners = Distribution(shape, grid, dims=(0, None), pins=(None, 0))
+    there = Distribution(shape, grid, dims=(None, 0), pins=(None, 0))
+    group = comm.Split(comm.rank // replicas, comm.rank)
     allocate = dace_redist.empty if shared else np.empty
     A, total = allocate(partial.local_shape(comm.rank)), np.empty(partial.local_shape(comm.rank))
     B, C = (allocate(target.local_shape(comm.rank)) for _ in range(2))
@@ -101,9 +101,9 @@ def reduce(comm: MPI.Intracomm, size: int, shared: bool) -> tuple[Sides, list[An
     nothing = np.empty((0, 0))
 
     def three() -> None:
-        pair.Reduce(A, total, MPI.SUM, 0)
-        moves[1](total if pair.rank == 0 else nothing, out=C if pair.rank == 0 else nothing)
-        pair.Bcast(C, 0)
+        group.Reduce(A, total, MPI.SUM, 0)
+        moves[1](total if group.rank == 0 else nothing, out=C if group.rank == 0 else nothing)
+        group.Bcast(C, 0)
 
     three()
     moves[0](A, out=B)
@@ -114,16 +114,20 @@ def reduce(comm: MPI.Intracomm, size: int, shared: bool) -> tuple[Sides, list[An
 @click.command(help=__doc__)
 @click.argument("rows", nargs=-1, type=click.Choice(list(ROWS)))
 @click.option("--size", default=4096, show_default=True, help="rows and columns of the matrix")
+@click.option("--replicas", default=2, show_default=True, help="of 'reduce': partial sums, and replicas of the target")
 @click.option("--limit", default=10.0, show_default=True, help="seconds for each comparison")
 @click.option("--json", "path", type=click.Path(dir_okay=False), help="append a JSON line for each row")
-def main(rows: tuple[str, ...], size: int, limit: float, path: str | None) -> None:
+def main(rows: tuple[str, ...], size: int, replicas: int, limit: float, path: str | None) -> None:
     comm = MPI.COMM_WORLD
     if comm.size < 2 or comm.size % 2:
         raise click.ClickException(f"needs an even number of ranks, got {comm.size}")
+    if replicas < 1 or comm.size % replicas:
+        raise click.ClickException(f"--replicas must divide the number of ranks, {comm.size}, got {replicas}")
     with pinned_to_core(comm):
         for row in rows or ROWS:
             for shared in (False, True):
-                sides, plans = globals()[row](comm, size, shared)
+                options = {"replicas": replicas} if row == "reduce" else {}
+                sides, plans = globals()[row](comm, size, shared, **options)
                 figures = measure(sides, comm, limit_seconds=limit)
                 for made in plans:
                     made.free()

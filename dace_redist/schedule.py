@@ -67,7 +67,8 @@ class Schedule:
     def exchanges(self) -> int:
         """
         Exchanges one after another; one, but where partial results are reduced: as many as there are of each, and one
-        more if replicas of the target each reduce a share of it, which they then send each other.
+        more if replicas of the target each reduce a share of it, which they then send each other. Ranks of one node
+        reduce all partial results in one exchange where their strategy goes through the memory of the node.
         """
         if not self.reduces:
             return 1

@@ -17,7 +17,7 @@ from dace_redist.report.canvas import new_figure, save
 from dace_redist.report.text import count, format_bytes, in_units
 
 #: What a rank does, in the order of the picture's legend; other kinds are those that contain others.
-KINDS = ("pack", "send", "put", "push", "pull", "read", "unpack", "copy", "sum", "contract", "solve", "wait")
+KINDS = ("pack", "send", "put", "push", "pull", "read", "unpack", "copy", "reduce", "sum", "contract", "solve", "wait")
 #: Kinds that contain others, and what the time between those is called.
 OUTER = {"plan": "planning", "run": "between", "start": "between", "progress": "between"}
 

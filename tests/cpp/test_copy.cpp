@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// \file
-/// Compares merged(), make_copy_block(), copy(), slice() and RunList with a loop over elements, on many random boxes.
+/// Compares merged(), make_copy_block(), copy(), slice(), RunList and reduce_blocks() with a loop over elements, on
+/// many random boxes.
 ///
 /// Usage: test_copy [boxes] [seed]
 
@@ -18,6 +19,8 @@
 
 #include "copy/copy.cpp"
 #include "copy/element_operation.cpp"
+#include "copy/element_steps.cpp"
+#include "copy/reduce_blocks.cpp"
 #include "copy/run_list.cpp"
 
 namespace {
@@ -127,23 +130,30 @@ Case random_case(Random& random) {
   return made;
 }
 
-/// The oracle: one element after the other, in the order of the dimensions as they are given.
-void copy_elements(const StridedBlock& block, std::int64_t element_bytes, const unsigned char* source,
-                   unsigned char* target) {
+/// Calls `visit(source, target)` with the offsets of each element of a block.
+template <class Visit>
+void for_each_element(const StridedBlock& block, const Visit& visit) {
   std::array<std::int64_t, dace_redist::max_block_dims> index{};
-  const std::int64_t count = block.count();
-  for (std::int64_t done = 0; done < count; ++done) {
+  for (std::int64_t left = block.count(); left > 0; --left) {
     std::int64_t from = block.source_offset, to = block.target_offset;
     for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d) {
       from += index[d] * block.source_strides[d];
       to += index[d] * block.target_strides[d];
     }
-    std::memcpy(target + to * element_bytes, source + from * element_bytes, static_cast<std::size_t>(element_bytes));
+    visit(from, to);
     for (auto d = static_cast<std::size_t>(block.ndim); d-- > 0;) {
       if (++index[d] < block.counts[d]) break;
       index[d] = 0;
     }
   }
+}
+
+/// The oracle: one element after the other, in the order of the dimensions as they are given.
+void copy_elements(const StridedBlock& block, std::int64_t element_bytes, const unsigned char* source,
+                   unsigned char* target) {
+  for_each_element(block, [&](std::int64_t from, std::int64_t to) {
+    std::memcpy(target + to * element_bytes, source + from * element_bytes, static_cast<std::size_t>(element_bytes));
+  });
 }
 
 void print_case(const Case& made, const char* what) {
@@ -305,6 +315,77 @@ bool converts_together_like_the_oracle() {
   return true;
 }
 
+void write_number(char* to, dace_redist::ElementType type, double number) {
+  dace_redist::visit_element_type(type, [&](auto zero) {
+    const auto value = static_cast<decltype(zero)>(number);
+    std::memcpy(to, &value, sizeof value);
+  });
+}
+
+/// reduce_blocks() of 1 to 20 sources, each with its own strides and alignment, some of them in the type of messages.
+bool reduces_like_the_oracle(const Case& made, Random& random) {
+  using dace_redist::ElementType;
+  using dace_redist::Reduction;
+  constexpr std::array<std::array<ElementType, 2>, 5> types{{{ElementType::float64, ElementType::float64},
+                                                             {ElementType::float32, ElementType::float64},
+                                                             {ElementType::float64, ElementType::float32},
+                                                             {ElementType::int16, ElementType::int16},
+                                                             {ElementType::complex128, ElementType::complex128}}};
+  const auto [source_type, target_type] = types[static_cast<std::size_t>(random.between(0, 4))];
+  dace_redist::ElementOperation operation;
+  operation.source = source_type;
+  operation.target = target_type;
+  const bool ordered = target_type != ElementType::complex128 && random.one_in(3);
+  operation.reduction = ordered ? Reduction::max : Reduction::sum;
+  if (random.one_in(3)) operation.alpha = 2.0;
+  if (!ordered && random.one_in(3)) operation.beta = 3.0;
+  dace_redist::ReductionSteps steps;
+  steps.set(operation, dace_redist::element_bytes_of(source_type));
+
+  const std::int64_t target_bytes = dace_redist::element_bytes_of(target_type);
+  const auto nbytes = static_cast<std::size_t>(made.target_elements * target_bytes);
+  Array target(nbytes, made.target_shift, 128);
+  constexpr double before = 1;
+  std::vector<double> numbers(static_cast<std::size_t>(made.target_elements), operation.beta.real() * before);
+  for (std::int64_t at = 0; at < made.target_elements; ++at)
+    write_number(reinterpret_cast<char*>(target.data()) + at * target_bytes, target_type, before);
+  Bytes expected = target.bytes();
+
+  std::vector<Bytes> sources;
+  std::vector<dace_redist::PartialBlock> blocks;
+  const std::int64_t source_count = random.between(1, random.one_in(4) ? 20 : 4);
+  const ElementType message_type =
+      dace_redist::element_bytes_of(source_type) < target_bytes ? source_type : target_type;
+  for (std::int64_t turn = 0; turn < source_count; ++turn) {
+    const bool packed = random.one_in(2);
+    dace_redist::PartialBlock partial = steps.partial(turn, packed);
+    partial.block = made.block;
+    partial.block.source_offset = 0;
+    std::vector<std::size_t> order(static_cast<std::size_t>(made.block.ndim));
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    if (random.one_in(3)) order = random.permutation(made.block.ndim);
+    const std::int64_t count = fill_strides(random, made.block, order, partial.block.source_strides);
+    const auto shift = static_cast<std::size_t>(random.one_in(2) ? 0 : random.between(0, 63));
+    Bytes& bytes = sources.emplace_back(shift + static_cast<std::size_t>(count * partial.source_bytes));
+    char* const start = reinterpret_cast<char*>(bytes.data()) + shift;
+    for_each_element(partial.block, [&](std::int64_t from, std::int64_t to) {
+      const auto number = static_cast<double>(random.between(0, 9));
+      write_number(start + from * partial.source_bytes, packed ? message_type : source_type, number);
+      double& there = numbers[static_cast<std::size_t>(to)];
+      const double value = operation.alpha.real() * number;
+      there = ordered ? turn == 0 ? value : std::max(there, value) : there + value;
+    });
+    partial.source = start;
+    blocks.push_back(partial);
+  }
+  for_each_element(made.block, [&](std::int64_t, std::int64_t to) {
+    char* const start = reinterpret_cast<char*>(expected.data()) + (target.data() - target.bytes().data());
+    write_number(start + to * target_bytes, target_type, numbers[static_cast<std::size_t>(to)]);
+  });
+  reduce_blocks(blocks, target_bytes, reinterpret_cast<char*>(target.data()), made.stream);
+  return target.bytes() == expected;
+}
+
 /// Parts of a block that can be cut well differ by an eighth at most.
 bool slices_are_even() {
   const CopyBlock block = make_copy_block(plain_box(1000, 8, 9), 8);
@@ -332,7 +413,8 @@ int main(int argc, char** argv) {
     if (!check(smaller.count() == made.block.count() && smaller.ndim <= made.block.ndim, made, "merged") ||
         !check(copies_like_the_oracle(made, made.block, 1, By::blocks), made, "copy") ||
         !check(copies_like_the_oracle(made, smaller, made.parts, By::blocks), made, "copy of slices") ||
-        !check(copies_like_the_oracle(made, smaller, made.parts, By::runs), made, "copy of a list of runs"))
+        !check(copies_like_the_oracle(made, smaller, made.parts, By::runs), made, "copy of a list of runs") ||
+        !check(reduces_like_the_oracle(made, random), made, "reduction of several blocks"))
       return 1;
   }
   if (!check(copies_together_like_the_oracle(), Case{}, "copy_together")) return 1;

@@ -52,18 +52,27 @@ def test_random_operations_on_several_tensors(comm):
 
 
 @pytest.mark.mpi(ranks=[4])
-def test_two_runs_of_a_sum_give_the_same_bits_on_all_replicas(comm):
-    """Floating-point numbers of very different size, whose sum depends on the order."""
-    partial = Distribution((64, 8), (1, 4), dims=(0, None))
-    target = Distribution((64, 8), (2, 2), dims=(0, None))
-    A = np.random.default_rng(comm.rank).standard_normal((64, 8)) * 10.0 ** (4 * comm.rank)
-    for strategy in ("Pack", "Pipelined", "Hierarchical", "Aggregated"):
+@pytest.mark.parametrize("shape", [(64, 8), (256, 100)])
+def test_two_runs_of_a_sum_give_the_same_bits_on_all_replicas(comm, shape):
+    """Floating-point numbers of very different size, whose sum depends on the order: the same one by all strategies."""
+    partial = Distribution(shape, (1, 4), dims=(0, None))
+    target = Distribution(shape, (2, 2), dims=(0, None))
+    numbers = np.random.default_rng(comm.rank).standard_normal(shape) * 10.0 ** (4 * comm.rank)
+    by_strategy = set()
+    for strategy, allocate in [
+        *((name, np.empty) for name in ("Pack", "Pipelined", "Shared", "Hierarchical", "Aggregated")),
+        *((name, dace_redist.empty) for name in ("Shared", "Hierarchical")),
+    ]:
+        A = allocate(shape)
+        A[...] = numbers
         with plan(partial, target, comm=comm, op="sum", strategy=strategy) as made:
             first, second = made(A).copy(), made(A).copy()
         assert first.tobytes() == second.tobytes()
+        by_strategy.add(first.tobytes())
         everyone = comm.allgather(first.tobytes())
         assert everyone[0] == everyone[1] and everyone[2] == everyone[3]
         np.testing.assert_allclose(first, target.local(comm.allreduce(A), comm.rank), rtol=1e-12)
+    assert len(by_strategy) == 1
 
 
 @pytest.mark.mpi(ranks=[6])

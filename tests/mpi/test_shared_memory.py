@@ -142,10 +142,13 @@ if comm.rank == 2:
     os.environ["DACE_REDIST_SHARED_BYTES"] = "0"
 source, target = Distribution((40, 60), (3, 1)), Distribution((40, 60), (1, 3))
 tensor = np.arange(2400.0).reshape(40, 60)
+partial = Distribution((40, 60), (3,), dims=(None, None))
 for strategy in ("Shared", "Hierarchical", "Aggregated"):
     for _ in range(2):
         got = dace_redist.redistribute(source.local(tensor, comm.rank), source, target, strategy=strategy)
         assert np.array_equal(got, target.local(tensor, comm.rank))
+        got = dace_redist.redistribute(tensor, partial, target, op="sum", strategy=strategy)
+        assert np.array_equal(got, target.local(3 * tensor, comm.rank))
 print("moved", flush=True)
 """
 

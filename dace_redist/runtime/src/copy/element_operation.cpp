@@ -90,6 +90,51 @@ void reduce(const ElementOperation& operation, const char* source, char* target,
   });
 }
 
+/// Bytes ahead in a long row of a source that are prefetched; where rows are not longer, the next row is.
+constexpr std::int64_t bytes_ahead = 4096;
+
+/// Reduces rows of contiguous elements, a line at a time: what is read later is prefetched between the stores.
+template <class T, template <class> class Function>
+void reduce_rows(const ElementKernel::ReducedRows& rows) {
+  constexpr auto nbytes = static_cast<std::int64_t>(sizeof(T));
+  using Line = std::array<T, static_cast<std::size_t>(detail::line_bytes / nbytes)>;
+  const Function<T> function;
+  for (std::int64_t r = 0; r < rows.row_count; ++r) {
+    char* const target = rows.target + r * rows.target_stride;
+    const auto source_at = [&rows, r](std::size_t s, std::int64_t at) {
+      return rows.sources[s].row + r * rows.sources[s].row_stride + at;
+    };
+    const auto reduce_until = [&](std::int64_t from, std::int64_t end) {
+      const char *const first = source_at(0, 0), *const second = source_at(1, 0);
+      for (std::int64_t at = from; at < end; at += nbytes)
+        store(target + at, function(load<T>(second + at), load<T>(first + at)));
+      for (std::size_t s = 2; s < rows.source_count; ++s)
+        for (std::int64_t at = from; at < end; at += nbytes)
+          store(target + at, function(load<T>(source_at(s, at)), load<T>(target + at)));
+    };
+    const auto load_line = [&](std::size_t s, std::int64_t at) {
+      const std::int64_t ahead = rows.row_bytes > bytes_ahead ? bytes_ahead : rows.sources[s].row_stride;
+      detail::prefetch_line(detail::address_at(source_at(s, at), ahead));
+      return load<Line>(source_at(s, at));
+    };
+    std::int64_t at = rows.stream ? std::min(detail::bytes_to_line(target), rows.row_bytes) : 0;
+    if (at > 0) reduce_until(0, at);
+    for (; at + detail::line_bytes <= rows.row_bytes; at += detail::line_bytes) {
+      Line line = load_line(0, at);
+      for (std::size_t s = 1; s < rows.source_count; ++s) {
+        const Line values = load_line(s, at);
+        for (std::size_t i = 0; i < line.size(); ++i) line[i] = function(values[i], line[i]);
+      }
+      const auto* const reduced = reinterpret_cast<const char*>(line.data());
+      if (rows.stream)
+        detail::stream_line(reduced, target + at);
+      else
+        std::memcpy(target + at, reduced, detail::line_bytes);
+    }
+    if (at < rows.row_bytes) reduce_until(at, rows.row_bytes);
+  }
+}
+
 /// Booleans: sum and max are "or", prod and min are "and".
 void reduce_or(const ElementOperation&, const char* source, char* target, std::int64_t stride, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) target[i * stride] = static_cast<char>(target[i * stride] | source[i]);
@@ -131,11 +176,15 @@ ElementKernel::ElementKernel(const ElementOperation& operation)
       if (operation.reduction != Reduction::none) combine_ = joins ? reduce_or : reduce_and;
     } else {
       if (operation.reduction == Reduction::none && scales) combine_ = scale<T>;
-      if (operation.reduction == Reduction::sum) combine_ = reduce<T, Sum>;
-      if (operation.reduction == Reduction::prod) combine_ = reduce<T, Product>;
+      const auto use = [&](Combine combine, void (*rows)(const ReducedRows&)) {
+        combine_ = combine;
+        if (operation.source == operation.target && !scales) reduce_rows_ = rows;
+      };
+      if (operation.reduction == Reduction::sum) use(reduce<T, Sum>, dace_redist::reduce_rows<T, Sum>);
+      if (operation.reduction == Reduction::prod) use(reduce<T, Product>, dace_redist::reduce_rows<T, Product>);
       if constexpr (!is_complex<T>) {
-        if (operation.reduction == Reduction::min) combine_ = reduce<T, Minimum>;
-        if (operation.reduction == Reduction::max) combine_ = reduce<T, Maximum>;
+        if (operation.reduction == Reduction::min) use(reduce<T, Minimum>, dace_redist::reduce_rows<T, Minimum>);
+        if (operation.reduction == Reduction::max) use(reduce<T, Maximum>, dace_redist::reduce_rows<T, Maximum>);
       } else if (operation.reduction == Reduction::min || operation.reduction == Reduction::max) {
         fail_to_compute(operation.target, "order: op min and max need real numbers");
       }

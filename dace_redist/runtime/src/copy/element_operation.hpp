@@ -47,6 +47,26 @@ using ElementBlock = CopyBlock;
 /// The loops of one ElementOperation, found once by its types.
 class DR_API ElementKernel {
  public:
+  /// A row of elements, at strides in bytes.
+  struct Row {
+    const char* source;
+    char* target;
+    std::int64_t source_stride, target_stride, count;
+  };
+
+  /// Rows of contiguous elements of the target's type, in several sources, that are reduced to one in the target.
+  struct ReducedRows {
+    struct Source {
+      const char* row;          ///< the first one
+      std::int64_t row_stride;  ///< in bytes
+    };
+    const Source* sources;  ///< [source_count], two or more, in the order of the reduction
+    std::size_t source_count;
+    char* target;  ///< of the first row
+    std::int64_t target_stride, row_count, row_bytes;
+    bool stream;  ///< whether to write with non-temporal stores; then the rows of the target are aligned to its type
+  };
+
   ElementKernel() = default;
   /// \throws Error if the types cannot be converted, or the reduction is none of the type.
   explicit ElementKernel(const ElementOperation& operation);
@@ -66,6 +86,15 @@ class DR_API ElementKernel {
   void apply_together(const ElementBlock& block, const CopyPlace* places, std::size_t count, bool stream,
                       bool stream_short_rows) const;
 
+  /// Applies the operation to one row.
+  void apply_row(const Row& row) const;
+
+  /// Whether this is a reduction that reduce_rows() can do: nothing is converted, scaled or conjugated.
+  bool reduces_rows() const { return reduce_rows_ != nullptr; }
+  /// Puts the reduction of several rows into the target, whatever is there.
+  void reduce_rows(const ReducedRows& rows) const { reduce_rows_(rows); }
+
+  bool reads_target() const { return operation_.beta != 0.0 || operation_.reduction != Reduction::none; }
   const ElementOperation& operation() const { return operation_; }
 
  private:
@@ -75,24 +104,15 @@ class DR_API ElementKernel {
   using Combine = void (*)(const ElementOperation& operation, const char* source, char* target,
                            std::int64_t target_stride, std::int64_t count);
 
-  /// A row of elements, at strides in bytes.
-  struct Row {
-    const char* source;
-    char* target;
-    std::int64_t source_stride, target_stride, count;
-  };
-
-  /// Applies the operation to one row.
-  void apply_row(const Row& row) const;
   /// As apply_row(), with non-temporal stores, by way of a buffer in the first-level cache. The elements of the target
   /// are contiguous.
   /// \param writer  Of this target. What it has taken is written at last by its finish().
   void stream_row(const Row& row, detail::LineWriter& writer) const;
-  bool reads_target() const { return operation_.beta != 0.0 || operation_.reduction != Reduction::none; }
 
   ElementOperation operation_;
   Convert convert_ = nullptr;  // to the target's type
   Combine combine_ = nullptr;  // with what is there; null: nothing but the conversion
+  void (*reduce_rows_)(const ReducedRows& rows) = nullptr;
   std::int64_t target_bytes_ = 0;
 };
 

@@ -27,6 +27,7 @@ struct AxisOverlap {
 /// A part of a message: what one source cell and one target cell share.
 struct CellPair {
   Index peer = 0, source_cell = 0, target_cell = 0, count = 0;
+  Index turn = 0;  // of the sender
   std::vector<StridedBlock> blocks;
 };
 
@@ -247,32 +248,37 @@ class Collector {
       return append(target_.rank_of(cell.coordinates, peer_replica_), cell, theirs, choice);
     if (!sends()) {
       if (senders_.kind != Senders::all)
-        return append(sender(theirs.coordinates, cell.coordinates, rank_), cell, theirs, choice);
-      for (Index replica = 0; replica < source_.replicas(); ++replica)
-        append(source_.rank_of(theirs.coordinates, replica), cell, theirs, choice);
+        return append(sender(theirs.coordinates, cell.coordinates, rank_, senders_.number), cell, theirs, choice);
+      for (Index turn = 0; turn < source_.replicas(); ++turn)
+        append(sender(theirs.coordinates, cell.coordinates, rank_, turn), cell, theirs, choice, turn);
       return;
     }
     for (Index replica = 0; replica < target_.replicas(); ++replica) {
       if (senders_.to_shares && replica != peer_replica_) continue;
       const Index receiver = target_.rank_of(theirs.coordinates, replica);
-      if (senders_.kind == Senders::all || sender(cell.coordinates, theirs.coordinates, receiver) == rank_)
-        append(receiver, cell, theirs, choice);
+      Index turn = senders_.number;
+      if (senders_.kind == Senders::all)
+        for (turn = 0; sender(cell.coordinates, theirs.coordinates, receiver, turn) != rank_;) ++turn;
+      if (sender(cell.coordinates, theirs.coordinates, receiver, turn) == rank_)
+        append(receiver, cell, theirs, choice, turn);
     }
   }
 
-  /// The one rank that sends a source cell to a receiver of a target cell. All replicas of the target cell get the same
-  /// turns in the same order; each share of it begins with another replica of the source.
-  Index sender(const std::vector<Index>& source_cell, const std::vector<Index>& target_cell, Index receiver) const {
+  /// The one rank that sends a source cell to a receiver of a target cell, in a turn. All replicas of the target cell
+  /// get the same turns in the same order; each share of it begins with another replica of the source.
+  Index sender(const std::vector<Index>& source_cell, const std::vector<Index>& target_cell, Index receiver,
+               Index turn) const {
     if (senders_.kind == Senders::one) return source_.sender(source_cell, receiver);
     Index position = senders_.to_shares ? share_ % source_.replicas() : 0;
     for (std::size_t axis = 0; axis < target_cell.size(); ++axis)
       position = (position * target_.axes()[axis].parts + target_cell[axis]) % source_.replicas();
-    return source_.rank_of(source_cell, (position + senders_.number) % source_.replicas());
+    return source_.rank_of(source_cell, (position + turn) % source_.replicas());
   }
 
-  void append(Index peer, const Cell& own, const Cell& theirs, const std::vector<const AxisOverlap*>& choice) {
+  void append(Index peer, const Cell& own, const Cell& theirs, const std::vector<const AxisOverlap*>& choice,
+              Index turn = 0) {
     if (peer == rank_ && !sends()) return;  // a self-copy is listed once, by the source side
-    CellPair pair{peer, sends() ? own.number : theirs.number, sends() ? theirs.number : own.number, 1, {}};
+    CellPair pair{peer, sends() ? own.number : theirs.number, sends() ? theirs.number : own.number, 1, turn, {}};
     for (const AxisOverlap* overlap : choice) pair.count *= overlap->count;
     if (with_blocks_) append_blocks(pair, own, theirs, choice);
     pairs.push_back(std::move(pair));
@@ -334,6 +340,7 @@ std::vector<Message> join(std::vector<CellPair> pairs) {
     if (messages.empty() || messages.back().peer != pair.peer) messages.push_back({pair.peer, 0, {}});
     Message& message = messages.back();
     message.count += pair.count;
+    message.turn = pair.turn;
     message.blocks.insert(message.blocks.end(), pair.blocks.begin(), pair.blocks.end());
   }
   return messages;

@@ -32,6 +32,7 @@ struct Message {
   Index count = 0;                   // elements
   std::vector<StridedBlock> blocks;  // not merged: their counts are equal on both sides
   Index round = 0;                   // its turn, equal on both sides; see Plan::round()
+  Index turn = 0;                    // of its sender, see Senders; of several pairs of cells the last one's
 };
 
 /// What one rank does: by ascending peer. `self` never leaves the rank.
@@ -51,13 +52,13 @@ inline std::vector<Index> c_strides(const std::vector<Index>& shape) {
 struct Senders {
   enum Kind {
     one,    ///< one of them, the receiver itself if it holds the cell
-    all,    ///< each of them
+    all,    ///< each of them, reduced in the order of their turns
     turn,   ///< number (turn + position of the target cell) mod replicas: each one in as many turns
     share,  ///< each of them its share of the cell, where source and target are the same distribution
   };
   Kind kind = one;
   Index number = 0;        ///< of the turn
-  bool to_shares = false;  ///< of a turn: whether each replica of a target cell receives its share of it only
+  bool to_shares = false;  ///< of a turn, or all: whether each replica of a target cell receives its share of it only
 };
 
 /// The messages of one rank. Cost: the sum over dimensions of the blocks met there, plus the messages of this rank;

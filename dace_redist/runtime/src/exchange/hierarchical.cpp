@@ -11,6 +11,7 @@ namespace dace_redist {
 /// A node-aware plan whose messages may go anywhere.
 class HierarchicalPlan final : public NodeAwarePlan {};
 
-static const RegisteredStrategy<HierarchicalPlan> hierarchical_strategy("Hierarchical");
+static const RegisteredStrategy<HierarchicalPlan> hierarchical_strategy("Hierarchical", make_plan<HierarchicalPlan>,
+                                                                        OnNode::through_memory);
 
 }  // namespace dace_redist

@@ -160,6 +160,7 @@ struct ExchangeState {
   char* target = nullptr;
   SharedArrayFinder::ArrayLocation source_location;
   const ElementSteps* steps = nullptr;
+  bool reduces = false;  ///< whether messages are partial results
   std::size_t open = 0;  ///< channels that are not done
 
   /// Whether copies of each kind write with non-temporal stores: what is pushed, pulled, unpacked, and stays here.

@@ -95,7 +95,7 @@ class Handshake {
   static constexpr int spin_limit = 256;  // rounds until a sender begins though some receivers are not there yet
 
   void decide(const ExchangeState& exchange, const NodeMessages& messages, Channel& channel) {
-    PushProtocol::connect(channel);
+    if (!exchange.reduces) PushProtocol::connect(channel);
     const Protocol protocol = best_protocol(exchange, channel);
     if (protocol == Protocol::pull) PullProtocol::advertise(exchange, channel, messages.source_layout());
     if (protocol == Protocol::read) {
@@ -107,6 +107,7 @@ class Handshake {
 
   /// The protocol for a receiver into whose target this rank can write, or cannot (`channel.partner` is null).
   Protocol best_protocol(const ExchangeState& exchange, const Channel& channel) const {
+    if (exchange.reduces) return exchange.source_location.shared ? Protocol::pull : Protocol::staged;
     if (exchange.source_location.shared)
       return channel.partner && !channel.pulls_better() ? Protocol::push : Protocol::pull;
     const bool readable = ReadProtocol::suits(channel);

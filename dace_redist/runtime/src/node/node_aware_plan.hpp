@@ -22,17 +22,23 @@ namespace dace_redist {
 /// Where node-shared memory cannot be had, every message goes over MPI; the first plan of a process in which that
 /// happens says so on standard error.
 class NodeAwarePlan : public Plan {
- private:
-  /// \throws Error if ranks of different nodes may not have messages for each other.
-  virtual void check_crossing(int /*here*/, int /*there*/) const {}
-  /// Most bytes of a message to another node that is joined with others; the same on every rank.
-  virtual Index joined_limit() const { return 0; }
+ protected:
+  /// Whether messages within the node go through memory.
+  bool uses_node_memory() const { return !partners_.empty(); }
 
   void prepare() override {
     if (!connected_) return;
     if (!partners_.empty()) prepare_node();
     prepare_network();
   }
+
+ private:
+  /// \throws Error if ranks of different nodes may not have messages for each other.
+  virtual void check_crossing(int /*here*/, int /*there*/) const {}
+  /// Most bytes of a message to another node that is joined with others; the same on every rank.
+  virtual Index joined_limit() const { return 0; }
+  /// What is done with messages that are partial results; null: they are not.
+  virtual const ReductionSteps* reduction() const { return nullptr; }
 
   void prepare_node() {
     const auto planner = [this](const Layouts& sources, const Layouts& targets) {
@@ -41,7 +47,7 @@ class NodeAwarePlan : public Plan {
       keep(schedule.receives, true);
       return schedule;
     };
-    node_.prepare(planner, source_layout(), target_layout(), steps(), options());
+    node_.prepare(planner, source_layout(), target_layout(), steps(), reduction(), options());
   }
 
   void prepare_network() {

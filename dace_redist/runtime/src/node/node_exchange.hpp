@@ -8,6 +8,7 @@
 
 #include "node/connections.hpp"
 #include "node/handshake.hpp"
+#include "node/partial_results.hpp"
 #include "node/source_walk.hpp"
 
 namespace dace_redist {
@@ -25,6 +26,9 @@ namespace dace_redist {
 /// A sender goes through its source array once, from the lowest address to the highest, whatever receiver a piece is
 /// for (see SourceWalk); a rank that pulls goes through its target in the same manner.
 ///
+/// Partial results are pulled or staged, and reduced piece by piece, once all of the same elements are there (see
+/// ReducedMessages).
+///
 /// Extra memory: a ring of depth * slot_bytes for each rank it sends to, touched when it is used; less, down to one
 /// slot each, where many rings would not fit the cache, and where messages are small.
 class NodeExchange {
@@ -33,11 +37,14 @@ class NodeExchange {
 
   /// Takes over the messages and this rank's own arrays. Local; may be called again, for other arrays.
   /// \param planner  this rank's messages within the node for given layouts of its partners' arrays.
+  /// \param reduction  null, or what is done with messages that are partial results.
   void prepare(const Planner& planner, const LocalLayout& source, const LocalLayout& target, const ElementSteps& steps,
-               const Options& options) {
+               const ReductionSteps* reduction, const Options& options) {
     depth_ = options.depth;
     messages_.prepare(planner, source, target, steps, options);
     exchange_.steps = &steps;
+    exchange_.reduces = reduction != nullptr;
+    if (reduction) reduced_.prepare(messages_, *reduction);
     choose_stores();
   }
 
@@ -72,6 +79,7 @@ class NodeExchange {
     own.done = own.cutter.done();
     handshake_.begin(exchange_, messages_, target_location);
     exchange_.open = send_count() + receive_count() + !own.done;
+    if (exchange_.reduces) own.done = true;  // is reduced with what is received, not sent
     source_walk_.begin();
   }
 
@@ -102,13 +110,14 @@ class NodeExchange {
     stream_own_ordinary_ = messages_.received_bytes() + own_bytes >= threshold / unpacked_streamed_sooner;
   }
 
-  /// Unpacks what has arrived, and pulls the piece that lies first in the target.
+  /// Unpacks what has arrived, and pulls the piece that lies first in the target; or reduces the piece that does.
   bool receive() {
     bool any = false;
     Channel* first = nullptr;
     for (Channel& channel : messages_.receives()) {
       if (channel.done) continue;
       if (channel.protocol == Protocol::undecided) any |= Handshake::accept(exchange_, messages_, channel);
+      if (exchange_.reduces) continue;
       if (channel.protocol == Protocol::staged) {
         any |= StagedProtocol::receive(exchange_, channel);
       } else if (channel.protocol == Protocol::push) {
@@ -120,6 +129,7 @@ class NodeExchange {
         if (!first || channel.cutter.part().target_offset < first->cutter.part().target_offset) first = &channel;
       }
     }
+    if (exchange_.reduces) return reduced_.receive(exchange_) || any;
     if (!first) return any;
     pulled_.collect(messages_.receives(), *first, [](const Channel&) { return true; });
     PullProtocol::receive(exchange_, pulled_);
@@ -135,6 +145,7 @@ class NodeExchange {
   Handshake handshake_;
   SourceWalk source_walk_;
   LevelChannels pulled_;
+  ReducedMessages reduced_;
 };
 
 }  // namespace dace_redist

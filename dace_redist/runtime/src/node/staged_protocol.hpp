@@ -37,18 +37,28 @@ struct StagedProtocol {
   /// For the receiver. Unpacks what has arrived.
   /// \return whether that was anything.
   static bool receive(ExchangeState& exchange, Channel& channel) {
-    MessageState& state = *channel.ring.state;
     bool any = false;
-    while (!channel.cutter.done() && state.written.load(std::memory_order_acquire) != channel.total) {
+    while (!channel.cutter.done() && has_piece(channel)) {
       if (channel.timed)
         channel.piece_time.add(seconds_per_byte([&] { return unpack_piece(exchange, channel); }));
       else
         unpack_piece(exchange, channel);
-      state.read.store(++channel.total, std::memory_order_release);
+      give_back_slot(channel);
       any = true;
     }
     exchange.close_if_done(channel);
     return any;
+  }
+
+  /// For the receiver.
+  /// \return whether a piece has arrived that is not yet read.
+  static bool has_piece(const Channel& channel) {
+    return channel.ring.state->written.load(std::memory_order_acquire) != channel.total;
+  }
+
+  /// For the receiver. The piece that has arrived first was read.
+  static void give_back_slot(Channel& channel) {
+    channel.ring.state->read.store(++channel.total, std::memory_order_release);
   }
 
  private:

@@ -4,17 +4,20 @@
 /// Reduces partial results on their way: the replicas of the source hold them.
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "distribution/reduction_exchanges.hpp"
+#include "node/node_reduction.hpp"
 #include "plan/registry.hpp"
 
 namespace dace_redist {
 
-/// The exchanges of reduction_exchanges(), all by one strategy. Every part of the target takes the first partial
-/// result, and reduces each further one with what is there. Parts of the target begin with different replicas, so that
-/// in each exchange all replicas send. The order is fixed, so two runs give the same bits, on all replicas of the
-/// target, too.
+/// The exchanges of reduction_exchanges(), all by one strategy; where that goes through the memory of a node, and all
+/// ranks share one, the turns are a single exchange, in the same order for each element. Every part of the target takes
+/// the first partial result, and reduces each further one with what is there. Parts of the target begin with different
+/// replicas, so that in each exchange all replicas send. The order is fixed, so two runs give the same bits, on all
+/// replicas of the target, too.
 class ReductionPlan final : public Plan {
  private:
   /// One of the exchanges, and whether it is between the replicas of the target.
@@ -32,11 +35,28 @@ class ReductionPlan final : public Plan {
     const Distribution source(description().source, "source"), target(description().target, "target");
     const Index target_bytes = element_bytes_of(description().operation.target);
     const Index whole_bytes = steps().message_bytes() == target_bytes ? target_bytes : 0;
-    for (const Senders& senders : reduction_exchanges(source, target, whole_bytes)) {
+    const std::vector<Senders> all = reduction_exchanges(source, target, whole_bytes);
+    const bool together = reduces_together(source, target, all.front().to_shares);
+    for (const Senders& senders : all) {
       const bool within_target = senders.kind == Senders::share;
+      if (together && !within_target) continue;
       const Description one = within_target ? shares(source, target, target_bytes) : turn(senders);
       exchanges_.push_back({strategy_maker(one)(one, comm()), within_target});
     }
+  }
+
+  /// Makes one exchange of all turns, if it can be had. Collective.
+  bool reduces_together(const Distribution& source, const Distribution& target, bool to_shares) {
+    const bool several_cells = source.cells(rank()).size() > 1 || target.cells(rank()).size() > 1;
+    if (description().on_device() || on_node(description().strategy) != OnNode::through_memory ||
+        static_cast<int>(ranks_of_node(comm()).size()) < comm_size(comm()) || lowest_rank(comm(), several_cells) >= 0)
+      return false;
+    Description one = description();
+    one.senders = {Senders::all, 0, to_shares};
+    auto plan = Plan::make<NodeReductionPlan>(one, comm());
+    if (!plan->uses_node_memory()) return false;
+    exchanges_.push_back({std::move(plan), false});
+    return true;
   }
 
   Description turn(const Senders& senders) const {

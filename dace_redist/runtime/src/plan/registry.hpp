@@ -16,11 +16,18 @@ namespace dace_redist {
 /// Makes a plan; collective, see Plan::make().
 using MakePlan = std::unique_ptr<Plan> (*)(const Description& description, MPI_Comm comm);
 
+/// How a strategy moves what stays on a node.
+enum class OnNode { as_elsewhere, through_memory };
+
 /// Adds a strategy under its name, replacing one of the same name.
-DR_API void register_strategy(const std::string& name, MakePlan make);
+/// \param on_node  through_memory: ranks of one node may reduce partial results there, see NodeReductionPlan.
+DR_API void register_strategy(const std::string& name, MakePlan make, OnNode on_node = OnNode::as_elsewhere);
 
 /// \throws Error if there is no strategy of that name; names those there are.
 MakePlan find_strategy(const std::string& name);
+
+/// How a strategy was registered. \throws Error as find_strategy().
+OnNode on_node(const std::string& strategy);
 
 /// Makes plans by the strategy of a description where its arrays lie. \throws Error as find_strategy().
 MakePlan strategy_maker(const Description& description);
@@ -37,7 +44,9 @@ std::unique_ptr<Plan> make_plan(const Description& description, MPI_Comm comm) {
 /// A static object of this type in the source file of strategy `P` registers it when the library is loaded.
 template <class P>
 struct RegisteredStrategy {
-  explicit RegisteredStrategy(const char* name, MakePlan make = make_plan<P>) { register_strategy(name, make); }
+  explicit RegisteredStrategy(const char* name, MakePlan make = make_plan<P>, OnNode on_node = OnNode::as_elsewhere) {
+    register_strategy(name, make, on_node);
+  }
 };
 
 }  // namespace dace_redist

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// Reduces several blocks into one in a single pass over the target.
+
+#include <cstdint>
+#include <vector>
+
+#include "copy/element_operation.hpp"
+#include "copy/element_steps.hpp"
+#include "distribution/strided_block.hpp"
+#include "export.hpp"
+
+namespace dace_redist {
+
+/// One of the blocks that are reduced to one: a part of an array, or of a packed message.
+struct PartialBlock {
+  const ElementKernel* kernel = nullptr;  ///< what it does to the target
+  const char* source = nullptr;           ///< start of the array or message
+  std::int64_t source_bytes = 1;          ///< of an element there
+  StridedBlock block;
+};
+
+/// Applies the kernels of all blocks, in their order, to each part of the target while it is in the first-level cache:
+/// the target is written once, however many blocks there are.
+///
+/// \param blocks  At least one. Counts and target sides of all are equal. Used as scratch: their dimensions are ordered
+///                by target stride, and merged where they are contiguous on all sides.
+/// \param target_bytes  Of an element.
+/// \param target  Start of the array, which overlaps no source.
+/// \param stream  Whether to write with non-temporal stores, in rows of 1 KiB or more; not where the first kernel reads
+///                the target.
+DR_API void reduce_blocks(std::vector<PartialBlock>& blocks, std::int64_t target_bytes, char* target, bool stream);
+
+/// What is done with partial results on their way, see ElementSteps: the first one of an element is put where it
+/// belongs, as beta says; each further one is reduced with what is there.
+class ReductionSteps {
+ public:
+  /// \throws Error if the operation cannot be carried out with these types.
+  void set(const ElementOperation& operation, std::int64_t source_bytes);
+
+  /// \param turn    of the partial result: 0 is the first one.
+  /// \param packed  whether it comes from a message, or else from the source array.
+  /// \return a block of no elements, with the kernel and the size of its elements.
+  PartialBlock partial(std::int64_t turn, bool packed) const;
+
+  std::int64_t target_bytes() const { return first_.direct().target_bytes; }
+
+ private:
+  ElementSteps first_, further_;
+  ElementKernel copy_;
+};
+
+}  // namespace dace_redist
