@@ -27,7 +27,11 @@ void expect(bool holds, const char* what) {
 template <class T>
 class Sums {
  public:
-  Sums() : ranks_(comm_size(MPI_COMM_WORLD)), rank_(comm_rank(MPI_COMM_WORLD)) {
+  explicit Sums(ElementType type) : ranks_(comm_size(MPI_COMM_WORLD)), rank_(comm_rank(MPI_COMM_WORLD)) {
+    ElementOperation sum;
+    sum.source = sum.target = type;
+    sum.reduction = Reduction::sum;
+    steps_.set(sum, static_cast<Index>(sizeof(T)));
     sum_.allocate();
     const SegmentEndpoint mine = sum_.endpoint();
     std::vector<SegmentEndpoint> all(static_cast<std::size_t>(ranks_));
@@ -47,7 +51,7 @@ class Sums {
     block.source_strides = {stride, step};
     block.source_offset = rank_ * mine * step;
     target_.assign(static_cast<std::size_t>(rows * mine), T(99));
-    const bool added = sum_.add(block, {{stride, step}}, add_blocks<T>, reinterpret_cast<const char*>(source),
+    const bool added = sum_.add(block, {{stride, step}}, steps_, reinterpret_cast<const char*>(source),
                                 reinterpret_cast<char*>(target_.data()));
     if (!added) return false;
     for (Index row = 0; row < rows; ++row)
@@ -69,13 +73,14 @@ class Sums {
   static T value(int rank, Index row, Index column) { return T(static_cast<float>((rank + 1) * (row * 3 + column))); }
 
   int ranks_, rank_;
+  ReductionSteps steps_;
   NodeSum sum_;
   std::vector<T> target_;
 };
 
 template <class T>
-void check_type() {
-  Sums<T> sums;
+void check_type(ElementType type) {
+  Sums<T> sums(type);
   const Index nbytes = Sums<T>::most * static_cast<Index>(sizeof(T));
   T* const first = static_cast<T*>(allocate_shared(nbytes));
   T* const second = static_cast<T*>(allocate_shared(nbytes));
@@ -94,10 +99,10 @@ void check_type() {
 
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
-  check_type<double>();
-  check_type<float>();
-  check_type<std::complex<double>>();
-  check_type<std::int32_t>();
+  check_type<double>(ElementType::float64);
+  check_type<float>(ElementType::float32);
+  check_type<std::complex<double>>(ElementType::complex128);
+  check_type<std::int32_t>(ElementType::int32);
   int total = 0;
   MPI_Reduce(&failures, &total, 1, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD);
   if (comm_rank(MPI_COMM_WORLD) == 0 && total == 0) std::printf("all sums are right\n");

@@ -331,7 +331,8 @@ bool reduces_like_the_oracle(const Case& made, Random& random) {
                                                              {ElementType::float64, ElementType::float32},
                                                              {ElementType::int16, ElementType::int16},
                                                              {ElementType::complex128, ElementType::complex128}}};
-  const auto [source_type, target_type] = types[static_cast<std::size_t>(random.between(0, 4))];
+  const std::array<ElementType, 2>& chosen = types[static_cast<std::size_t>(random.between(0, 4))];
+  const ElementType source_type = chosen[0], target_type = chosen[1];
   dace_redist::ElementOperation operation;
   operation.source = source_type;
   operation.target = target_type;

@@ -35,7 +35,7 @@ DR_API void reduce_blocks(std::vector<PartialBlock>& blocks, std::int64_t target
 
 /// What is done with partial results on their way, see ElementSteps: the first one of an element is put where it
 /// belongs, as beta says; each further one is reduced with what is there.
-class ReductionSteps {
+class DR_API ReductionSteps {
  public:
   /// \throws Error if the operation cannot be carried out with these types.
   void set(const ElementOperation& operation, std::int64_t source_bytes);

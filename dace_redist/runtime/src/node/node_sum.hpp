@@ -4,57 +4,14 @@
 /// \file
 /// Adds what ranks of one node hold in node-shared memory.
 
-#include <algorithm>
-#include <array>
 #include <vector>
 
 #include "copy/packing.hpp"
+#include "copy/reduce_blocks.hpp"
+#include "copy/stream_threshold.hpp"
 #include "node/sum_rendezvous.hpp"
 
 namespace dace_redist {
-
-/// target[i] = sum of sources[s][i], in the order of the sources, which all have the strides of `block`.
-/// \param block    where the elements lie in each source.
-/// \param sources  starts of the arrays, at least one.
-/// \param packed   [block.count()] the sums, without gaps; overlaps no source.
-template <class T>
-void add_blocks(const StridedBlock& block, const std::vector<const char*>& sources, char* packed) {
-  constexpr Index chunk = 1024;  // elements: stays in the nearest cache while all sources are added
-  const StridedBlock walk = merged(to_packed(block, 0));
-  const auto last = static_cast<std::size_t>(std::max(walk.ndim, 1) - 1);
-  const Index length = walk.ndim == 0 ? 1 : walk.counts[last], stride = walk.ndim == 0 ? 1 : walk.source_strides[last];
-  if (walk.count() == 0) return;
-  T* target = reinterpret_cast<T*>(packed);
-  std::array<Index, max_block_dims> at{};
-  for (Index offset = walk.source_offset;;) {
-    for (Index start = 0; start < length; start += chunk) {
-      const Index count = std::min(chunk, length - start);
-      const Index from = offset + start * stride;
-      T* __restrict__ const sums = target + start;
-      const T* __restrict__ const first = reinterpret_cast<const T*>(sources[0]) + from;
-      for (Index i = 0; i < count; ++i) sums[i] = first[i * stride];
-      for (std::size_t s = 1; s < sources.size(); ++s) {
-        const T* __restrict__ const next = reinterpret_cast<const T*>(sources[s]) + from;
-        if (stride == 1)
-          for (Index i = 0; i < count; ++i) sums[i] += next[i];
-        else
-          for (Index i = 0; i < count; ++i) sums[i] += next[i * stride];
-      }
-    }
-    target += length;
-    std::size_t d = last;
-    for (; d > 0; --d) {
-      offset += walk.source_strides[d - 1];
-      if (++at[d - 1] < walk.counts[d - 1]) break;
-      offset -= walk.source_strides[d - 1] * walk.counts[d - 1];
-      at[d - 1] = 0;
-    }
-    if (d == 0) return;
-  }
-}
-
-/// add_blocks() of some type.
-using AddBlocks = void(const StridedBlock& block, const std::vector<const char*>& sources, char* packed);
 
 /// Sums over the ranks of a communicator that share a node: each rank reads what the others hold and writes its own
 /// part of the sums. Summands must not change while others read them: the ranks leave a sum together.
@@ -76,14 +33,19 @@ class NodeSum {
   /// Adds a block of all ranks' arrays, unless an array is not shared or they differ in strides. Collective.
   /// \param block   where the elements of this rank's part of the sums lie in each array.
   /// \param layout  of this rank's array.
-  /// \param adds    what adds elements of their type.
+  /// \param steps   what adds elements of their type.
   /// \param source  this rank's array.
   /// \param target  [block.count()] this rank's part of the sums.
   /// \return whether it was done, the same on all ranks.
-  bool add(const StridedBlock& block, const LocalLayout& layout, AddBlocks* adds, const char* source, char* target) {
+  bool add(const StridedBlock& block, const LocalLayout& layout, const ReductionSteps& steps, const char* source,
+           char* target) {
     rendezvous_.enter(finder_.find(source), PlainStrides(layout));
     const bool possible = alike() && (names() == mapped_ || map_all());
-    if (possible && block.count() > 0) adds(block, summands(source), target);
+    if (possible && block.count() > 0) {
+      find_summands(block, steps, source);
+      const Index nbytes = block.count() * steps.target_bytes();
+      reduce_blocks(summands_, steps.target_bytes(), target, nbytes >= stream_threshold_bytes());
+    }
     rendezvous_.finish();
     if (possible) rendezvous_.wait_until_finished();
     return possible;
@@ -116,21 +78,22 @@ class NodeSum {
     return mapped;
   }
 
-  /// Where the ranks' arrays lie in this process.
-  std::vector<const char*> summands(const char* own) {
-    std::vector<const char*> found;
+  /// Takes note of where the block lies in the arrays of all ranks, as this process sees them.
+  void find_summands(const StridedBlock& block, const ReductionSteps& steps, const char* own) {
+    summands_.clear();
     for (std::size_t m = 0; m < rendezvous_.size(); ++m) {
       const SharedArrayFinder::ArrayLocation& theirs = rendezvous_.member(m).summand;
-      const bool mine = m == rendezvous_.rank();
-      found.push_back(mine ? own : arrays_[m].segment(theirs.name) + theirs.offset);
+      PartialBlock& summand = summands_.emplace_back(steps.partial(static_cast<Index>(m), false));
+      summand.block = to_packed(block, 0);
+      summand.source = m == rendezvous_.rank() ? own : arrays_[m].segment(theirs.name) + theirs.offset;
     }
-    return found;
   }
 
   SumRendezvous rendezvous_;
   SharedArrayFinder finder_{rendezvous_.scratch()};
   std::vector<PartnerArrays> arrays_;
-  std::vector<ArrayName> mapped_;  // [ranks] of the last sum, known to be mapped by all
+  std::vector<ArrayName> mapped_;       // [ranks] of the last sum, known to be mapped by all
+  std::vector<PartialBlock> summands_;  // [ranks] of the sum at hand
 };
 
 }  // namespace dace_redist

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "plan/sum_replicas.hpp"
 
-#include <complex>
-#include <cstdint>
 #include <map>
 #include <string>
 
@@ -11,25 +9,20 @@
 namespace dace_redist {
 namespace {
 
-template <class T>
-SummedType type_of(MPI_Datatype mpi_type) {
-  return {mpi_type, add_blocks<T>};
-}
-
 const std::map<std::string, SummedType>& summed_types() {
   static const std::map<std::string, SummedType> types{
-      {"SumReplicas int8", type_of<std::int8_t>(MPI_INT8_T)},
-      {"SumReplicas int16", type_of<std::int16_t>(MPI_INT16_T)},
-      {"SumReplicas int32", type_of<std::int32_t>(MPI_INT32_T)},
-      {"SumReplicas int64", type_of<std::int64_t>(MPI_INT64_T)},
-      {"SumReplicas uint8", type_of<std::uint8_t>(MPI_UINT8_T)},
-      {"SumReplicas uint16", type_of<std::uint16_t>(MPI_UINT16_T)},
-      {"SumReplicas uint32", type_of<std::uint32_t>(MPI_UINT32_T)},
-      {"SumReplicas uint64", type_of<std::uint64_t>(MPI_UINT64_T)},
-      {"SumReplicas float32", type_of<float>(MPI_FLOAT)},
-      {"SumReplicas float64", type_of<double>(MPI_DOUBLE)},
-      {"SumReplicas complex64", type_of<std::complex<float>>(MPI_C_FLOAT_COMPLEX)},
-      {"SumReplicas complex128", type_of<std::complex<double>>(MPI_C_DOUBLE_COMPLEX)},
+      {"SumReplicas int8", {MPI_INT8_T, ElementType::int8}},
+      {"SumReplicas int16", {MPI_INT16_T, ElementType::int16}},
+      {"SumReplicas int32", {MPI_INT32_T, ElementType::int32}},
+      {"SumReplicas int64", {MPI_INT64_T, ElementType::int64}},
+      {"SumReplicas uint8", {MPI_UINT8_T, ElementType::uint8}},
+      {"SumReplicas uint16", {MPI_UINT16_T, ElementType::uint16}},
+      {"SumReplicas uint32", {MPI_UINT32_T, ElementType::uint32}},
+      {"SumReplicas uint64", {MPI_UINT64_T, ElementType::uint64}},
+      {"SumReplicas float32", {MPI_FLOAT, ElementType::float32}},
+      {"SumReplicas float64", {MPI_DOUBLE, ElementType::float64}},
+      {"SumReplicas complex64", {MPI_C_FLOAT_COMPLEX, ElementType::complex64}},
+      {"SumReplicas complex128", {MPI_C_DOUBLE_COMPLEX, ElementType::complex128}},
   };
   return types;
 }

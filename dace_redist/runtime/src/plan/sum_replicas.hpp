@@ -19,7 +19,7 @@ namespace dace_redist {
 /// What depends on the type of the elements.
 struct SummedType {
   MPI_Datatype mpi_type;
-  AddBlocks* add_blocks;
+  ElementType element;
 };
 
 /// \param strategy  "SumReplicas " and the name of the type. \throws Error if there is no such type.
@@ -38,6 +38,10 @@ class SumReplicasPlan final : public Plan {
  private:
   void prepare() override {
     type_ = summed_type(description().strategy);
+    ElementOperation sum;
+    sum.source = sum.target = type_.element;
+    sum.reduction = Reduction::sum;
+    addition_.set(sum, element_bytes_of(type_.element));
     const Distribution source(description().source, "source"), target(description().target, "target");
     pieces_.clear();
     buffer_ = Buffer();
@@ -91,7 +95,7 @@ class SumReplicasPlan final : public Plan {
     if (pieces_.empty() || count_ == 0) return;
     const trace::Span span("sum", trace::nobody, count_ * element_bytes());
     if (node_.connected() &&
-        node_.add(pieces_[static_cast<std::size_t>(replica_)], source_layout(), type_.add_blocks, source, target))
+        node_.add(pieces_[static_cast<std::size_t>(replica_)], source_layout(), addition_, source, target))
       return;
     const char* sums = source;
     if (!in_order_) {
@@ -195,6 +199,7 @@ class SumReplicasPlan final : public Plan {
   }
 
   SummedType type_{};
+  ReductionSteps addition_;
   NodeSum node_;
   Communicator members_;              // the ranks of this rank's group, by number of their replica
   std::vector<StridedBlock> pieces_;  // [members] of this rank's array; empty if the rank holds no partial sums
