@@ -107,7 +107,7 @@ def _computed(schedule: Schedule) -> list[str]:
     if schedule.reduces:
         partial = count(schedule.source.core.replicas, "partial result")
         exchanges = count(schedule.exchanges, "exchange")
-        lines.append(f"reduces   {partial} of each element, in {exchanges}")
+        lines.append(f"reduces   {partial} of each element, in up to {exchanges}")
     return lines
 
 

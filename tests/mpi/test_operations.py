@@ -75,6 +75,25 @@ def test_two_runs_of_a_sum_give_the_same_bits_on_all_replicas(comm, shape):
     assert len(by_strategy) == 1
 
 
+@pytest.mark.mpi(ranks=[4, 18])
+def test_partial_sums_in_any_memory(comm):
+    """Of the partial sums of one element some are pulled, some come through rings; strides differ from call to call."""
+    shape = (96, 130)
+    partial = Distribution(shape, (1, comm.size), dims=(0, None))
+    target = Distribution(shape, (2, comm.size // 2), dims=(0, None))
+    rng = np.random.default_rng(5)
+    with plan(partial, target, comm=comm, op="sum", strategy="Shared") as made:
+        for round in range(12):
+            allocate = dace_redist.empty if (comm.rank + round) % 3 else np.empty
+            wide = allocate((96, 260))
+            A = [wide[:, ::2], wide[:, :130], wide[:, 130:]][(comm.rank + round) % 3 if round > 3 else 1]
+            every = rng.integers(0, 100, (comm.size, *shape))
+            wide[...], A[...] = -1, every[comm.rank]
+            out = (dace_redist.empty if round % 2 else np.empty)((48, 140))[:, :130]
+            made(A, out=out)
+            assert np.array_equal(out, target.local(every.sum(axis=0), comm.rank)), round
+
+
 @pytest.mark.mpi(ranks=[6])
 @pytest.mark.parametrize(
     "how",

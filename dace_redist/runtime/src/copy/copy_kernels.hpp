@@ -173,6 +173,7 @@ struct StreamRun {
     });
   }
 
+ private:
   /// \param before_line  `before_line(done)` is called before each line is stored, with the bytes that are done.
   template <class BeforeLine>
   static void copy_lines(const char* source, char* target, std::int64_t run_bytes, const BeforeLine& before_line) {

@@ -90,7 +90,7 @@ void reduce(const ElementOperation& operation, const char* source, char* target,
   });
 }
 
-/// Bytes ahead in a long row of a source that are prefetched; where rows are not longer, the next row is.
+/// What lies so many bytes ahead in a row of a source is prefetched; in rows up to this length, the next row is.
 constexpr std::int64_t bytes_ahead = 4096;
 
 /// Reduces rows of contiguous elements, a line at a time: what is read later is prefetched between the stores.

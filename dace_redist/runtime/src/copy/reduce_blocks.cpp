@@ -101,8 +101,7 @@ class Planes {
 bool in_one_loop(const std::vector<PartialBlock>& blocks, const Planes& planes) {
   if (blocks.size() < 2 || blocks.size() > most_places || planes.target_column() != 1) return false;
   return std::all_of(blocks.begin(), blocks.end(), [&](const PartialBlock& partial) {
-    const bool plain =
-        &partial == &blocks[0] ? partial.kernel->operation().is_copy() : partial.kernel->reduces_rows();
+    const bool plain = &partial == &blocks[0] ? partial.kernel->operation().is_copy() : partial.kernel->reduces_rows();
     return plain && planes.source_column(partial) == 1;
   });
 }

@@ -23,14 +23,15 @@ struct PartialBlock {
 };
 
 /// Applies the kernels of all blocks, in their order, to each part of the target while it is in the first-level cache:
-/// the target is written once, however many blocks there are.
+/// it goes to memory once, however many blocks there are.
 ///
 /// \param blocks  At least one. Counts and target sides of all are equal. Used as scratch: their dimensions are ordered
 ///                by target stride, and merged where they are contiguous on all sides.
 /// \param target_bytes  Of an element.
 /// \param target  Start of the array, which overlaps no source.
-/// \param stream  Whether to write with non-temporal stores, in rows of 1 KiB or more; not where the first kernel reads
-///                the target.
+/// \param stream  Whether to write with non-temporal stores. Only done where 2 to most_places blocks are reduced,
+/// nothing
+///                is converted, scaled or updated, and rows are contiguous on all sides and of 1 KiB or more.
 DR_API void reduce_blocks(std::vector<PartialBlock>& blocks, std::int64_t target_bytes, char* target, bool stream);
 
 /// What is done with partial results on their way, see ElementSteps: the first one of an element is put where it

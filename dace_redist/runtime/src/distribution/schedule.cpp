@@ -152,12 +152,13 @@ class Collector {
   }
 
   void add(const Cell& cell) {
+    if (sends() && senders_.kind == Senders::all) source_replica_ = replica_here(source_, cell);
     if (senders_.kind == Senders::share)
       for_each_other_replica(cell, [&](Index own, Index other) { add_share(cell, sends() ? own : other, other); });
     else if (!senders_.to_shares)
       add_all(cell);
     else if (!sends())
-      add_share(cell, replica_here(cell), no_replica);
+      add_share(cell, replica_here(target_, cell), no_replica);
     else
       for (Index replica = 0; replica < target_.replicas(); ++replica) add_share(cell, replica, replica);
   }
@@ -188,15 +189,15 @@ class Collector {
   /// Calls `visit(own, other)` with the numbers of this rank's replica and of each other one.
   template <class Visit>
   void for_each_other_replica(const Cell& cell, const Visit& visit) const {
-    const Index own = replica_here(cell);
+    const Index own = replica_here(target_, cell);
     for (Index other = 0; other < target_.replicas(); ++other)
       if (other != own) visit(own, other);
   }
 
-  /// The number of this rank among the replicas of a cell of the target.
-  Index replica_here(const Cell& cell) const {
+  /// The number of this rank among the replicas of a cell.
+  Index replica_here(const Distribution& distribution, const Cell& cell) const {
     Index replica = 0;
-    while (target_.rank_of(cell.coordinates, replica) != rank_) ++replica;
+    while (distribution.rank_of(cell.coordinates, replica) != rank_) ++replica;
     return replica;
   }
 
@@ -248,32 +249,39 @@ class Collector {
       return append(target_.rank_of(cell.coordinates, peer_replica_), cell, theirs, choice);
     if (!sends()) {
       if (senders_.kind != Senders::all)
-        return append(sender(theirs.coordinates, cell.coordinates, rank_, senders_.number), cell, theirs, choice);
+        return append(sender(theirs.coordinates, cell.coordinates, rank_), cell, theirs, choice);
+      const Index first = first_sender(cell.coordinates);
       for (Index turn = 0; turn < source_.replicas(); ++turn)
-        append(sender(theirs.coordinates, cell.coordinates, rank_, turn), cell, theirs, choice, turn);
+        append(source_.rank_of(theirs.coordinates, (first + turn) % source_.replicas()), cell, theirs, choice, turn);
       return;
     }
     for (Index replica = 0; replica < target_.replicas(); ++replica) {
       if (senders_.to_shares && replica != peer_replica_) continue;
       const Index receiver = target_.rank_of(theirs.coordinates, replica);
-      Index turn = senders_.number;
       if (senders_.kind == Senders::all)
-        for (turn = 0; sender(cell.coordinates, theirs.coordinates, receiver, turn) != rank_;) ++turn;
-      if (sender(cell.coordinates, theirs.coordinates, receiver, turn) == rank_)
-        append(receiver, cell, theirs, choice, turn);
+        append(receiver, cell, theirs, choice, turn_of(first_sender(theirs.coordinates)));
+      else if (sender(cell.coordinates, theirs.coordinates, receiver) == rank_)
+        append(receiver, cell, theirs, choice);
     }
   }
 
-  /// The one rank that sends a source cell to a receiver of a target cell, in a turn. All replicas of the target cell
-  /// get the same turns in the same order; each share of it begins with another replica of the source.
-  Index sender(const std::vector<Index>& source_cell, const std::vector<Index>& target_cell, Index receiver,
-               Index turn) const {
+  /// The one rank that sends a source cell to a receiver of a target cell.
+  Index sender(const std::vector<Index>& source_cell, const std::vector<Index>& target_cell, Index receiver) const {
     if (senders_.kind == Senders::one) return source_.sender(source_cell, receiver);
+    return source_.rank_of(source_cell, (first_sender(target_cell) + senders_.number) % source_.replicas());
+  }
+
+  /// Number of the replica of the source that has the first turn. All replicas of the target cell get the same turns in
+  /// the same order; each share of it begins with another replica of the source.
+  Index first_sender(const std::vector<Index>& target_cell) const {
     Index position = senders_.to_shares ? share_ % source_.replicas() : 0;
     for (std::size_t axis = 0; axis < target_cell.size(); ++axis)
       position = (position * target_.axes()[axis].parts + target_cell[axis]) % source_.replicas();
-    return source_.rank_of(source_cell, (position + turn) % source_.replicas());
+    return position;
   }
+
+  /// The turn of this rank's replica of the source, if that number has the first one.
+  Index turn_of(Index first) const { return (source_replica_ - first + source_.replicas()) % source_.replicas(); }
 
   void append(Index peer, const Cell& own, const Cell& theirs, const std::vector<const AxisOverlap*>& choice,
               Index turn = 0) {
@@ -328,6 +336,7 @@ class Collector {
   Senders senders_;
   int share_axis_ = -1;                                   // of the target; -1: cells are not shared
   Index share_ = no_replica, peer_replica_ = no_replica;  // at hand, see add_share()
+  Index source_replica_ = no_replica;                     // this rank's, of the cell at hand
 };
 
 /// Joins the pairs of each peer, in the order both sides agree on.

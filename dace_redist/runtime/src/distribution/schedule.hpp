@@ -31,8 +31,8 @@ struct Message {
   Index peer = 0;
   Index count = 0;                   // elements
   std::vector<StridedBlock> blocks;  // not merged: their counts are equal on both sides
-  Index round = 0;                   // its turn, equal on both sides; see Plan::round()
-  Index turn = 0;                    // of its sender, see Senders; of several pairs of cells the last one's
+  Index round = 0;                   // its place in the order of messages, equal on both sides; see Plan::round()
+  Index turn = 0;                    // its place in the order of a reduction; see Senders
 };
 
 /// What one rank does: by ascending peer. `self` never leaves the rank.

@@ -16,7 +16,6 @@ class AggregatedPlan final : public NodeAwarePlan {
   Index joined_limit() const override { return std::min(options().chunk_bytes, most_joined_bytes); }
 };
 
-static const RegisteredStrategy<AggregatedPlan> aggregated_strategy("Aggregated", make_plan<AggregatedPlan>,
-                                                                    OnNode::through_memory);
+static const RegisteredStrategy<AggregatedPlan> aggregated_strategy("Aggregated", OnNode::through_memory);
 
 }  // namespace dace_redist

@@ -11,7 +11,6 @@ namespace dace_redist {
 /// A node-aware plan whose messages may go anywhere.
 class HierarchicalPlan final : public NodeAwarePlan {};
 
-static const RegisteredStrategy<HierarchicalPlan> hierarchical_strategy("Hierarchical", make_plan<HierarchicalPlan>,
-                                                                        OnNode::through_memory);
+static const RegisteredStrategy<HierarchicalPlan> hierarchical_strategy("Hierarchical", OnNode::through_memory);
 
 }  // namespace dace_redist

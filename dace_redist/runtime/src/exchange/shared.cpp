@@ -17,6 +17,6 @@ class SharedPlan final : public NodeAwarePlan {
   }
 };
 
-static const RegisteredStrategy<SharedPlan> shared_strategy("Shared", make_plan<SharedPlan>, OnNode::through_memory);
+static const RegisteredStrategy<SharedPlan> shared_strategy("Shared", OnNode::through_memory);
 
 }  // namespace dace_redist

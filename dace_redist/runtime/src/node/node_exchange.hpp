@@ -23,11 +23,11 @@ namespace dace_redist {
 /// - staged: in all other cases, or where memory cannot be mapped or read; the sender packs pieces into free slots of a
 ///   ring in shared memory, the receiver unpacks them while they are in the cache.
 ///
+/// Messages that are partial results are pulled or staged; their receiver reduces them piece by piece, once all that
+/// belong to the same elements are there (see ReducedMessages).
+///
 /// A sender goes through its source array once, from the lowest address to the highest, whatever receiver a piece is
 /// for (see SourceWalk); a rank that pulls goes through its target in the same manner.
-///
-/// Partial results are pulled or staged, and reduced piece by piece, once all of the same elements are there (see
-/// ReducedMessages).
 ///
 /// Extra memory: a ring of depth * slot_bytes for each rank it sends to, touched when it is used; less, down to one
 /// slot each, where many rings would not fit the cache, and where messages are small.
@@ -89,7 +89,8 @@ class NodeExchange {
     if (!handshake_.waits_for_receivers())
       any |= source_walk_.send_piece(exchange_, messages_.sends()) ||
              Handshake::check_receivers(exchange_, messages_.sends());
-    any |= receive();
+    any |= accept();
+    any |= exchange_.reduces ? reduced_.receive(exchange_) : receive();
     return any;
   }
 
@@ -105,19 +106,27 @@ class NodeExchange {
     const Index threshold = stream_threshold_bytes();
     exchange_.stream_pushed = messages_.sent_bytes() >= threshold / direct_streamed_sooner;
     exchange_.stream_pulled = messages_.received_bytes() >= threshold / direct_streamed_sooner;
-    exchange_.stream_unpacked = messages_.received_bytes() >= threshold / unpacked_streamed_sooner;
+    const Index unpacked_bytes = exchange_.reduces ? reduced_.target_bytes() : messages_.received_bytes();
+    exchange_.stream_unpacked = unpacked_bytes >= threshold / unpacked_streamed_sooner;
     const Index own_bytes = messages_.bytes_of(messages_.sends()[0]);
     stream_own_ordinary_ = messages_.received_bytes() + own_bytes >= threshold / unpacked_streamed_sooner;
   }
 
-  /// Unpacks what has arrived, and pulls the piece that lies first in the target; or reduces the piece that does.
+  /// Takes note of what senders have decided.
+  bool accept() {
+    bool any = false;
+    for (Channel& channel : messages_.receives())
+      if (!channel.done && channel.protocol == Protocol::undecided)
+        any |= Handshake::accept(exchange_, messages_, channel);
+    return any;
+  }
+
+  /// Unpacks what has arrived, and pulls the piece that lies first in the target.
   bool receive() {
     bool any = false;
     Channel* first = nullptr;
     for (Channel& channel : messages_.receives()) {
       if (channel.done) continue;
-      if (channel.protocol == Protocol::undecided) any |= Handshake::accept(exchange_, messages_, channel);
-      if (exchange_.reduces) continue;
       if (channel.protocol == Protocol::staged) {
         any |= StagedProtocol::receive(exchange_, channel);
       } else if (channel.protocol == Protocol::push) {
@@ -129,7 +138,6 @@ class NodeExchange {
         if (!first || channel.cutter.part().target_offset < first->cutter.part().target_offset) first = &channel;
       }
     }
-    if (exchange_.reduces) return reduced_.receive(exchange_) || any;
     if (!first) return any;
     pulled_.collect(messages_.receives(), *first, [](const Channel&) { return true; });
     PullProtocol::receive(exchange_, pulled_);

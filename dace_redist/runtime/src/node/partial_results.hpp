@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,8 @@ class PartialResults {
   }
 
   bool done() const { return first().cutter.done(); }
+  /// Bytes of the target that are reduced.
+  Index target_bytes() const { return first().message.count * steps_->target_bytes(); }
   /// Where the next piece lies in the target.
   Index position() const { return first().cutter.part().target_offset; }
 
@@ -121,6 +124,12 @@ class ReducedMessages {
       if (!part.done() && (!first || part.position() < first->position()) && part.ready()) first = &part;
     if (first) first->receive(exchange);
     return first != nullptr;
+  }
+
+  /// Bytes of the target that this rank reduces.
+  Index target_bytes() const {
+    return std::accumulate(parts_.begin(), parts_.end(), Index{0},
+                           [](Index nbytes, const PartialResults& part) { return nbytes + part.target_bytes(); });
   }
 
  private:

@@ -36,7 +36,7 @@ class ReductionPlan final : public Plan {
     const Index target_bytes = element_bytes_of(description().operation.target);
     const Index whole_bytes = steps().message_bytes() == target_bytes ? target_bytes : 0;
     const std::vector<Senders> all = reduction_exchanges(source, target, whole_bytes);
-    const bool together = reduces_together(source, target, all.front().to_shares);
+    const bool together = add_single_exchange(source, target, all.front().to_shares);
     for (const Senders& senders : all) {
       const bool within_target = senders.kind == Senders::share;
       if (together && !within_target) continue;
@@ -45,10 +45,12 @@ class ReductionPlan final : public Plan {
     }
   }
 
-  /// Makes one exchange of all turns, if it can be had. Collective.
-  bool reduces_together(const Distribution& source, const Distribution& target, bool to_shares) {
+  /// Adds one exchange of all turns, if that can be had. Collective.
+  /// \return whether it was added, the same on all ranks.
+  bool add_single_exchange(const Distribution& source, const Distribution& target, bool to_shares) {
     const bool several_cells = source.cells(rank()).size() > 1 || target.cells(rank()).size() > 1;
-    if (description().on_device() || on_node(description().strategy) != OnNode::through_memory ||
+    if (source.replicas() == 1 || description().on_device() ||
+        on_node(description().strategy) != OnNode::through_memory ||
         static_cast<int>(ranks_of_node(comm()).size()) < comm_size(comm()) || lowest_rank(comm(), several_cells) >= 0)
       return false;
     Description one = description();

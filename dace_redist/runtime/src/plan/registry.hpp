@@ -44,9 +44,8 @@ std::unique_ptr<Plan> make_plan(const Description& description, MPI_Comm comm) {
 /// A static object of this type in the source file of strategy `P` registers it when the library is loaded.
 template <class P>
 struct RegisteredStrategy {
-  explicit RegisteredStrategy(const char* name, MakePlan make = make_plan<P>, OnNode on_node = OnNode::as_elsewhere) {
-    register_strategy(name, make, on_node);
-  }
+  explicit RegisteredStrategy(const char* name, MakePlan make = make_plan<P>) { register_strategy(name, make); }
+  RegisteredStrategy(const char* name, OnNode on_node) { register_strategy(name, make_plan<P>, on_node); }
 };
 
 }  // namespace dace_redist
