@@ -22,6 +22,10 @@ from dace_redist.strategy_costs import Terms
 #: Runs that the library leaves to the kernel to copy from rank to rank are at least as long (``remote_read.hpp``).
 _LEAST_READ_RUN = 16 << 10
 
+#: Runs up to this length are not pulled out of a source of so many bytes by several receivers (``handshake.hpp``; the
+#: library takes half of the second-level cache, which is not in the profile).
+_LONGEST_SCATTERED_RUN, _LEAST_SCATTERED_BYTES, _SEVERAL_RECEIVERS = 256, 512 << 10, 2
+
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
@@ -334,8 +338,18 @@ class RankWork:
         if memory in ("shared-target", "shared-both", "gpu"):
             return "push"
         if memory == "shared-source":
-            return "pull"
+            return "staged" if self._scatters(message) else "pull"
         return "read" if message.shortest_run >= _LEAST_READ_RUN else "staged"
+
+    def _scatters(self, message: Traffic) -> bool:
+        """Whether its sender, supposed to send what this rank does, has short runs of a large source for several."""
+        longest = max((run for run, _ in message.sent), default=0)
+        return (
+            longest <= _LONGEST_SCATTERED_RUN
+            and longest != self.rates.transposed
+            and self.traffic.sent_bytes >= _LEAST_SCATTERED_BYTES
+            and times_within(self.traffic.sends, True) >= _SEVERAL_RECEIVERS
+        )
 
     def network(self, wanted: Callable[[Traffic], bool] = lambda _: True) -> RankWork:
         """The same rank with nothing but those of its messages to other nodes that are ``wanted``."""

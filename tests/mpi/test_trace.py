@@ -105,3 +105,32 @@ def test_one_line_says_why_there_is_no_trace(tmp_path: Path, content: str | None
     assert sorted(line.split(":")[1] for line in lines) == [f" no trace of rank {rank}" for rank in range(RANKS)]
     assert all(f'cannot write "{file}" (DACE_REDIST_TRACE): {reason}' in line for line in lines)
     assert content is None or file.read_text() == content
+
+
+#: Out of a node-shared array of 1.2 MiB a rank, in stretches of some elements, into an ordinary one.
+OUT_OF_SHARED = """
+import numpy as np
+from mpi4py import MPI
+import dace_redist
+
+comm = MPI.COMM_WORLD
+source = dace_redist.Distribution((480, 1024), (comm.size, 1))
+target = dace_redist.Distribution((480, 1024), (1, comm.size), block=(None, STRETCH))
+whole = np.arange(480 * 1024.0).reshape(480, 1024)
+A = dace_redist.empty(source.local_shape(comm.rank))
+A[...] = source.local(whole, comm.rank)
+with dace_redist.plan(source, target, comm=comm, strategy="Shared") as plan:
+    out = np.empty(target.local_shape(comm.rank))
+    np.testing.assert_array_equal(plan(A, out=out), target.local(whole, comm.rank))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("stretch", "kind", "other"), [(4, "unpack", "pull"), (256, "pull", "unpack")])
+def test_short_stretches_are_not_pulled(tmp_path: Path, stretch: int, kind: str, other: str) -> None:
+    file = tmp_path / "run.json"
+    command = [sys.executable, "-m", "mpi4py", "-c", OUT_OF_SHARED.replace("STRETCH", str(stretch))]
+    code, printed = launch(RANKS, command, 240, environment={"DACE_REDIST_TRACE": str(file)})
+    assert code == 0, printed
+    kinds = {event.get("cat") for event in json.loads(file.read_text())}
+    assert kind in kinds and other not in kinds, kinds

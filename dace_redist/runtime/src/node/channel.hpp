@@ -78,6 +78,12 @@ class Channel {
     return stretch(block, block.source_strides) > stretch(block, block.target_strides);
   }
 
+  /// \return bytes that lie in the source without a gap.
+  Index source_stretch_bytes(const ElementSteps& steps) const {
+    const StridedBlock& block = message.blocks[0];
+    return stretch(block, block.source_strides) * steps.direct().source_bytes;
+  }
+
   int peer;
   Index most_count, part_count;  // most elements of any piece, and of those of this message
   Message message;

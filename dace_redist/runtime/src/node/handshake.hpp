@@ -26,7 +26,7 @@ class Handshake {
           target, PlainStrides(messages.target_layout()), 0, 0, most_copied, channel.piece_time.take()};
       channel.ring.state->entered.store(exchange.number, std::memory_order_release);
     }
-    undecided_ = messages.sends().size() - 1;
+    undecided_ = receivers_ = messages.sends().size() - 1;
     left_to_copy_ = messages.sent_bytes();
     spins_left_ = spin_limit;
   }
@@ -105,11 +105,23 @@ class Handshake {
     set_protocol(exchange, channel, protocol);
   }
 
+  // Stretches up to this length are not pulled out of a large source by several receivers: each of them would read
+  // whole lines, and what the processor prefetches behind them, which others read again. A sender reads them once.
+  static constexpr Index longest_scattered_bytes = 256;
+  static constexpr std::size_t several_receivers = 2;
+
+  bool scatters(const ExchangeState& exchange, const Channel& channel) const {
+    return receivers_ >= several_receivers && exchange.stream_pushed &&
+           channel.source_stretch_bytes(*exchange.steps) <= longest_scattered_bytes;
+  }
+
   /// The protocol for a receiver into whose target this rank can write, or cannot (`channel.partner` is null).
   Protocol best_protocol(const ExchangeState& exchange, const Channel& channel) const {
     if (exchange.reduces) return exchange.source_location.shared ? Protocol::pull : Protocol::staged;
-    if (exchange.source_location.shared)
-      return channel.partner && !channel.pulls_better() ? Protocol::push : Protocol::pull;
+    if (exchange.source_location.shared) {
+      if (channel.partner) return channel.pulls_better() ? Protocol::pull : Protocol::push;
+      return scatters(exchange, channel) ? Protocol::staged : Protocol::pull;
+    }
     const bool readable = ReadProtocol::suits(channel);
     const bool less_to_copy = channel.ring.state->target.most_copied < left_to_copy_;
     if (channel.partner && !(readable && less_to_copy)) return Protocol::push;
@@ -125,7 +137,8 @@ class Handshake {
     channel.ring.state->decide(exchange.number, protocol);
   }
 
-  std::size_t undecided_ = 0;  // sends
+  std::size_t receivers_ = 0;  // other ranks that this one sends to
+  std::size_t undecided_ = 0;  // of them
   Index left_to_copy_ = 0;     // bytes sent that no receiver has been left to read
   int spins_left_ = 0;
 };

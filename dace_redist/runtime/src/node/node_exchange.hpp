@@ -17,7 +17,8 @@ namespace dace_redist {
 /// in each exchange by the sender (see Handshake):
 ///
 /// - push: the target array lies in node-shared memory; the sender copies into it;
-/// - pull: the source array lies in node-shared memory; the receiver copies out of it;
+/// - pull: the source array lies in node-shared memory; the receiver copies out of it, unless several receivers would
+///   do so in short stretches;
 /// - read: the source does not, all runs are long, and the target does not either or its rank has less to copy than the
 ///   sender; the receiver has the kernel copy them out of the sender's memory;
 /// - staged: in all other cases, or where memory cannot be mapped or read; the sender packs pieces into free slots of a
