@@ -182,7 +182,8 @@ STRATEGIES: dict[str, Strategy] = {
             "Shared",
             "copies between the memories of the ranks of one node",
             options=("slot_bytes", "depth", "max_message_bytes"),
-            memory="at most depth x slot_bytes for each rank it sends to, used only where neither array is node-shared",
+            memory="at most depth x slot_bytes for each rank it sends to, used where neither array is node-shared, and "
+            "where short runs of a large node-shared source go to several ranks",
             buffer_bytes=memory_formulas.rings,
             node_aware=True,
             seconds=costs.shared,
@@ -228,8 +229,8 @@ def host_strategies() -> tuple[str, ...]:
 
 
 #: What ``Auto`` stands for where nothing was measured or predicted. It chooses for each pair of ranks: on one node it
-#: copies into (push) or out of (pull) the array that is node-shared, through a ring where none is; between nodes chunks
-#: over MPI.
+#: copies into (push) or out of (pull) the array that is node-shared, through a ring where none is, and where short runs
+#: of a large source would be pulled by several ranks; between nodes chunks over MPI.
 DEFAULT_STRATEGY = "Hierarchical"
 
 #: Takes the options that every strategy takes, for whichever is chosen.
@@ -291,7 +292,8 @@ def extra_memory(schedule: Schedule, strategy: str, **options: Any) -> int | Non
     """
     Most bytes of buffers that any rank takes besides the arrays.
 
-    ``Shared`` touches its rings only where neither array is node-shared; ``Pack``, ``Threaded`` and ``RMA`` need less
+    ``Shared`` touches its rings only where neither array is node-shared, or where short runs of a large node-shared
+    source go to several ranks; ``Pack``, ``Threaded`` and ``RMA`` need less
     where a message is contiguous in an array. For ``Hierarchical`` the ranks may be on any nodes.
 
     :param schedule: Schedule of any number of ranks that can be counted.

@@ -16,7 +16,8 @@ from dace_redist import _core
 
 def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = np.float64, comm: Any = None) -> npt.NDArray[Any]:
     """
-    A new C-order array in node-shared memory: as the source or target of a redistribution it is moved with one copy.
+    A new C-order array in node-shared memory: as the source or target of a redistribution it is moved with one copy;
+    short runs of a source, to an ordinary target, with two.
 
     Not collective; whatever the other ranks pass, the strategies that know nodes find out. The memory is given back
     when the array is gone. From 2 MiB on it lies in huge pages where there are any, and is taken from the system at

@@ -22,8 +22,9 @@ from dace_redist.strategy_costs import Terms
 #: Runs that the library leaves to the kernel to copy from rank to rank are at least as long (``remote_read.hpp``).
 _LEAST_READ_RUN = 16 << 10
 
-#: Runs up to this length are not pulled out of a source of so many bytes by several receivers (``handshake.hpp``; the
-#: library takes half of the second-level cache, which is not in the profile).
+#: Runs up to this length are not pulled out of a source of so many bytes by so many receivers, see
+#: ``Handshake::scatters`` in ``handshake.hpp``. The library takes half of the second-level cache, which is not in the
+#: profile, and of converted elements the size in the source.
 _LONGEST_SCATTERED_RUN, _LEAST_SCATTERED_BYTES, _SEVERAL_RECEIVERS = 256, 512 << 10, 2
 
 
@@ -344,10 +345,11 @@ class RankWork:
     def _scatters(self, message: Traffic) -> bool:
         """Whether its sender, supposed to send what this rank does, has short runs of a large source for several."""
         longest = max((run for run, _ in message.sent), default=0)
+        within = sum(each.all_bytes for each in self.traffic.sends if each.within) + self.traffic.own.nbytes
         return (
             longest <= _LONGEST_SCATTERED_RUN
-            and longest != self.rates.transposed
-            and self.traffic.sent_bytes >= _LEAST_SCATTERED_BYTES
+            and longest != self.rates.transposed  # of permuted axes: such runs mostly lie beside each other
+            and within >= _LEAST_SCATTERED_BYTES
             and times_within(self.traffic.sends, True) >= _SEVERAL_RECEIVERS
         )
 

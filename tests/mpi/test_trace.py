@@ -107,7 +107,8 @@ def test_one_line_says_why_there_is_no_trace(tmp_path: Path, content: str | None
     assert content is None or file.read_text() == content
 
 
-#: Out of a node-shared array of 1.2 MiB a rank, in stretches of some elements, into an ordinary one.
+#: Out of a node-shared array of 1.2 MiB a rank, in runs of some elements, into an ordinary one. Runs at the edges of
+#: blocks are shorter.
 OUT_OF_SHARED = """
 import numpy as np
 from mpi4py import MPI
@@ -115,7 +116,7 @@ import dace_redist
 
 comm = MPI.COMM_WORLD
 source = dace_redist.Distribution((480, 1024), (comm.size, 1))
-target = dace_redist.Distribution((480, 1024), (1, comm.size), block=(None, STRETCH))
+target = dace_redist.Distribution((480, 1024), (1, comm.size), block=(None, RUN))
 whole = np.arange(480 * 1024.0).reshape(480, 1024)
 A = dace_redist.empty(source.local_shape(comm.rank))
 A[...] = source.local(whole, comm.rank)
@@ -126,11 +127,12 @@ with dace_redist.plan(source, target, comm=comm, strategy="Shared") as plan:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("stretch", "kind", "other"), [(4, "unpack", "pull"), (256, "pull", "unpack")])
-def test_short_stretches_are_not_pulled(tmp_path: Path, stretch: int, kind: str, other: str) -> None:
+@pytest.mark.parametrize(("run", "kind", "other"), [(4, "unpack", "pull"), (256, "pull", "unpack")])
+def test_short_runs_are_not_pulled(tmp_path: Path, run: int, kind: str, other: str) -> None:
     file = tmp_path / "run.json"
-    command = [sys.executable, "-m", "mpi4py", "-c", OUT_OF_SHARED.replace("STRETCH", str(stretch))]
-    code, printed = launch(RANKS, command, 240, environment={"DACE_REDIST_TRACE": str(file)})
+    command = [sys.executable, "-m", "mpi4py", "-c", OUT_OF_SHARED.replace("RUN", str(run))]
+    environment = {"DACE_REDIST_TRACE": str(file), "DACE_REDIST_STREAM_BYTES": str(4 << 20)}
+    code, printed = launch(RANKS, command, 240, environment=environment)
     assert code == 0, printed
     kinds = {event.get("cat") for event in json.loads(file.read_text())}
     assert kind in kinds and other not in kinds, kinds

@@ -40,6 +40,7 @@ class Channel {
     direct.clear();
     packed.clear();
     timed = message.count * steps.message_bytes() >= stream_threshold_bytes() / timed_sooner;
+    longest_source_run = longest_run_in_source() * steps.direct().source_bytes;
     shortest_run = std::numeric_limits<Index>::max();
     for (const BlockGroup& group : cutter.groups()) {
       direct.push_back(group_copy(group, steps.direct(), [](const StridedBlock& block, Index) { return block; }));
@@ -78,12 +79,6 @@ class Channel {
     return stretch(block, block.source_strides) > stretch(block, block.target_strides);
   }
 
-  /// \return bytes that lie in the source without a gap.
-  Index source_stretch_bytes(const ElementSteps& steps) const {
-    const StridedBlock& block = message.blocks[0];
-    return stretch(block, block.source_strides) * steps.direct().source_bytes;
-  }
-
   int peer;
   Index most_count, part_count;  // most elements of any piece, and of those of this message
   Message message;
@@ -91,6 +86,7 @@ class Channel {
   std::vector<GroupCopy> direct, packed;  // [groups] as a whole: array to array, and array to or from a slot
   std::size_t shape = 0;                  // number of the first channel of this side with equally shaped blocks
   Index shortest_run = 0;                 // bytes that are contiguous on both sides, and copied
+  Index longest_source_run = 0;           // bytes that are contiguous in the source
   Protocol protocol = Protocol::undecided;
   bool done = false;
   StagingRing ring;
@@ -137,6 +133,20 @@ class Channel {
     return copy;
   }
 
+  /// Most elements that lie without a gap in the source: of one block, or of blocks that follow each other there.
+  Index longest_run_in_source() const {
+    Index longest = 0, joined = 0, end = 0;
+    for (const StridedBlock& block : message.blocks) {
+      const Index length = stretch(block, block.source_strides);
+      if (block.source_offset != end) joined = 0;
+      joined += length;
+      longest = std::max(longest, joined);
+      if (length != block.count()) joined = 0;  // what comes next follows none but the last of its stretches
+      end = block.source_offset + length;
+    }
+    return longest;
+  }
+
   /// Elements that lie without a gap on one side.
   static Index stretch(const StridedBlock& block, const std::array<Index, max_block_dims>& strides) {
     Index length = 1;
@@ -168,6 +178,8 @@ struct ExchangeState {
   const ElementSteps* steps = nullptr;
   bool reduces = false;  ///< whether messages are partial results
   std::size_t open = 0;  ///< channels that are not done
+
+  bool large_source = false;  ///< whether this rank sends more than stays in the cache while it does
 
   /// Whether copies of each kind write with non-temporal stores: what is pushed, pulled, unpacked, and stays here.
   bool stream_pushed = false, stream_pulled = false, stream_unpacked = false, stream_own = false;

@@ -105,14 +105,15 @@ class Handshake {
     set_protocol(exchange, channel, protocol);
   }
 
-  // Stretches up to this length are not pulled out of a large source by several receivers: each of them would read
-  // whole lines, and what the processor prefetches behind them, which others read again. A sender reads them once.
-  static constexpr Index longest_scattered_bytes = 256;
+  // Runs up to this length, of a large source that has some for each of several receivers, are not pulled: each
+  // receiver would fetch whole cache lines, and prefetch further ones, of which it needs little. The sender reads every
+  // line once.
+  static constexpr Index longest_scattered_run = 256;
   static constexpr std::size_t several_receivers = 2;
 
   bool scatters(const ExchangeState& exchange, const Channel& channel) const {
-    return receivers_ >= several_receivers && exchange.stream_pushed &&
-           channel.source_stretch_bytes(*exchange.steps) <= longest_scattered_bytes;
+    return receivers_ >= several_receivers && exchange.large_source &&
+           channel.longest_source_run <= longest_scattered_run;
   }
 
   /// The protocol for a receiver into whose target this rank can write, or cannot (`channel.partner` is null).

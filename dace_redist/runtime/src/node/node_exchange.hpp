@@ -17,8 +17,8 @@ namespace dace_redist {
 /// in each exchange by the sender (see Handshake):
 ///
 /// - push: the target array lies in node-shared memory; the sender copies into it;
-/// - pull: the source array lies in node-shared memory; the receiver copies out of it, unless several receivers would
-///   do so in short stretches;
+/// - pull: the source array lies in node-shared memory, and has no short runs for each of several receivers; the
+///   receiver copies out of it;
 /// - read: the source does not, all runs are long, and the target does not either or its rank has less to copy than the
 ///   sender; the receiver has the kernel copy them out of the sender's memory;
 /// - staged: in all other cases, or where memory cannot be mapped or read; the sender packs pieces into free slots of a
@@ -105,7 +105,8 @@ class NodeExchange {
 
   void choose_stores() {
     const Index threshold = stream_threshold_bytes();
-    exchange_.stream_pushed = messages_.sent_bytes() >= threshold / direct_streamed_sooner;
+    exchange_.large_source = messages_.sent_bytes() >= threshold / direct_streamed_sooner;
+    exchange_.stream_pushed = exchange_.large_source;
     exchange_.stream_pulled = messages_.received_bytes() >= threshold / direct_streamed_sooner;
     const Index unpacked_bytes = exchange_.reduces ? reduced_.target_bytes() : messages_.received_bytes();
     exchange_.stream_unpacked = unpacked_bytes >= threshold / unpacked_streamed_sooner;
