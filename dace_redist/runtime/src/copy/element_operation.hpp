@@ -41,6 +41,16 @@ inline bool operator==(const ElementOperation& a, const ElementOperation& b) {
          a.conjugate == b.conjugate && a.reduction == b.reduction;
 }
 
+/// What is done with one of the partial results of an element: the first one, of turn 0, is put where it belongs, as
+/// beta says; each further one is reduced with what is there.
+inline ElementOperation operation_of_turn(ElementOperation reduction, std::int64_t turn) {
+  if (turn == 0)
+    reduction.reduction = Reduction::none;
+  else
+    reduction.beta = 0;
+  return reduction;
+}
+
 /// A block of make_element_block().
 using ElementBlock = CopyBlock;
 

@@ -33,8 +33,7 @@ struct PartialBlock {
 ///                nothing is converted, scaled or updated, and rows are contiguous on all sides, of 1 KiB or more.
 DR_API void reduce_blocks(std::vector<PartialBlock>& blocks, std::int64_t target_bytes, char* target, bool stream);
 
-/// What is done with partial results on their way, see ElementSteps: the first one of an element is put where it
-/// belongs, as beta says; each further one is reduced with what is there.
+/// What is done with partial results on their way, see ElementSteps and operation_of_turn().
 class DR_API ReductionSteps {
  public:
   /// \throws Error if the operation cannot be carried out with these types.

@@ -40,7 +40,7 @@ class Channel {
     direct.clear();
     packed.clear();
     timed = message.count * steps.message_bytes() >= stream_threshold_bytes() / timed_sooner;
-    longest_source_run = longest_run_in_source() * steps.direct().source_bytes;
+    if (sends) longest_source_run = longest_run_in_source() * steps.direct().source_bytes;
     shortest_run = std::numeric_limits<Index>::max();
     for (const BlockGroup& group : cutter.groups()) {
       direct.push_back(group_copy(group, steps.direct(), [](const StridedBlock& block, Index) { return block; }));
@@ -86,7 +86,7 @@ class Channel {
   std::vector<GroupCopy> direct, packed;  // [groups] as a whole: array to array, and array to or from a slot
   std::size_t shape = 0;                  // number of the first channel of this side with equally shaped blocks
   Index shortest_run = 0;                 // bytes that are contiguous on both sides, and copied
-  Index longest_source_run = 0;           // bytes that are contiguous in the source
+  Index longest_source_run = 0;           // bytes that are contiguous in the source, of a sender
   Protocol protocol = Protocol::undecided;
   bool done = false;
   StagingRing ring;
@@ -179,10 +179,11 @@ struct ExchangeState {
   bool reduces = false;  ///< whether messages are partial results
   std::size_t open = 0;  ///< channels that are not done
 
-  bool large_source = false;  ///< whether this rank sends more than stays in the cache while it does
-
   /// Whether copies of each kind write with non-temporal stores: what is pushed, pulled, unpacked, and stays here.
   bool stream_pushed = false, stream_pulled = false, stream_unpacked = false, stream_own = false;
+
+  /// Whether this rank sends more than stays in the cache while it does: then it pushes with non-temporal stores, too.
+  bool large_source() const { return stream_pushed; }
 
   void close(Channel& channel) {
     channel.done = true;

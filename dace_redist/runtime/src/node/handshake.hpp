@@ -112,7 +112,7 @@ class Handshake {
   static constexpr std::size_t several_receivers = 2;
 
   bool scatters(const ExchangeState& exchange, const Channel& channel) const {
-    return receivers_ >= several_receivers && exchange.large_source &&
+    return receivers_ >= several_receivers && exchange.large_source() &&
            channel.longest_source_run <= longest_scattered_run;
   }
 

@@ -105,8 +105,7 @@ class NodeExchange {
 
   void choose_stores() {
     const Index threshold = stream_threshold_bytes();
-    exchange_.large_source = messages_.sent_bytes() >= threshold / direct_streamed_sooner;
-    exchange_.stream_pushed = exchange_.large_source;
+    exchange_.stream_pushed = messages_.sent_bytes() >= threshold / direct_streamed_sooner;
     exchange_.stream_pulled = messages_.received_bytes() >= threshold / direct_streamed_sooner;
     const Index unpacked_bytes = exchange_.reduces ? reduced_.target_bytes() : messages_.received_bytes();
     exchange_.stream_unpacked = unpacked_bytes >= threshold / unpacked_streamed_sooner;

@@ -64,10 +64,7 @@ class ReductionPlan final : public Plan {
   Description turn(const Senders& senders) const {
     Description one = description();
     one.senders = senders;
-    if (senders.number == 0)
-      one.operation.reduction = Reduction::none;
-    else
-      one.operation.beta = 0;
+    one.operation = operation_of_turn(one.operation, senders.number);
     return one;
   }
 
