@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -69,9 +70,16 @@ def _dtype(_: click.Context, __: click.Parameter, value: str) -> int:
 @click.option("--dtype", "itemsize", default="float64", show_default=True, callback=_dtype, help="type of the elements")
 @click.option("--memory", metavar="BYTES", callback=_bytes, help="memory per rank for all tensors, as in 4GiB")
 @click.option("--node-size", type=click.IntRange(min=1), help="ranks per node, numbered node by node")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
 @click.option("--plot", "path", type=click.Path(dir_okay=False, path_type=Path), help="draw to .png, .svg or .pdf")
 def einsum(
-    einsums: str, sizes: dict[str, int], ranks: int, memory: int | None, path: Path | None, **others: Any
+    einsums: str,
+    sizes: dict[str, int],
+    ranks: int,
+    memory: int | None,
+    as_json: bool,
+    path: Path | None,
+    **others: Any,
 ) -> None:
     """
     Print how einsums run on several ranks: order, grids, bytes moved.
@@ -89,7 +97,7 @@ def einsum(
     plan = plan_einsums(statements, shapes, ranks, memory_bytes=memory, **others)
     if path is not None:
         plan.plot(path)
-    click.echo(str(plan))
+    click.echo(json.dumps(plan.to_json()) if as_json else str(plan))
 
 
 def read_statements(text: str, sizes: dict[str, int]) -> tuple[list[Statement], dict[str, tuple[int, ...]]]:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -257,6 +258,12 @@ class EinsumPlan:
         from dace_redist.einsum import report
 
         return report.text(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``str`` prints, and the ranks of each group and move, as dictionaries, lists and numbers."""
+        from dace_redist.einsum import report
+
+        return report.to_json(self)
 
     def plot(self, path: str | Path) -> None:
         """

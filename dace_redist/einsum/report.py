@@ -1,9 +1,9 @@
-"""Puts a plan into words. Start reading at: text."""
+"""Puts a plan into words (``text``), and into a form for programs (``to_json``). Start reading at: text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.rates import BYTES_PER_SECOND, FLOPS_PER_SECOND
@@ -137,6 +137,76 @@ def _totals(plan: EinsumPlan) -> Iterator[str]:
     if plan.unused_ranks:
         count = len(plan.unused_ranks)
         yield f"unused           {count:,} rank{'' if count == 1 else 's'}: {_ranges(plan.unused_ranks)}"
+
+
+def to_json(plan: EinsumPlan) -> dict[str, Any]:
+    """
+    The report for programs. Bytes and operations are of one run of a group, on its busiest rank, if nothing else is
+    said; ``bytes_per_rank``, ``flops`` and ``seconds`` are of the whole program. Moves go from and to a
+    :class:`Placement`.
+
+    :param plan: What to report.
+    """
+    between_nodes, unaware = plan.internode_bytes or (None, None)
+    return {
+        "ranks": plan.ranks,
+        "node_size": plan.node_size,
+        "itemsize": plan.itemsize,
+        "statements": [
+            {"einsum": operation_text(one), "operands": one.operands, "result": one.result, "repeats": one.repeats}
+            for one in plan.statements
+        ],
+        "groups": [_group_json(plan, number) for number in range(len(plan.groups))],
+        "moves": [
+            {
+                "before_group": move.before_group,
+                "group": move.group,
+                "tensor": move.tensor,
+                "shape": plan.sizes[move.tensor],
+                "source": _placement_json(move.source),
+                "target": _placement_json(move.target),
+                "bytes_sent_max": move.bytes_sent_max,
+                "bytes_received_max": move.bytes_received_max,
+                "bytes_total": move.bytes_total,
+            }
+            for move in plan.moves
+        ],
+        "bytes_per_rank": plan.bytes_per_rank,
+        "flops": plan.flops,
+        "memory_bytes": plan.memory_bytes,
+        "seconds": plan.seconds,
+        "communication_share": plan.communication_share,
+        "bytes_between_nodes": between_nodes,
+        "bytes_between_nodes_without_knowledge_of_nodes": unaware,
+        "bytes_within_nodes": plan.intranode_bytes,
+        "unused_ranks": plan.unused_ranks,
+    }
+
+
+def _group_json(plan: EinsumPlan, number: int) -> dict[str, Any]:
+    group, cost = plan.groups[number], plan.costs[number]
+    reduction = group.reduction
+    scattered = None if reduction is None or reduction.axis is None else group.einsum.result[reduction.axis]
+    summed = None if reduction is None else {"over": reduction.over, "ranks": reduction.ranks, "scattered": scattered}
+    return {
+        "statement": group.statement,
+        "einsum": operation_text(group),
+        "operands": group.operands,
+        "result": group.result,
+        "grid": group.parts,
+        "multiples": dict(zip(group.einsum.indices, group.multiples, strict=True)),
+        "replicas": group.replicas,
+        "ranks": group.ranks,
+        "reduction": summed,
+        "bytes_fetched": cost.fetched,
+        "bytes_reduced": cost.reduced,
+        "flops": cost.flops,
+        "memory_bytes": cost.memory_bytes,
+    }
+
+
+def _placement_json(placement: Placement) -> dict[str, Any]:
+    return {name: getattr(placement, name) for name in ("grid", "dims", "multiples", "ranks")}
 
 
 def _ranges(ranks: Sequence[int]) -> str:

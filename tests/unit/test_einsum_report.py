@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from dace_redist import cli
 from dace_redist.einsum import Einsum, Statement, plan_einsums
 from dace_redist.einsum.command import amount_of_memory
+from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plot import draw
 from dace_redist.einsum.report import format_flops
 
@@ -51,6 +53,29 @@ def test_report():
     assert "bytes per rank   96 MiB: fetched 48 MiB, reduced 32 MiB, moved 16 MiB" in words
     assert re.search(r"communication +2.8 % of the time, at 1 GB/s and 10 GFLOP/s per rank", words)
     assert max(map(len, words.splitlines())) < 130
+
+
+def test_report_for_programs():
+    plan = planned("2MM", size=4096, overrides={"D": {"i": 2, "k": 2, "l": 2}}, node_size=4)
+    found = json.loads(json.dumps(plan.to_json()))
+    assert [group["grid"] for group in found["groups"]] == [group.parts for group in plan.groups]
+    assert found["groups"][1]["reduction"] == {"over": "k", "ranks": 2, "scattered": "i"}
+    assert [(move["tensor"], move["bytes_total"]) for move in found["moves"]] == [
+        (move.tensor, move.bytes_total) for move in plan.moves
+    ]
+    assert found["moves"][0]["shape"] == [4096, 4096]
+    assert found["bytes_per_rank"] == plan.bytes_per_rank
+    assert found["bytes_between_nodes"] == plan.internode_bytes[0]
+    for move, made in zip(found["moves"], plan.moves, strict=True):
+        placement = Placement(**{name: tuple(value) for name, value in move["target"].items()})
+        assert placement == made.target
+
+
+def test_report_for_programs_has_all_kernels():
+    for name in PROGRAMS:
+        plan = planned(name)
+        found = json.loads(json.dumps(plan.to_json()))
+        assert [group["result"] for group in found["groups"]] == [group.result for group in plan.groups]
 
 
 def test_report_of_loops_and_of_unused_ranks():
@@ -102,6 +127,7 @@ def test_command(run, tmp_path):
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
     short = ("--sizes", "i=8", "--sizes", "j=4", "--ranks", "2")
     assert "of ij, ij.2" in run("i j, i j -> i", *short)[1]
+    assert json.loads(run("ij,ij->i", *short, "--json")[1])["groups"][0]["operands"] == ["ij", "ij.2"]
 
 
 @pytest.mark.parametrize(
