@@ -218,7 +218,7 @@ int dr_request_wait(dr_request** request) {
     run_or_fail(plan, [&] {
       if (waited->thread) waited->thread->join();
       if (!waited->failure.empty()) throw Error(waited->failure);
-      for (Backoff backoff(2); !waited->thread && !waited->done; backoff.wait()) waited->done = plan.plan->progress();
+      if (!waited->thread && !waited->done) plan.plan->finish();
     });
     plan.started = false;
   });

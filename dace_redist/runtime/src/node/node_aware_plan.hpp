@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "exchange/chunk_pipeline.hpp"
+#include "mpi/backoff.hpp"
 #include "node/joined_messages.hpp"
 #include "node/node_exchange.hpp"
 #include "plan/plan.hpp"
@@ -167,7 +168,7 @@ class NodeAwarePlan : public Plan {
 
   void exchange(const char* source, char* target) override {
     begin(source, target);
-    for (Backoff backoff(partners_.size()); !finished_on_node();) {
+    for (Backoff backoff(partners_.size(), comm()); !finished_on_node();) {
       if (advances())
         backoff.reset();
       else

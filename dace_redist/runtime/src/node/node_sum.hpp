@@ -22,9 +22,9 @@ class NodeSum {
   SegmentEndpoint endpoint() const { return rendezvous_.endpoint(); }
 
   /// Maps what the others share, see SumRendezvous::connect(). \throws Error if it cannot be mapped.
-  void connect(const std::vector<SegmentEndpoint>& members, int rank) {
+  void connect(const std::vector<SegmentEndpoint>& members, int rank, MPI_Comm comm) {
     arrays_ = std::vector<PartnerArrays>(members.size());
-    rendezvous_.connect(members, rank);
+    rendezvous_.connect(members, rank, comm);
   }
 
   bool connected() const { return rendezvous_.connected(); }

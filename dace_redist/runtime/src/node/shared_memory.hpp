@@ -5,10 +5,8 @@
 /// Memory that the ranks of one node map into their address spaces, and how they wait for each other there.
 
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -22,7 +20,6 @@
 
 #include "copy/huge_pages.hpp"
 #include "error.hpp"
-#include "trace/trace.hpp"
 
 namespace dace_redist {
 
@@ -143,36 +140,6 @@ class SharedSegment {
   char* bytes_ = nullptr;
   std::int64_t nbytes_ = 0;
   int descriptor_ = -1;
-};
-
-/// Gives the core away, ever longer, while a rank waits for another that may need this core to go on.
-class Backoff {
- public:
-  /// \param ranks  that share this node: with more of them than cores, somebody else has work for this core.
-  explicit Backoff(std::size_t ranks) : busy_rounds_(ranks > cores() ? 0 : 32) {}
-
-  void wait() {
-    ++rounds_;
-    if (rounds_ < busy_rounds_) return;
-    const trace::Span span("wait");
-    if (rounds_ < yielding_rounds) {
-      sched_yield();
-      return;
-    }
-    const timespec nap{0, nap_nanoseconds};
-    nanosleep(&nap, nullptr);
-  }
-  void reset() { rounds_ = 0; }
-
- private:
-  static std::size_t cores() {
-    static const long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online > 0 ? static_cast<std::size_t>(online) : 1;
-  }
-
-  static constexpr int yielding_rounds = 20000;
-  static constexpr long nap_nanoseconds = 50000;
-  int busy_rounds_, rounds_ = 0;
 };
 
 }  // namespace dace_redist

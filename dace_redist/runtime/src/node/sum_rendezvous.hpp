@@ -10,6 +10,7 @@
 #include <new>
 #include <vector>
 
+#include "mpi/backoff.hpp"
 #include "node/advertised_segment.hpp"
 #include "node/message_state.hpp"
 
@@ -42,9 +43,11 @@ class SumRendezvous {
   /// Maps what the others say.
   /// \param members  what endpoint() returned on each, in the order of the ranks.
   /// \param rank     this rank's number among them.
+  /// \param comm     see Backoff.
   /// \throws Error if it cannot be mapped.
-  void connect(const std::vector<SegmentEndpoint>& members, int rank) {
+  void connect(const std::vector<SegmentEndpoint>& members, int rank, MPI_Comm comm) {
     rank_ = static_cast<std::size_t>(rank);
+    comm_ = comm;
     members_.clear();
     partners_ = std::vector<SharedSegment>(members.size());
     for (std::size_t m = 0; m < members.size(); ++m) {
@@ -100,13 +103,14 @@ class SumRendezvous {
   }
 
   void wait_for_all(Step step) const {
-    Backoff backoff(members_.size());
+    Backoff backoff(members_.size(), comm_);
     for (const SumMember* member : members_)
       while ((member->*step).load(std::memory_order_acquire) < sum_) backoff.wait();
   }
 
   AdvertisedSegment segment_;  // of this rank
   std::size_t rank_ = 0;
+  MPI_Comm comm_ = MPI_COMM_NULL;
   std::vector<SumMember*> members_;  // [ranks]; none: not connected
   std::vector<SharedSegment> partners_;
   std::uint64_t sum_ = 0;  // number of the one at hand

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "node/shared_memory.hpp"
+#include "mpi/backoff.hpp"
 #include "plan/joint_messages.hpp"
 #include "plan/registry.hpp"
 
@@ -153,7 +153,7 @@ class JointPlan final : public Plan {
 
   void exchange(const char* source, char* target) override {
     begin(source, target);
-    for (Backoff backoff(partner_count_); !finished();) {
+    for (Backoff backoff(partner_count_, comm()); !finished();) {
       if (advances())
         backoff.reset();
       else

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "node/shared_memory.hpp"
+#include "mpi/backoff.hpp"
 
 namespace dace_redist {
 
@@ -58,7 +58,11 @@ void Plan::set_local_arrays(const Encoding& source_local, const Encoding& target
 
 void Plan::exchange_in_parts(const char* source, char* target) {
   begin(source, target);
-  for (Backoff backoff(2); !advance();) backoff.wait();
+  for (Backoff backoff(2, comm()); !advance();) backoff.wait();
+}
+
+void Plan::finish() {
+  for (Backoff backoff(2, comm()); !progress();) backoff.wait();
 }
 
 RankSchedule Plan::schedule_with(Layouts sources, Layouts targets) const {

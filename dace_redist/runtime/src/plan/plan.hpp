@@ -66,6 +66,9 @@ class DR_API Plan {
     return !active() || advance();
   }
 
+  /// Does all that is left of what was started.
+  void finish();
+
   const Description& description() const { return description_; }
 
  protected:

@@ -166,7 +166,7 @@ class Plan::Implementation {
       run_or_release(plan_, [&] {
         if (!thread_.joinable()) {
           if (stream) plan_->set_stream(*stream);
-          for (Backoff backoff(2); !plan_->progress();) backoff.wait();
+          plan_->finish();
           return;
         }
         thread_.join();

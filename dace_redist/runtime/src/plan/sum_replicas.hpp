@@ -78,7 +78,7 @@ class SumReplicasPlan final : public Plan {
             "MPI_Allgather");
     }
     const bool connected = works_on_node([&] {
-      if (here) node_.connect(endpoints, replica_);
+      if (here) node_.connect(endpoints, replica_, comm());
     });
     if (!connected) node_.disconnect();
   }
