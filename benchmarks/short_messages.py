@@ -17,6 +17,7 @@ import numpy as np
 from mpi4py import MPI
 
 from dace_redist import Distribution, plan
+from dace_redist.mpi.collective_errors import together
 from dace_redist.redistribution.plan import Plan
 from dace_redist.tuning.measure import measure
 
@@ -61,7 +62,8 @@ def main(sizes: tuple[int, ...], limit: float) -> None:
             seconds = {
                 strategy: figure.median for strategy, figure in measure(methods, comm, limit_seconds=limit).items()
             }
-            assert np.array_equal(*outs), f"rank {comm.rank}: the two do not agree"
+            with together(comm):
+                assert np.array_equal(*outs), f"{name}: {' and '.join(STRATEGIES)} do not agree"
             for made in plans.values():
                 made.free()
             if comm.rank == 0:

@@ -24,6 +24,7 @@ from redistribution.padded_stacks import Array, PaddedStacks
 
 import dace_redist
 from dace_redist import Distribution
+from dace_redist.mpi.collective_errors import together
 from dace_redist.mpi.core_binding import pinned_to_core
 from dace_redist.redistribution.joint_plan import JointPlan
 from dace_redist.tuning.measure import measure
@@ -105,11 +106,14 @@ class Stacks:
         """Makes sure that all ways lead to the same."""
         wanted, rows, width = sides["by hand"], *self.there
         for name, side in sides.items():
-            for one, other in zip(side.there(side.arrays), wanted.there(wanted.arrays), strict=True):
-                assert np.array_equal(one[:rows, :width], other[:rows, :width]), f"{name}: other non-zeros"
+            pairs = list(zip(side.there(side.arrays), wanted.there(wanted.arrays), strict=True))
+            with together(self.comm):
+                for one, other in pairs:
+                    assert np.array_equal(one[:rows, :width], other[:rows, :width]), f"{name}: other non-zeros"
             side()
-            for one, given in zip(side.arrays, self.arrays, strict=True):
-                assert np.array_equal(one[: given.shape[0], : given.shape[1]], given), f"{name}: not what was there"
+            with together(self.comm):
+                for one, given in zip(side.arrays, self.arrays, strict=True):
+                    assert np.array_equal(one[: given.shape[0], : given.shape[1]], given), f"{name}: not what was there"
 
 
 def peak_beyond_arrays(stacks: Stacks, make: Callable[[], Side]) -> int:

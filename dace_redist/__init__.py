@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from dace_redist._version import __version__ as __version__
-from dace_redist.errors import RedistributionError
+from dace_redist.errors import BuildError, RedistributionError
 from dace_redist.joint_schedule import JointSchedule
 from dace_redist.redistribution.shared_arrays import empty, node_shared_memory
 from dace_redist.schedule import Schedule, schedule
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from dace_redist.transformations.redistribution.tune import tune
 
 __all__ = [
+    "BuildError",
     "Contraction",
     "DistributeEinsum",
     "DistributedProgram",

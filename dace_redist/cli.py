@@ -24,7 +24,7 @@ from dace_redist.report import text as report
 from dace_redist.report.nodes import nodes_json, nodes_text, relabelling_text
 from dace_redist.report.trace import trace
 from dace_redist.schedule import Schedule
-from dace_redist.selection.problem_key import GPU_MEMORIES, MEMORIES, Problem
+from dace_redist.selection.problem_key import MEMORIES, Problem
 from dace_redist.simulation.command import simulate
 from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, STRATEGIES, options_within, rounds, with_options
 from dace_redist.tuning.command import calibrate
@@ -102,7 +102,10 @@ def explain(
     if several is not None and any(other is not None for other in others):
         wrong = "goes with none of --rank, --memory-bytes, --machine and --ranks-per-node"
         raise click.BadParameter(wrong, param_hint="--tensors")
-    for given, option in ((plot_model is not None, "--plot-model"), (memory in GPU_MEMORIES, "--memory")):
+    if rank is not None and any(other is not None for other in others[1:]):
+        wrong = "goes with none of --memory-bytes, --machine and --ranks-per-node"
+        raise click.BadParameter(wrong, param_hint="--rank")
+    for given, option in ((plot_model is not None, "--plot-model"), (memory != MEMORIES[0], "--memory")):
         if given and machine is None:
             raise click.BadParameter("goes with --machine", param_hint=option)
     costs = None if machine is None else _costs(schedule, memory, machine or None, ranks_per_node)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -104,6 +104,18 @@ def problem_options(command: Callable[..., None], required: bool = True) -> Call
             field = name + end.replace("-", "_")
             command = _list_option(f"--{side}{end}", field, f"{name}: {text}", required and not end, known)(command)
     return _list_option("--shape", "shape", "global shape, as in 48,24,72", required)(command)  # type: ignore[no-any-return]
+
+
+def given_problem_options(values: Mapping[str, Any]) -> list[str]:
+    """
+    Flags of the options of :func:`problem_options` that were given, but for ``--dtype``, which always has a value.
+
+    :param values: Values of all options, by their names in Python.
+    """
+    flags = {"shape": "--shape", **{name: flag for flag, name, _ in _MAPPED}}
+    for side, name in (("from", "source"), ("to", "target")):
+        flags |= {name + end.replace("-", "_"): f"--{side}{end}" for end, _, _ in reversed(_OF_A_SIDE)}
+    return [flag for name, flag in flags.items() if values[name] is not None]
 
 
 def described_schedule(shape: tuple[int, ...], dtype: np.dtype[Any], sides: dict[str, Any]) -> Schedule:

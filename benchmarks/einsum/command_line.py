@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from by_hand_kernel import WORLD, Kernel
 
-from dace_redist.strategies import STRATEGIES
+from dace_redist.strategies import host_strategies
 
 RANKS = (1, 2, 4, 8)
 
@@ -80,7 +80,7 @@ def parse_arguments(kernel: Kernel, description: str) -> argparse.Namespace:
     if kernel.rank_modes:
         modes = ", ".join(kernel.rank_modes)
         parser.add_argument("--rank", type=positive, default=12, help=f"length of modes {modes} (default 12)")
-    add_measuring(parser, tuple(STRATEGIES))
+    add_measuring(parser, ("MPI", *host_strategies()))
     parser.add_argument(
         "--option",
         type=_option,

@@ -25,6 +25,7 @@ from mpi4py import MPI
 
 from dace_redist import Distribution, plan
 from dace_redist.mpi.barrier import wait_politely
+from dace_redist.mpi.collective_errors import together
 from dace_redist.redistribution.device_arrays import DeviceArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -116,8 +117,9 @@ def compare(case: Any, repetitions: int) -> None:
             },
             repetitions,
         )
-    if case.region is None and not np.array_equal(B.to_numpy(), np.ones_like(out)):
-        raise SystemExit(f"{case.name}: rank {COMM.rank} received something else than was sent")
+    with together(COMM):
+        if case.region is None and not np.array_equal(B.to_numpy(), np.ones_like(out)):
+            raise RuntimeError(f"{case.name}: something else was received than was sent")
     rate = copy_rate("device")
     if COMM.rank == 0:
         fastest = next(iter(found.values()))

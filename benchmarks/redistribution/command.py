@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from dace_redist.report.text import format_bytes
-from dace_redist.strategies import STRATEGIES
+from dace_redist.strategies import host_strategies
 from redistribution.bounds import parse_rate
 from redistribution.catalogue import PRESETS, USUAL_VARIANTS, VARIANTS, Case, load
 
@@ -45,7 +45,7 @@ def _names(*known: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
 )
 @click.option("--list", "only_list", is_flag=True, help="list the cases and measure nothing")
 @click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="append a JSON line per result")
-@click.option("--strategies", metavar="LIST", callback=_names("Auto", *STRATEGIES), help="only these of ours")
+@click.option("--strategies", metavar="LIST", callback=_names("Auto", *host_strategies()), help="only these of ours")
 @click.option(
     "--variants",
     metavar="LIST",

@@ -36,7 +36,8 @@ class Method:
     :param strategy: Name of the strategy.
     :param options: Options of the strategy.
     :param variant: Where the arrays lie, one of :data:`redistribution.catalogue.VARIANTS`.
-    :param chosen: What strategy Auto is here: strategy, options, and whether it was measured (else it is the default).
+    :param chosen: What strategy Auto is here: strategy, options, and whether it was measured (else it is
+        predicted, or the default).
     """
 
     label: str

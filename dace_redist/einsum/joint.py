@@ -40,7 +40,7 @@ def choose_grids(model: Model, cutoff: float = math.inf) -> list[int]:
     if len(best) == 1:
         return best
     best = _restricted(model, best, [_promising(model, variable, best, cutoff) for variable in variables])
-    best, bound = descend(model, 0, best[0])
+    best, _ = descend(model, 0, best[0])
     cost = min(model.total(best), cutoff)
     best = _restricted(model, best, [_promising(model, variable, best, cost) for variable in variables])
     best, cost = _descents(model, best)

@@ -97,11 +97,11 @@ def contraction_tree(
     :param memory_elements: Largest intermediate, in elements.
     :return: The steps, each after those it uses, with the indices of ``statement.einsum.distinct``.
     """
-    einsum, equal = statement.einsum.distinct
+    einsum, _ = statement.einsum.distinct
     count = len(einsum.operands)
     if count == 1 or statement.elementwise:
         return (ContractionStep(tuple(range(count)), einsum.result, einsum.indices),)
-    first = tuple(_alone(einsum, equal))
+    first = tuple(_alone(einsum))
     there = dict(enumerate(einsum.operands))
     for number, step in enumerate(first, count):
         there |= {number: step.result}
@@ -115,7 +115,7 @@ def contraction_tree(
     return min(trees, key=lambda tree: _effort(tree, einsum, extents))
 
 
-def _alone(einsum: Einsum, equal: Mapping[str, str]) -> Iterator[ContractionStep]:
+def _alone(einsum: Einsum) -> Iterator[ContractionStep]:
     """Takes the diagonals of operands, and the sums over the indices that only one of them has."""
     for number, operand in enumerate(einsum.operands):
         elsewhere = set(einsum.result).union(*(o for n, o in enumerate(einsum.operands) if n != number))

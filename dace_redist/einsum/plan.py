@@ -235,7 +235,7 @@ class EinsumPlan:
 
     @property
     def seconds(self) -> float:
-        """Predicted time at the rates assumed above: what the planner makes small."""
+        """Predicted time at the rates of ``rates.py``: what the planner makes small."""
         return self._communication_seconds + self.flops / FLOPS_PER_SECOND
 
     @property

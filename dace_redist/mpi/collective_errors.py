@@ -6,14 +6,14 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from dace_redist.errors import RedistributionError
+from dace_redist.errors import BuildError, RedistributionError
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 _KINDS: dict[str, type[Exception]] = {
-    kind.__name__: kind for kind in (RedistributionError, ValueError, TypeError, OSError, RuntimeError)
-}
+    kind.__name__: kind for kind in (RedistributionError, BuildError, ValueError, TypeError, OSError, RuntimeError)
+}  # BuildError before RuntimeError, of which it is one
 
 
 def checked_communicator(comm: Any) -> MPI.Intracomm:
@@ -40,7 +40,7 @@ def together(comm: Any, what: str = "", value: object = None) -> Iterator[None]:
     :param value: What all ranks must have alike; its ``repr`` says all about it.
     :raises ValueError: On every rank, if a rank has another value than rank 0.
     :raises Exception: The rank's own failure; on a rank without one that of the first rank that failed, as
-        RedistributionError, ValueError, TypeError, OSError or RuntimeError, with the number of that rank.
+        RedistributionError, BuildError, ValueError, TypeError, OSError or RuntimeError, with the number of that rank.
     """
     failure: Exception | None = None
     try:

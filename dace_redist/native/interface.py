@@ -15,7 +15,7 @@ from dace_redist.native.library import load_library
 from dace_redist.native.toolchain import mpi_compiler
 from dace_redist.strategies import OPTIONS, default_options
 
-_SUCCESS, _ERROR_EXECUTE = 0, 3
+_SUCCESS = 0
 
 #: See :attr:`dace_redist.element_operation.ElementOperation.encoded`.
 EncodedOperation = tuple[int, int, complex, complex, bool, int]

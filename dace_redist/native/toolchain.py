@@ -7,6 +7,7 @@ import hashlib
 import os
 import platform
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -88,19 +89,27 @@ def build_key() -> str:
 
 
 def _mpi_library() -> str:
-    """What the MPI library that mpi4py loads says of itself; MPI is not initialised for it."""
-    if "mpi4py.MPI" not in sys.modules:
-        import mpi4py
-
-        before = mpi4py.rc.initialize
-        mpi4py.rc.initialize = False
-        try:
-            from mpi4py import MPI
-        finally:
-            mpi4py.rc.initialize = before
-    else:
+    """
+    What the MPI library that mpi4py loads says of itself. Importing mpi4py.MPI initialises MPI, which a build has no
+    need of, and an import that does not would leave this process without: so another process is asked.
+    """
+    if "mpi4py.MPI" in sys.modules:
         from mpi4py import MPI
-    return MPI.Get_library_version()
+
+        return MPI.Get_library_version()
+    command = [sys.executable, "-c", _PRINT_MPI_LIBRARY]
+    asked = subprocess.run(command, capture_output=True, text=True)
+    if asked.returncode != 0:
+        raise BuildError(f"mpi4py cannot load an MPI library: {asked.stderr.strip().splitlines()[-1]}")
+    return asked.stdout
+
+
+_PRINT_MPI_LIBRARY = """
+import mpi4py
+mpi4py.rc.initialize = False
+from mpi4py import MPI
+print(MPI.Get_library_version(), end="")
+"""
 
 
 def _compiler() -> str:

@@ -62,7 +62,8 @@ def plan(
     :param dtype: Element type of the source.
     :param comm: mpi4py communicator; default: the world. Every rank of it must call, also one that owns nothing.
     :param strategy: How to move, see :data:`dace_redist.strategies.STRATEGIES`; ``"Auto"``: what was measured to be the
-        fastest (:func:`dace_redist.tune`), else the default.
+        fastest (:func:`dace_redist.tune`), else what the cost model predicts to be clearly faster than the default,
+        else the default; see :func:`dace_redist.chosen_strategy`.
     :param axes: Permutes the dimensions on the way, as ``numpy.transpose``: the source axis that each target axis comes
         from. Default: the same order.
     :param region: Moves a sub-tensor: (source_offset, target_offset, shape), each offset in the axes of its own tensor,

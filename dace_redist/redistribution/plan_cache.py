@@ -116,6 +116,7 @@ _CACHES: dict[int, PlanCache] = {}
 
 def _communicator_freed(comm: MPI.Comm, _: int, cache: PlanCache) -> None:
     _CACHES.pop(MPI._handleof(comm), None)
+    atexit.unregister(cache.free)
     cache.free()
 
 

@@ -61,7 +61,8 @@ def redistribute(
         ``array``. Default: a new C-order array of the library of ``array`` and where that lies, in main memory
         node-shared with the strategies that copy straight into it.
     :param strategy: How to move, see ``dace_redist.strategies``; ``"Auto"``: what was measured to be fastest for this
-        redistribution here (:func:`dace_redist.tune`), else the default one; see :func:`dace_redist.chosen_strategy`.
+        redistribution here (:func:`dace_redist.tune`), else what the cost model predicts to be clearly faster than the
+        default, else the default; see :func:`dace_redist.chosen_strategy`.
     :param axes: Permutes the dimensions on the way, as ``numpy.transpose``: the source axis that each target axis comes
         from. Default: the same order.
     :param region: Moves a sub-tensor: (source_offset, target_offset, shape), each offset in the axes of its own tensor,

@@ -67,6 +67,7 @@ class CostModel:
     :param node_of: Number of the node of each rank.
     :param link_seconds: What the busiest link between the nodes takes, in seconds; None: nodes share none.
     :param route_latency: What the longest route between two nodes adds to the latency of an exchange, in seconds.
+    :raises ValueError: If the profile has no figures of several ranks on a node, and there are.
     """
 
     problem: Problem
@@ -74,6 +75,13 @@ class CostModel:
     node_of: Sequence[int]
     link_seconds: float | None = None
     route_latency: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.profile.node is None and self._ranks_per_node > 1:
+            raise ValueError(
+                f"the machine profile was made with one rank per node, and has no figures of {self._ranks_per_node} on "
+                "a node: take one per node (--ranks-per-node 1), or calibrate with several"
+            )
 
     def estimates(self, strategies: Sequence[str] = ()) -> list[Estimate]:
         """

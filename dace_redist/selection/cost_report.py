@@ -81,8 +81,6 @@ class CostReport:
                 f"the machine profile was made on one node, but {schedule.ranks} ranks take {node_of[-1] + 1} nodes of "
                 f"{each}: name more --ranks-per-node, or calibrate on two nodes"
             )
-        if min(each, schedule.ranks) > 1 and profile.node is None:
-            raise ValueError("the machine profile was made with one rank per node: name --ranks-per-node 1")
         problem = Problem(schedule, memory)
         if problem.on_gpu and profile.device is None:
             raise ValueError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dace_redist.einsum.command import index_sizes, read_statements
-from dace_redist.problem_options import described_schedule, problem_options, whole_numbers
+from dace_redist.problem_options import described_schedule, given_problem_options, problem_options, whole_numbers
 from dace_redist.selection.problem_key import MAIN_MEMORIES
 from dace_redist.strategies import STRATEGIES
 
@@ -125,9 +125,9 @@ def _sizes(einsums: str, given: dict[str, Any], ranks: int) -> dict[str, int]:
 
 
 def _check_einsums(given: dict[str, Any]) -> None:
-    for option, name in (("--shape", "shape"), ("--from", "source"), ("--to", "target")):
-        if given[name] is not None:
-            raise click.BadParameter("goes with a redistribution, not with einsums", param_hint=option)
+    of_a_redistribution = given_problem_options(given) + ["--memory"] * (given["memory"] != MAIN_MEMORIES[0])
+    if of_a_redistribution:
+        raise click.BadParameter("goes with a redistribution, not with einsums", param_hint=of_a_redistribution[0])
     for name in ("sizes", "ranks"):
         if not given[name]:
             raise click.UsageError(f"missing --{name}: einsums need the size of each index, and the number of ranks")

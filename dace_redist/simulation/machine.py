@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pydantic
 import yaml
 
 from dace_redist.selection import machine_profile
-from dace_redist.selection.curves import Curve
+from dace_redist.selection.curves import Curve, Factors
 from dace_redist.selection.machine_profile import MachineProfile, NetworkRates
 from dace_redist.simulation import yaml_fields as fields
 from dace_redist.simulation.network import Array, Dragonfly, FatTree, Network, Torus
@@ -112,10 +113,9 @@ class Machine:
             factor = 1 / self.copy / copies.seconds_per_byte[-1][-1]
         ranks = max(1, min(ranks_per_node, int(self.cores)))
         factor *= max(1.0, ranks / self.cores)  # a profile's seconds contain the wait for a core
-        dumped = profile.model_dump()
-        scaled = {part: _scaled(dumped[part], factor) for part in ("copies", "node")}
+        scaled = {part: _scaled(getattr(profile, part), factor) for part in ("copies", "node")}
         each = {"ranks_per_node": ranks, "cores_per_node": self.cores, "network": self._network_rates()}
-        return profile.model_validate(dumped | scaled).model_copy(update=each)
+        return profile.model_copy(update=scaled | each)
 
     def _network_rates(self) -> NetworkRates | None:
         if self.network is None:
@@ -146,7 +146,12 @@ def names() -> list[str]:
 
 
 def _scaled(value: Any, factor: float) -> Any:
-    """All times in nested lists and dictionaries times a factor; whole numbers are sizes."""
+    """All times in a part of a machine profile times a factor; whole numbers are sizes."""
+    if isinstance(value, Factors):
+        return value
+    if isinstance(value, pydantic.BaseModel):
+        fields = {name: _scaled(getattr(value, name), factor) for name in type(value).model_fields}
+        return value.model_copy(update=fields)
     if isinstance(value, dict):
         return {key: _scaled(entry, factor) for key, entry in value.items()}
     if isinstance(value, list):

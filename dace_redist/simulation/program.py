@@ -235,7 +235,7 @@ class _Simulation:
         block = group.partial_placement.block_bytes(sizes, 1)
         scattered = group.reduction.axis is not None
         sent = -(-block * (several - 1) // several) if scattered else block
-        exchange = Exchange.of(_to_the_next(group.partial_placement, several, sent, scattered, self._dtype), self._job)
+        exchange = Exchange.of(_to_the_next(group.partial_placement, sent, scattered, self._dtype), self._job)
         work = self._work(0.0, 3 * sent * self._plan.itemsize)  # two are read, one is written
         messages = math.ceil(math.log2(several))
         seconds = exchange.estimate(self._strategy).seconds + work + (messages - 1) * self._latency
@@ -250,7 +250,7 @@ class _Simulation:
         return rates.messages.latency if rates is not None else 0.0
 
 
-def _to_the_next(partial: Placement, several: int, elements: int, around: bool, dtype: np.dtype[Any]) -> Schedule:
+def _to_the_next(partial: Placement, elements: int, around: bool, dtype: np.dtype[Any]) -> Schedule:
     """Every rank that holds partial sums sends so many elements to the next one that holds some of the same block."""
     blocks = dict[tuple[int, ...], list[int]]()
     for rank, *block in zip(partial.ranks, *partial.coordinates.tolist(), strict=True):

@@ -26,9 +26,12 @@ class Scaling:
 
     @property
     def efficiencies(self) -> list[float]:
-        """Per number of ranks: operations of all ranks per second and rank, to those of the fewest ranks."""
-        rates = [sum(_all_flops(one)) / one.seconds / one.job.ranks for one in self.programs]
-        return [rate / rates[0] for rate in rates]
+        """
+        Per number of ranks: operations of all ranks per second and rank, to those of the fewest ranks; 1 if nothing is
+        computed.
+        """
+        rates = [sum(_all_flops(one)) / one.seconds / one.job.ranks if one.seconds else 0.0 for one in self.programs]
+        return [rate / rates[0] if rates[0] else 1.0 for rate in rates]
 
     def __str__(self) -> str:
         """The machine, and a line for each number of ranks."""

@@ -354,11 +354,12 @@ class _Calibration:
         :param further: Strategies of further kinds of messages, whose latency is measured, too.
         """
         kinds = {"messages": "Pack", "shared": "Shared", **(further or {})}
+        latencies = {kind: self._latency(strategy) for kind, strategy in kinds.items()}
         return {
             "messages": _curve(self.sizes.messages, self._contiguous("Pack")),
             "chunks": _curve(self.sizes.chunks, [self._chunk(nbytes) for nbytes in self.sizes.chunks]),
-            "push": self._two_sides("Shared", self.sizes.runs, shared_target=not self._on_gpu),
-            "latency": {kind: self._latency(strategy) for kind, strategy in kinds.items()},
+            "push": self._two_sides("Shared", self.sizes.runs) if self._on_gpu else self._pushed(),
+            "latency": {kind: latency for kind, latency in latencies.items() if latency is not None},
         }
 
     def between_nodes(self) -> NetworkRates:
@@ -416,6 +417,22 @@ class _Calibration:
 
         return TwoSides(sent=strided(True, False), received=strided(False, True))
 
+    def _pushed(self) -> TwoSides:
+        """
+        What each rank of a node writes into arrays of all: runs that are followed by those for, or from, the next rank.
+        With gaps instead, caches would fetch lines that nobody needs, and none would be written by two ranks.
+        """
+
+        def dealt(back: bool) -> Surface:
+            return self._surface(
+                self.sizes.runs,
+                lambda nbytes, run: self.timed.dealt(
+                    self.node, "Shared", max(nbytes, run), run, shared=(False, True), back=back
+                ),
+            )
+
+        return TwoSides(sent=dealt(back=False), received=dealt(back=True))
+
     def _shift(self, strategy: str, nbytes: int, source: Side, target: Side, alone: bool = False) -> float | None:
         return self.timed.shift(self.node, range(self.node.size), strategy, nbytes, source, target, alone)
 
@@ -432,9 +449,11 @@ class _Calibration:
         seconds = self.timed.shift(self.node, members, "Pipelined", whole, *sides, chunk_bytes=nbytes)
         return (seconds or 0.0) * min(nbytes, whole) / whole
 
-    def _latency(self, strategy: str) -> Latency:
-        """From exchanges with one rank and with all: what each message adds, and what remains."""
-        one, every = self._tiny(strategy) or 0.0, self.timed.all_to_all(self.node, strategy, self._on_gpu) or 0.0
+    def _latency(self, strategy: str) -> Latency | None:
+        """From exchanges with one rank and with all: what each message adds, and what remains. None: a rank cannot."""
+        one, every = self._tiny(strategy), self.timed.all_to_all(self.node, strategy, self._on_gpu)
+        if one is None or every is None:
+            return None
         others = self.topology.ranks_per_node - 1
         message = (every - one) / (others - 1) if others > 1 else 0.5 * one
         message = min(max(message, 1e-8), one)

@@ -195,6 +195,30 @@ class TimedExchanges:
             name, lambda: self._plan(group, strategy, arrays, before, after, **options), in_a_row=not alone
         )
 
+    def dealt(
+        self, group: MPI.Intracomm, strategy: str, nbytes: int, run: int, shared: tuple[bool, bool], back: bool
+    ) -> float | None:
+        """
+        Seconds in which a vector goes from one block on each rank of a group to short blocks, dealt out in turn.
+
+        :param nbytes: What each rank has of the vector.
+        :param run: Bytes of a short block; of one for each rank, if ``nbytes`` are fewer.
+        :param shared: Whether source and target lie in node-shared memory.
+        :param back: From the short blocks to the long ones.
+        :return: None if a rank cannot.
+        """
+        here = nbytes // _ITEM
+        shape, short = (here * group.size,), max(1, min(run // _ITEM, here // group.size))
+        sides = Distribution(shape, (group.size,)), Distribution(shape, (group.size,), block=(short,))
+        if back:
+            sides = sides[::-1]
+        arrays = [
+            self._pools[on_node][which].view(np.uint64)[: math.prod(side.local_shape(group.rank))]
+            for which, (side, on_node) in enumerate(zip(sides, shared, strict=True))
+        ]
+        name = f"{strategy}, {nbytes:,} bytes dealt in runs of {run:,}"
+        return self._timed(name, lambda: self._plan(group, strategy, arrays, *sides))
+
     def all_to_all(self, group: MPI.Intracomm, strategy: str, on_gpu: bool = False, nbytes: int = 0) -> float | None:
         """
         Seconds in which each rank of a group sends a part of its rows of a :func:`matrix` to each other one.

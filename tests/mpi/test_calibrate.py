@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from calibration_sizes import SIZES
 
 from dace_redist.mpi.launch import launch
+
+
+def but_for_windows(timed: Callable[..., float | None]) -> Callable[..., float | None]:
+    """A measurement that finds that MPI has no windows."""
+    return lambda *given, **options: None if "RMA" in given else timed(*given, **options)
 
 
 @pytest.mark.compile
@@ -41,6 +47,14 @@ def test_a_profile_of_two_nodes(comm, monkeypatch):
         moved = schedule(Distribution((66, 66), (3, 1)), Distribution((66, 66), (1, 3)))
         model = CostModel(Problem(moved), made, nodes.node_of)
         assert 1e-7 < model.estimates()[0].seconds < 1
+
+        shift, all_to_all = calibrating.TimedExchanges.shift, calibrating.TimedExchanges.all_to_all
+        with monkeypatch.context() as without_windows:
+            for name, timed in (("shift", shift), ("all_to_all", all_to_all)):
+                without_windows.setattr(calibrating.TimedExchanges, name, but_for_windows(timed))
+            made = calibrating.calibrate(comm, output=path, sizes=sizes, limit_seconds=1, progress=False)
+        assert made.node is not None and made.node.puts is None and "puts" not in made.node.latency
+        assert "RMA" not in [one.strategy for one in CostModel(Problem(moved), made, nodes.node_of).estimates()]
 
         monkeypatch.setattr(calibrating, "topology_of", lambda _: Topology("processor", "MPI", (0, 1, 2)))
         alone = calibrating.calibrate(comm, output=path, sizes=sizes, limit_seconds=1, progress=False)

@@ -358,7 +358,7 @@ def test_without_a_profile_the_one_that_ships_stands_in(tmp_path, monkeypatch):
     "ranks, changed, each, said",
     [
         (4, {"network": None}, 2, "4 ranks take 2 nodes of 2: name more --ranks-per-node, or calibrate on two nodes"),
-        (4, {"node": None}, 4, "made with one rank per node: name --ranks-per-node 1"),
+        (4, {"node": None}, 4, "one rank per node, and has no figures of 4 on a node: take .*--ranks-per-node 1"),
     ],
 )
 def test_a_profile_that_lacks_what_is_needed(tmp_path, ranks: int, changed: dict[str, Any], each: int, said: str):
@@ -387,8 +387,12 @@ def test_command_line(tmp_path, capsys, monkeypatch):
     path.write_text("{")
     code, _, err = explain(capsys, "--machine", str(path))
     assert code == 2 and f"machine profile {path} is no JSON" in err and err.count("\n") == 1
-    code, _, err = explain(capsys, "--plot-model", str(picture))
-    assert code == 2 and "goes with --machine" in err
+    for words in (("--plot-model", str(picture)), ("--memory", "shared-both")):
+        code, _, err = explain(capsys, *words)
+        assert code == 2 and f"{words[0]}: goes with --machine" in err
+    for words in (("--machine",), ("--memory-bytes", "100000"), ("--ranks-per-node", "2")):
+        code, _, err = explain(capsys, "--rank", "1", *words)
+        assert code == 2 and "--rank: goes with none of --memory-bytes, --machine and --ranks-per-node" in err
 
 
 def test_command_line_of_arrays_on_gpus(tmp_path, capsys):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -110,6 +111,20 @@ def test_no_cmake(monkeypatch: pytest.MonkeyPatch):
 def test_library_of_another_mpi_is_refused():
     with pytest.raises(BuildError, match="compiles for Another MPI, but mpi4py loaded .*first on PATH"):
         interface._check_mpi("Another MPI")
+
+
+def test_a_key_is_made_without_mpi_and_does_not_keep_it_from_being_used():
+    program = """
+import sys
+from dace_redist.native.toolchain import build_key
+alone = build_key()
+assert "mpi4py.MPI" not in sys.modules
+from mpi4py import MPI
+assert MPI.Is_initialized()
+build_key.cache_clear()
+assert build_key() == alone
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_tools_beside_this_python_come_first():

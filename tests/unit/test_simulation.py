@@ -10,6 +10,8 @@ from click.testing import CliRunner
 from dace_redist import Distribution, schedule
 from dace_redist.cli import cli
 from dace_redist.einsum import Einsum, Statement, plan_einsums
+from dace_redist.selection import machine_profile
+from dace_redist.selection.curves import Factors
 from dace_redist.simulation.machine import Machine, names
 from dace_redist.simulation.program import simulate_plan
 from dace_redist.simulation.redistribution import simulate_schedule
@@ -258,6 +260,9 @@ def test_pictures(machine, tmp_path):
         ((*EINSUMS,), "missing --ranks"),
         ((*EINSUMS, "--ranks", "0"), "a number of ranks is at least 1, got 0"),
         ((*EINSUMS, "--ranks", "4", "--shape", "3"), "goes with a redistribution, not with einsums"),
+        ((*EINSUMS, "--ranks", "4", "--axes", "1,0"), "--axes: goes with a redistribution, not with einsums"),
+        ((*EINSUMS, "--ranks", "4", "--from-block", "2"), "--from-block: goes with a redistribution"),
+        ((*EINSUMS, "--ranks", "4", "--memory", "shared-both"), "--memory: goes with a redistribution"),
         ((*EINSUMS, "--ranks", "4", "--strategy", "Pack", "--strategy", "RMA"), "einsums take one"),
     ],
 )
@@ -265,3 +270,28 @@ def test_bad_words(words, message):
     done = CliRunner().invoke(cli, ["simulate", *words, "--machine", "torus"])
     assert done.exit_code == 2
     assert message in " ".join(done.output.split())
+
+
+def test_nothing_to_compute_scales():
+    words = ("ij->ij", "--sizes", "i=0,j=8", "--ranks", "1,2", "--machine", "torus", "--json")
+    assert [one["efficiency"] for one in json.loads(run(*words))["runs"]] == [1.0, 1.0]
+
+
+def test_a_profile_in_which_ranks_wait_for_cores(machine, tmp_path):
+    """Rates are scaled to the machine's cores; how many times as long ranks wait for each other is not."""
+    profile = machine_profile.default_profile()
+    waits = Factors(nbytes=[1 << 20], factors=[1.5])
+    node = profile.node.model_copy(update={"staged_wait": waits})
+    machine_profile.save(profile.model_copy(update={"node": node, "ranks_per_node": 4}), tmp_path / "profile.json")
+    found = Machine.load(machine(f"profile: profile.json\ncopy: 1 GB/s\n{SWITCH}")).rates(4)
+    assert found.node.staged_wait == waits
+    assert found.copies.pack.seconds_per_byte[-1][-1] == pytest.approx(1e-9)
+    assert found.copies.pack.runs == profile.copies.pack.runs
+
+
+def test_a_profile_of_one_rank_per_node(machine, tmp_path):
+    profile = machine_profile.default_profile().model_copy(update={"node": None, "ranks_per_node": 1})
+    machine_profile.save(profile, tmp_path / "profile.json")
+    described = Machine.load(machine(f"profile: profile.json\n{SWITCH}"))
+    with pytest.raises(ValueError, match="made with one rank per node, and has no figures of 4 on a node"):
+        simulate_schedule(schedule(ROWS, COLUMNS), described, ranks_per_node=4).estimates

@@ -85,6 +85,11 @@ def _problems(what: Any, symbols: Any, where: Any, memory: str | None) -> dict[t
     if isinstance(what, Schedule):
         if symbols is not None or where is not None:
             raise TypeError("symbols and where are for an SDFG, but a schedule is to be tuned")
+        if what.operation is not None:
+            raise ValueError(
+                f"tune takes schedules that only move elements, and this one computes with them ({what.operation}): "
+                "Auto takes the default strategy for it, whatever is recorded"
+            )
         return {(): Problem(what, memory or "ordinary")}
     if not isinstance(what, SDFG):
         raise TypeError(
