@@ -95,9 +95,12 @@ def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
 
 def is_foreign(array: Any) -> bool:
     """Whether something is neither a NumPy array, nor a list, nor None, but may be an array of another library."""
-    return not isinstance(array, np.ndarray | list | None) and (
-        hasattr(array, "__cuda_array_interface__") or hasattr(array, "__dlpack__")
-    )
+    if isinstance(array, np.ndarray | list | None):
+        return False
+    try:
+        return hasattr(array, "__cuda_array_interface__") or hasattr(array, "__dlpack__")
+    except Exception:  # of the attribute, as of a PyTorch tensor that needs a gradient: array_view says which
+        return True
 
 
 def array_view(name: str, array: Any) -> ArrayView:
@@ -105,11 +108,24 @@ def array_view(name: str, array: Any) -> ArrayView:
     How an array of NumPy, CuPy, PyTorch, or anything with ``__cuda_array_interface__`` or ``__dlpack__`` lies.
 
     :param name: What errors call it.
-    :raises TypeError: If it is no array, or one that lies neither in main memory nor on a GPU.
+    :raises TypeError: If it is no array, one that lies neither in main memory nor on a GPU, or one that does not say
+        where it lies.
     """
     if isinstance(array, np.ndarray):
         address, writeable = array.ctypes.data, array.flags.writeable
         return ArrayView(address, array.shape, array.dtype, array.strides, writeable, "cpu", None, array)
+    try:
+        return _library_view(name, array)
+    except TypeError:
+        raise
+    except Exception as error:  # of any kind: what the array's library raises is an argument's error here
+        raise TypeError(
+            f"{name} must say where it lies by __cuda_array_interface__ or __dlpack__, but for {type(array).__name__} "
+            f"that fails with {type(error).__name__}: {error}"
+        ) from error
+
+
+def _library_view(name: str, array: Any) -> ArrayView:
     if (torch := sys.modules.get("torch")) is not None and isinstance(array, torch.Tensor):
         return _torch_view(name, array, torch)
     interface = getattr(array, "__cuda_array_interface__", None)
@@ -135,6 +151,8 @@ def _interface_view(interface: dict[str, Any], array: Any) -> ArrayView:
 def _torch_view(name: str, tensor: Any, torch: Any) -> ArrayView:
     if tensor.device.type not in ("cpu", "cuda"):
         raise TypeError(f"{name} must lie in main memory or on a CUDA device, got a tensor on {tensor.device}")
+    if tensor.layout != torch.strided:
+        raise TypeError(f"{name} must be a strided tensor, got layout {tensor.layout}: call to_dense() first")
     if tensor.is_conj() or tensor.is_neg():
         raise TypeError(f"{name} is a lazy conjugate or negative: call resolve_conj() or resolve_neg() first")
     dtype = _torch_dtype(name, tensor.dtype)

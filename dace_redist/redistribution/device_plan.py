@@ -107,6 +107,7 @@ class DevicePlan(Plan):
         native = self._native
         assert isinstance(native, NativePlan)
         if array is None:
+            check_part("array", None, self._source_shape, self.dtype, self._comm.rank)
             array = np.empty(self._source_shape, self.dtype)
         source, target = array_view("array", array), array_view("out", out)
         sides = (

@@ -12,11 +12,13 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution
+from dace_redist.element_operation import element_type
 from dace_redist.mpi.collective_errors import checked_communicator
 from dace_redist.native.device import synchronize
 from dace_redist.redistribution.arguments import (
     JointArguments,
     PlanArguments,
+    Types,
     agreed_arguments,
     agreed_joint_arguments,
     checked_arguments,
@@ -59,7 +61,7 @@ def plan(
 
     :param source: Distribution of the tensor now, over the ranks of ``comm``; of several tensors, a list.
     :param target: Distribution wanted; of the same global shape, but for ``axes`` and ``region``; or a list.
-    :param dtype: Element type of the source.
+    :param dtype: Element type of the source: what NumPy takes, or a DaCe type.
     :param comm: mpi4py communicator; default: the world. Every rank of it must call, also one that owns nothing.
     :param strategy: How to move, see :data:`dace_redist.strategies.STRATEGIES`; ``"Auto"``: what was measured to be the
         fastest (:func:`dace_redist.tune`), else what the cost model predicts to be clearly faster than the default,
@@ -101,7 +103,7 @@ def plan(
             "op": op,
         }
 
-        def checked_lists() -> JointArguments:
+        def checked_lists(_: Types) -> JointArguments:
             pair = checked_device(device)
             made = joint_arguments(dtype, source, target, comm, strategy, options, memory_bytes, how)
             return dataclasses.replace(
@@ -112,8 +114,8 @@ def plan(
         build_library(comm)
         return make_joint_plan(comm, joint)
 
-    def checked() -> PlanArguments:
-        sample = np.empty(0, dtype)
+    def checked(_: Types) -> PlanArguments:
+        sample = np.empty(0, element_type(dtype))
         how: dict[str, Any] = {"alpha": alpha, "beta": beta, "conj": conj, "op": op}
         how |= {"memory_bytes": memory_bytes, "planned": True}
         arguments = checked_arguments(
@@ -166,7 +168,7 @@ class ArrayPlan:
         source_part, target_part = (_seen(part) for part in (array, out))
         device = _device_of(source_part), _device_of(target_part)
 
-        def checked() -> PlanArguments:
+        def checked(told: Types) -> PlanArguments:
             arguments = checked_arguments(
                 source_part, source, target, comm, target_part, strategy, options, axes, region
             )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from dace_redist.native.interface import NativeRequest
@@ -19,12 +21,15 @@ PROGRESS = ("calls", "thread")
 #: What the library still reads and writes for requests that nobody can wait for any more.
 _ABANDONED: list[Any] = []
 
+#: Arrays that were made read-only, by id, and for how many transfers under way: several may read one source.
+_LOCKED: dict[int, tuple[Array, int]] = {}
+
 
 class Request:
     """
     A transfer under way, made by ``start`` of a plan; a context manager that waits at the end.
 
-    Until it is waited for, its arrays are read-only where NumPy can say so.
+    Until it is waited for, its arrays are read-only where NumPy can say so and take it back.
 
     :ivar done: Whether all of it has arrived, as far as :meth:`test` and :meth:`wait` have seen.
     """
@@ -48,10 +53,7 @@ class Request:
         self._native: NativeRequest | None = native
         self._result, self._ended = result, ended
         self._sources, self._targets = list(sources), list(targets)
-        used = [*sources, *(array for pair in targets for array in pair)]
-        self._locked = [array for array in used if array.flags.writeable]
-        for array in self._locked:
-            array.flags.writeable = False
+        self._locked = _lock([*sources, *(array for pair in targets for array in pair)])
         self.done = False
 
     def test(self) -> bool:
@@ -90,8 +92,8 @@ class Request:
 
     def _end(self, failed: bool) -> None:
         self._native = None
-        for array in self._locked:
-            array.flags.writeable = True
+        _unlock(self._locked)
+        self._locked = []
         for target, result in self._targets:
             if not failed and target is not result:
                 result[...] = target
@@ -111,6 +113,57 @@ class Request:
         if getattr(self, "_native", None) is not None:
             _ABANDONED.append((self._native, self._sources, self._targets))
             warnings.warn("a started redistribution was not waited for", ResourceWarning, stacklevel=2)
+
+
+def _lock(arrays: Iterable[Array]) -> list[Array]:
+    """
+    Makes arrays read-only until :func:`_unlock` was called as often for each.
+
+    :return: What to unlock: all but those that were read-only before, and that NumPy could not make writeable again.
+    """
+    locked = []
+    for array in arrays:
+        _, uses = _LOCKED.get(id(array), (array, 0))
+        if id(array) in _LOCKED or (array.flags.writeable and _can_be_unlocked(array)):
+            array.flags.writeable = False
+            _LOCKED[id(array)] = array, uses + 1
+            locked.append(array)
+    return locked
+
+
+def _unlock(arrays: Iterable[Array]) -> None:
+    for array in arrays:
+        _LOCKED[id(array)] = array, _LOCKED[id(array)][1] - 1
+    unused = [array for array, uses in _LOCKED.values() if uses == 0]
+    # NumPy makes a view writeable only after what it is a view of: the last transfer that uses that does both.
+    for array in sorted(unused, key=lambda array: len(_bases(array))):
+        if not any(id(base) in _LOCKED for base in _bases(array)):
+            del _LOCKED[id(array)]
+            with contextlib.suppress(ValueError):  # the program has made its base read-only in the meantime
+                array.flags.writeable = True
+
+
+def _bases(array: Array) -> list[Array]:
+    """The arrays that an array is a view of."""
+    bases, base = [], array.base
+    while isinstance(base, np.ndarray):
+        bases.append(base)
+        base = base.base
+    return bases
+
+
+def _can_be_unlocked(array: Array) -> bool:
+    """Whether NumPy makes a writeable array writeable again: not if its memory is of a library that says nothing."""
+    bases = _bases(array)
+    if any(base.flags.writeable or id(base) in _LOCKED for base in bases):
+        return True
+    owner: Any = (bases[-1] if bases else array).base
+    if owner is None:
+        return not bases
+    try:
+        return not memoryview(owner).readonly
+    except Exception:  # what it raises depends on the library
+        return False
 
 
 def progress_number(progress: str) -> int:

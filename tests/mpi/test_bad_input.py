@@ -35,14 +35,47 @@ class Call:
         )
 
 
-def check_raises(comm: Any, kind: type[Exception], text: str, change: Callable[[Call], Any], on: str = "all") -> None:
+class PlannedCall(Call):
+    """The same by a plan, of which ``options`` are."""
+
+    def __call__(self) -> Any:
+        with dace_redist.plan(self.source, self.target, comm=self.comm, **self.options) as made:
+            return made(self.array, self.out)
+
+
+class CallWithLists(Call):
+    """The same for two tensors."""
+
+    def __call__(self) -> Any:
+        both = [[one, one.copy()] for one in (self.array, self.out)]
+        pair = [self.source] * 2, [self.target] * 2
+        return dace_redist.redistribute(both[0], *pair, comm=self.comm, out=both[1], **self.options)[0]
+
+
+class PlannedCallWithLists(Call):
+    """The same for two tensors by a plan."""
+
+    def __call__(self) -> Any:
+        with dace_redist.plan([self.source] * 2, [self.target] * 2, comm=self.comm, **self.options) as made:
+            return made([self.array, self.array], [self.out, self.out.copy()])[0]
+
+
+def check_raises(
+    comm: Any,
+    kind: type[Exception],
+    text: str,
+    change: Callable[[Call], Any],
+    on: str = "all",
+    make: Callable[[Any], Call] = Call,
+) -> None:
     """
     A changed call raises ``kind`` with ``text`` on every rank; a right call then works.
 
     :param on: Where the call is changed: on all ranks, or on the last only, which the other ranks then name; "differs":
         on the last only, where it is right but not what the others ask for.
+    :param make: How it is called.
     """
-    bad, last = Call(comm), comm.size - 1
+    bad, last = make(comm), comm.size - 1
     told = "nothing raised"
     try:
         if on == "all" or comm.rank == last:
@@ -54,7 +87,7 @@ def check_raises(comm: Any, kind: type[Exception], text: str, change: Callable[[
     for rank, said in enumerate(told_by):
         where = f"on rank {last}: " if on == "last" and rank != last else ""
         assert re.match(rf"{kind.__name__}: {where}[^\n]*{text}", said), (where, text, told_by)
-    good = Call(comm)
+    good = make(comm)
     assert np.array_equal(good(), good.expected)
     assert all(comm.allgather(True))
 
@@ -207,6 +240,46 @@ def test_wrong_calls(comm):
     for change, kind, text in WRONG_CALLS:
         check_raises(comm, kind, text, change)
         check_raises(comm, kind, text, change, on="last")
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[2, 3], timeout=240)
+def test_wrong_element_types(comm):
+    """A plan takes and rejects the same types as a schedule, for one tensor and for several."""
+    for make, options in (
+        (Call, ("dtype",)),
+        (CallWithLists, ("dtype",)),
+        (PlannedCall, ("dtype", "target_dtype")),
+        (PlannedCallWithLists, ("dtype", "target_dtype")),
+    ):
+        planned = make in (PlannedCall, PlannedCallWithLists)
+        for wrong, text in (
+            ("(2,", r"unknown dtype '\(2,': expected a NumPy type such as float64 or int32"),
+            ("rows", "unknown dtype 'rows': expected a NumPy type"),
+            ("O", "dtype 'O' has no fixed size: expected a NumPy type"),
+            *([(None, "unknown dtype None: expected a NumPy type")] if planned else []),
+        ):
+            for name in options:
+                if wrong is None and name == "target_dtype":
+                    continue  # is the default
+                check_raises(comm, TypeError, text, option(**{name: wrong}), make=make)
+                check_raises(comm, TypeError, text, option(**{name: wrong}), on="last", make=make)
+
+
+class TypeOfDaCe:
+    """What a type of DaCe, such as ``dace.float64``, has."""
+
+    def as_numpy_dtype(self) -> np.dtype:
+        return np.dtype("f8")
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[2])
+def test_types_of_dace(comm):
+    for make in (PlannedCall, PlannedCallWithLists):
+        call = make(comm)
+        call.options = {"dtype": TypeOfDaCe(), "target_dtype": TypeOfDaCe()}
+        assert np.array_equal(call(), call.expected)
 
 
 @pytest.mark.compile

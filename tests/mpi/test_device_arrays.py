@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -140,12 +142,58 @@ def test_wrong_arrays(comm, monkeypatch):
             (DeviceArray((4, 6), "f4"), None, TypeError, "array must hold float64, got float32"),
             (StridedDeviceArray(np.flip(np.ones((4, 6)))), None, ValueError, "do not count elements forward: copy it"),
             ("A", None, TypeError, "array must be an array of NumPy, CuPy or PyTorch"),
+            (None, None, ValueError, r"array must have the shape \(4, 6\) that rank \d owns of the tensor, got None"),
             (there, there, ValueError, r"out must have the shape \(8, 3\)"),
         ):
             with pytest.raises(kind, match=message):
                 made(wrong, out=out)
     with pytest.raises(ValueError, match="freed"):
         made(there)
+    with plan(source, target, comm=comm, device=("cpu", "gpu")) as made:
+        for call in (made, made.start):
+            with pytest.raises(ValueError, match=r"array must have the shape \(4, 6\) .* got None"):
+                call(None)
+
+
+class SparseTensor:
+    """As a sparse tensor of PyTorch."""
+
+    device, layout = SimpleNamespace(type="cpu"), "torch.sparse_coo"
+
+    def __dlpack__(self) -> Any:
+        raise AssertionError("a tensor says where it lies without DLPack")
+
+
+class FailingLibrary:
+    """An array whose library fails whenever it is asked where it lies."""
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        raise RuntimeError("it needs a gradient")
+
+
+@pytest.mark.mpi(ranks=[2, 3])
+def test_an_array_that_does_not_say_where_it_lies(comm, monkeypatch):
+    """What the library of one rank's array raises is an error on every rank."""
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=SparseTensor, strided="torch.strided"))
+    source, target = Distribution((6, 8), (comm.size, 1)), Distribution((6, 8), (1, comm.size))
+    here = np.ones(source.local_shape(comm.rank))
+    read_only = here.copy()
+    read_only.flags.writeable = False
+    for wrong, text in (
+        (OtherLibrary(read_only), "an OtherLibrary that does not say where it lies: BufferError: .*readonly"),
+        (SparseTensor(), "a strided tensor, got layout torch.sparse_coo: call to_dense"),
+        (FailingLibrary(), "a FailingLibrary that does not say where it lies: RuntimeError: it needs a gradient"),
+    ):
+        given = wrong if comm.rank == comm.size - 1 else here
+        with pytest.raises(TypeError, match=f"array .*{text}"):
+            redistribute(given, source, target, comm=comm)
+        with pytest.raises(TypeError, match=rf"array\[1\] .*{text}"):
+            redistribute([here, given], [source] * 2, [target] * 2, comm=comm)
+        out = wrong if comm.rank == 0 else np.empty(target.local_shape(comm.rank))
+        with pytest.raises(TypeError, match=f"out .*{text}"):
+            redistribute(here, source, target, comm=comm, out=out)
+    assert np.all(redistribute(here, source, target, comm=comm) == 1)
 
 
 @pytest.mark.mpi(ranks=[2])
@@ -311,3 +359,11 @@ def test_lists_of_arrays(comm, monkeypatch):
     mixed = [OtherLibrary(here[0]), here[1]]
     found = redistribute(mixed, [rows, rows], [columns, columns], comm=comm)
     assert all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
+
+    memory = np.zeros(24)
+    array, out = memory[:12].reshape(3, 4), memory[11:23].reshape(6, 2)
+    if comm.rank == 0:
+        out = np.zeros((6, 2))
+    for pair in ((array, OtherLibrary(out)), (OtherLibrary(array), out)):
+        with pytest.raises(ValueError, match=r"arrays\[0\] and out\[0\] overlap"):
+            redistribute([pair[0]], [rows], [columns], comm=comm, out=[pair[1]])

@@ -61,6 +61,74 @@ def test_shapes_that_do_not_fit(comm):
     assert comm.allgather(got.tolist()) == [[], [], 4.0]
 
 
+class OtherLibrary:
+    """An array in main memory that NumPy does not know."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.__dlpack__ = array.__dlpack__
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[2, 3], timeout=60)
+def test_none_in_the_place_of_an_array(comm):
+    """A rank that owns nothing learns the element type from out, or where that is another from the other ranks."""
+    shape, last = (6, 5), comm.size - 1
+    columns = Distribution(shape, (1, comm.size))
+    whole = [np.arange(30, dtype="f4").reshape(shape), np.arange(30, dtype="i4").reshape(shape)]
+    sources = [Distribution(shape, (1, 1)), Distribution(shape, (1, 1), ranks=(last,))]  # no rank has both
+    arrays = [whole[0] if comm.rank == 0 else None, whole[1] if comm.rank == last else None]
+    wanted = [columns.local(one, comm.rank) for one in whole]
+    for library in (np.asarray, OtherLibrary):
+        for dtype in (None, "f8"):
+            outs = [np.zeros_like(one, dtype=dtype) for one in wanted]
+            for array, source, out in zip(arrays, sources, outs, strict=True):
+                dace_redist.redistribute(array, source, columns, comm=comm, out=library(out), dtype=dtype)
+            dace_redist.redistribute(
+                arrays, sources, [columns] * 2, comm=comm, out=[library(out) for out in outs], dtype=dtype, alpha=1
+            )
+            assert all(np.array_equal(a, b) for a, b in zip(outs, wanted, strict=True))
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[2, 3], timeout=60)
+def test_none_that_leaves_a_question(comm):
+    rows, columns = Distribution((6, 4), (comm.size, 1)), Distribution((6, 4), (1, comm.size))
+    none, here = Distribution((0, 4), (comm.size, 1)), np.ones(rows.local_shape(comm.rank))
+    out, empty = np.zeros(columns.local_shape(comm.rank)), np.zeros(none.local_shape(comm.rank))
+    given = here if comm.rank == 0 else None
+    for call, kind, text in (
+        (lambda how: (None, none, none, how), TypeError, "array is None on every rank, and out is of the type dtype"),
+        (
+            lambda how: ([here, None], [rows, none], [columns, none], how | {"out": [out, empty]}),
+            TypeError,
+            r"array\[1\] is None on every rank, and out is of the type dtype",
+        ),
+        (
+            lambda how: (given, rows, columns, how | {"out": out}),
+            ValueError,
+            r"array must have the shape \(\d, 4\) that rank \d owns of the tensor, got None",
+        ),
+        (
+            lambda how: ([given], [rows], [columns], how | {"out": [out]}),
+            ValueError,
+            r"arrays\[0\] must have the shape \(\d, 4\) that rank \d owns of the tensor, got None",
+        ),
+        (
+            lambda how: ([given], [rows], [columns], how | {"out": None}),
+            TypeError,
+            r"array\[0\] is None: pass an empty array of the element type, or out",
+        ),
+        (
+            lambda how: (given, rows, columns, how | {"out": None}),
+            TypeError,
+            "array is None: pass an empty array of the element type, or out",
+        ),
+    ):
+        *arguments, how = call({"out": empty, "dtype": "f8"})
+        with pytest.raises(kind, match=text):
+            dace_redist.redistribute(*arguments, comm=comm, **how)
+
+
 def nodes_sdfg() -> Any:
     """N rows to columns and summed; single elements, in arrays and in a scalar, to and from rank 2 and summed."""
     import dace

@@ -10,6 +10,7 @@ import pytest
 
 import dace_redist
 from dace_redist import Distribution, plan
+import dace_redist.redistribution.request as _R; _LOCKED = getattr(_R, "_LOCKED", {})
 from dace_redist.strategies import host_strategies
 
 OURS = host_strategies()
@@ -93,6 +94,40 @@ def test_misuse(comm):
         del forgotten
         assert "was not waited for" in str(caught[-1].message)
     native.wait()
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_arrays_are_read_only_until_all_transfers_of_them_are_done(comm):
+    source, target = pair(comm.size)
+    A = np.ones(source.local_shape(comm.rank))
+    view, unprotected = A[:], np.from_dlpack(Exported(A))  # NumPy cannot make the latter writeable again
+    fixed = A.copy()
+    fixed.flags.writeable = False
+    plans = [plan(source, target, comm=comm, strategy="Pack") for _ in range(6)]
+    arrays = [view, A, A, A, fixed, unprotected]
+    requests = [made.start(array) for made, array in zip(plans, arrays, strict=True)]
+    assert [array.flags.writeable for array in arrays] == [False] * 5 + [True]
+    for request in requests[:3]:
+        request.wait()
+        assert not A.flags.writeable and not view.flags.writeable
+    requests[3].wait()
+    assert A.flags.writeable and view.flags.writeable
+    for request in requests[4:]:
+        request.wait()
+    assert not fixed.flags.writeable and unprotected.flags.writeable
+    assert not _LOCKED
+    for made in plans:
+        made.free()
+    with plan([source] * 2, [target] * 2, comm=comm) as both:
+        both.start([view, A]).wait()
+    assert A.flags.writeable and view.flags.writeable
+
+
+class Exported:
+    """An array that NumPy takes from another library."""
+
+    def __init__(self, array):
+        self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
 
 
 def overlapping(made, source, target, comm):
