@@ -18,6 +18,7 @@
 #include "distribution/index_map.hpp"
 #include "distribution/reduction_exchanges.hpp"
 #include "distribution/schedule.hpp"
+#include "node/protocol_limits.hpp"
 #include "node/shared_pool.hpp"
 #include "plan/options.hpp"
 
@@ -405,5 +406,8 @@ PYBIND11_MODULE(_core, module) {
       .def("release", &BoundJointPlan::release);
   module.attr("option_ranges") = option_ranges();
   module.attr("most_joined_bytes") = dr::most_joined_bytes;
+  module.attr("shortest_remote_run") = dr::shortest_remote_run;
+  module.attr("longest_scattered_run") = dr::longest_scattered_run;
+  module.attr("several_receivers") = dr::several_receivers;
   module.attr("max_dims") = dr::max_dims;
 }

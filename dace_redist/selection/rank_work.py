@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterable
 
+from dace_redist._core import longest_scattered_run, several_receivers, shortest_remote_run
 from dace_redist.selection.curves import Curve, Surface, TwoSides
 from dace_redist.selection.machine_profile import (
     DeviceRates,
@@ -19,13 +20,10 @@ from dace_redist.selection.problem_key import MAIN_MEMORIES, sides_on_gpu
 from dace_redist.selection.rank_traffic import RankTraffic, Runs, Traffic, times_within
 from dace_redist.strategy_costs import Terms
 
-#: Runs that the library leaves to the kernel to copy from rank to rank are at least as long (``remote_read.hpp``).
-_LEAST_READ_RUN = 16 << 10
-
-#: Runs up to this length are not pulled out of a source of so many bytes by so many receivers, see
-#: ``Handshake::scatters`` in ``handshake.hpp``. The library takes half of the second-level cache, which is not in the
-#: profile, and of converted elements the size in the source.
-_LONGEST_SCATTERED_RUN, _LEAST_SCATTERED_BYTES, _SEVERAL_RECEIVERS = 256, 512 << 10, 2
+#: Short runs of a source of so many bytes are not pulled by several receivers, see ``Handshake::scatters`` in
+#: ``handshake.hpp``. The library takes half of the second-level cache, which is not in the profile, and of converted
+#: elements the size in the source.
+_LEAST_SCATTERED_BYTES = 512 << 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -334,23 +332,26 @@ class RankWork:
         return message.times * (message.nbytes * both.contiguous(footprint) + sent + received)
 
     def _protocol(self, message: Traffic) -> str:
-        """What the library takes, see ``Handshake::best_protocol`` in ``handshake.hpp``."""
+        """
+        What the library takes, see ``Handshake::best_protocol`` in ``handshake.hpp``; but for what depends on more than
+        this message: whose runs are longer where both arrays are shared, and who has less to copy.
+        """
         memory = self.rates.memory
         if memory in ("shared-target", "shared-both", "gpu"):
             return "push"
         if memory == "shared-source":
             return "staged" if self._scatters(message) else "pull"
-        return "read" if message.shortest_run >= _LEAST_READ_RUN else "staged"
+        return "read" if message.shortest_run >= shortest_remote_run else "staged"
 
     def _scatters(self, message: Traffic) -> bool:
         """Whether its sender, supposed to send what this rank does, has short runs of a large source for several."""
         longest = max((run for run, _ in message.sent), default=0)
         within = sum(each.all_bytes for each in self.traffic.sends if each.within) + self.traffic.own.nbytes
         return (
-            longest <= _LONGEST_SCATTERED_RUN
+            longest <= longest_scattered_run
             and longest != self.rates.transposed  # of permuted axes: such runs mostly lie beside each other
             and within >= _LEAST_SCATTERED_BYTES
-            and times_within(self.traffic.sends, True) >= _SEVERAL_RECEIVERS
+            and times_within(self.traffic.sends, True) >= several_receivers
         )
 
     def network(self, wanted: Callable[[Traffic], bool] = lambda _: True) -> RankWork:

@@ -294,4 +294,4 @@ def test_a_profile_of_one_rank_per_node(machine, tmp_path):
     machine_profile.save(profile, tmp_path / "profile.json")
     described = Machine.load(machine(f"profile: profile.json\n{SWITCH}"))
     with pytest.raises(ValueError, match="made with one rank per node, and has no figures of 4 on a node"):
-        simulate_schedule(schedule(ROWS, COLUMNS), described, ranks_per_node=4).estimates
+        simulate_schedule(schedule(ROWS, COLUMNS), described, ranks_per_node=4)

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "node/node_messages.hpp"
+#include "node/protocol_limits.hpp"
 #include "node/pull_protocol.hpp"
 #include "node/push_protocol.hpp"
 #include "node/read_protocol.hpp"
@@ -105,14 +106,8 @@ class Handshake {
     set_protocol(exchange, channel, protocol);
   }
 
-  // Runs up to this length, of a large source that has some for each of several receivers, are not pulled: each
-  // receiver would fetch whole cache lines, and prefetch further ones, of which it needs little. The sender reads every
-  // line once.
-  static constexpr Index longest_scattered_run = 256;
-  static constexpr std::size_t several_receivers = 2;
-
   bool scatters(const ExchangeState& exchange, const Channel& channel) const {
-    return receivers_ >= several_receivers && exchange.large_source() &&
+    return static_cast<Index>(receivers_) >= several_receivers && exchange.large_source() &&
            channel.longest_source_run <= longest_scattered_run;
   }
 

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "node/protocol_limits.hpp"
 #include "node/pull_protocol.hpp"
 #include "node/remote_read.hpp"
 

@@ -15,9 +15,6 @@
 
 namespace dace_redist {
 
-/// Runs shorter than this cost the kernel more to look up than to copy.
-inline constexpr std::int64_t shortest_remote_run = 16 << 10;
-
 /// Bytes to read at once: with a quarter of it, calls of the kernel take a tenth of the time.
 inline constexpr std::int64_t remote_read_bytes = 512 << 10;
 

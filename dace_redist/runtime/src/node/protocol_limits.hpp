@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// Lengths of runs by which the protocol of a message within a node is chosen; the cost model reads them, too.
+
+#include <cstdint>
+
+namespace dace_redist {
+
+/// Runs shorter than this, in bytes, cost the kernel more to look up than to copy.
+inline constexpr std::int64_t shortest_remote_run = 16 << 10;
+
+/// Runs up to this length, in bytes, of a large source that has some for each of several receivers, are not pulled:
+/// each receiver would fetch whole cache lines, and prefetch further ones, of which it needs little. The sender reads
+/// every line once.
+inline constexpr std::int64_t longest_scattered_run = 256;
+inline constexpr std::int64_t several_receivers = 2;
+
+}  // namespace dace_redist
