@@ -31,7 +31,7 @@ from dace_redist.mpi.topology import topology_of
 from dace_redist.selection.cost_model import CostModel
 from dace_redist.selection.cost_report import profile_in_use
 from dace_redist.selection.problem_key import Problem
-from dace_redist.selection.selection import CLEARLY_FASTER
+from dace_redist.selection.selection import predicted_winner
 from dace_redist.strategies import host_strategies
 from dace_redist.tuning.measure import measure
 
@@ -100,9 +100,7 @@ def choices(seen: Times, said: Times, one_node: bool) -> list[str]:
         reached: dict[str, list[float]] = {"Auto": [], "Hierarchical": []}
         for case, measured_times in ((case, times) for (case, memory), times in seen.items() if memory == variant):
             times = {name: seconds for name, seconds in measured_times.items() if name not in ignored}
-            guess = said[case, variant]
-            best = min(times, key=guess.__getitem__)
-            auto = best if guess[best] < CLEARLY_FASTER * guess["Hierarchical"] else "Hierarchical"
+            auto = predicted_winner({name: said[case, variant][name] for name in times})
             for name, strategy in (("Auto", auto), ("Hierarchical", "Hierarchical")):
                 reached[name].append(min(times.values()) / times[strategy])
         lines += [

@@ -180,15 +180,25 @@ def _choose(problem: Problem, topology: Topology, path: str | os.PathLike[str] |
     model = _model_of(problem, topology)
     if model is None:
         return default_choice(ignored or "nothing was measured")
-    best, usual = model.estimates()[0], model.estimate(DEFAULT_STRATEGY)
-    assert usual is not None  # it can move everything
-    name = best.strategy if best.seconds < CLEARLY_FASTER * usual.seconds else DEFAULT_STRATEGY
+    seconds = {one.strategy: one.seconds for one in model.estimates()}
+    name = predicted_winner(seconds)
     chosen = model.with_best_options(name)
     assert chosen is not None
     reason = f"predicted to take {1e3 * chosen.seconds:.3g} ms by the cost model"
-    if name != best.strategy:
+    if seconds[name] > min(seconds.values()):
         reason += ", and none to be clearly faster"
     return Choice(name, dict(chosen.options), False, reason, True)
+
+
+def predicted_winner(seconds: Mapping[str, float]) -> str:
+    """
+    What ``"Auto"`` takes by the cost model: the fastest strategy if it is clearly faster than the default one.
+
+    :param seconds: What each strategy is predicted to take, by its name; the default one, which can move everything,
+        is among them.
+    """
+    best = min(seconds, key=seconds.__getitem__)
+    return best if seconds[best] < CLEARLY_FASTER * seconds[DEFAULT_STRATEGY] else DEFAULT_STRATEGY
 
 
 def predicted_seconds(problem: Problem, topology: Topology) -> dict[str, float]:
