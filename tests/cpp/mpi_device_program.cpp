@@ -34,16 +34,13 @@ void require(bool holds, const std::string& what) {
 /// An array of one rank, and pinned main memory by which it is filled and read in the order of a stream.
 class Array {
  public:
-  Array(Device& device, int memory) : device_(device), staged_(count), on_device_(memory == DR_DEVICE_MEMORY) {
-    device_.pin(staged_.data(), nbytes);
-    if (on_device_)
-      data_ = static_cast<double*>(device_.allocate(nbytes));
-    else
-      data_ = own_.data();
+  Array(Device& device, int memory) : device_(device), on_device_(memory == DR_DEVICE_MEMORY) {
+    for (std::vector<double>* pinned : {&own_, &staged_, &kept_}) device_.pin(pinned->data(), nbytes);
+    data_ = on_device_ ? static_cast<double*>(device_.allocate(nbytes)) : own_.data();
   }
   ~Array() {
     if (on_device_) device_.free(data_);
-    device_.unpin(staged_.data());
+    for (std::vector<double>* pinned : {&own_, &staged_, &kept_}) device_.unpin(pinned->data());
   }
   Array(const Array&) = delete;
   Array& operator=(const Array&) = delete;
@@ -52,21 +49,24 @@ class Array {
 
   void fill(double first, Stream stream) {
     std::iota(staged_.begin(), staged_.end(), first);
-    if (on_device_)
-      device_.copy(data_, staged_.data(), nbytes, stream);
-    else
-      own_ = staged_;
+    device_.copy(data_, staged_.data(), nbytes, stream);
   }
   const std::vector<double>& read(Stream stream) {
-    if (!on_device_) return own_;
     device_.copy(staged_.data(), data_, nbytes, stream);
     device_.synchronize(stream);
     return staged_;
   }
 
+  /// Copies the elements as they are when the stream gets there.
+  void keep(Stream stream) { device_.copy(kept_.data(), data_, nbytes, stream); }
+  const std::vector<double>& kept(Stream stream) {
+    device_.synchronize(stream);
+    return kept_;
+  }
+
  private:
   Device& device_;
-  std::vector<double> staged_, own_ = std::vector<double>(count);
+  std::vector<double> own_ = std::vector<double>(count), staged_ = own_, kept_ = own_;
   bool on_device_;
   double* data_ = nullptr;
 };
@@ -96,24 +96,88 @@ void move(const char* strategy, int source_memory, int target_memory) {
   const std::string what = std::string(strategy) + (source_memory ? " from" : " not from") + " the device" +
                            (target_memory ? " to" : " not to") + " the device: ";
   double value = 0;
-  for (const Stream stream : {first, second, Stream(nullptr)}) {
+  const auto enqueue = [&](Stream stream) {  // reads the target, and writes the source, when the stream gets there
+    target.keep(stream);
     source.fill(++value * 1000 + static_cast<double>(rank * count), stream);
+    if (source_memory == DR_MAIN_MEMORY && target_memory == DR_MAIN_MEMORY) device.synchronize(stream);  // nobody else
+  };
+  const auto require_moved = [&](Stream before, Stream after, const char* how) {
+    require(is_moved(target.read(after), rank, value * 1000), what + how);
+    require(value == 1 || is_moved(target.kept(before), rank, (value - 1) * 1000), what + how + " came too early");
+  };
+  for (const Stream stream : {first, second, Stream(nullptr)}) {
+    enqueue(stream);
     program::redistribute(plan, arguments, source.data(), target.data(), stream);
-    require(is_moved(target.read(stream), rank, value * 1000), what + "a blocking call");
+    require_moved(stream, stream, "a blocking call");
   }
   for (const int progress : {DR_PROGRESS_CALLS, DR_PROGRESS_THREAD})
     for (const Stream after : {first, second}) {
       std::int64_t request = 0;
-      source.fill(++value * 1000 + static_cast<double>(rank * count), first);
+      enqueue(first);
       program::start(plan, arguments, source.data(), target.data(), progress, &request, first);
       program::wait(&request, after);
-      require(is_moved(target.read(after), rank, value * 1000), what + "a started transfer");
+      require_moved(first, after, "a started transfer");
     }
   std::int64_t request = 0;
-  source.fill(++value * 1000 + static_cast<double>(rank * count), second);
+  enqueue(second);
   program::start(plan, arguments, source.data(), target.data(), DR_PROGRESS_CALLS, &request, second);
   program::wait(&request);
-  require(is_moved(target.read(second), rank, value * 1000), what + "a wait without a stream");
+  require_moved(second, second, "a wait without a stream");
+  device.destroy_stream(first);
+  device.destroy_stream(second);
+}
+
+/// Makes a plan between arrays on the device.
+dr_plan* make_plan(const char* strategy) {
+  const std::int64_t shape[] = {rows, columns}, by_rows[] = {2, 1}, by_columns[] = {1, 2};
+  dr_distribution *source = nullptr, *target = nullptr;
+  dr_problem problem;
+  dr_plan* plan = nullptr;
+  bool good = dr_distribution_create_blocks(2, shape, 2, by_rows, nullptr, nullptr, nullptr, &source) == DR_SUCCESS &&
+              dr_distribution_create_blocks(2, shape, 2, by_columns, nullptr, nullptr, nullptr, &target) == DR_SUCCESS;
+  dr_problem_init(&problem);
+  problem.source = source;
+  problem.target = target;
+  problem.element_bytes = sizeof(double);
+  problem.strategy = strategy;
+  problem.source_memory = problem.target_memory = DR_DEVICE_MEMORY;
+  good = good && dr_plan_create(&problem, MPI_COMM_WORLD, &plan) == DR_SUCCESS;
+  require(good, dr_error());
+  dr_distribution_free(&source);
+  dr_distribution_free(&target);
+  return plan;
+}
+
+/// A transfer that begins in a stream which does not follow the end of the one before. Rank 1 does all that it can of
+/// it while rank 0 does nothing, whose device may still have to unpack what came before.
+void start_beside_the_end(const char* strategy) {
+  Device& device = current_device();
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  dr_plan* plan = make_plan(strategy);
+  Array sources[] = {{device, DR_DEVICE_MEMORY}, {device, DR_DEVICE_MEMORY}},
+        targets[] = {{device, DR_DEVICE_MEMORY}, {device, DR_DEVICE_MEMORY}};
+  const Stream first = device.create_stream(), second = device.create_stream();
+  for (double value = 1000; value < 30000; value += 1000) {
+    for (const int i : {0, 1}) sources[i].fill(value + i + static_cast<double>(rank * count), first);
+    device.synchronize(first);
+    dr_request* request = nullptr;
+    bool good = dr_plan_set_stream(plan, second) == DR_SUCCESS &&
+                dr_plan_execute(plan, sources[0].data(), targets[0].data()) == DR_SUCCESS &&
+                dr_plan_set_stream(plan, first) == DR_SUCCESS &&
+                dr_plan_start(plan, sources[1].data(), targets[1].data(), DR_PROGRESS_CALLS, &request) == DR_SUCCESS;
+    for (const int turn : {0, 1}) {
+      int done = 0;
+      for (int i = 0; rank == turn && good && i < 100; ++i) good = dr_request_test(request, &done) == DR_SUCCESS;
+      MPI_Barrier(MPI_COMM_WORLD);
+    }
+    good = good && dr_request_wait(&request) == DR_SUCCESS;
+    require(good, dr_error());
+    require(is_moved(targets[0].read(second), rank, value),
+            std::string(strategy) + ": the next transfer came too early");
+    require(is_moved(targets[1].read(first), rank, value + 1), std::string(strategy) + ": two transfers");
+  }
+  dr_plan_free(&plan);
   device.destroy_stream(first);
   device.destroy_stream(second);
 }
@@ -126,5 +190,7 @@ int main(int count_of_words, char** words) {
   require(count_of_words == 2 && level == MPI_THREAD_MULTIPLE, "needs a strategy, and MPI_THREAD_MULTIPLE");
   for (const int source : {DR_DEVICE_MEMORY, DR_MAIN_MEMORY})
     for (const int target : {DR_DEVICE_MEMORY, DR_MAIN_MEMORY}) move(words[1], source, target);
+  for (const char* const never_waits : {"Pack", "Pipelined", "Shared", "Hierarchical"})
+    if (words[1] == std::string(never_waits)) start_beside_the_end(words[1]);
   MPI_Finalize();
 }

@@ -223,8 +223,9 @@ DR_API int dr_plan_set_arrays(dr_plan *plan, const int64_t *source_shape, const 
                               const int64_t *target_shape, const int64_t *target_strides);
 
 /**
- * The stream of the calling program, a cudaStream_t: a plan with arrays in a device's memory moves them after what was
- * enqueued there before, and what is enqueued afterwards finds the result. At first the default stream. Local.
+ * The stream of the calling program, a cudaStream_t: a plan with an array in a device's memory uses its arrays, also one
+ * in main memory, after what was enqueued there before, and what is enqueued afterwards finds the result. At first the
+ * default stream. Local.
  */
 DR_API int dr_plan_set_stream(dr_plan *plan, void *stream);
 

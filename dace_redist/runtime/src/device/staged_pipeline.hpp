@@ -100,7 +100,8 @@ class StagedPipeline {
     sends_.side->begin(const_cast<char*>(source), started);  // packs only
     receives_.side->begin(target, started);
     for (std::size_t slot = 0; slot < receives_.slots.size(); ++slot) receive_next(slot);
-    for (std::size_t slot = 0; slot < sends_.slots.size(); ++slot) pack_next(slot);
+    awaited_ = sends_.side->in_stream() && receives_.side->in_stream() ? nullptr : started;
+    if (awaited_ == nullptr) pack_first();
   }
 
   bool finished() const { return sends_.finished() && receives_.finished(); }
@@ -114,6 +115,12 @@ class StagedPipeline {
   /// Does what can be done now; false if that was nothing.
   bool progress() {
     bool any = false;
+    if (awaited_ != nullptr) {
+      if (!device_->completed(awaited_)) return false;
+      awaited_ = nullptr;
+      pack_first();
+      any = true;
+    }
     for (; !packing_.empty() && sends_.side->done(packing_.front()); any = true) {
       send(packing_.front());
       packing_.pop_front();
@@ -239,6 +246,10 @@ class StagedPipeline {
     receive_again(request - receives_.slots.size());
   }
 
+  void pack_first() {
+    for (std::size_t slot = 0; slot < sends_.slots.size(); ++slot) pack_next(slot);
+  }
+
   void pack_next(std::size_t slot) {
     sends_.slots[slot].state = Slot::free;
     if (sends_.posted == sends_.chunks.size()) return;
@@ -325,6 +336,7 @@ class StagedPipeline {
   std::vector<MPI_Request> requests_;
   std::vector<int> completed_;  // [requests]
   std::vector<Token> tokens_;   // [sending slots, then receiving slots] sent or received
+  Event awaited_ = nullptr;     // which an array in main memory may not be used before; null once it has completed
 };
 
 }  // namespace dace_redist

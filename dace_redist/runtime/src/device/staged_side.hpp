@@ -24,6 +24,8 @@ class StagedSide {
 
   /// \param array  of the exchange that begins. \param started  what the array may not be used before.
   virtual void begin(char* array, Event started) = 0;
+  /// Whether what is started runs after begin()'s event; otherwise it runs at once, and the event is to be waited for.
+  virtual bool in_stream() const = 0;
   /// Where MPI itself can send or receive the chunk in a slot; null: in main memory only.
   virtual char* direct(std::size_t slot) const = 0;
   /// Starts to move a chunk between the array and a slot, whose bytes are at `staged`, or if that is null at direct().
@@ -43,6 +45,7 @@ class HostSide final : public StagedSide {
   }
 
   void begin(char* array, Event /*started*/) override { array_ = array; }
+  bool in_stream() const override { return false; }
   char* direct(std::size_t /*slot*/) const override { return nullptr; }
   void start(std::size_t chunk, std::size_t /*slot*/, char* staged) override {
     if (direction_ == Direction::pack)
@@ -85,6 +88,7 @@ class DeviceSide final : public StagedSide {
     device_.wait(copies_.get(), started);
   }
 
+  bool in_stream() const override { return true; }
   char* direct(std::size_t slot) const override { return device_.known_to_mpi() ? in_device(slot) : nullptr; }
 
   void start(std::size_t index, std::size_t slot, char* staged) override {
