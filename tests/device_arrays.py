@@ -11,7 +11,7 @@ from dace_redist.errors import BuildError, RedistributionError
 from dace_redist.redistribution.device_arrays import DeviceArray
 
 #: What ``DACE_REDIST_DEVICE`` may say, and a GPU.
-KINDS = ("host", "host,apart", "host,unnamed", "host,apart,aware", "gpu")
+KINDS = ("host", "host,apart", "host,unnamed", "host,pooled", "host,apart,aware", "gpu")
 
 
 def use_device(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ int main() {
   unsetenv("DACE_REDIST_DEVICE");
   if (!fails("libdace_redist_cuda, which `dace-redist build` makes where nvcc is")) return 1;
   setenv("DACE_REDIST_DEVICE", "gpu", 1);
-  if (!fails("DACE_REDIST_DEVICE: expected cuda, or host with the words apart, aware and unnamed, got \"gpu\""))
+  if (!fails("DACE_REDIST_DEVICE: expected cuda, or host with the words apart, aware, pooled and unnamed, got \"gpu\""))
     return 1;
   setenv("DACE_REDIST_DEVICE", "host,apart", 1);
   if (!fails("libdace_redist_host_device, which `DACE_REDIST_DEVICE=host dace-redist build` makes")) return 1;

@@ -11,7 +11,7 @@ from dace_redist.native.device import DEVICE_VARIABLE, ensure_device_library
 pytestmark = pytest.mark.compile
 
 
-@pytest.mark.parametrize("device", ["host", "host,apart"])
+@pytest.mark.parametrize("device", ["host", "host,apart", "host,pooled"])
 @pytest.mark.parametrize("strategy", OURS)
 def test_order_with_streams(strategy: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DEVICE_VARIABLE, device)

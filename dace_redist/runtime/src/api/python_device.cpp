@@ -35,7 +35,6 @@ DR_API int dr_python_device_allocate(std::int64_t nbytes, void** memory) {
   using namespace dace_redist;
   return guarded(DR_ERROR_MEMORY, "DeviceArray", [&] {
     Device& device = current_device();
-    const CurrentDevice current(device);
     *memory = nbytes > 0 ? device.allocate(nbytes) : nullptr;
   });
 }

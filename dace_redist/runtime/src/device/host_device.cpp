@@ -51,6 +51,8 @@ class HostDevice final : public Device {
         apart_ = true;
       else if (word == "unnamed")
         unnamed_ = true;
+      else if (word == "pooled")
+        pooled_ = true;
       else if (word == "aware")
         set_known_to_mpi(true);
       else if (word != "host")
@@ -66,13 +68,15 @@ class HostDevice final : public Device {
     std::memcpy(id.data(), numbers, sizeof numbers);
     return id;
   }
-  int make_current() override { return 0; }
-  void restore(int /*number*/) noexcept override {}
+  int make_current() override { return times_current_++; }
+  void restore(int /*number*/) noexcept override { --times_current_; }
 
   void* allocate(std::int64_t nbytes) override {
     const Guard guard(mutex_);
     nbytes = std::max<std::int64_t>(nbytes, 1);
-    return unnamed_ ? add({SharedSegment(), Buffer(nbytes), nbytes}) : add({SharedSegment(nbytes), Buffer(), nbytes});
+    const bool by_plan = times_current_ > 0;
+    if (unnamed_ || (pooled_ && !by_plan)) return add({SharedSegment(), Buffer(nbytes), nbytes});
+    return add({SharedSegment(nbytes), Buffer(), nbytes});
   }
   void free(void* memory) noexcept override {
     const Guard guard(mutex_);
@@ -150,7 +154,7 @@ class HostDevice final : public Device {
   bool name_memory(const void* memory, DeviceMemoryName& name) override {
     const Guard guard(mutex_);
     const auto found = find(memory);
-    if (unnamed_ || found == allocations_.end()) return false;
+    if (found == allocations_.end() || found->second.buffer.at(0) != nullptr) return false;
     const SegmentName segment = found->second.segment.name();
     std::memcpy(name.handle.data(), &segment, sizeof segment);
     name.allocation = found->second.number;
@@ -199,7 +203,7 @@ class HostDevice final : public Device {
   using Allocations = std::map<const char*, Allocation>;
 
   char* add(Allocation allocation) {
-    char* const start = unnamed_ ? allocation.buffer.at(0) : allocation.segment.at(0);
+    char* const start = allocation.buffer.at(0) != nullptr ? allocation.buffer.at(0) : allocation.segment.at(0);
     allocation.number = ++number_;
     allocations_.emplace(start, std::move(allocation));
     return start;
@@ -252,7 +256,8 @@ class HostDevice final : public Device {
   Queue default_queue_;
   std::uint64_t number_ = 0;
   std::minstd_rand random_{static_cast<unsigned>(getpid())};
-  bool apart_ = false, unnamed_ = false;
+  bool apart_ = false, unnamed_ = false, pooled_ = false;
+  inline static thread_local int times_current_ = 0;  // plans make the device current for what they do
 };
 
 }  // namespace

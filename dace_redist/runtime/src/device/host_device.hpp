@@ -15,13 +15,14 @@ namespace dace_redist {
 
 /// Environment variable: `host` for the stand-in. Words after it, with commas between: `apart`, each rank has a device
 /// of its own, which others do not reach; `aware`, MPI takes its addresses; `unnamed`, other ranks cannot map its
-/// memory.
+/// memory; `pooled`, they can map what plans allocate, but not what programs do, as with CUDA's stream-ordered
+/// allocator.
 inline constexpr const char* device_variable = "DACE_REDIST_DEVICE";
 
 /// What is said of another word in the environment variable.
 inline Error unknown_word(const std::string& word) {
-  return Error(
-      text(device_variable, ": expected cuda, or host with the words apart, aware and unnamed, got \"", word, "\""));
+  return Error(text(device_variable, ": expected cuda, or host with the words apart, aware, pooled and unnamed, got \"",
+                    word, "\""));
 }
 
 }  // namespace dace_redist

@@ -60,6 +60,7 @@ class PeerExchange {
     if (!stream_.get()) {
       stream_ = make_stream(device);
       written_ = make_event(device);
+      buffer_unpacked_ = make_event(device);
     }
     requests_.reserve(2 * (receivers_.size() + senders_.size()));
   }
@@ -70,7 +71,7 @@ class PeerExchange {
     target_ = target;
     started_ = started;
     step_ = Step::arrays_in_use;
-    unpacked_ = false;
+    unpacks_ = false;
     device_->wait(stream_.get(), started);
     requests_.clear();
     for (std::size_t r = 0; r < receivers_.size(); ++r)
@@ -83,16 +84,14 @@ class PeerExchange {
 
   /// What `caller` gets from now on runs after what this exchange did.
   void finish(Stream caller) {
-    if (!unpacked_) return;  // everything else has completed
-    device_->record(written_.get(), stream_.get());
-    device_->wait(caller, written_.get());
+    if (unpacks_) device_->wait(caller, buffer_unpacked_.get());  // everything else has completed
   }
 
   /// Does what can be done now; false if that was nothing.
   bool progress() {
     switch (step_) {
       case Step::arrays_in_use:
-        if (!device_->completed(started_)) return false;
+        if (!device_->completed(started_) || !device_->completed(buffer_unpacked_.get())) return false;
         send_tokens();
         step_ = Step::tokens;
         return true;
@@ -218,9 +217,10 @@ class PeerExchange {
   }
 
   void unpack() {
-    unpacked_ = receives_packed_ && !senders_.empty();
-    if (!unpacked_) return;
+    unpacks_ = receives_packed_ && !senders_.empty();
+    if (!unpacks_) return;
     received_.launch(buffer_.at(0), target_, stream_.get());
+    device_->record(buffer_unpacked_.get(), stream_.get());
   }
 
   struct Mapped {
@@ -242,11 +242,12 @@ class PeerExchange {
   std::vector<TargetToken> known_;                // those the kernels were made for
   std::unique_ptr<CopyKernel> direct_, packed_;
   PackedMessages received_;  // if this rank's array cannot be mapped
-  bool receives_packed_ = false, unpacked_ = false;
+  bool receives_packed_ = false, unpacks_ = false;
   DeviceBuffer buffer_;
   std::map<int, std::vector<Mapped>> mapped_;
   OwnedStream stream_;
   OwnedEvent written_;
+  OwnedEvent buffer_unpacked_;  // last, by whichever exchange
   std::vector<MPI_Request> requests_;
   const char* source_ = nullptr;  // of the exchange at hand
   char* target_ = nullptr;
