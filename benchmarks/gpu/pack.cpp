@@ -256,10 +256,10 @@ int main(int argc, char** argv) {
     std::printf("%s\n", dlerror());
     return 2;
   }
-  using DeviceOfNumber = Device*(int, char*, std::size_t);
-  const auto device_of_number = reinterpret_cast<DeviceOfNumber*>(dlsym(library, "dace_redist_cuda_device"));
+  using DeviceOfThread = Device*(bool, char*, std::size_t);
+  const auto device_of_thread = reinterpret_cast<DeviceOfThread*>(dlsym(library, "dace_redist_cuda_device"));
   std::array<char, 512> error{};
-  Device* const device = device_of_number(-1, error.data(), error.size());
+  Device* const device = device_of_thread(false, error.data(), error.size());
   if (device == nullptr) {
     std::printf("no GPU: %s\n", error.data());
     return 77;

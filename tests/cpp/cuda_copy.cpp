@@ -123,10 +123,10 @@ int main(int argc, char** argv) {
     std::printf("%s\n", dlerror());
     return 2;
   }
-  const auto device_of_number =
-      reinterpret_cast<Device* (*)(int, char*, std::size_t)>(dlsym(library, "dace_redist_cuda_device"));
+  const auto device_of_thread =
+      reinterpret_cast<Device* (*)(bool, char*, std::size_t)>(dlsym(library, "dace_redist_cuda_device"));
   std::array<char, 512> error{};
-  Device* const device = device_of_number(-1, error.data(), error.size());
+  Device* const device = device_of_thread(false, error.data(), error.size());
   if (device == nullptr) {
     std::printf("no GPU: %s\n", error.data());
     return 77;  // nothing to test

@@ -13,13 +13,13 @@ namespace dace_redist {
 namespace {
 
 using DeviceCount = int(char* error, std::size_t nbytes);
-using DeviceOfNumber = Device*(int number, char* error, std::size_t nbytes);
+using DeviceOfThread = Device*(bool known_to_mpi, char* error, std::size_t nbytes);
 using HostDeviceOfProcess = Device*(char* error, std::size_t nbytes);
 
 /// The functions of libdace_redist_cuda.
 struct CudaLibrary {
   DeviceCount* count;
-  DeviceOfNumber* device;
+  DeviceOfThread* device;
 };
 
 /// The path of the shared library that this is in.
@@ -68,17 +68,16 @@ CudaLibrary load_cuda_library() {
                              "arrays in the memory of a GPU need libdace_redist_cuda, which `dace-redist build` makes "
                              "where nvcc is");
   return {find<DeviceCount>(library, "dace_redist_cuda_device_count"),
-          find<DeviceOfNumber>(library, "dace_redist_cuda_device")};
+          find<DeviceOfThread>(library, "dace_redist_cuda_device")};
 }
 
 Device& cuda_device() {
   static const CudaLibrary library = load_cuda_library();  // tried again as long as it fails
   std::array<char, 512> error{};
   if (library.count(error.data(), error.size()) < 0) throw Error(text("no GPU can be used here: ", error.data()));
-  Device* const device = library.device(-1, error.data(), error.size());
-  if (device == nullptr) throw Error(error.data());
   static const bool known_to_mpi = mpi_knows_cuda();
-  device->set_known_to_mpi(known_to_mpi);
+  Device* const device = library.device(known_to_mpi, error.data(), error.size());
+  if (device == nullptr) throw Error(error.data());
   return *device;
 }
 

@@ -55,7 +55,7 @@ struct DeviceMemoryName {
 /// Error that says what the device said.
 class DR_API Device {
  public:
-  Device() = default;
+  explicit Device(bool known_to_mpi) : known_to_mpi_(known_to_mpi) {}
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
   virtual ~Device() = default;
@@ -64,7 +64,6 @@ class DR_API Device {
   virtual std::string name() const = 0;
   /// Whether MPI takes addresses in its memory. One that does not crashes, so MPI is asked when it runs.
   bool known_to_mpi() const { return known_to_mpi_; }
-  void set_known_to_mpi(bool known) { known_to_mpi_ = known; }
   /// Number of the device in this process.
   virtual int number() const = 0;
   /// Tells devices of a machine apart, whatever their numbers in a process.
@@ -113,7 +112,7 @@ class DR_API Device {
   virtual void unmap(char* start) noexcept = 0;
 
  private:
-  bool known_to_mpi_ = false;
+  const bool known_to_mpi_;
 };
 
 /// The device that the calling thread uses now. \throws Error if this machine has none, or the library for it is not

@@ -12,7 +12,9 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <set>
 #include <sstream>
+#include <string>
 #include <utility>
 
 #include "copy/packing.hpp"
@@ -40,25 +42,29 @@ struct Enqueued {
 
 using Queue = std::deque<Enqueued>;
 
+/// The words of the environment variable.
+using Words = std::set<std::string>;
+
+Words words_in(const std::string& value) {
+  static const Words known{"host", "apart", "aware", "pooled", "unnamed"};
+  Words words;
+  std::istringstream list(value);
+  for (std::string word; std::getline(list, word, ',');) {
+    if (known.count(word) == 0) throw unknown_word(word);
+    words.insert(word);
+  }
+  return words;
+}
+
 class HostDevice final : public Device {
   using Guard = std::lock_guard<std::recursive_mutex>;
 
  public:
-  explicit HostDevice(const std::string& words) {
-    std::istringstream list(words);
-    for (std::string word; std::getline(list, word, ',');) {
-      if (word == "apart")
-        apart_ = true;
-      else if (word == "unnamed")
-        unnamed_ = true;
-      else if (word == "pooled")
-        pooled_ = true;
-      else if (word == "aware")
-        set_known_to_mpi(true);
-      else if (word != "host")
-        throw unknown_word(word);
-    }
-  }
+  explicit HostDevice(const Words& words)
+      : Device(words.count("aware") > 0),
+        apart_(words.count("apart") > 0),
+        unnamed_(words.count("unnamed") > 0),
+        pooled_(words.count("pooled") > 0) {}
 
   std::string name() const override { return "main memory in the place of a GPU"; }
   int number() const override { return 0; }
@@ -256,7 +262,7 @@ class HostDevice final : public Device {
   Queue default_queue_;
   std::uint64_t number_ = 0;
   std::minstd_rand random_{static_cast<unsigned>(getpid())};
-  bool apart_ = false, unnamed_ = false, pooled_ = false;
+  const bool apart_, unnamed_, pooled_;
   inline static thread_local int times_current_ = 0;  // plans make the device current for what they do
 };
 
@@ -266,7 +272,7 @@ class HostDevice final : public Device {
 /// The stand-in of this process. Null if the environment variable has an unknown word, and why.
 extern "C" DR_API dace_redist::Device* dace_redist_host_device(char* error, std::size_t nbytes) {
   try {
-    static dace_redist::HostDevice device(std::getenv(dace_redist::device_variable));
+    static dace_redist::HostDevice device(dace_redist::words_in(std::getenv(dace_redist::device_variable)));
     return &device;
   } catch (const dace_redist::Error& failure) {
     std::snprintf(error, nbytes, "%s", failure.what());

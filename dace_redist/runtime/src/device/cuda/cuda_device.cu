@@ -15,6 +15,7 @@
 #include <tuple>
 
 #include "device/cuda/tile_launch.hpp"
+#include "device/device_objects.hpp"
 
 namespace dace_redist {
 namespace {
@@ -102,37 +103,24 @@ class DeviceTables {
   void* memory_ = nullptr;
 };
 
-/// Makes a device the calling thread's, for as long as this lives.
-class WhileCurrent {
- public:
-  explicit WhileCurrent(Device& device) : device_(device), before_(device.make_current()) {}
-  WhileCurrent(const WhileCurrent&) = delete;
-  WhileCurrent& operator=(const WhileCurrent&) = delete;
-  ~WhileCurrent() { device_.restore(before_); }
-
- private:
-  Device& device_;
-  int before_;
-};
-
 class CudaCopyKernel : public CopyKernel {
  public:
   CudaCopyKernel(Device& device, const std::vector<DeviceCopy>& copies, const ElementStep& step)
       : device_(device), copies_(std::make_unique<Prepared>(copies, step)) {
-    const WhileCurrent current(device_);
+    const CurrentDevice current(device_);
     copies_->prepare();
   }
 
   ~CudaCopyKernel() override {
     try {
-      const WhileCurrent current(device_);
+      const CurrentDevice current(device_);
       copies_.reset();
     } catch (const Error&) {  // the device is lost, and its memory with it
     }
   }
 
   void launch(const std::vector<const char*>& sources, const std::vector<char*>& targets, Stream stream) override {
-    const WhileCurrent current(device_);
+    const CurrentDevice current(device_);
     const DeviceTables& prepared = copies_->find(sources, targets);
     cudaGetLastError();  // forgets what went wrong in others' calls
     for (const TilePart& part : prepared.tiles().parts)
@@ -150,7 +138,7 @@ class CudaCopyKernel : public CopyKernel {
 
 class CudaDevice : public Device {
  public:
-  explicit CudaDevice(int number) : number_(number) {
+  CudaDevice(int number, bool known_to_mpi) : Device(known_to_mpi), number_(number) {
     cudaDeviceProp properties;
     const cudaError_t code = cudaGetDeviceProperties(&properties, number);
     if (code != cudaSuccess) throw Error(text("cannot use GPU ", number, ": ", cuda_text(code)));
@@ -173,7 +161,7 @@ class CudaDevice : public Device {
   }
 
   void* allocate(std::int64_t nbytes) override {
-    const WhileCurrent current(*this);
+    const CurrentDevice current(*this);
     void* memory = nullptr;
     const cudaError_t code = cudaMalloc(&memory, static_cast<std::size_t>(std::max<std::int64_t>(1, nbytes)));
     if (code == cudaSuccess) return memory;
@@ -186,7 +174,7 @@ class CudaDevice : public Device {
 
   void pin(void* memory, std::int64_t nbytes) override {
     if (nbytes == 0) return;
-    const WhileCurrent current(*this);
+    const CurrentDevice current(*this);
     const cudaError_t code = cudaHostRegister(memory, static_cast<std::size_t>(nbytes), cudaHostRegisterPortable);
     if (code != cudaSuccess)
       throw Error(text(name_, ": ", nbytes, " bytes of main memory cannot be page-locked: ", cuda_text(code)));
@@ -206,7 +194,7 @@ class CudaDevice : public Device {
   }
 
   Stream create_stream() override {
-    const WhileCurrent current(*this);
+    const CurrentDevice current(*this);
     cudaStream_t stream = nullptr;
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
     return stream;
@@ -214,7 +202,7 @@ class CudaDevice : public Device {
   void destroy_stream(Stream stream) noexcept override { cudaStreamDestroy(static_cast<cudaStream_t>(stream)); }
 
   Event create_event() override {
-    const WhileCurrent current(*this);
+    const CurrentDevice current(*this);
     cudaEvent_t event = nullptr;
     check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "make an event");
     return event;
@@ -222,11 +210,11 @@ class CudaDevice : public Device {
   void destroy_event(Event event) noexcept override { cudaEventDestroy(static_cast<cudaEvent_t>(event)); }
 
   void record(Event event, Stream stream) override {
-    const WhileCurrent current(*this);
+    const CurrentDevice current(*this);
     check(cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream)), "record an event");
   }
   void wait(Stream stream, Event event) override {
-    const WhileCurrent current(*this);
+    const CurrentDevice current(*this);
     check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), static_cast<cudaEvent_t>(event), 0),
           "let a stream wait for an event");
   }
@@ -237,13 +225,13 @@ class CudaDevice : public Device {
     return code == cudaSuccess;
   }
   void synchronize(Stream stream) override {
-    const WhileCurrent current(*this);
+    const CurrentDevice current(*this);
     check(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), "finish its work");
   }
 
   void copy(void* target, const void* source, std::int64_t nbytes, Stream stream) override {
     if (nbytes == 0) return;
-    const WhileCurrent current(*this);
+    const CurrentDevice current(*this);
     const cudaError_t code = cudaMemcpyAsync(target, source, static_cast<std::size_t>(nbytes), cudaMemcpyDefault,
                                              static_cast<cudaStream_t>(stream));
     if (code != cudaSuccess) throw Error(text(name_, " cannot copy ", nbytes, " bytes: ", cuda_text(code)));
@@ -260,7 +248,7 @@ class CudaDevice : public Device {
     static const auto address_range = driver_function<AddressRange>("cuMemGetAddressRange");
     static const auto pointer_attribute = driver_function<PointerAttribute>("cuPointerGetAttribute");
     if (address_range == nullptr || pointer_attribute == nullptr || device_of(memory) != number_) return false;
-    const WhileCurrent current(*this);
+    const CurrentDevice current(*this);
     const auto address = reinterpret_cast<CUdeviceptr>(memory);
     CUdeviceptr start = 0;
     std::size_t nbytes = 0;
@@ -297,7 +285,7 @@ class CudaDevice : public Device {
     const std::lock_guard<std::mutex> guard(mutex_);
     Mapping& mapping = mappings_[key_of(name)];
     if (mapping.references == 0) {
-      const WhileCurrent current(*this);
+      const CurrentDevice current(*this);
       cudaIpcMemHandle_t handle;
       std::memcpy(&handle, name.handle.data(), sizeof handle);
       void* start = nullptr;
@@ -384,17 +372,19 @@ DR_API int dace_redist_cuda_device_count(char* error, std::size_t nbytes) {
   return -1;
 }
 
-/// A GPU by its number, -1: the calling thread's. Null if it cannot be used, and why.
-DR_API dace_redist::Device* dace_redist_cuda_device(int number, char* error, std::size_t nbytes) {
+/// The calling thread's GPU. Null if it cannot be used, and why.
+/// \param known_to_mpi  whether MPI takes addresses in its memory; the same in each call.
+DR_API dace_redist::Device* dace_redist_cuda_device(bool known_to_mpi, char* error, std::size_t nbytes) {
   // never destroyed: at the end of the process CUDA may be gone before them
   static auto& devices = *new std::map<int, std::unique_ptr<dace_redist::CudaDevice>>;
+  static std::mutex mutex;
   try {
-    if (number < 0) {
-      const cudaError_t code = cudaGetDevice(&number);
-      if (code != cudaSuccess) throw dace_redist::Error(dace_redist::cuda_text(code));
-    }
+    int number = 0;
+    const cudaError_t code = cudaGetDevice(&number);
+    if (code != cudaSuccess) throw dace_redist::Error(dace_redist::cuda_text(code));
+    const std::lock_guard<std::mutex> guard(mutex);
     auto& device = devices[number];
-    if (!device) device = std::make_unique<dace_redist::CudaDevice>(number);
+    if (!device) device = std::make_unique<dace_redist::CudaDevice>(number, known_to_mpi);
     return device.get();
   } catch (const std::exception& failure) {
     dace_redist::write_error(failure.what(), error, nbytes);
