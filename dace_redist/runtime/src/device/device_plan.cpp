@@ -101,7 +101,7 @@ class DevicePlan final : public Plan {
   }
 
   /// What a rank tells those that send to it before the first exchange.
-  struct DeviceCard {
+  struct DeviceEndpoint {
     std::array<char, 16> device{};
     std::int64_t named = 0;   // whether other ranks may map its memory
     DeviceMemoryName memory;  // to try that with
@@ -111,7 +111,7 @@ class DevicePlan final : public Plan {
   template <class Here>
   void find_peers(const Here& here) {
     DeviceBuffer sample;
-    DeviceCard mine;
+    DeviceEndpoint mine;
     try {
       const CurrentDevice current(device());
       sample = DeviceBuffer(device(), 1);
@@ -125,18 +125,19 @@ class DevicePlan final : public Plan {
       if (here(message.peer)) receivers.push_back(message.peer);
     for (const Message& message : schedule().receives)
       if (here(message.peer)) senders.push_back(message.peer);
-    std::vector<DeviceCard> cards(receivers.size());
+    std::vector<DeviceEndpoint> endpoints(receivers.size());
     std::vector<std::int64_t> reached(receivers.size()), reach(senders.size());
     std::vector<MPI_Request> requests;
     for (std::size_t r = 0; r < receivers.size(); ++r)
-      post_receive(reinterpret_cast<char*>(&cards[r]), sizeof cards[r], static_cast<int>(receivers[r]), requests);
+      post_receive(reinterpret_cast<char*>(&endpoints[r]), sizeof endpoints[r], static_cast<int>(receivers[r]),
+                   requests);
     for (const Index sender : senders)
       post_send(reinterpret_cast<const char*>(&mine), sizeof mine, static_cast<int>(sender), requests);
     wait_all(requests);
     for (std::size_t s = 0; s < senders.size(); ++s)
       post_receive(reinterpret_cast<char*>(&reach[s]), sizeof reach[s], static_cast<int>(senders[s]), requests);
     for (std::size_t r = 0; r < receivers.size(); ++r) {
-      reached[r] = reaches(cards[r]);
+      reached[r] = reaches(endpoints[r]);
       if (reached[r]) peers_.push_back(receivers[r]);
       post_send(reinterpret_cast<const char*>(&reached[r]), sizeof reached[r], static_cast<int>(receivers[r]),
                 requests);
@@ -147,11 +148,11 @@ class DevicePlan final : public Plan {
     check(MPI_Barrier(comm()), "MPI_Barrier");  // nobody maps the sample any more
   }
 
-  bool reaches(const DeviceCard& card) const {
+  bool reaches(const DeviceEndpoint& endpoint) const {
     try {
       const CurrentDevice current(device());
-      if (!card.named || !device().reaches(card.device)) return false;
-      const MappedMemory mapped(device(), device().map(card.memory));
+      if (!endpoint.named || !device().reaches(endpoint.device)) return false;
+      const MappedMemory mapped(device(), device().map(endpoint.memory));
       return true;
     } catch (const Error&) {
       return false;

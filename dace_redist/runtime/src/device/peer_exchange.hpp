@@ -20,7 +20,7 @@
 namespace dace_redist {
 
 /// What a receiver tells each of its senders in every exchange: where it wants its elements, and that they may come.
-struct TargetToken {
+struct TargetEndpoint {
   DeviceMemoryName memory;
   std::int64_t packed = 0;  ///< whether they go there as a packed message, or into the array
   std::int64_t ndim = 0;
@@ -41,7 +41,7 @@ class PeerExchange {
                const LocalLayout& target, const ElementSteps& steps) {
     device_ = &device;
     comm_ = comm;
-    token_tag_ = first_tag;
+    endpoint_tag_ = first_tag;
     done_tag_ = first_tag + 1;
     planner_ = std::move(planner);
     steps_ = &steps;
@@ -51,8 +51,8 @@ class PeerExchange {
     for (const Message& message : schedule.sends) receivers_.push_back(static_cast<int>(message.peer));
     for (const Message& message : schedule.receives) senders_.push_back(static_cast<int>(message.peer));
     receives_ = schedule.receives;
-    tokens_.resize(receivers_.size());
-    own_tokens_.resize(senders_.size());
+    endpoints_.resize(receivers_.size());
+    own_endpoints_.resize(senders_.size());
     known_.clear();
     direct_.reset();
     packed_.reset();
@@ -75,7 +75,7 @@ class PeerExchange {
     device_->wait(stream_.get(), started);
     requests_.clear();
     for (std::size_t r = 0; r < receivers_.size(); ++r)
-      check(MPI_Irecv(&tokens_[r], sizeof(TargetToken), MPI_BYTE, receivers_[r], token_tag_, comm_,
+      check(MPI_Irecv(&endpoints_[r], sizeof(TargetEndpoint), MPI_BYTE, receivers_[r], endpoint_tag_, comm_,
                       &requests_.emplace_back()),
             "MPI_Irecv");
   }
@@ -92,10 +92,10 @@ class PeerExchange {
     switch (step_) {
       case Step::arrays_in_use:
         if (!device_->completed(started_) || !device_->completed(buffer_unpacked_.get())) return false;
-        send_tokens();
-        step_ = Step::tokens;
+        send_endpoints();
+        step_ = Step::endpoints;
         return true;
-      case Step::tokens:
+      case Step::endpoints:
         if (!all_done()) return false;
         write();
         step_ = Step::writing;
@@ -117,7 +117,7 @@ class PeerExchange {
   }
 
  private:
-  enum class Step { arrays_in_use, tokens, writing, done, finished };
+  enum class Step { arrays_in_use, endpoints, writing, done, finished };
 
   bool all_done() {
     int done = 0;
@@ -126,56 +126,57 @@ class PeerExchange {
     return done != 0;
   }
 
-  void send_tokens() {
-    TargetToken token;
-    token.ndim = static_cast<std::int64_t>(target_layout_.strides.size());
-    std::copy(target_layout_.strides.begin(), target_layout_.strides.end(), token.strides.begin());
-    const bool mapped = senders_.empty() || device_->name_memory(target_, token.memory);
+  void send_endpoints() {
+    TargetEndpoint endpoint;
+    endpoint.ndim = static_cast<std::int64_t>(target_layout_.strides.size());
+    std::copy(target_layout_.strides.begin(), target_layout_.strides.end(), endpoint.strides.begin());
+    const bool mapped = senders_.empty() || device_->name_memory(target_, endpoint.memory);
     for (std::size_t s = 0; s < senders_.size(); ++s) {
       if (!mapped) {
-        name_buffer(token);
-        token.memory.offset += received_.parts()[s].offset;
+        name_buffer(endpoint);
+        endpoint.memory.offset += received_.parts()[s].offset;
       }
-      own_tokens_[s] = token;
-      check(MPI_Isend(&own_tokens_[s], sizeof(TargetToken), MPI_BYTE, senders_[s], token_tag_, comm_,
+      own_endpoints_[s] = endpoint;
+      check(MPI_Isend(&own_endpoints_[s], sizeof(TargetEndpoint), MPI_BYTE, senders_[s], endpoint_tag_, comm_,
                       &requests_.emplace_back()),
             "MPI_Isend");
     }
     receives_packed_ = !mapped;
   }
 
-  void name_buffer(TargetToken& token) {
+  void name_buffer(TargetEndpoint& endpoint) {
     if (received_.parts().empty()) {
       received_ = PackedMessages(*device_, Direction::unpack, receives_, *steps_, false);
       if (!buffer_.at(0)) buffer_ = DeviceBuffer(*device_, received_.buffer_bytes());  // the same for other strides
     }
-    token.packed = 1;
-    if (!device_->name_memory(buffer_.at(0), token.memory))
+    endpoint.packed = 1;
+    if (!device_->name_memory(buffer_.at(0), endpoint.memory))
       throw Error(text("memory of ", device_->name(), " cannot be mapped by other ranks any more"));
   }
 
   /// Moves what goes to other ranks, and what stays.
   void write() {
-    if (known_.size() != tokens_.size() || !std::equal(tokens_.begin(), tokens_.end(), known_.begin(), same_layout) ||
-        !direct_)
+    if (known_.size() != endpoints_.size() ||
+        !std::equal(endpoints_.begin(), endpoints_.end(), known_.begin(), same_layout) || !direct_)
       make_kernels();
     std::vector<char*> targets{target_};
-    for (std::size_t r = 0; r < receivers_.size(); ++r) targets.push_back(address(receivers_[r], tokens_[r].memory));
+    for (std::size_t r = 0; r < receivers_.size(); ++r) targets.push_back(address(receivers_[r], endpoints_[r].memory));
     const trace::Span span("copy");
     direct_->launch({source_}, targets, stream_.get());
     if (packed_) packed_->launch({source_}, targets, stream_.get());
     device_->record(written_.get(), stream_.get());
   }
 
-  static bool same_layout(const TargetToken& one, const TargetToken& other) {
+  static bool same_layout(const TargetEndpoint& one, const TargetEndpoint& other) {
     return one.packed == other.packed && one.ndim == other.ndim && one.strides == other.strides;
   }
 
-  /// Kernels for the arrays that the tokens describe. Target 0 is this rank's own, 1 + r that of receiver r.
+  /// Kernels for the arrays that the endpoints describe. Target 0 is this rank's own, 1 + r that of receiver r.
   void make_kernels() {
     Layouts layouts;
     for (std::size_t r = 0; r < receivers_.size(); ++r)
-      layouts[receivers_[r]].strides.assign(tokens_[r].strides.begin(), tokens_[r].strides.begin() + tokens_[r].ndim);
+      layouts[receivers_[r]].strides.assign(endpoints_[r].strides.begin(),
+                                            endpoints_[r].strides.begin() + endpoints_[r].ndim);
     const RankSchedule schedule = planner_(layouts);
     std::vector<DeviceCopy> direct, packed;
     for (const StridedBlock& block : schedule.self.blocks) direct.push_back({block, 0, 0});
@@ -183,7 +184,7 @@ class PeerExchange {
       Index displacement = 0;
       for (const StridedBlock& block : schedule.sends[r].blocks) {
         const int target = 1 + static_cast<int>(r);
-        if (tokens_[r].packed)
+        if (endpoints_[r].packed)
           packed.push_back({to_packed(block, displacement), 0, target});
         else
           direct.push_back({block, 0, target});
@@ -192,7 +193,7 @@ class PeerExchange {
     }
     direct_ = device_->copy_kernel(direct, steps_->direct());
     packed_ = packed.empty() ? nullptr : device_->copy_kernel(packed, steps_->pack());
-    known_ = tokens_;
+    known_ = endpoints_;
   }
 
   /// The address of another rank's memory here; it stays mapped as long as few others are.
@@ -232,14 +233,14 @@ class PeerExchange {
 
   Device* device_ = nullptr;
   MPI_Comm comm_ = MPI_COMM_NULL;
-  int token_tag_ = 0, done_tag_ = 0;
+  int endpoint_tag_ = 0, done_tag_ = 0;
   Planner planner_;
   const ElementSteps* steps_ = nullptr;
   LocalLayout target_layout_;
   std::vector<int> receivers_, senders_;  // ranks
   std::vector<Message> receives_;
-  std::vector<TargetToken> tokens_, own_tokens_;  // [receivers_], [senders_]
-  std::vector<TargetToken> known_;                // those the kernels were made for
+  std::vector<TargetEndpoint> endpoints_, own_endpoints_;  // [receivers_], [senders_]
+  std::vector<TargetEndpoint> known_;                      // those the kernels were made for
   std::unique_ptr<CopyKernel> direct_, packed_;
   PackedMessages received_;  // if this rank's array cannot be mapped
   bool receives_packed_ = false, unpacks_ = false;

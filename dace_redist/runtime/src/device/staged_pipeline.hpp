@@ -53,7 +53,7 @@ class StagedPipeline {
     }
     requests_.assign(sends_.slots.size() + 2 * receives_.slots.size(), MPI_REQUEST_NULL);
     completed_.resize(requests_.size());
-    tokens_.resize(sends_.slots.size() + receives_.slots.size());
+    endpoints_.resize(sends_.slots.size() + receives_.slots.size());
   }
 
   /// Where other ranks of the node find this rank's slots.
@@ -169,7 +169,7 @@ class StagedPipeline {
   };
 
   /// Where a receiver of this node finds a chunk in the sender's slots, and how it names the slot back.
-  struct Token {
+  struct SlotEndpoint {
     Index offset = 0, slot = 0;
   };
 
@@ -234,7 +234,7 @@ class StagedPipeline {
     return requests_[sends_.slots.size() + receives_.slots.size() + slot];
   }
 
-  Token& received_token(std::size_t slot) { return tokens_[sends_.slots.size() + slot]; }
+  SlotEndpoint& received_endpoint(std::size_t slot) { return endpoints_[sends_.slots.size() + slot]; }
 
   void go_on(std::size_t request) {
     if (request < sends_.slots.size()) {
@@ -268,12 +268,12 @@ class StagedPipeline {
             "MPI_Isend");
       return;
     }
-    tokens_[slot] = {sends_.offsets[slot], static_cast<Index>(slot)};
+    endpoints_[slot] = {sends_.offsets[slot], static_cast<Index>(slot)};
     MPI_Request told = MPI_REQUEST_NULL;
     check(MPI_Irecv(nullptr, 0, MPI_BYTE, chunk.peer, acknowledgement_tag_ + static_cast<int>(slot), comm_,
                     &send_request(slot)),
           "MPI_Irecv");
-    check(MPI_Isend(&tokens_[slot], sizeof(Token), MPI_BYTE, chunk.peer, tag_, comm_, &told), "MPI_Isend");
+    check(MPI_Isend(&endpoints_[slot], sizeof(SlotEndpoint), MPI_BYTE, chunk.peer, tag_, comm_, &told), "MPI_Isend");
     check(MPI_Request_free(&told), "MPI_Request_free");  // the acknowledgement says that it has arrived
   }
 
@@ -288,7 +288,8 @@ class StagedPipeline {
                       &receive_request(slot)),
             "MPI_Irecv");
     else
-      check(MPI_Irecv(&received_token(slot), sizeof(Token), MPI_BYTE, chunk.peer, tag_, comm_, &receive_request(slot)),
+      check(MPI_Irecv(&received_endpoint(slot), sizeof(SlotEndpoint), MPI_BYTE, chunk.peer, tag_, comm_,
+                      &receive_request(slot)),
             "MPI_Irecv");
   }
 
@@ -297,7 +298,7 @@ class StagedPipeline {
     const auto mapped = mapped_.find(receives_.chunk_in(slot).peer);
     char* staged = nullptr;
     if (mapped != mapped_.end())
-      staged = mapped->second.segment.at(AdvertisedSegment::header_bytes + received_token(slot).offset);
+      staged = mapped->second.segment.at(AdvertisedSegment::header_bytes + received_endpoint(slot).offset);
     else if (receives_.side->direct(slot) == nullptr)
       staged = receive_slot(slot);
     receives_.side->start(receives_.slots[slot].chunk, slot, staged);
@@ -308,7 +309,7 @@ class StagedPipeline {
     const int peer = receives_.chunk_in(slot).peer;
     if (mapped_.count(peer) == 0) return receive_again(slot);
     receives_.slots[slot].state = Slot::underway;
-    check(MPI_Isend(nullptr, 0, MPI_BYTE, peer, acknowledgement_tag_ + static_cast<int>(received_token(slot).slot),
+    check(MPI_Isend(nullptr, 0, MPI_BYTE, peer, acknowledgement_tag_ + static_cast<int>(received_endpoint(slot).slot),
                     comm_, &acknowledgement(slot)),
           "MPI_Isend");
   }
@@ -334,9 +335,9 @@ class StagedPipeline {
   std::vector<Index> node_receivers_;
   std::map<Index, MappedRing> mapped_;  // by sender on this node
   std::vector<MPI_Request> requests_;
-  std::vector<int> completed_;  // [requests]
-  std::vector<Token> tokens_;   // [sending slots, then receiving slots] sent or received
-  Event awaited_ = nullptr;     // which an array in main memory may not be used before; null once it has completed
+  std::vector<int> completed_;           // [requests]
+  std::vector<SlotEndpoint> endpoints_;  // [sending slots, then receiving slots] sent or received
+  Event awaited_ = nullptr;  // which an array in main memory may not be used before; null once it has completed
 };
 
 }  // namespace dace_redist

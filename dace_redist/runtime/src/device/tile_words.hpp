@@ -100,27 +100,6 @@ class ElementWords {
 
 namespace detail {
 
-DACE_REDIST_HOST_DEVICE inline std::int32_t bytes_of(ElementType type) {
-  switch (type) {
-    case ElementType::int16:
-    case ElementType::uint16:
-      return 2;
-    case ElementType::int32:
-    case ElementType::uint32:
-    case ElementType::float32:
-      return 4;
-    case ElementType::int64:
-    case ElementType::uint64:
-    case ElementType::float64:
-    case ElementType::complex64:
-      return 8;
-    case ElementType::complex128:
-      return 16;
-    default:
-      return 1;
-  }
-}
-
 /// The first bytes of a word as a value of a type, and the other way round.
 template <class T>
 DACE_REDIST_HOST_DEVICE T value_of(const Word16& word) {
@@ -135,9 +114,9 @@ DACE_REDIST_HOST_DEVICE Word16 word_of(T value) {
   return word;
 }
 
-/// visit_element_type() for a GPU, which throws nothing.
+/// visit_element_type() for a GPU, which throws nothing; elements that are only moved do not come here.
 template <class Visit>
-DACE_REDIST_HOST_DEVICE Word16 visit_target(ElementType type, const Visit& visit) {
+DACE_REDIST_HOST_DEVICE auto visit_arithmetic_type(ElementType type, const Visit& visit) {
   switch (type) {
     case ElementType::boolean:
       return visit(Boolean());
@@ -163,9 +142,15 @@ DACE_REDIST_HOST_DEVICE Word16 visit_target(ElementType type, const Visit& visit
       return visit(double());
     case ElementType::complex64:
       return visit(Complex<float>());
-    default:
-      return visit(Complex<double>());
+    case ElementType::complex128:
+    case ElementType::opaque:
+      break;
   }
+  return visit(Complex<double>());
+}
+
+DACE_REDIST_HOST_DEVICE inline std::int32_t bytes_of(ElementType type) {
+  return visit_arithmetic_type(type, [](auto zero) { return static_cast<std::int32_t>(sizeof zero); });
 }
 
 }  // namespace detail
@@ -209,9 +194,14 @@ class AnyElementWords {
         return combined(converted<Complex<double>>(detail::value_of<Complex<float>>(word)), there);
       case ElementType::complex128:
         return combined(detail::value_of<Complex<double>>(word), there);
-      default:  // unsigned; the bytes that were not read are 0
-        return combined(word.low, there);
+      case ElementType::uint8:
+      case ElementType::uint16:
+      case ElementType::uint32:
+      case ElementType::uint64:
+      case ElementType::opaque:
+        break;
     }
+    return combined(word.low, there);  // unsigned; the bytes that were not read are 0
   }
 
  private:
@@ -269,7 +259,7 @@ class AnyElementWords {
 
   template <class From>
   DACE_REDIST_HOST_DEVICE Target combined(From value, const Target& there) const {
-    return detail::visit_target(values_.target, [&](auto zero) {
+    return detail::visit_arithmetic_type(values_.target, [&](auto zero) {
       using To = decltype(zero);
       if constexpr (converts<From, To>())
         return detail::word_of(Combination<To>(values_)(converted<To>(value), detail::value_of<To>(there)));
