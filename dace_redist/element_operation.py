@@ -128,8 +128,12 @@ def _check_types(operation: ElementOperation) -> None:
             "before or after"
         )
     for name, factor in (("alpha", operation.alpha), ("beta", operation.beta)):
-        whole = float(factor.real).is_integer() and factor.imag == 0
-        fits = {"c": True, "f": factor.imag == 0, "b": factor == (name == "alpha")}.get(target.kind, whole)
+        fits = target.kind == "c" or factor.imag == 0
+        if target.kind in "iu":
+            limits, number = np.iinfo(target), float(factor.real)
+            fits = fits and number.is_integer() and limits.min <= number <= limits.max
+        if target.kind == "b":
+            fits = factor == (name == "alpha")
         if not fits:
             raise TypeError(f"{name} must be a number of the target's type {target}, got {factor}")
     if operation.op in ("min", "max") and target.kind == "c":

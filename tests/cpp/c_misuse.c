@@ -150,6 +150,10 @@ static void compute_and_start(int rank, int size) {
          "target_type must be from 0 to 13, got 99");
   problems[0].operation.target_type = DR_INT32;
   EXPECT(dr_plan_create(&problems[0], MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "float64 do not convert to int32");
+  problems[0].operation.source_type = DR_INT64, problems[0].operation.beta[0] = 2.5;
+  EXPECT(dr_plan_create(&problems[0], MPI_COMM_WORLD, &plan), DR_ERROR_PLAN,
+         "beta must be a number of the target's type int32, got 2.5");
+  problems[0].operation.source_type = DR_FLOAT64, problems[0].operation.beta[0] = 0;
   problems[0].operation.target_type = DR_FLOAT32, problems[0].operation.alpha[0] = -2;
   problems[0].element_bytes = 4;
   EXPECT(dr_plan_create(&problems[0], MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "float64 have 8 bytes, not 4");

@@ -7,14 +7,18 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "copy/copy.cpp"
@@ -387,6 +391,62 @@ bool reduces_like_the_oracle(const Case& made, Random& random) {
   return target.bytes() == expected;
 }
 
+/// What becomes of the largest numbers of an integer type.
+template <class T>
+bool wraps_around(dace_redist::ElementType type) {
+  constexpr std::size_t count = 100;
+  constexpr std::uint64_t largest = static_cast<std::uint64_t>(std::numeric_limits<T>::max());
+  const auto gives = [&](dace_redist::Reduction reduction, double alpha, double beta, std::uint64_t expected) {
+    dace_redist::ElementOperation operation;
+    operation.source = operation.target = type;
+    operation.reduction = reduction;
+    operation.alpha = alpha;
+    operation.beta = beta;
+    const std::vector<T> source(count, static_cast<T>(largest));
+    std::vector<T> target(source);
+    dace_redist::ElementKernel(operation).apply_row({reinterpret_cast<const char*>(source.data()),
+                                                     reinterpret_cast<char*>(target.data()), sizeof(T), sizeof(T),
+                                                     static_cast<std::int64_t>(count)});
+    return target == std::vector<T>(count, static_cast<T>(expected));
+  };
+  using dace_redist::Reduction;
+  return gives(Reduction::sum, 1, 0, largest + largest) && gives(Reduction::prod, 1, 0, largest * largest) &&
+         gives(Reduction::none, 3, 5, 8 * largest) && gives(Reduction::sum, 3, 0, 4 * largest);
+}
+
+bool integers_wrap_around() {
+  using dace_redist::ElementType;
+  return wraps_around<std::int8_t>(ElementType::int8) && wraps_around<std::uint16_t>(ElementType::uint16) &&
+         wraps_around<std::int32_t>(ElementType::int32) && wraps_around<std::int64_t>(ElementType::int64) &&
+         wraps_around<std::uint64_t>(ElementType::uint64);
+}
+
+/// Factors are numbers of the target's type.
+bool factors_are_checked() {
+  using dace_redist::ElementType;
+  const auto said = [](ElementType type, std::complex<double> alpha, double beta) -> std::string {
+    dace_redist::ElementOperation operation;
+    operation.source = operation.target = type;
+    operation.alpha = alpha;
+    operation.beta = beta;
+    try {
+      const dace_redist::ElementKernel made(operation);
+      return "";
+    } catch (const dace_redist::Error& error) {
+      return error.what();
+    }
+  };
+  const double end = std::ldexp(1.0, 63);
+  return said(ElementType::int8, -128, 127).empty() && said(ElementType::int64, -end, 0).empty() &&
+         said(ElementType::uint64, end, 0).empty() && said(ElementType::float32, 2.1, 0.1).empty() &&
+         said(ElementType::complex64, {2, 1}, 0).empty() &&
+         said(ElementType::int8, 128, 0) == "alpha must be a number of the target's type int8, got 128" &&
+         said(ElementType::int32, 1, 2.5) == "beta must be a number of the target's type int32, got 2.5" &&
+         said(ElementType::uint8, -1, 0) == "alpha must be a number of the target's type uint8, got -1" &&
+         said(ElementType::float64, {2, 1}, 0) == "alpha must be a number of the target's type float64, got (2,1)" &&
+         !said(ElementType::int64, end, 0).empty() && !said(ElementType::int64, std::nan(""), 0).empty();
+}
+
 /// Parts of a block that can be cut well differ by an eighth at most.
 bool slices_are_even() {
   const CopyBlock block = make_copy_block(plain_box(1000, 8, 9), 8);
@@ -420,6 +480,8 @@ int main(int argc, char** argv) {
   }
   if (!check(copies_together_like_the_oracle(), Case{}, "copy_together")) return 1;
   if (!check(converts_together_like_the_oracle(), Case{}, "conversion together")) return 1;
+  if (!check(integers_wrap_around(), Case{}, "integers that wrap around")) return 1;
+  if (!check(factors_are_checked(), Case{}, "factors")) return 1;
   if (!check(slices_are_even(), Case{}, "slice")) return 1;
   if (!check(dace_redist::stream_threshold_bytes() >= 0, Case{}, "stream_threshold_bytes")) return 1;
   std::printf("%ld checks passed\n", passed);

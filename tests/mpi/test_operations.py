@@ -176,6 +176,9 @@ def test_wrong_operations(comm):
             redistribute(A, source, target, comm=comm, **how)
     with pytest.raises(TypeError, match="one element type, got float64 and float32; dtype=numpy.float32 converts"):
         redistribute(A, source, target, comm=comm, out=np.ones((4, 2), "f4"))
+    for alpha in (2.5, 128, -129):
+        with pytest.raises(TypeError, match="alpha must be a number of the target's type int8, got"):
+            redistribute(A.astype("i1"), source, target, comm=comm, alpha=alpha)
     with plan(source, target, comm=comm, beta=1, target_dtype="f4") as made:
         assert repr(made).count("x + 1 * there, as float32") == 1
         with pytest.raises(ValueError, match="beta needs the array"):

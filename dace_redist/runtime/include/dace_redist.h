@@ -78,8 +78,8 @@ typedef enum dr_op { DR_NO_OP = 0, DR_SUM = 1, DR_PROD = 2, DR_MIN = 3, DR_MAX =
 typedef struct dr_operation {
   int source_type; /**< ::dr_type of the source; DR_OPAQUE: nothing is computed */
   int target_type; /**< ::dr_type of the target; never one that loses the kind of number (complex to real) */
-  double alpha[2]; /**< real and imaginary part */
-  double beta[2];
+  double alpha[2]; /**< real and imaginary part; a number of the target's type, of a floating-point type rounded */
+  double beta[2];  /**< the same */
   int conjugate; /**< whether the source is conjugated */
   int op;        /**< ::dr_op: replicas of the source are partial results, which are reduced in a fixed order */
 } dr_operation;

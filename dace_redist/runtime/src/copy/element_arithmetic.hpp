@@ -140,7 +140,7 @@ DACE_REDIST_HOST_DEVICE T conjugated(T value) {
     return value;
 }
 
-/// A factor in an element's own type.
+/// A factor in an element's own type, of which it is a number: see ElementKernel.
 template <class T>
 DACE_REDIST_HOST_DEVICE T factor(Complex<double> value) {
   if constexpr (is_complex<T>)
@@ -149,13 +149,23 @@ DACE_REDIST_HOST_DEVICE T factor(Complex<double> value) {
     return static_cast<T>(value.re);
 }
 
+/// A number for sums and products. Those of integers wrap around, as NumPy's do: signed ones must not overflow, nor
+/// products of uint16, which would be signed.
+template <class T>
+DACE_REDIST_HOST_DEVICE constexpr decltype(auto) wrapping(const T& value) {
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<std::common_type_t<std::make_unsigned_t<T>, unsigned>>(value);
+  else
+    return (value);  // by reference: of copies of complex numbers compilers make other code
+}
+
 template <class T>
 struct Sum {
-  DACE_REDIST_HOST_DEVICE T operator()(T a, T b) const { return static_cast<T>(a + b); }
+  DACE_REDIST_HOST_DEVICE T operator()(T a, T b) const { return static_cast<T>(wrapping(a) + wrapping(b)); }
 };
 template <class T>
 struct Product {
-  DACE_REDIST_HOST_DEVICE T operator()(T a, T b) const { return static_cast<T>(a * b); }
+  DACE_REDIST_HOST_DEVICE T operator()(T a, T b) const { return static_cast<T>(wrapping(a) * wrapping(b)); }
 };
 /// As numpy.minimum and maximum: what is not a number wins.
 template <class T>
@@ -209,9 +219,9 @@ class Combination {
     } else {
       if (scales_) {
         if (conjugates_) value = conjugated(value);
-        value = static_cast<T>(alpha_ * value);
+        value = static_cast<T>(wrapping(alpha_) * wrapping(value));
       }
-      if (adds_) return static_cast<T>(value + static_cast<T>(beta_ * there));
+      if (adds_) return static_cast<T>(wrapping(value) + wrapping(beta_) * wrapping(there));
       return reduced(value, there);
     }
   }

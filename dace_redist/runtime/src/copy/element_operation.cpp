@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
+#include <limits>
+#include <string>
 #include <type_traits>
 
 #include "copy/chunk_walk.hpp"
@@ -65,15 +68,16 @@ void scale(const ElementOperation& operation, const char* source, char* target, 
   const T alpha = factor<T>(values.alpha), beta = factor<T>(values.beta);
   const auto scaled = [alpha, conjugate = is_complex<T> && operation.conjugate](T value) {
     if (conjugate) value = conjugated(value);
-    return static_cast<T>(alpha * value);
+    return static_cast<T>(wrapping(alpha) * wrapping(value));
   };
   if (operation.beta == 0.0) {
     for (std::int64_t i = 0; i < count; ++i)
       store(target + i * target_stride, scaled(load<T>(source + i * static_cast<std::int64_t>(sizeof(T)))));
     return;
   }
-  for_each_pair<T>(source, target, target_stride, count,
-                   [&](T value, T there) { return static_cast<T>(scaled(value) + static_cast<T>(beta * there)); });
+  for_each_pair<T>(source, target, target_stride, count, [&](T value, T there) {
+    return static_cast<T>(wrapping(scaled(value)) + wrapping(beta) * wrapping(there));
+  });
 }
 
 /// Reduces scaled elements and what is there.
@@ -86,7 +90,7 @@ void reduce(const ElementOperation& operation, const char* source, char* target,
   if (plain) return for_each_pair<T>(source, target, target_stride, count, function);
   for_each_pair<T>(source, target, target_stride, count, [&](T value, T there) {
     if (conjugate) value = conjugated(value);
-    return function(static_cast<T>(alpha * value), there);
+    return function(static_cast<T>(wrapping(alpha) * wrapping(value)), there);
   });
 }
 
@@ -149,6 +153,19 @@ const char* name_of(ElementType type) { return element_type_names[static_cast<st
   throw Error(text("elements of type ", name_of(type), " have no ", what));
 }
 
+/// \throws Error unless a factor is a number of the target's type `T`; of a floating-point type it is rounded.
+template <class T>
+void check_factor(const char* name, std::complex<double> factor, ElementType type) {
+  bool fits = factor.imag() == 0 || is_complex<T>;
+  if constexpr (std::is_integral_v<T>) {
+    const double end = std::ldexp(1.0, std::numeric_limits<T>::digits), begin = std::is_signed_v<T> ? -end : 0;
+    fits = fits && factor.real() >= begin && factor.real() < end && std::trunc(factor.real()) == factor.real();
+  }
+  if (fits) return;
+  const std::string given = factor.imag() == 0 ? text(factor.real()) : text(factor);
+  throw Error(text(name, " must be a number of the target's type ", name_of(type), ", got ", given));
+}
+
 }  // namespace
 
 std::int64_t element_bytes_of(ElementType type) {
@@ -175,6 +192,8 @@ ElementKernel::ElementKernel(const ElementOperation& operation)
       const bool joins = operation.reduction == Reduction::sum || operation.reduction == Reduction::max;
       if (operation.reduction != Reduction::none) combine_ = joins ? reduce_or : reduce_and;
     } else {
+      check_factor<T>("alpha", operation.alpha, operation.target);
+      check_factor<T>("beta", operation.beta, operation.target);
       if (operation.reduction == Reduction::none && scales) combine_ = scale<T>;
       const auto use = [&](Combine combine, void (*rows)(const ReducedRows&)) {
         combine_ = combine;

@@ -24,6 +24,7 @@ inline constexpr const char* reduction_names[reduction_count] = {"none", "sum", 
 
 /// `target = alpha * source + beta * target`, or with a reduction `target = reduction(alpha * source, target)`; the
 /// source is converted to the target's type first, and conjugated if asked so. Where beta is 0 the target is not read.
+/// Integers wrap around.
 struct ElementOperation {
   ElementType source = ElementType::opaque, target = ElementType::opaque;
   std::complex<double> alpha{1}, beta{0};
@@ -78,7 +79,8 @@ class DR_API ElementKernel {
   };
 
   ElementKernel() = default;
-  /// \throws Error if the types cannot be converted, or the reduction is none of the type.
+  /// \throws Error if the types cannot be converted, a factor is no number of the target's type, or the reduction is
+  /// none of the type.
   explicit ElementKernel(const ElementOperation& operation);
 
   /// Applies the operation to a block.
