@@ -33,6 +33,9 @@ enum class ElementType : std::int64_t {
 
 inline constexpr std::int64_t element_type_count = 14;
 
+/// Bytes, of all types: where a message has parts, each begins at a multiple.
+inline constexpr std::int64_t element_alignment = 16;
+
 /// Names as in NumPy, in the order of ElementType.
 inline constexpr const char* element_type_names[element_type_count] = {
     "opaque", "bool",   "int8",   "int16",   "int32",   "int64",     "uint8",

@@ -68,7 +68,7 @@ DR_API std::vector<BlockGroup> group_blocks(const Message& message, Index most_e
 class DR_API MessageCutter {
  public:
   /// \param message  its blocks must outlive the cutter.
-  /// \param part_count  most elements of a part, if a single innermost row is not larger.
+  /// \param part_count  most elements of a part, for which longer rows are cut, too.
   /// \param most_tiny  see group_blocks().
   MessageCutter(const Message& message, Index part_count, Index most_tiny = 0)
       : blocks_(message.blocks.data()), groups_(group_blocks(message, std::max<Index>(1, part_count), most_tiny)) {

@@ -18,8 +18,6 @@ namespace dace_redist {
 /// Runs at any places, copied one after another by one loop as long as they are equally long.
 class DR_API RunList {
  public:
-  bool empty() const { return stretches_.empty(); }
-
   /// Adds all runs of a block. What the list then holds of it is less than the block itself for up to 32 runs.
   void append(const CopyBlock& block);
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "copy/copy_kernels.hpp"
+#include "copy/element_type.hpp"
 #include "distribution/distribution.hpp"
 #include "mpi/mpi.hpp"
 #include "node/advertised_segment.hpp"
@@ -92,8 +93,6 @@ class JoinedRoutes {
   }
 
  private:
-  static constexpr Index element_alignment = 16;  // of all element types
-
   /// What a rank tells those it has messages for, or from.
   struct Notice {
     Index offset = 0, nbytes = 0;  // from a sender: of the part, and bytes of the whole

@@ -170,26 +170,27 @@ void check_agreement(MPI_Comm comm, const Description& description) {
   throw Error(broadcast_text(comm, difference, other));
 }
 
-LocalArray local_array(const Distribution& distribution, const Encoding& local, Index rank, const char* side) {
+LocalLayout local_layout(const Distribution& distribution, const Encoding& local, Index rank, const char* side) {
   const auto half = local.begin() + static_cast<std::ptrdiff_t>(local.size() / 2);
-  LocalArray array{{local.begin(), half}, {{half, local.end()}}};
+  const Encoding extents(local.begin(), half);
+  LocalLayout layout{{half, local.end()}};
   const std::vector<Index> needed = distribution.local_shape(rank);
   if (std::count(needed.begin(), needed.end(), 0) > 0) {
-    array.layout.strides.resize(needed.size());
-    return array;
+    layout.strides.resize(needed.size());
+    return layout;
   }
-  bool fits = needed.size() == array.extents.size();
-  if (needed.empty()) fits = std::count(array.extents.begin(), array.extents.end(), 0) == 0;
-  for (std::size_t i = 0; fits && i < needed.size(); ++i) fits = needed[i] <= array.extents[i];
+  bool fits = needed.size() == extents.size();
+  if (needed.empty()) fits = std::count(extents.begin(), extents.end(), 0) == 0;
+  for (std::size_t i = 0; fits && i < needed.size(); ++i) fits = needed[i] <= extents[i];
   if (!fits)
-    throw Error(text("the local ", side, " array of rank ", rank, " has shape ", tuple_text(array.extents),
+    throw Error(text("the local ", side, " array of rank ", rank, " has shape ", tuple_text(extents),
                      ", but its part of the distribution has shape ", tuple_text(needed)));
-  array.layout.strides.resize(needed.size());
-  for (const Index stride : array.layout.strides)
+  layout.strides.resize(needed.size());
+  for (const Index stride : layout.strides)
     if (stride < 0)  // Open MPI (4.1.4, 5.0.11) sends bytes of stride -1 in ascending order
-      throw Error(text("the local ", side, " array of rank ", rank, " has strides ", tuple_text(array.layout.strides),
+      throw Error(text("the local ", side, " array of rank ", rank, " has strides ", tuple_text(layout.strides),
                        "; none may be negative: copy the array first"));
-  return array;
+  return layout;
 }
 
 }  // namespace dace_redist

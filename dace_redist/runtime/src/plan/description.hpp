@@ -38,15 +38,9 @@ struct Description {
 /// \throws Error on every rank, naming the first difference, unless all ranks describe the same. Collective.
 void check_agreement(MPI_Comm comm, const Description& description);
 
-/// This rank's arrays, after checking that they hold what the rank owns.
-struct LocalArray {
-  std::vector<Index> extents;
-  LocalLayout layout;
-};
-
-/// \throws Error if the array is too small for what `rank` owns, or runs backwards. Of a tensor of 0 dimensions the
-/// first element of an array of any number of dimensions is taken; of a rank that owns nothing the array is not looked
-/// at.
-LocalArray local_array(const Distribution& distribution, const Encoding& local, Index rank, const char* side);
+/// The layout of a rank's array, as a Description has it. Of a tensor of 0 dimensions the first element of an array of
+/// any number of dimensions is taken; of a rank that owns nothing the array is not looked at.
+/// \throws Error if the array is too small for what `rank` owns, or runs backwards.
+LocalLayout local_layout(const Distribution& distribution, const Encoding& local, Index rank, const char* side);
 
 }  // namespace dace_redist

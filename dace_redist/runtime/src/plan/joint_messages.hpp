@@ -28,9 +28,8 @@ struct JointMessage {
 
   /// Adds the message that a tensor has for the same rank.
   void append(std::size_t tensor, const PackedChunk& chunk) {
-    constexpr Index alignment = 16;  // of all element types
     shares.push_back({tensor, chunk.copies, nbytes});
-    nbytes += ceil_div(chunk.nbytes, alignment) * alignment;
+    nbytes += ceil_div(chunk.nbytes, element_alignment) * element_alignment;
   }
 
   /// \param sources  this rank's part of each tensor.
@@ -45,8 +44,8 @@ struct JointMessage {
 };
 
 /// The joint messages between ranks of one node. The sender packs a message into a slot in its node-shared memory, from
-/// where the receiver unpacks it. With two slots for each receiver, the sender of one exchange does not wait for the
-/// receivers of the exchange before.
+/// where the receiver unpacks it. There are two slots for each receiver, so that the sender of one exchange does not
+/// wait for the receivers of the exchange before; one, so that it does, where two do not fit the cache.
 class NodeJointMessages {
  public:
   /// Takes over the messages and allocates the slots of those sent. \throws Error if there is too little shared memory.

@@ -60,7 +60,7 @@ class JointPlan final : public Plan {
     sources_.resize(description().tensors.size());
     targets_.resize(sources_.size());
     make_plans();
-    std::vector<JointMessage> sends = join(&JointPart::sends, 1), receives = join(&JointPart::receives, -1);
+    std::vector<JointMessage> sends = join(&JointPart::sends, true), receives = join(&JointPart::receives, false);
     if (node_aware()) share_on_node(sends, receives);
     send_buffer_ = set_network(sends_, std::move(sends));
     receive_buffer_ = set_network(receives_, std::move(receives));
@@ -97,8 +97,9 @@ class JointPlan final : public Plan {
     return joined;
   }
 
-  /// The parts' messages of each peer as one. \param direction  as of Plan::sends_in_order().
-  std::vector<JointMessage> join(Chunks chunks, int direction) const {
+  /// The parts' messages of each peer as one, in the order of rounds.
+  /// \param sends  whether they are the chunks that this rank sends.
+  std::vector<JointMessage> join(Chunks chunks, bool sends) const {
     std::map<int, JointMessage> by_peer;
     for (const auto& [tensor, part] : parts_)
       for (const PackedChunk& chunk : (part.get()->*chunks)()) {
@@ -108,9 +109,11 @@ class JointPlan final : public Plan {
       }
     std::vector<JointMessage> messages;
     for (auto& [peer, message] : by_peer) messages.push_back(std::move(message));
-    std::sort(messages.begin(), messages.end(), [&](const JointMessage& a, const JointMessage& b) {
-      return direction > 0 ? distance(a.peer) < distance(b.peer) : distance(a.peer) > distance(b.peer);
-    });
+    const auto turn = [&](const JointMessage& message) {
+      return sends ? round(rank(), message.peer) : round(message.peer, rank());
+    };
+    std::sort(messages.begin(), messages.end(),
+              [&](const JointMessage& a, const JointMessage& b) { return turn(a) < turn(b); });
     return messages;
   }
 

@@ -46,10 +46,8 @@ void Plan::set_local_arrays(const Encoding& source_local, const Encoding& target
   const Distribution source(description_.source, "source"), target(description_.target, "target");
   check_ranks(source);
   check_ranks(target);
-  const LocalArray from = local_array(source, source_local, rank_, "source");
-  const LocalArray to = local_array(target, target_local, rank_, "target");
-  source_layout_ = from.layout;
-  target_layout_ = to.layout;
+  source_layout_ = local_layout(source, source_local, rank_, "source");
+  target_layout_ = local_layout(target, target_local, rank_, "target");
   schedule_ = schedule_with({}, {});
   self_copies_.clear();
   for (const StridedBlock& block : schedule_.self.blocks) self_copies_.append(block, steps_.direct());

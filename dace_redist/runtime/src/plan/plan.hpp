@@ -27,9 +27,6 @@ class DR_API Plan {
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
-  /// The library node whose plan this is, for error messages; a plan of another node says its own.
-  static constexpr const char* node_name = "Redistribute";
-
   /// Makes a plan of type P. Collective over `comm`; a rank with the null communicator takes no part.
   /// \throws Error on every rank if a rank cannot make it, or if the ranks disagree on what to do.
   template <class P>
@@ -108,12 +105,10 @@ class DR_API Plan {
   /// The schedule for given arrays of other ranks: their offsets and strides are right then, too.
   RankSchedule schedule_with(Layouts sources, Layouts targets) const;
 
-  /// How far `peer` is ahead of this rank: sends go in ascending, receives in descending order of it, so that no
-  /// rank is everybody's first target.
-  int distance(Index peer) const { return static_cast<int>((peer - rank_ + size_) % size_); }
   std::vector<Message> sends_in_order() const;
   std::vector<Message> receives_in_order() const;
-  /// The turn of a message: in a round every rank sends to one and receives from one, as far as they have messages.
+  /// The turn of a message: in a round every rank sends to one and receives from one, as far as they have messages. So
+  /// no rank is everybody's first target.
   virtual Index round(Index source, Index target) const { return (target - source + size_) % size_; }
 
   const CopyList& self_copies() const { return self_copies_; }

@@ -32,9 +32,6 @@ SummedType summed_type(const std::string& strategy);
 ///
 /// Members that share a node, and whose partial sums lie in node-shared memory, read them there; else MPI adds.
 class SumReplicasPlan final : public Plan {
- public:
-  static constexpr const char* node_name = "SumReplicas";
-
  private:
   void prepare() override {
     type_ = summed_type(description().strategy);
