@@ -149,6 +149,9 @@ for strategy in ("Shared", "Hierarchical", "Aggregated"):
         assert np.array_equal(got, target.local(tensor, comm.rank))
         got = dace_redist.redistribute(tensor, partial, target, op="sum", strategy=strategy)
         assert np.array_equal(got, target.local(3 * tensor, comm.rank))
+here = source.local(tensor, comm.rank)
+for got in dace_redist.redistribute([here] * 2, [source] * 2, [target] * 2):
+    assert np.array_equal(got, target.local(tensor, comm.rank))
 print("moved", flush=True)
 """
 

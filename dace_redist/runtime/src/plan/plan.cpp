@@ -2,6 +2,9 @@
 #include "plan/plan.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <exception>
 
 #include "mpi/backoff.hpp"
 
@@ -77,6 +80,22 @@ std::vector<Message> Plan::sends_in_order() const {
 
 std::vector<Message> Plan::receives_in_order() const {
   return in_rounds(schedule_.receives, [this](Index peer) { return round(peer, rank_); });
+}
+
+bool Plan::works_on_node(const std::function<void()>& work) const {
+  std::string failure;
+  try {
+    work();
+  } catch (const std::exception& error) {
+    failure = error.what();
+    if (failure.empty()) failure = "unknown error";
+  }
+  const int failed = lowest_rank(comm(), !failure.empty());
+  static std::atomic<bool> said{false};
+  if (failed == rank() && !said.exchange(true))
+    std::fprintf(stderr, "dace-redist: \"%s\": no node-shared memory (rank %d: %s); going over MPI\n",
+                 description().label.c_str(), rank(), failure.c_str());
+  return failed < 0;
 }
 
 void Plan::post_send(const char* bytes, Index nbytes, int peer, std::vector<MPI_Request>& requests) const {

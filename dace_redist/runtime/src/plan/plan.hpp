@@ -4,9 +4,7 @@
 /// \file
 /// What all strategies share: a private communicator, this rank's schedule, and the copies that stay on the rank.
 
-#include <atomic>
-#include <cstdio>
-#include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -120,23 +118,9 @@ class DR_API Plan {
   /// Starts sending bytes in as many messages as their number needs.
   void post_send(const char* bytes, Index nbytes, int peer, std::vector<MPI_Request>& requests) const;
   void post_receive(char* bytes, Index nbytes, int peer, std::vector<MPI_Request>& requests) const;
-  /// Runs `work`, which needs node-shared memory, on every rank; false on every rank, and one line on standard error,
-  /// if it threw on any. Collective.
-  template <class Work>
-  bool works_on_node(const Work& work) const {
-    std::string failure;
-    try {
-      work();
-    } catch (const std::exception& error) {
-      failure = error.what();
-    }
-    const int failed = lowest_rank(comm(), !failure.empty());
-    static std::atomic<bool> said{false};
-    if (failed == rank() && !said.exchange(true))
-      std::fprintf(stderr, "dace-redist: \"%s\": no node-shared memory (rank %d: %s); going over MPI\n",
-                   description().label.c_str(), rank(), failure.c_str());
-    return failed < 0;
-  }
+  /// Runs `work`, which needs node-shared memory, on every rank; false on every rank if it threw on any, of which the
+  /// first time in a process one line on standard error tells. Collective.
+  bool works_on_node(const std::function<void()>& work) const;
 
   /// Number of MPI messages that `nbytes` take.
   Index message_count(Index nbytes) const { return ceil_div(nbytes, options().max_message_bytes); }
