@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mpi_programs import SANITIZED, build, run
+from mpi_programs import SANITIZED, build, build_with_library, run
 
 import dace_redist
 from dace_redist import Distribution, TiledDistribution
@@ -328,3 +328,9 @@ def test_rank_that_cannot_build_the_library(comm, monkeypatch):
 def test_errors_of_the_runtime(ranks: int) -> None:
     """Without Python: what the ranks disagree on, arrays that do not fit and MPI calls that fail are named."""
     assert re.search(r"\d\d checks passed", run(build("mpi_errors", *SANITIZED), ranks))
+
+
+@pytest.mark.compile
+def test_plans_of_programs_after_errors() -> None:
+    """A plan keeps the arrays that it had, and its buffers as long as a transfer is under way."""
+    run(build_with_library("mpi_program_plan"), 2)

@@ -230,16 +230,8 @@ int dr_plan_set_arrays(dr_plan* plan, const int64_t* source_shape, const int64_t
     plans.check(plan, "plan");
     if (plan->started) throw ArgumentError("a transfer of the plan is under way: wait for it first");
     if (plan->joint) throw ArgumentError("the plan moves several tensors: make another one for other arrays");
-    const Encoding source = local_encoding(plan->source, plan->rank, source_shape, source_strides);
-    const Encoding target = local_encoding(plan->target, plan->rank, target_shape, target_strides);
-    const Encoding source_before = plan->plan->description().source_local;
-    const Encoding target_before = plan->plan->description().target_local;
-    try {
-      plan->plan->set_local_arrays(source, target);
-    } catch (...) {
-      plan->plan->set_local_arrays(source_before, target_before);
-      throw;
-    }
+    plan->plan->set_local_arrays(local_encoding(plan->source, plan->rank, source_shape, source_strides),
+                                 local_encoding(plan->target, plan->rank, target_shape, target_strides));
   });
 }
 

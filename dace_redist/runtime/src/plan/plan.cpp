@@ -37,12 +37,22 @@ void Plan::set_up(const Description& description, MPI_Comm comm) {
     check_node_ranks();
     if (element_bytes() < 1) throw Error(text("the element size must be 1 byte or more, got ", element_bytes()));
     steps_.set(description.operation, element_bytes());
-    set_local_arrays(description.source_local, description.target_local);
+    change_local_arrays(description.source_local, description.target_local);
   });
   connect();
 }
 
 void Plan::set_local_arrays(const Encoding& source_local, const Encoding& target_local) {
+  const Encoding source_before = description_.source_local, target_before = description_.target_local;
+  try {
+    change_local_arrays(source_local, target_local);
+  } catch (...) {
+    change_local_arrays(source_before, target_before);
+    throw;
+  }
+}
+
+void Plan::change_local_arrays(const Encoding& source_local, const Encoding& target_local) {
   description_.source_local = source_local;
   description_.target_local = target_local;
   if (!active()) return;

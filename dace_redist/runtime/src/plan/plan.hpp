@@ -34,7 +34,8 @@ class DR_API Plan {
     return made;
   }
 
-  /// Looks at other local arrays from now on: shapes and strides may differ, what is moved may not. Local.
+  /// Looks at other local arrays from now on: shapes and strides may differ, what is moved may not. After an error the
+  /// plan keeps the arrays that it had. Local.
   void set_local_arrays(const Encoding& source_local, const Encoding& target_local);
 
   /// The device's stream of the caller: what it has enqueued there comes before, and the result is there for what it
@@ -129,6 +130,8 @@ class DR_API Plan {
 
  private:
   void set_up(const Description& description, MPI_Comm comm);
+  /// set_local_arrays(), which may leave the plan half changed.
+  void change_local_arrays(const Encoding& source_local, const Encoding& target_local);
   bool active() const { return comm() != MPI_COMM_NULL; }
   trace::Span span_of(const char* kind) const {
     return {kind, description_.label.c_str(), description_.strategy.c_str()};

@@ -118,7 +118,9 @@ class Plan::Implementation {
     description_.strategy = strategy;
   }
   ~Implementation() {
-    if (thread_.joinable()) thread_.join();
+    const bool by_thread = thread_.joinable();
+    if (by_thread) thread_.join();
+    if (under_way_ && (!by_thread || failure_)) (void)plan_.release();  // as run_or_release()
   }
 
   void make(const Arguments& arguments) {
