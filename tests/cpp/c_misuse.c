@@ -19,6 +19,7 @@ static const int64_t shape[] = {6, 4}, huge[] = {INT64_MAX, INT64_MAX};
 static void misuse_distributions(void) {
   int64_t grid[] = {2, 0}, ranks[] = {0, 0}, owner[] = {0}, tile[] = {0, 4}, count = -1, rank = -1;
   int64_t outside[] = {6, 0};
+  const int64_t vast[] = {((int64_t)1 << 32) + 1, (int64_t)1 << 32}, single[] = {1, 1}, empty[] = {0, 4};
   int axes[] = {0, 0}, ndim;
   dr_distribution* d = NULL;
   EXPECT(dr_distribution_create_blocks(17, shape, 1, grid, NULL, NULL, NULL, &d), DR_ERROR_ARGUMENT,
@@ -33,7 +34,11 @@ static void misuse_distributions(void) {
   EXPECT(dr_distribution_create_blocks(2, shape, 1, grid, NULL, NULL, ranks, &d), DR_ERROR_ARGUMENT, "stands twice");
   EXPECT(dr_distribution_create_blocks(2, huge, 1, grid, NULL, NULL, NULL, &d), DR_ERROR_ARGUMENT,
          "larger than 64 bits");
-  EXPECT(dr_distribution_create_tiles(2, shape, tile, owner, &d), DR_ERROR_ARGUMENT, "a tile >= 1");
+  EXPECT(dr_distribution_create_tiles(2, shape, tile, owner, &d), DR_ERROR_ARGUMENT, "tile[0] must be at least 1");
+  EXPECT(dr_distribution_create_tiles(2, vast, single, owner, &d), DR_ERROR_ARGUMENT, "larger than 64 bits");
+  EXPECT(dr_distribution_create_tiles(2, shape, single, NULL, &d), DR_ERROR_ARGUMENT, "owner is null");
+  EXPECT(dr_distribution_create_tiles(2, empty, single, NULL, &d), DR_SUCCESS, "");
+  EXPECT(dr_distribution_free(&d), DR_SUCCESS, "");
   EXPECT(dr_distribution_local_count(NULL, 0, &count), DR_ERROR_ARGUMENT, "distribution is null");
   EXPECT(dr_distribution_create_blocks(2, shape, 1, grid, NULL, NULL, NULL, &d), DR_SUCCESS, "");
   EXPECT(dr_distribution_local_shape(d, 0, NULL), DR_ERROR_ARGUMENT, "shape is null");

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "api/handles.hpp"
+#include "distribution/grid.hpp"
 #include "node/shared_array.hpp"
 
 using namespace dace_redist;
@@ -51,15 +52,10 @@ int dr_distribution_create_tiles(int ndim, const int64_t* shape, const int64_t* 
     check_ndim(ndim, "ndim");
     if (ndim > 0) check_pointer(shape, "shape");
     if (ndim > 0) check_pointer(tile, "tile");
-    check_pointer(owner, "owner");
     check_pointer(distribution, "distribution");
-    Index tiles = 1;
-    for (int i = 0; i < ndim; ++i) {
-      if (shape[i] < 0 || tile[i] < 1)
-        throw ArgumentError(
-            text("dimension ", i, " needs an extent >= 0 and a tile >= 1, got ", shape[i], " and ", tile[i]));
-      tiles *= ceil_div(shape[i], tile[i]);
-    }
+    const std::vector<Index> grid = tile_grid({shape, shape + ndim}, {tile, tile + ndim}, "distribution");
+    const Index tiles = checked_product(grid, "distribution: tile grid");
+    if (tiles > 0) check_pointer(owner, "owner");
     Encoding encoding{tiled_kind, ndim};
     append(encoding, shape, ndim);
     append(encoding, tile, ndim);
