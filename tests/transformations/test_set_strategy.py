@@ -99,6 +99,27 @@ def test_all_of_none():
     dace_redist.set_strategy(dace.SDFG("empty"), "RMA")
 
 
+@dace.program
+def doubled(A: dace.float64[4]):
+    return 2 * A
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda given: dace_redist.set_strategy(given, "Pack"),
+        dace_redist.lower_all,
+        dace_redist.choose_strategies,
+        dace_redist.place_in_shared_memory,
+    ],
+)
+def test_programs_are_no_sdfgs(call):
+    with pytest.raises(TypeError, match=r" takes an SDFG, got DaceProgram: pass its SDFG, program\.to_sdfg\(\)$"):
+        call(doubled)
+    with pytest.raises(TypeError, match=r" takes an SDFG, got str$"):
+        call("program.sdfg")
+
+
 @pytest.mark.parametrize(
     ("name", "options", "error", "message"),
     [

@@ -15,6 +15,7 @@ from dace_redist.mpi.collective_errors import check_same, checked_communicator, 
 from dace_redist.selection.problem_key import Problem, check_memory
 from dace_redist.selection.selection import NOT_IN_C_ORDER, Choice, choose_all
 from dace_redist.strategies import AUTO, OPTIONS, options_on_gpu
+from dace_redist.transformations.redistribution.lower import checked_sdfg
 from dace_redist.transformations.redistribution.problems import checked_symbols, own_node, problem_of
 from dace_redist.transformations.redistribution.set_strategy import Where, chosen_nodes
 
@@ -53,7 +54,7 @@ def choose_strategies(
     problems: dict[Redistribute, Problem] = {}
     choices: dict[Redistribute, Choice] = {}
     with together(comm):
-        values = checked_symbols(sdfg, symbols)
+        values = checked_symbols(checked_sdfg(sdfg, "choose_strategies"), symbols)
         if memory is not None:
             check_memory(memory)
         for node, state in _considered(sdfg, where, every):

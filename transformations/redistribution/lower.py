@@ -22,6 +22,20 @@ from dace_redist.transformations.redistribution.stock_descriptors import (
 )
 
 
+def checked_sdfg(given: Any, caller: str) -> SDFG:
+    """
+    An SDFG as it is.
+
+    :param given: What should be one.
+    :param caller: Name of the function that needs it, for the message.
+    :raises TypeError: If it is none; says how to get that of a ``@dace.program``.
+    """
+    if isinstance(given, SDFG):
+        return given
+    remedy = ": pass its SDFG, program.to_sdfg()" if hasattr(given, "to_sdfg") else ""
+    raise TypeError(f"{caller} takes an SDFG, got {type(given).__name__}{remedy}")
+
+
 def distribution_of(subarray: SubArray, grids: dict[str, ProcessGrid]) -> Distribution:
     """
     The distribution that a stock sub-array descriptor stands for.
@@ -132,6 +146,7 @@ def lower_all(sdfg: SDFG) -> list[Redistribute]:
     :param sdfg: Changed in place.
     :return: The new nodes.
     :raises ValueError: If one of them cannot be expressed; names it.
+    :raises TypeError: If ``sdfg`` is none.
     """
-    stock = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, StockRedistribute)]
+    stock = [(n, s) for n, s in checked_sdfg(sdfg, "lower_all").all_nodes_recursive() if isinstance(n, StockRedistribute)]
     return [lower(node, state, state.sdfg) for node, state in stock]

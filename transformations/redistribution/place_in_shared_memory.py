@@ -13,6 +13,7 @@ from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
 from dace_redist.library_nodes.environment import NODE_SHARED, allocate_at_start, is_allocated_at_start
 from dace_redist.strategies import find_strategy
+from dace_redist.transformations.redistribution.lower import checked_sdfg
 
 _HEAP = (dtypes.StorageType.Default, dtypes.StorageType.CPU_Heap)
 
@@ -64,8 +65,9 @@ def place_in_shared_memory(sdfg: SDFG) -> SDFG:
 
     :param sdfg: Changed in place, nested SDFGs included.
     :return: The same SDFG.
+    :raises TypeError: If ``sdfg`` is none.
     """
-    sdfg.apply_transformations_repeated(PlaceInSharedMemory, validate=False)
+    checked_sdfg(sdfg, "place_in_shared_memory").apply_transformations_repeated(PlaceInSharedMemory, validate=False)
     return sdfg
 
 

@@ -14,7 +14,7 @@ from dace.transformation import transformation
 
 from dace_redist.library_nodes import Redistribute
 from dace_redist.strategies import OPTIONS, check_options, find_strategy
-from dace_redist.transformations.redistribution.lower import lower
+from dace_redist.transformations.redistribution.lower import checked_sdfg, lower
 from dace_redist.transformations.redistribution.stock_descriptors import descriptor_name
 
 #: Which nodes: all (None), those whose label matches a pattern, or those a function picks.
@@ -71,7 +71,9 @@ def set_strategy(sdfg: SDFG, name: str, where: Where = None, **options: Any) -> 
     :return: The same SDFG.
     :raises ValueError: If the strategy or an option is unknown or out of range, if no node matches, or if it is
         ``"MPI"`` and an array of a node lies on the GPU.
+    :raises TypeError: If ``sdfg`` is none, or an option is of another type.
     """
+    checked_sdfg(sdfg, "set_strategy")
     strategy = find_strategy(name)
     check_options(strategy, options)
     chosen = chosen_nodes(sdfg, where)
