@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -13,14 +14,30 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
-from dace_redist.element_operation import ElementOperation, element_operation
+from dace_redist.element_operation import ElementOperation, element_operation, element_type
 from dace_redist.index_map import IndexMap
 from dace_redist.mpi.launch import check_launcher
-from dace_redist.redistribution.device_arrays import DEVICES, ArrayView, is_foreign
+from dace_redist.redistribution.device_arrays import DEVICES, ArrayView, array_view, is_foreign
 from dace_redist.redistribution.shared_arrays import is_shared
 from dace_redist.schedule import Schedule, checked_index_map
 from dace_redist.selection.problem_key import gpu_memory_name, memory_name
 from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, check_options, check_places, find_strategy, options_within
+
+#: Element types of the sources of a call, in their order; None: not known.
+SourceTypes = tuple[np.dtype[Any] | None, ...]
+
+
+class UnknownTypeError(TypeError):
+    """
+    Nothing on this rank tells the element type of a source, for which it passes None; other ranks may.
+
+    :param text: What is wrong if none does.
+    :param source_types: What this rank knows.
+    """
+
+    def __init__(self, text: str, source_types: SourceTypes) -> None:
+        super().__init__(text)
+        self.source_types = source_types
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +69,11 @@ class PlanArguments:
                 *(self.memories, self.device),
             )
         )
+
+    @property
+    def source_types(self) -> SourceTypes:
+        """Element type of the source."""
+        return (self.dtype,)
 
     @property
     def schedule(self) -> Schedule:
@@ -87,11 +109,14 @@ def checked_arguments(
     op: Any = None,
     memory_bytes: int | None = None,
     planned: bool = False,
+    told: SourceTypes = (),
 ) -> PlanArguments:
     """
     What this rank asks for, checked; parameters and errors as of :func:`dace_redist.redistribute`.
 
     :param planned: Whether the arrays come later: ``array`` has the source's type, and no shape.
+    :param told: The source's type as other ranks know it, for a rank that passes None.
+    :raises UnknownTypeError: If this rank does not know it, and was not told.
     """
     for name, distribution in (("source", source), ("target", target)):
         if not isinstance(distribution, Distribution | TiledDistribution):
@@ -107,8 +132,8 @@ def checked_arguments(
     if chosen.name == "MPI":
         raise ValueError("strategy MPI (stock DaCe) exists in DaCe programs only; take Datatype")
     checked = check_options(chosen, options)
-    element = _checked_type(array, out, dtype is not None)
-    operation = element_operation(element, dtype, alpha, beta, conj, op)
+    element = _checked_type(array, out, dtype, told)
+    operation = element_operation(element, None if dtype is None else element_type(dtype), alpha, beta, conj, op)
     if out is not None and out.dtype != operation.target:
         hint = "" if dtype is not None else f"; dtype=numpy.{out.dtype} converts on the way"
         raise TypeError(f"array and out need one element type, got {operation.target} and {out.dtype}{hint}")
@@ -135,17 +160,47 @@ def check_covered(index_map: IndexMap, operation: ElementOperation, target: AnyD
         raise ValueError("region leaves a part of the target as it is: pass the array that has it as out")
 
 
-def _checked_type(array: Any, out: Any, converts: bool) -> np.dtype[Any]:
+def _checked_type(array: Any, out: Any, dtype: Any, told: SourceTypes) -> np.dtype[Any]:
     for name, given in (("array", array), ("out", out)):
         if given is not None and not isinstance(given, np.ndarray | ArrayView):
             raise TypeError(f"{name} must be a NumPy array, got {type(given).__name__}")
-    typed = array if array is not None or converts else out
-    if typed is None:
-        raise TypeError("array is None: pass an empty array of the element type, or out")
-    dtype: np.dtype[Any] = typed.dtype
-    if dtype.hasobject or dtype.itemsize == 0:
-        raise TypeError(f"cannot move elements of type {dtype}: they have no fixed size without Python objects")
-    return dtype
+    return source_types(["array"], [array], [out], [dtype], told)[0]
+
+
+def source_types(
+    names: Sequence[str], arrays: Sequence[Any], out: Sequence[Any], dtypes: Sequence[Any], told: SourceTypes
+) -> list[np.dtype[Any]]:
+    """
+    Element types of sources. One that is None here has that of its target, unless elements are converted on the way:
+    then it is what other ranks tell.
+
+    :param names: What errors call the sources.
+    :param arrays: Sources, each an array or None.
+    :param out: Their targets; None: they are to be made.
+    :param dtypes: Types that elements are converted to; None: they are not.
+    :param told: The types as other ranks know them; empty: these were not asked.
+    :raises TypeError: If source and target are None, or elements have no fixed size.
+    :raises UnknownTypeError: If neither this rank nor those that were asked know a type.
+    """
+    known: list[np.dtype[Any] | None] = []
+    for number, (name, array, result, dtype) in enumerate(zip(names, arrays, out, dtypes, strict=True)):
+        if array is None and result is None:
+            raise TypeError(f"{name} is None: pass an empty array of the element type, or out")
+        typed = array if array is not None or dtype is not None else result
+        theirs = told[number] if number < len(told) else None
+        known.append(typed.dtype if isinstance(typed, np.ndarray | ArrayView) else theirs)
+    types = [element for element in known if element is not None]
+    unknown = [name for name, element in zip(names, known, strict=True) if element is None]
+    if unknown:
+        raise UnknownTypeError(
+            f"{unknown[0]} is None on every rank, and out has the type that elements are converted to: "
+            "pass an empty array of the source's element type",
+            tuple(known),
+        )
+    for element in types:
+        if element.hasobject or element.itemsize == 0:
+            raise TypeError(f"cannot move elements of type {element}: they have no fixed size without Python objects")
+    return types
 
 
 def check_part(name: str, given: Any, shape: tuple[int, ...], dtype: np.dtype[Any], rank: int) -> None:
@@ -196,10 +251,10 @@ def is_writeable(array: npt.NDArray[Any] | ArrayView) -> bool:
 
 def overlap(array: Any, other: Any) -> bool:
     """Whether two arrays may have memory in common; what is no array has none."""
-    if isinstance(array, ArrayView) and isinstance(other, ArrayView):
-        return array.overlaps(other)
-    both_of_numpy = isinstance(array, np.ndarray) and isinstance(other, np.ndarray)
-    return both_of_numpy and np.may_share_memory(array, other)
+    if isinstance(array, np.ndarray) and isinstance(other, np.ndarray):
+        return np.may_share_memory(array, other)
+    one, another = (array_view("array", part) if isinstance(part, np.ndarray) else part for part in (array, other))
+    return isinstance(one, ArrayView) and isinstance(another, ArrayView) and one.overlaps(another)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,6 +269,11 @@ class JointArguments:
         """Where all sources and all targets lie, each one of ``DEVICES``."""
         return self.tensors[0].device
 
+    @property
+    def source_types(self) -> SourceTypes:
+        """Element type of each source."""
+        return tuple(tensor.dtype for tensor in self.tensors)
+
     def digest(self) -> int:
         """As :meth:`PlanArguments.digest`."""
         digests = (self.strategy, *(tensor.digest() for tensor in self.tensors))
@@ -223,44 +283,61 @@ class JointArguments:
 Agreed = TypeVar("Agreed", PlanArguments, JointArguments)
 
 
-def _agreed(comm: MPI.Intracomm, checked: Callable[[], Agreed], *anywhere: bool) -> tuple[Agreed, list[bool]]:
+def _agreed(
+    comm: MPI.Intracomm, checked: Callable[..., Agreed], *anywhere: bool, told: SourceTypes = ()
+) -> tuple[Agreed, list[bool]]:
     """
     What all ranks ask for; raises on every rank if one cannot take part, or if they differ. Collective, over ranks that
     all give as many facts.
 
-    :param checked: What this rank asks for; raises ``ValueError`` or ``TypeError`` if it cannot take part.
+    :param checked: What this rank asks for; raises ``ValueError`` or ``TypeError`` if it cannot take part. If it raises
+        ``UnknownTypeError``, the ranks tell each other the types, and it is called again with them.
     :param anywhere: Facts of this rank's.
+    :param told: The types of the sources as other ranks know them, the second time.
     :return: What all ask for, and for each fact whether it holds on any rank.
     """
     arguments: Agreed | None = None
     failure: Exception | None = None
+    types: SourceTypes = ()
     try:
-        arguments = checked()
+        arguments = checked(told) if told else checked()
+        types = arguments.source_types
     except (ValueError, TypeError) as error:
-        failure = error
+        if isinstance(error, UnknownTypeError) and not told:
+            types = error.source_types
+        else:
+            failure = error
     digest = arguments.digest() if arguments is not None else 0
-    mine = np.array([failure is not None, digest, -digest, *anywhere], dtype=np.int64)
+    unknown = any(element is None for element in types)  # not "None in": float64 == None, says NumPy
+    mine = np.array([failure is not None, digest, -digest, unknown, *anywhere], dtype=np.int64)
     most = np.empty_like(mine)
     comm.Allreduce(mine, most, MPI.MAX)
     if most[0]:
-        failures = comm.allgather(None if failure is None else (type(failure).__name__, str(failure)))
+        failures = comm.allgather(None if failure is None else (isinstance(failure, TypeError), str(failure)))
         if failure is not None:
             raise failure
-        rank, (kind, text) = next((r, f) for r, f in enumerate(failures) if f is not None)
-        raise (TypeError if kind == "TypeError" else ValueError)(f"on rank {rank}: {text}")
+        rank, (of_type, text) = next((r, f) for r, f in enumerate(failures) if f is not None)
+        raise (TypeError if of_type else ValueError)(f"on rank {rank}: {text}")
+    if most[3]:
+        return _agreed(comm, checked, *anywhere, told=_merged(comm.allgather(types)))
     if most[1] != -most[2]:
         raise ValueError(_difference(comm.allgather(arguments)))
     assert arguments is not None
-    return arguments, [bool(fact) for fact in most[3:]]
+    return arguments, [bool(fact) for fact in most[4:]]
+
+
+def _merged(ranks: Sequence[SourceTypes]) -> SourceTypes:
+    """The type of each source that the first rank tells which knows it."""
+    columns = itertools.zip_longest(*ranks)  # not all ranks need to ask for as many tensors: that is said later
+    return tuple(next((element for element in column if element is not None), None) for column in columns)
 
 
 def agreed_joint_arguments(
     comm: MPI.Intracomm, arrays: Sequence[Any], out: Sequence[Any], checked: Callable[[], JointArguments]
 ) -> JointArguments:
     """As :func:`agreed_arguments`, for several tensors. Collective, also with ranks that ask for one tensor."""
-    sides = [any(_lies_on(part, device) for part in parts) for parts in (arrays, out) for device in DEVICES]
-    arguments, facts = _agreed(comm, checked, *([False] * 4), *sides)
-    if not facts[5] and not facts[7]:
+    arguments, facts = _agreed(comm, checked, *([False] * 4), *_sides(arrays, out))
+    if not _on_gpu(facts[4:]):
         return arguments
     device = _agreed_device(facts[4:], hint=", or in other parts of the list: these take a call each")
     return dataclasses.replace(
@@ -271,11 +348,10 @@ def agreed_joint_arguments(
 def agreed_arguments(comm: MPI.Intracomm, array: Any, out: Any, checked: Callable[[], PlanArguments]) -> PlanArguments:
     """What all ranks ask for; raises on every rank if one cannot take part, or if they differ. Collective."""
     private = [isinstance(part, np.ndarray) and _is_private(part) for part in (array, out)]
-    sides = [_lies_on(part, device) for part in (array, out) for device in DEVICES]
     ordered = all(_in_c_order(part) for part in (array, out))
-    arguments, facts = _agreed(comm, checked, *private, out is not None, not ordered, *sides)
+    arguments, facts = _agreed(comm, checked, *private, out is not None, not ordered, *_sides([array], [out]))
     private_source, private_target, given_target, unordered = facts[:4]
-    if facts[5] or facts[7]:
+    if _on_gpu(facts[4:]):
         arguments = dataclasses.replace(arguments, device=_agreed_device(facts[4:]))
     check_places(find_strategy(arguments.strategy), *(side == "gpu" for side in arguments.device))
     if arguments.strategy != AUTO.name or unordered:
@@ -302,17 +378,52 @@ def _lies_on(array: Any, device: str) -> bool:
     return isinstance(array, np.ndarray) and array.size > 0 and device == "cpu"
 
 
+def _sides(arrays: Sequence[Any], out: Sequence[Any]) -> list[bool]:
+    """
+    Of the sources, then of the targets: whether any of them lies in main memory, whether any lies on the GPU, and
+    whether any has strides that do not count elements forward.
+    """
+    return [
+        fact
+        for parts in (arrays, out)
+        for fact in (
+            *(any(_lies_on(part, device) for part in parts) for device in DEVICES),
+            any(_counts_backward(part) for part in parts),
+        )
+    ]
+
+
+def _counts_backward(array: Any) -> bool:
+    if isinstance(array, np.ndarray):
+        return not is_plain(array) and not array_view("array", array).is_plain
+    return isinstance(array, ArrayView) and not array.is_plain
+
+
+def _on_gpu(sides: Sequence[bool]) -> bool:
+    """Whether a source or a target lies on the GPU, on any rank."""
+    return sides[1] or sides[4]
+
+
 def _agreed_device(sides: Sequence[bool], hint: str = "") -> tuple[str, str]:
     """
-    Where source and target lie; a target that no rank has lies with the source.
+    Where source and target lie, of which one is on the GPU; a target that no rank has lies with the source.
 
-    :param sides: Whether any rank has an array in main memory, and on the GPU: of the sources, then of the targets.
+    :param sides: What :func:`_sides` says, on any rank.
     :param hint: For the error that some lie elsewhere than others.
+    :raises ValueError: If some lie elsewhere than others, or in a way that only arrays in main memory may.
     """
-    source_cpu, source_gpu, target_cpu, target_gpu = sides
-    for name, cpu, gpu in (("array", source_cpu, source_gpu), ("out", target_cpu, target_gpu)):
+    source_cpu, source_gpu, source_backward, target_cpu, target_gpu, target_backward = sides
+    for name, cpu, gpu, backward in (
+        ("array", source_cpu, source_gpu, source_backward),
+        ("out", target_cpu, target_gpu, target_backward),
+    ):
         if cpu and gpu:
             raise ValueError(f"{name} lies on the GPU on some ranks, and in main memory on others{hint}")
+        if backward:
+            raise ValueError(
+                f"{name} has strides that do not count elements forward, on some rank, and source or target is on the "
+                "GPU: copy it first"
+            )
     source = "gpu" if source_gpu else "cpu"
     return source, "gpu" if target_gpu else "cpu" if target_cpu else source
 

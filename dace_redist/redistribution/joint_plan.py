@@ -10,6 +10,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist import _core
+from dace_redist.element_operation import element_type
 from dace_redist.joint_schedule import JointSchedule
 from dace_redist.native.interface import NativeJointPlan, function_address
 from dace_redist.redistribution.arguments import (
@@ -197,8 +198,23 @@ def check_joint_arrays(arguments: JointArguments, arrays: Any, out: Any, rank: i
                     )
 
 
+def tensor_count(source: Any, target: Any) -> int:
+    """
+    Number of tensors that have these distributions.
+
+    :raises ValueError: If these are not lists of equal length.
+    """
+    if not isinstance(source, list) or not isinstance(target, list) or len(source) != len(target) or not source:
+        lengths = [len(side) if isinstance(side, list) else "no list" for side in (source, target)]
+        raise ValueError(
+            f"source and target must be lists of equal length, at least 1, for several tensors: got {lengths[0]} "
+            f"and {lengths[1]}"
+        )
+    return len(source)
+
+
 def joint_arguments(
-    types: list[Any],
+    types: Any,
     source: Any,
     target: Any,
     comm: MPI.Intracomm,
@@ -210,35 +226,28 @@ def joint_arguments(
     """
     What this rank asks for of several tensors, checked. Local.
 
-    :param types: Element type of each source.
+    :param types: Element types of the sources, a list of one for each tensor, or one for all.
     :param how: Axes, regions, factors and so on, each a list of one value for each tensor, or one value for all.
     :raises ValueError: If the lists do not fit, differ in length, or an option is not for several tensors.
     :raises TypeError: As :func:`dace_redist.redistribute`.
     """
-    if not isinstance(source, list) or not isinstance(target, list) or len(source) != len(target) or not source:
-        lengths = [len(side) if isinstance(side, list) else "no list" for side in (source, target)]
-        raise ValueError(
-            f"source and target must be lists of equal length, at least 1, for several tensors: got {lengths[0]} "
-            f"and {lengths[1]}"
-        )
+    count = tensor_count(source, target)
     if strategy not in (AUTO.name, *JOINT_STRATEGIES):
         allowed = " or ".join(JOINT_STRATEGIES)
         raise ValueError(f"several tensors at once move by {allowed}, got strategy {strategy!r}")
     if memory_bytes is not None:
         raise ValueError("memory_bytes is for one tensor, not for lists")
-    count = len(source)
-    each = {name: _listed(name, value, count) for name, value in how.items()}
+    each = {name: listed(name, value, count) for name, value in how.items()}
     tensors = []
-    for number, dtype in enumerate(_listed("dtype", types, count)):
+    for number, dtype in enumerate(listed("dtype", types, count)):
         of_tensor = {name: values[number] for name, values in each.items()}
         sides = source[number], target[number]
-        tensors.append(
-            checked_arguments(np.empty(0, dtype), *sides, comm, None, strategy, options, **of_tensor, planned=True)
-        )
+        sample = np.empty(0, element_type(dtype))
+        tensors.append(checked_arguments(sample, *sides, comm, None, strategy, options, **of_tensor, planned=True))
     return JointArguments(strategy, tuple(tensors))
 
 
-def _listed(name: str, value: Any, count: int) -> list[Any]:
+def listed(name: str, value: Any, count: int) -> list[Any]:
     """
     A value for each tensor of several.
 

@@ -18,7 +18,6 @@ from dace_redist.native.device import synchronize
 from dace_redist.redistribution.arguments import (
     JointArguments,
     PlanArguments,
-    Types,
     agreed_arguments,
     agreed_joint_arguments,
     checked_arguments,
@@ -103,7 +102,7 @@ def plan(
             "op": op,
         }
 
-        def checked_lists(_: Types) -> JointArguments:
+        def checked_lists() -> JointArguments:
             pair = checked_device(device)
             made = joint_arguments(dtype, source, target, comm, strategy, options, memory_bytes, how)
             return dataclasses.replace(
@@ -114,7 +113,7 @@ def plan(
         build_library(comm)
         return make_joint_plan(comm, joint)
 
-    def checked(_: Types) -> PlanArguments:
+    def checked() -> PlanArguments:
         sample = np.empty(0, element_type(dtype))
         how: dict[str, Any] = {"alpha": alpha, "beta": beta, "conj": conj, "op": op}
         how |= {"memory_bytes": memory_bytes, "planned": True}
@@ -168,7 +167,7 @@ class ArrayPlan:
         source_part, target_part = (_seen(part) for part in (array, out))
         device = _device_of(source_part), _device_of(target_part)
 
-        def checked(told: Types) -> PlanArguments:
+        def checked() -> PlanArguments:
             arguments = checked_arguments(
                 source_part, source, target, comm, target_part, strategy, options, axes, region
             )

@@ -12,14 +12,16 @@ from dace_redist.native.interface import agree
 from dace_redist.redistribution.arguments import (
     JointArguments,
     PlanArguments,
+    SourceTypes,
     agreed_arguments,
     agreed_joint_arguments,
     checked_arguments,
+    source_types,
 )
 from dace_redist.redistribution.device_arrays import ArrayView, array_view, empty_like_library, is_foreign
 from dace_redist.redistribution.device_joint_plan import DeviceJointPlan
 from dace_redist.redistribution.host_plan import build_library
-from dace_redist.redistribution.joint_plan import check_joint_arrays, joint_arguments
+from dace_redist.redistribution.joint_plan import check_count, check_joint_arrays, joint_arguments, listed, tensor_count
 from dace_redist.redistribution.plan_cache import PlanCache, plan_cache
 from dace_redist.redistribution.shared_arrays import is_shared
 
@@ -52,8 +54,9 @@ def redistribute(
     builds the package's library, which is kept on disk for all later processes.
 
     :param array: This rank's part of the source, of shape ``source.local_shape(rank)`` and any strides. A rank that
-        owns nothing of the source may pass None if it passes ``out``. An array of NumPy, or one of CuPy, PyTorch or
-        another library with ``__cuda_array_interface__`` or ``__dlpack__``, in main memory or on a GPU.
+        owns nothing of the source may pass None if it passes ``out``, also in a list. An array of NumPy, or one of
+        CuPy, PyTorch or another library with ``__cuda_array_interface__`` or ``__dlpack__``, in main memory or on a
+        GPU.
     :param source: Distribution of the tensor now, over the ranks of ``comm``.
     :param target: Distribution wanted; of the same global shape, but for ``axes`` and ``region``.
     :param comm: mpi4py communicator (default: the world). Every rank of it must call, also one that owns nothing.
@@ -94,7 +97,7 @@ def redistribute(
     how = (strategy, memory_bytes, axes, region, dtype, alpha, beta, conj, op, *options.items())
     try:
         if isinstance(source, list) or isinstance(target, list):
-            call = _call_of_lists(array, source, target, how)
+            call = _call_of_lists(array, source, target, out, how)
             found = cache.find(call)
         elif isinstance(array, np.ndarray):
             there = None if out is None else is_shared(out)
@@ -121,9 +124,9 @@ def redistribute(
     values = {"axes": axes, "region": region, "dtype": dtype, "alpha": alpha, "beta": beta, "conj": conj, "op": op}
     if is_foreign(array) or is_foreign(out):
 
-        def checked_views(array: Any, out: Any) -> PlanArguments:
+        def checked_views(array: Any, out: Any, told: SourceTypes) -> PlanArguments:
             return checked_arguments(
-                array, source, target, comm, out, strategy, options, **values, memory_bytes=memory_bytes
+                array, source, target, comm, out, strategy, options, **values, memory_bytes=memory_bytes, told=told
             )
 
         return _redistribute_foreign(cache, comm, array, out, checked_views)
@@ -152,17 +155,24 @@ def _redistribute_checked(
     """
     several = isinstance(source, list) or isinstance(target, list)
 
-    def checked() -> PlanArguments:
-        return checked_arguments(array, source, target, comm, out, strategy, options, **how, memory_bytes=memory_bytes)
+    def checked(told: SourceTypes = ()) -> PlanArguments:
+        return checked_arguments(
+            array, source, target, comm, out, strategy, options, **how, memory_bytes=memory_bytes, told=told
+        )
 
-    def checked_lists() -> JointArguments:
+    def checked_lists(told: SourceTypes = ()) -> JointArguments:
         if failure is not None:
             raise failure
-        if not isinstance(array, list) or not all(isinstance(one, np.ndarray | ArrayView) for one in views):
+        if not isinstance(array, list) or not all(isinstance(one, np.ndarray | ArrayView | None) for one in views):
             raise TypeError(f"array must be a list of NumPy arrays, as source and target are lists, got {array!r}")
-        types = [one.dtype for one in views]
+        count = tensor_count(source, target)
+        wanted = target_views if isinstance(out, list) else [None] * count if out is None else out
+        for name, given in (("array", array), ("out", wanted)):
+            check_count(name, given, count)
+        names = [f"array[{number}]" for number in range(count)]
+        types = source_types(names, views, wanted, listed("dtype", how["dtype"], count), told)
         made = joint_arguments(types, source, target, comm, strategy, options, memory_bytes, how)
-        check_joint_arrays(made, views, target_views if isinstance(out, list) else out, comm.rank)
+        check_joint_arrays(made, views, None if out is None else wanted, comm.rank)
         return made
 
     cache = plan_cache(comm)
@@ -190,12 +200,13 @@ def _redistribute_foreign(
     comm: MPI.Intracomm,
     array: Any,
     out: Any,
-    checked: Callable[[ArrayView | None, ArrayView | None], PlanArguments],
+    checked: Callable[[ArrayView | None, ArrayView | None, SourceTypes], PlanArguments],
 ) -> Any:
     """
     The same where an array is of another library than NumPy, in main memory or on a GPU.
 
-    :param checked: What this rank asks for, from how its arrays lie; raises if something does not fit.
+    :param checked: What this rank asks for, from how its arrays lie and what other ranks tell of the source's type;
+        raises if something does not fit.
     """
     view = target_view = None
     failure: TypeError | None = None
@@ -205,10 +216,10 @@ def _redistribute_foreign(
     except TypeError as error:
         failure = error
 
-    def checked_views() -> PlanArguments:
+    def checked_views(told: SourceTypes = ()) -> PlanArguments:
         if failure is not None:
             raise failure
-        return checked(view, target_view)
+        return checked(view, target_view, told)
 
     arguments = agreed_arguments(comm, view, target_view, checked_views)
     made = cache.get(comm, arguments)
@@ -250,7 +261,9 @@ def _redistribute_foreign_lists(
             empty_like_library(one, tensor.target.local_shape(comm.rank), tensor.operation.target)
             for one, tensor in zip(array, arguments.tensors, strict=True)
         ]
-    given, wanted = ([array_view("array", one).as_numpy() for one in side] for side in (array, results))
+    given, wanted = (
+        [None if one is None else array_view("array", one).as_numpy() for one in side] for side in (array, results)
+    )
     made: Any = cache.get(comm, arguments)
     try:
         made(given, wanted)
@@ -260,8 +273,14 @@ def _redistribute_foreign_lists(
     return results
 
 
-def _call_of_lists(array: Any, source: Any, target: Any, how: tuple[Any, ...]) -> Any:
+def _call_of_lists(array: Any, source: Any, target: Any, out: Any, how: tuple[Any, ...]) -> Any:
     """What distinguishes a call with lists from others that need another plan."""
     distributions = (tuple(map(id, source)), tuple(map(id, target)))
     types = tuple(one.dtype if isinstance(one, np.ndarray) else None for one in array)
-    return (*distributions, types, *((list, *value) if isinstance(value, list) else value for value in how))
+    # new targets may not be possible where given ones are
+    return (
+        *distributions,
+        types,
+        out is None,
+        *((list, *value) if isinstance(value, list) else value for value in how),
+    )

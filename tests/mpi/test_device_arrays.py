@@ -131,6 +131,16 @@ def test_wrong_arrays(comm, monkeypatch):
         plan(source, target, comm=comm, device="cuda")
     with pytest.raises(ValueError, match="array lies on the GPU on some ranks, and in main memory on others"):
         redistribute(there if comm.rank else here, source, target, comm=comm)
+    flipped = StridedDeviceArray(np.flip(here)) if comm.rank else there
+    for array, out, name in (
+        (flipped, DeviceArray((8, 3)), "array"),
+        (np.flip(here) if comm.rank else here, DeviceArray((8, 3)), "array"),
+        (there, np.flip(np.ones((8, 3))) if comm.rank else np.ones((8, 3)), "out"),
+    ):
+        with pytest.raises(ValueError, match=f"{name} has strides that do not count elements forward, on some rank"):
+            redistribute(array, source, target, comm=comm, out=out)
+        with pytest.raises(ValueError, match=f"{name} has strides that do not count elements forward, on some rank"):
+            redistribute([array], [source], [target], comm=comm, out=[out])
     with plan(source, target, comm=comm) as made, pytest.raises(TypeError, match='plan with device="gpu"'):
         made(there)
     with plan(source, target, comm=comm, device=("gpu", "gpu")) as made:
@@ -181,17 +191,17 @@ def test_an_array_that_does_not_say_where_it_lies(comm, monkeypatch):
     read_only = here.copy()
     read_only.flags.writeable = False
     for wrong, text in (
-        (OtherLibrary(read_only), "an OtherLibrary that does not say where it lies: BufferError: .*readonly"),
-        (SparseTensor(), "a strided tensor, got layout torch.sparse_coo: call to_dense"),
-        (FailingLibrary(), "a FailingLibrary that does not say where it lies: RuntimeError: it needs a gradient"),
+        (OtherLibrary(read_only), "but for OtherLibrary that fails with BufferError: .*readonly"),
+        (SparseTensor(), "be a strided tensor, got layout torch.sparse_coo: call to_dense"),
+        (FailingLibrary(), "but for FailingLibrary that fails with RuntimeError: it needs a gradient"),
     ):
         given = wrong if comm.rank == comm.size - 1 else here
-        with pytest.raises(TypeError, match=f"array .*{text}"):
+        with pytest.raises(TypeError, match=f"array must .*{text}"):
             redistribute(given, source, target, comm=comm)
         with pytest.raises(TypeError, match=rf"array\[1\] .*{text}"):
             redistribute([here, given], [source] * 2, [target] * 2, comm=comm)
         out = wrong if comm.rank == 0 else np.empty(target.local_shape(comm.rank))
-        with pytest.raises(TypeError, match=f"out .*{text}"):
+        with pytest.raises(TypeError, match=f"out must .*{text}"):
             redistribute(here, source, target, comm=comm, out=out)
     assert np.all(redistribute(here, source, target, comm=comm) == 1)
 
@@ -359,6 +369,14 @@ def test_lists_of_arrays(comm, monkeypatch):
     mixed = [OtherLibrary(here[0]), here[1]]
     found = redistribute(mixed, [rows, rows], [columns, columns], comm=comm)
     assert all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
+
+    first = Distribution((6, 4), (1, 1))
+    array, out = DeviceArray.from_numpy(whole[0]) if comm.rank == 0 else None, DeviceArray((6, 2))
+    for _ in range(2):
+        redistribute([array], [first], [columns], comm=comm, out=[out], dtype="f8")
+        assert np.array_equal(out.to_numpy(), wanted[0])
+        redistribute(array, first, columns, comm=comm, out=out, dtype="f8", alpha=2)
+        assert np.array_equal(out.to_numpy(), 2 * wanted[0])
 
     memory = np.zeros(24)
     array, out = memory[:12].reshape(3, 4), memory[11:23].reshape(6, 2)

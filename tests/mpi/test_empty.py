@@ -97,11 +97,15 @@ def test_none_that_leaves_a_question(comm):
     out, empty = np.zeros(columns.local_shape(comm.rank)), np.zeros(none.local_shape(comm.rank))
     given = here if comm.rank == 0 else None
     for call, kind, text in (
-        (lambda how: (None, none, none, how), TypeError, "array is None on every rank, and out is of the type dtype"),
+        (
+            lambda how: (None, none, none, how),
+            TypeError,
+            "array is None on every rank, and out has the type that elements",
+        ),
         (
             lambda how: ([here, None], [rows, none], [columns, none], how | {"out": [out, empty]}),
             TypeError,
-            r"array\[1\] is None on every rank, and out is of the type dtype",
+            r"array\[1\] is None on every rank, and out has the type that elements",
         ),
         (
             lambda how: (given, rows, columns, how | {"out": out}),

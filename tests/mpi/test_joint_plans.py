@@ -125,6 +125,10 @@ def test_plans_of_lists_are_kept(comm):
     assert len(plans_in_use(comm)) == kept + 2
     out = [np.empty_like(there) for _ in range(2)]
     assert redistribute([here, here], [rows] * 2, [columns] * 2, comm=comm, out=out)[1] is out[1]
+    part = {"comm": comm, "region": ((0, 0), (0, 0), (6, 4))}
+    redistribute([here, here], [rows] * 2, [columns] * 2, out=out, **part)
+    with pytest.raises(ValueError, match="region leaves a part of the target as it is"):
+        redistribute([here, here], [rows] * 2, [columns] * 2, out=None if comm.rank == 1 else out, **part)
     out[1] = out[1] if comm.rank else out[1].astype("f4")
     with pytest.raises(TypeError, match=r"out\[1\] must hold float64, got float32"):
         redistribute([here, here], [rows] * 2, [columns] * 2, comm=comm, out=out)

@@ -148,5 +148,6 @@ def lower_all(sdfg: SDFG) -> list[Redistribute]:
     :raises ValueError: If one of them cannot be expressed; names it.
     :raises TypeError: If ``sdfg`` is none.
     """
-    stock = [(n, s) for n, s in checked_sdfg(sdfg, "lower_all").all_nodes_recursive() if isinstance(n, StockRedistribute)]
+    every = checked_sdfg(sdfg, "lower_all").all_nodes_recursive()
+    stock = [(node, state) for node, state in every if isinstance(node, StockRedistribute)]
     return [lower(node, state, state.sdfg) for node, state in stock]
