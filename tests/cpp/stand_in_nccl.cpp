@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// \file
 /// The functions of NCCL that the package calls, between processes of one machine whose device is main memory: messages
-/// are files. STAND_IN_NCCL_FAILS names a function that fails.
+/// are files, in a folder below TMPDIR. STAND_IN_NCCL_FAILS names a function that fails.
 
 #include <unistd.h>
 
@@ -14,6 +14,7 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "device/device.hpp"
@@ -44,7 +45,8 @@ struct Message {
 };
 
 std::vector<Message> group;
-bool open = false;
+int open = 0;         // groups, one in the other
+bool failed = false;  // something in the group
 
 enum Result { success, internal_error = 3, invalid_usage = 5 };
 
@@ -82,10 +84,9 @@ bool receive(const Message& message) {
 
 EXPORTED int ncclGetUniqueId(UniqueId* id) {
   if (fails("ncclGetUniqueId")) return internal_error;
-  char folder[] = "/tmp/stand-in-nccl-XXXXXX";
-  if (mkdtemp(folder) == nullptr) return internal_error;
-  std::snprintf(id->folder, sizeof id->folder, "%s", folder);
-  return success;
+  const char* const parent = std::getenv("TMPDIR");
+  std::snprintf(id->folder, sizeof id->folder, "%s/stand-in-nccl-XXXXXX", parent == nullptr ? "/tmp" : parent);
+  return mkdtemp(id->folder) == nullptr ? internal_error : success;
 }
 
 EXPORTED int ncclCommInitRank(void** communicator, int size, UniqueId id, int rank) {
@@ -102,16 +103,21 @@ EXPORTED int ncclCommDestroy(void* communicator) {
   return success;
 }
 
+EXPORTED int ncclCommAbort(void* communicator) { return ncclCommDestroy(communicator); }
+
 EXPORTED int ncclGroupStart() {
-  open = true;
+  ++open;
   return success;
 }
 
 EXPORTED int ncclSend(const void* bytes, std::size_t count, int type, int peer, void* communicator,
                       dace_redist::Stream stream) {
-  if (fails("ncclSend")) return internal_error;
+  if (fails("ncclSend")) {
+    failed = true;
+    return internal_error;
+  }
   auto* const of = static_cast<Communicator*>(communicator);
-  if (!open || type != 0 || peer < 0 || peer >= of->size || peer == of->rank) return invalid_usage;
+  if (open == 0 || type != 0 || peer < 0 || peer >= of->size || peer == of->rank) return invalid_usage;
   group.push_back({true, static_cast<char*>(const_cast<void*>(bytes)), count, peer, of, stream});
   return success;
 }
@@ -119,15 +125,17 @@ EXPORTED int ncclSend(const void* bytes, std::size_t count, int type, int peer, 
 EXPORTED int ncclRecv(void* bytes, std::size_t count, int type, int peer, void* communicator,
                       dace_redist::Stream stream) {
   auto* const of = static_cast<Communicator*>(communicator);
-  if (!open || type != 0 || peer < 0 || peer >= of->size || peer == of->rank) return invalid_usage;
+  if (open == 0 || type != 0 || peer < 0 || peer >= of->size || peer == of->rank) return invalid_usage;
   group.push_back({false, static_cast<char*>(bytes), count, peer, of, stream});
   return success;
 }
 
 EXPORTED int ncclGroupEnd() {
-  open = false;
+  if (open == 0) return invalid_usage;
+  if (--open > 0) return success;
   const std::vector<Message> messages = std::move(group);
   group.clear();
+  if (std::exchange(failed, false)) return internal_error;
   for (const Message& message : messages) {
     if (current_device().device_of(message.bytes) < 0) return invalid_usage;
     current_device().synchronize(message.stream);

@@ -267,6 +267,32 @@ def test_plans_share_a_communicator_of_nccl(comm, monkeypatch):
         assert np.array_equal(request.wait().to_numpy(), target.local(whole, comm.rank))
 
 
+@pytest.mark.mpi(ranks=[3])
+def test_failures_of_nccl_leave_nothing_behind(comm, monkeypatch, tmp_path):
+    """No communicator where one rank has none, and no group that holds up what is sent later."""
+    use_device("host,apart", monkeypatch)
+    monkeypatch.setenv("DACE_REDIST_NCCL", str(compiled_by_one(comm, "stand_in_nccl")))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    whole = np.arange(72.0).reshape(9, 8)
+    source, target = Distribution((9, 8), (3, 1)), Distribution((9, 8), (1, 3), block=(None, 3))
+    there = DeviceArray.from_numpy(source.local(whole, comm.rank))
+    with (
+        monkeypatch.context() as failing,
+        pytest.raises(RedistributionError, match="ncclCommInitRank failed: internal"),
+    ):
+        if comm.rank == 2:
+            failing.setenv("STAND_IN_NCCL_FAILS", "ncclCommInitRank")
+        plan(source, target, comm=comm, strategy="NCCL", device="gpu")
+    comm.Barrier()
+    assert not list(tmp_path.iterdir())  # freed with the communicators
+    with plan(source, target, comm=comm, strategy="NCCL", device="gpu") as made:
+        with monkeypatch.context() as failing, pytest.raises(RedistributionError, match="ncclSend failed: internal"):
+            failing.setenv("STAND_IN_NCCL_FAILS", "ncclSend")
+            made(there)
+        with plan(source, target, comm=comm, strategy="NCCL", device="gpu") as other:
+            assert np.array_equal(other(there).to_numpy(), target.local(whole, comm.rank))
+
+
 @pytest.mark.mpi(ranks=[2])
 def test_arrays_copied_as_a_whole_are_said(comm, monkeypatch, capfd):
     use_device("host", monkeypatch)

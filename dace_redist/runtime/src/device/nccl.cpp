@@ -26,6 +26,7 @@ struct Nccl {
   int (*ncclGetUniqueId)(UniqueId* id);
   int (*ncclCommInitRank)(void** communicator, int size, UniqueId id, int rank);
   int (*ncclCommDestroy)(void* communicator);
+  int (*ncclCommAbort)(void* communicator);
   int (*ncclGroupStart)();
   int (*ncclGroupEnd)();
   int (*ncclSend)(const void* bytes, std::size_t count, int type, int peer, void* communicator, Stream stream);
@@ -51,6 +52,7 @@ Nccl load() {
   find_all(nccl.ncclGetUniqueId, "ncclGetUniqueId");
   find_all(nccl.ncclCommInitRank, "ncclCommInitRank");
   find_all(nccl.ncclCommDestroy, "ncclCommDestroy");
+  find_all(nccl.ncclCommAbort, "ncclCommAbort");
   find_all(nccl.ncclGroupStart, "ncclGroupStart");
   find_all(nccl.ncclGroupEnd, "ncclGroupEnd");
   find_all(nccl.ncclSend, "ncclSend");
@@ -122,9 +124,13 @@ NcclCommunicator::NcclCommunicator(MPI_Comm comm, Device& device) : device_(devi
     if (comm_rank(comm) == 0) check_nccl(nccl().ncclGetUniqueId(&id), "ncclGetUniqueId");
   });
   check(MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, comm), "MPI_Bcast");
-  all_or_none(comm, [&] {
-    check_nccl(nccl().ncclCommInitRank(&handle_, comm_size(comm), id, comm_rank(comm)), "ncclCommInitRank");
-  });
+  const int result = nccl().ncclCommInitRank(&handle_, comm_size(comm), id, comm_rank(comm));  // collective, too
+  try {
+    all_or_none(comm, [&] { check_nccl(result, "ncclCommInitRank"); });
+  } catch (...) {
+    if (result == nccl_success) nccl().ncclCommAbort(handle_);  // does not wait for ranks that have none
+    throw;
+  }
 }
 
 NcclCommunicator::~NcclCommunicator() {
@@ -133,16 +139,23 @@ NcclCommunicator::~NcclCommunicator() {
 
 bool NcclCommunicator::is_of(const Device& device) const { return device_ == device.unique_id(); }
 
-void NcclCommunicator::start_group() { check_nccl(nccl().ncclGroupStart(), "ncclGroupStart"); }
-
-void NcclCommunicator::end_group() { check_nccl(nccl().ncclGroupEnd(), "ncclGroupEnd"); }
-
 void NcclCommunicator::send(const char* bytes, Index nbytes, int peer, Stream stream) {
   check_nccl(nccl().ncclSend(bytes, static_cast<std::size_t>(nbytes), nccl_int8, peer, handle_, stream), "ncclSend");
 }
 
 void NcclCommunicator::receive(char* bytes, Index nbytes, int peer, Stream stream) {
   check_nccl(nccl().ncclRecv(bytes, static_cast<std::size_t>(nbytes), nccl_int8, peer, handle_, stream), "ncclRecv");
+}
+
+NcclGroup::NcclGroup() { check_nccl(nccl().ncclGroupStart(), "ncclGroupStart"); }
+
+NcclGroup::~NcclGroup() {
+  if (open_) nccl().ncclGroupEnd();
+}
+
+void NcclGroup::end() {
+  open_ = false;
+  check_nccl(nccl().ncclGroupEnd(), "ncclGroupEnd");
 }
 
 void share_nccl(MPI_Comm comm) {

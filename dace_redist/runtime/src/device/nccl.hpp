@@ -27,15 +27,27 @@ class NcclCommunicator {
 
   bool is_of(const Device& device) const;
 
-  /// What is sent and received between both goes at once.
-  void start_group();
-  void end_group();
   void send(const char* bytes, Index nbytes, int peer, Stream stream);
   void receive(char* bytes, Index nbytes, int peer, Stream stream);
 
  private:
   std::array<char, 16> device_;
   void* handle_ = nullptr;
+};
+
+/// What this thread sends and receives while it lives goes at once, when it ends.
+class NcclGroup {
+ public:
+  NcclGroup();
+  /// Ends what end() did not, as a failure came before: a group that stays open would hold up all later ones.
+  ~NcclGroup();
+  NcclGroup(const NcclGroup&) = delete;
+  NcclGroup& operator=(const NcclGroup&) = delete;
+
+  void end();
+
+ private:
+  bool open_ = true;
 };
 
 /// Has the communicators that are made from `comm` share one communicator of NCCL with it, as it takes long to make

@@ -48,14 +48,14 @@ class NcclPlan final : public Plan {
     const Event started = device_.started(description(), schedule(), source, target, stream());
     copies_.begin(source, target, started);
     sends_.launch(source, send_buffer_.at(0), copies_.stream());
-    nccl_->start_group();
+    NcclGroup group;
     for (const PackedMessages::Part& part : sends_.parts())
       nccl_->send((part.in_array ? source : send_buffer_.at(0)) + part.offset, part.nbytes, part.peer,
                   copies_.stream());
     for (const PackedMessages::Part& part : receives_.parts())
       nccl_->receive((part.in_array ? target : receive_buffer_.at(0)) + part.offset, part.nbytes, part.peer,
                      copies_.stream());
-    nccl_->end_group();
+    group.end();
     receives_.launch(receive_buffer_.at(0), target, copies_.stream());
     copies_.finish(stream());
   }
