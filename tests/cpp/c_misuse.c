@@ -1,4 +1,5 @@
 /* Every misuse of the C interface returns a code and says why; nothing ends the process. */
+#define _POSIX_C_SOURCE 200112L /* setenv */
 #include <dace_redist.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +54,7 @@ static void misuse_distributions(void) {
   EXPECT(dr_distribution_free(NULL), DR_ERROR_ARGUMENT, "is null");
 }
 
-static void misuse_plans(int size) {
+static void misuse_plans(int rank, int size) {
   const int64_t grid[] = {size, 1}, other_shape[] = {6, 5}, small[] = {0, 4}, backward[] = {-4, 1};
   dr_problem problem;
   dr_distribution *rows = NULL, *other = NULL;
@@ -62,8 +63,12 @@ static void misuse_plans(int size) {
   dr_problem_init(&problem);
   dr_distribution_create_blocks(2, shape, 2, grid, NULL, NULL, NULL, &rows);
   dr_distribution_create_blocks(2, other_shape, 2, grid, NULL, NULL, NULL, &other);
-  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "source is null");
+  EXPECT(dr_plan_create(NULL, MPI_COMM_WORLD, &plan), DR_ERROR_ARGUMENT, "problem is null");
+  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, NULL), DR_ERROR_ARGUMENT, "plan is null");
+  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_ARGUMENT, "source is null");
   problem.source = problem.target = rows;
+  EXPECT(dr_plan_create(rank > 0 ? &problem : NULL, MPI_COMM_WORLD, &plan),
+         rank > 0 ? DR_ERROR_PLAN : DR_ERROR_ARGUMENT, rank > 0 ? "on rank 0: problem is null" : "problem is null");
   EXPECT(dr_plan_create(&problem, MPI_COMM_NULL, &plan), DR_ERROR_ARGUMENT, "MPI_COMM_NULL");
   EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "element size");
   problem.element_bytes = 8;
@@ -109,7 +114,7 @@ static void map_indices(int rank, int size) {
   problem.axes = transposed;
   EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "needs a target of shape (4, 6), got (5, 9)");
   problem.region_shape = box;
-  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "a region needs region_source_offset");
+  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_ARGUMENT, "a region needs region_source_offset");
   problem.region_source_offset = source_offset, problem.region_target_offset = outside;
   EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "not inside dimension 1 of the target");
   problem.region_target_offset = target_offset;
@@ -181,8 +186,8 @@ static void compute_and_start(int rank, int size) {
     EXPECT(dr_plan_start(plan, a, b, DR_PROGRESS_THREAD, &request), DR_ERROR_ARGUMENT, "MPI_THREAD_MULTIPLE");
   EXPECT(dr_plan_free(&plan), DR_SUCCESS, "");
 
-  EXPECT(dr_plan_create_joint(0, problems, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN, "count must be at least 1");
-  EXPECT(dr_plan_create_joint(2, NULL, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN, "problems is null");
+  EXPECT(dr_plan_create_joint(0, problems, MPI_COMM_WORLD, &joint), DR_ERROR_ARGUMENT, "count must be at least 1");
+  EXPECT(dr_plan_create_joint(2, NULL, MPI_COMM_WORLD, &joint), DR_ERROR_ARGUMENT, "problems is null");
   problems[1].strategy = "Pack";
   EXPECT(dr_plan_create_joint(2, problems, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN, "got Hierarchical and Pack");
   problems[0].strategy = problems[1].strategy = "RMA";
@@ -190,8 +195,17 @@ static void compute_and_start(int rank, int size) {
   problems[0].strategy = problems[1].strategy = "Hierarchical";
   if (size > 1)
     EXPECT(dr_plan_create_joint(1 + (rank == 0), problems, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN, "from 1 to 2");
+  const int twice[] = {1, 1};
+  if (rank == size - 1) problems[1].axes = twice;
+  EXPECT(dr_plan_create_joint(2, problems, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN, "each of the 2 dimensions once");
+  problems[1].axes = NULL;
   problems[1].operation.source_type = problems[1].operation.target_type = DR_FLOAT64;
+  problems[1].operation.op = DR_PROD;
+  if (rank == size - 1) problems[1].operation.beta[0] = 1;
+  EXPECT(dr_plan_create_joint(2, problems, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN, "beta goes with op sum only");
+  problems[1].operation.beta[0] = 0;
   problems[1].operation.op = DR_SUM;
+  problems[1].options.chunk_bytes = 0; /* of all tensors, the options of the first one count */
   EXPECT(dr_plan_create_joint(2, problems, MPI_COMM_WORLD, &joint), DR_SUCCESS, "");
   const void* sources[] = {a, a};
   void* targets[] = {b, c};
@@ -216,6 +230,33 @@ static void misuse_memory(void) {
   EXPECT(dr_memory_free(&elsewhere), DR_ERROR_ARGUMENT, "is no handle");
 }
 
+/* Buffers that ranks 0 and 1 of 3 have no memory for: rank 2, which takes no part, gets no plan, either. */
+static void run_out_of_memory(int rank) {
+  const int64_t vast[] = {(int64_t)1 << 24, (int64_t)1 << 24}, strides[] = {(int64_t)1 << 25, 1};
+  const int64_t grid[] = {1, 1}, first[] = {0}, second[] = {1};
+  const char* said = rank < 2 ? "out of memory" : "on rank 0: out of memory";
+  const int code = rank < 2 ? DR_ERROR_MEMORY : DR_ERROR_PLAN;
+  dr_problem problem;
+  dr_distribution *source = NULL, *target = NULL;
+  dr_plan* plan = NULL;
+  dr_problem_init(&problem);
+  dr_distribution_create_blocks(2, vast, 2, grid, NULL, NULL, first, &source);
+  dr_distribution_create_blocks(2, vast, 2, grid, NULL, NULL, second, &target);
+  problem.source = source, problem.target = target, problem.element_bytes = 1;
+  problem.source_strides = problem.target_strides = strides;
+  problem.strategy = "Pack";
+  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), code, said);
+  EXPECT(dr_plan_create_joint(1, &problem, MPI_COMM_WORLD, &plan), code, said);
+  problem.strategy = "Hierarchical";
+  problem.options.chunk_bytes = problem.options.max_message_bytes = INT32_MAX;
+  problem.options.depth = 1 << 16;
+  setenv("DACE_REDIST_NODE_RANKS", "1", 1); /* each rank is a node: messages go through buffers */
+  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), code, said);
+  unsetenv("DACE_REDIST_NODE_RANKS");
+  dr_distribution_free(&source);
+  dr_distribution_free(&target);
+}
+
 int main(int argc, char** argv) {
   int rank, size, all = 0;
   dr_problem problem;
@@ -226,10 +267,11 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   misuse_distributions();
-  misuse_plans(size);
+  misuse_plans(rank, size);
   map_indices(rank, size);
   compute_and_start(rank, size);
   misuse_memory();
+  if (size == 3) run_out_of_memory(rank);
   if (strlen(dr_version()) == 0) ++failures;
   MPI_Allreduce(&failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   if (rank == 0) printf("%d failures\n", all);

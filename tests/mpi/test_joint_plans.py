@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dace_redist
-from dace_redist import Distribution, plan, redistribute
+from dace_redist import Distribution, RedistributionError, plan, redistribute
+from dace_redist.native.interface import NativeJointPlan
 from dace_redist.redistribution.plan_cache import plans_in_use
 
 
@@ -87,6 +88,8 @@ def test_conversions_strides_and_new_arrays(comm):
 
 @pytest.mark.mpi(ranks=[2])
 def test_misuse(comm):
+    from mpi4py import MPI
+
     rows, columns = Distribution((4, 4), (2, 1)), Distribution((4, 4), (1, 2))
     A, B = np.ones((2, 4)), np.ones((4, 2))
     for arguments, how, message in (
@@ -102,6 +105,8 @@ def test_misuse(comm):
     ):
         with pytest.raises(ValueError, match=message):
             plan(*arguments, comm=comm, **how)
+    with pytest.raises(RedistributionError, match="count must be at least 1, got 0"):
+        NativeJointPlan(MPI._handleof(comm), "Pack", {}, [])
     made = plan([rows] * 2, [columns] * 2, comm=comm)
     with pytest.raises(ValueError, match="arrays must be a list of 2 arrays, one per tensor, got 1"):
         made([A])

@@ -30,7 +30,8 @@ extern "C" {
 typedef enum dr_status {
   DR_SUCCESS = 0,
   DR_ERROR_ARGUMENT = 1, /**< a null or freed handle, a null pointer, or a number out of range */
-  DR_ERROR_PLAN = 2,     /**< the ranks disagree, or a distribution, array or strategy does not fit */
+  DR_ERROR_PLAN = 2,     /**< the ranks disagree, a distribution, array, strategy, option or operation does not fit, or
+                              another rank got an error */
   DR_ERROR_EXECUTE = 3,  /**< an exchange failed; the plan can only be freed */
   DR_ERROR_MEMORY = 4    /**< out of memory */
 } dr_status;
@@ -170,8 +171,8 @@ DR_API int dr_options_init(dr_options *options);
 DR_API int dr_problem_init(dr_problem *problem);
 
 /**
- * Makes a plan. Collective over `comm`: either every rank gets one, or every rank gets an error. The distributions may
- * be freed afterwards.
+ * Makes a plan. Collective over `comm`: either every rank gets one, or every rank gets an error, of which dr_error()
+ * says on which rank it arose. The distributions may be freed afterwards.
  */
 DR_API int dr_plan_create(const dr_problem *problem, MPI_Comm comm, dr_plan **plan);
 

@@ -242,6 +242,7 @@ inline dr_plan* make_joint_handle(std::vector<Description> tensors, MPI_Comm com
   check(MPI_Allreduce(MPI_IN_PLACE, range, 2, MPI_INT64_T, MPI_MIN, comm), "MPI_Allreduce");
   if (range[0] != -range[1])
     throw Error(text("the ranks differ: the number of tensors is from ", range[0], " to ", -range[1]));
+  if (count == 0) throw ArgumentError("count must be at least 1, got 0");
   all_or_none(comm, [&] {
     const std::string& strategy = tensors.front().strategy;
     if (strategy != "Hierarchical" && strategy != "Pack")
@@ -250,6 +251,7 @@ inline dr_plan* make_joint_handle(std::vector<Description> tensors, MPI_Comm com
       if (tensor.on_device())
         throw Error("several tensors at once move between arrays in main memory; take a plan for each");
       complete(tensor, comm_rank(comm));
+      tensor.options = tensors.front().options;
       if (tensor.strategy != strategy)
         throw Error(text("several tensors at once move by one strategy, got ", strategy, " and ", tensor.strategy));
     }

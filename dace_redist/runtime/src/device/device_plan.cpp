@@ -245,7 +245,7 @@ class MainMemoryStrategyPlan final : public Plan {
     std::string failure;
     try {
       plan_ = Plan::make<DeviceRMAPlan>(description(), comm());
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       failure = error.what();
     }
     const bool made_somewhere = lowest_rank(comm(), plan_ != nullptr) >= 0;

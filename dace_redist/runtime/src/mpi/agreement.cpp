@@ -2,6 +2,7 @@
 #include "mpi/agreement.hpp"
 
 #include <exception>
+#include <new>
 
 namespace dace_redist {
 
@@ -21,17 +22,24 @@ std::string broadcast_text(MPI_Comm comm, std::string message, int root) {
 }
 
 void all_or_none(MPI_Comm comm, const std::function<void()>& work) {
-  std::string failure;
+  std::exception_ptr thrown;
+  std::string failure = "unknown error";
   try {
     work();
+  } catch (const std::bad_alloc&) {
+    thrown = std::current_exception();
+    failure = "out of memory";
   } catch (const std::exception& error) {
+    thrown = std::current_exception();
     failure = error.what();
-    if (failure.empty()) failure = "unknown error";
+  } catch (...) {
+    thrown = std::current_exception();
   }
-  const int failed = lowest_rank(comm, !failure.empty());
+  const int failed = lowest_rank(comm, thrown != nullptr);
   if (failed < 0) return;
   const std::string message = broadcast_text(comm, failure, failed);
-  throw Error(failure.empty() ? text("on rank ", failed, ": ", message) : failure);
+  if (thrown) std::rethrow_exception(thrown);
+  throw Error(text("on rank ", failed, ": ", message));
 }
 
 }  // namespace dace_redist

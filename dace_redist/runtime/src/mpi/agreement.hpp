@@ -18,8 +18,8 @@ DR_API int lowest_rank(MPI_Comm comm, bool holds);
 /// Rank `root`'s text, on every rank. Collective.
 std::string broadcast_text(MPI_Comm comm, std::string message, int root);
 
-/// Runs `work` on every rank. \throws Error on every rank if it threw on any: its own text where it failed, the text
-/// of the lowest failing rank elsewhere. Collective; `work` must not be.
+/// Runs `work` on every rank. Throws on every rank if it threw on any: where it failed, what it threw; elsewhere an
+/// Error with the text of the lowest failing rank. Collective; `work` must not be.
 DR_API void all_or_none(MPI_Comm comm, const std::function<void()>& work);
 
 }  // namespace dace_redist

@@ -120,7 +120,7 @@ class NodeAwarePlan : public Plan {
       find_places(node_of);
       if (shared && joined_limit() > 0) connect_joined(node_of);
     }
-    prepare_network();
+    all_or_none(comm(), [this] { prepare_network(); });
   }
 
   /// Finds out which messages are joined, and where they meet. Collective.

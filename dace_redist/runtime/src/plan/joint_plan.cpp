@@ -62,32 +62,46 @@ class JointPlan final : public Plan {
     make_plans();
     std::vector<JointMessage> sends = join(&JointPart::sends, true), receives = join(&JointPart::receives, false);
     if (node_aware()) share_on_node(sends, receives);
-    send_buffer_ = set_network(sends_, std::move(sends));
-    receive_buffer_ = set_network(receives_, std::move(receives));
+    all_or_none(comm(), [&] {
+      send_buffer_ = set_network(sends_, std::move(sends));
+      receive_buffer_ = set_network(receives_, std::move(receives));
+    });
   }
 
   void make_plans() {
     const std::vector<Description>& tensors = description().tensors;
-    const std::vector<char> joined = joined_tensors();
+    std::vector<MakePlan> makers;
+    std::vector<Index> totals;
+    all_or_none(comm(), [&] {  // the others would wait for a rank that found a tensor wrong later
+      for (const Description& tensor : tensors) makers.push_back(plan_maker(tensor));
+      totals = sent_totals();
+    });
+    const std::vector<char> joined = joined_tensors(std::move(totals));
     for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor)
       if (joined[tensor])
         parts_.push_back({tensor, Plan::make<JointPart>(tensors[tensor], comm())});
       else
-        alone_.push_back({tensor, plan_maker(tensors[tensor])(tensors[tensor], comm())});
+        alone_.push_back({tensor, makers[tensor](tensors[tensor], comm())});
   }
 
-  /// Whether each tensor's messages are joined with those of others, the same on every rank. Collective.
-  std::vector<char> joined_tensors() const {
-    const std::vector<Description>& tensors = description().tensors;
-    Encoding totals(2 * tensors.size());  // bytes and messages, of each tensor
-    for (std::size_t t = 0; t < tensors.size(); ++t) {
-      const Description& tensor = tensors[t];
+  /// Bytes and messages that this rank sends of each tensor, one after the other.
+  std::vector<Index> sent_totals() const {
+    std::vector<Index> totals;
+    for (const Description& tensor : description().tensors) {
       const Distribution source(tensor.source, "source"), target(tensor.target, "target");
       const IndexMap map(tensor.index_map, source, target);
       const RankSchedule sent = make_schedule(source, target, map, rank(), false);
-      for (const Message& message : sent.sends) totals[2 * t] += message.count * tensor.element_bytes;
-      totals[2 * t + 1] = static_cast<Index>(sent.sends.size());
+      Index nbytes = 0;
+      for (const Message& message : sent.sends) nbytes += message.count * tensor.element_bytes;
+      totals.insert(totals.end(), {nbytes, static_cast<Index>(sent.sends.size())});
     }
+    return totals;
+  }
+
+  /// Whether each tensor's messages are joined with those of others, the same on every rank. Collective.
+  /// \param totals  see sent_totals().
+  std::vector<char> joined_tensors(std::vector<Index> totals) const {
+    const std::vector<Description>& tensors = description().tensors;
     check(MPI_Allreduce(MPI_IN_PLACE, totals.data(), static_cast<int>(totals.size()), MPI_INT64_T, MPI_SUM, comm()),
           "MPI_Allreduce");
     std::vector<char> joined(tensors.size());
