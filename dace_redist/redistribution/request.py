@@ -67,7 +67,8 @@ class Request:
             try:
                 self.done = self._native.test()
             except Exception:
-                self._end(failed=True)
+                with contextlib.suppress(Exception):  # says the same, and frees what the library has
+                    self.wait()
                 raise
         return self.done
 

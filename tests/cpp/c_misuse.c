@@ -15,6 +15,13 @@ static void expect(int code, int expected, const char* said, int line) {
 }
 #define EXPECT(call, expected, said) expect(call, expected, said, __LINE__)
 
+static int testsome_fails = 0; /* it does its work, and then says that it failed */
+
+int MPI_Testsome(int count, MPI_Request requests[], int* done, int indices[], MPI_Status statuses[]) {
+  const int code = PMPI_Testsome(count, requests, done, indices, statuses);
+  return testsome_fails ? MPI_ERR_OTHER : code;
+}
+
 static const int64_t shape[] = {6, 4}, huge[] = {INT64_MAX, INT64_MAX};
 
 static void misuse_distributions(void) {
@@ -221,6 +228,35 @@ static void compute_and_start(int rank, int size) {
   dr_distribution_free(&rows);
 }
 
+/* What is said of a transfer that fails while it is tested is said by the wait, too, which frees the request. */
+static void fail_a_transfer(int size) {
+  enum { rows = 6, columns = 12 };
+  static double a[rows * columns], b[rows * columns]; /* where messages may arrive yet */
+  const int64_t whole[] = {rows, columns}, grid[] = {size, 1}, turned[] = {1, size};
+  dr_problem problem;
+  dr_distribution *source = NULL, *target = NULL;
+  dr_plan* plan = NULL;
+  dr_request* request = NULL;
+  int done = -1;
+  dr_problem_init(&problem);
+  dr_distribution_create_blocks(2, whole, 2, grid, NULL, NULL, NULL, &source);
+  dr_distribution_create_blocks(2, whole, 2, turned, NULL, NULL, NULL, &target);
+  problem.source = source, problem.target = target, problem.element_bytes = 8, problem.strategy = "Pack";
+  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_SUCCESS, "");
+  EXPECT(dr_plan_start(plan, a, b, DR_PROGRESS_CALLS, &request), DR_SUCCESS, "");
+  testsome_fails = 1;
+  EXPECT(dr_request_test(request, &done), DR_ERROR_EXECUTE, "MPI_Testsome failed");
+  testsome_fails = 0;
+  EXPECT(dr_plan_free(&plan), DR_ERROR_ARGUMENT, "under way");
+  EXPECT(dr_plan_execute(plan, a, b), DR_ERROR_EXECUTE, "failed before");
+  EXPECT(dr_request_test(request, &done), DR_ERROR_EXECUTE, "MPI_Testsome failed");
+  EXPECT(dr_request_wait(&request), DR_ERROR_EXECUTE, "MPI_Testsome failed");
+  EXPECT(dr_request_wait(&request), DR_ERROR_ARGUMENT, "is null");
+  EXPECT(dr_plan_free(&plan), DR_SUCCESS, "");
+  dr_distribution_free(&source);
+  dr_distribution_free(&target);
+}
+
 static void misuse_memory(void) {
   void *memory = NULL, *elsewhere = &memory;
   EXPECT(dr_memory_create(-1, &memory), DR_ERROR_ARGUMENT, "must be 0 or more");
@@ -270,6 +306,7 @@ int main(int argc, char** argv) {
   misuse_plans(rank, size);
   map_indices(rank, size);
   compute_and_start(rank, size);
+  if (size > 1) fail_a_transfer(size);
   misuse_memory();
   if (size == 3) run_out_of_memory(rank);
   if (strlen(dr_version()) == 0) ++failures;

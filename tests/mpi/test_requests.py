@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dace_redist
-from dace_redist import Distribution, plan
+from dace_redist import Distribution, RedistributionError, plan
 from dace_redist.strategies import host_strategies
 
 OURS = host_strategies()
@@ -87,6 +87,11 @@ def test_misuse(comm):
     assert request.test()
     with pytest.raises(ValueError, match="array and out overlap"):
         overlapping(made, source, target, comm)
+    failing = made.start(A)
+    failing._native.test = lambda: fail("the network is down")
+    with pytest.raises(RedistributionError, match="the network is down"):
+        failing.test()
+    made.start(A).wait()  # the library has freed the transfer that failed
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         forgotten = made.start(A)
@@ -129,6 +134,10 @@ class Exported:
 
     def __init__(self, array):
         self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
+
+
+def fail(why):
+    raise RedistributionError(why)
 
 
 def overlapping(made, source, target, comm):

@@ -213,7 +213,7 @@ DR_API int dr_plan_start(dr_plan *plan, const void *source, void *target, int pr
 /** Moves on, and says whether the transfer is done: `*done` is 0 or 1. */
 DR_API int dr_request_test(dr_request *request, int *done);
 
-/** Waits until the transfer is done, and frees the request. */
+/** Waits until the transfer is done, and frees the request. An error of dr_request_test() is returned here again. */
 DR_API int dr_request_wait(dr_request **request);
 
 /**

@@ -199,8 +199,8 @@ int dr_request_test(dr_request* request, int* done) {
     check_pointer(done, "done");
     if (request->thread)
       request->done = request->ended.load(std::memory_order_acquire);
-    else if (!request->done)
-      run_or_fail(*request->plan, [&] { request->done = request->plan->plan->progress(); });
+    else
+      move_on(*request);
     *done = request->done;
   });
 }
@@ -210,13 +210,12 @@ int dr_request_wait(dr_request** request) {
     check_pointer(request, "request");
     transfers.remove(*request, "*request");
     const std::unique_ptr<dr_request> waited(std::exchange(*request, nullptr));
-    dr_plan& plan = *waited->plan;
-    run_or_fail(plan, [&] {
-      if (waited->thread) waited->thread->join();
+    waited->plan->started = false;
+    if (waited->thread) waited->thread->join();
+    run_or_fail(*waited->plan, [&] {
       if (!waited->failure.empty()) throw Error(waited->failure);
-      if (!waited->thread && !waited->done) plan.plan->finish();
+      if (!waited->thread && !waited->done) waited->plan->plan->finish();
     });
-    plan.started = false;
   });
 }
 

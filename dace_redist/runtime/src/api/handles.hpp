@@ -33,7 +33,7 @@ struct dr_plan {
   int rank = 0;
   std::string label;
   bool failed = false;
-  bool started = false;  // a transfer is under way
+  bool started = false;  // a transfer is under way, or failed and was not waited for
   bool joint = false;    // it moves several tensors
 };
 
@@ -43,7 +43,7 @@ struct dr_request {
   bool done = false;
   std::vector<const void*> sources;     // of a plan of several tensors: one address each
   std::vector<void*> targets;           // the same
-  std::string failure;                  // of the thread
+  std::string failure;                  // what went wrong, if anything
   std::atomic<bool> ended{false};       // the thread
   std::unique_ptr<std::thread> thread;  // null: it is moved on by calls
 };
@@ -125,7 +125,19 @@ void run_or_fail(dr_plan& plan, const Work& work) {
     work();
   } catch (...) {
     plan.failed = true;
-    plan.started = false;
+    throw;
+  }
+}
+
+/// Moves on a transfer without a thread. What goes wrong is said by each call of it until it is freed: the exchange is
+/// not touched again.
+inline void move_on(dr_request& request) {
+  if (!request.failure.empty()) throw Error(request.failure);
+  if (request.done) return;
+  try {
+    run_or_fail(*request.plan, [&] { request.done = request.plan->plan->progress(); });
+  } catch (const std::exception& error) {
+    request.failure = error.what();
     throw;
   }
 }
