@@ -13,7 +13,7 @@ import click
 import numpy as np
 
 from dace_redist._version import __version__
-from dace_redist.einsum.command import einsum
+from dace_redist.einsum.command import bytes_of_memory, einsum
 from dace_redist.errors import RedistributionError
 from dace_redist.joint_schedule import JointSchedule
 from dace_redist.mpi.launch import launched_rank
@@ -54,7 +54,12 @@ for _other in (build, calibrate, config, einsum, simulate, trace):
 @click.option("--rank", type=int, help="list the messages of this rank instead")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 @click.option("--plot", "path", type=click.Path(dir_okay=False, path_type=Path), help="draw to .png, .svg or .pdf")
-@click.option("--memory-bytes", type=int, help="say in how many rounds it moves if a rank's buffers take no more")
+@click.option(
+    "--memory-bytes",
+    metavar="BYTES",
+    callback=bytes_of_memory,
+    help="say in how many rounds it moves if a rank's buffers take no more, as in 64MiB",
+)
 @click.option("--tensors", type=click.IntRange(1), default=1, help="so many tensors of this kind move in one exchange")
 @click.option(
     "--machine",
@@ -134,7 +139,15 @@ def _costs(schedule: Schedule, memory: str, machine: str | None, ranks_per_node:
     """The report of the cost model."""
     from dace_redist.selection.cost_report import CostReport  # loads pydantic, which takes as long as NumPy
 
-    return CostReport.of(schedule, memory, machine, ranks_per_node)
+    try:
+        return CostReport.of(schedule, memory, machine, ranks_per_node)
+    except (OSError, ValueError):
+        from dace_redist.simulation.machine import describes_machine
+
+        if machine is None or not describes_machine(machine):
+            raise
+        wrong = f"{machine} describes a machine for dace-redist simulate; here FILE is a machine profile"
+        raise click.BadParameter(f"{wrong}, which dace-redist calibrate writes", param_hint="--machine") from None
 
 
 def _rounds(schedule: Schedule, memory_bytes: int | None) -> str:

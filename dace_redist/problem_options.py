@@ -141,23 +141,41 @@ def described_schedule(shape: tuple[int, ...], dtype: np.dtype[Any], sides: dict
         target_shape = sides["to_shape"]
     else:
         target_shape = tuple(shape[axis] for axis in mapped.source_axes)
-    source = _distribution("from", shape, sides, "source")
-    target = _distribution("to", target_shape, sides, "target")
+    source = _distribution("from", shape, sides, "source", "--shape")
+    to_shape = "--shape" if sides["to_shape"] is None else "--to-shape"
+    target = _distribution("to", target_shape, sides, "target", to_shape)
     given = ("target_dtype", "alpha", "beta", "conj", "op")
     computed = {name: sides[name] for name in given if name in sides}
     return schedule(source, target, dtype=dtype, axes=mapped.axes, region=region, **computed)
 
 
-def _distribution(option: str, shape: Sequence[int], sides: dict[str, Any], name: str) -> Distribution:
-    dims, block, ranks = (sides[f"{name}_{word}"] for word in ("dims", "block", "ranks"))
+def _distribution(side: str, shape: Sequence[int], sides: dict[str, Any], name: str, of_shape: str) -> Distribution:
+    """The distribution of a side; an error names the option that it is about, ``of_shape`` where it is the shape."""
+    more = {word: sides[f"{name}_{word}"] for word in ("dims", "block", "ranks")}
     grid = sides[name]
-    if dims is None and len(grid) > len(shape):
+    if more["dims"] is None and len(grid) > len(shape):
         raise click.BadParameter(
             f"more grid axes ({len(grid)}) than dimensions ({len(shape)}); "
-            f"say with --{option}-dims which grid axis each dimension is split over",
-            param_hint=f"--{option}",
+            f"say with --{side}-dims which grid axis each dimension is split over",
+            param_hint=f"--{side}",
         )
     try:
-        return Distribution(shape, grid, dims=dims, block=block, ranks=ranks)
+        return Distribution(shape, grid, **more)
     except (ValueError, TypeError) as error:
-        raise click.BadParameter(str(error).removeprefix("Distribution: "), param_hint=f"--{option}") from None
+        told = str(error).removeprefix("Distribution: ").replace("(None: not split)", "(-: not split)")
+        option = _option_at_fault(side, shape, {"grid": grid, **more}, of_shape)
+        raise click.BadParameter(told, param_hint=option) from None
+
+
+def _option_at_fault(side: str, shape: Sequence[int], given: dict[str, Any], of_shape: str) -> str:
+    """The option of an impossible distribution with which it becomes impossible, when one is added after another."""
+    options = {of_shape: ("grid", ()), f"--{side}": ("grid", given["grid"])}
+    options |= {f"--{side}-{word}": (word, given[word]) for word in ("dims", "block", "ranks")}
+    known: dict[str, Any] = {}
+    for option, (word, value) in options.items():
+        known[word] = value
+        try:
+            Distribution(shape, **known)
+        except (ValueError, TypeError):
+            return option
+    return f"--{side}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import numbers
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -275,17 +275,20 @@ def with_options(strategy: str, options: Mapping[str, Any]) -> str:
     return f"{strategy}({listed})" if listed else strategy
 
 
-def check_options(strategy: Strategy, options: Mapping[str, Any]) -> dict[str, Any]:
+def check_options(strategy: Strategy, options: Mapping[str, Any], arguments: Sequence[str] = ()) -> dict[str, Any]:
     """
     ``options``, checked.
 
+    :param arguments: What may have been meant, too, by the name of an option: other arguments of a function.
     :raises ValueError: If the strategy does not take one of them, or a value is out of range.
     :raises TypeError: If a value is of another type.
     """
     for name in options:
         if name not in strategy.options:
             known = ", ".join(strategy.options) or "none"
-            raise ValueError(f"strategy {strategy.name} does not take option {name!r}; it takes {known}")
+            meant = difflib.get_close_matches(name, [*strategy.options, *arguments], 1)
+            hint = f" (did you mean {meant[0]}?)" if meant else ""
+            raise ValueError(f"strategy {strategy.name} does not take option {name!r}{hint}; it takes {known}")
     return {name: OPTIONS[name].check(name, value) for name, value in options.items()}
 
 
@@ -329,7 +332,7 @@ def options_within(schedule: Schedule, strategy: str, memory_bytes: int, options
     :param strategy: Name of a strategy.
     :param memory_bytes: Most bytes of buffers on any rank.
     :param options: Its options that are given.
-    :return: All options that are not at their defaults.
+    :return: All options that are not at their defaults, those on GPUs among them.
     :raises ValueError: If the strategy has no options that bound its memory, or the bound is too small; says what is
         needed.
     :raises TypeError: If ``memory_bytes`` is no integer.
@@ -349,13 +352,18 @@ def options_within(schedule: Schedule, strategy: str, memory_bytes: int, options
         least = {"slot_bytes": 64, "chunk_bytes": schedule.itemsize, "depth": 1}
         free = [name for name in bounding if name not in options and values[name] > least[name]]
         if not free:
+            least_of_any = extra_memory(schedule, "Pipelined", chunk_bytes=schedule.itemsize, depth=1) or 0
+            hint = f"; Pipelined takes as little as {least_of_any}" if least_of_any < min(needed, memory_bytes) else ""
             raise ValueError(
-                f"memory_bytes is {memory_bytes}, but strategy {chosen.name} needs at least {needed} bytes here"
+                f"memory_bytes is {memory_bytes}, but strategy {chosen.name} needs at least {needed} bytes here{hint}"
             )
         name = max(free, key=lambda name: values[name] / _BOUNDING[name])
         values[name] = max(values[name] // 2, least[name])
         needed = extra_memory(schedule, chosen.name, **{**options, **values})
-    return dict(options) | {name: value for name, value in values.items() if value != OPTIONS[name].default}
+    usual, on_gpu = default_options(), default_options(on_gpu=True)
+    return dict(options) | {
+        name: value for name, value in values.items() if (value, value) != (usual[name], on_gpu[name])
+    }
 
 
 def rounds(schedule: Schedule, options: Mapping[str, Any]) -> int:

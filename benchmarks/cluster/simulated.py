@@ -157,10 +157,11 @@ def machine_file(folder: Path, nodes: int, rate: float, known: dict[str, float],
         "name: emulated nodes",
         f"nodes: {nodes}",
         f"cores: {cores}  # they share those of one machine",
-        f"flops: {known['flops']:.3e}",
-        f"memory: {cores * known['memory']:.3e}",
+        f"flops: {known['flops']:.3e} FLOP/s",
+        f"memory: {cores * known['memory']:.3e} B/s",
         *([f"profile: {Path(profile).resolve()}"] if profile else []),
-        f"network: {{kind: switch, ports: {nodes}, link: {PAYLOAD * rate / 8:.4e}, latency: {known['latency']:.3e}}}",
+        f"network: {{kind: switch, ports: {nodes}, link: {PAYLOAD * rate / 8:.4e} B/s, "
+        f"latency: {known['latency']:.3e} s}}",
     ]
     path = folder / "machine.yaml"
     path.write_text("\n".join(lines) + "\n")

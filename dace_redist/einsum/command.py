@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dace_redist.schedule import element_type
+from dace_redist.element_operation import COMPUTED_TYPES, element_type
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from dace_redist.einsum.statement import Statement
 
 _UNITS = {"": 1, "B": 1} | {
@@ -37,7 +40,8 @@ def index_sizes(_: click.Context, __: click.Parameter, values: tuple[str, ...]) 
     return sizes
 
 
-def _bytes(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+def bytes_of_memory(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    """Reads an amount of memory, if one is given, see :func:`amount_of_memory`."""
     return None if value is None else amount_of_memory(value)
 
 
@@ -51,14 +55,29 @@ def amount_of_memory(value: str) -> int:
     units = {name.lower(): factor for name, factor in _UNITS.items()}
     if found is None or found[2].lower() not in units:
         raise click.BadParameter(f"{value!r} is not an amount of memory, such as 4GiB, 500MB or 1000000")
-    return int(float(found[1]) * units[found[2].lower()])
+    return int(Fraction(found[1]) * units[found[2].lower()])
 
 
 def _dtype(_: click.Context, __: click.Parameter, value: str) -> int:
     try:
-        return element_type(value).itemsize
+        return multiplied_type(element_type(value)).itemsize
     except TypeError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def multiplied_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """
+    Refuses types whose elements are moved, but not multiplied.
+
+    :param dtype: Any type.
+    :return: ``dtype``.
+    :raises click.BadParameter: If its elements cannot be multiplied.
+    """
+    known = [name for name in COMPUTED_TYPES if name != "bool"]
+    if dtype.name not in known or not dtype.isnative:
+        wrong = f"elements of type {dtype} cannot be multiplied; expected one of {', '.join(known)}"
+        raise click.BadParameter(wrong, param_hint="--dtype")
+    return dtype
 
 
 @click.command("einsum")
@@ -68,7 +87,7 @@ def _dtype(_: click.Context, __: click.Parameter, value: str) -> int:
 )
 @click.option("--ranks", type=click.IntRange(min=1), required=True, help="ranks to plan for")
 @click.option("--dtype", "itemsize", default="float64", show_default=True, callback=_dtype, help="type of the elements")
-@click.option("--memory", metavar="BYTES", callback=_bytes, help="memory per rank for all tensors, as in 4GiB")
+@click.option("--memory", metavar="BYTES", callback=bytes_of_memory, help="memory per rank for all tensors, as in 4GiB")
 @click.option("--node-size", type=click.IntRange(min=1), help="ranks per node, numbered node by node")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 @click.option("--plot", "path", type=click.Path(dir_okay=False, path_type=Path), help="draw to .png, .svg or .pdf")

@@ -113,8 +113,20 @@ print(MPI.Get_library_version(), end="")
 
 
 def _compiler() -> str:
-    command = os.environ.get("CXX", "c++").split()[0]
-    return shutil.which(command) or command
+    """
+    The C++ compiler that CMake takes: that of ``CXX``, which may have options, else the usual one.
+
+    :raises BuildError: If ``CXX`` names none that is there.
+    """
+    given, path = os.environ.get("CXX", "").strip(), build_environment()["PATH"]
+    command = given or "c++"
+    found = shutil.which(command, path=path) or shutil.which(command.split()[0], path=path)
+    if given and found is None:
+        raise BuildError(
+            f"the variable CXX names the C++ compiler {given!r}, which is not there or cannot be run: "
+            "name another, such as g++, or unset it"
+        )
+    return found or command
 
 
 def _identity(program: str) -> list[str]:

@@ -92,6 +92,24 @@ class PlanArguments:
         return int.from_bytes(state.digest(), "little")
 
 
+#: Arguments of ``redistribute`` and ``plan``, which take the options of a strategy beside them.
+_ARGUMENTS = (
+    "comm",
+    "out",
+    "dtype",
+    "target_dtype",
+    "strategy",
+    "device",
+    "axes",
+    "region",
+    "alpha",
+    "beta",
+    "conj",
+    "op",
+    "memory_bytes",
+)
+
+
 def checked_arguments(
     array: Any,
     source: Any,
@@ -125,13 +143,14 @@ def checked_arguments(
             check_launcher(MPI.COMM_WORLD)  # else every rank is alone
             raise ValueError(
                 f"the {name} distribution names ranks up to {distribution.ranks_needed - 1}, "
-                f"but the communicator has {comm.size} ranks"
+                f"but the communicator has {comm.size} ranks; start the program with "
+                f"mpiexec -n {distribution.ranks_needed}, or pass a larger communicator"
             )
     index_map = checked_index_map(source, target, axes, region)
     chosen = AUTO if strategy == AUTO.name else find_strategy(strategy)
     if chosen.name == "MPI":
         raise ValueError("strategy MPI (stock DaCe) exists in DaCe programs only; take Datatype")
-    checked = check_options(chosen, options)
+    checked = check_options(chosen, options, _ARGUMENTS)
     element = _checked_type(array, out, dtype, told)
     operation = element_operation(element, None if dtype is None else element_type(dtype), alpha, beta, conj, op)
     if out is not None and out.dtype != operation.target:

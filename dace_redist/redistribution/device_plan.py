@@ -75,7 +75,7 @@ class DevicePlan(Plan):
         started = native.start(source.address, target.address, number)
         self._started = True
         arrays = [[side] if isinstance(side, np.ndarray) else [] for side in (array, out)]
-        return Request(started, arrays[0], [(side, side) for side in arrays[1]], out, self._ended)
+        return Request(started, arrays[0], [(side, side) for side in arrays[1]], out, self._ended, array)
 
     def check_arrays(self, array: Any, out: Any) -> None:
         """

@@ -41,6 +41,7 @@ class Request:
         targets: Sequence[tuple[Array, Array]],
         result: Any,
         ended: Callable[[], None],
+        kept: Any = None,
     ) -> None:
         """
         For plans.
@@ -49,9 +50,10 @@ class Request:
         :param targets: What it writes, each with the array that is to have it at the end.
         :param result: What :meth:`wait` returns.
         :param ended: Called when the plan can be used again.
+        :param kept: What else must live as long: an array of another library, of which ``sources`` has none.
         """
         self._native: NativeRequest | None = native
-        self._result, self._ended = result, ended
+        self._result, self._ended, self._kept = result, ended, kept
         self._sources, self._targets = list(sources), list(targets)
         self._locked = _lock([*sources, *(array for pair in targets for array in pair)])
         self.done = False
@@ -98,7 +100,7 @@ class Request:
         for target, result in self._targets:
             if not failed and target is not result:
                 result[...] = target
-        self._sources, self._targets = [], []
+        self._sources, self._targets, self._kept = [], [], None
         self._ended()
 
     def __enter__(self) -> Request:
@@ -112,7 +114,7 @@ class Request:
 
     def __del__(self) -> None:
         if getattr(self, "_native", None) is not None:
-            _ABANDONED.append((self._native, self._sources, self._targets))
+            _ABANDONED.append((self._native, self._sources, self._targets, self._kept, self._result))
             warnings.warn("a started redistribution was not waited for", ResourceWarning, stacklevel=2)
 
 

@@ -47,23 +47,22 @@ class Trace:
     :param path: The file.
     :param begin: Leave out what was done earlier, in milliseconds after the first event.
     :param end: Leave out what began later than that.
-    :raises ValueError: If it is no trace of this package; says what was found.
+    :raises ValueError: If it is no trace of this package, or nothing was done at that time; says what was found.
+    :raises FileNotFoundError: If there is no such file; says how to get one.
     :raises OSError: If it cannot be read.
     """
 
     def __init__(self, path: str | Path, begin: float = 0.0, end: float = math.inf):
         self.path = Path(path)
-        try:
-            events = json.loads(self.path.read_text())
-            if events[0]["name"] != "dace_redist":
-                raise ValueError("it was not written by dace-redist")
-            self.spans = [_span(event) for event in events if event["ph"] == "X"]
-        except (ValueError, LookupError, TypeError) as error:
-            raise ValueError(f"trace: {str(path)!r} is no trace that DACE_REDIST_TRACE asked for: {error}") from None
-        first = min((span.start for span in self.spans), default=0.0)
-        self.spans = [s for s in self.spans if s.end >= first + 1e3 * begin and s.start <= first + 1e3 * end]
+        spans = _read(self.path)
+        if not spans:
+            raise ValueError(f"trace: {str(path)!r} holds no events: the ranks moved and computed nothing")
+        first, last = min(span.start for span in spans), max(span.end for span in spans)
+        self.spans = [s for s in spans if s.end >= first + 1e3 * begin and s.start <= first + 1e3 * end]
         if not self.spans:
-            raise ValueError(f"trace: {str(path)!r} holds no events, or none in the time asked for")
+            asked = f"from {begin:g} to {end:g} ms" if end < math.inf else f"from {begin:g} ms on"
+            length = f"its events take {(last - first) / 1e3:.4g} ms"
+            raise ValueError(f"trace: {str(path)!r} holds no events {asked} after the first one: {length}")
 
     @property
     def ranks(self) -> list[int]:
@@ -133,6 +132,26 @@ class Trace:
         :raises ImportError: If matplotlib is not installed.
         """
         save(lambda: draw(self), path)
+
+
+def _read(path: Path) -> list[Span]:
+    how_to_get = "run the program with DACE_REDIST_TRACE=FILE in its environment to get one"
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        raise FileNotFoundError(f"trace: there is no file {str(path)!r}; {how_to_get}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"trace: {str(path)!r} is no text, and no trace ({error}); {how_to_get}") from None
+    try:
+        events = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"trace: {str(path)!r} is no JSON, or was cut off ({error}); {how_to_get}") from None
+    try:
+        if events[0]["name"] == "dace_redist":
+            return [_span(event) for event in events if event["ph"] == "X"]
+    except (LookupError, TypeError, AttributeError):
+        pass
+    raise ValueError(f"trace: {str(path)!r} is JSON, but no trace that dace-redist wrote; {how_to_get}")
 
 
 def _span(event: dict[str, Any]) -> Span:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dace_redist.einsum.command import index_sizes, read_statements
+from dace_redist.einsum.command import index_sizes, multiplied_type, read_statements
 from dace_redist.problem_options import described_schedule, given_problem_options, problem_options, whole_numbers
 from dace_redist.selection.problem_key import MAIN_MEMORIES
 from dace_redist.strategies import STRATEGIES
@@ -131,6 +131,7 @@ def _check_einsums(given: dict[str, Any]) -> None:
     for name in ("sizes", "ranks"):
         if not given[name]:
             raise click.UsageError(f"missing --{name}: einsums need the size of each index, and the number of ranks")
+    multiplied_type(given["dtype"])
     if min(given["ranks"]) < 1:
         raise click.BadParameter(f"a number of ranks is at least 1, got {min(given['ranks'])}", param_hint="--ranks")
     if len(given["strategies"]) > 1:

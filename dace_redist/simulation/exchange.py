@@ -31,7 +31,7 @@ class Job:
     :param ranks: Number of ranks, which fill one node after another.
     :param ranks_per_node: Ranks on each node.
     :param scattered: Whether the nodes lie anywhere in the machine.
-    :raises ValueError: If the machine has not so many nodes.
+    :raises ValueError: If the machine has not so many nodes, or none has a rank.
     """
 
     machine: Machine
@@ -40,14 +40,13 @@ class Job:
     scattered: bool = False
 
     def __post_init__(self) -> None:
-        if self.ranks_per_node < 1:
-            raise ValueError(f"ranks_per_node must be at least 1, got {self.ranks_per_node}")
         self.machine.node_of(self.ranks, self.ranks_per_node)
 
     @classmethod
     def of(cls, machine: Machine, ranks: int, ranks_per_node: int | None = None, scattered: bool = False) -> Job:
         """A job; default: as many ranks on a node as it has cores, and at least one."""
-        return cls(machine, ranks, ranks_per_node or max(1, int(machine.cores)), scattered)
+        each = max(1, int(machine.cores)) if ranks_per_node is None else ranks_per_node
+        return cls(machine, ranks, each, scattered)
 
     @property
     def node_of(self) -> Array:

@@ -19,10 +19,15 @@ def write_goal(ranks: Iterable[tuple[int, list[Operation]]], count: int, path: P
     :param ranks: What each rank does, in any order; those left out do nothing.
     :param count: Number of ranks.
     :param path: File to write.
-    :raises OSError: If it cannot be written.
+    :raises OSError: If it cannot be written; names the file.
     """
     left = set(range(count))
-    with path.open("w") as file:
+    try:
+        opened = path.open("w")
+    except OSError as error:
+        wrong = f"cannot write GOAL text to {path} ({error.strerror}): name a file in a folder that is there"
+        raise OSError(wrong) from None
+    with opened as file:
         file.write(f"num_ranks {count}\n")
         for rank, operations in ranks:
             left.discard(rank)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,6 @@ from dace_redist.simulation.yaml_fields import Fields
 
 _SHIPPED = Path(__file__).with_name("machines")
 _LONGEST = 1 << 24  # bytes; beyond, a message takes what its rate says
-_RATE = "a rate above 0 such as 10 GB/s or 100 Gbit/s"
-_TIME = "a time above 0 such as 1.3 us"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,13 +71,12 @@ class Machine:
                 f"there is no machine file {str(given)!r}{hint}; with the package come {', '.join(names())}"
             )
         where = f"machine file {path}"
-        try:
-            node = yaml.compose(path.read_text(), yaml.SafeLoader)
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ValueError(f"{where} is no YAML: {' '.join(str(error).split())}") from None
-        if node is None:
-            raise ValueError(f"{where} is empty, expected fields such as 'nodes: 4'")
-        return _machine(Fields(node, where), path)
+        if _is_profile(path):
+            raise ValueError(
+                f"{where} is a machine profile, which dace-redist explain takes; dace-redist simulate takes a machine "
+                f"file, which describes nodes and network, and names a profile by 'profile: {path.name}'"
+            )
+        return _machine(Fields(fields.read(path, where), where), path)
 
     def node_of(self, ranks: int, ranks_per_node: int, scattered: bool = False) -> Array:
         """
@@ -88,8 +86,9 @@ class Machine:
         :param ranks_per_node: Ranks on each node.
         :param scattered: Whether the nodes are any of the machine, as a busy machine's scheduler gives them; the same
             ones at every call.
-        :raises ValueError: If the machine has not so many nodes.
+        :raises ValueError: If the machine has not so many nodes, or none has a rank.
         """
+        _check_ranks_per_node(ranks_per_node)
         needed = -(-ranks // ranks_per_node)
         if needed > self.nodes:
             raise ValueError(
@@ -106,7 +105,9 @@ class Machine:
         What the cost model looks up: the profile, on this machine's cores, with its network.
 
         :param ranks_per_node: Ranks on each node.
+        :raises ValueError: If these are less than 1.
         """
+        _check_ranks_per_node(ranks_per_node)
         profile, copies = self.profile, self.profile.copies.pack
         factor = 1 / profile.turns  # seconds that a rank has a core for
         if self.copy is not None:
@@ -131,7 +132,9 @@ class Machine:
         :param flops: Operations of the rank.
         :param nbytes: Bytes of its operands and of its result.
         :param ranks_per_node: Ranks that share the cores and the memory of a node.
+        :raises ValueError: If these are less than 1.
         """
+        _check_ranks_per_node(ranks_per_node)
         return ranks_per_node * max(flops / (self.cores * self.flops), nbytes / self.memory)
 
     def __str__(self) -> str:
@@ -143,6 +146,38 @@ class Machine:
 def names() -> list[str]:
     """Names of the machines that ship with the package."""
     return sorted(path.stem for path in _SHIPPED.glob("*.yaml"))
+
+
+def describes_machine(given: str | os.PathLike[str]) -> bool:
+    """
+    Whether this is something that :meth:`Machine.load` takes: the name of a machine that ships with the package, or a
+    file with some of its fields.
+
+    :param given: A name, or a path of any file.
+    """
+    path = Path(given)
+    if not path.exists():
+        return str(given) in names()
+    try:
+        node = None if _is_profile(path) else fields.read(path, str(path))
+    except (OSError, ValueError):
+        return False
+    pairs = node.value if isinstance(node, yaml.MappingNode) else []
+    return len({"cores", "flops", "memory", "network"} & {str(key.value) for key, _ in pairs}) > 1
+
+
+def _is_profile(path: Path) -> bool:
+    """Whether a file is a machine profile, as ``dace-redist calibrate`` writes it."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and content.get("format") == f"dace-redist {machine_profile.KIND}"
+
+
+def _check_ranks_per_node(given: int) -> None:
+    if not isinstance(given, int | np.integer) or given < 1:
+        raise ValueError(f"ranks_per_node must be a whole number of at least 1, got {given!r}")
 
 
 def _scaled(value: Any, factor: float) -> Any:
@@ -161,33 +196,40 @@ def _scaled(value: Any, factor: float) -> Any:
 
 def _machine(top: Fields, path: Path) -> Machine:
     name = top.take("name", fields.word, "a name", path.stem)
+    nodes = top.take("nodes", fields.whole(), "the number of nodes, at least 1", None)
     cores = top.take("cores", fields.positive, "the number of cores of a node, above 0")
-    flops = top.take("flops", fields.flops, "what a core computes, above 0, such as 40 GFLOP/s")
-    memory = top.take("memory", fields.rate, f"what all cores of a node read and write, {_RATE}")
-    copy = top.take("copy", fields.rate, f"what a core copies, {_RATE}", None)
+    flops = top.take("flops", fields.flops, f"what a core computes, {fields.OPERATIONS}")
+    memory = top.take("memory", fields.rate, f"what all cores of a node read and write, {fields.A_RATE}")
+    copy = top.take("copy", fields.rate, f"what a core copies, {fields.A_RATE}", None)
     profile = top.take("profile", fields.word, "the path of a machine profile, see dace-redist calibrate", None)
     described = top.take_fields("network")
     network = None if described is None else _network(described)
     usual = 1 if network is None else network.nodes
-    count = top.take("nodes", fields.whole(), "the number of nodes, at least 1", usual)
+    count = usual if nodes is None else nodes
     if network is None and count > 1:
-        raise ValueError(f"{top.at()}: network is missing, expected one for {count} nodes, with kind, link and latency")
+        expected = f"expected one for {count} nodes, with kind, link and latency"
+        raise ValueError(f"{top.at_field('nodes')}: network is missing, {expected}")
     if count > usual:
-        raise ValueError(f"{top.at()}: nodes must be at most {usual}, which the network connects, got {count}")
-    top.end(("name", "nodes", "cores", "flops", "memory", "copy", "profile", "network"))
-    return Machine(name, count, cores, flops, memory, copy, _profile(profile, path), network)
+        expected = f"at most {usual}, which the network connects"
+        raise ValueError(f"{top.at_field('nodes')}: nodes must be {expected}, got {count}")
+    top.end()
+    found = _profile(profile, path, top.at_field("profile"))
+    return Machine(name, count, cores, flops, memory, copy, found, network)
 
 
-def _profile(given: str | None, path: Path) -> MachineProfile:
+def _profile(given: str | None, path: Path, where: str) -> MachineProfile:
     """A profile of any machine and release: the description says what it stands for."""
     if given is None:
         return machine_profile.default_profile()
     try:
         found, reason = machine_profile.load(path.parent / given)
+    except FileNotFoundError:
+        made = f"make it with dace-redist calibrate --output {path.parent / given}"
+        found, reason = None, f"there is no file {path.parent / given}; {made}, or leave profile out"
     except (OSError, ValueError) as error:
         found, reason = None, str(error)
     if found is None:
-        raise ValueError(f"machine file {path}: the profile {given} cannot be used: {reason}")
+        raise ValueError(f"{where}: the profile {given} cannot be used: {reason}")
     return found
 
 
@@ -200,9 +242,9 @@ def _network(described: Fields) -> Network:
         return str(value)
 
     kind = described.take("kind", known, f"one of {', '.join(kinds)}")
-    link = described.take("link", fields.rate, f"the rate of a node's link, {_RATE}")
-    latency = described.take("latency", fields.seconds, f"what a message between two nodes takes, {_TIME}")
-    hop = described.take("hop", fields.seconds, f"what each further link on the way adds, {_TIME}", 1e-7)
+    link = described.take("link", fields.rate, f"the rate of a node's link, {fields.A_RATE}")
+    latency = described.take("latency", fields.seconds, f"what a message between two nodes takes, {fields.A_TIME}")
+    hop = described.take("hop", fields.seconds, f"what each further link on the way adds, {fields.A_TIME}", 1e-7)
     network = kinds[kind](described, {"link": link, "latency": latency, "hop": hop})
     described.end()
     return network
@@ -222,7 +264,7 @@ def _fat_tree(described: Fields, common: dict[str, float]) -> Network:
             raise ValueError
         return up
 
-    expected = f"a list of {len(down)} numbers, the first 1: per level how many switches are above"
+    expected = f"a list as long as down, {list(down)}, the first 1: per level how many switches are above"
     up = described.take("up", as_many, expected)
     return FatTree(**common, down=down, up=up, trunk=_rate_of(described, "trunk", common))
 
@@ -248,4 +290,4 @@ def _torus(described: Fields, common: dict[str, float]) -> Network:
 
 
 def _rate_of(described: Fields, name: str, common: dict[str, float]) -> float:
-    return described.take(name, fields.rate, _RATE, common["link"])
+    return described.take(name, fields.rate, fields.A_RATE, common["link"])

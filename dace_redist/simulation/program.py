@@ -174,11 +174,12 @@ def simulate_plan(
     :param ranks_per_node: Ranks on each node; default: those that it was planned for, else one per core.
     :param scattered: Whether the nodes lie anywhere in the machine, and not side by side.
     :param strategy: Moves its tensors; ``"Auto"`` is the default one.
-    :raises ValueError: If the machine file is wrong (names the line), the machine is too small, or the strategy is
-        unknown or cannot leave a node.
+    :raises ValueError: If the machine file is wrong (names the line), the machine is too small, ``ranks_per_node`` is
+        less than 1, or the strategy is unknown or cannot leave a node.
     :raises FileNotFoundError: If there is no such machine.
     """
-    job = Job.of(Machine.load(machine), plan.ranks, ranks_per_node or plan.node_size, scattered)
+    each = plan.node_size if ranks_per_node is None else ranks_per_node
+    job = Job.of(Machine.load(machine), plan.ranks, each, scattered)
     return _Simulation(plan, job, find_strategy(strategy).name).run()
 
 

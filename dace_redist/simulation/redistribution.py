@@ -99,8 +99,8 @@ def simulate_schedule(
     :param scattered: Whether the nodes lie anywhere in the machine, and not side by side.
     :param memory: Where the arrays lie, one of :data:`dace_redist.selection.problem_key.MAIN_MEMORIES`.
     :param strategies: Names of strategies; default: all that the cost model knows. ``"Auto"`` is the default one.
-    :raises ValueError: If the machine file is wrong (names the line), the machine is too small, or a strategy is
-        unknown or cannot move this.
+    :raises ValueError: If the machine file is wrong (names the line), the machine is too small, ``ranks_per_node`` is
+        less than 1, or a strategy is unknown or cannot move this.
     :raises FileNotFoundError: If there is no such machine.
     """
     job = Job.of(Machine.load(machine), schedule.ranks, ranks_per_node, scattered)

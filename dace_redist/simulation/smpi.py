@@ -42,10 +42,14 @@ def write_traces(ranks: Iterable[tuple[int, list[Operation]]], job: Job, folder:
     :param job: The ranks and the machine.
     :param folder: Is made if need be.
     :raises ValueError: If SimGrid has no such network.
-    :raises OSError: If a file cannot be written.
+    :raises OSError: If a file cannot be written; names the folder.
     """
     platform = _platform(job)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        wrong = f"cannot make the folder {folder} for traces ({error.strerror}): name one that can be written"
+        raise OSError(wrong) from None
     given = dict.fromkeys(range(job.ranks), False)
     for rank, operations in ranks:
         (folder / _trace_name(rank)).write_text("\n".join(_lines(rank, operations)) + "\n")

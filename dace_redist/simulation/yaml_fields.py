@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
@@ -20,6 +22,11 @@ _BYTES_PER_SECOND = {
 }
 _FLOPS = {f"{prefix}FLOP/s": power for prefix, power in _POWERS.items()}
 
+#: What the readers of numbers with a unit take, for errors.
+A_RATE = "a rate from 1 kB/s to 1e6 TB/s with its unit, such as 10 GB/s or 100 Gbit/s"
+A_TIME = "a time above 0 and at most 1000 s with its unit, such as 1.3 us"
+OPERATIONS = "above 0 with its unit, such as 40 GFLOP/s"
+
 
 class Fields:
     """
@@ -34,16 +41,21 @@ class Fields:
         self._where, self._line = where, node.start_mark.line + 1
         if not isinstance(node, yaml.MappingNode):
             raise ValueError(f"{self.at(node)}: expected fields such as 'nodes: 4', got {_text(node)}")
-        self._left: dict[str, yaml.Node] = {}
+        self._values: dict[str, yaml.Node] = {}
+        self._known: list[str] = []  # names asked for
         for key, value in node.value:
-            name = str(key.value)
-            if name in self._left:
+            name = str(key.value) if isinstance(key, yaml.ScalarNode) else _text(key)
+            if name in self._values:
                 raise ValueError(f"{self.at(key)}: {name} is given twice")
-            self._left[name] = value
+            self._values[name] = value
 
     def at(self, node: yaml.Node | None = None) -> str:
         """Where a value stands, for errors; of none given the mapping."""
         return f"{self._where}, line {self._line if node is None else node.start_mark.line + 1}"
+
+    def at_field(self, name: str) -> str:
+        """Where the value of a field stands, for errors; of one that is missing the mapping."""
+        return self.at(self._values.get(name))
 
     def take(self, name: str, read: Reader[Value], expected: str, default: Any = ...) -> Value:
         """
@@ -55,11 +67,12 @@ class Fields:
         :param default: Value of a field that is missing; ``...``: it must not be.
         :raises ValueError: If it is missing, or wrong; names the line.
         """
-        if name not in self._left:
+        self._known.append(name)
+        if name not in self._values:
             if default is ...:
                 raise ValueError(f"{self.at()}: {name} is missing, expected {expected}")
             return default  # type: ignore[no-any-return]
-        node = self._left.pop(name)
+        node = self._values[name]
         try:
             return read(yaml.SafeLoader("").construct_object(node, deep=True))
         except (ValueError, TypeError, yaml.YAMLError):
@@ -67,25 +80,46 @@ class Fields:
 
     def take_fields(self, name: str) -> Fields | None:
         """The fields of a mapping within this one; None if there is none."""
-        node = self._left.pop(name, None)
+        self._known.append(name)
+        node = self._values.get(name)
         return None if node is None else Fields(node, self._where)
 
-    def end(self, known: Sequence[str] = ()) -> None:
+    def end(self) -> None:
         """
         Check that nothing is left.
 
-        :param known: Names of all fields, for the error.
-        :raises ValueError: If there is a field that nobody took.
+        :raises ValueError: If there is a field that nobody took; names those that were asked for.
         """
-        for name, node in self._left.items():
-            names = f"; expected are {', '.join(known)}" if known else ""
-            raise ValueError(f"{self.at(node)}: {name} is unknown here{names}")
+        for name, node in self._values.items():
+            if name not in self._known:
+                known = ", ".join(self._known)
+                raise ValueError(f"{self.at(node)}: {name} is unknown here; expected are {known}")
+
+
+def read(path: Path, where: str) -> yaml.Node:
+    """
+    What a YAML file holds, for :class:`Fields`.
+
+    :param path: Path of the file.
+    :param where: What it is, for errors.
+    :raises ValueError: If it is no YAML, or empty.
+    :raises OSError: If it cannot be read.
+    """
+    try:
+        node = yaml.compose(path.read_text(), yaml.SafeLoader)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"{where} is no YAML: {' '.join(str(error).split())}") from None
+    if node is None:
+        raise ValueError(f"{where} is empty, expected fields such as 'nodes: 4'")
+    return node
 
 
 def _text(node: yaml.Node) -> str:
-    if isinstance(node, yaml.ScalarNode):
-        return repr(node.value)
-    return "a list" if isinstance(node, yaml.SequenceNode) else "fields"
+    """A value as it is written, in short: what a list or a field contains may be long, or contain itself."""
+    if isinstance(node, yaml.SequenceNode):
+        entries = [one.value if isinstance(one, yaml.ScalarNode) else "..." for one in node.value]
+        return textwrap.shorten(f"[{', '.join(entries)}]", 60, placeholder=" ...]")
+    return repr(node.value) if isinstance(node, yaml.ScalarNode) else "fields"
 
 
 def whole(least: int = 1) -> Reader[int]:
@@ -101,22 +135,22 @@ def whole(least: int = 1) -> Reader[int]:
 
 def positive(value: Any) -> float:
     """Reads a finite number above 0."""
-    return _checked(value, {})
+    return _checked(float(value) if isinstance(value, str) else value)  # YAML takes 1e3 for a text
 
 
 def rate(value: Any) -> float:
-    """Reads bytes per second: a number, or one with a unit such as ``10 GB/s`` or ``100 Gbit/s``."""
-    return _checked(value, _BYTES_PER_SECOND)
+    """Reads bytes per second, see :data:`A_RATE`."""
+    return _checked(_with_unit(value, _BYTES_PER_SECOND), 1e3, 1e18)
 
 
 def seconds(value: Any) -> float:
-    """Reads a time: a number of seconds, or one with a unit such as ``1.3 us``."""
-    return _checked(value, _SECONDS)
+    """Reads a time in seconds, see :data:`A_TIME`."""
+    return _checked(_with_unit(value, _SECONDS), most=1e3)
 
 
 def flops(value: Any) -> float:
-    """Reads operations per second: a number, or one with a unit such as ``40 GFLOP/s``."""
-    return _checked(value, _FLOPS)
+    """Reads operations per second, see :data:`OPERATIONS`."""
+    return _checked(_with_unit(value, _FLOPS))
 
 
 def whole_list(value: Any) -> tuple[int, ...]:
@@ -133,12 +167,17 @@ def word(value: Any) -> str:
     return str(value).strip()
 
 
-def _checked(value: Any, units: Mapping[str, float]) -> float:
-    if isinstance(value, str):
-        found = re.fullmatch(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*(\S*)\s*", value)
-        if found is None or (found[2] and found[2] not in units):
-            raise ValueError
-        value = float(found[1]) * (units[found[2]] if found[2] else 1.0)
+def _with_unit(value: Any, units: Mapping[str, float]) -> float:
+    found = re.fullmatch(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*(\S+)\s*", value) if isinstance(value, str) else None
+    if found is None or found[2] not in units:
+        raise ValueError
+    return float(found[1]) * units[found[2]]
+
+
+def _checked(value: Any, least: float = 0.0, most: float = float("inf")) -> float:
+    """A number above 0 and below infinity, within limits."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise ValueError
+    if not least <= value <= most:
         raise ValueError
     return float(value)

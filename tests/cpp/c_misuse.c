@@ -95,6 +95,10 @@ static void misuse_plans(int rank, int size) {
   dr_distribution_free(&rows);
   dr_distribution_free(&other);
   double a[24] = {1, 2, 3}, b[24] = {0};
+  if (rank == 0) { /* the others own nothing */
+    EXPECT(dr_plan_execute(plan, NULL, b), DR_ERROR_ARGUMENT, "source is null, but elements");
+    EXPECT(dr_plan_execute(plan, a, NULL), DR_ERROR_ARGUMENT, "target is null, but elements");
+  }
   EXPECT(dr_plan_execute(plan, a, b), DR_SUCCESS, ""); /* the distributions are not needed any more */
   if (b[2] != 3) fprintf(stderr, "nothing was moved\n"), ++failures;
   dr_plan* copy = plan;

@@ -20,7 +20,7 @@ def run(capsys):
 
     def call(*words):
         with pytest.raises(SystemExit) as end:
-            cli.main(words)
+            cli.main([str(word) for word in words])
         return end.value.code or 0, *capsys.readouterr()
 
     return call
@@ -80,6 +80,11 @@ def test_all_descriptions(run):
     assert plain["target"]["block"] == [2, None]
 
 
+def test_amounts_of_memory(run):
+    texts = [run(*SMALL, "--memory-bytes", amount) for amount in ("1048576", "1MiB", "1m")]
+    assert texts[0] == texts[1] == texts[2] and "within 1,048,576 B" in texts[0][1]
+
+
 def test_plot(run, tmp_path):
     code, out, _ = run(*SMALL, "--plot", str(tmp_path / "plan.png"))
     assert code == 0
@@ -96,6 +101,43 @@ def test_what_is_computed_and_several_tensors(run):
     code, out, _ = run(*SMALL, "--tensors", "16")
     assert code == 0 and "16 tensors, each as follows, in one exchange" in out
     assert json.loads(run(*SMALL, "--tensors", "16", "--json")[1])["tensors"][15]["target_dtype"] == "float64"
+
+
+def span(start, duration):
+    return {"ph": "X", "pid": 0, "tid": 0, "cat": "pack", "name": "pack", "ts": start, "dur": duration, "args": {}}
+
+
+def test_trace(run, tmp_path):
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps([{"ph": "M", "name": "dace_redist"}, span(5000, 1000), span(11000, 2000)]))
+    assert "1 rank, 8 ms from first to last event" in run("trace", path)[1]
+    assert "2 ms from first to last event" in run("trace", path, "--begin", "3")[1]
+    for words, asked in ((("--begin", "870"), "from 870 ms on"), (("--begin", "2", "--end", "5"), "from 2 to 5 ms")):
+        code, out, err = run("trace", path, *words)
+        assert (code, out) == (2, "")
+        assert f"'{path}' holds no events {asked} after the first one: its events take 8 ms" in err
+
+
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        (None, "there is no file '{}'"),
+        ("{}", "'{}' is JSON, but no trace that dace-redist wrote"),
+        ('[{"name": "other"}]', "'{}' is JSON, but no trace that dace-redist wrote"),
+        ('[{"name": "dace_redist", "ph": "M"}, 3]', "'{}' is JSON, but no trace that dace-redist wrote"),
+        ("[{", "'{}' is no JSON, or was cut off"),
+        ("\udcff", "'{}' is no text"),
+        ('[{"name": "dace_redist", "ph": "M"}]', "'{}' holds no events"),
+    ],
+)
+def test_files_that_are_no_trace(run, tmp_path, content, said):
+    path = tmp_path / "run.json"
+    if content is not None:
+        path.write_text(content, errors="surrogateescape")
+    code, out, err = run("trace", path)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert said.replace("{}", str(path)) in err
+    assert "holds no" in said or "run the program with DACE_REDIST_TRACE=FILE" in err
 
 
 def test_help_version_and_commands(run):
@@ -120,10 +162,13 @@ def test_help_version_and_commands(run):
         (["--from", "2,two"], "'two' in '2,two'"),
         (["--from-block", "3"], "block needs one entry per entry of shape (2), got 1"),
         (["--from-block", "3,blanced"], "'blanced' in '3,blanced' is no whole number or '-' or 'balanced'"),
-        (["--from-block", "0,-"], "block[0] must be at least 1 element, got 0"),
+        (["--shape", "8,-8"], "--shape: shape[1] must be at least 0, got -8"),
+        (["--to-shape", "8,-8", "--region-shape", "1,1"], "--to-shape: shape[1] must be at least 0, got -8"),
+        (["--from", "2,-2"], "--from: process grid (2, -2)"),
+        (["--from-block", "0,-"], "--from-block: block[0] must be at least 1 element, got 0"),
         (["--to-dims", "0,0"], "grid axis 0 is used twice"),
-        (["--to-dims", "0,7"], "dims[1] is 7, but the process grid has axes 0 to 1"),
-        (["--to-ranks", "0,1,2"], "process grid (4, 1) needs 4 ranks, got a list of 3"),
+        (["--to-dims", "0,7"], "--to-dims: dims[1] is 7, but the process grid has axes 0 to 1 (-: not split)"),
+        (["--to-ranks", "0,1,2"], "--to-ranks: process grid (4, 1) needs 4 ranks, got a list of 3"),
         (["--to-ranks", "0,1,2,2"], "rank 2 stands twice"),
         (["--to-ranks", "0,1,2,-3"], "must not be negative"),
         (["--dtype", "flat64"], "unknown dtype 'flat64'"),
@@ -137,6 +182,8 @@ def test_help_version_and_commands(run):
         (["--tensors", "0"], "0 is not in the range"),
         (["--tensors", "2", "--rank", "1"], "goes with none of --rank, --memory-bytes, --machine and"),
         (["--rank", "one"], "'one' is not a valid integer"),
+        (["--memory-bytes", "1XB"], "'1XB' is not an amount of memory, such as 4GiB, 500MB or 1000000"),
+        (["--memory-bytes", "16"], "memory_bytes is 16, but strategy Hierarchical needs at least"),
         (["--plot", "plan.gif"], "'plan.gif' needs one of the endings .png, .svg, .pdf"),
         (["--plot", "no/such/plan.png"], "the folder 'no/such' for 'plan.png' does not exist"),
         (["--from", "9000000,1"], "the limit is 1048576 ranks"),

@@ -143,6 +143,12 @@ def test_command(run, tmp_path):
         ),
         (("ij,jk->ik", "--sizes", "i=4,j=4,k=4", "--ranks", "2", "--memory", "10"), "memory_bytes is 10"),
         (("ij,jk->ik", "--sizes", "i=4,j=4,k=4", "--ranks", "2", "--dtype", "nix"), "unknown dtype"),
+        (
+            ("i,i->", "--sizes", "i=4", "--ranks", "2", "--dtype", "M8"),
+            "type datetime64 cannot be multiplied; expected one",
+        ),
+        (("i,i->", "--sizes", "i=4", "--ranks", "2", "--dtype", "S3"), "cannot be multiplied"),
+        (("i,i->", "--sizes", "i=4", "--ranks", "2", "--dtype", ">f8"), "cannot be multiplied"),
         ((" ; ", "--sizes", "i=4", "--ranks", "2"), "there is no einsum"),
         (("i,i->", "--sizes", "i=4,i=5", "--ranks", "2"), "has two sizes, 4 and 5"),
         (("i,i->", "--sizes", "i=4", "--sizes", "i=4", "--ranks", "2"), "has two sizes, 4 and 4"),
@@ -159,7 +165,10 @@ def test_bad_input_ends_with_one_line(run, words, message):
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("word, count", [("1000", 1000), ("4GiB", 4 << 30), ("4G", 4 << 30), ("1.5kB", 1500)])
+@pytest.mark.parametrize(
+    "word, count",
+    [("1000", 1000), ("4GiB", 4 << 30), ("4G", 4 << 30), ("1.5kB", 1500), ("9007199254740993", 2**53 + 1)],
+)
 def test_amounts_of_memory(word, count):
     assert amount_of_memory(word) == count
 

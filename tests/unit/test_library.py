@@ -10,6 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import filelock
 import pytest
 
 from dace_redist.errors import BuildError
@@ -66,6 +67,27 @@ def test_one_builds_and_the_others_wait(monkeypatch: pytest.MonkeyPatch):
     with ThreadPoolExecutor(4) as pool:
         paths = list(pool.map(lambda _: library.ensure_library(), range(4)))
     assert built == [toolchain.REDISTRIBUTION] and len(set(paths)) == 1 and paths[0].read_text() == "a library"
+
+
+@pytest.mark.parametrize(("rank", "lines"), [("0", 1), ("1", 0)])
+def test_a_process_that_waits_says_so(monkeypatch: pytest.MonkeyPatch, capsys, rank: str, lines: int):
+    monkeypatch.setattr(library, "_SILENT", 0.1)
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", rank)
+    monkeypatch.setattr(cmake_build, "_build", lambda name, path: path.write_text("a library"))
+    path = toolchain.library_path()
+    path.parent.mkdir(parents=True)
+    lock = filelock.FileLock(path.with_suffix(".lock"))
+    with ThreadPoolExecutor(1) as pool:
+        with lock:
+            waiting = pool.submit(library.ensure_library)
+            time.sleep(0.5)
+            assert not waiting.done()
+        assert waiting.result() == path
+    said = f"dace-redist: waiting for another process that builds the library ({path})\n"
+    assert capsys.readouterr().err == said * lines
+    path.unlink()
+    library.ensure_library()  # nobody builds: nothing is said
+    assert capsys.readouterr().err == ""
 
 
 def test_a_build_that_fails_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch):
@@ -129,6 +151,24 @@ assert build_key() == alone
 
 def test_tools_beside_this_python_come_first():
     assert toolchain.build_environment()["PATH"].split(os.pathsep)[0] == os.path.dirname(toolchain.sys.executable)
+
+
+def test_a_compiler_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    compiler = tmp_path / "my tools" / "g++"
+    for words in (str(compiler), "no-such-g++ -O1"):
+        monkeypatch.setenv("CXX", words)
+        with pytest.raises(BuildError, match="the variable CXX names the C.. compiler .* not there or cannot be run"):
+            key()
+    compiler.parent.mkdir()
+    compiler.write_text("#!/bin/sh\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    assert toolchain._compiler() == str(compiler)
+    monkeypatch.setenv("CXX", f"{sys.executable} -v")
+    assert toolchain._compiler() == sys.executable
+    for words in ("", " "):  # as good as none
+        monkeypatch.setenv("CXX", words)
+        key()
 
 
 def test_no_mpi_to_compile_with(monkeypatch, tmp_path):

@@ -61,42 +61,92 @@ def test_units_and_defaults(machine):
     "old, new, message",
     [
         ("cores: 4", "cores: four", r"line 2: cores must be the number of cores of a node, above 0, got 'four'"),
+        ("nodes: 8\ncores: 4", "cores: 4\nnodes: 1000000", r"line 2: nodes must be at most 8, which .*, got 1000000"),
         ("cores: 4", "cores: -4", r"line 2: cores must be .* got '-4'"),
         ("cores: 4\n", "", r"line 1: cores is missing, expected the number of cores of a node"),
         ("nodes: 8", "nodes: 2.5", r"line 1: nodes must be the number of nodes, at least 1, got '2.5'"),
         ("nodes: 8", "nodes: 9", r"line 1: nodes must be at most 8, which the network connects, got 9"),
-        ("10 GFLOP/s", "10 GB/s", r"line 3: flops must be what a core computes, above 0, such as 40 GFLOP/s"),
-        ("20 GB/s", "0", r"line 4: memory must be what all cores of a node read and write, a rate above 0"),
+        (
+            "10 GFLOP/s",
+            "10 GB/s",
+            r"line 3: flops must be what a core computes, above 0 with its unit, such as 40 GFLOP/s",
+        ),
+        ("20 GB/s", "0", r"line 4: memory must be what all cores of a node read and write, a rate from 1 kB/s"),
         ("memory: 20 GB/s", "memory: 1\nmemory: 2", r"line 5: memory is given twice"),
         ("memory:", "colour: red\nmemory:", r"line 4: colour is unknown here; expected are name, nodes"),
         (NETWORK, "", r"line 1: network is missing, expected one for 8 nodes"),
         (NETWORK, "network: fast\n", r"line 5: expected fields such as 'nodes: 4', got 'fast'"),
         ("kind: switch", "kind: star", r"line 5: kind must be one of switch, fat-tree, dragonfly, torus, got 'star'"),
-        ("link: 1 GB/s, ", "", r"line 5: link is missing, expected the rate of a node's link, a rate above 0 such as"),
+        ("link: 1 GB/s, ", "", r"line 5: link is missing, expected the rate of a node's link, a rate from 1 kB/s to"),
         (
             "latency: 2 us",
             "latency: 2 miles",
-            r"line 5: latency must be .* a time above 0 such as 1.3 us, got '2 miles'",
+            r"line 5: latency must be .* a time above 0 and at most 1000 s with its unit, such as .*, got '2 miles'",
         ),
-        ("ports: 8", "ports: 8, ports2: 3", r"line 5: ports2 is unknown here"),
-        ("ports: 8", "ports: [8]", r"line 5: ports must be .*, got a list"),
-        ("kind: switch, ports: 8", "kind: torus, dims: [2, 0]", r"line 5: dims must be a list such as \[8, 8, 8\]"),
+        ("latency: 2 us", "latency: 1.3", r"line 5: latency must be .* with its unit, such as 1\.3 us, got '1\.3'"),
+        ("latency: 2 us", "latency: 1e300 s", r"line 5: latency must be .* at most 1000 s .*, got '1e300 s'"),
+        ("link: 1 GB/s", "link: 12", r"line 5: link must be .* with its unit, such as 10 GB/s or .*, got '12'"),
+        ("link: 1 GB/s", "link: 12 B/s", r"line 5: link must be .* a rate from 1 kB/s to .*, got '12 B/s'"),
+        ("nodes: 8", "nodes: 8\ncopy: 9", r"line 2: copy must be .* with its unit, such as 10 GB/s or .*, got '9'"),
+        ("10 GFLOP/s", "1e10", r"line 3: flops must be .* with its unit, such as 40 GFLOP/s, got '1e10'"),
+        (
+            "ports: 8",
+            "ports: 8, ports2: 3",
+            r"line 5: ports2 is unknown here; expected are kind, link, latency, hop, ports",
+        ),
+        ("ports: 8", "ports: [8]", r"line 5: ports must be .*, got \[8\]"),
+        ("ports: 8", "ports: {a: 8}", r"line 5: ports must be .*, got fields"),
+        ("kind: switch, ports: 8", "kind: torus, dims: [2, 0]", r"line 5: dims must be a list .*, got \[2, 0\]"),
         (
             "kind: switch, ports: 8",
             "kind: fat-tree, down: [4, 2], up: [2, 1]",
-            r"line 5: up must be a list of 2 numbers, the first 1: per level how many switches are above, got a list",
+            r"line 5: up must be a list as long as down, \[4, 2\], the first 1: per level .*, got \[2, 1\]",
         ),
         ("nodes: 8", "nodes: [8", r"machine\.yaml is no YAML: .*line"),
         (SWITCH, "", r"machine\.yaml is empty, expected fields such as"),
-        (SWITCH, "- 3\n", r"line 1: expected fields such as 'nodes: 4', got a list"),
-        ("nodes: 8", "profile: none.json\nnodes: 8", r"the profile none\.json cannot be used: .*No such file"),
-        ("nodes: 8", "[1]: 2\nnodes: 8", r"line 1: .* is unknown here"),
+        (SWITCH, "- 3\n", r"line 1: expected fields such as 'nodes: 4', got \[3\]"),
+        (SWITCH, "[" * 5000, r"machine\.yaml is no YAML"),
+        (
+            "cores: 4",
+            "cores: 4\nprofile: none.json",
+            r"line 3: the profile none\.json cannot be used: there is no file .*/none\.json; make it with dace-redist",
+        ),
+        ("nodes: 8", "[1]: 2\nnodes: 8", r"line 1: \[1\] is unknown here"),
     ],
 )
 def test_errors_of_machine_files_name_the_line(machine, old, new, message):
     assert old in SWITCH
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         Machine.load(machine(SWITCH.replace(old, new)))
+
+
+def test_each_command_names_the_one_that_takes_the_other_kind_of_machine(machine, tmp_path):
+    profile = tmp_path / "profile.json"
+    machine_profile.save(machine_profile.default_profile(), profile)
+    with pytest.raises(ValueError, match=r"is a machine profile, which dace-redist explain takes; .*'profile: profile"):
+        Machine.load(profile)
+    moved = ["explain", "--shape", "8", "--from", "4", "--to", "4", "--machine"]
+    for given in ("fat-tree", str(machine())):
+        done = CliRunner().invoke(cli, [*moved, given])
+        said = f"{given} describes a machine for dace-redist simulate; here FILE is a machine profile"
+        assert done.exit_code == 2 and said in done.output
+    for given in ("torus2", str(tmp_path)):
+        assert "describes a machine" not in str(CliRunner().invoke(cli, [*moved, given]).exception)
+    assert CliRunner().invoke(cli, [*moved, str(profile)]).exit_code == 0
+
+
+@pytest.mark.parametrize("ranks", [0, -1, 2.5])
+def test_ranks_per_node_are_at_least_one(machine, ranks):
+    described = Machine.load(machine())
+    for run_with in (
+        lambda: schedule(ROWS, COLUMNS).simulate(described, ranks_per_node=ranks),
+        lambda: simulate_plan(product(8), described, ranks_per_node=ranks),
+        lambda: described.rates(ranks),
+        lambda: described.node_of(8, ranks),
+        lambda: described.contraction_seconds(1e9, 1e6, ranks),
+    ):
+        with pytest.raises(ValueError, match=f"ranks_per_node must be a whole number of at least 1, got {ranks}"):
+            run_with()
 
 
 def test_machines_that_are_not_there():
@@ -264,6 +314,7 @@ def test_pictures(machine, tmp_path):
         ((*EINSUMS, "--ranks", "4", "--from-block", "2"), "--from-block: goes with a redistribution"),
         ((*EINSUMS, "--ranks", "4", "--memory", "shared-both"), "--memory: goes with a redistribution"),
         ((*EINSUMS, "--ranks", "4", "--strategy", "Pack", "--strategy", "RMA"), "einsums take one"),
+        ((*EINSUMS, "--ranks", "4", "--dtype", "bool"), "elements of type bool cannot be multiplied"),
     ],
 )
 def test_bad_words(words, message):

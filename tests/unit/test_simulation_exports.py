@@ -105,6 +105,15 @@ def test_goal(tmp_path, what):
     assert messages["send"] == messages["recv"]
 
 
+def test_files_that_cannot_be_written(tmp_path):
+    simulated = redistribution()
+    with pytest.raises(OSError, match="cannot write GOAL text to .*/none/x.goal .*: name a file in a folder that is"):
+        goal.write_goal(simulated.operations(), 16, tmp_path / "none" / "x.goal")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="cannot make the folder .*/file/traces for traces"):
+        smpi.write_traces(simulated.operations(), simulated.job, tmp_path / "file" / "traces")
+
+
 def test_strategies_that_join_messages_have_no_traces():
     with pytest.raises(ValueError, match="Aggregated joins messages of several ranks"):
         redistribution(strategies=["Aggregated"]).operations()

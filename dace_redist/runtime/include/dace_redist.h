@@ -189,8 +189,8 @@ DR_API int dr_plan_create(const dr_problem *problem, MPI_Comm comm, dr_plan **pl
 DR_API int dr_plan_create_joint(int count, const dr_problem *problems, MPI_Comm comm, dr_plan **plan);
 
 /**
- * Moves a tensor. Collective over the ranks that have a part in it. The arrays must not overlap; what this rank does
- * not own of the target is left as it is.
+ * Moves a tensor. Collective over the ranks that have a part in it. The arrays must not overlap, which is not checked;
+ * an array of which nothing is moved may be null. What this rank does not own of the target is left as it is.
  */
 DR_API int dr_plan_execute(dr_plan *plan, const void *source, void *target);
 

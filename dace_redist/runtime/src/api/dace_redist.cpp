@@ -156,6 +156,7 @@ int dr_plan_create_joint(int count, const dr_problem* problems, MPI_Comm comm, d
 int dr_plan_execute(dr_plan* plan, const void* source, void* target) {
   return guarded(DR_ERROR_EXECUTE, __func__, [&] {
     dr_plan& ready = ready_plan(plan);
+    check_addresses(ready, source, target);
     run_or_fail(ready, [&] { ready.plan->run(source, target); });
   });
 }
@@ -163,6 +164,7 @@ int dr_plan_execute(dr_plan* plan, const void* source, void* target) {
 int dr_plan_start(dr_plan* plan, const void* source, void* target, int progress, dr_request** request) {
   return guarded(DR_ERROR_EXECUTE, __func__, [&] {
     dr_plan& ready = ready_plan(plan);
+    check_addresses(ready, source, target);
     check_pointer(request, "request");
     if (progress != DR_PROGRESS_CALLS && progress != DR_PROGRESS_THREAD)
       throw ArgumentError(text("progress must be DR_PROGRESS_CALLS or DR_PROGRESS_THREAD, got ", progress));

@@ -146,6 +146,16 @@ inline void check_pointer(const void* pointer, const char* name) {
   if (!pointer) throw ArgumentError(text(name, " is null"));
 }
 
+/// \throws ArgumentError if an address is null that is needed; of several tensors, a list of addresses.
+inline void check_addresses(const dr_plan& plan, const void* source, const void* target) {
+  if (plan.joint) {
+    check_pointer(source, "source");
+    check_pointer(target, "target");
+  } else if (const char* const missing = plan.plan->missing_array(source, target)) {
+    throw ArgumentError(text(missing, " is null, but elements of this rank's array are to be moved"));
+  }
+}
+
 inline void check_ndim(int ndim, const char* name) {
   if (ndim < 0 || ndim > max_dims) throw ArgumentError(text(name, " must be from 0 to ", max_dims, ", got ", ndim));
 }

@@ -48,9 +48,11 @@ std::string index_map_entry_name(std::size_t at, std::size_t ndim) {
 }
 
 /// The first eight letters of a name as a number, and back.
+constexpr std::size_t most_letters = 8;  // of a name that is sent as a number
+
 Index name_as_number(const std::string& name) {
   Index number = 0;
-  for (std::size_t i = 0; i < std::min<std::size_t>(name.size(), 8); ++i) number = number * 128 + (name[i] & 127);
+  for (std::size_t i = 0; i < std::min(name.size(), most_letters); ++i) number = number * 128 + (name[i] & 127);
   return number;
 }
 std::string letters_in(Index number) {
@@ -160,7 +162,10 @@ void check_agreement(MPI_Comm comm, const Description& description) {
   std::size_t at = 0;
   while (at < encoding.size() && at < first.size() && encoding[at] == first[at]) ++at;
   const auto value = [at](const Encoding& list) {
-    if (at == 0) return letters_in(list[0]);  // the strategy
+    if (at == 0) {  // the strategy
+      const std::string letters = letters_in(list[0]);
+      return letters.size() < most_letters ? letters : letters + "...";
+    }
     return at < list.size() ? text(list[at]) : std::string("missing");
   };
   const bool named = at < encoding.size() && at < first.size();

@@ -67,6 +67,12 @@ void Plan::change_local_arrays(const Encoding& source_local, const Encoding& tar
   prepare();
 }
 
+const char* Plan::missing_array(const void* source, const void* target) const {
+  const bool keeps = schedule_.self.count > 0;
+  if (!source && (keeps || !schedule_.sends.empty())) return "source";
+  return !target && (keeps || !schedule_.receives.empty()) ? "target" : nullptr;
+}
+
 void Plan::exchange_in_parts(const char* source, char* target) {
   begin(source, target);
   for (Backoff backoff(2, comm()); !advance();) backoff.wait();
@@ -126,7 +132,8 @@ void Plan::post_receive(char* bytes, Index nbytes, int peer, std::vector<MPI_Req
 void Plan::check_ranks(const Distribution& distribution) const {
   if (distribution.ranks_needed() > size_)
     throw Error(text("the ", distribution.name(), " distribution names ranks up to ", distribution.ranks_needed() - 1,
-                     ", but the communicator has ", size_, " ranks"));
+                     ", but the communicator has ", size_, " ranks; start the program with mpiexec -n ",
+                     distribution.ranks_needed(), ", or pass a larger communicator"));
 }
 
 }  // namespace dace_redist
