@@ -1,13 +1,12 @@
-"""What is asked for when NumPy arrays are redistributed: checked on each rank, and agreed upon by all."""
+"""What a rank asks for when arrays are redistributed, checked. Start reading at: checked_arguments."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import hashlib
-import itertools
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +16,9 @@ from dace_redist.distribution import AnyDistribution, Distribution, TiledDistrib
 from dace_redist.element_operation import ElementOperation, element_operation, element_type
 from dace_redist.index_map import IndexMap
 from dace_redist.mpi.launch import check_launcher
-from dace_redist.redistribution.device_arrays import DEVICES, ArrayView, array_view, is_foreign
-from dace_redist.redistribution.shared_arrays import is_shared
+from dace_redist.redistribution.device_arrays import ArrayView, array_view, is_foreign
 from dace_redist.schedule import Schedule, checked_index_map
-from dace_redist.selection.problem_key import gpu_memory_name, memory_name
-from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, check_options, check_places, find_strategy, options_within
+from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, check_options, find_strategy, options_within
 
 #: Element types of the sources of a call, in their order; None: not known.
 SourceTypes = tuple[np.dtype[Any] | None, ...]
@@ -297,188 +294,6 @@ class JointArguments:
         """As :meth:`PlanArguments.digest`."""
         digests = (self.strategy, *(tensor.digest() for tensor in self.tensors))
         return int.from_bytes(hashlib.blake2b(repr(digests).encode(), digest_size=7).digest(), "little")
-
-
-Agreed = TypeVar("Agreed", PlanArguments, JointArguments)
-
-
-def _agreed(
-    comm: MPI.Intracomm, checked: Callable[..., Agreed], *anywhere: bool, told: SourceTypes = ()
-) -> tuple[Agreed, list[bool]]:
-    """
-    What all ranks ask for; raises on every rank if one cannot take part, or if they differ. Collective, over ranks that
-    all give as many facts.
-
-    :param checked: What this rank asks for; raises ``ValueError`` or ``TypeError`` if it cannot take part. If it raises
-        ``UnknownTypeError``, the ranks tell each other the types, and it is called again with them.
-    :param anywhere: Facts of this rank's.
-    :param told: The types of the sources as other ranks know them, the second time.
-    :return: What all ask for, and for each fact whether it holds on any rank.
-    """
-    arguments: Agreed | None = None
-    failure: Exception | None = None
-    types: SourceTypes = ()
-    try:
-        arguments = checked(told) if told else checked()
-        types = arguments.source_types
-    except (ValueError, TypeError) as error:
-        if isinstance(error, UnknownTypeError) and not told:
-            types = error.source_types
-        else:
-            failure = error
-    digest = arguments.digest() if arguments is not None else 0
-    unknown = any(element is None for element in types)  # not "None in": float64 == None, says NumPy
-    mine = np.array([failure is not None, digest, -digest, unknown, *anywhere], dtype=np.int64)
-    most = np.empty_like(mine)
-    comm.Allreduce(mine, most, MPI.MAX)
-    if most[0]:
-        failures = comm.allgather(None if failure is None else (isinstance(failure, TypeError), str(failure)))
-        if failure is not None:
-            raise failure
-        rank, (of_type, text) = next((r, f) for r, f in enumerate(failures) if f is not None)
-        raise (TypeError if of_type else ValueError)(f"on rank {rank}: {text}")
-    if most[3]:
-        return _agreed(comm, checked, *anywhere, told=_merged(comm.allgather(types)))
-    if most[1] != -most[2]:
-        raise ValueError(_difference(comm.allgather(arguments)))
-    assert arguments is not None
-    return arguments, [bool(fact) for fact in most[4:]]
-
-
-def _merged(ranks: Sequence[SourceTypes]) -> SourceTypes:
-    """The type of each source that the first rank tells which knows it."""
-    columns = itertools.zip_longest(*ranks)  # not all ranks need to ask for as many tensors: that is said later
-    return tuple(next((element for element in column if element is not None), None) for column in columns)
-
-
-def agreed_joint_arguments(
-    comm: MPI.Intracomm, arrays: Sequence[Any], out: Sequence[Any], checked: Callable[[], JointArguments]
-) -> JointArguments:
-    """As :func:`agreed_arguments`, for several tensors. Collective, also with ranks that ask for one tensor."""
-    arguments, facts = _agreed(comm, checked, *([False] * 4), *_sides(arrays, out))
-    if not _on_gpu(facts[4:]):
-        return arguments
-    device = _agreed_device(facts[4:], hint=", or in other parts of the list: these take a call each")
-    return dataclasses.replace(
-        arguments, tensors=tuple(dataclasses.replace(one, device=device) for one in arguments.tensors)
-    )
-
-
-def agreed_arguments(comm: MPI.Intracomm, array: Any, out: Any, checked: Callable[[], PlanArguments]) -> PlanArguments:
-    """What all ranks ask for; raises on every rank if one cannot take part, or if they differ. Collective."""
-    private = [isinstance(part, np.ndarray) and _is_private(part) for part in (array, out)]
-    ordered = all(_in_c_order(part) for part in (array, out))
-    arguments, facts = _agreed(comm, checked, *private, out is not None, not ordered, *_sides([array], [out]))
-    private_source, private_target, given_target, unordered = facts[:4]
-    if _on_gpu(facts[4:]):
-        arguments = dataclasses.replace(arguments, device=_agreed_device(facts[4:]))
-    check_places(find_strategy(arguments.strategy), *(side == "gpu" for side in arguments.device))
-    if arguments.strategy != AUTO.name or unordered:
-        return arguments
-    if "gpu" in arguments.device:
-        source_on_gpu, target_on_gpu = (side == "gpu" for side in arguments.device)
-        return dataclasses.replace(arguments, memories=(gpu_memory_name(source_on_gpu, target_on_gpu),))
-    # A result that redistribute() makes itself is in shared memory where that helps, but need not be.
-    kinds = (not private_target,) if given_target else (True, False)
-    return dataclasses.replace(arguments, memories=tuple(memory_name(not private_source, kind) for kind in kinds))
-
-
-def _in_c_order(array: Any) -> bool:
-    """Whether an array's elements lie in C order; what is no array has none."""
-    if isinstance(array, ArrayView):
-        return array.in_c_order
-    return not isinstance(array, np.ndarray) or array.flags.c_contiguous
-
-
-def _lies_on(array: Any, device: str) -> bool:
-    """Whether an array has elements, and they lie on a device; what is no array has none."""
-    if isinstance(array, ArrayView):
-        return array.size > 0 and array.device == device
-    return isinstance(array, np.ndarray) and array.size > 0 and device == "cpu"
-
-
-def _sides(arrays: Sequence[Any], out: Sequence[Any]) -> list[bool]:
-    """
-    Of the sources, then of the targets: whether any of them lies in main memory, whether any lies on the GPU, and
-    whether any has strides that do not count elements forward.
-    """
-    return [
-        fact
-        for parts in (arrays, out)
-        for fact in (
-            *(any(_lies_on(part, device) for part in parts) for device in DEVICES),
-            any(_counts_backward(part) for part in parts),
-        )
-    ]
-
-
-def _counts_backward(array: Any) -> bool:
-    if isinstance(array, np.ndarray):
-        return not is_plain(array) and not array_view("array", array).is_plain
-    return isinstance(array, ArrayView) and not array.is_plain
-
-
-def _on_gpu(sides: Sequence[bool]) -> bool:
-    """Whether a source or a target lies on the GPU, on any rank."""
-    return sides[1] or sides[4]
-
-
-def _agreed_device(sides: Sequence[bool], hint: str = "") -> tuple[str, str]:
-    """
-    Where source and target lie, of which one is on the GPU; a target that no rank has lies with the source.
-
-    :param sides: What :func:`_sides` says, on any rank.
-    :param hint: For the error that some lie elsewhere than others.
-    :raises ValueError: If some lie elsewhere than others, or in a way that only arrays in main memory may.
-    """
-    source_cpu, source_gpu, source_backward, target_cpu, target_gpu, target_backward = sides
-    for name, cpu, gpu, backward in (
-        ("array", source_cpu, source_gpu, source_backward),
-        ("out", target_cpu, target_gpu, target_backward),
-    ):
-        if cpu and gpu:
-            raise ValueError(f"{name} lies on the GPU on some ranks, and in main memory on others{hint}")
-        if backward:
-            raise ValueError(
-                f"{name} has strides that do not count elements forward, on some rank, and source or target is on the "
-                "GPU: copy it first"
-            )
-    source = "gpu" if source_gpu else "cpu"
-    return source, "gpu" if target_gpu else "cpu" if target_cpu else source
-
-
-def _is_private(array: npt.NDArray[Any] | None) -> bool:
-    """Whether the strategies that know nodes cannot reach an array's elements; without any, it does not matter."""
-    return array is not None and array.size > 0 and not (is_shared(array) and is_plain(array))
-
-
-def _difference(arguments: list[Any]) -> str:
-    """Names the first thing in which a rank differs from rank 0."""
-    first = arguments[0]
-    lists = [isinstance(other, JointArguments) for other in arguments]
-    if any(lists) and not all(lists):
-        return f"rank {lists.index(True)} gives lists of tensors, and rank {lists.index(False)} one tensor"
-    if isinstance(first, JointArguments):
-        counts = [len(other.tensors) for other in arguments]
-        rank = next((rank for rank, count in enumerate(counts) if count != counts[0]), None)
-        if rank is not None:
-            return f"the ranks differ in the number of tensors: {counts[0]} on rank 0 and {counts[rank]} on rank {rank}"
-        columns = list(zip(*(other.tensors for other in arguments), strict=True))
-        at = next(n for n, column in enumerate(columns) if any(other != column[0] for other in column))
-        return f"tensor {at}: {_difference(list(columns[at]))}"
-    for rank, other in enumerate(arguments):
-        for field in dataclasses.fields(PlanArguments):
-            a, b = getattr(first, field.name), getattr(other, field.name)
-            if a != b:
-                return (
-                    f"the ranks ask for different redistributions: {field.name} is {_shown(a)} on rank 0 "
-                    f"and {_shown(b)} on rank {rank}"
-                )
-    return "the ranks ask for different redistributions"
-
-
-def _shown(value: Any) -> str:
-    return ", ".join(f"{k}={v}" for k, v in value) or "none" if isinstance(value, tuple) else str(value) or "none"
 
 
 def is_plain(array: npt.NDArray[Any]) -> bool:

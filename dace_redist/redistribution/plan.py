@@ -15,11 +15,10 @@ from dace_redist.distribution import AnyDistribution
 from dace_redist.element_operation import element_type
 from dace_redist.mpi.collective_errors import checked_communicator
 from dace_redist.native.device import synchronize
+from dace_redist.redistribution.agreement import agreed_arguments, agreed_joint_arguments
 from dace_redist.redistribution.arguments import (
     JointArguments,
     PlanArguments,
-    agreed_arguments,
-    agreed_joint_arguments,
     checked_arguments,
 )
 from dace_redist.redistribution.device_arrays import ArrayView, array_view

@@ -9,12 +9,11 @@ import numpy as np
 from mpi4py import MPI
 
 from dace_redist.native.interface import agree
+from dace_redist.redistribution.agreement import agreed_arguments, agreed_joint_arguments
 from dace_redist.redistribution.arguments import (
     JointArguments,
     PlanArguments,
     SourceTypes,
-    agreed_arguments,
-    agreed_joint_arguments,
     checked_arguments,
     source_types,
 )
