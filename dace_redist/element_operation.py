@@ -6,6 +6,7 @@ Start reading at: element_operation.
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from typing import Any
 
 import numpy as np
@@ -103,14 +104,16 @@ def element_operation(
         raise ValueError(
             f"beta goes with op='sum' only: with {op!r} give out its values before, or combine it afterwards"
         )
-    made = ElementOperation(before, after, _plain(alpha), _plain(beta), bool(conj), op)
+    made = ElementOperation(before, after, _plain("alpha", alpha), _plain("beta", beta), bool(conj), op)
     if not made.is_copy:
         _check_types(made)
     return made
 
 
-def _plain(factor: Any) -> complex:
+def _plain(name: str, factor: Any) -> complex:
     value = complex(factor)
+    if isinstance(factor, numbers.Integral) and int(value.real) != factor:
+        raise ValueError(f"{name} must be a number that float64 can hold, got {factor}")
     return value if value.imag else value.real
 
 

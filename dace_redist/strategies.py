@@ -332,7 +332,8 @@ def options_within(schedule: Schedule, strategy: str, memory_bytes: int, options
     :param strategy: Name of a strategy.
     :param memory_bytes: Most bytes of buffers on any rank.
     :param options: Its options that are given.
-    :return: All options that are not at their defaults, those on GPUs among them.
+    :return: The options that are given, and those that bound the memory, but for those whose value is the default both
+        for arrays in main memory and on GPUs.
     :raises ValueError: If the strategy has no options that bound its memory, or the bound is too small; says what is
         needed.
     :raises TypeError: If ``memory_bytes`` is no integer.
@@ -352,8 +353,11 @@ def options_within(schedule: Schedule, strategy: str, memory_bytes: int, options
         least = {"slot_bytes": 64, "chunk_bytes": schedule.itemsize, "depth": 1}
         free = [name for name in bounding if name not in options and values[name] > least[name]]
         if not free:
-            least_of_any = extra_memory(schedule, "Pipelined", chunk_bytes=schedule.itemsize, depth=1) or 0
-            hint = f"; Pipelined takes as little as {least_of_any}" if least_of_any < min(needed, memory_bytes) else ""
+            given = [name for name in bounding if name in options]
+            fewest = extra_memory(schedule, "Pipelined", chunk_bytes=schedule.itemsize, depth=1)
+            hint = f" with {' and '.join(given)} as given" if given else ""
+            if chosen.name != "Pipelined" and fewest is not None and fewest <= memory_bytes:
+                hint += f"; Pipelined takes as little as {fewest}"
             raise ValueError(
                 f"memory_bytes is {memory_bytes}, but strategy {chosen.name} needs at least {needed} bytes here{hint}"
             )

@@ -37,11 +37,11 @@ def ensure_library(name: str = REDISTRIBUTION) -> Path:
 
 
 #: Seconds after which a process says that it waits.
-_SILENT = 2.0
+_SECONDS_BEFORE_NOTICE = 2.0
 
 
 def _wait_for_others(path: Path) -> None:
-    """Returns when no process builds a library; of errors of the file system its build tells."""
+    """Returns when no process builds a library; errors of the file system are left to the build."""
     if not path.with_suffix(".lock").exists():
         return
     import filelock  # as above
@@ -49,7 +49,7 @@ def _wait_for_others(path: Path) -> None:
     lock = filelock.FileLock(path.with_suffix(".lock"))
     try:
         try:
-            lock.acquire(timeout=_SILENT)
+            lock.acquire(timeout=_SECONDS_BEFORE_NOTICE)
         except filelock.Timeout:
             if launched_rank() in (None, 0):  # the others of a job wait alike
                 print(f"dace-redist: waiting for another process that builds the library ({path})", file=sys.stderr)

@@ -97,10 +97,18 @@ def _mpi_library() -> str:
         from mpi4py import MPI
 
         return MPI.Get_library_version()
-    command = [sys.executable, "-c", _PRINT_MPI_LIBRARY]
-    asked = subprocess.run(command, capture_output=True, text=True)
-    if asked.returncode != 0:
-        raise BuildError(f"mpi4py cannot load an MPI library: {asked.stderr.strip().splitlines()[-1]}")
+    search = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"}
+    try:
+        asked = subprocess.run(
+            [sys.executable, "-c", _PRINT_MPI_LIBRARY], env=search, capture_output=True, text=True, check=True
+        )
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.strip() or f"the process that tried it ended with {error.returncode}"
+        raise BuildError(f"mpi4py cannot load an MPI library: {said.splitlines()[-1]}") from None
+    except OSError as error:
+        raise BuildError(
+            f"mpi4py's MPI library is not known: Python cannot start {sys.executable!r}: {error}"
+        ) from None
     return asked.stdout
 
 

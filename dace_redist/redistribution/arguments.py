@@ -297,5 +297,6 @@ class JointArguments:
 
 
 def is_plain(array: npt.NDArray[Any]) -> bool:
-    """Whether an array's strides count elements forward."""
-    return all(stride >= 0 and stride % array.itemsize == 0 for stride in array.strides)
+    """Whether an array's strides count elements forward; elements without bytes, which cannot be moved, do."""
+    size = max(array.itemsize, 1)
+    return all(stride >= 0 and stride % size == 0 for stride in array.strides)

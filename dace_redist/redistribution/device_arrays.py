@@ -48,7 +48,7 @@ class ArrayView:
     def is_plain(self) -> bool:
         """Whether the strides count elements forward."""
         return self.size == 0 or all(
-            extent == 1 or (stride >= 0 and stride % self.dtype.itemsize == 0)
+            extent == 1 or (stride >= 0 and stride % max(self.dtype.itemsize, 1) == 0)
             for extent, stride in zip(self.shape, self.strides, strict=True)
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Sequence
@@ -131,10 +132,17 @@ class DeviceJointRequest:
         :raises RedistributionError: If MPI or the GPU fails.
         :raises ValueError: If it was waited for before.
         """
-        while not self.test():
-            os.sched_yield()  # to ranks that share the core
+        failures = []
+        with contextlib.suppress(Exception):  # is raised by the request's wait, too
+            while not self.test():
+                os.sched_yield()  # to ranks that share the core
         for request in self._requests:
-            request.wait()
+            try:
+                request.wait()
+            except Exception as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
         return self._results
 
     def __enter__(self) -> DeviceJointRequest:

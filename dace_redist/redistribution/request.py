@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
@@ -23,6 +24,7 @@ _ABANDONED: list[Any] = []
 
 #: Arrays that were made read-only, by id, and for how many transfers under way: several may read one source.
 _LOCKED: dict[int, tuple[Array, int]] = {}
+_LOCKED_GUARD = threading.Lock()
 
 
 class Request:
@@ -56,6 +58,7 @@ class Request:
         self._result, self._ended, self._kept = result, ended, kept
         self._sources, self._targets = list(sources), list(targets)
         self._locked = _lock([*sources, *(array for pair in targets for array in pair)])
+        self._failure: Exception | None = None
         self.done = False
 
     def test(self) -> bool:
@@ -65,6 +68,8 @@ class Request:
 
         :raises RedistributionError: If MPI fails.
         """
+        if self._failure is not None:
+            raise self._failure
         if not self.done and self._native is not None:
             try:
                 self.done = self._native.test()
@@ -86,22 +91,25 @@ class Request:
             raise ValueError("this request was waited for before")
         try:
             self._native.wait()
-        except Exception:
-            self._end(failed=True)
+            self.done = True
+        except Exception as error:
+            self._failure = error
             raise
-        self.done = True
-        self._end(failed=False)
+        finally:
+            self._end()
         return self._result
 
-    def _end(self, failed: bool) -> None:
+    def _end(self) -> None:
         self._native = None
         _unlock(self._locked)
         self._locked = []
-        for target, result in self._targets:
-            if not failed and target is not result:
-                result[...] = target
-        self._sources, self._targets, self._kept = [], [], None
-        self._ended()
+        try:
+            for target, result in self._targets:
+                if self.done and target is not result:
+                    result[...] = target
+        finally:
+            self._sources, self._targets, self._kept = [], [], None
+            self._ended()
 
     def __enter__(self) -> Request:
         return self
@@ -125,25 +133,27 @@ def _lock(arrays: Iterable[Array]) -> list[Array]:
     :return: What to unlock: all but those that were read-only before, and that NumPy could not make writeable again.
     """
     locked = []
-    for array in arrays:
-        _, uses = _LOCKED.get(id(array), (array, 0))
-        if id(array) in _LOCKED or (array.flags.writeable and _can_be_unlocked(array)):
-            array.flags.writeable = False
-            _LOCKED[id(array)] = array, uses + 1
-            locked.append(array)
+    with _LOCKED_GUARD:
+        for array in arrays:
+            _, uses = _LOCKED.get(id(array), (array, 0))
+            if id(array) in _LOCKED or (array.flags.writeable and _can_be_unlocked(array)):
+                array.flags.writeable = False
+                _LOCKED[id(array)] = array, uses + 1
+                locked.append(array)
     return locked
 
 
 def _unlock(arrays: Iterable[Array]) -> None:
-    for array in arrays:
-        _LOCKED[id(array)] = array, _LOCKED[id(array)][1] - 1
-    unused = [array for array, uses in _LOCKED.values() if uses == 0]
-    # NumPy makes a view writeable only after what it is a view of: the last transfer that uses that does both.
-    for array in sorted(unused, key=lambda array: len(_bases(array))):
-        if not any(id(base) in _LOCKED for base in _bases(array)):
-            del _LOCKED[id(array)]
-            with contextlib.suppress(ValueError):  # the program has made its base read-only in the meantime
-                array.flags.writeable = True
+    with _LOCKED_GUARD:
+        for array in arrays:
+            _LOCKED[id(array)] = array, _LOCKED[id(array)][1] - 1
+        unused = [array for array, uses in _LOCKED.values() if uses == 0]
+        # NumPy makes a view writeable only after what it is a view of: the last transfer that uses that does both.
+        for array in sorted(unused, key=lambda array: len(_bases(array))):
+            if not any(id(base) in _LOCKED for base in _bases(array)):
+                del _LOCKED[id(array)]
+                with contextlib.suppress(ValueError):  # the program has made its base read-only in the meantime
+                    array.flags.writeable = True
 
 
 def _bases(array: Array) -> list[Array]:

@@ -181,12 +181,12 @@ def _check_ranks_per_node(given: int) -> None:
 
 
 def _scaled(value: Any, factor: float) -> Any:
-    """All times in a part of a machine profile times a factor; whole numbers are sizes."""
+    """All times in a part of a machine profile times a factor; whole numbers are sizes, and factors stay."""
     if isinstance(value, Factors):
         return value
     if isinstance(value, pydantic.BaseModel):
-        fields = {name: _scaled(getattr(value, name), factor) for name in type(value).model_fields}
-        return value.model_copy(update=fields)
+        scaled = {name: _scaled(getattr(value, name), factor) for name in type(value).model_fields}
+        return value.model_copy(update=scaled)
     if isinstance(value, dict):
         return {key: _scaled(entry, factor) for key, entry in value.items()}
     if isinstance(value, list):

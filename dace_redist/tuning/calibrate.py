@@ -359,7 +359,7 @@ class _Calibration:
         return {
             "messages": _curve(self.sizes.messages, self._contiguous("Pack")),
             "chunks": _curve(self.sizes.chunks, [self._chunk(nbytes) for nbytes in self.sizes.chunks]),
-            "push": self._two_sides("Shared", self.sizes.runs) if self._on_gpu else self._pushed(),
+            "push": self._two_sides("Shared", self.sizes.runs) if self._on_gpu else self._pushed(latencies["shared"]),
             "latency": {kind: latency for kind, latency in latencies.items() if latency is not None},
         }
 
@@ -405,32 +405,34 @@ class _Calibration:
         rows = [[(measure(nbytes, run) or 0.0) / max(nbytes, run) for run in runs] for nbytes in self.sizes.footprints]
         return Surface(footprints=list(self.sizes.footprints), runs=list(runs), seconds_per_byte=rows)
 
-    def _two_sides(
-        self, strategy: str, runs: Sequence[int], shared_source: bool = False, shared_target: bool = False
-    ) -> TwoSides:
+    def _two_sides(self, strategy: str, runs: Sequence[int], shared_source: bool = False) -> TwoSides:
         def strided(source: bool, target: bool) -> Surface:
             return self._surface(
                 runs,
                 lambda nbytes, run: self._shift(
-                    strategy, nbytes, self._side(run * source, shared_source), self._side(run * target, shared_target)
+                    strategy, nbytes, self._side(run * source, shared_source), self._side(run * target)
                 ),
             )
 
         return TwoSides(sent=strided(True, False), received=strided(False, True))
 
-    def _pushed(self) -> TwoSides:
+    def _pushed(self, latency: Latency | None) -> TwoSides:
         """
         What each rank of a node writes into arrays of all: runs that are followed by those for, or from, the next rank.
         With gaps instead, caches would fetch lines that nobody needs, and none would be written by two ranks.
+
+        :param latency: Of the messages, of which all but one are left out, as there is one in other exchanges.
         """
+        ranks = self.node.size
+        others = max(0, ranks - 2) * latency.message if latency is not None else 0.0
 
         def dealt(back: bool) -> Surface:
-            return self._surface(
-                self.sizes.runs,
-                lambda nbytes, run: self.timed.dealt(
-                    self.node, "Shared", max(nbytes, run), run, shared=(False, True), back=back
-                ),
-            )
+            def measure(nbytes: int, run: int) -> float | None:
+                moved = max(nbytes, run * ranks)
+                seconds = self.timed.dealt(self.node, "Shared", moved, run, shared=(False, True), back=back)
+                return _without(others, seconds) * max(nbytes, run) / moved
+
+            return self._surface(self.sizes.runs, measure)
 
         return TwoSides(sent=dealt(back=False), received=dealt(back=True))
 

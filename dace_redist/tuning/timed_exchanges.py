@@ -201,15 +201,15 @@ class TimedExchanges:
         """
         Seconds in which a vector goes from one block on each rank of a group to short blocks, dealt out in turn.
 
-        :param nbytes: What each rank has of the vector.
-        :param run: Bytes of a short block; of one for each rank, if ``nbytes`` are fewer.
+        :param nbytes: What each rank has of the vector: at least a short block for each rank.
+        :param run: Bytes of a short block.
         :param shared: Whether source and target lie in node-shared memory.
         :param back: From the short blocks to the long ones.
         :return: None if a rank cannot.
         """
         here = nbytes // _ITEM
-        shape, short = (here * group.size,), max(1, min(run // _ITEM, here // group.size))
-        sides = Distribution(shape, (group.size,)), Distribution(shape, (group.size,), block=(short,))
+        shape = (here * group.size,)
+        sides = Distribution(shape, (group.size,)), Distribution(shape, (group.size,), block=(run // _ITEM,))
         if back:
             sides = sides[::-1]
         arrays = [

@@ -220,6 +220,11 @@ static void compute_and_start(int rank, int size) {
   EXPECT(dr_plan_create_joint(2, problems, MPI_COMM_WORLD, &joint), DR_SUCCESS, "");
   const void* sources[] = {a, a};
   void* targets[] = {b, c};
+  if (count > 0) {
+    const void* without[] = {a, NULL};
+    EXPECT(dr_plan_execute(joint, without, targets), DR_ERROR_ARGUMENT, "source[1] is null, but elements");
+    EXPECT(dr_plan_execute(joint, NULL, targets), DR_ERROR_ARGUMENT, "source is null, but elements");
+  }
   b[0] = 0;
   EXPECT(dr_plan_execute(joint, sources, targets), DR_SUCCESS, "");
   if (count > 1 && (b[0] != -2.f || c[1] != 2)) fprintf(stderr, "not moved together\n"), ++failures;

@@ -121,6 +121,10 @@ def overlapping(call: Call) -> None:
     call.out = memory[call.array.size - 1 :][: call.out.size].reshape(call.out.shape)
 
 
+def without_bytes(call: Call) -> None:
+    call.array = np.zeros(call.array.shape, [])
+
+
 def grid_too_large(side: str) -> Callable[[Call], None]:
     return setting(**{side: lambda call: Distribution(SHAPE, [call.comm.size + 1])})
 
@@ -131,7 +135,8 @@ def nothing(call: Call) -> None:
 
 #: What is wrong, the exception, a part of its text.
 WRONG_CALLS: list[tuple[Callable[[Call], Any], type[Exception], str]] = [
-    (grid_too_large("source"), ValueError, r"the source distribution names ranks up to \d, but the communicator has"),
+    (grid_too_large("source"), ValueError, r"names ranks up to \d, .* start the program with mpiexec -n \d, or pass"),
+    (without_bytes, TypeError, "have no fixed size without Python objects"),
     (grid_too_large("target"), ValueError, r"the target distribution names ranks up to \d, but the communicator has"),
     (
         setting(target=lambda call: Distribution(SHAPE, [1], ranks=[call.comm.size])),

@@ -39,7 +39,11 @@ def test_bounds_that_cannot_be_kept(comm):
         ({"memory_bytes": 1000}, ValueError, r"needs at least \d+ bytes here; Pipelined takes as little as \d+$"),
         ({"memory_bytes": 1 << 20, "strategy": "Pack"}, ValueError, "which memory_bytes cannot bound; take Pipelined"),
         ({"memory_bytes": "1M"}, TypeError, "memory_bytes must be a number of bytes, got '1M'"),
-        ({"memory_bytes": 999, "strategy": "Pipelined", "chunk_bytes": 800, "depth": 2}, ValueError, "at least 3200"),
+        (
+            {"memory_bytes": 999, "strategy": "Pipelined", "chunk_bytes": 800, "depth": 2},
+            ValueError,
+            "at least 3200 bytes here with depth and chunk_bytes as given$",
+        ),
     ):
         with pytest.raises(kind, match=message):
             redistribute(A, source, target, comm=comm, **how)

@@ -159,6 +159,7 @@ WRONG = [
     ({"dtype": "f2"}, TypeError, "elements of type float16 are only moved"),
     ({"alpha": "2"}, TypeError, "alpha must be a number, got '2'"),
     ({"alpha": 1j}, TypeError, "alpha must be a number of the target's type float64"),
+    ({"alpha": 2**53 + 1}, ValueError, "alpha must be a number that float64 can hold, got 9007199254740993"),
     ({"conj": 1}, TypeError, "conj must be True or False, got 1"),
     ({"op": "mean"}, ValueError, "op must be one of sum, prod, min, max, or None, got 'mean'"),
     ({"beta": 2}, ValueError, "beta needs the array whose elements it scales"),

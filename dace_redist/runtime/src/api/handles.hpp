@@ -129,8 +129,7 @@ void run_or_fail(dr_plan& plan, const Work& work) {
   }
 }
 
-/// Moves on a transfer without a thread. What goes wrong is said by each call of it until it is freed: the exchange is
-/// not touched again.
+/// Moves on a transfer without a thread. After a failure every call repeats the error, and does not touch the exchange.
 inline void move_on(dr_request& request) {
   if (!request.failure.empty()) throw Error(request.failure);
   if (request.done) return;
@@ -146,14 +145,11 @@ inline void check_pointer(const void* pointer, const char* name) {
   if (!pointer) throw ArgumentError(text(name, " is null"));
 }
 
-/// \throws ArgumentError if an address is null that is needed; of several tensors, a list of addresses.
+/// \throws ArgumentError if an address is null of an array of which elements move.
 inline void check_addresses(const dr_plan& plan, const void* source, const void* target) {
-  if (plan.joint) {
-    check_pointer(source, "source");
-    check_pointer(target, "target");
-  } else if (const char* const missing = plan.plan->missing_array(source, target)) {
+  const std::string missing = plan.plan->missing_array(source, target);
+  if (!missing.empty())
     throw ArgumentError(text(missing, " is null, but elements of this rank's array are to be moved"));
-  }
 }
 
 inline void check_ndim(int ndim, const char* name) {

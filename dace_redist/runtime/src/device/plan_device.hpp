@@ -26,9 +26,8 @@ class PlanDevice {
   /// \throws Error if an array does not lie where the plan was told.
   Event started(const Description& description, const RankSchedule& schedule, const char* source, const char* target,
                 Stream stream) {
-    const bool keeps = schedule.self.count > 0;
-    if (keeps || !schedule.sends.empty()) check_memory("source", source, description.source_memory);
-    if (keeps || !schedule.receives.empty()) check_memory("target", target, description.target_memory);
+    if (schedule.reads_source()) check_memory("source", source, description.source_memory);
+    if (schedule.writes_target()) check_memory("target", target, description.target_memory);
     device_->record(started_.get(), stream);
     return started_.get();
   }

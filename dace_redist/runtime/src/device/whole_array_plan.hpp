@@ -50,8 +50,8 @@ class WholeArrayPlan final : public Plan {
     const Index target_bytes = steps().unpack().target_bytes;
     source_.nbytes = span_of(description().source_local, element_bytes());
     target_.nbytes = span_of(description().target_local, target_bytes);
-    source_.staged = description().source_memory == Memory::device;
-    target_.staged = description().target_memory == Memory::device;
+    source_.staged = description().source_memory == Memory::device && schedule().reads_source();
+    target_.staged = description().target_memory == Memory::device && schedule().writes_target();
     for (StagedArray* array : {&source_, &target_})
       if (array->staged) array->memory = PinnedBuffer(device(), array->nbytes);
   }

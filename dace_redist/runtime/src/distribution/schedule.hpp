@@ -37,6 +37,10 @@ struct Message {
 
 /// What one rank does: by ascending peer. `self` never leaves the rank.
 struct RankSchedule {
+  /// Whether elements move out of the rank's source, or into its target.
+  bool reads_source() const { return self.count > 0 || !sends.empty(); }
+  bool writes_target() const { return self.count > 0 || !receives.empty(); }
+
   std::vector<Message> sends, receives;
   Message self;
 };

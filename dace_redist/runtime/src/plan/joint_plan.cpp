@@ -168,6 +168,20 @@ class JointPlan final : public Plan {
     return Buffer(nbytes);
   }
 
+  std::string missing_array(const void* source, const void* target) const override {
+    if (!source || !target) return source ? "target" : "source";
+    const auto sources = static_cast<const void* const*>(source);
+    const auto targets = static_cast<void* const*>(target);
+    std::string missing;
+    const auto look_at = [&](std::size_t tensor, const Plan& plan) {
+      const std::string name = plan.missing_array(sources[tensor], targets[tensor]);
+      if (!name.empty()) missing = text(name, "[", tensor, "]");
+    };
+    for (const auto& [tensor, part] : parts_) look_at(tensor, *part);
+    for (const auto& [tensor, plan] : alone_) look_at(tensor, *plan);
+    return missing;
+  }
+
   void exchange(const char* source, char* target) override {
     begin(source, target);
     for (Backoff backoff(partner_count_, comm()); !finished();) {

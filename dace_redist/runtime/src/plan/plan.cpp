@@ -67,10 +67,9 @@ void Plan::change_local_arrays(const Encoding& source_local, const Encoding& tar
   prepare();
 }
 
-const char* Plan::missing_array(const void* source, const void* target) const {
-  const bool keeps = schedule_.self.count > 0;
-  if (!source && (keeps || !schedule_.sends.empty())) return "source";
-  return !target && (keeps || !schedule_.receives.empty()) ? "target" : nullptr;
+std::string Plan::missing_array(const void* source, const void* target) const {
+  if (!source && schedule_.reads_source()) return "source";
+  return !target && schedule_.writes_target() ? "target" : "";
 }
 
 void Plan::exchange_in_parts(const char* source, char* target) {

@@ -42,8 +42,9 @@ class DR_API Plan {
   /// enqueues afterwards. At first the default stream.
   virtual void set_stream(Stream stream) { stream_ = stream; }
 
-  /// \return "source" or "target", if that address is null and elements of this rank move from or to there; else null.
-  const char* missing_array(const void* source, const void* target) const;
+  /// \return the name of an array, "source" or "target", of which elements move but whose address is null; else
+  /// nothing.
+  virtual std::string missing_array(const void* source, const void* target) const;
 
   /// Moves the tensor. Collective over the ranks that have a part in it.
   void run(const void* source, void* target) {

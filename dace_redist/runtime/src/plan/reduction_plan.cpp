@@ -80,6 +80,14 @@ class ReductionPlan final : public Plan {
     return one;
   }
 
+  std::string missing_array(const void* source, const void* target) const override {
+    for (const Exchange& one : exchanges_) {
+      const std::string missing = one.plan->missing_array(one.within_target ? target : source, target);
+      if (!missing.empty()) return one.within_target ? "target" : missing;
+    }
+    return "";
+  }
+
   void set_stream(Stream stream) override {
     for (const Exchange& one : exchanges_) one.plan->set_stream(stream);
   }
