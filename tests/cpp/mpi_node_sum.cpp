@@ -36,7 +36,7 @@ class Sums {
     const SegmentEndpoint mine = sum_.endpoint();
     std::vector<SegmentEndpoint> all(static_cast<std::size_t>(ranks_));
     MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
-    sum_.connect(all, rank_);
+    sum_.connect(all, rank_, MPI_COMM_WORLD);
   }
 
   /// Adds columns of all ranks' arrays. \param step  of the columns in memory.
