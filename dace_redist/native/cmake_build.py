@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import filelock
 
 from dace_redist._version import __version__
 from dace_redist.errors import BuildError
+from dace_redist.mpi.launch import launched_rank
 from dace_redist.native.blas import find_blas
 from dace_redist.native.toolchain import (
     CACHE_VARIABLE,
@@ -30,6 +33,9 @@ from dace_redist.native.toolchain import (
     mpi_compiler,
 )
 
+#: Seconds after which a process says that it waits.
+_SECONDS_BEFORE_NOTICE = 2.0
+
 
 def build_library(name: str, path: Path) -> None:
     """
@@ -42,13 +48,29 @@ def build_library(name: str, path: Path) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(path.with_suffix(".lock")):
+        with _locked(path):
             if not is_built(name):
                 _build(name, path)
     except OSError as error:
         raise OSError(
             error.errno, f"cannot write {path.parent} ({error.strerror}); set {CACHE_VARIABLE} to another folder"
         ) from error
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Holds the lock of a library's file; a process that waits for it says so."""
+    lock = filelock.FileLock(path.with_suffix(".lock"))
+    try:
+        lock.acquire(timeout=_SECONDS_BEFORE_NOTICE)
+    except filelock.Timeout:
+        if launched_rank() in (None, 0):  # the others of a job wait alike
+            print(f"dace-redist: waiting for another process that builds the library ({path})", file=sys.stderr)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _build(name: str, path: Path) -> None:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import sys
 from pathlib import Path
 
-from dace_redist.mpi.launch import launched_rank
 from dace_redist.native.toolchain import EINSUM, INCLUDE_DIRECTORY, INTEGERS, REDISTRIBUTION, is_built, library_path
 
 
@@ -31,32 +29,8 @@ def ensure_library(name: str = REDISTRIBUTION) -> Path:
         ensure_library(EINSUM)
     from dace_redist.native.cmake_build import build_library  # rarely needed, and what it needs loads slowly
 
-    _wait_for_others(path)
     build_library(name, path)
     return path
-
-
-#: Seconds after which a process says that it waits.
-_SECONDS_BEFORE_NOTICE = 2.0
-
-
-def _wait_for_others(path: Path) -> None:
-    """Returns when no process builds a library; errors of the file system are left to the build."""
-    if not path.with_suffix(".lock").exists():
-        return
-    import filelock  # as above
-
-    lock = filelock.FileLock(path.with_suffix(".lock"))
-    try:
-        try:
-            lock.acquire(timeout=_SECONDS_BEFORE_NOTICE)
-        except filelock.Timeout:
-            if launched_rank() in (None, 0):  # the others of a job wait alike
-                print(f"dace-redist: waiting for another process that builds the library ({path})", file=sys.stderr)
-            lock.acquire()
-        lock.release()
-    except OSError:
-        return
 
 
 _CMAKE_PACKAGE = """\

@@ -71,7 +71,7 @@ def test_one_builds_and_the_others_wait(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize(("rank", "lines"), [("0", 1), ("1", 0)])
 def test_a_process_that_waits_says_so(monkeypatch: pytest.MonkeyPatch, capsys, rank: str, lines: int):
-    monkeypatch.setattr(library, "_SECONDS_BEFORE_NOTICE", 0.1)
+    monkeypatch.setattr(cmake_build, "_SECONDS_BEFORE_NOTICE", 0.1)
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", rank)
     monkeypatch.setattr(cmake_build, "_build", lambda name, path: path.write_text("a library"))
     path = toolchain.library_path()
