@@ -141,7 +141,7 @@ bool is_shared(const py::handle& array) {
 class BoundPlan {
  public:
   using Execute = int (*)(void* plan, const void* source, void* target);
-  using Agree = int (*)(std::intptr_t comm, std::uint64_t number);
+  using Agree = int (*)(std::uintptr_t comm, std::uint64_t number);
 
   /// \param execute, agree, plan  addresses of `dr_plan_execute`, `dr_python_agree` and the plan.
   BoundPlan(std::uintptr_t execute, std::uintptr_t agree, std::uintptr_t plan, py::dtype source_type,
@@ -179,7 +179,7 @@ class BoundPlan {
 
   /// As `run`, if all ranks of the communicator come here with the same number and arrays that fit; -1 on all of them
   /// if one does not. Collective.
-  int run_if_agreed(std::intptr_t comm, std::uint64_t number, const py::handle& source,
+  int run_if_agreed(std::uintptr_t comm, std::uint64_t number, const py::handle& source,
                     const py::handle& target) const {
     const bool fit = fits(source, target);
     const void* const from = fit ? py::reinterpret_borrow<py::array>(source).data() : nullptr;
@@ -253,7 +253,7 @@ class BoundJointPlan {
   }
 
   /// As BoundPlan::run_if_agreed.
-  int run_if_agreed(std::intptr_t comm, std::uint64_t number, const py::handle& sources,
+  int run_if_agreed(std::uintptr_t comm, std::uint64_t number, const py::handle& sources,
                     const py::handle& targets) const {
     std::vector<const void*> from;
     std::vector<void*> to;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from cases import OPTIONS, RandomCase, cases, local_array
@@ -43,13 +45,34 @@ def check(comm, strategy: str, case: RandomCase) -> str:
 @pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[1, 2, 3, 5, 7, 12], timeout=400)
 def test_random_cases(comm, monkeypatch):
+    # A duplicate has the ranks' order of the world, the split one has it reversed.
+    communicators = [comm, comm.Dup(), comm.Split(0, -comm.rank)]
+    turn = itertools.count()
+
     # All ranks draw the same cases and know every failure, so that Hypothesis goes the same way on each.
     @same_on_all_ranks(100, comm.size)
     @given(cases(comm.size))
     def check_strategies(case: RandomCase) -> None:
         for strategy in OPTIONS:
             monkeypatch.setenv("DACE_REDIST_NODE_RANKS", "0" if strategy == "Shared" else str(case.node_ranks))
-            wrong = [text for text in comm.allgather(check(comm, strategy, case)) if text]
+            used = communicators[next(turn) % len(communicators)]
+            wrong = [text for text in comm.allgather(check(used, strategy, case)) if text]
             assert not wrong, wrong[0]
 
     check_strategies()
+    for made in communicators[1:]:
+        made.Free()
+
+
+@pytest.mark.compile
+@pytest.mark.mpi_matrix
+@pytest.mark.mpi(ranks=[2, 3])
+def test_repeated_calls_on_any_communicator(comm):
+    """Repeated calls take the cached plan, which is found by the communicator's handle: MPICH's have the highest bit set."""
+    shape = (6, 5)
+    source, target = (dace_redist.Distribution(shape, grid) for grid in ((comm.size,), (1, comm.size)))
+    whole = np.arange(30.0).reshape(shape)
+    for used in (comm, comm.Dup(), comm.Split(0, -comm.rank)):
+        here, there = source.local(whole, used.rank), target.local(whole, used.rank)
+        for _ in range(4):
+            assert np.array_equal(dace_redist.redistribute(here, source, target, comm=used), there)

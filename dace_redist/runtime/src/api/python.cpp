@@ -13,14 +13,14 @@
 
 namespace {
 
-MPI_Comm communicator(std::intptr_t handle) { return (MPI_Comm)(handle); }  // a pointer or an int, as the MPI has it
+MPI_Comm communicator(std::uintptr_t handle) { return (MPI_Comm)(handle); }  // a pointer or an int, sign-extended
 
 }  // namespace
 
 extern "C" {
 
 /// dr_plan_create() for encoded distributions. Each list of numbers comes with its length.
-DR_API int dr_python_plan_create(std::intptr_t comm, const char* strategy, const dr_options* options,
+DR_API int dr_python_plan_create(std::uintptr_t comm, const char* strategy, const dr_options* options,
                                  std::int64_t element_bytes, const std::int64_t* source, std::int64_t source_count,
                                  const std::int64_t* target, std::int64_t target_count, const std::int64_t* index_map,
                                  std::int64_t index_map_count, const dr_operation* operation, int source_memory,
@@ -55,7 +55,7 @@ struct dr_python_problem {
 };
 
 /// dr_plan_create_joint() for encoded distributions.
-DR_API int dr_python_joint_create(std::intptr_t comm, const char* strategy, const dr_options* options,
+DR_API int dr_python_joint_create(std::uintptr_t comm, const char* strategy, const dr_options* options,
                                   std::int64_t count, const dr_python_problem* problems, dr_plan** plan) {
   using namespace dace_redist;
   return guarded(DR_ERROR_PLAN, "plan", [&] {
@@ -89,7 +89,7 @@ DR_API const char* dr_python_mpi() {
 }
 
 /// Whether all ranks hand over the same number, which is not 0. Collective.
-DR_API int dr_python_agree(std::intptr_t comm, std::uint64_t mine) {
+DR_API int dr_python_agree(std::uintptr_t comm, std::uint64_t mine) {
   std::uint64_t range[2] = {mine, ~mine}, lowest[2] = {0, 0};
   if (MPI_Allreduce(range, lowest, 2, MPI_UINT64_T, MPI_MIN, communicator(comm)) != MPI_SUCCESS) return 0;
   return lowest[0] == ~lowest[1] && mine != 0;
