@@ -169,17 +169,21 @@ void check_disagreement(Checker& checker) {
 void check_refusal(Checker& checker) {
   const int ranks = checker.ranks();
   checker.refused(text("the local source array of rank ", ranks - 1, " has shape (1, 1), but its part"), false,
-                  [](Description& mine) { mine.source_local = {1, 1, 1, 1}; });
+                  [](Description& mine) {
+                    mine.source_local = {1, 1, 1, 1};
+                  });
   checker.refused("array of rank", true, [](Description& mine) { mine.target_local = {0, 0, 8, 1}; });
   checker.refused(text("the local source array of rank ", ranks - 1, " has strides (8, -1); none may be negative"),
-                  false, [](Description& mine) { mine.source_local = {8, 8, 8, -1}; });
+                  false, [](Description& mine) {
+                    mine.source_local = {8, 8, 8, -1};
+                  });
   checker.refused(text("the target distribution names ranks up to ", ranks, ", but the communicator has ", ranks), true,
                   [ranks](Description& mine) { mine.target[5] = ranks + 1; });
   checker.refused("source and target need one global shape, got (8, 8) and (8, 9)", true,
                   [](Description& mine) { mine.target[4] = 9; });
   checker.refused("source: incomplete description", true, [](Description& mine) { mine.source.clear(); });
   checker.refused("target: grid axis 0 is used twice", true, [](Description& mine) { mine.target[6] = 0; });
-  const auto option = [&](const std::string& expected, auto Options::* member, auto value) {
+  const auto option = [&](const std::string& expected, auto Options::*member, auto value) {
     checker.refused(expected, true, [member, value](Description& mine) { mine.options.*member = value; });
   };
   option("option chunk_bytes must be from 1 to 4611686018427387904, got 0", &Options::chunk_bytes, Index{0});

@@ -6,7 +6,7 @@
 #include <complex>
 #include <cstdio>
 
-#include "mpi/mpi.hpp"
+#include "core/mpi.hpp"
 #include "mpi_leaks.hpp"
 #include "node/node_sum.hpp"
 #include "node/shared_array.hpp"

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "distribution/distribution.hpp"
+#include "layout/distribution.hpp"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "api/handles.hpp"
-#include "distribution/grid.hpp"
+#include "layout/grid.hpp"
 #include "node/shared_array.hpp"
 
 using namespace dace_redist;

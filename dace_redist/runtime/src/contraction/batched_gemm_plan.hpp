@@ -19,7 +19,7 @@
 
 #include "contraction/dimension.hpp"
 #include "contraction/einsum.hpp"
-#include "distribution/strided_block.hpp"
+#include "layout/strided_block.hpp"
 
 namespace dace_redist {
 

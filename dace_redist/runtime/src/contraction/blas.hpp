@@ -19,7 +19,7 @@
 
 #include "contraction/blas_name.hpp"
 #include "contraction/threads.hpp"
-#include "distribution/intervals.hpp"
+#include "layout/intervals.hpp"
 
 namespace dace_redist {
 

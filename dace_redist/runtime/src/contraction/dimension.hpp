@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "distribution/intervals.hpp"
+#include "layout/intervals.hpp"
 
 namespace dace_redist {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "contraction/dimension.hpp"
-#include "error.hpp"
+#include "core/error.hpp"
 
 namespace dace_redist {
 

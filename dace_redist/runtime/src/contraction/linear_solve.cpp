@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
+#include "core/agreement.hpp"
 #include "dace_redist_einsum.hpp"
-#include "mpi/agreement.hpp"
 #include "plan/report.hpp"
 #include "trace/trace.hpp"
 

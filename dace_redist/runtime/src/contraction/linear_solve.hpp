@@ -10,7 +10,7 @@
 #include "contraction/lapack.hpp"
 #include "contraction/matrix.hpp"
 #include "contraction/workspace.hpp"
-#include "error.hpp"
+#include "core/error.hpp"
 
 namespace dace_redist {
 

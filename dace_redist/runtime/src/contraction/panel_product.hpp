@@ -130,8 +130,8 @@ Index panel_columns(Index used) {
 /// Whether multiply_by_panel() has a kernel of its own for these columns, instead of BLAS.
 template <class T>
 constexpr bool has_panel_kernel(Index columns) {
-  return (std::is_same_v<T, float> || std::is_same_v<T, double>) &&
-         columns <= detail::most_panel_vectors * detail::lanes<T>;
+  return (std::is_same_v<T, float> || std::is_same_v<T, double>)&&columns <=
+         detail::most_panel_vectors * detail::lanes<T>;
 }
 
 /// `target = a panel`.

@@ -7,7 +7,7 @@
 #include <complex>
 #include <cstddef>
 
-#include "distribution/intervals.hpp"
+#include "layout/intervals.hpp"
 
 namespace dace_redist::detail {
 

@@ -9,7 +9,7 @@
 #include <memory>
 #include <new>
 
-#include "distribution/intervals.hpp"
+#include "layout/intervals.hpp"
 
 namespace dace_redist {
 

@@ -9,7 +9,7 @@
 
 #include "copy/copy_block.hpp"
 #include "copy/stream_threshold.hpp"
-#include "export.hpp"
+#include "core/export.hpp"
 
 namespace dace_redist {
 

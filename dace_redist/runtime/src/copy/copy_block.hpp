@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <numeric>
 
-#include "distribution/strided_block.hpp"
+#include "layout/strided_block.hpp"
 
 namespace dace_redist {
 

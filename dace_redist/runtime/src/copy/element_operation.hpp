@@ -12,7 +12,7 @@
 #include "copy/copy_block.hpp"
 #include "copy/element_type.hpp"
 #include "copy/line_writer.hpp"
-#include "export.hpp"
+#include "core/export.hpp"
 
 namespace dace_redist {
 

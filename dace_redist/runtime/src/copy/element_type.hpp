@@ -9,7 +9,7 @@
 #include <string>
 
 #include "copy/device_function.hpp"
-#include "error.hpp"
+#include "core/error.hpp"
 
 namespace dace_redist {
 

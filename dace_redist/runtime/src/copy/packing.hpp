@@ -13,8 +13,8 @@
 
 #include "copy/huge_pages.hpp"
 #include "copy/run_list.hpp"
-#include "distribution/schedule.hpp"
-#include "export.hpp"
+#include "core/export.hpp"
+#include "layout/schedule.hpp"
 #include "trace/trace.hpp"
 
 namespace dace_redist {

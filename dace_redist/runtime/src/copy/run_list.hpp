@@ -11,7 +11,7 @@
 #include "copy/copy.hpp"
 #include "copy/copy_kernels.hpp"
 #include "copy/element_steps.hpp"
-#include "export.hpp"
+#include "core/export.hpp"
 
 namespace dace_redist {
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "copy/element_steps.hpp"
-#include "distribution/strided_block.hpp"
-#include "export.hpp"
+#include "core/export.hpp"
+#include "layout/strided_block.hpp"
 
 namespace dace_redist {
 

@@ -8,7 +8,7 @@
 
 #include "copy/packing.hpp"
 #include "device/device.hpp"
-#include "distribution/intervals.hpp"
+#include "layout/intervals.hpp"
 
 namespace dace_redist {
 

@@ -18,9 +18,9 @@
 #include <utility>
 
 #include "copy/packing.hpp"
+#include "core/error.hpp"
 #include "device/device.hpp"
 #include "device/host_copy_kernel.hpp"
-#include "error.hpp"
 #include "node/shared_array.hpp"
 
 namespace dace_redist {

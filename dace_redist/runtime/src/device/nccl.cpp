@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "mpi/agreement.hpp"
+#include "core/agreement.hpp"
 
 namespace dace_redist {
 namespace {

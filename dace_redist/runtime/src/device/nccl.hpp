@@ -7,9 +7,9 @@
 
 #include <memory>
 
+#include "core/mpi.hpp"
 #include "device/device.hpp"
-#include "distribution/intervals.hpp"
-#include "mpi/mpi.hpp"
+#include "layout/intervals.hpp"
 
 namespace dace_redist {
 

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/mpi.hpp"
 #include "device/packed_messages.hpp"
-#include "mpi/mpi.hpp"
 
 namespace dace_redist {
 

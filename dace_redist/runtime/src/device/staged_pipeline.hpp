@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/mpi.hpp"
 #include "device/staged_side.hpp"
-#include "mpi/mpi.hpp"
 #include "node/advertised_segment.hpp"
 #include "plan/options.hpp"
 

@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "copy/element_arithmetic.hpp"
-#include "error.hpp"
+#include "core/error.hpp"
 
 namespace dace_redist {
 

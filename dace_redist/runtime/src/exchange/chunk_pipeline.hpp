@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "copy/packing.hpp"
-#include "mpi/mpi.hpp"
+#include "core/mpi.hpp"
 #include "plan/description.hpp"
 
 namespace dace_redist {

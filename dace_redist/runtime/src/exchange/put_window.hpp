@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "distribution/intervals.hpp"
-#include "mpi/mpi.hpp"
+#include "core/mpi.hpp"
+#include "layout/intervals.hpp"
 
 namespace dace_redist {
 

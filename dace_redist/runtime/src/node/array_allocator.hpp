@@ -20,7 +20,7 @@
 #include <new>
 #include <utility>
 
-#include "distribution/intervals.hpp"
+#include "layout/intervals.hpp"
 #include "node/shared_pool.hpp"
 
 namespace dace_redist {

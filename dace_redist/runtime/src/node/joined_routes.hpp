@@ -14,8 +14,8 @@
 
 #include "copy/copy_kernels.hpp"
 #include "copy/element_type.hpp"
-#include "distribution/distribution.hpp"
-#include "mpi/mpi.hpp"
+#include "core/mpi.hpp"
+#include "layout/distribution.hpp"
 #include "node/advertised_segment.hpp"
 #include "node/message_state.hpp"
 

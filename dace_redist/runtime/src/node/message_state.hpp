@@ -29,7 +29,7 @@
 
 #include "copy/copy.hpp"
 #include "copy/copy_kernels.hpp"
-#include "distribution/schedule.hpp"
+#include "layout/schedule.hpp"
 #include "node/shared_array.hpp"
 
 namespace dace_redist {

@@ -9,8 +9,8 @@
 #include <map>
 #include <vector>
 
+#include "core/backoff.hpp"
 #include "exchange/chunk_pipeline.hpp"
-#include "mpi/backoff.hpp"
 #include "node/joined_messages.hpp"
 #include "node/node_exchange.hpp"
 #include "plan/plan.hpp"

@@ -28,7 +28,9 @@ struct PullProtocol {
   static void receive(ExchangeState& exchange, const LevelChannels& level) {
     const trace::Span span = level.span("pull");
     copy_pieces(level, exchange.steps->direct(), false, exchange.stream_pulled,
-                [&exchange](const Channel& channel, Index) { return CopyPlace{channel.partner, exchange.target}; });
+                [&exchange](const Channel& channel, Index) {
+                  return CopyPlace{channel.partner, exchange.target};
+                });
     for (Channel* channel : level) {
       if (channel->cutter.done()) channel->ring.state->finished.store(exchange.number, std::memory_order_release);
       exchange.close_if_done(*channel);

@@ -24,7 +24,9 @@ struct PushProtocol {
     const bool own = level.first().is_own() && level.count() == 1;
     const trace::Span span = level.span(own ? "copy" : "push");
     copy_pieces(level, exchange.steps->direct(), false, own ? exchange.stream_own : exchange.stream_pushed,
-                [&exchange](const Channel& channel, Index) { return CopyPlace{exchange.source, channel.partner}; });
+                [&exchange](const Channel& channel, Index) {
+                  return CopyPlace{exchange.source, channel.partner};
+                });
     for (Channel* channel : level) {
       if (channel->cutter.done() && !channel->is_own())
         channel->ring.state->finished.store(exchange.number, std::memory_order_release);

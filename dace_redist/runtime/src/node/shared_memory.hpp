@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "copy/huge_pages.hpp"
-#include "error.hpp"
+#include "core/error.hpp"
 
 namespace dace_redist {
 
@@ -73,7 +73,7 @@ class SharedSegment {
     const std::string path = text("/proc/", name.process, "/fd/", name.descriptor);
     descriptor_ = open(path.c_str(), O_RDWR | O_CLOEXEC);
     if (descriptor_ < 0) fail(text("open ", path, ", "), errno);
-    struct stat file{};
+    struct stat file {};
     if (fstat(descriptor_, &file) != 0 || file.st_size != nbytes_) fail(text("find in ", path, ", "), ESTALE);
     map();
     close(std::exchange(descriptor_, -1));  // the mapping stays; the number is not needed to name it again

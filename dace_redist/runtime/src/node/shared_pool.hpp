@@ -13,7 +13,7 @@
 #include <iterator>
 #include <utility>
 
-#include "error.hpp"
+#include "core/error.hpp"
 #include "node/shared_array.hpp"
 
 namespace dace_redist {

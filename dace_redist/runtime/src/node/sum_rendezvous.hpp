@@ -10,7 +10,7 @@
 #include <new>
 #include <vector>
 
-#include "mpi/backoff.hpp"
+#include "core/backoff.hpp"
 #include "node/advertised_segment.hpp"
 #include "node/message_state.hpp"
 

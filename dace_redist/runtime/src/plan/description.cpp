@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "mpi/agreement.hpp"
+#include "core/agreement.hpp"
 
 namespace dace_redist {
 

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "copy/element_operation.hpp"
+#include "core/mpi.hpp"
 #include "device/device.hpp"
-#include "distribution/distribution.hpp"
-#include "distribution/schedule.hpp"
-#include "mpi/mpi.hpp"
+#include "layout/distribution.hpp"
+#include "layout/schedule.hpp"
 #include "plan/options.hpp"
 
 namespace dace_redist {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "mpi/backoff.hpp"
+#include "core/backoff.hpp"
 #include "plan/joint_messages.hpp"
 #include "plan/registry.hpp"
 

@@ -6,8 +6,8 @@
 
 #include <limits>
 
-#include "distribution/intervals.hpp"
-#include "error.hpp"
+#include "core/error.hpp"
+#include "layout/intervals.hpp"
 
 namespace dace_redist {
 
@@ -32,7 +32,7 @@ inline constexpr Index most_joined_bytes = Index{4} << 10;
 template <class T>
 struct OptionRange {
   const char* name;
-  T Options::* member;
+  T Options::*member;
   T minimum, maximum;
 };
 

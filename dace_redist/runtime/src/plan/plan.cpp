@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <exception>
 
-#include "mpi/backoff.hpp"
+#include "core/backoff.hpp"
 
 namespace dace_redist {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "copy/packing.hpp"
-#include "export.hpp"
-#include "mpi/agreement.hpp"
+#include "core/agreement.hpp"
+#include "core/export.hpp"
 #include "plan/description.hpp"
 #include "trace/trace.hpp"
 

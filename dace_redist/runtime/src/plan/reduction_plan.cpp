@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "distribution/reduction_exchanges.hpp"
+#include "layout/reduction_exchanges.hpp"
 #include "node/node_reduction.hpp"
 #include "plan/registry.hpp"
 

@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include "error.hpp"
+#include "core/error.hpp"
 
 namespace dace_redist {
 namespace python {

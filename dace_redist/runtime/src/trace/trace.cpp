@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "mpi/mpi.hpp"
+#include "core/mpi.hpp"
 
 namespace dace_redist::trace {
 namespace {
@@ -99,7 +99,7 @@ class SharedFile {
 
   void lock_and_begin() {
     if (flock(file_, LOCK_EX) != 0) fail();
-    struct stat state{};
+    struct stat state {};
     if (fstat(file_, &state) != 0) fail();
     std::string head(std::strlen(first), ' ');
     if (state.st_size > 0 && pread(file_, head.data(), head.size(), 0) != static_cast<ssize_t>(head.size()))

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "export.hpp"
+#include "core/export.hpp"
 
 namespace dace_redist::trace {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "mpi/mpi.hpp"
+#include "core/mpi.hpp"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "distribution/schedule.hpp"
+#include "layout/schedule.hpp"
 
 #include <algorithm>
 #include <tuple>

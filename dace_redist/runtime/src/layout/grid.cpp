@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "distribution/grid.hpp"
+#include "layout/grid.hpp"
 
 #include <limits>
 
-#include "error.hpp"
+#include "core/error.hpp"
 
 namespace dace_redist {
 

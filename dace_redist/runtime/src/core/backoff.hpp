@@ -10,7 +10,7 @@
 
 #include <cstddef>
 
-#include "mpi/mpi.hpp"
+#include "core/mpi.hpp"
 #include "trace/trace.hpp"
 
 namespace dace_redist {

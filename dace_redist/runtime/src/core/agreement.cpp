@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "mpi/agreement.hpp"
+#include "core/agreement.hpp"
 
 #include <exception>
 #include <new>

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "distribution/intervals.hpp"
+#include "layout/intervals.hpp"
 
 namespace dace_redist {
 

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "distribution/schedule.hpp"
+#include "layout/schedule.hpp"
 
 namespace dace_redist {
 

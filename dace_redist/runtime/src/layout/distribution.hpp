@@ -10,10 +10,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "distribution/grid.hpp"
-#include "distribution/intervals.hpp"
-#include "error.hpp"
-#include "export.hpp"
+#include "core/error.hpp"
+#include "core/export.hpp"
+#include "layout/grid.hpp"
+#include "layout/intervals.hpp"
 
 namespace dace_redist {
 

@@ -10,10 +10,10 @@
 #include <map>
 #include <vector>
 
-#include "distribution/distribution.hpp"
-#include "distribution/index_map.hpp"
-#include "distribution/strided_block.hpp"
-#include "export.hpp"
+#include "core/export.hpp"
+#include "layout/distribution.hpp"
+#include "layout/index_map.hpp"
+#include "layout/strided_block.hpp"
 
 namespace dace_redist {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "distribution/reduction_exchanges.hpp"
+#include "layout/reduction_exchanges.hpp"
 
 #include <functional>
 #include <numeric>

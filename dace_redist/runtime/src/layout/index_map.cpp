@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "distribution/index_map.hpp"
+#include "layout/index_map.hpp"
 
 namespace dace_redist {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "distribution/distribution.hpp"
+#include "layout/distribution.hpp"
 
 #include <algorithm>
 

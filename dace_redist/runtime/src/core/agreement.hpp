@@ -7,8 +7,8 @@
 #include <functional>
 #include <string>
 
-#include "export.hpp"
-#include "mpi/mpi.hpp"
+#include "core/export.hpp"
+#include "core/mpi.hpp"
 
 namespace dace_redist {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "distribution/intervals.hpp"
+#include "layout/intervals.hpp"
 
 #include <limits>
 #include <numeric>

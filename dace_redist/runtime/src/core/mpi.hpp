@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "error.hpp"
-#include "export.hpp"
+#include "core/error.hpp"
+#include "core/export.hpp"
 #include "trace/trace.hpp"
 
 namespace dace_redist {

@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "distribution/distribution.hpp"
-#include "export.hpp"
+#include "core/export.hpp"
+#include "layout/distribution.hpp"
 
 namespace dace_redist {
 
