@@ -15,18 +15,18 @@ class PieceTime {
  public:
   /// Takes note of the seconds per byte of a piece.
   void add(double seconds) {
-    if (least_ == 0 || seconds < least_) least_ = seconds;
+    if (min_ == 0 || seconds < min_) min_ = seconds;
   }
 
   /// \return the time since the last call, in seconds per byte; 0 if there was no piece.
   double take() {
-    const double least = least_;
-    least_ = 0;
-    return least;
+    const double lowest = min_;
+    min_ = 0;
+    return lowest;
   }
 
  private:
-  double least_ = 0;
+  double min_ = 0;
 };
 
 /// \return the seconds per byte that `copy` takes, which returns the bytes it has copied.
@@ -56,7 +56,7 @@ class StoreChoice {
     const bool slower = known > 0 && seconds > slower_by * known;
     known = seconds;
     ++since_trial_;
-    if (seconds_[!streams_] == 0 || since_trial_ >= trial_interval || (slower && since_trial_ >= least_interval)) {
+    if (seconds_[!streams_] == 0 || since_trial_ >= trial_interval || (slower && since_trial_ >= min_interval)) {
       streams_ = !streams_;
       since_trial_ = 0;
     } else {
@@ -66,7 +66,7 @@ class StoreChoice {
 
  private:
   static constexpr double slower_by = 1.5;  // than in the last exchange with the same stores: something has changed
-  static constexpr int trial_interval = 128, least_interval = 8;  // exchanges until the other stores are tried again
+  static constexpr int trial_interval = 128, min_interval = 8;  // exchanges until the other stores are tried again
 
   bool streams_ = true;
   int since_trial_ = 0;

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "shm/arena.hpp"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <new>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "copy/huge_pages.hpp"
+#include "shm/available_memory.hpp"
+
+namespace dace_redist {
+namespace {
+
+using Extent = ArenaHead::Extent;
+
+constexpr std::int64_t page_bytes = 4096;
+constexpr const char* segment_name = "dace-redist-arena-1";  // the number is that of ArenaHead's layout
+
+/// Holds the lock of an arena, which all libraries of the process share.
+class Locked {
+ public:
+  explicit Locked(ArenaHead& head) : head_(head) {
+    while (head_.lock.exchange(1, std::memory_order_acquire) != 0) sched_yield();
+  }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+  ~Locked() { head_.lock.store(0, std::memory_order_release); }
+
+ private:
+  ArenaHead& head_;
+};
+
+std::int64_t rounded_up(std::int64_t nbytes, std::int64_t unit) { return (nbytes + unit - 1) / unit * unit; }
+
+/// The arena that another library of this process made; null if there is none.
+ArenaHead* find_in_process() {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find(segment_name) == std::string::npos) continue;
+    auto* const head = reinterpret_cast<ArenaHead*>(std::strtoull(line.c_str(), nullptr, 16));
+    if (head->magic == ArenaHead::magic_number && head->name.process == getpid()) return head;
+  }
+  return nullptr;
+}
+
+int create_segment() {
+  constexpr unsigned no_execution = 8;  // MFD_NOEXEC_SEAL, which older headers lack and older kernels refuse
+  const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  const int descriptor = memfd_create(segment_name, flags | no_execution);
+  return descriptor >= 0 || errno != EINVAL ? descriptor : memfd_create(segment_name, flags);
+}
+
+/// Maps a segment of at most the machine's memory; halves it while address space is short.
+ArenaHead* make_head(std::string& failure) {
+  const int descriptor = create_segment();
+  const std::int64_t memory = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  std::int64_t nbytes = rounded_up(std::max<std::int64_t>(memory, std::int64_t{64} << 20), huge_page_bytes);
+  rlimit space{};
+  if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)  // partners map it, too
+    nbytes = std::min(nbytes, static_cast<std::int64_t>(space.rlim_cur / 16) / huge_page_bytes * huge_page_bytes);
+  void* bytes = MAP_FAILED;
+  for (; descriptor >= 0 && nbytes >= huge_page_bytes && bytes == MAP_FAILED; nbytes /= 2)
+    if (ftruncate(descriptor, nbytes) == 0)
+      if (char* const hint = aligned_address(nbytes))
+        bytes = mmap(hint, static_cast<std::size_t>(nbytes), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  if (bytes == MAP_FAILED) {
+    failure = text("cannot map node-shared memory: ", std::strerror(errno));
+    if (descriptor >= 0) close(descriptor);
+    return nullptr;
+  }
+  nbytes *= 2;  // undoes the last step of the loop
+  fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);  // advisory
+#ifdef PR_SET_PTRACER
+  prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // cross-memory reads by ranks of this user, where Yama restricts them
+#endif
+  std::random_device random;
+  auto* const head = new (bytes) ArenaHead;
+  head->name = {getpid(), descriptor, nbytes, (std::uint64_t{random()} << 32) ^ random()};
+  head->lock = head->bell = head->sleepers = 0;  // the notices are zeros, as the memory is new
+  head->extent_count = 1;
+  head->frees = 0;
+  head->dirty_bytes = 0;
+  head->extents[0] = {ArenaHead::nbytes, nbytes - ArenaHead::nbytes, Extent::clean, 0};
+  head->magic = ArenaHead::magic_number;
+  return head;
+}
+
+void erase(ArenaHead& head, std::int32_t at) {
+  std::copy(head.extents + at + 1, head.extents + head.extent_count, head.extents + at);
+  --head.extent_count;
+}
+
+/// Joins a clean extent with its clean neighbours.
+void merge_clean(ArenaHead& head, std::int32_t at) {
+  const auto joins = [&](std::int32_t left) {
+    return left >= 0 && left + 1 < head.extent_count && head.extents[left].state == Extent::clean &&
+           head.extents[left + 1].state == Extent::clean;
+  };
+  for (const std::int32_t left : {at, at - 1})
+    if (joins(left)) {
+      head.extents[left].nbytes += head.extents[left + 1].nbytes;
+      erase(head, left + 1);
+    }
+}
+
+/// Gives the pages of a free extent back to the system.
+void punch(ArenaHead& head, std::int32_t at) {
+  Extent& extent = head.extents[at];
+  if (extent.state == Extent::dirty) head.dirty_bytes -= extent.nbytes;
+  fallocate(static_cast<int>(head.name.descriptor), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, extent.offset,
+            extent.nbytes);
+  extent.state = Extent::clean;
+  merge_clean(head, at);
+}
+
+/// Number of the oldest dirty extent; -1 if there is none.
+std::int32_t oldest_dirty(const ArenaHead& head) {
+  std::int32_t oldest = -1;
+  for (std::int32_t e = 0; e < head.extent_count; ++e)
+    if (head.extents[e].state == Extent::dirty && (oldest < 0 || head.extents[e].age < head.extents[oldest].age))
+      oldest = e;
+  return oldest;
+}
+
+/// An eighth of the machine's memory, divided among its cores, each of which may run a rank.
+std::int64_t max_dirty_bytes() {
+  static const std::int64_t most = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / 8 /
+                                   std::max<std::int64_t>(1, sysconf(_SC_NPROCESSORS_ONLN));
+  return most;
+}
+
+/// Splits `nbytes` off a clean extent from an aligned offset on. \return its number, or -1 if it is too small.
+std::int32_t split(ArenaHead& head, std::int32_t at, std::int64_t nbytes, std::int64_t alignment) {
+  const Extent whole = head.extents[at];
+  const std::int64_t offset = rounded_up(whole.offset, alignment), end = whole.offset + whole.nbytes;
+  if (offset + nbytes > end || head.extent_count + 2 > ArenaHead::max_extents) return -1;
+  const Extent parts[] = {{whole.offset, offset - whole.offset, Extent::clean, 0},
+                          {offset, nbytes, Extent::used, 0},
+                          {offset + nbytes, end - offset - nbytes, Extent::clean, 0}};
+  erase(head, at);
+  std::int32_t taken = -1;
+  for (const Extent& part : parts) {
+    if (part.nbytes == 0) continue;
+    std::copy_backward(head.extents + at, head.extents + head.extent_count, head.extents + head.extent_count + 1);
+    if (part.state == Extent::used) taken = at;
+    head.extents[at++] = part;
+    ++head.extent_count;
+  }
+  return taken;
+}
+
+/// The latest freed extent of exactly this size, marked as used; -1 if there is none.
+std::int32_t reuse(ArenaHead& head, std::int64_t nbytes) {
+  std::int32_t latest = -1;
+  for (std::int32_t e = 0; e < head.extent_count; ++e) {
+    const Extent& extent = head.extents[e];
+    if (extent.state == Extent::dirty && extent.nbytes == nbytes &&
+        (latest < 0 || extent.age > head.extents[latest].age))
+      latest = e;
+  }
+  if (latest < 0) return -1;
+  head.extents[latest].state = Extent::used;
+  head.dirty_bytes -= nbytes;
+  return latest;
+}
+
+std::int32_t take_clean(ArenaHead& head, std::int64_t nbytes, std::int64_t alignment) {
+  for (std::int32_t e = 0; e < head.extent_count; ++e) {
+    if (head.extents[e].state != Extent::clean || head.extents[e].nbytes < nbytes) continue;
+    const std::int32_t taken = split(head, e, nbytes, alignment);
+    if (taken >= 0) return taken;
+  }
+  const std::int32_t oldest = oldest_dirty(head);
+  if (oldest < 0) return -1;
+  punch(head, oldest);
+  return take_clean(head, nbytes, alignment);
+}
+
+[[noreturn]] void throw_too_little(std::int64_t nbytes, std::int64_t available) {
+  const char* const limit = std::getenv(shared_memory_variable);
+  throw Error(text("cannot allocate ", nbytes, " bytes of node-shared memory: ", available, " bytes are available",
+                   limit ? text(" (", shared_memory_variable, ")") : ""));
+}
+
+}  // namespace
+
+Arena* Arena::find_or_make(std::string& failure) {
+  ArenaHead* const found = find_in_process();
+  ArenaHead* const head = found ? found : make_head(failure);
+  return head ? new Arena(head) : nullptr;  // never freed: arrays may outlive everything
+}
+
+namespace {
+
+/// The arena of this process, and those that it has inherited from processes that forked it.
+struct ProcessArenas {
+  std::mutex guard;
+  Arena* own = nullptr;
+  std::vector<const Arena*> inherited;
+  std::string failure;
+};
+
+ProcessArenas& arenas() {
+  static auto* const all = new ProcessArenas;  // never freed: arrays may outlive everything
+  return *all;
+}
+
+}  // namespace
+
+Arena* Arena::made() {
+  ProcessArenas& all = arenas();
+  const std::lock_guard<std::mutex> guard(all.guard);
+  if (all.own && all.own->process_ != getpid()) all.inherited.push_back(std::exchange(all.own, nullptr));
+  return all.own;
+}
+
+bool Arena::is_inherited(const void* address) {
+  ProcessArenas& all = arenas();
+  const std::lock_guard<std::mutex> guard(all.guard);
+  return std::any_of(all.inherited.begin(), all.inherited.end(),
+                     [address](const Arena* arena) { return arena->offset_of(address) >= 0; });
+}
+
+Arena& Arena::own() {
+  if (Arena* const arena = made()) return *arena;
+  ProcessArenas& all = arenas();
+  const std::lock_guard<std::mutex> guard(all.guard);
+  if (!all.own) all.own = find_or_make(all.failure);
+  if (!all.own) throw Error(all.failure);
+  return *all.own;
+}
+
+Arena::Allocation Arena::allocate(std::int64_t nbytes, bool in_huge_pages) {
+  const std::int64_t limit = shared_memory_limit();
+  if (nbytes > limit) throw_too_little(nbytes, limit);
+  const std::int64_t whole = rounded_up(std::max<std::int64_t>(nbytes, 1), page_bytes);
+  const bool huge = in_huge_pages && whole >= huge_page_bytes;
+  std::int64_t offset = 0;
+  {
+    const Locked locked(*head_);
+    std::int32_t taken = reuse(*head_, whole);
+    if (taken >= 0) return {at(head_->extents[taken].offset), false};
+    const std::int64_t available = whole >= checked_bytes ? available_memory() : whole;
+    while (whole > available && oldest_dirty(*head_) >= 0) punch(*head_, oldest_dirty(*head_));
+    if (whole > available && whole > available_memory()) throw_too_little(nbytes, available_memory());
+    taken = take_clean(*head_, whole, huge ? huge_page_bytes : page_bytes);
+    if (taken < 0) throw_too_little(nbytes, head_->name.nbytes);
+    offset = head_->extents[taken].offset;
+  }
+  if (huge && !commit(at(offset), whole)) {
+    const std::int64_t available = available_memory();
+    release(offset);
+    throw_too_little(nbytes, available);
+  }
+  return {at(offset), true};
+}
+
+void Arena::free(void* bytes) noexcept {
+  Arena* const arena = made();
+  const std::int64_t offset = arena && bytes ? arena->offset_of(bytes) : -1;
+  if (offset >= 0) arena->release(offset);
+}
+
+ArenaHead::Extent* Arena::find(std::int64_t offset) const {
+  Extent* const end = head_->extents + head_->extent_count;
+  Extent* const found = std::lower_bound(head_->extents, end, offset,
+                                         [](const Extent& extent, std::int64_t at) { return extent.offset < at; });
+  return found != end && found->offset == offset && found->state == Extent::used ? found : nullptr;
+}
+
+std::int64_t Arena::nbytes_at(std::int64_t offset) const {
+  const Locked locked(*head_);
+  const Extent* const found = find(offset);
+  return found ? found->nbytes : 0;
+}
+
+void Arena::release(std::int64_t offset) noexcept {
+  constexpr std::int32_t max_dirty_extents = 32;
+  const Locked locked(*head_);
+  Extent* const found = find(offset);
+  if (!found) return;
+  found->state = Extent::dirty;
+  found->age = ++head_->frees;
+  head_->dirty_bytes += found->nbytes;
+  const auto dirty = [](const Extent& extent) { return extent.state == Extent::dirty; };
+  while (head_->dirty_bytes > max_dirty_bytes() ||
+         std::count_if(head_->extents, head_->extents + head_->extent_count, dirty) > max_dirty_extents)
+    punch(*head_, oldest_dirty(*head_));
+}
+
+void Arena::publish(std::uint64_t context, std::int64_t plan, std::int64_t offset, int readers) {
+  const Locked locked(*head_);
+  for (ArenaHead::Notice& notice : head_->notices) {
+    if (notice.readers.load(std::memory_order_acquire) != 0) continue;
+    notice.context = context;
+    notice.plan = plan;
+    notice.offset = offset;
+    notice.readers.store(readers, std::memory_order_release);
+    return;
+  }
+  throw Error(text("more than ", ArenaHead::max_notices, " plans are being made at a time"));
+}
+
+void Arena::withdraw(std::uint64_t context, std::int64_t plan) noexcept {
+  for (ArenaHead::Notice& notice : head_->notices)
+    if (notice.readers.load(std::memory_order_acquire) != 0 && notice.context == context && notice.plan == plan)
+      notice.readers.store(0, std::memory_order_release);
+}
+
+std::int64_t find_published(ArenaHead& head, std::uint64_t context, std::int64_t plan) {
+  for (ArenaHead::Notice& notice : head.notices) {
+    if (notice.readers.load(std::memory_order_acquire) == 0 || notice.context != context || notice.plan != plan)
+      continue;
+    const std::int64_t offset = notice.offset;
+    notice.readers.fetch_sub(1, std::memory_order_acq_rel);
+    return offset;
+  }
+  throw Error(text("internal error: process ", head.name.process, " has published no memory of plan ", plan));
+}
+
+bool is_in_arena(const void* address) {
+  const Arena* const arena = Arena::made();
+  return arena && arena->offset_of(address) >= 0;
+}
+
+void warn_fallback_once(const Error& error) {
+  static std::atomic<bool> warned{false};
+  if (!warned.exchange(true)) std::fprintf(stderr, "dace-redist: %s; using ordinary memory\n", error.what());
+}
+
+void* allocate_anywhere(std::int64_t nbytes) {
+  try {
+    return Arena::own().allocate(nbytes, true).bytes;
+  } catch (const Error& error) {
+    warn_fallback_once(error);
+  }
+  void* const bytes = std::malloc(static_cast<std::size_t>(std::max<std::int64_t>(nbytes, 1)));
+  if (!bytes) throw std::bad_alloc();
+  return bytes;
+}
+
+void free_anywhere(void* bytes) noexcept {
+  if (is_in_arena(bytes))
+    Arena::free(bytes);
+  else if (!Arena::is_inherited(bytes))
+    std::free(bytes);
+}
+
+}  // namespace dace_redist

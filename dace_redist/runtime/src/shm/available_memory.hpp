@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// How much memory may be committed, and committing it step by step.
+
+#include <cstdint>
+
+namespace dace_redist {
+
+/// Smaller allocations do not look at the machine's memory.
+inline constexpr std::int64_t checked_bytes = 1 << 20;
+
+/// The largest allocation of node-shared memory: the environment's limit, or no limit.
+/// \throws Error if DACE_REDIST_SHARED_BYTES is set to anything else than a number of bytes.
+std::int64_t shared_memory_limit();
+
+/// Bytes that the machine and the control group of this process have left.
+std::int64_t available_memory();
+
+/// An address from which `nbytes` of address space are free, a multiple of the size of a huge page. Null if there is
+/// none.
+char* aligned_address(std::int64_t nbytes);
+
+/// Commits huge pages step by step, as long as memory is left: all ranks of a node may commit at the same time.
+/// \return false if memory ran short.
+bool commit(char* start, std::int64_t nbytes);
+
+}  // namespace dace_redist

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// The arena of another process of this node: mapped once, or read by the kernel.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "copy/copy_block.hpp"
+#include "shm/arena.hpp"
+
+namespace dace_redist {
+
+/// Another process's arena, mapped into this process as long as anybody holds it.
+class PeerArena {
+ public:
+  /// Maps an arena, or returns the mapping that this process has already.
+  /// \throws Error if it cannot be mapped, as between ranks in different PID namespaces.
+  static std::shared_ptr<PeerArena> map(const ArenaName& name);
+
+  ~PeerArena();
+  PeerArena(const PeerArena&) = delete;
+  PeerArena& operator=(const PeerArena&) = delete;
+
+  char* at(std::int64_t offset) const { return reinterpret_cast<char*>(head_) + offset; }
+  ArenaHead& head() const { return *head_; }
+
+  /// Whether this process may read the private memory of that one. The kernel allows it to processes of one user unless
+  /// the machine is set up otherwise (`ptrace_scope`, seccomp). Asked once; a refusal is remembered.
+  bool can_read(std::uintptr_t address);
+
+  /// Copies a block whose source lies in private memory of that process.
+  /// \param block   at most 1 GiB.
+  /// \param source  address of the source array there.
+  /// \param target  start of the target array here.
+  /// \return false if the kernel refused; the target then holds a part of it.
+  bool read(const CopyBlock& block, std::uintptr_t source, char* target);
+
+ private:
+  explicit PeerArena(const ArenaName& name);
+
+  ArenaName name_;
+  ArenaHead* head_ = nullptr;
+  enum Reading : int { unknown, allowed, refused };
+  std::atomic<int> reading_{unknown};
+};
+
+/// Wakes the thread that a process runs for its partners, if it has one that sleeps. See ServiceThread.
+void ring(ArenaHead& head);
+
+/// Sleeps until this process's bell rings.
+/// \param seen  what the bell counted when there was nothing to do.
+void sleep_until_ring(ArenaHead& head, std::uint32_t seen);
+
+}  // namespace dace_redist

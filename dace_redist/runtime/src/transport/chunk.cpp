@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "transport/chunk.hpp"
+
+#include <algorithm>
+
+#include "copy/threads.hpp"
+#include "trace/trace.hpp"
+
+namespace dace_redist {
+namespace {
+
+/// The step between array and packed message.
+ElementStep step_of(const Tensor& tensor, Chunk::Side side, Index summand) {
+  if (side == Chunk::Side::sent) return tensor.steps.pack();
+  if (!tensor.reduces) return tensor.steps.unpack();
+  const PartialBlock partial = tensor.reduction.partial(summand, true);
+  return {partial.source_bytes, tensor.reduction.target_bytes(), partial.kernel};
+}
+
+Datatype contiguous_type(Index nbytes) {
+  Datatype type;
+  check(MPI_Type_contiguous(static_cast<int>(nbytes), MPI_BYTE, type.put()), "MPI_Type_contiguous");
+  return type;
+}
+
+/// The MPI type of a block, given as the source side of `block`. Its elements come in the order of the message, whatever
+/// the order of the strides.
+Datatype strided_type(const StridedBlock& block, Index element_bytes) {
+  const StridedBlock nest = merged(to_packed(block, 0));
+  std::size_t d = static_cast<std::size_t>(nest.ndim);
+  const bool run = d > 0 && nest.source_strides[d - 1] == 1;
+  Datatype type = contiguous_type(element_bytes * (run ? nest.counts[--d] : 1));
+  while (d-- > 0) {
+    Datatype outer;
+    check(
+        MPI_Type_create_hvector(static_cast<int>(nest.counts[d]), 1,
+                                static_cast<MPI_Aint>(nest.source_strides[d] * element_bytes), type.get(), outer.put()),
+        "MPI_Type_create_hvector");
+    type = std::move(outer);
+  }
+  return type;
+}
+
+/// Types at displacements in bytes, as one.
+Datatype struct_type(const std::vector<MPI_Datatype>& types, const std::vector<MPI_Aint>& displacements) {
+  const std::vector<int> ones(types.size(), 1);
+  Datatype type;
+  check(MPI_Type_create_struct(static_cast<int>(types.size()), ones.data(), displacements.data(), types.data(),
+                               type.put()),
+        "MPI_Type_create_struct");
+  check(MPI_Type_commit(type.put()), "MPI_Type_commit");
+  return type;
+}
+
+}  // namespace
+
+Chunk::Chunk(const PeerMessage& message, MessageCutter& cutter, const Tensors& tensors, Side side, Index max_bytes,
+             bool typed)
+    : peer_(message.peer) {
+  bool contiguous = false, computes = false;
+  std::size_t blocks = 0;
+  nbytes_ = cutter.take(max_bytes, [&](Index displacement) {
+    const int t = cutter.tensor();
+    const Tensor& tensor = *tensors[static_cast<std::size_t>(t)];
+    const ElementStep step = step_of(tensor, side, message.summand);
+    if (sections_.empty() || sections_.back().tensor != t)
+      sections_.push_back({t, tensor.message_bytes(), displacement, {}, {}});
+    Section& section = sections_.back();
+    const Index before = (displacement - section.offset) / section.element_bytes;
+    const StridedBlock moved =
+        side == Side::sent ? to_packed(cutter.part(), before) : from_packed(cutter.part(), before);
+    if (typed) section.typed_blocks.push_back(side == Side::sent ? cutter.part() : reversed(cutter.part()));
+    contiguous = section.copies.append(moved, step);
+    computes = computes || step.kernel;
+    array_offset_ = (side == Side::sent ? moved.source_offset : moved.target_offset) * section.element_bytes;
+    ++blocks;
+  });
+  in_place_ = contiguous && blocks == 1;
+  if (typed && !computes && !in_place_) make_types();
+}
+
+void Chunk::make_types() {
+  for (const Section& section : sections_) {
+    std::vector<Datatype> owned;
+    std::vector<MPI_Datatype> types;
+    std::vector<MPI_Aint> displacements;
+    for (const StridedBlock& block : section.typed_blocks) {
+      owned.push_back(strided_type(block, section.element_bytes));
+      types.push_back(owned.back().get());
+      displacements.push_back(static_cast<MPI_Aint>(block.source_offset * section.element_bytes));
+    }
+    types_.push_back(struct_type(types, displacements));
+  }
+}
+
+/// The datatype relative to the array of the first section.
+template <class Base>
+MPI_Datatype Chunk::datatype(const Base* bases) {
+  if (types_.size() == 1) return types_.front().get();
+  const auto base = [&](std::size_t s) { return bases[static_cast<std::size_t>(sections_[s].tensor)]; };
+  std::vector<MPI_Aint> distances;
+  for (std::size_t s = 0; s < sections_.size(); ++s)
+    distances.push_back(reinterpret_cast<MPI_Aint>(base(s)) - reinterpret_cast<MPI_Aint>(base(0)));
+  if (distances == distances_) return joined_.get();
+  std::vector<MPI_Datatype> types;
+  for (const Datatype& type : types_) types.push_back(type.get());
+  joined_ = struct_type(types, distances);
+  distances_ = std::move(distances);
+  return joined_.get();
+}
+
+const char* Chunk::in_source(const Arrays& arrays) const {
+  return in_place_ ? arrays.sources[sections_.front().tensor] + array_offset_ : nullptr;
+}
+
+void Chunk::pack(const Arrays& arrays, char* packed, int threads) const {
+  const trace::Span span("pack", peer_, nbytes_);
+  for (const Section& section : sections_)
+    copy_threaded(section.copies, arrays.sources[section.tensor], packed + section.offset, threads);
+}
+
+void Chunk::unpack(const char* packed, const Arrays& arrays, int threads) const {
+  const trace::Span span("unpack", peer_, nbytes_);
+  for (const Section& section : sections_)
+    copy_threaded(section.copies, packed + section.offset, arrays.targets[section.tensor], threads);
+}
+
+void Chunk::send(const Arrays& arrays, const char* packed, int tag, MPI_Comm comm, MPI_Request* request) {
+  const trace::Span span("send", peer_, nbytes_);
+  const char* const array = arrays.sources[sections_.front().tensor];
+  if (types_.empty())
+    check(MPI_Isend(in_place_ ? array + array_offset_ : packed, static_cast<int>(nbytes_), MPI_BYTE, peer_, tag, comm,
+                    request),
+          "MPI_Isend");
+  else
+    check(MPI_Isend(array, 1, datatype(arrays.sources), peer_, tag, comm, request), "MPI_Isend");
+}
+
+void Chunk::receive(const Arrays& arrays, char* packed, int tag, MPI_Comm comm, MPI_Request* request) {
+  char* const array = arrays.targets[sections_.front().tensor];
+  if (types_.empty())
+    check(MPI_Irecv(in_place_ ? array + array_offset_ : packed, static_cast<int>(nbytes_), MPI_BYTE, peer_, tag, comm,
+                    request),
+          "MPI_Irecv");
+  else
+    check(MPI_Irecv(array, 1, datatype(arrays.targets), peer_, tag, comm, request), "MPI_Irecv");
+}
+
+std::vector<Chunk> cut(const PeerMessage& message, const Tensors& tensors, Chunk::Side side, Index max_bytes,
+                       double growth, bool typed) {
+  const Index first = growth > 1.0 ? std::max<Index>(1, max_bytes / 16) : max_bytes;
+  std::vector<Chunk> chunks;
+  double size = static_cast<double>(first);
+  for (MessageCutter cutter(message, tensors, first); !cutter.done();) {
+    chunks.emplace_back(message, cutter, tensors, side, static_cast<Index>(size), typed);
+    size = std::min(size * growth, static_cast<double>(max_bytes));
+  }
+  return chunks;
+}
+
+}  // namespace dace_redist

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "transport/context.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <mutex>
+
+#include "core/agreement.hpp"
+
+namespace dace_redist {
+namespace {
+
+/// The contexts of this process, in the order in which they were made.
+struct Contexts {
+  std::mutex guard;
+  std::list<std::weak_ptr<Context>> all;
+  int keyval = MPI_KEYVAL_INVALID;
+  std::uint64_t made = 0;
+};
+
+Contexts& contexts() {
+  static auto* const every = new Contexts;
+  return *every;
+}
+
+/// Frees the context of a communicator that is freed.
+int delete_attribute(MPI_Comm, int, void* attribute, void*) {
+  delete static_cast<std::shared_ptr<Context>*>(attribute);
+  return MPI_SUCCESS;
+}
+
+/// MPI_Finalize() deletes the attributes of MPI_COMM_SELF first, while MPI can still be used.
+int close_all(MPI_Comm, int, void*, void*) {
+  for (const std::weak_ptr<Context>& context : contexts().all)
+    if (const std::shared_ptr<Context> open = context.lock()) open->close();
+  return MPI_SUCCESS;
+}
+
+int context_keyval() {
+  Contexts& every = contexts();
+  const std::lock_guard<std::mutex> locked(every.guard);
+  if (every.keyval != MPI_KEYVAL_INVALID) return every.keyval;
+  check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, delete_attribute, &every.keyval, nullptr),
+        "MPI_Comm_create_keyval");
+  int at_end = MPI_KEYVAL_INVALID;
+  check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, close_all, &at_end, nullptr), "MPI_Comm_create_keyval");
+  check(MPI_Comm_set_attr(MPI_COMM_SELF, at_end, nullptr), "MPI_Comm_set_attr");
+  check(MPI_Comm_free_keyval(&at_end), "MPI_Comm_free_keyval");  // lives as long as the attribute
+  return every.keyval;
+}
+
+/// What a failing rank sends to the others.
+struct FailureNotice {
+  static constexpr std::size_t max_text = 480;
+
+  std::int64_t plan;
+  char message[max_text];
+};
+
+}  // namespace
+
+bool Topology::is_partner(int rank) const { return std::binary_search(partners.begin(), partners.end(), rank); }
+
+int max_node_ranks() {
+  const char* const value = std::getenv(node_ranks_variable);
+  if (!value) return 0;
+  char* end = nullptr;
+  const long ranks = std::strtol(value, &end, 10);
+  if (end == value || *end != '\0' || ranks < 0 || ranks > std::numeric_limits<int>::max())
+    throw Error(text(node_ranks_variable, ": expected a number of ranks >= 0 (0: all ranks of a node), got \"", value,
+                     "\""));
+  return static_cast<int>(ranks);
+}
+
+std::shared_ptr<Context> Context::of(MPI_Comm comm) {
+  void* attribute = nullptr;
+  int found = 0;
+  check(MPI_Comm_get_attr(comm, context_keyval(), &attribute, &found), "MPI_Comm_get_attr");
+  if (found) return *static_cast<std::shared_ptr<Context>*>(attribute);
+  auto made = std::make_unique<std::shared_ptr<Context>>(new Context(comm));
+  check(MPI_Comm_set_attr(comm, context_keyval(), made.get()), "MPI_Comm_set_attr");
+  Contexts& every = contexts();
+  const std::lock_guard<std::mutex> locked(every.guard);
+  every.all.remove_if([](const std::weak_ptr<Context>& context) { return context.expired(); });
+  every.all.push_back(*made);
+  return *made.release();
+}
+
+void Context::close() {
+  windows_.clear();
+  parts_.clear();
+  comm_ = Communicator();
+}
+
+Context::Context(MPI_Comm comm) : comm_(duplicate(comm)), rank_(comm_rank(comm)) {
+  void* limit = nullptr;
+  int found = 0;
+  check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&limit), &found), "MPI_Comm_get_attr");
+  const std::int64_t max_tag = found ? *static_cast<int*>(limit) : 32767;
+  max_plans_ = (max_tag - first_plan_tag - tags_of_plan) / tags_of_plan;
+  find_nodes();
+  map_partners();
+}
+
+void Context::find_nodes() {
+  const int size = comm_size(comm());
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  for (int rank = 0; rank < size; ++rank) ranks[static_cast<std::size_t>(rank)] = rank;
+  world_ranks_.resize(ranks.size());
+  Group group, world;
+  check(MPI_Comm_group(comm(), group.put()), "MPI_Comm_group");
+  check(MPI_Comm_group(MPI_COMM_WORLD, world.put()), "MPI_Comm_group");
+  check(MPI_Group_translate_ranks(group.get(), size, ranks.data(), world.get(), world_ranks_.data()),
+        "MPI_Group_translate_ranks");
+  Communicator node;
+  check(MPI_Comm_split_type(comm(), MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, node.put()), "MPI_Comm_split_type");
+  int lowest = rank_;
+  check(MPI_Allreduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN, node.get()), "MPI_Allreduce");
+  node_of_.resize(ranks.size());
+  check(MPI_Allgather(&lowest, 1, MPI_INT, node_of_.data(), 1, MPI_INT, comm()), "MPI_Allgather");
+  for (const int rank : ranks)
+    if (node_of_[static_cast<std::size_t>(rank)] == lowest) partners_.push_back(rank);
+}
+
+void Context::map_partners() {
+  ArenaName mine;
+  std::string failure;
+  try {
+    mine = Arena::own().name();
+  } catch (const Error& error) {
+    failure = error.what();
+  }
+  // ranks of the node sorted by their rank here, which is their order in `node`, too
+  Communicator node;
+  check(MPI_Comm_split(comm(), node_of_[static_cast<std::size_t>(rank_)], rank_, node.put()), "MPI_Comm_split");
+  std::vector<ArenaName> names(partners_.size());
+  check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, names.data(), sizeof mine, MPI_BYTE, node.get()), "MPI_Allgather");
+  try {
+    for (const ArenaName& name : names)
+      arenas_.push_back(name == mine && failure.empty() ? nullptr : PeerArena::map(name));
+  } catch (const std::exception& error) {
+    if (failure.empty()) failure = error.what();
+  }
+  number_ = mine.number + ++contexts().made;
+  check(MPI_Bcast(&number_, 1, MPI_UINT64_T, 0, comm()), "MPI_Bcast");
+  const int failed = lowest_rank(comm(), !failure.empty());
+  if (failed < 0) return;
+  no_shared_memory_ = text("rank ", failed, ": ", broadcast_text(comm(), failure, failed));
+  arenas_.clear();
+}
+
+const Topology& Context::topology() {
+  const int max_ranks = max_node_ranks();
+  const auto [found, inserted] = topologies_.insert({max_ranks, {}});
+  Topology& made = found->second;
+  if (!inserted) return made;
+  std::map<std::pair<int, int>, int> lowest;  // rank by node and part of it
+  const auto part = [&](std::size_t rank) { return max_ranks > 0 ? world_ranks_[rank] / max_ranks : 0; };
+  for (std::size_t rank = 0; rank < node_of_.size(); ++rank)
+    made.node_of.push_back(lowest.insert({{node_of_[rank], part(rank)}, static_cast<int>(rank)}).first->second);
+  for (const int rank : partners_)
+    if (made.node_of[static_cast<std::size_t>(rank)] == made.node_of[static_cast<std::size_t>(rank_)])
+      made.partners.push_back(rank);
+  return made;
+}
+
+PeerArena* Context::arena_of(int rank) const {
+  const auto found = std::lower_bound(partners_.begin(), partners_.end(), rank);
+  if (arenas_.empty() || found == partners_.end() || *found != rank) return nullptr;
+  return arenas_[static_cast<std::size_t>(found - partners_.begin())].get();
+}
+
+MPI_Comm Context::split(std::uint64_t key, int color, int order) {
+  const auto [found, inserted] = parts_.emplace(key, Communicator());
+  if (!inserted) return found->second.get();
+  check(MPI_Comm_split(comm(), color, order, found->second.put()), "MPI_Comm_split");
+  if (color != MPI_UNDEFINED)
+    check(MPI_Comm_set_errhandler(found->second.get(), MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return found->second.get();
+}
+
+PooledWindow Context::take_window(std::int64_t nbytes) {
+  std::uint64_t suitable = 0, unused = 0;
+  for (std::size_t w = 0; w < windows_.size() && w < 64; ++w) {
+    if (windows_[w].window.get() == MPI_WIN_NULL) continue;
+    unused |= std::uint64_t{1} << w;
+    if (windows_[w].nbytes >= nbytes) suitable |= std::uint64_t{1} << w;
+  }
+  std::uint64_t agreed[2] = {suitable, unused};
+  check(MPI_Allreduce(MPI_IN_PLACE, agreed, 2, MPI_UINT64_T, MPI_BAND, comm()), "MPI_Allreduce");
+  for (std::size_t w = 0; w < windows_.size(); ++w) {
+    const std::uint64_t bit = w < 64 ? std::uint64_t{1} << w : 0;
+    if (agreed[0] & bit) return std::move(windows_[w]);
+    if (agreed[0] == 0 && (agreed[1] & bit)) windows_[w].window = Window();  // too small on some rank
+  }
+  PooledWindow made;
+  made.nbytes = nbytes;
+  made.number = windows_.size();
+  check(MPI_Win_allocate(static_cast<MPI_Aint>(nbytes), 1, MPI_INFO_NULL, comm(), &made.memory, made.window.put()),
+        "MPI_Win_allocate");
+  check(MPI_Win_set_errhandler(made.window.get(), MPI_ERRORS_RETURN), "MPI_Win_set_errhandler");
+  windows_.emplace_back();
+  return made;
+}
+
+void Context::give_back(PooledWindow window) {
+  const std::size_t number = window.number;
+  windows_[number] = std::move(window);
+}
+
+void Context::report_failure(std::int64_t plan, const std::string& message) noexcept {
+  try {
+    FailureNotice notice{};
+    notice.plan = plan;
+    message.copy(notice.message, FailureNotice::max_text - 1);
+    const auto* const bytes = reinterpret_cast<const char*>(&notice);
+    for (int rank = 0; rank < size(); ++rank) {
+      if (rank == rank_) continue;
+      auto& [buffer, request] = failures_sent_.emplace_back(std::vector<char>(bytes, bytes + sizeof notice),
+                                                            MPI_REQUEST_NULL);
+      if (MPI_Isend(buffer.data(), static_cast<int>(buffer.size()), MPI_BYTE, rank, failure_tag, comm(), &request) !=
+          MPI_SUCCESS)
+        failures_sent_.pop_back();
+    }
+  } catch (...) {  // out of memory: the ranks not told yet are not told
+  }
+}
+
+const Failure* Context::failure_of(std::int64_t plan) {
+  failures_sent_.remove_if([](auto& sent) {
+    int done = 0;
+    return MPI_Test(&sent.second, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done;
+  });
+  for (int arrived = 1; arrived;) {
+    MPI_Status status;
+    check(MPI_Iprobe(MPI_ANY_SOURCE, failure_tag, comm(), &arrived, &status), "MPI_Iprobe");
+    if (!arrived) break;
+    FailureNotice notice;
+    check(MPI_Recv(&notice, sizeof notice, MPI_BYTE, status.MPI_SOURCE, failure_tag, comm(), MPI_STATUS_IGNORE),
+          "MPI_Recv");
+    failures_.insert({notice.plan, {status.MPI_SOURCE, notice.message}});
+  }
+  const auto found = failures_.find(plan);
+  return found == failures_.end() ? nullptr : &found->second;
+}
+
+}  // namespace dace_redist

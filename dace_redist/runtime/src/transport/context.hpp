@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// What the library keeps of a communicator of the program: one duplicate, where its ranks run, their shared memory.
+/// Start reading at: Context.
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/mpi.hpp"
+#include "layout/intervals.hpp"
+#include "shm/peer_arena.hpp"
+
+namespace dace_redist {
+
+/// Where the ranks of a communicator run.
+struct Topology {
+  std::vector<int> node_of;   ///< [ranks] the lowest rank of each rank's node
+  std::vector<int> partners;  ///< the ranks of this node, ascending, this one among them
+
+  bool one_node() const { return partners.size() == node_of.size(); }
+  bool is_partner(int rank) const;
+};
+
+/// A failure of one rank in a transfer, as the others learn of it.
+struct Failure {
+  int rank = -1;
+  std::string message;
+};
+
+/// A window of a context, for one plan at a time.
+struct PooledWindow {
+  Window window;
+  char* memory = nullptr;  ///< of this rank
+  std::int64_t nbytes = 0;
+  std::size_t number = 0;  ///< equal on all ranks
+};
+
+/// The library's side of a communicator, made by the first plan on it, and an attribute of it from then on. All its
+/// plans share one duplicate, and tell their messages apart by tags. It lives as long as the communicator or a plan.
+class Context {
+ public:
+  /// Collective at the first call for a communicator.
+  static std::shared_ptr<Context> of(MPI_Comm comm);
+
+  /// Frees all MPI objects; before MPI is finalized.
+  void close();
+
+  MPI_Comm comm() const { return comm_.get(); }
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(world_ranks_.size()); }
+
+  /// Nodes; where DACE_REDIST_NODE_RANKS is set, so many consecutive ranks of the world count as one. Local.
+  const Topology& topology();
+
+  /// The arena of a rank of this node; null if the ranks of this node cannot map each other's memory.
+  PeerArena* arena_of(int rank) const;
+  /// Why no rank of the communicator uses node-shared memory; empty if they do.
+  const std::string& no_shared_memory() const { return no_shared_memory_; }
+
+  /// Numbers of plans: equal on all ranks, as making a plan is collective.
+  std::int64_t next_plan() { return ++plans_; }
+  /// Equal on all ranks of this communicator, different from all others that share a node with it.
+  std::uint64_t number() const { return number_; }
+
+  /// First of the tags that a plan may use. Plans whose numbers differ by max_plans() share tags.
+  int tag(std::int64_t plan) const { return first_plan_tag + static_cast<int>(plan % max_plans_) * tags_of_plan; }
+  static constexpr int tags_of_plan = 4;
+
+  /// The ranks of equal colour in a communicator of their own, kept for later calls with the same key. Collective at
+  /// the first call with a key, which must be equal on all ranks; the null communicator for MPI_UNDEFINED.
+  MPI_Comm split(std::uint64_t key, int color, int order);
+
+  /// A window that no plan uses, with at least `nbytes` of memory on this rank. Collective.
+  PooledWindow take_window(std::int64_t nbytes);
+  /// Gives a window back, for other plans. Local.
+  void give_back(PooledWindow window);
+
+  /// Tells all ranks that a transfer of a plan has failed here. Local.
+  void report_failure(std::int64_t plan, const std::string& message) noexcept;
+  /// A failure of a plan on another rank, of those that have arrived; null if there is none.
+  const Failure* failure_of(std::int64_t plan);
+
+ private:
+  explicit Context(MPI_Comm comm);
+  void find_nodes();
+  void map_partners();
+
+  static constexpr int failure_tag = 0, first_plan_tag = 1;
+
+  Communicator comm_;
+  int rank_ = 0;
+  std::vector<int> world_ranks_, node_of_;  // [ranks]
+  std::map<int, Topology> topologies_;      // by DACE_REDIST_NODE_RANKS
+  std::vector<std::shared_ptr<PeerArena>> arenas_;  // [partners] of the machine's node
+  std::vector<int> partners_;
+  std::string no_shared_memory_;
+  std::uint64_t number_ = 0;
+  std::int64_t plans_ = 0, max_plans_ = 1;
+  std::map<std::uint64_t, Communicator> parts_;
+  std::vector<PooledWindow> windows_;  // by number; those in use have no window
+  std::map<std::int64_t, Failure> failures_;                            // by plan
+  std::list<std::pair<std::vector<char>, MPI_Request>> failures_sent_;  // under way
+};
+
+/// Environment variable: so many consecutive ranks of MPI_COMM_WORLD count as a node, where they share one. Tries on
+/// one machine what happens between nodes.
+inline constexpr const char* node_ranks_variable = "DACE_REDIST_NODE_RANKS";
+
+/// The largest number of ranks that count as a node; 0: all that share it.
+/// \throws Error if the environment variable is anything else than such a number.
+int max_node_ranks();
+
+}  // namespace dace_redist

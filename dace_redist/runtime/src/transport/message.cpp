@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "transport/message.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace dace_redist {
+namespace {
+
+std::vector<BlockGroup> group_blocks(const std::vector<Block>& blocks, const Tensors& tensors, Index max_group_bytes,
+                                     Index max_tiny) {
+  std::vector<BlockGroup> groups;
+  bool open = false;
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    const int tensor = blocks[b].tensor;
+    const Index elements = blocks[b].box.count();
+    const Index element_bytes = tensors[static_cast<std::size_t>(tensor)]->message_bytes();
+    const bool tiny = elements <= max_tiny;
+    if (open && tiny && groups.back().tensor == tensor &&
+        (groups.back().elements + elements) * element_bytes <= max_group_bytes) {
+      ++groups.back().count;
+      groups.back().elements += elements;
+    } else {
+      groups.push_back({b, 1, tensor, elements, element_bytes});
+    }
+    open = tiny;
+  }
+  return groups;
+}
+
+}  // namespace
+
+MessageCutter::MessageCutter(const PeerMessage& message, const Tensors& tensors, Index part_bytes, Index max_tiny)
+    : blocks_(message.blocks.data()), groups_(group_blocks(message.blocks, tensors, part_bytes, max_tiny)) {
+  restart(part_bytes);
+}
+
+void MessageCutter::restart(Index part_bytes) {
+  max_part_bytes_ = part_bytes;
+  group_ = 0;
+  open_group();
+}
+
+void MessageCutter::advance() {
+  if (++index_ < parts_) return set_part();
+  ++group_;
+  open_group();
+}
+
+void MessageCutter::open_group() {
+  if (done()) return;
+  index_ = 0;
+  parts_ = 1;
+  const BlockGroup& group = groups_[group_];
+  const Index max_count = std::max<Index>(1, max_part_bytes_ / group.element_bytes);
+  count_ = inner_ = group.elements;
+  if (count_ <= max_count) return;
+  const StridedBlock& block = blocks_[group.first].box;
+  for (cut_ = 0; cut_ < static_cast<std::size_t>(block.ndim); ++cut_) {
+    inner_ /= block.counts[cut_];
+    if (inner_ <= max_count) break;
+    parts_ *= block.counts[cut_];
+  }
+  rows_ = std::max<Index>(1, max_count / inner_);
+  steps_ = ceil_div(block.counts[cut_], rows_);
+  parts_ *= steps_;
+  part_ = block;
+  set_part();
+}
+
+void MessageCutter::set_part() {
+  const StridedBlock& block = blocks_[groups_[group_].first].box;
+  part_.source_offset = block.source_offset;
+  part_.target_offset = block.target_offset;
+  const auto move = [&](std::size_t d, Index steps) {
+    part_.source_offset += steps * block.source_strides[d];
+    part_.target_offset += steps * block.target_strides[d];
+  };
+  const Index row = index_ % steps_ * rows_;
+  move(cut_, row);
+  Index outer = index_ / steps_;
+  for (std::size_t d = cut_; d-- > 0; outer /= block.counts[d]) move(d, outer % block.counts[d]);
+  std::fill_n(part_.counts.begin(), cut_, 1);
+  part_.counts[cut_] = std::min(rows_, block.counts[cut_] - row);
+  count_ = part_.counts[cut_] * inner_;
+}
+
+StridedBlock to_packed(StridedBlock block, Index displacement) {
+  block.target_offset = displacement;
+  Index stride = 1;
+  for (std::size_t d = static_cast<std::size_t>(block.ndim); d-- > 0; stride *= block.counts[d])
+    block.target_strides[d] = stride;
+  return block;
+}
+
+StridedBlock reversed(StridedBlock block) {
+  std::swap(block.source_offset, block.target_offset);
+  std::swap(block.source_strides, block.target_strides);
+  return block;
+}
+
+StridedBlock from_packed(StridedBlock block, Index displacement) {
+  return reversed(to_packed(reversed(block), displacement));
+}
+
+Index packed_bytes(const std::vector<Block>& blocks, const Tensors& tensors) {
+  Index nbytes = 0;
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    const auto tensor = static_cast<std::size_t>(blocks[b].tensor);
+    if (b > 0 && blocks[b].tensor != blocks[b - 1].tensor)
+      nbytes = ceil_div(nbytes, element_alignment) * element_alignment;
+    nbytes += blocks[b].box.count() * tensors[tensor]->message_bytes();
+  }
+  return nbytes;
+}
+
+}  // namespace dace_redist

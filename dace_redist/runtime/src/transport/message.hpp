@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// Messages of several tensors, and how they are cut into pieces. Start reading at: PeerMessage.
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "copy/element_steps.hpp"
+#include "copy/reduce_blocks.hpp"
+#include "layout/schedule.hpp"
+
+namespace dace_redist {
+
+/// A box of elements of one tensor, and where it lies in the arrays of sender and receiver.
+struct Block {
+  int tensor = 0;
+  StridedBlock box;
+};
+
+/// All that one rank sends to another. Both ranks hold the blocks, and the elements of each block, in the same order.
+/// Packed, blocks follow each other; the first block of a tensor begins at a multiple of element_alignment.
+struct PeerMessage {
+  int peer = 0;
+  Index nbytes = 0;
+  std::vector<Block> blocks;
+  Index step = 0;     ///< place in the order of messages, equal on both sides
+  Index summand = 0;  ///< of partial results: place in the order of the reduction, see ReplicaPolicy
+};
+
+/// The messages of one rank.
+struct Messages {
+  std::vector<PeerMessage> sends, receives;  ///< by step
+  PeerMessage self;                          ///< the self copy
+};
+
+/// What the transports know of a tensor.
+struct Tensor {
+  ElementSteps steps;        ///< computation with its elements on their way
+  ReductionSteps reduction;  ///< of partial results
+  bool reduces = false;      ///< whether its messages are partial results
+  LocalLayout source, target;
+
+  /// Bytes of an element in a message.
+  Index message_bytes() const { return steps.message_bytes(); }
+};
+
+using Tensors = std::vector<std::unique_ptr<Tensor>>;
+
+/// Base addresses of this rank's arrays.
+struct Arrays {
+  const char* const* sources = nullptr;  ///< [tensors]
+  char* const* targets = nullptr;        ///< [tensors]
+};
+
+/// Blocks of a message, all of one tensor, that are taken together: one, or several tiny ones.
+struct BlockGroup {
+  std::size_t first, count;
+  int tensor;
+  Index elements, element_bytes;  ///< in a message
+};
+
+/// Walks through a message part by part, the same way for sender and receiver. A part is a group of blocks or, of a
+/// large block, as many rows as fit.
+class MessageCutter {
+ public:
+  /// \param message     must outlive the cutter.
+  /// \param part_bytes  the largest part; rows that are longer are cut.
+  /// \param max_tiny    blocks of up to so many elements form groups; 0: each block is a group.
+  MessageCutter(const PeerMessage& message, const Tensors& tensors, Index part_bytes, Index max_tiny = 0);
+
+  /// Goes to the first part, and may cut parts of another size; groups stay as they are.
+  void restart(Index part_bytes);
+  bool done() const { return group_ == groups_.size(); }
+
+  /// The next part; of a group of several blocks, the first one.
+  const StridedBlock& part() const { return parts_ == 1 ? blocks_[groups_[group_].first].box : part_; }
+  int tensor() const { return groups_[group_].tensor; }
+  const std::vector<BlockGroup>& groups() const { return groups_; }
+  std::size_t group() const { return group_; }
+  /// Whether the part is the whole group.
+  bool whole_group() const { return parts_ == 1; }
+  bool several_blocks() const { return groups_[group_].count > 1; }
+  /// Whether a cutter of an equally shaped message is at the same part.
+  bool same_position(const MessageCutter& other) const { return group_ == other.group_ && index_ == other.index_; }
+
+  void advance();
+
+  /// Takes parts up to a number of bytes, but at least one; calls `visit(displacement)` before each, with its place in
+  /// a packed message in bytes. \return the bytes of the packed parts.
+  template <class Visit>
+  Index take(Index max_bytes, Visit&& visit) {
+    Index taken = 0, next = 0;
+    do {
+      const int tensor = this->tensor();
+      visit(next);
+      taken = next + part_bytes();
+      advance();
+      next = done() || this->tensor() == tensor ? taken : ceil_div(taken, element_alignment) * element_alignment;
+    } while (!done() && next + part_bytes() <= max_bytes);
+    return taken;
+  }
+
+ private:
+  Index part_bytes() const { return count_ * groups_[group_].element_bytes; }
+  void open_group();
+  void set_part();
+
+  const Block* blocks_;
+  Index max_part_bytes_ = 1;
+  std::vector<BlockGroup> groups_;
+  std::size_t group_ = 0;        // group at hand
+  std::size_t cut_ = 0;          // dimension that is cut
+  Index inner_ = 1;              // elements of a row of it
+  Index rows_ = 1, steps_ = 1;   // rows per part, parts per index of the dimensions before
+  Index index_ = 0, parts_ = 1;  // part at hand, and their number
+  Index count_ = 0;              // elements of that part
+  StridedBlock part_;
+};
+
+/// The block with its target side replaced by a packed message, from `displacement` elements on.
+StridedBlock to_packed(StridedBlock block, Index displacement);
+
+/// The block with source and target side exchanged.
+StridedBlock reversed(StridedBlock block);
+
+/// The block with its source side replaced by a packed message, from `displacement` elements on.
+StridedBlock from_packed(StridedBlock block, Index displacement);
+
+/// Bytes of a message with these blocks.
+Index packed_bytes(const std::vector<Block>& blocks, const Tensors& tensors);
+
+}  // namespace dace_redist

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "transport/node_channel.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <list>
+#include <mutex>
+#include <new>
+#include <utility>
+
+#include "copy/stream_threshold.hpp"
+
+namespace dace_redist {
+namespace {
+
+/// Elements that lie without a gap on one side.
+Index stretch(const StridedBlock& block, const std::array<std::int64_t, max_block_dims>& strides) {
+  Index length = 1;
+  for (bool longer = true; longer;) {
+    longer = false;
+    for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d)
+      if (block.counts[d] > 1 && strides[d] == length) {
+        length *= block.counts[d];
+        longer = true;
+      }
+  }
+  return length;
+}
+
+/// Bytes of the longest run in the sources: of one block, or of blocks that follow each other there.
+Index find_max_source_run(const PeerMessage& message, const Tensors& tensors) {
+  Index longest = 0, joined = 0, end = 0;
+  int tensor = -1;
+  for (const Block& block : message.blocks) {
+    const Index element_bytes = tensors[static_cast<std::size_t>(block.tensor)]->steps.direct().source_bytes;
+    const Index length = stretch(block.box, block.box.source_strides);
+    if (block.tensor != std::exchange(tensor, block.tensor) || block.box.source_offset != end) joined = 0;
+    joined += length;
+    longest = std::max(longest, joined * element_bytes);
+    if (length != block.box.count()) joined = 0;  // the next block follows the last of several stretches only
+    end = block.box.source_offset + length;
+  }
+  return longest;
+}
+
+template <class Side>
+GroupCopy group_copy(const PeerMessage& message, const BlockGroup& group, const ElementStep& step, const Side& side) {
+  GroupCopy copy;
+  Index displacement = 0;
+  for (std::size_t b = group.first; b < group.first + group.count; ++b) {
+    const StridedBlock moved = side(message.blocks[b].box, displacement);
+    displacement += message.blocks[b].box.count();
+    if (step.kernel) {
+      copy.elements.push_back(make_element_block(moved, step.source_bytes, step.target_bytes));
+      continue;
+    }
+    const CopyBlock block = make_copy_block(moved, step.source_bytes);
+    if (group.count == 1)
+      copy.block = block;
+    else
+      copy.runs.append(block);
+  }
+  return copy;
+}
+
+Index rounded(Index nbytes) { return ceil_div(nbytes, ChannelState::line_bytes) * ChannelState::line_bytes; }
+
+/// How the pieces of a message are staged.
+struct Staging {
+  Index part_bytes = 1, slots = 1, slot_bytes = 0;
+};
+
+/// Chooses pieces and slots. All rings of a rank should stay in the cache of its core beside what is copied, in half of
+/// the second level; from 16 receivers on, pieces get shorter for that.
+/// \param in_order  of partial results: pieces must not depend on the number of receivers, which differs by rank.
+Staging staging_of(Index nbytes, Index max_element_bytes, Index receivers, bool in_order, const Options& options) {
+  constexpr Index many_receivers = 16, min_part_bytes = 4 << 10, growth_pieces = 16;
+  const Index max_part = options.slot_bytes, half = ceil_div(max_part, 2), quarter = ceil_div(max_part, 4);
+  const Index ring_bytes = stream_threshold_bytes() / 8 / std::max<Index>(1, receivers);
+  Staging made;
+  if (nbytes <= std::min(max_eager_bytes, max_part)) {
+    made.part_bytes = std::max<Index>(nbytes, 1);
+  } else if (in_order || receivers <= many_receivers) {
+    // two pieces at least, so that sender and receiver overlap; larger ones in long messages
+    made.part_bytes = std::max(std::clamp(ceil_div(nbytes, 2), quarter, half), std::min(nbytes / growth_pieces, max_part));
+  } else {
+    const Index fair = std::max(min_part_bytes, quarter * many_receivers / receivers);
+    made.part_bytes = std::clamp(ceil_div(nbytes, 2), std::min(fair, quarter), std::max(fair, ring_bytes));
+  }
+  made.part_bytes = std::min(made.part_bytes, std::max<Index>(nbytes, 1));
+  made.slot_bytes = rounded(std::max(made.part_bytes, max_element_bytes));
+  // slots for half of the message: with fewer, the two ranks wait for each other after every piece. A rank that sends to
+  // many packs for another one while one unpacks; with few receivers it needs a second slot.
+  const Index wanted = std::max<Index>(ceil_div(nbytes, 2 * made.part_bytes), receivers > 2 ? 1 : 2);
+  const bool eager = nbytes <= max_eager_bytes;
+  made.slots = std::clamp<Index>(ring_bytes / made.slot_bytes, 1, std::min(eager ? 2 : wanted, std::max<Index>(1, options.depth)));
+  return made;
+}
+
+/// Start of the memory of a plan.
+struct ChannelDirectory {
+  std::int64_t count;
+  // followed by the offset of each ChannelState from here on
+  std::int64_t* offsets() { return reinterpret_cast<std::int64_t*>(this + 1); }
+};
+
+/// Memory of freed plans whose receivers have not freed theirs.
+struct Graveyard {
+  struct Grave {
+    char* memory;
+    std::vector<ChannelState*> states;
+
+    bool released() const {
+      return std::all_of(states.begin(), states.end(), [](const ChannelState* state) {
+        return state->released.load(std::memory_order_acquire) != 0;
+      });
+    }
+  };
+  std::mutex guard;
+  std::list<Grave> graves;
+
+  void sweep() {
+    const std::lock_guard<std::mutex> locked(guard);
+    graves.remove_if([](const Grave& grave) {
+      if (!grave.released()) return false;
+      Arena::free(grave.memory);
+      return true;
+    });
+  }
+};
+
+Graveyard& graveyard() {
+  static auto* const all = new Graveyard;
+  return *all;
+}
+
+}  // namespace
+
+void SharedArray::set(const void* array, const LocalLayout& layout, const Arena* arena) {
+  offset = arena ? arena->offset_of(array) : -1;
+  address = reinterpret_cast<std::uintptr_t>(array);
+  ndim = static_cast<Index>(layout.strides.size());
+  std::copy(layout.strides.begin(), layout.strides.end(), strides.begin());
+}
+
+bool SharedArray::has_layout(const LocalLayout& layout) const {
+  return layout.strides.size() == static_cast<std::size_t>(ndim) &&
+         std::equal(layout.strides.begin(), layout.strides.end(), strides.begin());
+}
+
+Channel::Channel(PeerMessage new_message, const Tensors& tensors, bool sends, Index new_part_bytes)
+    : message(std::move(new_message)), part_bytes(new_part_bytes), cutter(message, tensors, new_part_bytes) {
+  set(std::move(message), tensors, sends);
+}
+
+void Channel::set(PeerMessage new_message, const Tensors& tensors, bool sends) {
+  constexpr Index timed_part = 512;     // of the streaming threshold: stores of shorter messages make no difference
+  constexpr Index max_tiny = CopyList::max_listed_runs;  // a list of their runs is shorter than a CopyBlock
+  message = std::move(new_message);
+  cutter = MessageCutter(message, tensors, part_bytes, max_tiny);
+  partner.assign(tensors.size(), nullptr);
+  direct.clear();
+  packed.clear();
+  timed = message.nbytes >= stream_threshold_bytes() / timed_part;
+  if (sends) max_source_run = find_max_source_run(message, tensors);
+  min_run = std::numeric_limits<Index>::max();
+  for (const BlockGroup& group : cutter.groups()) {
+    const ElementSteps& steps = tensors[static_cast<std::size_t>(group.tensor)]->steps;
+    direct.push_back(group_copy(message, group, steps.direct(), [](const StridedBlock& block, Index) { return block; }));
+    packed.push_back(group_copy(message, group, sends ? steps.pack() : steps.unpack(), sends ? to_packed : from_packed));
+    const bool one_copy = group.count == 1 && !steps.direct().kernel;
+    min_run = std::min(min_run, one_copy ? direct.back().block.run_bytes : 0);
+  }
+}
+
+void Channel::begin() {
+  protocol = eager() ? Protocol::staged : Protocol::undecided;
+  done = cutter.groups().empty();
+  streams = false;
+  cutter.restart(part_bytes);
+}
+
+bool Channel::equally_shaped(const Channel& other) const {
+  const auto equal = [](const Block& x, const Block& y) {
+    return x.tensor == y.tensor && x.box.ndim == y.box.ndim && x.box.counts == y.box.counts &&
+           x.box.source_strides == y.box.source_strides && x.box.target_strides == y.box.target_strides;
+  };
+  const std::vector<Block>&a = message.blocks, &b = other.message.blocks;
+  return part_bytes == other.part_bytes && std::equal(a.begin(), a.end(), b.begin(), b.end(), equal);
+}
+
+bool Channel::pulls_better() const {
+  const StridedBlock& block = message.blocks[0].box;
+  return stretch(block, block.source_strides) > stretch(block, block.target_strides);
+}
+
+void compare_shapes(std::vector<Channel>& channels) {
+  for (std::size_t c = 0; c < channels.size(); ++c)
+    for (channels[c].shape = 0; channels[c].shape < c; ++channels[c].shape)
+      if (channels[channels[c].shape].equally_shaped(channels[c])) break;
+}
+
+Index reduced_part_bytes(Index nbytes, const Options& options) {
+  return staging_of(nbytes, 1, 1, true, options).part_bytes;
+}
+
+ChannelMemory::ChannelMemory(const Link& link, const std::vector<PeerMessage>& sends, bool in_order)
+    : context_(link.context.number()), plan_(link.plan) {
+  graveyard().sweep();
+  if (sends.empty()) return;
+  Index max_element_bytes = 1;
+  for (const auto& tensor : link.tensors) max_element_bytes = std::max(max_element_bytes, tensor->message_bytes());
+  const auto receivers = static_cast<Index>(sends.size());
+  const Index handshake_bytes =
+      rounded(static_cast<Index>(sizeof(Handshake) + 2 * link.tensors.size() * sizeof(SharedArray)));
+  Index nbytes = rounded(static_cast<Index>(sizeof(ChannelDirectory)) + receivers * static_cast<Index>(sizeof(Index)));
+  std::vector<Index> offsets;
+  std::vector<Staging> stagings;
+  for (const PeerMessage& message : sends) {
+    stagings.push_back(staging_of(message.nbytes, max_element_bytes, receivers, in_order, link.options));
+    offsets.push_back(nbytes);
+    nbytes += static_cast<Index>(sizeof(ChannelState)) + stagings.back().slots * stagings.back().slot_bytes;
+    if (message.nbytes > max_eager_bytes) nbytes += handshake_bytes;
+  }
+  memory_ = Arena::own().allocate(nbytes, false).bytes;
+  auto* const directory = new (memory_) ChannelDirectory{receivers};
+  std::copy(offsets.begin(), offsets.end(), directory->offsets());
+  for (std::size_t s = 0; s < sends.size(); ++s) {
+    auto* const state = new (memory_ + offsets[s]) ChannelState{};
+    state->receiver = sends[s].peer;
+    state->slots = stagings[s].slots;
+    state->slot_bytes = stagings[s].slot_bytes;
+    state->part_bytes = stagings[s].part_bytes;
+    state->ring_offset = sizeof(ChannelState);
+    if (sends[s].nbytes > max_eager_bytes) {
+      state->handshake_offset = std::exchange(state->ring_offset, state->ring_offset + handshake_bytes);
+      new (memory_ + offsets[s] + state->handshake_offset) Handshake{};
+    }
+    states_.push_back(state);
+  }
+  Arena& arena = Arena::own();
+  try {
+    arena.publish(context_, plan_, arena.offset_of(memory_), static_cast<int>(receivers));
+  } catch (...) {
+    Arena::free(memory_);
+    throw;
+  }
+}
+
+ChannelMemory::~ChannelMemory() {
+  if (!memory_) return;
+  if (!published_for_good_) {
+    Arena::own().withdraw(context_, plan_);
+    Arena::free(memory_);
+    return;
+  }
+  {
+    const std::lock_guard<std::mutex> locked(graveyard().guard);
+    graveyard().graves.push_back({memory_, std::move(states_)});
+  }
+  graveyard().sweep();
+}
+
+ChannelState* ChannelMemory::find(const Link& link, PeerArena& arena, int receiver) {
+  char* const memory = arena.at(find_published(arena.head(), link.context.number(), link.plan));
+  auto* const directory = reinterpret_cast<ChannelDirectory*>(memory);
+  for (std::int64_t c = 0; c < directory->count; ++c) {
+    auto* const state = reinterpret_cast<ChannelState*>(memory + directory->offsets()[c]);
+    if (state->receiver == receiver) return state;
+  }
+  throw Error(text("internal error: no message from process ", arena.head().name.process, " to rank ", receiver));
+}
+
+}  // namespace dace_redist

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// A message between two ranks of a node: its state in shared memory, and what one rank keeps of it.
+///
+/// A message of up to max_eager_bytes is staged at once. The states of a longer one in a transfer, and the
+/// counter by which the sender (S) or the receiver (R) causes each transition:
+///
+///           R: entered            S: decision
+///     idle ------------> entered -+-> push ---- S: finished ------------------------------> idle
+///                                 |     ^
+///                                 |     | R: refused, S: decision (if S has mapped the target)
+///                                 +-> read ---- R: finished ------------------------------> idle
+///                                 |     | R: refused, S: decision (else)
+///                                 |     v
+///                                 +-> staged -- per piece S: written, R: read; the last --> idle
+///                                 |
+///                                 +-> pull ---- R: finished ------------------------------> idle
+///
+/// A receiver refuses where the kernel does not let it read, at most once in a transfer. The side that does not copy
+/// polls `finished` (push, pull, read) or the piece counters (staged).
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "copy/copy.hpp"
+#include "copy/run_list.hpp"
+#include "transport/message.hpp"
+#include "transport/protocol_limits.hpp"
+#include "transport/store_choice.hpp"
+#include "transport/transport.hpp"
+
+namespace dace_redist {
+
+enum class Protocol : std::uint64_t { undecided, staged, push, pull, read };
+
+/// Where an array lies, as its rank tells a partner for one transfer.
+struct SharedArray {
+  std::int64_t offset = -1;    ///< bytes, in the arena; -1: in private memory
+  std::uintptr_t address = 0;  ///< in its process
+  Index ndim = 0;
+  std::array<Index, max_block_dims> strides{};  ///< [ndim] elements
+
+  void set(const void* array, const LocalLayout& layout, const Arena* arena);
+  bool has_layout(const LocalLayout& layout) const;
+  LocalLayout layout() const { return {{strides.begin(), strides.begin() + ndim}}; }
+};
+
+/// One direction of a pair of ranks, in the sender's arena. Numbers of transfers and pieces only grow. Each counter has
+/// one writer, and those of one side have cache lines of their own.
+struct ChannelState {
+  using Counter = std::atomic<std::uint64_t>;
+  static_assert(Counter::is_always_lock_free, "counters in shared memory must be lock-free");
+  static constexpr std::int64_t line_bytes = 64;
+  static constexpr std::uint64_t protocols = 8;  ///< more than there are
+
+  // By the sender, before it is published:
+  int receiver;
+  Index slots, slot_bytes, part_bytes;
+  Index handshake_offset, ring_offset;  ///< bytes, from this state on; handshake_offset 0: the message is eager
+
+  alignas(line_bytes) Counter written;  ///< by the sender: staged pieces
+  alignas(line_bytes) Counter read;     ///< by the receiver: staged pieces
+  Counter released;                     ///< by the receiver: 1 when its plan is freed
+};
+
+/// How sender and receiver agree on the protocol of a message that is not eager. The arrays of the tensors follow it:
+/// targets, then sources.
+struct Handshake {
+  using Counter = ChannelState::Counter;
+
+  alignas(ChannelState::line_bytes) Counter entered;  ///< by the receiver: transfer for which its targets hold
+  Index receiver_copy_bytes;                          ///< bytes that the receiver copies if it copies all it receives
+  double unpack_seconds;  ///< per byte, in the receiver's last transfer; 0 if nothing was staged or timed
+  Counter refused;        ///< by the receiver: transfer in which it cannot read
+  alignas(ChannelState::line_bytes) Counter decision;  ///< by the sender: transfer * protocols + protocol
+  alignas(ChannelState::line_bytes) Counter finished;  ///< by the side that copies: transfer that is done
+
+  SharedArray* targets() { return reinterpret_cast<SharedArray*>(this + 1); }
+  SharedArray* sources(std::size_t tensors) { return targets() + tensors; }
+
+  void decide(std::uint64_t transfer, Protocol protocol) {
+    decision.store(transfer * ChannelState::protocols + static_cast<std::uint64_t>(protocol),
+                   std::memory_order_release);
+  }
+  /// The sender's choice for a transfer; undecided if it has made none yet.
+  Protocol decided(std::uint64_t transfer) const {
+    const std::uint64_t number = decision.load(std::memory_order_acquire);
+    return number / ChannelState::protocols == transfer ? static_cast<Protocol>(number % ChannelState::protocols)
+                                                        : Protocol::undecided;
+  }
+};
+
+/// The copy of a group of blocks: of one block as it is, of several as runs; of computed elements a list of blocks.
+struct GroupCopy {
+  CopyBlock block;
+  RunList runs;
+  std::vector<ElementBlock> elements;
+};
+
+/// A message as one of its two ranks sees it, and how far it has come in the transfer at hand.
+class Channel {
+ public:
+
+  Channel(PeerMessage new_message, const Tensors& tensors, bool sends, Index new_part_bytes);
+
+  /// Takes over a message of the same size.
+  void set(PeerMessage new_message, const Tensors& tensors, bool sends);
+
+  void begin();
+  bool eager() const { return handshake == nullptr; }
+  bool is_self() const { return state == nullptr; }
+  bool equally_shaped(const Channel& other) const;
+
+  /// Whether the receiver should copy where either rank could. The side that copies goes through its own array in
+  /// order; the runs that are then scattered, on the other side, should be the longer ones.
+  bool pulls_better() const;
+
+  char* slot(std::uint64_t piece) const {
+    return ring + static_cast<Index>(piece % static_cast<std::uint64_t>(slots)) * slot_bytes;
+  }
+
+  PeerMessage message;
+  Index part_bytes;  ///< the largest piece
+  MessageCutter cutter;
+  std::vector<GroupCopy> direct, packed;  ///< [groups] array to array, and array to or from a slot
+  std::size_t shape = 0;                  ///< number of the first channel of this side with equally shaped blocks
+  Index min_run = 0;                      ///< bytes: the shortest run that is contiguous on both sides, and copied
+  Index max_source_run = 0;               ///< bytes: the longest run that is contiguous in the source, of a sender
+  Protocol protocol = Protocol::undecided;
+  bool done = true;
+
+  ChannelState* state = nullptr;
+  Handshake* handshake = nullptr;
+  char* ring = nullptr;
+  Index slots = 1, slot_bytes = 0;
+  PeerArena* arena = nullptr;    ///< of the partner
+  std::vector<char*> partner;    ///< [tensors] the partner's arrays, while they can be addressed
+  std::uint64_t total = 0;       ///< pieces of all transfers that went through the ring
+  std::uint64_t read_seen = 0;   ///< of a sender: pieces that it knows to be read
+
+  bool timed = false;    ///< whether staged pieces are timed, to choose the stores
+  bool streams = false;  ///< whether staged pieces are packed with non-temporal stores in the transfer at hand
+  StoreChoice stores;
+  PieceTime piece_time;  ///< of packing or unpacking
+};
+
+/// Numbers the channels by the shape of their blocks.
+void compare_shapes(std::vector<Channel>& channels);
+
+/// The largest piece of a message of partial results, which is the same for all that are reduced together.
+Index reduced_part_bytes(Index nbytes, const Options& options);
+
+/// The channels that a rank sends, in one allocation of its arena that partners find by the numbers of context and plan.
+/// It is given back when all receivers have freed their plans, too.
+class ChannelMemory {
+ public:
+  /// Allocates the state and the ring of each message, and publishes them. \throws Error if there is too little memory.
+  ChannelMemory(const Link& link, const std::vector<PeerMessage>& sends, bool in_order);
+  ChannelMemory(const ChannelMemory&) = delete;
+  ChannelMemory& operator=(const ChannelMemory&) = delete;
+  ~ChannelMemory();
+
+  /// The state of a sent message.
+  ChannelState* state(std::size_t send) const { return states_[send]; }
+  /// All ranks have made theirs: partners will look for it.
+  void keep_published() { published_for_good_ = true; }
+
+  /// The state of a message that `sender` sends to `receiver`, in its mapped arena. \throws Error if there is none.
+  static ChannelState* find(const Link& link, PeerArena& arena, int receiver);
+
+ private:
+  std::uint64_t context_;
+  std::int64_t plan_;
+  char* memory_ = nullptr;
+  std::vector<ChannelState*> states_;
+  bool published_for_good_ = false;
+};
+
+}  // namespace dace_redist

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "transport/node_copy.hpp"
+
+#include <algorithm>
+
+#include "copy/threads.hpp"
+
+namespace dace_redist {
+namespace {
+
+/// Copies the next piece of each channel of a batch, and moves their cutters behind it.
+/// \param packs    whether the target is a slot, in which the blocks follow each other.
+/// \param arrays_of  `arrays_of(channel, tensor, displacement)`: starts of source and target array of a channel; if it
+///                   packs, of the source array and of the free part of the slot.
+/// \return bytes of a piece.
+template <class ArraysOf>
+Index copy_pieces(const NodeTransfer& transfer, const CopyBatch& batch, bool packs, bool stream,
+                  const ArraysOf& arrays_of) {
+  std::array<CopyEndpoints, max_batch> places;
+  Channel& first = batch.first();
+  const MessageCutter& cutter = first.cutter;
+  return first.cutter.take(first.part_bytes, [&](Index displacement) {
+    const int tensor = cutter.tensor();
+    const ElementSteps& steps = transfer.tensor(tensor).steps;
+    const ElementStep& step = packs ? steps.pack() : steps.direct();
+    const std::size_t group = cutter.group();
+    for (std::size_t c = 0; c < batch.count(); ++c) {
+      Channel& channel = batch[c];
+      const CopyEndpoints start = arrays_of(channel, static_cast<std::size_t>(tensor), displacement);
+      const StridedBlock& part = channel.cutter.part();
+      places[c] = {start.source + part.source_offset * step.source_bytes,
+                   start.target + (packs ? 0 : part.target_offset * step.target_bytes)};
+      if (cutter.several_blocks()) {
+        const GroupCopy& copies = (packs ? channel.packed : channel.direct)[group];
+        for (const ElementBlock& block : copies.elements) step.kernel->apply(block, start.source, start.target, stream);
+        copies.runs.copy(start.source, start.target);
+      }
+      if (c > 0) channel.cutter.advance();
+    }
+    if (cutter.several_blocks()) return;
+    const GroupCopy& whole = (packs ? first.packed : first.direct)[group];
+    const auto part = [&] { return packs ? to_packed(cutter.part(), 0) : cutter.part(); };
+    if (step.kernel)
+      step.kernel->apply_batch(cutter.whole_group()
+                                   ? whole.elements.front()
+                                   : make_element_block(part(), step.source_bytes, step.target_bytes),
+                               places.data(), batch.count(), stream, packs);
+    else
+      copy_batch(cutter.whole_group() ? whole.block : make_copy_block(part(), step.source_bytes), places.data(),
+                 batch.count(), stream, transfer.threads);
+  });
+}
+
+Index pack_piece(const NodeTransfer& transfer, const CopyBatch& batch) {
+  const bool streams = batch.first().streams;
+  const Index taken = copy_pieces(transfer, batch, true, streams,
+                                  [&](const Channel& channel, std::size_t tensor, Index displacement) {
+                                    return CopyEndpoints{transfer.arrays.sources[tensor],
+                                                         channel.slot(channel.total) + displacement};
+                                  });
+  return taken * static_cast<Index>(batch.count());
+}
+
+/// The next piece, from its slot to the array. \return its bytes.
+Index unpack_piece(const NodeTransfer& transfer, Channel& channel) {
+  const trace::Span span("unpack", channel.message.peer);
+  MessageCutter& cutter = channel.cutter;
+  const char* const slot = channel.slot(channel.total);
+  return cutter.take(channel.part_bytes, [&](Index displacement) {
+    const ElementStep& step = transfer.tensor(cutter.tensor()).steps.unpack();
+    const char* const from = slot + displacement;
+    char* const target = transfer.arrays.targets[cutter.tensor()];
+    const bool stream = transfer.stream_unpacked;
+    const GroupCopy& whole = channel.packed[cutter.group()];
+    if (step.kernel) {
+      if (!cutter.whole_group())
+        step.kernel->apply(make_element_block(from_packed(cutter.part(), 0), step.source_bytes, step.target_bytes),
+                           from, target, stream);
+      else
+        for (const ElementBlock& block : whole.elements) step.kernel->apply(block, from, target, stream);
+    } else if (cutter.several_blocks()) {
+      whole.runs.copy(from, target);
+    } else {
+      copy(cutter.whole_group() ? whole.block : make_copy_block(from_packed(cutter.part(), 0), step.source_bytes), from,
+           target, stream, transfer.threads);
+    }
+  });
+}
+
+/// The channel whose next piece lies first in the source; with room for it, if asked so.
+Channel* first_in_source(std::vector<Channel>& sends, bool with_room);
+
+/// Where the next piece of a channel lies in the sources. The self copy of a row comes after the messages of that row,
+/// which is in the cache then: partners wait for messages.
+Index position(const Channel& channel) {
+  constexpr int tensor_shift = 48;
+  const Index start = channel.cutter.part().source_offset +
+                      (static_cast<Index>(channel.cutter.tensor()) << tensor_shift);
+  return channel.is_self() ? start + channel.part_bytes : start;
+}
+
+bool has_room(Channel& channel) { return channel.protocol == Protocol::push || has_free_slot(channel); }
+
+Channel* first_in_source(std::vector<Channel>& sends, bool with_room) {
+  Channel* first = nullptr;
+  for (Channel& channel : sends) {
+    if (channel.done || (channel.protocol != Protocol::push && channel.protocol != Protocol::staged)) continue;
+    if (first && position(channel) >= position(*first)) continue;
+    if (!with_room || has_room(channel)) first = &channel;
+  }
+  return first;
+}
+
+/// Whether there is room for a piece and all that can be sent with it.
+bool all_have_room(std::vector<Channel>& sends, const Channel& first) {
+  if (first.protocol == Protocol::push) return true;
+  return std::all_of(sends.begin(), sends.end(), [&](Channel& channel) {
+    return !CopyBatch::can_batch(channel, first) || has_free_slot(channel);
+  });
+}
+
+}  // namespace
+
+void push(NodeTransfer& transfer, const CopyBatch& batch) {
+  const bool self = batch.first().is_self() && batch.count() == 1;
+  const trace::Span span(self ? "copy" : "push", batch.first().message.peer);
+  copy_pieces(transfer, batch, false, self ? transfer.stream_self : transfer.stream_pushed,
+              [&](const Channel& channel, std::size_t tensor, Index) {
+                return CopyEndpoints{transfer.arrays.sources[tensor], channel.partner[tensor]};
+              });
+  for (Channel* channel : batch) transfer.finish_if_done(*channel);
+}
+
+void pull(NodeTransfer& transfer, const CopyBatch& batch) {
+  const trace::Span span("pull", batch.first().message.peer);
+  copy_pieces(transfer, batch, false, transfer.stream_pulled,
+              [&](const Channel& channel, std::size_t tensor, Index) {
+                return CopyEndpoints{channel.partner[tensor], transfer.arrays.targets[tensor]};
+              });
+  for (Channel* channel : batch) transfer.finish_if_done(*channel);
+}
+
+void pack(NodeTransfer& transfer, const CopyBatch& batch) {
+  const trace::Span span("pack", batch.first().message.peer);
+  if (batch.first().timed) {
+    const double seconds = seconds_per_byte([&] { return pack_piece(transfer, batch); });
+    for (Channel* channel : batch) channel->piece_time.add(seconds);
+  } else {
+    pack_piece(transfer, batch);
+  }
+  for (Channel* channel : batch) {
+    channel->state->written.store(++channel->total, std::memory_order_release);
+    transfer.close_if_done(*channel);
+  }
+}
+
+bool unpack(NodeTransfer& transfer, Channel& channel) {
+  bool any = false;
+  while (!channel.cutter.done() && has_piece(channel)) {
+    if (channel.timed)
+      channel.piece_time.add(seconds_per_byte([&] { return unpack_piece(transfer, channel); }));
+    else
+      unpack_piece(transfer, channel);
+    free_slot(channel);
+    any = true;
+  }
+  transfer.close_if_done(channel);
+  return any;
+}
+
+bool read(NodeTransfer& transfer, Channel& channel) {
+  // bytes to read at once: with a quarter of it, calls of the kernel take a tenth of the time
+  constexpr Index read_bytes = 512 << 10;
+  const trace::Span span("read", channel.message.peer);
+  const SharedArray* const sources = channel.handshake->sources(transfer.tensors->size());
+  MessageCutter& cutter = channel.cutter;
+  bool copied = true;
+  cutter.take(read_bytes, [&](Index) {
+    const auto tensor = static_cast<std::size_t>(cutter.tensor());
+    const Index element_bytes = transfer.tensor(cutter.tensor()).message_bytes();
+    const CopyBlock block =
+        cutter.whole_group() ? channel.direct[cutter.group()].block : make_copy_block(cutter.part(), element_bytes);
+    copied = copied && channel.arena->read(block, sources[tensor].address, transfer.arrays.targets[tensor]);
+  });
+  if (copied) transfer.finish_if_done(channel);
+  return copied;
+}
+
+bool has_free_slot(Channel& channel) {
+  const auto slots = static_cast<std::uint64_t>(channel.slots);
+  if (channel.total - channel.read_seen < slots) return true;  // the partner's counter is loaded only when it must be
+  channel.read_seen = channel.state->read.load(std::memory_order_acquire);
+  return channel.total - channel.read_seen < slots;
+}
+
+bool has_piece(const Channel& channel) {
+  return channel.state->written.load(std::memory_order_acquire) != channel.total;
+}
+
+void free_slot(Channel& channel) { channel.state->read.store(++channel.total, std::memory_order_release); }
+
+bool SendScheduler::send_piece(NodeTransfer& transfer, std::vector<Channel>& sends) {
+  constexpr int pushes_in_a_row = 16;
+  constexpr int max_full_ring_polls = 64;  // until a sender goes on without the slowest of its receivers
+  Channel* first = first_in_source(sends, false);
+  if (!first) return false;
+  if (all_have_room(sends, *first)) {
+    full_ring_polls_ = 0;
+  } else {
+    if (full_ring_polls_ < max_full_ring_polls) ++full_ring_polls_;
+    first = full_ring_polls_ < max_full_ring_polls ? nullptr : first_in_source(sends, true);
+    if (!first) return false;
+  }
+  send(transfer, sends, *first);
+  // a push waits for nobody: go on before looking at all channels again
+  for (int more = 1; more < pushes_in_a_row && first->protocol == Protocol::push && !first->done; ++more)
+    push(transfer, batch_);
+  // the self copy of these rows, while they are in the cache
+  if (!first->is_self() && first_in_source(sends, false) == &sends[0]) send(transfer, sends, sends[0]);
+  return true;
+}
+
+void SendScheduler::send(NodeTransfer& transfer, std::vector<Channel>& sends, Channel& first) {
+  batch_.collect(sends, first, has_room);
+  if (first.protocol == Protocol::push)
+    push(transfer, batch_);
+  else
+    pack(transfer, batch_);
+}
+
+}  // namespace dace_redist

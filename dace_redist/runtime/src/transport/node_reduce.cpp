@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "transport/node_reduce.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace dace_redist {
+
+PartialResults::PartialResults(std::vector<Channel*> channels) : channels_(std::move(channels)) {
+  blocks_.reserve(channels_.size());
+}
+
+Index PartialResults::target_bytes(const NodeTransfer& transfer) const {
+  const Tensor& tensor = transfer.tensor(first().message.blocks[0].tensor);
+  return first().message.nbytes / tensor.message_bytes() * tensor.reduction.target_bytes();
+}
+
+bool PartialResults::ready() const {
+  return std::all_of(channels_.begin(), channels_.end(), [](const Channel* channel) {
+    if (channel->is_self() || channel->protocol == Protocol::pull) return true;
+    return channel->protocol == Protocol::staged && has_piece(*channel);
+  });
+}
+
+void PartialResults::reduce_next(NodeTransfer& transfer) {
+  const trace::Span span("reduce");
+  const bool timed = first().timed;
+  const double seconds = timed ? seconds_per_byte([&] { return reduce_piece(transfer); }) : 0;
+  if (!timed) reduce_piece(transfer);
+  for (Channel* channel : channels_) {
+    if (timed) channel->piece_time.add(seconds);
+    if (channel->protocol == Protocol::staged) free_slot(*channel);
+    if (channel->protocol == Protocol::pull)
+      transfer.finish_if_done(*channel);
+    else
+      transfer.close_if_done(*channel);
+  }
+}
+
+/// \return the bytes of its messages.
+Index PartialResults::reduce_piece(const NodeTransfer& transfer) {
+  MessageCutter& cutter = first().cutter;
+  const int tensor = cutter.tensor();
+  const Tensor& reduced = transfer.tensor(tensor);
+  const Index target_bytes = reduced.reduction.target_bytes();
+  const Index nbytes = cutter.take(first().part_bytes, [&](Index displacement) {
+    const BlockGroup& group = cutter.groups()[cutter.group()];
+    const std::size_t several = cutter.several_blocks() ? group.count : 1;
+    for (std::size_t b = 0; b < several; ++b) {
+      blocks_.clear();
+      for (std::size_t summand = 0; summand < channels_.size(); ++summand) {
+        Channel& channel = *channels_[summand];
+        const StridedBlock& block = several > 1 ? channel.message.blocks[group.first + b].box : channel.cutter.part();
+        blocks_.push_back(partial(transfer, channel, static_cast<Index>(summand), block, displacement));
+      }
+      displacement += blocks_.front().block.count() * reduced.message_bytes();
+      reduce_blocks(blocks_, target_bytes, transfer.arrays.targets[tensor], transfer.stream_unpacked);
+    }
+    for (std::size_t summand = 1; summand < channels_.size(); ++summand) channels_[summand]->cutter.advance();
+  });
+  return nbytes * static_cast<Index>(channels_.size());
+}
+
+/// A block of a partial result. \param displacement  bytes of the piece that come before it.
+PartialBlock PartialResults::partial(const NodeTransfer& transfer, const Channel& channel, Index summand,
+                                     const StridedBlock& block, Index displacement) const {
+  const auto tensor = static_cast<std::size_t>(channel.cutter.tensor());
+  const bool packed = !channel.is_self() && channel.protocol == Protocol::staged;
+  PartialBlock made = transfer.tensor(channel.cutter.tensor()).reduction.partial(summand, packed);
+  made.block = packed ? from_packed(block, 0) : block;
+  made.source = packed              ? channel.slot(channel.total) + displacement
+                : channel.is_self() ? transfer.arrays.sources[tensor]
+                                    : channel.partner[tensor];
+  return made;
+}
+
+void ReducedMessages::set(Channel& self, std::vector<Channel>& receives) {
+  std::map<std::pair<int, Index>, std::vector<Channel*>> parts;  // by tensor and first element in the target
+  const auto add = [&parts](Channel& channel) {
+    if (channel.message.blocks.empty()) return;
+    const Block& block = channel.message.blocks[0];
+    parts[{block.tensor, block.box.target_offset}].push_back(&channel);
+  };
+  add(self);
+  for (Channel& channel : receives) add(channel);
+  parts_.clear();
+  for (auto& [place, channels] : parts) {
+    std::sort(channels.begin(), channels.end(),
+              [](const Channel* a, const Channel* b) { return a->message.summand < b->message.summand; });
+    parts_.emplace_back(std::move(channels));
+  }
+}
+
+bool ReducedMessages::reduce_next(NodeTransfer& transfer) {
+  PartialResults* first = nullptr;
+  for (PartialResults& part : parts_)
+    if (!part.done() && (!first || part.position() < first->position()) && part.ready()) first = &part;
+  if (first) first->reduce_next(transfer);
+  return first != nullptr;
+}
+
+Index ReducedMessages::target_bytes(const NodeTransfer& transfer) const {
+  Index nbytes = 0;
+  for (const PartialResults& part : parts_) nbytes += part.target_bytes(transfer);
+  return nbytes;
+}
+
+}  // namespace dace_redist

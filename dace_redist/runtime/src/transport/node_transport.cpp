@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "transport/node_transport.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "transport/node_reduce.hpp"
+
+namespace dace_redist {
+namespace {
+
+/// Runs the protocols of all messages of a rank within its node. See make_node() for the protocols, and node_channel.hpp
+/// for the states of a message.
+class NodeTransport final : public Transport {
+ public:
+  NodeTransport(const Link& link, Messages messages);
+  ~NodeTransport() override;
+
+  void connect() override;
+  void replan(Messages messages) override;
+  void begin(const Arrays& arrays, Pace pace) override;
+  bool progress() override;
+  bool done() const override { return transfer_.open == 0; }
+  bool runs_without_mpi() const override { return true; }
+  void wake_partners() override;
+
+ private:
+  // Parts of stream_threshold_bytes() from which copies use non-temporal stores: lines that one rank writes for another
+  // are not wanted in its own cache; lines that are unpacked may well be.
+  static constexpr Index direct_stream_divisor = 8, unpack_stream_divisor = 2;
+  static constexpr int max_waits_for_receivers = 256;
+
+  void set_channels(Messages messages);
+  void set_message(std::vector<Channel>& channels, std::size_t number, PeerMessage& message, bool sends);
+  void choose_stores();
+
+  // Sender:
+  bool decide_all();
+  void decide(Channel& channel);
+  Protocol best_protocol(const Channel& channel) const;
+  void set_protocol(Channel& channel, Protocol protocol);
+  bool can_push(Channel& channel) const;
+  bool check_receivers();
+
+  // Receiver:
+  void advertise_targets();
+  bool accept();
+  bool accept(Channel& channel);
+  bool receive();
+
+  /// Plans a message anew if the partner's arrays have other strides than known.
+  void update_layouts(Channel& channel, const SharedArray* arrays, std::vector<Layouts>& known, bool sends);
+
+  Link link_;
+  bool reduces_ = false;
+  std::vector<Channel> sends_, receives_;  // the first one sent is the self copy
+  std::optional<ChannelMemory> memory_;
+  std::vector<Layouts> source_layouts_, target_layouts_;  // [tensors] of partners, if they are not in C order
+  Index sent_bytes_ = 0, received_bytes_ = 0;             // with the self copy, without
+  bool stream_self_private_ = false;  // whether the self copy to a private array uses non-temporal stores
+  ReducedMessages reduced_;
+
+  NodeTransfer transfer_;
+  SendScheduler scheduler_;
+  CopyBatch pulled_;
+  std::size_t undecided_ = 0;       // messages sent whose receiver has not entered
+  Index bytes_not_delegated_ = 0;   // bytes sent that no receiver reads
+  int waits_left_ = 0;              // for receivers, until a sender begins without them
+};
+
+NodeTransport::NodeTransport(const Link& link, Messages messages) : link_(link) {
+  for (const auto& tensor : link.tensors) reduces_ = reduces_ || tensor->reduces;
+  source_layouts_.resize(link.tensors.size());
+  target_layouts_.resize(link.tensors.size());
+  transfer_.tensors = &link.tensors;
+  transfer_.threads = link.threads();
+  try {
+    memory_.emplace(link, messages.sends, reduces_);
+  } catch (const Error& error) {
+    throw NoSharedMemory(error.what());
+  }
+  set_channels(std::move(messages));
+}
+
+NodeTransport::~NodeTransport() {
+  for (const Channel& channel : receives_)
+    if (channel.state) channel.state->released.store(1, std::memory_order_release);
+}
+
+void NodeTransport::set_channels(Messages messages) {
+  const Index self_part = reduces_ ? reduced_part_bytes(messages.self.nbytes, link_.options) : link_.options.slot_bytes;
+  const bool first = sends_.empty();
+  if (first) {
+    sends_.reserve(messages.sends.size() + 1);
+    receives_.reserve(messages.receives.size());
+    sends_.emplace_back(std::move(messages.self), link_.tensors, true, self_part);
+  } else {
+    sends_[0].set(std::move(messages.self), link_.tensors, true);
+  }
+  for (std::size_t s = 0; s < messages.sends.size(); ++s) set_message(sends_, s + 1, messages.sends[s], true);
+  for (std::size_t r = 0; r < messages.receives.size(); ++r) set_message(receives_, r, messages.receives[r], false);
+  sent_bytes_ = received_bytes_ = 0;
+  for (const Channel& channel : sends_) sent_bytes_ += channel.message.nbytes;
+  for (const Channel& channel : receives_) received_bytes_ += channel.message.nbytes;
+  compare_shapes(sends_);
+  compare_shapes(receives_);
+  if (reduces_) reduced_.set(sends_[0], receives_);
+  choose_stores();
+}
+
+void NodeTransport::set_message(std::vector<Channel>& channels, std::size_t number, PeerMessage& message, bool sends) {
+  if (number < channels.size()) return channels[number].set(std::move(message), link_.tensors, sends);
+  const Index part_bytes = sends ? memory_->state(number - 1)->part_bytes : std::max<Index>(1, message.nbytes);
+  channels.emplace_back(std::move(message), link_.tensors, sends, part_bytes);
+}
+
+void NodeTransport::choose_stores() {
+  const Index threshold = stream_threshold_bytes();
+  transfer_.stream_pushed = sent_bytes_ >= threshold / direct_stream_divisor;
+  transfer_.stream_pulled = received_bytes_ >= threshold / direct_stream_divisor;
+  const Index unpacked_bytes = reduces_ ? reduced_.target_bytes(transfer_) : received_bytes_;
+  transfer_.stream_unpacked = unpacked_bytes >= threshold / unpack_stream_divisor;
+  stream_self_private_ = received_bytes_ + sends_[0].message.nbytes >= threshold / unpack_stream_divisor;
+}
+
+void NodeTransport::connect() {
+  memory_->keep_published();
+  const auto attach = [this](Channel& channel, ChannelState* state) {
+    auto* const bytes = reinterpret_cast<char*>(state);
+    channel.state = state;
+    channel.handshake =
+        state->handshake_offset > 0 ? reinterpret_cast<Handshake*>(bytes + state->handshake_offset) : nullptr;
+    channel.ring = bytes + state->ring_offset;
+    channel.slots = state->slots;
+    channel.slot_bytes = state->slot_bytes;
+    channel.part_bytes = state->part_bytes;
+    channel.arena = link_.context.arena_of(channel.message.peer);
+  };
+  for (std::size_t s = 1; s < sends_.size(); ++s) attach(sends_[s], memory_->state(s - 1));
+  for (Channel& channel : receives_) {
+    PeerArena& arena = *link_.context.arena_of(channel.message.peer);
+    attach(channel, ChannelMemory::find(link_, arena, link_.rank()));
+    channel.set(std::move(channel.message), link_.tensors, false);  // its pieces are cut as the sender cuts them
+  }
+  compare_shapes(receives_);
+  if (reduces_) reduced_.set(sends_[0], receives_);
+}
+
+void NodeTransport::replan(Messages messages) {
+  Messages planned = link_.plan_messages(source_layouts_, target_layouts_);
+  (void)messages;  // planned for partners' arrays in C order
+  set_channels(std::move(planned));
+}
+
+void NodeTransport::update_layouts(Channel& channel, const SharedArray* arrays, std::vector<Layouts>& known,
+                                   bool sends) {
+  bool changed = false;
+  for (std::size_t t = 0; t < known.size(); ++t) {
+    const auto found = known[t].find(channel.message.peer);
+    if (found != known[t].end() ? arrays[t].has_layout(found->second) : arrays[t].ndim == 0) continue;
+    known[t][channel.message.peer] = arrays[t].layout();
+    changed = true;
+  }
+  if (!changed) return;
+  Messages planned = link_.plan_messages(source_layouts_, target_layouts_);
+  for (PeerMessage& message : sends ? planned.sends : planned.receives)
+    if (message.peer == channel.message.peer) channel.set(std::move(message), link_.tensors, sends);
+  channel.begin();
+  compare_shapes(sends ? sends_ : receives_);
+}
+
+void NodeTransport::begin(const Arrays& arrays, Pace) {
+  const Arena* const arena = Arena::made();
+  const auto shared = [arena](const void* array) { return arena && arena->offset_of(array) >= 0; };
+  transfer_.arrays = arrays;
+  ++transfer_.number;
+  bool targets_shared = true;
+  transfer_.sources_shared = true;
+  for (std::size_t t = 0; t < link_.tensors.size(); ++t) {
+    transfer_.sources_shared = transfer_.sources_shared && shared(arrays.sources[t]);
+    targets_shared = targets_shared && shared(arrays.targets[t]);
+  }
+  transfer_.stream_self = targets_shared ? transfer_.stream_pushed : stream_self_private_;
+  for (Channel& channel : sends_) channel.begin();
+  for (Channel& channel : receives_) channel.begin();
+  Channel& self = sends_[0];
+  self.protocol = Protocol::push;
+  std::copy_n(arrays.targets, link_.tensors.size(), self.partner.begin());
+  advertise_targets();
+  undecided_ = 0;
+  for (std::size_t s = 1; s < sends_.size(); ++s) undecided_ += !sends_[s].eager();
+  bytes_not_delegated_ = sent_bytes_;
+  waits_left_ = max_waits_for_receivers;
+  transfer_.open = sends_.size() - 1 + receives_.size() + !self.done;
+  if (reduces_) self.done = true;  // it is reduced with what is received, not sent
+  scheduler_.begin();
+}
+
+bool NodeTransport::progress() {
+  bool any = decide_all();
+  if (undecided_ > 0 && waits_left_ > 0)
+    --waits_left_;
+  else
+    any |= scheduler_.send_piece(transfer_, sends_) || check_receivers();
+  any |= accept();
+  any |= reduces_ ? reduced_.reduce_next(transfer_) : receive();
+  return any;
+}
+
+void NodeTransport::wake_partners() {
+  for (std::vector<Channel>* channels : {&sends_, &receives_})
+    for (Channel& channel : *channels)
+      if (!channel.done && channel.arena) ring(channel.arena->head());
+}
+
+void NodeTransport::advertise_targets() {
+  const Arena* const arena = Arena::made();
+  for (Channel& channel : receives_) {
+    if (channel.eager()) continue;
+    Handshake& handshake = *channel.handshake;
+    for (std::size_t t = 0; t < link_.tensors.size(); ++t)
+      handshake.targets()[t].set(transfer_.arrays.targets[t], link_.tensors[t]->target, arena);
+    handshake.receiver_copy_bytes = sent_bytes_ + received_bytes_;
+    handshake.unpack_seconds = channel.piece_time.take();
+    handshake.entered.store(transfer_.number, std::memory_order_release);
+  }
+}
+
+/// Decides on a protocol for every receiver that has entered since.
+bool NodeTransport::decide_all() {
+  if (undecided_ == 0) return false;
+  bool any = false;
+  for (Channel& channel : sends_) {
+    if (channel.protocol != Protocol::undecided ||
+        channel.handshake->entered.load(std::memory_order_acquire) != transfer_.number)
+      continue;
+    update_layouts(channel, channel.handshake->targets(), target_layouts_, true);
+    decide(channel);
+    --undecided_;
+    any = true;
+  }
+  return any;
+}
+
+void NodeTransport::decide(Channel& channel) {
+  const Protocol protocol = best_protocol(channel);
+  if (protocol == Protocol::pull || protocol == Protocol::read) {
+    const Arena* const arena = Arena::made();
+    SharedArray* const sources = channel.handshake->sources(link_.tensors.size());
+    for (std::size_t t = 0; t < link_.tensors.size(); ++t)
+      sources[t].set(transfer_.arrays.sources[t], link_.tensors[t]->source, arena);
+  }
+  if (protocol == Protocol::read) bytes_not_delegated_ -= channel.message.nbytes;
+  set_protocol(channel, protocol);
+}
+
+/// Whether the sender can write into all targets; takes note of where they lie.
+bool NodeTransport::can_push(Channel& channel) const {
+  const SharedArray* const targets = channel.handshake->targets();
+  for (std::size_t t = 0; t < channel.partner.size(); ++t) {
+    if (targets[t].offset < 0) return false;
+    channel.partner[t] = channel.arena->at(targets[t].offset);
+  }
+  return true;
+}
+
+Protocol NodeTransport::best_protocol(const Channel& channel) const {
+  if (reduces_) return transfer_.sources_shared ? Protocol::pull : Protocol::staged;
+  const bool pushes = can_push(const_cast<Channel&>(channel));
+  if (transfer_.sources_shared) {
+    if (pushes) return channel.pulls_better() ? Protocol::pull : Protocol::push;
+    const bool scatters = static_cast<Index>(sends_.size()) - 1 >= several_receivers && transfer_.large_source() &&
+                          channel.max_source_run <= max_scattered_run;
+    return scatters ? Protocol::staged : Protocol::pull;
+  }
+  const bool readable = channel.min_run >= min_remote_run &&
+                        channel.handshake->refused.load(std::memory_order_acquire) == 0;
+  const bool receiver_copies_less = channel.handshake->receiver_copy_bytes < bytes_not_delegated_;
+  if (pushes && !(readable && receiver_copies_less)) return Protocol::push;
+  return readable ? Protocol::read : Protocol::staged;
+}
+
+void NodeTransport::set_protocol(Channel& channel, Protocol protocol) {
+  const double packing = channel.piece_time.take(), unpacking = channel.handshake->unpack_seconds;
+  if (packing > 0 && unpacking > 0) channel.stores.learn(packing + unpacking);
+  channel.streams = protocol == Protocol::staged && channel.timed && channel.stores.streams();
+  channel.protocol = protocol;
+  channel.handshake->decide(transfer_.number, protocol);
+}
+
+/// Looks for receivers that have copied their message, or refuse to. \return whether one did.
+bool NodeTransport::check_receivers() {
+  bool any = false;
+  for (Channel& channel : sends_) {
+    if (channel.done || (channel.protocol != Protocol::pull && channel.protocol != Protocol::read)) continue;
+    if (channel.handshake->refused.load(std::memory_order_acquire) == transfer_.number) {
+      set_protocol(channel, can_push(channel) ? Protocol::push : Protocol::staged);
+      any = true;
+    } else if (channel.handshake->finished.load(std::memory_order_acquire) == transfer_.number) {
+      transfer_.close(channel);
+      any = true;
+    }
+  }
+  return any;
+}
+
+/// Takes note of decisions of the senders.
+bool NodeTransport::accept() {
+  bool any = false;
+  for (Channel& channel : receives_)
+    if (!channel.done && channel.protocol == Protocol::undecided) any |= accept(channel);
+  return any;
+}
+
+bool NodeTransport::accept(Channel& channel) {
+  Handshake& handshake = *channel.handshake;
+  const Protocol protocol = handshake.decided(transfer_.number);
+  if (protocol == Protocol::undecided) return false;
+  if (protocol == Protocol::pull || protocol == Protocol::read) {
+    if (handshake.refused.load(std::memory_order_relaxed) == transfer_.number) return false;  // another one will follow
+    const SharedArray* const sources = handshake.sources(link_.tensors.size());
+    if (protocol == Protocol::read && !channel.arena->can_read(sources[0].address)) {
+      handshake.refused.store(transfer_.number, std::memory_order_release);
+      return true;
+    }
+    update_layouts(channel, sources, source_layouts_, false);
+    if (protocol == Protocol::pull)
+      for (std::size_t t = 0; t < channel.partner.size(); ++t) channel.partner[t] = channel.arena->at(sources[t].offset);
+    if (protocol == Protocol::read) channel.cutter.restart(std::max(channel.part_bytes, Index{512} << 10));
+  }
+  channel.protocol = protocol;
+  return true;
+}
+
+/// Unpacks pieces that have arrived, and pulls the piece that lies first in the target. \return whether there were any.
+bool NodeTransport::receive() {
+  bool any = false;
+  Channel* first = nullptr;
+  for (Channel& channel : receives_) {
+    if (channel.done) continue;
+    switch (channel.protocol) {
+      case Protocol::staged:
+        any |= unpack(transfer_, channel);
+        break;
+      case Protocol::push:
+        if (channel.handshake->finished.load(std::memory_order_acquire) != transfer_.number) break;
+        transfer_.close(channel);
+        any = true;
+        break;
+      case Protocol::read:
+        any = true;
+        if (read(transfer_, channel)) break;
+        channel.begin();
+        channel.handshake->refused.store(transfer_.number, std::memory_order_release);
+        break;
+      case Protocol::pull:
+        if (!first || channel.cutter.part().target_offset < first->cutter.part().target_offset) first = &channel;
+        break;
+      case Protocol::undecided:
+        break;
+    }
+  }
+  if (!first) return any;
+  pulled_.collect(receives_, *first, [](const Channel&) { return true; });
+  pull(transfer_, pulled_);
+  return true;
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_node(const Link& link, Messages messages) {
+  return std::make_unique<NodeTransport>(link, std::move(messages));
+}
+
+}  // namespace dace_redist

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "transport/put_transport.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "transport/chunk.hpp"
+
+namespace dace_redist {
+namespace {
+
+/// Puts messages between ranks that synchronise pairwise: each rank opens its window to those it receives from
+/// (post/wait), and puts to those it sends to (start/complete).
+class PutTransport final : public Transport {
+ public:
+  PutTransport(const Link& link, Messages messages) : link_(link) { replan(std::move(messages)); }
+  ~PutTransport() override {
+    if (connected_) link_.context.give_back(std::move(window_));
+  }
+
+  void replan(Messages messages) override {
+    sends_ = whole(messages.sends, Chunk::Side::sent, send_bytes_);
+    receives_ = whole(messages.receives, Chunk::Side::received, receive_bytes_);
+    self_pack_.clear();
+    bool reduces = false;
+    for (const auto& tensor : link_.tensors) reduces = reduces || tensor->reduces;
+    if (reduces && messages.self.nbytes > 0) set_self(messages);
+    buffer_ = Buffer(std::max(send_bytes_, self_pack_.empty() ? Index{0} : messages.self.nbytes));
+  }
+
+  void connect() override {
+    window_ = link_.context.take_window(receive_bytes_);
+    connected_ = true;
+    std::vector<MPI_Request> requests;
+    for (Put& send : sends_)
+      check(MPI_Irecv(&send.window_offset, 1, MPI_INT64_T, send.chunk.peer(), link_.tag, link_.comm(),
+                      &requests.emplace_back()),
+            "MPI_Irecv");
+    for (Put& receive : receives_)
+      check(MPI_Isend(&receive.offset, 1, MPI_INT64_T, receive.chunk.peer(), link_.tag, link_.comm(),
+                      &requests.emplace_back()),
+            "MPI_Isend");
+    wait_all(requests);
+    targets_ = partners(sends_);
+    sources_ = partners(receives_);
+  }
+
+  void begin(const Arrays& arrays, Pace pace) override {
+    arrays_ = arrays;
+    received_ = receives_.empty();
+    completed_ = sends_.empty();
+    done_ = received_ && completed_ && self_pack_.empty();
+    if (!received_) check(MPI_Win_post(sources_.get(), 0, window_.window.get()), "MPI_Win_post");
+    if (!completed_) check(MPI_Win_start(targets_.get(), 0, window_.window.get()), "MPI_Win_start");
+    for (const Put& send : sends_) put(send);
+    if (pace == Pace::unattended) complete();
+  }
+
+  bool progress() override {
+    if (done_) return false;
+    complete();
+    int arrived = 1;
+    if (!received_) check(MPI_Win_test(window_.window.get(), &arrived), "MPI_Win_test");
+    if (!arrived) return false;
+    received_ = done_ = true;
+    unpack();
+    return true;
+  }
+
+  bool done() const override { return done_; }
+
+ private:
+  struct Put {
+    Chunk chunk;
+    Index step;
+    Index offset;             // bytes, in the buffer or in this rank's window
+    Index window_offset = 0;  // of what is sent, in the window of the receiver
+  };
+
+  std::vector<Put> whole(const std::vector<PeerMessage>& messages, Chunk::Side side, Index& nbytes) const {
+    std::vector<Put> puts;
+    nbytes = 0;
+    for (const PeerMessage& message : messages)
+      for (Chunk& chunk : cut(message, link_.tensors, side, link_.options.max_message_bytes)) {
+        puts.push_back({std::move(chunk), message.step, nbytes});
+        nbytes += ceil_div(puts.back().chunk.nbytes(), 64) * 64;
+      }
+    return puts;
+  }
+
+  void set_self(const Messages& messages) {
+    self_pack_ = cut(messages.self, link_.tensors, Chunk::Side::sent, messages.self.nbytes);
+    self_unpack_ = cut(messages.self, link_.tensors, Chunk::Side::received, messages.self.nbytes);
+    self_step_ = messages.self.step;
+  }
+
+  Group partners(const std::vector<Put>& puts) const {
+    Group everyone, some;
+    std::vector<int> ranks;
+    for (const Put& one : puts)
+      if (ranks.empty() || ranks.back() != one.chunk.peer()) ranks.push_back(one.chunk.peer());
+    check(MPI_Comm_group(link_.comm(), everyone.put()), "MPI_Comm_group");
+    check(MPI_Group_incl(everyone.get(), static_cast<int>(ranks.size()), ranks.data(), some.put()), "MPI_Group_incl");
+    return some;
+  }
+
+  void put(const Put& send) {
+    char* const packed = buffer_.at(send.offset);
+    const char* bytes = send.chunk.in_source(arrays_);
+    if (!bytes) {
+      send.chunk.pack(arrays_, packed, link_.threads());
+      bytes = packed;
+    }
+    const trace::Span span("put", send.chunk.peer(), send.chunk.nbytes());
+    const int count = static_cast<int>(send.chunk.nbytes());
+    check(MPI_Put(bytes, count, MPI_BYTE, send.chunk.peer(), static_cast<MPI_Aint>(send.window_offset), count, MPI_BYTE,
+                  window_.window.get()),
+          "MPI_Put");
+  }
+
+  void complete() {
+    if (!std::exchange(completed_, true)) check(MPI_Win_complete(window_.window.get()), "MPI_Win_complete");
+  }
+
+  /// Partial results are in the order of the reduction; this rank's own have their place among them.
+  void unpack() {
+    bool self_left = !self_pack_.empty();
+    const auto reduce_self = [&] {
+      for (std::size_t c = 0; c < self_pack_.size(); ++c) {
+        self_pack_[c].pack(arrays_, buffer_.at(0), link_.threads());
+        self_unpack_[c].unpack(buffer_.at(0), arrays_, link_.threads());
+      }
+      self_left = false;
+    };
+    for (const Put& receive : receives_) {
+      if (self_left && receive.step > self_step_) reduce_self();
+      receive.chunk.unpack(window_.memory + receive.offset, arrays_, link_.threads());
+    }
+    if (self_left) reduce_self();
+  }
+
+  Link link_;
+  std::vector<Put> sends_, receives_;
+  std::vector<Chunk> self_pack_, self_unpack_;  // of partial results
+  Index self_step_ = 0;
+  Index send_bytes_ = 0, receive_bytes_ = 0;
+  Buffer buffer_;
+  PooledWindow window_;
+  bool connected_ = false;
+  Group targets_, sources_;
+
+  // Of the transfer at hand:
+  Arrays arrays_;
+  bool received_ = true, completed_ = true, done_ = true;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_put(const Link& link, Messages messages) {
+  return std::make_unique<PutTransport>(link, std::move(messages));
+}
+
+}  // namespace dace_redist

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// The interface of everything that moves messages. A plan has a list of transports, each with a part of the messages;
+/// a strategy says which transport gets which. Start reading at: Transport.
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "core/options.hpp"
+#include "transport/context.hpp"
+#include "transport/message.hpp"
+
+namespace dace_redist {
+
+/// How a transfer goes on after begin().
+enum class Pace {
+  attended,   ///< the caller calls progress() until the transfer is done
+  unattended  ///< the caller may do other things first: what needs no partner is done, and posted to MPI, at once
+};
+
+/// Moves messages of this rank, any number of times. Made with the plan.
+class Transport {
+ public:
+  Transport() = default;
+  virtual ~Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+
+  /// Second step of making a transport, after all ranks have made theirs. Collective if any rank's is.
+  virtual void connect() {}
+
+  /// Takes over messages between the same ranks, of the same sizes, from and to arrays with other strides. Local.
+  virtual void replan(Messages messages) = 0;
+
+  /// Begins a transfer; waits for no other rank.
+  virtual void begin(const Arrays& arrays, Pace pace) = 0;
+  /// Does what can be done without waiting. \return whether that was anything.
+  virtual bool progress() = 0;
+  virtual bool done() const = 0;
+
+  /// Whether progress() makes no MPI calls, so that a thread of the library may call it.
+  virtual bool runs_without_mpi() const { return false; }
+  /// Partners on this node that wait for this rank may need it to go on: wakes those that this rank waits for.
+  virtual void wake_partners() {}
+};
+
+/// What a transport is made from. The references outlive it.
+struct Link {
+  Context& context;
+  const Topology& topology;
+  const Tensors& tensors;
+  const Options& options;
+  std::int64_t plan;  ///< its number
+  int tag;            ///< tags `tag` and `tag + 1` are the transport's own
+  /// This rank's messages if the arrays of other ranks have these layouts: [tensors], by rank.
+  std::function<Messages(const std::vector<Layouts>& sources, const std::vector<Layouts>& targets)> plan_messages;
+
+  MPI_Comm comm() const { return context.comm(); }
+  int rank() const { return context.rank(); }
+  /// Threads for copies; `otherwise` where the option is 0.
+  int threads(int otherwise = 1) const {
+    return options.threads > 0 ? static_cast<int>(options.threads) : otherwise;
+  }
+};
+
+/// Makes a transport for messages. \throws Error if this rank cannot.
+using MakeTransport = std::unique_ptr<Transport> (*)(const Link& link, Messages messages);
+
+}  // namespace dace_redist
