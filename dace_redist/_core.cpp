@@ -16,7 +16,7 @@
 #include "copy/copy.hpp"
 #include "layout/distribution.hpp"
 #include "layout/index_map.hpp"
-#include "layout/reduction_exchanges.hpp"
+#include "layout/replica_policy.hpp"
 #include "layout/schedule.hpp"
 #include "node/protocol_limits.hpp"
 #include "node/shared_pool.hpp"
@@ -102,7 +102,7 @@ void copy_message(const dr::Message& message, dr::Index element_bytes, const py:
 
 /// Moves a whole tensor without MPI: `sources` and `targets` hold the local arrays of ranks 0, 1, 2, ...
 void apply(const dr::Distribution& source, const dr::Distribution& target, dr::Index element_bytes,
-           const std::vector<py::buffer>& sources, const std::vector<py::buffer>& targets, const dr::Encoding& map) {
+           const std::vector<py::buffer>& sources, const std::vector<py::buffer>& targets, const Numbers& map) {
   const dr::IndexMap index_map(map, source, target);
   for (std::size_t rank = 0; rank < sources.size(); ++rank) {
     const dr::RankSchedule schedule = dr::make_schedule(source, target, index_map, static_cast<dr::Index>(rank));
@@ -335,34 +335,35 @@ PYBIND11_MODULE(_core, module) {
   module.def(
       "rank_schedule",
       [](const dr::Distribution& source, const dr::Distribution& target, dr::Index rank, bool with_blocks,
-         const dr::Encoding& map, dr::Index exchange, dr::Index element_bytes) {
-        const dr::IndexMap index_map(map, source, target);
-        const dr::Senders senders =
-            exchange < 0
-                ? dr::Senders{}
-                : dr::reduction_exchanges(source, target, element_bytes).at(static_cast<std::size_t>(exchange));
+         const Numbers& map, dr::Index exchange, dr::Index element_bytes) {
+        dr::IndexMap index_map(map, source, target);
+        dr::ReplicaPolicy policy;
+        if (exchange >= 0)
+          policy = dr::reduction_exchanges(source, target, element_bytes).at(static_cast<std::size_t>(exchange));
+        const bool within_target = policy.kind == dr::ReplicaPolicy::allgather;
+        if (within_target) index_map = {index_map.within_target(), target, target};
         const dr::RankSchedule schedule =
-            dr::make_reduction_schedule(source, target, index_map, rank, with_blocks, senders);
+            dr::make_schedule(within_target ? target : source, target, index_map, rank, with_blocks, {}, {}, policy);
         return py::make_tuple(message_list(schedule.sends), message_list(schedule.receives),
                               message_list({schedule.self}));
       },
       py::arg("source"), py::arg("target"), py::arg("rank"), py::arg("with_blocks") = true,
-      py::arg("index_map") = dr::Encoding{}, py::arg("exchange") = -1, py::arg("element_bytes") = 0,
+      py::arg("index_map") = Numbers{}, py::arg("exchange") = -1, py::arg("element_bytes") = 0,
       "The messages of one rank: (sends, receives, self), see schedule.py; of one exchange of a reduction, if that is "
-      "given, see reduction_exchanges.hpp.");
+      "given, see replica_policy.hpp.");
   module.def(
       "reduction_exchanges",
       [](const dr::Distribution& source, const dr::Distribution& target, dr::Index element_bytes) {
         return dr::reduction_exchanges(source, target, element_bytes).size();
       },
       py::arg("source"), py::arg("target"), py::arg("element_bytes"),
-      "How many exchanges a reduction takes, see reduction_exchanges.hpp.");
+      "How many exchanges a reduction takes, see replica_policy.hpp.");
   module.def(
       "held_elements",
-      [](const dr::Distribution& source, const dr::Distribution& target, dr::Index rank, const dr::Encoding& map) {
+      [](const dr::Distribution& source, const dr::Distribution& target, dr::Index rank, const Numbers& map) {
         const dr::IndexMap index_map(map, source, target);
         dr::RankSchedule schedule =
-            dr::make_schedule(source, target, index_map, rank, false, {}, {}, {dr::Senders::all, 0});
+            dr::make_schedule(source, target, index_map, rank, false, {}, {}, {dr::ReplicaPolicy::all});
         if (schedule.self.count > 0) schedule.receives.push_back(std::move(schedule.self));
         py::array_t<dr::Index> held({static_cast<py::ssize_t>(schedule.receives.size()), py::ssize_t{2}});
         dr::Index* out = held.mutable_data();
@@ -372,19 +373,19 @@ PYBIND11_MODULE(_core, module) {
         }
         return held;
       },
-      py::arg("source"), py::arg("target"), py::arg("rank"), py::arg("index_map") = dr::Encoding{},
+      py::arg("source"), py::arg("target"), py::arg("rank"), py::arg("index_map") = Numbers{},
       "How many elements of what a rank gets each rank has in the source, replicas included: rows of rank and count.");
   module.def("tile_grid", &dr::tile_grid, py::arg("shape"), py::arg("tile"), py::arg("name"),
              "Tiles per dimension, ceil(shape / tile); raises unless both are sizes.");
   module.def(
       "check_index_map",
-      [](const dr::Distribution& source, const dr::Distribution& target, const dr::Encoding& map) {
+      [](const dr::Distribution& source, const dr::Distribution& target, const Numbers& map) {
         const dr::IndexMap checked(map, source, target);
       },
-      py::arg("source"), py::arg("target"), py::arg("index_map") = dr::Encoding{},
+      py::arg("source"), py::arg("target"), py::arg("index_map") = Numbers{},
       "Raises unless the encoded map, see schedule.py, takes elements of one tensor to the other.");
   module.def("apply", &apply, py::arg("source"), py::arg("target"), py::arg("element_bytes"), py::arg("sources"),
-             py::arg("targets"), py::arg("index_map") = dr::Encoding{},
+             py::arg("targets"), py::arg("index_map") = Numbers{},
              "Moves a whole tensor in one process, through the copies every rank would make.");
   module.def("is_khatri_rao_product", &dr::is_khatri_rao_product, py::arg("expression"),
              "Whether an einsum is computed as a tensor times a Khatri-Rao product (MTTKRP), all operands at once.");

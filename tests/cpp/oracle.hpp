@@ -40,6 +40,19 @@ Index product(const Indices& values) {
   return result;
 }
 
+/// Position of coordinates in a row-major array.
+Index row_major(const Indices& coordinates, const Indices& shape) {
+  Index position = 0;
+  for (std::size_t i = 0; i < shape.size(); ++i) position = position * shape[i] + coordinates[i];
+  return position;
+}
+
+Indices row_major_coordinates(Index position, const Indices& shape) {
+  Indices coordinates(shape.size());
+  for (std::size_t i = shape.size(); i-- > 0; position /= shape[i]) coordinates[i] = position % shape[i];
+  return coordinates;
+}
+
 /// Calls `visit(index)` for every index of an array of that shape, in C order.
 template <class Visit>
 void for_each_index(const Indices& shape, const Visit& visit) {

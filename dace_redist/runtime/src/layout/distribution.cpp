@@ -2,175 +2,226 @@
 #include "layout/distribution.hpp"
 
 #include <algorithm>
+#include <unordered_map>
 
 namespace dace_redist {
 
-Distribution::Distribution(const Encoding& encoding, const std::string& name) : name_(name) {
+Distribution::Data::Data(const Encoding& numbers, const std::string& owner) : encoding(numbers), name(owner) {
   if (encoding.size() < 2) fail("incomplete description");
   if (encoding[0] != blocked_kind && encoding[0] != tiled_kind) fail(text("unknown kind ", encoding[0]));
   if (encoding[1] < 0 || encoding[1] > max_dims)
     fail(text("tensors of 0 to ", max_dims, " dimensions are supported, got ", encoding[1]));
-  tiled_ = encoding[0] == tiled_kind;
-  tiled_ ? read_tiled(encoding) : read_blocked(encoding);
+  tiled = encoding[0] == tiled_kind;
+  tiled ? read_tiled(static_cast<std::size_t>(encoding[1])) : read_blocked(static_cast<std::size_t>(encoding[1]));
 }
 
-void Distribution::read_blocked(const Encoding& encoding) {
-  const std::size_t ndim = static_cast<std::size_t>(encoding[1]);
-  const Index grid_axes = encoding.size() > 2 ? encoding[2] : -1;
-  if (grid_axes < 0 || grid_axes > 1024) fail(text("the process grid may have 0 to 1024 axes, got ", grid_axes));
-  const std::size_t grid_ndim = static_cast<std::size_t>(grid_axes), shape_at = 3, grid_at = shape_at + ndim;
+void Distribution::Data::fail(const std::string& reason) const { throw Error(text(name, ": ", reason)); }
+
+std::vector<Index> Distribution::Data::numbers(std::size_t begin, std::size_t end) const {
+  const auto first = encoding.begin();
+  return {first + static_cast<std::ptrdiff_t>(begin), first + static_cast<std::ptrdiff_t>(end)};
+}
+
+Index Distribution::Data::set_grid(const std::vector<Index>& sizes, const char* what) {
+  const Index size = checked_product(sizes, what, name);
+  grid.resize(sizes.size());
+  Index stride = 1;
+  for (std::size_t g = sizes.size(); g-- > 0; stride *= sizes[g]) {
+    grid[g].size = sizes[g];
+    grid[g].stride = stride;
+  }
+  return size;
+}
+
+void Distribution::Data::read_blocked(std::size_t ndim) {
+  const Index grid_axis_count = encoding.size() > 2 ? encoding[2] : -1;
+  if (grid_axis_count < 0 || grid_axis_count > 1024)
+    fail(text("the process grid may have 0 to 1024 axes, got ", grid_axis_count));
+  const std::size_t grid_ndim = static_cast<std::size_t>(grid_axis_count), shape_at = 3, grid_at = shape_at + ndim;
   const std::size_t dims_at = grid_at + grid_ndim, block_at = dims_at + ndim, pins_at = block_at + ndim;
   if (encoding.size() < pins_at + grid_ndim + 1) fail("incomplete description");
-  const auto entry = [&](std::size_t at) { return encoding.begin() + static_cast<std::ptrdiff_t>(at); };
-  const std::vector<Index> shape(entry(shape_at), entry(grid_at));
-  grid_.assign(entry(grid_at), entry(dims_at));
-  pins_.assign(entry(pins_at), entry(pins_at + grid_ndim));
+  const std::vector<Index> sizes = numbers(grid_at, dims_at);
+  const Index* const pins = &encoding[pins_at];
   for (std::size_t g = 0; g < grid_ndim; ++g) {
-    if (grid_[g] < 1) fail(text("process grid ", tuple_text(grid_), ": sizes must be at least 1"));
-    if (pins_[g] < -1 || pins_[g] >= grid_[g])
-      fail(text("grid axis ", g, " is pinned to coordinate ", pins_[g], " but has ", grid_[g], " coordinates"));
+    if (sizes[g] < 1) fail(text("process grid ", tuple_text(sizes), ": sizes must be at least 1"));
+    if (pins[g] < -1 || pins[g] >= sizes[g])
+      fail(text("grid axis ", g, " is pinned to coordinate ", pins[g], " but has ", sizes[g], " coordinates"));
   }
-  checked_product(grid_, text(name_, ": process grid"));
-  for (std::size_t i = 0; i < ndim; ++i) read_axis(i, shape[i], encoding[dims_at + i], encoding[block_at + i]);
-  checked_product(shape, text(name_, ": shape"));
-  for (std::size_t g = 0; g < grid_ndim; ++g) {
-    bool named = false;
-    for (Index axis : dims_) named = named || axis == static_cast<Index>(g);
-    if (named && pins_[g] >= 0) fail(text("grid axis ", g, " is both pinned and split over"));
-    if (named || pins_[g] >= 0) continue;
-    replica_axes_.push_back(g);
-    replica_count_ *= grid_[g];
-  }
-  read_ranks(encoding, pins_at + grid_ndim);
+  ranks_needed = set_grid(sizes, "process grid");
+  axes.reserve(ndim);
+  for (std::size_t i = 0; i < ndim; ++i)
+    read_axis(i, encoding[shape_at + i], encoding[dims_at + i], encoding[block_at + i]);
+  checked_product(numbers(shape_at, grid_at), "shape", name);
+  for (std::size_t g = 0; g < grid_ndim; ++g) pin_or_replicate(g, pins[g]);
+  read_ranks(pins_at + grid_ndim);
 }
 
-void Distribution::read_axis(std::size_t axis, Index extent, Index grid_axis, Index block) {
+void Distribution::Data::read_axis(std::size_t axis, Index extent, Index grid_axis, Index block) {
   if (extent < 0) fail(text("shape[", axis, "] must be at least 0, got ", extent));
-  if (grid_axis < -1 || grid_axis >= static_cast<Index>(grid_.size()))
+  if (grid_axis < -1 || grid_axis >= static_cast<Index>(grid.size()))
     fail(text("dims[", axis, "] is ", grid_axis, ", but the process grid has ",
-              grid_.empty() ? text("no axes") : text("axes 0 to ", grid_.size() - 1), " (None: not split)"));
-  for (std::size_t other = 0; other < dims_.size(); ++other)
-    if (grid_axis >= 0 && dims_[other] == grid_axis)
+              grid.empty() ? text("no axes") : text("axes 0 to ", grid.size() - 1), " (None: not split)"));
+  for (std::size_t other = 0; other < axis; ++other)
+    if (grid_axis >= 0 && grid_axes[other] == grid_axis)
       fail(text("grid axis ", grid_axis, " is used twice: by tensor axes ", other, " and ", axis));
   if (block < -1) fail(text("block[", axis, "] must be at least 1 element, got ", block));
-  const Index parts = grid_axis < 0 ? 1 : grid_[static_cast<std::size_t>(grid_axis)];
-  dims_.push_back(grid_axis);
+  grid_axes[axis] = static_cast<int>(grid_axis);
+  const Index parts = grid_axis < 0 ? 1 : grid[static_cast<std::size_t>(grid_axis)].size;
   const Index elements = block > 0 ? std::min(block, extent) : ceil_div(extent, parts);
-  axes_.push_back({extent, parts, std::max<Index>(elements, 1), block == -1});
+  axes.push_back({extent, parts, std::max<Index>(elements, 1), block == -1});
 }
 
-void Distribution::read_ranks(const Encoding& encoding, std::size_t at) {
-  const Index size = checked_product(grid_, "process grid"), given = encoding[at];
-  if (encoding.size() != at + 1 + static_cast<std::size_t>(given)) fail("incomplete description");
-  ranks_needed_ = size;
-  if (given == 0) return;
-  if (given != size) fail(text("process grid ", tuple_text(grid_), " needs ", size, " ranks, got a list of ", given));
-  ranks_.assign(encoding.begin() + static_cast<std::ptrdiff_t>(at + 1), encoding.end());
-  ranks_needed_ = 0;
-  for (std::size_t position = 0; position < ranks_.size(); ++position) {
-    const Index rank = ranks_[position];
-    if (rank < 0) fail(text("ranks[", position, "] must not be negative, got ", rank));
-    if (!positions_.emplace(rank, static_cast<Index>(position)).second)
-      fail(text("rank ", rank, " stands twice in the list of ranks"));
-    ranks_needed_ = std::max(ranks_needed_, rank + 1);
+void Distribution::Data::pin_or_replicate(std::size_t grid_axis, Index pin) {
+  const auto end = grid_axes.begin() + static_cast<std::ptrdiff_t>(axes.size());
+  const bool split = std::find(grid_axes.begin(), end, static_cast<int>(grid_axis)) != end;
+  if (split && pin >= 0) fail(text("grid axis ", grid_axis, " is both pinned and split over"));
+  GridAxis& axis = grid[grid_axis];
+  axis.pin = pin;
+  if (pin >= 0) pinned += pin * axis.stride;
+  axis.holds_replicas = !split && pin < 0;
+  if (axis.holds_replicas) replicas *= axis.size;
+}
+
+void Distribution::Data::read_ranks(std::size_t at) {
+  const Index count = encoding[at];
+  if (encoding.size() != at + 1 + static_cast<std::size_t>(count)) fail("incomplete description");
+  if (count == 0) return;
+  ranks = numbers(at + 1, encoding.size());
+  if (count != ranks_needed)
+    fail(text("process grid ", tuple_text(numbers(3 + axes.size(), 3 + axes.size() + grid.size())), " needs ",
+              ranks_needed, " ranks, got a list of ", count));
+  for (std::size_t position = 0; position < ranks.size(); ++position) {
+    if (ranks[position] < 0) fail(text("ranks[", position, "] must not be negative, got ", ranks[position]));
+    positions.emplace_back(ranks[position], static_cast<Index>(position));
+  }
+  std::sort(positions.begin(), positions.end());
+  for (std::size_t i = 1; i < positions.size(); ++i)
+    if (positions[i].first == positions[i - 1].first)
+      fail(text("rank ", positions[i].first, " stands twice in the list of ranks"));
+  ranks_needed = positions.back().first + 1;
+}
+
+void Distribution::Data::read_tiled(std::size_t ndim) {
+  const std::size_t tile_at = 2 + ndim, owners_at = tile_at + ndim;
+  if (encoding.size() < owners_at) fail("incomplete description");
+  const std::vector<Index> shape = numbers(2, tile_at), tile = numbers(tile_at, owners_at);
+  const std::vector<Index> tile_counts = tile_grid(shape, tile, name);
+  for (std::size_t i = 0; i < ndim; ++i) {
+    axes.push_back({shape[i], std::max<Index>(tile_counts[i], 1), tile[i], false});
+    grid_axes[i] = static_cast<int>(i);
+  }
+  const Index tiles = set_grid(tile_counts, "tile grid");
+  checked_product(shape, "shape", name);
+  ranks = numbers(owners_at, encoding.size());
+  if (static_cast<Index>(ranks.size()) != tiles)
+    fail(text("tile grid ", tuple_text(tile_counts), " needs ", tiles, " owners, got ", ranks.size()));
+  std::unordered_map<Index, Index> used;  // elements of each rank so far
+  std::vector<Index> at(ndim, 0);
+  for (const Index rank : ranks) {
+    if (rank < 0) fail(text("the owner of tile ", tuple_text(at), " is rank ", rank));
+    Index elements = 1;
+    for (std::size_t i = 0; i < ndim; ++i) elements *= axes[i].intervals(at[i]).size();
+    tile_offsets.push_back(std::exchange(used[rank], used[rank] + elements));
+    ranks_needed = std::max(ranks_needed, rank + 1);
+    for (std::size_t i = ndim; i-- > 0 && ++at[i] == tile_counts[i];) at[i] = 0;
   }
 }
 
-void Distribution::read_tiled(const Encoding& encoding) {
-  const std::size_t ndim = static_cast<std::size_t>(encoding[1]);
-  if (encoding.size() < 2 + 2 * ndim) fail("incomplete description");
-  const auto tile_begin = encoding.begin() + 2 + static_cast<std::ptrdiff_t>(ndim);
-  const auto owners_begin = tile_begin + static_cast<std::ptrdiff_t>(ndim);
-  const std::vector<Index> shape(encoding.begin() + 2, tile_begin), tile_shape(tile_begin, owners_begin);
-  grid_ = tile_grid(shape, tile_shape, name_);
-  for (std::size_t i = 0; i < ndim; ++i)
-    axes_.push_back({shape[i], std::max<Index>(grid_[i], 1), tile_shape[i], false});
-  const Index tiles = checked_product(grid_, text(name_, ": tile grid"));
-  checked_product(shape, text(name_, ": shape"));
-  ranks_needed_ = 1;
-  owners_.assign(owners_begin, encoding.end());
-  if (static_cast<Index>(owners_.size()) != tiles)
-    fail(text("tile grid ", tuple_text(grid_), " needs ", tiles, " owners, got ", owners_.size()));
-  std::unordered_map<Index, Index> used;  // elements given to each rank so far
-  for (Index tile = 0; tile < tiles; ++tile) {
-    const Index rank = owners_[static_cast<std::size_t>(tile)];
-    if (rank < 0) fail(text("the owner of tile ", tuple_text(cell_at(tile).coordinates), " is rank ", rank));
-    tile_offsets_.push_back(used[rank]);
-    used[rank] += checked_product(cell_shape(cell_at(tile)), "tile");
-    ranks_needed_ = std::max(ranks_needed_, rank + 1);
+Distribution::Distribution(const Encoding& encoding, const std::string& name)
+    : data_(std::make_shared<const Data>(encoding, name)) {}
+
+AxisArray Distribution::coordinates_at(Index position) const {
+  AxisArray coordinates{};
+  for (std::size_t i = 0; i < axes().size(); ++i) {
+    if (data_->grid_axes[i] < 0) continue;
+    const GridAxis& axis = data_->grid[static_cast<std::size_t>(data_->grid_axes[i])];
+    coordinates[i] = position / axis.stride % axis.size;
   }
+  return coordinates;
 }
 
-Cell Distribution::cell_at(Index number) const { return {row_major_coordinates(number, grid_), number}; }
+Index Distribution::position_of(Index rank) const {
+  Index position = rank >= 0 && rank < ranks_needed() ? rank : -1;
+  if (!data_->ranks.empty()) {
+    const auto entry = std::lower_bound(data_->positions.begin(), data_->positions.end(), std::pair(rank, Index{0}));
+    position = entry != data_->positions.end() && entry->first == rank ? entry->second : -1;
+  }
+  for (const GridAxis& axis : data_->grid)
+    if (axis.pin >= 0 && position >= 0 && position / axis.stride % axis.size != axis.pin) return -1;
+  return position;
+}
 
 std::vector<Cell> Distribution::cells(Index rank) const {
-  std::vector<Cell> held;
-  if (tiled_) {
-    for (std::size_t tile = 0; tile < owners_.size(); ++tile)
-      if (owners_[tile] == rank) held.push_back(cell_at(static_cast<Index>(tile)));
-    return held;
+  if (!tiled()) {
+    const Index position = position_of(rank);
+    if (position < 0) return {};
+    return {{coordinates_at(position), 0}};
   }
-  Index position = rank;
-  if (!ranks_.empty()) {
-    const auto found = positions_.find(rank);
-    if (found == positions_.end()) return held;
-    position = found->second;
-  }
-  if (position < 0 || position >= checked_product(grid_, "process grid")) return held;
-  const std::vector<Index> at = row_major_coordinates(position, grid_);
-  for (std::size_t g = 0; g < grid_.size(); ++g)
-    if (pins_[g] >= 0 && pins_[g] != at[g]) return held;
-  Cell cell;
-  for (Index axis : dims_) cell.coordinates.push_back(axis < 0 ? 0 : at[static_cast<std::size_t>(axis)]);
-  held.push_back(cell);
-  return held;
+  std::vector<Cell> tiles;
+  for (std::size_t tile = 0; tile < data_->ranks.size(); ++tile)
+    if (data_->ranks[tile] == rank)
+      tiles.push_back({coordinates_at(static_cast<Index>(tile)), static_cast<Index>(tile)});
+  return tiles;
 }
 
-Index Distribution::grid_position(const std::vector<Index>& coordinates, Index replica) const {
-  std::vector<Index> at(grid_.size(), 0);
-  for (std::size_t g = 0; g < grid_.size(); ++g) at[g] = std::max<Index>(pins_[g], 0);
-  for (std::size_t i = 0; i < dims_.size(); ++i)
-    if (dims_[i] >= 0) at[static_cast<std::size_t>(dims_[i])] = coordinates[i];
-  for (std::size_t r = replica_axes_.size(); r-- > 0; replica /= grid_[replica_axes_[r]])
-    at[replica_axes_[r]] = replica % grid_[replica_axes_[r]];
-  return row_major(at, grid_);
+Index Distribution::replica_of(Index rank) const {
+  if (replicas() == 1) return 0;
+  const Index position = position_of(rank);
+  Index replica = 0;
+  for (const GridAxis& axis : data_->grid)
+    if (axis.holds_replicas) replica = replica * axis.size + position / axis.stride % axis.size;
+  return replica;
 }
 
-Index Distribution::rank_of(const std::vector<Index>& coordinates, Index replica) const {
-  if (tiled_) return owners_[static_cast<std::size_t>(row_major(coordinates, grid_))];
+Index Distribution::grid_position(const AxisArray& coordinates, Index replica) const {
+  Index position = data_->pinned;
+  for (std::size_t i = 0; i < axes().size(); ++i)
+    if (data_->grid_axes[i] >= 0)
+      position += coordinates[i] * data_->grid[static_cast<std::size_t>(data_->grid_axes[i])].stride;
+  for (std::size_t g = data_->grid.size(); g-- > 0 && replica > 0;) {
+    const GridAxis& axis = data_->grid[g];
+    if (!axis.holds_replicas) continue;
+    position += replica % axis.size * axis.stride;
+    replica /= axis.size;
+  }
+  return position;
+}
+
+Index Distribution::rank_of(const AxisArray& coordinates, Index replica) const {
   const Index position = grid_position(coordinates, replica);
-  return ranks_.empty() ? position : ranks_[static_cast<std::size_t>(position)];
+  return data_->ranks.empty() ? position : data_->ranks[static_cast<std::size_t>(position)];
 }
 
-Index Distribution::sender(const std::vector<Index>& coordinates, Index receiver) const {
-  if (replica_count_ == 1) return rank_of(coordinates, 0);
-  for (const Cell& cell : cells(receiver))
-    if (cell.coordinates == coordinates) return receiver;
-  return rank_of(coordinates, receiver % replica_count_);
+Index Distribution::sender(const AxisArray& coordinates, Index receiver) const {
+  if (replicas() == 1) return rank_of(coordinates, 0);
+  const Index position = position_of(receiver);
+  if (position >= 0 && coordinates_at(position) == coordinates) return receiver;
+  return rank_of(coordinates, receiver % replicas());
 }
 
 std::vector<Index> Distribution::cell_shape(const Cell& cell) const {
-  std::vector<Index> shape;
-  for (int axis = 0; axis < ndim(); ++axis) shape.push_back(intervals(cell, axis).size());
+  std::vector<Index> shape(axes().size());
+  for (int axis = 0; axis < ndim(); ++axis) shape[static_cast<std::size_t>(axis)] = intervals(cell, axis).size();
   return shape;
 }
 
 std::vector<Index> Distribution::local_shape(Index rank) const {
-  const std::vector<Cell> held = cells(rank);
-  if (!tiled_)
-    return held.empty() ? std::vector<Index>(std::max<std::size_t>(axes_.size(), 1), 0) : cell_shape(held.front());
+  const std::vector<Cell> own = cells(rank);
+  if (!tiled())
+    return own.empty() ? std::vector<Index>(std::max<std::size_t>(axes().size(), 1), 0) : cell_shape(own[0]);
   Index elements = 0;
-  for (const Cell& cell : held) elements += checked_product(cell_shape(cell), "tile");
+  for (const Cell& cell : own) elements += checked_product(cell_shape(cell), "tile");
   return {elements};
 }
 
 Index Distribution::owner(const std::vector<Index>& index) const {
-  if (index.size() != axes_.size()) fail(text("index ", tuple_text(index), " needs ", axes_.size(), " entries"));
-  std::vector<Index> coordinates;
-  for (std::size_t i = 0; i < axes_.size(); ++i) {
-    if (index[i] < 0 || index[i] >= axes_[i].extent)
-      fail(text("index ", tuple_text(index), " is outside the tensor in dimension ", i));
-    coordinates.push_back(axes_[i].owner(index[i]));
+  if (index.size() != axes().size())
+    data_->fail(text("index ", tuple_text(index), " needs ", axes().size(), " entries"));
+  AxisArray coordinates{};
+  for (std::size_t i = 0; i < index.size(); ++i) {
+    if (index[i] < 0 || index[i] >= axes()[i].extent)
+      data_->fail(text("index ", tuple_text(index), " is outside the tensor in dimension ", i));
+    coordinates[i] = axes()[i].owner(index[i]);
   }
   return rank_of(coordinates, 0);
 }

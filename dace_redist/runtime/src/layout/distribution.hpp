@@ -2,12 +2,14 @@
 #pragma once
 
 /// \file
-/// Who owns what: a tensor cut into cells, each held by one rank or by several replicas.
+/// Ownership of a tensor: it is cut into cells, each held by one rank or by several replicas.
 /// Start reading at: Distribution.
 
+#include <array>
 #include <cstddef>
+#include <memory>
 #include <string>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
@@ -28,75 +30,100 @@ namespace dace_redist {
 using Encoding = std::vector<Index>;
 
 inline constexpr Index blocked_kind = 0, tiled_kind = 1;
-inline constexpr int max_dims = 16;
 
 /// One cell of a distribution: the product of one interval sequence per dimension.
 struct Cell {
-  std::vector<Index> coordinates;  // [ndim] along each tensor axis
-  Index number = 0;                // row-major among the cells: the order in which messages hold them
+  AxisArray coordinates{};  // [ndim] along each tensor axis
+  Index number = 0;         // row-major among the cells: the order of cells within a message
 };
 
-/// An immutable, checked distribution of an n-D tensor.
+/// An immutable, checked distribution of an n-D tensor. Copies are cheap: they share the decoded numbers.
 class DR_API Distribution {
  public:
-  /// \throws Error if the numbers describe no distribution; `name` says which one in the message.
+  /// \throws Error if the numbers do not describe a distribution; the message begins with `name`.
   explicit Distribution(const Encoding& encoding, const std::string& name = "distribution");
 
-  int ndim() const { return static_cast<int>(axes_.size()); }
-  const std::vector<AxisSplit>& axes() const { return axes_; }
-  const std::string& name() const { return name_; }
-  bool tiled() const { return tiled_; }
-  /// The largest rank named, plus one; 1 if none is, as a communicator has at least one.
-  Index ranks_needed() const { return ranks_needed_; }
+  /// The numbers that the distribution was made from. Distributions with equal numbers are equal, whatever their names.
+  const Encoding& encoding() const { return data_->encoding; }
+  bool operator==(const Distribution& other) const { return data_ == other.data_ || encoding() == other.encoding(); }
+  bool operator!=(const Distribution& other) const { return !(*this == other); }
 
-  /// The cells a rank holds, in the order of its local array; none if it is outside the distribution.
+  int ndim() const { return static_cast<int>(data_->axes.size()); }
+  const std::vector<AxisSplit>& axes() const { return data_->axes; }
+  const std::string& name() const { return data_->name; }
+  bool tiled() const { return data_->tiled; }
+  /// The largest rank named, plus one; at least 1, since a communicator has at least one rank.
+  Index ranks_needed() const { return data_->ranks_needed; }
+
+  /// The cells of a rank, in the order of its local array; none if the rank is outside the distribution.
   std::vector<Cell> cells(Index rank) const;
-  /// How many ranks hold each cell.
-  Index replicas() const { return replica_count_; }
-  /// The rank that holds a replica of the cell at `coordinates` (of tensor axes).
-  Index rank_of(const std::vector<Index>& coordinates, Index replica) const;
-  /// The rank that sends a cell to `receiver`: the receiver itself if it holds one, else replicas take turns.
-  Index sender(const std::vector<Index>& coordinates, Index receiver) const;
+  /// Number of ranks that hold each cell.
+  Index replicas() const { return data_->replicas; }
+  /// Number of `rank` among the replicas of its cells.
+  Index replica_of(Index rank) const;
+  /// The rank that holds a replica of the cell at `coordinates`.
+  Index rank_of(const AxisArray& coordinates, Index replica) const;
+  /// The rank that sends a cell to `receiver`: the receiver itself if it holds the cell, else one of the replicas by
+  /// turns.
+  Index sender(const AxisArray& coordinates, Index receiver) const;
 
   /// Indices of the cell along one axis.
   Intervals intervals(const Cell& cell, int axis) const {
-    return axes_[static_cast<std::size_t>(axis)].intervals(cell.coordinates[static_cast<std::size_t>(axis)]);
+    return axes()[static_cast<std::size_t>(axis)].intervals(cell.coordinates[static_cast<std::size_t>(axis)]);
   }
-  /// The number of the cell at these coordinates: its tile; 0 where a rank holds one cell at the most.
-  Index cell_number(const std::vector<Index>& coordinates) const { return tiled_ ? row_major(coordinates, grid_) : 0; }
-  /// Where a cell begins in the rank's local array, in elements: 0 but for tiles.
+  /// Number of the cell at these coordinates: its tile; 0 under blocks, where a rank holds at most one cell.
+  Index cell_number(const AxisArray& coordinates) const { return tiled() ? grid_position(coordinates, 0) : 0; }
+  /// Begin of a cell in the rank's local array, in elements.
   Index cell_offset(const Cell& cell) const {
-    return tiled_ ? tile_offsets_[static_cast<std::size_t>(cell.number)] : 0;
+    return tiled() ? data_->tile_offsets[static_cast<std::size_t>(cell.number)] : 0;
   }
   /// Elements of the cell per dimension.
   std::vector<Index> cell_shape(const Cell& cell) const;
-  /// The rank at coordinate 0 of all axes: under blocks, no rank owns more along any of them. 0 if there are no tiles.
-  Index first_rank() const { return tiled_ && owners_.empty() ? 0 : rank_of(std::vector<Index>(axes_.size(), 0), 0); }
-  /// Shape of a rank's local array: what it owns per dimension; one-dimensional for tiles; zeros outside the grid,
-  /// where a tensor of 0 dimensions has the shape (0,): () is that of one element.
+  /// Rank of grid position 0, which owns a largest block; 0 if the tensor has no tiles.
+  Index first_rank() const { return tiled() && data_->ranks.empty() ? 0 : rank_of({}, 0); }
+  /// Shape of a rank's local array: the elements owned per dimension; one-dimensional for tiles. Ranks outside the
+  /// grid have zeros; for a tensor of 0 dimensions they have (0,), since () is the shape of one element.
   std::vector<Index> local_shape(Index rank) const;
-  /// The rank that owns an element (of several replicas the first).
+  /// The rank that owns an element; the first one of several replicas.
   Index owner(const std::vector<Index>& index) const;
 
  private:
-  void read_blocked(const Encoding& encoding);
-  void read_tiled(const Encoding& encoding);
-  void read_ranks(const Encoding& encoding, std::size_t at);
-  void read_axis(std::size_t axis, Index extent, Index grid_axis, Index block);
-  [[noreturn]] void fail(const std::string& what) const { throw Error(text(name_, ": ", what)); }
-  Index grid_position(const std::vector<Index>& coordinates, Index replica) const;
-  Cell cell_at(Index number) const;
+  struct GridAxis {
+    Index size = 1, stride = 1;  // coordinates, and the distance of two neighbours in the list of ranks
+    Index pin = -1;              // the one coordinate that takes part; -1: all
+    bool holds_replicas = false;
+  };
 
-  std::string name_;
-  bool tiled_ = false;
-  std::vector<AxisSplit> axes_;            // [ndim]
-  std::vector<Index> grid_, pins_;         // [grid_ndim]
-  std::vector<Index> dims_;                // [ndim] grid axis or -1
-  std::vector<std::size_t> replica_axes_;  // grid axes that hold replicas
-  Index replica_count_ = 1, ranks_needed_ = 0;
-  std::vector<Index> ranks_;                    // [grid size] or empty: 0, 1, 2, ...
-  std::unordered_map<Index, Index> positions_;  // rank -> grid position, if ranks_ is given
-  std::vector<Index> owners_, tile_offsets_;    // [tiles]
+  struct Data {
+    Data(const Encoding& numbers, const std::string& owner);
+    void read_blocked(std::size_t ndim);
+    void read_axis(std::size_t axis, Index extent, Index grid_axis, Index block);
+    void pin_or_replicate(std::size_t grid_axis, Index pin);
+    void read_ranks(std::size_t at);
+    void read_tiled(std::size_t ndim);
+    Index set_grid(const std::vector<Index>& sizes, const char* what);
+    std::vector<Index> numbers(std::size_t begin, std::size_t end) const;
+    [[noreturn]] void fail(const std::string& reason) const;
+
+    Encoding encoding;
+    std::string name;
+    bool tiled = false;
+    std::vector<AxisSplit> axes;            // [ndim]
+    std::vector<GridAxis> grid;             // of processes, or of tiles
+    std::array<int, max_dims> grid_axes{};  // [ndim] grid axis of each tensor axis, -1: not split
+    Index pinned = 0;                       // position in the grid of the pinned coordinates
+    Index replicas = 1, ranks_needed = 1;
+    std::vector<Index> ranks;                        // [grid size] by position; empty: 0, 1, 2, ...
+    std::vector<std::pair<Index, Index>> positions;  // of blocks: (rank, position), ascending; empty if `ranks` is
+    std::vector<Index> tile_offsets;                 // [tiles] in the local array
+  };
+
+  AxisArray coordinates_at(Index position) const;
+  /// Position of a rank in the grid of processes; -1 if the rank is outside of it.
+  Index position_of(Index rank) const;
+  Index grid_position(const AxisArray& coordinates, Index replica) const;
+
+  std::shared_ptr<const Data> data_;
 };
 
 }  // namespace dace_redist

@@ -7,15 +7,16 @@
 
 namespace dace_redist {
 
-Index checked_product(const std::vector<Index>& values, const std::string& what) {
+Index checked_product(const std::vector<Index>& extents, const char* what, const std::string& owner) {
   Index product = 1;
   bool zero = false;
-  for (Index value : values) {
-    zero = zero || value == 0;
-    if (value == 0) continue;
-    if (product > std::numeric_limits<Index>::max() / value)
-      throw Error(text(what, " ", tuple_text(values), " is larger than 64 bits hold"));
-    product *= value;
+  for (const Index extent : extents) {
+    zero = zero || extent == 0;
+    if (extent == 0) continue;
+    if (product > std::numeric_limits<Index>::max() / extent)
+      throw Error(
+          text(owner, owner.empty() ? "" : ": ", what, " ", tuple_text(extents), " is larger than 64 bits hold"));
+    product *= extent;
   }
   return zero ? 0 : product;
 }

@@ -1,75 +1,87 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "layout/index_map.hpp"
 
+#include <algorithm>
+
 namespace dace_redist {
 
-IndexMap::IndexMap(const Encoding& encoding, const Distribution& source, const Distribution& target) {
-  const std::vector<Index> from = shape_of(source), to = shape_of(target);
+namespace {
+
+std::vector<Index> shape_of(const std::vector<AxisSplit>& axes) {
+  std::vector<Index> shape;
+  for (const AxisSplit& axis : axes) shape.push_back(axis.extent);
+  return shape;
+}
+
+}  // namespace
+
+IndexMap::IndexMap(const std::vector<Index>& numbers, const Distribution& source, const Distribution& target)
+    : ndim_(source.ndim()) {
+  const std::vector<AxisSplit>&from = source.axes(), &to = target.axes();
   const std::size_t ndim = from.size();
-  if (to.size() != ndim || (encoding.empty() && from != to))
-    throw Error(text("source and target need one global shape, got ", tuple_text(from), " and ", tuple_text(to)));
-  if (!encoding.empty() && encoding.size() != ndim && encoding.size() != 4 * ndim)
+  const auto same_extent = [](const AxisSplit& a, const AxisSplit& b) { return a.extent == b.extent; };
+  if (to.size() != ndim || (numbers.empty() && !std::equal(from.begin(), from.end(), to.begin(), same_extent)))
+    throw Error(text("source and target need one global shape, got ", tuple_text(shape_of(from)), " and ",
+                     tuple_text(shape_of(to))));
+  if (!numbers.empty() && numbers.size() != ndim && numbers.size() != 4 * ndim)
     throw Error(text("axes and region of ", ndim, " dimensions take ", ndim, " or ", 4 * ndim, " numbers, got ",
-                     encoding.size()));
-  read_axes(encoding, ndim);
-  if (encoding.size() > ndim)
-    read_region(encoding, from, to);
+                     numbers.size()));
+  read_axes(numbers);
+  if (numbers.size() > ndim)
+    read_region(numbers, from, to);
   else
     read_whole(from, to);
 }
 
-Encoding IndexMap::within_target() const {
-  const std::size_t ndim = source_axes_.size();
-  Encoding encoding(4 * ndim);
+std::vector<Index> IndexMap::within_target() const {
+  const std::size_t ndim = static_cast<std::size_t>(ndim_);
+  std::vector<Index> numbers(4 * ndim);
   for (std::size_t t = 0; t < ndim; ++t) {
-    const Window& moved = windows_[static_cast<std::size_t>(source_axes_[t])];
-    encoding[t] = static_cast<Index>(t);
-    encoding[ndim + t] = encoding[2 * ndim + t] = moved.lo + moved.shift;
-    encoding[3 * ndim + t] = moved.hi - moved.lo;
+    const Window& moved = window(source_axes_[t]);
+    numbers[t] = static_cast<Index>(t);
+    numbers[ndim + t] = numbers[2 * ndim + t] = moved.lo + moved.shift;
+    numbers[3 * ndim + t] = moved.hi - moved.lo;
   }
-  return encoding;
+  return numbers;
 }
 
-std::vector<Index> IndexMap::shape_of(const Distribution& distribution) {
-  std::vector<Index> shape;
-  for (const AxisSplit& axis : distribution.axes()) shape.push_back(axis.extent);
-  return shape;
-}
-
-void IndexMap::read_axes(const Encoding& encoding, std::size_t ndim) {
-  target_axes_.assign(ndim, -1);
-  for (std::size_t t = 0; t < ndim; ++t) {
-    const Index axis = encoding.empty() ? static_cast<Index>(t) : encoding[t];
-    if (axis < 0 || axis >= static_cast<Index>(ndim) || target_axes_[static_cast<std::size_t>(axis)] >= 0)
-      throw Error(text("axes must name each of the ", ndim, " dimensions once, got ",
-                       tuple_text(Encoding(encoding.begin(), encoding.begin() + static_cast<std::ptrdiff_t>(ndim)))));
-    source_axes_.push_back(static_cast<int>(axis));
-    target_axes_[static_cast<std::size_t>(axis)] = static_cast<int>(t);
+void IndexMap::read_axes(const std::vector<Index>& numbers) {
+  target_axes_.fill(-1);
+  for (int t = 0; t < ndim_; ++t) {
+    const Index axis = numbers.empty() ? t : numbers[static_cast<std::size_t>(t)];
+    if (axis < 0 || axis >= ndim_ || target_axes_[static_cast<std::size_t>(axis)] >= 0)
+      throw Error(text("axes must name each of the ", ndim_, " dimensions once, got ",
+                       tuple_text(std::vector<Index>(numbers.begin(), numbers.begin() + ndim_))));
+    source_axes_[static_cast<std::size_t>(t)] = static_cast<int>(axis);
+    target_axes_[static_cast<std::size_t>(axis)] = t;
   }
 }
 
-void IndexMap::read_whole(const std::vector<Index>& from, const std::vector<Index>& to) {
-  std::vector<Index> expected, axes;
-  for (const int axis : source_axes_) {
-    expected.push_back(from[static_cast<std::size_t>(axis)]);
-    axes.push_back(axis);
+void IndexMap::read_whole(const std::vector<AxisSplit>& from, const std::vector<AxisSplit>& to) {
+  bool fits = true;
+  for (std::size_t s = 0; s < from.size(); ++s) {
+    fits = fits && to[static_cast<std::size_t>(target_axes_[s])].extent == from[s].extent;
+    windows_[s] = {0, from[s].extent, 0};
   }
-  if (to != expected)
-    throw Error(text("with axes ", tuple_text(axes), " a source of shape ", tuple_text(from),
-                     " needs a target of shape ", tuple_text(expected), ", got ", tuple_text(to)));
-  for (const Index extent : from) windows_.push_back({0, extent, 0});
+  if (fits) return;
+  const std::vector<int> axes(source_axes_.begin(), source_axes_.begin() + ndim_);
+  std::vector<Index> expected;
+  for (const int axis : axes) expected.push_back(from[static_cast<std::size_t>(axis)].extent);
+  throw Error(text("with axes ", tuple_text(axes), " a source of shape ", tuple_text(shape_of(from)),
+                   " needs a target of shape ", tuple_text(expected), ", got ", tuple_text(shape_of(to))));
 }
 
-void IndexMap::read_region(const Encoding& encoding, const std::vector<Index>& from, const std::vector<Index>& to) {
+void IndexMap::read_region(const std::vector<Index>& numbers, const std::vector<AxisSplit>& from,
+                           const std::vector<AxisSplit>& to) {
   const std::size_t ndim = from.size();
   for (std::size_t s = 0; s < ndim; ++s) {
     const std::size_t t = static_cast<std::size_t>(target_axes_[s]);
-    const Index source_offset = encoding[ndim + s], target_offset = encoding[2 * ndim + t];
-    const Index extent = encoding[3 * ndim + s];
+    const Index source_offset = numbers[ndim + s], target_offset = numbers[2 * ndim + t];
+    const Index extent = numbers[3 * ndim + s];
     if (extent < 0) throw Error(text("region: shape[", s, "] must be at least 0, got ", extent));
-    check_inside("source", s, source_offset, extent, from[s]);
-    check_inside("target", t, target_offset, extent, to[t]);
-    windows_.push_back({source_offset, source_offset + extent, target_offset - source_offset});
+    check_inside("source", s, source_offset, extent, from[s].extent);
+    check_inside("target", t, target_offset, extent, to[t].extent);
+    windows_[s] = {source_offset, source_offset + extent, target_offset - source_offset};
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "layout/intervals.hpp"
 
+#include <cstddef>
 #include <limits>
 #include <numeric>
 
@@ -8,8 +9,8 @@ namespace dace_redist {
 
 namespace {
 
-/// After how many indices two interval sequences repeat together; the largest number if neither repeats. A single
-/// interval does not end the other one's repetition.
+/// The number of indices after which two interval sequences repeat together; the largest number if neither repeats. A
+/// single interval does not end the other one's repetition.
 Index joint_period(Index a_period, Index a_count, Index b_period, Index b_count) {
   constexpr Index never = std::numeric_limits<Index>::max();
   if (a_count < 2) return b_count < 2 ? never : b_period;
@@ -18,9 +19,10 @@ Index joint_period(Index a_period, Index a_count, Index b_period, Index b_count)
   return factor > never / b_period ? never : factor * b_period;
 }
 
-/// Appends a run to `pieces`, to the last piece if it continues that one's arithmetic progression.
-void append_run(std::vector<Piece>& pieces, Index length, Index source_offset, Index target_offset) {
-  if (!pieces.empty() && pieces.back().counts[2] == length) {
+/// Appends a run, to the last piece if the run continues that piece's arithmetic progression.
+/// \param begin  number of pieces that the run must not be joined to.
+void append_run(std::vector<Piece>& pieces, std::size_t begin, Index length, Index source_offset, Index target_offset) {
+  if (pieces.size() > begin && pieces.back().counts[2] == length) {
     Piece& last = pieces.back();
     const Index source_step = source_offset - last.source_offset, target_step = target_offset - last.target_offset;
     if (last.counts[1] == 1) {
@@ -35,91 +37,109 @@ void append_run(std::vector<Piece>& pieces, Index length, Index source_offset, I
       return;
     }
   }
-  Piece piece;
+  Piece& piece = pieces.emplace_back();
   piece.source_offset = source_offset;
   piece.target_offset = target_offset;
   piece.counts[2] = length;
-  pieces.push_back(piece);
 }
 
-/// Appends what both sides own within the global indices [lo, hi), in ascending order.
-void walk(std::vector<Piece>& pieces, const Intervals& source, const Intervals& target, Index lo, Index hi) {
+/// Appends the indices in [lo, hi) that both sides own, in ascending order.
+void append_runs(std::vector<Piece>& pieces, const Intervals& source, const Intervals& target, Index lo, Index hi) {
+  const std::size_t begin = pieces.size();
   for (Index global = lo; global < hi;) {
     const Index in_source = (global - source.start) % source.period,
                 in_target = (global - target.start) % target.period;
+    Index step = hi - global;
     if (in_source >= source.length) {
-      global += source.period - in_source;
+      step = std::min(step, source.period - in_source);
     } else if (in_target >= target.length) {
-      global += target.period - in_target;
+      step = std::min(step, target.period - in_target);
     } else {
-      const Index length = std::min({source.length - in_source, target.length - in_target, hi - global});
-      append_run(pieces, length, source.local_index(global), target.local_index(global));
-      global += length;
+      step = std::min({step, source.length - in_source, target.length - in_target});
+      append_run(pieces, begin, step, source.local_index(global), target.local_index(global));
     }
+    global += step;
   }
 }
 
-/// The first global index, from `global` on, at which an interval begins.
-Index next_begin(const Intervals& intervals, Index global) {
-  return intervals.start + ceil_div(std::max<Index>(0, global - intervals.start), intervals.period) * intervals.period;
+/// The first index in [from, until) at which an interval begins; `until` if none does.
+Index next_begin(const Intervals& intervals, Index from, Index until) {
+  const Index past = (from - intervals.start) % intervals.period, step = past == 0 ? 0 : intervals.period - past;
+  return step < until - from ? from + step : until;
 }
 
-}  // namespace
-
-std::vector<Index> overlapping_coordinates(const Intervals& mine, const AxisSplit& other, Index first, Index last) {
-  std::vector<Index> found;
-  if (mine.empty()) return found;
-  const bool single_blocks = other.block_count() <= other.parts;
-  std::vector<bool> seen(static_cast<std::size_t>(std::min(other.parts, other.block_count())), false);
+/// overlapping_coordinates() with a split that gives each coordinate one block.
+std::vector<Index> overlapping_blocks(const Intervals& mine, const AxisSplit& other, Index first, Index last) {
+  std::vector<Index> blocks;
   const Index end = std::min(mine.end, last);
-  Index k = std::max<Index>(0, (first - mine.start) / mine.period), stop = end;
-  if (!single_blocks && mine.count > 1) {
-    const Index begin = mine.start + k * mine.period, cut_off = begin < first ? mine.period : 0;
+  for (Index k = std::max<Index>(0, (first - mine.start) / mine.period); k < mine.count;) {
+    const Index lo = mine.start + k++ * mine.period;
+    if (lo >= end) break;
+    const Index from = std::max(lo, first), until = lo + std::min(mine.length, end - lo);
+    if (from >= until) continue;
+    const Index last_block = other.block_of(until - 1);
+    for (Index j = other.block_of(from); j <= last_block; ++j)
+      if (blocks.empty() || j > blocks.back()) blocks.push_back(j);
+    // the next interval that reaches past this block
+    k = std::max(k, (other.block_begin(last_block + 1) - mine.start - mine.length) / mine.period + 1);
+  }
+  return blocks;
+}
+
+/// overlapping_coordinates() with a block-cyclic split.
+std::vector<Index> overlapping_cyclic(const Intervals& mine, const AxisSplit& other, Index first, Index last) {
+  std::vector<Index> found;
+  std::vector<bool> seen(static_cast<std::size_t>(other.parts), false);
+  const Index first_interval = std::max<Index>(0, (first - mine.start) / mine.period);
+  const Index end = std::min(mine.end, last);
+  Index stop = end;
+  if (mine.count > 1) {
+    const Index begin = mine.start + first_interval * mine.period, cut_off = begin < first ? mine.period : 0;
     const Index period = joint_period(mine.period, mine.count, other.block * other.parts, 2);
     if (period < end - begin - cut_off) stop = begin + period + cut_off;
   }
-  for (Index lo = mine.start + k * mine.period; lo < stop && found.size() < seen.size();
-       lo = mine.start + k * mine.period) {
-    ++k;
-    const Index from = std::max(lo, first), until = std::min(lo + mine.length, end);
+  for (Index k = first_interval; k < mine.count && found.size() < seen.size(); ++k) {
+    const Index lo = mine.start + k * mine.period;
+    if (lo >= stop) break;
+    const Index from = std::max(lo, first), until = lo + std::min(mine.length, end - lo);
     if (from >= until) continue;
     const Index last_block = other.block_of(until - 1);
     for (Index j = other.block_of(from); j <= last_block && found.size() < seen.size(); ++j) {
-      const std::size_t coordinate = static_cast<std::size_t>(j % other.parts);
-      if (!seen[coordinate]) found.push_back(j % other.parts);
-      seen[coordinate] = true;
+      const Index coordinate = j % other.parts;
+      if (!seen[static_cast<std::size_t>(coordinate)]) found.push_back(coordinate);
+      seen[static_cast<std::size_t>(coordinate)] = true;
     }
-    // past all further intervals that lie in this block whole
-    if (single_blocks)
-      k = std::max(k, (other.block_begin(last_block + 1) - mine.start - mine.length) / mine.period + 1);
   }
   std::sort(found.begin(), found.end());
   return found;
 }
 
-std::vector<Piece> intersect(const Intervals& source, const Intervals& target, Index first, Index last) {
-  std::vector<Piece> pieces, middle, rest;
-  if (source.empty() || target.empty()) return pieces;
+}  // namespace
+
+std::vector<Index> overlapping_coordinates(const Intervals& mine, const AxisSplit& other, Index first, Index last) {
+  if (mine.empty()) return {};
+  return other.block_count() <= other.parts ? overlapping_blocks(mine, other, first, last)
+                                            : overlapping_cyclic(mine, other, first, last);
+}
+
+void append_overlap(const Intervals& source, const Intervals& target, Index first, Index last,
+                    std::vector<Piece>& pieces) {
+  if (source.empty() || target.empty()) return;
   const Index lo = std::max({source.start, target.start, first}), hi = std::min({source.end, target.end, last});
+  if (lo >= hi) return;
   const Index period = joint_period(source.period, source.count, target.period, target.count);
-  if (lo >= hi) return pieces;
-  const Index begin = next_begin(source.count > 1 ? source : target, lo);  // so that no run is cut between repetitions
-  if (begin >= hi || period > (hi - begin) / 2) {
-    walk(pieces, source, target, lo, hi);
-    return pieces;
-  }
+  const Index begin = next_begin(source.count > 1 ? source : target, lo, hi);  // repetitions begin with a whole run
+  if (period > (hi - begin) / 2) return append_runs(pieces, source, target, lo, hi);
   const Index repetitions = (hi - begin) / period;
-  walk(pieces, source, target, lo, begin);
-  walk(middle, source, target, begin, begin + period);
-  walk(rest, source, target, begin + repetitions * period, hi);
-  for (Piece& piece : middle) {
-    piece.counts[0] = repetitions;
-    piece.source_strides[0] = source.count < 2 ? period : period / source.period * source.length;
-    piece.target_strides[0] = target.count < 2 ? period : period / target.period * target.length;
+  append_runs(pieces, source, target, lo, begin);
+  const std::size_t repeated = pieces.size();
+  append_runs(pieces, source, target, begin, begin + period);
+  for (std::size_t i = repeated; i < pieces.size(); ++i) {
+    pieces[i].counts[0] = repetitions;
+    pieces[i].source_strides[0] = source.count < 2 ? period : period / source.period * source.length;
+    pieces[i].target_strides[0] = target.count < 2 ? period : period / target.period * target.length;
   }
-  pieces.insert(pieces.end(), middle.begin(), middle.end());
-  pieces.insert(pieces.end(), rest.begin(), rest.end());
-  return pieces;
+  append_runs(pieces, source, target, begin + repetitions * period, hi);
 }
 
 }  // namespace dace_redist

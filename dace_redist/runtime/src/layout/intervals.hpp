@@ -2,8 +2,8 @@
 #pragma once
 
 /// \file
-/// One dimension: which global indices a coordinate owns, and what two coordinates have in common.
-/// Start reading at: AxisSplit (who owns what along one dimension), then `intersect`.
+/// One dimension: the global indices that a coordinate owns, and the indices that two coordinates have in common.
+/// Start reading at: AxisSplit (ownership along one dimension), then append_overlap.
 
 #include <algorithm>
 #include <array>
@@ -17,73 +17,87 @@ using Index = std::int64_t;
 /// a / b rounded up, for a >= 0 and b > 0; does not overflow.
 inline constexpr Index ceil_div(Index a, Index b) { return a / b + (a % b != 0); }
 
-/// The global indices one coordinate owns along one dimension: `count` intervals of `length` indices, `period` apart,
-/// the last one cut off at `end`. Locally they lie one after another: global g = start + k * period + i (i < length)
-/// has local index k * length + i.
+/// The global indices that one coordinate owns along one dimension: `count` intervals of `length` indices, `period`
+/// apart, the last one cut off at `end`. The local array holds them one after another: the global index
+/// start + k * period + i (i < length) has local index k * length + i.
 struct Intervals {
   Index start = 0, length = 0, period = 1, count = 0, end = 0;
 
-  bool empty() const { return count == 0; }
-  Index local_index(Index global) const { return (global - start) / period * length + (global - start) % period; }
+  constexpr bool empty() const { return count == 0; }
+  constexpr Index local_index(Index global) const {
+    const Index from_start = global - start;
+    return from_start / period * length + from_start % period;
+  }
   /// Number of indices owned.
-  Index size() const { return empty() ? 0 : local_index(end - 1) + 1; }
-  /// The same intervals with `by` added to all global indices; local indices stay.
-  Intervals shifted(Index by) const { return {start + by, length, period, count, end + by}; }
+  constexpr Index size() const { return count < 2 ? end - start : local_index(end - 1) + 1; }
+  /// These intervals with `by` added to all global indices; local indices do not change.
+  constexpr Intervals shifted(Index by) const { return {start + by, length, period, count, end + by}; }
 };
 
 /// One dimension of `extent` indices, split over `parts` coordinates in blocks of `block` indices: block j belongs to
-/// coordinate j mod parts. `balanced`: one block per coordinate, the first `extent mod parts` hold one index more.
-/// `block` is at least 1 also where the extent is 0, of which no coordinate owns anything.
+/// coordinate j mod parts. `balanced`: one block per coordinate; the first `extent mod parts` blocks hold one index
+/// more. `block` is at least 1, also if the extent is 0.
+///
+/// No product overflows, for all extents, parts and blocks of 64 bits.
 struct AxisSplit {
   Index extent = 0, parts = 1, block = 1;
   bool balanced = false;
 
-  Index block_count() const { return balanced ? parts : ceil_div(extent, block); }
-  Index block_begin(Index j) const {
-    if (!balanced) return std::min(j * block, extent);
+  constexpr Index block_count() const { return balanced ? parts : ceil_div(extent, block); }
+  /// Begin of block j; `extent` for blocks past the last one.
+  constexpr Index block_begin(Index j) const {
+    if (!balanced) return j > extent / block ? extent : j * block;
     return j * (extent / parts) + std::min(j, extent % parts);
   }
   /// The block that holds a global index.
-  Index block_of(Index global) const {
+  constexpr Index block_of(Index global) const {
     if (!balanced) return global / block;
     const Index quotient = extent / parts, longer = extent % parts, edge = longer * (quotient + 1);
     return global < edge ? global / (quotient + 1) : longer + (global - edge) / quotient;
   }
-  Index owner(Index global) const { return block_of(global) % parts; }
-  /// Elements per block where all blocks but the last are equally long, 0 of an extent of 0; -1 where they are not.
-  Index uniform_block() const {
+  constexpr Index owner(Index global) const { return block_of(global) % parts; }
+  /// Elements per block if all blocks but the last have equal lengths (0 for an extent of 0); else -1.
+  constexpr Index uniform_block() const {
     if (parts == 1) return extent;
     if (!balanced) return std::min(block, extent);
     const Index longer = extent % parts;
     return longer == 0 || longer == parts - 1 || extent < parts ? ceil_div(extent, parts) : -1;
   }
-
-  Intervals intervals(Index coordinate) const {
-    const Index blocks = block_count(), begin = block_begin(coordinate), end = block_begin(coordinate + 1);
-    if (coordinate >= blocks || begin >= end) return {};
-    if (blocks <= parts) return {begin, end - begin, end - begin, 1, end};
-    if (parts == 1) return {0, extent, extent, 1, extent};
+  /// The indices of a coordinate.
+  constexpr Intervals intervals(Index coordinate) const {
+    if (parts == 1) return {0, extent, std::max<Index>(extent, 1), extent > 0 ? 1 : 0, extent};
+    const Index blocks = block_count();
+    if (coordinate >= blocks) return {};
+    const Index begin = block_begin(coordinate);
+    if (blocks <= parts) {
+      const Index end = block_begin(coordinate + 1);
+      return begin < end ? Intervals{begin, end - begin, end - begin, 1, end} : Intervals{};
+    }
     const Index count = (blocks - 1 - coordinate) / parts + 1, last = coordinate + (count - 1) * parts;
     return {begin, block, block * parts, count, block_begin(last + 1)};
   }
 };
 
-/// The coordinates of `other` that own an index of `mine` in [first, last), ascending. Cost: the blocks met until all
-/// coordinates are found or both sides repeat, and where each coordinate of `other` has one block, the coordinates
-/// found.
+/// The coordinates of `other` that own an index of `mine` in [first, last), ascending. Cost: the number of coordinates
+/// found if `other` has one block per coordinate; else the number of blocks visited until every coordinate was seen or
+/// the pattern repeats.
 std::vector<Index> overlapping_coordinates(const Intervals& mine, const AxisSplit& other, Index first, Index last);
 
 /// Indices that two interval sequences share, as a nest of loops in local indices of both sides, outermost first:
 /// [repetitions of the joint period][equal runs within it][the run, stride 1].
 struct Piece {
   static constexpr int levels = 3;
+
+  Index count() const { return counts[0] * counts[1] * counts[2]; }
+
   Index source_offset = 0, target_offset = 0;
   std::array<Index, levels> counts{1, 1, 1}, source_strides{0, 0, 1}, target_strides{0, 0, 1};
 };
 
-/// The indices in [first, last) that `source` and `target` have in common. Both sides of a message call this with the
-/// same arguments, so that they agree on the order. Cost: the runs of one joint period and of the rest before and
-/// after.
-std::vector<Piece> intersect(const Intervals& source, const Intervals& target, Index first, Index last);
+/// Appends the indices in [first, last) that `source` and `target` have in common. Both sides of a message call this
+/// with equal arguments and so get their pieces in one order. Cost: the number of runs in one joint period, plus the
+/// runs before and after the repetitions.
+void append_overlap(const Intervals& source, const Intervals& target, Index first, Index last,
+                    std::vector<Piece>& pieces);
 
 }  // namespace dace_redist

@@ -8,7 +8,7 @@
 
 namespace dace_redist {
 
-/// A plan whose messages are partial results of Senders::all. All its ranks share a node, and each of them holds at
+/// A plan whose messages are partial results of ReplicaPolicy::all. All its ranks share a node, and each of them holds at
 /// most one cell of the source and one of the target.
 class NodeReductionPlan final : public NodeAwarePlan {
  public:

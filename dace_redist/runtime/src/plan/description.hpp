@@ -26,7 +26,7 @@ struct Description {
   Encoding source_local, target_local;  ///< [ndim] extents, then [ndim] strides, in elements, of this rank's arrays
   Encoding index_map{};                 ///< which elements move where to, see IndexMap
   ElementOperation operation{};         ///< what is computed with elements on their way
-  Senders senders{};                    ///< which replicas of the source send
+  ReplicaPolicy replicas{};             ///< which replicas send and receive
   Memory source_memory = Memory::host;  ///< where the arrays lie
   Memory target_memory = Memory::host;
   std::vector<Description> tensors{};  ///< of several in one exchange: all of them

@@ -86,7 +86,7 @@ RankSchedule Plan::schedule_with(Layouts sources, Layouts targets) const {
   targets[rank_] = target_layout_;
   const Distribution source(description_.source, "source"), target(description_.target, "target");
   return make_schedule(source, target, IndexMap(description_.index_map, source, target), rank_, true, sources, targets,
-                       description_.senders);
+                       description_.replicas);
 }
 
 std::vector<Message> Plan::sends_in_order() const {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "layout/reduction_exchanges.hpp"
+#include "layout/replica_policy.hpp"
 #include "node/node_reduction.hpp"
 #include "plan/registry.hpp"
 
@@ -35,36 +35,36 @@ class ReductionPlan final : public Plan {
     const Distribution source(description().source, "source"), target(description().target, "target");
     const Index target_bytes = element_bytes_of(description().operation.target);
     const Index whole_bytes = steps().message_bytes() == target_bytes ? target_bytes : 0;
-    const std::vector<Senders> all = reduction_exchanges(source, target, whole_bytes);
-    const bool together = add_single_exchange(source, target, all.front().to_shares);
-    for (const Senders& senders : all) {
-      const bool within_target = senders.kind == Senders::share;
+    const std::vector<ReplicaPolicy> all = reduction_exchanges(source, target, whole_bytes);
+    const bool together = add_single_exchange(source, target, all.front().scatter_target);
+    for (const ReplicaPolicy& replicas : all) {
+      const bool within_target = replicas.kind == ReplicaPolicy::allgather;
       if (together && !within_target) continue;
-      const Description one = within_target ? shares(source, target, target_bytes) : turn(senders);
+      const Description one = within_target ? shares(source, target, target_bytes) : turn(replicas);
       exchanges_.push_back({strategy_maker(one)(one, comm()), within_target});
     }
   }
 
   /// Adds one exchange of all turns, if that can be had. Collective.
   /// \return whether it was added, the same on all ranks.
-  bool add_single_exchange(const Distribution& source, const Distribution& target, bool to_shares) {
+  bool add_single_exchange(const Distribution& source, const Distribution& target, bool scatter_target) {
     const bool several_cells = source.cells(rank()).size() > 1 || target.cells(rank()).size() > 1;
     if (source.replicas() == 1 || description().on_device() ||
         on_node(description().strategy) != OnNode::through_memory ||
         static_cast<int>(ranks_of_node(comm()).size()) < comm_size(comm()) || lowest_rank(comm(), several_cells) >= 0)
       return false;
     Description one = description();
-    one.senders = {Senders::all, 0, to_shares};
+    one.replicas = {ReplicaPolicy::all, 0, scatter_target};
     auto plan = Plan::make<NodeReductionPlan>(one, comm());
     if (!plan->uses_node_memory()) return false;
     exchanges_.push_back({std::move(plan), false});
     return true;
   }
 
-  Description turn(const Senders& senders) const {
+  Description turn(const ReplicaPolicy& replicas) const {
     Description one = description();
-    one.senders = senders;
-    one.operation = operation_of_turn(one.operation, senders.number);
+    one.replicas = replicas;
+    one.operation = operation_of_turn(one.operation, replicas.turn);
     return one;
   }
 
@@ -76,7 +76,7 @@ class ReductionPlan final : public Plan {
     one.source_local = one.target_local;
     one.operation = {};
     one.element_bytes = target_bytes;
-    one.senders = {Senders::share, 0, false};
+    one.replicas = {ReplicaPolicy::allgather, 0, false};
     return one;
   }
 

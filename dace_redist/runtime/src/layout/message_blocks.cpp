@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "layout/message_blocks.hpp"
+
+#include <algorithm>
+
+namespace dace_redist {
+
+namespace {
+
+std::size_t at(int axis) { return static_cast<std::size_t>(axis); }
+
+/// The two source axes along which blocks are cut into tiles; -1: blocks are not cut.
+struct TiledAxes {
+  int rows = -1;     // becomes the fastest axis of the target
+  int columns = -1;  // the fastest axis of the source
+
+  bool has(int axis) const { return axis == rows || axis == columns; }
+  /// Elements of a tile along one of the two. Tiles are longer along the source's fastest axis, since short stretches
+  /// cost more to read than to write.
+  Index extent(int axis) const { return axis == rows ? 64 : 256; }
+  bool cuts(int axis, const Piece& piece) const { return has(axis) && piece.counts[2] % extent(axis) == 0; }
+};
+
+/// The fastest axes of both sides if they differ. Trailing axes that both sides have in one place do not count as long
+/// as they hold few elements.
+TiledAxes tiled_axes(const SharedBox& box, const IndexMap& map) {
+  constexpr Index min_run = 16;  // elements contiguous on both sides that need no tiles
+  Index run = 1;
+  for (int axis = map.ndim() - 1; axis >= 0 && run < min_run; --axis) {
+    if (map.source_axis(axis) != axis) return {map.source_axis(axis), axis};
+    run *= box[at(axis)].count;
+  }
+  return {};
+}
+
+/// Cuts runs of two tiles or more in two: whole tiles of `extent` elements, and the rest.
+std::vector<Piece> cut_runs(const SharedIndices& shared, Index extent) {
+  std::vector<Piece> cut;
+  for (Index i = 0; i < shared.piece_count; ++i) {
+    Piece piece = shared.pieces[i];
+    const Index run = piece.counts[2], whole = run < 2 * extent ? run : run - run % extent;
+    piece.counts[2] = whole;
+    cut.push_back(piece);
+    if (whole == run) continue;
+    piece.counts[2] = run - whole;
+    piece.source_offset += whole;
+    piece.target_offset += whole;
+    cut.push_back(piece);
+  }
+  return cut;
+}
+
+/// Sets an empty block to one piece per source axis.
+void set_block(StridedBlock& block, const std::array<const Piece*, max_dims>& pieces, const IndexMap& map,
+               const CellLayout& source, const CellLayout& target, const TiledAxes& tiled) {
+  block.source_offset = source.offset;
+  block.target_offset = target.offset;
+  const auto append_loop = [&](int axis, Index count, Index source_stride, Index target_stride) {
+    if (count == 1) return;
+    if (block.ndim == max_block_dims) throw Error(text("a message needs more than ", max_block_dims, " nested loops"));
+    const std::size_t loop = at(block.ndim++);
+    block.counts[loop] = count;
+    block.source_strides[loop] = source_stride * source.strides[at(axis)];
+    block.target_strides[loop] = target_stride * target.strides[at(map.target_axis(axis))];
+  };
+  for (int axis = 0; axis < map.ndim(); ++axis) {
+    const Piece& piece = *pieces[at(axis)];
+    block.source_offset += piece.source_offset * source.strides[at(axis)];
+    block.target_offset += piece.target_offset * target.strides[at(map.target_axis(axis))];
+    for (std::size_t level = 0; level + 1 < Piece::levels; ++level)
+      append_loop(axis, piece.counts[level], piece.source_strides[level], piece.target_strides[level]);
+    if (tiled.cuts(axis, piece))
+      append_loop(axis, piece.counts[2] / tiled.extent(axis), tiled.extent(axis), tiled.extent(axis));
+    else if (!tiled.has(axis))
+      append_loop(axis, piece.counts[2], 1, 1);
+  }
+  for (const int axis : {tiled.rows, tiled.columns}) {  // the loops inside a tile
+    if (axis < 0) continue;
+    const Piece& piece = *pieces[at(axis)];
+    append_loop(axis, tiled.cuts(axis, piece) ? tiled.extent(axis) : piece.counts[2], 1, 1);
+  }
+}
+
+}  // namespace
+
+CellLayout cell_layout(const Distribution& distribution, const Cell& cell, const AxisArray& extents,
+                       const LocalLayout* local) {
+  const std::size_t ndim = distribution.axes().size();
+  CellLayout layout;
+  if (local && !local->strides.empty() && !distribution.tiled()) {
+    std::copy_n(local->strides.begin(), ndim, layout.strides.begin());
+    return layout;
+  }
+  Index stride = local && !local->strides.empty() ? local->strides[0] : 1;
+  layout.offset = distribution.cell_offset(cell) * stride;
+  for (std::size_t axis = ndim; axis-- > 0; stride *= std::max<Index>(extents[axis], 1)) layout.strides[axis] = stride;
+  return layout;
+}
+
+void append_blocks(const SharedBox& box, const IndexMap& map, const CellLayout& source, const CellLayout& target,
+                   std::vector<StridedBlock>& blocks) {
+  const TiledAxes tiled = tiled_axes(box, map);
+  SharedBox cut = box;
+  std::vector<Piece> rows, columns;
+  AxisArray piece_counts{};
+  for (int axis = 0; axis < map.ndim(); ++axis) {
+    SharedIndices& shared = cut[at(axis)];
+    if (tiled.has(axis)) {
+      std::vector<Piece>& pieces = axis == tiled.rows ? rows : columns;
+      pieces = cut_runs(shared, tiled.extent(axis));
+      shared.pieces = pieces.data();
+      shared.piece_count = static_cast<Index>(pieces.size());
+    }
+    piece_counts[at(axis)] = shared.piece_count;
+  }
+  for_each_coordinates(piece_counts, map.ndim(), [&](const AxisArray& choice) {
+    std::array<const Piece*, max_dims> pieces;
+    for (int axis = 0; axis < map.ndim(); ++axis) pieces[at(axis)] = cut[at(axis)].pieces + choice[at(axis)];
+    set_block(blocks.emplace_back(), pieces, map, source, target, tiled);
+  });
+}
+
+}  // namespace dace_redist

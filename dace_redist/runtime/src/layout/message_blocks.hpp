@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// The strided blocks of a message, from the indices that two cells share along each axis.
+
+#include <cstddef>
+#include <vector>
+
+#include "layout/distribution.hpp"
+#include "layout/index_map.hpp"
+#include "layout/strided_block.hpp"
+
+namespace dace_redist {
+
+/// Layout of a rank's local array: strides in elements, one per dimension of its local shape; empty: C order.
+struct LocalLayout {
+  std::vector<Index> strides;
+};
+
+/// Position of a cell in its rank's local array, in elements.
+struct CellLayout {
+  Index offset = 0;
+  AxisArray strides{};  // [ndim]
+};
+
+/// \param extents  elements of the cell per dimension.
+/// \param local    layout of the local array; null: C order.
+CellLayout cell_layout(const Distribution& distribution, const Cell& cell, const AxisArray& extents,
+                       const LocalLayout* local);
+
+/// The indices that two cells share along a source axis.
+struct SharedIndices {
+  const Piece* pieces = nullptr;
+  Index piece_count = 0;
+  Index count = 0;  // of the indices of all pieces
+};
+using SharedBox = std::array<SharedIndices, max_dims>;  // [ndim] by source axis
+
+/// Appends the blocks of the elements that two cells share. Blocks and their order depend on `box` and `map` only, so
+/// that sender and receiver have them in one order.
+///
+/// The dimensions of a block are in the order of the source's axes. If the fastest axes of both sides differ, a block
+/// is cut into tiles along these two: either side then reads or writes its array in stretches of a tile's row.
+void append_blocks(const SharedBox& box, const IndexMap& map, const CellLayout& source, const CellLayout& target,
+                   std::vector<StridedBlock>& blocks);
+
+}  // namespace dace_redist
