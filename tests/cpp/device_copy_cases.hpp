@@ -270,8 +270,8 @@ bool computes_like_element_kernel(Random& random, Copier& copier) {
     copier.launch(*kernel, source.memory, target.memory);
     if (target.contents() != expected) {
       std::printf("FAILED: %s to %s, reduction %s, alpha %g, beta %g, %zu copies\n",
-                  element_type_names[static_cast<std::size_t>(operation.source)],
-                  element_type_names[static_cast<std::size_t>(operation.target)],
+                  element_name(operation.source),
+                  element_name(operation.target),
                   reduction_names[static_cast<std::size_t>(operation.reduction)], operation.alpha.real(),
                   operation.beta.real(), made.copies.size());
       return false;
@@ -315,7 +315,7 @@ bool computes_with_all_types(Copier& copier) {
                        random.one_in(2));
         copier.launch(*copier.prepare({copy}, {source_bytes, target_bytes, &elements}), source, target);
         if (!std::equal(expected.begin(), expected.end(), target[0].data())) {
-          std::printf("FAILED: %s to %s, reduction %s\n", element_type_names[from], element_type_names[to],
+          std::printf("FAILED: %s to %s, reduction %s\n", element_types[from].name, element_types[to].name,
                       reduction_names[reduction]);
           return false;
         }

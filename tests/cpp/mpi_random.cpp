@@ -166,11 +166,10 @@ Case random_case(Random& random, Index number, const std::vector<MPI_Comm>& comm
 std::string describe(const Description& description) {
   const Options& options = description.options;
   const ElementOperation& operation = description.operation;
-  const auto name = [](auto names, auto value) { return names[static_cast<std::size_t>(value)]; };
   return text(description.strategy, " of ", description.element_bytes, "-byte elements, ",
-              name(element_type_names, operation.source), " to ", name(element_type_names, operation.target),
+              element_name(operation.source), " to ", element_name(operation.target),
               ", alpha ", operation.alpha.real(), ", beta ", operation.beta.real(), ", op ",
-              name(reduction_names, operation.reduction), ", source ", tuple_text(description.source),
+              reduction_names[static_cast<std::size_t>(operation.reduction)], ", source ", tuple_text(description.source),
               " in local array ", tuple_text(description.source_local), ", target ", tuple_text(description.target),
               " in local array ", tuple_text(description.target_local), ", index map ",
               tuple_text(description.index_map), ", chunk_bytes ", options.chunk_bytes, ", depth ", options.depth,

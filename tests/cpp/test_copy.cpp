@@ -30,7 +30,7 @@
 namespace {
 
 using dace_redist::CopyBlock;
-using dace_redist::CopyPlace;
+using dace_redist::CopyEndpoints;
 using dace_redist::RunList;
 using dace_redist::StridedBlock;
 using Bytes = std::vector<unsigned char>;
@@ -221,7 +221,7 @@ bool copies_like_the_oracle(const Case& made, const StridedBlock& block, int par
   return nbytes == whole.nbytes() && target.bytes() == expected;
 }
 
-/// copy_together() for runs that do or do not fill lines, to targets whose rows begin anywhere in a line; each with the
+/// copy_batch() for runs that do or do not fill lines, to targets whose rows begin anywhere in a line; each with the
 /// line for shift 0.
 bool copies_together_like_the_oracle(std::int64_t run_bytes, std::int64_t columns, std::size_t shift, bool stream) {
   constexpr std::size_t target_count = 3, guard = 128;
@@ -241,7 +241,7 @@ bool copies_together_like_the_oracle(std::int64_t run_bytes, std::int64_t column
   for (unsigned char& value : source) value = static_cast<unsigned char>(values());
   std::vector<Array> targets;
   std::vector<Bytes> expected;
-  std::array<CopyPlace, target_count> starts{};
+  std::array<CopyEndpoints, target_count> starts{};
   for (std::size_t p = 0; p < target_count; ++p) {
     Array& target =
         targets.emplace_back(static_cast<std::size_t>(3 * box.target_strides[0]), shift > 0 ? shift + 5 * p : 0, guard);
@@ -250,7 +250,7 @@ bool copies_together_like_the_oracle(std::int64_t run_bytes, std::int64_t column
     copy_elements(box, 1, from, wanted.data() + (target.data() - target.bytes().data()));
     starts[p] = {reinterpret_cast<const char*>(from), reinterpret_cast<char*>(target.data())};
   }
-  copy_together(make_copy_block(box, 1), starts.data(), target_count, stream);
+  copy_batch(make_copy_block(box, 1), starts.data(), target_count, stream);
   for (std::size_t p = 0; p < target_count; ++p)
     if (targets[p].bytes() != expected[p]) return false;
   return true;
@@ -262,7 +262,7 @@ bool copies_together_like_the_oracle() {
       for (const std::size_t shift : {std::size_t{0}, std::size_t{16}, std::size_t{44}})
         for (const bool stream : {false, true})
           if (!copies_together_like_the_oracle(run_bytes, columns, shift, stream)) {
-            std::printf("FAILED: copy_together of %lld runs of %lld bytes, shift %zu%s\n",
+            std::printf("FAILED: copy_batch of %lld runs of %lld bytes, shift %zu%s\n",
                         static_cast<long long>(columns), static_cast<long long>(run_bytes), shift,
                         stream ? ", non-temporal" : "");
             return false;
@@ -286,7 +286,7 @@ bool converts_together_like_the_oracle(std::int64_t columns, std::int64_t gap, f
   std::vector<double> source(static_cast<std::size_t>(rows * target_count * columns));
   for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<double>(i) + 0.25;
   std::vector<float> target(static_cast<std::size_t>(target_count * part), -1.0f), expected = target;
-  std::array<dace_redist::CopyPlace, target_count> places;
+  std::array<dace_redist::CopyEndpoints, target_count> places;
   for (std::int64_t p = 0; p < target_count; ++p) {
     places[static_cast<std::size_t>(p)] = {reinterpret_cast<const char*>(source.data() + p * columns),
                                            reinterpret_cast<char*>(target.data() + p * part + gap)};
@@ -300,7 +300,7 @@ bool converts_together_like_the_oracle(std::int64_t columns, std::int64_t gap, f
   operation.target = dace_redist::ElementType::float32;
   operation.alpha = static_cast<double>(alpha);
   const dace_redist::ElementKernel kernel(operation);
-  kernel.apply_together(dace_redist::make_element_block(box, 8, 4), places.data(), places.size(), stream, short_rows);
+  kernel.apply_batch(dace_redist::make_element_block(box, 8, 4), places.data(), places.size(), stream, short_rows);
   if (target == expected) return true;
   std::printf("FAILED: conversion together: %lld columns, gap %lld, alpha %g, stream %d %d\n",
               static_cast<long long>(columns), static_cast<long long>(gap), static_cast<double>(alpha), stream,
@@ -478,7 +478,7 @@ int main(int argc, char** argv) {
         !check(reduces_like_the_oracle(made, random), made, "reduction of several blocks"))
       return 1;
   }
-  if (!check(copies_together_like_the_oracle(), Case{}, "copy_together")) return 1;
+  if (!check(copies_together_like_the_oracle(), Case{}, "copy_batch")) return 1;
   if (!check(converts_together_like_the_oracle(), Case{}, "conversion together")) return 1;
   if (!check(integers_wrap_around(), Case{}, "integers that wrap around")) return 1;
   if (!check(factors_are_checked(), Case{}, "factors")) return 1;

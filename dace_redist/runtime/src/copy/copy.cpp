@@ -107,15 +107,15 @@ void copy_non_temporal(const CopyBlock& block, const char* source, char* target)
 
 /// The same at several places, chunk by chunk for all of them, through a LineWriter each. Between the stores it
 /// prefetches the source lines of the next chunk: those of all places if they overlap, else those of the lowest one.
-void copy_non_temporal_together(const CopyBlock& block, const CopyPlace* places, std::size_t count) {
+void copy_non_temporal_together(const CopyBlock& block, const CopyEndpoints* places, std::size_t count) {
   ChunkWalk walk = walk_in_target_order(block, LineWriter::longest_piece / 2);
   const PlaneCopy copy_runs = plane_copy<Prefetch::none>(block.run_bytes);
   ChunkWalk ahead = walk;
   bool more_ahead = ahead.advance();
   const auto ends = std::minmax_element(places, places + count,
-                                        [](const CopyPlace& a, const CopyPlace& b) { return a.source < b.source; });
+                                        [](const CopyEndpoints& a, const CopyEndpoints& b) { return a.source < b.source; });
   LinesAhead lines;
-  std::array<LineWriter, most_places> writers;
+  std::array<LineWriter, max_batch> writers;
   for (std::size_t p = 0; p < count; ++p) writers[p].prefetch_from(&lines);
   do {
     const Plane plane = walk.plane();
@@ -137,7 +137,7 @@ void copy_non_temporal_together(const CopyBlock& block, const CopyPlace* places,
 /// The same with lines put together in registers, a few of each place in turn: where the places follow each other in
 /// the source it is read in order. The parts of lines at both ends of a row are prefetched a row ahead.
 template <bool non_temporal>
-void assemble_lines_together(const CopyBlock& block, const CopyPlace* places, std::size_t count) {
+void assemble_lines_together(const CopyBlock& block, const CopyEndpoints* places, std::size_t count) {
   const auto last = static_cast<std::size_t>(block.ndim - 1);
   const std::int64_t stride = block.source_strides[last], nbytes = block.counts[last] * block.run_bytes;
   const std::int64_t runs_ahead = assembled_ahead_bytes / std::max(block.run_bytes, magnitude(stride)) + 1;
@@ -155,7 +155,7 @@ void assemble_lines_together(const CopyBlock& block, const CopyPlace* places, st
 
 /// Copies with ordinary stores in the order of the target; chunk by chunk, each for all places, so that source lines
 /// that they share are still in the L1 cache for the next place.
-void copy_direct_together(const CopyBlock& block, const CopyPlace* places, std::size_t count) {
+void copy_direct_together(const CopyBlock& block, const CopyEndpoints* places, std::size_t count) {
   const auto last = static_cast<std::size_t>(block.ndim - 1);
   const std::int64_t column_bytes =
       std::max({block.run_bytes, magnitude(block.source_strides[last]), magnitude(block.target_strides[last])});
@@ -287,7 +287,7 @@ void copy(const CopyBlock& block, const void* source, void* target, bool stream)
                   static_cast<char*>(target) + block.target_offset, stream);
 }
 
-void copy_together(const CopyBlock& block, const CopyPlace* places, std::size_t count, bool stream) {
+void copy_batch(const CopyBlock& block, const CopyEndpoints* places, std::size_t count, bool stream) {
   const bool in_order = block.ndim > 0 && detail::transposed_dimension(block) < 0, in_one = in_order && count > 1;
   const bool spans_lines = in_order && detail::target_span(block) >= detail::shortest_streamed_span;
   const bool streamed = spans_lines && stream;

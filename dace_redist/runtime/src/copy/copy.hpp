@@ -24,8 +24,8 @@ DR_API void copy(const CopyBlock& block, const void* source, void* target, bool 
 ///
 /// \param block  The block; its offsets are not looked at.
 /// \param places  [count] Starts of the copies; sources may overlap, targets do not.
-/// \param count  1 to most_places.
+/// \param count  1 to max_batch.
 /// \param stream  As for copy().
-DR_API void copy_together(const CopyBlock& block, const CopyPlace* places, std::size_t count, bool stream);
+DR_API void copy_batch(const CopyBlock& block, const CopyEndpoints* places, std::size_t count, bool stream);
 
 }  // namespace dace_redist

@@ -148,11 +148,11 @@ inline CopyBlock slice(const CopyBlock& block, int part, int parts) {
 }
 
 /// Where a copy of a block begins: both pointers are to its first run.
-struct CopyPlace {
+struct CopyEndpoints {
   const char* source;
   char* target;
 };
 
-inline constexpr std::size_t most_places = 16;  ///< copies of one block that are made together
+inline constexpr std::size_t max_batch = 16;  ///< copies of one block that are made together
 
 }  // namespace dace_redist

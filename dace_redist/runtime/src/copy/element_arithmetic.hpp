@@ -12,7 +12,7 @@
 
 #include "copy/device_function.hpp"
 #include "copy/element_operation.hpp"
-#include "copy/element_type.hpp"
+#include "core/element_type.hpp"
 
 namespace dace_redist {
 
@@ -99,11 +99,11 @@ struct ArithmeticType<std::complex<T>> {
   using type = Complex<T>;
 };
 
-/// The kinds of NumPy's rule "same_kind", in the order in which they convert.
 template <class T>
-DACE_REDIST_HOST_DEVICE constexpr int kind_of() {
-  return std::is_same_v<T, Boolean> ? 0 : std::is_integral_v<T> ? 1 : is_complex<T> ? 3 : 2;
-}
+inline constexpr ElementKind kind_of = std::is_same_v<T, Boolean> ? ElementKind::boolean
+                                       : std::is_integral_v<T>    ? ElementKind::integer
+                                       : is_complex<T>            ? ElementKind::complex
+                                                                  : ElementKind::real;
 
 }  // namespace detail
 
@@ -115,13 +115,16 @@ using Arithmetic = typename detail::ArithmeticType<T>::type;
 /// numbers to integers, or from integers to booleans; integers may be cut off.
 template <class From, class To>
 DACE_REDIST_HOST_DEVICE constexpr bool converts() {
-  return detail::kind_of<From>() <= detail::kind_of<To>();
+  return detail::kind_of<From> <= detail::kind_of<To>;
 }
 
 /// An element in another type, to which its own converts().
 template <class To, class From>
 DACE_REDIST_HOST_DEVICE To converted(From value) {
-  if constexpr (std::is_same_v<From, Boolean>)
+  if constexpr (std::is_same_v<To, Boolean>) {
+    value.value = value.value != 0;
+    return value;
+  } else if constexpr (std::is_same_v<From, Boolean>)
     return converted<To>(value.value);
   else if constexpr (is_complex<To> && is_complex<From>)
     return To(static_cast<typename To::value_type>(value.re), static_cast<typename To::value_type>(value.im));

@@ -147,10 +147,8 @@ void reduce_and(const ElementOperation&, const char* source, char* target, std::
   for (std::int64_t i = 0; i < count; ++i) target[i * stride] = static_cast<char>(target[i * stride] & source[i]);
 }
 
-const char* name_of(ElementType type) { return element_type_names[static_cast<std::size_t>(type)]; }
-
 [[noreturn]] void fail_to_compute(ElementType type, const char* what) {
-  throw Error(text("elements of type ", name_of(type), " have no ", what));
+  throw Error(text("elements of type ", element_name(type), " have no ", what));
 }
 
 /// \throws Error unless a factor is a number of the target's type `T`; of a floating-point type it is rounded.
@@ -163,14 +161,10 @@ void check_factor(const char* name, std::complex<double> factor, ElementType typ
   }
   if (fits) return;
   const std::string given = factor.imag() == 0 ? text(factor.real()) : text(factor);
-  throw Error(text(name, " must be a number of the target's type ", name_of(type), ", got ", given));
+  throw Error(text(name, " must be a number of the target's type ", element_name(type), ", got ", given));
 }
 
 }  // namespace
-
-std::int64_t element_bytes_of(ElementType type) {
-  return visit_element_type(type, [](auto value) { return static_cast<std::int64_t>(sizeof value); });
-}
 
 ElementKernel::ElementKernel(const ElementOperation& operation)
     : operation_(operation), target_bytes_(element_bytes_of(operation.target)) {
@@ -182,7 +176,7 @@ ElementKernel::ElementKernel(const ElementOperation& operation)
     });
   });
   if (!convert_)
-    throw Error(text("elements of type ", name_of(operation.source), " do not convert to ", name_of(operation.target),
+    throw Error(text("elements of type ", element_name(operation.source), " do not convert to ", element_name(operation.target),
                      " without losing their kind (NumPy's casting rule \"same_kind\")"));
   visit_element_type(operation.target, [&](auto to) {
     using T = Arithmetic<decltype(to)>;
@@ -248,11 +242,11 @@ void ElementKernel::stream_row(const Row& row, detail::LineWriter& writer) const
 }
 
 void ElementKernel::apply(const ElementBlock& block, const char* source, char* target, bool stream) const {
-  const CopyPlace place{source + block.source_offset, target + block.target_offset};
-  apply_together(block, &place, 1, stream, false);
+  const CopyEndpoints place{source + block.source_offset, target + block.target_offset};
+  apply_batch(block, &place, 1, stream, false);
 }
 
-void ElementKernel::apply_together(const ElementBlock& block, const CopyPlace* places, std::size_t count, bool stream,
+void ElementKernel::apply_batch(const ElementBlock& block, const CopyEndpoints* places, std::size_t count, bool stream,
                                    bool stream_short_rows) const {
   if (block.run_bytes == 0) return;
   const int last = block.ndim - 1;
@@ -287,7 +281,7 @@ void ElementKernel::apply_together(const ElementBlock& block, const CopyPlace* p
                                              : columns * target_bytes_ >= detail::direct_stream_run;
   if (!stream || tiled || reads_target() || !contiguous || !long_enough)
     return for_each_row([this](std::size_t, const Row& row) { apply_row(row); });
-  std::array<detail::LineWriter, most_places> writers;
+  std::array<detail::LineWriter, max_batch> writers;
   for_each_row([&](std::size_t p, const Row& row) { stream_row(row, writers[p]); });
   for (std::size_t p = 0; p < count; ++p) writers[p].finish();
   detail::stream_fence();

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "copy/copy_block.hpp"
-#include "copy/element_type.hpp"
+#include "core/element_type.hpp"
 #include "copy/line_writer.hpp"
 #include "core/export.hpp"
 
@@ -92,10 +92,10 @@ class DR_API ElementKernel {
   /// other in the source, such as the parts of a row that go to different arrays, it is read in order.
   /// \param block  The block; its offsets are not looked at.
   /// \param places  [count] Starts of the blocks; sources may overlap, targets do not.
-  /// \param count  1 to most_places.
+  /// \param count  1 to max_batch.
   /// \param stream  As for apply().
   /// \param stream_short_rows  Whether to stream shorter rows, too, which are then sooner read by another core.
-  void apply_together(const ElementBlock& block, const CopyPlace* places, std::size_t count, bool stream,
+  void apply_batch(const ElementBlock& block, const CopyEndpoints* places, std::size_t count, bool stream,
                       bool stream_short_rows) const;
 
   /// Applies the operation to one row.
@@ -127,8 +127,5 @@ class DR_API ElementKernel {
   void (*reduce_rows_)(const ReducedRows& rows) = nullptr;
   std::int64_t target_bytes_ = 0;
 };
-
-/// Bytes of an element of a type. \throws Error if it is opaque.
-DR_API std::int64_t element_bytes_of(ElementType type);
 
 }  // namespace dace_redist

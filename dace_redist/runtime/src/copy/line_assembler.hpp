@@ -4,7 +4,7 @@
 /// \file
 /// Writes rows of runs that follow each other in the target, in whole cache lines that are put together in registers.
 /// With non-temporal stores, reading and writing then overlap as they do in memcpy. It needs AVX-512: on other
-/// processors fills_lines() is false for every run length, and copy_together() never uses a LineAssembler.
+/// processors fills_lines() is false for every run length, and copy_batch() never uses a LineAssembler.
 
 #include <algorithm>
 #include <cstddef>
@@ -48,7 +48,7 @@ class LineAssembler {
 
   /// Writes a row at each place. Prefetches what lies `ahead` bytes later in the source.
   /// \param from, to  bytes from the sources and targets of the places to those of the row.
-  void write(const CopyPlace* places, std::size_t count, std::int64_t from, std::int64_t to, std::int64_t ahead) const {
+  void write(const CopyEndpoints* places, std::size_t count, std::int64_t from, std::int64_t to, std::int64_t ahead) const {
     switch (run_bytes_) {
       case 64:
         return write_row<64>(places, count, from, to, ahead);
@@ -75,7 +75,7 @@ class LineAssembler {
   }
 
   template <std::int64_t known_run>
-  void write_row(const CopyPlace* places, std::size_t count, std::int64_t from, std::int64_t to,
+  void write_row(const CopyEndpoints* places, std::size_t count, std::int64_t from, std::int64_t to,
                  std::int64_t ahead) const {
     const LineAssembler rows = *this;  // what is written cannot change it
     const std::int64_t turn_bytes =

@@ -99,7 +99,7 @@ class Planes {
 
 /// Whether planes can be reduced in one loop: all rows are contiguous, and nothing is converted, scaled or updated.
 bool in_one_loop(const std::vector<PartialBlock>& blocks, const Planes& planes) {
-  if (blocks.size() < 2 || blocks.size() > most_places || planes.target_column() != 1) return false;
+  if (blocks.size() < 2 || blocks.size() > max_batch || planes.target_column() != 1) return false;
   return std::all_of(blocks.begin(), blocks.end(), [&](const PartialBlock& partial) {
     const bool plain = &partial == &blocks[0] ? partial.kernel->operation().is_copy() : partial.kernel->reduces_rows();
     return plain && planes.source_column(partial) == 1;
@@ -108,7 +108,7 @@ bool in_one_loop(const std::vector<PartialBlock>& blocks, const Planes& planes) 
 
 void reduce_in_one_loop(const std::vector<PartialBlock>& blocks, const Planes& planes, std::int64_t nbytes,
                         char* target, bool stream) {
-  std::array<ElementKernel::ReducedRows::Source, most_places> sources;
+  std::array<ElementKernel::ReducedRows::Source, max_batch> sources;
   stream = stream && reinterpret_cast<std::uintptr_t>(target) % static_cast<std::uintptr_t>(nbytes) == 0;
   for (std::size_t b = 0; b < blocks.size(); ++b)
     sources[b] = {blocks[b].source + blocks[b].block.source_offset * nbytes, planes.source_row(blocks[b]) * nbytes};

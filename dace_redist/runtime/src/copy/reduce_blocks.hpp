@@ -29,7 +29,7 @@ struct PartialBlock {
 ///                by target stride, and merged where they are contiguous on all sides.
 /// \param target_bytes  Of an element.
 /// \param target  Start of the array, which overlaps no source.
-/// \param stream  Whether to write with non-temporal stores. Only done where 2 to most_places blocks are reduced,
+/// \param stream  Whether to write with non-temporal stores. Only done where 2 to max_batch blocks are reduced,
 ///                nothing is converted, scaled or updated, and rows are contiguous on all sides, of 1 KiB or more.
 DR_API void reduce_blocks(std::vector<PartialBlock>& blocks, std::int64_t target_bytes, char* target, bool stream);
 

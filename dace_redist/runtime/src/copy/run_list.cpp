@@ -36,7 +36,7 @@ bool CopyList::append(const StridedBlock& block, const ElementStep& step) {
 }
 
 void CopyList::append(const CopyBlock& block) {
-  if (block.run_bytes <= longest_listed_run && block.nbytes() <= most_listed_runs * block.run_bytes)
+  if (block.run_bytes <= max_listed_run && block.nbytes() <= max_listed_runs * block.run_bytes)
     runs_.append(block);
   else
     blocks_.push_back(block);

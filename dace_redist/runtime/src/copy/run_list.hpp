@@ -37,7 +37,7 @@ class DR_API RunList {
 /// Copies that are made together, in any order: large blocks one by one, small ones as runs.
 class DR_API CopyList {
  public:
-  static constexpr std::int64_t most_listed_runs = 32, longest_listed_run = 1024;
+  static constexpr std::int64_t max_listed_runs = 32, max_listed_run = 1024;
 
   /// Adds the copy of a block, or whatever the step does with its elements. All steps of a list are alike.
   /// \return whether the block is contiguous on both sides, and is copied.

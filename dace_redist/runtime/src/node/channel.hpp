@@ -103,7 +103,7 @@ class Channel {
   /// Parts of stream_threshold_bytes() from which the stores of a message make a difference.
   static constexpr Index timed_sooner = 512;
   static constexpr Index many_pieces = 16;  // of half of the most elements: from then on they get longer
-  static constexpr Index most_tiny = CopyList::most_listed_runs;  // elements; a list holds less of them than a block
+  static constexpr Index most_tiny = CopyList::max_listed_runs;  // elements; a list holds less of them than a block
 
   /// Most elements of a piece; the same on both ranks. Half of most_count, so that the two seldom wait for each other;
   /// up to most_count in messages of many_pieces such pieces; down to a quarter, so that short ones still have two.

@@ -27,7 +27,7 @@ class LevelChannels {
   void collect(std::vector<Channel>& channels, Channel& first, const Ready& ready) {
     only(first);
     for (Channel& channel : channels) {
-      if (count_ == most_places) break;
+      if (count_ == max_batch) break;
       if (&channel != &first && are_level(channel, first) && ready(channel)) channels_[count_++] = &channel;
     }
   }
@@ -48,7 +48,7 @@ class LevelChannels {
   Channel* const* end() const { return channels_.data() + count_; }
 
  private:
-  std::array<Channel*, most_places> channels_{};
+  std::array<Channel*, max_batch> channels_{};
   std::size_t count_ = 0;
 };
 
@@ -61,14 +61,14 @@ class LevelChannels {
 /// \return elements of a piece.
 template <class Starts>
 Index copy_pieces(const LevelChannels& level, const ElementStep& step, bool pack, bool stream, const Starts& starts) {
-  std::array<CopyPlace, most_places> places;
+  std::array<CopyEndpoints, max_batch> places;
   Channel& first = level.first();
   const MessageCutter& cutter = first.cutter;
   return first.cutter.take(first.part_count, [&](Index taken) {
     const std::size_t group = cutter.group();
     for (std::size_t c = 0; c < level.count(); ++c) {
       Channel& channel = level[c];
-      const CopyPlace start = starts(channel, taken);
+      const CopyEndpoints start = starts(channel, taken);
       const StridedBlock& part = channel.cutter.part();
       places[c] = {start.source + part.source_offset * step.source_bytes,
                    start.target + (pack ? 0 : part.target_offset * step.target_bytes)};
@@ -83,13 +83,12 @@ Index copy_pieces(const LevelChannels& level, const ElementStep& step, bool pack
     const GroupCopy& whole = (pack ? first.packed : first.direct)[group];
     const auto part = [&] { return pack ? to_packed(cutter.part(), 0) : cutter.part(); };
     if (step.kernel)
-      step.kernel->apply_together(cutter.whole_group()
-                                      ? whole.elements.front()
-                                      : make_element_block(part(), step.source_bytes, step.target_bytes),
-                                  places.data(), level.count(), stream, pack);
+      step.kernel->apply_batch(cutter.whole_group() ? whole.elements.front()
+                                                    : make_element_block(part(), step.source_bytes, step.target_bytes),
+                               places.data(), level.count(), stream, pack);
     else
-      copy_together(cutter.whole_group() ? whole.block : make_copy_block(part(), step.source_bytes), places.data(),
-                    level.count(), stream);
+      copy_batch(cutter.whole_group() ? whole.block : make_copy_block(part(), step.source_bytes), places.data(),
+                 level.count(), stream);
   });
 }
 

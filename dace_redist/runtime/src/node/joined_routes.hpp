@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "copy/copy_kernels.hpp"
-#include "copy/element_type.hpp"
+#include "core/element_type.hpp"
 #include "core/mpi.hpp"
 #include "layout/distribution.hpp"
 #include "node/advertised_segment.hpp"

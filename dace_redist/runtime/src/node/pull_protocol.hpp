@@ -29,7 +29,7 @@ struct PullProtocol {
     const trace::Span span = level.span("pull");
     copy_pieces(level, exchange.steps->direct(), false, exchange.stream_pulled,
                 [&exchange](const Channel& channel, Index) {
-                  return CopyPlace{channel.partner, exchange.target};
+                  return CopyEndpoints{channel.partner, exchange.target};
                 });
     for (Channel* channel : level) {
       if (channel->cutter.done()) channel->ring.state->finished.store(exchange.number, std::memory_order_release);

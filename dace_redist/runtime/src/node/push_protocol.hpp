@@ -25,7 +25,7 @@ struct PushProtocol {
     const trace::Span span = level.span(own ? "copy" : "push");
     copy_pieces(level, exchange.steps->direct(), false, own ? exchange.stream_own : exchange.stream_pushed,
                 [&exchange](const Channel& channel, Index) {
-                  return CopyPlace{exchange.source, channel.partner};
+                  return CopyEndpoints{exchange.source, channel.partner};
                 });
     for (Channel* channel : level) {
       if (channel->cutter.done() && !channel->is_own())

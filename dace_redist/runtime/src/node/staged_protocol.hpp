@@ -69,7 +69,7 @@ struct StagedProtocol {
     const Index element_bytes = exchange.steps->message_bytes();
     const bool streams = level.first().streams;
     const Index taken = copy_pieces(level, step, true, streams, [&](const Channel& channel, Index before) {
-      return CopyPlace{exchange.source, channel.ring.slot(channel.total) + before * element_bytes};
+      return CopyEndpoints{exchange.source, channel.ring.slot(channel.total) + before * element_bytes};
     });
     return taken * element_bytes * static_cast<Index>(level.count());
   }

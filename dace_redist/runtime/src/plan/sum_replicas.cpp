@@ -10,20 +10,16 @@ namespace dace_redist {
 namespace {
 
 const std::map<std::string, SummedType>& summed_types() {
-  static const std::map<std::string, SummedType> types{
-      {"SumReplicas int8", {MPI_INT8_T, ElementType::int8}},
-      {"SumReplicas int16", {MPI_INT16_T, ElementType::int16}},
-      {"SumReplicas int32", {MPI_INT32_T, ElementType::int32}},
-      {"SumReplicas int64", {MPI_INT64_T, ElementType::int64}},
-      {"SumReplicas uint8", {MPI_UINT8_T, ElementType::uint8}},
-      {"SumReplicas uint16", {MPI_UINT16_T, ElementType::uint16}},
-      {"SumReplicas uint32", {MPI_UINT32_T, ElementType::uint32}},
-      {"SumReplicas uint64", {MPI_UINT64_T, ElementType::uint64}},
-      {"SumReplicas float32", {MPI_FLOAT, ElementType::float32}},
-      {"SumReplicas float64", {MPI_DOUBLE, ElementType::float64}},
-      {"SumReplicas complex64", {MPI_C_FLOAT_COMPLEX, ElementType::complex64}},
-      {"SumReplicas complex128", {MPI_C_DOUBLE_COMPLEX, ElementType::complex128}},
-  };
+  static const std::map<std::string, SummedType> types = [] {
+#define DACE_REDIST_MPI_TYPE(enumerator, name, type, kind, mpi) mpi,
+    const MPI_Datatype mpi_types[] = {MPI_DATATYPE_NULL, DACE_REDIST_ELEMENT_TYPES(DACE_REDIST_MPI_TYPE)};
+#undef DACE_REDIST_MPI_TYPE
+    std::map<std::string, SummedType> summed;
+    for (Index i = 0; i < element_type_count; ++i)
+      if (element_types[i].kind >= ElementKind::integer)
+        summed[text("SumReplicas ", element_types[i].name)] = {mpi_types[i], static_cast<ElementType>(i)};
+    return summed;
+  }();
   return types;
 }
 
