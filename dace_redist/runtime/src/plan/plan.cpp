@@ -2,137 +2,296 @@
 #include "plan/plan.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <exception>
+#include <new>
+#include <utility>
 
-#include "core/backoff.hpp"
+#include "core/agreement.hpp"
+#include "plan/backoff.hpp"
+#include "plan/progress.hpp"
+#include "trace/trace.hpp"
+#include "transport/node_transport.hpp"
 
 namespace dace_redist {
-
 namespace {
 
-template <class RoundOf>
-std::vector<Message> in_rounds(std::vector<Message> messages, const RoundOf& round_of) {
-  for (Message& message : messages) message.round = round_of(message.peer);
-  std::sort(messages.begin(), messages.end(), [](const Message& a, const Message& b) { return a.round < b.round; });
-  return messages;
+/// Text of the exception that is being handled.
+std::string current_message() {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return "out of memory";
+  } catch (const std::exception& error) {
+    return *error.what() ? error.what() : "unknown error";
+  } catch (...) {
+    return "unknown error";
+  }
+}
+
+/// Prints one line on standard error, the first time in a process: why messages within a node move over MPI.
+void warn_without_node_memory(const std::string& label, const std::string& reason) {
+  static std::atomic<bool> warned{false};
+  if (warned.exchange(true)) return;
+  std::fprintf(stderr, "dace-redist: \"%s\": no node-shared memory (%s); messages within a node move over MPI\n",
+               label.c_str(), reason.c_str());
 }
 
 }  // namespace
 
-Plan::~Plan() = default;
-
-void Plan::set_up(const Description& description, MPI_Comm comm) {
-  const trace::Span span("plan", description.label.c_str(), description.strategy.c_str());
-  description_ = description;
-  comm_ = duplicate(comm);
-  if (!active()) return;
-  rank_ = comm_rank(this->comm());
-  size_ = comm_size(this->comm());
-  check_agreement(this->comm(), description);
-  all_or_none(this->comm(), [&] {
-    check_options(description.options);
-    stream_threshold_bytes();  // throws if the environment has it wrong
-    check_node_ranks();
-    if (element_bytes() < 1) throw Error(text("the element size must be 1 byte or more, got ", element_bytes()));
-    steps_.set(description.operation, element_bytes());
-    change_local_arrays(description.source_local, description.target_local);
-  });
-  connect();
+std::unique_ptr<Plan> Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) {
+  std::unique_ptr<Plan> plan(new Plan(Context::of(comm)));
+  Context& context = *plan->context_;
+  const trace::Span span("plan");
+  std::exception_ptr thrown;
+  std::string failure, shortage = context.no_shared_memory();
+  std::uint64_t hash = 0;
+  const bool node_memory = shortage.empty();
+  try {
+    plan->number_ = context.next_plan();
+    plan->problem_ = describe();
+    hash = agreement_hash(plan->problem_);
+    check_problem(plan->problem_, context.size());
+    plan->make_chains();
+    plan->each_exchange([&](Exchange& exchange) {
+      try {
+        exchange.make(node_memory);
+      } catch (const NoSharedMemory& error) {
+        shortage = text("rank ", context.rank(), ": ", error.what());
+      }
+    });
+  } catch (...) {
+    thrown = std::current_exception();
+    failure = current_message();
+  }
+  const auto rank = static_cast<std::uint64_t>(context.rank()), size = static_cast<std::uint64_t>(context.size());
+  const bool short_here = node_memory && !shortage.empty();
+  std::uint64_t mine[] = {thrown ? rank : size, short_here ? rank : size, hash, ~hash,
+                          ~static_cast<std::uint64_t>(context.plans())};
+  std::uint64_t lowest[5];
+  check(MPI_Allreduce(mine, lowest, 5, MPI_UINT64_T, MPI_MIN, context.comm()), "MPI_Allreduce");
+  context.set_plans(static_cast<std::int64_t>(~lowest[4]));
+  if (lowest[0] < size) {
+    const std::string message = broadcast_text(context.comm(), failure, static_cast<int>(lowest[0]));
+    if (thrown) std::rethrow_exception(thrown);
+    throw Error(text("on rank ", lowest[0], ": ", message));
+  }
+  if (lowest[2] != ~lowest[3]) throw_difference(context.comm(), plan->problem_);
+  const bool uses_node = find_strategy(plan->problem_.strategy).on_node != nullptr;
+  if (uses_node && (lowest[1] == rank || (!node_memory && rank == 0)))
+    warn_without_node_memory(plan->problem_.label, shortage);
+  if (lowest[1] < size)
+    all_or_none(context.comm(), [&] { plan->each_exchange([](Exchange& exchange) { exchange.make(false); }); });
+  plan->each_exchange([](Exchange& exchange) { exchange.connect(); });
+  return plan;
 }
 
-void Plan::set_local_arrays(const Encoding& source_local, const Encoding& target_local) {
-  const Encoding source_before = description_.source_local, target_before = description_.target_local;
+Plan::~Plan() = default;
+
+template <class Visit>
+void Plan::each_exchange(const Visit& visit) const {
+  for (const Chain& chain : chains_)
+    for (const auto& exchange : chain.exchanges) visit(*exchange);
+}
+
+/// Tensors that are copied share an exchange. Partial results of each tensor have exchanges of their own: a reduction,
+/// in which each target replica may get a slice only, and then the exchange of the slices among the replicas.
+void Plan::make_chains() {
+  std::vector<TensorProblem> copied;
+  std::vector<Exchange::ArrayOfPlan> sources, targets;
+  const auto add = [this](Chain& chain, std::vector<TensorProblem> tensors, ReplicaPolicy policy, auto from, auto to) {
+    chain.exchanges.push_back(std::make_unique<Exchange>(*context_, problem_, std::move(tensors), policy,
+                                                         std::move(from), std::move(to), stream_));
+  };
+  using Arrays = std::vector<Exchange::ArrayOfPlan>;
+  for (std::size_t t = 0; t < problem_.tensors.size(); ++t) {
+    TensorProblem tensor = problem_.tensors[t];
+    if (!tensor.reduces()) {
+      tensor.operation.reduction = Reduction::none;  // of a single partial result
+      copied.push_back(std::move(tensor));
+      sources.push_back({t, false});
+      targets.push_back({t, true});
+      continue;
+    }
+    const Index target_bytes = element_bytes_of(tensor.operation.target);
+    const Index message_bytes = std::min(tensor.element_bytes, target_bytes);
+    const Index sliced_bytes = message_bytes == target_bytes ? target_bytes : 0;
+    bool scatter = reduction_exchanges(tensor.source, tensor.target, sliced_bytes).front().scatter_target;
+    if (problem_.strategy == "SumReplicas" && !context_->topology().one_node()) scatter = false;  // MPI does so itself
+    Chain& chain = chains_.emplace_back();
+    TensorProblem slices = tensor;
+    add(chain, {std::move(tensor)}, {ReplicaPolicy::all, 0, scatter}, Arrays{{t, false}}, Arrays{{t, true}});
+    if (!scatter) continue;
+    slices.index_map = IndexMap(slices.index_map, slices.source, slices.target).within_target();
+    slices.source = slices.target;
+    slices.source_memory = slices.target_memory;
+    slices.source_array = slices.target_array;
+    slices.operation = {};
+    slices.element_bytes = target_bytes;
+    add(chain, {std::move(slices)}, {ReplicaPolicy::allgather, 0, false}, Arrays{{t, true}}, Arrays{{t, true}});
+  }
+  if (!copied.empty())
+    add(chains_.emplace_back(), std::move(copied), {}, std::move(sources), std::move(targets));
+}
+
+void Plan::set_arrays(const std::vector<LocalArray>& sources, const std::vector<LocalArray>& targets) {
+  std::vector<LocalArray> sources_before, targets_before;
+  for (const TensorProblem& tensor : problem_.tensors) {
+    sources_before.push_back(tensor.source_array);
+    targets_before.push_back(tensor.target_array);
+  }
   try {
-    change_local_arrays(source_local, target_local);
+    each_exchange([&](Exchange& exchange) { exchange.set_arrays(sources, targets); });
   } catch (...) {
-    change_local_arrays(source_before, target_before);
+    each_exchange([&](Exchange& exchange) { exchange.set_arrays(sources_before, targets_before); });
+    throw;
+  }
+  for (std::size_t t = 0; t < problem_.tensors.size(); ++t) {
+    problem_.tensors[t].source_array = sources[t];
+    problem_.tensors[t].target_array = targets[t];
+  }
+}
+
+std::string Plan::missing_array(const void* const* sources, void* const* targets) const {
+  std::string missing;
+  each_exchange([&](Exchange& exchange) {
+    if (missing.empty()) missing = exchange.missing_array(sources, targets, problem_.tensors.size() > 1);
+  });
+  return missing;
+}
+
+void Plan::run(const void* const* sources, void* const* targets) {
+  const trace::Span span("run", problem_.label.c_str(), problem_.strategy.c_str());
+  try {
+    check_failures();
+    begin(sources, targets, Pace::attended);
+    wait_until_done(false);
+  } catch (...) {
+    fail(current_message());
     throw;
   }
 }
 
-void Plan::change_local_arrays(const Encoding& source_local, const Encoding& target_local) {
-  description_.source_local = source_local;
-  description_.target_local = target_local;
-  if (!active()) return;
-  const Distribution source(description_.source, "source"), target(description_.target, "target");
-  check_ranks(source);
-  check_ranks(target);
-  source_layout_ = local_layout(source, source_local, rank_, "source");
-  target_layout_ = local_layout(target, target_local, rank_, "target");
-  schedule_ = schedule_with({}, {});
-  self_copies_.clear();
-  for (const StridedBlock& block : schedule_.self.blocks) self_copies_.append(block, steps_.direct());
-  prepare();
-}
-
-std::string Plan::missing_array(const void* source, const void* target) const {
-  if (!source && schedule_.reads_source()) return "source";
-  return !target && schedule_.writes_target() ? "target" : "";
-}
-
-void Plan::exchange_in_parts(const char* source, char* target) {
-  begin(source, target);
-  for (Backoff backoff(2, comm()); !advance();) backoff.wait();
-}
-
-void Plan::finish() {
-  for (Backoff backoff(2, comm()); !progress();) backoff.wait();
-}
-
-RankSchedule Plan::schedule_with(Layouts sources, Layouts targets) const {
-  sources[rank_] = source_layout_;
-  targets[rank_] = target_layout_;
-  const Distribution source(description_.source, "source"), target(description_.target, "target");
-  return make_schedule(source, target, IndexMap(description_.index_map, source, target), rank_, true, sources, targets,
-                       description_.replicas);
-}
-
-std::vector<Message> Plan::sends_in_order() const {
-  return in_rounds(schedule_.sends, [this](Index peer) { return round(rank_, peer); });
-}
-
-std::vector<Message> Plan::receives_in_order() const {
-  return in_rounds(schedule_.receives, [this](Index peer) { return round(peer, rank_); });
-}
-
-bool Plan::works_on_node(const std::function<void()>& work) const {
-  std::string failure;
+void Plan::start(const void* const* sources, void* const* targets) {
+  const trace::Span span("start", problem_.label.c_str(), problem_.strategy.c_str());
+  failure_ = nullptr;
   try {
-    work();
-  } catch (const std::exception& error) {
-    failure = error.what();
-    if (failure.empty()) failure = "unknown error";
-  }
-  const int failed = lowest_rank(comm(), !failure.empty());
-  static std::atomic<bool> said{false};
-  if (failed == rank() && !said.exchange(true))
-    std::fprintf(stderr, "dace-redist: \"%s\": no node-shared memory (rank %d: %s); going over MPI\n",
-                 description().label.c_str(), rank(), failure.c_str());
-  return failed < 0;
-}
-
-void Plan::post_send(const char* bytes, Index nbytes, int peer, std::vector<MPI_Request>& requests) const {
-  const trace::Span span("send", peer, nbytes);
-  for (Index at = 0; at < nbytes; at += options().max_message_bytes) {
-    const int count = static_cast<int>(std::min(nbytes - at, options().max_message_bytes));
-    check(MPI_Isend(bytes + at, count, MPI_BYTE, peer, tag, comm(), &requests.emplace_back()), "MPI_Isend");
+    check_failures();
+    Progress::instance().add(*this, [&] { begin(sources, targets, Pace::unattended); });
+  } catch (...) {
+    fail(current_message());
+    throw;
   }
 }
 
-void Plan::post_receive(char* bytes, Index nbytes, int peer, std::vector<MPI_Request>& requests) const {
-  for (Index at = 0; at < nbytes; at += options().max_message_bytes) {
-    const int count = static_cast<int>(std::min(nbytes - at, options().max_message_bytes));
-    check(MPI_Irecv(bytes + at, count, MPI_BYTE, peer, tag, comm(), &requests.emplace_back()), "MPI_Irecv");
+bool Plan::test() {
+  const trace::Span span("progress");
+  bool any = true, done = false;
+  while (any && !done) done = Progress::instance().advance_until_done(*this, any);
+  if (!done) {
+    check_failures();
+    return false;
+  }
+  Progress::instance().remove(*this);
+  if (failure_) std::rethrow_exception(failure_);
+  return true;
+}
+
+void Plan::wait() {
+  try {
+    wait_until_done(true);
+  } catch (...) {
+    Progress::instance().remove(*this);
+    fail(current_message());
+    throw;
+  }
+  Progress::instance().remove(*this);
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void Plan::begin(const void* const* sources, void* const* targets, Pace pace) {
+  sources_.assign(sources, sources + problem_.tensors.size());
+  targets_.assign(targets, targets + problem_.tensors.size());
+  pace_ = pace;
+  for (Chain& chain : chains_) {
+    chain.at_hand = 0;
+    chain.exchanges.front()->begin(sources_.data(), targets_.data(), pace);
   }
 }
 
-void Plan::check_ranks(const Distribution& distribution) const {
-  if (distribution.ranks_needed() > size_)
-    throw Error(text("the ", distribution.name(), " distribution names ranks up to ", distribution.ranks_needed() - 1,
-                     ", but the communicator has ", size_, " ranks; start the program with mpiexec -n ",
-                     distribution.ranks_needed(), ", or pass a larger communicator"));
+/// Waits until the transfer is done. One that was started is advanced with all others, under their lock.
+void Plan::wait_until_done(bool started) {
+  Progress& all = Progress::instance();
+  Backoff backoff(static_cast<std::int64_t>(chains_.front().exchanges.front()->node_ranks()));
+  for (bool any = false; started ? !all.advance_until_done(*this, any) : !done();) {
+    if (!started) any = advance();
+    if (any) {
+      backoff.reset();
+    } else if (backoff.wait()) {
+      check_failures();
+      if (!started) all.advance();
+      if (backoff.long_wait()) wake_partners();
+    }
+  }
+}
+
+void Plan::check_failures() {
+  const Failure* const failure = context_->failure_of(number_);
+  if (failure) throw Error(text("on rank ", failure->rank, ": ", failure->message));
+}
+
+void Plan::fail(const std::string& message) noexcept {
+  if (!failed_.exchange(true)) context_->report_failure(number_, message);
+}
+
+void Plan::wake_partners() {
+  for (const Chain& chain : chains_)
+    if (chain.at_hand < chain.exchanges.size()) chain.exchanges[chain.at_hand]->wake_partners();
+}
+
+/// Does what can be done now. \return whether that was anything.
+bool Plan::advance() {
+  bool any = false;
+  for (Chain& chain : chains_) {
+    if (chain.at_hand == chain.exchanges.size()) continue;
+    any |= chain.exchanges[chain.at_hand]->progress();
+    while (chain.at_hand < chain.exchanges.size() && chain.exchanges[chain.at_hand]->done()) {
+      any = true;
+      if (++chain.at_hand < chain.exchanges.size())
+        chain.exchanges[chain.at_hand]->begin(sources_.data(), targets_.data(), pace_);
+    }
+  }
+  return any;
+}
+
+bool Plan::progress() {
+  if (failure_) return false;
+  try {
+    return advance();
+  } catch (...) {
+    failure_ = std::current_exception();
+    fail(current_message());
+    return true;
+  }
+}
+
+bool Plan::progress_without_mpi() {
+  if (failure_) return false;
+  try {
+    bool any = false;
+    for (const Chain& chain : chains_)
+      if (chain.at_hand < chain.exchanges.size()) any |= chain.exchanges[chain.at_hand]->progress_without_mpi();
+    return any;
+  } catch (...) {
+    failure_ = std::current_exception();  // the thread of the program tells the other ranks
+    return true;
+  }
+}
+
+bool Plan::done() const {
+  return failure_ || std::all_of(chains_.begin(), chains_.end(), [](const Chain& chain) {
+           return chain.at_hand == chain.exchanges.size();
+         });
 }
 
 }  // namespace dace_redist

@@ -2,157 +2,165 @@
 #pragma once
 
 /// \file
-/// What all strategies share: a private communicator, this rank's schedule, and the copies that stay on the rank.
+/// A redistribution ready to run: a list of transports. Start reading at: Plan.
 
+#include <atomic>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "copy/packing.hpp"
-#include "core/agreement.hpp"
-#include "core/export.hpp"
-#include "plan/description.hpp"
-#include "trace/trace.hpp"
+#include "plan/problem.hpp"
+#include "layout/replica_policy.hpp"
+#include "plan/strategies.hpp"
 
 namespace dace_redist {
 
-/// A redistribution ready to run, any number of times. Making and freeing one is collective. A strategy derives from
-/// it, prepares what is local, connects what needs the other ranks, and runs without allocating.
-class DR_API Plan {
+/// Makes the transports of tensors with arrays in a device's memory; set by the device room.
+struct DeviceTransports {
+  std::vector<std::unique_ptr<Transport>> (*make)(const Strategy& strategy, const Link& link, Messages messages,
+                                                  const std::vector<TensorProblem>& tensors, const Stream& stream,
+                                                  bool node_memory, bool separable) = nullptr;
+};
+DeviceTransports& device_transports();
+
+/// Moves the tensors of one exchange by the transports of one strategy. Transfers of an exchange do not overlap.
+class Exchange {
  public:
-  virtual ~Plan();
+  /// Where the exchange finds an array: a source or a target of the plan.
+  struct ArrayOfPlan {
+    std::size_t tensor;
+    bool target;
+  };
+
+  /// \param tensors  their arrays are those of `sources` and `targets`.
+  Exchange(Context& context, const Problem& problem, std::vector<TensorProblem> tensors, ReplicaPolicy policy,
+           std::vector<ArrayOfPlan> sources, std::vector<ArrayOfPlan> targets, const Stream& stream);
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  /// Plans the messages and makes the transports. Local; may be repeated without node-shared memory.
+  void make(bool node_memory);
+  /// Collective.
+  void connect();
+  /// Takes other local arrays. Local.
+  void set_arrays(const std::vector<LocalArray>& sources, const std::vector<LocalArray>& targets);
+
+  void begin(const void* const* sources, void* const* targets, Pace pace);
+  bool progress();
+  bool progress_without_mpi();
+  bool done() const;
+  void wake_partners();
+
+  /// The first of the plan's arrays that is null although elements of it move, such as `source[2]`; else empty.
+  std::string missing_array(const void* const* sources, void* const* targets, bool several) const;
+  /// Ranks of this node, with this one.
+  std::size_t node_ranks() const { return topology_.partners.size(); }
+
+ private:
+  Messages plan_messages(const std::vector<Layouts>& sources, const std::vector<Layouts>& targets) const;
+  void set_layouts();
+
+  Context& context_;
+  const Problem& problem_;
+  const Strategy& strategy_;
+  const Topology topology_;
+  std::vector<TensorProblem> problems_;
+  std::vector<IndexMap> maps_;  // [tensors]
+  ReplicaPolicy policy_;
+  std::vector<ArrayOfPlan> source_arrays_, target_arrays_;
+  const Stream& stream_;
+  MessageOrder order_;
+  std::int64_t number_;
+  Tensors tensors_;
+  std::vector<char> reads_, writes_;  // [tensors] whether elements move out of, or into, this rank's array
+  std::vector<std::unique_ptr<Transport>> transports_;
+
+  // Of the transfer at hand:
+  std::vector<const char*> sources_;
+  std::vector<char*> targets_;
+};
+
+/// A redistribution ready to run, any number of times.
+class Plan {
+ public:
+  /// Makes a plan. Collective over `comm`.
+  /// \param describe  called once on each rank; what it throws on one rank is an error on all.
+  /// \throws Error on every rank if a rank cannot make it, or if the ranks disagree. On the rank that fails, the
+  ///     exception that it met.
+  static std::unique_ptr<Plan> make(MPI_Comm comm, const std::function<Problem()>& describe);
+
+  /// Waits for no other rank. A plan that failed, or whose transfer is under way, must be leaked instead: MPI may still
+  /// write to its buffers.
+  ~Plan();
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
-  /// Makes a plan of type P. Collective over `comm`; a rank with the null communicator takes no part.
-  /// \throws Error on every rank if a rank cannot make it, or if the ranks disagree on what to do.
-  template <class P>
-  static std::unique_ptr<P> make(const Description& description, MPI_Comm comm) {
-    auto made = std::make_unique<P>();
-    static_cast<Plan&>(*made).set_up(description, comm);
-    return made;
-  }
+  /// Takes other local arrays from now on: shapes and strides may differ. After an error the plan keeps the arrays that
+  /// it had. Local.
+  void set_arrays(const std::vector<LocalArray>& sources, const std::vector<LocalArray>& targets);
 
-  /// Looks at other local arrays from now on: shapes and strides may differ, what is moved may not. After an error the
-  /// plan keeps the arrays that it had. Local.
-  void set_local_arrays(const Encoding& source_local, const Encoding& target_local);
+  /// The caller's stream of the device: its earlier work comes before a transfer, its later work finds the result.
+  void set_stream(Stream stream) { stream_ = stream; }
 
-  /// The device's stream of the caller: what it has enqueued there comes before, and the result is there for what it
-  /// enqueues afterwards. At first the default stream.
-  virtual void set_stream(Stream stream) { stream_ = stream; }
+  /// \return the first array that is null although elements of it move, "source" or "target", of several tensors with
+  /// its number; else nothing.
+  std::string missing_array(const void* const* sources, void* const* targets) const;
 
-  /// \return the name of an array, "source" or "target", of which elements move but whose address is null; else
-  /// nothing.
-  virtual std::string missing_array(const void* source, const void* target) const;
+  /// Moves the tensors. Collective over the ranks that have a part in it.
+  void run(const void* const* sources, void* const* targets);
 
-  /// Moves the tensor. Collective over the ranks that have a part in it.
-  void run(const void* source, void* target) {
-    if (!active()) return;
-    const trace::Span span = span_of("run");
-    exchange(static_cast<const char*>(source), static_cast<char*>(target));
-  }
+  /// Starts to move the tensors; waits for no other rank, unless MPI's one-sided operations do.
+  void start(const void* const* sources, void* const* targets);
+  /// Advances all transfers of this process that were started. \return whether this one is done.
+  bool test();
+  /// Waits for the transfer that was started; advances all others meanwhile.
+  void wait();
 
-  /// Begins to move the tensor; progress() goes on. Local.
-  void start(const void* source, void* target) {
-    if (!active()) return;
-    const trace::Span span = span_of("start");
-    begin(static_cast<const char*>(source), static_cast<char*>(target));
-  }
+  /// Tells the other ranks that this rank cannot go on: their transfers of this plan end with an error. Local.
+  void fail(const std::string& message) noexcept;
 
-  /// Does what can be done now of what was started. \return whether all is done; not to be called again then.
-  bool progress() {
-    const trace::Span span("progress");
-    return !active() || advance();
-  }
+  /// Whether a transfer failed here, or on another rank as far as is known.
+  bool has_failed() { return failed_ || context_->failure_of(number_); }
 
-  /// Does all that is left of what was started.
-  void finish();
+  const Problem& problem() const { return problem_; }
+  int rank() const { return context_->rank(); }
 
-  const Description& description() const { return description_; }
-
- protected:
-  Plan() = default;
-
-  /// Buffers, copies and datatypes from the schedule. Local; may be called again.
-  virtual void prepare() = 0;
-  /// What takes all ranks to make. Collective; called once.
-  virtual void connect() {}
-  virtual void exchange(const char* source, char* target) = 0;
-
-  /// The exchange in two parts: begin() waits for no other rank, and advance() as little as it can. A strategy without
-  /// parts does everything in advance().
-  virtual void begin(const char* source, char* target) {
-    started_source_ = source;
-    started_target_ = target;
-  }
-  virtual bool advance() {
-    exchange(started_source_, started_target_);
-    return true;
-  }
-
-  /// exchange() as begin() and advance(), for strategies that implement only these.
-  void exchange_in_parts(const char* source, char* target);
-
-  MPI_Comm comm() const { return comm_.get(); }
-  int rank() const { return rank_; }
-  const Options& options() const { return description_.options; }
-  /// Bytes of an element of the source.
-  Index element_bytes() const { return description_.element_bytes; }
-  const ElementSteps& steps() const { return steps_; }
-  const RankSchedule& schedule() const { return schedule_; }
-  Stream stream() const { return stream_; }
-  const LocalLayout& source_layout() const { return source_layout_; }
-  const LocalLayout& target_layout() const { return target_layout_; }
-
-  /// The schedule for given arrays of other ranks: their offsets and strides are right then, too.
-  RankSchedule schedule_with(Layouts sources, Layouts targets) const;
-
-  std::vector<Message> sends_in_order() const;
-  std::vector<Message> receives_in_order() const;
-  /// The turn of a message: in a round every rank sends to one and receives from one, as far as they have messages. So
-  /// no rank is everybody's first target.
-  virtual Index round(Index source, Index target) const { return (target - source + size_) % size_; }
-
-  const CopyList& self_copies() const { return self_copies_; }
-  void copy_self(const char* source, char* target) const {
-    const trace::Span span("copy", trace::nobody, schedule_.self.count * element_bytes());
-    self_copies_.copy(source, target);
-  }
-
-  /// Starts sending bytes in as many messages as their number needs.
-  void post_send(const char* bytes, Index nbytes, int peer, std::vector<MPI_Request>& requests) const;
-  void post_receive(char* bytes, Index nbytes, int peer, std::vector<MPI_Request>& requests) const;
-  /// Runs `work`, which needs node-shared memory, on every rank; false on every rank if it threw on any, of which the
-  /// first time in a process one line on standard error tells. Collective.
-  bool works_on_node(const std::function<void()>& work) const;
-
-  /// Number of MPI messages that `nbytes` take.
-  Index message_count(Index nbytes) const { return ceil_div(nbytes, options().max_message_bytes); }
-
-  static constexpr int tag = 1;  // one is enough: the communicator is private and messages of a pair stay in order
+  /// For the progress of all transfers of the process:
+  bool progress();
+  bool progress_without_mpi();
+  bool done() const;
 
  private:
-  void set_up(const Description& description, MPI_Comm comm);
-  /// set_local_arrays(), which may leave the plan half changed.
-  void change_local_arrays(const Encoding& source_local, const Encoding& target_local);
-  bool active() const { return comm() != MPI_COMM_NULL; }
-  trace::Span span_of(const char* kind) const {
-    return {kind, description_.label.c_str(), description_.strategy.c_str()};
-  }
+  /// Exchanges one after another: of partial results, the reduction, then the distribution among target replicas.
+  struct Chain {
+    std::vector<std::unique_ptr<Exchange>> exchanges;
+    std::size_t at_hand = 0;
+  };
 
-  void check_ranks(const Distribution& distribution) const;
+  explicit Plan(std::shared_ptr<Context> context) : context_(std::move(context)) {}
+  void make_chains();
+  void begin(const void* const* sources, void* const* targets, Pace pace);
+  void wait_until_done(bool started);
+  bool advance();
+  void check_failures();
+  void wake_partners();
+  template <class Visit>
+  void each_exchange(const Visit& visit) const;
 
-  Description description_;
-  ElementSteps steps_;
-  Communicator comm_;
-  int rank_ = 0, size_ = 1;
-  LocalLayout source_layout_, target_layout_;
-  RankSchedule schedule_;
-  CopyList self_copies_;
-  const char* started_source_ = nullptr;
-  char* started_target_ = nullptr;
+  std::shared_ptr<Context> context_;
+  Problem problem_;
+  std::int64_t number_ = 0;
   Stream stream_ = nullptr;
+  std::vector<Chain> chains_;
+
+  // Of the transfer at hand:
+  std::vector<const void*> sources_;
+  std::vector<void*> targets_;
+  Pace pace_ = Pace::attended;
+  std::exception_ptr failure_;  // met while others were waited for
+  std::atomic<bool> failed_{false};
 };
 
 }  // namespace dace_redist

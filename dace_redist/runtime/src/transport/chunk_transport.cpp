@@ -107,10 +107,7 @@ class ChunkTransport final : public Transport {
   }
 
   void replan(Messages messages) override {
-    in_order_ = false;
-    for (const PeerMessage& message : messages.receives)
-      for (const Block& block : message.blocks)
-        in_order_ = in_order_ || (*tensors_)[static_cast<std::size_t>(block.tensor)]->reduces;
+    in_order_ = std::any_of(tensors_->begin(), tensors_->end(), [](const auto& tensor) { return tensor->reduces; });
     sends_.fill(messages.sends, *tensors_, Chunk::Side::sent, cutting_);
     receives_.fill(messages.receives, *tensors_, Chunk::Side::received, cutting_);
     set_received_before();

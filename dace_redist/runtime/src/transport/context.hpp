@@ -66,6 +66,9 @@ class Context {
 
   /// Numbers of plans: equal on all ranks, as making a plan is collective.
   std::int64_t next_plan() { return ++plans_; }
+  std::int64_t plans() const { return plans_; }
+  /// Takes over the number of plans that all ranks have agreed on.
+  void set_plans(std::int64_t plans) { plans_ = plans; }
   /// Equal on all ranks of this communicator, different from all others that share a node with it.
   std::uint64_t number() const { return number_; }
 

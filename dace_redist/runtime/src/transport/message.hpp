@@ -40,7 +40,9 @@ struct Messages {
 struct Tensor {
   ElementSteps steps;        ///< computation with its elements on their way
   ReductionSteps reduction;  ///< of partial results
+  ElementOperation operation;  ///< the whole of it
   bool reduces = false;      ///< whether its messages are partial results
+  std::uint64_t group_key = 0;  ///< equal for equal source distributions
   LocalLayout source, target;
 
   /// Bytes of an element in a message.

@@ -3,12 +3,11 @@
 
 #include <algorithm>
 #include <limits>
-#include <list>
-#include <mutex>
 #include <new>
 #include <utility>
 
 #include "copy/stream_threshold.hpp"
+#include "shm/deferred_free.hpp"
 
 namespace dace_redist {
 namespace {
@@ -104,40 +103,10 @@ struct ChannelDirectory {
   std::int64_t* offsets() { return reinterpret_cast<std::int64_t*>(this + 1); }
 };
 
-/// Memory of freed plans whose receivers have not freed theirs.
-struct Graveyard {
-  struct Grave {
-    char* memory;
-    std::vector<ChannelState*> states;
-
-    bool released() const {
-      return std::all_of(states.begin(), states.end(), [](const ChannelState* state) {
-        return state->released.load(std::memory_order_acquire) != 0;
-      });
-    }
-  };
-  std::mutex guard;
-  std::list<Grave> graves;
-
-  void sweep() {
-    const std::lock_guard<std::mutex> locked(guard);
-    graves.remove_if([](const Grave& grave) {
-      if (!grave.released()) return false;
-      Arena::free(grave.memory);
-      return true;
-    });
-  }
-};
-
-Graveyard& graveyard() {
-  static auto* const all = new Graveyard;
-  return *all;
-}
-
 }  // namespace
 
 void SharedArray::set(const void* array, const LocalLayout& layout, const Arena* arena) {
-  offset = arena ? arena->offset_of(array) : -1;
+  offset = !array ? 0 : arena ? arena->offset_of(array) : -1;  // of null nothing moves
   address = reinterpret_cast<std::uintptr_t>(array);
   ndim = static_cast<Index>(layout.strides.size());
   std::copy(layout.strides.begin(), layout.strides.end(), strides.begin());
@@ -206,7 +175,7 @@ Index reduced_part_bytes(Index nbytes, const Options& options) {
 
 ChannelMemory::ChannelMemory(const Link& link, const std::vector<PeerMessage>& sends, bool in_order)
     : context_(link.context.number()), plan_(link.plan) {
-  graveyard().sweep();
+  sweep_deferred();
   if (sends.empty()) return;
   Index max_element_bytes = 1;
   for (const auto& tensor : link.tensors) max_element_bytes = std::max(max_element_bytes, tensor->message_bytes());
@@ -254,11 +223,11 @@ ChannelMemory::~ChannelMemory() {
     Arena::free(memory_);
     return;
   }
-  {
-    const std::lock_guard<std::mutex> locked(graveyard().guard);
-    graveyard().graves.push_back({memory_, std::move(states_)});
-  }
-  graveyard().sweep();
+  free_when(memory_, [states = std::move(states_)] {
+    return std::all_of(states.begin(), states.end(), [](const ChannelState* state) {
+      return state->released.load(std::memory_order_acquire) != 0;
+    });
+  });
 }
 
 ChannelState* ChannelMemory::find(const Link& link, PeerArena& arena, int receiver) {

@@ -174,7 +174,7 @@ void NodeTransport::update_layouts(Channel& channel, const SharedArray* arrays, 
 
 void NodeTransport::begin(const Arrays& arrays, Pace) {
   const Arena* const arena = Arena::made();
-  const auto shared = [arena](const void* array) { return arena && arena->offset_of(array) >= 0; };
+  const auto shared = [arena](const void* array) { return !array || (arena && arena->offset_of(array) >= 0); };
   transfer_.arrays = arrays;
   ++transfer_.number;
   bool targets_shared = true;

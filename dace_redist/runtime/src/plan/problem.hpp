@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// What a plan is made for, and the comparison between ranks. Start reading at: Problem.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "copy/element_operation.hpp"
+#include "core/memory.hpp"
+#include "core/mpi.hpp"
+#include "core/options.hpp"
+#include "layout/distribution.hpp"
+#include "layout/schedule.hpp"
+
+namespace dace_redist {
+
+/// A local array, in elements; empty: as large as this rank's part, in C order.
+struct LocalArray {
+  std::vector<Index> shape, strides;
+
+  bool operator==(const LocalArray& other) const { return shape == other.shape && strides == other.strides; }
+};
+
+/// A tensor, where it moves from and to.
+struct TensorProblem {
+  Distribution source, target;
+  Index element_bytes = 0;
+  Encoding index_map{};  ///< the elements that move, see IndexMap
+  ElementOperation operation{};
+  LocalArray source_array{}, target_array{};
+  Memory source_memory = Memory::host, target_memory = Memory::host;
+
+  bool on_device() const { return source_memory == Memory::device || target_memory == Memory::device; }
+  bool reduces() const { return operation.reduction != Reduction::none && source.replicas() > 1; }
+};
+
+/// A redistribution of one or several tensors.
+struct Problem {
+  std::string label;  ///< names the plan in error messages
+  std::string strategy;
+  Options options = default_options();
+  std::vector<TensorProblem> tensors;
+};
+
+/// \throws Error if an option, element size or operation is wrong, or a distribution needs more ranks than there are.
+void check_problem(const Problem& problem, int ranks);
+
+/// Hash of everything that must be equal on all ranks; never 0.
+std::uint64_t agreement_hash(const Problem& problem);
+
+/// \throws Error on every rank, naming the first difference between the problems of two ranks. Collective, for ranks
+///     whose hashes differ.
+void throw_difference(MPI_Comm comm, const Problem& problem);
+
+/// The layout of a rank's array. Of a tensor of 0 dimensions the first element of an array of any number of dimensions is
+/// taken; the array of a rank that owns nothing is ignored.
+/// \throws Error if the array is too small for the part that `rank` owns, or has negative strides.
+LocalLayout local_layout(const Distribution& distribution, const LocalArray& array, Index rank, const char* side);
+
+/// `layout` without strides if they are those of C order.
+LocalLayout abbreviated(const Distribution& distribution, const LocalLayout& layout, Index rank);
+
+}  // namespace dace_redist

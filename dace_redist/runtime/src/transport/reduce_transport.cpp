@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "transport/reduce_transport.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "core/agreement.hpp"
+#include "transport/chunk.hpp"
+
+namespace dace_redist {
+namespace {
+
+MPI_Datatype mpi_type_of(ElementType type) {
+  switch (type) {
+#define DACE_REDIST_MPI_TYPE(enumerator, name, Type, kind, mpi) \
+  case ElementType::enumerator:                                 \
+    return mpi;
+    DACE_REDIST_ELEMENT_TYPES(DACE_REDIST_MPI_TYPE)
+#undef DACE_REDIST_MPI_TYPE
+    default:
+      fail_to_compute_with_opaque();
+  }
+}
+
+/// Packs this rank's partial sums in the order of the members, has MPI add them, and unpacks its part of the sums.
+class ReduceTransport final : public Transport {
+ public:
+  ReduceTransport(const Link& link, Messages messages) : link_(link) { replan(std::move(messages)); }
+
+  void replan(Messages messages) override {
+    const PeerMessage& self = messages.self;
+    pieces_.clear();
+    for (PeerMessage& message : messages.sends) pieces_.push_back(std::move(message));
+    received_from_ = messages.receives.size();
+    if (self.nbytes > 0) {
+      const auto place = std::find_if(pieces_.begin(), pieces_.end(),
+                                      [&](const PeerMessage& piece) { return piece.peer > link_.rank(); });
+      pieces_.insert(place, self)->peer = link_.rank();
+    }
+    std::sort(pieces_.begin(), pieces_.end(),
+              [](const PeerMessage& a, const PeerMessage& b) { return a.peer < b.peer; });
+    unpack_.clear();
+    if (self.nbytes > 0) {
+      PeerMessage first = self;
+      first.summand = 0;
+      unpack_ = cut(first, link_.tensors, Chunk::Side::received, std::numeric_limits<Index>::max() / 4);
+    }
+    if (connected_) lay_out();
+  }
+
+  void connect() override {
+    const bool member = !pieces_.empty();
+    const int color = member ? pieces_.front().peer : MPI_UNDEFINED;  // the lowest owner of a part
+    std::uint64_t key = 0x5265'6475'6365ull;  // groups of equal distributions are equal
+    for (const auto& tensor : link_.tensors) key = key * 31 + static_cast<std::uint64_t>(tensor->group_key);
+    members_ = link_.context.split(key, color, link_.rank());
+    all_or_none(link_.comm(), [&] {
+      if (member) find_members();
+    });
+    connected_ = true;
+    lay_out();
+  }
+
+  void begin(const Arrays& arrays, Pace pace) override {
+    arrays_ = arrays;
+    request_ = MPI_REQUEST_NULL;
+    begun_ = false;
+    done_ = pieces_.empty();
+    if (done_) return;
+    for (std::size_t p = 0; p < chunks_.size(); ++p) chunks_[p].pack(arrays, buffer_.at(offsets_[p]), link_.threads());
+    if (pace == Pace::unattended) begin_reduction();
+  }
+
+  bool progress() override {
+    if (done_) return false;
+    int complete = 1;
+    if (begun_)
+      check(MPI_Test(&request_, &complete, MPI_STATUS_IGNORE), "MPI_Test");
+    else
+      reduce();
+    if (!complete) return false;
+    for (const Chunk& chunk : unpack_) chunk.unpack(result(), arrays_, link_.threads());
+    done_ = true;
+    return true;
+  }
+
+  bool done() const override { return done_; }
+
+ private:
+  /// \throws Error unless the members of this rank's group own parts of one cell, or all of it.
+  void find_members() {
+    std::vector<int> ranks(static_cast<std::size_t>(comm_size(members_)));
+    const int rank = link_.rank();
+    check(MPI_Allgather(&rank, 1, MPI_INT, ranks.data(), 1, MPI_INT, members_), "MPI_Allgather");
+    const bool owner = !unpack_.empty();
+    if (owner && received_from_ + 1 != ranks.size())
+      throw Error(text("the target must hold each of the partial sums of a group once, or all on each of its ", ranks.size(),
+                       " ranks; rank ", rank, " receives from ", received_from_ + 1));
+    members_ranks_ = std::move(ranks);
+  }
+
+  void lay_out() {
+    chunks_.clear();
+    offsets_.clear();
+    counts_.assign(members_ranks_.size(), 0);
+    if (pieces_.empty()) return;
+    element_bytes_ = link_.tensors.front()->message_bytes();
+    type_ = mpi_type_of(link_.tensors.front()->operation.target);
+    everyone_ = pieces_.size() == members_ranks_.size() && pieces_.size() > 1 &&
+                std::all_of(pieces_.begin(), pieces_.end(), [&](const PeerMessage& piece) {
+                  return piece.nbytes == pieces_[0].nbytes &&
+                         piece.blocks[0].box.source_offset == pieces_[0].blocks[0].box.source_offset;
+                });
+    Index nbytes = 0;
+    for (const PeerMessage& piece : pieces_) {
+      if (everyone_ && nbytes > 0) break;
+      for (Chunk& chunk : cut(piece, link_.tensors, Chunk::Side::sent, std::numeric_limits<Index>::max() / 4))
+        chunks_.push_back(std::move(chunk));
+      offsets_.push_back(nbytes);
+      const auto member = std::lower_bound(members_ranks_.begin(), members_ranks_.end(), piece.peer);
+      counts_[static_cast<std::size_t>(member - members_ranks_.begin())] = piece.nbytes / element_bytes_;
+      nbytes += piece.nbytes;
+    }
+    sums_ = nbytes;
+    buffer_ = Buffer(2 * ceil_div(nbytes, 64) * 64);
+  }
+
+  char* result() const { return buffer_.at(ceil_div(sums_, 64) * 64); }
+
+  std::vector<int> int_counts() const {
+    std::vector<int> counts;
+    for (const Index count : counts_) counts.push_back(static_cast<int>(count));
+    return counts;
+  }
+
+  /// MPI counts elements in int: longer sums are added part by part.
+  void reduce() {
+    const trace::Span span("sum", trace::no_peer, sums_);
+    const Index count = sums_ / element_bytes_;
+    if (!everyone_ && count <= std::numeric_limits<int>::max()) {
+      check(MPI_Reduce_scatter(buffer_.at(0), result(), int_counts().data(), type_, MPI_SUM, members_),
+            "MPI_Reduce_scatter");
+      return;
+    }
+    constexpr Index max_count = Index{1} << 30;
+    Index begin = 0;
+    for (std::size_t member = 0; member < counts_.size(); begin += counts_[member++]) {
+      const Index end = everyone_ ? count : begin + counts_[member];
+      for (Index at = begin; at < end; at += max_count) {
+        const int part = static_cast<int>(std::min(max_count, end - at));
+        const char* const sums = buffer_.at(at * element_bytes_);
+        char* const sum = result() + (at - begin) * element_bytes_;
+        if (everyone_)
+          check(MPI_Allreduce(sums, sum, part, type_, MPI_SUM, members_), "MPI_Allreduce");
+        else
+          check(MPI_Reduce(sums, sum, part, type_, MPI_SUM, static_cast<int>(member), members_), "MPI_Reduce");
+      }
+      if (everyone_) break;
+    }
+  }
+
+  void begin_reduction() {
+    const Index count = sums_ / element_bytes_;
+    if (count > std::numeric_limits<int>::max()) return;  // by reduce(), when the caller attends to it
+    begun_ = true;
+    counts_in_use_ = int_counts();
+    if (everyone_)
+      check(MPI_Iallreduce(buffer_.at(0), result(), static_cast<int>(count), type_, MPI_SUM, members_, &request_),
+            "MPI_Iallreduce");
+    else
+      check(MPI_Ireduce_scatter(buffer_.at(0), result(), counts_in_use_.data(), type_, MPI_SUM, members_, &request_),
+            "MPI_Ireduce_scatter");
+  }
+
+  Link link_;
+  std::vector<PeerMessage> pieces_;  // by peer: what this rank holds of the part of each owner
+  std::size_t received_from_ = 0;
+  std::vector<Chunk> chunks_, unpack_;
+  std::vector<Index> offsets_;  // [chunks] bytes
+  MPI_Comm members_ = MPI_COMM_NULL;
+  std::vector<int> members_ranks_;  // ascending
+  std::vector<Index> counts_;       // [members] elements
+  std::vector<int> counts_in_use_;  // [members] by MPI, while a reduction is under way
+  MPI_Datatype type_ = MPI_DATATYPE_NULL;
+  Index element_bytes_ = 1, sums_ = 0;
+  bool everyone_ = false, connected_ = false;
+  Buffer buffer_;  // partial sums, then sums
+
+  // Of the transfer at hand:
+  Arrays arrays_;
+  MPI_Request request_ = MPI_REQUEST_NULL;
+  bool begun_ = false, done_ = true;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_reduced(const Link& link, Messages messages) {
+  return std::make_unique<ReduceTransport>(link, std::move(messages));
+}
+
+}  // namespace dace_redist
