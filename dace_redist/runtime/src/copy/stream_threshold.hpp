@@ -45,7 +45,7 @@ inline std::int64_t stream_threshold_bytes() {
 
 namespace detail {
 
-inline constexpr std::int64_t shortest_streamed_span = 256;  ///< contiguous target bytes from which streaming pays
+inline constexpr std::int64_t min_streamed_span = 256;  ///< contiguous target bytes from which streaming pays
 inline constexpr std::int64_t direct_stream_run = 1024;      ///< runs from this length on are streamed without a buffer
 
 /// Contiguous target bytes: one run, or the columns if they follow each other.
