@@ -17,14 +17,14 @@ namespace dace_redist {
 namespace detail {
 namespace {
 
-constexpr std::int64_t max_tiled_run = 128;        ///< longer runs fill lines on both sides in any loop order
+constexpr std::int64_t max_tiled_run = 128;            ///< longer runs fill lines on both sides in any loop order
 constexpr std::int64_t prefetch_bytes = 6144;          ///< bytes between what is copied and what is prefetched
 constexpr std::int64_t chunk_bytes = 16384;            ///< bytes that are copied for all endpoints in turn
 constexpr std::int64_t assembled_ahead_bytes = 16384;  ///< the same where lines are put together in registers
 constexpr std::int64_t tile_row_bytes = 256;           ///< target bytes in one row of a tile
 constexpr std::int64_t streamed_tile_columns = 64;     ///< target elements in one row, if transposed and streamed
 constexpr std::int64_t tile_bytes = 16384;             ///< a tile and its source lines stay in the L1 cache
-constexpr std::int64_t max_tile_bytes = 25600;     ///< the last tiles are longer by up to a line on both sides
+constexpr std::int64_t max_tile_bytes = 25600;         ///< the last tiles are longer by up to a line on both sides
 static_assert(max_tile_bytes >= (64 + 15) * (64 + 15) * 4, "of elements of 4 bytes, the most of all");
 
 /// The dimension along which the source is read in order, if that is not the last one and runs are short; else -1.
@@ -108,17 +108,16 @@ void copy_buffered(const CopyBlock& block, const CopyEndpoints* endpoints, std::
   ChunkWalk ahead = walk;
   bool more_ahead = ahead.advance();
   const PlaneCopy copy_runs = plane_copy<Prefetch::none>(block.run_bytes);
-  const auto ends =
-      std::minmax_element(endpoints, endpoints + count,
-                          [](const CopyEndpoints& a, const CopyEndpoints& b) { return a.source < b.source; });
+  const auto ends = std::minmax_element(
+      endpoints, endpoints + count, [](const CopyEndpoints& a, const CopyEndpoints& b) { return a.source < b.source; });
   const std::int64_t apart = ends.second->source - ends.first->source;
   do {
     const Plane plane = walk.plane();
     if (more_ahead && count > 1) {
       const std::int64_t extent = (plane.rows - 1) * magnitude(plane.source_row) +
                                   (plane.columns - 1) * magnitude(plane.source_column) + plane.run_bytes;
-      writers.prefetch(LinesAhead(address_at(ends.first->source, ahead.source()), 1, 0,
-                                  extent + (apart <= extent ? apart : 0)));
+      writers.prefetch(
+          LinesAhead(address_at(ends.first->source, ahead.source()), 1, 0, extent + (apart <= extent ? apart : 0)));
       more_ahead = ahead.advance();
     }
     for (std::size_t p = 0; p < count; ++p) {

@@ -69,8 +69,7 @@ inline constexpr std::int64_t stream_width = 16;
 /// stores are ordinary.
 inline void stream_aligned(const char* source, char* target) {
 #if defined(__AVX__)
-  _mm256_stream_si256(reinterpret_cast<__m256i*>(target),
-                      _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source)));
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(target), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source)));
 #elif defined(__SSE2__)
   _mm_stream_si128(reinterpret_cast<__m128i*>(target), _mm_loadu_si128(reinterpret_cast<const __m128i*>(source)));
 #else

@@ -189,7 +189,8 @@ ElementKernel::ElementKernel(const ElementOperation& operation)
     });
   });
   if (!convert_)
-    throw Error(text("elements of type ", element_name(operation.source), " do not convert to ", element_name(operation.target),
+    throw Error(text("elements of type ", element_name(operation.source), " do not convert to ",
+                     element_name(operation.target),
                      " without losing their kind (NumPy's casting rule \"same_kind\")"));
   visit_element_type(operation.target, [&](auto to) {
     using T = Arithmetic<decltype(to)>;
@@ -260,7 +261,7 @@ void ElementKernel::apply(const ElementBlock& block, const char* source, char* t
 }
 
 void ElementKernel::apply_batch(const ElementBlock& block, const CopyEndpoints* places, std::size_t count, bool stream,
-                                   bool stream_short_rows) const {
+                                bool stream_short_rows) const {
   if (block.run_bytes == 0) return;
   const int last = block.ndim - 1;
   int row_dim = block.ndim - 2;
@@ -292,7 +293,7 @@ void ElementKernel::apply_batch(const ElementBlock& block, const CopyEndpoints* 
   const bool contiguous = block.ndim > 0 && block.target_strides[static_cast<std::size_t>(last)] == target_bytes_;
   const bool long_enough = stream_short_rows ? detail::target_span(block) >= detail::min_streamed_span
                                              : columns * target_bytes_ >= detail::direct_stream_run;
-  if (!stream || tiled || reads_target() || !contiguous || !long_enough)
+  if (!stream || !detail::can_stream || tiled || reads_target() || !contiguous || !long_enough)
     return for_each_row([this](std::size_t, const Row& row) { apply_row(row); });
   detail::LineWriters writers(count);
   for_each_row([&](std::size_t p, const Row& row) { stream_row(row, writers[p]); });

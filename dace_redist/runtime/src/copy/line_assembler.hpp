@@ -3,7 +3,8 @@
 
 /// \file
 /// Stores of whole cache lines, put together in registers from runs that follow each other in the target: with
-/// non-temporal stores, reading and writing overlap as they do in memcpy. Needs AVX-512; without, fills_lines() is false.
+/// non-temporal stores, reading and writing overlap as they do in memcpy. Needs AVX-512; without, fills_lines() is
+/// false.
 
 #include <algorithm>
 #include <array>
@@ -30,9 +31,9 @@ constexpr bool fills_lines([[maybe_unused]] std::int64_t run_bytes) {
 /// Writes a row of one block for each endpoint of a batch, a few lines of each in turn: where the endpoints follow each
 /// other in the source, it is read in order.
 ///
-/// The loop over lines loads nothing but source data: measured, three further loads per line cost 10 % of bandwidth, six
-/// 25 %. So the lines of a turn can be unrolled for runs of a multiple of 16 bytes, up to max_known_run; measured, this
-/// pays where several endpoints are written in turn.
+/// The loop over lines loads nothing but source data: measured, three further loads per line cost 10 % of bandwidth,
+/// six 25 %. So the lines of a turn can be unrolled for runs of a multiple of 16 bytes, up to max_known_run; measured,
+/// this pays where several endpoints are written in turn.
 template <bool non_temporal>
 class LineAssembler {
  public:
