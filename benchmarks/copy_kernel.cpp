@@ -19,7 +19,7 @@
 #include <random>
 #include <vector>
 
-#include "copy/copy.cpp"
+#include "copy/copy.hpp"
 #include "copy/packing.hpp"
 
 namespace {

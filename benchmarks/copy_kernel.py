@@ -29,7 +29,8 @@ def compile_benchmark(folder: Path) -> Path:
     include = ROOT / "dace_redist" / "runtime" / "src"
     compiler = os.environ.get("CXX", "g++").split()
     source = ROOT / "benchmarks" / "copy_kernel.cpp"
-    options = ["-O3", "-march=native", "-std=c++17", "-I", str(include), str(source), "-o", str(program)]
+    sources = [str(source), *map(str, sorted(include.glob("copy/*.cpp")))]
+    options = ["-O3", "-march=native", "-std=c++17", "-fopenmp", "-I", str(include), *sources, "-o", str(program)]
     subprocess.run([*compiler, *options], check=True)
     return program
 

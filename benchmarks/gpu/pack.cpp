@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "copy/element_operation.cpp"
+#include "copy/element_operation.hpp"
 #include "device/device.hpp"
 
 namespace {

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <memory>
 
-#include "copy/copy.cpp"
 
 namespace {
 

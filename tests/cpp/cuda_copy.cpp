@@ -8,7 +8,7 @@
 
 #include <cstdlib>
 
-#include "copy/element_operation.cpp"
+#include "copy/element_operation.hpp"
 #include "device_copy_cases.hpp"
 
 namespace {

@@ -21,11 +21,13 @@
 #include <string>
 #include <vector>
 
-#include "copy/copy.cpp"
-#include "copy/element_operation.cpp"
-#include "copy/element_steps.cpp"
-#include "copy/reduce_blocks.cpp"
-#include "copy/run_list.cpp"
+#include "copy/copy.hpp"
+#include "copy/element_operation.hpp"
+#include "copy/element_steps.hpp"
+#include "copy/reduce_blocks.hpp"
+#include "copy/run_list.hpp"
+#include "copy/threads.hpp"
+#include "core/error.hpp"
 
 namespace {
 
@@ -188,7 +190,7 @@ class Array {
   std::ptrdiff_t start_ = 0;
 };
 
-enum class By { blocks, runs };
+enum class By { blocks, runs, threads, lists };
 
 bool copies_like_the_oracle(const Case& made, const StridedBlock& block, int parts, By by) {
   const auto source_bytes = static_cast<std::size_t>(made.source_elements * made.element_bytes);
@@ -209,15 +211,26 @@ bool copies_like_the_oracle(const Case& made, const StridedBlock& block, int par
   if (whole.nbytes() != made.block.count() * made.element_bytes) return false;
   std::int64_t nbytes = 0;
   RunList runs;
+  dace_redist::CopyList list;
+#ifdef _OPENMP
+  const int threads = parts;
+#else
+  const int threads = 1;
+#endif
   for (int part = 0; part < parts; ++part) {
     const CopyBlock piece = slice(whole, part, parts);
     nbytes += piece.nbytes();
     if (by == By::runs)
       runs.append(piece);
+    else if (by == By::lists)
+      list.append(piece);
+    else if (by == By::threads)
+      copy(part == 0 ? whole : CopyBlock{}, from, target.data(), made.stream, threads);
     else
       copy(piece, from, target.data(), made.stream);
   }
   runs.copy(reinterpret_cast<const char*>(from), reinterpret_cast<char*>(target.data()));
+  copy_threaded(list, reinterpret_cast<const char*>(from), reinterpret_cast<char*>(target.data()), threads);
   return nbytes == whole.nbytes() && target.bytes() == expected;
 }
 
@@ -262,9 +275,8 @@ bool copies_together_like_the_oracle() {
       for (const std::size_t shift : {std::size_t{0}, std::size_t{16}, std::size_t{44}})
         for (const bool stream : {false, true})
           if (!copies_together_like_the_oracle(run_bytes, columns, shift, stream)) {
-            std::printf("FAILED: copy_batch of %lld runs of %lld bytes, shift %zu%s\n",
-                        static_cast<long long>(columns), static_cast<long long>(run_bytes), shift,
-                        stream ? ", non-temporal" : "");
+            std::printf("FAILED: copy_batch of %lld runs of %lld bytes, shift %zu%s\n", static_cast<long long>(columns),
+                        static_cast<long long>(run_bytes), shift, stream ? ", non-temporal" : "");
             return false;
           }
   return true;
@@ -475,6 +487,8 @@ int main(int argc, char** argv) {
         !check(copies_like_the_oracle(made, made.block, 1, By::blocks), made, "copy") ||
         !check(copies_like_the_oracle(made, smaller, made.parts, By::blocks), made, "copy of slices") ||
         !check(copies_like_the_oracle(made, smaller, made.parts, By::runs), made, "copy of a list of runs") ||
+        !check(copies_like_the_oracle(made, smaller, made.parts, By::threads), made, "copy by threads") ||
+        !check(copies_like_the_oracle(made, smaller, made.parts, By::lists), made, "list of copies by threads") ||
         !check(reduces_like_the_oracle(made, random), made, "reduction of several blocks"))
       return 1;
   }

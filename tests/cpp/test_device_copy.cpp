@@ -7,7 +7,7 @@
 
 #include <cstdlib>
 
-#include "copy/element_operation.cpp"
+#include "copy/element_operation.hpp"
 #include "device/host_copy_kernel.hpp"
 #include "device_copy_cases.hpp"
 

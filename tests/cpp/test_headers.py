@@ -25,6 +25,8 @@ HEADERS = sorted(header.relative_to(folder).as_posix() for folder in FOLDERS for
 HEADERS.remove(CUBLAS)
 INCLUDES = [option for folder in FOLDERS for option in ("-I", str(folder))]
 PROGRAMS = sorted(Path(__file__).parent.glob("test_*.cpp"))
+#: Linked to each program.
+COPIES = [str(source) for source in sorted(FOLDERS[0].glob("copy/*.cpp"))]
 #: In place of a program's own number, as the sanitisers make it slow.
 RANDOM_CASES, RANDOM_CASES_OF = "150", {"test_device_copy": "40"}
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Werror"]
@@ -54,11 +56,11 @@ def blas_flags() -> list[str]:
     return [*(f"-isystem{path}" for path in blas.include_directories), *blas.definitions]
 
 
-def complaints(compiler: str, *arguments: str) -> str:
-    """Run a compiler and return what it said if it failed; skips the test if there is no such compiler."""
+def complaints(compiler: str, *arguments: str, folder: Path | None = None) -> str:
+    """Run a compiler in a folder and return what it said if it failed; skips the test if there is no such compiler."""
     if shutil.which(compiler) is None:
         pytest.skip(f"no {compiler} on this machine")
-    done = subprocess.run([compiler, *WARNINGS, *INCLUDES, *arguments], capture_output=True, text=True)
+    done = subprocess.run([compiler, *WARNINGS, *INCLUDES, *arguments], capture_output=True, text=True, cwd=folder)
     return "" if done.returncode == 0 else f"{shlex.join(done.args)}\n{done.stderr}"
 
 
@@ -96,19 +98,40 @@ def test_all_headers_compile_together(compiler, standard, tmp_path):
         pytest.fail(found, pytrace=False)
 
 
+def program_switches(compiler: str, machine: str) -> list[str]:
+    """Sanitised; with OpenMP where the compiler always brings it."""
+    switches = ["-std=c++17", "-O0", "-g", "-pthread", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    if platform.machine() == "x86_64":
+        switches.append(f"-march={machine}")
+    return [*switches, "-fopenmp"] if compiler == "g++" else switches
+
+
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory):
+    """Objects of the copy kernels by compiler and processor, each compiled once."""
+
+    @cache
+    def compiled(compiler: str, machine: str) -> list[str]:
+        folder = tmp_path_factory.mktemp("copies")
+        found = complaints(compiler, *program_switches(compiler, machine), "-c", *COPIES, folder=folder)
+        if found:
+            pytest.fail(found, pytrace=False)
+        return [str(made) for made in sorted(folder.glob("*.o"))]
+
+    return compiled
+
+
 @pytest.mark.parametrize(("compiler", "machine"), [("g++", "native"), ("clang++", "x86-64")])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
-def test_program_runs_clean(program, compiler, machine, tmp_path):
+def test_program_runs_clean(program, compiler, machine, copies, tmp_path):
     """
     These are MPI-free; undefined behaviour and memory errors end them. The argument: how many random cases.
 
     The kernels differ by what the processor has; elsewhere than on x86-64 both run what there is.
     """
     binary = tmp_path / program.stem
-    switches = ["-std=c++17", "-O0", "-g", "-pthread", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    if platform.machine() == "x86_64":
-        switches.append(f"-march={machine}")
-    found = complaints(compiler, *switches, str(program), "-o", str(binary))
+    switches = program_switches(compiler, machine)
+    found = complaints(compiler, *switches, str(program), *copies(compiler, machine), "-o", str(binary))
     if "cannot find" in found and ("libclang_rt" in found or "asan" in found):
         pytest.skip(f"{compiler} has no sanitiser libraries here (Debian: apt-get install libclang-rt-dev)")
     if found:

@@ -16,11 +16,10 @@
 #include <utility>
 #include <vector>
 
-#include "copy/copy.cpp"
-#include "copy/element_operation.cpp"
-#include "copy/element_steps.cpp"
-#include "copy/packing.cpp"
-#include "copy/run_list.cpp"
+#include "copy/copy.hpp"
+#include "copy/element_steps.hpp"
+#include "copy/packing.hpp"
+#include "copy/run_list.hpp"
 #include "node/node_exchange.hpp"
 
 // This program has no library that keeps events.

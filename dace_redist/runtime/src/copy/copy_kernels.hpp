@@ -19,6 +19,13 @@ namespace dace_redist::detail {
 
 inline constexpr std::int64_t line_bytes = 64;  ///< cache line, the unit of a non-temporal store
 
+/// Whether the processor has non-temporal stores.
+#if defined(__SSE2__)
+inline constexpr bool can_stream = true;
+#else
+inline constexpr bool can_stream = false;
+#endif
+
 /// Two dimensions of runs; all strides and lengths in bytes.
 struct Plane {
   std::int64_t rows, columns, run_bytes;
@@ -60,28 +67,22 @@ inline constexpr std::int64_t stream_width = 16;
 
 /// Copies a run of whole stream widths with non-temporal stores; `target` is aligned to stream_width. Without SSE2 the
 /// stores are ordinary.
-struct AlignedStreamRun {
-  static void copy(const char* source, char* target, std::int64_t run_bytes) {
-    for (std::int64_t byte = 0; byte < run_bytes; byte += stream_width) {
+inline void stream_aligned(const char* source, char* target) {
 #if defined(__AVX__)
-      _mm256_stream_si256(reinterpret_cast<__m256i*>(target + byte),
-                          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source + byte)));
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(target), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source)));
 #elif defined(__SSE2__)
-      _mm_stream_si128(reinterpret_cast<__m128i*>(target + byte),
-                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + byte)));
+  _mm_stream_si128(reinterpret_cast<__m128i*>(target), _mm_loadu_si128(reinterpret_cast<const __m128i*>(source)));
 #else
-      std::memcpy(target + byte, source + byte, static_cast<std::size_t>(stream_width));
+  std::memcpy(target, source, static_cast<std::size_t>(stream_width));
 #endif
-    }
-  }
-};
+}
 
 /// Writes one cache line with non-temporal stores; `target` is aligned to a line.
 inline void stream_line(const char* source, char* target) {
 #if defined(__AVX512F__)
   _mm512_stream_si512(reinterpret_cast<__m512i*>(target), _mm512_loadu_si512(source));
 #else
-  AlignedStreamRun::copy(source, target, line_bytes);
+  for (std::int64_t byte = 0; byte < line_bytes; byte += stream_width) stream_aligned(source + byte, target + byte);
 #endif
 }
 
@@ -189,6 +190,20 @@ struct StreamRun {
   }
 };
 
+/// Copies a run of whole stream widths with non-temporal stores; `target` is aligned to stream_width.
+struct AlignedStreamRun {
+  static void copy(const char* source, char* target, std::int64_t run_bytes, std::int64_t ahead) {
+    std::int64_t byte = 0;
+    for (; byte + line_bytes <= run_bytes; byte += line_bytes) {
+      prefetch_line(address_at(source + byte, ahead));
+      for (std::int64_t part = 0; part < line_bytes; part += stream_width)
+        stream_aligned(source + byte + part, target + byte + part);
+    }
+    for (; byte < run_bytes; byte += stream_width) stream_aligned(source + byte, target + byte);
+    prefetch_line(address_at(source + run_bytes - 1, ahead));
+  }
+};
+
 /// Prefetches the cache lines of a run that is copied later, at any address.
 [[gnu::always_inline]] inline void prefetch_run(std::uintptr_t address, std::int64_t run_bytes) {
   const std::uintptr_t end = address + static_cast<std::uintptr_t>(run_bytes);
@@ -206,7 +221,7 @@ inline void prefetch_edges([[maybe_unused]] const char* target, [[maybe_unused]]
 
 /// What a copy prefetches: nothing, each run, each row (for short runs that are dense in the source), or,
 /// for runs that are streamed, the source and the lines at the ends of the next run in the target.
-enum class Prefetch { none, runs, rows, streamed };
+enum class Prefetch { none, runs, rows, streamed, aligned };
 
 /// The two loops around every run. The plane is taken by value: stores through `char*` cannot change its members.
 template <class Run, Prefetch prefetch>
@@ -216,12 +231,15 @@ void copy_plane(Plane plane, const char* source, char* target) {
     if constexpr (prefetch == Prefetch::rows)
       if (plane.ahead != 0)
         prefetch_run(address_at(first, plane.ahead), (plane.columns - 1) * plane.source_column + plane.run_bytes);
+#pragma GCC unroll 4  // the loop of a short run is so small that its alignment would decide about its speed
     for (std::int64_t column = 0; column < plane.columns; ++column) {
       const char* const run = first + column * plane.source_column;
       if constexpr (prefetch == Prefetch::runs) prefetch_run(address_at(run, plane.ahead), plane.run_bytes);
       char* const to = target + row * plane.target_row + column * plane.target_column;
       if constexpr (prefetch == Prefetch::streamed) {
         prefetch_edges(to + plane.target_column, plane.run_bytes);
+        Run::copy(run, to, plane.run_bytes, plane.ahead);
+      } else if constexpr (prefetch == Prefetch::aligned) {
         Run::copy(run, to, plane.run_bytes, plane.ahead);
       } else {
         Run::copy(run, to, plane.run_bytes);
@@ -245,8 +263,6 @@ auto with_run_kind(std::int64_t run_bytes, const Use& use) {
       return use(ExactRun<8>{});
     case 16:
       return use(ExactRun<16>{});
-    case 96:
-      return use(ExactRun<96>{});
     default:
       break;
   }

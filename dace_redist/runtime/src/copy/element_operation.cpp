@@ -34,63 +34,84 @@ void store(char* to, T value) {
   std::memcpy(to, &value, sizeof value);
 }
 
+/// Calls `body(from, to)` with the addresses of each element. Contiguous elements get a loop of their own, which
+/// compilers vectorise.
+template <std::int64_t source_bytes, std::int64_t target_bytes, class Body>
+void for_each_element(const char* source, std::int64_t source_stride, char* target, std::int64_t target_stride,
+                      std::int64_t count, const Body& body) {
+  if (source_stride == source_bytes && target_stride == target_bytes)
+    for (std::int64_t i = 0; i < count; ++i) body(source + i * source_bytes, target + i * target_bytes);
+  else
+    for (std::int64_t i = 0; i < count; ++i) body(source + i * source_stride, target + i * target_stride);
+}
+
 template <class From, class To>
 void convert(const char* source, std::int64_t source_stride, char* target, std::int64_t target_stride,
              std::int64_t count) {
-  if (source_stride == sizeof(From) && target_stride == sizeof(To)) {
-    for (std::int64_t i = 0; i < count; ++i)
-      store(target + i * static_cast<std::int64_t>(sizeof(To)),
-            converted<To>(load<From>(source + i * static_cast<std::int64_t>(sizeof(From)))));
-    return;
-  }
-  for (std::int64_t i = 0; i < count; ++i)
-    store(target + i * target_stride, converted<To>(load<From>(source + i * source_stride)));
+  for_each_element<sizeof(From), sizeof(To)>(
+      source, source_stride, target, target_stride, count,
+      [](const char* from, char* to) { store(to, converted<To>(load<From>(from))); });
 }
 
+/// `alpha * value`, or `alpha * conj(value)`.
+template <class T>
+class Scaling {
+ public:
+  explicit Scaling(const ElementOperation& operation)
+      : alpha_(factor<T>(OperationValues(operation).alpha)), conjugate_(is_complex<T> && operation.conjugate) {}
+  T operator()(T value) const {
+    if (conjugate_) value = conjugated(value);
+    return static_cast<T>(wrapping(alpha_) * wrapping(value));
+  }
+
+ private:
+  T alpha_;
+  bool conjugate_;
+};
+
+/// Stores `function(incoming, current)`; `source` holds elements of the target's type without gaps.
 template <class T, class Function>
-void for_each_pair(const char* source, char* target, std::int64_t target_stride, std::int64_t count,
-                   const Function& function) {
-  constexpr std::int64_t nbytes = sizeof(T);
-  if (target_stride == nbytes) {
-    for (std::int64_t i = 0; i < count; ++i)
-      store(target + i * nbytes, function(load<T>(source + i * nbytes), load<T>(target + i * nbytes)));
-    return;
-  }
-  for (std::int64_t i = 0; i < count; ++i)
-    store(target + i * target_stride, function(load<T>(source + i * nbytes), load<T>(target + i * target_stride)));
+void combine(const char* source, char* target, std::int64_t target_stride, std::int64_t count,
+             const Function& function) {
+  for_each_element<sizeof(T), sizeof(T)>(
+      source, sizeof(T), target, target_stride, count,
+      [&](const char* from, char* to) { store(to, function(load<T>(from), load<T>(to))); });
 }
 
-/// Scales, conjugates, and adds to what is there; `source` holds elements of the target's type without gaps.
+/// Scales, conjugates and adds; `source` holds elements of the target's type without gaps.
 template <class T>
 void scale(const ElementOperation& operation, const char* source, char* target, std::int64_t target_stride,
            std::int64_t count) {
-  const OperationValues values(operation);
-  const T alpha = factor<T>(values.alpha), beta = factor<T>(values.beta);
-  const auto scaled = [alpha, conjugate = is_complex<T> && operation.conjugate](T value) {
-    if (conjugate) value = conjugated(value);
-    return static_cast<T>(wrapping(alpha) * wrapping(value));
-  };
-  if (operation.beta == 0.0) {
-    for (std::int64_t i = 0; i < count; ++i)
-      store(target + i * target_stride, scaled(load<T>(source + i * static_cast<std::int64_t>(sizeof(T)))));
-    return;
-  }
-  for_each_pair<T>(source, target, target_stride, count, [&](T value, T there) {
-    return static_cast<T>(wrapping(scaled(value)) + wrapping(beta) * wrapping(there));
+  const Scaling<T> scaled(operation);
+  if (operation.beta == 0.0)
+    return for_each_element<sizeof(T), sizeof(T)>(
+        source, sizeof(T), target, target_stride, count,
+        [&](const char* from, char* to) { store(to, scaled(load<T>(from))); });
+  const T beta = factor<T>(OperationValues(operation).beta);
+  combine<T>(source, target, target_stride, count, [&](T incoming, T current) {
+    return static_cast<T>(wrapping(scaled(incoming)) + wrapping(beta) * wrapping(current));
   });
 }
 
-/// Reduces scaled elements and what is there.
+/// Reduces scaled elements and the current ones.
 template <class T, template <class> class Function>
 void reduce(const ElementOperation& operation, const char* source, char* target, std::int64_t target_stride,
             std::int64_t count) {
-  const T alpha = factor<T>(OperationValues(operation).alpha);
-  const bool conjugate = is_complex<T> && operation.conjugate, plain = operation.alpha == 1.0 && !conjugate;
+  const Scaling<T> scaled(operation);
   const Function<T> function;
-  if (plain) return for_each_pair<T>(source, target, target_stride, count, function);
-  for_each_pair<T>(source, target, target_stride, count, [&](T value, T there) {
-    if (conjugate) value = conjugated(value);
-    return function(static_cast<T>(wrapping(alpha) * wrapping(value)), there);
+  if (operation.alpha == 1.0 && !operation.conjugate)
+    combine<T>(source, target, target_stride, count, function);
+  else
+    combine<T>(source, target, target_stride, count,
+               [&](T incoming, T current) { return function(scaled(incoming), current); });
+}
+
+/// Booleans: sum and max are "or", prod and min are "and".
+template <bool joins>
+void reduce_booleans(const ElementOperation&, const char* source, char* target, std::int64_t target_stride,
+                     std::int64_t count) {
+  for_each_element<1, 1>(source, 1, target, target_stride, count, [](const char* from, char* to) {
+    *to = static_cast<char>(joins ? *to | *from : *to & *from);
   });
 }
 
@@ -139,14 +160,6 @@ void reduce_rows(const ElementKernel::ReducedRows& rows) {
   }
 }
 
-/// Booleans: sum and max are "or", prod and min are "and".
-void reduce_or(const ElementOperation&, const char* source, char* target, std::int64_t stride, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) target[i * stride] = static_cast<char>(target[i * stride] | source[i]);
-}
-void reduce_and(const ElementOperation&, const char* source, char* target, std::int64_t stride, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) target[i * stride] = static_cast<char>(target[i * stride] & source[i]);
-}
-
 [[noreturn]] void fail_to_compute(ElementType type, const char* what) {
   throw Error(text("elements of type ", element_name(type), " have no ", what));
 }
@@ -176,7 +189,8 @@ ElementKernel::ElementKernel(const ElementOperation& operation)
     });
   });
   if (!convert_)
-    throw Error(text("elements of type ", element_name(operation.source), " do not convert to ", element_name(operation.target),
+    throw Error(text("elements of type ", element_name(operation.source), " do not convert to ",
+                     element_name(operation.target),
                      " without losing their kind (NumPy's casting rule \"same_kind\")"));
   visit_element_type(operation.target, [&](auto to) {
     using T = Arithmetic<decltype(to)>;
@@ -184,7 +198,7 @@ ElementKernel::ElementKernel(const ElementOperation& operation)
     if constexpr (std::is_same_v<T, Boolean>) {
       if (scales) fail_to_compute(operation.target, "multiples or sums: alpha must be 1, beta 0");
       const bool joins = operation.reduction == Reduction::sum || operation.reduction == Reduction::max;
-      if (operation.reduction != Reduction::none) combine_ = joins ? reduce_or : reduce_and;
+      if (operation.reduction != Reduction::none) combine_ = joins ? reduce_booleans<true> : reduce_booleans<false>;
     } else {
       check_factor<T>("alpha", operation.alpha, operation.target);
       check_factor<T>("beta", operation.beta, operation.target);
@@ -247,7 +261,7 @@ void ElementKernel::apply(const ElementBlock& block, const char* source, char* t
 }
 
 void ElementKernel::apply_batch(const ElementBlock& block, const CopyEndpoints* places, std::size_t count, bool stream,
-                                   bool stream_short_rows) const {
+                                bool stream_short_rows) const {
   if (block.run_bytes == 0) return;
   const int last = block.ndim - 1;
   int row_dim = block.ndim - 2;
@@ -277,13 +291,13 @@ void ElementKernel::apply_batch(const ElementBlock& block, const CopyEndpoints* 
     } while (walk.advance());
   };
   const bool contiguous = block.ndim > 0 && block.target_strides[static_cast<std::size_t>(last)] == target_bytes_;
-  const bool long_enough = stream_short_rows ? detail::target_span(block) >= detail::shortest_streamed_span
+  const bool long_enough = stream_short_rows ? detail::target_span(block) >= detail::min_streamed_span
                                              : columns * target_bytes_ >= detail::direct_stream_run;
-  if (!stream || tiled || reads_target() || !contiguous || !long_enough)
+  if (!stream || !detail::can_stream || tiled || reads_target() || !contiguous || !long_enough)
     return for_each_row([this](std::size_t, const Row& row) { apply_row(row); });
-  std::array<detail::LineWriter, max_batch> writers;
+  detail::LineWriters writers(count);
   for_each_row([&](std::size_t p, const Row& row) { stream_row(row, writers[p]); });
-  for (std::size_t p = 0; p < count; ++p) writers[p].finish();
+  writers.finish();
   detail::stream_fence();
 }
 

@@ -10,8 +10,8 @@
 #include <cstdint>
 
 #include "copy/copy_block.hpp"
-#include "core/element_type.hpp"
 #include "copy/line_writer.hpp"
+#include "core/element_type.hpp"
 #include "core/export.hpp"
 
 namespace dace_redist {
@@ -96,7 +96,7 @@ class DR_API ElementKernel {
   /// \param stream  As for apply().
   /// \param stream_short_rows  Whether to stream shorter rows, too, which are then sooner read by another core.
   void apply_batch(const ElementBlock& block, const CopyEndpoints* places, std::size_t count, bool stream,
-                      bool stream_short_rows) const;
+                   bool stream_short_rows) const;
 
   /// Applies the operation to one row.
   void apply_row(const Row& row) const;

@@ -10,8 +10,8 @@ void ElementSteps::set(const ElementOperation& operation, std::int64_t source_by
   if (operation.is_copy()) return;
   const std::int64_t target_bytes = element_bytes_of(operation.target);
   if (source_bytes != element_bytes_of(operation.source))
-    throw Error(text("elements of type ", element_name(operation.source), " have ",
-                     element_bytes_of(operation.source), " bytes, not ", source_bytes));
+    throw Error(text("elements of type ", element_name(operation.source), " have ", element_bytes_of(operation.source),
+                     " bytes, not ", source_bytes));
   const bool source_travels = source_bytes < target_bytes;
   ElementOperation conversion, rest = operation;
   conversion.source = operation.source;

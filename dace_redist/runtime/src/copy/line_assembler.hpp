@@ -2,11 +2,12 @@
 #pragma once
 
 /// \file
-/// Writes rows of runs that follow each other in the target, in whole cache lines that are put together in registers.
-/// With non-temporal stores, reading and writing then overlap as they do in memcpy. It needs AVX-512: on other
-/// processors fills_lines() is false for every run length, and copy_batch() never uses a LineAssembler.
+/// Stores of whole cache lines, put together in registers from runs that follow each other in the target: with
+/// non-temporal stores, reading and writing overlap as they do in memcpy. Needs AVX-512; without, fills_lines() is
+/// false.
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -17,77 +18,79 @@
 
 namespace dace_redist::detail {
 
-/// Whether a line holds parts of two runs at most, and few lines take up whole runs: what a LineAssembler takes.
+/// Whether a LineAssembler takes runs: a line holds parts of two at most, and few lines take up whole runs.
 constexpr bool fills_lines([[maybe_unused]] std::int64_t run_bytes) {
 #if defined(__AVX512BW__)
-  constexpr std::int64_t most_lines = 32;
-  return run_bytes >= line_bytes && run_bytes / std::gcd(run_bytes, line_bytes) <= most_lines;
+  constexpr std::int64_t max_lines = 32;
+  return run_bytes >= line_bytes && run_bytes / std::gcd(run_bytes, line_bytes) <= max_lines;
 #else
   return false;
 #endif
 }
 
-/// Writes rows of one block at several places, a few lines of each in turn: where the places follow each other in the
-/// source, it is read in order.
+/// Writes a row of one block for each endpoint of a batch, a few lines of each in turn: where the endpoints follow each
+/// other in the source, it is read in order.
 ///
-/// Nothing but the source is read, and nothing kept, between the lines: each further load or branch per line costs
-/// bandwidth (three loads a tenth, six a quarter), as fewer lines are then on their way at a time. So the lines of a
-/// turn are unrolled for some lengths of runs.
+/// The loop over lines loads nothing but source data: measured, three further loads per line cost 10 % of bandwidth,
+/// six 25 %. So the lines of a turn can be unrolled for runs of a multiple of 16 bytes, up to max_known_run; measured,
+/// this pays where several endpoints are written in turn.
 template <bool non_temporal>
 class LineAssembler {
  public:
-  /// \param run_bytes  bytes of a run, see fills_lines().
-  /// \param stride     of the runs in the source, in bytes.
-  /// \param row_bytes  bytes of a row in the target.
-  LineAssembler(std::int64_t run_bytes, std::int64_t stride, std::int64_t row_bytes)
+  /// \param run_bytes  Bytes of a run, see fills_lines().
+  /// \param stride     Distance of runs in the source, in bytes.
+  /// \param row_bytes  Bytes of a row in the target.
+  LineAssembler(std::int64_t run_bytes, std::int64_t stride, std::int64_t row_bytes, bool unrolled)
       : run_bytes_(run_bytes),
         gap_(stride - run_bytes),
         row_bytes_(row_bytes),
         turn_bytes_(lines_of_turn(run_bytes) * line_bytes),
-        source_step_(turn_bytes_ / run_bytes * stride) {}
+        source_step_(turn_bytes_ / run_bytes * stride),
+        write_row_(unrolled ? find_writer(run_bytes) : &LineAssembler::write_row<any_run>) {}
 
-  /// Writes a row at each place. Prefetches what lies `ahead` bytes later in the source.
-  /// \param from, to  bytes from the sources and targets of the places to those of the row.
-  void write(const CopyEndpoints* places, std::size_t count, std::int64_t from, std::int64_t to, std::int64_t ahead) const {
-    switch (run_bytes_) {
-      case 64:
-        return write_row<64>(places, count, from, to, ahead);
-      case 80:
-        return write_row<80>(places, count, from, to, ahead);
-      case 96:
-        return write_row<96>(places, count, from, to, ahead);
-      case 128:
-        return write_row<128>(places, count, from, to, ahead);
-      case 192:
-        return write_row<192>(places, count, from, to, ahead);
-      default:
-        return write_row<any_run>(places, count, from, to, ahead);
-    }
+  /// Writes a row for each endpoint.
+  /// \param from, to  Bytes from the sources and targets of the endpoints to those of the row.
+  /// \param ahead     Prefetch distance in the source, in bytes.
+  void write(const CopyEndpoints* endpoints, std::size_t count, std::int64_t from, std::int64_t to,
+             std::int64_t ahead) const {
+    (this->*write_row_)(endpoints, count, from, to, ahead);
   }
 
  private:
-  static constexpr std::int64_t fewest_lines = 4, any_run = 0;
+  static constexpr std::int64_t min_turn_lines = 4, any_run = 0, max_known_run = 512;
 
-  /// Lines of a turn: at least some, and as many as take up whole runs.
+  using WriteRow = void (LineAssembler::*)(const CopyEndpoints*, std::size_t, std::int64_t, std::int64_t,
+                                           std::int64_t) const;
+
+  template <std::int64_t known_run = line_bytes>
+  static WriteRow find_writer(std::int64_t run_bytes) {
+    if constexpr (known_run > max_known_run)
+      return &LineAssembler::write_row<any_run>;
+    else
+      return run_bytes == known_run ? &LineAssembler::write_row<known_run> : find_writer<known_run + 16>(run_bytes);
+  }
+
+  /// Lines of a turn: at least min_turn_lines, and as many as take up whole runs.
   static constexpr std::int64_t lines_of_turn(std::int64_t run_bytes) {
-    const std::int64_t common = std::gcd(run_bytes, line_bytes), repeats = (fewest_lines * common - 1) / run_bytes + 1;
-    return repeats * run_bytes / common;
+    const std::int64_t common = std::gcd(run_bytes, line_bytes);
+    return ((min_turn_lines * common - 1) / run_bytes + 1) * run_bytes / common;
   }
 
   template <std::int64_t known_run>
-  void write_row(const CopyEndpoints* places, std::size_t count, std::int64_t from, std::int64_t to,
+  void write_row(const CopyEndpoints* endpoints, std::size_t count, std::int64_t from, std::int64_t to,
                  std::int64_t ahead) const {
-    const LineAssembler rows = *this;  // what is written cannot change it
+    const LineAssembler rows = *this;  // a copy, which stores through `char*` cannot change
     const std::int64_t turn_bytes =
         known_run == any_run ? rows.turn_bytes_ : lines_of_turn(std::max(known_run, line_bytes)) * line_bytes;
     for (std::int64_t done = 0; done < rows.row_bytes_; done += turn_bytes, from += rows.source_step_)
       for (std::size_t p = 0; p < count; ++p) {
-        const char* const source = places[p].source + from;
-        char* const target = places[p].target + to;
+        const char* const source = endpoints[p].source + from;
+        char* const target = endpoints[p].target + to;
         const std::int64_t head = bytes_to_line(target), left = rows.row_bytes_ - head - done;
         if constexpr (known_run != any_run) {
           if (head == 0 && left >= turn_bytes) {
-            write_turn<known_run>(source, target + done, rows.gap_, ahead);
+            write_turn<known_run>(source, target + done, rows.gap_, ahead,
+                                  std::make_integer_sequence<std::int64_t, lines_of_turn(known_run)>{});
             continue;
           }
         }
@@ -100,7 +103,7 @@ class LineAssembler {
   static std::uint64_t ones(std::int64_t count) { return (std::uint64_t{1} << count) - 1; }
 
 #if defined(__AVX512BW__)
-  /// Where the next line comes from.
+  /// Position in the source of the next line.
   struct Reader {
     const char* source;  // of its first byte
     std::int64_t left;   // bytes of that byte's run from there on, 0 to run_bytes
@@ -132,11 +135,6 @@ class LineAssembler {
   }
 
   /// Writes the lines of a turn that begins with a run.
-  template <std::int64_t known_run>
-  static void write_turn(const char* source, char* target, std::int64_t gap, std::int64_t ahead) {
-    write_turn<known_run>(source, target, gap, ahead,
-                          std::make_integer_sequence<std::int64_t, lines_of_turn(known_run)>{});
-  }
   template <std::int64_t known_run, std::int64_t... lines>
   static void write_turn(const char* source, char* target, std::int64_t gap, std::int64_t ahead,
                          std::integer_sequence<std::int64_t, lines...>) {
@@ -155,12 +153,13 @@ class LineAssembler {
     if (nbytes > 0) _mm512_mask_storeu_epi8(target, ones(nbytes), reader.part(ones(nbytes), gap_));
   }
 #else
-  template <std::int64_t known_run>
-  static void write_turn(const char*, char*, std::int64_t, std::int64_t) {}
+  template <std::int64_t known_run, class Lines>
+  static void write_turn(const char*, char*, std::int64_t, std::int64_t, Lines) {}
   static void write_lines(const char*, char*, std::int64_t, std::int64_t, std::int64_t) {}
 #endif
 
   std::int64_t run_bytes_, gap_, row_bytes_, turn_bytes_, source_step_;
+  WriteRow write_row_;
 };
 
 }  // namespace dace_redist::detail

@@ -141,7 +141,8 @@ void reduce_blocks(std::vector<PartialBlock>& blocks, std::int64_t target_bytes,
   merge_together(blocks);
   Planes planes(blocks);
   const bool one_loop = in_one_loop(blocks, planes);
-  const bool streams = stream && one_loop && planes.columns() * target_bytes >= detail::direct_stream_run;
+  const bool streams =
+      stream && detail::can_stream && one_loop && planes.columns() * target_bytes >= detail::direct_stream_run;
   do {
     char* const to = target + blocks[0].block.target_offset * target_bytes;
     if (one_loop)

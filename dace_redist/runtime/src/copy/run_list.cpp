@@ -2,6 +2,7 @@
 #include "copy/run_list.hpp"
 
 #include "copy/chunk_walk.hpp"
+#include "copy/threads.hpp"
 
 namespace dace_redist {
 
@@ -42,12 +43,6 @@ void CopyList::append(const CopyBlock& block) {
     blocks_.push_back(block);
 }
 
-void CopyList::copy(const char* source, char* target) const {
-  for (const ElementBlock& block : element_blocks_)
-    kernel_->apply(block, source, target, block.nbytes() >= stream_threshold_bytes());
-  for (const CopyBlock& block : blocks_)
-    dace_redist::copy(block, source, target, block.nbytes() >= stream_threshold_bytes());
-  runs_.copy(source, target);
-}
+void CopyList::copy(const char* source, char* target) const { copy_threaded(*this, source, target, 1); }
 
 }  // namespace dace_redist

@@ -2,7 +2,7 @@
 #pragma once
 
 /// \file
-/// Copies of many small blocks: as one list of runs, since a loop nest for each would take longer than its bytes.
+/// Lists of copies. Small blocks become one list of runs: a loop nest for each would take longer than its bytes.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,10 +15,10 @@
 
 namespace dace_redist {
 
-/// Runs at any places, copied one after another by one loop as long as they are equally long.
+/// Runs at any offsets; consecutive runs of one length are copied by one loop.
 class DR_API RunList {
  public:
-  /// Adds all runs of a block. What the list then holds of it is less than the block itself for up to 32 runs.
+  /// Adds all runs of a block. Up to 32 runs take less memory than the block.
   void append(const CopyBlock& block);
 
   /// \param source, target  Starts of the two arrays, which do not overlap; any alignment.
@@ -34,24 +34,25 @@ class DR_API RunList {
   std::vector<Stretch> stretches_;  // consecutive runs of one length
 };
 
-/// Copies that are made together, in any order: large blocks one by one, small ones as runs.
+/// Copies between two arrays, made in any order: large blocks one by one, small ones as runs.
 class DR_API CopyList {
  public:
   static constexpr std::int64_t max_listed_runs = 32, max_listed_run = 1024;
 
-  /// Adds the copy of a block, or whatever the step does with its elements. All steps of a list are alike.
-  /// \return whether the block is contiguous on both sides, and is copied.
+  /// Adds a step for the elements of a block. All calls must pass the same step.
+  /// \return true if the step copies and the block is contiguous on both sides.
   bool append(const StridedBlock& block, const ElementStep& step);
+  /// Adds the copy of a block.
   void append(const CopyBlock& block);
   void clear() { *this = CopyList{}; }
 
   const std::vector<CopyBlock>& blocks() const { return blocks_; }
   const RunList& runs() const { return runs_; }
-  /// Blocks with whose elements kernel() computes, besides those that are copied.
+  /// Blocks to which kernel() is applied.
   const std::vector<ElementBlock>& element_blocks() const { return element_blocks_; }
   const ElementKernel* kernel() const { return kernel_; }
 
-  /// Copies all; with non-temporal stores where a block is larger than the cache.
+  /// Runs all copies on the calling thread; see copy_threaded(). Blocks from stream_threshold_bytes() on are streamed.
   void copy(const char* source, char* target) const;
 
  private:

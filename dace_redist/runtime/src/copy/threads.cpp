@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "copy/threads.hpp"
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "copy/stream_threshold.hpp"
+#include "core/error.hpp"
+
+namespace dace_redist {
+namespace {
+
+/// Starting threads for fewer bytes costs more than it saves.
+constexpr std::int64_t min_parallel_bytes = std::int64_t{64} << 10;
+
+std::int64_t total_bytes(const CopyList& copies) {
+  std::int64_t nbytes = 0;
+  for (const CopyBlock& block : copies.blocks()) nbytes += block.nbytes();
+  for (const ElementBlock& block : copies.element_blocks()) nbytes += block.nbytes();
+  return nbytes;
+}
+
+/// Calls `copy_block(block, stream)` with the share of one thread: slices of large blocks, every `threads`th small one.
+template <class CopyIt>
+void share_blocks(const std::vector<CopyBlock>& blocks, int part, int threads, const CopyIt& copy_block) {
+  int turn = 0;
+  for (const CopyBlock& block : blocks) {
+    const std::int64_t nbytes = block.nbytes();
+    const bool stream = nbytes >= stream_threshold_bytes();
+    if (threads > 1 && nbytes >= min_parallel_bytes)
+      copy_block(slice(block, part, threads), stream);
+    else if (turn++ % threads == part)
+      copy_block(block, stream);
+  }
+}
+
+}  // namespace
+
+int thread_count(std::int64_t option) {
+  if (option > 0) return static_cast<int>(option);
+#ifdef _OPENMP
+  return omp_get_max_threads();
+#else
+  return 1;
+#endif
+}
+
+void detail::run_parts(int parts, void (*run)(const void* work, int part), const void* work) {
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(parts) schedule(static, 1)
+  for (int part = 0; part < parts; ++part) run(work, part);
+#else
+  (void)run, (void)work;
+  throw Error(text("threads is ", parts, ", but the library was compiled without OpenMP: use threads=1"));
+#endif
+}
+
+void copy(const CopyBlock& block, const void* source, void* target, bool stream, int threads) {
+  if (block.nbytes() < min_parallel_bytes) threads = 1;
+  if (threads == 1) return copy(block, source, target, stream);
+  parallel_for(threads, [&](int part) { copy(slice(block, part, threads), source, target, stream); });
+}
+
+void copy_threaded(const CopyList& copies, const char* source, char* target, int threads) {
+  if (threads > 1 && total_bytes(copies) < min_parallel_bytes) threads = 1;
+  parallel_for(threads, [&](int part) {
+    share_blocks(copies.element_blocks(), part, threads, [&](const ElementBlock& block, bool stream) {
+      copies.kernel()->apply(block, source, target, stream);
+    });
+    share_blocks(copies.blocks(), part, threads,
+                 [&](const CopyBlock& block, bool stream) { copy(block, source, target, stream); });
+    if (part == threads - 1) copies.runs().copy(source, target);
+  });
+}
+
+}  // namespace dace_redist
