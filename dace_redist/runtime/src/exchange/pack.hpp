@@ -100,7 +100,7 @@ class PackPlan : public Plan {
   }
 
   void copy_own(const char* source, char* target) const {
-    const trace::Span span("copy", trace::nobody, schedule().self.count * element_bytes());
+    const trace::Span span("copy", trace::no_peer, schedule().self.count * element_bytes());
     copy_blocks(self_copies(), source, target);
   }
 

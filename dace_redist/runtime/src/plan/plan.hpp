@@ -116,7 +116,7 @@ class DR_API Plan {
 
   const CopyList& self_copies() const { return self_copies_; }
   void copy_self(const char* source, char* target) const {
-    const trace::Span span("copy", trace::nobody, schedule_.self.count * element_bytes());
+    const trace::Span span("copy", trace::no_peer, schedule_.self.count * element_bytes());
     self_copies_.copy(source, target);
   }
 

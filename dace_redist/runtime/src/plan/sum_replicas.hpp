@@ -90,7 +90,7 @@ class SumReplicasPlan final : public Plan {
 
   void exchange(const char* source, char* target) override {
     if (pieces_.empty() || count_ == 0) return;
-    const trace::Span span("sum", trace::nobody, count_ * element_bytes());
+    const trace::Span span("sum", trace::no_peer, count_ * element_bytes());
     if (node_.connected() &&
         node_.add(pieces_[static_cast<std::size_t>(replica_)], source_layout(), addition_, source, target))
       return;
