@@ -1,4 +1,4 @@
-"""Traces that ``DACE_REDIST_TRACE`` asked for: where the ranks' time went, as text and as a picture. Start: Trace."""
+"""Traces that ``DACE_REDIST_TRACE`` asked for: the time of each rank as text, picture or JSON. Start: Trace."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OUTER = {"plan": "planning", "run": "between", "start": "between", "progress": "
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of time that a thread of a rank spent on one thing; times in microseconds."""
+    """A period that a thread of a rank spent on one activity; times in microseconds."""
 
     rank: int
     thread: int
@@ -42,19 +42,20 @@ class Span:
 
 class Trace:
     """
-    A trace as it was written, in Chrome's trace event format, or a part of it.
+    The trace of a run, or a part of it.
 
-    :param path: The file.
-    :param begin: Leave out what was done earlier, in milliseconds after the first event.
-    :param end: Leave out what began later than that.
-    :raises ValueError: If it is no trace of this package, or nothing was done at that time; says what was found.
-    :raises FileNotFoundError: If there is no such file; says how to get one.
+    :param path: The folder with a file of each rank, or the one file that :meth:`merge` made of them.
+    :param begin: Leave out events that ended earlier, in milliseconds after the first event.
+    :param end: Leave out events that began later, in milliseconds after the first event.
+    :raises ValueError: If it is not a trace of this package, or has no events at that time.
+    :raises FileNotFoundError: If there is no such folder or file; says how to get one.
     :raises OSError: If it cannot be read.
     """
 
     def __init__(self, path: str | Path, begin: float = 0.0, end: float = math.inf):
         self.path = Path(path)
-        spans = _read(self.path)
+        self._events = _read(self.path)
+        spans = [_span(event) for event in self._events if event["ph"] == "X"]
         if not spans:
             raise ValueError(f"trace: {str(path)!r} holds no events: the ranks moved and computed nothing")
         first, last = min(span.start for span in spans), max(span.end for span in spans)
@@ -122,6 +123,15 @@ class Trace:
             lines.append(line + (f", {format_bytes(self.nbytes[kind])} in all" if self.nbytes.get(kind) else ""))
         return "\n".join(lines)
 
+    def merge(self, path: str | Path) -> None:
+        """
+        Write one file of all ranks, in Chrome's trace event format, for Perfetto and ``chrome://tracing``.
+
+        :param path: File to write; it holds all events, also those outside of ``begin`` and ``end``.
+        :raises OSError: If it cannot be written.
+        """
+        Path(path).write_text("[\n" + ",\n".join(map(json.dumps, self._events)) + "\n]\n")
+
     def plot(self, path: str | Path) -> None:
         """
         Draw what each rank did when.
@@ -134,24 +144,86 @@ class Trace:
         save(lambda: draw(self), path)
 
 
-def _read(path: Path) -> list[Span]:
-    how_to_get = "run the program with DACE_REDIST_TRACE=FILE in its environment to get one"
+_HOW_TO_GET = "run the program with DACE_REDIST_TRACE=FOLDER in its environment to get one"
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    """The events of a folder or file, in Chrome's trace event format."""
+    if path.is_dir():
+        return _merged(path)
     try:
         text = path.read_text()
     except FileNotFoundError:
-        raise FileNotFoundError(f"trace: there is no file {str(path)!r}; {how_to_get}") from None
+        raise FileNotFoundError(f"trace: there is no folder or file {str(path)!r}; {_HOW_TO_GET}") from None
     except UnicodeDecodeError as error:
-        raise ValueError(f"trace: {str(path)!r} is no text, and no trace ({error}); {how_to_get}") from None
+        raise ValueError(f"trace: {str(path)!r} is not text, and not a trace ({error}); {_HOW_TO_GET}") from None
     try:
         events = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"trace: {str(path)!r} is no JSON, or was cut off ({error}); {how_to_get}") from None
+        raise ValueError(f"trace: {str(path)!r} is not JSON, or was cut off ({error}); {_HOW_TO_GET}") from None
     try:
-        if events[0]["name"] == "dace_redist":
-            return [_span(event) for event in events if event["ph"] == "X"]
+        if events[0]["name"] == "dace_redist" and all(isinstance(event["ph"], str) for event in events):
+            return events
     except (LookupError, TypeError, AttributeError):
         pass
-    raise ValueError(f"trace: {str(path)!r} is JSON, but no trace that dace-redist wrote; {how_to_get}")
+    raise ValueError(f"trace: {str(path)!r} is JSON, but not a trace that dace-redist wrote; {_HOW_TO_GET}")
+
+
+@dataclass(frozen=True)
+class _RankFile:
+    """The lines of one file: the rank, then its events, with times in nanoseconds since 1970."""
+
+    head: dict[str, Any]
+    events: list[dict[str, Any]]
+    written: int
+
+    @classmethod
+    def read(cls, path: Path) -> _RankFile | None:
+        """None if the file is not of a rank; the last line of a rank that was killed may be incomplete."""
+        lines: list[Any] = []
+        for line in path.read_bytes().splitlines():
+            try:
+                lines.append(json.loads(line))
+            except ValueError:
+                break
+        if not lines or not isinstance(lines[0], dict) or lines[0].get("trace") != "dace_redist":
+            return None
+        head, *events = lines
+        last_end = max((event["end"] for event in events), default=head["loaded"])
+        return cls(head, events, max(path.stat().st_mtime_ns, last_end))
+
+
+def _merged(folder: Path) -> list[dict[str, Any]]:
+    """
+    The events of all ranks of the last run, in Chrome's trace event format.
+
+    A run replaces the files of its ranks. Others are left over from an earlier run: of another number of ranks, or
+    last written before this run began.
+    """
+    files = [file for path in sorted(folder.glob("rank-*.jsonl")) if (file := _RankFile.read(path)) is not None]
+    if not files:
+        raise ValueError(f"trace: the folder {str(folder)!r} has no trace of a rank; {_HOW_TO_GET}")
+    last = max(files, key=lambda file: file.head["loaded"]).head
+    files = [file for file in files if file.head["ranks"] == last["ranks"] and file.written >= last["loaded"]]
+    files.sort(key=lambda file: file.head["rank"])
+    origin = min(file.head["loaded"] for file in files)
+    merged: list[dict[str, Any]] = [{"name": "dace_redist", "ph": "M", "pid": 0, "args": {"origin": origin}}]
+    for file in files:
+        rank, host = file.head["rank"], file.head["host"]
+        named = {"process_name": {"name": f"rank {rank} on {host}"}, "process_sort_index": {"sort_index": rank}}
+        merged += [{"name": name, "ph": "M", "pid": rank, "args": args} for name, args in named.items()]
+        merged += [_chrome_event(event, rank, origin) for event in file.events]
+    return merged
+
+
+def _chrome_event(event: dict[str, Any], rank: int, origin: int) -> dict[str, Any]:
+    kind, peer = event["kind"], event["peer"]
+    given = {"strategy": event["strategy"] or None, "peer": peer if peer >= 0 else None, "bytes": event["bytes"] or None}
+    return {
+        **{"name": event["label"] or kind, "cat": kind, "ph": "X", "pid": rank, "tid": event["thread"]},
+        **{"ts": (event["start"] - origin) / 1e3, "dur": (event["end"] - event["start"]) / 1e3},
+        "args": {name: value for name, value in given.items() if value is not None},
+    }
 
 
 def _span(event: dict[str, Any]) -> Span:
@@ -192,20 +264,29 @@ def draw(trace: Trace) -> Any:
 
 
 @click.command()
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
+@click.option(
+    "--merge",
+    "merged",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="write one file of all ranks, for Perfetto",
+)
 @click.option("--plot", "path", type=click.Path(dir_okay=False, path_type=Path), help="draw to .png, .svg or .pdf")
 @click.option("--begin", type=float, default=0.0, metavar="MS", help="from then on, in ms after the first event")
 @click.option("--end", type=float, default=math.inf, metavar="MS", help="until then")
-def trace(file: Path, as_json: bool, path: Path | None, begin: float, end: float) -> None:
+def trace(folder: Path, as_json: bool, merged: Path | None, path: Path | None, begin: float, end: float) -> None:
     """
     Print where the time of the ranks went in a run that wrote a trace.
 
     \b
-    DACE_REDIST_TRACE=run.json mpiexec -n 4 python program.py
-    dace-redist trace run.json
+    DACE_REDIST_TRACE=run mpiexec -n 4 python program.py
+    dace-redist trace run --merge run.json
     """  # noqa: D301 (click reads the backspace)
-    found = Trace(file, begin, end)
+    found = Trace(folder, begin, end)
+    if merged is not None:
+        found.merge(merged)
     if path is not None:
         found.plot(path)
     click.echo(json.dumps(found.to_json()) if as_json else str(found))

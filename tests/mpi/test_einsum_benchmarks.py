@@ -137,7 +137,7 @@ def test_wrong_number_of_ranks(tmp_path: Path) -> None:
 
 def test_demo(tmp_path: Path) -> None:
     argv = [sys.executable, str(SCRIPTS / "demo.py"), "--size", "6", "--rank", "4", "--repetitions", "2"]
-    variables = os.environ | {"DACE_compiler_build_type": BUILD_TYPE, "DACE_REDIST_TRACE": str(tmp_path / "trace.json")}
+    variables = os.environ | {"DACE_compiler_build_type": BUILD_TYPE, "DACE_REDIST_TRACE": str(tmp_path / "trace")}
     done = subprocess.run(argv, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "All answers are right." in done.stdout
@@ -149,6 +149,6 @@ def test_demo(tmp_path: Path) -> None:
         kinds = [step.split(" ")[0] for step in record["samples"]]
         assert {"redistribute", "contract"} < set(kinds) and kinds[-1] == "total"
         assert all(len(times) == 2 and min(times) > 0 for times in record["samples"].values())
-    trace = Trace(tmp_path / "trace.json")
+    trace = Trace(tmp_path / "trace")
     assert {"contract", "sum", "copy", "wait", "planning"} < set(trace.seconds)
     assert {span.name for span in trace.spans if span.kind == "contract"}

@@ -1,4 +1,4 @@
-"""Traces of what the ranks did: what is in the file, whose it is, and what happens where it cannot be written."""
+"""Traces: the events of each rank, the merge of their files, forked ranks, and folders that cannot be written."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ if comm.rank == 0:
 """
 
 
-def run(file: Path | None) -> str:
-    environment = {"DACE_REDIST_TRACE": "" if file is None else str(file)}
+def run(folder: Path | None) -> str:
+    environment = {"DACE_REDIST_TRACE": "" if folder is None else str(folder)}
     code, printed = launch(RANKS, [sys.executable, "-m", "mpi4py", "-c", PROGRAM], 240, environment=environment)
     assert code == 0, printed
     assert "all equal" in printed, printed  # whatever becomes of the trace
@@ -52,24 +52,26 @@ def run(file: Path | None) -> str:
 @pytest.mark.slow
 @pytest.mark.mpi_matrix
 def test_a_trace_holds_what_each_rank_did(tmp_path: Path) -> None:
-    file = tmp_path / "run.json"
-    for _ in range(2):  # the second run begins the file anew
-        assert "no trace" not in run(file)
-    events = json.loads(file.read_text())
+    folder, merged = tmp_path / "run", tmp_path / "run.json"
+    for _ in range(2):  # the second run replaces the files of the first one
+        assert "no trace" not in run(folder)
+    trace = Trace(folder)
+    trace.merge(merged)
+    assert Trace(merged).seconds == trace.seconds
+    events = json.loads(merged.read_text())
     names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
     assert [names[rank].split(" on ")[0] for rank in range(RANKS)] == ["rank 0", "rank 1", "rank 2"]
     exchanges = Counter((e["pid"], e["cat"], e["args"]["strategy"]) for e in events if "strategy" in e.get("args", {}))
     expected = Counter({(rank, kind, name): n for rank in range(RANKS) for name in OURS for kind, n in EVENTS.items()})
     expected.update({(rank, "start", "Pack"): 1 for rank in range(RANKS)})
     assert exchanges == expected
-    trace = Trace(file)
     assert trace.ranks == [0, 1, 2]
     assert {"send", "put", "unpack", "copy", "wait", "planning"} < set(trace.seconds)
     assert all(0 <= seconds < 60 for of_ranks in trace.seconds.values() for seconds in of_ranks.values())
     moved = dace_redist.schedule(Distribution(SHAPE, (1, RANKS)), Distribution(SHAPE, (RANKS, 1)), dtype="float64")
     puts = [e for e in events if e.get("cat") == "put"]
     assert sum(put["args"]["bytes"] for put in puts) == CALLS * moved.bytes_moved()
-    assert {(put["pid"], put["args"]["partner"]) for put in puts} == {
+    assert {(put["pid"], put["args"]["peer"]) for put in puts} == {
         (a, b) for a in range(3) for b in range(3) if a != b
     }
     assert_nested(trace)
@@ -95,16 +97,44 @@ def test_without_a_name_there_is_no_trace(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("content", "reason"), [(None, "No such file"), ("notes\n", "the file exists and is no trace")]
+    ("content", "reason"), [(None, "No such file or directory"), ("notes\n", "Not a directory")]
 )
 def test_one_line_says_why_there_is_no_trace(tmp_path: Path, content: str | None, reason: str) -> None:
-    file = tmp_path / ("missing/run.json" if content is None else "notes.txt")
+    file = tmp_path / ("missing/run" if content is None else "notes.txt")
     if content is not None:
         file.write_text(content)
     lines = [line for line in run(file).splitlines() if "no trace" in line]
     assert sorted(line.split(":")[1] for line in lines) == [f" no trace of rank {rank}" for rank in range(RANKS)]
-    assert all(f'cannot write "{file}" (DACE_REDIST_TRACE): {reason}' in line for line in lines)
+    assert all(f'cannot write to folder "{file}" (DACE_REDIST_TRACE): {reason}' in line for line in lines)
     assert content is None or file.read_text() == content
+
+
+#: A rank whose child ends as a C program does, with events that the parent recorded and one of its own.
+FORKS = """
+import ctypes
+import os
+import numpy as np
+import dace_redist
+from mpi4py import MPI
+
+d = dace_redist.Distribution((8,), (1,))
+with dace_redist.plan(d, d, comm=MPI.COMM_SELF, strategy="Pack") as plan:
+    A = np.arange(8.0)
+    plan(A)
+    child = os.fork()
+    plan(A)
+    if child == 0:
+        ctypes.CDLL(None).exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.slow
+def test_a_forked_child_does_not_write(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mpi4py", "-c", FORKS]
+    code, printed = launch(1, command, 120, environment={"DACE_REDIST_TRACE": str(tmp_path)})
+    assert code == 0, printed
+    assert [span.kind for span in Trace(tmp_path).spans if span.kind in ("plan", "run")] == ["plan", "run", "run"]
 
 
 #: Out of a node-shared array of 1.2 MiB a rank, in runs of some elements, into an ordinary one. Runs at the edges of
@@ -129,10 +159,9 @@ with dace_redist.plan(source, target, comm=comm, strategy="Shared") as plan:
 @pytest.mark.slow
 @pytest.mark.parametrize(("run", "kind", "other"), [(4, "unpack", "pull"), (256, "pull", "unpack")])
 def test_short_runs_are_not_pulled(tmp_path: Path, run: int, kind: str, other: str) -> None:
-    file = tmp_path / "run.json"
     command = [sys.executable, "-m", "mpi4py", "-c", OUT_OF_SHARED.replace("RUN", str(run))]
-    environment = {"DACE_REDIST_TRACE": str(file), "DACE_REDIST_STREAM_BYTES": str(4 << 20)}
+    environment = {"DACE_REDIST_TRACE": str(tmp_path), "DACE_REDIST_STREAM_BYTES": str(4 << 20)}
     code, printed = launch(RANKS, command, 240, environment=environment)
     assert code == 0, printed
-    kinds = {event.get("cat") for event in json.loads(file.read_text())}
+    kinds = {span.kind for span in Trace(tmp_path).spans}
     assert kind in kinds and other not in kinds, kinds

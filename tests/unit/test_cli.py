@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -118,15 +119,47 @@ def test_trace(run, tmp_path):
         assert f"'{path}' holds no events {asked} after the first one: its events take 8 ms" in err
 
 
+def rank_file(folder, rank, ranks, loaded, events, cut_off=""):
+    """The file of a rank with events of 1 us, one every 10 us."""
+    common = {"kind": "put", "label": "", "strategy": "", "peer": 1 - rank, "bytes": 8, "thread": 0}
+    lines = [{"trace": "dace_redist", "rank": rank, "ranks": ranks, "host": "node", "loaded": loaded}]
+    lines += [common | {"start": loaded + 10_000 * i, "end": loaded + 10_000 * i + 1000} for i in range(events)]
+    path = folder / f"rank-{rank}.library.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + cut_off)
+    os.utime(path, ns=(loaded, loaded + 10_000 * events))
+
+
+def test_merged_trace(run, tmp_path):
+    begin, merged = 10**18, tmp_path / "run.json"
+    rank_file(tmp_path, 0, 2, begin + 5000, 3)
+    rank_file(tmp_path, 1, 2, begin, 2, cut_off='{"kind": "put", "lab')  # killed while it wrote
+    rank_file(tmp_path, 2, 3, begin + 1000, 1)  # of a run of three ranks
+    (tmp_path / "rank-3.notes.jsonl").write_text("other\n")
+    code, out, _ = run("trace", tmp_path, "--merge", merged)
+    assert code == 0 and "2 ranks, 26 us from first to last event" in out
+    events = [event for event in json.loads(merged.read_text()) if event["ph"] == "X"]
+    assert [(event["pid"], event["ts"]) for event in events] == [(0, 5.0), (0, 15.0), (0, 25.0), (1, 0.0), (1, 10.0)]
+    assert events[0]["args"] == {"peer": 1, "bytes": 8} and events[0]["dur"] == 1.0
+    assert run("trace", merged)[1] == out.replace(tmp_path.name, "run.json")
+    rank_file(tmp_path, 0, 2, begin + 10**9, 1)  # a later run in which rank 1 recorded nothing
+    assert "1 rank, 1 us" in run("trace", tmp_path)[1]
+
+
+def test_a_folder_without_a_trace(run, tmp_path):
+    code, out, err = run("trace", tmp_path)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"the folder '{tmp_path}' has no trace of a rank" in err
+
+
 @pytest.mark.parametrize(
     "content, said",
     [
-        (None, "there is no file '{}'"),
-        ("{}", "'{}' is JSON, but no trace that dace-redist wrote"),
-        ('[{"name": "other"}]', "'{}' is JSON, but no trace that dace-redist wrote"),
-        ('[{"name": "dace_redist", "ph": "M"}, 3]', "'{}' is JSON, but no trace that dace-redist wrote"),
-        ("[{", "'{}' is no JSON, or was cut off"),
-        ("\udcff", "'{}' is no text"),
+        (None, "there is no folder or file '{}'"),
+        ("{}", "'{}' is JSON, but not a trace that dace-redist wrote"),
+        ('[{"name": "other"}]', "'{}' is JSON, but not a trace that dace-redist wrote"),
+        ('[{"name": "dace_redist", "ph": "M"}, 3]', "'{}' is JSON, but not a trace that dace-redist wrote"),
+        ("[{", "'{}' is not JSON, or was cut off"),
+        ("\udcff", "'{}' is not text"),
         ('[{"name": "dace_redist", "ph": "M"}]', "'{}' holds no events"),
     ],
 )
@@ -137,7 +170,7 @@ def test_files_that_are_no_trace(run, tmp_path, content, said):
     code, out, err = run("trace", path)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert said.replace("{}", str(path)) in err
-    assert "holds no" in said or "run the program with DACE_REDIST_TRACE=FILE" in err
+    assert "holds no" in said or "run the program with DACE_REDIST_TRACE=FOLDER" in err
 
 
 def test_help_version_and_commands(run):

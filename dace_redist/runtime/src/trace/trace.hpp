@@ -2,8 +2,8 @@
 #pragma once
 
 /// \file
-/// What a rank did when, written in Chrome's trace event format if the environment asks for it.
-/// Format: "Trace Event Format", Google, 2016: complete events ("ph": "X") in a JSON array.
+/// Records what a rank does when, in a file of its own, if the environment asks for it. `dace-redist trace` merges the
+/// files of all ranks.
 
 #include <chrono>
 #include <cstdint>
@@ -15,37 +15,35 @@ namespace dace_redist::trace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The file to write; null: nothing is recorded.
-inline const char* const file_name = [] {
+/// The folder of the files; null: nothing is recorded.
+inline const char* const folder = [] {
   const char* const name = std::getenv("DACE_REDIST_TRACE");
   return name && *name ? name : nullptr;
 }();
 
-inline constexpr int nobody = -1;
+inline constexpr int no_peer = -1;
 
-/// A stretch of time that a thread spent on one thing.
+/// A period that a thread spent on one activity.
 struct Event {
-  const char* kind = nullptr;      ///< what it did, such as "pack"; a literal
-  const char* label = nullptr;     ///< for what, such as the name of a node
-  const char* strategy = nullptr;  ///< by which strategy
-  int partner = nobody;            ///< with which rank of the plan's communicator
-  std::int64_t nbytes = 0;         ///< how much was copied or sent
+  const char* kind = nullptr;      ///< the activity, such as "pack"; a literal
+  const char* label = nullptr;     ///< name of the plan or the library node
+  const char* strategy = nullptr;  ///< of the plan
+  int peer = no_peer;              ///< rank of the plan's communicator
+  std::int64_t nbytes = 0;         ///< copied or sent
   Clock::time_point start, end;
 };
 
-/// Keeps an event. Thread-safe.
+/// Stores an event, until the process ends or many are stored. Thread-safe.
 DR_API void record(const Event& event);
 
-/// Records the time from its making to its end.
+/// Records the period from its construction to its destruction.
 class Span {
  public:
-  explicit Span(const char* kind, int partner = nobody, std::int64_t nbytes = 0)
-      : Span(kind, {}, {}, partner, nbytes) {}
+  explicit Span(const char* kind, int peer = no_peer, std::int64_t nbytes = 0) : Span(kind, {}, {}, peer, nbytes) {}
 
   /// \param label, strategy  must outlive the span.
-  Span(const char* kind, const char* label, const char* strategy, int partner = nobody, std::int64_t nbytes = 0) {
-    if (!file_name) return;
-    event_ = {kind, label, strategy, partner, nbytes, Clock::now(), {}};
+  Span(const char* kind, const char* label, const char* strategy, int peer = no_peer, std::int64_t nbytes = 0) {
+    if (folder) event_ = {kind, label, strategy, peer, nbytes, Clock::now(), {}};
   }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
