@@ -14,13 +14,13 @@
 #include "_numpy_memory.hpp"
 #include "contraction/einsum.hpp"
 #include "copy/copy.hpp"
+#include "core/options.hpp"
 #include "layout/distribution.hpp"
 #include "layout/index_map.hpp"
 #include "layout/replica_policy.hpp"
 #include "layout/schedule.hpp"
-#include "node/protocol_limits.hpp"
-#include "node/shared_pool.hpp"
-#include "plan/options.hpp"
+#include "shm/arena.hpp"
+#include "transport/protocol_limits.hpp"
 
 namespace py = pybind11;
 namespace dr = dace_redist;
@@ -116,11 +116,10 @@ void apply(const dr::Distribution& source, const dr::Distribution& target, dr::I
 class SharedMemory {
  public:
   explicit SharedMemory(dr::Index nbytes)
-      : nbytes_(dr::ceil_div(std::max<dr::Index>(nbytes, 1), 4096) * 4096),
-        bytes_(dr::SharedPool::instance().take(nbytes_).first) {}
+      : nbytes_(std::max<dr::Index>(nbytes, 1)), bytes_(dr::Arena::own().allocate(nbytes_, true).bytes) {}
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
-  ~SharedMemory() { dr::SharedPool::instance().give(bytes_, nbytes_, owner_); }
+  ~SharedMemory() { dr::Arena::free(bytes_); }
 
   py::buffer_info buffer() const {
     return {bytes_, 1, py::format_descriptor<std::uint8_t>::format(), 1, {nbytes_}, {dr::Index{1}}};
@@ -129,12 +128,11 @@ class SharedMemory {
  private:
   dr::Index nbytes_;
   void* bytes_;
-  pid_t owner_ = getpid();
 };
 
 /// Whether an array lies in node-shared memory.
 bool is_shared(const py::handle& array) {
-  return py::isinstance<py::array>(array) && dr::is_in_shared_array(py::reinterpret_borrow<py::array>(array).data());
+  return py::isinstance<py::array>(array) && dr::is_in_arena(py::reinterpret_borrow<py::array>(array).data());
 }
 
 /// A plan of the library, called with NumPy arrays: the checks that each call needs, and nothing more.
@@ -310,7 +308,7 @@ class BoundJointPlan {
 py::dict option_ranges() {
   py::dict ranges;
   dr::each_option([&](const auto& option) {
-    ranges[option.name] = py::make_tuple(dr::Options{}.*option.member, option.minimum, option.maximum);
+    ranges[option.name] = py::make_tuple(option.initial, option.minimum, option.maximum);
   });
   return ranges;
 }
@@ -406,9 +404,10 @@ PYBIND11_MODULE(_core, module) {
       .def("run_if_agreed", &BoundJointPlan::run_if_agreed)
       .def("release", &BoundJointPlan::release);
   module.attr("option_ranges") = option_ranges();
-  module.attr("most_joined_bytes") = dr::most_joined_bytes;
-  module.attr("shortest_remote_run") = dr::shortest_remote_run;
-  module.attr("longest_scattered_run") = dr::longest_scattered_run;
+  module.attr("max_joined_bytes") = dr::max_joined_bytes;
+  module.attr("min_remote_run") = dr::min_remote_run;
+  module.attr("max_scattered_run") = dr::max_scattered_run;
+  module.attr("max_eager_bytes") = dr::max_eager_bytes;
   module.attr("several_receivers") = dr::several_receivers;
   module.attr("max_dims") = dr::max_dims;
 }

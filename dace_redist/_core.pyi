@@ -12,11 +12,11 @@ _Messages = list[tuple[int, int, _Blocks]]
 
 max_dims: int
 #: Longest message that ``Aggregated`` joins with others.
-most_joined_bytes: int
+max_joined_bytes: int
 #: Lengths of runs, and a number of receivers, by which the protocol of a message within a node is chosen; see
 #: protocol_limits.hpp.
-shortest_remote_run: int
-longest_scattered_run: int
+min_remote_run: int
+max_scattered_run: int
 several_receivers: int
 #: Default, smallest and largest value.
 option_ranges: dict[str, tuple[int | float, int | float, int | float]]

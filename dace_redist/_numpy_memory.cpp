@@ -10,21 +10,20 @@
 #include <numpy/arrayobject.h>
 #include <numpy/npy_2_compat.h>
 
-#include "node/array_allocator.hpp"
+#include "shm/array_allocator.hpp"
+#include "shm/arena.hpp"
 
 namespace py = pybind11;
 
 namespace {
 
-using dace_redist::ArrayAllocator;
-
-void* allocate(void*, std::size_t nbytes) { return ArrayAllocator::instance().allocate(nbytes, false); }
+void* allocate(void*, std::size_t nbytes) { return dace_redist::allocate_array(nbytes, false); }
 void* allocate_zeros(void*, std::size_t count, std::size_t nbytes) {
   if (nbytes > 0 && count > PTRDIFF_MAX / nbytes) return nullptr;
-  return ArrayAllocator::instance().allocate(count * nbytes, true);
+  return dace_redist::allocate_array(count * nbytes, true);
 }
-void* resize(void*, void* array, std::size_t nbytes) { return ArrayAllocator::instance().resize(array, nbytes); }
-void release(void*, void* array, std::size_t) { ArrayAllocator::instance().release(array); }
+void* resize(void*, void* array, std::size_t nbytes) { return dace_redist::resize_array(array, nbytes); }
+void release(void*, void* array, std::size_t) { dace_redist::free_anywhere(array); }
 
 PyDataMem_Handler handler{"dace_redist_node_shared", 1, {nullptr, allocate, allocate_zeros, resize, release}};
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from dace_redist import strategy_costs as costs
 from dace_redist import strategy_memory as memory_formulas
-from dace_redist._core import most_joined_bytes, option_ranges
+from dace_redist._core import max_joined_bytes, option_ranges
 
 if TYPE_CHECKING:
     from dace_redist.schedule import Schedule
@@ -202,7 +202,7 @@ STRATEGIES: dict[str, Strategy] = {
         ),
         Strategy(
             "Aggregated",
-            f"Hierarchical, but messages of at most {most_joined_bytes >> 10} KiB (and chunk_bytes) between two nodes "
+            f"Hierarchical, but messages of at most {max_joined_bytes >> 10} KiB (and chunk_bytes) between two nodes "
             "are sent as one",
             options=("slot_bytes", "chunk_bytes", "depth", "growth", "max_message_bytes"),
             memory="as Hierarchical, and twice the messages that are joined, in node-shared memory",

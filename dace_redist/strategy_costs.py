@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dace_redist._core import most_joined_bytes
+from dace_redist._core import max_joined_bytes
 
 if TYPE_CHECKING:
     from dace_redist.selection.rank_work import RankWork
@@ -103,7 +103,7 @@ def aggregated(work: RankWork, options: Mapping[str, Any]) -> Terms:
     within = work.shared()
     if not work.leaves_node():
         return within
-    most = min(options["chunk_bytes"], most_joined_bytes)
+    most = min(options["chunk_bytes"], max_joined_bytes)
     alone, joined = work.network(lambda m: m.nbytes > most), work.network(lambda m: m.nbytes <= most)
     together = Terms(joined.joined_latency(), 0.0, joined.packed(), joined.unpacked())
     return _sum(within, chunks(alone, options), together)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from dace_redist._core import most_joined_bytes
+from dace_redist._core import max_joined_bytes
 
 if TYPE_CHECKING:
     from dace_redist.schedule import Schedule
@@ -51,7 +51,7 @@ def rings_chunks_and_joined(schedule: Schedule, options: Mapping[str, int]) -> n
     buffers that the ranks of a node have together.
     """
     totals, itemsize = schedule.totals, schedule.itemsize
-    most = min(options["chunk_bytes"], most_joined_bytes)
+    most = min(options["chunk_bytes"], max_joined_bytes)
     joined = np.zeros(schedule.ranks, np.int64)
     for count, messages in ((totals.sent, totals.sends), (totals.received, totals.receives)):
         joined += np.minimum(count * itemsize, messages * most) + messages * _JOINED_HEAD_BYTES

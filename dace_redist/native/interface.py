@@ -56,6 +56,8 @@ class _Problem(ctypes.Structure):
             for end, kind in (("", ctypes.c_void_p), ("_count", ctypes.c_int64))
         ),
         ("operation", _Operation),
+        ("source_memory", ctypes.c_int),
+        ("target_memory", ctypes.c_int),
     ]
 
 
@@ -78,17 +80,12 @@ def library() -> Any:
     number, pointer = ctypes.c_int64, ctypes.c_void_p
     found.dr_error.restype = ctypes.c_char_p
     found.dr_python_plan_create.argtypes = [
-        *(ctypes.c_ssize_t, ctypes.c_char_p, ctypes.POINTER(_Options), number),
-        *(pointer, number, pointer, number, pointer, number),
-        *(ctypes.POINTER(_Operation), ctypes.c_int, ctypes.c_int, ctypes.POINTER(pointer)),
+        *(ctypes.c_ssize_t, ctypes.c_char_p, ctypes.POINTER(_Options), ctypes.c_int),
+        *(number, ctypes.POINTER(_Problem), ctypes.POINTER(pointer)),
     ]
     found.dr_plan_set_stream.argtypes = [pointer, pointer]
     found.dr_plan_set_arrays.argtypes = [pointer] * 5
     found.dr_plan_execute.argtypes = [pointer] * 3
-    found.dr_python_joint_create.argtypes = [
-        *(ctypes.c_ssize_t, ctypes.c_char_p, ctypes.POINTER(_Options)),
-        *(number, ctypes.POINTER(_Problem), ctypes.POINTER(pointer)),
-    ]
     found.dr_plan_start.argtypes = [pointer, pointer, pointer, ctypes.c_int, ctypes.POINTER(pointer)]
     found.dr_request_test.argtypes = [pointer, ctypes.POINTER(ctypes.c_int)]
     found.dr_request_wait.argtypes = [ctypes.POINTER(pointer)]
@@ -143,6 +140,23 @@ class NativeHandle:
     def address(self) -> int:
         """The plan's handle, as a number."""
         return int(self._plan.value or 0)
+
+    def _create(
+        self,
+        comm: int,
+        strategy: str,
+        options: Mapping[str, int | float],
+        problems: Sequence[EncodedProblem],
+        memories: Sequence[int] = (0, 0),
+        joint: bool = False,
+    ) -> None:
+        made = (_Problem * len(problems))()
+        for problem, (itemsize, *parts, operation) in zip(made, problems, strict=True):
+            encoded = [word for part in parts for word in (part.ctypes.data, part.size)]
+            problem.__init__(itemsize, *encoded, _operation(operation), *memories)
+        given = _Options(**(default_options() | dict(options)))
+        create = library().dr_python_plan_create
+        check(create(comm, strategy.encode(), given, joint, len(problems), made, self._plan))
 
     def execute(self, source: Any, target: Any) -> None:
         """
@@ -202,13 +216,8 @@ class NativePlan(NativeHandle):
         operation: EncodedOperation,
         memories: Sequence[int] = (0, 0),
     ) -> None:
-        values = default_options() | dict(options)
         super().__init__()
-        encoded = [word for part in (source, target, index_map) for word in (part.ctypes.data, part.size)]
-        given = _Options(**values)
-        computed = _operation(operation)
-        create = library().dr_python_plan_create
-        check(create(comm, strategy.encode(), given, itemsize, *encoded, computed, *memories, self._plan))
+        self._create(comm, strategy, options, [(itemsize, source, target, index_map, operation)], memories)
 
     def set_stream(self, stream: int) -> None:
         """
@@ -238,7 +247,7 @@ class NativeJointPlan(NativeHandle):
     A plan of the library for several tensors in one exchange. Making and freeing one is collective.
 
     :param comm: Handle of an MPI communicator, as a number.
-    :param strategy: ``"Hierarchical"`` or ``"Pack"``.
+    :param strategy: Name of a strategy of the library.
     :param options: Options of the strategy that are not at their defaults.
     :param problems: The tensors.
     :raises RedistributionError: On every rank, if the ranks disagree or one of them cannot make it.
@@ -248,14 +257,7 @@ class NativeJointPlan(NativeHandle):
         self, comm: int, strategy: str, options: Mapping[str, int | float], problems: Sequence[EncodedProblem]
     ) -> None:
         super().__init__()
-        values = default_options() | dict(options)
-        made = []
-        for itemsize, *parts, operation in problems:
-            encoded = [word for part in parts for word in (part.ctypes.data, part.size)]
-            made.append(_Problem(itemsize, *encoded, _operation(operation)))
-        listed = (_Problem * len(made))(*made)
-        create = library().dr_python_joint_create
-        check(create(comm, strategy.encode(), _Options(**values), len(made), listed, self._plan))
+        self._create(comm, strategy, options, problems, joint=True)
         self._addresses = ctypes.c_void_p * len(problems)
 
     def _given(self, addresses: Sequence[int]) -> Any:

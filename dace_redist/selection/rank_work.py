@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterable
 
-from dace_redist._core import longest_scattered_run, several_receivers, shortest_remote_run
+from dace_redist._core import max_scattered_run, several_receivers, min_remote_run
 from dace_redist.selection.curves import Curve, Surface, TwoSides
 from dace_redist.selection.machine_profile import (
     DeviceRates,
@@ -341,14 +341,14 @@ class RankWork:
             return "push"
         if memory == "shared-source":
             return "staged" if self._scatters(message) else "pull"
-        return "read" if message.shortest_run >= shortest_remote_run else "staged"
+        return "read" if message.shortest_run >= min_remote_run else "staged"
 
     def _scatters(self, message: Traffic) -> bool:
         """Whether its sender, supposed to send what this rank does, has short runs of a large source for several."""
         longest = max((run for run, _ in message.sent), default=0)
         within = sum(each.all_bytes for each in self.traffic.sends if each.within) + self.traffic.own.nbytes
         return (
-            longest <= longest_scattered_run
+            longest <= max_scattered_run
             and longest != self.rates.transposed  # of permuted axes: such runs mostly lie beside each other
             and within >= _LEAST_SCATTERED_BYTES
             and times_within(self.traffic.sends, True) >= several_receivers

@@ -12,7 +12,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from dace_redist._core import shortest_remote_run
+from dace_redist._core import min_remote_run
 from dace_redist._version import __version__
 from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective_errors import checked_communicator, together
@@ -63,7 +63,7 @@ class Sizes:
 
     footprints: Sequence[int] = (32 << 10, 512 << 10, 4 << 20, 16 << 20)
     runs: Sequence[int] = (8, 32, 128, 512, 2048, 8192, 32768)
-    read_runs: Sequence[int] = (shortest_remote_run, 128 << 10, 1 << 20)
+    read_runs: Sequence[int] = (min_remote_run, 128 << 10, 1 << 20)
     items: Sequence[int] = (4, 8, 16, 64)
     messages: Sequence[int] = (_TINY, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 4 << 20, 16 << 20)
     chunks: Sequence[int] = (8 << 10, 60 << 10, 512 << 10)
@@ -83,7 +83,7 @@ class Sizes:
     @property
     def staged_runs(self) -> Sequence[int]:
         """Runs that are not left to the kernel."""
-        return [run for run in self.runs if run < shortest_remote_run]
+        return [run for run in self.runs if run < min_remote_run]
 
     @property
     def most_bytes(self) -> int:

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "api/handles.hpp"
-#include "api/report.hpp"
+#include "core/report.hpp"
 #include "dace_redist_program.hpp"
 #include "device/device_objects.hpp"
 

@@ -11,7 +11,7 @@
 #include "contraction/batched_gemm_plan.hpp"
 #include "dace_redist_device_einsum.hpp"
 #include "device/device_objects.hpp"
-#include "plan/report.hpp"
+#include "core/report.hpp"
 #include "trace/trace.hpp"
 
 namespace dace_redist::program {

@@ -7,7 +7,7 @@
 
 #include "core/agreement.hpp"
 #include "dace_redist_einsum.hpp"
-#include "plan/report.hpp"
+#include "core/report.hpp"
 #include "trace/trace.hpp"
 
 namespace dace_redist {

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "dace_redist_einsum.hpp"
-#include "plan/report.hpp"
+#include "core/report.hpp"
 #include "trace/trace.hpp"
 
 namespace dace_redist {

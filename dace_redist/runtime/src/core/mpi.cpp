@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/mpi.hpp"
 
-#include <algorithm>
-#include <cstdlib>
-#include <limits>
+#include "trace/trace.hpp"
 
 namespace dace_redist {
 
@@ -33,53 +31,6 @@ int comm_size(MPI_Comm comm) {
   int size = 0;
   check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
   return size;
-}
-
-int most_node_ranks() {
-  const char* const value = std::getenv(node_ranks_variable);
-  if (!value) return 0;
-  char* end = nullptr;
-  const long most = std::strtol(value, &end, 10);
-  return end == value || *end != '\0' || most < 0 || most > std::numeric_limits<int>::max() ? -1
-                                                                                            : static_cast<int>(most);
-}
-
-void check_node_ranks() {
-  if (most_node_ranks() < 0)
-    throw Error(text(node_ranks_variable, ": expected a number of ranks >= 0 (0: all ranks of a node), got \"",
-                     std::getenv(node_ranks_variable), "\""));
-}
-
-Communicator node_communicator(MPI_Comm comm) {
-  Communicator node;
-  check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, comm_rank(comm), MPI_INFO_NULL, node.put()),
-        "MPI_Comm_split_type");
-  const int most = most_node_ranks();
-  if (most <= 0) return node;
-  Communicator part;
-  check(MPI_Comm_split(node.get(), comm_rank(MPI_COMM_WORLD) / most, comm_rank(comm), part.put()), "MPI_Comm_split");
-  return part;
-}
-
-std::vector<int> ranks_of_node(MPI_Comm comm) {
-  const Communicator node = node_communicator(comm);
-  Group everyone, here;
-  check(MPI_Comm_group(comm, everyone.put()), "MPI_Comm_group");
-  check(MPI_Comm_group(node.get(), here.put()), "MPI_Comm_group");
-  std::vector<int> numbers(static_cast<std::size_t>(comm_size(node.get())));
-  std::vector<int> ranks(numbers.size());
-  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int>(i);
-  check(MPI_Group_translate_ranks(here.get(), static_cast<int>(numbers.size()), numbers.data(), everyone.get(),
-                                  ranks.data()),
-        "MPI_Group_translate_ranks");
-  std::sort(ranks.begin(), ranks.end());
-  return ranks;
-}
-
-std::vector<int> lowest_ranks_of_nodes(MPI_Comm comm, const std::vector<int>& partners) {
-  std::vector<int> lowest(static_cast<std::size_t>(comm_size(comm)));
-  check(MPI_Allgather(&partners.front(), 1, MPI_INT, lowest.data(), 1, MPI_INT, comm), "MPI_Allgather");
-  return lowest;
 }
 
 void wait_all(std::vector<MPI_Request>& requests) {

@@ -14,7 +14,6 @@
 
 #include "core/error.hpp"
 #include "core/export.hpp"
-#include "trace/trace.hpp"
 
 namespace dace_redist {
 
@@ -79,26 +78,6 @@ DR_API Communicator duplicate(MPI_Comm comm);
 DR_API int comm_rank(MPI_Comm comm);
 
 DR_API int comm_size(MPI_Comm comm);
-
-/// Environment variable: so many consecutive ranks of MPI_COMM_WORLD count as a node, where they share one. Tries on
-/// one machine what happens between nodes.
-inline constexpr const char* node_ranks_variable = "DACE_REDIST_NODE_RANKS";
-
-/// Most ranks that count as a node; 0: all that share it; -1: the variable is set to something else than that.
-int most_node_ranks();
-
-/// \throws Error if the environment variable is none of the numbers allowed.
-void check_node_ranks();
-
-/// The ranks of a communicator that share this node's memory, in their order. Collective.
-DR_API Communicator node_communicator(MPI_Comm comm);
-
-/// The numbers in `comm` of the ranks that share this node's memory, ascending, this one among them. Collective.
-DR_API std::vector<int> ranks_of_node(MPI_Comm comm);
-
-/// The lowest rank of the node of each rank. Collective.
-/// \param partners  the ranks of this node, ascending.
-DR_API std::vector<int> lowest_ranks_of_nodes(MPI_Comm comm, const std::vector<int>& partners);
 
 /// Waits for all, and forgets them.
 DR_API void wait_all(std::vector<MPI_Request>& requests);

@@ -12,17 +12,12 @@
 #include <string>
 #include <vector>
 
+#include "core/memory.hpp"
 #include "copy/element_steps.hpp"
 #include "core/export.hpp"
 #include "layout/strided_block.hpp"
 
 namespace dace_redist {
-
-/// Where an array lies.
-enum class Memory : std::int64_t { host, device };
-
-/// A stream of a device: what is enqueued there runs in its order. CUDA's cudaStream_t; null: the default stream.
-using Stream = void*;
 
 /// A mark in a stream, which has completed when everything before it has. CUDA's cudaEvent_t.
 using Event = void*;

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "copy/packing.hpp"
+#include "copy/buffer.hpp"
 #include "device/device.hpp"
 #include "layout/intervals.hpp"
 

@@ -103,7 +103,7 @@ void Plan::make_chains() {
     chain.exchanges.push_back(std::make_unique<Exchange>(*context_, problem_, std::move(tensors), policy,
                                                          std::move(from), std::move(to), stream_));
   };
-  using Arrays = std::vector<Exchange::ArrayOfPlan>;
+  using Places = std::vector<Exchange::ArrayOfPlan>;
   for (std::size_t t = 0; t < problem_.tensors.size(); ++t) {
     TensorProblem tensor = problem_.tensors[t];
     if (!tensor.reduces()) {
@@ -120,7 +120,7 @@ void Plan::make_chains() {
     if (problem_.strategy == "SumReplicas" && !context_->topology().one_node()) scatter = false;  // MPI does so itself
     Chain& chain = chains_.emplace_back();
     TensorProblem slices = tensor;
-    add(chain, {std::move(tensor)}, {ReplicaPolicy::all, 0, scatter}, Arrays{{t, false}}, Arrays{{t, true}});
+    add(chain, {std::move(tensor)}, {ReplicaPolicy::all, 0, scatter}, Places{{t, false}}, Places{{t, true}});
     if (!scatter) continue;
     slices.index_map = IndexMap(slices.index_map, slices.source, slices.target).within_target();
     slices.source = slices.target;
@@ -128,7 +128,7 @@ void Plan::make_chains() {
     slices.source_array = slices.target_array;
     slices.operation = {};
     slices.element_bytes = target_bytes;
-    add(chain, {std::move(slices)}, {ReplicaPolicy::allgather, 0, false}, Arrays{{t, true}}, Arrays{{t, true}});
+    add(chain, {std::move(slices)}, {ReplicaPolicy::allgather, 0, false}, Places{{t, true}}, Places{{t, true}});
   }
   if (!copied.empty())
     add(chains_.emplace_back(), std::move(copied), {}, std::move(sources), std::move(targets));

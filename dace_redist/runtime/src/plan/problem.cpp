@@ -34,7 +34,7 @@ void each_agreed(const Problem& problem, const Visit& visit) {
     visit("alpha", tensor.operation.alpha);
     visit("beta", tensor.operation.beta);
     visit("conj", static_cast<int>(tensor.operation.conjugate));
-    visit("op", std::string(reduction_name(tensor.operation.reduction)));
+    visit("op", std::string(reduction_names[static_cast<std::size_t>(tensor.operation.reduction)]));
     visit("source", tensor.source.encoding());
     visit("target", tensor.target.encoding());
     visit("index map", tensor.index_map);

@@ -13,6 +13,7 @@
 
 #include "core/agreement.hpp"
 #include "shm/deferred_free.hpp"
+#include "trace/trace.hpp"
 #include "transport/chunk.hpp"
 #include "transport/chunk_transport.hpp"
 #include "transport/join_routes.hpp"

@@ -8,6 +8,12 @@
 namespace dace_redist {
 namespace {
 
+/// Copies a block between two places by several threads; its offsets are ignored.
+void copy_from_start(CopyBlock block, const CopyEndpoints& place, bool stream, int threads) {
+  block.source_offset = block.target_offset = 0;
+  copy(block, place.source, place.target, stream, threads);
+}
+
 /// Copies the next piece of each channel of a batch, and moves their cutters behind it.
 /// \param packs    whether the target is a slot, in which the blocks follow each other.
 /// \param arrays_of  `arrays_of(channel, tensor, displacement)`: starts of source and target array of a channel; if it
@@ -45,9 +51,12 @@ Index copy_pieces(const NodeTransfer& transfer, const CopyBatch& batch, bool pac
                                    ? whole.elements.front()
                                    : make_element_block(part(), step.source_bytes, step.target_bytes),
                                places.data(), batch.count(), stream, packs);
+    else if (transfer.threads > 1 && batch.count() == 1)
+      copy_from_start(cutter.whole_group() ? whole.block : make_copy_block(part(), step.source_bytes), places[0], stream,
+                      transfer.threads);
     else
       copy_batch(cutter.whole_group() ? whole.block : make_copy_block(part(), step.source_bytes), places.data(),
-                 batch.count(), stream, transfer.threads);
+                 batch.count(), stream);
   });
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "trace/trace.hpp"
 #include "transport/chunk.hpp"
 
 namespace dace_redist {

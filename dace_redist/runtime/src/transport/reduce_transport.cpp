@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/agreement.hpp"
+#include "trace/trace.hpp"
 #include "transport/chunk.hpp"
 
 namespace dace_redist {
