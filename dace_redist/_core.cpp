@@ -61,7 +61,7 @@ py::array_t<dr::Index> global_index(const dr::Distribution& distribution, dr::In
   return indices;
 }
 
-/// Copies a rank's tiles out of a whole C-order tensor.
+/// The indices of each tile of a rank.
 std::vector<Numbers> tile_ranges(const dr::Distribution& distribution, dr::Index rank) {
   std::vector<Numbers> ranges;  // [lo_0, hi_0, lo_1, hi_1, ...] of each tile
   for (const dr::Cell& cell : distribution.cells(rank)) {
@@ -84,7 +84,7 @@ const dr::AxisSplit& axis_of(const dr::Distribution& distribution, int axis) {
   return distribution.axes()[static_cast<std::size_t>(axis)];
 }
 
-/// Where each block of an axis begins, in ascending order; empty blocks are left out.
+/// The begin of each block of an axis, ascending; without empty blocks.
 Numbers block_begins(const dr::Distribution& distribution, int axis) {
   const dr::AxisSplit& split = axis_of(distribution, axis);
   Numbers begins;
@@ -355,7 +355,7 @@ PYBIND11_MODULE(_core, module) {
         return dr::reduction_exchanges(source, target, element_bytes).size();
       },
       py::arg("source"), py::arg("target"), py::arg("element_bytes"),
-      "How many exchanges a reduction takes, see replica_policy.hpp.");
+      "Number of exchanges of a reduction, see replica_policy.hpp.");
   module.def(
       "held_elements",
       [](const dr::Distribution& source, const dr::Distribution& target, dr::Index rank, const Numbers& map) {
@@ -372,7 +372,7 @@ PYBIND11_MODULE(_core, module) {
         return held;
       },
       py::arg("source"), py::arg("target"), py::arg("rank"), py::arg("index_map") = Numbers{},
-      "How many elements of what a rank gets each rank has in the source, replicas included: rows of rank and count.");
+      "Elements of a rank's target that each rank holds in the source, replicas included: rows of rank and count.");
   module.def("tile_grid", &dr::tile_grid, py::arg("shape"), py::arg("tile"), py::arg("name"),
              "Tiles per dimension, ceil(shape / tile); raises unless both are sizes.");
   module.def(

@@ -158,7 +158,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
     except UnicodeDecodeError as error:
         raise ValueError(f"trace: {str(path)!r} is not text, and not a trace ({error}); {_HOW_TO_GET}") from None
     try:
-        events = json.loads(text)
+        events: list[dict[str, Any]] = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"trace: {str(path)!r} is not JSON, or was cut off ({error}); {_HOW_TO_GET}") from None
     try:
@@ -218,7 +218,11 @@ def _merged(folder: Path) -> list[dict[str, Any]]:
 
 def _chrome_event(event: dict[str, Any], rank: int, origin: int) -> dict[str, Any]:
     kind, peer = event["kind"], event["peer"]
-    given = {"strategy": event["strategy"] or None, "peer": peer if peer >= 0 else None, "bytes": event["bytes"] or None}
+    given = {
+        "strategy": event["strategy"] or None,
+        "peer": peer if peer >= 0 else None,
+        "bytes": event["bytes"] or None,
+    }
     return {
         **{"name": event["label"] or kind, "cat": kind, "ph": "X", "pid": rank, "tid": event["thread"]},
         **{"ts": (event["start"] - origin) / 1e3, "dur": (event["end"] - event["start"]) / 1e3},

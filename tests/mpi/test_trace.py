@@ -71,9 +71,7 @@ def test_a_trace_holds_what_each_rank_did(tmp_path: Path) -> None:
     moved = dace_redist.schedule(Distribution(SHAPE, (1, RANKS)), Distribution(SHAPE, (RANKS, 1)), dtype="float64")
     puts = [e for e in events if e.get("cat") == "put"]
     assert sum(put["args"]["bytes"] for put in puts) == CALLS * moved.bytes_moved()
-    assert {(put["pid"], put["args"]["peer"]) for put in puts} == {
-        (a, b) for a in range(3) for b in range(3) if a != b
-    }
+    assert {(put["pid"], put["args"]["peer"]) for put in puts} == {(a, b) for a in range(3) for b in range(3) if a != b}
     assert_nested(trace)
 
 
@@ -96,9 +94,7 @@ def test_without_a_name_there_is_no_trace(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("content", "reason"), [(None, "No such file or directory"), ("notes\n", "Not a directory")]
-)
+@pytest.mark.parametrize(("content", "reason"), [(None, "No such file or directory"), ("notes\n", "Not a directory")])
 def test_one_line_says_why_there_is_no_trace(tmp_path: Path, content: str | None, reason: str) -> None:
     file = tmp_path / ("missing/run" if content is None else "notes.txt")
     if content is not None:

@@ -59,7 +59,7 @@ class DR_API Distribution {
   std::vector<Cell> cells(Index rank) const;
   /// Number of ranks that hold each cell.
   Index replicas() const { return data_->replicas; }
-  /// Number of `rank` among the replicas of its cells.
+  /// Number of a rank that holds cells among their replicas.
   Index replica_of(Index rank) const;
   /// The rank that holds a replica of the cell at `coordinates`.
   Index rank_of(const AxisArray& coordinates, Index replica) const;

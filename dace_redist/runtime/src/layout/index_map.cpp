@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "layout/index_map.hpp"
 
-#include <algorithm>
-
 namespace dace_redist {
 
 namespace {
 
-std::vector<Index> shape_of(const std::vector<AxisSplit>& axes) {
+std::vector<Index> shape_of(const Distribution& distribution) {
   std::vector<Index> shape;
-  for (const AxisSplit& axis : axes) shape.push_back(axis.extent);
+  shape.reserve(distribution.axes().size());
+  for (const AxisSplit& axis : distribution.axes()) shape.push_back(axis.extent);
   return shape;
 }
 
@@ -17,12 +16,10 @@ std::vector<Index> shape_of(const std::vector<AxisSplit>& axes) {
 
 IndexMap::IndexMap(const std::vector<Index>& numbers, const Distribution& source, const Distribution& target)
     : ndim_(source.ndim()) {
-  const std::vector<AxisSplit>&from = source.axes(), &to = target.axes();
+  const std::vector<Index> from = shape_of(source), to = shape_of(target);
   const std::size_t ndim = from.size();
-  const auto same_extent = [](const AxisSplit& a, const AxisSplit& b) { return a.extent == b.extent; };
-  if (to.size() != ndim || (numbers.empty() && !std::equal(from.begin(), from.end(), to.begin(), same_extent)))
-    throw Error(text("source and target need one global shape, got ", tuple_text(shape_of(from)), " and ",
-                     tuple_text(shape_of(to))));
+  if (to.size() != ndim || (numbers.empty() && from != to))
+    throw Error(text("source and target need one global shape, got ", tuple_text(from), " and ", tuple_text(to)));
   if (!numbers.empty() && numbers.size() != ndim && numbers.size() != 4 * ndim)
     throw Error(text("axes and region of ", ndim, " dimensions take ", ndim, " or ", 4 * ndim, " numbers, got ",
                      numbers.size()));
@@ -57,30 +54,28 @@ void IndexMap::read_axes(const std::vector<Index>& numbers) {
   }
 }
 
-void IndexMap::read_whole(const std::vector<AxisSplit>& from, const std::vector<AxisSplit>& to) {
-  bool fits = true;
+void IndexMap::read_whole(const std::vector<Index>& from, const std::vector<Index>& to) {
+  std::vector<Index> expected(from.size());
   for (std::size_t s = 0; s < from.size(); ++s) {
-    fits = fits && to[static_cast<std::size_t>(target_axes_[s])].extent == from[s].extent;
-    windows_[s] = {0, from[s].extent, 0};
+    expected[static_cast<std::size_t>(target_axes_[s])] = from[s];
+    windows_[s] = {0, from[s], 0};
   }
-  if (fits) return;
+  if (to == expected) return;
   const std::vector<int> axes(source_axes_.begin(), source_axes_.begin() + ndim_);
-  std::vector<Index> expected;
-  for (const int axis : axes) expected.push_back(from[static_cast<std::size_t>(axis)].extent);
-  throw Error(text("with axes ", tuple_text(axes), " a source of shape ", tuple_text(shape_of(from)),
-                   " needs a target of shape ", tuple_text(expected), ", got ", tuple_text(shape_of(to))));
+  throw Error(text("with axes ", tuple_text(axes), " a source of shape ", tuple_text(from), " needs a target of shape ",
+                   tuple_text(expected), ", got ", tuple_text(to)));
 }
 
-void IndexMap::read_region(const std::vector<Index>& numbers, const std::vector<AxisSplit>& from,
-                           const std::vector<AxisSplit>& to) {
+void IndexMap::read_region(const std::vector<Index>& numbers, const std::vector<Index>& from,
+                           const std::vector<Index>& to) {
   const std::size_t ndim = from.size();
   for (std::size_t s = 0; s < ndim; ++s) {
     const std::size_t t = static_cast<std::size_t>(target_axes_[s]);
     const Index source_offset = numbers[ndim + s], target_offset = numbers[2 * ndim + t];
     const Index extent = numbers[3 * ndim + s];
     if (extent < 0) throw Error(text("region: shape[", s, "] must be at least 0, got ", extent));
-    check_inside("source", s, source_offset, extent, from[s].extent);
-    check_inside("target", t, target_offset, extent, to[t].extent);
+    check_inside("source", s, source_offset, extent, from[s]);
+    check_inside("target", t, target_offset, extent, to[t]);
     windows_[s] = {source_offset, source_offset + extent, target_offset - source_offset};
   }
 }

@@ -42,9 +42,8 @@ class DR_API IndexMap {
 
  private:
   void read_axes(const std::vector<Index>& numbers);
-  void read_whole(const std::vector<AxisSplit>& from, const std::vector<AxisSplit>& to);
-  void read_region(const std::vector<Index>& numbers, const std::vector<AxisSplit>& from,
-                   const std::vector<AxisSplit>& to);
+  void read_whole(const std::vector<Index>& from, const std::vector<Index>& to);
+  void read_region(const std::vector<Index>& numbers, const std::vector<Index>& from, const std::vector<Index>& to);
   static void check_inside(const char* side, std::size_t axis, Index offset, Index extent, Index whole);
 
   int ndim_;

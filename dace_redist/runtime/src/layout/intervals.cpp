@@ -68,58 +68,38 @@ Index next_begin(const Intervals& intervals, Index from, Index until) {
   return step < until - from ? from + step : until;
 }
 
-/// overlapping_coordinates() with a split that gives each coordinate one block.
-std::vector<Index> overlapping_blocks(const Intervals& mine, const AxisSplit& other, Index first, Index last) {
-  std::vector<Index> blocks;
-  const Index end = std::min(mine.end, last);
-  for (Index k = std::max<Index>(0, (first - mine.start) / mine.period); k < mine.count;) {
-    const Index lo = mine.start + k++ * mine.period;
-    if (lo >= end) break;
-    const Index from = std::max(lo, first), until = lo + std::min(mine.length, end - lo);
-    if (from >= until) continue;
-    const Index last_block = other.block_of(until - 1);
-    for (Index j = other.block_of(from); j <= last_block; ++j)
-      if (blocks.empty() || j > blocks.back()) blocks.push_back(j);
-    // the next interval that reaches past this block
-    k = std::max(k, (other.block_begin(last_block + 1) - mine.start - mine.length) / mine.period + 1);
-  }
-  return blocks;
-}
-
-/// overlapping_coordinates() with a block-cyclic split.
-std::vector<Index> overlapping_cyclic(const Intervals& mine, const AxisSplit& other, Index first, Index last) {
-  std::vector<Index> found;
-  std::vector<bool> seen(static_cast<std::size_t>(other.parts), false);
-  const Index first_interval = std::max<Index>(0, (first - mine.start) / mine.period);
-  const Index end = std::min(mine.end, last);
-  Index stop = end;
-  if (mine.count > 1) {
-    const Index begin = mine.start + first_interval * mine.period, cut_off = begin < first ? mine.period : 0;
-    const Index period = joint_period(mine.period, mine.count, other.block * other.parts, 2);
-    if (period < end - begin - cut_off) stop = begin + period + cut_off;
-  }
-  for (Index k = first_interval; k < mine.count && found.size() < seen.size(); ++k) {
-    const Index lo = mine.start + k * mine.period;
-    if (lo >= stop) break;
-    const Index from = std::max(lo, first), until = lo + std::min(mine.length, end - lo);
-    if (from >= until) continue;
-    const Index last_block = other.block_of(until - 1);
-    for (Index j = other.block_of(from); j <= last_block && found.size() < seen.size(); ++j) {
-      const Index coordinate = j % other.parts;
-      if (!seen[static_cast<std::size_t>(coordinate)]) found.push_back(coordinate);
-      seen[static_cast<std::size_t>(coordinate)] = true;
-    }
-  }
-  std::sort(found.begin(), found.end());
-  return found;
-}
-
 }  // namespace
 
 std::vector<Index> overlapping_coordinates(const Intervals& mine, const AxisSplit& other, Index first, Index last) {
   if (mine.empty()) return {};
-  return other.block_count() <= other.parts ? overlapping_blocks(mine, other, first, last)
-                                            : overlapping_cyclic(mine, other, first, last);
+  const bool cyclic = other.block_count() > other.parts;  // else coordinates are found in ascending order
+  const std::size_t max_found = static_cast<std::size_t>(std::min(other.parts, other.block_count()));
+  std::vector<Index> found;
+  std::vector<bool> seen(cyclic ? max_found : 0, false);
+  const Index end = std::min(mine.end, last);
+  Index k = std::max<Index>(0, (first - mine.start) / mine.period), stop = end;
+  if (cyclic && mine.count > 1) {  // stop where both sides repeat
+    const Index begin = mine.start + k * mine.period, cut_off = begin < first ? mine.period : 0;
+    const Index period = joint_period(mine.period, mine.count, other.block * other.parts, 2);
+    if (period < end - begin - cut_off) stop = begin + period + cut_off;
+  }
+  while (k < mine.count && found.size() < max_found) {
+    const Index lo = mine.start + k++ * mine.period;
+    if (lo >= stop) break;
+    const Index from = std::max(lo, first), until = lo + std::min(mine.length, end - lo);
+    if (from >= until) continue;
+    const Index last_block = other.block_of(until - 1);
+    for (Index j = other.block_of(from); j <= last_block && found.size() < max_found; ++j) {
+      const Index coordinate = j % other.parts;
+      if (cyclic ? seen[static_cast<std::size_t>(coordinate)] : !found.empty() && j <= found.back()) continue;
+      found.push_back(coordinate);
+      if (cyclic) seen[static_cast<std::size_t>(coordinate)] = true;
+    }
+    // past all further intervals that lie within this block
+    if (!cyclic) k = std::max(k, (other.block_begin(last_block + 1) - mine.start - mine.length) / mine.period + 1);
+  }
+  if (cyclic) std::sort(found.begin(), found.end());
+  return found;
 }
 
 void append_overlap(const Intervals& source, const Intervals& target, Index first, Index last,

@@ -8,6 +8,111 @@ namespace dace_redist {
 
 namespace {
 
+/// In place of the number of a slice: all of a target cell.
+constexpr Index whole_cell = -1;
+
+/// A rank that this rank exchanges a pair of cells with.
+struct ReplicaPeer {
+  Index rank = 0;
+  Index turn = 0;  // order in which the receiver reduces; equal on both sides
+};
+
+/// A replica policy applied to a source and a target, as seen by a rank that sends or that receives. Target cells may
+/// be cut into slices, one for each replica of the target.
+class ReplicaRoutes {
+ public:
+  ReplicaRoutes(const Distribution& source, const Distribution& target, const ReplicaPolicy& policy, Index rank,
+                bool sends)
+      : source_(source),
+        target_(target),
+        policy_(policy),
+        gathers_(policy.kind == ReplicaPolicy::allgather),
+        sends_(sends),
+        rank_(rank),
+        replica_((sends ? source : target).replica_of(rank)) {
+    if (policy.scatter_target || gathers_) slice_axis_ = slice_axis(target);
+  }
+
+  /// The slices of target cells that the rank sends, or receives.
+  std::vector<Index> slices() const {
+    if (!gathers_ && !policy_.scatter_target) return {whole_cell};
+    if (gathers_ == sends_) return {replica_};  // its own slice, sent to all others or received from all senders
+    std::vector<Index> slices;
+    for (Index replica = 0; replica < target_.replicas(); ++replica)
+      if (!gathers_ || replica != replica_) slices.push_back(replica);
+    return slices;
+  }
+
+  /// The window of a source axis that holds a slice, by the indices that the target cell owns along `target_axis`.
+  IndexMap::Window window(const IndexMap::Window& moved, const Intervals& target_cell, int target_axis,
+                          Index slice) const {
+    if (target_axis != slice_axis_) return moved;
+    const Index lo = std::max(target_cell.start - moved.shift, moved.lo);
+    const Index count = std::max<Index>(0, std::min(target_cell.end - moved.shift, moved.hi) - lo);
+    const AxisSplit split{count, target_.replicas(), 1, true};
+    return {lo + split.block_begin(slice), lo + split.block_begin(slice + 1), moved.shift};
+  }
+
+  /// Sets `peers` to the ranks that a slice of two cells is sent to, or received from.
+  void find_peers(const Cell& source, const Cell& target, Index slice, std::vector<ReplicaPeer>& peers) const {
+    peers.clear();
+    sends_ ? find_receivers(source, target, slice, peers) : find_senders(source, target, slice, peers);
+  }
+
+ private:
+  /// The target axis along which cells are cut into slices: the slowest one with an index for each replica.
+  static int slice_axis(const Distribution& target) {
+    const std::vector<Index> shape = target.local_shape(target.first_rank());
+    const auto long_enough =
+        std::find_if(shape.begin(), shape.end(), [&](Index extent) { return extent >= target.replicas(); });
+    return static_cast<int>((long_enough == shape.end() ? std::max_element(shape.begin(), shape.end()) : long_enough) -
+                            shape.begin());
+  }
+
+  void find_receivers(const Cell& source, const Cell& target, Index slice, std::vector<ReplicaPeer>& peers) const {
+    const Index turn = (replica_ - first_sender(target, slice) + source_.replicas()) % source_.replicas();
+    for (Index replica = 0; replica < target_.replicas(); ++replica) {
+      if (policy_.scatter_target && replica != slice) continue;
+      const Index receiver = target_.rank_of(target.coordinates, replica);
+      if (policy_.kind == ReplicaPolicy::any) {
+        if (source_.sender(source.coordinates, receiver) == rank_) peers.push_back({receiver, 0});
+      } else if (gathers_) {
+        if (replica != replica_) peers.push_back({receiver, 0});
+      } else if (in_this_exchange(turn)) {
+        peers.push_back({receiver, turn});
+      }
+    }
+  }
+
+  void find_senders(const Cell& source, const Cell& target, Index slice, std::vector<ReplicaPeer>& peers) const {
+    if (policy_.kind == ReplicaPolicy::any) return peers.push_back({source_.sender(source.coordinates, rank_), 0});
+    if (gathers_) return peers.push_back({source_.rank_of(source.coordinates, slice), 0});
+    const Index first = first_sender(target, slice);
+    for (Index turn = 0; turn < source_.replicas(); ++turn)
+      if (in_this_exchange(turn))
+        peers.push_back({source_.rank_of(source.coordinates, (first + turn) % source_.replicas()), turn});
+  }
+
+  bool in_this_exchange(Index turn) const { return policy_.kind != ReplicaPolicy::round_robin || turn == policy_.turn; }
+
+  /// The replica of the source whose turn is 0. Turns are equal for all replicas of a target cell, so that all of them
+  /// reduce in one order, and for all cells of a message. Cells and slices begin with different replicas of the source,
+  /// so that all replicas send at a time.
+  Index first_sender(const Cell& target, Index slice) const {
+    if (source_.replicas() == 1) return 0;
+    Index position = target_.tiled() ? target_.rank_of(target.coordinates, 0) : 0;
+    for (std::size_t axis = 0; axis < target_.axes().size() && !target_.tiled(); ++axis)
+      position = position * target_.axes()[axis].parts + target.coordinates[axis];
+    return (position + std::max<Index>(slice, 0)) % source_.replicas();
+  }
+
+  const Distribution &source_, &target_;
+  const ReplicaPolicy policy_;
+  const bool gathers_, sends_;
+  const Index rank_, replica_;  // this rank, and its number among the replicas of its cells
+  int slice_axis_ = -1;         // of the target; -1: cells are not cut into slices
+};
+
 /// The indices that a cell shares, along one source axis, with one coordinate of the other distribution.
 struct AxisOverlap {
   Index coordinate = 0, extent = 0;  // of the other distribution: the coordinate, and its number of indices
@@ -34,7 +139,7 @@ struct Transfer {
   Index rank;
   bool with_blocks;
   const Layouts &source_layouts, &target_layouts;
-  ReplicaRoutes routes;
+  const ReplicaPolicy& policy;
 };
 
 /// Collects what a rank sends, or what it receives: for each of its cells ("own"), the pairs with all overlapping cells
@@ -47,14 +152,13 @@ class Collector {
         own_(sends_ ? transfer.source : transfer.target),
         other_(sends_ ? transfer.target : transfer.source),
         own_layouts_(sends_ ? transfer.source_layouts : transfer.target_layouts),
-        other_layouts_(sends_ ? transfer.target_layouts : transfer.source_layouts) {}
+        other_layouts_(sends_ ? transfer.target_layouts : transfer.source_layouts),
+        routes_(transfer.source, transfer.target, transfer.policy, transfer.rank, sends) {}
 
   std::vector<Message> messages() {
     const std::vector<Cell> cells = own_.cells(transfer_.rank);
     if (cells.empty()) return {};
-    const ReplicaRoutes& routes = transfer_.routes;
-    const std::vector<Index> slices =
-        sends_ ? routes.sent_slices(transfer_.rank) : routes.received_slices(transfer_.rank);
+    const std::vector<Index> slices = routes_.slices();
     for (const Cell& cell : cells)
       for (const Index slice : slices) add_cell(cell, slice);
     return join();
@@ -100,7 +204,7 @@ class Collector {
   AxisOverlaps find_overlaps(const Intervals& own, int axis, Index slice) const {
     const int target_axis = transfer_.map.target_axis(axis);
     const IndexMap::Window moved = transfer_.map.window(axis);  // of source indices, as `window`
-    IndexMap::Window window = sends_ ? moved : transfer_.routes.window(moved, own, target_axis, slice);
+    IndexMap::Window window = sends_ ? moved : routes_.window(moved, own, target_axis, slice);
     const Index from_own = sends_ ? moved.shift : -moved.shift, from_source = sends_ ? moved.shift : 0;
     const AxisSplit& split = other_.axes()[at(other_axis(axis))];
     const std::vector<Index> coordinates =
@@ -110,7 +214,7 @@ class Collector {
     overlaps.pieces.reserve(coordinates.size());
     for (const Index coordinate : coordinates) {
       const Intervals other = split.intervals(coordinate);
-      if (sends_) window = transfer_.routes.window(moved, other, target_axis, slice);
+      if (sends_) window = routes_.window(moved, other, target_axis, slice);
       const std::size_t first = overlaps.pieces.size();
       append_overlap(sends_ ? own : other, (sends_ ? other : own).shifted(-moved.shift), window.lo, window.hi,
                      overlaps.pieces);
@@ -140,10 +244,7 @@ class Collector {
       count *= overlap.count;
     }
     other.number = other_.cell_number(other.coordinates);
-    if (sends_)
-      transfer_.routes.find_receivers(transfer_.rank, own.cell, other, own.slice, peers);
-    else
-      transfer_.routes.find_senders(transfer_.rank, other, own.cell, own.slice, peers);
+    routes_.find_peers(sends_ ? own.cell : other, sends_ ? other : own.cell, own.slice, peers);
     for (const ReplicaPeer& peer : peers) {
       if (peer.rank == transfer_.rank && !sends_) continue;  // the self copy is listed once, by the source
       CellPair& pair = pairs_.emplace_back();
@@ -183,6 +284,7 @@ class Collector {
   const bool sends_;
   const Distribution &own_, &other_;
   const Layouts &own_layouts_, &other_layouts_;
+  const ReplicaRoutes routes_;
   std::vector<CellPair> pairs_;
 };
 
@@ -191,8 +293,7 @@ class Collector {
 RankSchedule make_schedule(const Distribution& source, const Distribution& target, const IndexMap& map, Index rank,
                            bool with_blocks, const Layouts& source_layouts, const Layouts& target_layouts,
                            const ReplicaPolicy& policy) {
-  const Transfer transfer{
-      source, target, map, rank, with_blocks, source_layouts, target_layouts, ReplicaRoutes(source, target, policy)};
+  const Transfer transfer{source, target, map, rank, with_blocks, source_layouts, target_layouts, policy};
   RankSchedule schedule{Collector(transfer, true).messages(), Collector(transfer, false).messages(), {}};
   schedule.self.peer = rank;
   const auto self = std::find_if(schedule.sends.begin(), schedule.sends.end(),

@@ -34,9 +34,9 @@ struct Message {
 
 /// The messages of one rank, by ascending peer, and its self copy.
 struct RankSchedule {
-  /// Whether elements move out of the rank's source.
+  /// True if elements move out of the rank's source.
   bool reads_source() const { return self.count > 0 || !sends.empty(); }
-  /// Whether elements move into the rank's target.
+  /// True if elements move into the rank's target.
   bool writes_target() const { return self.count > 0 || !receives.empty(); }
 
   std::vector<Message> sends, receives;
