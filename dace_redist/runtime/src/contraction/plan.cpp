@@ -133,6 +133,15 @@ class Planner {
     return c;
   }
 
+  static bool has_rows(const Layout& layout, char common) {
+    return layout.stride(common) == 1 || layout.extent(common) == 1;
+  }
+  /// A contiguous layout whose rows have the common index of a Khatri-Rao product.
+  static Layout rows_of(const Layout& layout, char common) {
+    Layout rows = appended({}, layout, [common](char index) { return index != common; });
+    return appended(std::move(rows), layout, [common](char index) { return index == common; });
+  }
+
   /// A product with a Khatri-Rao product, if the tensors are that and lie so that it can be computed. Factors whose
   /// rows are not contiguous are copied first, and a result likewise afterwards.
   std::optional<Tensor> add_khatri_rao(Tensors tensors, const Tensors& others, bool last) {
@@ -150,21 +159,14 @@ class Planner {
     if (!tensor) return {};
     const std::string& factor = indices[*tensor == 0 ? 1 : 0];
     const char common = layouts[*tensor].has(factor[0]) ? factor[1] : factor[0];
-    const auto rows_of = [&](const Layout& layout) {
-      Layout rows = appended({}, layout, [&](char index) { return index != common; });
-      return appended(std::move(rows), layout, [&](char index) { return index == common; });
-    };
-    const auto has_rows = [&](const Layout& layout) {
-      return layout.stride(common) == 1 || layout.extent(common) == 1;
-    };
     for (std::size_t i = 0; i < layouts.size(); ++i)
-      if (i != *tensor && !has_rows(layouts[i])) layouts[i] = rows_of(layouts[i]);
+      if (i != *tensor && !has_rows(layouts[i], common)) layouts[i] = rows_of(layouts[i], common);
     KhatriRaoPlan plan(layouts, *tensor, common, element_);
     if (!plan.usable) return {};
     for (std::size_t i = 0; i < tensors.size(); ++i)
-      if (i != *tensor && !has_rows(tensors[i].layout)) tensors[i] = add_pair(tensors[i], ones({}), layouts[i]);
-    const bool direct = last && plan.threads == 1 && has_rows(result_);
-    const Tensor product = direct ? Tensor{result_, {TensorPlace::result, 0}} : intermediate(rows_of(all));
+      if (i != *tensor && !has_rows(tensors[i].layout, common)) tensors[i] = add_pair(tensors[i], ones({}), layouts[i]);
+    const bool direct = last && plan.threads == 1 && has_rows(result_, common);
+    const Tensor product = direct ? Tensor{result_, {TensorPlace::result, 0}} : intermediate(rows_of(all, common));
     plan.set_result(product.layout, element_);
     plan_.scratch_count = std::max(plan_.scratch_count, plan.scratch_count);
     KhatriRaoStep step{{}, product.place, std::move(plan)};
