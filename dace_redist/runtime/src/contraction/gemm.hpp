@@ -43,8 +43,7 @@ class Gemm {
   /// A tensor's buffer and the tile in it.
   struct Buffer {
     T* data;
-    bool filled = false;
-    Index offset = 0;
+    const T* tile = nullptr;
     std::array<Index, max_block_dims> counts{};
   };
 
@@ -69,18 +68,21 @@ class Gemm {
     return outer == sides_of[tensor][0] ? in_order : in_order.transposed();
   }
 
-  /// The matrix of an input's tile, copied unless it is in place or in the buffer.
+  /// The matrix of an input's tile.
   Matrix<const T> input(Operand tensor, const T* data) {
-    const Index offset = at_.offset(tensor);
-    if (!plan_.copied[tensor]) return in_place<const T>(tensor, data + offset);
+    if (!plan_.copied[tensor]) return in_place<const T>(tensor, data + at_.offset(tensor));
+    fill_buffer(tensor, data + at_.offset(tensor));
+    return buffered<const T>(tensor);
+  }
+
+  /// Copies an input's tile unless it is in the buffer.
+  void fill_buffer(Operand tensor, const T* tile) {
     const StridedBlock block = plan_.block(tensor, at_);
     Buffer& buffer = buffers_[tensor];
-    if (!buffer.filled || buffer.offset != offset || buffer.counts != block.counts)
-      copy(make_copy_block(block, sizeof(T)), data + offset, buffer.data, false);
-    buffer.filled = true;
-    buffer.offset = offset;
+    if (buffer.tile != tile || buffer.counts != block.counts)
+      copy(make_copy_block(block, sizeof(T)), tile, buffer.data, false);
+    buffer.tile = tile;
     buffer.counts = block.counts;
-    return buffered<const T>(tensor);
   }
 
   void put_back(T beta, T* c) const {
