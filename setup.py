@@ -13,6 +13,7 @@ HEADERS = sorted(str(header) for header in INCLUDE.rglob("*.hpp"))
 SOURCES = sorted(str(source) for source in INCLUDE.glob("layout/*.cpp"))
 SOURCES += [str(INCLUDE / "copy" / name) for name in ("copy.cpp", "copy_block.cpp", "huge_pages.cpp")]
 SOURCES += [str(INCLUDE / "shm" / name) for name in ("arena.cpp", "array_allocator.cpp", "available_memory.cpp")]
+SOURCES += [str(INCLUDE / "contraction" / "einsum.cpp")]
 
 ParallelCompile(default=len(os.sched_getaffinity(0))).install()
 setup(

@@ -151,7 +151,7 @@ def run(venv: Path, variables: dict[str, str], *arguments: str) -> dict[str, int
 
 def run_all() -> list[dict[str, int]]:
     """Everything under the MPI in .venv, then ``mpi_matrix`` under the others; each is prepared one ahead."""
-    base = prepare(BASE, "--all")
+    base = prepare(BASE)
     with ThreadPoolExecutor(1) as ahead:
         others = [(name, ahead.submit(prepare_other, name)) for name in other_mpis()]
         counts = [run(BASE, base, "-m", "not lint")]

@@ -252,7 +252,7 @@ def _measure_start(repetitions: int) -> list[float]:
 
 
 def _measure(rows: list[str], repetitions: int) -> dict[str, list[float]]:
-    _on_ranks(1, "-m", "dace_redist.cli", "build", "--all")
+    _on_ranks(1, "-m", "dace_redist.cli", "build")
     figures: dict[str, list[float]] = {}
     for anew, compiled in (False, {"compile", "distribute"}), (True, {"compile-anew", "distribute-anew"}):
         if compiled & set(rows):

@@ -27,8 +27,6 @@ from dace_redist.library_nodes.node import COMMUNICATORS, RedistNode, lies_on_gp
 from dace_redist.library_nodes.redistribute import PROGRESS, REQUEST, RUN_TIME_CONNECTORS, Redistribute
 from dace_redist.library_nodes.redistribute_wait import ORDER_OUTPUT, RedistributeWait
 from dace_redist.library_nodes.sum_replicas import SumReplicas
-from dace_redist.native.library import ensure_library
-from dace_redist.native.toolchain import INTEGERS
 from dace_redist.strategies import OPTIONS, default_options, find_strategy
 
 #: Numbers lists longer than this become constants of the program instead of standing in each call.
@@ -158,8 +156,6 @@ def contraction_tasklet(node: Contraction, state: SDFGState, sdfg: SDFG) -> node
     node.implementation = "BLAS"  # whatever it was: by it the node knows where arrays may lie
     node.validate(sdfg, state)
     element = _array_type(node, RESULT, state)
-    if np.issubdtype(element.as_numpy_dtype(), np.integer):
-        ensure_library(INTEGERS)  # loaded when the program starts
     return _contraction_tasklet(node, state, sdfg, "Contraction", f"contract<{element.ctype}>", "")
 
 

@@ -15,7 +15,11 @@ from dace_redist.native.blas import find_blas
 from dace_redist.native.toolchain import SOURCE_DIRECTORY
 
 SOURCE = Path(__file__).parent / "cpp" / "contraction.cpp"
-COPIES = [str(SOURCE_DIRECTORY / "copy" / name) for name in ("copy.cpp", "copy_block.cpp")]
+#: Sources of the runtime that it is linked with: all of the room but those of generated programs, which need MPI.
+LINKED = (
+    *(path for path in sorted((SOURCE_DIRECTORY / "contraction").rglob("*.cpp")) if "program" not in path.name),
+    *(SOURCE_DIRECTORY / "copy" / name for name in ("copy.cpp", "copy_block.cpp")),
+)
 OPTIMISED = ("-O3", "-march=native", "-fopenmp")
 _MESSAGE_BYTES = 4096
 
@@ -26,7 +30,7 @@ def build(folder: Path, *switches: str) -> Library:
     compiler = os.environ.get("CXX", "g++").split()
     command = [*compiler, "-std=c++17", "-Wall", "-Wextra", "-Wshadow", "-fPIC", "-shared", *switches]
     command += ["-I", str(SOURCE_DIRECTORY), *(f"-isystem{path}" for path in blas.include_directories)]
-    command += [*blas.definitions, str(SOURCE), *COPIES, "-o", str(library), blas.library]
+    command += [*blas.definitions, *map(str, (SOURCE, *LINKED)), "-o", str(library), blas.library]
     command += [f"-Wl,-rpath,{Path(blas.library).parent}"]
     subprocess.run(command, check=True)
     return Library(library)

@@ -54,14 +54,16 @@ def build(name: str, *switches: str) -> Path:
 
 
 @cache
-def build_with_library(name: str) -> Path:
+def build_with_library(name: str, *linked: str) -> Path:
     """
     Compile ``tests/cpp/<name>.cpp`` and link it with libdace_redist.
 
+    :param linked: Sources of the runtime that are linked, too: the library does not export them.
     :return: The program.
     """
     library, source = ensure_library(), SOURCES / f"{name}.cpp"
-    return _compiled(name, ["-O1", str(library), f"-Wl,-rpath,{library.parent}"], [source], [source])
+    switches = ["-O1", *(str(SOURCE_DIRECTORY / path) for path in linked), str(library)]
+    return _compiled(name, [*switches, f"-Wl,-rpath,{library.parent}"], [source], [source])
 
 
 def _compiled(name: str, switches: Sequence[str], sources: Sequence[Path], changes: Sequence[Path] = ()) -> Path:

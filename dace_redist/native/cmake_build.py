@@ -20,9 +20,7 @@ from dace_redist.native.blas import find_blas
 from dace_redist.native.toolchain import (
     CACHE_VARIABLE,
     CUDA,
-    EINSUM,
     HOST_DEVICE,
-    INTEGERS,
     REDISTRIBUTION,
     RUNTIME_DIRECTORY,
     build_environment,
@@ -112,7 +110,6 @@ def _settings(name: str) -> list[str]:
             f"-DDACE_REDIST_BLAS_LIBRARY={blas.library}",
             f"-DDACE_REDIST_BLAS_INCLUDES={';'.join(blas.include_directories)}",
             f"-DDACE_REDIST_BLAS_DEFINITIONS={definitions}",
-            f"-DDACE_REDIST_EINSUM_LIBRARY={library_path(EINSUM) if name == INTEGERS else ''}",
         ]
     return settings
 

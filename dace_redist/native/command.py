@@ -13,7 +13,6 @@ from dace_redist.native.toolchain import (
     EINSUM,
     HOST_DEVICE,
     INCLUDE_DIRECTORY,
-    INTEGERS,
     REDISTRIBUTION,
     SOURCE_DIRECTORY,
     cuda_compiler,
@@ -23,16 +22,15 @@ from dace_redist.native.toolchain import (
 
 
 @click.command()
-@click.option("--all", "everything", is_flag=True, help="the library of contractions of integers, too")
 @click.option("--gpu/--no-gpu", default=None, help="whether to build the one for GPUs; default: where nvcc is")
-def build(everything: bool, gpu: bool | None) -> None:
+def build(gpu: bool | None) -> None:
     """
     Build the compiled libraries ahead, for this MPI, compiler and processor.
 
     Otherwise the first program that needs one builds it. On a cluster, run it once on a compute node. The compiler for
     GPUs, nvcc, is looked for on PATH and below CUDA_HOME.
     """
-    for name in (REDISTRIBUTION, EINSUM, *((INTEGERS,) if everything else ())):
+    for name in (REDISTRIBUTION, EINSUM):
         click.echo(ensure_library(name))
     if gpu or (gpu is None and cuda_compiler() is not None):
         click.echo(ensure_library(CUDA))

@@ -10,7 +10,7 @@ import ctypes
 import functools
 from pathlib import Path
 
-from dace_redist.native.toolchain import EINSUM, INCLUDE_DIRECTORY, INTEGERS, REDISTRIBUTION, is_built, library_path
+from dace_redist.native.toolchain import INCLUDE_DIRECTORY, REDISTRIBUTION, is_built, library_path
 
 
 def ensure_library(name: str = REDISTRIBUTION) -> Path:
@@ -25,8 +25,6 @@ def ensure_library(name: str = REDISTRIBUTION) -> Path:
     path = library_path(name)
     if is_built(name):
         return path
-    if name == INTEGERS:
-        ensure_library(EINSUM)
     from dace_redist.native.cmake_build import build_library  # rarely needed, and what it needs loads slowly
 
     build_library(name, path)

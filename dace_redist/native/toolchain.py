@@ -21,10 +21,10 @@ RUNTIME_DIRECTORY = Path(__file__).parents[1] / "runtime"
 INCLUDE_DIRECTORY = RUNTIME_DIRECTORY / "include"
 SOURCE_DIRECTORY = RUNTIME_DIRECTORY / "src"
 
-#: The libraries by name: redistribution; contractions and linear systems; contractions of integers; GPUs.
-REDISTRIBUTION, EINSUM, INTEGERS = "dace_redist", "dace_redist_einsum", "dace_redist_einsum_integers"
+#: The libraries by name: redistribution; contractions and linear systems; GPUs; main memory in the place of a GPU.
+REDISTRIBUTION, EINSUM = "dace_redist", "dace_redist_einsum"
 CUDA, HOST_DEVICE = "dace_redist_cuda", "dace_redist_host_device"
-LIBRARIES = (REDISTRIBUTION, EINSUM, INTEGERS, CUDA, HOST_DEVICE)
+LIBRARIES = (REDISTRIBUTION, EINSUM, CUDA, HOST_DEVICE)
 
 _CUDA_SETTINGS = ("CUDAARCHS", "CUDAFLAGS", "CUDAHOSTCXX", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS")
 

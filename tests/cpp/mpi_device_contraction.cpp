@@ -130,7 +130,7 @@ template <class T>
 void check(const char* type, const char* expression, std::initializer_list<Index> words) {
   Device& device = current_device();
   const Stream stream = device.create_stream();
-  TensorLayouts layouts = read_layouts(expression, Einsum(expression), words);
+  TensorLayouts layouts = read_layouts(Einsum(expression), words);
   const bool one = layouts.operands.size() == 1;
   std::vector<Layout> tensors = layouts.operands;
   tensors.push_back(layouts.result);

@@ -5,7 +5,8 @@
 #include <map>
 #include <random>
 
-#include "contraction/batched_gemm_plan.hpp"
+#include "contraction/plan.hpp"
+#include "core/error.hpp"
 
 namespace {
 
@@ -74,94 +75,86 @@ void for_all(const std::map<char, Index>& extents, const Visit& visit) {
 /// Executes a plan. Memory that nothing was written to holds numbers that no result has.
 class Execution {
  public:
-  Execution(const BatchedGemmPlan& plan, std::vector<Tensor>& operands, Tensor& result)
-      : operands_(operands),
+  Execution(const ContractionPlan& plan, std::vector<Tensor>& operands, Tensor& result)
+      : plan_(plan),
+        operands_(operands),
         result_(result),
         kept_(static_cast<std::size_t>(plan.kept_count), 1e9),
         scratch_(static_cast<std::size_t>(plan.scratch_count), 1e9),
-        ones_(static_cast<std::size_t>(plan.ones_count), 1.0),
-        zeros_(static_cast<std::size_t>(plan.zeros_count), 0.0) {}
+        ones_(static_cast<std::size_t>(plan.ones_count), 1.0) {}
 
-  void run(const BatchedGemmPlan& plan, double alpha, double beta) {
-    for (const auto& step : plan.steps)
-      if (const auto* copied = std::get_if<BlockCopy>(&step))
-        copy(*copied, beta);
-      else
-        multiply(std::get<BatchedGemm>(step), alpha, beta);
+  void run(double alpha, double beta) {
+    for (const auto& variant : plan_.steps) {
+      const auto& step = std::get<PairStep>(variant);
+      const auto& gemm = std::get<GemmPlan>(step.method);
+      const bool last = step.places[C].kind == TensorPlace::result;
+      for (const Operand tensor : {A, B, C})
+        if (gemm.copied[tensor] && (tensor != C || (last && beta != 0))) copy(step, gemm, tensor, true);
+      multiply(step, gemm, !last ? 1 : plan_.is_empty_sum ? 0 : alpha, last ? beta : 0);
+      if (gemm.copied[C]) copy(step, gemm, C, false);
+    }
   }
 
  private:
   /// An element, checked to lie inside of its array.
-  double& at(const TensorPlace& place, Index offset) {
-    std::vector<double>* memory = nullptr;
-    Index begin = place.at;
-    switch (place.kind) {
-      case TensorPlace::operand:
-        memory = &operands_[static_cast<std::size_t>(place.at)].memory;
-        begin = operands_[static_cast<std::size_t>(place.at)].first;
-        break;
-      case TensorPlace::result:
-        memory = &result_.memory;
-        begin = result_.first;
-        break;
-      case TensorPlace::kept:
-        memory = &kept_;
-        break;
-      case TensorPlace::scratch:
-        memory = &scratch_;
-        break;
-      case TensorPlace::ones:
-        memory = &ones_;
-        break;
-      case TensorPlace::zeros:
-        memory = &zeros_;
-        break;
-    }
-    require(begin + offset >= 0 && begin + offset < static_cast<Index>(memory->size()), "a step leaves its array");
-    return (*memory)[static_cast<std::size_t>(begin + offset)];
+  static double& at(std::vector<double>& memory, Index offset) {
+    require(offset >= 0 && offset < static_cast<Index>(memory.size()), "a step leaves its array");
+    return memory[static_cast<std::size_t>(offset)];
   }
 
-  void copy(const BlockCopy& step, double beta) {
-    if (step.only_with_beta && beta == 0) return;
-    const StridedBlock& block = step.block;
+  double& at(const TensorPlace& place, Index offset) {
+    if (place.kind == TensorPlace::ones) return at(ones_, offset);
+    if (place.kind == TensorPlace::kept) return at(kept_, place.at + offset);
+    Tensor& tensor = place.kind == TensorPlace::result ? result_ : operands_[static_cast<std::size_t>(place.at)];
+    return at(tensor.memory, tensor.first + offset);
+  }
+
+  void copy(const PairStep& step, const GemmPlan& gemm, Operand tensor, bool to_buffer) {
+    const StridedBlock block = gemm.block(tensor, TileWalk(gemm.dimensions, gemm.tiles));
     std::map<char, Index> extents;
     for (int d = 0; d < block.ndim; ++d) extents[static_cast<char>(d)] = block.counts[static_cast<std::size_t>(d)];
     for_all(extents, [&](const std::map<char, Index>& index) {
-      Index from = block.source_offset, to = block.target_offset;
+      Index in_array = 0, in_buffer = gemm.buffer_at[tensor];
       for (const auto& [d, i] : index) {
-        from += i * block.source_strides[static_cast<std::size_t>(d)];
-        to += i * block.target_strides[static_cast<std::size_t>(d)];
+        in_array += i * block.source_strides[static_cast<std::size_t>(d)];
+        in_buffer += i * block.target_strides[static_cast<std::size_t>(d)];
       }
-      at(step.target, to) = at(step.source, from);
+      double &element = at(step.places[tensor], in_array), &copied = at(scratch_, in_buffer);
+      (to_buffer ? copied : element) = to_buffer ? element : copied;
     });
   }
 
-  static Index offset(const BatchedMatrix& matrix, Index batch, Index row, Index column) {
-    return batch * matrix.step + (matrix.transposed ? row * matrix.leading + column : column * matrix.leading + row);
+  static Index offset(const BatchedGemm::Matrix& matrix, Index batch, Index row, Index column) {
+    return batch * matrix.step + (matrix.transposed ? column * matrix.leading + row : row * matrix.leading + column);
   }
 
-  void multiply(const BatchedGemm& step, double alpha, double beta) {
-    const double factor = step.is_empty ? 0 : step.has_alpha ? alpha : 1;
-    require(!step.c.transposed, "a product with a transposed result");
-    require(step.a.leading >= (step.a.transposed ? step.k : step.m), "a leading dimension that is too short");
-    require(step.b.leading >= (step.b.transposed ? step.n : step.k), "a leading dimension that is too short");
-    require(step.c.leading >= step.m, "a leading dimension that is too short");
-    require(step.a.step >= 0 && step.b.step >= 0 && step.c.step >= 0, "a step that goes backwards");
-    require(step.m > 0 && step.n > 0 && step.k > 0 && step.batches > 0, "an empty product");
-    for (Index batch = 0; batch < step.batches; ++batch)
-      for (Index i = 0; i < step.m; ++i)
-        for (Index j = 0; j < step.n; ++j) {
+  void multiply(const PairStep& step, const GemmPlan& plan, double alpha, double beta) {
+    const BatchedGemm gemm = batched_gemm(plan);
+    require(!gemm.c.transposed, "a product with a transposed result");
+    require(gemm.a.leading >= (gemm.a.transposed ? gemm.m : gemm.k), "a leading dimension that is too short");
+    require(gemm.b.leading >= (gemm.b.transposed ? gemm.k : gemm.n), "a leading dimension that is too short");
+    require(gemm.c.leading >= gemm.n, "a leading dimension that is too short");
+    require(gemm.a.step >= 0 && gemm.b.step >= 0 && gemm.c.step >= 0, "a step that goes backwards");
+    require(gemm.m > 0 && gemm.n > 0 && gemm.k > 0 && gemm.batches > 0, "an empty product");
+    const auto element = [&](const BatchedGemm::Matrix& matrix, Index at_offset) -> double& {
+      if (plan.copied[matrix.tensor]) return at(scratch_, plan.buffer_at[matrix.tensor] + at_offset);
+      return at(step.places[matrix.tensor], at_offset);
+    };
+    for (Index batch = 0; batch < gemm.batches; ++batch)
+      for (Index i = 0; i < gemm.m; ++i)
+        for (Index j = 0; j < gemm.n; ++j) {
           double sum = 0;
-          for (Index l = 0; l < step.k; ++l)
-            sum += at(step.a.place, offset(step.a, batch, i, l)) * at(step.b.place, offset(step.b, batch, l, j));
-          double& target = at(step.c.place, offset(step.c, batch, i, j));
-          target = factor * sum + (step.has_beta && beta != 0 ? beta * target : 0);
+          for (Index l = 0; l < gemm.k; ++l)
+            sum += element(gemm.a, offset(gemm.a, batch, i, l)) * element(gemm.b, offset(gemm.b, batch, l, j));
+          double& target = element(gemm.c, offset(gemm.c, batch, i, j));
+          target = alpha * sum + (beta != 0 ? beta * target : 0);
         }
   }
 
+  const ContractionPlan& plan_;
   std::vector<Tensor>& operands_;
   Tensor& result_;
-  std::vector<double> kept_, scratch_, ones_, zeros_;
+  std::vector<double> kept_, scratch_, ones_;
 };
 
 std::string random_indices(Index most, const std::string& letters, bool repeated) {
@@ -205,7 +198,7 @@ Problem random_problem() {
   return problem;
 }
 
-BatchedGemmPlan plan_of(const Problem& problem, const std::vector<Tensor>& operands, const Tensor& result) {
+ContractionPlan plan_of(const Problem& problem, const std::vector<Tensor>& operands, const Tensor& result) {
   const Einsum einsum(problem.expression);
   std::vector<Index> words;
   const auto add = [&](const Tensor& tensor) {
@@ -214,8 +207,8 @@ BatchedGemmPlan plan_of(const Problem& problem, const std::vector<Tensor>& opera
   };
   for (const Tensor& tensor : operands) add(tensor);
   add(result);
-  return plan_batched_gemms(read_layouts(problem.expression, einsum, words),
-                            complete_path(problem.expression, einsum, problem.path));
+  return plan_contraction(read_layouts(einsum, words), complete_path(einsum, problem.path), Executor::batches,
+                          {sizeof(double), false});
 }
 
 void check(const Problem& problem) {
@@ -234,18 +227,18 @@ void check(const Problem& problem) {
     for (const Tensor& tensor : operands) product *= tensor.memory[static_cast<std::size_t>(tensor.position(at))];
     expected.memory[static_cast<std::size_t>(expected.position(at))] += product;
   });
-  const BatchedGemmPlan plan = plan_of(problem, operands, result);
-  Execution(plan, operands, result).run(plan, alpha, beta);
+  const ContractionPlan plan = plan_of(problem, operands, result);
+  Execution(plan, operands, result).run(alpha, beta);
   for (std::size_t i = 0; i < expected.memory.size(); ++i)
     require(result.memory[i] == expected.memory[i],
             text(problem.expression, ": element ", i, " is ", result.memory[i], ", not ", expected.memory[i]));
 }
 
-/// Steps and copies of an expression of arrays in C order, all extents different.
-std::pair<std::size_t, Index> cost(const std::string& expression, Path path = {}) {
-  Problem problem{expression, std::move(path), {}};
+/// Number of products of an expression of arrays in C order, all extents different from
+/// `extent` on, and of elements that they copy.
+std::pair<std::size_t, Index> cost(const std::string& expression, Index extent = 2) {
+  Problem problem{expression, {}, {}};
   const Einsum einsum(expression);
-  Index extent = 2;
   for (const std::string& indices : einsum.operands)
     for (const char index : indices)
       if (problem.extents.emplace(index, extent).second) ++extent;
@@ -257,8 +250,13 @@ std::pair<std::size_t, Index> cost(const std::string& expression, Path path = {}
   };
   std::vector<Tensor> operands;
   for (const std::string& indices : einsum.operands) operands.push_back(in_order(indices));
-  const BatchedGemmPlan plan = plan_of(problem, operands, in_order(einsum.result));
-  return {plan.steps.size(), plan.copied_count()};
+  const ContractionPlan plan = plan_of(problem, operands, in_order(einsum.result));
+  Index copied = 0;
+  for (const auto& step : plan.steps) {
+    const auto& gemm = std::get<GemmPlan>(std::get<PairStep>(step).method);
+    for (const Operand tensor : {A, B, C}) copied += gemm.copied[tensor] ? gemm.size(tensor) : 0;
+  }
+  return {plan.steps.size(), copied};
 }
 
 void check_costs() {
@@ -267,7 +265,7 @@ void check_costs() {
         "ijk,kl->ijl", "ijk,jl->ilk", "ijk,il->ljk", "bij,bkj->bik"})
     require(cost(expression) == std::pair<std::size_t, Index>{1, 0},
             text(expression, " is one product without copies, but the plan has ", cost(expression).first, " steps"));
-  require(cost("ij->ji").first == 2, "a transposition is one copy and one product");
+  require(cost("ij->ji", 200) == std::pair<std::size_t, Index>{1, 200 * 201}, "a transposition copies once");
 }
 
 }  // namespace

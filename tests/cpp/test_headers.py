@@ -29,6 +29,10 @@ PROGRAMS = sorted(Path(__file__).parent.glob("test_*.cpp"))
 COPIES = [str(source) for source in sorted(FOLDERS[0].glob("copy/*.cpp"))]
 #: In place of a program's own number, as the sanitisers make it slow.
 RANDOM_CASES, RANDOM_CASES_OF = "150", {"test_device_copy": "40"}
+#: Sources of the runtime that a program is linked with.
+LINKED = {
+    "test_batched_gemm": [f"contraction/{name}.cpp" for name in "einsum gemm_plan khatri_rao_plan loops plan".split()]
+}
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Werror"]
 
 pytestmark = pytest.mark.compile
@@ -131,7 +135,8 @@ def test_program_runs_clean(program, compiler, machine, copies, tmp_path):
     """
     binary = tmp_path / program.stem
     switches = program_switches(compiler, machine)
-    found = complaints(compiler, *switches, str(program), *copies(compiler, machine), "-o", str(binary))
+    sources = [str(program), *(str(FOLDERS[0] / source) for source in LINKED.get(program.stem, []))]
+    found = complaints(compiler, *switches, *sources, *copies(compiler, machine), "-o", str(binary))
     if "cannot find" in found and ("libclang_rt" in found or "asan" in found):
         pytest.skip(f"{compiler} has no sanitiser libraries here (Debian: apt-get install libclang-rt-dev)")
     if found:

@@ -22,4 +22,4 @@ def test_order_with_streams(strategy: str, device: str, monkeypatch: pytest.Monk
 def test_contractions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DEVICE_VARIABLE, "host")
     ensure_device_library()
-    run(build_with_library("mpi_device_contraction"), 1)
+    run(build_with_library("mpi_device_contraction", "contraction/einsum.cpp"), 1)

@@ -2,7 +2,7 @@
 #pragma once
 
 /// \file
-/// Matrix products: CBLAS for real and complex floating point, plain loops for every other type.
+/// Routines of BLAS and LAPACK for real and complex floating point.
 
 #if defined(DACE_REDIST_MKL)
 #include <mkl_cblas.h>
@@ -11,28 +11,68 @@
 #include <cblas.h>
 #endif
 
-#include <algorithm>
 #include <complex>
-#include <cstdint>
-#include <limits>
-#include <type_traits>
 
-#include "contraction/blas_name.hpp"
-#include "contraction/threads.hpp"
-#include "layout/intervals.hpp"
+#include "contraction/resources.hpp"
 
-namespace dace_redist {
+// OpenBLAS from PyPI has a prefix before every name, which its macro BLAS_SYMBOL_PREFIX holds.
+#define DACE_REDIST_JOIN_NAMES(prefix, name) prefix##name
+#define DACE_REDIST_JOIN(prefix, name) DACE_REDIST_JOIN_NAMES(prefix, name)
+#if defined(BLAS_SYMBOL_PREFIX)
+#define DACE_REDIST_BLAS(name) DACE_REDIST_JOIN(BLAS_SYMBOL_PREFIX, name)
+#else
+#define DACE_REDIST_BLAS(name) name
+#endif
 
-namespace blas {
+namespace dace_redist::blas {
 
-/// Element types that BLAS knows.
+extern "C" {
+void DACE_REDIST_BLAS(sgetrf_)(const int* m, const int* n, float* a, const int* lda, int* pivots, int* info);
+void DACE_REDIST_BLAS(dgetrf_)(const int* m, const int* n, double* a, const int* lda, int* pivots, int* info);
+void DACE_REDIST_BLAS(cgetrf_)(const int* m, const int* n, std::complex<float>* a, const int* lda, int* pivots,
+                               int* info);
+void DACE_REDIST_BLAS(zgetrf_)(const int* m, const int* n, std::complex<double>* a, const int* lda, int* pivots,
+                               int* info);
+}
+
+/// The routines of an element type.
 template <class T>
-inline constexpr bool knows = std::is_same_v<T, float> || std::is_same_v<T, double> ||
-                              std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>;
+struct Routines;
 
-inline constexpr Index longest = std::numeric_limits<int>::max();  ///< sizes and strides of CBLAS are int
+template <>
+struct Routines<float> {
+  static constexpr auto gemm = DACE_REDIST_BLAS(cblas_sgemm);
+  static constexpr auto gemv = DACE_REDIST_BLAS(cblas_sgemv);
+  static constexpr auto trsm = DACE_REDIST_BLAS(cblas_strsm);
+  static constexpr auto getrf = DACE_REDIST_BLAS(sgetrf_);
+  static float scalar(const float& value) { return value; }
+};
+template <>
+struct Routines<double> {
+  static constexpr auto gemm = DACE_REDIST_BLAS(cblas_dgemm);
+  static constexpr auto gemv = DACE_REDIST_BLAS(cblas_dgemv);
+  static constexpr auto trsm = DACE_REDIST_BLAS(cblas_dtrsm);
+  static constexpr auto getrf = DACE_REDIST_BLAS(dgetrf_);
+  static double scalar(const double& value) { return value; }
+};
+template <>
+struct Routines<std::complex<float>> {
+  static constexpr auto gemm = DACE_REDIST_BLAS(cblas_cgemm);
+  static constexpr auto gemv = DACE_REDIST_BLAS(cblas_cgemv);
+  static constexpr auto trsm = DACE_REDIST_BLAS(cblas_ctrsm);
+  static constexpr auto getrf = DACE_REDIST_BLAS(cgetrf_);
+  static const std::complex<float>* scalar(const std::complex<float>& value) { return &value; }
+};
+template <>
+struct Routines<std::complex<double>> {
+  static constexpr auto gemm = DACE_REDIST_BLAS(cblas_zgemm);
+  static constexpr auto gemv = DACE_REDIST_BLAS(cblas_zgemv);
+  static constexpr auto trsm = DACE_REDIST_BLAS(cblas_ztrsm);
+  static constexpr auto getrf = DACE_REDIST_BLAS(zgetrf_);
+  static const std::complex<double>* scalar(const std::complex<double>& value) { return &value; }
+};
 
-/// Has BLAS run on one thread, as every rank is one of several on its node, unless the environment says how many.
+/// Limits BLAS to one thread unless the environment chooses the number.
 inline void limit_threads() {
   if (threads_are_chosen()) return;
 #if defined(DACE_REDIST_MKL)
@@ -42,64 +82,4 @@ inline void limit_threads() {
 #endif
 }
 
-using Transpose = CBLAS_TRANSPOSE;
-
-inline void gemm(Transpose ta, Transpose tb, int m, int n, int k, float alpha, const float* a, int lda, const float* b,
-                 int ldb, float beta, float* c, int ldc) {
-  DACE_REDIST_BLAS(cblas_sgemm)(CblasRowMajor, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-}
-inline void gemm(Transpose ta, Transpose tb, int m, int n, int k, double alpha, const double* a, int lda,
-                 const double* b, int ldb, double beta, double* c, int ldc) {
-  DACE_REDIST_BLAS(cblas_dgemm)(CblasRowMajor, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-}
-inline void gemm(Transpose ta, Transpose tb, int m, int n, int k, std::complex<float> alpha,
-                 const std::complex<float>* a, int lda, const std::complex<float>* b, int ldb, std::complex<float> beta,
-                 std::complex<float>* c, int ldc) {
-  DACE_REDIST_BLAS(cblas_cgemm)(CblasRowMajor, ta, tb, m, n, k, &alpha, a, lda, b, ldb, &beta, c, ldc);
-}
-inline void gemm(Transpose ta, Transpose tb, int m, int n, int k, std::complex<double> alpha,
-                 const std::complex<double>* a, int lda, const std::complex<double>* b, int ldb,
-                 std::complex<double> beta, std::complex<double>* c, int ldc) {
-  DACE_REDIST_BLAS(cblas_zgemm)(CblasRowMajor, ta, tb, m, n, k, &alpha, a, lda, b, ldb, &beta, c, ldc);
-}
-
-/// `y += alpha * op(a) x`.
-inline void gemv(Transpose ta, int rows, int columns, float alpha, const float* a, int lda, const float* x, int incx,
-                 float* y, int incy) {
-  DACE_REDIST_BLAS(cblas_sgemv)(CblasRowMajor, ta, rows, columns, alpha, a, lda, x, incx, 1, y, incy);
-}
-inline void gemv(Transpose ta, int rows, int columns, double alpha, const double* a, int lda, const double* x, int incx,
-                 double* y, int incy) {
-  DACE_REDIST_BLAS(cblas_dgemv)(CblasRowMajor, ta, rows, columns, alpha, a, lda, x, incx, 1, y, incy);
-}
-inline void gemv(Transpose ta, int rows, int columns, std::complex<float> alpha, const std::complex<float>* a, int lda,
-                 const std::complex<float>* x, int incx, std::complex<float>* y, int incy) {
-  const std::complex<float> one(1);
-  DACE_REDIST_BLAS(cblas_cgemv)(CblasRowMajor, ta, rows, columns, &alpha, a, lda, x, incx, &one, y, incy);
-}
-inline void gemv(Transpose ta, int rows, int columns, std::complex<double> alpha, const std::complex<double>* a,
-                 int lda, const std::complex<double>* x, int incx, std::complex<double>* y, int incy) {
-  const std::complex<double> one(1);
-  DACE_REDIST_BLAS(cblas_zgemv)(CblasRowMajor, ta, rows, columns, &alpha, a, lda, x, incx, &one, y, incy);
-}
-
-inline float dot(int n, const float* x, int incx, const float* y, int incy) {
-  return DACE_REDIST_BLAS(cblas_sdot)(n, x, incx, y, incy);
-}
-inline double dot(int n, const double* x, int incx, const double* y, int incy) {
-  return DACE_REDIST_BLAS(cblas_ddot)(n, x, incx, y, incy);
-}
-inline std::complex<float> dot(int n, const std::complex<float>* x, int incx, const std::complex<float>* y, int incy) {
-  std::complex<float> sum;
-  DACE_REDIST_BLAS(cblas_cdotu_sub)(n, x, incx, y, incy, &sum);
-  return sum;
-}
-inline std::complex<double> dot(int n, const std::complex<double>* x, int incx, const std::complex<double>* y,
-                                int incy) {
-  std::complex<double> sum;
-  DACE_REDIST_BLAS(cblas_zdotu_sub)(n, x, incx, y, incy, &sum);
-  return sum;
-}
-
-}  // namespace blas
-}  // namespace dace_redist
+}  // namespace dace_redist::blas

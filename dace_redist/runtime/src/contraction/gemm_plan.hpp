@@ -2,7 +2,8 @@
 #pragma once
 
 /// \file
-/// Which part of a contraction of two tensors is one product of matrices, which part loops, and what is copied first.
+/// A contraction of two tensors as products of matrices: which dimensions make up the matrices, which ones loop around
+/// them, and which tensors are copied first.
 ///
 /// Start reading at: choose_gemm_plan().
 
@@ -12,211 +13,97 @@
 #include <limits>
 #include <vector>
 
-#include "contraction/matrix.hpp"
-#include "contraction/tile_walk.hpp"
+#include "contraction/loops.hpp"
+#include "layout/strided_block.hpp"
 
 namespace dace_redist {
 
-/// The dimensions of a matrix product: `C[rows, columns] += A[rows, sums] B[sums, columns]`.
-enum MatrixSide : std::size_t { Rows = 0, Columns = 1, Sums = 2 };
+/// Groups of dimensions: the sides of `C[rows, columns] += A[rows, sums] B[sums, columns]`, and what loops around them.
+enum GemmSide : std::size_t { Rows = 0, Columns = 1, Sums = 2, Around = 3 };
 
-inline constexpr std::array<std::array<MatrixSide, 2>, 3> sides_of{{{Rows, Sums}, {Sums, Columns}, {Rows, Columns}}};
+/// The sides of a tensor's matrices.
+inline constexpr std::array<std::array<GemmSide, 2>, 3> sides_of{{{Rows, Sums}, {Sums, Columns}, {Rows, Columns}}};
+/// The tensors that hold the dimensions of a side.
 inline constexpr std::array<unsigned, 3> holders_of{1u << A | 1u << C, 1u << B | 1u << C, 1u << A | 1u << B};
 
-/// Bytes of one tensor's tile that is copied so that BLAS can read it: the larger, the fewer times a tile is copied.
-inline constexpr Index packed_bytes = Index{1} << 21;
+/// Sizes, strides and leading dimensions of BLAS are int.
+inline constexpr Index max_blas_extent = std::numeric_limits<int>::max();
 
-/// A product of matrices within loops over tiles.
+/// A matrix as BLAS takes it: in row-major order, perhaps transposed.
+struct MatrixLayout {
+  bool valid = false;
+  bool transposed = false;
+  Index leading = 1;  ///< elements between rows as they are stored
+};
+
+/// Strides in elements; those of a single row or column do not matter. Not valid if BLAS cannot take the matrix.
+inline MatrixLayout matrix_layout(Index rows, Index columns, Index row_stride, Index column_stride) {
+  const auto stored = [](bool transposed, Index length, Index stride, bool single) -> MatrixLayout {
+    const Index leading = single ? std::max<Index>(1, length) : stride;
+    return {leading >= length && leading > 0 && leading <= max_blas_extent, transposed, leading};
+  };
+  if (columns == 1 || column_stride == 1) {
+    const MatrixLayout layout = stored(false, columns, row_stride, rows == 1);
+    if (layout.valid) return layout;
+  }
+  if (rows == 1 || row_stride == 1) return stored(true, rows, column_stride, columns == 1);
+  return {};
+}
+
+/// Products of matrices within loops over tiles. A tensor that BLAS cannot read where it lies is copied tile by tile.
 struct GemmPlan {
   using Group = std::vector<std::size_t>;  ///< positions of dimensions, outermost first
 
-  Dimensions dimensions;         ///< in the order of the loops
-  std::vector<Index> tiles;      ///< [dimensions], 1 for those outside of the matrices
-  std::array<Group, 3> groups;   ///< by MatrixSide: the dimensions in the matrices
-  std::array<bool, 3> packed{};  ///< by Operand: copied to a buffer, of C: from a buffer
-  double nanoseconds = std::numeric_limits<double>::infinity();
+  Dimensions dimensions;                                  ///< in the order of the loops
+  std::vector<Index> tiles;                               ///< [dimensions]
+  std::array<Group, 4> groups;                            ///< by GemmSide
+  std::array<bool, 3> copied{};                           ///< by Operand: to a buffer; of C: from a buffer
+  std::array<Index, 3> buffer_at{};                       ///< by Operand: position of its buffer in the scratch memory
+  Index scratch_count = 0;                                ///< elements of all buffers
+  double cost = std::numeric_limits<double>::infinity();  ///< estimated time in accesses to elements
 
-  Index size(MatrixSide side) const {
-    Index product = 1;
-    for (const std::size_t d : groups[side]) product *= tiles[d];
-    return product;
-  }
-  Index size(Operand tensor) const { return size(sides_of[tensor][0]) * size(sides_of[tensor][1]); }
+  /// Elements of one side, or of one tensor, in a whole tile.
+  Index size(GemmSide side) const;
+  Index size(Operand tensor) const;
 
-  /// Distance in a tensor between neighbours of one side of the matrix.
-  Index stride(Operand tensor, MatrixSide side) const {
+  /// Distance in a tensor between neighbours of one side.
+  Index stride(Operand tensor, GemmSide side) const {
     return groups[side].empty() ? 0 : dimensions[groups[side].back()].strides[tensor];
   }
 
-  /// Number of tiles in the dimensions of these holders, or of all.
-  double tile_count(unsigned holders = 0) const {
-    double count = 1;
-    for (std::size_t d = 0; d < tiles.size(); ++d)
-      if (holders == 0 || dimensions[d].holders == holders)
-        count *= static_cast<double>((dimensions[d].extent + tiles[d] - 1) / tiles[d]);
-    return count;
+  /// Sides of a buffer; the elements of the last one are contiguous: that of the tensor's minimal stride.
+  std::array<GemmSide, 2> buffer_sides(Operand tensor) const;
+
+  /// A tile of a tensor as the source, the buffer as the target.
+  StridedBlock block(Operand tensor, const TileWalk& at) const;
+
+  /// Elements of the tile at hand in one side.
+  Index size(GemmSide side, const TileWalk& at) const {
+    Index product = 1;
+    for (const std::size_t d : groups[side]) product *= at.extent(d);
+    return product;
   }
 };
 
-namespace detail {
+/// One call of a library that multiplies batches of matrices, in row-major order: a is m x k, b is k x n.
+struct BatchedGemm {
+  struct Matrix {
+    Operand tensor;
+    bool transposed;
+    Index leading, step;  ///< elements between stored rows, and between matrices of the batch
+  };
+  Index m, n, k, batches;
+  Matrix a, b, c;  ///< c is not transposed
+};
 
-/// Whether the dimensions of a group follow each other in a tensor.
-inline bool follow(const GemmPlan& plan, MatrixSide side, Operand tensor) {
-  const GemmPlan::Group& group = plan.groups[side];
-  for (std::size_t i = 0; i + 1 < group.size(); ++i)
-    if (!adjoin(plan.dimensions[group[i]], plan.dimensions[group[i + 1]], tensor)) return false;
-  return group.empty() || plan.stride(tensor, side) > 0;
-}
+/// The product of a plan that was made for batches.
+BatchedGemm batched_gemm(const GemmPlan& plan);
 
-/// Whether BLAS can use a tensor's tiles where they lie.
-inline bool lies_right(const GemmPlan& plan, Operand tensor) {
-  const auto [first, second] = sides_of[tensor];
-  return follow(plan, first, tensor) && follow(plan, second, tensor) &&
-         is_matrix(plan.size(first), plan.size(second), plan.stride(tensor, first), plan.stride(tensor, second));
-}
-
-/// Cuts a group, from its outermost dimension on, to at most `target` elements.
-inline void cut(GemmPlan& plan, MatrixSide side, Index target) {
-  for (const std::size_t d : plan.groups[side]) {
-    const Index size = plan.size(side);
-    if (size <= target) return;
-    plan.tiles[d] = std::max<Index>(1, target / (size / plan.tiles[d]));
-  }
-}
-
-/// Cuts the tiles so that what is copied fits its buffer.
-inline void cut_tiles(GemmPlan& plan, Index most_elements) {
-  constexpr Index deep = 256;  // sums of this length keep the arithmetic busy
-  for (const MatrixSide side : {Rows, Columns, Sums}) cut(plan, side, blas::longest);
-  for (const Operand tensor : {A, B}) {
-    if (!plan.packed[tensor] || plan.size(tensor) <= most_elements) continue;
-    const MatrixSide other = tensor == A ? Rows : Columns;
-    cut(plan, Sums, std::max(deep, most_elements / plan.size(other)));
-    cut(plan, other, std::max<Index>(1, most_elements / plan.size(Sums)));
-  }
-  if (plan.packed[C] && plan.size(C) > most_elements) {
-    const MatrixSide longer = plan.size(Rows) > plan.size(Columns) ? Rows : Columns;
-    cut(plan, longer, std::max(deep, most_elements / plan.size(longer == Rows ? Columns : Rows)));
-    cut(plan, longer == Rows ? Columns : Rows, std::max<Index>(1, most_elements / plan.size(longer)));
-  }
-}
-
-/// Time of a plan on a present core, in nanoseconds; only compared with that of other plans.
-inline double estimated_time(const GemmPlan& plan) {
-  constexpr double per_call = 250, per_flop = 0.015, per_element_read = 0.35, per_element_written = 0.5;
-  constexpr double per_copy = 300, per_element_copied = 1.0;
-  const auto size = [&plan](auto of) { return static_cast<double>(plan.size(of)); };
-  const double in_call = per_call + per_flop * 2 * size(Rows) * size(Columns) * size(Sums) +
-                         per_element_read * (size(A) + size(B)) + per_element_written * size(C);
-  double time = plan.tile_count() * in_call;
-  const double batches = plan.tile_count(7);
-  for (const Operand tensor : {A, B, C}) {
-    if (!plan.packed[tensor]) continue;
-    const auto [first, second] = sides_of[tensor];
-    double copies = batches * plan.tile_count(holders_of[first]) * plan.tile_count(holders_of[second]);
-    const MatrixSide absent = tensor == A ? Columns : Rows;
-    if (tensor != C && plan.tile_count(holders_of[Sums]) > 1) copies *= plan.tile_count(holders_of[absent]);
-    time += copies * (per_copy + per_element_copied * size(tensor));
-  }
-  return time;
-}
-
-inline void add_option(std::vector<GemmPlan::Group>& options, GemmPlan::Group group) {
-  if (std::find(options.begin(), options.end(), group) == options.end()) options.push_back(std::move(group));
-}
-
-/// The dimensions that end with `last` and follow each other in a tensor.
-inline GemmPlan::Group chain(const Dimensions& dimensions, const GemmPlan::Group& all, std::size_t last,
-                             Operand tensor) {
-  GemmPlan::Group group{last};
-  for (bool grown = true; grown;) {
-    grown = false;
-    for (const std::size_t d : all) {
-      if (std::find(group.begin(), group.end(), d) != group.end()) continue;
-      if (!adjoin(dimensions[d], dimensions[group.front()], tensor)) continue;
-      group.insert(group.begin(), d);
-      grown = true;
-    }
-  }
-  return group;
-}
-
-/// What may make up one side of the matrices: each dimension, those that follow each other in a tensor, and all.
-inline std::vector<GemmPlan::Group> side_options(const Dimensions& dimensions, MatrixSide side) {
-  GemmPlan::Group all;
-  for (std::size_t d = 0; d < dimensions.size(); ++d)
-    if (dimensions[d].holders == holders_of[side]) all.push_back(d);
-  if (all.empty()) return {{}};
-  std::vector<GemmPlan::Group> options;
-  for (const Operand tensor : {A, B, C}) {
-    if (!dimensions[all.front()].in(tensor)) continue;
-    for (const std::size_t d : all) {
-      add_option(options, {d});
-      add_option(options, chain(dimensions, all, d, tensor));
-    }
-    GemmPlan::Group sorted = all;
-    std::stable_sort(sorted.begin(), sorted.end(), [&](std::size_t x, std::size_t y) {
-      return dimensions[x].strides[tensor] > dimensions[y].strides[tensor];
-    });
-    add_option(options, sorted);
-  }
-  return options;
-}
-
-/// Completes a plan whose groups are chosen.
-inline void complete(GemmPlan& plan, Index most_elements) {
-  plan.tiles.assign(plan.dimensions.size(), 1);
-  for (const GemmPlan::Group& group : plan.groups)
-    for (const std::size_t d : group) plan.tiles[d] = plan.dimensions[d].extent;
-  for (const Operand tensor : {A, B, C}) plan.packed[tensor] = !lies_right(plan, tensor);
-  cut_tiles(plan, most_elements);
-  plan.nanoseconds = estimated_time(plan);
-}
-
-/// Orders the loops by the strides of the largest tensor, so that it is read once, in order; what is accumulated in a
-/// buffer is summed up before the next buffer.
-inline void order_loops(GemmPlan& plan) {
-  std::array<double, 3> elements{1, 1, 1};
-  for (const Dimension& dimension : plan.dimensions)
-    for (const Operand tensor : {A, B, C})
-      if (dimension.in(tensor)) elements[tensor] *= static_cast<double>(dimension.extent);
-  const auto largest = static_cast<std::size_t>(std::max_element(elements.begin(), elements.end()) - elements.begin());
-  std::vector<std::size_t> order(plan.dimensions.size());
-  for (std::size_t d = 0; d < order.size(); ++d) order[d] = d;
-  const auto step = [&](std::size_t d) { return plan.dimensions[d].strides[largest] * plan.tiles[d]; };
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t x, std::size_t y) { return step(x) > step(y); });
-  const auto outside_sum = [&](std::size_t d) { return plan.dimensions[d].holders != holders_of[Sums]; };
-  if (plan.packed[C]) std::stable_partition(order.begin(), order.end(), outside_sum);
-  GemmPlan ordered = plan;
-  for (std::size_t at = 0; at < order.size(); ++at) {
-    ordered.dimensions[at] = plan.dimensions[order[at]];
-    ordered.tiles[at] = plan.tiles[order[at]];
-    for (std::size_t side = 0; side < 3; ++side)
-      for (std::size_t i = 0; i < plan.groups[side].size(); ++i)
-        if (plan.groups[side][i] == order[at]) ordered.groups[side][i] = at;
-  }
-  plan = std::move(ordered);
-}
-
-}  // namespace detail
-
-/// The plan with the shortest estimated time.
+/// The plan of the least cost.
 ///
-/// \param dimensions  Merged; every one belongs to at least two of the tensors; no extent 0.
+/// \param dimensions  Merged; each belongs to at least two of the tensors; no extent 0.
 /// \param element_bytes  Bytes of an element.
-inline GemmPlan choose_gemm_plan(const Dimensions& dimensions, Index element_bytes) {
-  GemmPlan best;
-  const auto rows = detail::side_options(dimensions, Rows), columns = detail::side_options(dimensions, Columns),
-             sums = detail::side_options(dimensions, Sums);
-  for (const auto& r : rows)
-    for (const auto& c : columns)
-      for (const auto& s : sums) {
-        GemmPlan plan{dimensions, {}, {r, c, s}};
-        detail::complete(plan, packed_bytes / element_bytes);
-        if (plan.nanoseconds < best.nanoseconds) best = std::move(plan);
-      }
-  detail::order_loops(best);
-  return best;
-}
+/// \param batched  One batch of products of whole tensors, for a GPU; else loops around single products.
+GemmPlan choose_gemm_plan(const Dimensions& dimensions, Index element_bytes, bool batched);
 
 }  // namespace dace_redist

@@ -2,29 +2,60 @@
 #pragma once
 
 /// \file
-/// How the indices of a tensor that is multiplied by a Khatri-Rao product are split.
+/// How the indices of a tensor that is multiplied by a Khatri-Rao product are split, and where its buffers are.
 
-#include <algorithm>
 #include <cstddef>
 #include <vector>
 
 #include "contraction/einsum.hpp"
-#include "contraction/matrix.hpp"
+#include "contraction/loops.hpp"
 
 namespace dace_redist {
+
+#if defined(__AVX512F__)
+inline constexpr Index vector_bytes = 64;
+inline constexpr Index tile_rows =
+    8;  ///< rows times vectors of accumulators, and one row of vectors, fit the registers
+#elif defined(__AVX__)
+inline constexpr Index vector_bytes = 32;
+inline constexpr Index tile_rows = 4;
+#else
+inline constexpr Index vector_bytes = 16;
+inline constexpr Index tile_rows = 4;
+#endif
+inline constexpr Index max_panel_vectors = 9;  ///< with more columns BLAS is as good
+
+/// Columns of a panel with this many in use: whole vectors, the rest of which is zero.
+constexpr Index panel_columns(Index used, Index element_bytes) {
+  const Index lanes = vector_bytes / element_bytes;
+  return ceil_div(used, lanes) * lanes;
+}
+
+/// Whether multiply_by_panel() has a kernel of its own for real numbers and these columns, instead of BLAS.
+constexpr bool has_panel_kernel(Index columns, Index element_bytes) {
+  return columns <= max_panel_vectors * (vector_bytes / element_bytes);
+}
+
+/// Properties of an element type that a plan depends on.
+struct PlannedElement {
+  Index nbytes = 8;
+  bool is_real = true;  ///< float or double
+};
 
 /// The indices of the tensor: those of the panel, those of the rows of a block, and those that loop around it.
 struct KhatriRaoPlan {
   /// An index of the tensor.
   struct Axis {
-    Index extent, tensor_stride, result_stride;
-    std::size_t factor;
+    char index;
+    Index extent, tensor_stride;
+    Index result_stride;  ///< 0: summed
+    std::size_t factor;   ///< operand with its matrix; the tensor itself: the index is kept
+    Index factor_stride;  ///< between rows of the matrix
     bool kept;
   };
 
-  static constexpr Index panel_bytes = Index{1} << 18;    ///< of the panel: it stays in the second-level cache
-  static constexpr Index product_bytes = Index{1} << 16;  ///< of a block times the panel
-
+  std::size_t tensor;               ///< position among the operands
+  Index rank = 1, columns = 1;      ///< extent of the common index; columns of the panel, padded to whole vectors
   std::vector<Axis> axes;           ///< outermost first
   std::vector<std::size_t> panel;   ///< positions in axes
   Index panel_chunk = 1;            ///< of the panel's outermost axis, in the panel at a time
@@ -35,85 +66,26 @@ struct KhatriRaoPlan {
   std::vector<std::size_t> rows;    ///< positions in loops of the rows of a block
   Index block_rows = 1, row_stride = 1, depth_stride = 1;
   bool usable = false;  ///< whether the tensor lies so that its blocks are matrices
+  int threads = 1;
 
-  KhatriRaoPlan() = default;
+  LoopNest result_nest;                 ///< of the result alone
+  Index result_count = 1;               ///< elements of the result
+  Index own_at = 0, own_count = 0;      ///< in the scratch: buffers of the threads, the panel before
+  Index product_at = 0, result_at = 0;  ///< in the buffers of a thread
+  Index scratch_count = 0;              ///< elements of all buffers
 
-  /// \param operands  For which find_khatri_rao_tensor() found `tensor`; no extent 0.
-  /// \param row_bytes  Bytes of a row of the panel.
-  KhatriRaoPlan(const std::vector<Layout>& operands, std::size_t tensor, const Layout& result, Index row_bytes) {
-    set_axes(operands, tensor, result);
-    usable = choose_groups(row_bytes);
-  }
+  /// \param operands  For which find_khatri_rao_tensor() found `tensor`; no extent 0; factors with contiguous rows.
+  /// \param common  The index that all factors have.
+  KhatriRaoPlan(const std::vector<Layout>& operands, std::size_t tensor, char common, PlannedElement element);
+
+  /// Chooses the buffers. \param result  With contiguous rows, and contiguous as a whole if threads > 1.
+  void set_result(const Layout& result, PlannedElement element);
 
  private:
-  void set_axes(const std::vector<Layout>& operands, std::size_t tensor, const Layout& result) {
-    const Layout& x = operands[tensor];
-    for (std::size_t d = 0; d < x.indices.size(); ++d) {
-      Axis axis{x.extents[d], x.strides[d], 0, tensor, result.has(x.indices[d])};
-      if (axis.kept) axis.result_stride = result.strides[result.position(x.indices[d])];
-      for (std::size_t i = 0; i < operands.size(); ++i)
-        if (i != tensor && operands[i].has(x.indices[d])) axis.factor = i;
-      axes.push_back(axis);
-    }
-    std::stable_sort(axes.begin(), axes.end(), [](const Axis& a, const Axis& b) {
-      const bool single_a = a.extent == 1, single_b = b.extent == 1;
-      return single_a != single_b ? single_a : !single_a && a.tensor_stride > b.tensor_stride;
-    });
-  }
-
-  bool adjoin(std::size_t outer, std::size_t inner) const {
-    return axes[outer].tensor_stride == axes[inner].tensor_stride * axes[inner].extent;
-  }
-
-  /// Splits the axes into those of the panel, those of the rows of a block, and those that loop.
-  bool choose_groups(Index row_bytes) {
-    const std::size_t last = axes.size() - 1;
-    if (axes[last].extent > 1 && axes[last].tensor_stride != 1) return false;
-    for (const Axis& axis : axes)
-      if (axis.extent > 1 && axis.tensor_stride <= 0) return false;
-    std::size_t innermost = last;
-    while (axes[innermost].kept) --innermost;
-    const Index most_deep = std::max<Index>(16, panel_bytes / (row_bytes));
-    depth = axes[innermost].extent;
-    panel.push_back(innermost);
-    for (std::size_t d = innermost; d-- > 1 && !axes[d].kept && adjoin(d, d + 1);) {  // axis 0 is left for rows
-      if (depth * axes[d].extent > most_deep) break;
-      depth *= axes[d].extent;
-      panel.insert(panel.begin(), d);
-    }
-    panel_chunk = panel.size() == 1 ? std::min(depth, most_deep) : axes[panel.front()].extent;
-    if (panel.size() == 1) depth = panel_chunk;
-    return choose_tiles(innermost == last ? panel.front() : last + 1, row_bytes);
-  }
-
-  /// \param end  After the innermost axis of the rows.
-  bool choose_tiles(std::size_t end, Index row_bytes) {
-    const Index most_rows = std::max<Index>(16, product_bytes / (row_bytes));
-    const bool transposed = end == axes.size();
-    std::vector<Index> tile_of(axes.size(), 1);
-    block_rows = 1;
-    for (std::size_t d = end; d-- > 0;) {
-      const bool fits = d + 1 == end || adjoin(d, d + 1);
-      if (!fits || (transposed && !axes[d].kept)) break;
-      rows.insert(rows.begin(), d);
-      const Index chunk = std::max<Index>(1, most_rows / block_rows);
-      const Index pieces = (axes[d].extent + chunk - 1) / chunk;
-      tile_of[d] = (axes[d].extent + pieces - 1) / pieces;
-      block_rows *= tile_of[d];
-      if (pieces > 1) break;
-    }
-    row_stride = axes[rows.back()].tensor_stride;
-    depth_stride = axes[panel.back()].tensor_stride;
-    for (std::size_t d = 0; d < axes.size(); ++d) {
-      if (std::find(panel.begin(), panel.end(), d) != panel.end()) continue;
-      looped.push_back(d);
-      loops.push_back({axes[d].extent, {axes[d].tensor_stride, 0, axes[d].result_stride}, 5});
-      tiles.push_back(tile_of[d]);
-    }
-    for (std::size_t& row : rows)
-      row = static_cast<std::size_t>(std::find(looped.begin(), looped.end(), row) - looped.begin());
-    return is_matrix(block_rows, depth, row_stride, depth_stride);
-  }
+  void set_axes(const std::vector<Layout>& operands);
+  bool adjoin(std::size_t outer, std::size_t inner) const;
+  bool choose_groups(Index row_bytes);
+  bool choose_tiles(std::size_t end, Index row_bytes);
 };
 
 }  // namespace dace_redist

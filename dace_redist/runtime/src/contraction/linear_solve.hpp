@@ -7,15 +7,13 @@
 #include <utility>
 #include <vector>
 
-#include "contraction/lapack.hpp"
 #include "contraction/matrix.hpp"
-#include "contraction/workspace.hpp"
+#include "contraction/resources.hpp"
 #include "core/error.hpp"
 
 namespace dace_redist {
 
 /// Solves `G X = B` by LU factors with partial pivoting; keeps its workspace, n x n elements, from run to run.
-template <class T>
 class LinearSolver {
  public:
   /// \param n  Rows and columns of G, rows of B and X.
@@ -24,10 +22,11 @@ class LinearSolver {
   /// \param right  B, not the memory of X; null: the identity, so that X is the inverse of G.
   /// \param result  X, with adjacent elements in its rows or in its columns.
   /// \throws Error if G is singular, or an extent is more than LAPACK can take.
+  template <class T>
   void run(Index n, Index columns, Matrix<const T> matrix, Matrix<const T> right, Matrix<T> result) {
     if (n == 0 || columns == 0) return;
-    const detail::MatrixLayout layout = detail::matrix_layout(n, columns, result.row_stride, result.column_stride);
-    if (n > blas::longest || columns > blas::longest || !layout.valid)
+    const MatrixLayout layout = matrix_layout(n, columns, result.row_stride, result.column_stride);
+    if (n > max_blas_extent || columns > max_blas_extent || !layout.valid)
       throw Error(text("LAPACK cannot solve for ", n, " x ", columns, " elements with strides (", result.row_stride,
                        ", ", result.column_stride, ")"));
     const int order = static_cast<int>(n);
@@ -35,8 +34,9 @@ class LinearSolver {
     for (Index j = 0; j < n; ++j)
       for (Index i = 0; i < n; ++i) factors[j * n + i] = matrix.data[i * matrix.row_stride + j * matrix.column_stride];
     pivots_.resize(static_cast<std::size_t>(n));
-    if (blas::factorise(order, factors, pivots_.data()) != 0)
-      throw Error(text("the ", n, " x ", n, " matrix is singular"));
+    int info = 0;  // j: U(j, j), counted from 1, is 0
+    blas::Routines<T>::getrf(&order, &order, factors, &order, pivots_.data(), &info);
+    if (info != 0) throw Error(text("the ", n, " x ", n, " matrix is singular"));
     for (Index i = 0; i < n; ++i)
       for (Index k = 0; k < columns; ++k)
         at(result, i, k) = right.data ? right.data[i * right.row_stride + k * right.column_stride] : T(i == k);
@@ -45,8 +45,13 @@ class LinearSolver {
   }
 
  private:
-  static T& at(Matrix<T> x, Index i, Index k) { return x.data[i * x.row_stride + k * x.column_stride]; }
+  template <class T>
+  static T& at(Matrix<T> x, Index i, Index k) {
+    return x.data[i * x.row_stride + k * x.column_stride];
+  }
 
+  /// Row i was exchanged with row pivots_[i] - 1, in this order.
+  template <class T>
   void exchange_rows(Index n, Index columns, Matrix<T> x) const {
     for (Index i = 0; i < n; ++i) {
       const Index other = pivots_[static_cast<std::size_t>(i)] - 1;
@@ -56,13 +61,19 @@ class LinearSolver {
   }
 
   /// `x = U^-1 L^-1 x`. The factors lie column by column: in row-major order they are transposed.
-  static void solve_triangles(int n, int columns, const T* factors, const detail::MatrixLayout& layout, T* x) {
+  template <class T>
+  static void solve_triangles(int n, int columns, const T* factors, const MatrixLayout& layout, T* x) {
     const bool by_rows = !layout.transposed;
     const auto order = by_rows ? CblasRowMajor : CblasColMajor;
     const auto op = by_rows ? CblasTrans : CblasNoTrans;
     const auto lower = by_rows ? CblasUpper : CblasLower, upper = by_rows ? CblasLower : CblasUpper;
-    blas::solve_triangle(order, lower, op, CblasUnit, n, columns, factors, x, layout.leading);
-    blas::solve_triangle(order, upper, op, CblasNonUnit, n, columns, factors, x, layout.leading);
+    const T one(1);
+    const auto solve = [&](auto part, auto diagonal) {
+      blas::Routines<T>::trsm(order, CblasLeft, part, op, diagonal, n, columns, blas::Routines<T>::scalar(one), factors,
+                              n, x, static_cast<int>(layout.leading));
+    };
+    solve(lower, CblasUnit);
+    solve(upper, CblasNonUnit);
   }
 
   Workspace workspace_;

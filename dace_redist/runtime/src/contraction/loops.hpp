@@ -2,37 +2,58 @@
 #pragma once
 
 /// \file
-/// Products of two tensors by loops over vectors: what is no product of matrices, reductions, transpositions, scaling.
+/// Products of two tensors by loops over vectors: reductions, transpositions, scaling, products of integers.
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <vector>
 
-#include "contraction/tile_walk.hpp"
+#include "contraction/einsum.hpp"
 #include "contraction/vector_loops.hpp"
 
 namespace dace_redist {
 
-namespace detail {
+inline constexpr std::size_t max_dimensions = 24;  ///< of one product, after merging
 
-inline constexpr Index transposed_tile = 32;  ///< of both dimensions where two tensors are read across each other
+/// Visits the tiles of some dimensions, the last one fastest; allocates nothing. The dimensions must outlive the walk.
+class TileWalk {
+ public:
+  /// \param dimensions  Outermost first, at most max_dimensions, no extent 0.
+  /// \param tiles  Extent of a tile in each; those at the end of a dimension may be smaller.
+  TileWalk(const Dimensions& dimensions, const std::vector<Index>& tiles) : dimensions_(dimensions), tiles_(tiles) {}
 
-inline Index magnitude_of(Index stride) { return stride < 0 ? -stride : stride; }
+  /// Elements from the start of a tensor.
+  Index offset(Operand tensor) const { return offsets_[tensor]; }
 
-/// Lines of cache that a step in a dimension touches, roughly, times 8; a sum is not written at each step.
-inline Index step_cost(const Dimension& dimension) {
-  Index cost = 0;
-  for (const Index stride : dimension.strides) cost += stride == 0 ? 0 : std::min<Index>(8, magnitude_of(stride));
-  return dimension.extent < 8 ? cost + 8 : cost;
-}
+  /// Extent of this tile in one dimension.
+  Index extent(std::size_t d) const { return std::min(tiles_[d], dimensions_[d].extent - first_[d]); }
 
-inline Index longest_stride(const Dimension& dimension) {
-  Index longest = 0;
-  for (const Index stride : dimension.strides) longest = std::max(longest, magnitude_of(stride));
-  return longest;
-}
+  /// First index of this tile in one dimension.
+  Index first(std::size_t d) const { return first_[d]; }
 
-}  // namespace detail
+  /// Goes to the next tile; false after the last one.
+  bool advance() {
+    for (std::size_t d = dimensions_.size(); d-- > 0;) {
+      if (tiles_[d] >= dimensions_[d].extent) continue;
+      move(d, tiles_[d]);
+      if (first_[d] < dimensions_[d].extent) return true;
+      move(d, -first_[d]);
+    }
+    return false;
+  }
+
+ private:
+  void move(std::size_t d, Index by) {
+    first_[d] += by;
+    for (const Operand tensor : {A, B, C}) offsets_[tensor] += by * dimensions_[d].strides[tensor];
+  }
+
+  const Dimensions& dimensions_;
+  const std::vector<Index>& tiles_;
+  std::array<Index, max_dimensions> first_{};  // [dimensions]
+  std::array<Index, 3> offsets_{};
+};
 
 /// Loops for `c = alpha * sum(a * b) + beta * c`: an order of the dimensions and tiles of the two innermost ones.
 ///
@@ -40,25 +61,10 @@ inline Index longest_stride(const Dimension& dimension) {
 class LoopNest {
  public:
   LoopNest() = default;
-  explicit LoopNest(Dimensions dimensions) : dimensions_(std::move(dimensions)) {
-    std::stable_sort(dimensions_.begin(), dimensions_.end(), [](const Dimension& x, const Dimension& y) {
-      return detail::longest_stride(x) > detail::longest_stride(y);
-    });
-    const auto by_cost = [](const Dimension& x, const Dimension& y) {
-      return detail::step_cost(x) < detail::step_cost(y);
-    };
-    move_to_end(std::min_element(dimensions_.rbegin(), dimensions_.rend(), by_cost));
-    choose_tiles();
-    for (const Dimension& dimension : dimensions_) sums_ = sums_ || dimension.strides[C] == 0;
-    for (const Dimension& dimension : dimensions_)
-      if (dimension.strides[C] != 0) {
-        kept_.push_back({dimension.extent, {0, 0, dimension.strides[C]}, 4});
-        kept_tiles_.push_back(1);
-      }
-    if (!kept_.empty()) kept_tiles_.back() = kept_.back().extent;
-  }
+  explicit LoopNest(Dimensions dimensions);
 
-  const Dimensions& dimensions() const { return dimensions_; }
+  /// Estimated time in accesses to elements; comparable with that of a GemmPlan.
+  double cost() const;
 
   template <class T>
   void run(T alpha, const T* a, const T* b, T beta, T* c) const {
@@ -78,28 +84,7 @@ class LoopNest {
   }
 
  private:
-  void move_to_end(Dimensions::reverse_iterator at) {
-    if (at != dimensions_.rend()) std::rotate(at.base() - 1, at.base(), dimensions_.end());
-  }
-
-  /// Tiles where another dimension than the innermost one is contiguous in some tensor.
-  void choose_tiles() {
-    tiles_.assign(dimensions_.size(), 1);
-    if (dimensions_.empty()) return;
-    tiles_.back() = dimensions_.back().extent;
-    const auto across = [](const Dimension& dimension) {
-      return std::count(dimension.strides.begin(), dimension.strides.end(), 1) > 0;
-    };
-    const auto last = dimensions_.end() - 1;
-    const auto found = std::find_if(dimensions_.begin(), last, across);
-    if (found != last) {
-      std::rotate(found, found + 1, last);
-      tiles_[tiles_.size() - 2] = detail::transposed_tile;
-      tiles_.back() = std::min(tiles_.back(), 8 * detail::transposed_tile);
-    } else if (dimensions_.size() > 1) {
-      tiles_[tiles_.size() - 2] = (last - 1)->extent;
-    }
-  }
+  void choose_tiles();
 
   template <bool Assign, class T>
   void walk(T alpha, const T* a, const T* b, T* c) const {

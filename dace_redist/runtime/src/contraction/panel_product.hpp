@@ -14,29 +14,18 @@
 #include <cstring>
 #include <type_traits>
 
+#include "contraction/khatri_rao_plan.hpp"
 #include "contraction/matrix.hpp"
 
 namespace dace_redist {
 
 namespace detail {
 
-#if defined(__AVX512F__)
-inline constexpr std::size_t vector_bytes = 64;
-inline constexpr Index tile_rows =
-    8;  ///< rows times vectors of accumulators, and one row of vectors, fit the registers
-#elif defined(__AVX__)
-inline constexpr std::size_t vector_bytes = 32;
-inline constexpr Index tile_rows = 4;
-#else
-inline constexpr std::size_t vector_bytes = 16;
-inline constexpr Index tile_rows = 4;
-#endif
 inline constexpr Index first_level_bytes = Index{1} << 14;  ///< of a matrix whose rows are contiguous, taken at a time
 inline constexpr Index tile_vectors = 3;
-inline constexpr Index most_panel_vectors = 9;  ///< with more columns BLAS is as good
 
 template <class T>
-inline constexpr Index lanes = static_cast<Index>(vector_bytes / sizeof(T));
+inline constexpr Index lanes = vector_bytes / static_cast<Index>(sizeof(T));
 
 /// The matrix: element (row, k) at `data[row * row_stride + k * k_stride]`, where one of the strides is 1.
 template <class T>
@@ -121,19 +110,6 @@ void panel_product(Index rows, Index depth, PanelMatrix<T> a, const T* panel, In
 
 }  // namespace detail
 
-/// Columns of a panel with this many in use: whole vectors, the rest of which is zero.
-template <class T>
-Index panel_columns(Index used) {
-  return (used + detail::lanes<T> - 1) / detail::lanes<T> * detail::lanes<T>;
-}
-
-/// Whether multiply_by_panel() has a kernel of its own for these columns, instead of BLAS.
-template <class T>
-constexpr bool has_panel_kernel(Index columns) {
-  return (std::is_same_v<T, float> || std::is_same_v<T, double>)&&columns <=
-         detail::most_panel_vectors * detail::lanes<T>;
-}
-
 /// `target = a panel`.
 ///
 /// \param rows, depth  Rows of a and of the target, columns of a and rows of the panel.
@@ -143,7 +119,7 @@ constexpr bool has_panel_kernel(Index columns) {
 template <class T>
 void multiply_by_panel(Index rows, Index depth, Matrix<const T> a, const T* panel, Index columns, T* target) {
   if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
-    if (has_panel_kernel<T>(columns)) {
+    if (has_panel_kernel(columns, sizeof(T))) {
       std::fill(target, target + rows * columns, T(0));
       const detail::PanelMatrix<T> matrix{a.data, a.row_stride, a.column_stride};
       if (a.column_stride == 1 || depth == 1)

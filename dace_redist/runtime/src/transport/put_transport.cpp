@@ -20,7 +20,8 @@ class PutTransport final : public Transport {
   }
 
   void replan(Messages messages) override {
-    sends_ = whole(messages.sends, Chunk::Side::sent, send_bytes_);
+    const std::vector<Put> before = std::exchange(sends_, whole(messages.sends, Chunk::Side::sent, send_bytes_));
+    for (std::size_t s = 0; s < before.size(); ++s) sends_[s].window_offset = before[s].window_offset;
     receives_ = whole(messages.receives, Chunk::Side::received, receive_bytes_);
     self_pack_.clear();
     bool reduces = false;

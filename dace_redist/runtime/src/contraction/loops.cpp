@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "contraction/loops.hpp"
+
+#include <cstdlib>
+
+namespace dace_redist {
+namespace {
+
+constexpr Index transposed_tile = 32;  // of both dimensions where two tensors are read across each other
+
+/// Cache lines that a step in a dimension touches, roughly, times 8; a sum is not written at each step.
+Index step_cost(const Dimension& dimension) {
+  Index cost = 0;
+  for (const Index stride : dimension.strides) cost += std::min<Index>(8, std::abs(stride));
+  return dimension.extent < 8 ? cost + 8 : cost;
+}
+
+Index max_stride(const Dimension& dimension) {
+  Index longest = 0;
+  for (const Index stride : dimension.strides) longest = std::max(longest, std::abs(stride));
+  return longest;
+}
+
+}  // namespace
+
+LoopNest::LoopNest(Dimensions dimensions) : dimensions_(std::move(dimensions)) {
+  std::stable_sort(dimensions_.begin(), dimensions_.end(),
+                   [](const Dimension& x, const Dimension& y) { return max_stride(x) > max_stride(y); });
+  const auto cheapest =
+      std::min_element(dimensions_.rbegin(), dimensions_.rend(),
+                       [](const Dimension& x, const Dimension& y) { return step_cost(x) < step_cost(y); });
+  if (cheapest != dimensions_.rend()) std::rotate(cheapest.base() - 1, cheapest.base(), dimensions_.end());
+  choose_tiles();
+  for (const Dimension& dimension : dimensions_) {
+    if (dimension.strides[C] == 0) {
+      sums_ = true;
+      continue;
+    }
+    kept_.push_back({dimension.extent, {0, 0, dimension.strides[C]}, 1u << C});
+    kept_tiles_.push_back(1);
+  }
+  if (!kept_.empty()) kept_tiles_.back() = kept_.back().extent;
+}
+
+/// Tiles the loops where another dimension than the innermost one is contiguous in some tensor.
+void LoopNest::choose_tiles() {
+  tiles_.assign(dimensions_.size(), 1);
+  if (dimensions_.empty()) return;
+  tiles_.back() = dimensions_.back().extent;
+  const auto across = [](const Dimension& dimension) {
+    return std::count(dimension.strides.begin(), dimension.strides.end(), 1) > 0;
+  };
+  const auto last = dimensions_.end() - 1;
+  const auto found = std::find_if(dimensions_.begin(), last, across);
+  if (found != last) {
+    std::rotate(found, found + 1, last);
+    tiles_[tiles_.size() - 2] = transposed_tile;
+    tiles_.back() = std::min(tiles_.back(), 8 * transposed_tile);
+  } else if (dimensions_.size() > 1) {
+    tiles_[tiles_.size() - 2] = (last - 1)->extent;
+  }
+}
+
+double LoopNest::cost() const {
+  if (dimensions_.empty()) return 0;
+  double steps = 1;
+  for (const Dimension& dimension : dimensions_) steps *= static_cast<double>(dimension.extent);
+  const Dimension& inner = dimensions_.back();
+  const bool contiguous =
+      std::all_of(inner.strides.begin(), inner.strides.end(), [](Index stride) { return stride == 0 || stride == 1; });
+  return steps * ((contiguous ? 0.3 : 1.5) + 8.0 / static_cast<double>(inner.extent));
+}
+
+}  // namespace dace_redist
