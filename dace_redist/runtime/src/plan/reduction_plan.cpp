@@ -64,7 +64,7 @@ class ReductionPlan final : public Plan {
   Description turn(const Senders& senders) const {
     Description one = description();
     one.senders = senders;
-    one.operation = operation_of_turn(one.operation, senders.number);
+    one.operation = operation_for(one.operation, senders.number);
     return one;
   }
 
