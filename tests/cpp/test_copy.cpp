@@ -236,7 +236,7 @@ bool copies_like_the_oracle(const Case& made, const StridedBlock& block, int par
 
 /// copy_batch() for runs that do or do not fill lines, to targets whose rows begin anywhere in a line; each with the
 /// line for shift 0.
-bool copies_together_like_the_oracle(std::int64_t run_bytes, std::int64_t columns, std::size_t shift, bool stream) {
+bool copies_batches_like_the_oracle(std::int64_t run_bytes, std::int64_t columns, std::size_t shift, bool stream) {
   constexpr std::size_t target_count = 3, guard = 128;
   const std::int64_t row_bytes = columns * run_bytes, gap = shift > 0 ? 52 : 128 - row_bytes % 64;
   StridedBlock box;
@@ -269,12 +269,12 @@ bool copies_together_like_the_oracle(std::int64_t run_bytes, std::int64_t column
   return true;
 }
 
-bool copies_together_like_the_oracle() {
+bool copies_batches_like_the_oracle() {
   for (const std::int64_t run_bytes : {4, 36, 64, 68, 72, 80, 96, 100, 128, 160, 192, 500, 512, 960, 1020, 1024})
     for (const std::int64_t columns : {2, 3, 5, 16, 37})
       for (const std::size_t shift : {std::size_t{0}, std::size_t{16}, std::size_t{44}})
         for (const bool stream : {false, true})
-          if (!copies_together_like_the_oracle(run_bytes, columns, shift, stream)) {
+          if (!copies_batches_like_the_oracle(run_bytes, columns, shift, stream)) {
             std::printf("FAILED: copy_batch of %lld runs of %lld bytes, shift %zu%s\n", static_cast<long long>(columns),
                         static_cast<long long>(run_bytes), shift, stream ? ", non-temporal" : "");
             return false;
@@ -284,8 +284,8 @@ bool copies_together_like_the_oracle() {
 
 /// Some rows for each of three receivers, whose parts lie beside each other in a row of the source: float64 becomes
 /// float32, times alpha, in targets with or without gaps between their rows, at several alignments.
-bool converts_together_like_the_oracle(std::int64_t columns, std::int64_t gap, float alpha, bool stream,
-                                       bool short_rows) {
+bool converts_batches_like_the_oracle(std::int64_t columns, std::int64_t gap, float alpha, bool stream,
+                                      bool short_rows) {
   constexpr std::int64_t rows = 9, target_count = 3;
   const std::int64_t row_elements = columns + gap, part = gap + rows * row_elements + 1;
   StridedBlock box;
@@ -298,10 +298,10 @@ bool converts_together_like_the_oracle(std::int64_t columns, std::int64_t gap, f
   std::vector<double> source(static_cast<std::size_t>(rows * target_count * columns));
   for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<double>(i) + 0.25;
   std::vector<float> target(static_cast<std::size_t>(target_count * part), -1.0f), expected = target;
-  std::array<dace_redist::CopyEndpoints, target_count> places;
+  std::array<dace_redist::CopyEndpoints, target_count> endpoints;
   for (std::int64_t p = 0; p < target_count; ++p) {
-    places[static_cast<std::size_t>(p)] = {reinterpret_cast<const char*>(source.data() + p * columns),
-                                           reinterpret_cast<char*>(target.data() + p * part + gap)};
+    endpoints[static_cast<std::size_t>(p)] = {reinterpret_cast<const char*>(source.data() + p * columns),
+                                              reinterpret_cast<char*>(target.data() + p * part + gap)};
     for (std::int64_t row = 0; row < rows; ++row)
       for (std::int64_t column = 0; column < columns; ++column)
         expected[static_cast<std::size_t>(p * part + gap + row * row_elements + column)] =
@@ -312,21 +312,22 @@ bool converts_together_like_the_oracle(std::int64_t columns, std::int64_t gap, f
   operation.target = dace_redist::ElementType::float32;
   operation.alpha = static_cast<double>(alpha);
   const dace_redist::ElementKernel kernel(operation);
-  kernel.apply_batch(dace_redist::make_element_block(box, 8, 4), places.data(), places.size(), stream, short_rows);
+  kernel.apply_batch(dace_redist::make_element_block(box, 8, 4), endpoints.data(), endpoints.size(), stream,
+                     short_rows);
   if (target == expected) return true;
-  std::printf("FAILED: conversion together: %lld columns, gap %lld, alpha %g, stream %d %d\n",
+  std::printf("FAILED: conversion of a batch: %lld columns, gap %lld, alpha %g, stream %d %d\n",
               static_cast<long long>(columns), static_cast<long long>(gap), static_cast<double>(alpha), stream,
               short_rows);
   return false;
 }
 
-bool converts_together_like_the_oracle() {
+bool converts_batches_like_the_oracle() {
   for (const std::int64_t columns : {1, 7, 31, 63, 64, 65, 100, 255, 1023, 1024, 1025, 3001})
     for (const std::int64_t gap : {0, 1, 4, 15})
       for (const float alpha : {1.0f, 2.0f})
         for (const bool stream : {false, true})
-          if (!converts_together_like_the_oracle(columns, gap, alpha, stream, false) ||
-              !converts_together_like_the_oracle(columns, gap, alpha, stream, true))
+          if (!converts_batches_like_the_oracle(columns, gap, alpha, stream, false) ||
+              !converts_batches_like_the_oracle(columns, gap, alpha, stream, true))
             return false;
   return true;
 }
@@ -492,8 +493,8 @@ int main(int argc, char** argv) {
         !check(reduces_like_the_oracle(made, random), made, "reduction of several blocks"))
       return 1;
   }
-  if (!check(copies_together_like_the_oracle(), Case{}, "copy_batch")) return 1;
-  if (!check(converts_together_like_the_oracle(), Case{}, "conversion together")) return 1;
+  if (!check(copies_batches_like_the_oracle(), Case{}, "copy_batch")) return 1;
+  if (!check(converts_batches_like_the_oracle(), Case{}, "conversion of a batch")) return 1;
   if (!check(integers_wrap_around(), Case{}, "integers that wrap around")) return 1;
   if (!check(factors_are_checked(), Case{}, "factors")) return 1;
   if (!check(slices_are_even(), Case{}, "slice")) return 1;

@@ -19,10 +19,10 @@ namespace detail {
 /// Walks a block in chunks, each a plane of two of its dimensions. The block must outlive the walk.
 class ChunkWalk {
  public:
-  /// Runs of the chunks of a dimension. What is left is one chunk as soon as it is at most `most_last`, so a dimension
-  /// that short has only one; `first` and `others` are at most `most_last`.
+  /// Lengths of the chunks of a dimension, in runs. The last chunk may be longer than the others, up to `max_last`.
+  /// `first` and `others` are at most `max_last`.
   struct Lengths {
-    std::int64_t first, others, most_last;
+    std::int64_t first, others, max_last;
   };
 
   /// \param row_dim  Dimension of the rows, -1: one row; the columns are the last dimension, if there is one.
@@ -74,7 +74,7 @@ class ChunkWalk {
   /// Runs of the chunk in a dimension.
   std::int64_t length(std::size_t d) const {
     const std::int64_t rest = block_.counts[d] - index_[d];
-    if (rest <= lengths_[d].most_last) return rest;
+    if (rest <= lengths_[d].max_last) return rest;
     return index_[d] == 0 ? lengths_[d].first : lengths_[d].others;
   }
 

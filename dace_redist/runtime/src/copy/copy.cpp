@@ -12,22 +12,35 @@
 #include "copy/line_writer.hpp"
 #include "copy/transpose.hpp"
 
+// The leaves of copy_batch(), in the order in which it tries them. All write in the order of the target, except tiles.
+//
+// | leaf            | stores       | block                                                                       |
+// |-----------------|--------------|-----------------------------------------------------------------------------|
+// | copy_run        | both         | one run                                                                     |
+// | copy_tiles      | both         | runs <= 128 bytes, another dimension is contiguous in the source            |
+// | assemble_lines  | both         | runs >= 64 bytes that fill lines together in the target, AVX-512; not for a |
+// |                 |              | single copy with ordinary stores or with aligned runs                       |
+// | copy_in_chunks  | ordinary     | a batch of any other blocks                                                 |
+// | copy_in_chunks  | non-temporal | runs < 1 KiB that fill lines together, all at multiples of a stream width   |
+// | copy_buffered   | non-temporal | runs < 1 KiB that fill lines together, at any alignment                     |
+// | copy_planes     | both         | all others: a single copy, runs >= 1 KiB, runs with gaps in the target      |
+
 namespace dace_redist {
 
 namespace detail {
 namespace {
 
 constexpr std::int64_t max_tiled_run = 128;            ///< longer runs fill lines on both sides in any loop order
-constexpr std::int64_t prefetch_bytes = 6144;          ///< bytes between what is copied and what is prefetched
-constexpr std::int64_t chunk_bytes = 16384;            ///< bytes that are copied for all endpoints in turn
-constexpr std::int64_t assembled_ahead_bytes = 16384;  ///< the same where lines are put together in registers
-constexpr std::int64_t tile_row_bytes = 256;           ///< target bytes in one row of a tile
-constexpr std::int64_t streamed_tile_columns = 64;     ///< target elements in one row, if transposed and streamed
-constexpr std::int64_t tile_bytes = 16384;             ///< a tile and its source lines stay in the L1 cache
+constexpr std::int64_t prefetch_bytes = 6144;          ///< prefetch distance of plane copies
+constexpr std::int64_t chunk_bytes = 16384;            ///< bytes per chunk, copied for all endpoints in turn
+constexpr std::int64_t assembled_ahead_bytes = 16384;  ///< prefetch distance of a LineAssembler
+constexpr std::int64_t tile_row_bytes = 256;           ///< target bytes in a row of a tile
+constexpr std::int64_t streamed_tile_columns = 64;     ///< target elements in a row of a streamed, transposed tile
+constexpr std::int64_t tile_bytes = 16384;             ///< a tile and its source lines fit the L1 cache
 constexpr std::int64_t max_tile_bytes = 25600;         ///< the last tiles are longer by up to a line on both sides
-static_assert(max_tile_bytes >= (64 + 15) * (64 + 15) * 4, "of elements of 4 bytes, the most of all");
+static_assert(max_tile_bytes >= (64 + 15) * (64 + 15) * 4, "tiles of elements of 4 bytes are the largest");
 
-/// The dimension along which the source is read in order, if that is not the last one and runs are short; else -1.
+/// Dimension of the shortest source stride, if that is not the last one and runs are short; else -1.
 int transposed_dimension(const CopyBlock& block) {
   if (block.ndim < 2 || block.run_bytes > max_tiled_run) return -1;
   const int last = block.ndim - 1;
@@ -39,20 +52,20 @@ int transposed_dimension(const CopyBlock& block) {
   return best == last ? -1 : best;
 }
 
-/// Whether short runs follow each other in the target, so that they fill lines together.
+/// True if short runs follow each other in the target: they fill lines together.
 bool gathers_lines(const CopyBlock& block) {
   return block.ndim > 0 && block.run_bytes < direct_stream_run &&
          block.target_strides[static_cast<std::size_t>(block.ndim - 1)] == block.run_bytes;
 }
 
-/// Copies with ordinary stores, or runs that are long enough with non-temporal stores, in the order of the target.
-void copy_direct(const CopyBlock& block, const char* source, char* target, PlaneCopy copy_runs) {
+/// Copies whole planes of the last two dimensions.
+void copy_planes(const CopyBlock& block, const char* source, char* target, PlaneCopy copy_runs) {
   ChunkWalk walk(block, block.ndim - 2, block.ndim < 2 ? 1 : block.counts[static_cast<std::size_t>(block.ndim - 2)],
                  block.ndim < 1 ? 1 : block.counts[static_cast<std::size_t>(block.ndim - 1)]);
   Plane plane = walk.plane();  // all chunks are equal: whole planes
   plane.ahead = prefetch_bytes;
   if (plane.columns > 1 && block.run_bytes < prefetch_bytes) {
-    // at most a quarter of a row: what is prefetched past its end is wasted
+    // at most a quarter of a row: prefetches past its end are wasted
     const std::int64_t runs_ahead = std::min(prefetch_bytes / block.run_bytes, plane.columns / 4);
     plane.ahead = plane.source_column * std::max<std::int64_t>(1, runs_ahead);
   }
@@ -60,7 +73,7 @@ void copy_direct(const CopyBlock& block, const char* source, char* target, Plane
   while (walk.advance());
 }
 
-/// Whether every run starts and ends at a multiple of stream_width in the target.
+/// True if every run starts and ends at a multiple of stream_width in the target.
 bool streams_in_place(const CopyBlock& block, const char* target) {
   std::int64_t mixed = block.run_bytes | bytes_to_line(target);
   for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d) mixed |= block.target_strides[d];
@@ -84,8 +97,8 @@ ChunkWalk walk_along_rows(const CopyBlock& block) {
   return ChunkWalk(block, block.ndim - 2, 1, std::max<std::int64_t>(1, chunk_bytes / column_bytes));
 }
 
-/// Copies chunk by chunk, each for all endpoints, so that source lines that these share are still in the L1 cache for
-/// the next one. Prefetches the next chunk.
+/// Copies chunk by chunk, each for all endpoints: source lines that these share stay in the L1 cache. `copy_runs` may
+/// prefetch the next chunk.
 void copy_in_chunks(ChunkWalk walk, const CopyEndpoints* endpoints, std::size_t count, PlaneCopy copy_runs) {
   ChunkWalk ahead = walk;
   bool more_ahead = ahead.advance();
@@ -156,14 +169,15 @@ void transpose_tile(const Plane& gather, const char* source, char* tile) {
     transpose_matrix<std::uint32_t>(gather.rows, gather.columns, source, gather.source_row, tile, gather.target_column);
 }
 
-/// Lengths of chunks of elements that follow each other from `start` on: the first one ends where a line does, so that
-/// all others fill lines, if `start` is a multiple of the element size. The last one may be longer by a part of a line.
+/// Lengths of chunks of elements that follow each other from `start` on: the first one ends at the end of a line, so
+/// that all others fill lines if `start` is a multiple of the element size. The last one may be longer by a part of a
+/// line.
 ChunkWalk::Lengths ending_with_lines(std::int64_t length, std::int64_t element_bytes, const char* start) {
   const std::int64_t line = line_bytes / element_bytes, part = bytes_to_line(start) / element_bytes;
   return {part == 0 ? length : length - line + part, length, length + line - 1};
 }
 
-/// Copies tiles whose source lines and target lines both fit the cache; `row_dim` is the source's own order.
+/// Copies tiles whose source lines and target lines both fit the cache; `row_dim` is transposed_dimension().
 ///
 /// The next tile is prefetched between the non-temporal stores if elements are transposed in registers and streamed,
 /// else before or while a tile is gathered.
@@ -190,7 +204,7 @@ void copy_tiles(const CopyBlock& block, int row_dim, const char* source, char* t
   bool more_ahead = ahead.advance();
   do {
     const Plane plane = walk.plane();
-    // columns outside, so that each source line is read once, in full
+    // columns outside: each source line is read once, in full
     Plane gather{plane.columns,    plane.rows,          run_bytes,        plane.source_column,
                  plane.source_row, plane.target_column, plane.target_row, 0};
     LinesAhead lines;
@@ -234,11 +248,19 @@ void copy_run(const CopyBlock& block, const CopyEndpoints& endpoints, bool strea
     LongRun::copy(endpoints.source, endpoints.target, block.run_bytes);
 }
 
-/// Writes short runs that follow each other in the target with non-temporal stores.
-void stream_short_runs(const CopyBlock& block, const CopyEndpoints* endpoints, std::size_t count) {
-  const bool in_place = std::all_of(endpoints, endpoints + count, [&](const CopyEndpoints& endpoint) {
-    return streams_in_place(block, endpoint.target);
-  });
+bool all_in_place(const CopyBlock& block, const CopyEndpoints* endpoints, std::size_t count) {
+  return std::all_of(endpoints, endpoints + count,
+                     [&](const CopyEndpoints& endpoint) { return streams_in_place(block, endpoint.target); });
+}
+
+/// Copies in the order of the target, with non-temporal stores.
+void stream(const CopyBlock& block, const CopyEndpoints* endpoints, std::size_t count) {
+  if (!gathers_lines(block)) {
+    for (std::size_t p = 0; p < count; ++p)
+      copy_planes(block, endpoints[p].source, endpoints[p].target, copy_plane<StreamRun, Prefetch::streamed>);
+    return;
+  }
+  const bool in_place = all_in_place(block, endpoints, count);
   if (fills_lines(block.run_bytes) && !(in_place && count == 1))
     assemble_lines<true>(block, endpoints, count);
   else if (in_place)
@@ -246,6 +268,19 @@ void stream_short_runs(const CopyBlock& block, const CopyEndpoints* endpoints, s
                    copy_plane<AlignedStreamRun, Prefetch::aligned>);
   else
     copy_buffered(block, endpoints, count);
+}
+
+/// Copies in the order of the target, with ordinary stores.
+/// \param from_memory  True if the block is larger than the cache: only then prefetching pays.
+void store(const CopyBlock& block, const CopyEndpoints* endpoints, std::size_t count, bool from_memory) {
+  const PlaneCopy copy_runs = plane_copy<Prefetch::none>(block.run_bytes);
+  if (count == 1)
+    copy_planes(block, endpoints->source, endpoints->target, copy_runs);
+  else if (gathers_lines(block) && fills_lines(block.run_bytes) && target_span(block) >= min_streamed_span)
+    assemble_lines<false>(block, endpoints, count);
+  else
+    copy_in_chunks(walk_along_rows(block), endpoints, count,
+                   from_memory ? plane_copy<Prefetch::runs>(block.run_bytes) : copy_runs);
 }
 
 }  // namespace
@@ -258,29 +293,19 @@ void copy(const CopyBlock& block, const void* source, void* target, bool stream)
 }
 
 void copy_batch(const CopyBlock& block, const CopyEndpoints* endpoints, std::size_t count, bool stream) {
-  using namespace detail;
   if (block.nbytes() == 0) return;
-  const bool spans_lines = target_span(block) >= min_streamed_span, streamed = stream && can_stream && spans_lines;
-  const int row_dim = transposed_dimension(block);
-  if (block.ndim == 0) {
-    for (std::size_t p = 0; p < count; ++p) copy_run(block, endpoints[p], streamed);
-  } else if (row_dim >= 0) {
+  const bool streamed = stream && detail::can_stream && detail::target_span(block) >= detail::min_streamed_span;
+  const int row_dim = detail::transposed_dimension(block);
+  if (block.ndim == 0)
+    for (std::size_t p = 0; p < count; ++p) detail::copy_run(block, endpoints[p], streamed);
+  else if (row_dim >= 0)
     for (std::size_t p = 0; p < count; ++p)
-      copy_tiles(block, row_dim, endpoints[p].source, endpoints[p].target, streamed);
-  } else if (!streamed && count > 1 && spans_lines && gathers_lines(block) && fills_lines(block.run_bytes)) {
-    assemble_lines<false>(block, endpoints, count);
-  } else if (!streamed && count > 1) {
-    const PlaneCopy copy_runs =  // prefetching pays out of memory only
-        stream ? plane_copy<Prefetch::runs>(block.run_bytes) : plane_copy<Prefetch::none>(block.run_bytes);
-    copy_in_chunks(walk_along_rows(block), endpoints, count, copy_runs);
-  } else if (streamed && gathers_lines(block)) {
-    stream_short_runs(block, endpoints, count);
-  } else {
-    const PlaneCopy copy_runs =
-        streamed ? copy_plane<StreamRun, Prefetch::streamed> : plane_copy<Prefetch::none>(block.run_bytes);
-    for (std::size_t p = 0; p < count; ++p) copy_direct(block, endpoints[p].source, endpoints[p].target, copy_runs);
-  }
-  if (streamed) stream_fence();
+      detail::copy_tiles(block, row_dim, endpoints[p].source, endpoints[p].target, streamed);
+  else if (streamed)
+    detail::stream(block, endpoints, count);
+  else
+    detail::store(block, endpoints, count, stream);
+  if (streamed) detail::stream_fence();
 }
 
 }  // namespace dace_redist

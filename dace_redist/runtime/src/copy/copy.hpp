@@ -2,8 +2,8 @@
 #pragma once
 
 /// \file
-/// The copy of one strided block. The only copy loops of the project are in copy.cpp and what it includes.
-/// Start reading at: copy().
+/// The copy of one strided block. All copy loops of the project are in copy.cpp and the headers that it includes.
+/// Start reading at: the table in copy.cpp.
 
 #include <cstddef>
 
@@ -19,13 +19,13 @@ namespace dace_redist {
 /// \param stream  Use non-temporal stores where whole cache lines are written; see stream_threshold_bytes().
 DR_API void copy(const CopyBlock& block, const void* source, void* target, bool stream);
 
-/// Copies one block at several places, such as the parts of a row that go to different arrays: source lines that the
-/// places share are read once.
+/// Copies one block for several pairs of endpoints, such as the parts of a row that go to different arrays: source
+/// lines that these share are read once.
 ///
-/// \param block  The block; its offsets are not looked at.
-/// \param places  [count] Starts of the copies; sources may overlap, targets do not.
+/// \param block  The block; its offsets are ignored.
+/// \param endpoints  [count] Starts of the copies; sources may overlap, targets do not.
 /// \param count  1 to max_batch.
 /// \param stream  As for copy().
-DR_API void copy_batch(const CopyBlock& block, const CopyEndpoints* places, std::size_t count, bool stream);
+DR_API void copy_batch(const CopyBlock& block, const CopyEndpoints* endpoints, std::size_t count, bool stream);
 
 }  // namespace dace_redist

@@ -19,7 +19,7 @@ namespace dace_redist::detail {
 
 inline constexpr std::int64_t line_bytes = 64;  ///< cache line, the unit of a non-temporal store
 
-/// Whether the processor has non-temporal stores.
+/// True if the processor has non-temporal stores.
 #if defined(__SSE2__)
 inline constexpr bool can_stream = true;
 #else
@@ -31,7 +31,7 @@ struct Plane {
   std::int64_t rows, columns, run_bytes;
   std::int64_t source_row, source_column;  ///< strides of the source
   std::int64_t target_row, target_column;  ///< strides of the target
-  std::int64_t ahead = 0;                  ///< from the source of a run to that of a later one, for prefetching
+  std::int64_t ahead = 0;                  ///< prefetch distance in the source
 };
 
 /// Copies a run of exactly `Bytes` bytes.
@@ -103,33 +103,28 @@ inline std::uintptr_t start_of_line(std::uintptr_t address) {
   return address - address % static_cast<std::uintptr_t>(line_bytes);
 }
 
-/// The address `offset` bytes from another, which need not be one of the same array, nor of any.
+/// The address `offset` bytes from another, of the same array or not.
 inline std::uintptr_t address_at(const char* start, std::int64_t offset) {
   return reinterpret_cast<std::uintptr_t>(start) + static_cast<std::uintptr_t>(offset);
 }
 
-/// Prefetches a cache line that is read later, at any address: this neither reads nor fails. The line goes to the
-/// second-level cache, since the first one holds what is being copied.
-///
-/// Always inlined: GCC takes a function that does nothing but prefetch for one without effect.
-[[gnu::always_inline]] inline void prefetch_line([[maybe_unused]] std::uintptr_t address) {
-#if defined(__SSE2__)
-  _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T1);
-#endif
+/// Prefetches a cache line at any address, mapped or not, to the second-level cache: the first one holds the data being
+/// copied. Always inlined, since GCC removes calls of functions that only prefetch.
+[[gnu::always_inline]] inline void prefetch_line(std::uintptr_t address) {
+  __builtin_prefetch(reinterpret_cast<const char*>(address), 0, 2);
 }
 
-/// Source lines that are read soon, in rows that lie equally far apart: prefetched one by one between stores, so that
-/// reading and writing overlap. Without, the processor waits for each line of the source.
+/// Source lines to prefetch one by one between stores, in rows at equal distances: reading and writing then overlap.
 class LinesAhead {
  public:
   LinesAhead() = default;
-  /// \param first  address of the first row; rows need not be mapped.
+  /// \param first  Address of the first row; rows need not be mapped.
   LinesAhead(std::uintptr_t first, std::int64_t rows, std::int64_t row_stride, std::int64_t row_bytes)
       : row_(first), row_bytes_(static_cast<std::uintptr_t>(row_bytes)), rows_(rows), row_stride_(row_stride) {
     begin_row();
   }
 
-  /// Prefetches one line, if there is one left.
+  /// Prefetches one line, if any is left.
   [[gnu::always_inline]] void prefetch_next() {
     if (rows_ == 0) return;
     prefetch_line(line_);
@@ -154,19 +149,15 @@ class LinesAhead {
 
 /// Copies a run of any length; the whole cache lines of the target are written with non-temporal stores.
 struct StreamRun {
-  static void copy(const char* source, char* target, std::int64_t run_bytes) {
-    copy_lines(source, target, run_bytes, [](std::int64_t) {});
-  }
-
-  /// The same; what lies `ahead` bytes later in the source is prefetched, if that is not 0.
-  static void copy(const char* source, char* target, std::int64_t run_bytes, std::int64_t ahead) {
-    if (ahead == 0) return copy(source, target, run_bytes);
+  /// \param ahead  Prefetch distance in the source, in bytes; 0: nothing is prefetched.
+  static void copy(const char* source, char* target, std::int64_t run_bytes, std::int64_t ahead = 0) {
+    if (ahead == 0) return copy_lines(source, target, run_bytes, [](std::int64_t) {});
     copy_lines(source, target, run_bytes, [&](std::int64_t done) { prefetch_line(address_at(source + done, ahead)); });
     // a run that does not begin at a line of the source ends in one line more
     prefetch_line(address_at(source + run_bytes - 1, ahead));
   }
 
-  /// \param lines  what is prefetched, `lines_at_once` lines with each line that is stored.
+  /// \param lines  Lines to prefetch, `lines_at_once` with each line stored.
   static void copy(const char* source, char* target, std::int64_t run_bytes, LinesAhead& lines,
                    std::int64_t lines_at_once = 1) {
     copy_lines(source, target, run_bytes, [&](std::int64_t) {
@@ -175,7 +166,7 @@ struct StreamRun {
   }
 
  private:
-  /// \param before_line  `before_line(done)` is called before each line is stored, with the bytes that are done.
+  /// \param before_line  Called as `before_line(done)` before each line is stored, with the bytes done.
   template <class BeforeLine>
   static void copy_lines(const char* source, char* target, std::int64_t run_bytes, const BeforeLine& before_line) {
     const std::int64_t head = bytes_to_line(target);
@@ -210,17 +201,14 @@ struct AlignedStreamRun {
   for (std::uintptr_t line = start_of_line(address); line < end; line += line_bytes) prefetch_line(line);
 }
 
-/// Prefetches the cache lines at both ends of a run that is written with non-temporal stores later, if it shares them
-/// with others.
-inline void prefetch_edges([[maybe_unused]] const char* target, [[maybe_unused]] std::int64_t run_bytes) {
-#if defined(__SSE2__)
+/// Prefetches the cache lines at both ends of a run that is streamed later, where it shares them with other runs.
+inline void prefetch_edges(const char* target, std::int64_t run_bytes) {
   if (bytes_to_line(target) > 0) __builtin_prefetch(target, 1);
   if (bytes_to_line(target + run_bytes) > 0) __builtin_prefetch(target + run_bytes, 1);
-#endif
 }
 
-/// What a copy prefetches: nothing, each run, each row (for short runs that are dense in the source), or,
-/// for runs that are streamed, the source and the lines at the ends of the next run in the target.
+/// Prefetching of a copy: nothing, each run, each row (for short runs that are dense in the source), or, of streamed
+/// runs, the source (`aligned`) and also the lines at the ends of the next run in the target (`streamed`).
 enum class Prefetch { none, runs, rows, streamed, aligned };
 
 /// The two loops around every run. The plane is taken by value: stores through `char*` cannot change its members.
@@ -236,20 +224,16 @@ void copy_plane(Plane plane, const char* source, char* target) {
       const char* const run = first + column * plane.source_column;
       if constexpr (prefetch == Prefetch::runs) prefetch_run(address_at(run, plane.ahead), plane.run_bytes);
       char* const to = target + row * plane.target_row + column * plane.target_column;
-      if constexpr (prefetch == Prefetch::streamed) {
-        prefetch_edges(to + plane.target_column, plane.run_bytes);
+      if constexpr (prefetch == Prefetch::streamed) prefetch_edges(to + plane.target_column, plane.run_bytes);
+      if constexpr (prefetch == Prefetch::streamed || prefetch == Prefetch::aligned)
         Run::copy(run, to, plane.run_bytes, plane.ahead);
-      } else if constexpr (prefetch == Prefetch::aligned) {
-        Run::copy(run, to, plane.run_bytes, plane.ahead);
-      } else {
+      else
         Run::copy(run, to, plane.run_bytes);
-      }
     }
   }
 }
 
-/// Calls `use(kind)` with the kind of run, one of the structures above, that is best for runs of `run_bytes` >= 1
-/// bytes.
+/// Calls `use(kind)` with the fastest of the structures above for runs of `run_bytes` >= 1 bytes.
 template <class Use>
 auto with_run_kind(std::int64_t run_bytes, const Use& use) {
   switch (run_bytes) {
@@ -291,12 +275,12 @@ PlaneCopy plane_copy(std::int64_t run_bytes) {
   });
 }
 
-/// Where a run of a list lies: bytes from the starts of the two arrays.
+/// A run of a list: offsets in bytes from the starts of the two arrays.
 struct ListedRun {
   std::int64_t source, target;
 };
 
-/// Copies runs of one length, each wherever the list says.
+/// Copies runs of one length at the offsets of a list.
 template <class Run>
 void copy_listed(const ListedRun* runs, std::size_t count, std::int64_t run_bytes, const char* source, char* target) {
   for (std::size_t i = 0; i < count; ++i) Run::copy(source + runs[i].source, target + runs[i].target, run_bytes);

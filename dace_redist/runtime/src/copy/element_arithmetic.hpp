@@ -37,16 +37,16 @@ DACE_REDIST_HOST_DEVICE constexpr bool operator!=(Complex<T> a, Complex<T> b) {
 
 namespace detail {
 
-/// 1 with the sign of an infinite number, 0 with that of another one.
+/// 1 for infinite numbers, else 0, with the sign of the number.
 template <class T>
 DACE_REDIST_HOST_DEVICE T boxed(T value) {
   return std::copysign(std::isinf(value) ? T(1) : T(0), value);
 }
 
-/// The product of numbers with an infinite part, where the formula gives none (ISO C, Annex G.5.1).
+/// The product of numbers with an infinite part, where the formula gives NaN (ISO C, Annex G.5.1).
 template <class T>
 DACE_REDIST_HOST_DEVICE Complex<T> infinite_product(Complex<T> a, Complex<T> b, Complex<T> product) {
-  const auto numbers = [](Complex<T>& value) {  // signed zeros in place of what is not a number
+  const auto numbers = [](Complex<T>& value) {  // signed zeros in place of NaN
     if (std::isnan(value.re)) value.re = std::copysign(T(0), value.re);
     if (std::isnan(value.im)) value.im = std::copysign(T(0), value.im);
   };
@@ -107,18 +107,18 @@ inline constexpr ElementKind kind_of = std::is_same_v<T, Boolean> ? ElementKind:
 
 }  // namespace detail
 
-/// The type that an element is computed with.
+/// Type of an element in computations.
 template <class T>
 using Arithmetic = typename detail::ArithmeticType<T>::type;
 
-/// Whether one type converts to another by NumPy's rule "same_kind": never from complex to real numbers, from real
+/// True if one type converts to another by NumPy's rule "same_kind": never from complex to real numbers, from real
 /// numbers to integers, or from integers to booleans; integers may be cut off.
 template <class From, class To>
 DACE_REDIST_HOST_DEVICE constexpr bool converts() {
   return detail::kind_of<From> <= detail::kind_of<To>;
 }
 
-/// An element in another type, to which its own converts().
+/// Converts an element to a type for which converts() is true.
 template <class To, class From>
 DACE_REDIST_HOST_DEVICE To converted(From value) {
   if constexpr (std::is_same_v<To, Boolean>) {
@@ -134,7 +134,7 @@ DACE_REDIST_HOST_DEVICE To converted(From value) {
     return static_cast<To>(value);
 }
 
-/// The complex conjugate; a real number is its own.
+/// The complex conjugate; real numbers are returned as they are.
 template <class T>
 DACE_REDIST_HOST_DEVICE T conjugated(T value) {
   if constexpr (is_complex<T>)
@@ -143,7 +143,7 @@ DACE_REDIST_HOST_DEVICE T conjugated(T value) {
     return value;
 }
 
-/// A factor in an element's own type, of which it is a number: see ElementKernel.
+/// A factor in the type of an element, which can represent it: see ElementKernel.
 template <class T>
 DACE_REDIST_HOST_DEVICE T factor(Complex<double> value) {
   if constexpr (is_complex<T>)
@@ -152,8 +152,7 @@ DACE_REDIST_HOST_DEVICE T factor(Complex<double> value) {
     return static_cast<T>(value.re);
 }
 
-/// A number for sums and products. Those of integers wrap around, as NumPy's do: signed ones must not overflow, nor
-/// products of uint16, which would be signed.
+/// A number for sums and products. Integers wrap around, as in NumPy: they become unsigned, at least of int's size.
 template <class T>
 DACE_REDIST_HOST_DEVICE constexpr decltype(auto) wrapping(const T& value) {
   if constexpr (std::is_integral_v<T>)
@@ -162,25 +161,7 @@ DACE_REDIST_HOST_DEVICE constexpr decltype(auto) wrapping(const T& value) {
     return (value);  // by reference: of copies of complex numbers compilers make other code
 }
 
-template <class T>
-struct Sum {
-  DACE_REDIST_HOST_DEVICE T operator()(T a, T b) const { return static_cast<T>(wrapping(a) + wrapping(b)); }
-};
-template <class T>
-struct Product {
-  DACE_REDIST_HOST_DEVICE T operator()(T a, T b) const { return static_cast<T>(wrapping(a) * wrapping(b)); }
-};
-/// As numpy.minimum and maximum: what is not a number wins.
-template <class T>
-struct Minimum {
-  DACE_REDIST_HOST_DEVICE T operator()(T a, T b) const { return a < b || a != a ? a : b; }
-};
-template <class T>
-struct Maximum {
-  DACE_REDIST_HOST_DEVICE T operator()(T a, T b) const { return a > b || a != a ? a : b; }
-};
-
-/// What ElementOperation says, in a form that a GPU reads.
+/// An ElementOperation in a form that a GPU reads.
 struct OperationValues {
   ElementType source = ElementType::opaque, target = ElementType::opaque;
   Complex<double> alpha{1}, beta{0};
@@ -199,51 +180,57 @@ struct OperationValues {
         reduction(operation.reduction) {}
 };
 
-/// What is done with a converted element and the one that is there.
-template <class T>
+/// Combines a converted element and the current one of the target.
+/// \tparam known_reduction  The reduction if it is known at compile time, as loops need it to be vectorised; else -1.
+template <class T, int known_reduction = -1>
 class Combination {
  public:
   DACE_REDIST_HOST_DEVICE explicit Combination(const OperationValues& values)
-      : reduction_(values.reduction),
+      : reduction_(known_reduction < 0 ? values.reduction : static_cast<Reduction>(known_reduction)),
         scales_(values.scales),
         conjugates_(is_complex<T> && values.conjugate),
-        adds_(values.reduction == Reduction::none && values.beta != Complex<double>(0)) {
+        adds_(reduction_ == Reduction::none && values.beta != Complex<double>(0)) {
     if constexpr (!std::is_same_v<T, Boolean>) {
       alpha_ = factor<T>(values.alpha);
       beta_ = factor<T>(values.beta);
     }
   }
 
-  DACE_REDIST_HOST_DEVICE bool reads_target() const { return adds_ || reduction_ != Reduction::none; }
+  DACE_REDIST_HOST_DEVICE bool reads_target() const { return adds_ || reduction() != Reduction::none; }
 
-  DACE_REDIST_HOST_DEVICE T operator()(T value, T there) const {
+  DACE_REDIST_HOST_DEVICE T operator()(T incoming, T current) const {
     if constexpr (std::is_same_v<T, Boolean>) {
-      return reduced(value, there);
+      return reduced(incoming, current);
     } else {
       if (scales_) {
-        if (conjugates_) value = conjugated(value);
-        value = static_cast<T>(wrapping(alpha_) * wrapping(value));
+        if (conjugates_) incoming = conjugated(incoming);
+        incoming = static_cast<T>(wrapping(alpha_) * wrapping(incoming));
       }
-      if (adds_) return static_cast<T>(wrapping(value) + wrapping(beta_) * wrapping(there));
-      return reduced(value, there);
+      if (adds_) return static_cast<T>(wrapping(incoming) + wrapping(beta_) * wrapping(current));
+      return reduced(incoming, current);
     }
   }
 
  private:
-  DACE_REDIST_HOST_DEVICE T reduced(T value, T there) const {
-    if (reduction_ == Reduction::none) return value;
+  DACE_REDIST_HOST_DEVICE constexpr Reduction reduction() const {
+    return known_reduction < 0 ? reduction_ : static_cast<Reduction>(known_reduction);
+  }
+
+  DACE_REDIST_HOST_DEVICE T reduced(T incoming, T current) const {
+    if (reduction() == Reduction::none) return incoming;
     if constexpr (std::is_same_v<T, Boolean>) {
-      const bool joins = reduction_ == Reduction::sum || reduction_ == Reduction::max;
-      value.value = static_cast<std::uint8_t>(joins ? value.value | there.value : value.value & there.value);
-      return value;
+      const bool joins = reduction() == Reduction::sum || reduction() == Reduction::max;
+      incoming.value =
+          static_cast<std::uint8_t>(joins ? incoming.value | current.value : incoming.value & current.value);
+      return incoming;
     } else {
-      if (reduction_ == Reduction::sum) return Sum<T>()(value, there);
-      if (reduction_ == Reduction::prod) return Product<T>()(value, there);
-      if constexpr (!is_complex<T>) {
-        if (reduction_ == Reduction::min) return Minimum<T>()(value, there);
-        return Maximum<T>()(value, there);
+      if (reduction() == Reduction::sum) return static_cast<T>(wrapping(incoming) + wrapping(current));
+      if (reduction() == Reduction::prod) return static_cast<T>(wrapping(incoming) * wrapping(current));
+      if constexpr (!is_complex<T>) {  // as numpy.minimum and maximum: NaN wins
+        const bool first = reduction() == Reduction::min ? incoming < current : incoming > current;
+        return first || incoming != incoming ? incoming : current;
       } else {
-        return value;
+        return incoming;
       }
     }
   }

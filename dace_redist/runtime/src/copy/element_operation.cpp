@@ -12,14 +12,15 @@
 #include "copy/chunk_walk.hpp"
 #include "copy/copy_kernels.hpp"
 #include "copy/element_arithmetic.hpp"
+#include "copy/line_writer.hpp"
 #include "copy/stream_threshold.hpp"
 
 namespace dace_redist {
 namespace {
 
-/// Bytes of elements that are converted at a time, before they are written with non-temporal stores.
+/// Bytes converted at a time before they are streamed.
 constexpr std::int64_t streamed_bytes = 4096;
-/// Elements that are converted at a time, before they are combined with what is there: they stay in the cache.
+/// Elements converted at a time before they are combined with the target: they stay in the cache.
 constexpr std::int64_t combined_count = 512;
 
 template <class T>
@@ -53,77 +54,30 @@ void convert(const char* source, std::int64_t source_stride, char* target, std::
       [](const char* from, char* to) { store(to, converted<To>(load<From>(from))); });
 }
 
-/// `alpha * value`, or `alpha * conj(value)`.
-template <class T>
-class Scaling {
- public:
-  explicit Scaling(const ElementOperation& operation)
-      : alpha_(factor<T>(OperationValues(operation).alpha)), conjugate_(is_complex<T> && operation.conjugate) {}
-  T operator()(T value) const {
-    if (conjugate_) value = conjugated(value);
-    return static_cast<T>(wrapping(alpha_) * wrapping(value));
-  }
-
- private:
-  T alpha_;
-  bool conjugate_;
-};
-
-/// Stores `function(incoming, current)`; `source` holds elements of the target's type without gaps.
-template <class T, class Function>
-void combine(const char* source, char* target, std::int64_t target_stride, std::int64_t count,
-             const Function& function) {
-  for_each_element<sizeof(T), sizeof(T)>(
-      source, sizeof(T), target, target_stride, count,
-      [&](const char* from, char* to) { store(to, function(load<T>(from), load<T>(to))); });
-}
-
-/// Scales, conjugates and adds; `source` holds elements of the target's type without gaps.
-template <class T>
-void scale(const ElementOperation& operation, const char* source, char* target, std::int64_t target_stride,
-           std::int64_t count) {
-  const Scaling<T> scaled(operation);
-  if (operation.beta == 0.0)
-    return for_each_element<sizeof(T), sizeof(T)>(
+/// Combines elements with the current ones, see Combination; `source` holds elements of the target's type without gaps.
+template <class T, Reduction reduction>
+void combine(const ElementOperation& operation, const char* source, char* target, std::int64_t target_stride,
+             std::int64_t count) {
+  const Combination<T, static_cast<int>(reduction)> combination((OperationValues(operation)));
+  if (combination.reads_target())
+    for_each_element<sizeof(T), sizeof(T)>(
         source, sizeof(T), target, target_stride, count,
-        [&](const char* from, char* to) { store(to, scaled(load<T>(from))); });
-  const T beta = factor<T>(OperationValues(operation).beta);
-  combine<T>(source, target, target_stride, count, [&](T incoming, T current) {
-    return static_cast<T>(wrapping(scaled(incoming)) + wrapping(beta) * wrapping(current));
-  });
-}
-
-/// Reduces scaled elements and the current ones.
-template <class T, template <class> class Function>
-void reduce(const ElementOperation& operation, const char* source, char* target, std::int64_t target_stride,
-            std::int64_t count) {
-  const Scaling<T> scaled(operation);
-  const Function<T> function;
-  if (operation.alpha == 1.0 && !operation.conjugate)
-    combine<T>(source, target, target_stride, count, function);
+        [combination](const char* from, char* to) { store(to, combination(load<T>(from), load<T>(to))); });
   else
-    combine<T>(source, target, target_stride, count,
-               [&](T incoming, T current) { return function(scaled(incoming), current); });
+    for_each_element<sizeof(T), sizeof(T)>(
+        source, sizeof(T), target, target_stride, count,
+        [combination](const char* from, char* to) { store(to, combination(load<T>(from), T())); });
 }
 
-/// Booleans: sum and max are "or", prod and min are "and".
-template <bool joins>
-void reduce_booleans(const ElementOperation&, const char* source, char* target, std::int64_t target_stride,
-                     std::int64_t count) {
-  for_each_element<1, 1>(source, 1, target, target_stride, count, [](const char* from, char* to) {
-    *to = static_cast<char>(joins ? *to | *from : *to & *from);
-  });
-}
-
-/// What lies so many bytes ahead in a row of a source is prefetched; in rows up to this length, the next row is.
+/// Prefetch distance in the rows of a source, in bytes; in rows up to this length, the next row is prefetched.
 constexpr std::int64_t bytes_ahead = 4096;
 
-/// Reduces rows of contiguous elements, a line at a time: what is read later is prefetched between the stores.
-template <class T, template <class> class Function>
+/// Reduces rows of contiguous elements, a line at a time, with prefetches between the stores.
+template <class T, Reduction reduction>
 void reduce_rows(const ElementKernel::ReducedRows& rows) {
   constexpr auto nbytes = static_cast<std::int64_t>(sizeof(T));
   using Line = std::array<T, static_cast<std::size_t>(detail::line_bytes / nbytes)>;
-  const Function<T> function;
+  const Combination<T, static_cast<int>(reduction)> function((OperationValues()));
   for (std::int64_t r = 0; r < rows.row_count; ++r) {
     char* const target = rows.target + r * rows.target_stride;
     const auto source_at = [&rows, r](std::size_t s, std::int64_t at) {
@@ -160,10 +114,6 @@ void reduce_rows(const ElementKernel::ReducedRows& rows) {
   }
 }
 
-[[noreturn]] void fail_to_compute(ElementType type, const char* what) {
-  throw Error(text("elements of type ", element_name(type), " have no ", what));
-}
-
 /// \throws Error unless a factor is a number of the target's type `T`; of a floating-point type it is rounded.
 template <class T>
 void check_factor(const char* name, std::complex<double> factor, ElementType type) {
@@ -192,30 +142,28 @@ ElementKernel::ElementKernel(const ElementOperation& operation)
     throw Error(text("elements of type ", element_name(operation.source), " do not convert to ",
                      element_name(operation.target),
                      " without losing their kind (NumPy's casting rule \"same_kind\")"));
+  const auto reduction = static_cast<std::size_t>(operation.reduction);
   visit_element_type(operation.target, [&](auto to) {
     using T = Arithmetic<decltype(to)>;
     const bool scales = operation.alpha != 1.0 || operation.beta != 0.0 || operation.conjugate;
     if constexpr (std::is_same_v<T, Boolean>) {
-      if (scales) fail_to_compute(operation.target, "multiples or sums: alpha must be 1, beta 0");
-      const bool joins = operation.reduction == Reduction::sum || operation.reduction == Reduction::max;
-      if (operation.reduction != Reduction::none) combine_ = joins ? reduce_booleans<true> : reduce_booleans<false>;
+      if (scales) throw Error("bool elements cannot be scaled: use alpha=1, beta=0");
     } else {
       check_factor<T>("alpha", operation.alpha, operation.target);
       check_factor<T>("beta", operation.beta, operation.target);
-      if (operation.reduction == Reduction::none && scales) combine_ = scale<T>;
-      const auto use = [&](Combine combine, void (*rows)(const ReducedRows&)) {
-        combine_ = combine;
-        if (operation.source == operation.target && !scales) reduce_rows_ = rows;
-      };
-      if (operation.reduction == Reduction::sum) use(reduce<T, Sum>, dace_redist::reduce_rows<T, Sum>);
-      if (operation.reduction == Reduction::prod) use(reduce<T, Product>, dace_redist::reduce_rows<T, Product>);
-      if constexpr (!is_complex<T>) {
-        if (operation.reduction == Reduction::min) use(reduce<T, Minimum>, dace_redist::reduce_rows<T, Minimum>);
-        if (operation.reduction == Reduction::max) use(reduce<T, Maximum>, dace_redist::reduce_rows<T, Maximum>);
-      } else if (operation.reduction == Reduction::min || operation.reduction == Reduction::max) {
-        fail_to_compute(operation.target, "order: op min and max need real numbers");
-      }
+      const bool ordered = operation.reduction == Reduction::min || operation.reduction == Reduction::max;
+      if (is_complex<T> && ordered)
+        throw Error(
+            text(element_name(operation.target), " elements have no order: op min and max require real numbers"));
+      constexpr RowReduction row_reductions[] = {
+          nullptr, dace_redist::reduce_rows<T, Reduction::sum>, dace_redist::reduce_rows<T, Reduction::prod>,
+          dace_redist::reduce_rows<T, Reduction::min>, dace_redist::reduce_rows<T, Reduction::max>};
+      if (operation.source == operation.target && !scales) reduce_rows_ = row_reductions[reduction];
     }
+    constexpr Combine combines[] = {combine<T, Reduction::none>, combine<T, Reduction::sum>,
+                                    combine<T, Reduction::prod>, combine<T, Reduction::min>,
+                                    combine<T, Reduction::max>};
+    if (scales || reduction > 0) combine_ = combines[reduction];
   });
 }
 
@@ -236,7 +184,7 @@ void ElementKernel::apply_row(const Row& row) const {
 
 void ElementKernel::stream_row(const Row& row, detail::LineWriter& writer) const {
   const std::int64_t most = streamed_bytes / target_bytes_;
-  // what follows in the source is prefetched where that is no more than is read: mostly the next receiver's part
+  // the following source bytes, mostly the next receiver's part, are prefetched unless gaps would be prefetched, too
   const bool dense = row.source_stride > 0 && row.source_stride <= detail::line_bytes;
   const std::int64_t lines_at_once = (row.source_stride + target_bytes_ - 1) / target_bytes_;
   const bool direct = row.count * target_bytes_ >= detail::direct_stream_run;
@@ -256,18 +204,18 @@ void ElementKernel::stream_row(const Row& row, detail::LineWriter& writer) const
 }
 
 void ElementKernel::apply(const ElementBlock& block, const char* source, char* target, bool stream) const {
-  const CopyEndpoints place{source + block.source_offset, target + block.target_offset};
-  apply_batch(block, &place, 1, stream, false);
+  const CopyEndpoints endpoint{source + block.source_offset, target + block.target_offset};
+  apply_batch(block, &endpoint, 1, stream, false);
 }
 
-void ElementKernel::apply_batch(const ElementBlock& block, const CopyEndpoints* places, std::size_t count, bool stream,
-                                bool stream_short_rows) const {
+void ElementKernel::apply_batch(const ElementBlock& block, const CopyEndpoints* endpoints, std::size_t count,
+                                bool stream, bool stream_short_rows) const {
   if (block.run_bytes == 0) return;
   const int last = block.ndim - 1;
   int row_dim = block.ndim - 2;
   std::int64_t rows = block.ndim > 1 ? block.counts[static_cast<std::size_t>(row_dim)] : 1;
   std::int64_t columns = block.ndim > 0 ? block.counts[static_cast<std::size_t>(last)] : 1;
-  // where the source has another fastest dimension, tiles whose lines on both sides stay in the cache, place by place
+  // where another dimension is contiguous in the source: tiles whose lines on both sides stay in the cache
   bool tiled = false;
   for (int d = 0; d < last; ++d)
     if (detail::magnitude(block.source_strides[static_cast<std::size_t>(d)]) <
@@ -285,8 +233,8 @@ void ElementKernel::apply_batch(const ElementBlock& block, const CopyEndpoints* 
       for (std::int64_t begin = 0; begin < plane.rows; begin += rows_together)
         for (std::size_t p = 0; p < count; ++p)
           for (std::int64_t row = begin; row < begin + rows_together; ++row)
-            visit(p, Row{places[p].source + walk.source() + row * plane.source_row,
-                         places[p].target + walk.target() + row * plane.target_row, plane.source_column,
+            visit(p, Row{endpoints[p].source + walk.source() + row * plane.source_row,
+                         endpoints[p].target + walk.target() + row * plane.target_row, plane.source_column,
                          plane.target_column, plane.columns});
     } while (walk.advance());
   };

@@ -2,7 +2,7 @@
 #pragma once
 
 /// \file
-/// What is computed with elements while they are copied: conversion, scaling, addition to what is there, reductions.
+/// Computation on elements while they are copied: conversion, scaling, addition to the target, reductions.
 /// Start reading at: ElementOperation.
 
 #include <complex>
@@ -10,13 +10,16 @@
 #include <cstdint>
 
 #include "copy/copy_block.hpp"
-#include "copy/line_writer.hpp"
 #include "core/element_type.hpp"
 #include "core/export.hpp"
 
 namespace dace_redist {
 
-/// How an element is put together with the one that is there: it replaces it, or both are reduced to one.
+namespace detail {
+class LineWriter;
+}
+
+/// Combination of an incoming element and the current one: it is replaced, or both are reduced to one.
 enum class Reduction : std::int64_t { none, sum, prod, min, max };
 
 inline constexpr std::int64_t reduction_count = 5;
@@ -31,7 +34,7 @@ struct ElementOperation {
   bool conjugate = false;
   Reduction reduction = Reduction::none;
 
-  /// Whether elements are only copied.
+  /// True if elements are only copied.
   bool is_copy() const {
     return source == target && alpha == 1.0 && beta == 0.0 && !conjugate && reduction == Reduction::none;
   }
@@ -42,10 +45,10 @@ inline bool operator==(const ElementOperation& a, const ElementOperation& b) {
          a.conjugate == b.conjugate && a.reduction == b.reduction;
 }
 
-/// What is done with one of the partial results of an element: the first one, of turn 0, is put where it belongs, as
-/// beta says; each further one is reduced with what is there.
-inline ElementOperation operation_of_turn(ElementOperation reduction, std::int64_t turn) {
-  if (turn == 0)
+/// Operation of a summand, one of the partial results of an element: the first one, of index 0, is stored (with beta),
+/// later ones are reduced into the target.
+inline ElementOperation operation_for(ElementOperation reduction, std::int64_t summand_index) {
+  if (summand_index == 0)
     reduction.reduction = Reduction::none;
   else
     reduction.beta = 0;
@@ -55,7 +58,7 @@ inline ElementOperation operation_of_turn(ElementOperation reduction, std::int64
 /// A block of make_element_block().
 using ElementBlock = CopyBlock;
 
-/// The loops of one ElementOperation, found once by its types.
+/// The loops of one ElementOperation, selected once by its types.
 class DR_API ElementKernel {
  public:
   /// A row of elements, at strides in bytes.
@@ -65,7 +68,7 @@ class DR_API ElementKernel {
     std::int64_t source_stride, target_stride, count;
   };
 
-  /// Rows of contiguous elements of the target's type, in several sources, that are reduced to one in the target.
+  /// Rows of contiguous elements of the target's type, in several sources, to reduce to one in the target.
   struct ReducedRows {
     struct Source {
       const char* row;          ///< the first one
@@ -75,35 +78,35 @@ class DR_API ElementKernel {
     std::size_t source_count;
     char* target;  ///< of the first row
     std::int64_t target_stride, row_count, row_bytes;
-    bool stream;  ///< whether to write with non-temporal stores; then the rows of the target are aligned to its type
+    bool stream;  ///< use non-temporal stores; requires rows of the target aligned to its type
   };
 
   ElementKernel() = default;
-  /// \throws Error if the types cannot be converted, a factor is no number of the target's type, or the reduction is
-  /// none of the type.
+  /// \throws Error if the types cannot be converted, a factor is not a number of the target's type, or the type does
+  /// not support the reduction.
   explicit ElementKernel(const ElementOperation& operation);
 
   /// Applies the operation to a block.
   /// \param source, target  Starts of the two arrays, which do not overlap.
-  /// \param stream  As for copy(), in rows of 1 KiB or more; not where the target is read or axes are permuted.
+  /// \param stream  As for copy(), in rows of 1 KiB or more; ignored where the target is read or axes are permuted.
   void apply(const ElementBlock& block, const char* source, char* target, bool stream) const;
 
-  /// Applies the operation to one block at several places, row by row at all of them: where the places follow each
-  /// other in the source, such as the parts of a row that go to different arrays, it is read in order.
-  /// \param block  The block; its offsets are not looked at.
-  /// \param places  [count] Starts of the blocks; sources may overlap, targets do not.
+  /// Applies the operation to a batch of blocks, row by row for all endpoints: where these follow each other in the
+  /// source, such as the parts of a row that go to different arrays, it is read in order.
+  /// \param block  The block; its offsets are ignored.
+  /// \param endpoints  [count] Starts of the blocks; sources may overlap, targets do not.
   /// \param count  1 to max_batch.
   /// \param stream  As for apply().
-  /// \param stream_short_rows  Whether to stream shorter rows, too, which are then sooner read by another core.
-  void apply_batch(const ElementBlock& block, const CopyEndpoints* places, std::size_t count, bool stream,
+  /// \param stream_short_rows  Stream shorter rows, too: another core then reads them sooner.
+  void apply_batch(const ElementBlock& block, const CopyEndpoints* endpoints, std::size_t count, bool stream,
                    bool stream_short_rows) const;
 
   /// Applies the operation to one row.
   void apply_row(const Row& row) const;
 
-  /// Whether this is a reduction that reduce_rows() can do: nothing is converted, scaled or conjugated.
+  /// True if reduce_rows() supports the operation: a reduction without conversion, scaling or conjugation.
   bool reduces_rows() const { return reduce_rows_ != nullptr; }
-  /// Puts the reduction of several rows into the target, whatever is there.
+  /// Stores the reduction of several rows to the target, whose current elements are not read.
   void reduce_rows(const ReducedRows& rows) const { reduce_rows_(rows); }
 
   bool reads_target() const { return operation_.beta != 0.0 || operation_.reduction != Reduction::none; }
@@ -115,16 +118,16 @@ class DR_API ElementKernel {
                            std::int64_t count);
   using Combine = void (*)(const ElementOperation& operation, const char* source, char* target,
                            std::int64_t target_stride, std::int64_t count);
+  using RowReduction = void (*)(const ReducedRows& rows);
 
-  /// As apply_row(), with non-temporal stores, by way of a buffer in the first-level cache. The elements of the target
-  /// are contiguous.
-  /// \param writer  Of this target. What it has taken is written at last by its finish().
+  /// As apply_row(), with non-temporal stores, by way of a buffer. The elements of the target are contiguous.
+  /// \param writer  Writer of this target; its finish() writes the last bytes.
   void stream_row(const Row& row, detail::LineWriter& writer) const;
 
   ElementOperation operation_;
   Convert convert_ = nullptr;  // to the target's type
-  Combine combine_ = nullptr;  // with what is there; null: nothing but the conversion
-  void (*reduce_rows_)(const ReducedRows& rows) = nullptr;
+  Combine combine_ = nullptr;  // with the current elements; null: only converted
+  RowReduction reduce_rows_ = nullptr;
   std::int64_t target_bytes_ = 0;
 };
 

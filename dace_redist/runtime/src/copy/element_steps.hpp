@@ -2,7 +2,7 @@
 #pragma once
 
 /// \file
-/// The steps of an element's way from the source array to the target array, and what is computed in each.
+/// The steps of an element from the source array to the target array, and the computation in each.
 /// Start reading at: ElementSteps.
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct ElementStep {
   const ElementKernel* kernel = nullptr;            ///< null: elements are copied
 };
 
-/// The steps of all elements of a plan. A message holds elements of the smaller of the two types; scaling and whatever
-/// reads the target comes after the conversion, so that an element gets the same value by whatever way it comes.
+/// The steps of all elements of a plan. A message holds elements of the smaller of the two types. Scaling and updates
+/// of the target follow the conversion, so that the value of an element does not depend on its path.
 class ElementSteps {
  public:
   ElementSteps() = default;

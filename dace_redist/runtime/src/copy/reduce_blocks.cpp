@@ -12,8 +12,8 @@
 namespace dace_redist {
 namespace {
 
-/// Bytes of the target that all blocks are applied to before the next ones.
-constexpr std::int64_t bytes_at_once = 4096;
+/// Target bytes to which all blocks are applied before the next ones.
+constexpr std::int64_t step_bytes = 4096;
 
 /// Drops dimensions of one element, and orders the others by target stride.
 void order_dimensions(StridedBlock& block) {
@@ -29,7 +29,7 @@ void order_dimensions(StridedBlock& block) {
 }
 
 /// Merges neighbouring dimensions that are contiguous in the target and in all sources.
-void merge_together(std::vector<PartialBlock>& blocks) {
+void merge_dimensions_of_all(std::vector<PartialBlock>& blocks) {
   const StridedBlock& first = blocks[0].block;
   std::size_t kept = 0;
   for (std::size_t d = 0; d < static_cast<std::size_t>(first.ndim); ++d) {
@@ -50,7 +50,7 @@ void merge_together(std::vector<PartialBlock>& blocks) {
   for (PartialBlock& partial : blocks) partial.block.ndim = static_cast<int>(kept);
 }
 
-/// Blocks that are reduced together, as planes of their last two dimensions, at one index of the others.
+/// Iterates over the planes of the last two dimensions of all blocks.
 class Planes {
  public:
   explicit Planes(std::vector<PartialBlock>& blocks) : blocks_(blocks), first_(blocks[0].block) {
@@ -97,8 +97,8 @@ class Planes {
   std::array<std::int64_t, max_block_dims> at_{};
 };
 
-/// Whether planes can be reduced in one loop: all rows are contiguous, and nothing is converted, scaled or updated.
-bool in_one_loop(const std::vector<PartialBlock>& blocks, const Planes& planes) {
+/// True if one loop can reduce the planes: rows are contiguous, without conversion, scaling or update of the target.
+bool fits_one_loop(const std::vector<PartialBlock>& blocks, const Planes& planes) {
   if (blocks.size() < 2 || blocks.size() > max_batch || planes.target_column() != 1) return false;
   return std::all_of(blocks.begin(), blocks.end(), [&](const PartialBlock& partial) {
     const bool plain = &partial == &blocks[0] ? partial.kernel->operation().is_copy() : partial.kernel->reduces_rows();
@@ -119,7 +119,7 @@ void reduce_in_one_loop(const std::vector<PartialBlock>& blocks, const Planes& p
 /// Applies the kernels one after another, to a part of a row at a time.
 void apply_kernels(const std::vector<PartialBlock>& blocks, const Planes& planes, std::int64_t target_bytes,
                    char* target) {
-  const std::int64_t at_once = bytes_at_once / target_bytes, stride = planes.target_column() * target_bytes;
+  const std::int64_t at_once = step_bytes / target_bytes, stride = planes.target_column() * target_bytes;
   for (std::int64_t row = 0; row < planes.rows(); ++row)
     for (std::int64_t done = 0; done < planes.columns(); done += at_once) {
       const std::int64_t some = std::min(at_once, planes.columns() - done);
@@ -138,9 +138,9 @@ void apply_kernels(const std::vector<PartialBlock>& blocks, const Planes& planes
 void reduce_blocks(std::vector<PartialBlock>& blocks, std::int64_t target_bytes, char* target, bool stream) {
   if (blocks[0].block.count() == 0) return;
   for (PartialBlock& partial : blocks) order_dimensions(partial.block);
-  merge_together(blocks);
+  merge_dimensions_of_all(blocks);
   Planes planes(blocks);
-  const bool one_loop = in_one_loop(blocks, planes);
+  const bool one_loop = fits_one_loop(blocks, planes);
   const bool streams =
       stream && detail::can_stream && one_loop && planes.columns() * target_bytes >= detail::direct_stream_run;
   do {
@@ -156,13 +156,13 @@ void reduce_blocks(std::vector<PartialBlock>& blocks, std::int64_t target_bytes,
 void ReductionSteps::set(const ElementOperation& operation, std::int64_t source_bytes) {
   ElementOperation copy;
   copy.source = copy.target = operation.target;
-  first_.set(operation_of_turn(operation, 0), source_bytes);
-  further_.set(operation_of_turn(operation, 1), source_bytes);
+  first_.set(operation_for(operation, 0), source_bytes);
+  further_.set(operation_for(operation, 1), source_bytes);
   copy_ = ElementKernel(copy);
 }
 
-PartialBlock ReductionSteps::partial(std::int64_t turn, bool packed) const {
-  const ElementSteps& steps = turn == 0 ? first_ : further_;
+PartialBlock ReductionSteps::partial(std::int64_t summand_index, bool packed) const {
+  const ElementSteps& steps = summand_index == 0 ? first_ : further_;
   const ElementStep& step = packed ? steps.unpack() : steps.direct();
   return {step.kernel ? step.kernel : &copy_, nullptr, step.source_bytes, {}};
 }

@@ -14,35 +14,35 @@
 
 namespace dace_redist {
 
-/// One of the blocks that are reduced to one: a part of an array, or of a packed message.
+/// A summand: a part of an array or of a packed message.
 struct PartialBlock {
-  const ElementKernel* kernel = nullptr;  ///< what it does to the target
+  const ElementKernel* kernel = nullptr;  ///< its operation on the target
   const char* source = nullptr;           ///< start of the array or message
   std::int64_t source_bytes = 1;          ///< of an element there
   StridedBlock block;
 };
 
 /// Applies the kernels of all blocks, in their order, to each part of the target while it is in the first-level cache:
-/// it goes to memory once, however many blocks there are.
+/// the target goes to memory once.
 ///
 /// \param blocks  At least one. Counts and target sides of all are equal. Used as scratch: their dimensions are ordered
 ///                by target stride, and merged where they are contiguous on all sides.
 /// \param target_bytes  Of an element.
 /// \param target  Start of the array, which overlaps no source.
-/// \param stream  Whether to write with non-temporal stores. Only done where 2 to max_batch blocks are reduced,
+/// \param stream  Use non-temporal stores. Ignored unless 2 to max_batch blocks are reduced,
 ///                nothing is converted, scaled or updated, and rows are contiguous on all sides, of 1 KiB or more.
 DR_API void reduce_blocks(std::vector<PartialBlock>& blocks, std::int64_t target_bytes, char* target, bool stream);
 
-/// What is done with partial results on their way, see ElementSteps and operation_of_turn().
+/// The steps of partial results on their way, see ElementSteps and operation_for().
 class DR_API ReductionSteps {
  public:
   /// \throws Error if the operation cannot be carried out with these types.
   void set(const ElementOperation& operation, std::int64_t source_bytes);
 
-  /// \param turn    of the partial result: 0 is the first one.
-  /// \param packed  whether it comes from a message, or else from the source array.
-  /// \return a block of no elements, with the kernel and the size of its elements.
-  PartialBlock partial(std::int64_t turn, bool packed) const;
+  /// \param summand_index  0: the first one, which is stored.
+  /// \param packed  True if it comes from a message, false if from the source array.
+  /// \return an empty block with the kernel and the size of its elements.
+  PartialBlock partial(std::int64_t summand_index, bool packed) const;
 
   std::int64_t target_bytes() const { return first_.direct().target_bytes; }
 
