@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dace_redist.mpi.remembered import remembered
+
 #: Environment variable: so many consecutive ranks count as a node, where they share one; see ``mpi.hpp``.
 NODE_RANKS_VARIABLE = "DACE_REDIST_NODE_RANKS"
 
@@ -74,10 +76,14 @@ def layout_of(node_of: Sequence[int]) -> str:
 
 def topology_of(comm: Any) -> Topology:
     """
-    Where a communicator runs. Collective; every rank gets the same answer.
+    Where a communicator runs. Collective at the first call for it; every rank gets the same answer.
 
     :param comm: mpi4py intra-communicator.
     """
+    return remembered(comm, ("topology", os.environ.get(NODE_RANKS_VARIABLE)), lambda: _find_topology(comm))
+
+
+def _find_topology(comm: Any) -> Topology:
     from mpi4py import MPI
 
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)

@@ -11,6 +11,7 @@ from mpi4py import MPI
 
 from dace_redist import _core
 from dace_redist.mpi.collective_errors import together
+from dace_redist.mpi.remembered import remembered
 from dace_redist.native.interface import NativePlan, function_address
 from dace_redist.native.library import ensure_library
 from dace_redist.redistribution.arguments import (
@@ -212,6 +213,14 @@ def _choice(comm: MPI.Intracomm, arguments: PlanArguments) -> Choice:
 
 
 def build_library(comm: MPI.Intracomm) -> None:
-    """Makes sure that the library is there on every rank; of the ranks of a node one builds it. Collective."""
-    with together(comm):
-        ensure_library()
+    """
+    Makes sure that the library is there on every rank; of the ranks of a node one builds it. Collective at the first
+    call for a communicator.
+    """
+
+    def build() -> bool:
+        with together(comm):
+            ensure_library()
+        return True
+
+    remembered(comm, "library", build)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
@@ -32,4 +33,12 @@ def _user_file(name: str, variable: str, given: str | os.PathLike[str] | None, w
     if given is not None and not isinstance(given, str | os.PathLike):
         raise TypeError(f"{what} must be the path of a file, got {given!r}")
     named = given or os.environ.get(variable)
-    return Path(named) if named else Path(platformdirs.user_data_dir("dace-redist")) / name
+    if named:
+        return Path(named)
+    return _data_directory(os.environ.get("XDG_DATA_HOME"), os.environ.get("HOME")) / name
+
+
+@functools.lru_cache(maxsize=4)
+def _data_directory(*_variables: str | None) -> Path:
+    """The user's data folder; looking it up takes longer than a small redistribution."""
+    return Path(platformdirs.user_data_dir("dace-redist"))

@@ -140,11 +140,21 @@ def choose_all(problems: Sequence[Problem], comm: Any, record: str | os.PathLike
     :raises ValueError: On every rank, if the record is damaged.
     :raises OSError: On every rank, if it cannot be read.
     """
-    topology, choices = topology_for(problems, comm), None
-    with together(comm):
-        if comm.rank == 0:
-            choices = [_choose(problem, topology, record) for problem in problems]
-    return list(comm.bcast(choices))
+    topology = topology_for(problems, comm)
+    choices: list[Choice] | Exception | None = None
+    if comm.rank == 0:
+        try:
+            if record_path(record).exists() or profile_path().exists():
+                choices = [_choose(problem, topology, record) for problem in problems]
+            else:
+                choices = [default_choice("nothing was measured")] * len(problems)
+        except Exception as error:
+            choices = error
+    choices = comm.bcast(choices)
+    if isinstance(choices, Exception):
+        raise choices
+    assert choices is not None
+    return choices
 
 
 def topology_for(problems: Iterable[Problem], comm: Any) -> Topology:

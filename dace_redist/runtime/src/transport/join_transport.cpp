@@ -251,8 +251,7 @@ void JoinTransport::set_parts() {
     for (Copies& copies : copies_[direction]) copies.parts.clear();
     for (const PeerMessage& message : sends ? messages_.sends : messages_.receives) {
       const Place& place = places_[direction].at(message.peer);
-      for (Chunk& chunk : cut(message, link_.tensors, sends ? Chunk::Side::sent : Chunk::Side::received,
-                              link_.options.max_message_bytes))
+      for (Chunk& chunk : cut(message, link_.tensors, sends ? Chunk::Side::sent : Chunk::Side::received, message.nbytes))
         copies_[direction][place.copies].parts.emplace_back(std::move(chunk), place.offset);
     }
   }
