@@ -6,8 +6,9 @@
 #include <cstring>
 #include <vector>
 
-#include "node/shared_array.hpp"
 #include "oracle.hpp"
+#include "plan/problem.hpp"
+#include "shm/arena.hpp"
 
 namespace {
 
@@ -29,9 +30,9 @@ struct MaybeShared {
 
   explicit MaybeShared(bool wanted = false) : shared(wanted) {}
   T* allocate(std::size_t count) const {
-    return static_cast<T*>(shared ? allocate_shared(static_cast<Index>(count)) : std::malloc(count));
+    return static_cast<T*>(shared ? allocate_anywhere(static_cast<Index>(count)) : std::malloc(count));
   }
-  void deallocate(T* bytes, std::size_t) const { shared ? free_shared(bytes) : std::free(bytes); }
+  void deallocate(T* bytes, std::size_t) const { shared ? free_anywhere(bytes) : std::free(bytes); }
   bool operator==(const MaybeShared& other) const { return shared == other.shared; }
   bool operator!=(const MaybeShared& other) const { return shared != other.shared; }
 
@@ -60,11 +61,7 @@ class LocalArrayMemory {
   }
 
   void* data() { return bytes_.empty() ? nullptr : bytes_.data() + static_cast<std::size_t>(first_) * element_bytes_; }
-  Encoding encoding() const {
-    Encoding list = extents_;
-    list.insert(list.end(), strides_.begin(), strides_.end());
-    return list;
-  }
+  LocalArray local_array() const { return {extents_, strides_}; }
 
   /// What the whole memory looks like when `write` has put the part's elements there, everything else is `background`.
   template <class Write>
@@ -89,7 +86,7 @@ class LocalArrayMemory {
  private:
   using Bytes = std::vector<unsigned char, MaybeShared<unsigned char>>;
 
-  const Part& part_;
+  Part part_;
   std::size_t element_bytes_;
   Indices extents_, strides_;  // elements
   Index first_ = 0;            // element at index (0, 0, ...)

@@ -1,4 +1,5 @@
-// Random redistributions by every strategy, without Python; the oracle is brute force: who holds each global index.
+// Random redistributions of one or several tensors by every strategy, without Python; the oracle is brute force: the
+// owners of each global index. Linked with toy_transport.cpp, whose strategy is one of them.
 //
 // Usage: mpiexec -n RANKS mpi_random [cases] [seed]
 
@@ -10,7 +11,7 @@
 #include "local_array.hpp"
 #include "mpi_leaks.hpp"
 #include "oracle.hpp"
-#include "plan/registry.hpp"
+#include "plan/plan.hpp"
 #include "random_operation.hpp"
 
 namespace {
@@ -47,15 +48,13 @@ Spec random_spec(Random& random, const Indices& shape, Index ranks) {
   return spec;
 }
 
-struct Case {
-  Index number = 0;
-  MPI_Comm comm = MPI_COMM_NULL;  // null on ranks that take no part
+/// A tensor that moves.
+struct Move {
   Spec source, target;
   Encoding index_map;
   Index element_bytes = 1, target_bytes = 1;  // of an element of each side
   ElementOperation operation;
   Index replicas = 1;  // of the source
-  Options options;
 
   /// Writes an element of the source.
   void write_source(unsigned char* bytes, Index global) const {
@@ -72,6 +71,13 @@ struct Case {
     if (operation.is_copy()) return write_source(bytes, global);
     write_number(bytes, operation.target, number_after(operation, global, replicas));
   }
+};
+
+struct Case {
+  Index number = 0;
+  MPI_Comm comm = MPI_COMM_NULL;  // null on ranks that take no part
+  std::vector<Move> moves;
+  Options options = default_options();
 };
 
 /// Random axes and region for half of the cases, as an IndexMap takes them, and the target's shape.
@@ -97,7 +103,7 @@ Encoding random_map(Random& random, const Indices& shape, Indices& target_shape)
 }
 
 /// What a rank holds of the target: the global positions in the source that its elements come from, -1 for none.
-Part origins(const Case& the, Part part) {
+Part origins(const Move& the, Part part) {
   if (the.index_map.empty()) return part;
   const std::size_t ndim = the.source.shape.size();
   for (Index& global : part.globals) {
@@ -133,6 +139,21 @@ Indices random_shape(Random& random, bool large) {
   return shape;
 }
 
+Move random_move(Random& random, const Indices& shape, Index ranks) {
+  Move move;
+  Indices target_shape;
+  move.index_map = random_map(random, shape, target_shape);
+  move.source = random_spec(random, shape, ranks);
+  move.target = random_spec(random, target_shape, ranks);
+  move.operation = random_operation(random);
+  move.element_bytes = move.target_bytes = random.one_of<Index>({1, 2, 4, 8, 16});
+  if (move.operation.is_copy()) return move;
+  move.element_bytes = element_bytes_of(move.operation.source);
+  move.target_bytes = element_bytes_of(move.operation.target);
+  move.replicas = Distribution(move.source.encoding(), "source").replicas();
+  return move;
+}
+
 Case random_case(Random& random, Index number, const std::vector<MPI_Comm>& comms, const Indices& sizes) {
   Case the;
   the.number = number;
@@ -140,19 +161,12 @@ Case random_case(Random& random, Index number, const std::vector<MPI_Comm>& comm
       static_cast<std::size_t>(random.one_in(2) ? 0 : random.between(0, static_cast<Index>(comms.size()) - 1));
   the.comm = comms[which];
   const bool large = number % 16 == 15;
-  const Indices shape = random_shape(random, large);
-  Indices target_shape;
-  the.index_map = random_map(random, shape, target_shape);
-  the.source = random_spec(random, shape, sizes[which]);
-  the.target = random_spec(random, target_shape, sizes[which]);
-  the.operation = random_operation(random);
-  the.element_bytes = the.target_bytes = random.one_of<Index>({1, 2, 4, 8, 16});
-  if (!the.operation.is_copy()) {
-    the.element_bytes = element_bytes_of(the.operation.source);
-    the.target_bytes = element_bytes_of(the.operation.target);
-    the.replicas = Distribution(the.source.encoding(), "source").replicas();
+  bool tiny = true;
+  for (Index tensors = random.one_in(2) ? 1 : random.between(2, 3); tensors > 0; --tensors) {
+    const Indices shape = random_shape(random, large);
+    the.moves.push_back(random_move(random, shape, sizes[which]));
+    tiny = tiny && product(shape) * the.moves.back().element_bytes <= 1600;
   }
-  const bool tiny = product(shape) * the.element_bytes <= 1600;
   const Indices cuts = tiny ? Indices{1, 7, 64, 1000, Index{1} << 30} : Indices{512, 1000, 4096, Index{1} << 30};
   the.options.chunk_bytes = random.one_of(cuts);
   the.options.max_message_bytes = random.one_in(2) ? Index{1} << 30 : random.one_of(cuts);
@@ -163,63 +177,100 @@ Case random_case(Random& random, Index number, const std::vector<MPI_Comm>& comm
   return the;
 }
 
-std::string describe(const Description& description) {
-  const Options& options = description.options;
-  const ElementOperation& operation = description.operation;
-  return text(description.strategy, " of ", description.element_bytes, "-byte elements, ",
-              element_name(operation.source), " to ", element_name(operation.target),
-              ", alpha ", operation.alpha.real(), ", beta ", operation.beta.real(), ", op ",
-              reduction_names[static_cast<std::size_t>(operation.reduction)], ", source ", tuple_text(description.source),
-              " in local array ", tuple_text(description.source_local), ", target ", tuple_text(description.target),
-              " in local array ", tuple_text(description.target_local), ", index map ",
-              tuple_text(description.index_map), ", chunk_bytes ", options.chunk_bytes, ", depth ", options.depth,
-              ", growth ", options.growth, ", threads ", options.threads, ", slot_bytes ", options.slot_bytes,
-              ", max_message_bytes ", options.max_message_bytes);
+std::string describe(const Problem& problem) {
+  const Options& options = problem.options;
+  std::string all = text(problem.strategy, ", chunk_bytes ", options.chunk_bytes, ", depth ", options.depth, ", growth ",
+                         options.growth, ", threads ", options.threads, ", slot_bytes ", options.slot_bytes,
+                         ", max_message_bytes ", options.max_message_bytes);
+  for (const TensorProblem& tensor : problem.tensors) {
+    const ElementOperation& operation = tensor.operation;
+    all += text("; ", tensor.element_bytes, "-byte elements, ", element_name(operation.source), " to ",
+                element_name(operation.target), ", alpha ", operation.alpha.real(), ", beta ", operation.beta.real(),
+                ", op ", reduction_names[static_cast<std::size_t>(operation.reduction)], ", source ",
+                tuple_text(tensor.source.encoding()), " in local array ", tuple_text(tensor.source_array.shape),
+                " with strides ", tuple_text(tensor.source_array.strides), ", target ",
+                tuple_text(tensor.target.encoding()), " in local array ", tuple_text(tensor.target_array.shape),
+                " with strides ", tuple_text(tensor.target_array.strides), ", index map ", tuple_text(tensor.index_map));
+  }
+  return all;
 }
+
+/// This rank's arrays of a tensor, and their contents before and after a transfer.
+struct MovedArrays {
+  MovedArrays(const Move& move, Index rank, std::uint64_t seed)
+      : source(Random(2 * seed), part_of(move.source, rank), move.element_bytes),
+        target(Random(2 * seed + 1), origins(move, part_of(move.target, rank)), move.target_bytes) {
+    source_before = source.picture(0x5A, [&](unsigned char* bytes, Index global) { move.write_source(bytes, global); });
+    target_before = target.picture(0xA5, [&](unsigned char* bytes, Index) { move.write_before(bytes); });
+    expected = target.picture(0xA5, [&](unsigned char* bytes, Index global) { move.write_after(bytes, global); });
+  }
+
+  LocalArrayMemory source, target;
+  std::vector<unsigned char> source_before, target_before, expected;
+};
 
 class Checker {
  public:
   /// Runs one strategy on one case, several times, then with other local arrays.
   void check_strategy(const Case& the, const char* strategy) {
-    const Index rank = the.comm == MPI_COMM_NULL ? 0 : comm_rank(the.comm);
-    const Part from = the.comm == MPI_COMM_NULL ? Part{} : part_of(the.source, rank);
-    const Part to = the.comm == MPI_COMM_NULL ? Part{} : origins(the, part_of(the.target, rank));
-    Description description{
-        "random", strategy, the.element_bytes, the.options,  the.source.encoding(), the.target.encoding(),
-        {},       {},       the.index_map,     the.operation};
+    passed += layouts * runs;
+    if (the.comm == MPI_COMM_NULL) return;
+    const Index rank = comm_rank(the.comm);
+    Problem problem{"random", strategy, the.options, {}};
+    for (const Move& move : the.moves) {
+      TensorProblem tensor{Distribution(move.source.encoding(), "source"), Distribution(move.target.encoding(), "target"),
+                           move.element_bytes};
+      tensor.index_map = move.index_map;
+      tensor.operation = move.operation;
+      problem.tensors.push_back(std::move(tensor));
+    }
     std::unique_ptr<Plan> plan;
-    for (std::uint64_t layout = 0; layout < 2; ++layout) {
-      const std::uint64_t seed = static_cast<std::uint64_t>(the.number * 64 + rank) * 4 + layout;
-      LocalArrayMemory source(Random(2 * seed), from, the.element_bytes),
-          target(Random(2 * seed + 1), to, the.target_bytes);
-      description.source_local = source.encoding();
-      description.target_local = target.encoding();
+    for (std::uint64_t layout = 0; layout < layouts; ++layout) {
+      std::vector<MovedArrays> arrays;
+      std::vector<LocalArray> sources, targets;
+      for (std::size_t t = 0; t < the.moves.size(); ++t) {
+        const std::uint64_t place = static_cast<std::uint64_t>(the.number * 64 + rank) * 4 + t;
+        arrays.emplace_back(the.moves[t], rank, place * layouts + layout);
+        sources.push_back(problem.tensors[t].source_array = arrays[t].source.local_array());
+        targets.push_back(problem.tensors[t].target_array = arrays[t].target.local_array());
+      }
       if (plan)
-        plan->set_local_arrays(description.source_local, description.target_local);
+        plan->set_arrays(sources, targets);
       else
-        plan = plan_maker(description)(description, the.comm);
-      check_runs(the, *plan, source, target, text("case ", the.number, ": ", describe(description)));
+        plan = Plan::make(the.comm, [&] { return problem; });
+      check_runs(*plan, arrays, text("case ", the.number, ": ", describe(problem)));
     }
   }
 
   long passed = 0;
 
  private:
-  void check_runs(const Case& the, Plan& plan, LocalArrayMemory& source, LocalArrayMemory& target,
-                  const std::string& what) {
-    const auto write_source = [&](unsigned char* bytes, Index global) { the.write_source(bytes, global); };
-    const auto write_before = [&](unsigned char* bytes, Index) { the.write_before(bytes); };
-    const auto write_after = [&](unsigned char* bytes, Index global) { the.write_after(bytes, global); };
-    const std::vector<unsigned char> source_before = source.picture(0x5A, write_source),
-                                     target_before = target.picture(0xA5, write_before),
-                                     expected = target.picture(0xA5, write_after);
-    for (int run = 0; run < 2; ++run) {
-      source.set(source_before);
-      target.set(target_before);
-      plan.run(source.data(), target.data());
-      if (!target.equals(expected)) throw Error(text("the target is wrong after run ", run, " of ", what));
-      if (!source.equals(source_before)) throw Error(text("the source was written to by run ", run, " of ", what));
-      ++passed;
+  static constexpr int layouts = 2, runs = 2;
+
+  static void check_runs(Plan& plan, std::vector<MovedArrays>& arrays, const std::string& what) {
+    std::vector<const void*> sources;
+    std::vector<void*> targets;
+    for (MovedArrays& one : arrays) {
+      sources.push_back(one.source.data());
+      targets.push_back(one.target.data());
+    }
+    for (int run = 0; run < runs; ++run) {
+      for (MovedArrays& one : arrays) {
+        one.source.set(one.source_before);
+        one.target.set(one.target_before);
+      }
+      if (run == 0) {
+        plan.run(sources.data(), targets.data());
+      } else {
+        plan.start(sources.data(), targets.data());
+        plan.wait();
+      }
+      for (std::size_t t = 0; t < arrays.size(); ++t) {
+        if (!arrays[t].target.equals(arrays[t].expected))
+          throw Error(text("target ", t, " is wrong after run ", run, " of ", what));
+        if (!arrays[t].source.equals(arrays[t].source_before))
+          throw Error(text("source ", t, " was written to by run ", run, " of ", what));
+      }
     }
   }
 };
@@ -235,7 +286,7 @@ void check_all(Index cases, Index seed) {
     const Case the = random_case(random, number, {MPI_COMM_WORLD, reversed, some}, {size, size, size - size / 3});
     const std::string node_ranks = std::to_string(random.between(0, 3));  // the same on all ranks
     for (const char* strategy :
-         {"Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Shared", "Hierarchical", "Aggregated"}) {
+         {"Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Shared", "Hierarchical", "Aggregated", "Toy"}) {
       setenv(node_ranks_variable, strategy == std::string("Shared") ? "0" : node_ranks.c_str(), 1);
       checker.check_strategy(the, strategy);
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// \file
-/// Arrays that are allocated, resized and released in random order keep what is in them, before and after a fork.
+/// Arrays that are allocated, resized and freed in random order keep their contents. A forked child shares them with its
+/// parent, and frees none of the parent's memory.
 ///
 /// Usage: test_array_allocator [steps]
 
@@ -13,7 +14,8 @@
 #include <random>
 #include <vector>
 
-#include "node/array_allocator.hpp"
+#include "shm/arena.hpp"
+#include "shm/array_allocator.hpp"
 
 namespace {
 
@@ -52,7 +54,7 @@ class Arrays {
     Array& array = arrays_[which];
     expect(array.right(), "an array lost its contents");
     if (any(2) == 0) return resize(array);
-    allocator_.release(array.bytes);
+    free_anywhere(array.bytes);
     arrays_.erase(arrays_.begin() + static_cast<std::ptrdiff_t>(which));
   }
 
@@ -61,29 +63,26 @@ class Arrays {
       if (!array.right()) return false;
     return true;
   }
-  void fill(unsigned char value) {
-    for (Array& array : arrays_) array.fill(value);
-  }
   void clear() {
-    for (const Array& array : arrays_) allocator_.release(array.bytes);
+    for (const Array& array : arrays_) free_anywhere(array.bytes);
     arrays_.clear();
   }
 
  private:
   std::size_t any(std::size_t count) { return random_() % count; }
   std::size_t some_bytes() {
-    const std::size_t least = ArrayAllocator::least_shared_bytes;
-    const std::size_t sizes[] = {0, 1, 1000, least - 1, least, least + 1, 3 * least, 40 * least};
+    const std::size_t shared = min_shared_bytes;
+    const std::size_t sizes[] = {0, 1, 1000, shared - 1, shared, shared + 1, 3 * shared, 40 * shared};
     return sizes[any(8)] + any(2) * any(5000);
   }
 
   void make() {
     const std::size_t nbytes = some_bytes();
     const bool zero = any(2) == 0;
-    Array array{static_cast<unsigned char*>(allocator_.allocate(nbytes, zero)), nbytes, 0};
+    Array array{static_cast<unsigned char*>(allocate_array(nbytes, zero)), nbytes, 0};
     expect(!zero || array.right(), "memory that must be zeros is not");
     if (nbytes > 0)
-      expect(is_in_shared_array(array.bytes + nbytes - 1) == (nbytes >= ArrayAllocator::least_shared_bytes),
+      expect(is_in_arena(array.bytes + nbytes - 1) == (nbytes >= min_shared_bytes),
              "an array lies in the wrong memory");
     array.fill(static_cast<unsigned char>(any(256)));
     arrays_.push_back(array);
@@ -91,37 +90,57 @@ class Arrays {
 
   void resize(Array& array) {
     const std::size_t nbytes = some_bytes(), kept = std::min(nbytes, array.nbytes);
-    array.bytes = static_cast<unsigned char*>(allocator_.resize(array.bytes, nbytes));
+    array.bytes = static_cast<unsigned char*>(resize_array(array.bytes, nbytes));
     array.nbytes = kept;
     expect(array.right(), "a resized array lost its contents");
     array.nbytes = nbytes;
     array.fill(array.value);
   }
 
-  ArrayAllocator& allocator_ = ArrayAllocator::instance();
   std::mt19937 random_{7};
   std::vector<Array> arrays_;
 };
 
-/// Parent and child write to the same arrays, and see nothing of each other.
+/// A child sees what its parent writes to shared arrays, and the other way round. The child frees and resizes them without
+/// effect on the parent; what it allocates is its own.
 void check_fork(Arrays& arrays, int steps) {
+  int to_child[2], to_parent[2];
+  if (pipe(to_child) != 0 || pipe(to_parent) != 0) std::abort();
+  char token = 0;
+  auto* const shared = static_cast<unsigned char*>(allocate_array(4 * min_shared_bytes, true));
   const pid_t child = fork();
   if (child == 0) {
     failures = 0;
-    usleep(20000);  // the parent has written by now
-    expect(arrays.all_right(), "a child sees what its parent wrote after the fork");
-    arrays.fill(1);
+    expect(read(to_child[0], &token, 1) == 1 && shared[0] == 1, "a child does not see its parent's array");
+    expect(Arena::is_inherited(shared) && !is_in_arena(shared), "an array of the parent is taken for the child's");
+    shared[1] = 2;
+    expect(write(to_parent[1], &token, 1) == 1, "the parent is gone");
+    auto* const mine = static_cast<unsigned char*>(allocate_array(4 * min_shared_bytes, true));
+    expect(is_in_arena(mine), "an array of a child is not shared");
+    mine[0] = 3;
+    auto* const resized = static_cast<unsigned char*>(resize_array(shared, 2 * min_shared_bytes));
+    expect(resized[0] == 1 && resized[1] == 2, "an array of the parent is not resized");
+    free_anywhere(resized);
+    free_anywhere(mine);
+    arrays.clear();
     for (int i = 0; i < steps; ++i) arrays.step();
     expect(arrays.all_right(), "an array of a child lost its contents");
     arrays.clear();
+    std::fflush(stdout);
     _exit(failures != 0);
   }
-  Arrays& mine = arrays;
-  mine.fill(2);
+  shared[0] = 1;
+  expect(write(to_child[1], &token, 1) == 1 && read(to_parent[0], &token, 1) == 1, "the child is gone");
   int status = 0;
   waitpid(child, &status, 0);
   expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a child failed");
-  expect(mine.all_right(), "a child wrote to its parent's arrays");
+  expect(shared[0] == 1 && shared[1] == 2 && shared[2] == 0, "a parent does not see what its child wrote");
+  expect(is_in_arena(shared) && arrays.all_right(), "a child freed its parent's arrays");
+  auto* const next = static_cast<unsigned char*>(allocate_array(4 * min_shared_bytes, true));
+  expect(next != shared, "memory that a child freed is allocated again");
+  free_anywhere(next);
+  free_anywhere(shared);
+  for (const int end : {to_child[0], to_child[1], to_parent[0], to_parent[1]}) close(end);
 }
 
 }  // namespace
@@ -135,8 +154,8 @@ int main(int argc, char** argv) {
   }
   arrays.clear();
   setenv(shared_memory_variable, "1000", 1);
-  void* const ordinary = ArrayAllocator::instance().allocate(std::size_t{7} << 20, true);
-  expect(ordinary && !is_in_shared_array(ordinary), "without shared memory there is no memory");
-  ArrayAllocator::instance().release(ordinary);
+  void* const ordinary = allocate_array(std::size_t{7} << 20, true);
+  expect(ordinary && !is_in_arena(ordinary), "without shared memory there is no memory");
+  free_anywhere(ordinary);
   return failures != 0;
 }

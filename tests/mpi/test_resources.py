@@ -21,9 +21,17 @@ def program() -> Path:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_thousand_plans_leave_nothing(program: Path, strategy: str) -> None:
-    """Neither memory nor MPI objects nor requests; the program also checks that running allocates nothing."""
-    assert "heap" in run(program, 2, "plans", strategy, 1000)
+def test_thousands_of_plans_leave_nothing(program: Path, strategy: str) -> None:
+    """
+    No memory, MPI objects, requests or files; the program also checks that running allocates nothing, and that all plans
+    of a communicator share one duplicate of it.
+    """
+    assert "heap" in run(program, 2, "plans", strategy, 3000)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_freed_communicators_leave_nothing(program: Path, strategy: str) -> None:
+    assert "50 communicators were freed" in run(program, 2, "communicators", strategy, 50)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

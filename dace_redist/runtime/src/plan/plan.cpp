@@ -132,6 +132,8 @@ void Plan::make_chains() {
   }
   if (!copied.empty())
     add(chains_.emplace_back(), std::move(copied), {}, std::move(sources), std::move(targets));
+  sources_.resize(problem_.tensors.size());
+  targets_.resize(problem_.tensors.size());
 }
 
 void Plan::set_arrays(const std::vector<LocalArray>& sources, const std::vector<LocalArray>& targets) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <sstream>
 #include <utility>
 
@@ -168,9 +169,9 @@ void check_problem(const Problem& problem, int ranks) {
   for (const TensorProblem& tensor : problem.tensors) {
     if (tensor.element_bytes < 1)
       throw Error(text("the element size must be 1 byte or more, got ", tensor.element_bytes));
-    if (tensor.element_bytes > problem.options.max_message_bytes)
-      throw Error(text("an element of ", tensor.element_bytes, " bytes is longer than a message: max_message_bytes is ",
-                       problem.options.max_message_bytes));
+    if (tensor.element_bytes > std::numeric_limits<int>::max())
+      throw Error(text("the element size must be at most ", std::numeric_limits<int>::max(),
+                       " bytes, the longest message of MPI, got ", tensor.element_bytes));
     const ElementOperation& operation = tensor.operation;
     if (operation.reduction != Reduction::none && operation.reduction != Reduction::sum && operation.beta != 0.0)
       throw Error("beta other than 0 requires op=\"sum\"");

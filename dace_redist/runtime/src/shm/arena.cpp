@@ -230,6 +230,7 @@ Arena* Arena::made() {
 }
 
 bool Arena::is_inherited(const void* address) {
+  made();  // notices a fork
   ProcessArenas& all = arenas();
   const std::lock_guard<std::mutex> guard(all.guard);
   return std::any_of(all.inherited.begin(), all.inherited.end(),

@@ -57,7 +57,7 @@ Datatype struct_type(const std::vector<MPI_Datatype>& types, const std::vector<M
 Chunk::Chunk(const PeerMessage& message, MessageCutter& cutter, const Tensors& tensors, Side side, Index max_bytes,
              bool typed)
     : peer_(message.peer) {
-  bool contiguous = false, computes = false;
+  bool contiguous = false, computes = false, partner_computes = false;
   std::size_t blocks = 0;
   nbytes_ = cutter.take(max_bytes, [&](Index displacement) {
     const int t = cutter.tensor();
@@ -72,11 +72,14 @@ Chunk::Chunk(const PeerMessage& message, MessageCutter& cutter, const Tensors& t
     if (typed) section.typed_blocks.push_back(side == Side::sent ? cutter.part() : reversed(cutter.part()));
     contiguous = section.copies.append(moved, step);
     computes = computes || step.kernel;
+    partner_computes =
+        partner_computes || (side == Side::sent ? tensor.steps.unpack() : tensor.steps.pack()).kernel != nullptr;
     array_offset_ = (side == Side::sent ? moved.source_offset : moved.target_offset) * section.element_bytes;
     ++blocks;
   });
   in_place_ = contiguous && blocks == 1;
-  if (typed && !computes && !in_place_) make_types();
+  // between several tensors, packed messages have gaps and typed ones have none: both ranks must choose alike
+  if (typed && !in_place_ && !computes && (sections_.size() == 1 || !partner_computes)) make_types();
 }
 
 void Chunk::make_types() {

@@ -113,19 +113,16 @@ class ChunkTransport final : public Transport {
     set_received_before();
     self_chunks_.clear();
     if (in_order_ && messages.self.nbytes > 0) set_self(messages);
+    reset(Pace::attended);  // so that a run allocates nothing
+    sends_.done = sends_.chunks.size();
+    receives_.done = receives_.chunks.size();
+    self_done_ = true;
   }
 
   void begin(const Arrays& arrays, Pace pace) override {
     arrays_ = arrays;
     pace_ = pace;
-    sends_.begin(pace);
-    receives_.begin(pace);
-    requests_.assign(receives_.slots() + sends_.slots(), MPI_REQUEST_NULL);
-    completed_.resize(requests_.size());
-    waiting_slots_.clear();
-    waiting_slots_.reserve(sends_.slots());
-    arrived_.assign(in_order_ ? receives_.chunks.size() : 0, no_slot);
-    self_done_ = self_chunks_.empty();
+    reset(pace);
     for (std::size_t slot = 0; slot < receives_.slots(); ++slot) receive_next(slot);
     for (std::size_t slot = 0; slot < sends_.slots(); ++slot) send_next(slot);
     unpack_in_order();
@@ -153,6 +150,18 @@ class ChunkTransport final : public Transport {
 
  private:
   static constexpr std::size_t no_slot = ~std::size_t{0};
+
+  /// Before a transfer. Allocates what it takes, unless the transfer before was of equal pace.
+  void reset(Pace pace) {
+    sends_.begin(pace);
+    receives_.begin(pace);
+    requests_.assign(receives_.slots() + sends_.slots(), MPI_REQUEST_NULL);
+    completed_.resize(requests_.size());
+    waiting_slots_.clear();
+    waiting_slots_.reserve(sends_.slots());
+    arrived_.assign(in_order_ ? receives_.chunks.size() : 0, no_slot);
+    self_done_ = self_chunks_.empty();
+  }
 
   /// Counts, for each sent chunk, the chunks that must be received before: those of lower steps, and as many of its own
   /// step, less those that a rank may be ahead.

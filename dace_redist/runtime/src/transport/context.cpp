@@ -182,19 +182,19 @@ MPI_Comm Context::split(std::uint64_t key, int color, int order) {
 }
 
 PooledWindow Context::take_window(std::int64_t nbytes) {
-  std::uint64_t suitable = 0, unused = 0;
-  for (std::size_t w = 0; w < windows_.size() && w < 64; ++w) {
-    if (windows_[w].window.get() == MPI_WIN_NULL) continue;
-    unused |= std::uint64_t{1} << w;
-    if (windows_[w].nbytes >= nbytes) suitable |= std::uint64_t{1} << w;
+  // per window, agreed by all ranks: whether no plan uses it, and whether it is also large enough
+  std::vector<unsigned char> agreed;
+  for (const PooledWindow& pooled : windows_) {
+    const bool free = pooled.window.get() != MPI_WIN_NULL;
+    agreed.push_back(free);
+    agreed.push_back(free && pooled.nbytes >= nbytes);
   }
-  std::uint64_t agreed[2] = {suitable, unused};
-  check(MPI_Allreduce(MPI_IN_PLACE, agreed, 2, MPI_UINT64_T, MPI_BAND, comm()), "MPI_Allreduce");
-  for (std::size_t w = 0; w < windows_.size(); ++w) {
-    const std::uint64_t bit = w < 64 ? std::uint64_t{1} << w : 0;
-    if (agreed[0] & bit) return std::move(windows_[w]);
-    if (agreed[0] == 0 && (agreed[1] & bit)) windows_[w].window = Window();  // too small on some rank
-  }
+  check(MPI_Allreduce(MPI_IN_PLACE, agreed.data(), static_cast<int>(agreed.size()), MPI_UNSIGNED_CHAR, MPI_MIN, comm()),
+        "MPI_Allreduce");
+  for (std::size_t w = 0; w < windows_.size(); ++w)
+    if (agreed[2 * w + 1]) return std::move(windows_[w]);
+  for (std::size_t w = 0; w < windows_.size(); ++w)
+    if (agreed[2 * w]) windows_[w].window = Window();  // too small on some rank
   PooledWindow made;
   made.nbytes = nbytes;
   made.number = windows_.size();

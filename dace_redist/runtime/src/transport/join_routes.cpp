@@ -7,8 +7,6 @@
 namespace dace_redist {
 namespace {
 
-constexpr Index line_bytes = 64;
-
 /// What a rank tells those it has messages for, or from.
 struct Notice {
   Index offset = 0, nbytes = 0;  // from a sender: of the part, and bytes of the whole
@@ -50,7 +48,7 @@ void JoinedRoutes::find_ends() {
     }
     for (const auto& [node, total] : nbytes)
       mine.insert(mine.end(),
-                  {static_cast<Index>(direction), node, ceil_div(total, line_bytes) * line_bytes});
+                  {static_cast<Index>(direction), node, ceil_div(total, joined_line_bytes) * joined_line_bytes});
   }
   const std::vector<std::vector<Index>> all = gather(mine);
   for (std::size_t p = 0; p < all.size(); ++p)

@@ -21,16 +21,14 @@
 namespace dace_redist {
 namespace {
 
-constexpr Index line_bytes = 64;
-
 /// A buffer in node-shared memory that some ranks write and others read, once each in a transfer. Nobody writes before
 /// all have read the previous contents, and nobody reads before all have written.
 class JoinedBuffer {
  public:
   /// At the start of the buffer.
   struct State {
-    alignas(line_bytes) std::atomic<std::uint64_t> written;  ///< times that a rank has written its part
-    alignas(line_bytes) std::atomic<std::uint64_t> read;     ///< times that a rank has read its part
+    alignas(joined_line_bytes) std::atomic<std::uint64_t> written;  ///< times that a rank has written its part
+    alignas(joined_line_bytes) std::atomic<std::uint64_t> read;     ///< times that a rank has read its part
   };
 
   /// \param start  of the state, behind which the bytes lie.
@@ -56,7 +54,7 @@ class JoinedBuffer {
   void done() const { (writes_ ? state_->written : state_->read).fetch_add(1, std::memory_order_release); }
 
   static Index nbytes(Index message_bytes) {
-    return static_cast<Index>(sizeof(State)) + ceil_div(message_bytes, line_bytes) * line_bytes;
+    return static_cast<Index>(sizeof(State)) + ceil_div(message_bytes, joined_line_bytes) * joined_line_bytes;
   }
 
  private:
@@ -67,8 +65,8 @@ class JoinedBuffer {
 
 /// Moves the joined messages in which this rank has parts.
 ///
-/// Every rank packs its parts into the buffer of a pair of nodes. When all have, the carrier of the pair sends it to the
-/// carrier of the other node, which receives it in a buffer there. Every rank unpacks its parts from that.
+/// Every rank packs its parts into the buffer of a pair of nodes. When all have, the carrier of the pair sends it to
+/// the carrier of the other node, which receives it in a buffer there. Every rank unpacks its parts from that.
 class JoinTransport final : public Transport {
  public:
   JoinTransport(const Link& link, Messages messages)
@@ -230,8 +228,8 @@ void JoinTransport::add_ends(JoinedRoutes& routes, JoinedRoutes::Direction direc
               ends.end());
   for (const auto& [node, end] : ends) {
     const bool carries = end.carrier == routes.rank();
-    char* const start = carries ? Arena::own().at(end.buffer_offset)
-                                : link_.context.arena_of(end.carrier)->at(end.buffer_offset);
+    char* const start =
+        carries ? Arena::own().at(end.buffer_offset) : link_.context.arena_of(end.carrier)->at(end.buffer_offset);
     const std::size_t ranks = end.ranks.size(), writers = sends ? ranks : 1, readers = sends ? 1 : ranks;
     number_of[node] = copies_[direction].size();
     copies_[direction].push_back({JoinedBuffer(start, writers, readers, sends), {}, false});
@@ -251,7 +249,8 @@ void JoinTransport::set_parts() {
     for (Copies& copies : copies_[direction]) copies.parts.clear();
     for (const PeerMessage& message : sends ? messages_.sends : messages_.receives) {
       const Place& place = places_[direction].at(message.peer);
-      for (Chunk& chunk : cut(message, link_.tensors, sends ? Chunk::Side::sent : Chunk::Side::received, message.nbytes))
+      for (Chunk& chunk : cut(message, link_.tensors, sends ? Chunk::Side::sent : Chunk::Side::received,
+                              message.nbytes))  // a single one: the joined message is what MPI moves in pieces
         copies_[direction][place.copies].parts.emplace_back(std::move(chunk), place.offset);
     }
   }
