@@ -10,7 +10,7 @@ from setuptools import setup
 INCLUDE = Path("dace_redist/runtime/src")
 HEADERS = sorted(str(header) for header in INCLUDE.rglob("*.hpp"))
 #: The planner and the copies, which need no MPI.
-SOURCES = [*sorted(str(source) for source in INCLUDE.glob("distribution/*.cpp")), str(INCLUDE / "copy" / "copy.cpp")]
+SOURCES = [*sorted(str(source) for source in INCLUDE.glob("layout/*.cpp")), str(INCLUDE / "copy" / "copy.cpp")]
 
 ParallelCompile(default=len(os.sched_getaffinity(0))).install()
 setup(

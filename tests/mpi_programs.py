@@ -30,7 +30,7 @@ SANITIZED = ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undef
 STRATEGIES = [
     *(
         source
-        for folder in ("copy", "distribution", "exchange", "mpi", "plan", "trace")
+        for folder in ("copy", "core", "exchange", "layout", "plan", "trace")
         for source in sorted(SOURCE_DIRECTORY.glob(f"{folder}/*.cpp"))
         if source.name not in ("nccl.cpp", "joint_plan.cpp", "program_plan.cpp", "sum_replicas.cpp")
     ),
