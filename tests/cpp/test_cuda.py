@@ -32,9 +32,9 @@ def test_copies_on_a_gpu(tmp_path: Path):
         [sys.executable, "-c", BUILD], check=True, stdout=subprocess.PIPE, text=True
     ).stdout.strip()
     program = tmp_path / "cuda_copy"
-    source = Path(__file__).with_name("cuda_copy.cpp")
+    sources = [Path(__file__).with_name("cuda_copy.cpp"), toolchain.SOURCE_DIRECTORY / "copy" / "element_operation.cpp"]
     options = ["-std=c++17", "-O1", "-I", str(toolchain.SOURCE_DIRECTORY)]
-    subprocess.run(["g++", *options, str(source), "-o", str(program), "-ldl"], check=True)
+    subprocess.run(["g++", *options, *map(str, sources), "-o", str(program), "-ldl"], check=True)
     done = subprocess.run([program, library, LISTS], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0 or (done.returncode == NO_GPU and "no GPU: " in done.stdout), done.stdout + done.stderr
 

@@ -25,6 +25,16 @@ HEADERS = sorted(header.relative_to(folder).as_posix() for folder in FOLDERS for
 HEADERS.remove(CUBLAS)
 INCLUDES = [option for folder in FOLDERS for option in ("-I", str(folder))]
 PROGRAMS = sorted(Path(__file__).parent.glob("test_*.cpp"))
+#: Sources of the runtime that a program is linked with.
+LINKED = {
+    "test_current_device": ["device/current_device.cpp"],
+    "test_device_copy": [
+        "copy/element_operation.cpp",
+        "device/box_shape.cpp",
+        "device/copy_tiles.cpp",
+        "device/host_copy_kernel.cpp",
+    ],
+}
 #: In place of a program's own number, as the sanitisers make it slow.
 RANDOM_CASES, RANDOM_CASES_OF = "150", {"test_device_copy": "40"}
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Werror"]
@@ -108,7 +118,8 @@ def test_program_runs_clean(program, compiler, machine, tmp_path):
     switches = ["-std=c++17", "-O0", "-g", "-pthread", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     if platform.machine() == "x86_64":
         switches.append(f"-march={machine}")
-    found = complaints(compiler, *switches, str(program), "-o", str(binary))
+    sources = [str(program), *(str(FOLDERS[0] / name) for name in LINKED.get(program.stem, []))]
+    found = complaints(compiler, *switches, *sources, "-o", str(binary))
     if "cannot find" in found and ("libclang_rt" in found or "asan" in found):
         pytest.skip(f"{compiler} has no sanitiser libraries here (Debian: apt-get install libclang-rt-dev)")
     if found:
