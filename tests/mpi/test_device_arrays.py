@@ -268,8 +268,10 @@ def test_conversions_that_gpus_do_not_make(comm, monkeypatch):
     there, out = DeviceArray.from_numpy(here), np.zeros_like(wanted)
     for strategy in ("Pack", "Hierarchical"):
         with pytest.raises(RedistributionError, match="from int32 to float64 on a GPU, only between .* convert the"):
-            plan(source, target, "i4", comm=comm, strategy=strategy, dtype="f8", device="gpu")
-        redistribute(there, source, target, comm=comm, out=out, strategy=strategy, alpha=2)  # on the processor
+            plan(source, target, "i4", comm=comm, strategy=strategy, target_dtype="f8", device="gpu")
+        redistribute(
+            there, source, target, comm=comm, out=out, dtype="f8", strategy=strategy, alpha=2
+        )  # on the processor
         assert np.array_equal(out, 2 * wanted)
 
 

@@ -152,6 +152,7 @@ class DevicePlan final : public Plan {
 
   bool advance() override {
     const CurrentDevice current(device_.get());
+    device_.set_caller(stream());
     while (direct_.progress() | staged_.progress()) {
     }
     if (!direct_.done() || !staged_.done()) return false;

@@ -31,6 +31,8 @@ class PlanDevice {
              Stream caller);
   /// The mark of begin(): the arrays may be used after it.
   Event started() const { return started_.get(); }
+  /// Takes the stream in whose order the results are used, which may be another one than that of begin().
+  void set_caller(Stream caller) { caller_ = caller; }
   /// Has work that the caller enqueues from now on run after the work of a stream.
   void follow(Stream stream);
 
