@@ -12,4 +12,7 @@ namespace dace_redist {
 /// in the calling thread.
 std::unique_ptr<Plan> make_device_plan(const Description& description, MPI_Comm comm);
 
+/// Makes a plan of strategy NCCL. Collective, see Plan::make().
+std::unique_ptr<Plan> make_nccl_plan(const Description& description, MPI_Comm comm);
+
 }  // namespace dace_redist

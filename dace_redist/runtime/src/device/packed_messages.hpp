@@ -2,7 +2,7 @@
 #pragma once
 
 /// \file
-/// All messages of one direction in one buffer of a device, packed or unpacked by one launch.
+/// Messages of one direction in one buffer of a device, packed or unpacked by one launch.
 
 #include <memory>
 #include <vector>
@@ -11,16 +11,30 @@
 
 namespace dace_redist {
 
-/// Which way elements go between an array and messages.
+/// From an array to messages, or from messages to an array.
 enum class Direction { pack, unpack };
 
-/// Where each message lies in a buffer, and the kernel between the buffer and the array.
+/// The host's plan for a chunk: whether it is contiguous in the array, and where.
+PackedChunk plan_chunk(Direction direction, const Chunk& chunk, const ElementSteps& steps);
+
+/// Appends the copies of blocks between the array and a packed message.
+/// \param displacement  elements of the buffer before the message.
+/// \param target  number of the target's address.
+void append_copies(Direction direction, const std::vector<StridedBlock>& blocks, Index displacement, int target,
+                   std::vector<DeviceCopy>& copies);
+
+/// The step that elements take in a direction.
+inline const ElementStep& step_of(Direction direction, const ElementSteps& steps) {
+  return direction == Direction::pack ? steps.pack() : steps.unpack();
+}
+
+/// The places of messages in a buffer, and the kernel between the buffer and the array.
 class PackedMessages {
  public:
   struct Part {
     int peer;
     Index nbytes;
-    bool in_array;  ///< it is contiguous in the array, and not copied
+    bool in_array;  ///< contiguous in the array, and not copied
     Index offset;   ///< bytes, in the array or in the buffer
   };
 
@@ -28,28 +42,7 @@ class PackedMessages {
 
   /// \param in_array  whether messages that are contiguous in the array stay there.
   PackedMessages(Device& device, Direction direction, const std::vector<Message>& messages, const ElementSteps& steps,
-                 bool in_array) {
-    const bool packs = direction == Direction::pack;
-    std::vector<DeviceCopy> copies;
-    Index count = 0;
-    for (const Message& message : messages) {
-      const Chunk chunk{message.peer, message.count, message.blocks};
-      const PackedChunk plan = packs ? pack_plan(chunk, steps) : unpack_plan(chunk, steps);
-      if (in_array && plan.in_place) {
-        parts_.push_back({plan.peer, plan.nbytes, true, plan.array_offset});
-        continue;
-      }
-      parts_.push_back({plan.peer, plan.nbytes, false, count * steps.message_bytes()});
-      Index displacement = count;
-      for (const StridedBlock& block : message.blocks) {
-        copies.push_back({packs ? to_packed(block, displacement) : from_packed(block, displacement), 0, 0});
-        displacement += block.count();
-      }
-      count += ceil_div(message.count, 256) * 256;  // the next one begins where a kernel moves whole words
-    }
-    buffer_bytes_ = count * steps.message_bytes();
-    if (!copies.empty()) kernel_ = device.copy_kernel(copies, packs ? steps.pack() : steps.unpack());
-  }
+                 bool in_array);
 
   const std::vector<Part>& parts() const { return parts_; }  ///< [messages]
   Index buffer_bytes() const { return buffer_bytes_; }
