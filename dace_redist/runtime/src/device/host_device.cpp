@@ -15,11 +15,12 @@
 #include <string>
 #include <utility>
 
-#include "copy/packing.hpp"
+#include "copy/buffer.hpp"
 #include "core/error.hpp"
 #include "device/device.hpp"
 #include "device/host_copy_kernel.hpp"
-#include "node/shared_array.hpp"
+#include "shm/arena.hpp"
+#include "shm/peer_arena.hpp"
 
 namespace dace_redist {
 namespace {
@@ -65,8 +66,14 @@ class HostDevice final : public Device {
     const Guard guard(mutex_);
     nbytes = std::max<std::int64_t>(nbytes, 1);
     const bool by_plan = times_current_ > 0;
-    if (unnamed_ || (pooled_ && !by_plan)) return add({SharedSegment(), Buffer(nbytes), nbytes});
-    return add({SharedSegment(nbytes), Buffer(), nbytes});
+    if (unnamed_ || (pooled_ && !by_plan)) {
+      Buffer buffer(nbytes);
+      char* const start = buffer.at(0);
+      return add(start, {{}, std::move(buffer), nullptr, nbytes});
+    }
+    ArenaMemory memory(Arena::own().allocate(nbytes, false).bytes);
+    char* const start = memory.get();
+    return add(start, {std::move(memory), Buffer(), nullptr, nbytes});
   }
   void free(void* memory) noexcept override {
     const Guard guard(mutex_);
@@ -143,9 +150,9 @@ class HostDevice final : public Device {
   bool name_memory(const void* memory, DeviceMemoryName& name) override {
     const Guard guard(mutex_);
     const auto found = find(memory);
-    if (found == allocations_.end() || found->second.buffer.at(0) != nullptr) return false;
-    const SegmentName segment = found->second.segment.name();
-    std::memcpy(name.handle.data(), &segment, sizeof segment);
+    if (found == allocations_.end() || !found->second.named) return false;
+    const Handle handle{Arena::own().name(), Arena::own().offset_of(found->first), found->second.nbytes};
+    std::memcpy(name.handle.data(), &handle, sizeof handle);
     name.allocation = found->second.number;
     name.offset = static_cast<const char*>(memory) - found->first;
     name.process = getpid();
@@ -154,14 +161,21 @@ class HostDevice final : public Device {
   bool reaches(const std::array<char, 16>& unique_id) override { return unique_id == this->unique_id(); }
   char* map(const DeviceMemoryName& name) override {
     const Guard guard(mutex_);
-    SegmentName segment;
-    std::memcpy(&segment, name.handle.data(), sizeof segment);
-    return add({SharedSegment(segment), Buffer(), segment.nbytes});
+    Handle handle;
+    std::memcpy(&handle, name.handle.data(), sizeof handle);
+    const auto peer = PeerArena::map(handle.arena);
+    char* const start = peer->at(handle.offset);
+    const auto known = allocations_.find(start);
+    if (known == allocations_.end()) return add(start, {{}, Buffer(), peer, handle.nbytes});
+    ++known->second.users;
+    known->second.nbytes = std::max(known->second.nbytes, handle.nbytes);
+    return start;
   }
   void unmap(char* start) noexcept override {
     const Guard guard(mutex_);
     run_all();
-    allocations_.erase(start);
+    const auto mapped = allocations_.find(start);
+    if (--mapped->second.users == 0) allocations_.erase(mapped);
   }
 
  private:
@@ -182,17 +196,29 @@ class HostDevice final : public Device {
     std::shared_ptr<HostCopyKernel> kernel_;
   };
 
-  /// Memory that other processes can map, or memory that they cannot.
+  struct FreeArenaMemory {
+    void operator()(char* bytes) const { Arena::free(bytes); }
+  };
+  using ArenaMemory = std::unique_ptr<char, FreeArenaMemory>;
+
+  /// Memory that other processes can map, memory that they cannot, or memory of another process.
   struct Allocation {
-    SharedSegment segment;
+    ArenaMemory named;
     Buffer buffer;
+    std::shared_ptr<PeerArena> peer;
     std::int64_t nbytes = 0;
     std::uint64_t number = 0;
+    int users = 1;
   };
+  /// The name of an allocation for other processes.
+  struct Handle {
+    ArenaName arena;
+    std::int64_t offset = 0, nbytes = 0;
+  };
+  static_assert(sizeof(Handle) <= sizeof DeviceMemoryName::handle);
   using Allocations = std::map<const char*, Allocation>;
 
-  char* add(Allocation allocation) {
-    char* const start = allocation.buffer.at(0) != nullptr ? allocation.buffer.at(0) : allocation.segment.at(0);
+  char* add(char* start, Allocation allocation) {
     allocation.number = ++number_;
     allocations_.emplace(start, std::move(allocation));
     return start;

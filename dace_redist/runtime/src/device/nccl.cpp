@@ -6,15 +6,15 @@
 #include <dlfcn.h>
 
 #include <array>
-#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/agreement.hpp"
-#include "device/device_plan.hpp"
+#include "device/device_transport.hpp"
 #include "device/packed_messages.hpp"
 #include "device/plan_device.hpp"
 
@@ -148,135 +148,98 @@ class NcclGroup {
   bool open_ = true;
 };
 
-/// The communicator of NCCL that an MPI communicator shares with its copies; the value of an attribute of all of them.
-struct SharedNccl {
-  std::atomic<int> references{1};
-  std::shared_ptr<NcclCommunicator> communicator;
-};
-
-int copy_shared(MPI_Comm /*comm*/, int /*key*/, void* /*extra*/, void* shared, void* copy, int* made) {
-  ++static_cast<SharedNccl*>(shared)->references;
-  *static_cast<void**>(copy) = shared;
-  *made = 1;
-  return MPI_SUCCESS;
-}
+using SharedNccl = std::shared_ptr<NcclCommunicator>;
 
 int delete_shared(MPI_Comm /*comm*/, int /*key*/, void* shared, void* /*extra*/) {
-  if (--static_cast<SharedNccl*>(shared)->references == 0) delete static_cast<SharedNccl*>(shared);
+  delete static_cast<SharedNccl*>(shared);
   return MPI_SUCCESS;
 }
 
-int shared_key() {
+/// The communicator of NCCL for the devices of the ranks of `comm`, whose attribute it is: it takes long to make one.
+/// Collective. \throws Error as NcclCommunicator().
+SharedNccl nccl_communicator(MPI_Comm comm, Device& device) {
   static const int key = [] {
     int made = MPI_KEYVAL_INVALID;
-    check(MPI_Comm_create_keyval(copy_shared, delete_shared, &made, nullptr), "MPI_Comm_create_keyval");
+    check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, delete_shared, &made, nullptr), "MPI_Comm_create_keyval");
     return made;
   }();
-  return key;
-}
-
-/// Null if share_nccl() was not called for the communicator, or for that it is a copy of.
-SharedNccl* shared_nccl(MPI_Comm comm) {
-  void* shared = nullptr;
+  void* found = nullptr;
   int exists = 0;
-  check(MPI_Comm_get_attr(comm, shared_key(), &shared, &exists), "MPI_Comm_get_attr");
-  return exists ? static_cast<SharedNccl*>(shared) : nullptr;
-}
-
-/// Has the communicators that are copied from `comm` share one communicator of NCCL with it, as it takes long to make
-/// one. Local.
-void share_nccl(MPI_Comm comm) {
-  if (comm == MPI_COMM_NULL || shared_nccl(comm) != nullptr) return;
-  auto shared = std::make_unique<SharedNccl>();
-  check(MPI_Comm_set_attr(comm, shared_key(), shared.get()), "MPI_Comm_set_attr");
-  shared.release();
-}
-
-/// The communicator of NCCL for the devices of the ranks of `comm`; made if there is none yet. Collective.
-/// \param comm  a copy of one that share_nccl() was called for.
-/// \throws Error as NcclCommunicator().
-std::shared_ptr<NcclCommunicator> nccl_communicator(MPI_Comm comm, Device& device) {
-  std::shared_ptr<NcclCommunicator>& communicator = shared_nccl(comm)->communicator;
-  if (lowest_rank(comm, communicator == nullptr || !communicator->is_of(device)) >= 0)
-    communicator = std::make_shared<NcclCommunicator>(comm, device);
-  return communicator;
+  check(MPI_Comm_get_attr(comm, key, &found, &exists), "MPI_Comm_get_attr");
+  if (!exists) {
+    found = new SharedNccl;
+    check(MPI_Comm_set_attr(comm, key, found), "MPI_Comm_set_attr");
+  }
+  SharedNccl& shared = *static_cast<SharedNccl*>(found);
+  if (lowest_rank(comm, shared == nullptr || !shared->is_of(device)) >= 0)
+    shared = std::make_shared<NcclCommunicator>(comm, device);
+  return shared;
 }
 
 /// Everything is enqueued in one stream: pack, send and receive, unpack. Nothing waits in main memory, and a message
 /// that is contiguous in an array is sent from there, or received there.
-class NcclPlan final : public Plan {
+class NcclTransport final : public Transport {
+ public:
+  NcclTransport(const Link& link, Messages messages, const TensorProblem& problem, const Stream& caller)
+      : comm_(link.comm()), tensor_(*link.tensors[0]), device_(problem, tensor_, messages, caller) {
+    const CurrentDevice current(device_.get());
+    stream_ = make_stream(device_.get());
+    replan(std::move(messages));
+  }
+
+  void connect() override {
+    const CurrentDevice current(device_.get());
+    nccl_ = nccl_communicator(comm_, device_.get());
+  }
+  void replan(Messages messages) override;
+  void begin(const Arrays& arrays, Pace) override;
+  bool progress() override { return false; }
+  bool done() const override { return true; }  // the caller's stream waits
+
  private:
-  void prepare() override;
-  void connect() override;
-  void exchange(const char* source, char* target) override { begin(source, target); }
-  void begin(const char* source, char* target) override;
-  bool advance() override { return true; }
-
-  void prepare_kernels();
-
+  MPI_Comm comm_;
+  const Tensor& tensor_;
   PlanDevice device_;
   OwnedStream stream_;
-  std::shared_ptr<NcclCommunicator> nccl_;
-  std::unique_ptr<CopyKernel> self_;  // null without a self copy
+  SharedNccl nccl_;
   PackedMessages sends_, receives_;
   DeviceBuffer send_buffer_, receive_buffer_;
 };
 
-void NcclPlan::prepare() {
-  if (!nccl_) return;
-  const CurrentDevice current(device_.get());
-  prepare_kernels();
-}
-
-void NcclPlan::prepare_kernels() {
+void NcclTransport::replan(Messages messages) {
   Device& device = device_.get();
-  std::vector<DeviceCopy> copies;
-  for (const StridedBlock& block : schedule().self.blocks) copies.push_back({block, 0, 0});
-  self_ = copies.empty() ? nullptr : device.copy_kernel(copies, steps().direct());
-  sends_ = PackedMessages(device, Direction::pack, schedule().sends, steps(), true);
-  receives_ = PackedMessages(device, Direction::unpack, schedule().receives, steps(), true);
+  const CurrentDevice current(device);
+  sends_ = PackedMessages(device, Chunk::Side::sent, messages.sends, tensor_, true);
+  receives_ = PackedMessages(device, Chunk::Side::received, messages.receives, tensor_, true, &messages.self);
   send_buffer_ = DeviceBuffer(device, sends_.buffer_bytes());
   receive_buffer_ = DeviceBuffer(device, receives_.buffer_bytes());
 }
 
-void NcclPlan::connect() {
-  if (!description().all_on_device())
-    throw Error("strategy NCCL moves between arrays on GPUs, and one of these lies in main memory; take Hierarchical");
-  all_or_none(comm(), [&] {
-    device_.take(description(), steps());
-    const CurrentDevice current(device_.get());
-    stream_ = make_stream(device_.get());
-    prepare_kernels();
-  });
+void NcclTransport::begin(const Arrays& arrays, Pace) {
   const CurrentDevice current(device_.get());
-  nccl_ = nccl_communicator(comm(), device_.get());
-}
-
-void NcclPlan::begin(const char* source, char* target) {
-  const CurrentDevice current(device_.get());
-  device_.begin(description(), schedule(), source, target, stream());
-  device_.check();
+  const char* const source = arrays.sources[0];
+  char* const target = arrays.targets[0];
+  device_.begin(arrays);
   const Stream own = stream_.get();
   device_.get().wait(own, device_.started());
-  if (self_) self_->launch({source}, {target}, own);
-  sends_.launch(source, send_buffer_.at(0), own);
+  sends_.pack(source, send_buffer_.at(0), own);
   NcclGroup group;
   for (const PackedMessages::Part& part : sends_.parts())
     nccl_->send((part.in_array ? source : send_buffer_.at(0)) + part.offset, part.nbytes, part.peer, own);
   for (const PackedMessages::Part& part : receives_.parts())
     nccl_->receive((part.in_array ? target : receive_buffer_.at(0)) + part.offset, part.nbytes, part.peer, own);
   group.end();
-  receives_.launch(receive_buffer_.at(0), target, own);
+  receives_.unpack(receive_buffer_.at(0), source, target, own);
   device_.follow(own);
 }
 
 }  // namespace
 
-std::unique_ptr<Plan> make_nccl_plan(const Description& description, MPI_Comm comm) {
-  share_nccl(comm);
-  return Plan::make<NcclPlan>(description, comm);
+std::unique_ptr<Transport> make_nccl(const Link& link, Messages messages, const TensorProblem& problem,
+                                     const Stream& caller) {
+  if (problem.source_memory == Memory::host || problem.target_memory == Memory::host)
+    throw Error("strategy NCCL moves between arrays on GPUs, and one of these lies in main memory; take Hierarchical");
+  return std::make_unique<NcclTransport>(link, std::move(messages), problem, caller);
 }
-
-static const RegisteredStrategy<NcclPlan> nccl_strategy("NCCL", make_nccl_plan);
 
 }  // namespace dace_redist

@@ -2,33 +2,24 @@
 #pragma once
 
 /// \file
-/// Messages of one direction in one buffer of a device, packed or unpacked by one launch.
+/// Messages of one direction in one buffer of a device.
 
 #include <memory>
 #include <vector>
 
 #include "device/device_objects.hpp"
+#include "transport/chunk.hpp"
 
 namespace dace_redist {
 
-/// From an array to messages, or from messages to an array.
-enum class Direction { pack, unpack };
+/// The part of a block between an array and a packed message.
+/// \param displacement  elements of the buffer before the part.
+StridedBlock packed_side(Chunk::Side side, const StridedBlock& part, Index displacement);
 
-/// The host's plan for a chunk: whether it is contiguous in the array, and where.
-PackedChunk plan_chunk(Direction direction, const Chunk& chunk, const ElementSteps& steps);
+/// The place in the array, in bytes, of a message that moves by this one copy and lies there as it is sent; else -1.
+Index place_in_array(Chunk::Side side, const std::vector<DeviceCopy>& copies, const ElementStep& step);
 
-/// Appends the copies of blocks between the array and a packed message.
-/// \param displacement  elements of the buffer before the message.
-/// \param target  number of the target's address.
-void append_copies(Direction direction, const std::vector<StridedBlock>& blocks, Index displacement, int target,
-                   std::vector<DeviceCopy>& copies);
-
-/// The step that elements take in a direction.
-inline const ElementStep& step_of(Direction direction, const ElementSteps& steps) {
-  return direction == Direction::pack ? steps.pack() : steps.unpack();
-}
-
-/// The places of messages in a buffer, and the kernel between the buffer and the array.
+/// The places of messages in a buffer, and the kernels between the buffer and the array.
 class PackedMessages {
  public:
   struct Part {
@@ -41,21 +32,28 @@ class PackedMessages {
   PackedMessages() = default;
 
   /// \param in_array  whether messages that are contiguous in the array stay there.
-  PackedMessages(Device& device, Direction direction, const std::vector<Message>& messages, const ElementSteps& steps,
-                 bool in_array);
+  /// \param self  null, or the self copy, which is made together with received messages.
+  PackedMessages(Device& device, Chunk::Side side, const std::vector<PeerMessage>& messages, const Tensor& tensor,
+                 bool in_array, const PeerMessage* self = nullptr);
 
   const std::vector<Part>& parts() const { return parts_; }  ///< [messages]
   Index buffer_bytes() const { return buffer_bytes_; }
 
-  /// Enqueues the copies of all messages that are not contiguous.
-  void launch(const char* source, char* target, Stream stream) const {
-    if (kernel_) kernel_->launch({source}, {target}, stream);
+  /// Enqueues the copies of all messages that are not contiguous; partial results in the order of the reduction.
+  void pack(const char* source, char* buffer, Stream stream) const { launch({source}, {buffer}, stream); }
+  /// \param source  read by the self copy.
+  void unpack(const char* buffer, const char* source, char* target, Stream stream) const {
+    launch({buffer, source}, {target}, stream);
   }
 
  private:
+  void launch(const std::vector<const char*>& sources, const std::vector<char*>& targets, Stream stream) const {
+    for (const auto& kernel : kernels_) kernel->launch(sources, targets, stream);
+  }
+
   std::vector<Part> parts_;
   Index buffer_bytes_ = 0;
-  std::unique_ptr<CopyKernel> kernel_;
+  std::vector<std::unique_ptr<CopyKernel>> kernels_;
 };
 
 }  // namespace dace_redist

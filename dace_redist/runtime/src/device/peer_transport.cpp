@@ -2,6 +2,9 @@
 #include "device/peer_transport.hpp"
 
 #include <algorithm>
+#include <utility>
+
+#include "trace/trace.hpp"
 
 namespace dace_redist {
 namespace {
@@ -14,51 +17,45 @@ bool have_equal_layouts(const TargetEndpoint& one, const TargetEndpoint& other) 
 
 }  // namespace
 
-void PeerTransport::set_arrays(PlanDevice& device, MPI_Comm comm, int first_tag, Planner planner,
-                               const RankSchedule& schedule, const LocalLayout& target, const ElementSteps& steps) {
-  order_ = &device;
-  comm_ = comm;
-  endpoint_tag_ = first_tag;
-  notice_tag_ = first_tag + 1;
-  planner_ = std::move(planner);
-  steps_ = &steps;
-  target_layout_ = target;
-  receivers_.clear();
-  senders_.clear();
-  for (const Message& message : schedule.sends) receivers_.push_back(static_cast<int>(message.peer));
-  for (const Message& message : schedule.receives) senders_.push_back(static_cast<int>(message.peer));
-  receives_ = schedule.receives;
-  endpoints_.resize(receivers_.size());
-  own_endpoints_.resize(senders_.size());
-  notices_.resize(senders_.size());
+PeerTransport::PeerTransport(PlanDevice& device, const Link& link, int tag)
+    : order_(device),
+      link_(link),
+      tensor_(*link.tensors[0]),
+      endpoint_tag_(tag),
+      notice_tag_(tag + 1),
+      stream_(make_stream(device.get())),
+      written_(make_event(device.get())),
+      buffer_unpacked_(make_event(device.get())) {}
+
+void PeerTransport::set_messages(Messages messages) {
+  messages_ = std::move(messages);
+  endpoints_.resize(messages_.sends.size());
+  own_endpoints_.resize(messages_.receives.size());
   known_.clear();
   direct_.reset();
   packed_.reset();
   received_ = {};
-  requests_.reserve(2 * (receivers_.size() + senders_.size()));
-  if (stream_.get()) return;
-  stream_ = make_stream(device.get());
-  written_ = make_event(device.get());
-  buffer_unpacked_ = make_event(device.get());
+  unpacker_made_ = false;
+  requests_.reserve(2 * (messages_.sends.size() + messages_.receives.size()));
 }
 
-void PeerTransport::begin(const char* source, char* target) {
-  source_ = source;
-  target_ = target;
+void PeerTransport::begin(const Arrays& arrays) {
+  source_ = arrays.sources[0];
+  target_ = arrays.targets[0];
   step_ = Step::arrays_in_use;
   unpacks_ = false;
   requests_.clear();
-  order_->attempt([&] { order_->get().wait(stream_.get(), order_->started()); });
-  for (std::size_t r = 0; r < receivers_.size(); ++r)
-    post(false, &endpoints_[r], sizeof(TargetEndpoint), receivers_[r], endpoint_tag_);
+  order_.get().wait(stream_.get(), order_.started());
+  for (std::size_t r = 0; r < endpoints_.size(); ++r)
+    post(false, &endpoints_[r], sizeof(TargetEndpoint), messages_.sends[r].peer, endpoint_tag_);
 }
 
 bool PeerTransport::progress() {
   if (done()) return false;
-  Device& device = order_->get();
+  Device& device = order_.get();
   switch (step_) {
     case Step::arrays_in_use:
-      if (!order_->failed() && !(device.completed(order_->started()) && device.completed(buffer_unpacked_.get())))
+      if (!device.completed(order_.started()) || !device.completed(buffer_unpacked_.get()))
         return false;
       send_endpoints();
       step_ = Step::endpoints;
@@ -69,7 +66,7 @@ bool PeerTransport::progress() {
       step_ = Step::writing;
       return true;
     case Step::writing:
-      if (!order_->failed() && !device.completed(written_.get())) return false;
+      if (!device.completed(written_.get())) return false;
       send_notices();
       step_ = Step::notices;
       return true;
@@ -88,9 +85,9 @@ void PeerTransport::post(bool sends, void* bytes, std::size_t nbytes, int peer, 
   const int count = static_cast<int>(nbytes);
   MPI_Request& request = requests_.emplace_back(MPI_REQUEST_NULL);
   if (sends)
-    check(MPI_Isend(bytes, count, MPI_BYTE, peer, tag, comm_, &request), "MPI_Isend");
+    check(MPI_Isend(bytes, count, MPI_BYTE, peer, tag, link_.comm(), &request), "MPI_Isend");
   else
-    check(MPI_Irecv(bytes, count, MPI_BYTE, peer, tag, comm_, &request), "MPI_Irecv");
+    check(MPI_Irecv(bytes, count, MPI_BYTE, peer, tag, link_.comm(), &request), "MPI_Irecv");
 }
 
 bool PeerTransport::requests_done() {
@@ -101,29 +98,31 @@ bool PeerTransport::requests_done() {
 }
 
 void PeerTransport::send_endpoints() {
-  std::fill(own_endpoints_.begin(), own_endpoints_.end(), TargetEndpoint{});
-  if (!senders_.empty() && !order_->attempt([&] { name_target(); }))
-    std::fill(own_endpoints_.begin(), own_endpoints_.end(), TargetEndpoint{});
-  for (std::size_t s = 0; s < senders_.size(); ++s)
-    post(true, &own_endpoints_[s], sizeof(TargetEndpoint), senders_[s], endpoint_tag_);
+  if (tensor_.reduces || !own_endpoints_.empty()) name_target();
+  for (std::size_t s = 0; s < own_endpoints_.size(); ++s)
+    post(true, &own_endpoints_[s], sizeof(TargetEndpoint), messages_.receives[s].peer, endpoint_tag_);
 }
 
 void PeerTransport::name_target() {
-  Device& device = order_->get();
+  Device& device = order_.get();
   TargetEndpoint endpoint;
-  endpoint.ndim = static_cast<std::int64_t>(target_layout_.strides.size());
-  std::copy(target_layout_.strides.begin(), target_layout_.strides.end(), endpoint.strides.begin());
-  unpacks_ = !device.name_memory(target_, endpoint.memory);
+  const std::vector<Index>& strides = tensor_.target.strides;
+  endpoint.ndim = static_cast<std::int64_t>(strides.size());
+  std::copy(strides.begin(), strides.end(), endpoint.strides.begin());
+  unpacks_ = tensor_.reduces || !device.name_memory(target_, endpoint.memory);
   endpoint.kind = unpacks_ ? TargetEndpoint::packed_message : TargetEndpoint::array;
   std::fill(own_endpoints_.begin(), own_endpoints_.end(), endpoint);
   if (!unpacks_) return;
-  if (received_.parts().empty()) {
-    received_ = PackedMessages(device, Direction::unpack, receives_, *steps_, false);
+  if (!unpacker_made_) {
+    received_ = PackedMessages(device, Chunk::Side::received, messages_.receives, tensor_, false,
+                               tensor_.reduces ? &messages_.self : nullptr);
     if (!buffer_.at(0)) buffer_ = DeviceBuffer(device, received_.buffer_bytes());  // strides do not change its size
+    unpacker_made_ = true;
   }
+  if (own_endpoints_.empty()) return;
   if (!device.name_memory(buffer_.at(0), endpoint.memory))
     throw Error(text("memory of ", device.name(), " cannot be mapped by other ranks any more"));
-  for (std::size_t s = 0; s < senders_.size(); ++s) {
+  for (std::size_t s = 0; s < own_endpoints_.size(); ++s) {
     own_endpoints_[s].memory = endpoint.memory;
     own_endpoints_[s].memory.offset += received_.parts()[s].offset;
   }
@@ -131,41 +130,46 @@ void PeerTransport::name_target() {
 
 /// Moves the messages to other ranks, and the self copy.
 void PeerTransport::write() {
-  for (std::size_t r = 0; r < receivers_.size(); ++r)
-    if (endpoints_[r].kind == TargetEndpoint::failure) order_->fail_with(receivers_[r]);
-  order_->attempt([&] {
-    const bool known = direct_ && known_.size() == endpoints_.size() &&
-                       std::equal(endpoints_.begin(), endpoints_.end(), known_.begin(), have_equal_layouts);
-    if (!known) make_kernels();
-    std::vector<char*> targets{target_};
-    for (std::size_t r = 0; r < receivers_.size(); ++r) targets.push_back(address(receivers_[r], endpoints_[r].memory));
-    const trace::Span span("copy");
-    direct_->launch({source_}, targets, stream_.get());
-    if (packed_) packed_->launch({source_}, targets, stream_.get());
-    order_->get().record(written_.get(), stream_.get());
-  });
+  const bool known = direct_ && known_.size() == endpoints_.size() &&
+                     std::equal(endpoints_.begin(), endpoints_.end(), known_.begin(), have_equal_layouts);
+  if (!known) make_kernels();
+  std::vector<char*> targets{target_};
+  for (std::size_t r = 0; r < endpoints_.size(); ++r)
+    targets.push_back(address(messages_.sends[r].peer, endpoints_[r].memory));
+  const trace::Span span("copy");
+  direct_->launch({source_}, targets, stream_.get());
+  if (packed_) packed_->launch({source_}, targets, stream_.get());
+  order_.get().record(written_.get(), stream_.get());
 }
 
 /// Kernels for the arrays that the endpoints describe. Target 0 is this rank's own, 1 + r that of receiver r.
 void PeerTransport::make_kernels() {
   Layouts layouts;
-  for (std::size_t r = 0; r < receivers_.size(); ++r)
-    layouts[receivers_[r]].strides.assign(endpoints_[r].strides.begin(),
-                                          endpoints_[r].strides.begin() + endpoints_[r].ndim);
-  const RankSchedule schedule = planner_(layouts);
-  std::vector<DeviceCopy> direct, packed;
-  for (const StridedBlock& block : schedule.self.blocks) direct.push_back({block, 0, 0});
-  for (std::size_t r = 0; r < receivers_.size(); ++r) {
-    const int target = 1 + static_cast<int>(r);
-    const std::vector<StridedBlock>& blocks = schedule.sends[r].blocks;
-    if (endpoints_[r].kind == TargetEndpoint::packed_message)
-      append_copies(Direction::pack, blocks, 0, target, packed);
-    else
-      for (const StridedBlock& block : blocks) direct.push_back({block, 0, target});
+  for (std::size_t r = 0; r < endpoints_.size(); ++r) {
+    const auto strides = endpoints_[r].strides.begin();
+    layouts[messages_.sends[r].peer].strides.assign(strides, strides + endpoints_[r].ndim);
   }
-  Device& device = order_->get();
-  direct_ = device.copy_kernel(direct, steps_->direct());
-  packed_ = packed.empty() ? nullptr : device.copy_kernel(packed, steps_->pack());
+  const Messages planned = link_.plan_messages({{}}, {layouts});
+  std::vector<DeviceCopy> direct, packed;
+  if (!tensor_.reduces)
+    for (const Block& block : planned.self.blocks) direct.push_back({block.box, 0, 0});
+  for (std::size_t r = 0; r < endpoints_.size(); ++r) {
+    const int target = 1 + static_cast<int>(r);
+    const auto message = std::find_if(planned.sends.begin(), planned.sends.end(), [&](const PeerMessage& one) {
+      return one.peer == messages_.sends[r].peer;
+    });
+    Index displacement = 0;
+    for (const Block& block : message->blocks) {
+      if (endpoints_[r].kind == TargetEndpoint::packed_message)
+        packed.push_back({to_packed(block.box, displacement), 0, target});
+      else
+        direct.push_back({block.box, 0, target});
+      displacement += block.box.count();
+    }
+  }
+  Device& device = order_.get();
+  direct_ = device.copy_kernel(direct, tensor_.steps.direct());
+  packed_ = packed.empty() ? nullptr : device.copy_kernel(packed, tensor_.steps.pack());
   known_ = endpoints_;
 }
 
@@ -178,25 +182,20 @@ char* PeerTransport::address(int rank, const DeviceMemoryName& memory) {
   if (entry != mapped.end() && entry->name.allocation == memory.allocation) return entry->start.get() + memory.offset;
   if (entry != mapped.end()) mapped.erase(entry);
   if (mapped.size() == max_mapped) mapped.erase(mapped.begin());
-  mapped.push_back({memory, {order_->get(), order_->get().map(memory)}});
+  mapped.push_back({memory, {order_.get(), order_.get().map(memory)}});
   return mapped.back().start.get() + memory.offset;
 }
 
 void PeerTransport::send_notices() {
-  own_notice_ = order_->failed();
-  for (std::size_t s = 0; s < senders_.size(); ++s) post(false, &notices_[s], 1, senders_[s], notice_tag_);
-  for (const int receiver : receivers_) post(true, &own_notice_, 1, receiver, notice_tag_);
+  for (const PeerMessage& message : messages_.receives) post(false, nullptr, 0, message.peer, notice_tag_);
+  for (const PeerMessage& message : messages_.sends) post(true, nullptr, 0, message.peer, notice_tag_);
 }
 
 void PeerTransport::finish() {
-  for (std::size_t s = 0; s < senders_.size(); ++s)
-    if (notices_[s]) order_->fail_with(senders_[s]);
   if (!unpacks_) return;  // everything else has completed
-  order_->attempt([&] {
-    received_.launch(buffer_.at(0), target_, stream_.get());
-    order_->get().record(buffer_unpacked_.get(), stream_.get());
-    order_->follow(stream_.get());
-  });
+  received_.unpack(buffer_.at(0), source_, target_, stream_.get());
+  order_.get().record(buffer_unpacked_.get(), stream_.get());
+  order_.follow(stream_.get());
 }
 
 }  // namespace dace_redist

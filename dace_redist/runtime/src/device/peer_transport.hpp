@@ -7,48 +7,41 @@
 
 #include <array>
 #include <cstddef>
-#include <functional>
 #include <map>
 #include <memory>
-#include <utility>
 #include <vector>
 
-#include "core/mpi.hpp"
 #include "device/packed_messages.hpp"
 #include "device/plan_device.hpp"
+#include "transport/transport.hpp"
 
 namespace dace_redist {
 
-/// A receiver's answer to each of its senders in an exchange: the place for their elements.
+/// A receiver's answer to each of its senders in a transfer: the place for their elements.
 struct TargetEndpoint {
-  /// The elements go into the array, or into a buffer as a packed message; or the receiver's part has failed.
-  enum Kind : std::int64_t { array, packed_message, failure };
+  /// The elements go into the array, or into a buffer as a packed message.
+  enum Kind : std::int64_t { array, packed_message };
 
   DeviceMemoryName memory;
-  Kind kind = failure;
+  Kind kind = array;
   std::int64_t ndim = 0;
   std::array<std::int64_t, max_dims> strides{};  ///< [ndim] of the array, in elements
 };
 
 /// Each rank tells those that send to it where its array is. A sender that has heard from all its receivers moves all
 /// messages by one kernel, its self copy included, and tells them when that is done. An array that other processes
-/// cannot map is received in a buffer, and unpacked there.
+/// cannot map is received in a buffer, and unpacked there. So are partial results, in the order of the reduction.
 ///
-/// Steps of an exchange: arrays_in_use -> endpoints (sent and awaited) -> writing -> notices (sent and awaited) ->
+/// Steps of a transfer: arrays_in_use -> endpoints (sent and awaited) -> writing -> notices (sent and awaited) ->
 /// finished.
 class PeerTransport {
  public:
-  /// Makes the schedule of this rank between ranks of the exchange for target arrays of other ranks.
-  using Planner = std::function<RankSchedule(const Layouts& targets)>;
+  /// Takes the tags `tag` and `tag + 1`.
+  PeerTransport(PlanDevice& device, const Link& link, int tag);
 
-  /// Prepares for local arrays. Local.
-  /// \param first_tag  this one and the next are taken.
-  /// \param schedule  of this rank, with the messages between ranks of the exchange only.
-  /// \param steps  must outlive the transport.
-  void set_arrays(PlanDevice& device, MPI_Comm comm, int first_tag, Planner planner, const RankSchedule& schedule,
-                  const LocalLayout& target, const ElementSteps& steps);
-
-  void begin(const char* source, char* target);
+  /// Takes messages between ranks whose devices reach each other, and the self copy. Local.
+  void set_messages(Messages messages);
+  void begin(const Arrays& arrays);
   /// Does what can be done at once. \return whether that was anything.
   bool progress();
   bool done() const { return step_ == Step::finished; }
@@ -65,7 +58,7 @@ class PeerTransport {
   bool requests_done();
 
   void send_endpoints();
-  /// Names this rank's array in the endpoints; without a name for it, the buffer.
+  /// Names this rank's array in the endpoints, or the buffer.
   void name_target();
   void write();
   void make_kernels();
@@ -73,27 +66,25 @@ class PeerTransport {
   void send_notices();
   void finish();
 
-  PlanDevice* order_ = nullptr;
-  MPI_Comm comm_ = MPI_COMM_NULL;
-  int endpoint_tag_ = 0, notice_tag_ = 0;
-  Planner planner_;
-  const ElementSteps* steps_ = nullptr;
-  LocalLayout target_layout_;
-  std::vector<int> receivers_, senders_;  // ranks
-  std::vector<Message> receives_;
-  std::vector<TargetEndpoint> endpoints_, own_endpoints_;  // [receivers_], [senders_]
+  PlanDevice& order_;
+  const Link link_;
+  const Tensor& tensor_;
+  int endpoint_tag_, notice_tag_;
+  Messages messages_;
+  std::vector<TargetEndpoint> endpoints_, own_endpoints_;  // [sends], [receives]
   std::vector<TargetEndpoint> known_;                      // those the kernels were made for
-  std::vector<char> notices_;                              // [senders_] whether the sender's part has failed
-  char own_notice_ = 0;
   std::unique_ptr<CopyKernel> direct_, packed_;
-  PackedMessages received_;  // if this rank's array cannot be mapped
+  PackedMessages received_;  // if this rank's array cannot be mapped, or of partial results
+  bool unpacker_made_ = false;
   DeviceBuffer buffer_;
   std::map<int, std::vector<Mapped>> mapped_;
   OwnedStream stream_;
   OwnedEvent written_;
-  OwnedEvent buffer_unpacked_;  // by the exchange that last used the buffer
+  OwnedEvent buffer_unpacked_;  // by the transfer that last used the buffer
+
+  // Of the transfer at hand:
   std::vector<MPI_Request> requests_;
-  const char* source_ = nullptr;  // of the exchange at hand
+  const char* source_ = nullptr;
   char* target_ = nullptr;
   bool unpacks_ = false;
   Step step_ = Step::finished;

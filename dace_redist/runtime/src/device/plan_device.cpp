@@ -5,33 +5,30 @@
 
 namespace dace_redist {
 
-void PlanDevice::take(const Description& description, const ElementSteps& steps) {
-  if (description.source_memory == Memory::device) check_device_step(steps.pack());
-  if (description.target_memory == Memory::device) check_device_step(steps.unpack());
+PlanDevice::PlanDevice(const TensorProblem& problem, const Tensor& tensor, const Messages& messages,
+                       const Stream& caller)
+    : source_memory_(problem.source_memory),
+      target_memory_(problem.target_memory),
+      reads_(!messages.sends.empty() || messages.self.nbytes > 0),
+      writes_(!messages.receives.empty() || messages.self.nbytes > 0),
+      caller_(caller) {
+  if (source_memory_ == Memory::device) check_device_step(tensor.steps.pack());
+  if (target_memory_ == Memory::device) check_device_step(tensor.steps.unpack());
   device_ = &current_device();
   const CurrentDevice current(*device_);
   started_ = make_event(*device_);
   followed_ = make_event(*device_);
 }
 
-void PlanDevice::begin(const Description& description, const RankSchedule& schedule, const char* source,
-                       const char* target, Stream caller) {
-  failure_.clear();
-  caller_ = caller;
-  attempt([&] {
-    if (schedule.reads_source()) check_memory("source", source, description.source_memory);
-    if (schedule.writes_target()) check_memory("target", target, description.target_memory);
-    device_->record(started_.get(), caller);
-  });
+void PlanDevice::begin(const Arrays& arrays) {
+  if (reads_) check_memory("source", arrays.sources[0], source_memory_);
+  if (writes_) check_memory("target", arrays.targets[0], target_memory_);
+  device_->record(started_.get(), caller_);
 }
 
 void PlanDevice::follow(Stream stream) {
   device_->record(followed_.get(), stream);
   device_->wait(caller_, followed_.get());
-}
-
-void PlanDevice::fail_with(int peer) {
-  attempt([peer] { throw Error(text("the exchange failed on rank ", peer, ", whose error says why")); });
 }
 
 void PlanDevice::check_memory(const char* side, const char* array, Memory expected) const {

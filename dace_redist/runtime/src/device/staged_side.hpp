@@ -2,7 +2,7 @@
 #pragma once
 
 /// \file
-/// The chunks of one direction, between this rank's array and slots in main memory.
+/// One direction of staged messages: its chunks in order, and the ring of slots that they pass through.
 
 #include <array>
 #include <cstddef>
@@ -14,51 +14,91 @@
 
 namespace dace_redist {
 
-/// Packs chunks into slots, or unpacks them. Where the array lies in main memory, the processor does so at once.
+/// How messages are cut, and the slots of a direction.
+struct Staging {
+  Index chunk_bytes = 0;
+  double growth = 1;
+  std::size_t depth = 0;  ///< 0: a slot for each chunk
+  int threads = 1;        ///< for copies in main memory
+};
+
+/// Packs chunks into slots in main memory, or unpacks them. Where the array lies in main memory, the processor does so
+/// at once.
 ///
 /// Where it lies on the device, a kernel packs into a slot there, which is copied to the slot in main memory; the other
 /// way round for unpacking. The slots take turns in two streams, so that kernels and copies of different chunks
-/// overlap. Where a chunk is contiguous in the array, the kernel is left out. An MPI that takes addresses on the device
-/// sends and receives the slots there.
+/// overlap; received partial results have one stream, which keeps their order. Where a chunk is contiguous in the array,
+/// the kernel is left out. An MPI that takes addresses on the device sends and receives the slots there.
 class StagedSide {
  public:
-  /// \param slot_offsets  [slots + 1] bytes from the start of the slots.
-  StagedSide(PlanDevice& device, Direction direction, Memory memory, const std::vector<Chunk>& chunks,
-             const ElementSteps& steps, std::vector<Index> slot_offsets);
+  /// \param tensors  one tensor.
+  StagedSide(PlanDevice& device, Chunk::Side side, Memory memory, const Tensors& tensors, const Staging& staging,
+             const std::vector<PeerMessage>& messages);
   StagedSide(const StagedSide&) = delete;
   StagedSide& operator=(const StagedSide&) = delete;
 
-  /// Takes the array of an exchange, for the time after PlanDevice::started().
-  void begin(char* array);
+  /// Takes over messages of the same sizes, for another layout of the array.
+  void set_messages(const std::vector<PeerMessage>& messages);
+
+  std::size_t slots() const { return chunk_in_.size(); }
+  Index offset(std::size_t slot) const { return offsets_[slot]; }  ///< bytes from the start of the slots
+  Index nbytes() const { return offsets_.back(); }                 ///< of all slots
+  std::vector<int> peers() const;                                  ///< ascending
+
+  /// Takes the arrays of a transfer, for the time after PlanDevice::started().
+  void begin(const Arrays& arrays);
+  /// Gives a slot to the next chunk. \return whether there is one.
+  bool take_next(std::size_t slot);
+  std::size_t chunk_in(std::size_t slot) const { return chunk_in_[slot]; }
+  int peer(std::size_t slot) const { return chunks_[chunk_in_[slot]].peer; }
+  Index chunk_bytes(std::size_t slot) const { return chunks_[chunk_in_[slot]].nbytes; }
+  Index step(std::size_t chunk) const { return chunks_[chunk].step; }
+  std::size_t chunks() const { return chunks_.size(); }
+  void count_done() { ++done_; }
+  bool done() const { return done_ == chunks_.size(); }
+
   /// Whether the caller of start() waits for PlanDevice::started(); otherwise the device does.
   bool runs_at_once() const { return memory_ == Memory::host; }
   /// The slot on the device if MPI sends or receives there; else null.
   char* direct(std::size_t slot) const;
-  /// Starts to move a chunk between the array and a slot.
+  /// Starts to move the chunk of a slot between the array and the slot.
   /// \param staged  the bytes of the slot in main memory; null: those of direct().
-  void start(std::size_t chunk, std::size_t slot, char* staged);
+  void start(std::size_t slot, char* staged);
   /// Whether the bytes of a slot are no longer in use.
-  bool done(std::size_t slot);
+  bool copied(std::size_t slot) const;
+  /// The stream of a slot's chunks.
+  Stream stream(std::size_t slot) const { return streams_[one_stream_ ? 0 : slot % 2].get(); }
   /// Orders work that the caller enqueues afterwards behind all that was started.
   void finish();
 
  private:
-  struct SideChunk {
-    PackedChunk plan;                    // without copies if the array lies on the device
+  struct StagedChunk {
+    int peer;
+    Index nbytes, step;
+    std::vector<Chunk> host;             // one, if the array lies in main memory
     std::unique_ptr<CopyKernel> kernel;  // null if the array holds the chunk as the message does
+    Index place = -1;                    // bytes in the array, in that case
   };
 
-  SideChunk device_chunk(const Chunk& chunk, const ElementSteps& steps) const;
+  void add_chunks(const PeerMessage& message);
+  void make_slots();
 
   PlanDevice& order_;
-  Direction direction_;
+  Chunk::Side side_;
   Memory memory_;
-  std::vector<Index> slot_offsets_;
-  std::vector<SideChunk> chunks_;
-  char* array_ = nullptr;
+  const Tensors& tensors_;
+  Staging staging_;
+  bool one_stream_;
+  std::vector<StagedChunk> chunks_;
+  std::vector<Index> offsets_;  // [slots + 1] bytes
   DeviceBuffer slots_;
   std::array<OwnedStream, 2> streams_;
   std::vector<OwnedEvent> events_;  // [slots] after the last use of a slot's bytes
+
+  // Of the transfer at hand:
+  Arrays arrays_;
+  std::vector<std::size_t> chunk_in_;  // [slots]
+  std::size_t posted_ = 0, done_ = 0;
 };
 
 }  // namespace dace_redist

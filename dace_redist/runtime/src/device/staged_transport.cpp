@@ -6,142 +6,122 @@
 
 #include "core/agreement.hpp"
 #include "core/exchange_records.hpp"
+#include "shm/arena.hpp"
+#include "trace/trace.hpp"
 
 namespace dace_redist {
-namespace {
-
-constexpr Index slot_alignment = 256;     // for whole words of a kernel
-constexpr std::size_t max_slots = 32000;  // any MPI has tags for as many acknowledgements
-
-}  // namespace
-
-bool StagedTransport::Ring::take_next(std::size_t slot, Slot::State state) {
-  slots[slot].state = Slot::free;
-  if (posted_count == chunks.size()) return false;
-  slots[slot] = {state, posted_count++};
-  return true;
-}
-
-std::vector<int> StagedTransport::Ring::peers() const {
-  std::vector<int> peers;
-  for (const StagedChunk& chunk : chunks) peers.push_back(chunk.peer);
-  std::sort(peers.begin(), peers.end());
-  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
-  return peers;
-}
 
 // Preparation ---------------------------------------------------------------------------------------------------------
 
-std::vector<Chunk> StagedTransport::cut_all(const std::vector<Message>& messages, const ElementSteps& steps) const {
-  std::vector<Chunk> chunks;
-  for (const Message& message : messages)
-    for (Chunk& chunk : cut(message, limits_.chunk_bytes / steps.message_bytes(), limits_.growth))
-      chunks.push_back(std::move(chunk));
-  return chunks;
-}
-
-void StagedTransport::fill(Ring& ring, const std::vector<Message>& messages, const ElementSteps& steps) const {
-  Index max_bytes = 0;
-  for (const Chunk& chunk : cut_all(messages, steps)) {
-    ring.chunks.push_back({static_cast<int>(chunk.peer), chunk.count * steps.message_bytes()});
-    max_bytes = std::max(max_bytes, ring.chunks.back().nbytes);
-  }
-  const bool one_each = limits_.depth == 0;
-  ring.slots.assign(one_each ? ring.chunks.size() : std::min(limits_.depth, ring.chunks.size()), {});
-  ring.offsets = {0};
-  for (std::size_t slot = 0; slot < ring.slots.size(); ++slot) {
-    const Index nbytes = one_each ? ring.chunks[slot].nbytes : max_bytes;
-    ring.offsets.push_back(ring.offsets.back() + ceil_div(nbytes, slot_alignment) * slot_alignment);
-  }
-}
-
-void StagedTransport::connect(PlanDevice& device, MPI_Comm comm, int first_tag, const std::vector<Message>& sends,
-                              const std::vector<Message>& receives, const ElementSteps& steps, const Limits& limits,
-                              const std::vector<int>& node_ranks, const TryShared& try_shared) {
-  order_ = &device;
-  comm_ = comm;
-  tag_ = first_tag;
-  limits_ = limits;
-  all_or_none(comm, [&] {
-    fill(sends_, sends, steps);
-    fill(receives_, receives, steps);
-    if (sends_.slots.size() > max_slots)
-      throw Error(text("strategy Pack supports at most ", max_slots, " messages per rank on a GPU, got ",
-                       sends_.slots.size(), "; use Pipelined or Hierarchical"));
-    requests_.assign(sends_.slots.size() + 2 * receives_.slots.size(), MPI_REQUEST_NULL);
-    completed_.resize(requests_.size());
-    statuses_.resize(requests_.size());
-    endpoints_.resize(sends_.slots.size() + receives_.slots.size());
+StagedTransport::StagedTransport(PlanDevice& device, const Link& link, const TensorProblem& problem,
+                                 const Staging& staging, const Messages& messages, bool node_memory)
+    : order_(device), comm_(link.comm()), tag_(link.tag), tensors_(link.tensors) {
+  bool shared = node_memory;
+  all_or_none(comm_, [&] {
+    make_sides(link, problem, staging, messages);
+    if (!shared) return make_ring(link, false);
+    try {
+      make_ring(link, true);
+    } catch (const Error& error) {
+      warn_fallback_once(error);
+      shared = false;
+    }
   });
-  if (!try_shared([&] { allocate_slots(true); })) return all_or_none(comm, [&] { allocate_slots(false); });
+  if (lowest_rank(comm_, node_memory && !shared) >= 0) {
+    shared = false;
+    all_or_none(comm_, [&] { make_ring(link, false); });
+  }
+  if (shared) map_rings(link);
+  all_or_none(comm_, [&] {
+    const std::vector<int> senders = receives_->peers();
+    const bool by_mpi = std::any_of(senders.begin(), senders.end(), [this](int peer) { return !mapped(peer); });
+    const CurrentDevice current(order_.get());
+    if (by_mpi && !(receives_->slots() > 0 && receives_->direct(0)))
+      buffer_ = PinnedBuffer(order_.get(), receives_->nbytes());
+  });
+}
+
+void StagedTransport::make_sides(const Link& link, const TensorProblem& problem, const Staging& staging,
+                                 const Messages& messages) {
+  const CurrentDevice current(order_.get());
+  sends_ = std::make_unique<StagedSide>(order_, Chunk::Side::sent, problem.source_memory, link.tensors, staging,
+                                        messages.sends);
+  receives_ = std::make_unique<StagedSide>(order_, Chunk::Side::received, problem.target_memory, link.tensors, staging,
+                                           messages.receives);
+  set_self(messages);
+  requests_.assign(sends_->slots() + 2 * receives_->slots(), MPI_REQUEST_NULL);
+  completed_.resize(requests_.size());
+  sent_slots_.resize(sends_->slots());
+  sent_places_.resize(sends_->slots());
+  received_places_.resize(receives_->slots());
+}
+
+void StagedTransport::make_ring(const Link& link, bool shared) {
+  const CurrentDevice current(order_.get());
+  const std::vector<int> peers = sends_->peers();
+  const bool partners = std::any_of(peers.begin(), peers.end(), [&](int peer) {
+    return peer != link.rank() && link.topology.is_partner(peer);
+  });
+  ring_.reset();
+  ring_ = std::make_unique<StagedRing>(order_.get(), sends_->nbytes(), shared && partners);
+}
+
+void StagedTransport::map_rings(const Link& link) {
   const auto on_node = [&](std::vector<int> peers) {
-    const auto elsewhere = [&](int peer) {
-      return peer == comm_rank(comm) || !std::binary_search(node_ranks.begin(), node_ranks.end(), peer);
-    };
+    const auto elsewhere = [&](int peer) { return peer == link.rank() || !link.topology.is_partner(peer); };
     peers.erase(std::remove_if(peers.begin(), peers.end(), elsewhere), peers.end());
     return peers;
   };
-  std::vector<int> receivers = on_node(sends_.peers());
-  const std::vector<int> senders = on_node(receives_.peers());
-  const std::vector<SegmentEndpoint> own(receivers.size(), ring_.endpoint());
-  const std::vector<SegmentEndpoint> endpoints = exchange_records(comm, tag_, receivers, own, senders);
-  if (try_shared([&] { map_slots(senders, endpoints); }))
-    node_receivers_ = std::move(receivers);
-  else
-    mapped_.clear();
-}
-
-void StagedTransport::allocate_slots(bool shared) {
-  const CurrentDevice current(order_->get());
-  if (shared) {
-    ring_.allocate(sends_.nbytes());
-    pinned_ring_ = pin(order_->get(), ring_.at(0), AdvertisedSegment::header_bytes + sends_.nbytes());
-    send_slots_ = ring_.at(AdvertisedSegment::header_bytes);
-  } else {
-    private_ring_ = PinnedBuffer(order_->get(), sends_.nbytes());
-    send_slots_ = private_ring_.at(0);
+  const std::vector<int> receivers = on_node(sends_->peers()), senders = on_node(receives_->peers());
+  const std::vector<RingName> own(receivers.size(), ring_->name());
+  const std::vector<RingName> names = exchange_records(comm_, tag_, receivers, own, senders);
+  bool failed = false;
+  try {
+    const CurrentDevice current(order_.get());
+    for (std::size_t s = 0; s < senders.size(); ++s)
+      mapped_[senders[s]] =
+          std::make_unique<MappedRing>(order_.get(), *link.context.arena_of(senders[s]), names[s]);
+  } catch (const Error& error) {
+    warn_fallback_once(error);
+    failed = true;
   }
+  if (lowest_rank(comm_, failed) >= 0) return mapped_.clear();
+  ring_->set_readers(static_cast<std::int64_t>(receivers.size()));
+  node_receivers_ = receivers;
 }
 
-void StagedTransport::map_slots(const std::vector<int>& senders, const std::vector<SegmentEndpoint>& endpoints) {
-  const CurrentDevice current(order_->get());
-  for (std::size_t s = 0; s < senders.size(); ++s) {
-    MappedRing& ring = mapped_[senders[s]];
-    if (!AdvertisedSegment::map(endpoints[s], ring.segment))
-      throw Error(text("cannot map the slots of rank ", senders[s],
-                       ": its process number names another process here (ranks in different PID namespaces?)"));
-    ring.pinned = pin(order_->get(), ring.segment.at(0), ring.segment.nbytes());
-  }
+void StagedTransport::set_messages(const Messages& messages) {
+  sends_->set_messages(messages.sends);
+  receives_->set_messages(messages.receives);
+  set_self(messages);
 }
 
-void StagedTransport::set_arrays(Memory source, Memory target, const std::vector<Message>& sends,
-                                 const std::vector<Message>& receives, const ElementSteps& steps) {
-  set_side(sends_, Direction::pack, source, sends, steps);
-  set_side(receives_, Direction::unpack, target, receives, steps);
-  const auto by_mpi = [this](const StagedChunk& chunk) { return mapped(chunk.peer) == nullptr; };
-  const bool direct = target == Memory::device && order_->get().known_to_mpi();
-  if (!direct && !buffer_.at(0) && std::any_of(receives_.chunks.begin(), receives_.chunks.end(), by_mpi))
-    buffer_ = PinnedBuffer(order_->get(), receives_.nbytes());
+void StagedTransport::set_self(const Messages& messages) {
+  self_.reset();
+  if (messages.self.nbytes == 0) return;
+  std::vector<DeviceCopy> copies;
+  for (const Block& block : messages.self.blocks) copies.push_back({block.box, 0, 0});
+  self_ = order_.get().copy_kernel(copies, tensors_[0]->direct_step(messages.self.summand));
+  for (self_before_ = 0; self_before_ < receives_->chunks(); ++self_before_)
+    if (receives_->step(self_before_) > messages.self.step) break;
 }
 
-void StagedTransport::set_side(Ring& ring, Direction direction, Memory memory, const std::vector<Message>& messages,
-                               const ElementSteps& steps) {
-  ring.side.reset();  // frees its memory before the new side takes some
-  ring.side = std::make_unique<StagedSide>(*order_, direction, memory, cut_all(messages, steps), steps, ring.offsets);
-}
+// Transfer ------------------------------------------------------------------------------------------------------------
 
-// Exchange ------------------------------------------------------------------------------------------------------------
-
-void StagedTransport::begin(const char* source, char* target) {
+void StagedTransport::begin(const Arrays& arrays) {
+  arrays_ = arrays;
   finished_ = false;
   packing_.clear();
-  sends_.posted_count = sends_.done_count = receives_.posted_count = receives_.done_count = 0;
-  order_->attempt([&] {
-    sends_.side->begin(const_cast<char*>(source));  // packs only
-    receives_.side->begin(target);
-  });
-  for (std::size_t slot = 0; slot < receives_.slots.size(); ++slot) receive_next(slot);
-  waits_ = sends_.side->runs_at_once() || receives_.side->runs_at_once();
+  unpacking_.clear();
+  next_ = 0;
+  self_done_ = false;
+  arrived_.assign(tensors_[0]->reduces ? receives_->chunks() : 0, none);
+  free_requests_.clear();
+  for (std::size_t request = 0; request < sends_->slots(); ++request) free_requests_.push_back(request);
+  sends_->begin(arrays);
+  receives_->begin(arrays);
+  for (std::size_t slot = 0; slot < receives_->slots(); ++slot) receive_next(slot);
+  waits_ = sends_->runs_at_once() || receives_->runs_at_once();
   if (!waits_) pack_first();
 }
 
@@ -149,7 +129,7 @@ bool StagedTransport::progress() {
   if (finished_) return false;
   bool any = false;
   if (waits_) {
-    if (!order_->failed() && !order_->get().completed(order_->started())) return false;
+    if (!order_.get().completed(order_.started())) return false;
     waits_ = false;
     pack_first();
     any = true;
@@ -157,30 +137,30 @@ bool StagedTransport::progress() {
   any |= send_packed();
   any |= release_unpacked();
   any |= test_requests();
-  if (sends_.done() && receives_.done()) finish();
+  if (sends_->done() && receives_->done()) finish();
   return any || finished_;
 }
 
 void StagedTransport::finish() {
-  sends_.side->finish();
-  receives_.side->finish();
+  sends_->finish();
+  receives_->finish();
   finished_ = true;
 }
 
 void StagedTransport::pack_first() {
-  for (std::size_t slot = 0; slot < sends_.slots.size(); ++slot) pack_next(slot);
+  for (std::size_t slot = 0; slot < sends_->slots(); ++slot) pack_next(slot);
+  unpack_in_order();
 }
 
 void StagedTransport::pack_next(std::size_t slot) {
-  if (!sends_.take_next(slot, Slot::copying)) return;
+  if (!sends_->take_next(slot)) return;
   packing_.push_back(slot);
-  char* const staged = sends_directly(slot) ? nullptr : send_slot(slot);
-  order_->attempt([&] { sends_.side->start(sends_.slots[slot].chunk, slot, staged); });
+  sends_->start(slot, sends_directly(slot) ? nullptr : ring_->at(sends_->offset(slot)));
 }
 
 bool StagedTransport::send_packed() {
   bool any = false;
-  for (; !packing_.empty() && (order_->failed() || sends_.side->done(packing_.front())); any = true) {
+  for (; !packing_.empty() && sends_->copied(packing_.front()); any = true) {
     send(packing_.front());
     packing_.pop_front();
   }
@@ -188,91 +168,103 @@ bool StagedTransport::send_packed() {
 }
 
 void StagedTransport::send(std::size_t slot) {
-  const StagedChunk& chunk = sends_.chunk_in(slot);
-  const trace::Span span("send", chunk.peer, chunk.nbytes);
-  sends_.slots[slot].state = Slot::transferring;
-  const bool by_node = sends_by_node(chunk.peer);
-  if (order_->failed() || !by_node) {
-    const char* const bytes = sends_directly(slot) ? sends_.side->direct(slot) : send_slot(slot);
-    const int nbytes = order_->failed() ? 0 : static_cast<int>(chunk.nbytes);
-    return check(MPI_Isend(bytes, nbytes, MPI_BYTE, chunk.peer, tag_, comm_, &requests_[slot]), "MPI_Isend");
+  const int peer = sends_->peer(slot);
+  const Index nbytes = sends_->chunk_bytes(slot);
+  const trace::Span span("send", peer, nbytes);
+  const std::size_t request = free_requests_.back();
+  free_requests_.pop_back();
+  if (!sends_by_node(peer)) {
+    sent_slots_[request] = static_cast<Index>(slot);
+    const char* const bytes = sends_directly(slot) ? sends_->direct(slot) : ring_->at(sends_->offset(slot));
+    return check(MPI_Isend(bytes, static_cast<int>(nbytes), MPI_BYTE, peer, tag_, comm_, &requests_[request]),
+                 "MPI_Isend");
   }
-  endpoints_[slot] = {sends_.offsets[slot], static_cast<Index>(slot)};
-  MPI_Request sent = MPI_REQUEST_NULL;
-  check(MPI_Irecv(nullptr, 0, MPI_BYTE, chunk.peer, tag_ + 1 + static_cast<int>(slot), comm_, &requests_[slot]),
+  sent_places_[slot] = {sends_->offset(slot), static_cast<Index>(slot)};
+  check(MPI_Irecv(&sent_slots_[request], sizeof(Index), MPI_BYTE, peer, tag_ + 1, comm_, &requests_[request]),
         "MPI_Irecv");
-  check(MPI_Isend(&endpoints_[slot], sizeof(SlotEndpoint), MPI_BYTE, chunk.peer, tag_, comm_, &sent), "MPI_Isend");
+  MPI_Request sent = MPI_REQUEST_NULL;
+  check(MPI_Isend(&sent_places_[slot], sizeof(SlotPlace), MPI_BYTE, peer, tag_, comm_, &sent), "MPI_Isend");
   check(MPI_Request_free(&sent), "MPI_Request_free");  // the acknowledgement proves its arrival
 }
 
 void StagedTransport::receive_next(std::size_t slot) {
-  if (!receives_.take_next(slot, Slot::transferring)) return;
-  const StagedChunk& chunk = receives_.chunk_in(slot);
-  const bool by_node = mapped(chunk.peer) != nullptr;
-  char* const bytes = by_node ? reinterpret_cast<char*>(&received_endpoint(slot)) : receive_slot(slot);
-  const int nbytes = static_cast<int>(by_node ? static_cast<Index>(sizeof(SlotEndpoint)) : chunk.nbytes);
-  check(MPI_Irecv(bytes, nbytes, MPI_BYTE, chunk.peer, tag_, comm_, &receive_request(slot)), "MPI_Irecv");
+  if (!receives_->take_next(slot)) return;
+  const int peer = receives_->peer(slot);
+  const bool by_node = mapped(peer) != nullptr;
+  void* const bytes = by_node ? static_cast<void*>(&received_places_[slot]) : receive_slot(slot);
+  const Index nbytes = by_node ? static_cast<Index>(sizeof(SlotPlace)) : receives_->chunk_bytes(slot);
+  check(MPI_Irecv(bytes, static_cast<int>(nbytes), MPI_BYTE, peer, tag_, comm_, &receive_request(slot)), "MPI_Irecv");
 }
 
 bool StagedTransport::test_requests() {
   int count = 0;
-  check(MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, completed_.data(), statuses_.data()),
+  check(MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, completed_.data(),
+                     MPI_STATUSES_IGNORE),
         "MPI_Testsome");
   if (count == MPI_UNDEFINED) return false;
   for (int i = 0; i < count; ++i) {
     auto request = static_cast<std::size_t>(completed_[static_cast<std::size_t>(i)]);
-    if (request < sends_.slots.size()) {
-      ++sends_.done_count;
-      pack_next(request);
+    if (request < sends_->slots()) {
+      sends_->count_done();
+      free_requests_.push_back(request);
+      pack_next(static_cast<std::size_t>(sent_slots_[request]));
       continue;
     }
-    request -= sends_.slots.size();
-    if (request >= receives_.slots.size()) {
-      receive_again(request - receives_.slots.size());
-      continue;
-    }
-    int nbytes = 0;
-    check(MPI_Get_count(&statuses_[static_cast<std::size_t>(i)], MPI_BYTE, &nbytes), "MPI_Get_count");
-    if (nbytes > 0) {
-      unpack(request);
-    } else {
-      order_->fail_with(receives_.chunk_in(request).peer);
-      receive_again(request);
-    }
+    request -= sends_->slots();
+    if (request < receives_->slots())
+      take(request);
+    else
+      receive_again(request - receives_->slots());
   }
   return count > 0;
 }
 
+void StagedTransport::take(std::size_t slot) {
+  if (arrived_.empty()) return unpack(slot);
+  arrived_[receives_->chunk_in(slot)] = slot;
+  unpack_in_order();
+}
+
+void StagedTransport::unpack_in_order() {
+  for (;; ++next_) {
+    if (self_ && !self_done_ && next_ == self_before_) {
+      self_->launch({arrays_.sources[0]}, {arrays_.targets[0]}, receives_->stream(0));
+      self_done_ = true;
+    }
+    if (next_ >= arrived_.size() || arrived_[next_] == none) return;
+    unpack(arrived_[next_]);
+  }
+}
+
 void StagedTransport::unpack(std::size_t slot) {
-  receives_.slots[slot].state = Slot::copying;
   char* staged = nullptr;
-  if (const MappedRing* const ring = mapped(receives_.chunk_in(slot).peer))
-    staged = ring->segment.at(AdvertisedSegment::header_bytes + received_endpoint(slot).offset);
-  else if (receives_.side->direct(slot) == nullptr)
+  if (const MappedRing* const ring = mapped(receives_->peer(slot)))
+    staged = ring->at(received_places_[slot].offset);
+  else if (!receives_->direct(slot))
     staged = receive_slot(slot);
-  order_->attempt([&] { receives_.side->start(receives_.slots[slot].chunk, slot, staged); });
+  receives_->start(slot, staged);
+  unpacking_.push_back(slot);
 }
 
 bool StagedTransport::release_unpacked() {
-  bool any = false;
-  for (std::size_t slot = 0; slot < receives_.slots.size(); ++slot)
-    if (receives_.slots[slot].state == Slot::copying && receives_.side->done(slot)) {
-      release(slot);
-      any = true;
-    }
-  return any;
-}
-
-void StagedTransport::release(std::size_t slot) {
-  const int peer = receives_.chunk_in(slot).peer;
-  if (mapped(peer) == nullptr) return receive_again(slot);
-  receives_.slots[slot].state = Slot::transferring;
-  const int tag = tag_ + 1 + static_cast<int>(received_endpoint(slot).slot);
-  check(MPI_Isend(nullptr, 0, MPI_BYTE, peer, tag, comm_, &acknowledgement(slot)), "MPI_Isend");
+  const auto copied = std::stable_partition(unpacking_.begin(), unpacking_.end(),
+                                            [this](std::size_t slot) { return !receives_->copied(slot); });
+  const std::vector<std::size_t> released(copied, unpacking_.end());
+  unpacking_.erase(copied, unpacking_.end());
+  for (const std::size_t slot : released) {
+    const int peer = receives_->peer(slot);
+    if (!mapped(peer))
+      receive_again(slot);
+    else
+      check(MPI_Isend(&received_places_[slot].slot, sizeof(Index), MPI_BYTE, peer, tag_ + 1, comm_,
+                      &acknowledgement(slot)),
+            "MPI_Isend");
+  }
+  return !released.empty();
 }
 
 void StagedTransport::receive_again(std::size_t slot) {
-  ++receives_.done_count;
+  receives_->count_done();
   receive_next(slot);
 }
 
@@ -281,17 +273,17 @@ bool StagedTransport::sends_by_node(int peer) const {
 }
 
 bool StagedTransport::sends_directly(std::size_t slot) const {
-  return !sends_by_node(sends_.chunk_in(slot).peer) && sends_.side->direct(slot) != nullptr;
+  return !sends_by_node(sends_->peer(slot)) && sends_->direct(slot) != nullptr;
 }
 
 char* StagedTransport::receive_slot(std::size_t slot) const {
-  char* const direct = receives_.side->direct(slot);
-  return direct ? direct : buffer_.at(receives_.offsets[slot]);
+  char* const direct = receives_->direct(slot);
+  return direct ? direct : buffer_.at(receives_->offset(slot));
 }
 
-const StagedTransport::MappedRing* StagedTransport::mapped(int sender) const {
+const MappedRing* StagedTransport::mapped(int sender) const {
   const auto entry = mapped_.find(sender);
-  return entry == mapped_.end() ? nullptr : &entry->second;
+  return entry == mapped_.end() ? nullptr : entry->second.get();
 }
 
 }  // namespace dace_redist
