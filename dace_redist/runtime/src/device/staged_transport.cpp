@@ -2,7 +2,7 @@
 #include "device/staged_transport.hpp"
 
 #include <algorithm>
-#include <iterator>
+#include <optional>
 
 #include "core/agreement.hpp"
 #include "core/exchange_records.hpp"
@@ -16,22 +16,11 @@ namespace dace_redist {
 StagedTransport::StagedTransport(PlanDevice& device, const Link& link, const TensorProblem& problem,
                                  const Staging& staging, const Messages& messages, bool node_memory)
     : order_(device), comm_(link.comm()), tag_(link.tag), tensors_(link.tensors) {
-  bool shared = node_memory;
-  all_or_none(comm_, [&] {
-    make_sides(link, problem, staging, messages);
-    if (!shared) return make_ring(link, false);
-    try {
-      make_ring(link, true);
-    } catch (const Error& error) {
-      warn_fallback_once(error);
-      shared = false;
-    }
-  });
-  if (lowest_rank(comm_, node_memory && !shared) >= 0) {
-    shared = false;
+  all_or_none(comm_, [&] { make_sides(link, problem, staging, messages); });
+  if (node_memory && try_shared([&] { make_ring(link, true); }))
+    map_rings(link);
+  else
     all_or_none(comm_, [&] { make_ring(link, false); });
-  }
-  if (shared) map_rings(link);
   all_or_none(comm_, [&] {
     const std::vector<int> senders = receives_->peers();
     const bool by_mpi = std::any_of(senders.begin(), senders.end(), [this](int peer) { return !mapped(peer); });
@@ -39,6 +28,19 @@ StagedTransport::StagedTransport(PlanDevice& device, const Link& link, const Ten
     if (by_mpi && !(receives_->slots() > 0 && receives_->direct(0)))
       buffer_ = PinnedBuffer(order_.get(), receives_->nbytes());
   });
+}
+
+bool StagedTransport::try_shared(const std::function<void()>& work) const {
+  std::optional<Error> failure;
+  try {
+    const CurrentDevice current(order_.get());
+    work();
+  } catch (const Error& error) {
+    failure = error;
+  }
+  const int failed = lowest_rank(comm_, failure.has_value());
+  if (failed >= 0 && failed == comm_rank(comm_)) warn_fallback_once(*failure);
+  return failed < 0;
 }
 
 void StagedTransport::make_sides(const Link& link, const TensorProblem& problem, const Staging& staging,
@@ -75,17 +77,11 @@ void StagedTransport::map_rings(const Link& link) {
   const std::vector<int> receivers = on_node(sends_->peers()), senders = on_node(receives_->peers());
   const std::vector<RingName> own(receivers.size(), ring_->name());
   const std::vector<RingName> names = exchange_records(comm_, tag_, receivers, own, senders);
-  bool failed = false;
-  try {
-    const CurrentDevice current(order_.get());
+  const bool all = try_shared([&] {
     for (std::size_t s = 0; s < senders.size(); ++s)
-      mapped_[senders[s]] =
-          std::make_unique<MappedRing>(order_.get(), *link.context.arena_of(senders[s]), names[s]);
-  } catch (const Error& error) {
-    warn_fallback_once(error);
-    failed = true;
-  }
-  if (lowest_rank(comm_, failed) >= 0) return mapped_.clear();
+      mapped_[senders[s]] = std::make_unique<MappedRing>(order_.get(), *link.context.arena_of(senders[s]), names[s]);
+  });
+  if (!all) return mapped_.clear();
   ring_->set_readers(static_cast<std::int64_t>(receivers.size()));
   node_receivers_ = receivers;
 }

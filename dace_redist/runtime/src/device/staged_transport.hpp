@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -46,6 +47,8 @@ class StagedTransport {
   };
   static constexpr std::size_t none = ~std::size_t{0};
 
+  /// Runs work that needs node-shared memory; false on every rank if it failed on any. Collective.
+  bool try_shared(const std::function<void()>& work) const;
   void make_sides(const Link& link, const TensorProblem& problem, const Staging& staging, const Messages& messages);
   void make_ring(const Link& link, bool shared);
   void map_rings(const Link& link);
