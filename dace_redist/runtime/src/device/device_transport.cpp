@@ -160,8 +160,7 @@ class DeviceTransport final : public Transport {
         endpoints = exchange_records(link_.comm(), link_.tag, senders, own, receivers);
     std::vector<std::int64_t> reached;
     for (const DeviceEndpoint& endpoint : endpoints) reached.push_back(reaches(device_.get(), endpoint));
-    const std::vector<std::int64_t> reach =
-        exchange_records(link_.comm(), link_.tag, receivers, reached, senders);
+    const std::vector<std::int64_t> reach = exchange_records(link_.comm(), link_.tag, receivers, reached, senders);
     for (std::size_t r = 0; r < receivers.size(); ++r)
       if (reached[r]) receivers_.insert(receivers[r]);
     for (std::size_t s = 0; s < senders.size(); ++s)
@@ -192,7 +191,9 @@ void check_strategy(const Strategy& strategy, const TensorProblem& tensor) {
     if (std::string(strategy.name) == name) return;
   const bool source = tensor.source_memory == Memory::device, target = tensor.target_memory == Memory::device;
   throw Error(text("strategy ", strategy.name, " moves arrays in main memory only, but the ",
-                   source && target ? "source and the target lie" : source ? "source lies" : "target lies",
+                   source && target ? "source and the target lie"
+                   : source         ? "source lies"
+                                    : "target lies",
                    " on a GPU; use Pack, Pipelined, Shared, Hierarchical or NCCL"));
 }
 
@@ -208,8 +209,8 @@ std::vector<std::unique_ptr<Transport>> make_on_device(const Strategy& strategy,
   if (std::string(strategy.name) == "NCCL")
     made.push_back(make_nccl(link, std::move(messages), tensors.front(), stream));
   else
-    made.push_back(std::make_unique<DeviceTransport>(strategy, link, std::move(messages), tensors.front(), stream,
-                                                     node_memory));
+    made.push_back(
+        std::make_unique<DeviceTransport>(strategy, link, std::move(messages), tensors.front(), stream, node_memory));
   return made;
 }
 

@@ -2,8 +2,8 @@
 #pragma once
 
 /// \file
-/// The transports of a tensor whose source, target, or both lie in a device's memory: strategies Pack, Pipelined, Shared,
-/// Hierarchical and NCCL.
+/// The transports of a tensor whose source, target, or both lie in a device's memory: strategies Pack, Pipelined,
+/// Shared, Hierarchical and NCCL.
 
 #include <memory>
 

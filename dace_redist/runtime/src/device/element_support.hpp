@@ -24,7 +24,8 @@ inline void check_device_step(const ElementStep& step) {
   if (step.kernel == nullptr) return;
   const ElementOperation& operation = step.kernel->operation();
   if (device_computes(operation.source, operation.target)) return;
-  throw Error(text("elements cannot be converted from ", element_name(operation.source), " to ", element_name(operation.target),
+  throw Error(text("elements cannot be converted from ", element_name(operation.source), " to ",
+                   element_name(operation.target),
                    " on a GPU, only between float32 and float64, and between complex64 and complex128; convert the ",
                    "array on the GPU before the redistribution, or its result afterwards"));
 }

@@ -55,8 +55,7 @@ bool PeerTransport::progress() {
   Device& device = order_.get();
   switch (step_) {
     case Step::arrays_in_use:
-      if (!device.completed(order_.started()) || !device.completed(buffer_unpacked_.get()))
-        return false;
+      if (!device.completed(order_.started()) || !device.completed(buffer_unpacked_.get())) return false;
       send_endpoints();
       step_ = Step::endpoints;
       return true;
@@ -155,9 +154,8 @@ void PeerTransport::make_kernels() {
     for (const Block& block : planned.self.blocks) direct.push_back({block.box, 0, 0});
   for (std::size_t r = 0; r < endpoints_.size(); ++r) {
     const int target = 1 + static_cast<int>(r);
-    const auto message = std::find_if(planned.sends.begin(), planned.sends.end(), [&](const PeerMessage& one) {
-      return one.peer == messages_.sends[r].peer;
-    });
+    const auto message = std::find_if(planned.sends.begin(), planned.sends.end(),
+                                      [&](const PeerMessage& one) { return one.peer == messages_.sends[r].peer; });
     Index displacement = 0;
     for (const Block& block : message->blocks) {
       if (endpoints_[r].kind == TargetEndpoint::packed_message)

@@ -27,8 +27,8 @@ struct Staging {
 ///
 /// Where it lies on the device, a kernel packs into a slot there, which is copied to the slot in main memory; the other
 /// way round for unpacking. The slots take turns in two streams, so that kernels and copies of different chunks
-/// overlap; received partial results have one stream, which keeps their order. Where a chunk is contiguous in the array,
-/// the kernel is left out. An MPI that takes addresses on the device sends and receives the slots there.
+/// overlap; received partial results have one stream, which keeps their order. Where a chunk is contiguous in the
+/// array, the kernel is left out. An MPI that takes addresses on the device sends and receives the slots there.
 class StagedSide {
  public:
   /// \param tensors  one tensor.

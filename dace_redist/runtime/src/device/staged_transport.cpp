@@ -61,9 +61,8 @@ void StagedTransport::make_sides(const Link& link, const TensorProblem& problem,
 void StagedTransport::make_ring(const Link& link, bool shared) {
   const CurrentDevice current(order_.get());
   const std::vector<int> peers = sends_->peers();
-  const bool partners = std::any_of(peers.begin(), peers.end(), [&](int peer) {
-    return peer != link.rank() && link.topology.is_partner(peer);
-  });
+  const bool partners = std::any_of(peers.begin(), peers.end(),
+                                    [&](int peer) { return peer != link.rank() && link.topology.is_partner(peer); });
   ring_.reset();
   ring_ = std::make_unique<StagedRing>(order_.get(), sends_->nbytes(), shared && partners);
 }

@@ -87,9 +87,9 @@ class StagedTransport {
   int tag_;
   const Tensors& tensors_;
   std::unique_ptr<StagedSide> sends_, receives_;
-  std::unique_ptr<StagedRing> ring_;  // of the slots that send
-  PinnedBuffer buffer_;               // of the slots that receive
-  std::vector<int> node_receivers_;   // ascending; they have mapped this rank's slots
+  std::unique_ptr<StagedRing> ring_;                   // of the slots that send
+  PinnedBuffer buffer_;                                // of the slots that receive
+  std::vector<int> node_receivers_;                    // ascending; they have mapped this rank's slots
   std::map<int, std::unique_ptr<MappedRing>> mapped_;  // by sender on this node
   std::unique_ptr<CopyKernel> self_;                   // null without a self copy
   std::size_t self_before_ = 0;                        // received chunks that are reduced before it
@@ -97,16 +97,16 @@ class StagedTransport {
   // Of the transfer at hand:
   Arrays arrays_;
   std::vector<MPI_Request> requests_;
-  std::vector<int> completed_;              // [requests]
-  std::vector<std::size_t> free_requests_;  // of sent chunks
-  std::vector<Index> sent_slots_;           // [sending slots] by request: the slot that becomes free
+  std::vector<int> completed_;                            // [requests]
+  std::vector<std::size_t> free_requests_;                // of sent chunks
+  std::vector<Index> sent_slots_;                         // [sending slots] by request: the slot that becomes free
   std::vector<SlotPlace> sent_places_, received_places_;  // [sending slots], [receiving slots]
-  std::deque<std::size_t> packing_;    // slots in the order of their chunks, which the receivers expect
+  std::deque<std::size_t> packing_;     // slots in the order of their chunks, which the receivers expect
   std::vector<std::size_t> unpacking_;  // slots in use
-  std::vector<std::size_t> arrived_;   // [received chunks] of partial results: slot of those that wait for their turn
-  std::size_t next_ = 0;               // the next one of these
+  std::vector<std::size_t> arrived_;    // [received chunks] of partial results: slot of those that wait for their turn
+  std::size_t next_ = 0;                // the next one of these
   bool self_done_ = false;
-  bool waits_ = false;                 // for PlanDevice::started(), before this rank uses an array in main memory
+  bool waits_ = false;  // for PlanDevice::started(), before this rank uses an array in main memory
   bool finished_ = true;
 };
 
