@@ -20,6 +20,9 @@ COMPUTED_TYPES = (
 #: Reductions, in the order of ``Reduction`` in the library, from 1 on.
 OPS = ("sum", "prod", "min", "max")
 
+#: Pairs of types between which GPUs convert.
+_CONVERTED_ON_GPUS = ({"float32", "float64"}, {"complex64", "complex128"})
+
 
 @dataclasses.dataclass(frozen=True)
 class ElementOperation:
@@ -56,6 +59,23 @@ class ElementOperation:
             return 0, 0, 1, 0, False, 0
         types = [COMPUTED_TYPES.index(dtype.name) + 1 for dtype in (self.source, self.target)]
         return types[0], types[1], self.alpha, self.beta, self.conj, 0 if self.op is None else OPS.index(self.op) + 1
+
+    def check_on_gpu(self, source_on_gpu: bool, target_on_gpu: bool) -> None:
+        """
+        Makes sure that no GPU has to convert elements as it cannot. The side with the larger elements converts.
+
+        :param source_on_gpu: Whether the source lies on a GPU; else in main memory.
+        :param target_on_gpu: The same for the target.
+        :raises TypeError: If one has to; names the types, and the remedy.
+        """
+        source, target = self.source, self.target
+        by_gpu = target_on_gpu if source.itemsize < target.itemsize else source_on_gpu
+        if by_gpu and source != target and {source.name, target.name} not in _CONVERTED_ON_GPUS:
+            raise TypeError(
+                f"elements cannot be converted from {source} to {target} on a GPU, only between float32 and float64, "
+                "and between complex64 and complex128; convert the array on the GPU before the redistribution, or its "
+                "result afterwards"
+            )
 
     def __str__(self) -> str:
         """As in ``2 * x + 1 * there, as float32``; nothing if elements are copied."""

@@ -105,8 +105,8 @@ class Strategy:
     :param buffer_bytes: The same as a formula; None if only MPI knows.
     :param node_aware: Whether it copies directly into, or out of, arrays in node-shared memory.
     :param seconds: What a rank takes, as a formula; None if no one knows.
-    :param gpu_seconds: The same with an array on a GPU; None: arrays there are copied as a whole to main memory, and
-        moved there.
+    :param on_gpus: Whether it moves arrays on GPUs.
+    :param gpu_seconds: What a rank takes with an array on a GPU; None if no one knows.
     :param overlaps: Whether it copies while messages are on their way between nodes.
     :param joins_messages: Whether messages of several ranks go as one.
     :param gpu_only: Whether it moves between arrays on GPUs only.
@@ -119,6 +119,7 @@ class Strategy:
     buffer_bytes: memory_formulas.BufferBytes | None = None
     node_aware: bool = False
     seconds: costs.CostFormula | None = None
+    on_gpus: bool = False
     gpu_seconds: costs.CostFormula | None = None
     overlaps: bool = False
     joins_messages: bool = False
@@ -130,9 +131,7 @@ class Strategy:
 
         :param on_gpu: Whether an array lies on a GPU.
         """
-        if not on_gpu or self.seconds is None:
-            return self.seconds
-        return self.gpu_seconds or costs.whole_arrays(self.seconds)
+        return self.gpu_seconds if on_gpu else self.seconds
 
 
 #: Strategies by name. One from elsewhere is added here; the library and an expansion have it under the same name.
@@ -151,6 +150,7 @@ STRATEGIES: dict[str, Strategy] = {
             memory="what it sends and receives, but for messages that are contiguous in an array",
             buffer_bytes=memory_formulas.packed,
             seconds=costs.packed,
+            on_gpus=True,
             gpu_seconds=costs.packed_on_gpu,
         ),
         Strategy(
@@ -168,6 +168,7 @@ STRATEGIES: dict[str, Strategy] = {
             memory="at most 2 x depth x chunk_bytes",
             buffer_bytes=memory_formulas.chunks,
             seconds=costs.chunks,
+            on_gpus=True,
             gpu_seconds=costs.chunks_on_gpu,
             overlaps=True,
         ),
@@ -187,6 +188,7 @@ STRATEGIES: dict[str, Strategy] = {
             buffer_bytes=memory_formulas.rings,
             node_aware=True,
             seconds=costs.shared,
+            on_gpus=True,
             gpu_seconds=costs.shared_on_gpu,
         ),
         Strategy(
@@ -197,6 +199,7 @@ STRATEGIES: dict[str, Strategy] = {
             buffer_bytes=memory_formulas.rings_and_chunks,
             node_aware=True,
             seconds=costs.hierarchical,
+            on_gpus=True,
             gpu_seconds=costs.hierarchical_on_gpu,
             overlaps=True,
         ),
@@ -218,6 +221,7 @@ STRATEGIES: dict[str, Strategy] = {
             options=(),
             memory="what it sends and receives, on the GPU, but for messages that are contiguous in an array",
             buffer_bytes=memory_formulas.packed,
+            on_gpus=True,
             gpu_only=True,
         ),
     )
@@ -227,6 +231,17 @@ STRATEGIES: dict[str, Strategy] = {
 def host_strategies() -> tuple[str, ...]:
     """Names of those that move arrays in main memory anywhere; stock DaCe's code does in DaCe programs only."""
     return tuple(name for name, strategy in STRATEGIES.items() if name != "MPI" and not strategy.gpu_only)
+
+
+def gpu_strategies(both_on_gpu: bool = True) -> tuple[str, ...]:
+    """
+    Names of those that move arrays on GPUs.
+
+    :param both_on_gpu: Whether source and target lie there; else one of them.
+    """
+    return tuple(
+        name for name, strategy in STRATEGIES.items() if strategy.on_gpus and (both_on_gpu or not strategy.gpu_only)
+    )
 
 
 #: What ``Auto`` stands for where nothing was measured or predicted. It chooses for each pair of ranks: on one node it
@@ -259,12 +274,19 @@ def check_places(strategy: Strategy, source_on_gpu: bool, target_on_gpu: bool) -
 
     :param source_on_gpu: Whether the source lies on the GPU; else in main memory.
     :param target_on_gpu: The same for the target.
-    :raises ValueError: If it needs both on the GPU.
+    :raises ValueError: If it needs both on the GPU, or both in main memory; names others.
     """
-    if strategy.gpu_only and not (source_on_gpu and target_on_gpu):
-        wrong = "the target is" if source_on_gpu else "the source is" if target_on_gpu else "both are"
+    both = source_on_gpu and target_on_gpu
+    if (source_on_gpu or target_on_gpu) and not strategy.on_gpus:
+        where = "both are" if both else "the source is" if source_on_gpu else "the target is"
         raise ValueError(
-            f"strategy {strategy.name} moves between arrays on GPUs, but {wrong} in main memory; "
+            f"strategy {strategy.name} moves arrays in main memory only, but {where} on a GPU; "
+            f"take {', '.join(gpu_strategies(both))}"
+        )
+    if strategy.gpu_only and not both:
+        where = "the target is" if source_on_gpu else "the source is" if target_on_gpu else "both are"
+        raise ValueError(
+            f"strategy {strategy.name} moves between arrays on GPUs, but {where} in main memory; "
             f"take {DEFAULT_STRATEGY}"
         )
 

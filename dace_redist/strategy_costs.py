@@ -147,21 +147,5 @@ def hierarchical_on_gpu(work: RankWork, options: Mapping[str, Any]) -> Terms:
     return _sum(within, chunks_on_gpu(work.network(), options)) if work.leaves_node() else within
 
 
-def whole_arrays(formula: CostFormula) -> CostFormula:
-    """
-    Arrays on a GPU are copied as a whole to pinned main memory, what is in the target included, moved there, and the
-    target is copied back.
-
-    :param formula: What the strategy takes in main memory.
-    """
-
-    def seconds(work: RankWork, options: Mapping[str, Any]) -> Terms | None:
-        moved = formula(work.in_main_memory(), options)
-        staging = Terms(pack=work.copied_to_main_memory(), unpack=work.copied_to_gpu())
-        return None if moved is None else _sum(moved, staging)
-
-    return seconds
-
-
 def _sum(*terms: Terms) -> Terms:
     return Terms(*(sum(parts) for parts in zip(*(one.by_name.values() for one in terms), strict=True)))

@@ -182,7 +182,7 @@ class Redistribute(DistributedNode, NonblockingCommNode):
     def validate_types(self, sdfg: SDFG, state: SDFGState) -> None:
         """
         Checks that both arrays lie where the strategy takes them, and that the input's type is possible and converts to
-        the output's.
+        the output's there.
 
         :raises ValueError: If not.
         """
@@ -194,6 +194,10 @@ class Redistribute(DistributedNode, NonblockingCommNode):
             operation = self.operation(sdfg, state)
             if self.element_bytes != 0 and not operation.is_copy:
                 raise ValueError(f"{self.title}: element_bytes is for elements that are only moved")
+            try:
+                operation.check_on_gpu(*self.on_gpu(sdfg, state))
+            except TypeError as error:
+                raise ValueError(f"{self.title}: {error}") from error
 
     @property
     def given_at_run_time(self) -> bool:
@@ -229,15 +233,13 @@ class Redistribute(DistributedNode, NonblockingCommNode):
     def _validate_memory(self, sdfg: SDFG, state: SDFGState) -> None:
         super()._validate_memory(sdfg, state)
         on_gpu = self.on_gpu(sdfg, state)
+        if any(on_gpu) and self.strategy == "MPI":
+            raise ValueError(self.refusal_of_stock_code)
         try:
             check_places(find_strategy(self.strategy), *on_gpu)
         except ValueError as error:
             raise ValueError(f"{self.title}: {error}") from error
-        if not any(on_gpu):
-            return
-        if self.strategy == "MPI":
-            raise ValueError(self.refusal_of_stock_code)
-        if is_devicelevel_gpu(sdfg, state, self):
+        if any(on_gpu) and is_devicelevel_gpu(sdfg, state, self):
             raise ValueError(f"{self.title}: it is inside a GPU kernel, where nothing can be redistributed")
 
     @property

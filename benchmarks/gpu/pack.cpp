@@ -257,7 +257,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   using DeviceOfThread = Device*(bool, char*, std::size_t);
-  const auto device_of_thread = reinterpret_cast<DeviceOfThread*>(dlsym(library, "dace_redist_cuda_device"));
+  const auto device_of_thread = reinterpret_cast<DeviceOfThread*>(dlsym(library, "dace_redist_device"));
   std::array<char, 512> error{};
   Device* const device = device_of_thread(false, error.data(), error.size());
   if (device == nullptr) {

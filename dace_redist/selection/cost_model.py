@@ -103,7 +103,7 @@ class CostModel:
             return None
         given = dict(options or {})
         values = default_options(self.problem.on_gpu) | given
-        network, chunk = self._network(strategy), self._chunk_bytes(strategy, values)
+        network, chunk = self.rates.network, self._chunk_bytes(strategy, values)
         slowest: Terms | None = None
         for node, ranks in self._nodes.items():
             terms = [formula(rank, values) for rank in ranks]
@@ -124,7 +124,7 @@ class CostModel:
         between nodes, where the profile tells sizes apart. Others make no difference that was ever measured.
         """
         usual = self.estimate(strategy)
-        network = self._network(strategy)
+        network = self.rates.network
         crosses = any(work.crosses for ranks in self._nodes.values() for work in ranks)
         if usual is None or network is None or network.chunks is None or not crosses:
             return usual
@@ -155,18 +155,9 @@ class CostModel:
         spent = dataclasses.replace(busiest, transfer=busiest.transfer + exposed)
         return dataclasses.replace(spent, wait=max(0.0, whole - spent.total))
 
-    def _moves_in_main_memory(self, strategy: str) -> bool:
-        """Whether a strategy moves between arrays in main memory, also copies of those on a GPU."""
-        return not self.problem.on_gpu or STRATEGIES[strategy].gpu_seconds is None
-
-    def _network(self, strategy: str) -> NetworkRates | None:
-        """What moves between nodes by a strategy."""
-        return self.profile.network if self._moves_in_main_memory(strategy) else self.rates.network
-
     def _chunk_bytes(self, strategy: str, options: Mapping[str, Any]) -> int | None:
         """Bytes of the chunks in which a strategy copies while messages are on their way; None: it does not."""
-        copies_whole_arrays = self.problem.on_gpu and self._moves_in_main_memory(strategy)
-        if copies_whole_arrays or not STRATEGIES[strategy].overlaps:
+        if not STRATEGIES[strategy].overlaps:
             return None
         return int(min(options["chunk_bytes"], options["max_message_bytes"]))
 

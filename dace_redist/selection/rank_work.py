@@ -16,7 +16,7 @@ from dace_redist.selection.machine_profile import (
     NetworkRates,
     NodeRates,
 )
-from dace_redist.selection.problem_key import MAIN_MEMORIES, sides_on_gpu
+from dace_redist.selection.problem_key import sides_on_gpu
 from dace_redist.selection.rank_traffic import RankTraffic, Runs, Traffic, times_within
 from dace_redist.strategy_costs import Terms
 
@@ -59,11 +59,6 @@ class Rates:
     def on_gpu(self) -> tuple[bool, bool]:
         """Whether source and target lie on a GPU."""
         return sides_on_gpu(self.memory)
-
-    @functools.cached_property
-    def in_main_memory(self) -> Rates:
-        """The same for ordinary arrays in main memory."""
-        return dataclasses.replace(self, memory=MAIN_MEMORIES[0])
 
     def kernels(self, sent: bool) -> Kernels:
         """What copies out of the source (``sent``), or into the target: the GPU where that lies there."""
@@ -376,20 +371,6 @@ class RankWork:
     def both_on_gpu(self) -> bool:
         """Whether source and target lie on a GPU."""
         return all(self.rates.on_gpu)
-
-    def in_main_memory(self) -> RankWork:
-        """The same with ordinary arrays in main memory."""
-        return dataclasses.replace(self, rates=self.rates.in_main_memory)
-
-    def copied_to_main_memory(self) -> float:
-        """Arrays on the GPU copied as a whole to pinned main memory, the target to keep what does not move."""
-        sizes = zip((self.traffic.source_bytes, self.traffic.target_bytes), self.rates.on_gpu, strict=True)
-        return sum(self.rates.device.to_main_memory.at(nbytes) for nbytes, on_gpu in sizes if on_gpu and nbytes)
-
-    def copied_to_gpu(self) -> float:
-        """The target copied as a whole back to the GPU, if it lies there."""
-        nbytes = self.traffic.target_bytes
-        return self.rates.device.to_gpu.at(nbytes) if self.rates.on_gpu[1] and nbytes else 0.0
 
     @property
     def _own_between_memories(self) -> tuple[Traffic, ...]:

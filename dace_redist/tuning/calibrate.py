@@ -102,7 +102,7 @@ class Sizes:
         """The same of arrays on GPUs."""
         surfaces = 4 * len(self.runs) + len(self.items)
         return (
-            len(self.footprints) * surfaces + 4 * len(self.messages) + len(self.chunks) + 6 + len(self.network_chunks)
+            len(self.footprints) * surfaces + 5 * len(self.messages) + len(self.chunks) + 6 + len(self.network_chunks)
         )
 
 
@@ -245,7 +245,7 @@ def _profile(made: _Calibration, on_gpus: _Calibration | None) -> MachineProfile
 
 def _device_rates(made: _Calibration) -> DeviceRates:
     launch = made.launch()
-    to_main_memory, to_gpu = made.whole_arrays()
+    to_main_memory, to_gpu = made.staging()
     return DeviceRates(
         name=made.gpu,
         launch=launch,
@@ -317,12 +317,14 @@ class _Calibration:
         """Seconds of a copy of nearly nothing."""
         return self.timed.copy("Pack", _TINY, self._side(), self._side())
 
-    def whole_arrays(self) -> tuple[Curve, Curve]:
-        """Arrays of all sizes of messages copied from the GPU to pinned main memory, and from there."""
-        sizes = self.sizes.messages
-        down = [self.timed.copy_whole(nbytes, back=False) for nbytes in sizes]
-        both = [self.timed.copy_whole(nbytes, back=True) for nbytes in sizes]
-        return _curve(sizes, down), _curve(sizes, list(map(_without, down, both)))
+    def staging(self) -> tuple[Curve, Curve]:
+        """Copies of all sizes of messages from the GPU to pinned main memory, and from there."""
+        copy, sizes = self.timed.copy, self.sizes.messages
+        host, gpu = Side(), Side(on_gpu=True)
+        copied = [copy("Pack", nbytes, host, host) for nbytes in sizes]  # from or to the pinned slot, too
+        down = [copy("Pack", nbytes, gpu, host) for nbytes in sizes]
+        up = [copy("Pack", nbytes, host, gpu) for nbytes in sizes]
+        return _curve(sizes, list(map(_without, copied, down))), _curve(sizes, list(map(_without, copied, up)))
 
     def within_a_node(self) -> NodeRates:
         """What each rank of a node exchanges with the next one."""

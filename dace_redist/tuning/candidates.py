@@ -12,7 +12,15 @@ from dace_redist.mpi.topology import Topology
 from dace_redist.schedule import Schedule
 from dace_redist.selection.problem_key import MAIN_MEMORIES, sides_on_gpu
 from dace_redist.selection.record import Winner
-from dace_redist.strategies import OPTIONS, STRATEGIES, check_options, default_options, find_strategy, host_strategies
+from dace_redist.strategies import (
+    OPTIONS,
+    STRATEGIES,
+    check_options,
+    default_options,
+    find_strategy,
+    gpu_strategies,
+    host_strategies,
+)
 
 
 def measurable(memory: str = MAIN_MEMORIES[0]) -> tuple[str, ...]:
@@ -21,8 +29,8 @@ def measurable(memory: str = MAIN_MEMORIES[0]) -> tuple[str, ...]:
 
     :param memory: Where the arrays lie, one of :data:`dace_redist.selection.problem_key.MEMORIES`.
     """
-    between_gpus = [name for name, strategy in STRATEGIES.items() if strategy.gpu_only and all(sides_on_gpu(memory))]
-    return (*host_strategies(), *between_gpus)
+    on_gpu = sides_on_gpu(memory)
+    return gpu_strategies(all(on_gpu)) if any(on_gpu) else host_strategies()
 
 
 @dataclasses.dataclass(frozen=True)

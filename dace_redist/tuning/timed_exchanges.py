@@ -135,19 +135,6 @@ class TimedExchanges:
             or 0.0
         )
 
-    def copy_whole(self, nbytes: int, back: bool) -> float:
-        """
-        Seconds in which each rank copies ``nbytes`` from its GPU to pinned main memory, and back if told so. Of the
-        array one element moves; strategy Threaded copies it as a whole for that.
-        """
-        arrays = [self._array(0, Side(on_gpu=True), nbytes, nbytes), self._array(1, Side(), _ITEM, _ITEM)]
-        if back:
-            arrays.reverse()
-        before, after = (Distribution(array.shape, (1,)) for array in arrays)
-        how: dict[str, Any] = {"region": ((0, 0, 0), (0, 0, 0), (1, 1, 1)), "threads": 1}
-        name = f"array of {nbytes:,} bytes to main memory{' and back' if back else ''}"
-        return self._timed(name, lambda: self._plan(MPI.COMM_SELF, "Threaded", arrays, before, after, **how)) or 0.0
-
     def transpose(self, nbytes: int, itemsize: int, on_gpu: bool = False) -> float:
         """Seconds in which each rank transposes a matrix of ``nbytes``, of elements of ``itemsize`` bytes."""
         rows = 1 << max(0, (nbytes // itemsize).bit_length() - 1) // 2

@@ -8,6 +8,7 @@ from pathlib import Path
 import dace
 import pytest
 from builds import BUILD_TYPE
+from dace.sdfg.validation import InvalidSDFGNodeError
 from generated_code import expanded
 from sdfgs import COLUMNS, OURS, ROWS, add_move, connected, rows_to_columns
 
@@ -16,7 +17,7 @@ from dace_redist import Distribution, JointRedistribute, OverlapRedistribute, Re
 from dace_redist.library_nodes import Contraction, SumReplicas
 from dace_redist.library_nodes.environment import DeviceEnvironment
 from dace_redist.native.device import DEVICE_VARIABLE
-from dace_redist.strategies import STRATEGIES
+from dace_redist.strategies import STRATEGIES, gpu_strategies
 
 GPU, SHARED = dace.StorageType.GPU_Global, dace.StorageType.GPU_Shared
 #: Arrays on the GPU, and what generated code says of source and target.
@@ -42,7 +43,7 @@ def code_of(sdfg: dace.SDFG) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("arrays", PLACES)
-@pytest.mark.parametrize("strategy", OURS)
+@pytest.mark.parametrize("strategy", gpu_strategies(both_on_gpu=False))
 def test_either_array_or_both(strategy: str, arrays: str):
     sdfg = on_gpu(rows_to_columns(strategy), arrays)
     sdfg.validate()
@@ -51,6 +52,24 @@ def test_either_array_or_both(strategy: str, arrays: str):
     assert f", {PLACES[arrays]}}}, _inp_buffer, _out_buffer, __dace_current_stream);" in code
     assert f", {PLACES[arrays]}}});" in tasklet.code_init.as_string
     assert DeviceEnvironment.full_class_path() in tasklet.environments
+
+
+@pytest.mark.parametrize("strategy", sorted({*OURS} - {*gpu_strategies()}))
+def test_strategies_of_main_memory(strategy: str):
+    with pytest.raises(ValueError, match=f'Redistribute "move": strategy {strategy} moves arrays in main memory only'):
+        expanded(on_gpu(rows_to_columns(strategy), "AB"))
+
+
+@pytest.mark.parametrize(("arrays", "refused"), [("AB", True), ("B", True), ("A", False)])
+def test_conversions(arrays: str, refused: bool):
+    """The side with the larger elements converts."""
+    sdfg = on_gpu(rows_to_columns("Pack"), arrays)
+    sdfg.arrays["A"].dtype = dace.int32
+    if refused:
+        with pytest.raises(InvalidSDFGNodeError, match="from int32 to float64 on a GPU, only between float32"):
+            sdfg.validate()
+    else:
+        sdfg.validate()
 
 
 def test_main_memory_says_nothing_of_memories():

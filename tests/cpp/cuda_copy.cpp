@@ -8,7 +8,6 @@
 
 #include <cstdlib>
 
-#include "copy/element_operation.hpp"
 #include "device_copy_cases.hpp"
 
 namespace {
@@ -124,7 +123,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   const auto device_of_thread =
-      reinterpret_cast<Device* (*)(bool, char*, std::size_t)>(dlsym(library, "dace_redist_cuda_device"));
+      reinterpret_cast<Device* (*)(bool, char*, std::size_t)>(dlsym(library, "dace_redist_device"));
   std::array<char, 512> error{};
   Device* const device = device_of_thread(false, error.data(), error.size());
   if (device == nullptr) {

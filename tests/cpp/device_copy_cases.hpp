@@ -17,6 +17,7 @@
 #include "copy/copy_block.hpp"
 #include "copy/element_operation.hpp"
 #include "device/device.hpp"
+#include "device/element_support.hpp"
 
 namespace {
 
@@ -57,12 +58,12 @@ Index fill_strides(Random& random, const StridedBlock& block, const std::vector<
   return stride;
 }
 
-Shape random_shape(Random& random, Index most_elements) {
+Shape random_shape(Random& random, Index max_elements) {
   Shape made;
   StridedBlock& block = made.block;
   block.ndim = static_cast<int>(random.between(random.one_in(10) ? 0 : 1, 6));
   const auto ndim = static_cast<std::size_t>(block.ndim);
-  Index left = most_elements;
+  Index left = max_elements;
   for (const std::size_t d : random.permutation(ndim)) {
     block.counts[d] = random.between(1, std::min<Index>(left, random.one_in(2) ? 300 : 6));
     left = std::max<Index>(1, left / block.counts[d]);
@@ -170,9 +171,9 @@ struct Arrays {
   std::vector<char*> addresses;
 
   template <class Fill>
-  Arrays(Random& random, const std::vector<Index>& elements, Index element_bytes, Index least_shift, const Fill& fill) {
+  Arrays(Random& random, const std::vector<Index>& elements, Index element_bytes, Index min_shift, const Fill& fill) {
     for (const Index count : elements) {
-      const Index shift = random.one_in(2) ? 0 : random.between(0, 15) / least_shift * least_shift;
+      const Index shift = random.one_in(2) ? 0 : random.between(0, 15) / min_shift * min_shift;
       memory.emplace_back(static_cast<std::size_t>(std::max<Index>(1, count) * element_bytes),
                           static_cast<std::size_t>(shift));
       fill(memory.back());
@@ -192,12 +193,12 @@ bool copies_like_a_loop(Random& random, Copier& copier) {
   const Index element_bytes = sizes[static_cast<std::size_t>(random.between(0, 11))];
   const auto kernel = copier.prepare(made.copies, {element_bytes, element_bytes, nullptr});
   for (int launch = 0; launch < 3; ++launch) {
-    const Index least_shift = Index{1} << random.between(0, 4);
+    const Index min_shift = Index{1} << random.between(0, 4);
     const auto fill = [&](Memory16& array) {
       for (std::size_t i = 0; i < array.size(); ++i) array.data()[i] = static_cast<char>(random.between(0, 255));
     };
-    Arrays source(random, made.source_elements, element_bytes, least_shift, fill);
-    Arrays target(random, made.target_elements, element_bytes, least_shift, fill);
+    Arrays source(random, made.source_elements, element_bytes, min_shift, fill);
+    Arrays target(random, made.target_elements, element_bytes, min_shift, fill);
     std::vector<Bytes> expected = target.contents();
     for (const DeviceCopy& copy : made.copies)
       for_each_element(copy.block, [&](Index from, Index to) {
@@ -223,7 +224,8 @@ ElementOperation random_operation(Random& random) {
       return static_cast<ElementType>(random.one_in(2) ? random.between(10, 13) : random.between(1, 13));
     };
     operation.source = any_type();
-    operation.target = any_type();
+    operation.target = random.one_in(2) ? operation.source : any_type();
+    if (!device_computes(operation.source, operation.target)) continue;
     operation.reduction = static_cast<Reduction>(random.one_in(2) ? 0 : random.between(1, 4));
     if (random.one_in(2)) operation.alpha = {static_cast<double>(random.between(0, 3)), 0};
     if (random.one_in(2)) operation.beta = {static_cast<double>(random.between(0, 2)), 0};
@@ -257,10 +259,9 @@ bool computes_like_element_kernel(Random& random, Copier& copier) {
   const ElementKernel elements(operation);
   const auto kernel = copier.prepare(made.copies, {source_bytes, target_bytes, &elements});
   for (int launch = 0; launch < 2; ++launch) {
-    const Index least_shift = random.one_in(2) ? 16 : Index{1} << random.between(0, 3);
-    Arrays source(random, made.source_elements, source_bytes, least_shift,
+    Arrays source(random, made.source_elements, source_bytes, source_bytes,
                   [&](Memory16& array) { fill_with_numbers(random, array, operation.source); });
-    Arrays target(random, made.target_elements, target_bytes, least_shift,
+    Arrays target(random, made.target_elements, target_bytes, target_bytes,
                   [&](Memory16& array) { fill_with_numbers(random, array, operation.target); });
     std::vector<Bytes> expected = target.contents();
     for (const DeviceCopy& copy : made.copies)
@@ -280,7 +281,7 @@ bool computes_like_element_kernel(Random& random, Copier& copier) {
   return true;
 }
 
-/// Every conversion and operation, both straight and transposed.
+/// Every operation and conversion that a device makes, both straight and transposed.
 bool computes_with_all_types(Copier& copier) {
   Random random(5);
   for (Index from = 1; from < element_type_count; ++from)
@@ -291,6 +292,7 @@ bool computes_with_all_types(Copier& copier) {
         operation.target = static_cast<ElementType>(to);
         operation.reduction = static_cast<Reduction>(reduction);
         if (reduction == 0 && to > 1) operation.beta = 2;
+        if (!device_computes(operation.source, operation.target)) continue;
         ElementKernel elements;
         try {
           elements = ElementKernel(operation);

@@ -6,9 +6,10 @@
 /// Usage: test_device_copy [lists] [seed]
 
 #include <cstdlib>
+#include <string>
 
-#include "copy/element_operation.hpp"
 #include "device/host_copy_kernel.hpp"
+#include "device/tile_kernels.hpp"
 #include "device_copy_cases.hpp"
 
 namespace {
@@ -33,18 +34,13 @@ bool finds_words_of_huge_blocks() {
   block.counts = {5, (Index{1} << 32) + 7, 3};
   block.source_strides = {Index{1} << 36, 4, 1};
   block.target_strides = {Index{1} << 37, 8, -2};
-  const CopyTiles tiles({{block, 0, 0}}, {8, 8, nullptr}, {16}, {16});
+  CopyTiles tiles({{block, 0, 0}}, {8, 8, nullptr}, 16);
+  const std::vector<char> tables = tiles.take_tables();
   std::uint64_t words = 0;
-  for (const TileGroup& group : tiles.groups) words += group.steps;
-  if (words != static_cast<std::uint64_t>(block.count())) return false;
-  TileLaunch tables;
-  tables.groups = tiles.groups.data();
-  tables.dimensions = tiles.dimensions.data();
-  tables.places = tiles.places.data();
-  tables.group_of_tile = tiles.group_of_tile.data();
   Random random(7);
-  for (const TilePart& part : tiles.parts) {
-    const TileLaunch launch = tile_launch(tiles, part, tables, {nullptr}, {nullptr});
+  for (const TilePart& part : tiles.parts()) {
+    const TileLaunch launch = tiles.launch(part, tables.data(), {nullptr}, {nullptr});
+    for (std::uint32_t group = 0; group < launch.group_count; ++group) words += launch.groups[group].steps;
     for (int i = 0; i < 2000; ++i) {
       const auto tile = static_cast<std::uint32_t>(random.between(0, part.tiles - 1));
       TileStart start{};
@@ -60,7 +56,32 @@ bool finds_words_of_huge_blocks() {
         return false;
     }
   }
-  return true;
+  return words == static_cast<std::uint64_t>(block.count());
+}
+
+/// Conversions that a device does not make, and elements that are not aligned to their size, are errors.
+bool refuses() {
+  const auto fails = [](ElementType source, ElementType target, Index shift, const std::string& with) {
+    ElementOperation operation;
+    operation.source = source;
+    operation.target = target;
+    operation.alpha = 2;
+    const ElementKernel elements(operation);
+    StridedBlock block;
+    std::vector<Memory16> arrays(2, Memory16(64, 0));
+    try {
+      HostCopyKernel kernel({{block, 0, 0}}, {element_bytes_of(source), element_bytes_of(target), &elements});
+      kernel.launch({arrays[0].data() + shift}, {arrays[1].data()}, nullptr);
+    } catch (const Error& error) {
+      return std::string(error.what()).find(with) != std::string::npos;
+    }
+    return with.empty();
+  };
+  return fails(ElementType::int32, ElementType::float64, 0, "from int32 to float64 on a GPU, only between float32") &&
+         fails(ElementType::float64, ElementType::complex128, 0, "from float64 to complex128 on a GPU") &&
+         fails(ElementType::float64, ElementType::float64, 4, "elements of 8 bytes that are computed with must be") &&
+         fails(ElementType::complex64, ElementType::complex128, 0, "") &&
+         fails(ElementType::float32, ElementType::float64, 4, "");
 }
 
 bool check(bool good, const char* what) {
@@ -89,7 +110,7 @@ int main(int argc, char** argv) {
   const unsigned seed = argc > 2 ? static_cast<unsigned>(std::atol(argv[2])) : 1;
   HostCopier copier;
   const bool good = check(divides(), "Divisor, LongDivisor") &&
-                    check(finds_words_of_huge_blocks(), "words of huge blocks") &&
+                    check(finds_words_of_huge_blocks(), "words of huge blocks") && check(refuses(), "errors") &&
                     passes_all_cases(copier, lists, seed);
   return good ? 0 : 1;
 }

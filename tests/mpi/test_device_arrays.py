@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import OPTIONS
 from device_arrays import KINDS, StridedDeviceArray, use_device
 from distributions import same_on_all_ranks
 from extra_libraries import compiled_by_one
@@ -17,11 +16,14 @@ from hypothesis import strategies as st
 from operation_cases import CALLS, arrays, carry_out, cases, wrong_parts
 
 from dace_redist import Distribution, RedistributionError, plan, redistribute
+from dace_redist.element_operation import element_operation
 from dace_redist.redistribution.device_arrays import DeviceArray
+from dace_redist.strategies import gpu_strategies, host_strategies
 
 #: One kind of device is enough for the other MPIs.
 MARKED = [(kind, [pytest.mark.mpi_matrix] if kind == "host" else []) for kind in KINDS]
 SIDES = [("gpu", "gpu"), ("gpu", "gpu"), ("gpu", "cpu"), ("cpu", "gpu")]
+MAIN_MEMORY_ONLY = [name for name in host_strategies() if name not in gpu_strategies()]
 
 
 class OtherLibrary:
@@ -39,6 +41,14 @@ def placed(array: np.ndarray, side: str) -> Any:
     return StridedDeviceArray(array) if side == "gpu" else array
 
 
+def as_gpus_convert(case: dict[str, Any], sides: tuple[str, str]) -> None:
+    """Leaves out a conversion that a GPU does not make."""
+    try:
+        element_operation(*case["types"]).check_on_gpu(*(side == "gpu" for side in sides))
+    except TypeError:
+        case["types"] = (case["types"][1],) * 2
+
+
 @pytest.mark.fuzz
 @pytest.mark.mpi(ranks=[1, 2, 5, 12], timeout=300)
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=matrix) for kind, matrix in MARKED])
@@ -52,7 +62,11 @@ def test_random_operations(comm, kind, monkeypatch):
     @given(cases(comm.size), st.sampled_from(CALLS), st.sampled_from(SIDES), st.integers(0, 3))
     def check_strategies(case: dict[str, Any], call: str, sides: tuple[str, str], node_ranks: int) -> None:
         case["layouts"] = ["C" if layout == "backwards" else layout for layout in case["layouts"]]
-        for strategy in [*OPTIONS, *(["NCCL"] if with_nccl and sides == ("gpu", "gpu") else [])]:
+        as_gpus_convert(case, sides)
+        both = sides == ("gpu", "gpu")
+        for strategy in gpu_strategies(both):
+            if strategy == "NCCL" and not with_nccl:
+                continue
             monkeypatch.setenv("DACE_REDIST_NODE_RANKS", "0" if strategy == "Shared" else str(node_ranks))
             array, out, wanted = arrays(comm, case)
             there = [placed(part, side) for part, side in zip((array, out), sides, strict=True)]
@@ -98,7 +112,7 @@ def test_without_node_shared_memory(comm, monkeypatch, capfd):
         assert np.array_equal(result.to_numpy(), target.local(whole, comm.rank))
     comm.Barrier()
     said = "".join(comm.allgather(capfd.readouterr().err))
-    assert said.count("no node-shared memory") == 1
+    assert said.count("node-shared memory") == 1
 
 
 @pytest.mark.mpi(ranks=[2])
@@ -216,9 +230,63 @@ def test_an_array_that_does_not_lie_where_it_says(comm, monkeypatch):
     class WrongAddress:
         __cuda_array_interface__ = {"shape": (4, 6), "typestr": "<f8", "data": (here.ctypes.data, False), "version": 3}
 
-    for strategy in ("Pack", "Datatype"):
+    for strategy in ("Pack", "Hierarchical"):
         with pytest.raises(RedistributionError, match="the source array lies in main memory; the plan was made for"):
             redistribute(WrongAddress(), source, target, comm=comm, strategy=strategy)
+
+
+@pytest.mark.mpi(ranks=[3])
+@pytest.mark.parametrize("kind", ["host", "host,apart", "host,pooled", "host,apart,aware"])
+@pytest.mark.parametrize("failing", [0, 2])
+def test_a_failure_on_one_rank_is_an_error_of_its_partners(comm, kind, failing, monkeypatch):
+    """Nobody waits for a rank whose array lies elsewhere than it says, and the plan can be used afterwards."""
+    use_device(kind, monkeypatch)
+    source, target = Distribution((9, 6), (3, 1)), Distribution((9, 6), (1, 3))
+    here = np.arange(54.0).reshape(9, 6)
+    part = np.ascontiguousarray(source.local(here, comm.rank))
+    there, wanted = DeviceArray.from_numpy(part), target.local(here, comm.rank)
+
+    class WrongAddress:
+        __cuda_array_interface__ = {"shape": (3, 6), "typestr": "<f8", "data": (part.ctypes.data, False), "version": 3}
+
+    for strategy in ("Pack", "Pipelined", "Hierarchical"):
+        made = plan(source, target, comm=comm, strategy=strategy, device="gpu")
+        wrong = "array lies in main memory" if comm.rank == failing else rf"on rank {failing}: the source array lies"
+        with pytest.raises(RedistributionError, match=wrong):
+            made(WrongAddress() if comm.rank == failing else there)
+        made.free()
+        result = redistribute(there, source, target, comm=comm, strategy=strategy)
+        assert np.array_equal(result.to_numpy(), wanted)
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_conversions_that_gpus_do_not_make(comm, monkeypatch):
+    use_device("host", monkeypatch)
+    source, target = Distribution((8, 6), (2, 1)), Distribution((8, 6), (1, 2))
+    here = source.local(np.arange(48, dtype="i4").reshape(8, 6), comm.rank)
+    wanted = target.local(np.arange(48.0).reshape(8, 6), comm.rank)
+    there, out = DeviceArray.from_numpy(here), np.zeros_like(wanted)
+    for strategy in ("Pack", "Hierarchical"):
+        with pytest.raises(RedistributionError, match="from int32 to float64 on a GPU, only between .* convert the"):
+            plan(source, target, "i4", comm=comm, strategy=strategy, target_dtype="f8", device="gpu")
+        redistribute(
+            there, source, target, comm=comm, out=out, dtype="f8", strategy=strategy, alpha=2
+        )  # on the processor
+        assert np.array_equal(out, 2 * wanted)
+
+
+@pytest.mark.mpi(ranks=[2])
+@pytest.mark.parametrize("strategy", MAIN_MEMORY_ONLY)
+def test_strategies_of_main_memory(comm, strategy: str, monkeypatch):
+    use_device("host", monkeypatch)
+    source, target = Distribution((8, 6), (2, 1)), Distribution((8, 6), (1, 2))
+    there = DeviceArray((4, 6))
+    text = f"strategy {strategy} moves arrays in main memory only, but both are on a GPU; take Pack, .*, NCCL"
+    with pytest.raises(ValueError, match=text):
+        redistribute(there, source, target, comm=comm, strategy=strategy)
+    for device, wrong in ((("gpu", "cpu"), "the source is"), (("cpu", "gpu"), "the target is")):
+        with pytest.raises(ValueError, match=f"but {wrong} on a GPU; take Pack, Pipelined, Shared, Hierarchical$"):
+            plan(source, target, comm=comm, strategy=strategy, device=device)
 
 
 @pytest.mark.mpi(ranks=[4])
@@ -293,40 +361,6 @@ def test_failures_of_nccl_leave_nothing_behind(comm, monkeypatch, tmp_path):
             assert np.array_equal(other(there).to_numpy(), target.local(whole, comm.rank))
 
 
-@pytest.mark.mpi(ranks=[2])
-def test_arrays_copied_as_a_whole_are_said(comm, monkeypatch, capfd):
-    use_device("host", monkeypatch)
-    source, target = Distribution((8, 6), (2, 1)), Distribution((8, 6), (1, 2))
-    there = DeviceArray.from_numpy(source.local(np.arange(48.0).reshape(8, 6), comm.rank))
-    for strategy in ("Datatype", "Threaded", "Hierarchical"):
-        redistribute(there, source, target, comm=comm, strategy=strategy)
-    comm.Barrier()
-    said = "".join(comm.allgather(capfd.readouterr().err))
-    assert said.count("strategy Datatype copies arrays on a GPU to main memory as a whole; Hierarchical") == 1
-    assert "Threaded" not in said  # said once
-
-
-@pytest.mark.mpi_matrix
-@pytest.mark.mpi(ranks=[3])
-def test_an_mpi_that_takes_addresses_of_the_device(comm, monkeypatch):
-    """Not all make windows there; where arrays come and go, strides change."""
-    use_device("host,apart,aware", monkeypatch)
-    whole = np.arange(96.0).reshape(12, 8)
-    source, target = Distribution((12, 8), (3, 1)), Distribution((12, 8), (1, 3))
-    wanted = target.local(whole, comm.rank)
-    for strategy in ("Datatype", "RMA"):
-        with plan(source, target, comm=comm, strategy=strategy, device="gpu") as made:
-            for order in "CFC":
-                array = StridedDeviceArray(np.array(source.local(whole, comm.rank), order=order))
-                out = np.zeros_like(wanted, order=order)
-                there = StridedDeviceArray(out)
-                request = made.start(array, out=there)
-                while not request.test():
-                    pass
-                request.wait()
-                assert np.array_equal(there.to_numpy(), wanted)
-
-
 @pytest.mark.mpi(ranks=[1, 3, 5])
 @pytest.mark.parametrize("kind", ["host", "host,apart"])
 def test_several_tensors(comm, kind, monkeypatch):
@@ -343,6 +377,7 @@ def test_several_tensors(comm, kind, monkeypatch):
     def check(several: list[dict[str, Any]], call: str, sides: tuple[str, str], strategy: str) -> None:
         for case in several:
             case["layouts"] = ["C" if layout == "backwards" else layout for layout in case["layouts"]]
+            as_gpus_convert(case, sides)
         made = [arrays(comm, case) for case in several]
         there = [[placed(part, side) for part, side in zip(one[:2], sides, strict=True)] for one in made]
         pair = [[case[name] for case in several] for name in ("source", "target")]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 from mpi_programs import build_with_library, run
-from sdfgs import OURS
 
 from dace_redist.native.device import DEVICE_VARIABLE, ensure_device_library
+from dace_redist.strategies import gpu_strategies
 
 pytestmark = pytest.mark.compile
 
 
 @pytest.mark.parametrize("device", ["host", "host,apart", "host,pooled"])
-@pytest.mark.parametrize("strategy", OURS)
+@pytest.mark.parametrize("strategy", gpu_strategies(both_on_gpu=False))
 def test_order_with_streams(strategy: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DEVICE_VARIABLE, device)
     ensure_device_library()

@@ -107,7 +107,8 @@ class FuseConversion(transformation.SingleStateTransformation):
         factor = self.node.alpha * scaled.alpha
         types = [end.base_type.as_numpy_dtype() for end in (first, last)]
         try:
-            element_operation(*types, 2 if symbols_of([factor]) else complex(factor), op=self.node.op or None)
+            fused = element_operation(*types, 2 if symbols_of([factor]) else complex(factor), op=self.node.op or None)
+            fused.check_on_gpu(*self.node.on_gpu(sdfg, graph))
         except (ValueError, TypeError):
             return False
         return True

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -13,55 +12,41 @@
 #include <mutex>
 #include <random>
 #include <set>
-#include <sstream>
 #include <string>
 #include <utility>
 
-#include "copy/packing.hpp"
+#include "copy/buffer.hpp"
 #include "core/error.hpp"
 #include "device/device.hpp"
 #include "device/host_copy_kernel.hpp"
-#include "node/shared_array.hpp"
+#include "shm/arena.hpp"
+#include "shm/peer_arena.hpp"
 
 namespace dace_redist {
 namespace {
 
-/// Whether a record of an event has been reached. Who waits for an event waits for the record before.
+/// Whether a record of an event has been reached.
 using Reached = std::shared_ptr<bool>;
 
-/// What an Event points to: its last record, null before the first.
+/// The target of an Event: its last record, null before the first. A wait is for the record that was last then.
 struct Mark {
   Reached last;
 };
 
-/// One thing in a stream: work, or a record to be reached or waited for.
+/// An entry of a stream: work, or a record to wait for.
 struct Enqueued {
   std::function<void()> work;
-  Reached reaches, waits_for;
+  Reached waits_for;
 };
 
 using Queue = std::deque<Enqueued>;
-
-/// The words of the environment variable.
-using Words = std::set<std::string>;
-
-Words words_in(const std::string& value) {
-  static const Words known{"host", "apart", "aware", "pooled", "unnamed"};
-  Words words;
-  std::istringstream list(value);
-  for (std::string word; std::getline(list, word, ',');) {
-    if (known.count(word) == 0) throw unknown_word(word);
-    words.insert(word);
-  }
-  return words;
-}
 
 class HostDevice final : public Device {
   using Guard = std::lock_guard<std::recursive_mutex>;
 
  public:
-  explicit HostDevice(const Words& words)
-      : Device(words.count("aware") > 0),
+  HostDevice(bool known_to_mpi, const std::set<std::string>& words)
+      : Device(known_to_mpi),
         apart_(words.count("apart") > 0),
         unnamed_(words.count("unnamed") > 0),
         pooled_(words.count("pooled") > 0) {}
@@ -81,8 +66,14 @@ class HostDevice final : public Device {
     const Guard guard(mutex_);
     nbytes = std::max<std::int64_t>(nbytes, 1);
     const bool by_plan = times_current_ > 0;
-    if (unnamed_ || (pooled_ && !by_plan)) return add({SharedSegment(), Buffer(nbytes), nbytes});
-    return add({SharedSegment(nbytes), Buffer(), nbytes});
+    if (unnamed_ || (pooled_ && !by_plan)) {
+      Buffer buffer(nbytes);
+      char* const start = buffer.at(0);
+      return add(start, {{}, std::move(buffer), nullptr, nbytes});
+    }
+    ArenaMemory memory(Arena::own().allocate(nbytes, false).bytes);
+    char* const start = memory.get();
+    return add(start, {std::move(memory), Buffer(), nullptr, nbytes});
   }
   void free(void* memory) noexcept override {
     const Guard guard(mutex_);
@@ -125,12 +116,12 @@ class HostDevice final : public Device {
     const Guard guard(mutex_);
     Mark* const mark = static_cast<Mark*>(event);
     mark->last = std::make_shared<bool>(false);
-    queue(stream).push_back({{}, mark->last, nullptr});
+    queue(stream).push_back({[reached = mark->last] { *reached = true; }, nullptr});
   }
   void wait(Stream stream, Event event) override {
     const Guard guard(mutex_);
     Mark* const mark = static_cast<Mark*>(event);
-    if (mark->last) queue(stream).push_back({{}, nullptr, mark->last});
+    if (mark->last) queue(stream).push_back({{}, mark->last});
   }
   bool completed(Event event) override {
     const Guard guard(mutex_);
@@ -148,9 +139,8 @@ class HostDevice final : public Device {
     const Guard guard(mutex_);
     for (const void* const end : {static_cast<const void*>(target), source})
       if (nbytes > 0 && find(end) == allocations_.end() && !is_pinned(end, nbytes))
-        throw Error("a copy of the device needs its own memory or pinned memory");
-    queue(stream).push_back(
-        {[=] { std::memmove(target, source, static_cast<std::size_t>(nbytes)); }, nullptr, nullptr});
+        throw Error("copies of a device must be between its own memory and pinned memory");
+    queue(stream).push_back({[=] { std::memmove(target, source, static_cast<std::size_t>(nbytes)); }, nullptr});
   }
 
   std::unique_ptr<CopyKernel> copy_kernel(const std::vector<DeviceCopy>& copies, const ElementStep& step) override {
@@ -160,9 +150,9 @@ class HostDevice final : public Device {
   bool name_memory(const void* memory, DeviceMemoryName& name) override {
     const Guard guard(mutex_);
     const auto found = find(memory);
-    if (found == allocations_.end() || found->second.buffer.at(0) != nullptr) return false;
-    const SegmentName segment = found->second.segment.name();
-    std::memcpy(name.handle.data(), &segment, sizeof segment);
+    if (found == allocations_.end() || !found->second.named) return false;
+    const Handle handle{Arena::own().name(), Arena::own().offset_of(found->first), found->second.nbytes};
+    std::memcpy(name.handle.data(), &handle, sizeof handle);
     name.allocation = found->second.number;
     name.offset = static_cast<const char*>(memory) - found->first;
     name.process = getpid();
@@ -171,18 +161,25 @@ class HostDevice final : public Device {
   bool reaches(const std::array<char, 16>& unique_id) override { return unique_id == this->unique_id(); }
   char* map(const DeviceMemoryName& name) override {
     const Guard guard(mutex_);
-    SegmentName segment;
-    std::memcpy(&segment, name.handle.data(), sizeof segment);
-    return add({SharedSegment(segment), Buffer(), segment.nbytes});
+    Handle handle;
+    std::memcpy(&handle, name.handle.data(), sizeof handle);
+    const auto peer = PeerArena::map(handle.arena);
+    char* const start = peer->at(handle.offset);
+    const auto known = allocations_.find(start);
+    if (known == allocations_.end()) return add(start, {{}, Buffer(), peer, handle.nbytes});
+    ++known->second.users;
+    known->second.nbytes = std::max(known->second.nbytes, handle.nbytes);
+    return start;
   }
   void unmap(char* start) noexcept override {
     const Guard guard(mutex_);
     run_all();
-    allocations_.erase(start);
+    const auto mapped = allocations_.find(start);
+    if (--mapped->second.users == 0) allocations_.erase(mapped);
   }
 
  private:
-  /// Copies that are made when their turn in a stream comes.
+  /// Copies in the order of a stream.
   class EnqueuedKernel final : public CopyKernel {
    public:
     EnqueuedKernel(HostDevice& device, const std::vector<DeviceCopy>& copies, const ElementStep& step)
@@ -191,7 +188,7 @@ class HostDevice final : public Device {
     void launch(const std::vector<const char*>& sources, const std::vector<char*>& targets, Stream stream) override {
       const Guard guard(device_.mutex_);
       const auto work = [kernel = kernel_, sources, targets] { kernel->launch(sources, targets, nullptr); };
-      device_.queue(stream).push_back({work, nullptr, nullptr});
+      device_.queue(stream).push_back({work, nullptr});
     }
 
    private:
@@ -199,17 +196,29 @@ class HostDevice final : public Device {
     std::shared_ptr<HostCopyKernel> kernel_;
   };
 
-  /// Memory that other processes can map, or memory that they cannot.
+  struct FreeArenaMemory {
+    void operator()(char* bytes) const { Arena::free(bytes); }
+  };
+  using ArenaMemory = std::unique_ptr<char, FreeArenaMemory>;
+
+  /// Memory that other processes can map, memory that they cannot, or memory of another process.
   struct Allocation {
-    SharedSegment segment;
+    ArenaMemory named;
     Buffer buffer;
+    std::shared_ptr<PeerArena> peer;
     std::int64_t nbytes = 0;
     std::uint64_t number = 0;
+    int users = 1;
   };
+  /// The name of an allocation for other processes.
+  struct Handle {
+    ArenaName arena;
+    std::int64_t offset = 0, nbytes = 0;
+  };
+  static_assert(sizeof(Handle) <= sizeof DeviceMemoryName::handle);
   using Allocations = std::map<const char*, Allocation>;
 
-  char* add(Allocation allocation) {
-    char* const start = allocation.buffer.at(0) != nullptr ? allocation.buffer.at(0) : allocation.segment.at(0);
+  char* add(char* start, Allocation allocation) {
     allocation.number = ++number_;
     allocations_.emplace(start, std::move(allocation));
     return start;
@@ -231,7 +240,7 @@ class HostDevice final : public Device {
 
   Queue& queue(Stream stream) { return stream ? *static_cast<Queue*>(stream) : default_queue_; }
 
-  /// Runs what comes next in some stream; does nothing if every stream is empty, or waits.
+  /// Runs the next entry of a random stream; does nothing if every stream is empty or waits.
   void run_one() {
     std::vector<Queue*> ready;
     const auto consider = [&](Queue& queue) {
@@ -244,38 +253,30 @@ class HostDevice final : public Device {
     Queue& chosen = *ready[random_() % ready.size()];
     const Enqueued next = std::move(chosen.front());
     chosen.pop_front();
-    if (next.work) next.work();
-    if (next.reaches) *next.reaches = true;
+    next.work();
   }
 
   void run_all() {
-    const auto left = [this] {
-      return std::any_of(queues_.begin(), queues_.end(), [](const auto& queue) { return !queue->empty(); });
-    };
-    while (!default_queue_.empty() || left()) run_one();
+    const auto is_filled = [](const auto& queue) { return !queue->empty(); };
+    while (!default_queue_.empty() || std::any_of(queues_.begin(), queues_.end(), is_filled)) run_one();
   }
 
   mutable std::recursive_mutex mutex_;
-  Allocations allocations_;                     // by start, those of other processes that are mapped, too
+  Allocations allocations_;                     // by start; also mapped ones of other processes
   std::map<const char*, std::int64_t> pinned_;  // bytes by start
   std::vector<std::unique_ptr<Queue>> queues_;
   Queue default_queue_;
   std::uint64_t number_ = 0;
   std::minstd_rand random_{static_cast<unsigned>(getpid())};
   const bool apart_, unnamed_, pooled_;
-  inline static thread_local int times_current_ = 0;  // plans make the device current for what they do
+  inline static thread_local int times_current_ = 0;  // above 0 in calls of plans, not of programs
 };
 
 }  // namespace
 }  // namespace dace_redist
 
-/// The stand-in of this process. Null if the environment variable has an unknown word, and why.
-extern "C" DR_API dace_redist::Device* dace_redist_host_device(char* error, std::size_t nbytes) {
-  try {
-    static dace_redist::HostDevice device(dace_redist::words_in(std::getenv(dace_redist::device_variable)));
-    return &device;
-  } catch (const dace_redist::Error& failure) {
-    std::snprintf(error, nbytes, "%s", failure.what());
-    return nullptr;
-  }
+/// The stand-in of this process.
+extern "C" DR_API dace_redist::Device* dace_redist_device(bool known_to_mpi, char* /*error*/, std::size_t /*nbytes*/) {
+  static dace_redist::HostDevice device(known_to_mpi, dace_redist::words_in(std::getenv(dace_redist::device_variable)));
+  return &device;
 }

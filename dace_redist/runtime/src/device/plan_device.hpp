@@ -2,49 +2,40 @@
 #pragma once
 
 /// \file
-/// The device of a plan.
+/// The device of a plan, and the order of a transfer with the caller's stream.
 
 #include "device/device_objects.hpp"
-#include "plan/description.hpp"
+#include "plan/problem.hpp"
+#include "transport/message.hpp"
 
 namespace dace_redist {
 
-/// Which device a plan's arrays lie on, whether they do, and the order with the caller's stream.
+/// What the transports of an exchange share.
 class PlanDevice {
  public:
-  /// Takes the device that is current in the calling thread. \throws Error if there is none.
-  void take() {
-    device_ = &current_device();
-    const CurrentDevice current(*device_);
-    started_ = make_event(*device_);
-  }
+  /// Takes the device that is current in the calling thread.
+  /// \param caller  the caller's stream, which may become another one at any time.
+  /// \throws Error if there is no device, or if it cannot compute with elements as the steps need it.
+  PlanDevice(const TensorProblem& problem, const Tensor& tensor, const Messages& messages, const Stream& caller);
 
   Device& get() const { return *device_; }
 
-  /// Marks what the caller enqueued before an exchange, of which an array without elements is not looked at.
-  /// \return an event, to be recorded again by the next exchange.
-  /// \throws Error if an array does not lie where the plan was told.
-  Event started(const Description& description, const RankSchedule& schedule, const char* source, const char* target,
-                Stream stream) {
-    if (schedule.reads_source()) check_memory("source", source, description.source_memory);
-    if (schedule.writes_target()) check_memory("target", target, description.target_memory);
-    device_->record(started_.get(), stream);
-    return started_.get();
-  }
+  /// Begins a transfer: marks the work that the caller has enqueued. Arrays without elements are not looked at.
+  /// \throws Error if another array does not lie where the problem says.
+  void begin(const Arrays& arrays);
+  /// The mark of begin(): the arrays may be used after it.
+  Event started() const { return started_.get(); }
+  /// Has work that the caller enqueues from now on run after the work of a stream.
+  void follow(Stream stream);
 
  private:
-  void check_memory(const char* side, const char* array, Memory expected) const {
-    const int number = device_->device_of(array);
-    if (expected == Memory::host && number >= 0)
-      throw Error(text("the ", side, " array lies on device ", number, "; the plan was made for main memory"));
-    if (expected == Memory::device && number < 0)
-      throw Error(text("the ", side, " array lies in main memory; the plan was made for ", device_->name()));
-    if (expected == Memory::device && number != device_->number())
-      throw Error(text("the ", side, " array lies on device ", number, "; the plan was made for ", device_->name()));
-  }
+  void check_memory(const char* side, const char* array, Memory expected) const;
 
-  Device* device_ = nullptr;
-  OwnedEvent started_;
+  Memory source_memory_, target_memory_;
+  bool reads_, writes_;
+  const Stream& caller_;
+  Device* device_;
+  OwnedEvent started_, followed_;
 };
 
 }  // namespace dace_redist

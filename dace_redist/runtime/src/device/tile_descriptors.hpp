@@ -2,12 +2,12 @@
 #pragma once
 
 /// \file
-/// What the thread blocks of a launch read: plain data, for the memory of a device.
+/// The tables of a launch: plain data, in the memory of a device.
 ///
 /// A launch copies *groups* of blocks that have one shape and lie at different *places*. The blocks of a group are cut
 /// into *steps*: single words, or boxes of words that go through shared memory. Step s of a group is step s modulo
 /// place_steps of place s / place_steps, with its index in the dimensions as in row-major order. A thread block copies
-/// a *tile*: so many steps that follow each other, of one block or of several small ones. Start reading at: TileLaunch.
+/// a *tile*: consecutive steps, of one block or of several small ones. Start reading at: TileLaunch.
 
 #include <cstdint>
 
@@ -16,9 +16,9 @@
 
 namespace dace_redist {
 
-inline constexpr std::uint32_t tile_threads = 256;       ///< of a thread block
-inline constexpr std::uint32_t launch_addresses = 64;    ///< on each side of a launch
-inline constexpr int max_tile_dims = 31;                 ///< of a group: a thread each finds a tile's first index
+inline constexpr std::uint32_t tile_threads = 256;     ///< of a thread block
+inline constexpr std::uint32_t launch_addresses = 64;  ///< on each side of a launch
+inline constexpr int max_tile_dims = 31;  ///< of a group; one thread per dimension finds a tile's first index
 inline constexpr std::int64_t max_tile_count = 1 << 30;  ///< steps in a dimension; index + steps of a tile fit 32 bits
 
 /// Divides numbers below 2^31 by a multiplication and a shift (Granlund and Montgomery, PLDI 1994).
@@ -42,7 +42,7 @@ struct Divisor {
   }
 };
 
-/// The same for numbers below 2^63.
+/// Divides numbers below 2^63 as Divisor does.
 struct LongDivisor {
   std::uint64_t magic = 1;
   std::uint32_t shift = 0;
@@ -69,7 +69,7 @@ struct LongDivisor {
 struct alignas(16) TileDimension {
   std::uint32_t count = 1;
   Divisor by_count;
-  std::uint32_t unused = 0;                           // 16 bytes are read at once
+  std::uint32_t unused = 0;                           // 16 bytes are loaded at once
   std::int64_t source_stride = 0, target_stride = 0;  ///< bytes
   LongDivisor by_inner;                               ///< by the number of steps in the dimensions inside this one
 };
@@ -84,25 +84,24 @@ struct alignas(16) TileGroup {
   std::uint32_t narrow = 0;       ///< whether all strides fit 32 bits
   std::uint32_t box_words = 1;    ///< words of a step
   std::uint32_t first_word = 0;   ///< of a box in TileLaunch::box_reads and box_writes
-  std::uint32_t gap_shift = 31;   ///< there is a gap in shared memory after each 2^gap_shift words
   Divisor by_box_words;
   LongDivisor by_place;     ///< by the steps of a place
   std::uint64_t steps = 0;  ///< of all places
 };
 
-/// Where a block of a group begins.
+/// The start of a block.
 struct TilePlace {
   std::int64_t source_offset = 0, target_offset = 0;  ///< bytes
   std::uint32_t source = 0, target = 0;               ///< of the launch's addresses
 };
 
-/// Where a word of a box comes from; in the order in which the source is read best.
+/// The source of a word of a box; in the order of source addresses.
 struct alignas(8) BoxRead {
   std::int32_t source = 0;     ///< words from the start of the box
   std::uint32_t position = 0;  ///< of the word in the order of box_writes
 };
 
-/// All that a launch reads besides the elements; passed by value.
+/// The arguments of a launch; passed by value.
 struct TileLaunch {
   const TileGroup* groups = nullptr;  ///< [group_count]
   const TileDimension* dimensions = nullptr;

@@ -2,11 +2,11 @@
 #pragma once
 
 /// \file
-/// What each thread of a tile kernel does, for a GPU and, thread by thread, for a processor.
+/// The work of a thread of the tile kernels; a processor runs it for one thread after another.
 ///
 /// A kernel is a row of phases with a barrier of the thread block after each: start_tile() and copy_words(), or
-/// start_tile(), place_boxes(), read_boxes() and write_boxes(). Index arithmetic in 64 bits is done once for a tile; a
-/// thread adds its own position to the tile's first index, carrying from dimension to dimension in 32 bits.
+/// start_tile(), place_boxes(), read_boxes() and write_boxes(). Index arithmetic in 64 bits is done once per tile; a
+/// thread adds its own position to the tile's first index, and carries from dimension to dimension in 32 bits.
 
 #include <cstdint>
 
@@ -20,9 +20,9 @@ struct alignas(16) TileAddresses {
   std::uint64_t source, target;
 };
 
-/// The first step of a tile; in memory that a thread block shares.
+/// The first step of a tile; in shared memory.
 struct TileStart {
-  TileAddresses parts[max_tile_dims + 1];   ///< whose sum is where the step lies: its place, then each dimension
+  TileAddresses parts[max_tile_dims + 1];   ///< of the place, then of each dimension; the step lies at their sum
   std::uint32_t digits[max_tile_dims + 1];  ///< index of the place, then in each dimension
   std::uint32_t group, steps;
 };
@@ -33,28 +33,20 @@ inline constexpr std::uint32_t box_tile_words = sizeof(typename Words::Source) =
                                                 : sizeof(typename Words::Source) >= 4 ? 2048
                                                                                       : 4096;
 
-/// Words of 128 bytes, one for each bank of shared memory; gaps come after no fewer.
+/// Byte of a word in shared memory. After each 128 bytes, a row of all banks, there is a gap of one word: so words that
+/// a warp stores at a distance of rows are in different banks.
 template <class Word>
-inline constexpr std::uint32_t least_gap_shift = sizeof(Word) == 16  ? 3
-                                                 : sizeof(Word) == 8 ? 4
-                                                 : sizeof(Word) == 4 ? 5
-                                                 : sizeof(Word) == 2 ? 6
-                                                                     : 7;
-
-/// Byte of a word in shared memory. The threads of a warp write words that are far apart; gaps move them to different
-/// banks.
-template <class Word>
-DACE_REDIST_HOST_DEVICE constexpr std::uint32_t shared_byte(std::uint32_t position, std::uint32_t gap_shift) {
+DACE_REDIST_HOST_DEVICE constexpr std::uint32_t shared_byte(std::uint32_t position) {
   constexpr std::uint32_t nbytes = sizeof(Word), gap = nbytes < 4 ? 4 : nbytes;
-  return position * nbytes + (position >> gap_shift) * gap;
+  return position * nbytes + position / (128 / nbytes) * gap;
 }
 
-/// Boxes that are copied through shared memory: their addresses, and their words.
+/// The boxes of a tile in shared memory: their addresses, and their words.
 template <class Words>
 struct BoxTile {
   static constexpr std::uint32_t words = box_tile_words<Words>;
   TileAddresses boxes[tile_threads];
-  alignas(16) char bytes[shared_byte<typename Words::Source>(words, least_gap_shift<typename Words::Source>)];
+  alignas(16) char bytes[shared_byte<typename Words::Source>(words)];
 };
 
 namespace detail {
@@ -108,7 +100,7 @@ DACE_REDIST_HOST_DEVICE void locate_steps(const TileLaunch& launch, const TileGr
     carry[i] = steps[i];
     at[i] = first;
   }
-  // steps ascend, and so do their carries: what the last one carries none, none does
+  // steps ascend, and so do their carries: if the last carry is 0, all are
   for (std::uint32_t d = group.ndim; d > 0 && carry[count - 1] != 0; --d) {
     const TileDimension& dimension = launch.dimensions[group.first_dimension + d - 1];
     const std::uint32_t digit = start.digits[d], extent = dimension.count;
@@ -127,13 +119,13 @@ DACE_REDIST_HOST_DEVICE void locate_steps(const TileLaunch& launch, const TileGr
   DACE_REDIST_UNROLL
   for (std::uint32_t i = 0; i < count; ++i) {
     if (carry[i] == 0) continue;
-    const TileAddresses there = addresses_of(launch, launch.places[group.first_place + start.digits[0] + carry[i]]);
-    at[i].source += there.source - start.parts[0].source;
-    at[i].target += there.target - start.parts[0].target;
+    const TileAddresses place = addresses_of(launch, launch.places[group.first_place + start.digits[0] + carry[i]]);
+    at[i].source += place.source - start.parts[0].source;
+    at[i].target += place.target - start.parts[0].target;
   }
 }
 
-/// Where steps of a tile lie. \param steps  counted from the tile's first, ascending.
+/// Finds the addresses of steps of a tile. \param steps  counted from the tile's first, ascending.
 template <std::uint32_t count>
 DACE_REDIST_HOST_DEVICE void locate(const TileLaunch& launch, const TileGroup& group, const TileStart& start,
                                     const std::uint32_t (&steps)[count], TileAddresses (&at)[count]) {
@@ -150,16 +142,15 @@ DACE_REDIST_HOST_DEVICE inline char* target_at(std::uint64_t address) {
   return in_device_memory(reinterpret_cast<char*>(address));
 }
 
-/// How the boxes of a tile follow each other; in registers, as stores might change what is in memory.
+/// The sequence of a tile's boxes; in registers, as stores might change memory.
 struct BoxLayout {
-  std::uint32_t boxes, box_words, first_word, gap_shift;
+  std::uint32_t boxes, box_words, first_word;
   Divisor by_box_words;
 
   DACE_REDIST_HOST_DEVICE BoxLayout(const TileGroup& group, const TileStart& start)
       : boxes(start.steps),
         box_words(group.box_words),
         first_word(group.first_word),
-        gap_shift(group.gap_shift),
         by_box_words(group.by_box_words) {}
 
   DACE_REDIST_HOST_DEVICE std::uint32_t words() const { return boxes * box_words; }
@@ -199,7 +190,7 @@ DACE_REDIST_HOST_DEVICE void copy_words(const TileLaunch& launch, const TileStar
                                         const Words& words) {
   constexpr std::uint32_t count = Words::per_thread;
   const TileGroup& group = launch.groups[start.group];
-  const std::uint32_t end = start.steps;  // in a register, as stores might change what is in memory
+  const std::uint32_t end = start.steps;  // in a register, as stores might change memory
   for (std::uint32_t first = thread; first < end; first += count * tile_threads) {
     std::uint32_t steps[count];
     TileAddresses at[count];
@@ -211,17 +202,17 @@ DACE_REDIST_HOST_DEVICE void copy_words(const TileLaunch& launch, const TileStar
     }
     detail::locate(launch, group, start, steps, at);
     typename Words::Source values[count];
-    typename Words::Target there[count] = {};
+    typename Words::Target current[count] = {};
     DACE_REDIST_UNROLL
     for (std::uint32_t i = 0; i < count; ++i) values[i] = words.load(detail::source_at(at[i].source));
     if (words.reads_target()) {
       DACE_REDIST_UNROLL
-      for (std::uint32_t i = 0; i < count; ++i) there[i] = words.load_target(detail::target_at(at[i].target));
+      for (std::uint32_t i = 0; i < count; ++i) current[i] = words.load_target(detail::target_at(at[i].target));
     }
     DACE_REDIST_UNROLL
     for (std::uint32_t i = 0; i < count; ++i)
       if (first + i * tile_threads < end)
-        words.store(detail::target_at(at[i].target), words.compute(values[i], there[i]));
+        words.store(detail::target_at(at[i].target), words.compute(values[i], current[i]));
   }
 }
 
@@ -260,8 +251,7 @@ DACE_REDIST_HOST_DEVICE void read_boxes(const TileLaunch& launch, const TileStar
   for (std::uint32_t i = 0; i < count; ++i) values[i] = words.load(detail::source_at(sources[i]));
   DACE_REDIST_UNROLL
   for (std::uint32_t i = 0; i < count; ++i)
-    if (thread + i * tile_threads < end)
-      store_word(tile.bytes + shared_byte<Source>(positions[i], layout.gap_shift), values[i]);
+    if (thread + i * tile_threads < end) store_word(tile.bytes + shared_byte<Source>(positions[i]), values[i]);
 }
 
 /// Writes the boxes of a tile from shared memory, in the order of the target.
@@ -282,17 +272,17 @@ DACE_REDIST_HOST_DEVICE void write_boxes(const TileLaunch& launch, const TileSta
       const std::uint32_t box = layout.box_of(here);
       const std::int64_t distance = launch.box_writes[layout.first_word + here - box * layout.box_words];
       targets[i] = tile.boxes[box].target + static_cast<std::uint64_t>(distance * words.target_bytes());
-      values[i] = load_word<Source>(tile.bytes + shared_byte<Source>(here, layout.gap_shift));
+      values[i] = load_word<Source>(tile.bytes + shared_byte<Source>(here));
     }
-    typename Words::Target there[at_once] = {};
+    typename Words::Target current[at_once] = {};
     if (words.reads_target()) {
       DACE_REDIST_UNROLL
-      for (std::uint32_t i = 0; i < at_once; ++i) there[i] = words.load_target(detail::target_at(targets[i]));
+      for (std::uint32_t i = 0; i < at_once; ++i) current[i] = words.load_target(detail::target_at(targets[i]));
     }
     DACE_REDIST_UNROLL
     for (std::uint32_t i = 0; i < at_once; ++i)
       if (first + i * tile_threads < end)
-        words.store(detail::target_at(targets[i]), words.compute(values[i], there[i]));
+        words.store(detail::target_at(targets[i]), words.compute(values[i], current[i]));
   }
 }
 

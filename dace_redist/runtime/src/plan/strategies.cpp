@@ -88,6 +88,15 @@ const Strategy& find_strategy(const std::string& name) {
   throw Error(text("unknown strategy \"", name, "\"; there are ", known));
 }
 
+void check_nodes(const Strategy& strategy, const Link& link, const Messages& messages) {
+  if (!strategy.on_node || strategy.between_nodes) return;
+  for (const auto* list : {&messages.sends, &messages.receives})
+    for (const PeerMessage& message : *list)
+      if (!link.topology.is_partner(message.peer))
+        throw Error(text("strategy ", strategy.name, " moves between ranks of one node, but ranks ", link.rank(),
+                         " and ", message.peer, " are on different nodes; use Hierarchical"));
+}
+
 std::vector<std::unique_ptr<Transport>> make_transports(const Strategy& strategy, const Link& link, Messages messages,
                                                         bool node_memory, bool separable) {
   const Topology topology = link.topology;
@@ -96,12 +105,7 @@ std::vector<std::unique_ptr<Transport>> make_transports(const Strategy& strategy
     return message.nbytes <= max;
   };
   const bool through_node = strategy.on_node && node_memory;
-  if (strategy.on_node && !strategy.between_nodes)
-    for (const auto* list : {&messages.sends, &messages.receives})
-      for (const PeerMessage& message : *list)
-        if (!on_node(message))
-          throw Error(text("strategy ", strategy.name, " moves between ranks of one node, but ranks ", link.rank(),
-                           " and ", message.peer, " are on different nodes; use Hierarchical"));
+  check_nodes(strategy, link, messages);
   std::vector<std::unique_ptr<Transport>> transports;
   const MakeTransport others = strategy.between_nodes ? strategy.between_nodes : make_pipelined;
   if (!separable) {

@@ -28,6 +28,9 @@ void add_strategy(const Strategy& strategy);
 /// \throws Error if there is no strategy of that name; names those there are.
 const Strategy& find_strategy(const std::string& name);
 
+/// \throws Error if a message crosses nodes that the strategy cannot cross.
+void check_nodes(const Strategy& strategy, const Link& link, const Messages& messages);
+
 /// The transports of a strategy for messages of tensors in main memory, in the order in which they begin.
 /// \param node_memory  whether messages may move through node-shared memory.
 /// \param separable    whether each message may move by another transport; false for partial results of tiles, and those

@@ -9,14 +9,6 @@
 namespace dace_redist {
 namespace {
 
-/// The step between array and packed message.
-ElementStep step_of(const Tensor& tensor, Chunk::Side side, Index summand) {
-  if (side == Chunk::Side::sent) return tensor.steps.pack();
-  if (!tensor.reduces) return tensor.steps.unpack();
-  const PartialBlock partial = tensor.reduction.partial(summand, true);
-  return {partial.source_bytes, tensor.reduction.target_bytes(), partial.kernel};
-}
-
 Datatype contiguous_type(Index nbytes) {
   Datatype type;
   check(MPI_Type_contiguous(static_cast<int>(nbytes), MPI_BYTE, type.put()), "MPI_Type_contiguous");
@@ -62,7 +54,7 @@ Chunk::Chunk(const PeerMessage& message, MessageCutter& cutter, const Tensors& t
   nbytes_ = cutter.take(max_bytes, [&](Index displacement) {
     const int t = cutter.tensor();
     const Tensor& tensor = *tensors[static_cast<std::size_t>(t)];
-    const ElementStep step = step_of(tensor, side, message.summand);
+    const ElementStep step = side == Side::sent ? tensor.steps.pack() : tensor.unpack_step(message.summand);
     if (sections_.empty() || sections_.back().tensor != t)
       sections_.push_back({t, tensor.message_bytes(), displacement, {}, {}});
     Section& section = sections_.back();
@@ -149,15 +141,22 @@ void Chunk::receive(const Arrays& arrays, char* packed, int tag, MPI_Comm comm, 
     check(MPI_Irecv(array, 1, datatype(arrays.targets), peer_, tag, comm, request), "MPI_Irecv");
 }
 
-std::vector<Chunk> cut(const PeerMessage& message, const Tensors& tensors, Chunk::Side side, Index max_bytes,
-                       double growth, bool typed) {
+void each_chunk(const PeerMessage& message, const Tensors& tensors, Index max_bytes, double growth,
+                const std::function<void(MessageCutter&, Index)>& make) {
   const Index first = growth > 1.0 ? std::max<Index>(1, max_bytes / 16) : max_bytes;
-  std::vector<Chunk> chunks;
   double size = static_cast<double>(first);
   for (MessageCutter cutter(message, tensors, first); !cutter.done();) {
-    chunks.emplace_back(message, cutter, tensors, side, static_cast<Index>(size), typed);
+    make(cutter, static_cast<Index>(size));
     size = std::min(size * growth, static_cast<double>(max_bytes));
   }
+}
+
+std::vector<Chunk> cut(const PeerMessage& message, const Tensors& tensors, Chunk::Side side, Index max_bytes,
+                       double growth, bool typed) {
+  std::vector<Chunk> chunks;
+  each_chunk(message, tensors, max_bytes, growth, [&](MessageCutter& cutter, Index nbytes) {
+    chunks.emplace_back(message, cutter, tensors, side, nbytes, typed);
+  });
   return chunks;
 }
 

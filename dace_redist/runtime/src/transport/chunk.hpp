@@ -4,6 +4,7 @@
 /// \file
 /// A piece of a message as this rank sends or receives it by MPI. Start reading at: Chunk.
 
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -66,6 +67,10 @@ class Chunk {
 /// Cuts messages into chunks of at most `max_bytes`. With `growth` > 1 the first chunk of a message has a sixteenth of
 /// that, and each further one up to `growth` times the size of the one before: the pipeline fills sooner
 /// ("superpipeline"; A. Denis, Euro-Par 2011).
+///
+/// each_chunk() calls `make` with the largest size of each chunk, to take its parts from the cutter.
+void each_chunk(const PeerMessage& message, const Tensors& tensors, Index max_bytes, double growth,
+                const std::function<void(MessageCutter& cutter, Index nbytes)>& make);
 std::vector<Chunk> cut(const PeerMessage& message, const Tensors& tensors, Chunk::Side side, Index max_bytes,
                        double growth = 1.0, bool typed = false);
 

@@ -28,7 +28,19 @@ std::vector<BlockGroup> group_blocks(const std::vector<Block>& blocks, const Ten
   return groups;
 }
 
+ElementStep step_of(const PartialBlock& partial, Index target_bytes) {
+  return {partial.source_bytes, target_bytes, partial.kernel};
+}
+
 }  // namespace
+
+ElementStep Tensor::unpack_step(Index summand) const {
+  return reduces ? step_of(reduction.partial(summand, true), reduction.target_bytes()) : steps.unpack();
+}
+
+ElementStep Tensor::direct_step(Index summand) const {
+  return reduces ? step_of(reduction.partial(summand, false), reduction.target_bytes()) : steps.direct();
+}
 
 MessageCutter::MessageCutter(const PeerMessage& message, const Tensors& tensors, Index part_bytes, Index max_tiny)
     : blocks_(message.blocks.data()), groups_(group_blocks(message.blocks, tensors, part_bytes, max_tiny)) {

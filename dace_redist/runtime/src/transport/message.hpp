@@ -47,6 +47,9 @@ struct Tensor {
 
   /// Bytes of an element in a message.
   Index message_bytes() const { return steps.message_bytes(); }
+  /// The step of a summand from a packed message to the target array, and from the source array to the target array.
+  ElementStep unpack_step(Index summand) const;
+  ElementStep direct_step(Index summand) const;
 };
 
 using Tensors = std::vector<std::unique_ptr<Tensor>>;

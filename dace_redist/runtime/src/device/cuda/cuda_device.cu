@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// \file
-/// A GPU as a Device, by the CUDA runtime. The driver's own library is loaded by the runtime where there is one, so
-/// that this library can be loaded, and say what is missing, where there is none.
+/// A GPU as a Device, by the CUDA runtime. The runtime loads the driver's library when it is called, so that this
+/// library can be loaded, and report that a driver is missing, where there is none.
 
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -12,7 +12,6 @@
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <tuple>
 
 #include "device/cuda/tile_launch.hpp"
 #include "device/device_objects.hpp"
@@ -20,7 +19,7 @@
 namespace dace_redist {
 namespace {
 
-/// What CUDA says of an error, which it forgets by this unless the device is lost.
+/// CUDA's text of an error. Clears the error, unless the device is lost.
 std::string cuda_text(cudaError_t code) {
   cudaGetLastError();
   return text(cudaGetErrorString(code), " (", cudaGetErrorName(code), ")");
@@ -43,72 +42,33 @@ Function* driver_function(const char* name) {
 /// The tables of CopyTiles in the memory of the calling thread's device.
 class DeviceTables {
  public:
-  explicit DeviceTables(CopyTiles tiles) : tiles_(std::move(tiles)) {
-    std::size_t nbytes = 0;
-    const auto place = [&nbytes](const auto& list) {
-      const std::size_t offset = nbytes;
-      nbytes += (list.size() * sizeof(list[0]) + 255) / 256 * 256;
-      return offset;
-    };
-    const std::size_t groups = place(tiles_.groups), dimensions = place(tiles_.dimensions),
-                      places = place(tiles_.places), box_reads = place(tiles_.box_reads),
-                      box_writes = place(tiles_.box_writes), group_of_tile = place(tiles_.group_of_tile);
-    std::vector<char> bytes(nbytes);
-    if (nbytes == 0) return;
-    check(cudaMalloc(&memory_, nbytes));
-    tables_.groups = take(tiles_.groups, bytes, groups);
-    tables_.dimensions = take(tiles_.dimensions, bytes, dimensions);
-    tables_.places = take(tiles_.places, bytes, places);
-    tables_.box_reads = take(tiles_.box_reads, bytes, box_reads);
-    tables_.box_writes = take(tiles_.box_writes, bytes, box_writes);
-    tables_.group_of_tile = take(tiles_.group_of_tile, bytes, group_of_tile);
-    upload(bytes);
+  explicit DeviceTables(const std::vector<char>& bytes) {
+    cudaStream_t stream = nullptr;  // a new one, which waits for no other work
+    cudaError_t code = cudaMalloc(&memory_, std::max<std::size_t>(1, bytes.size()));
+    if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    if (code == cudaSuccess)
+      code = cudaMemcpyAsync(memory_, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, stream);
+    if (code == cudaSuccess) code = cudaStreamSynchronize(stream);
+    if (stream != nullptr) cudaStreamDestroy(stream);
+    if (code == cudaSuccess) return;
+    cudaFree(memory_);
+    throw Error(text("cannot prepare copies on a GPU: ", cuda_text(code)));
   }
   DeviceTables(const DeviceTables&) = delete;
   DeviceTables& operator=(const DeviceTables&) = delete;
   ~DeviceTables() { cudaFree(memory_); }
 
-  const CopyTiles& tiles() const { return tiles_; }  ///< without the tables
-  const TileLaunch& tables() const { return tables_; }
+  const char* start() const { return static_cast<const char*>(memory_); }
 
  private:
-  static void check(cudaError_t code) {
-    if (code != cudaSuccess) throw Error(text("cannot prepare copies on a GPU: ", cuda_text(code)));
-  }
-
-  /// Moves a table to where it is to be in the device's memory. \return its address there.
-  template <class T>
-  const T* take(std::vector<T>& list, std::vector<char>& bytes, std::size_t offset) {
-    if (!list.empty()) std::memcpy(bytes.data() + offset, list.data(), list.size() * sizeof(T));
-    list = {};
-    return reinterpret_cast<const T*>(static_cast<char*>(memory_) + offset);
-  }
-
-  /// In a stream of its own, which waits for no other work.
-  void upload(const std::vector<char>& bytes) {
-    cudaStream_t stream = nullptr;
-    cudaError_t code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-    if (code == cudaSuccess) {
-      code = cudaMemcpyAsync(memory_, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, stream);
-      if (code == cudaSuccess) code = cudaStreamSynchronize(stream);
-      cudaStreamDestroy(stream);
-    }
-    if (code == cudaSuccess) return;
-    cudaFree(memory_);
-    check(code);
-  }
-
-  CopyTiles tiles_;
-  TileLaunch tables_;
   void* memory_ = nullptr;
 };
 
 class CudaCopyKernel : public CopyKernel {
  public:
-  CudaCopyKernel(Device& device, const std::vector<DeviceCopy>& copies, const ElementStep& step)
-      : device_(device), copies_(std::make_unique<Prepared>(copies, step)) {
-    const CurrentDevice current(device_);
-    copies_->prepare();
+  CudaCopyKernel(Device& device, const std::vector<DeviceCopy>& copies, const ElementStep& step) : device_(device) {
+    const CurrentDevice current(device);
+    copies_ = std::make_unique<PreparedCopies<DeviceTables>>(copies, step);
   }
 
   ~CudaCopyKernel() override {
@@ -121,19 +81,17 @@ class CudaCopyKernel : public CopyKernel {
 
   void launch(const std::vector<const char*>& sources, const std::vector<char*>& targets, Stream stream) override {
     const CurrentDevice current(device_);
-    const DeviceTables& prepared = copies_->find(sources, targets);
-    cudaGetLastError();  // forgets what went wrong in others' calls
-    for (const TilePart& part : prepared.tiles().parts)
-      launch_tiles(part, tile_launch(prepared.tiles(), part, prepared.tables(), sources, targets), stream);
+    cudaGetLastError();  // forgets errors of calls by others
+    copies_->launch(sources, targets, [stream](const TilePart& part, const TileLaunch& launch) {
+      launch_tiles(part, launch, static_cast<cudaStream_t>(stream));
+    });
     const cudaError_t code = cudaGetLastError();
     if (code != cudaSuccess) throw Error(text(device_.name(), " cannot start copies: ", cuda_text(code)));
   }
 
  private:
-  using Prepared = PreparedCopies<DeviceTables>;
-
   Device& device_;
-  std::unique_ptr<Prepared> copies_;
+  std::unique_ptr<PreparedCopies<DeviceTables>> copies_;
 };
 
 class CudaDevice : public Device {
@@ -165,19 +123,18 @@ class CudaDevice : public Device {
     void* memory = nullptr;
     const cudaError_t code = cudaMalloc(&memory, static_cast<std::size_t>(std::max<std::int64_t>(1, nbytes)));
     if (code == cudaSuccess) return memory;
-    const std::string said = cuda_text(code);
+    const std::string reason = cuda_text(code);
     std::size_t free = 0, total = 0;
-    if (cudaMemGetInfo(&free, &total) != cudaSuccess) throw Error(text(name_, " cannot allocate memory: ", said));
-    throw Error(text(name_, " cannot allocate ", nbytes, " bytes, ", free, " of its ", total, " are free: ", said));
+    cudaMemGetInfo(&free, &total);
+    throw Error(text(name_, " cannot allocate ", nbytes, " bytes, ", free, " of its ", total, " are free: ", reason));
   }
   void free(void* memory) noexcept override { cudaFree(memory); }
 
   void pin(void* memory, std::int64_t nbytes) override {
     if (nbytes == 0) return;
     const CurrentDevice current(*this);
-    const cudaError_t code = cudaHostRegister(memory, static_cast<std::size_t>(nbytes), cudaHostRegisterPortable);
-    if (code != cudaSuccess)
-      throw Error(text(name_, ": ", nbytes, " bytes of main memory cannot be page-locked: ", cuda_text(code)));
+    check(cudaHostRegister(memory, static_cast<std::size_t>(nbytes), cudaHostRegisterPortable),
+          text("page-lock ", nbytes, " bytes of main memory"));
   }
   void unpin(void* memory) noexcept override {
     if (cudaHostUnregister(memory) != cudaSuccess) cudaGetLastError();
@@ -232,9 +189,9 @@ class CudaDevice : public Device {
   void copy(void* target, const void* source, std::int64_t nbytes, Stream stream) override {
     if (nbytes == 0) return;
     const CurrentDevice current(*this);
-    const cudaError_t code = cudaMemcpyAsync(target, source, static_cast<std::size_t>(nbytes), cudaMemcpyDefault,
-                                             static_cast<cudaStream_t>(stream));
-    if (code != cudaSuccess) throw Error(text(name_, " cannot copy ", nbytes, " bytes: ", cuda_text(code)));
+    check(cudaMemcpyAsync(target, source, static_cast<std::size_t>(nbytes), cudaMemcpyDefault,
+                          static_cast<cudaStream_t>(stream)),
+          "copy memory");
   }
 
   std::unique_ptr<CopyKernel> copy_kernel(const std::vector<DeviceCopy>& copies, const ElementStep& step) override {
@@ -273,63 +230,6 @@ class CudaDevice : public Device {
 
   bool reaches(const std::array<char, 16>& unique_id) override {
     if (unique_id == unique_id_) return true;
-    const std::lock_guard<std::mutex> guard(mutex_);
-    const auto known = reached_.find(unique_id);
-    if (known != reached_.end()) return known->second;
-    return reached_[unique_id] = finds_peer(unique_id);
-  }
-
-  char* map(const DeviceMemoryName& name) override {
-    if (name.process == static_cast<std::int64_t>(getpid()))
-      throw Error(text(name_, ": a process cannot map memory of its own"));
-    const std::lock_guard<std::mutex> guard(mutex_);
-    Mapping& mapping = mappings_[key_of(name)];
-    if (mapping.references == 0) {
-      const CurrentDevice current(*this);
-      cudaIpcMemHandle_t handle;
-      std::memcpy(&handle, name.handle.data(), sizeof handle);
-      void* start = nullptr;
-      const cudaError_t code = cudaIpcOpenMemHandle(&start, handle, cudaIpcMemLazyEnablePeerAccess);
-      if (code != cudaSuccess) {
-        mappings_.erase(key_of(name));
-        throw Error(text(name_, " cannot map memory of process ", name.process, ": ", cuda_text(code)));
-      }
-      mapping.start = static_cast<char*>(start);
-    }
-    ++mapping.references;
-    return mapping.start;
-  }
-
-  void unmap(char* start) noexcept override {
-    const std::lock_guard<std::mutex> guard(mutex_);
-    const auto found = std::find_if(mappings_.begin(), mappings_.end(),
-                                    [start](const auto& entry) { return entry.second.start == start; });
-    if (found == mappings_.end() || --found->second.references > 0) return;
-    mappings_.erase(found);
-    int before = number_;
-    cudaGetDevice(&before);
-    if (before != number_) cudaSetDevice(number_);
-    if (cudaIpcCloseMemHandle(start) != cudaSuccess) cudaGetLastError();
-    restore(before);
-  }
-
- private:
-  struct Mapping {
-    char* start = nullptr;
-    std::int64_t references = 0;
-  };
-  using MappingKey = std::tuple<std::int64_t, std::uint64_t, std::array<char, 64>>;
-
-  static MappingKey key_of(const DeviceMemoryName& name) { return {name.process, name.allocation, name.handle}; }
-
-  static std::array<char, 16> id_of(const cudaDeviceProp& properties) {
-    std::array<char, 16> id;
-    static_assert(sizeof properties.uuid == sizeof id);
-    std::memcpy(id.data(), &properties.uuid, sizeof id);
-    return id;
-  }
-
-  bool finds_peer(const std::array<char, 16>& unique_id) const {
     int count = 0, peer = 0;
     if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
     for (int other = 0; other < count; ++other) {
@@ -341,54 +241,73 @@ class CudaDevice : public Device {
     return false;
   }
 
-  /// \param what  the device was to do.
-  void check(cudaError_t code, const char* what) const {
-    if (code != cudaSuccess) throw Error(text(name_, " cannot ", what, ": ", cuda_text(code)));
+  // CUDA counts the references of a mapping itself.
+  char* map(const DeviceMemoryName& name) override {
+    if (name.process == static_cast<std::int64_t>(getpid()))
+      throw Error(text(name_, ": a process cannot map memory of its own"));
+    const CurrentDevice current(*this);
+    cudaIpcMemHandle_t handle;
+    std::memcpy(&handle, name.handle.data(), sizeof handle);
+    void* start = nullptr;
+    check(cudaIpcOpenMemHandle(&start, handle, cudaIpcMemLazyEnablePeerAccess),
+          text("map memory of process ", name.process));
+    return static_cast<char*>(start);
+  }
+
+  void unmap(char* start) noexcept override {
+    int before = number_;
+    cudaGetDevice(&before);
+    if (before != number_) cudaSetDevice(number_);
+    if (cudaIpcCloseMemHandle(start) != cudaSuccess) cudaGetLastError();
+    restore(before);
+  }
+
+ private:
+  static std::array<char, 16> id_of(const cudaDeviceProp& properties) {
+    std::array<char, 16> id;
+    static_assert(sizeof properties.uuid == sizeof id);
+    std::memcpy(id.data(), &properties.uuid, sizeof id);
+    return id;
+  }
+
+  /// \param action  the device was to carry out. \throws Error unless it did.
+  template <class Action>
+  void check(cudaError_t code, const Action& action) const {
+    if (code != cudaSuccess) throw Error(text(name_, " cannot ", action, ": ", cuda_text(code)));
   }
 
   int number_;
   std::string name_;
   std::array<char, 16> unique_id_{};
-  std::mutex mutex_;  // of what follows
-  std::map<std::array<char, 16>, bool> reached_;
-  std::map<MappingKey, Mapping> mappings_;
 };
 
-void write_error(const std::string& said, char* error, std::size_t nbytes) {
-  if (nbytes > 0) std::snprintf(error, nbytes, "%s", said.c_str());
+/// The calling thread's GPU.
+/// \throws Error if there is no driver, or no GPU that can be used.
+Device& device_of_thread(bool known_to_mpi) {
+  // never destroyed: at the end of the process CUDA may be gone before them
+  static auto& devices = *new std::map<int, std::unique_ptr<CudaDevice>>;
+  static std::mutex mutex;
+  int count = 0, number = 0;
+  cudaError_t code = cudaGetDeviceCount(&count);
+  if (code == cudaSuccess && count == 0) throw Error("no GPU can be used here: no GPU");
+  if (code == cudaSuccess) code = cudaGetDevice(&number);
+  if (code != cudaSuccess) throw Error(text("no GPU can be used here: ", cuda_text(code)));
+  const std::lock_guard<std::mutex> guard(mutex);
+  auto& device = devices[number];
+  if (!device) device = std::make_unique<CudaDevice>(number, known_to_mpi);
+  return *device;
 }
 
 }  // namespace
 }  // namespace dace_redist
 
-extern "C" {
-
-/// Number of GPUs that this process sees; -1 if there is no driver or none of them, and why.
-DR_API int dace_redist_cuda_device_count(char* error, std::size_t nbytes) {
-  int count = 0;
-  const cudaError_t code = cudaGetDeviceCount(&count);
-  if (code == cudaSuccess && count > 0) return count;
-  dace_redist::write_error(code == cudaSuccess ? "no GPU" : dace_redist::cuda_text(code), error, nbytes);
-  return -1;
-}
-
 /// The calling thread's GPU. Null if it cannot be used, and why.
-/// \param known_to_mpi  whether MPI takes addresses in its memory; the same in each call.
-DR_API dace_redist::Device* dace_redist_cuda_device(bool known_to_mpi, char* error, std::size_t nbytes) {
-  // never destroyed: at the end of the process CUDA may be gone before them
-  static auto& devices = *new std::map<int, std::unique_ptr<dace_redist::CudaDevice>>;
-  static std::mutex mutex;
+/// \param known_to_mpi  whether MPI takes addresses in its memory; equal in all calls.
+extern "C" DR_API dace_redist::Device* dace_redist_device(bool known_to_mpi, char* error, std::size_t nbytes) {
   try {
-    int number = 0;
-    const cudaError_t code = cudaGetDevice(&number);
-    if (code != cudaSuccess) throw dace_redist::Error(dace_redist::cuda_text(code));
-    const std::lock_guard<std::mutex> guard(mutex);
-    auto& device = devices[number];
-    if (!device) device = std::make_unique<dace_redist::CudaDevice>(number, known_to_mpi);
-    return device.get();
+    return &dace_redist::device_of_thread(known_to_mpi);
   } catch (const std::exception& failure) {
-    dace_redist::write_error(failure.what(), error, nbytes);
+    if (nbytes > 0) std::snprintf(error, nbytes, "%s", failure.what());
     return nullptr;
   }
-}
 }

@@ -2,6 +2,7 @@
 #include <cuda_runtime.h>
 
 #include "device/cuda/tile_launch.hpp"
+#include "device/tile_kernels.hpp"
 
 namespace dace_redist {
 namespace {

@@ -8,7 +8,7 @@
 
 namespace dace_redist {
 
-/// Enqueues a part on the calling thread's device; whether that was possible is CUDA's last error.
+/// Enqueues a part on the calling thread's device. A failure is CUDA's last error.
 void launch_tiles(const TilePart& part, const TileLaunch& launch, Stream stream);
 
 }  // namespace dace_redist

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "device/device_transport.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "core/agreement.hpp"
+#include "core/exchange_records.hpp"
+#include "device/peer_transport.hpp"
+#include "device/staged_transport.hpp"
+#include "plan/plan.hpp"
+
+namespace dace_redist {
+namespace {
+
+constexpr int peer_tag = 2;  // behind those of staged messages
+
+/// A receiver's device, and memory there to try whether its senders can map it.
+struct DeviceEndpoint {
+  std::array<char, 16> device{};
+  std::int64_t named = 0;  // whether other ranks may map its memory
+  DeviceMemoryName memory;
+};
+
+DeviceEndpoint endpoint_of(Device& device, DeviceBuffer& sample) {
+  DeviceEndpoint made;
+  try {
+    const CurrentDevice current(device);
+    sample = DeviceBuffer(device, 1);
+    made.device = device.unique_id();
+    made.named = device.name_memory(sample.at(0), made.memory);
+  } catch (const Error&) {
+    made.named = 0;
+  }
+  return made;
+}
+
+bool reaches(Device& device, const DeviceEndpoint& endpoint) {
+  try {
+    const CurrentDevice current(device);
+    if (!endpoint.named || !device.reaches(endpoint.device)) return false;
+    const MappedMemory mapped(device, device.map(endpoint.memory));
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+/// Peers of messages on this node.
+std::vector<int> node_peers(const std::vector<PeerMessage>& messages, const Topology& topology) {
+  std::vector<int> peers;
+  for (const PeerMessage& message : messages)
+    if (topology.is_partner(message.peer)) peers.push_back(message.peer);
+  return peers;
+}
+
+/// With Shared and Hierarchical, devices of one node that reach each other's memory write there; all other messages go
+/// through pinned main memory.
+class DeviceTransport final : public Transport {
+ public:
+  DeviceTransport(const Strategy& strategy, const Link& link, Messages messages, const TensorProblem& problem,
+                  const Stream& caller, bool node_memory)
+      : link_(link),
+        tensor_(*link.tensors[0]),
+        problem_(problem),
+        writes_to_peers_(strategy.on_node && both_on_device()),
+        node_memory_(node_memory),
+        staging_(staging_of(strategy)),
+        messages_(std::move(messages)),
+        device_(problem, tensor_, messages_, caller) {}
+
+  void connect() override {
+    if (writes_to_peers_) find_peers();
+    all_or_none(link_.comm(), [&] {
+      if (!both_on_device()) return;
+      const CurrentDevice current(device_.get());
+      direct_.emplace(device_, link_, link_.tag + peer_tag);
+      direct_->set_messages(direct(messages_));
+    });
+    staged_ = std::make_unique<StagedTransport>(device_, link_, problem_, staging_, staged(messages_), node_memory_);
+    messages_ = {};
+  }
+
+  void replan(Messages messages) override {
+    const CurrentDevice current(device_.get());
+    if (direct_) direct_->set_messages(direct(messages));
+    staged_->set_messages(staged(std::move(messages)));
+  }
+
+  void begin(const Arrays& arrays, Pace) override {
+    const CurrentDevice current(device_.get());
+    device_.begin(arrays);
+    if (direct_) direct_->begin(arrays);
+    staged_->begin(arrays);
+  }
+
+  bool progress() override {
+    const CurrentDevice current(device_.get());
+    bool any = false;
+    while ((direct_ && direct_->progress()) | staged_->progress()) any = true;
+    return any;
+  }
+
+  bool done() const override { return (!direct_ || direct_->done()) && staged_->done(); }
+
+ private:
+  bool both_on_device() const {
+    return problem_.source_memory == Memory::device && problem_.target_memory == Memory::device;
+  }
+
+  Staging staging_of(const Strategy& strategy) const {
+    const Options& given = link_.options;
+    if (std::string(strategy.name) == "Pack") return {given.max_message_bytes, 1.0, 0, link_.threads()};
+    return {std::min(given.chunk_bytes, given.max_message_bytes), given.growth, static_cast<std::size_t>(given.depth),
+            link_.threads()};
+  }
+
+  /// Messages between devices that reach each other, and the self copy.
+  Messages direct(Messages messages) const {
+    keep(messages.sends, receivers_, true);
+    keep(messages.receives, senders_, true);
+    if (staged_reduction()) messages.self = {};
+    return messages;
+  }
+
+  /// Messages that go through main memory; between memories also the self copy, as a message.
+  Messages staged(Messages messages) const {
+    keep(messages.sends, receivers_, false);
+    keep(messages.receives, senders_, false);
+    if (both_on_device()) {
+      if (!staged_reduction()) messages.self = {};
+      return messages;
+    }
+    const auto by_step = [](const PeerMessage& a, const PeerMessage& b) { return a.step < b.step; };
+    const PeerMessage self = std::exchange(messages.self, {});
+    if (self.nbytes > 0)
+      for (auto* list : {&messages.sends, &messages.receives})
+        list->insert(std::upper_bound(list->begin(), list->end(), self, by_step), self);
+    return messages;
+  }
+
+  /// Partial results are reduced in order, so all of them go one way.
+  bool staged_reduction() const { return tensor_.reduces && !peers_reduce_; }
+
+  static void keep(std::vector<PeerMessage>& messages, const std::set<int>& peers, bool among) {
+    const auto other = [&](const PeerMessage& message) { return (peers.count(message.peer) > 0) != among; };
+    messages.erase(std::remove_if(messages.begin(), messages.end(), other), messages.end());
+  }
+
+  /// Finds the ranks of the node whose devices reach each other. Collective.
+  void find_peers() {
+    DeviceBuffer sample;  // is mapped by senders until they have answered
+    const DeviceEndpoint mine = endpoint_of(device_.get(), sample);
+    const std::vector<int> receivers = node_peers(messages_.sends, link_.topology),
+                           senders = node_peers(messages_.receives, link_.topology);
+    const std::vector<DeviceEndpoint> own(senders.size(), mine),
+        endpoints = exchange_records(link_.comm(), link_.tag, senders, own, receivers);
+    std::vector<std::int64_t> reached;
+    for (const DeviceEndpoint& endpoint : endpoints) reached.push_back(reaches(device_.get(), endpoint));
+    const std::vector<std::int64_t> reach = exchange_records(link_.comm(), link_.tag, receivers, reached, senders);
+    for (std::size_t r = 0; r < receivers.size(); ++r)
+      if (reached[r]) receivers_.insert(receivers[r]);
+    for (std::size_t s = 0; s < senders.size(); ++s)
+      if (reach[s]) senders_.insert(senders[s]);
+    if (!tensor_.reduces) return;
+    const bool all = receivers_.size() == messages_.sends.size() && senders_.size() == messages_.receives.size();
+    peers_reduce_ = lowest_rank(link_.comm(), !all) < 0;
+    if (peers_reduce_) return;
+    receivers_.clear();
+    senders_.clear();
+  }
+
+  const Link link_;
+  const Tensor& tensor_;
+  const TensorProblem problem_;
+  bool writes_to_peers_, node_memory_;
+  Staging staging_;
+  Messages messages_;  // until connect()
+  PlanDevice device_;
+  std::set<int> receivers_, senders_;  // ranks whose arrays this one writes, and that write this one's array
+  bool peers_reduce_ = false;
+  std::optional<PeerTransport> direct_;  // if both arrays lie on the device
+  std::unique_ptr<StagedTransport> staged_;
+};
+
+void check_strategy(const Strategy& strategy, const TensorProblem& tensor) {
+  for (const char* const name : {"Pack", "Pipelined", "Shared", "Hierarchical", "NCCL"})
+    if (std::string(strategy.name) == name) return;
+  const bool source = tensor.source_memory == Memory::device, target = tensor.target_memory == Memory::device;
+  throw Error(text("strategy ", strategy.name, " moves arrays in main memory only, but the ",
+                   source && target ? "source and the target lie"
+                   : source         ? "source lies"
+                                    : "target lies",
+                   " on a GPU; use Pack, Pipelined, Shared, Hierarchical or NCCL"));
+}
+
+std::vector<std::unique_ptr<Transport>> make_on_device(const Strategy& strategy, const Link& link, Messages messages,
+                                                       const std::vector<TensorProblem>& tensors, const Stream& stream,
+                                                       bool node_memory, bool /*separable*/) {
+  check_strategy(strategy, *std::find_if(tensors.begin(), tensors.end(),
+                                         [](const TensorProblem& tensor) { return tensor.on_device(); }));
+  if (tensors.size() > 1)
+    throw Error("several tensors at once move between arrays in main memory; make a plan for each");
+  check_nodes(strategy, link, messages);
+  std::vector<std::unique_ptr<Transport>> made;
+  if (std::string(strategy.name) == "NCCL")
+    made.push_back(make_nccl(link, std::move(messages), tensors.front(), stream));
+  else
+    made.push_back(
+        std::make_unique<DeviceTransport>(strategy, link, std::move(messages), tensors.front(), stream, node_memory));
+  return made;
+}
+
+std::unique_ptr<Transport> reject_main_memory(const Link&, Messages) {
+  throw Error("strategy NCCL moves between arrays on GPUs, and these lie in main memory; take Hierarchical");
+}
+
+const bool registered = [] {
+  device_transports().make = make_on_device;
+  add_strategy({"NCCL", nullptr, reject_main_memory});
+  return true;
+}();
+
+}  // namespace
+}  // namespace dace_redist
