@@ -44,9 +44,7 @@ class Sums {
                          static_cast<Index>(sizeof(T))};
     tensor.operation.source = tensor.operation.target = type;
     tensor.operation.reduction = Reduction::sum;
-    plan_ = Plan::make(MPI_COMM_WORLD, [&] {
-      return Problem{"sums", "SumReplicas", default_options(), {tensor}};
-    });
+    plan_ = Plan::make(MPI_COMM_WORLD, [&] { return Problem{"sums", "SumReplicas", default_options(), {tensor}}; });
   }
 
   void check_sums(T* source, T* target, Layout from, Layout to, const std::string& what) {
