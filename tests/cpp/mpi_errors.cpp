@@ -186,12 +186,12 @@ void check_disagreement(Checker& checker) {
   checker.disagrees(text("chunk_bytes is ", default_options().chunk_bytes, " on rank 0 and 5"),
                     [](Request& mine) { mine.options.chunk_bytes = 5; });
   checker.disagrees("depth is 8 on rank 0 and 5", [](Request& mine) { mine.options.depth = 5; });
-  checker.disagrees("growth is 1 on rank 0 and 1.5",
-                    [](Request& mine) { mine.options.growth = 1.5; });
+  checker.disagrees("growth is 1 on rank 0 and 1.5", [](Request& mine) { mine.options.growth = 1.5; });
   checker.disagrees("max_message_bytes is 1073741824 on rank 0 and 9",
                     [](Request& mine) { mine.options.max_message_bytes = 9; });
   checker.disagrees("strategy is Pack on rank 0 and RMA", [](Request& mine) { mine.strategy = "RMA"; });
-  checker.disagrees("source grid" + grid, [](Request& mine) { mine.source = {0, 2, 1, 8, 8, 1, 0, -1, 0, 0, -1, 1, 0}; });
+  checker.disagrees("source grid" + grid,
+                    [](Request& mine) { mine.source = {0, 2, 1, 8, 8, 1, 0, -1, 0, 0, -1, 1, 0}; });
   checker.disagrees("source kind is 0 on rank 0 and 1", [](Request& mine) { mine.source = {1, 2, 8, 8, 8, 8, 0}; });
   checker.disagrees("source shape[1] is 8 on rank 0 and 9", [](Request& mine) {
     mine.source[4] = mine.target[4] = 9;

@@ -1,15 +1,14 @@
-// Sums over the ranks of a node: right in any layout, and left to the caller, on all ranks, where an array is not
-// shared.
+// Sums of partial results over the ranks of a node: right in any layout, of shared and ordinary arrays.
 //
 // Usage: mpiexec -n RANKS mpi_node_sum
 
 #include <complex>
 #include <cstdio>
+#include <vector>
 
-#include "core/mpi.hpp"
 #include "mpi_leaks.hpp"
-#include "node/node_sum.hpp"
-#include "node/shared_array.hpp"
+#include "plan/plan.hpp"
+#include "shm/arena.hpp"
 
 namespace {
 
@@ -17,82 +16,86 @@ using namespace dace_redist;
 
 int failures = 0;
 
-void expect(bool holds, const char* what) {
+void expect(bool holds, const std::string& what) {
   if (holds) return;
   ++failures;
-  std::printf("rank %d: %s\n", comm_rank(MPI_COMM_WORLD), what);
+  std::printf("rank %d: %s\n", comm_rank(MPI_COMM_WORLD), what.c_str());
 }
 
-/// Rows of an array [rows][columns] with a gap after each: one rank's share of the sums.
+constexpr Index rows = 7, columns = 4800;
+
+/// A layout of a matrix in memory.
+struct Layout {
+  Index gap, step;  // elements after each row, and from column to column
+
+  LocalArray array(Index width) const { return {{rows, width}, {width * step + gap, step}}; }
+  Index at(Index width, Index row, Index column) const { return row * (width * step + gap) + column * step; }
+  static constexpr Index max_count = rows * (columns * 3 + 5);
+};
+
+/// Sums of matrices that every rank has one of; each rank gets some columns, or all.
 template <class T>
 class Sums {
  public:
-  explicit Sums(ElementType type) : ranks_(comm_size(MPI_COMM_WORLD)), rank_(comm_rank(MPI_COMM_WORLD)) {
-    ElementOperation sum;
-    sum.source = sum.target = type;
-    sum.reduction = Reduction::sum;
-    steps_.set(sum, static_cast<Index>(sizeof(T)));
-    sum_.allocate();
-    const SegmentEndpoint mine = sum_.endpoint();
-    std::vector<SegmentEndpoint> all(static_cast<std::size_t>(ranks_));
-    MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
-    sum_.connect(all, rank_, MPI_COMM_WORLD);
+  Sums(ElementType type, bool everyone) : everyone_(everyone) {
+    const Index ranks = comm_size(MPI_COMM_WORLD);
+    TensorProblem tensor{Distribution({0, 2, 1, rows, columns, ranks, -1, -1, 0, 0, -1, 0}, "source"),
+                         Distribution({0, 2, 1, rows, columns, ranks, -1, everyone ? -1 : 0, 0, 0, -1, 0}, "target"),
+                         static_cast<Index>(sizeof(T))};
+    tensor.operation.source = tensor.operation.target = type;
+    tensor.operation.reduction = Reduction::sum;
+    plan_ = Plan::make(MPI_COMM_WORLD, [&] { return Problem{"sums", "SumReplicas", default_options(), {tensor}}; });
   }
 
-  /// Adds columns of all ranks' arrays. \param step  of the columns in memory.
-  bool add(T* source, Index gap, Index step) {
-    const Index mine = columns / ranks_, stride = columns * step + gap;
+  void check_sums(T* source, T* target, Layout from, Layout to, const std::string& what) {
+    const Index ranks = comm_size(MPI_COMM_WORLD), rank = comm_rank(MPI_COMM_WORLD);
+    const Index width = everyone_ ? columns : columns / ranks, first = everyone_ ? 0 : rank * width;
     for (Index row = 0; row < rows; ++row)
       for (Index column = 0; column < columns; ++column)
-        source[row * stride + column * step] = value(rank_, row, column);
-    StridedBlock block;
-    block.ndim = 2;
-    block.counts = {rows, mine};
-    block.source_strides = {stride, step};
-    block.source_offset = rank_ * mine * step;
-    target_.assign(static_cast<std::size_t>(rows * mine), T(99));
-    const bool added = sum_.add(block, {{stride, step}}, steps_, reinterpret_cast<const char*>(source),
-                                reinterpret_cast<char*>(target_.data()));
-    if (!added) return false;
+        source[from.at(columns, row, column)] = value(rank, row, column);
+    std::fill(target, target + Layout::max_count, T(99));
+    plan_->set_arrays({from.array(columns)}, {to.array(width)});
+    const void* const sources[] = {source};
+    void* const targets[] = {target};
+    plan_->run(sources, targets);
+    std::vector<T> expected(static_cast<std::size_t>(Layout::max_count), T(99));
     for (Index row = 0; row < rows; ++row)
-      for (Index column = 0; column < mine; ++column) {
-        T wanted(0);
-        for (int rank = 0; rank < ranks_; ++rank) wanted += value(rank, row, rank_ * mine + column);
-        if (target_[static_cast<std::size_t>(row * mine + column)] != wanted) {
-          expect(false, "a wrong sum");
-          return true;
-        }
+      for (Index column = 0; column < width; ++column) {
+        T sum(0);
+        for (Index one = 0; one < ranks; ++one) sum += value(one, row, first + column);
+        expected[static_cast<std::size_t>(to.at(width, row, column))] = sum;
       }
-    return true;
+    expect(std::equal(expected.begin(), expected.end(), target), what);
   }
 
-  int rank() const { return rank_; }
-  static constexpr Index rows = 7, columns = 4800, most = rows * (columns * 2 + 5);
-
  private:
-  static T value(int rank, Index row, Index column) { return T(static_cast<float>((rank + 1) * (row * 3 + column))); }
+  static T value(Index rank, Index row, Index column) {
+    return T(static_cast<float>((rank + 1) * (row * 3 + column % 1000)));
+  }
 
-  int ranks_, rank_;
-  ReductionSteps steps_;
-  NodeSum sum_;
-  std::vector<T> target_;
+  bool everyone_;
+  std::unique_ptr<Plan> plan_;
 };
 
 template <class T>
 void check_type(ElementType type) {
-  Sums<T> sums(type);
-  const Index nbytes = Sums<T>::most * static_cast<Index>(sizeof(T));
-  T* const first = static_cast<T*>(allocate_shared(nbytes));
-  T* const second = static_cast<T*>(allocate_shared(nbytes));
-  T* const alone = static_cast<T*>(allocate_private(nbytes));
-  expect(sums.add(first, 0, 1), "packed arrays are not added");
-  expect(sums.add(first, 5, 1), "rows with gaps are not added");
-  expect(sums.add(second + 3, 0, 2), "single elements inside of an array are not added");
-  expect(!sums.add(sums.rank() == 0 ? alone : first, 0, 1), "an array is added that others cannot see");
-  expect(!sums.add(first, sums.rank() == 0 ? 5 : 0, 1), "arrays of different strides are added");
-  for (int round = 0; round < 100; ++round) sums.add(round % 3 == 0 ? first : second, 0, 1);
+  const Index nbytes = Layout::max_count * static_cast<Index>(sizeof(T));
+  T* const first = static_cast<T*>(allocate_anywhere(nbytes));
+  T* const second = static_cast<T*>(allocate_anywhere(nbytes));
+  std::vector<T> alone(static_cast<std::size_t>(Layout::max_count)), other = alone;
+  T* const mixed = comm_rank(MPI_COMM_WORLD) == 0 ? alone.data() : first;  // ordinary on one rank
+  for (const bool everyone : {false, true}) {
+    Sums<T> sums(type, everyone);
+    sums.check_sums(first, second, {0, 1}, {0, 1}, "packed arrays");
+    sums.check_sums(first, other.data(), {5, 1}, {0, 1}, "rows with gaps");
+    sums.check_sums(first, second, {0, 2}, {3, 1}, "single elements");
+    sums.check_sums(mixed, second, {0, 1}, {0, 3}, "an ordinary array among shared ones");
+    sums.check_sums(alone.data(), other.data(), {0, 1}, {0, 1}, "ordinary arrays");
+    for (int round = 0; round < 20; ++round)
+      sums.check_sums(round % 3 == 0 ? first : mixed, second, {0, 1}, {0, 1}, "many sums");
+  }
   MPI_Barrier(MPI_COMM_WORLD);
-  for (T* array : {first, second, alone}) free_shared(array);
+  for (T* array : {first, second}) free_anywhere(array);
 }
 
 }  // namespace

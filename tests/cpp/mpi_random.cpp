@@ -179,18 +179,19 @@ Case random_case(Random& random, Index number, const std::vector<MPI_Comm>& comm
 
 std::string describe(const Problem& problem) {
   const Options& options = problem.options;
-  std::string all = text(problem.strategy, ", chunk_bytes ", options.chunk_bytes, ", depth ", options.depth, ", growth ",
-                         options.growth, ", threads ", options.threads, ", slot_bytes ", options.slot_bytes,
-                         ", max_message_bytes ", options.max_message_bytes);
+  std::string all = text(problem.strategy, ", chunk_bytes ", options.chunk_bytes, ", depth ", options.depth,
+                         ", growth ", options.growth, ", threads ", options.threads, ", slot_bytes ",
+                         options.slot_bytes, ", max_message_bytes ", options.max_message_bytes);
   for (const TensorProblem& tensor : problem.tensors) {
     const ElementOperation& operation = tensor.operation;
-    all += text("; ", tensor.element_bytes, "-byte elements, ", element_name(operation.source), " to ",
-                element_name(operation.target), ", alpha ", operation.alpha.real(), ", beta ", operation.beta.real(),
-                ", op ", reduction_names[static_cast<std::size_t>(operation.reduction)], ", source ",
-                tuple_text(tensor.source.encoding()), " in local array ", tuple_text(tensor.source_array.shape),
-                " with strides ", tuple_text(tensor.source_array.strides), ", target ",
-                tuple_text(tensor.target.encoding()), " in local array ", tuple_text(tensor.target_array.shape),
-                " with strides ", tuple_text(tensor.target_array.strides), ", index map ", tuple_text(tensor.index_map));
+    all +=
+        text("; ", tensor.element_bytes, "-byte elements, ", element_name(operation.source), " to ",
+             element_name(operation.target), ", alpha ", operation.alpha.real(), ", beta ", operation.beta.real(),
+             ", op ", reduction_names[static_cast<std::size_t>(operation.reduction)], ", source ",
+             tuple_text(tensor.source.encoding()), " in local array ", tuple_text(tensor.source_array.shape),
+             " with strides ", tuple_text(tensor.source_array.strides), ", target ",
+             tuple_text(tensor.target.encoding()), " in local array ", tuple_text(tensor.target_array.shape),
+             " with strides ", tuple_text(tensor.target_array.strides), ", index map ", tuple_text(tensor.index_map));
   }
   return all;
 }
@@ -218,8 +219,8 @@ class Checker {
     const Index rank = comm_rank(the.comm);
     Problem problem{"random", strategy, the.options, {}};
     for (const Move& move : the.moves) {
-      TensorProblem tensor{Distribution(move.source.encoding(), "source"), Distribution(move.target.encoding(), "target"),
-                           move.element_bytes};
+      TensorProblem tensor{Distribution(move.source.encoding(), "source"),
+                           Distribution(move.target.encoding(), "target"), move.element_bytes};
       tensor.index_map = move.index_map;
       tensor.operation = move.operation;
       problem.tensors.push_back(std::move(tensor));

@@ -230,12 +230,13 @@ void make_plans(const std::string& strategy, int plans) {
   for (int kind = 0; kind < kinds; ++kind)
     expect(alive[kind] == alive_before[kind], text(alive[kind] - alive_before[kind], " ", kind_names[kind], " left"));
   expect(duplicates == 1, text(duplicates, " duplicates of one communicator"));
-  expect(made_ever[requests] >= plans || strategy == "Shared" || strategy == "Hierarchical", "requests are not counted");
+  expect(made_ever[requests] >= plans || strategy == "Shared" || strategy == "Hierarchical",
+         "requests are not counted");
   // Up to a plan's worth of allocations waits for a partner to free its plan, too.
   const long runtime = after.runtime - before.runtime;
   expect(runtime < max_alive, text(runtime, " allocations left"));
-  std::printf("rank %d: grew by %.2f bytes of heap per plan, by %ld files and %ld mappings in all\n", comm_rank(MPI_COMM_WORLD), heap,
-              after.files - before.files, after.maps - before.maps);
+  std::printf("rank %d: grew by %.2f bytes of heap per plan, by %ld files and %ld mappings in all\n",
+              comm_rank(MPI_COMM_WORLD), heap, after.files - before.files, after.maps - before.maps);
   expect(heap < min_chunk_bytes, text("the heap grew by ", heap, " bytes per plan"));
   expect(after.files == before.files, "files were left open");
   expect(after.maps - before.maps < plans / 20, "files were left mapped");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// \file
-/// Arrays that are allocated, resized and freed in random order keep their contents. A forked child shares them with its
-/// parent, and frees none of the parent's memory.
+/// Arrays that are allocated, resized and freed in random order keep their contents. A forked child shares them with
+/// its parent, and frees none of the parent's memory.
 ///
 /// Usage: test_array_allocator [steps]
 
@@ -101,8 +101,8 @@ class Arrays {
   std::vector<Array> arrays_;
 };
 
-/// A child sees what its parent writes to shared arrays, and the other way round. The child frees and resizes them without
-/// effect on the parent; what it allocates is its own.
+/// A child sees what its parent writes to shared arrays, and the other way round. The child frees and resizes them
+/// without effect on the parent; what it allocates is its own.
 void check_fork(Arrays& arrays, int steps) {
   int to_child[2], to_parent[2];
   if (pipe(to_child) != 0 || pipe(to_parent) != 0) std::abort();
