@@ -33,8 +33,9 @@ DeviceTransports& device_transports() {
   return maker;
 }
 
-Exchange::Exchange(Context& context, const Problem& problem, std::vector<TensorProblem> tensors, ReplicaPolicy policy,
-                   std::vector<ArrayOfPlan> sources, std::vector<ArrayOfPlan> targets, const Stream& stream)
+Exchange::Exchange(Context& context, std::int64_t owner, const Problem& problem, std::vector<TensorProblem> tensors,
+                   ReplicaPolicy policy, std::vector<ArrayOfPlan> sources, std::vector<ArrayOfPlan> targets,
+                   const Stream& stream)
     : context_(context),
       problem_(problem),
       strategy_(strategy_of(problem, tensors)),
@@ -46,6 +47,7 @@ Exchange::Exchange(Context& context, const Problem& problem, std::vector<TensorP
       stream_(stream),
       order_(topology_, context.size(), strategy_.on_node != nullptr),
       number_(context.next_plan()),
+      owner_(owner),
       sources_(problems_.size()),
       targets_(problems_.size()) {
   for (const TensorProblem& tensor : problems_) {
@@ -141,6 +143,7 @@ void Exchange::make(bool node_memory) {
                   tensors_,
                   problem_.options,
                   number_,
+                  owner_,
                   context_.tag(number_),
                   [this](const auto& sources, const auto& targets) { return plan_messages(sources, targets); }};
   const TensorProblem& first = problems_.front();

@@ -100,7 +100,7 @@ void Plan::make_chains() {
   std::vector<TensorProblem> copied;
   std::vector<Exchange::ArrayOfPlan> sources, targets;
   const auto add = [this](Chain& chain, std::vector<TensorProblem> tensors, ReplicaPolicy policy, auto from, auto to) {
-    chain.exchanges.push_back(std::make_unique<Exchange>(*context_, problem_, std::move(tensors), policy,
+    chain.exchanges.push_back(std::make_unique<Exchange>(*context_, number_, problem_, std::move(tensors), policy,
                                                          std::move(from), std::move(to), stream_));
   };
   using Places = std::vector<Exchange::ArrayOfPlan>;

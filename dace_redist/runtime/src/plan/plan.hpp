@@ -34,9 +34,11 @@ class Exchange {
     bool target;
   };
 
+  /// \param owner    number of the plan.
   /// \param tensors  their arrays are those of `sources` and `targets`.
-  Exchange(Context& context, const Problem& problem, std::vector<TensorProblem> tensors, ReplicaPolicy policy,
-           std::vector<ArrayOfPlan> sources, std::vector<ArrayOfPlan> targets, const Stream& stream);
+  Exchange(Context& context, std::int64_t owner, const Problem& problem, std::vector<TensorProblem> tensors,
+           ReplicaPolicy policy, std::vector<ArrayOfPlan> sources, std::vector<ArrayOfPlan> targets,
+           const Stream& stream);
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
@@ -72,7 +74,7 @@ class Exchange {
   std::vector<ArrayOfPlan> source_arrays_, target_arrays_;
   const Stream& stream_;
   MessageOrder order_;
-  std::int64_t number_;
+  std::int64_t number_, owner_;
   Tensors tensors_;
   std::vector<char> reads_, writes_;  // [tensors] whether elements move out of, or into, this rank's array
   std::vector<std::unique_ptr<Transport>> transports_;

@@ -43,27 +43,41 @@ class PutTransport final : public Transport {
                       &requests.emplace_back()),
             "MPI_Isend");
     wait_all(requests);
-    targets_ = partners(sends_);
-    sources_ = partners(receives_);
+    receivers_ = peers(sends_);
+    senders_ = peers(receives_);
+    notices_.assign(receivers_.size(), MPI_REQUEST_NULL);
+    targets_ = group_of(receivers_);
+    sources_ = group_of(senders_);
   }
 
+  /// MPI_Win_start() may wait until the receivers have opened their windows. So they say when they have, and an attended
+  /// transfer puts when all have said so; an unattended one waits for that here.
   void begin(const Arrays& arrays, Pace pace) override {
     arrays_ = arrays;
     received_ = receives_.empty();
-    completed_ = sends_.empty();
-    done_ = received_ && completed_ && self_pack_.empty();
+    put_ = completed_ = sends_.empty();
+    done_ = received_ && put_ && self_pack_.empty();
+    for (std::size_t r = 0; r < receivers_.size(); ++r)
+      check(MPI_Irecv(nullptr, 0, MPI_BYTE, receivers_[r], link_.tag, link_.comm(), &notices_[r]), "MPI_Irecv");
     if (!received_) check(MPI_Win_post(sources_.get(), 0, window_.window.get()), "MPI_Win_post");
-    if (!completed_) check(MPI_Win_start(targets_.get(), 0, window_.window.get()), "MPI_Win_start");
-    for (const Put& send : sends_) put(send);
-    if (pace == Pace::unattended) complete();
+    for (const int sender : senders_)
+      check(MPI_Send(nullptr, 0, MPI_BYTE, sender, link_.tag, link_.comm()), "MPI_Send");
+    if (pace == Pace::attended) return;
+    while (!put_) {
+      if (put_all()) break;
+      link_.check_failures();
+    }
+    complete();
   }
 
   bool progress() override {
     if (done_) return false;
+    const bool put_now = !put_ && put_all();
+    if (!put_) return false;
     complete();
     int arrived = 1;
     if (!received_) check(MPI_Win_test(window_.window.get(), &arrived), "MPI_Win_test");
-    if (!arrived) return false;
+    if (!arrived) return put_now;
     received_ = done_ = true;
     unpack();
     return true;
@@ -96,11 +110,15 @@ class PutTransport final : public Transport {
     self_step_ = messages.self.step;
   }
 
-  Group partners(const std::vector<Put>& puts) const {
-    Group everyone, some;
+  static std::vector<int> peers(const std::vector<Put>& puts) {
     std::vector<int> ranks;
     for (const Put& one : puts)
       if (ranks.empty() || ranks.back() != one.chunk.peer()) ranks.push_back(one.chunk.peer());
+    return ranks;
+  }
+
+  Group group_of(const std::vector<int>& ranks) const {
+    Group everyone, some;
     check(MPI_Comm_group(link_.comm(), everyone.put()), "MPI_Comm_group");
     check(MPI_Group_incl(everyone.get(), static_cast<int>(ranks.size()), ranks.data(), some.put()), "MPI_Group_incl");
     return some;
@@ -118,6 +136,16 @@ class PutTransport final : public Transport {
     check(MPI_Put(bytes, count, MPI_BYTE, send.chunk.peer(), static_cast<MPI_Aint>(send.window_offset), count, MPI_BYTE,
                   window_.window.get()),
           "MPI_Put");
+  }
+
+  /// Puts all messages once all receivers have opened their windows. \return whether they have.
+  bool put_all() {
+    int opened = 0;
+    check(MPI_Testall(static_cast<int>(notices_.size()), notices_.data(), &opened, MPI_STATUSES_IGNORE), "MPI_Testall");
+    if (!opened) return false;
+    check(MPI_Win_start(targets_.get(), 0, window_.window.get()), "MPI_Win_start");
+    for (const Put& send : sends_) put(send);
+    return put_ = true;
   }
 
   void complete() {
@@ -149,11 +177,13 @@ class PutTransport final : public Transport {
   Buffer buffer_;
   PooledWindow window_;
   bool connected_ = false;
+  std::vector<int> receivers_, senders_;
   Group targets_, sources_;
 
   // Of the transfer at hand:
   Arrays arrays_;
-  bool received_ = true, completed_ = true, done_ = true;
+  std::vector<MPI_Request> notices_;  // [receivers] that their windows are open
+  bool received_ = true, put_ = true, completed_ = true, done_ = true;
 };
 
 }  // namespace

@@ -53,13 +53,19 @@ struct Link {
   const Topology& topology;
   const Tensors& tensors;
   const Options& options;
-  std::int64_t plan;  ///< its number
+  std::int64_t plan;   ///< number of the exchange
+  std::int64_t owner;  ///< number of the plan, by which ranks tell failures
   int tag;            ///< tags `tag` and `tag + 1` are the transport's own
   /// This rank's messages if the arrays of other ranks have these layouts: [tensors], by rank.
   std::function<Messages(const std::vector<Layouts>& sources, const std::vector<Layouts>& targets)> plan_messages;
 
   MPI_Comm comm() const { return context.comm(); }
   int rank() const { return context.rank(); }
+  /// \throws Error if the plan has failed on another rank.
+  void check_failures() const {
+    if (const Failure* const failure = context.failure_of(owner))
+      throw Error(text("on rank ", failure->rank, ": ", failure->message));
+  }
   /// Threads for copies; `otherwise` where the option is 0.
   int threads(int otherwise = 1) const {
     return options.threads > 0 ? static_cast<int>(options.threads) : otherwise;
