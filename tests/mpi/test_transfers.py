@@ -40,12 +40,7 @@ def test_between_nodes(
     assert "all transfers are right" in run(program, 3, case, strategy, timeout=120)
 
 
-WAITS_IN_MPI = pytest.mark.xfail(run=False, reason="MPI_Win_start waits for ranks that have failed")
-
-
-@pytest.mark.parametrize(
-    "strategy", [pytest.param(name, marks=WAITS_IN_MPI) if name == "RMA" else name for name in STRATEGIES]
-)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_failures_are_known_everywhere(program: Path, strategy: str) -> None:
     """A null array, a failing send, missing memory on rank 0: an error on each rank, and new plans work."""
     for ranks in RANKS:

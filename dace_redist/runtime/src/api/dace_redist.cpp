@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -143,12 +143,12 @@ int create_plan(const char* function, int count, const dr_problem* problems, boo
       const auto strategy_of = [](const dr_problem& one) { return one.strategy ? one.strategy : "Hierarchical"; };
       int rank = 0;
       check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-      Problem problem{problems->label ? problems->label : "redistribution", strategy_of(*problems), problems->options,
-                      {}};
+      Problem problem{
+          problems->label ? problems->label : "redistribution", strategy_of(*problems), problems->options, {}};
       for (const dr_problem* one = problems; one != problems + count; ++one) {
         if (problem.strategy != strategy_of(*one))
-          throw Error(text("several tensors at once move by one strategy, got ", problem.strategy, " and ",
-                           strategy_of(*one)));
+          throw Error(
+              text("several tensors at once move by one strategy, got ", problem.strategy, " and ", strategy_of(*one)));
         TensorProblem& tensor = problem.tensors.emplace_back(tensor_of(*one));
         tensor.source_array = local_array_of(tensor.source, rank, one->source_shape, one->source_strides);
         tensor.target_array = local_array_of(tensor.target, rank, one->target_shape, one->target_strides);

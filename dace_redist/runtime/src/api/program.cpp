@@ -44,7 +44,8 @@ TensorProblem tensor_of(const Arguments& now, const std::string& strategy) {
   tensor.index_map = encoding(now.index_map);
   tensor.operation = operation_of(now.operation);
   if (strategy.rfind(sum_prefix, 0) == 0) {
-    tensor.operation.source = tensor.operation.target = find_element_type(strategy.substr(std::string(sum_prefix).size()));
+    tensor.operation.source = tensor.operation.target =
+        find_element_type(strategy.substr(std::string(sum_prefix).size()));
     tensor.operation.reduction = Reduction::sum;
   }
   tensor.source_memory = memory_of(now.source_memory, "source_memory");
@@ -199,21 +200,21 @@ class NodePlan {
   bool describes(std::initializer_list<Arguments> now) const {
     const Problem& problem = plan_->problem();
     return problem.tensors.size() == now.size() && equal(now.begin()->options, problem.options) &&
-           std::equal(now.begin(), now.end(), problem.tensors.begin(), [&](const Arguments& one, const TensorProblem& of) {
-             return equal(one.source, of.source.encoding()) && equal(one.target, of.target.encoding()) &&
-                    one.element_bytes == of.element_bytes && equal(one.index_map, of.index_map) &&
-                    (strategy_.rfind(sum_prefix, 0) == 0 || operation_of(one.operation) == of.operation) &&
-                    one.source_memory == static_cast<int>(of.source_memory) &&
-                    one.target_memory == static_cast<int>(of.target_memory);
-           });
+           std::equal(now.begin(), now.end(), problem.tensors.begin(),
+                      [&](const Arguments& one, const TensorProblem& of) {
+                        return equal(one.source, of.source.encoding()) && equal(one.target, of.target.encoding()) &&
+                               one.element_bytes == of.element_bytes && equal(one.index_map, of.index_map) &&
+                               (strategy_.rfind(sum_prefix, 0) == 0 || operation_of(one.operation) == of.operation) &&
+                               one.source_memory == static_cast<int>(of.source_memory) &&
+                               one.target_memory == static_cast<int>(of.target_memory);
+                      });
   }
 
   bool has_arrays(std::initializer_list<Arguments> now) const {
-    return std::equal(now.begin(), now.end(), plan_->problem().tensors.begin(),
-                      [](const Arguments& one, const TensorProblem& of) {
-                        return local_array(one.source_local) == of.source_array &&
-                               local_array(one.target_local) == of.target_array;
-                      });
+    return std::equal(
+        now.begin(), now.end(), plan_->problem().tensors.begin(), [](const Arguments& one, const TensorProblem& of) {
+          return local_array(one.source_local) == of.source_array && local_array(one.target_local) == of.target_array;
+        });
   }
 
   /// Makes the plan, or has it take other arrays, if anything has changed since the last run.

@@ -38,10 +38,9 @@ DR_API int dr_python_plan_create(std::uintptr_t comm, const char* strategy, cons
     *plan = make_handle(communicator(comm), joint != 0, [&] {
       Problem problem{"redistribution", strategy, *options, {}};
       for (const dr_python_problem* one = problems; one != problems + count; ++one) {
-        TensorProblem& tensor = problem.tensors.emplace_back(
-            TensorProblem{Distribution(Encoding(one->source, one->source + one->source_count), "source"),
-                          Distribution(Encoding(one->target, one->target + one->target_count), "target"),
-                          one->element_bytes});
+        TensorProblem& tensor = problem.tensors.emplace_back(TensorProblem{
+            Distribution(Encoding(one->source, one->source + one->source_count), "source"),
+            Distribution(Encoding(one->target, one->target + one->target_count), "target"), one->element_bytes});
         tensor.index_map.assign(one->index_map, one->index_map + one->index_map_count);
         tensor.operation = operation_of(one->operation);
         tensor.source_memory = memory_of(one->source_memory, "source_memory");

@@ -18,7 +18,7 @@ using Options = dr_options;
 template <class T>
 struct OptionRange {
   const char* name;
-  T Options::* member;
+  T Options::*member;
   T initial, minimum, maximum;
 };
 
@@ -26,8 +26,8 @@ struct OptionRange {
 template <class Visit>
 void each_option(const Visit& visit) {
   using Integer = std::int64_t;
-  // Open MPI sends at once over TCP what fits 64 KiB with its header. Of longer messages it asks first; where both sides
-  // send at the same time, the answers wait behind the data, and the link idles in one direction.
+  // Open MPI sends at once over TCP what fits 64 KiB with its header. Of longer messages it asks first; where both
+  // sides send at the same time, the answers wait behind the data, and the link idles in one direction.
   visit(OptionRange<Integer>{"chunk_bytes", &Options::chunk_bytes, 60 << 10, 1, Integer{1} << 62});
   visit(OptionRange<Integer>{"depth", &Options::depth, 8, 1, 1 << 16});
   visit(OptionRange<double>{"growth", &Options::growth, 1.0, 1.0, 1e6});

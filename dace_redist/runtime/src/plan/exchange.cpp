@@ -101,8 +101,8 @@ Messages Exchange::plan_messages(const std::vector<Layouts>& sources, const std:
     Layouts source_layouts = sources[t], target_layouts = targets[t];
     source_layouts[rank] = local_layout(tensor.source, tensor.source_array, rank, "source");
     target_layouts[rank] = local_layout(tensor.target, tensor.target_array, rank, "target");
-    RankSchedule schedule = make_schedule(tensor.source, tensor.target, maps_[t], rank, true, source_layouts,
-                                          target_layouts, policy_);
+    RankSchedule schedule =
+        make_schedule(tensor.source, tensor.target, maps_[t], rank, true, source_layouts, target_layouts, policy_);
     for (Message& message : schedule.sends) add(sent[static_cast<int>(message.peer)], t, message);
     for (Message& message : schedule.receives) add(received[static_cast<int>(message.peer)], t, message);
     if (schedule.self.count > 0) add(messages.self, t, schedule.self);
@@ -123,8 +123,7 @@ Messages Exchange::plan_messages(const std::vector<Layouts>& sources, const std:
     messages.receives.push_back(std::move(message));
   }
   for (std::vector<PeerMessage>* list : {&messages.sends, &messages.receives})
-    std::sort(list->begin(), list->end(),
-              [](const PeerMessage& a, const PeerMessage& b) { return a.step < b.step; });
+    std::sort(list->begin(), list->end(), [](const PeerMessage& a, const PeerMessage& b) { return a.step < b.step; });
   return messages;
 }
 
@@ -150,18 +149,18 @@ void Exchange::make(bool node_memory) {
   bool separable = true;
   if (policy_.kind == ReplicaPolicy::all) {
     if (problem_.strategy == "SumReplicas" && is_small_sum(first)) node_memory = false;
-    separable = strategy_.on_node && node_memory && topology_.one_node() && !first.source.tiled() &&
-                !first.target.tiled();
+    separable =
+        strategy_.on_node && node_memory && topology_.one_node() && !first.source.tiled() && !first.target.tiled();
   }
-  const bool on_device = std::any_of(problems_.begin(), problems_.end(),
-                                     [](const TensorProblem& tensor) { return tensor.on_device(); });
+  const bool on_device =
+      std::any_of(problems_.begin(), problems_.end(), [](const TensorProblem& tensor) { return tensor.on_device(); });
   if (!on_device) {
     transports_ = make_transports(strategy_, link, std::move(messages), node_memory, separable);
     return;
   }
   if (!device_transports().make) throw Error("this library was built without support for arrays in device memory");
-  transports_ = device_transports().make(strategy_, link, std::move(messages), problems_, stream_, node_memory,
-                                         separable);
+  transports_ =
+      device_transports().make(strategy_, link, std::move(messages), problems_, stream_, node_memory, separable);
 }
 
 void Exchange::connect() {

@@ -130,8 +130,7 @@ void Plan::make_chains() {
     slices.element_bytes = target_bytes;
     add(chain, {std::move(slices)}, {ReplicaPolicy::allgather, 0, false}, Places{{t, true}}, Places{{t, true}});
   }
-  if (!copied.empty())
-    add(chains_.emplace_back(), std::move(copied), {}, std::move(sources), std::move(targets));
+  if (!copied.empty()) add(chains_.emplace_back(), std::move(copied), {}, std::move(sources), std::move(targets));
   sources_.resize(problem_.tensors.size());
   targets_.resize(problem_.tensors.size());
 }
@@ -188,13 +187,20 @@ void Plan::start(const void* const* sources, void* const* targets) {
 
 bool Plan::test() {
   const trace::Span span("progress");
-  bool any = true, done = false;
-  while (any && !done) done = Progress::instance().advance_until_done(*this, any);
-  if (!done) {
-    check_failures();
-    return false;
+  Progress& all = Progress::instance();
+  try {
+    bool any = true, done = false;
+    while (any && !done) done = all.advance_until_done(*this, any);
+    if (!done) {
+      check_failures();
+      return false;
+    }
+  } catch (...) {
+    all.remove(*this);
+    fail(current_message());
+    throw;
   }
-  Progress::instance().remove(*this);
+  all.remove(*this);
   if (failure_) std::rethrow_exception(failure_);
   return true;
 }
@@ -291,9 +297,8 @@ bool Plan::progress_without_mpi() {
 }
 
 bool Plan::done() const {
-  return failure_ || std::all_of(chains_.begin(), chains_.end(), [](const Chain& chain) {
-           return chain.at_hand == chain.exchanges.size();
-         });
+  return failure_ || std::all_of(chains_.begin(), chains_.end(),
+                                 [](const Chain& chain) { return chain.at_hand == chain.exchanges.size(); });
 }
 
 }  // namespace dace_redist

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "plan/problem.hpp"
 #include "layout/replica_policy.hpp"
+#include "plan/problem.hpp"
 #include "plan/strategies.hpp"
 
 namespace dace_redist {

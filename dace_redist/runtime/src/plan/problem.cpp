@@ -127,9 +127,8 @@ struct Naming {
     values->emplace_back(map ? "the length of axes and region" : text("the length of the ", name, " distribution"),
                          text(encoding.size()));
     for (std::size_t at = 0; at < encoding.size(); ++at)
-      values->emplace_back(
-          map ? index_map_entry_name(at, encoding.size()) : text(name, " ", entry_name(encoding, at)),
-          text(encoding[at]));
+      values->emplace_back(map ? index_map_entry_name(at, encoding.size()) : text(name, " ", entry_name(encoding, at)),
+                           text(encoding[at]));
   }
 };
 

@@ -12,12 +12,12 @@ namespace dace_redist {
 
 class Plan;
 
-/// Advances every transfer that was started and is not waited for, whichever of them a rank waits for: ranks may wait in
-/// any order.
+/// Advances every transfer that was started and is not waited for, whichever of them a rank waits for: ranks may wait
+/// in any order.
 ///
-/// A rank that is blocked elsewhere, in MPI or in a computation, does not hold up partners of its node: a service thread
-/// sleeps until a waiting partner rings the bell of this process's arena, and then does this rank's copies. The thread
-/// makes no MPI calls.
+/// A rank that is blocked elsewhere, in MPI or in a computation, does not hold up partners of its node: a service
+/// thread sleeps until a waiting partner rings the bell of this process's arena, and then does this rank's copies. The
+/// thread makes no MPI calls.
 class Progress {
  public:
   static Progress& instance();

@@ -19,15 +19,15 @@ namespace {
 std::vector<Strategy>& table() {
   static std::vector<Strategy> rows{
       // name           within a node    between nodes   short messages between nodes
-      {"Datatype",      nullptr,         make_datatype},
-      {"Pack",          nullptr,         make_packed},
-      {"Threaded",      nullptr,         make_threaded},
-      {"Pipelined",     nullptr,         make_pipelined},
-      {"RMA",           nullptr,         make_put},
-      {"Shared",        make_node,       nullptr},
-      {"Hierarchical",  make_node,       make_pipelined},
-      {"Aggregated",    make_node,       make_pipelined, make_joined},
-      {"SumReplicas",   make_node,       make_reduced},
+      {"Datatype", nullptr, make_datatype},
+      {"Pack", nullptr, make_packed},
+      {"Threaded", nullptr, make_threaded},
+      {"Pipelined", nullptr, make_pipelined},
+      {"RMA", nullptr, make_put},
+      {"Shared", make_node, nullptr},
+      {"Hierarchical", make_node, make_pipelined},
+      {"Aggregated", make_node, make_pipelined, make_joined},
+      {"SumReplicas", make_node, make_reduced},
   };
   return rows;
 }
@@ -123,30 +123,42 @@ std::vector<std::unique_ptr<Transport>> make_transports(const Strategy& strategy
   };
   const bool joins = through_node && strategy.short_between_nodes && !topology.one_node();
   if (!through_node || !topology.one_node())
-    add(others, [=](Messages all) {
+    add(
+        others,
+        [=](Messages all) {
           if (through_node) split(all, on_node);
           if (joins) split(all, is_short);
           all.self = {};
           return all;
-        }, 0);
+        },
+        0);
   if (joins)
-    add(strategy.short_between_nodes, [=](Messages all) {
+    add(
+        strategy.short_between_nodes,
+        [=](Messages all) {
           split(all, on_node);
           Messages shorts = split(all, is_short);
           return shorts;
-        }, 1);
+        },
+        1);
   if (through_node)
-    add(strategy.on_node, [=](Messages all) {
+    add(
+        strategy.on_node,
+        [=](Messages all) {
           Messages here = split(all, on_node);
           here.self = std::move(all.self);
           return here;
-        }, 3);
+        },
+        3);
   else
-    add(make_self, [](Messages all) {
+    add(
+        make_self,
+        [](Messages all) {
           all.sends.clear();
           all.receives.clear();
           return all;
-        }, 3);
+        },
+        3);
   return transports;
 }
 

@@ -19,7 +19,8 @@ struct Strategy {
   const char* name;
   MakeTransport on_node;        ///< messages within a node and the self copy; null: they move as all others
   MakeTransport between_nodes;  ///< all other messages; null: there may be none
-  MakeTransport short_between_nodes = nullptr;  ///< messages of up to max_joined_bytes between nodes; null: as all others
+  MakeTransport short_between_nodes =
+      nullptr;  ///< messages of up to max_joined_bytes between nodes; null: as all others
 };
 
 /// Adds a row, or replaces the row of the same name.
@@ -33,15 +34,16 @@ void check_nodes(const Strategy& strategy, const Link& link, const Messages& mes
 
 /// The transports of a strategy for messages of tensors in main memory, in the order in which they begin.
 /// \param node_memory  whether messages may move through node-shared memory.
-/// \param separable    whether each message may move by another transport; false for partial results of tiles, and those
+/// \param separable    whether each message may move by another transport; false for partial results of tiles, and
+/// those
 ///                     that come from several nodes: one transport reduces them in order.
 /// \throws Error if a message crosses nodes that the strategy cannot cross.
 /// \throws NoSharedMemory if node-shared memory is too short on this rank.
 std::vector<std::unique_ptr<Transport>> make_transports(const Strategy& strategy, const Link& link, Messages messages,
                                                         bool node_memory, bool separable);
 
-/// The step of a message: at each step every rank sends to one rank and receives from one, as far as it has messages, so
-/// that no target is hit by all ranks at once. Node after node where there are several.
+/// The step of a message: at each step every rank sends to one rank and receives from one, as far as it has messages,
+/// so that no target is hit by all ranks at once. Node after node where there are several.
 class MessageOrder {
  public:
   MessageOrder(const Topology& topology, int ranks, bool by_node);
@@ -52,7 +54,7 @@ class MessageOrder {
     Index node = 0, number = 0;  // number of the rank on its node
   };
   Index ranks_;
-  std::vector<Place> places_;              // [ranks]; none: nodes do not matter
+  std::vector<Place> places_;  // [ranks]; none: nodes do not matter
   Index nodes_ = 1, max_node_ranks_ = 1;
 };
 

@@ -83,7 +83,7 @@ ArenaHead* make_head(std::string& failure) {
     if (descriptor >= 0) close(descriptor);
     return nullptr;
   }
-  nbytes *= 2;  // undoes the last step of the loop
+  nbytes *= 2;                                                  // undoes the last step of the loop
   fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);  // advisory
 #ifdef PR_SET_PTRACER
   prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // cross-memory reads by ranks of this user, where Yama restricts them

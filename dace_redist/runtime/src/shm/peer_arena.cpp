@@ -47,7 +47,7 @@ std::shared_ptr<PeerArena> PeerArena::map(const ArenaName& name) {
 PeerArena::PeerArena(const ArenaName& name) : name_(name) {
   if (name.descriptor < 0) throw Error(text("process ", name.process, " has no node-shared memory"));
   const std::string path = text("/proc/", name.process, "/fd/", name.descriptor);
-  struct stat file{};
+  struct stat file {};
   // another process of that number may have opened a device there, for which open() would have effects
   if (stat(path.c_str(), &file) != 0) throw_not_mapped(name, std::strerror(errno));
   if (!S_ISREG(file.st_mode) || file.st_size != name.nbytes) throw_not_mapped(name, "it is another process");
@@ -81,8 +81,7 @@ bool PeerArena::read(const CopyBlock& block, std::uintptr_t source, char* target
   std::size_t count = 0;
   const auto copy_runs = [&] {
     const auto wanted = static_cast<ssize_t>(count) * static_cast<ssize_t>(block.run_bytes);
-    const ssize_t got =
-        process_vm_readv(static_cast<pid_t>(name_.process), here.data(), count, there.data(), count, 0);
+    const ssize_t got = process_vm_readv(static_cast<pid_t>(name_.process), here.data(), count, there.data(), count, 0);
     count = 0;
     if (got != wanted) reading_ = refused;
     return got == wanted;

@@ -15,8 +15,8 @@ Datatype contiguous_type(Index nbytes) {
   return type;
 }
 
-/// The MPI type of a block, given as the source side of `block`. Its elements come in the order of the message, whatever
-/// the order of the strides.
+/// The MPI type of a block, given as the source side of `block`. Its elements come in the order of the message,
+/// whatever the order of the strides.
 Datatype strided_type(const StridedBlock& block, Index element_bytes) {
   const StridedBlock nest = merged(to_packed(block, 0));
   std::size_t d = static_cast<std::size_t>(nest.ndim);

@@ -78,9 +78,9 @@ class Lane {
   bool finished() const { return done == chunks.size(); }
 
   std::vector<Chunk> chunks;
-  std::vector<Index> steps;               // [chunks] of their messages
-  std::size_t posted = 0, done = 0;       // chunks of the transfer at hand
-  std::vector<std::size_t> chunk_in;      // [slots]
+  std::vector<Index> steps;           // [chunks] of their messages
+  std::size_t posted = 0, done = 0;   // chunks of the transfer at hand
+  std::vector<std::size_t> chunk_in;  // [slots]
 
  private:
   Buffer buffer_;
@@ -91,11 +91,11 @@ class Lane {
 /// Moves chunks, a number of them in flight per direction.
 ///
 /// Cannot deadlock: both sides go through their chunks by step, see Messages. Of all chunks that are not done take the
-/// one of the lowest step: all before it are done on both sides, so both have a free slot for it, or have posted it, and
-/// its sender has received what it waits for.
+/// one of the lowest step: all before it are done on both sides, so both have a free slot for it, or have posted it,
+/// and its sender has received what it waits for.
 ///
-/// An attended pipeline sends no more than a few chunks ahead of what it has received in the same steps. Otherwise ranks
-/// get out of step, several send to one at the same time, and where its link is the limit, packets are dropped.
+/// An attended pipeline sends no more than a few chunks ahead of what it has received in the same steps. Otherwise
+/// ranks get out of step, several send to one at the same time, and where its link is the limit, packets are dropped.
 ///
 /// Partial results are unpacked in the order of the chunks, which is that of the reduction.
 class ChunkTransport final : public Transport {

@@ -69,8 +69,8 @@ int max_node_ranks() {
   char* end = nullptr;
   const long ranks = std::strtol(value, &end, 10);
   if (end == value || *end != '\0' || ranks < 0 || ranks > std::numeric_limits<int>::max())
-    throw Error(text(node_ranks_variable, ": expected a number of ranks >= 0 (0: all ranks of a node), got \"", value,
-                     "\""));
+    throw Error(
+        text(node_ranks_variable, ": expected a number of ranks >= 0 (0: all ranks of a node), got \"", value, "\""));
   return static_cast<int>(ranks);
 }
 
@@ -212,14 +212,15 @@ void Context::give_back(PooledWindow window) {
 
 void Context::report_failure(std::int64_t plan, const std::string& message) noexcept {
   try {
+    const std::lock_guard<std::mutex> locked(failures_guard_);
     FailureNotice notice{};
     notice.plan = plan;
     message.copy(notice.message, FailureNotice::max_text - 1);
     const auto* const bytes = reinterpret_cast<const char*>(&notice);
     for (int rank = 0; rank < size(); ++rank) {
       if (rank == rank_) continue;
-      auto& [buffer, request] = failures_sent_.emplace_back(std::vector<char>(bytes, bytes + sizeof notice),
-                                                            MPI_REQUEST_NULL);
+      auto& [buffer, request] =
+          failures_sent_.emplace_back(std::vector<char>(bytes, bytes + sizeof notice), MPI_REQUEST_NULL);
       if (MPI_Isend(buffer.data(), static_cast<int>(buffer.size()), MPI_BYTE, rank, failure_tag, comm(), &request) !=
           MPI_SUCCESS)
         failures_sent_.pop_back();
@@ -229,6 +230,7 @@ void Context::report_failure(std::int64_t plan, const std::string& message) noex
 }
 
 const Failure* Context::failure_of(std::int64_t plan) {
+  const std::lock_guard<std::mutex> locked(failures_guard_);
   failures_sent_.remove_if([](auto& sent) {
     int done = 0;
     return MPI_Test(&sent.second, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done;

@@ -9,6 +9,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -99,15 +100,16 @@ class Context {
 
   Communicator comm_;
   int rank_ = 0;
-  std::vector<int> world_ranks_, node_of_;  // [ranks]
-  std::map<int, Topology> topologies_;      // by DACE_REDIST_NODE_RANKS
+  std::vector<int> world_ranks_, node_of_;          // [ranks]
+  std::map<int, Topology> topologies_;              // by DACE_REDIST_NODE_RANKS
   std::vector<std::shared_ptr<PeerArena>> arenas_;  // [partners] of the machine's node
   std::vector<int> partners_;
   std::string no_shared_memory_;
   std::uint64_t number_ = 0;
   std::int64_t plans_ = 0, max_plans_ = 1;
   std::map<std::uint64_t, Communicator> parts_;
-  std::vector<PooledWindow> windows_;  // by number; those in use have no window
+  std::vector<PooledWindow> windows_;                                   // by number; those in use have no window
+  std::mutex failures_guard_;                                           // transfers may run in threads
   std::map<std::int64_t, Failure> failures_;                            // by plan
   std::list<std::pair<std::vector<char>, MPI_Request>> failures_sent_;  // under way
 };

@@ -26,16 +26,16 @@ struct JoinedPart {
 
 /// The end of a joined message on this node.
 struct JoinedEnd {
-  std::vector<int> ranks;     ///< that have parts in it, ascending
-  int carrier = 0;            ///< the one of them that sends or receives it
-  int peer = 0;               ///< the carrier on the other node
-  Index nbytes = 0;           ///< of the whole message
-  Index offset = 0;           ///< bytes, of the parts that this rank packs
-  Index buffer_offset = -1;   ///< bytes, in the carrier's arena
+  std::vector<int> ranks;    ///< that have parts in it, ascending
+  int carrier = 0;           ///< the one of them that sends or receives it
+  int peer = 0;              ///< the carrier on the other node
+  Index nbytes = 0;          ///< of the whole message
+  Index offset = 0;          ///< bytes, of the parts that this rank packs
+  Index buffer_offset = -1;  ///< bytes, in the carrier's arena
 };
 
-/// The joined messages in which this rank has parts. A joined message holds what each of its ranks sends, one rank after
-/// another, from a cache line on; of a rank, a part for each receiver.
+/// The joined messages in which this rank has parts. A joined message holds what each of its ranks sends, one rank
+/// after another, from a cache line on; of a rank, a part for each receiver.
 ///
 /// The carriers are chosen among the ranks that have parts in a message, in turn, so that all ranks of a node send and
 /// receive.

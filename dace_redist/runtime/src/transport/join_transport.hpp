@@ -12,9 +12,9 @@
 
 namespace dace_redist {
 
-/// Joins messages in node-shared memory, sends each joined message once, and takes it apart in node-shared memory of the
-/// receiving node. Making it is collective. Unattended transfers send each message on its own, as the rank that carries
-/// a joined message would have to attend to it.
+/// Joins messages in node-shared memory, sends each joined message once, and takes it apart in node-shared memory of
+/// the receiving node. Making it is collective. Unattended transfers send each message on its own, as the rank that
+/// carries a joined message would have to attend to it.
 std::unique_ptr<Transport> make_joined(const Link& link, Messages messages);
 
 }  // namespace dace_redist

@@ -38,10 +38,10 @@ struct Messages {
 
 /// What the transports know of a tensor.
 struct Tensor {
-  ElementSteps steps;        ///< computation with its elements on their way
-  ReductionSteps reduction;  ///< of partial results
-  ElementOperation operation;  ///< the whole of it
-  bool reduces = false;      ///< whether its messages are partial results
+  ElementSteps steps;           ///< computation with its elements on their way
+  ReductionSteps reduction;     ///< of partial results
+  ElementOperation operation;   ///< the whole of it
+  bool reduces = false;         ///< whether its messages are partial results
   std::uint64_t group_key = 0;  ///< equal for equal source distributions
   LocalLayout source, target;
 

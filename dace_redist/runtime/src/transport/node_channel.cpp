@@ -81,18 +81,20 @@ Staging staging_of(Index nbytes, Index max_element_bytes, Index receivers, bool 
     made.part_bytes = std::max<Index>(nbytes, 1);
   } else if (in_order || receivers <= many_receivers) {
     // two pieces at least, so that sender and receiver overlap; larger ones in long messages
-    made.part_bytes = std::max(std::clamp(ceil_div(nbytes, 2), quarter, half), std::min(nbytes / growth_pieces, max_part));
+    made.part_bytes =
+        std::max(std::clamp(ceil_div(nbytes, 2), quarter, half), std::min(nbytes / growth_pieces, max_part));
   } else {
     const Index fair = std::max(min_part_bytes, quarter * many_receivers / receivers);
     made.part_bytes = std::clamp(ceil_div(nbytes, 2), std::min(fair, quarter), std::max(fair, ring_bytes));
   }
   made.part_bytes = std::min(made.part_bytes, std::max<Index>(nbytes, 1));
   made.slot_bytes = rounded(std::max(made.part_bytes, max_element_bytes));
-  // slots for half of the message: with fewer, the two ranks wait for each other after every piece. A rank that sends to
-  // many packs for another one while one unpacks; with few receivers it needs a second slot.
+  // slots for half of the message: with fewer, the two ranks wait for each other after every piece. A rank that sends
+  // to many packs for another one while one unpacks; with few receivers it needs a second slot.
   const Index wanted = std::max<Index>(ceil_div(nbytes, 2 * made.part_bytes), receivers > 2 ? 1 : 2);
   const bool eager = nbytes <= max_eager_bytes;
-  made.slots = std::clamp<Index>(ring_bytes / made.slot_bytes, 1, std::min(eager ? 2 : wanted, std::max<Index>(1, options.depth)));
+  made.slots = std::clamp<Index>(ring_bytes / made.slot_bytes, 1,
+                                 std::min(eager ? 2 : wanted, std::max<Index>(1, options.depth)));
   return made;
 }
 
@@ -123,7 +125,7 @@ Channel::Channel(PeerMessage new_message, const Tensors& tensors, bool sends, In
 }
 
 void Channel::set(PeerMessage new_message, const Tensors& tensors, bool sends) {
-  constexpr Index timed_part = 512;     // of the streaming threshold: stores of shorter messages make no difference
+  constexpr Index timed_part = 512;  // of the streaming threshold: stores of shorter messages make no difference
   constexpr Index max_tiny = CopyList::max_listed_runs;  // a list of their runs is shorter than a CopyBlock
   message = std::move(new_message);
   cutter = MessageCutter(message, tensors, part_bytes, max_tiny);
@@ -135,8 +137,10 @@ void Channel::set(PeerMessage new_message, const Tensors& tensors, bool sends) {
   min_run = std::numeric_limits<Index>::max();
   for (const BlockGroup& group : cutter.groups()) {
     const ElementSteps& steps = tensors[static_cast<std::size_t>(group.tensor)]->steps;
-    direct.push_back(group_copy(message, group, steps.direct(), [](const StridedBlock& block, Index) { return block; }));
-    packed.push_back(group_copy(message, group, sends ? steps.pack() : steps.unpack(), sends ? to_packed : from_packed));
+    direct.push_back(
+        group_copy(message, group, steps.direct(), [](const StridedBlock& block, Index) { return block; }));
+    packed.push_back(
+        group_copy(message, group, sends ? steps.pack() : steps.unpack(), sends ? to_packed : from_packed));
     const bool one_copy = group.count == 1 && !steps.direct().kernel;
     min_run = std::min(min_run, one_copy ? direct.back().block.run_bytes : 0);
   }
@@ -224,9 +228,8 @@ ChannelMemory::~ChannelMemory() {
     return;
   }
   free_when(memory_, [states = std::move(states_)] {
-    return std::all_of(states.begin(), states.end(), [](const ChannelState* state) {
-      return state->released.load(std::memory_order_acquire) != 0;
-    });
+    return std::all_of(states.begin(), states.end(),
+                       [](const ChannelState* state) { return state->released.load(std::memory_order_acquire) != 0; });
   });
 }
 

@@ -105,7 +105,6 @@ struct GroupCopy {
 /// A message as one of its two ranks sees it, and how far it has come in the transfer at hand.
 class Channel {
  public:
-
   Channel(PeerMessage new_message, const Tensors& tensors, bool sends, Index new_part_bytes);
 
   /// Takes over a message of the same size.
@@ -138,10 +137,10 @@ class Channel {
   Handshake* handshake = nullptr;
   char* ring = nullptr;
   Index slots = 1, slot_bytes = 0;
-  PeerArena* arena = nullptr;    ///< of the partner
-  std::vector<char*> partner;    ///< [tensors] the partner's arrays, while they can be addressed
-  std::uint64_t total = 0;       ///< pieces of all transfers that went through the ring
-  std::uint64_t read_seen = 0;   ///< of a sender: pieces that it knows to be read
+  PeerArena* arena = nullptr;   ///< of the partner
+  std::vector<char*> partner;   ///< [tensors] the partner's arrays, while they can be addressed
+  std::uint64_t total = 0;      ///< pieces of all transfers that went through the ring
+  std::uint64_t read_seen = 0;  ///< of a sender: pieces that it knows to be read
 
   bool timed = false;    ///< whether staged pieces are timed, to choose the stores
   bool streams = false;  ///< whether staged pieces are packed with non-temporal stores in the transfer at hand
@@ -155,8 +154,8 @@ void compare_shapes(std::vector<Channel>& channels);
 /// The largest piece of a message of partial results, which is the same for all that are reduced together.
 Index reduced_part_bytes(Index nbytes, const Options& options);
 
-/// The channels that a rank sends, in one allocation of its arena that partners find by the numbers of context and plan.
-/// It is given back when all receivers have freed their plans, too.
+/// The channels that a rank sends, in one allocation of its arena that partners find by the numbers of context and
+/// plan. It is given back when all receivers have freed their plans, too.
 class ChannelMemory {
  public:
   /// Allocates the state and the ring of each message, and publishes them. \throws Error if there is too little memory.

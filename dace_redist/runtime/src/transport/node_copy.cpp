@@ -47,13 +47,12 @@ Index copy_pieces(const NodeTransfer& transfer, const CopyBatch& batch, bool pac
     const GroupCopy& whole = (packs ? first.packed : first.direct)[group];
     const auto part = [&] { return packs ? to_packed(cutter.part(), 0) : cutter.part(); };
     if (step.kernel)
-      step.kernel->apply_batch(cutter.whole_group()
-                                   ? whole.elements.front()
-                                   : make_element_block(part(), step.source_bytes, step.target_bytes),
+      step.kernel->apply_batch(cutter.whole_group() ? whole.elements.front()
+                                                    : make_element_block(part(), step.source_bytes, step.target_bytes),
                                places.data(), batch.count(), stream, packs);
     else if (transfer.threads > 1 && batch.count() == 1)
-      copy_from_start(cutter.whole_group() ? whole.block : make_copy_block(part(), step.source_bytes), places[0], stream,
-                      transfer.threads);
+      copy_from_start(cutter.whole_group() ? whole.block : make_copy_block(part(), step.source_bytes), places[0],
+                      stream, transfer.threads);
     else
       copy_batch(cutter.whole_group() ? whole.block : make_copy_block(part(), step.source_bytes), places.data(),
                  batch.count(), stream);
@@ -62,11 +61,10 @@ Index copy_pieces(const NodeTransfer& transfer, const CopyBatch& batch, bool pac
 
 Index pack_piece(const NodeTransfer& transfer, const CopyBatch& batch) {
   const bool streams = batch.first().streams;
-  const Index taken = copy_pieces(transfer, batch, true, streams,
-                                  [&](const Channel& channel, std::size_t tensor, Index displacement) {
-                                    return CopyEndpoints{transfer.arrays.sources[tensor],
-                                                         channel.slot(channel.total) + displacement};
-                                  });
+  const Index taken =
+      copy_pieces(transfer, batch, true, streams, [&](const Channel& channel, std::size_t tensor, Index displacement) {
+        return CopyEndpoints{transfer.arrays.sources[tensor], channel.slot(channel.total) + displacement};
+      });
   return taken * static_cast<Index>(batch.count());
 }
 
@@ -103,8 +101,8 @@ Channel* first_in_source(std::vector<Channel>& sends, bool with_room);
 /// which is in the cache then: partners wait for messages.
 Index position(const Channel& channel) {
   constexpr int tensor_shift = 48;
-  const Index start = channel.cutter.part().source_offset +
-                      (static_cast<Index>(channel.cutter.tensor()) << tensor_shift);
+  const Index start =
+      channel.cutter.part().source_offset + (static_cast<Index>(channel.cutter.tensor()) << tensor_shift);
   return channel.is_self() ? start + channel.part_bytes : start;
 }
 
@@ -123,9 +121,8 @@ Channel* first_in_source(std::vector<Channel>& sends, bool with_room) {
 /// Whether there is room for a piece and all that can be sent with it.
 bool all_have_room(std::vector<Channel>& sends, const Channel& first) {
   if (first.protocol == Protocol::push) return true;
-  return std::all_of(sends.begin(), sends.end(), [&](Channel& channel) {
-    return !CopyBatch::can_batch(channel, first) || has_free_slot(channel);
-  });
+  return std::all_of(sends.begin(), sends.end(),
+                     [&](Channel& channel) { return !CopyBatch::can_batch(channel, first) || has_free_slot(channel); });
 }
 
 }  // namespace
@@ -142,10 +139,9 @@ void push(NodeTransfer& transfer, const CopyBatch& batch) {
 
 void pull(NodeTransfer& transfer, const CopyBatch& batch) {
   const trace::Span span("pull", batch.first().message.peer);
-  copy_pieces(transfer, batch, false, transfer.stream_pulled,
-              [&](const Channel& channel, std::size_t tensor, Index) {
-                return CopyEndpoints{channel.partner[tensor], transfer.arrays.targets[tensor]};
-              });
+  copy_pieces(transfer, batch, false, transfer.stream_pulled, [&](const Channel& channel, std::size_t tensor, Index) {
+    return CopyEndpoints{channel.partner[tensor], transfer.arrays.targets[tensor]};
+  });
   for (Channel* channel : batch) transfer.finish_if_done(*channel);
 }
 

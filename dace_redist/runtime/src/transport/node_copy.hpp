@@ -20,7 +20,7 @@ struct NodeTransfer {
   Arrays arrays;
   const Tensors* tensors = nullptr;
   int threads = 1;
-  std::size_t open = 0;  ///< channels that are not done
+  std::size_t open = 0;         ///< channels that are not done
   bool sources_shared = false;  ///< whether all sources of this rank lie in its arena
 
   // Whether copies of each kind write with non-temporal stores:
@@ -44,8 +44,8 @@ struct NodeTransfer {
   }
 };
 
-/// Channels whose next pieces are copied together, so that source lines that they share are read once: moved by the same
-/// protocol, with the same stores, equally shaped, and equally far.
+/// Channels whose next pieces are copied together, so that source lines that they share are read once: moved by the
+/// same protocol, with the same stores, equally shaped, and equally far.
 class CopyBatch {
  public:
   static bool can_batch(const Channel& channel, const Channel& first) {

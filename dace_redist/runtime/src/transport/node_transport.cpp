@@ -12,8 +12,8 @@
 namespace dace_redist {
 namespace {
 
-/// Runs the protocols of all messages of a rank within its node. See make_node() for the protocols, and node_channel.hpp
-/// for the states of a message.
+/// Runs the protocols of all messages of a rank within its node. See make_node() for the protocols, and
+/// node_channel.hpp for the states of a message.
 class NodeTransport final : public Transport {
  public:
   NodeTransport(const Link& link, Messages messages);
@@ -66,9 +66,9 @@ class NodeTransport final : public Transport {
   NodeTransfer transfer_;
   SendScheduler scheduler_;
   CopyBatch pulled_;
-  std::size_t undecided_ = 0;       // messages sent whose receiver has not entered
-  Index bytes_not_delegated_ = 0;   // bytes sent that no receiver reads
-  int waits_left_ = 0;              // for receivers, until a sender begins without them
+  std::size_t undecided_ = 0;      // messages sent whose receiver has not entered
+  Index bytes_not_delegated_ = 0;  // bytes sent that no receiver reads
+  int waits_left_ = 0;             // for receivers, until a sender begins without them
 };
 
 NodeTransport::NodeTransport(const Link& link, Messages messages) : link_(link) {
@@ -276,8 +276,8 @@ Protocol NodeTransport::best_protocol(const Channel& channel) const {
                           channel.max_source_run <= max_scattered_run;
     return scatters ? Protocol::staged : Protocol::pull;
   }
-  const bool readable = channel.min_run >= min_remote_run &&
-                        channel.handshake->refused.load(std::memory_order_acquire) == 0;
+  const bool readable =
+      channel.min_run >= min_remote_run && channel.handshake->refused.load(std::memory_order_acquire) == 0;
   const bool receiver_copies_less = channel.handshake->receiver_copy_bytes < bytes_not_delegated_;
   if (pushes && !(readable && receiver_copies_less)) return Protocol::push;
   return readable ? Protocol::read : Protocol::staged;
@@ -328,7 +328,8 @@ bool NodeTransport::accept(Channel& channel) {
     }
     update_layouts(channel, sources, source_layouts_, false);
     if (protocol == Protocol::pull)
-      for (std::size_t t = 0; t < channel.partner.size(); ++t) channel.partner[t] = channel.arena->at(sources[t].offset);
+      for (std::size_t t = 0; t < channel.partner.size(); ++t)
+        channel.partner[t] = channel.arena->at(sources[t].offset);
     if (protocol == Protocol::read) channel.cutter.restart(std::max(channel.part_bytes, Index{512} << 10));
   }
   channel.protocol = protocol;

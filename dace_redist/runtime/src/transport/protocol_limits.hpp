@@ -14,9 +14,9 @@ inline constexpr std::int64_t max_eager_bytes = 8 << 10;
 /// Runs shorter than this, in bytes, cost the kernel more to look up than to copy.
 inline constexpr std::int64_t min_remote_run = 16 << 10;
 
-/// Runs up to this length, in bytes, of a large source that has some for each of several receivers, are not pulled: each
-/// receiver would fetch whole cache lines, and prefetch further ones, but needs a part of them. The sender reads every
-/// line once.
+/// Runs up to this length, in bytes, of a large source that has some for each of several receivers, are not pulled:
+/// each receiver would fetch whole cache lines, and prefetch further ones, but needs a part of them. The sender reads
+/// every line once.
 inline constexpr std::int64_t max_scattered_run = 256;
 inline constexpr std::int64_t several_receivers = 2;
 

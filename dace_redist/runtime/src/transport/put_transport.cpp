@@ -50,8 +50,8 @@ class PutTransport final : public Transport {
     sources_ = group_of(senders_);
   }
 
-  /// MPI_Win_start() may wait until the receivers have opened their windows. So they say when they have, and an attended
-  /// transfer puts when all have said so; an unattended one waits for that here.
+  /// MPI_Win_start() may wait until the receivers have opened their windows. So they say when they have, and an
+  /// attended transfer puts when all have said so; an unattended one waits for that here.
   void begin(const Arrays& arrays, Pace pace) override {
     arrays_ = arrays;
     received_ = receives_.empty();

@@ -54,7 +54,7 @@ class ReduceTransport final : public Transport {
   void connect() override {
     const bool member = !pieces_.empty();
     const int color = member ? pieces_.front().peer : MPI_UNDEFINED;  // the lowest owner of a part
-    std::uint64_t key = 0x5265'6475'6365ull;  // groups of equal distributions are equal
+    std::uint64_t key = 0x5265'6475'6365ull;                          // groups of equal distributions are equal
     for (const auto& tensor : link_.tensors) key = key * 31 + static_cast<std::uint64_t>(tensor->group_key);
     members_ = link_.context.split(key, color, link_.rank());
     all_or_none(link_.comm(), [&] {
@@ -97,8 +97,8 @@ class ReduceTransport final : public Transport {
     check(MPI_Allgather(&rank, 1, MPI_INT, ranks.data(), 1, MPI_INT, members_), "MPI_Allgather");
     const bool owner = !unpack_.empty();
     if (owner && received_from_ + 1 != ranks.size())
-      throw Error(text("the target must hold each of the partial sums of a group once, or all on each of its ", ranks.size(),
-                       " ranks; rank ", rank, " receives from ", received_from_ + 1));
+      throw Error(text("the target must hold each of the partial sums of a group once, or all on each of its ",
+                       ranks.size(), " ranks; rank ", rank, " receives from ", received_from_ + 1));
     members_ranks_ = std::move(ranks);
   }
 

@@ -55,7 +55,7 @@ struct Link {
   const Options& options;
   std::int64_t plan;   ///< number of the exchange
   std::int64_t owner;  ///< number of the plan, by which ranks tell failures
-  int tag;            ///< tags `tag` and `tag + 1` are the transport's own
+  int tag;             ///< tags `tag` and `tag + 1` are the transport's own
   /// This rank's messages if the arrays of other ranks have these layouts: [tensors], by rank.
   std::function<Messages(const std::vector<Layouts>& sources, const std::vector<Layouts>& targets)> plan_messages;
 
@@ -67,9 +67,7 @@ struct Link {
       throw Error(text("on rank ", failure->rank, ": ", failure->message));
   }
   /// Threads for copies; `otherwise` where the option is 0.
-  int threads(int otherwise = 1) const {
-    return options.threads > 0 ? static_cast<int>(options.threads) : otherwise;
-  }
+  int threads(int otherwise = 1) const { return options.threads > 0 ? static_cast<int>(options.threads) : otherwise; }
 };
 
 /// Makes a transport for messages. \throws Error if this rank cannot.
