@@ -65,7 +65,7 @@ _MEANINGS: Mapping[str, tuple[str, tuple[int | float, ...]]] = {
     "chunk_bytes": ("largest chunk of a message, in bytes", (512 << 10, 2 << 20, 8 << 20)),
     "depth": ("chunks in flight per direction; in shared memory, most slots of a ring", (2, 4)),
     "growth": ("size of each chunk of a message relative to the one before; 1: all equal", (2.0,)),
-    "threads": ("threads per rank; 0: what OpenMP has", (1, 2, 4, 8)),
+    "threads": ("threads that share each copy; 0: one thread, with Threaded those of OpenMP", (1, 2, 4, 8)),
     "slot_bytes": ("size of a slot of a ring in node-shared memory, in bytes", (64 << 10, 128 << 10, 512 << 10)),
     "max_message_bytes": ("longest single MPI message, in bytes; longer ones are split", ()),
 }
@@ -114,7 +114,7 @@ class Strategy:
 
     name: str
     summary: str
-    options: tuple[str, ...] = ("max_message_bytes",)
+    options: tuple[str, ...] = ("max_message_bytes", "threads")
     memory: str = "what MPI takes"
     buffer_bytes: memory_formulas.BufferBytes | None = None
     node_aware: bool = False
@@ -134,7 +134,7 @@ class Strategy:
         return self.gpu_seconds if on_gpu else self.seconds
 
 
-#: Strategies by name. One from elsewhere is added here; the library and an expansion have it under the same name.
+#: Strategies by name; the library has a row and an expansion under the same name.
 STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy
     for strategy in (
@@ -156,7 +156,7 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy(
             "Threaded",
             "Pack with OpenMP threads sharing each copy",
-            options=("threads", "max_message_bytes"),
+            options=("max_message_bytes", "threads"),
             memory="as Pack",
             buffer_bytes=memory_formulas.packed,
             seconds=costs.threaded,
@@ -164,7 +164,7 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy(
             "Pipelined",
             "chunks through a small ring of buffers",
-            options=("chunk_bytes", "depth", "growth", "max_message_bytes"),
+            options=("chunk_bytes", "depth", "growth", "max_message_bytes", "threads"),
             memory="at most 2 x depth x chunk_bytes",
             buffer_bytes=memory_formulas.chunks,
             seconds=costs.chunks,
@@ -182,7 +182,7 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy(
             "Shared",
             "copies between the memories of the ranks of one node",
-            options=("slot_bytes", "depth", "max_message_bytes"),
+            options=("slot_bytes", "depth", "max_message_bytes", "threads"),
             memory="at most depth x slot_bytes for each rank it sends to, used where neither array is node-shared, and "
             "where short runs of a large node-shared source go to several ranks",
             buffer_bytes=memory_formulas.rings,
@@ -194,7 +194,7 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy(
             "Hierarchical",
             "Shared inside a node, Pipelined between nodes",
-            options=("slot_bytes", "chunk_bytes", "depth", "growth", "max_message_bytes"),
+            options=("slot_bytes", "chunk_bytes", "depth", "growth", "max_message_bytes", "threads"),
             memory="as Shared and Pipelined together",
             buffer_bytes=memory_formulas.rings_and_chunks,
             node_aware=True,
@@ -207,7 +207,7 @@ STRATEGIES: dict[str, Strategy] = {
             "Aggregated",
             f"Hierarchical, but messages of at most {max_joined_bytes >> 10} KiB (and chunk_bytes) between two nodes "
             "are sent as one",
-            options=("slot_bytes", "chunk_bytes", "depth", "growth", "max_message_bytes"),
+            options=("slot_bytes", "chunk_bytes", "depth", "growth", "max_message_bytes", "threads"),
             memory="as Hierarchical, and twice the messages that are joined, in node-shared memory",
             buffer_bytes=memory_formulas.rings_chunks_and_joined,
             node_aware=True,

@@ -37,8 +37,8 @@ def _apart(joined: Sequence[Any]) -> list[list[Any]]:
 @library.node
 class JointRedistribute(RedistNode, CommNode):
     """
-    Moves several distributed tensors in one exchange: of those with short messages, what goes to the same rank is one
-    message. For many small tensors. The implementations are the strategies ``Hierarchical`` and ``Pack``, see
+    Moves several distributed tensors in one exchange: all blocks from one rank to another are one message. For many
+    small tensors. The implementations are the strategies ``Hierarchical`` and ``Pack``, see
     :class:`dace_redist.redistribution.joint_plan.JointPlan`.
 
     Tensor i goes from ``_inp_buffer_i`` to ``_out_buffer_i``. The communicator is that of the ``_comm`` or ``_grid``

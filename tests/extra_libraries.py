@@ -13,22 +13,32 @@ from typing import Any
 import filelock
 
 from dace_redist.mpi.barrier import wait_politely
-from dace_redist.native.toolchain import library_path, mpi_compiler
+from dace_redist.native.toolchain import SOURCE_DIRECTORY, library_path, mpi_compiler
 
 FOLDER = Path(__file__).resolve().parent / "cpp"
 
 
 def compiled(name: str) -> Path:
-    """The library of a source file of :data:`FOLDER`, compiled as the manual says, unless it was before."""
+    """The library of a source file of :data:`FOLDER`, compiled unless it was before."""
     source = FOLDER / f"{name}.cpp"
     digest = hashlib.blake2b(source.read_bytes() + str(library_path()).encode(), digest_size=8).hexdigest()
     library = Path(os.environ["DACE_default_build_folder"], f"lib{name}_{digest}.so")
     library.parent.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(library.with_suffix(".lock")):
         if not library.exists():
-            config = [sys.executable, "-m", "dace_redist.cli", "config", "--strategy-cflags", "--libs"]
+            config = [sys.executable, "-m", "dace_redist.cli", "config", "--cflags", "--libs"]
             options = shlex.split(subprocess.run(config, check=True, capture_output=True, text=True).stdout)
-            command = [mpi_compiler(), "-shared", str(source), *options, "-o", str(library)]
+            command = [
+                mpi_compiler(),
+                "-std=c++17",
+                "-fPIC",
+                "-shared",
+                f"-I{SOURCE_DIRECTORY}",
+                str(source),
+                *options,
+                "-o",
+                str(library),
+            ]
             done = subprocess.run(command, capture_output=True, text=True)
             assert done.returncode == 0, done.stderr
     return library

@@ -14,7 +14,6 @@ from dace_redist.native.toolchain import (
     HOST_DEVICE,
     INCLUDE_DIRECTORY,
     REDISTRIBUTION,
-    SOURCE_DIRECTORY,
     cuda_compiler,
     library_path,
     mpi_compiler,
@@ -42,8 +41,7 @@ def build(gpu: bool | None) -> None:
 @click.option("--cflags", is_flag=True, help="options of the C or C++ compiler, besides those of mpicc")
 @click.option("--libs", is_flag=True, help="options of the linker")
 @click.option("--cmakedir", is_flag=True, help="folder of the CMake package, for -Ddace_redist_DIR=")
-@click.option("--strategy-cflags", is_flag=True, help="options of the C++ compiler for a strategy of your own")
-def config(cflags: bool, libs: bool, cmakedir: bool, strategy_cflags: bool) -> None:
+def config(cflags: bool, libs: bool, cmakedir: bool) -> None:
     """
     Print how C programs are built with the library; without options, which MPI and library are in use.
 
@@ -51,14 +49,12 @@ def config(cflags: bool, libs: bool, cmakedir: bool, strategy_cflags: bool) -> N
     mpicc program.c $(dace-redist config --cflags --libs)
     cmake -Ddace_redist_DIR=$(dace-redist config --cmakedir) ...
     """  # noqa: D301 (click reads the backspace)
-    if not (cflags or libs or cmakedir or strategy_cflags):
+    if not (cflags or libs or cmakedir):
         click.echo(f"version   {__version__}\ncompiler  {mpi_compiler()}\nMPI       {describe_mpi()}")
         there = "" if library_path().exists() else " (not built yet)"
         click.echo(f"library   {library_path()}{there}")
         return
     words = [f"-I{INCLUDE_DIRECTORY}"] if cflags else []
-    if strategy_cflags:
-        words += ["-std=c++17", "-fopenmp", "-fPIC", f"-I{INCLUDE_DIRECTORY}", f"-I{SOURCE_DIRECTORY}"]
     if libs:
         folder = ensure_library().parent
         words += [f"-L{folder}", f"-Wl,-rpath,{folder}", f"-l{REDISTRIBUTION}"]

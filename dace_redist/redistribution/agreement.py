@@ -74,12 +74,12 @@ def agreed_joint_arguments(
 ) -> JointArguments:
     """As :func:`agreed_arguments`, for several tensors. Collective, also with ranks that ask for one tensor."""
     arguments, facts = _agreed(comm, checked, *([False] * 4), *_sides(arrays, out))
-    if not _on_gpu(facts[4:]):
-        return arguments
-    device = _agreed_device(facts[4:], hint=", or in other parts of the list: these take a call each")
-    return dataclasses.replace(
-        arguments, tensors=tuple(dataclasses.replace(one, device=device) for one in arguments.tensors)
-    )
+    if _on_gpu(facts[4:]):
+        device = _agreed_device(facts[4:], hint=", or in other parts of the list: these take a call each")
+        tensors = tuple(dataclasses.replace(one, device=device) for one in arguments.tensors)
+        arguments = dataclasses.replace(arguments, tensors=tensors)
+    check_places(find_strategy(arguments.strategy), *(side == "gpu" for side in arguments.device))
+    return arguments
 
 
 def agreed_arguments(comm: MPI.Intracomm, array: Any, out: Any, checked: Callable[[], PlanArguments]) -> PlanArguments:

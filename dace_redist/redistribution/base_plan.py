@@ -14,7 +14,7 @@ class FreedAtEnd:
     """A context manager that calls :meth:`free` at the end, unless by an exception."""
 
     def free(self) -> None:
-        """Frees what it holds. Collective."""
+        """Free the plan. Local."""
         raise NotImplementedError
 
     def __enter__(self: Made) -> Made:
@@ -23,7 +23,7 @@ class FreedAtEnd:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is None:  # else the other ranks may not come to free theirs
+        if kind is None:  # else a transfer may be under way
             self.free()
 
 
@@ -81,7 +81,9 @@ class BasePlan(FreedAtEnd):
 
     def free(self) -> None:
         """
-        Frees buffers and MPI handles; the plan cannot be called afterwards. Collective.
+        Free the plan's buffers; it cannot be called afterwards. Local.
+
+        MPI objects that plans share are freed with the communicator, or when MPI is finalized.
 
         :raises ValueError: If a transfer of it is under way.
         """

@@ -26,7 +26,7 @@ class DeviceJointPlan(FreedAtEnd):
 
     Each tensor moves as by a plan of its own, all at the same time. It is a context manager that frees it at the end.
 
-    :ivar strategy: ``"Hierarchical"`` or ``"Pack"``.
+    :ivar strategy: Name of the strategy, one for all tensors.
     :ivar options: Options that are not at their defaults.
     :ivar device: Where all sources and all targets lie, each ``"cpu"`` or ``"gpu"``.
     """

@@ -119,13 +119,15 @@ class Plan(BasePlan):
         Starts to move a tensor, and returns. Collective over the ranks that have a part in it.
 
         At most one transfer of a plan is under way. Until it is waited for, both arrays are read-only, and neither may
-        be used in another way. All ranks start, and wait for, transfers in the same order.
+        be used in another way. Transfers of several plans may be started and waited for in any order, which may differ
+        between ranks. All ranks start a transfer with one kind of ``progress``, or all call the plan.
 
         :param array: As in a call of the plan.
         :param out: As in a call of the plan.
-        :param progress: What moves the tensor on: ``"calls"``, MPI where it can, and :meth:`Request.test`; or
-            ``"thread"``, a thread of its own, for which MPI must have been started with ``MPI_THREAD_MULTIPLE``, as
-            mpi4py does where it can.
+        :param progress: ``"calls"``: the transfer advances in MPI, and in :meth:`Request.test` and
+            :meth:`Request.wait` of any transfer; within a node also while this rank computes. ``"thread"``: a thread of
+            its own advances it, for which MPI must have been started with ``MPI_THREAD_MULTIPLE``, as mpi4py does where
+            it can.
         :return: The transfer, to be waited for.
         :raises ValueError: On this rank only, if the plan was freed, a transfer of it is under way, or an array does
             not fit.

@@ -29,19 +29,15 @@ from dace_redist.strategies import AUTO, DEFAULT_STRATEGY
 
 Array = npt.NDArray[Any]
 
-#: How several tensors can move: through node-shared memory within a node, or by MPI alone.
-JOINT_STRATEGIES = (DEFAULT_STRATEGY, "Pack")
-
 
 class JointPlan(BasePlan):
     """
     A redistribution of several tensors in one exchange, made by :func:`dace_redist.plan` from lists.
 
-    Of tensors with short messages, what goes to the same rank is one message. With strategy ``"Hierarchical"``, tensors
-    with messages of 32 KiB and more, and those with an ``op``, move each as by a plan of their own, all at the same
-    time. It is a context manager that frees it at the end.
+    All blocks from one rank to another, of all tensors, are one message; a tensor with an ``op`` has messages of its
+    own. A context manager that frees the plan at the end.
 
-    :ivar strategy: ``"Hierarchical"`` or ``"Pack"``.
+    :ivar strategy: Name of the strategy, one for all tensors.
     :ivar options: Options that are not at their defaults.
     """
 
@@ -232,9 +228,6 @@ def joint_arguments(
     :raises TypeError: As :func:`dace_redist.redistribute`.
     """
     count = tensor_count(source, target)
-    if strategy not in (AUTO.name, *JOINT_STRATEGIES):
-        allowed = " or ".join(JOINT_STRATEGIES)
-        raise ValueError(f"several tensors at once move by {allowed}, got strategy {strategy!r}")
     if memory_bytes is not None:
         raise ValueError("memory_bytes is for one tensor, not for lists")
     each = {name: listed(name, value, count) for name, value in how.items()}

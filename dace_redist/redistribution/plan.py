@@ -53,9 +53,9 @@ def plan(
     """
     Plans a redistribution that is to be carried out several times. Collective over ``comm``.
 
-    Lists of distributions plan several tensors in one exchange, by strategy ``Hierarchical`` or ``Pack``. ``dtype``,
-    ``axes``, ``region``, ``target_dtype``, ``alpha``, ``beta``, ``conj`` and ``op`` are then lists of one value for
-    each tensor, or anything but a list for all of them, such as ``axes=(1, 0)``.
+    Lists of distributions plan several tensors in one exchange, by any strategy: all blocks from one rank to another
+    are one message. ``dtype``, ``axes``, ``region``, ``target_dtype``, ``alpha``, ``beta``, ``conj`` and ``op`` are
+    then lists of one value for each tensor, or anything but a list for all of them, such as ``axes=(1, 0)``.
 
     :param source: Distribution of the tensor now, over the ranks of ``comm``; of several tensors, a list.
     :param target: Distribution wanted; of the same global shape, but for ``axes`` and ``region``; or a list.
@@ -144,7 +144,7 @@ class ArrayPlan:
     """
     A plan and its two arrays: calling it redistributes them. What is timed when strategies are compared.
 
-    Parameters and errors are those of :func:`dace_redist.redistribute`; making and freeing one is collective.
+    Parameters and errors are those of :func:`dace_redist.redistribute`; making one is collective, freeing it is local.
 
     :param array: This rank's part of the source, in main memory or on the GPU; its memory is read at every call.
     :param out: This rank's part of the target.
@@ -186,5 +186,5 @@ class ArrayPlan:
             synchronize()
 
     def free(self) -> None:
-        """Frees the plan. Collective."""
+        """Free the plan. Local."""
         self.plan.free()

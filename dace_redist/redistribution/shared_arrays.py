@@ -21,7 +21,7 @@ def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = np.float64, comm:
 
     Not collective; whatever the other ranks pass, the strategies that know nodes find out. The memory is given back
     when the array is gone. From 2 MiB on it lies in huge pages where there are any, and is taken from the system at
-    once, not when first written. A forked process sees the same memory, not a copy. DaCe takes the array for a view: to
+    once, not when first written. A forked process shares the array with its parent. DaCe takes the array for a view: to
     pass it to a compiled program set its option ``compiler.allow_view_arguments``.
 
     :param shape: Shape of this rank's local array.
@@ -49,9 +49,8 @@ def node_shared_memory(on: bool | None = None) -> contextlib.AbstractContextMana
     Lets NumPy allocate in node-shared memory, so that arrays of unchanged code are moved as those of :func:`empty`.
 
     That holds for new arrays of 64 KiB and more, whoever makes them, in the current context: another thread or
-    ``contextvars`` context has its own. They stay there for as long as they live. In everything else they are as
-    before: a forked process has copies of them, made while it forks. Each takes an open file; where half of those that
-    the process may have are open, or node-shared memory runs out, arrays lie in ordinary memory.
+    ``contextvars`` context has its own. They stay there for as long as they live. A forked process shares them with its
+    parent, instead of having copies. Where node-shared memory runs out, arrays lie in ordinary memory.
 
     :param on: From now on: whether NumPy allocates so. Default: in a ``with`` block.
     :return: Without ``on`` a context manager, which restores what was before.
@@ -80,7 +79,7 @@ def is_shared(array: npt.NDArray[Any]) -> bool:
     return _core.is_shared(array)
 
 
-#: Smaller arrays are not worth an open file of their own; as in the C++ ``ArrayAllocator``.
+#: Smaller arrays lie in ordinary memory; as ``min_shared_bytes`` of the runtime.
 LEAST_SHARED_BYTES = 64 << 10
 
 

@@ -83,6 +83,8 @@ class Space:
         usual = self._defaults[option]
         now = best.options.get(option, usual)
         values = sensible(option, self.values.get(option, ()), schedule, topology, usual)
+        if option == "threads" and best.strategy != "Threaded":  # one is the default, and a GPU copies without
+            values = () if self.on_gpu else tuple(value for value in values if value != 1)
         varied = [{**best.options, option: value} for value in values if value != now]
         return [Winner(strategy=best.strategy, options=self._without_defaults(options)) for options in varied]
 

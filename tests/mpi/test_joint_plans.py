@@ -13,6 +13,7 @@ import dace_redist
 from dace_redist import Distribution, RedistributionError, plan, redistribute
 from dace_redist.native.interface import NativeJointPlan
 from dace_redist.redistribution.plan_cache import plans_in_use
+from dace_redist.strategies import host_strategies
 
 
 @st.composite
@@ -20,7 +21,7 @@ def tensors(draw, ranks):
     """Shape, source, target, axes, region and type of a few tensors."""
     made = []
     for _ in range(draw(st.integers(1, 4))):
-        # the large one has messages of more than 32 KiB, which are not joined
+        # the large one has messages of several pieces and chunks
         shape = draw(st.one_of(st.lists(st.integers(0, 6), max_size=3).map(tuple), st.just((301, 999))))
         axes, region, target_shape = draw(regions(shape))
         source, target = (
@@ -35,7 +36,9 @@ def tensors(draw, ranks):
 @pytest.mark.mpi(ranks=[1, 3, 6], timeout=200)
 def test_random_tensors(comm):
     @same_on_all_ranks(40)
-    @given(tensors(comm.size), st.sampled_from(["Auto", "Pack"]), st.sampled_from([1 << 30, 17]), st.booleans())
+    @given(
+        tensors(comm.size), st.sampled_from(["Auto", *host_strategies()]), st.sampled_from([1 << 30, 17]), st.booleans()
+    )
     def check(case, strategy, longest, started):
         sources, targets, axes, regions_, types = (list(column) for column in zip(*case, strict=True))
         wholes = [np.arange(np.prod(one.shape, dtype=int)).reshape(one.shape).astype(kind) for one, *_, kind in case]
@@ -96,8 +99,8 @@ def test_misuse(comm):
         (([rows], [columns, columns]), {}, "lists of equal length, at least 1, for several tensors: got 1 and 2"),
         (([rows], columns), {}, "got 1 and no list"),
         (([], []), {}, "got 0 and 0"),
-        (([rows] * 2, [columns] * 2), {"strategy": "RMA"}, "move by Hierarchical or Pack, got strategy 'RMA'"),
-        (([rows] * 2, [columns] * 2), {"strategy": "Aggregated"}, "move by Hierarchical or Pack, got"),
+        (([rows] * 2, [columns] * 2), {"strategy": "RAM"}, "unknown strategy 'RAM'"),
+        (([rows] * 2, [columns] * 2), {"strategy": "NCCL"}, "both are in main memory"),
         (([rows] * 2, [columns] * 2), {"op": ["sum", "sun"]}, "op"),
         (([rows] * 2, [columns] * 2), {"memory_bytes": 99}, "memory_bytes is for one tensor"),
         (([rows] * (1 + comm.rank), [columns] * (1 + comm.rank)), {}, "the number of tensors"),

@@ -82,6 +82,17 @@ def test_threads_beyond_the_cores_are_not_tried(monkeypatch: pytest.MonkeyPatch)
     assert sensible("threads", (0, 1, 2, 4, 8), MOVES, HERE) == (0, 1, 4)
 
 
+def test_one_thread_is_the_default_but_of_threaded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+
+    def tried(strategy: str, memory: str = "ordinary") -> list[float]:
+        varied = space(None, None, memory).varied(Winner(strategy=strategy, options={}), "threads", MOVES, HERE)
+        return [winner.options["threads"] for winner in varied]
+
+    assert tried("Threaded") == [1, 2, 4] and tried("Pipelined") == [2, 4] and tried("Pack", "gpu") == []
+
+
 def test_given_values_replace_those_of_the_table():
     tried = space(["Pipelined", "Pipelined"], {"chunk_bytes": [64, 4096]})
     assert tried.first(HERE) == [Winner(strategy="Pipelined", options={"chunk_bytes": 64})]
@@ -108,7 +119,12 @@ def test_strategies_between_gpus_are_tried_where_both_arrays_lie_there():
         ([], None, ValueError, "strategies is empty; there are Datatype, "),
         ("Pack", None, TypeError, "strategies must be a list of names, got the string 'Pack'"),
         (None, {"chunk_byte": [1]}, ValueError, "takes option 'chunk_byte'; they take chunk_bytes, depth, "),
-        (["Pack"], {"depth": [1]}, ValueError, "none of Pack takes option 'depth'; they take max_message_bytes"),
+        (
+            ["Pack"],
+            {"depth": [1]},
+            ValueError,
+            "none of Pack takes option 'depth'; they take threads, max_message_bytes",
+        ),
         (None, {"depth": [0]}, ValueError, "option depth must be from 1 to 65536"),
         (None, {"depth": [2.5]}, TypeError, "option depth must be an integer"),
         (None, {"depth": 4}, TypeError, "options: depth needs a list of values to try, got 4"),

@@ -129,20 +129,22 @@ DR_API int dr_problem_init(dr_problem *problem);
 DR_API int dr_plan_create(const dr_problem *problem, MPI_Comm comm, dr_plan **plan);
 
 /**
- * Makes a plan that moves several tensors in one exchange. Of tensors with short messages, what goes to the same rank is
- * one message; with strategy Hierarchical, tensors with messages of 32 KiB and more each move as by a plan of their own,
- * at the same time. Collective over `comm`, as dr_plan_create().
+ * Makes a plan that moves several tensors in one exchange, by any strategy. All blocks from one rank to another, of all
+ * tensors, are one message; a tensor with an `op` has messages of its own. Collective over `comm`, as dr_plan_create().
  *
- * \param count, problems  the tensors, at least one; all by one strategy, Hierarchical or Pack, with the options of the
- *     first.
+ * \param count, problems  the tensors, at least one; all by one strategy, with the options of the first.
  * \param plan  dr_plan_execute() and dr_plan_start() take arrays of `count` addresses as its source and target;
  *     dr_plan_set_arrays() is not for it.
  */
 DR_API int dr_plan_create_joint(int count, const dr_problem *problems, MPI_Comm comm, dr_plan **plan);
 
 /**
- * Moves a tensor. Collective over the ranks that have a part in it. The arrays must not overlap, which is not checked;
- * an array of which nothing is moved may be null. What this rank does not own of the target is left as it is.
+ * Moves a tensor. Collective over the ranks that have a part in it: all of them execute, or all start it with one kind
+ * of progress. The arrays must not overlap, which is not checked; an array of which nothing is moved may be null. What
+ * this rank does not own of the target is left as it is.
+ *
+ * After an error on one rank the other ranks get an error in this transfer or in the next one of the plan, within
+ * seconds. The plan can then only be freed.
  */
 DR_API int dr_plan_execute(dr_plan *plan, const void *source, void *target);
 
@@ -151,18 +153,24 @@ typedef struct dr_request dr_request;
 
 /** Who moves on what was started. */
 typedef enum dr_progress {
-  DR_PROGRESS_CALLS = 0, /**< MPI where it can, and each call of dr_request_test() and dr_request_wait() */
+  DR_PROGRESS_CALLS = 0, /**< MPI, calls of dr_request_test() and dr_request_wait() for any transfer, and within a node
+                              a thread that sleeps until a waiting rank rings */
   DR_PROGRESS_THREAD = 1 /**< a thread of the library: MPI must have been started with MPI_THREAD_MULTIPLE */
 } dr_progress;
 
 /**
  * Starts to move a tensor and returns; at most one transfer of a plan is under way at a time. Until dr_request_wait()
- * the source must not change, and the target not be used. All ranks start, and wait for, transfers of their plans in the
- * same order.
+ * the source must not change, and the target not be used.
+ *
+ * Transfers of several plans may be started and waited for in any order, which may differ between ranks. A rank that is
+ * blocked elsewhere, in MPI or in a computation, does not hold up the ranks of its node. Between nodes, contiguous
+ * messages and up to 64 MiB of packed chunks per direction are posted to MPI at once; the rest moves on in calls.
+ * With strategy RMA the start may wait for the start of this rank's receivers. Strategy Aggregated sends the messages of
+ * a started transfer one by one.
  */
 DR_API int dr_plan_start(dr_plan *plan, const void *source, void *target, int progress, dr_request **request);
 
-/** Moves on, and says whether the transfer is done: `*done` is 0 or 1. */
+/** Moves on all transfers of this process, and says whether this one is done: `*done` is 0 or 1. */
 DR_API int dr_request_test(dr_request *request, int *done);
 
 /** Waits until the transfer is done, and frees the request. An error of dr_request_test() is returned here again. */
@@ -182,12 +190,16 @@ DR_API int dr_plan_set_arrays(dr_plan *plan, const int64_t *source_shape, const 
  */
 DR_API int dr_plan_set_stream(dr_plan *plan, void *stream);
 
-/** Frees a plan, of which no transfer is under way. Collective over its communicator. */
+/**
+ * Frees a plan, of which no transfer is under way. Local; MPI objects that the plans of a communicator share are freed
+ * with the communicator, or when MPI is finalized.
+ */
 DR_API int dr_plan_free(dr_plan **plan);
 
 /**
  * Memory for an array that the ranks of a node can read and write directly: strategies Shared, Hierarchical and
- * Aggregated then copy each element once. Filled with zeros, aligned to a page.
+ * Aggregated then copy each element once. Filled with zeros, aligned to a page. A forked process shares it with its
+ * parent.
  */
 DR_API int dr_memory_create(int64_t nbytes, void **memory);
 

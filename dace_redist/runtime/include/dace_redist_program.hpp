@@ -74,7 +74,7 @@ class DR_API Plan {
 class DR_API JointPlan {
  public:
   /// \param label  names the node in errors.
-  /// \param strategy  Hierarchical or Pack.
+  /// \param strategy  name of a strategy.
   JointPlan(const char* label, const char* strategy);
   ~JointPlan();
   JointPlan(const JointPlan&) = delete;
