@@ -1,8 +1,8 @@
 """
 Compiles the C++ programs of ``tests/cpp`` that need MPI, with the MPI in use, and runs them.
 
-Programs lie in the cache folder, beside the libraries, and are made again when a source changes. The runtime is compiled
-once for all programs with equal switches.
+Programs lie in the cache folder, beside the libraries, and are made again when a source changes. The runtime is
+compiled once for all programs with equal switches.
 """
 
 from __future__ import annotations

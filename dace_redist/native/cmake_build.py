@@ -27,7 +27,6 @@ from dace_redist.native.toolchain import (
     cuda_compiler,
     cuda_key,
     is_built,
-    library_path,
     mpi_compiler,
 )
 

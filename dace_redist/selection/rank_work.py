@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterable
 
-from dace_redist._core import max_scattered_run, several_receivers, min_remote_run
+from dace_redist._core import max_scattered_run, min_remote_run, several_receivers
 from dace_redist.selection.curves import Curve, Surface, TwoSides
 from dace_redist.selection.machine_profile import (
     DeviceRates,

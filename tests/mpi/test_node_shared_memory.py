@@ -68,31 +68,26 @@ def test_resized_pickled_and_freed_in_any_order():
 FORK = """
 import os, numpy as np, dace_redist
 dace_redist.node_shared_memory(True)
-mine, view = np.full(10**6, 1.0), np.full((1000, 1000), 2.0)[5:, ::2]
+mine = np.full(10**6, 1.0)
 kept = [np.full(9000 + i, 3.0) for i in range(20)]
-ready, go = os.pipe(), os.pipe()
 child = os.fork()
 if child == 0:
-    os.read(go[0], 1)  # the parent has written by now
-    assert (mine == 1).all() and (view == 2).all() and all((one == 3).all() for one in kept)
-    mine[...], view[...] = 8, 9
-    del kept[::2]
+    assert (mine == 1).all()
+    mine[...] = 8
+    del kept[::2]  # the memory is the parent's
     new = np.full(10**6, 7.0)
     if os.fork() == 0:  # a child of the child
-        assert (mine == 8).all() and (new == 7).all()
-        mine[...] = new[...] = 6
+        mine[:10] = new[:10] = 6
+        del mine, new, kept
         os._exit(0)
-    assert os.wait()[1] == 0 and (mine == 8).all() and (new == 7).all()
+    assert os.wait()[1] == 0 and (new[:10] == 6).all() and (new[10:] == 7).all()
     os._exit(0)
-mine[...], view[...] = 4, 5
-del kept[1::2]
-os.write(go[1], b"x")
 assert os.waitpid(child, 0)[1] == 0
-assert (mine == 4).all() and (view == 5).all() and all((one == 3).all() for one in kept)
+assert (mine[:10] == 6).all() and (mine[10:] == 8).all() and all((one == 3).all() for one in kept)
 """
 
 
-def test_a_forked_process_has_copies():
+def test_a_forked_process_shares_arrays_with_its_parent():
     done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
@@ -103,7 +98,7 @@ from dace_redist.redistribution.shared_arrays import is_shared, node_shared_memo
 resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
 with node_shared_memory():
     arrays = [np.full(10**5, i) for i in range(200)]
-    assert 30 < sum(map(is_shared, arrays)) <= 50 and all((one == i).all() for i, one in enumerate(arrays))
+    assert all(map(is_shared, arrays)) and all((one == i).all() for i, one in enumerate(arrays))
     os.environ["DACE_REDIST_SHARED_BYTES"] = "1000"
     del arrays
     there = [np.zeros(10**6) for _ in range(3)]
@@ -111,10 +106,10 @@ with node_shared_memory():
 """
 
 
-def test_ordinary_memory_where_files_or_shared_memory_run_out():
+def test_arrays_need_no_files_and_fall_back_to_ordinary_memory():
     done = subprocess.run([sys.executable, "-c", FEW], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("there are 1000 bytes") == 1 and "taking ordinary memory" in done.stderr
+    assert done.stderr.count("1000 bytes are available") == 1 and "using ordinary memory" in done.stderr
 
 
 @pytest.mark.mpi(ranks=[4])

@@ -68,7 +68,7 @@ def test_random_cases(comm, monkeypatch):
 @pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[2, 3])
 def test_repeated_calls_on_any_communicator(comm):
-    """Repeated calls take the cached plan, which is found by the communicator's handle: MPICH's have the highest bit set."""
+    """Repeated calls take the cached plan, found by the communicator's handle: MPICH's have the highest bit set."""
     shape = (6, 5)
     source, target = (dace_redist.Distribution(shape, grid) for grid in ((comm.size,), (1, comm.size)))
     whole = np.arange(30.0).reshape(shape)

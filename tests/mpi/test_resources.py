@@ -23,8 +23,8 @@ def program() -> Path:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_thousands_of_plans_leave_nothing(program: Path, strategy: str) -> None:
     """
-    No memory, MPI objects, requests or files; the program also checks that running allocates nothing, and that all plans
-    of a communicator share one duplicate of it.
+    No memory, MPI objects, requests or files. The program also checks that running allocates nothing, and that all
+    plans of a communicator share one duplicate of it.
     """
     assert "heap" in run(program, 2, "plans", strategy, 3000)
 

@@ -18,7 +18,8 @@ CHECKS_PER_CASE = 9 * 4  # strategies; two layouts, two runs each
 @pytest.mark.parametrize("ranks", CASES)
 def test_random_cases(ranks: int) -> None:
     seed = os.environ.get("DACE_REDIST_SEED", ranks)
-    printed = run(build("mpi_random", *SANITIZED, sources=("toy_transport",)), ranks, CASES[ranks], seed, timeout=240)  # other tests run besides
+    program = build("mpi_random", *SANITIZED, sources=("toy_transport",))
+    printed = run(program, ranks, CASES[ranks], seed, timeout=240)  # other tests run besides
     found = re.search(r"(\d+) checks passed", printed)
     assert found, printed
     assert int(found[1]) == ranks * CASES[ranks] * CHECKS_PER_CASE

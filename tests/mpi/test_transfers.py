@@ -1,4 +1,4 @@
-"""Transfers that were started advance whatever their ranks do meanwhile, and one that fails on one rank fails on all."""
+"""Started transfers advance whatever their ranks do meanwhile, and one that fails on one rank fails on all."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def program() -> Path:
 @pytest.mark.parametrize("case", ["orders", "blocked"])
 def test_ranks_wait_in_any_order(program: Path, strategy: str, case: str) -> None:
     """
-    Two transfers are waited for in different orders on different ranks, or a rank is blocked in a receive of MPI between
-    start and wait; messages of 4 KiB, 300 KiB and 6 MiB, ordinary and node-shared arrays.
+    Two transfers are waited for in different orders on different ranks, or a rank is blocked in a receive of MPI
+    between start and wait; messages of 4 KiB, 300 KiB and 6 MiB, ordinary and node-shared arrays.
     """
     for ranks in RANKS:
         assert "all transfers are right" in run(program, ranks, case, strategy, timeout=120)
