@@ -57,7 +57,7 @@ static void misuse_distributions(void) {
   dr_distribution* copy = d;
   EXPECT(dr_distribution_free(&d), DR_SUCCESS, "");
   EXPECT(dr_distribution_free(&d), DR_ERROR_ARGUMENT, "is null");
-  EXPECT(dr_distribution_free(&copy), DR_ERROR_ARGUMENT, "was freed");
+  EXPECT(dr_distribution_free(&copy), DR_ERROR_ARGUMENT, "already freed?");
   EXPECT(dr_distribution_free(NULL), DR_ERROR_ARGUMENT, "is null");
 }
 
@@ -75,13 +75,13 @@ static void misuse_plans(int rank, int size) {
   EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_ARGUMENT, "source is null");
   problem.source = problem.target = rows;
   EXPECT(dr_plan_create(rank > 0 ? &problem : NULL, MPI_COMM_WORLD, &plan),
-         rank > 0 ? DR_ERROR_PLAN : DR_ERROR_ARGUMENT, rank > 0 ? "on rank 0: problem is null" : "problem is null");
+         rank > 0 ? DR_ERROR_PLAN : DR_ERROR_ARGUMENT, rank > 0 ? "element size" : "problem is null");
   EXPECT(dr_plan_create(&problem, MPI_COMM_NULL, &plan), DR_ERROR_ARGUMENT, "MPI_COMM_NULL");
   EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "element size");
   problem.element_bytes = 8;
   problem.strategy = "Pakc";
   EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN,
-         "unknown strategy \"Pakc\"; there are Aggregated");
+         "unknown strategy \"Pakc\"; there are Datatype");
   problem.strategy = "Pipelined";
   problem.options.chunk_bytes = 0;
   EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "chunk_bytes must be from 1");
@@ -92,20 +92,29 @@ static void misuse_plans(int rank, int size) {
   EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_SUCCESS, "");
   EXPECT(dr_plan_set_arrays(plan, small, NULL, NULL, NULL), DR_ERROR_PLAN, "its part of the distribution has shape");
   EXPECT(dr_plan_set_arrays(plan, NULL, backward, NULL, NULL), DR_ERROR_PLAN, "none may be negative");
+  double a[24] = {1, 2, 3}, b[24] = {0};
+  dr_plan* without_array = NULL; /* an array that is null fails its plan */
+  for (int target = 0; target < 2; ++target) {
+    problem.source = problem.target = rows;
+    EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &without_array), DR_SUCCESS, "");
+    if (rank == 0) { /* the others own nothing */
+      if (target)
+        EXPECT(dr_plan_execute(without_array, a, NULL), DR_ERROR_ARGUMENT, "target is null, but elements");
+      else
+        EXPECT(dr_plan_execute(without_array, NULL, b), DR_ERROR_ARGUMENT, "source is null, but elements");
+      EXPECT(dr_plan_execute(without_array, a, b), DR_ERROR_EXECUTE, "failed before");
+    }
+    EXPECT(dr_plan_free(&without_array), DR_SUCCESS, "");
+  }
   dr_distribution_free(&rows);
   dr_distribution_free(&other);
-  double a[24] = {1, 2, 3}, b[24] = {0};
-  if (rank == 0) { /* the others own nothing */
-    EXPECT(dr_plan_execute(plan, NULL, b), DR_ERROR_ARGUMENT, "source is null, but elements");
-    EXPECT(dr_plan_execute(plan, a, NULL), DR_ERROR_ARGUMENT, "target is null, but elements");
-  }
   EXPECT(dr_plan_execute(plan, a, b), DR_SUCCESS, ""); /* the distributions are not needed any more */
   if (b[2] != 3) fprintf(stderr, "nothing was moved\n"), ++failures;
   dr_plan* copy = plan;
   EXPECT(dr_plan_free(&plan), DR_SUCCESS, "");
   EXPECT(dr_plan_execute(plan, a, b), DR_ERROR_ARGUMENT, "plan is null");
-  EXPECT(dr_plan_execute(copy, a, b), DR_ERROR_ARGUMENT, "was freed");
-  EXPECT(dr_plan_free(&copy), DR_ERROR_ARGUMENT, "was freed");
+  EXPECT(dr_plan_execute(copy, a, b), DR_ERROR_ARGUMENT, "already freed?");
+  EXPECT(dr_plan_free(&copy), DR_ERROR_ARGUMENT, "already freed?");
 }
 
 /* A box of a matrix to its place in a transposed one, and maps that fit no tensor. */
@@ -190,7 +199,7 @@ static void compute_and_start(int rank, int size) {
   dr_request* copy = request;
   EXPECT(dr_request_wait(&request), DR_SUCCESS, "");
   EXPECT(dr_request_wait(&request), DR_ERROR_ARGUMENT, "is null");
-  EXPECT(dr_request_wait(&copy), DR_ERROR_ARGUMENT, "no handle");
+  EXPECT(dr_request_wait(&copy), DR_ERROR_ARGUMENT, "not a valid handle");
   if (count > 1 && (b[0] != -2.f || b[1] != -4.f)) fprintf(stderr, "not converted: %g %g\n", b[0], b[1]), ++failures;
   MPI_Query_thread(&level);
   if (level < MPI_THREAD_MULTIPLE)
@@ -201,11 +210,10 @@ static void compute_and_start(int rank, int size) {
   EXPECT(dr_plan_create_joint(2, NULL, MPI_COMM_WORLD, &joint), DR_ERROR_ARGUMENT, "problems is null");
   problems[1].strategy = "Pack";
   EXPECT(dr_plan_create_joint(2, problems, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN, "got Hierarchical and Pack");
-  problems[0].strategy = problems[1].strategy = "RMA";
-  EXPECT(dr_plan_create_joint(2, problems, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN, "Hierarchical or Pack, got RMA");
   problems[0].strategy = problems[1].strategy = "Hierarchical";
   if (size > 1)
-    EXPECT(dr_plan_create_joint(1 + (rank == 0), problems, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN, "from 1 to 2");
+    EXPECT(dr_plan_create_joint(1 + (rank == 0), problems, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN,
+           "number of tensors is 2 on rank 0");
   const int twice[] = {1, 1};
   if (rank == size - 1) problems[1].axes = twice;
   EXPECT(dr_plan_create_joint(2, problems, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN, "each of the 2 dimensions once");
@@ -213,18 +221,14 @@ static void compute_and_start(int rank, int size) {
   problems[1].operation.source_type = problems[1].operation.target_type = DR_FLOAT64;
   problems[1].operation.op = DR_PROD;
   if (rank == size - 1) problems[1].operation.beta[0] = 1;
-  EXPECT(dr_plan_create_joint(2, problems, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN, "beta goes with op sum only");
+  EXPECT(dr_plan_create_joint(2, problems, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN, "beta other than 0 requires op");
   problems[1].operation.beta[0] = 0;
   problems[1].operation.op = DR_SUM;
   problems[1].options.chunk_bytes = 0; /* of all tensors, the options of the first one count */
   EXPECT(dr_plan_create_joint(2, problems, MPI_COMM_WORLD, &joint), DR_SUCCESS, "");
   const void* sources[] = {a, a};
   void* targets[] = {b, c};
-  if (count > 0) {
-    const void* without[] = {a, NULL};
-    EXPECT(dr_plan_execute(joint, without, targets), DR_ERROR_ARGUMENT, "source[1] is null, but elements");
-    EXPECT(dr_plan_execute(joint, NULL, targets), DR_ERROR_ARGUMENT, "source is null, but elements");
-  }
+  if (count > 0) EXPECT(dr_plan_execute(joint, NULL, targets), DR_ERROR_ARGUMENT, "source is null");
   b[0] = 0;
   EXPECT(dr_plan_execute(joint, sources, targets), DR_SUCCESS, "");
   if (count > 1 && (b[0] != -2.f || c[1] != 2)) fprintf(stderr, "not moved together\n"), ++failures;
@@ -272,7 +276,7 @@ static void misuse_memory(void) {
   EXPECT(dr_memory_create(INT64_MAX / 2, &memory), DR_ERROR_MEMORY, "node-shared memory");
   EXPECT(dr_memory_create(0, &memory), DR_SUCCESS, "");
   EXPECT(dr_memory_free(&memory), DR_SUCCESS, "");
-  EXPECT(dr_memory_free(&elsewhere), DR_ERROR_ARGUMENT, "is no handle");
+  EXPECT(dr_memory_free(&elsewhere), DR_ERROR_ARGUMENT, "not a valid handle");
 }
 
 /* Buffers that ranks 0 and 1 of 3 have no memory for: rank 2, which takes no part, gets no plan, either. */

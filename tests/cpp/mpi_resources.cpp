@@ -19,6 +19,7 @@
 
 #include "core/options.hpp"
 #include "plan/plan.hpp"
+#include "shm/deferred_free.hpp"
 #include "transport/context.hpp"
 
 namespace {
@@ -140,6 +141,11 @@ extern "C" int MPI_Testsome(int count, MPI_Request list[], int* done, int indice
   const int code = PMPI_Testsome(count, list, done, indices, statuses);
   return counted(code, requests, active(count, list) - open);
 }
+extern "C" int MPI_Testall(int count, MPI_Request list[], int* done, MPI_Status statuses[]) {
+  const long open = active(count, list);
+  const int code = PMPI_Testall(count, list, done, statuses);
+  return counted(code, requests, active(count, list) - open);
+}
 extern "C" int MPI_Wait(MPI_Request* request, MPI_Status* status) {
   const long open = active(1, request);
   return counted(PMPI_Wait(request, status), requests, -open);
@@ -215,6 +221,8 @@ void make_plans(const std::string& strategy, int plans) {
   for (int i = 0; i < plans / 5; ++i) make_and_free();
   make_many();
   MPI_Barrier(MPI_COMM_WORLD);
+  sweep_deferred();
+  MPI_Barrier(MPI_COMM_WORLD);
   const Taken before = taken();
   const std::array<long, kinds> alive_before = alive;
   Taken after = before;
@@ -223,6 +231,8 @@ void make_plans(const std::string& strategy, int plans) {
     const double heap_before = static_cast<double>(taken().heap);
     for (int i = 0; i < plans / 5; ++i) make_and_free();
     make_many();
+    MPI_Barrier(MPI_COMM_WORLD);
+    sweep_deferred();  // the partners have freed their plans, too
     MPI_Barrier(MPI_COMM_WORLD);
     after = taken();
     heap = std::min(heap, (static_cast<double>(after.heap) - heap_before) / (plans / 5));

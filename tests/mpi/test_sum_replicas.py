@@ -121,7 +121,7 @@ def test_a_target_that_does_not_fit_is_refused_everywhere(comm):
     A, B = np.ones((4, 5)), np.zeros((4, 5))
     program(A=A, B=B, block=2)
     name = '^SumReplicas "by_block": '
-    with pytest.raises(RedistributionError, match=name + r".*(owns \[3, 6\) of the target|must hold each of the 15)"):
+    with pytest.raises(RedistributionError, match=name + r".*the target must hold each of the partial sums"):
         program(A=A, B=B, block=3)
     with pytest.raises(
         RedistributionError, match=name + r"the ranks differ: target block\[0\] is 3 on .* and 2 on rank 1"

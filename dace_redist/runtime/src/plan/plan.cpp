@@ -42,7 +42,6 @@ void warn_without_node_memory(const std::string& label, const std::string& reaso
 std::unique_ptr<Plan> Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) {
   std::unique_ptr<Plan> plan(new Plan(Context::of(comm)));
   Context& context = *plan->context_;
-  const trace::Span span("plan");
   std::exception_ptr thrown;
   std::string failure, shortage = context.no_shared_memory();
   std::uint64_t hash = 0;
@@ -50,20 +49,26 @@ std::unique_ptr<Plan> Plan::make(MPI_Comm comm, const std::function<Problem()>& 
   try {
     plan->number_ = context.next_plan();
     plan->problem_ = describe();
-    hash = agreement_hash(plan->problem_);
-    check_problem(plan->problem_, context.size());
-    plan->make_chains();
-    plan->each_exchange([&](Exchange& exchange) {
-      try {
-        exchange.make(node_memory);
-      } catch (const NoSharedMemory& error) {
-        shortage = text("rank ", context.rank(), ": ", error.what());
-      }
-    });
   } catch (...) {
     thrown = std::current_exception();
     failure = current_message();
   }
+  const trace::Span span("plan", plan->problem_.label.c_str(), plan->problem_.strategy.c_str());
+  if (!thrown) try {
+      hash = agreement_hash(plan->problem_);
+      check_problem(plan->problem_, context.size());
+      plan->make_chains();
+      plan->each_exchange([&](Exchange& exchange) {
+        try {
+          exchange.make(node_memory);
+        } catch (const NoSharedMemory& error) {
+          shortage = text("rank ", context.rank(), ": ", error.what());
+        }
+      });
+    } catch (...) {
+      thrown = std::current_exception();
+      failure = current_message();
+    }
   const auto rank = static_cast<std::uint64_t>(context.rank()), size = static_cast<std::uint64_t>(context.size());
   const bool short_here = node_memory && !shortage.empty();
   std::uint64_t mine[] = {thrown ? rank : size, short_here ? rank : size, hash, ~hash,
@@ -206,6 +211,7 @@ bool Plan::test() {
 }
 
 void Plan::wait() {
+  const trace::Span span("progress");
   try {
     wait_until_done(true);
   } catch (...) {

@@ -158,7 +158,8 @@ class ChunkTransport final : public Transport {
     requests_.assign(receives_.slots() + sends_.slots(), MPI_REQUEST_NULL);
     completed_.resize(requests_.size());
     waiting_slots_.clear();
-    waiting_slots_.reserve(sends_.slots());
+    next_waiting_ = 0;
+    waiting_slots_.reserve(sends_.slots() + sends_.chunks.size());
     arrived_.assign(in_order_ ? receives_.chunks.size() : 0, no_slot);
     self_done_ = self_chunks_.empty();
   }
@@ -241,12 +242,9 @@ class ChunkTransport final : public Transport {
 
   /// Goes on with the slots that waited for a chunk to be received.
   void send_waiting() {
-    while (!waiting_slots_.empty() && sends_.posted < sends_.chunks.size() &&
-           receives_.done >= received_before_[sends_.posted]) {
-      const std::size_t slot = waiting_slots_.back();
-      waiting_slots_.pop_back();
-      send_next(slot);
-    }
+    while (next_waiting_ < waiting_slots_.size() && sends_.posted < sends_.chunks.size() &&
+           receives_.done >= received_before_[sends_.posted])
+      send_next(waiting_slots_[next_waiting_++]);
   }
 
   MPI_Comm comm_;
@@ -263,10 +261,12 @@ class ChunkTransport final : public Transport {
   // Of the transfer at hand:
   Arrays arrays_;
   Pace pace_ = Pace::attended;
-  std::vector<MPI_Request> requests_;       // receive slots, then send slots
-  std::vector<int> completed_;              // [requests]
-  std::vector<std::size_t> waiting_slots_;  // of sends, for chunks to be received
-  std::vector<std::size_t> arrived_;        // [received chunks] slot of those that wait for their turn
+  std::vector<MPI_Request> requests_;  // receive slots, then send slots
+  std::vector<int> completed_;         // [requests]
+  // Of sends, for chunks to be received: first come, first served, as a slot may be no larger than its own chunk.
+  std::vector<std::size_t> waiting_slots_;
+  std::size_t next_waiting_ = 0;
+  std::vector<std::size_t> arrived_;  // [received chunks] slot of those that wait for their turn
   bool self_done_ = true;
 };
 

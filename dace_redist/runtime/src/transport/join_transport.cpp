@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <map>
 #include <new>
 #include <optional>
@@ -185,7 +186,12 @@ void JoinTransport::connect() {
   bool allocated = true;
   try {
     allocate(routes);
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
+    static std::atomic<bool> warned{false};
+    if (!warned.exchange(true))
+      std::fprintf(stderr,
+                   "dace-redist: no node-shared memory (rank %d: %s); short messages between nodes are not joined\n",
+                   link_.rank(), error.what());
     allocated = false;
   }
   if (lowest_rank(link_.comm(), !allocated) >= 0) return;  // each message moves on its own
