@@ -91,6 +91,7 @@ std::shared_ptr<Context> Context::of(MPI_Comm comm) {
 void Context::close() {
   windows_.clear();
   parts_.clear();
+  if (failed_) *comm_.put() = MPI_COMM_NULL;
   comm_ = Communicator();
 }
 
@@ -213,6 +214,7 @@ void Context::give_back(PooledWindow window) {
 void Context::report_failure(std::int64_t plan, const std::string& message) noexcept {
   try {
     const std::lock_guard<std::mutex> locked(failures_guard_);
+    failed_ = true;
     FailureNotice notice{};
     notice.plan = plan;
     message.copy(notice.message, FailureNotice::max_text - 1);
@@ -242,6 +244,7 @@ const Failure* Context::failure_of(std::int64_t plan) {
     FailureNotice notice;
     check(MPI_Recv(&notice, sizeof notice, MPI_BYTE, status.MPI_SOURCE, failure_tag, comm(), MPI_STATUS_IGNORE),
           "MPI_Recv");
+    failed_ = true;
     failures_.insert({notice.plan, {status.MPI_SOURCE, notice.message}});
   }
   const auto found = failures_.find(plan);

@@ -50,7 +50,12 @@ class Context {
   /// Collective at the first call for a communicator.
   static std::shared_ptr<Context> of(MPI_Comm comm);
 
-  /// Frees all MPI objects; before MPI is finalized.
+  ~Context() { close(); }
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  /// Frees all MPI objects; before MPI is finalized. After a failure the duplicate is kept: messages of the failed
+  /// transfer may have no receiver, with which MPICH does not free a communicator.
   void close();
 
   MPI_Comm comm() const { return comm_.get(); }
@@ -109,6 +114,7 @@ class Context {
   std::int64_t plans_ = 0, max_plans_ = 1;
   std::map<std::uint64_t, Communicator> parts_;
   std::vector<PooledWindow> windows_;                                   // by number; those in use have no window
+  bool failed_ = false;                                                 // a transfer on some rank
   std::mutex failures_guard_;                                           // transfers may run in threads
   std::map<std::int64_t, Failure> failures_;                            // by plan
   std::list<std::pair<std::vector<char>, MPI_Request>> failures_sent_;  // under way
