@@ -33,6 +33,13 @@ int comm_size(MPI_Comm comm) {
   return size;
 }
 
+int test_some(std::vector<MPI_Request>& requests, std::vector<int>& completed) {
+  int count = 0;
+  check(MPI_Testsome(static_cast<int>(requests.size()), requests.data(), &count, completed.data(), MPI_STATUSES_IGNORE),
+        "MPI_Testsome");
+  return count == MPI_UNDEFINED ? 0 : count;
+}
+
 void wait_all(std::vector<MPI_Request>& requests) {
   const trace::Span span("wait");
   check(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");

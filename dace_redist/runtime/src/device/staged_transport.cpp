@@ -192,11 +192,7 @@ void StagedTransport::receive_next(std::size_t slot) {
 }
 
 bool StagedTransport::test_requests() {
-  int count = 0;
-  check(MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, completed_.data(),
-                     MPI_STATUSES_IGNORE),
-        "MPI_Testsome");
-  if (count == MPI_UNDEFINED) return false;
+  const int count = test_some(requests_, completed_);
   for (int i = 0; i < count; ++i) {
     auto request = static_cast<std::size_t>(completed_[static_cast<std::size_t>(i)]);
     if (request < sends_->slots()) {

@@ -28,7 +28,6 @@ struct Message {
   Index peer = 0;
   Index count = 0;                   // elements
   std::vector<StridedBlock> blocks;  // not merged: their counts are equal on both sides
-  Index round = 0;                   // its place in the order of messages, equal on both sides; see Plan::round()
   Index turn = 0;                    // order in which the receiver reduces, see ReplicaPolicy
 };
 

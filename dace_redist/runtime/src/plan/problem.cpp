@@ -113,7 +113,6 @@ using NamedValues = std::vector<std::pair<std::string, std::string>>;
 /// Collects the values that it is called with, as texts, one for each entry of an encoding.
 struct Naming {
   NamedValues* values;
-  std::size_t ndim;
 
   template <class Value>
   void operator()(const char* name, const Value& value) const {
@@ -191,7 +190,7 @@ std::uint64_t agreement_hash(const Problem& problem) {
 
 void throw_difference(MPI_Comm comm, const Problem& problem) {
   NamedValues mine;
-  each_agreed(problem, Naming{&mine, 0});
+  each_agreed(problem, Naming{&mine});
   const std::string first = broadcast_text(comm, serialized(mine), 0);
   const int other = lowest_rank(comm, serialized(mine) != first);
   const std::string difference = first_difference(parsed(first), mine, other);

@@ -50,8 +50,6 @@ Messages split(Messages& messages, const Takes& takes) {
 /// A transport that moves only some of the messages of its exchange.
 class SelectedMessages final : public Transport {
  public:
-  using Select = Messages (*)(Messages& all, const Link& link, Index max_bytes);
-
   SelectedMessages(std::unique_ptr<Transport> transport, std::function<Messages(Messages)> select)
       : transport_(std::move(transport)), select_(std::move(select)) {}
 

@@ -160,4 +160,18 @@ std::vector<Chunk> cut(const PeerMessage& message, const Tensors& tensors, Chunk
   return chunks;
 }
 
+void OwnSummand::set(const PeerMessage& self, const Tensors& tensors) {
+  step_ = self.step;
+  sent_ = cut(self, tensors, Chunk::Side::sent, self.nbytes);
+  received_ = cut(self, tensors, Chunk::Side::received, self.nbytes);
+  buffer_ = Buffer(self.nbytes);
+}
+
+void OwnSummand::reduce(const Arrays& arrays, int threads) const {
+  for (std::size_t c = 0; c < sent_.size(); ++c) {
+    sent_[c].pack(arrays, buffer_.at(0), threads);
+    received_[c].unpack(buffer_.at(0), arrays, threads);
+  }
+}
+
 }  // namespace dace_redist

@@ -74,4 +74,21 @@ void each_chunk(const PeerMessage& message, const Tensors& tensors, Index max_by
 std::vector<Chunk> cut(const PeerMessage& message, const Tensors& tensors, Chunk::Side side, Index max_bytes,
                        double growth = 1.0, bool typed = false);
 
+/// The partial results of a rank's own source, for transports that reduce those they receive in the order of steps.
+class OwnSummand {
+ public:
+  /// \param self  of no bytes: there are none.
+  void set(const PeerMessage& self, const Tensors& tensors);
+
+  bool empty() const { return sent_.empty(); }
+  /// Summands of lower steps are reduced before, of higher steps after.
+  Index step() const { return step_; }
+  void reduce(const Arrays& arrays, int threads) const;
+
+ private:
+  std::vector<Chunk> sent_, received_;
+  Index step_ = 0;
+  Buffer buffer_;
+};
+
 }  // namespace dace_redist

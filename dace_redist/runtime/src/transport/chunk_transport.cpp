@@ -111,8 +111,9 @@ class ChunkTransport final : public Transport {
     sends_.fill(messages.sends, *tensors_, Chunk::Side::sent, cutting_);
     receives_.fill(messages.receives, *tensors_, Chunk::Side::received, cutting_);
     set_received_before();
-    self_chunks_.clear();
-    if (in_order_ && messages.self.nbytes > 0) set_self(messages);
+    own_.set(in_order_ ? messages.self : PeerMessage{}, *tensors_);
+    own_before_ = static_cast<std::size_t>(
+        std::lower_bound(receives_.steps.begin(), receives_.steps.end(), own_.step()) - receives_.steps.begin());
     reset(Pace::attended);  // so that a run allocates nothing
     sends_.done = sends_.chunks.size();
     receives_.done = receives_.chunks.size();
@@ -129,11 +130,7 @@ class ChunkTransport final : public Transport {
   }
 
   bool progress() override {
-    int count = 0;
-    check(MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, completed_.data(),
-                       MPI_STATUSES_IGNORE),
-          "MPI_Testsome");
-    if (count == MPI_UNDEFINED) return false;
+    const int count = test_some(requests_, completed_);
     for (int i = 0; i < count; ++i) {
       const auto request = static_cast<std::size_t>(completed_[static_cast<std::size_t>(i)]);
       if (request < receives_.slots()) {
@@ -161,7 +158,7 @@ class ChunkTransport final : public Transport {
     next_waiting_ = 0;
     waiting_slots_.reserve(sends_.slots() + sends_.chunks.size());
     arrived_.assign(in_order_ ? receives_.chunks.size() : 0, no_slot);
-    self_done_ = self_chunks_.empty();
+    self_done_ = own_.empty();
   }
 
   /// Counts, for each sent chunk, the chunks that must be received before: those of lower steps, and as many of its own
@@ -176,25 +173,6 @@ class ChunkTransport final : public Transport {
       received_before_[s] =
           static_cast<std::size_t>(std::max<Index>(0, first - received.begin() + before - cutting_.max_ahead));
     }
-  }
-
-  /// This rank's own partial results are reduced between those of the summands before and after it.
-  void set_self(Messages& messages) {
-    self_pack_ = cut(messages.self, *tensors_, Chunk::Side::sent, unlimited);
-    self_chunks_ = cut(messages.self, *tensors_, Chunk::Side::received, unlimited);
-    Index nbytes = 0;
-    for (const Chunk& chunk : self_chunks_) nbytes = std::max(nbytes, chunk.nbytes());
-    self_buffer_ = Buffer(nbytes);
-    self_before_ = static_cast<std::size_t>(
-        std::lower_bound(receives_.steps.begin(), receives_.steps.end(), messages.self.step) - receives_.steps.begin());
-  }
-
-  void reduce_self() {
-    for (std::size_t c = 0; c < self_chunks_.size(); ++c) {
-      self_pack_[c].pack(arrays_, self_buffer_.at(0), cutting_.threads);
-      self_chunks_[c].unpack(self_buffer_.at(0), arrays_, cutting_.threads);
-    }
-    self_done_ = true;
   }
 
   void receive_next(std::size_t slot) {
@@ -233,7 +211,10 @@ class ChunkTransport final : public Transport {
   void unpack_in_order() {
     if (!in_order_) return;
     for (;;) {
-      if (!self_done_ && receives_.done == self_before_) reduce_self();
+      if (!self_done_ && receives_.done == own_before_) {
+        own_.reduce(arrays_, cutting_.threads);
+        self_done_ = true;
+      }
       if (receives_.finished() || arrived_[receives_.done] == no_slot) break;
       unpack(arrived_[receives_.done]);
     }
@@ -254,9 +235,8 @@ class ChunkTransport final : public Transport {
   Lane sends_, receives_;
   std::vector<std::size_t> received_before_;  // [sent chunks]
   bool in_order_ = false;
-  std::vector<Chunk> self_pack_, self_chunks_;  // of partial results
-  Buffer self_buffer_;
-  std::size_t self_before_ = 0;  // received chunks that are reduced before those of this rank
+  OwnSummand own_;              // of partial results
+  std::size_t own_before_ = 0;  // received chunks that are reduced before it
 
   // Of the transfer at hand:
   Arrays arrays_;

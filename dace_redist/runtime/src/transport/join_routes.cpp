@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "core/exchange_records.hpp"
+
 namespace dace_redist {
 namespace {
 
@@ -80,26 +82,16 @@ void JoinedRoutes::choose_carriers(Direction direction) {
 /// Tells the receivers where their parts lie, and all peers who carries the message.
 void JoinedRoutes::tell_peers() {
   std::array<std::vector<Notice>, 2> told, heard;
-  std::vector<MPI_Request> requests;
-  constexpr int nbytes = sizeof(Notice);
-  for (const Direction direction : directions) {
-    heard[direction].resize(parts_[direction].size());
+  std::array<std::vector<int>, 2> peers;
+  for (const Direction direction : directions)
     for (const JoinedPart& part : parts_[direction]) {
       const JoinedEnd& end = ends_[direction][node_of(part.peer)];
       told[direction].push_back({part.offset, end.nbytes, end.carrier});
+      peers[direction].push_back(part.peer);
     }
-  }
-  for (const Direction direction : directions)
-    for (std::size_t i = 0; i < parts_[direction].size(); ++i) {
-      const int peer = parts_[direction][i].peer;
-      // in one direction both ranks may have a message for each other: the tags tell which notice is of which
-      const int mine = link_.tag + static_cast<int>(direction), theirs = link_.tag + 1 - static_cast<int>(direction);
-      check(MPI_Irecv(&heard[direction][i], nbytes, MPI_BYTE, peer, theirs, link_.comm(), &requests.emplace_back()),
-            "MPI_Irecv");
-      check(MPI_Isend(&told[direction][i], nbytes, MPI_BYTE, peer, mine, link_.comm(), &requests.emplace_back()),
-            "MPI_Isend");
-    }
-  wait_all(requests);
+  // senders tell receivers, then receivers senders
+  heard[receiving] = exchange_records(link_.comm(), link_.tag, peers[sending], told[sending], peers[receiving]);
+  heard[sending] = exchange_records(link_.comm(), link_.tag + 1, peers[receiving], told[receiving], peers[sending]);
   for (const Direction direction : directions)
     for (std::size_t i = 0; i < parts_[direction].size(); ++i) {
       JoinedEnd& end = ends_[direction][node_of(parts_[direction][i].peer)];

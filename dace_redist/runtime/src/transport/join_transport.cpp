@@ -300,10 +300,7 @@ void JoinTransport::start(Transfer& transfer) {
 
 /// Takes note of transfers that have completed. \return whether there were any.
 bool JoinTransport::complete() {
-  int count = 0;
-  check(MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, completed_.data(),
-                     MPI_STATUSES_IGNORE),
-        "MPI_Testsome");
+  const int count = test_some(requests_, completed_);
   for (int i = 0; i < count; ++i) {
     Transfer& transfer = transfers_[transfer_of_[static_cast<std::size_t>(completed_[static_cast<std::size_t>(i)])]];
     --under_way_;

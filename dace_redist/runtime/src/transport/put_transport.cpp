@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/exchange_records.hpp"
 #include "trace/trace.hpp"
 #include "transport/chunk.hpp"
 
@@ -23,26 +24,24 @@ class PutTransport final : public Transport {
     const std::vector<Put> before = std::exchange(sends_, whole(messages.sends, Chunk::Side::sent, send_bytes_));
     for (std::size_t s = 0; s < before.size(); ++s) sends_[s].window_offset = before[s].window_offset;
     receives_ = whole(messages.receives, Chunk::Side::received, receive_bytes_);
-    self_pack_.clear();
-    bool reduces = false;
-    for (const auto& tensor : link_.tensors) reduces = reduces || tensor->reduces;
-    if (reduces && messages.self.nbytes > 0) set_self(messages);
-    buffer_ = Buffer(std::max(send_bytes_, self_pack_.empty() ? Index{0} : messages.self.nbytes));
+    const bool reduces =
+        std::any_of(link_.tensors.begin(), link_.tensors.end(), [](const auto& tensor) { return tensor->reduces; });
+    own_.set(reduces ? messages.self : PeerMessage{}, link_.tensors);
+    buffer_ = Buffer(send_bytes_);
   }
 
   void connect() override {
     window_ = link_.context.take_window(receive_bytes_);
     connected_ = true;
-    std::vector<MPI_Request> requests;
-    for (Put& send : sends_)
-      check(MPI_Irecv(&send.window_offset, 1, MPI_INT64_T, send.chunk.peer(), link_.tag, link_.comm(),
-                      &requests.emplace_back()),
-            "MPI_Irecv");
-    for (Put& receive : receives_)
-      check(MPI_Isend(&receive.offset, 1, MPI_INT64_T, receive.chunk.peer(), link_.tag, link_.comm(),
-                      &requests.emplace_back()),
-            "MPI_Isend");
-    wait_all(requests);
+    std::vector<int> from, to;
+    std::vector<Index> offsets;
+    for (const Put& send : sends_) from.push_back(send.chunk.peer());
+    for (const Put& receive : receives_) {
+      to.push_back(receive.chunk.peer());
+      offsets.push_back(receive.offset);
+    }
+    const std::vector<Index> told = exchange_records(link_.comm(), link_.tag, to, std::move(offsets), from);
+    for (std::size_t s = 0; s < sends_.size(); ++s) sends_[s].window_offset = told[s];
     receivers_ = peers(sends_);
     senders_ = peers(receives_);
     notices_.assign(receivers_.size(), MPI_REQUEST_NULL);
@@ -56,7 +55,7 @@ class PutTransport final : public Transport {
     arrays_ = arrays;
     received_ = receives_.empty();
     put_ = completed_ = sends_.empty();
-    done_ = received_ && put_ && self_pack_.empty();
+    done_ = received_ && put_ && own_.empty();
     for (std::size_t r = 0; r < receivers_.size(); ++r)
       check(MPI_Irecv(nullptr, 0, MPI_BYTE, receivers_[r], link_.tag, link_.comm(), &notices_[r]), "MPI_Irecv");
     if (!received_) check(MPI_Win_post(sources_.get(), 0, window_.window.get()), "MPI_Win_post");
@@ -104,12 +103,6 @@ class PutTransport final : public Transport {
     return puts;
   }
 
-  void set_self(const Messages& messages) {
-    self_pack_ = cut(messages.self, link_.tensors, Chunk::Side::sent, messages.self.nbytes);
-    self_unpack_ = cut(messages.self, link_.tensors, Chunk::Side::received, messages.self.nbytes);
-    self_step_ = messages.self.step;
-  }
-
   static std::vector<int> peers(const std::vector<Put>& puts) {
     std::vector<int> ranks;
     for (const Put& one : puts)
@@ -154,25 +147,20 @@ class PutTransport final : public Transport {
 
   /// Partial results are in the order of the reduction; this rank's own have their place among them.
   void unpack() {
-    bool self_left = !self_pack_.empty();
-    const auto reduce_self = [&] {
-      for (std::size_t c = 0; c < self_pack_.size(); ++c) {
-        self_pack_[c].pack(arrays_, buffer_.at(0), link_.threads());
-        self_unpack_[c].unpack(buffer_.at(0), arrays_, link_.threads());
-      }
-      self_left = false;
-    };
+    bool own_left = true;
     for (const Put& receive : receives_) {
-      if (self_left && receive.step > self_step_) reduce_self();
+      if (own_left && receive.step > own_.step()) {
+        own_.reduce(arrays_, link_.threads());
+        own_left = false;
+      }
       receive.chunk.unpack(window_.memory + receive.offset, arrays_, link_.threads());
     }
-    if (self_left) reduce_self();
+    if (own_left) own_.reduce(arrays_, link_.threads());
   }
 
   Link link_;
   std::vector<Put> sends_, receives_;
-  std::vector<Chunk> self_pack_, self_unpack_;  // of partial results
-  Index self_step_ = 0;
+  OwnSummand own_;  // of partial results
   Index send_bytes_ = 0, receive_bytes_ = 0;
   Buffer buffer_;
   PooledWindow window_;
