@@ -80,22 +80,24 @@ def topology_of(comm: Any) -> Topology:
 
     :param comm: mpi4py intra-communicator.
     """
-    return remembered(comm, ("topology", os.environ.get(NODE_RANKS_VARIABLE)), lambda: _find_topology(comm))
+    from mpi4py import MPI
+
+    places = remembered(comm, "places", lambda: _find_places(comm))
+    most = _most_node_ranks()  # a rank may have another value: so this is not remembered
+    nodes = [(leader, world // most if most else 0) for leader, world, _ in places]
+    numbers = {node: number for number, node in enumerate(dict.fromkeys(nodes))}
+    machine = " and ".join(sorted({machine for *_, machine in places}))
+    return Topology(machine, mpi_name(MPI.Get_library_version()), tuple(numbers[node] for node in nodes))
 
 
-def _find_topology(comm: Any) -> Topology:
+def _find_places(comm: Any) -> list[tuple[int, int, str]]:
+    """The lowest rank of its node, the rank in the world, and the machine of each rank. Collective."""
     from mpi4py import MPI
 
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    most = _most_node_ranks()
-    part = node.Split(MPI.COMM_WORLD.rank // most if most else 0, comm.rank)
-    leader = part.bcast(comm.rank)
-    part.Free()
+    leader = node.bcast(comm.rank)
     node.Free()
-    leaders, machines = zip(*comm.allgather((leader, _machine())), strict=True)
-    numbers = {leader: number for number, leader in enumerate(dict.fromkeys(leaders))}
-    machine = " and ".join(sorted(set(machines)))
-    return Topology(machine, mpi_name(MPI.Get_library_version()), tuple(numbers[leader] for leader in leaders))
+    return list(comm.allgather((leader, MPI.COMM_WORLD.rank, _machine())))
 
 
 def _most_node_ranks() -> int:

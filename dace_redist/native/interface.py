@@ -150,13 +150,14 @@ class NativeHandle:
         memories: Sequence[int] = (0, 0),
         joint: bool = False,
     ) -> None:
-        made = (_Problem * len(problems))()
-        for problem, (itemsize, *parts, operation) in zip(made, problems, strict=True):
+        listed = []
+        for itemsize, *parts, operation in problems:
             encoded = [word for part in parts for word in (part.ctypes.data, part.size)]
-            problem.__init__(itemsize, *encoded, _operation(operation), *memories)
+            listed.append(_Problem(itemsize, *encoded, _operation(operation), *memories))
+        made = (_Problem * len(listed))(*listed)
         given = _Options(**(default_options() | dict(options)))
         create = library().dr_python_plan_create
-        check(create(comm, strategy.encode(), given, joint, len(problems), made, self._plan))
+        check(create(comm, strategy.encode(), given, joint, len(listed), made, self._plan))
 
     def execute(self, source: Any, target: Any) -> None:
         """
