@@ -15,9 +15,11 @@
 #include <emmintrin.h>
 #endif
 
+#include "core/cache_line.hpp"
+
 namespace dace_redist::detail {
 
-inline constexpr std::int64_t line_bytes = 64;  ///< cache line, the unit of a non-temporal store
+inline constexpr std::int64_t line_bytes = cache_line_bytes;  ///< the unit of a non-temporal store
 
 /// True if the processor has non-temporal stores.
 #if defined(__SSE2__)

@@ -169,7 +169,7 @@ std::string Plan::missing_array(const void* const* sources, void* const* targets
 void Plan::run(const void* const* sources, void* const* targets) {
   const trace::Span span("run", problem_.label.c_str(), problem_.strategy.c_str());
   try {
-    check_failures();
+    context_->check_failures(number_);
     begin(sources, targets, Pace::attended);
     wait_until_done(false);
   } catch (...) {
@@ -182,7 +182,7 @@ void Plan::start(const void* const* sources, void* const* targets) {
   const trace::Span span("start", problem_.label.c_str(), problem_.strategy.c_str());
   failure_ = nullptr;
   try {
-    check_failures();
+    context_->check_failures(number_);
     Progress::instance().add(*this, [&] { begin(sources, targets, Pace::unattended); });
   } catch (...) {
     fail(current_message());
@@ -197,7 +197,7 @@ bool Plan::test() {
     bool any = true, done = false;
     while (any && !done) done = all.advance_until_done(*this, any);
     if (!done) {
-      check_failures();
+      context_->check_failures(number_);
       return false;
     }
   } catch (...) {
@@ -242,16 +242,11 @@ void Plan::wait_until_done(bool started) {
     if (any) {
       backoff.reset();
     } else if (backoff.wait()) {
-      check_failures();
+      context_->check_failures(number_);
       if (!started) all.advance();
       if (backoff.long_wait()) wake_partners();
     }
   }
-}
-
-void Plan::check_failures() {
-  const Failure* const failure = context_->failure_of(number_);
-  if (failure) throw Error(text("on rank ", failure->rank, ": ", failure->message));
 }
 
 void Plan::fail(const std::string& message) noexcept {

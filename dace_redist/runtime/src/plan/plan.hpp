@@ -146,7 +146,6 @@ class Plan {
   void begin(const void* const* sources, void* const* targets, Pace pace);
   void wait_until_done(bool started);
   bool advance();
-  void check_failures();
   void wake_partners();
   template <class Visit>
   void each_exchange(const Visit& visit) const;

@@ -45,8 +45,6 @@ class Locked {
   ArenaHead& head_;
 };
 
-std::int64_t rounded_up(std::int64_t nbytes, std::int64_t unit) { return (nbytes + unit - 1) / unit * unit; }
-
 /// The arena that another library of this process made; null if there is none.
 ArenaHead* find_in_process() {
   std::ifstream maps("/proc/self/maps");
@@ -65,25 +63,30 @@ int create_segment() {
   return descriptor >= 0 || errno != EINVAL ? descriptor : memfd_create(segment_name, flags);
 }
 
+/// Maps a segment of so many bytes; MAP_FAILED if that cannot be done.
+void* map_segment(int descriptor, std::int64_t nbytes) {
+  if (descriptor < 0 || ftruncate(descriptor, nbytes) != 0) return MAP_FAILED;
+  char* const hint = aligned_address(nbytes);
+  if (!hint) return MAP_FAILED;
+  return mmap(hint, static_cast<std::size_t>(nbytes), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+}
+
 /// Maps a segment of at most the machine's memory; halves it while address space is short.
 ArenaHead* make_head(std::string& failure) {
   const int descriptor = create_segment();
   const std::int64_t memory = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  std::int64_t nbytes = rounded_up(std::max<std::int64_t>(memory, std::int64_t{64} << 20), huge_page_bytes);
+  std::int64_t nbytes = round_up(std::max<std::int64_t>(memory, std::int64_t{64} << 20), huge_page_bytes);
   rlimit space{};
   if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)  // partners map it, too
     nbytes = std::min(nbytes, static_cast<std::int64_t>(space.rlim_cur / 16) / huge_page_bytes * huge_page_bytes);
-  void* bytes = MAP_FAILED;
-  for (; descriptor >= 0 && nbytes >= huge_page_bytes && bytes == MAP_FAILED; nbytes /= 2)
-    if (ftruncate(descriptor, nbytes) == 0)
-      if (char* const hint = aligned_address(nbytes))
-        bytes = mmap(hint, static_cast<std::size_t>(nbytes), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  void* bytes = map_segment(descriptor, nbytes);
+  while (bytes == MAP_FAILED && descriptor >= 0 && nbytes / 2 >= huge_page_bytes)
+    bytes = map_segment(descriptor, nbytes /= 2);
   if (bytes == MAP_FAILED) {
     failure = text("cannot map node-shared memory: ", std::strerror(errno));
     if (descriptor >= 0) close(descriptor);
     return nullptr;
   }
-  nbytes *= 2;                                                  // undoes the last step of the loop
   fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);  // advisory
 #ifdef PR_SET_PTRACER
   prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // cross-memory reads by ranks of this user, where Yama restricts them
@@ -147,7 +150,7 @@ std::int64_t max_dirty_bytes() {
 /// Splits `nbytes` off a clean extent from an aligned offset on. \return its number, or -1 if it is too small.
 std::int32_t split(ArenaHead& head, std::int32_t at, std::int64_t nbytes, std::int64_t alignment) {
   const Extent whole = head.extents[at];
-  const std::int64_t offset = rounded_up(whole.offset, alignment), end = whole.offset + whole.nbytes;
+  const std::int64_t offset = round_up(whole.offset, alignment), end = whole.offset + whole.nbytes;
   if (offset + nbytes > end || head.extent_count + 2 > ArenaHead::max_extents) return -1;
   const Extent parts[] = {{whole.offset, offset - whole.offset, Extent::clean, 0},
                           {offset, nbytes, Extent::used, 0},
@@ -249,7 +252,7 @@ Arena& Arena::own() {
 Arena::Allocation Arena::allocate(std::int64_t nbytes, bool in_huge_pages) {
   const std::int64_t limit = shared_memory_limit();
   if (nbytes > limit) throw_too_little(nbytes, limit);
-  const std::int64_t whole = rounded_up(std::max<std::int64_t>(nbytes, 1), page_bytes);
+  const std::int64_t whole = round_up(std::max<std::int64_t>(nbytes, 1), page_bytes);
   const bool huge = in_huge_pages && whole >= huge_page_bytes;
   std::int64_t offset = 0;
   {

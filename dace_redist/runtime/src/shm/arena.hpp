@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string>
 
+#include "core/cache_line.hpp"
 #include "core/error.hpp"
 
 namespace dace_redist {
@@ -44,7 +45,6 @@ struct ArenaHead {
   };
   static constexpr std::int64_t nbytes = 1 << 20;
   static constexpr std::uint64_t magic_number = 0x6472'6172'656e'6131;
-  static constexpr std::int64_t line_bytes = 64;
   static constexpr std::int64_t max_notices = 1024;
   static constexpr std::int64_t max_extents = (nbytes - 48 * 1024) / static_cast<std::int64_t>(sizeof(Extent));
 
@@ -53,9 +53,9 @@ struct ArenaHead {
   std::atomic<std::uint32_t> lock;
   std::int32_t extent_count, frees;
   std::int64_t dirty_bytes;
-  alignas(line_bytes) std::atomic<std::uint32_t> bell;      ///< futex: counts the rings of partners
-  alignas(line_bytes) std::atomic<std::uint32_t> sleepers;  ///< threads that wait for the bell
-  alignas(line_bytes) Notice notices[max_notices];
+  alignas(cache_line_bytes) std::atomic<std::uint32_t> bell;      ///< futex: counts the rings of partners
+  alignas(cache_line_bytes) std::atomic<std::uint32_t> sleepers;  ///< threads that wait for the bell
+  alignas(cache_line_bytes) Notice notices[max_notices];
   alignas(4096) Extent extents[max_extents];  ///< ascending, adjacent
 };
 static_assert(sizeof(ArenaHead) <= ArenaHead::nbytes, "allocations begin behind the head");

@@ -9,6 +9,7 @@
 #include <omp.h>
 #endif
 
+#include "core/cache_line.hpp"
 #include "transport/chunk.hpp"
 
 namespace dace_redist {
@@ -40,7 +41,7 @@ class Lane {
     Index slot_bytes = 0;
     for (const PeerMessage& message : messages) {
       for (Chunk& chunk : cut(message, tensors, side, cutting.chunk_bytes, cutting.growth, cutting.typed)) {
-        if (chunk.packed()) slot_bytes = std::max(slot_bytes, ceil_div(chunk.nbytes(), 64) * 64);
+        if (chunk.packed()) slot_bytes = std::max(slot_bytes, whole_lines(chunk.nbytes()));
         chunks.push_back(std::move(chunk));
         steps.push_back(message.step);
       }
@@ -67,7 +68,7 @@ class Lane {
       if (!slot_per_chunk)
         nbytes += slot_bytes_;
       else if (chunks[slot].packed())
-        nbytes += ceil_div(chunks[slot].nbytes(), 64) * 64;
+        nbytes += whole_lines(chunks[slot].nbytes());
     }
     buffer_ = Buffer(nbytes);
     chunk_in.assign(offsets_.size(), 0);

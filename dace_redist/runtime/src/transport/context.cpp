@@ -251,4 +251,9 @@ const Failure* Context::failure_of(std::int64_t plan) {
   return found == failures_.end() ? nullptr : &found->second;
 }
 
+void Context::check_failures(std::int64_t plan) {
+  if (const Failure* const failure = failure_of(plan))
+    throw Error(text("on rank ", failure->rank, ": ", failure->message));
+}
+
 }  // namespace dace_redist

@@ -93,6 +93,8 @@ class Context {
 
   /// Tells all ranks that a transfer of a plan has failed here. Local.
   void report_failure(std::int64_t plan, const std::string& message) noexcept;
+  /// \throws Error if a plan has failed on another rank, as far as is known.
+  void check_failures(std::int64_t plan);
   /// A failure of a plan on another rank, of those that have arrived; null if there is none.
   const Failure* failure_of(std::int64_t plan);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "core/cache_line.hpp"
 #include "core/exchange_records.hpp"
 
 namespace dace_redist {
@@ -49,8 +50,7 @@ void JoinedRoutes::find_ends() {
       before += ceil_div(part.nbytes, element_alignment) * element_alignment;
     }
     for (const auto& [node, total] : nbytes)
-      mine.insert(mine.end(),
-                  {static_cast<Index>(direction), node, ceil_div(total, joined_line_bytes) * joined_line_bytes});
+      mine.insert(mine.end(), {static_cast<Index>(direction), node, whole_lines(total)});
   }
   const std::vector<std::vector<Index>> all = gather(mine);
   for (std::size_t p = 0; p < all.size(); ++p)

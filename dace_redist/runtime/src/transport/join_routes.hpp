@@ -15,7 +15,6 @@
 namespace dace_redist {
 
 /// Where a rank's parts begin in a joined message, multiples of this: no two ranks write to one cache line.
-inline constexpr Index joined_line_bytes = 64;
 
 /// A message of this rank to or from a rank of another node, as a part of a joined message.
 struct JoinedPart {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/agreement.hpp"
+#include "core/cache_line.hpp"
 #include "shm/deferred_free.hpp"
 #include "trace/trace.hpp"
 #include "transport/chunk.hpp"
@@ -28,8 +29,8 @@ class JoinedBuffer {
  public:
   /// At the start of the buffer.
   struct State {
-    alignas(joined_line_bytes) std::atomic<std::uint64_t> written;  ///< times that a rank has written its part
-    alignas(joined_line_bytes) std::atomic<std::uint64_t> read;     ///< times that a rank has read its part
+    alignas(cache_line_bytes) std::atomic<std::uint64_t> written;  ///< times that a rank has written its part
+    alignas(cache_line_bytes) std::atomic<std::uint64_t> read;     ///< times that a rank has read its part
   };
 
   /// \param start  of the state, behind which the bytes lie.
@@ -54,9 +55,7 @@ class JoinedBuffer {
   /// This rank has done its part.
   void done() const { (writes_ ? state_->written : state_->read).fetch_add(1, std::memory_order_release); }
 
-  static Index nbytes(Index message_bytes) {
-    return static_cast<Index>(sizeof(State)) + ceil_div(message_bytes, joined_line_bytes) * joined_line_bytes;
-  }
+  static Index nbytes(Index message_bytes) { return static_cast<Index>(sizeof(State)) + whole_lines(message_bytes); }
 
  private:
   State* state_;

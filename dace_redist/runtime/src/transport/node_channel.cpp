@@ -62,8 +62,6 @@ GroupCopy group_copy(const PeerMessage& message, const BlockGroup& group, const 
   return copy;
 }
 
-Index rounded(Index nbytes) { return ceil_div(nbytes, ChannelState::line_bytes) * ChannelState::line_bytes; }
-
 /// How the pieces of a message are staged.
 struct Staging {
   Index part_bytes = 1, slots = 1, slot_bytes = 0;
@@ -88,7 +86,7 @@ Staging staging_of(Index nbytes, Index max_element_bytes, Index receivers, bool 
     made.part_bytes = std::clamp(ceil_div(nbytes, 2), std::min(fair, quarter), std::max(fair, ring_bytes));
   }
   made.part_bytes = std::min(made.part_bytes, std::max<Index>(nbytes, 1));
-  made.slot_bytes = rounded(std::max(made.part_bytes, max_element_bytes));
+  made.slot_bytes = whole_lines(std::max(made.part_bytes, max_element_bytes));
   // slots for half of the message: with fewer, the two ranks wait for each other after every piece. A rank that sends
   // to many packs for another one while one unpacks; with few receivers it needs a second slot.
   const Index wanted = std::max<Index>(ceil_div(nbytes, 2 * made.part_bytes), receivers > 2 ? 1 : 2);
@@ -185,8 +183,9 @@ ChannelMemory::ChannelMemory(const Link& link, const std::vector<PeerMessage>& s
   for (const auto& tensor : link.tensors) max_element_bytes = std::max(max_element_bytes, tensor->message_bytes());
   const auto receivers = static_cast<Index>(sends.size());
   const Index handshake_bytes =
-      rounded(static_cast<Index>(sizeof(Handshake) + 2 * link.tensors.size() * sizeof(SharedArray)));
-  Index nbytes = rounded(static_cast<Index>(sizeof(ChannelDirectory)) + receivers * static_cast<Index>(sizeof(Index)));
+      whole_lines(static_cast<Index>(sizeof(Handshake) + 2 * link.tensors.size() * sizeof(SharedArray)));
+  Index nbytes =
+      whole_lines(static_cast<Index>(sizeof(ChannelDirectory)) + receivers * static_cast<Index>(sizeof(Index)));
   std::vector<Index> offsets;
   std::vector<Staging> stagings;
   for (const PeerMessage& message : sends) {

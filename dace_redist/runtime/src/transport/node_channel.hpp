@@ -29,6 +29,7 @@
 
 #include "copy/copy.hpp"
 #include "copy/run_list.hpp"
+#include "core/cache_line.hpp"
 #include "transport/message.hpp"
 #include "transport/protocol_limits.hpp"
 #include "transport/store_choice.hpp"
@@ -55,7 +56,6 @@ struct SharedArray {
 struct ChannelState {
   using Counter = std::atomic<std::uint64_t>;
   static_assert(Counter::is_always_lock_free, "counters in shared memory must be lock-free");
-  static constexpr std::int64_t line_bytes = 64;
   static constexpr std::uint64_t protocols = 8;  ///< more than there are
 
   // By the sender, before it is published:
@@ -63,9 +63,9 @@ struct ChannelState {
   Index slots, slot_bytes, part_bytes;
   Index handshake_offset, ring_offset;  ///< bytes, from this state on; handshake_offset 0: the message is eager
 
-  alignas(line_bytes) Counter written;  ///< by the sender: staged pieces
-  alignas(line_bytes) Counter read;     ///< by the receiver: staged pieces
-  Counter released;                     ///< by the receiver: 1 when its plan is freed
+  alignas(cache_line_bytes) Counter written;  ///< by the sender: staged pieces
+  alignas(cache_line_bytes) Counter read;     ///< by the receiver: staged pieces
+  Counter released;                           ///< by the receiver: 1 when its plan is freed
 };
 
 /// How sender and receiver agree on the protocol of a message that is not eager. The arrays of the tensors follow it:
@@ -73,12 +73,12 @@ struct ChannelState {
 struct Handshake {
   using Counter = ChannelState::Counter;
 
-  alignas(ChannelState::line_bytes) Counter entered;  ///< by the receiver: transfer for which its targets hold
-  Index receiver_copy_bytes;                          ///< bytes that the receiver copies if it copies all it receives
+  alignas(cache_line_bytes) Counter entered;  ///< by the receiver: transfer for which its targets hold
+  Index receiver_copy_bytes;                  ///< bytes that the receiver copies if it copies all it receives
   double unpack_seconds;  ///< per byte, in the receiver's last transfer; 0 if nothing was staged or timed
   Counter refused;        ///< by the receiver: transfer in which it cannot read
-  alignas(ChannelState::line_bytes) Counter decision;  ///< by the sender: transfer * protocols + protocol
-  alignas(ChannelState::line_bytes) Counter finished;  ///< by the side that copies: transfer that is done
+  alignas(cache_line_bytes) Counter decision;  ///< by the sender: transfer * protocols + protocol
+  alignas(cache_line_bytes) Counter finished;  ///< by the side that copies: transfer that is done
 
   SharedArray* targets() { return reinterpret_cast<SharedArray*>(this + 1); }
   SharedArray* sources(std::size_t tensors) { return targets() + tensors; }

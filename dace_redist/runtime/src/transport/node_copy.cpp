@@ -174,8 +174,6 @@ bool unpack(NodeTransfer& transfer, Channel& channel) {
 }
 
 bool read(NodeTransfer& transfer, Channel& channel) {
-  // bytes to read at once: with a quarter of it, calls of the kernel take a tenth of the time
-  constexpr Index read_bytes = 512 << 10;
   const trace::Span span("read", channel.message.peer);
   const SharedArray* const sources = channel.handshake->sources(transfer.tensors->size());
   MessageCutter& cutter = channel.cutter;

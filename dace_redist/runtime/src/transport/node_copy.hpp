@@ -87,6 +87,8 @@ void pull(NodeTransfer& transfer, const CopyBatch& batch);
 void pack(NodeTransfer& transfer, const CopyBatch& batch);
 /// Unpacks the pieces of a channel that have arrived. \return whether there were any.
 bool unpack(NodeTransfer& transfer, Channel& channel);
+/// Bytes to read at once: with a quarter of it, calls of the kernel take a tenth of the time.
+inline constexpr Index read_bytes = Index{512} << 10;
 /// Reads the next piece out of the partner's private memory. \return false if the kernel refuses.
 bool read(NodeTransfer& transfer, Channel& channel);
 

@@ -40,7 +40,7 @@ class NodeTransport final : public Transport {
   // Sender:
   bool decide_all();
   void decide(Channel& channel);
-  Protocol best_protocol(const Channel& channel) const;
+  Protocol best_protocol(Channel& channel) const;
   void set_protocol(Channel& channel, Protocol protocol);
   bool can_push(Channel& channel) const;
   bool check_receivers();
@@ -267,9 +267,9 @@ bool NodeTransport::can_push(Channel& channel) const {
   return true;
 }
 
-Protocol NodeTransport::best_protocol(const Channel& channel) const {
+Protocol NodeTransport::best_protocol(Channel& channel) const {
   if (reduces_) return transfer_.sources_shared ? Protocol::pull : Protocol::staged;
-  const bool pushes = can_push(const_cast<Channel&>(channel));
+  const bool pushes = can_push(channel);
   if (transfer_.sources_shared) {
     if (pushes) return channel.pulls_better() ? Protocol::pull : Protocol::push;
     const bool scatters = static_cast<Index>(sends_.size()) - 1 >= several_receivers && transfer_.large_source() &&
@@ -330,7 +330,7 @@ bool NodeTransport::accept(Channel& channel) {
     if (protocol == Protocol::pull)
       for (std::size_t t = 0; t < channel.partner.size(); ++t)
         channel.partner[t] = channel.arena->at(sources[t].offset);
-    if (protocol == Protocol::read) channel.cutter.restart(std::max(channel.part_bytes, Index{512} << 10));
+    if (protocol == Protocol::read) channel.cutter.restart(std::max(channel.part_bytes, read_bytes));
   }
   channel.protocol = protocol;
   return true;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/cache_line.hpp"
 #include "core/exchange_records.hpp"
 #include "trace/trace.hpp"
 #include "transport/chunk.hpp"
@@ -64,7 +65,7 @@ class PutTransport final : public Transport {
     if (pace == Pace::attended) return;
     while (!put_) {
       if (put_all()) break;
-      link_.check_failures();
+      link_.context.check_failures(link_.owner);
     }
     complete();
   }
@@ -98,7 +99,7 @@ class PutTransport final : public Transport {
     for (const PeerMessage& message : messages)
       for (Chunk& chunk : cut(message, link_.tensors, side, link_.options.max_message_bytes)) {
         puts.push_back({std::move(chunk), message.step, nbytes});
-        nbytes += ceil_div(puts.back().chunk.nbytes(), 64) * 64;
+        nbytes += whole_lines(puts.back().chunk.nbytes());
       }
     return puts;
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/agreement.hpp"
+#include "core/cache_line.hpp"
 #include "trace/trace.hpp"
 #include "transport/chunk.hpp"
 
@@ -125,10 +126,10 @@ class ReduceTransport final : public Transport {
       nbytes += piece.nbytes;
     }
     sums_ = nbytes;
-    buffer_ = Buffer(2 * ceil_div(nbytes, 64) * 64);
+    buffer_ = Buffer(2 * whole_lines(nbytes));
   }
 
-  char* result() const { return buffer_.at(ceil_div(sums_, 64) * 64); }
+  char* result() const { return buffer_.at(whole_lines(sums_)); }
 
   std::vector<int> int_counts() const {
     std::vector<int> counts;

@@ -61,11 +61,6 @@ struct Link {
 
   MPI_Comm comm() const { return context.comm(); }
   int rank() const { return context.rank(); }
-  /// \throws Error if the plan has failed on another rank.
-  void check_failures() const {
-    if (const Failure* const failure = context.failure_of(owner))
-      throw Error(text("on rank ", failure->rank, ": ", failure->message));
-  }
   /// Threads for copies; `otherwise` where the option is 0.
   int threads(int otherwise = 1) const { return options.threads > 0 ? static_cast<int>(options.threads) : otherwise; }
 };
