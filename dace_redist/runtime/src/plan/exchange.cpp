@@ -199,6 +199,11 @@ void Exchange::wake_partners() {
     if (!transport->done()) transport->wake_partners();
 }
 
+bool Exchange::waits_for_node() const {
+  return std::all_of(transports_.begin(), transports_.end(),
+                     [](const auto& transport) { return transport->done() || transport->runs_without_mpi(); });
+}
+
 std::string Exchange::missing_array(const void* const* sources, void* const* targets, bool several) const {
   const auto name = [several](const ArrayOfPlan& array) {
     const std::string side = array.target ? "target" : "source";

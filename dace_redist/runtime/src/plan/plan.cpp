@@ -238,14 +238,19 @@ void Plan::wait_until_done(bool started) {
   Progress& all = Progress::instance();
   Backoff backoff(static_cast<std::int64_t>(chains_.front().exchanges.front()->node_ranks()));
   for (bool any = false; started ? !all.advance_until_done(*this, any) : !done();) {
-    if (!started) any = advance();
-    if (any) {
-      backoff.reset();
-    } else if (backoff.wait()) {
-      context_->check_failures(number_);
-      if (!started) all.advance();
-      if (backoff.long_wait()) wake_partners();
+    bool looks = false;
+    if (!started && backoff.sleeps() && waits_for_node()) {
+      any = look_or_sleep(Arena::own().head().waiting, Backoff::nap_nanoseconds, [this] { return advance(); });
+      looks = !any && backoff.slept();
+    } else {
+      if (!started) any = advance();
+      looks = !any && backoff.wait();
     }
+    if (any) backoff.reset();
+    if (!looks) continue;
+    context_->check_failures(number_);
+    if (!started) all.advance();
+    if (backoff.long_wait()) wake_partners();
   }
 }
 
@@ -256,6 +261,12 @@ void Plan::fail(const std::string& message) noexcept {
 void Plan::wake_partners() {
   for (const Chain& chain : chains_)
     if (chain.at_hand < chain.exchanges.size()) chain.exchanges[chain.at_hand]->wake_partners();
+}
+
+bool Plan::waits_for_node() const {
+  return std::all_of(chains_.begin(), chains_.end(), [](const Chain& chain) {
+    return chain.at_hand == chain.exchanges.size() || chain.exchanges[chain.at_hand]->waits_for_node();
+  });
 }
 
 /// Does what can be done now. \return whether that was anything.

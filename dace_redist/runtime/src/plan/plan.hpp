@@ -54,6 +54,8 @@ class Exchange {
   bool progress_without_mpi();
   bool done() const;
   void wake_partners();
+  /// Whether all that is left are messages of the node.
+  bool waits_for_node() const;
 
   /// The first of the plan's arrays that is null although elements of it move, such as `source[2]`; else empty.
   std::string missing_array(const void* const* sources, void* const* targets, bool several) const;
@@ -147,6 +149,7 @@ class Plan {
   void wait_until_done(bool started);
   bool advance();
   void wake_partners();
+  bool waits_for_node() const;
   template <class Visit>
   void each_exchange(const Visit& visit) const;
 

@@ -53,19 +53,17 @@ void Progress::start_service_thread() {
 
 void Progress::serve() {
   constexpr int max_idle_rounds = 256;  // until it sleeps: the next piece of a partner often follows soon
-  ArenaHead& head = Arena::made()->head();
-  for (int idle = 0;;) {
-    const std::uint32_t seen = head.bell.load(std::memory_order_seq_cst);
+  Bell& bell = Arena::made()->head().service;
+  const auto look = [this] {
+    const std::lock_guard<std::mutex> locked(guard_);
     bool any = false;
-    {
-      const std::lock_guard<std::mutex> locked(guard_);
-      for (Plan* const plan : started_) any |= plan->progress_without_mpi();
-    }
-    idle = any ? 0 : idle + 1;
-    if (idle >= max_idle_rounds)
-      sleep_until_ring(head, seen);
-    else if (!any)
-      sched_yield();
+    for (Plan* const plan : started_) any |= plan->progress_without_mpi();
+    return any;
+  };
+  for (int idle = 0;;) {
+    const bool any = idle < max_idle_rounds ? look() : look_or_sleep(bell, 0, look);
+    idle = any ? 0 : std::min(idle + 1, max_idle_rounds);
+    if (idle > 0 && idle < max_idle_rounds) sched_yield();
   }
 }
 

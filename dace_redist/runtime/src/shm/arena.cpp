@@ -94,7 +94,7 @@ ArenaHead* make_head(std::string& failure) {
   std::random_device random;
   auto* const head = new (bytes) ArenaHead;
   head->name = {getpid(), descriptor, nbytes, (std::uint64_t{random()} << 32) ^ random()};
-  head->lock = head->bell = head->sleepers = 0;  // the notices are zeros, as the memory is new
+  head->lock = 0;  // the notices are zeros, as the memory is new
   head->extent_count = 1;
   head->frees = 0;
   head->dirty_bytes = 0;

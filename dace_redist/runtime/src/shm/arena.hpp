@@ -26,6 +26,12 @@ struct ArenaName {
   bool operator==(const ArenaName& other) const { return process == other.process && number == other.number; }
 };
 
+/// Something that threads of a process sleep on until another process of the node rings it.
+struct Bell {
+  alignas(cache_line_bytes) std::atomic<std::uint32_t> rings;  ///< futex
+  std::atomic<std::uint32_t> sleepers;                         ///< nonzero: a thread sleeps, or is about to
+};
+
 /// Start of an arena. It holds the state of the allocator, so that all libraries of a process use one arena, however
 /// each of them was compiled and loaded.
 struct ArenaHead {
@@ -53,8 +59,8 @@ struct ArenaHead {
   std::atomic<std::uint32_t> lock;
   std::int32_t extent_count, frees;
   std::int64_t dirty_bytes;
-  alignas(cache_line_bytes) std::atomic<std::uint32_t> bell;      ///< futex: counts the rings of partners
-  alignas(cache_line_bytes) std::atomic<std::uint32_t> sleepers;  ///< threads that wait for the bell
+  Bell waiting;  ///< of ranks that wait for partners: rung after each step of a message
+  Bell service;  ///< of the service thread: rung by a partner that has waited for long
   alignas(cache_line_bytes) Notice notices[max_notices];
   alignas(4096) Extent extents[max_extents];  ///< ascending, adjacent
 };

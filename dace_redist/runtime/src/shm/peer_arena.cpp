@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -97,16 +98,17 @@ bool PeerArena::read(const CopyBlock& block, std::uintptr_t source, char* target
   return count == 0 || copy_runs();
 }
 
-void ring(ArenaHead& head) {
-  head.bell.fetch_add(1, std::memory_order_seq_cst);
-  if (head.sleepers.load(std::memory_order_seq_cst) == 0) return;
-  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&head.bell), FUTEX_WAKE, 1, nullptr, nullptr, 0);
+void ring(Bell& bell) {
+  if (bell.sleepers.load(std::memory_order_seq_cst) == 0 || bell.sleepers.exchange(0) == 0) return;
+  bell.rings.fetch_add(1, std::memory_order_seq_cst);
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&bell.rings), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-void sleep_until_ring(ArenaHead& head, std::uint32_t seen) {
-  head.sleepers.fetch_add(1, std::memory_order_seq_cst);
-  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&head.bell), FUTEX_WAIT, seen, nullptr, nullptr, 0);
-  head.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+bool sleep_until_ring(Bell& bell, std::uint32_t rings, std::int64_t nanoseconds) {
+  const timespec time{0, static_cast<long>(nanoseconds)};
+  return syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&bell.rings), FUTEX_WAIT, rings,
+                 nanoseconds > 0 ? &time : nullptr, nullptr, 0) == 0 ||
+         errno != ETIMEDOUT;
 }
 
 }  // namespace dace_redist

@@ -47,11 +47,22 @@ class PeerArena {
   std::atomic<int> reading_{unknown};
 };
 
-/// Wakes the thread that a process runs for its partners, if it has one that sleeps. See ServiceThread.
-void ring(ArenaHead& head);
+/// Wakes the threads that sleep on a bell, if any do. What they wait for must have been stored before, followed by a
+/// sequentially consistent fence.
+void ring(Bell& bell);
 
-/// Sleeps until this process's bell rings.
-/// \param seen  what the bell counted when there was nothing to do.
-void sleep_until_ring(ArenaHead& head, std::uint32_t seen);
+/// Sleeps until a bell rings or, if `nanoseconds` is not 0, so much time has passed.
+/// \param rings  what the bell had counted before the caller last looked for something to do.
+/// \return false if the time has passed.
+bool sleep_until_ring(Bell& bell, std::uint32_t rings, std::int64_t nanoseconds);
+
+/// Looks for something to do; if there is nothing, sleeps until a bell rings and looks again. A ring between the two is
+/// not lost. \param look  returns whether there was something to do. \return what it returned.
+template <class Look>
+bool look_or_sleep(Bell& bell, std::int64_t nanoseconds, const Look& look) {
+  bell.sleepers.store(1, std::memory_order_seq_cst);
+  const std::uint32_t rings = bell.rings.load(std::memory_order_seq_cst);
+  return look() || (sleep_until_ring(bell, rings, nanoseconds) && look());
+}
 
 }  // namespace dace_redist

@@ -155,6 +155,7 @@ void pack(NodeTransfer& transfer, const CopyBatch& batch) {
   }
   for (Channel* channel : batch) {
     channel->state->written.store(++channel->total, std::memory_order_release);
+    transfer.tell(*channel);
     transfer.close_if_done(*channel);
   }
 }
@@ -166,7 +167,7 @@ bool unpack(NodeTransfer& transfer, Channel& channel) {
       channel.piece_time.add(seconds_per_byte([&] { return unpack_piece(transfer, channel); }));
     else
       unpack_piece(transfer, channel);
-    free_slot(channel);
+    free_slot(transfer, channel);
     any = true;
   }
   transfer.close_if_done(channel);
@@ -200,7 +201,10 @@ bool has_piece(const Channel& channel) {
   return channel.state->written.load(std::memory_order_acquire) != channel.total;
 }
 
-void free_slot(Channel& channel) { channel.state->read.store(++channel.total, std::memory_order_release); }
+void free_slot(NodeTransfer& transfer, Channel& channel) {
+  channel.state->read.store(++channel.total, std::memory_order_release);
+  transfer.tell(channel);
+}
 
 bool SendScheduler::send_piece(NodeTransfer& transfer, std::vector<Channel>& sends) {
   constexpr int pushes_in_a_row = 16;

@@ -20,8 +20,9 @@ struct NodeTransfer {
   Arrays arrays;
   const Tensors* tensors = nullptr;
   int threads = 1;
-  std::size_t open = 0;         ///< channels that are not done
-  bool sources_shared = false;  ///< whether all sources of this rank lie in its arena
+  std::size_t open = 0;          ///< channels that are not done
+  std::vector<PeerArena*> told;  ///< partners for which something has been stored since they were last rung
+  bool sources_shared = false;   ///< whether all sources of this rank lie in its arena
 
   // Whether copies of each kind write with non-temporal stores:
   bool stream_pushed = false, stream_pulled = false, stream_unpacked = false, stream_self = false;
@@ -29,6 +30,10 @@ struct NodeTransfer {
   const Tensor& tensor(int number_of_tensor) const { return *(*tensors)[static_cast<std::size_t>(number_of_tensor)]; }
   /// Whether this rank sends more than stays in the cache meanwhile.
   bool large_source() const { return stream_pushed; }
+  /// Something was stored for the partner of a channel.
+  void tell(const Channel& channel) {
+    if (channel.arena) told.push_back(channel.arena);
+  }
   void close(Channel& channel) {
     channel.done = true;
     --open;
@@ -39,7 +44,10 @@ struct NodeTransfer {
   /// Closes a channel whose elements this rank has copied, and tells the partner.
   void finish_if_done(Channel& channel) {
     if (!channel.cutter.done()) return;
-    if (channel.handshake) channel.handshake->finished.store(number, std::memory_order_release);
+    if (channel.handshake) {
+      channel.handshake->finished.store(number, std::memory_order_release);
+      tell(channel);
+    }
     close(channel);
   }
 };
@@ -97,7 +105,7 @@ bool has_free_slot(Channel& channel);
 /// Whether a staged piece has arrived that is not yet unpacked.
 bool has_piece(const Channel& channel);
 /// The piece that arrived first was unpacked.
-void free_slot(Channel& channel);
+void free_slot(NodeTransfer& transfer, Channel& channel);
 
 /// Sends what a rank pushes or packs in the order of its source, from the lowest address to the highest, whatever
 /// receiver a piece is for. The first channel is the self copy.

@@ -30,7 +30,7 @@ void PartialResults::reduce_next(NodeTransfer& transfer) {
   if (!timed) reduce_piece(transfer);
   for (Channel* channel : channels_) {
     if (timed) channel->piece_time.add(seconds);
-    if (channel->protocol == Protocol::staged) free_slot(*channel);
+    if (channel->protocol == Protocol::staged) free_slot(transfer, *channel);
     if (channel->protocol == Protocol::pull)
       transfer.finish_if_done(*channel);
     else

@@ -28,6 +28,7 @@ class NodeTransport final : public Transport {
   void wake_partners() override;
 
  private:
+  void ring_told();
   // Parts of stream_threshold_bytes() from which copies use non-temporal stores: lines that one rank writes for another
   // are not wanted in its own cache; lines that are unpacked may well be.
   static constexpr Index direct_stream_divisor = 8, unpack_stream_divisor = 2;
@@ -207,13 +208,22 @@ bool NodeTransport::progress() {
     any |= scheduler_.send_piece(transfer_, sends_) || check_receivers();
   any |= accept();
   any |= reduces_ ? reduced_.reduce_next(transfer_) : receive();
+  ring_told();
   return any;
+}
+
+/// Wakes partners that sleep although something was stored for them.
+void NodeTransport::ring_told() {
+  if (transfer_.told.empty()) return;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (PeerArena* const arena : transfer_.told) ring(arena->head().waiting);
+  transfer_.told.clear();
 }
 
 void NodeTransport::wake_partners() {
   for (std::vector<Channel>* channels : {&sends_, &receives_})
     for (Channel& channel : *channels)
-      if (!channel.done && channel.arena) ring(channel.arena->head());
+      if (!channel.done && channel.arena) ring(channel.arena->head().service);
 }
 
 void NodeTransport::advertise_targets() {
@@ -226,6 +236,7 @@ void NodeTransport::advertise_targets() {
     handshake.receiver_copy_bytes = sent_bytes_ + received_bytes_;
     handshake.unpack_seconds = channel.piece_time.take();
     handshake.entered.store(transfer_.number, std::memory_order_release);
+    transfer_.tell(channel);
   }
 }
 
@@ -289,6 +300,7 @@ void NodeTransport::set_protocol(Channel& channel, Protocol protocol) {
   channel.streams = protocol == Protocol::staged && channel.timed && channel.stores.streams();
   channel.protocol = protocol;
   channel.handshake->decide(transfer_.number, protocol);
+  transfer_.tell(channel);
 }
 
 /// Looks for receivers that have copied their message, or refuse to. \return whether one did.
@@ -356,6 +368,7 @@ bool NodeTransport::receive() {
         if (read(transfer_, channel)) break;
         channel.begin();
         channel.handshake->refused.store(transfer_.number, std::memory_order_release);
+        transfer_.tell(channel);
         break;
       case Protocol::pull:
         if (!first || channel.cutter.part().target_offset < first->cutter.part().target_offset) first = &channel;
