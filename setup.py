@@ -20,7 +20,6 @@ setup(
     package_dir={
         "dace_redist": "dace_redist",
         "dace_redist.library_nodes": "library_nodes",
-        "dace_redist.library_nodes.expansions": "library_nodes/expansions",
         "dace_redist.transformations": "transformations",
         "dace_redist.transformations.einsum": "transformations/einsum",
         "dace_redist.transformations.redistribution": "transformations/redistribution",
@@ -36,7 +35,6 @@ setup(
         "dace_redist.simulation",
         "dace_redist.tuning",
         "dace_redist.library_nodes",
-        "dace_redist.library_nodes.expansions",
         "dace_redist.transformations",
         "dace_redist.transformations.einsum",
         "dace_redist.transformations.redistribution",

@@ -38,8 +38,7 @@ def _apart(joined: Sequence[Any]) -> list[list[Any]]:
 class JointRedistribute(RedistNode, CommNode):
     """
     Moves several distributed tensors in one exchange: all blocks from one rank to another are one message. For many
-    small tensors. The implementations are the strategies ``Hierarchical`` and ``Pack``, see
-    :class:`dace_redist.redistribution.joint_plan.JointPlan`.
+    small tensors. The implementations are the strategies for arrays in main memory.
 
     Tensor i goes from ``_inp_buffer_i`` to ``_out_buffer_i``. The communicator is that of the ``_comm`` or ``_grid``
     connector, else the world.

@@ -74,7 +74,7 @@ def _stock_fields(name: str) -> list[str]:
     return fields + [f"int* {name}_{part};" for part in ("dst_ranks", "src_ranks", "self_src", "self_dst", "self_size")]
 
 
-def stock_tasklet(node: Redistribute, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
+def stock_tasklet(node: Redistribute, state: SDFGState, sdfg: SDFG, _: str) -> nodes.Tasklet:
     """
     The tasklet of stock DaCe's node, after adding its descriptors to the SDFG.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from dace import dtypes, symbolic
@@ -15,11 +15,10 @@ from dace.libraries.comm.nodes.node import mpi_communicator
 from dace.libraries.standard.helper import CURRENT_STREAM_NAME
 from dace.properties import CodeBlock
 from dace.sdfg import SDFG, SDFGState, nodes
-from dace.transformation.transformation import ExpandTransformation
 
-from dace_redist.library_nodes.contraction import CUBLAS, Contraction
+from dace_redist.library_nodes.contraction import Contraction
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT, DistributedNode, local_dimensions
-from dace_redist.library_nodes.environment import DeviceEnvironment, RuntimeEnvironment
+from dace_redist.library_nodes.environment import DeviceEnvironment
 from dace_redist.library_nodes.indexed_node import RESULT
 from dace_redist.library_nodes.joint_redistribute import JointRedistribute
 from dace_redist.library_nodes.linear_solve import LinearSolve
@@ -39,34 +38,25 @@ _STREAM = CURRENT_STREAM_NAME
 _NO_OPERATION = "{DR_OPAQUE, DR_OPAQUE, {1, 0}, {0, 0}, 0, DR_NO_OP}"
 
 
-class ExpandToStrategy(ExpandTransformation):
+def add_device_environment(sdfg: SDFG, state: SDFGState, tasklet: nodes.Tasklet) -> None:
+    """Has the program link with the library for GPUs if a tasklet uses a GPU's stream."""
+    if isinstance(tasklet, nodes.Tasklet) and _STREAM in tasklet.code.as_string:
+        tasklet.environments = {*tasklet.environments, DeviceEnvironment.full_class_path()}
+
+
+def plan_tasklet(node: Redistribute, state: SDFGState, sdfg: SDFG, strategy: str) -> nodes.Tasklet:
     """
-    Redistributes by a plan of the library, which is kept in the program's state. It is made when the program starts if
-    all it depends on is known then, else at its first run.
-
-    :cvar strategy: Name of the strategy, which is that of the expansion.
+    The tasklet that redistributes by a plan of the library, which is kept in the program's state. The plan is made when
+    the program starts if all it depends on is known then, else at its first run.
     """
-
-    environments = [RuntimeEnvironment]
-    strategy: ClassVar[str]
-
-    @staticmethod
-    def postprocessing(sdfg: SDFG, state: SDFGState, expansion: nodes.Tasklet) -> None:
-        """Has the program link with the library for GPUs if an array lies on one."""
-        if _STREAM in expansion.code.as_string:
-            expansion.environments = {*expansion.environments, DeviceEnvironment.full_class_path()}
-
-    @classmethod
-    def expansion(cls, node: Redistribute, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
-        """The tasklet in the node's place."""
-        taken = find_strategy(cls.strategy).options
-        options = {name: getattr(node, name) if name in taken else option.default for name, option in OPTIONS.items()}
-        further = _index_map_and_operation(node, state) + _memories(node, state)
-        return _plan_tasklet(node, state, cls.strategy, options, further)
+    taken = find_strategy(strategy).options
+    options = {name: getattr(node, name) if name in taken else option.default for name, option in OPTIONS.items()}
+    further = _index_map_and_operation(node, state) + _memories(node, state)
+    return _plan_tasklet(node, state, strategy, options, further)
 
 
-def sum_replicas_tasklet(node: SumReplicas, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
-    """The tasklet that adds partial sums, see :class:`ExpandToStrategy`."""
+def sum_replicas_tasklet(node: SumReplicas, state: SDFGState, sdfg: SDFG, _: str) -> nodes.Tasklet:
+    """The tasklet that adds partial sums, see :func:`plan_tasklet`."""
     return _plan_tasklet(node, state, f"SumReplicas {_element_name(node, state)}", default_options())
 
 
@@ -116,7 +106,7 @@ def _memories(node: Redistribute, state: SDFGState) -> str:
     return f"{before}, {source}, {target}"
 
 
-def wait_tasklet(node: RedistributeWait, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
+def wait_tasklet(node: RedistributeWait, state: SDFGState, sdfg: SDFG, _: str) -> nodes.Tasklet:
     """The tasklet that waits for what a non-blocking redistribution started."""
     node.validate(sdfg, state)
     connectors = [
@@ -129,7 +119,7 @@ def wait_tasklet(node: RedistributeWait, state: SDFGState, sdfg: SDFG) -> nodes.
 
 
 def joint_tasklet(node: JointRedistribute, state: SDFGState, sdfg: SDFG, strategy: str) -> nodes.Tasklet:
-    """The tasklet that redistributes several tensors, see :class:`ExpandToStrategy`."""
+    """The tasklet that redistributes several tensors, see :func:`plan_tasklet`."""
     node.validate(sdfg, state)
     field, communicator = _field_name("__redist", sdfg), mpi_communicator(node, state)
     defaults = ", ".join(_option(name, option.default) for name, option in OPTIONS.items())
@@ -151,17 +141,17 @@ def joint_tasklet(node: JointRedistribute, state: SDFGState, sdfg: SDFG, strateg
     return _tasklet(node, state, field, made, call, code_init=init, code_global=constants)
 
 
-def contraction_tasklet(node: Contraction, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
+def contraction_tasklet(node: Contraction, state: SDFGState, sdfg: SDFG, name: str) -> nodes.Tasklet:
     """The tasklet that evaluates an einsum: it keeps its plan and its workspace in the program's state."""
-    node.implementation = "BLAS"  # whatever it was: by it the node knows where arrays may lie
+    node.implementation = name  # whatever it was: by it the node knows where arrays may lie
     node.validate(sdfg, state)
     element = _array_type(node, RESULT, state)
     return _contraction_tasklet(node, state, sdfg, "Contraction", f"contract<{element.ctype}>", "")
 
 
-def cublas_tasklet(node: Contraction, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
-    """The same for arrays on the GPU, with DaCe's handle of cuBLAS."""
-    node.implementation = CUBLAS
+def cublas_tasklet(node: Contraction, state: SDFGState, sdfg: SDFG, name: str) -> nodes.Tasklet:
+    """The tasklet that evaluates an einsum of arrays on the GPU, with DaCe's handle of cuBLAS."""
+    node.implementation = name
     node.validate(sdfg, state)
     tasklet = _contraction_tasklet(
         node, state, sdfg, "DeviceContraction", "contract", f", __dace_cublas_handle, {_STREAM}"
@@ -194,7 +184,7 @@ def _contraction_tasklet(
     return _tasklet(node, state, field, made, f"{call}{RESULT}, {factors}{last});")
 
 
-def linear_solve_tasklet(node: LinearSolve, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
+def linear_solve_tasklet(node: LinearSolve, state: SDFGState, sdfg: SDFG, _: str) -> nodes.Tasklet:
     """The tasklet that solves a linear system."""
     node.validate(sdfg, state)
     node.validate_types(sdfg, state)

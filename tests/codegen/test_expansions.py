@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import dace
 import pytest
@@ -12,11 +11,8 @@ from sdfgs import OURS, add_move, rows_to_columns
 
 import dace_redist
 from dace_redist import Distribution, Redistribute, TiledDistribution
-from dace_redist.library_nodes import expansions
 from dace_redist.native.toolchain import SOURCE_DIRECTORY
 from dace_redist.strategies import STRATEGIES
-
-EXPANSION_FILES = sorted(Path(expansions.__file__).parent.glob("*.py"))
 
 
 def test_one_node_class():
@@ -33,13 +29,7 @@ def test_one_implementation_per_strategy():
 def test_one_name_everywhere(name: str):
     sources = [SOURCE_DIRECTORY / "plan" / "strategies.cpp", SOURCE_DIRECTORY / "device" / "device_transport.cpp"]
     assert Redistribute.implementations[name].__name__ == f"ExpandRedistribute{name}"
-    assert Redistribute.implementations[name].__module__.endswith(f".{name.lower()}")
     assert name == "MPI" or any(f'{{"{name}",' in source.read_text() for source in sources)
-
-
-@pytest.mark.parametrize("path", EXPANSION_FILES, ids=lambda path: path.stem)
-def test_expansion_files_are_short(path: Path):
-    assert len(path.read_text().splitlines()) <= 40
 
 
 @pytest.mark.parametrize("strategy", OURS)

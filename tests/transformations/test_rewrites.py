@@ -219,7 +219,7 @@ def test_all_at_once():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["Hierarchical", "Pack"])
+@pytest.mark.parametrize("strategy", ["Hierarchical", "RMA", "Threaded"])
 def test_strategies_of_several_tensors(strategy):
     sdfg = everything()
     joint = next(node for node, _ in sdfg.all_nodes_recursive() if isinstance(node, JointRedistribute))
