@@ -238,7 +238,9 @@ class TiledDistribution(_Described):
         tiles = tuple(_core.tile_grid(self.shape, self.tile, type(self).__name__))
         if owners.shape != tiles:
             raise ValueError(f"TiledDistribution: owner needs one rank per tile, shape {tiles}, got {owners.shape}")
-        object.__setattr__(self, "owner_of_tile", owners.astype(np.int64))
+        owners = owners.astype(np.int64)
+        owners.setflags(write=False)  # the decoded distribution would not follow
+        object.__setattr__(self, "owner_of_tile", owners)
         _ = self.core
 
     @cached_property

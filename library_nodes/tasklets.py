@@ -79,7 +79,7 @@ def _plan_tasklet(
     call = f"dace_redist::program::redistribute({values}{stream});"
     if isinstance(node, Redistribute) and node.nonblocking:
         call = f"dace_redist::program::start({values}, {PROGRESS.index(node.progress)}, {REQUEST}{stream});"
-    made = f'Plan("{node.label}", "{strategy}")'
+    made = f'Plan({_string(node.label)}, "{strategy}")'
     return _tasklet(node, state, field, made, call, code_init=init, code_global=constants)
 
 
@@ -137,7 +137,7 @@ def joint_tasklet(node: JointRedistribute, state: SDFGState, sdfg: SDFG, strateg
     tensors = ", ".join(f"{{{communicator}, {one}}}" for one in described)
     arrays = [", ".join(f"{end}_{number}" for number in range(len(described))) for end in (INPUT, OUTPUT)]
     call = f"__state->{field}->run({{{tensors}}}, {{{arrays[0]}}}, {{{arrays[1]}}});"
-    made = f'JointPlan("{node.label}", "{strategy}")'
+    made = f'JointPlan({_string(node.label)}, "{strategy}")'
     return _tasklet(node, state, field, made, call, code_init=init, code_global=constants)
 
 
@@ -179,7 +179,7 @@ def _contraction_tasklet(
     path = ", ".join(f"{{{_numbers(step)}}}" for step in node.path)
     factors = ", ".join(f"{element.ctype}({sym2cpp(factor)})" for factor in (node.alpha, node.beta))
     operands = ", ".join(node.operand_connectors)
-    made = f'{kind}("{node.label}", "{node.einsum}", "{_element_name(node, state)}", {{{path}}})'
+    made = f'{kind}({_string(node.label)}, "{node.einsum}", "{_element_name(node, state)}", {{{path}}})'
     call = f"dace_redist::program::{function}(*__state->{field}, {{{layouts}}}, {{{operands}}}, "
     return _tasklet(node, state, field, made, f"{call}{RESULT}, {factors}{last});")
 
@@ -197,8 +197,7 @@ def linear_solve_tasklet(node: LinearSolve, state: SDFGState, sdfg: SDFG, _: str
         _matrix("_1", right[0][node.rows], right[0][node.columns]) if right else "{}",
         _matrix(RESULT, solution[node.unknowns], solution[node.columns]),
     ]
-    statement = json.dumps(node.title, ensure_ascii=False)
-    made = f'LinearSolver({statement}, "{_element_name(node, state)}")'
+    made = f'LinearSolver({_string(node.title)}, "{_element_name(node, state)}")'
     arguments = f"{mpi_communicator(node, state)}, {{{extents}}}, {', '.join(matrices)}"
     return _tasklet(node, state, field, made, f"__state->{field}->run({arguments});")
 
@@ -231,6 +230,11 @@ def _tasklet(
         code_exit=f"delete __state->{field};\n",
         side_effects=node.collective or None,
     )
+
+
+def _string(text: str) -> str:
+    """A literal of C++."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _array_type(node: RedistNode, connector: str, state: SDFGState) -> dtypes.typeclass:
@@ -289,6 +293,8 @@ def _number(value: Any) -> str:
     if isinstance(value, int):
         return str(value)
     expression, names = sym2cpp(value), "|".join(map(re.escape, symbolic.symlist(value)))
+    if not names:
+        return f"std::int64_t({expression})"
     widened = re.sub(rf"\b({names})\b", r"std::int64_t(\1)", expression)
     return widened if expression in symbolic.symlist(value) else f"std::int64_t({widened})"
 

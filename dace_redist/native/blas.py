@@ -57,7 +57,9 @@ def _find_openblas() -> Blas | None:
         folders = tuple(flag[2:] for flag in flags if flag.startswith("-I"))
         return Blas("openblas", str(Path(paths[0], "libopenblas.so")), folders)
     compiler = os.environ.get("CXX", "c++").split()
-    library = os.path.abspath(_answer([*compiler, "-print-file-name=libopenblas.so"]).strip())
+    library = _answer([*compiler, "-print-file-name=libopenblas.so"]).strip()
+    if not os.path.isabs(library):  # the compiler does not find it; a file of that name in this folder is another one
+        return None
     header = _answer([*compiler, "-E", "-x", "c++", "-include", "cblas.h", os.devnull])
     return Blas("openblas", library) if os.path.isfile(library) and "cblas_dgemm" in header else None
 

@@ -131,8 +131,11 @@ def first_error(output: str) -> str:
     lines = output.splitlines()
     if "No space left on device" in output:
         return f"the disk of the cache folder is full; free some space, or set {CACHE_VARIABLE} to another folder"
-    if "CMAKE_CXX_COMPILER" in output and "not" in output:
-        return "no C++17 compiler: get one with apt-get install g++, or name one by the variable CXX"
+    missing = re.search(
+        r"No CMAKE_(?:C|CXX)_COMPILER could be found|The CMAKE_(?:C|CXX)_COMPILER:\s+\S+\s+is not a full path", output
+    )
+    if missing:
+        return "no C++17 compiler: get one with apt-get install g++, or name one by the variables CC and CXX"
     if "Could NOT find MPI" in output:
         return f"CMake cannot compile with {mpi_compiler()}; check it with `{mpi_compiler()} --version`"
     wrong = [i for i, line in enumerate(lines) if re.search(r"\berror\b|CMake Error", line, re.IGNORECASE)]

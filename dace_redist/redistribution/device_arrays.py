@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import math
+import os
 import sys
 import weakref
 from collections.abc import Sequence
@@ -70,6 +71,7 @@ class ArrayView:
         memory._owner = self.owner  # type: ignore[attr-defined]  # lives as long as the array
         buffer = memoryview(memory).cast("B")
         array: npt.NDArray[Any] = np.ndarray(self.shape, self.dtype, buffer, self.address - first, self.strides)
+        array.setflags(write=self.writeable)
         return array
 
     def overlaps(self, other: ArrayView) -> bool:
@@ -197,13 +199,38 @@ class _Tensor(ctypes.Structure):
 
 _DLPACK_DEVICES = {1: "cpu", 2: "gpu", 3: "cpu", 13: "gpu"}  # main memory, CUDA, the same pinned, managed
 _DLPACK_KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
+_DLPACK_READ_ONLY = 1  # a bit of the flags
+
+
+class _VersionedTensor(ctypes.Structure):
+    """``DLManagedTensorVersioned`` of DLPack. Source: dlpack.h, version 1.0."""
+
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("manager", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    ]
+
+
+def _dlpack_tensor(array: Any) -> tuple[Any, _Tensor, bool]:
+    """Capsule, tensor, and whether it may be written, which libraries before DLPack 1.0 do not say."""
+    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    try:
+        capsule = array.__dlpack__(max_version=(1, 0))
+    except TypeError:  # a library before DLPack 1.0
+        capsule = array.__dlpack__()
+    if '"dltensor_versioned"' not in repr(capsule):
+        return capsule, _Tensor.from_address(get_pointer(capsule, b"dltensor")), True
+    versioned = _VersionedTensor.from_address(get_pointer(capsule, b"dltensor_versioned"))
+    return capsule, versioned.tensor, not versioned.flags & _DLPACK_READ_ONLY
 
 
 def _dlpack_view(name: str, array: Any) -> ArrayView:
-    capsule = array.__dlpack__()
-    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    tensor = _Tensor.from_address(get_pointer(capsule, b"dltensor"))
+    capsule, tensor, writeable = _dlpack_tensor(array)
     kind = _DLPACK_KINDS.get(tensor.code)
     if tensor.device_type not in _DLPACK_DEVICES:
         raise TypeError(f"{name} must lie in main memory or on a CUDA device, got DLPack device {tensor.device_type}")
@@ -216,7 +243,13 @@ def _dlpack_view(name: str, array: Any) -> ArrayView:
         strides = tuple(tensor.strides[i] * dtype.itemsize for i in range(tensor.ndim))
     address = (tensor.data or 0) + tensor.byte_offset
     where = _DLPACK_DEVICES[tensor.device_type]
-    return ArrayView(address, shape, dtype, strides, True, where, None, (array, capsule))
+    return ArrayView(address, shape, dtype, strides, writeable, where, None, (array, capsule))
+
+
+def _free_in(process: int, address: int) -> None:
+    """Frees memory of the GPU, unless a forked child ends: the GPU's context is its parent's."""
+    if os.getpid() == process:
+        device.free(address)
 
 
 class DeviceArray:
@@ -235,7 +268,7 @@ class DeviceArray:
         self.dtype = np.dtype(dtype)
         self.nbytes = math.prod(self.shape) * self.dtype.itemsize
         self._address = device.allocate(self.nbytes)
-        weakref.finalize(self, device.free, self._address)
+        weakref.finalize(self, _free_in, os.getpid(), self._address)
 
     @classmethod
     def from_numpy(cls, array: npt.NDArray[Any]) -> DeviceArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
@@ -50,6 +51,7 @@ class PlanCache:
         self.is_new = True  # until the ranks have made sure that the library is there
         self._plans: OrderedDict[Arguments, AnyPlan] = OrderedDict()
         self._found: dict[Any, Found] = {}
+        self._process = os.getpid()
 
     def get(self, comm: MPI.Intracomm, arguments: Arguments) -> AnyPlan:
         """The plan of some arguments, made if need be. Collective."""
@@ -105,6 +107,11 @@ class PlanCache:
         while self._plans:
             self._drop(next(iter(self._plans))).free()
 
+    def free_at_exit(self) -> None:
+        """Frees all plans, unless a forked child ends: MPI is its parent's."""
+        if os.getpid() == self._process:
+            self.free()
+
     def plans(self) -> list[AnyPlan]:
         """The plans, the one used last at the end."""
         return list(self._plans.values())
@@ -116,7 +123,7 @@ _CACHES: dict[int, PlanCache] = {}
 
 def _communicator_freed(comm: MPI.Comm, _: int, cache: PlanCache) -> None:
     _CACHES.pop(MPI._handleof(comm), None)
-    atexit.unregister(cache.free)
+    atexit.unregister(cache.free_at_exit)
     cache.free()
 
 
@@ -135,7 +142,7 @@ def plan_cache(comm: MPI.Intracomm) -> PlanCache:
         checked_communicator(comm)
         cache = _CACHES[MPI._handleof(comm)] = PlanCache()
         comm.Set_attr(_KEY, cache)
-        atexit.register(cache.free)  # before MPI is finalized
+        atexit.register(cache.free_at_exit)  # before MPI is finalized
     return cache
 
 

@@ -9,7 +9,14 @@ from dace.libraries.linalg import Transpose
 from program_calls import HALVES, SIDES, TURNED, WANTED, columns_of_the_transpose, there_already, transposed_before
 
 import dace_redist
-from dace_redist import Distribution, FuseRedistributes, FuseTranspose, Redistribute, RemoveRedistribute
+from dace_redist import (
+    Distribution,
+    FuseRedistributes,
+    FuseTranspose,
+    OverlapRedistribute,
+    Redistribute,
+    RemoveRedistribute,
+)
 from dace_redist.transformations.redistribution.fuse import transposed
 
 
@@ -51,6 +58,25 @@ def test_a_transposition_before():
 def test_a_redistribution_to_where_everything_is():
     before, after = fused(there_already)
     assert (count(before, Redistribute), count(after, Redistribute)) == (1, 0)
+
+
+def test_a_started_redistribution_stays():
+    sdfg = there_already.to_sdfg(simplify=True)
+    assert sdfg.apply_transformations(OverlapRedistribute) == 1
+    assert sdfg.apply_transformations(RemoveRedistribute) == 0
+
+
+def test_stock_code_permutes_and_scales_nothing():
+    sdfg = columns_of_the_transpose.to_sdfg(simplify=True)
+    kinds = [node for node, _ in sdfg.all_nodes_recursive() if isinstance(node, Redistribute)]
+    for node in kinds:
+        node.set_strategy("MPI")
+    assert sdfg.apply_transformations(FuseTranspose) == 0
+    first, last = kinds if kinds[0].source == HALVES.encoded else kinds[::-1]
+    first.set_strategy("Pack")
+    assert sdfg.apply_transformations(FuseTranspose) == 1
+    last.set_strategy("MPI")
+    assert sdfg.apply_transformations(FuseRedistributes) == 0
 
 
 def test_transposed_local_arrays():

@@ -52,6 +52,8 @@ def test_encoded_it_makes_the_same_distribution(distribution):
 
 def test_tiles_lie_one_after_another():
     distribution = TiledDistribution((3, 5), (2, 2), [[0, 1, 0], [1, 0, 0]])
+    with pytest.raises(ValueError, match="read-only"):
+        distribution.owner_of_tile[0, 0] = 1
     array = whole((3, 5))
     tiles = [array[:2, :2], array[:2, 4:], array[2:, 2:4], array[2:, 4:]]
     np.testing.assert_array_equal(distribution.local(array, 0), np.concatenate([tile.ravel() for tile in tiles]))

@@ -113,7 +113,9 @@ def test_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monkey
     [
         ("a.cpp:3: error: expected ';'\n  int x\n       ^", r"a\.cpp:3: error: expected ';' int x"),
         ("write failed: No space left on device", "disk of the cache folder is full.*DACE_REDIST_CACHE"),
-        ("CMake Error: CMAKE_CXX_COMPILER not set, after EnableLanguage", r"apt-get install g\+\+"),
+        ("CMake Error: No CMAKE_CXX_COMPILER could be found.", r"apt-get install g\+\+.*CC and CXX"),
+        ("The CMAKE_C_COMPILER:\n\n  cc9\n\nis not a full path and was not found in the PATH.", r"CC and CXX"),
+        ("-- CMAKE_CXX_COMPILER is not old\nCMake Error: no MPI", "CMake Error: no MPI"),
         ("CMake Error: Could NOT find MPI (missing: MPI_CXX_FOUND)", "CMake cannot compile with .*mpicxx"),
     ],
 )

@@ -15,7 +15,7 @@ from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
 from dace_redist.library_nodes.node import simplified
-from dace_redist.transformations.redistribution.surroundings import is_only_used_between, is_plain, same
+from dace_redist.transformations.redistribution.surroundings import is_computing, is_only_used_between, is_plain, same
 
 _TRANSPOSE_INPUT, _TRANSPOSE_OUTPUT = "_inp", "_out"
 
@@ -44,6 +44,8 @@ class FuseRedistributes(transformation.SingleStateTransformation):
         if not (is_plain(first) and is_plain(second) and is_only_used_between(graph, sdfg, self.between)):
             return False
         if tuple(first.target) != tuple(second.source) or first.beta != 0 or first.op or second.op:
+            return False
+        if second.strategy == "MPI" != first.strategy:  # stock DaCe may not know what the first one moves
             return False
         written, read = first.memlet(OUTPUT, graph), second.memlet(INPUT, graph)
         if written.subset != read.subset:
@@ -124,8 +126,8 @@ class FuseTranspose(transformation.SingleStateTransformation):
     """
     A transposition of a local matrix before or after a redistribution becomes permuted axes of the redistribution.
 
-    It can be applied if nothing else uses the array in between, and the redistribution moves a whole matrix in blocks,
-    and, where the transposition comes after it, does not add to what is there.
+    It can be applied if nothing else uses the array in between, and the redistribution moves a whole matrix in blocks
+    by another strategy than ``MPI``, and, where the transposition comes after it, does not add to what is there.
     """
 
     node = transformation.PatternNode(Redistribute)
@@ -143,7 +145,7 @@ class FuseTranspose(transformation.SingleStateTransformation):
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Whether the transposition can be done on the way."""
         after = expr_index == 0
-        if not is_plain(self.node) or not is_only_used_between(graph, sdfg, self.between):
+        if not (is_plain(self.node) and is_computing(self.node) and is_only_used_between(graph, sdfg, self.between)):
             return False
         source, target = self.node.distributions()
         if not isinstance(target if after else source, Distribution) or len(source.shape) != 2:

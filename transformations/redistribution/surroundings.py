@@ -16,9 +16,9 @@ from dace_redist.selection.problem_key import canonical
 
 
 def is_plain(node: Any) -> bool:
-    """Whether a node moves a whole tensor over the world between distributions that are known."""
-    region = isinstance(node, Redistribute) and node.region
-    return not (node.given_at_run_time or region or {*COMMUNICATORS} & set(node.in_connectors))
+    """Whether a node moves a whole tensor over the world between known distributions, and waits for the end."""
+    special = isinstance(node, Redistribute) and (node.region or node.nonblocking)
+    return not (node.given_at_run_time or special or {*COMMUNICATORS} & set(node.in_connectors))
 
 
 def is_computing(node: Redistribute) -> bool:

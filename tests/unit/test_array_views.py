@@ -1,0 +1,78 @@
+"""Arrays of other libraries as a plan sees them, and what a forked child leaves alone."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import sympy
+
+from dace_redist.library_nodes import tasklets
+from dace_redist.native import blas
+from dace_redist.redistribution import device_arrays
+from dace_redist.redistribution.plan_cache import PlanCache
+
+
+class Exporter:
+    """An array that other libraries know by DLPack only."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __dlpack__(self, **version: Any) -> Any:
+        return self.array.__dlpack__(**version)
+
+
+class OldExporter(Exporter):
+    """An exporter of DLPack before version 1.0."""
+
+    def __dlpack__(self) -> Any:
+        return self.array.__dlpack__()
+
+
+@pytest.mark.parametrize("exporter", [Exporter, OldExporter])
+def test_dlpack(exporter: type[Exporter]):
+    array = np.arange(12.0).reshape(3, 4)[:, ::2]
+    view = device_arrays.array_view("A", exporter(array))
+    assert (view.address, view.shape, view.strides) == (array.ctypes.data, (3, 2), array.strides)
+    assert view.writeable and np.array_equal(view.as_numpy(), array)
+
+
+def test_read_only_dlpack():
+    array = np.arange(3.0)
+    array.setflags(write=False)
+    try:
+        array.__dlpack__(max_version=(1, 0))
+    except (TypeError, BufferError):
+        pytest.skip("this NumPy does not export read-only arrays by DLPack")
+    assert not device_arrays.array_view("A", Exporter(array)).writeable
+
+
+def test_a_forked_child_frees_no_plans(monkeypatch: pytest.MonkeyPatch):
+    freed: list[int] = []
+    cache = PlanCache()
+    cache._plans["call"] = SimpleNamespace(free=lambda: freed.append(1))  # type: ignore[index,assignment]
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: -1)
+        cache.free_at_exit()
+    assert freed == []
+    cache.free_at_exit()
+    assert freed == [1]
+
+
+def test_a_library_in_the_working_folder_is_not_the_compilers(monkeypatch: pytest.MonkeyPatch, tmp_path: Any):
+    (tmp_path / "libopenblas.so").write_text("")
+    monkeypatch.chdir(tmp_path)
+    answers = {"pkg-config": "", "-print-file-name=libopenblas.so": "libopenblas.so\n"}
+    monkeypatch.setattr(
+        blas, "_answer", lambda command: next((a for w, a in answers.items() if w in command), "cblas_dgemm")
+    )
+    assert blas._find_openblas() is None
+
+
+def test_numbers_in_generated_code():
+    assert tasklets._number(sympy.sqrt(2)) == f"std::int64_t({tasklets.sym2cpp(sympy.sqrt(2))})"
+    assert tasklets._string('a "b"') == r'"a \"b\""'
