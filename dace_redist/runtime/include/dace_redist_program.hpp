@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <vector>
 
 #include "dace_redist.h"
 
@@ -21,6 +22,8 @@ struct Numbers {
   template <std::size_t Count>
   Numbers(const std::int64_t (&list)[Count]) : begin(list), count(Count) {}
   Numbers(const std::int64_t* first, std::int64_t length) : begin(first), count(static_cast<std::size_t>(length)) {}
+
+  Numbers(const std::vector<std::int64_t>& list) : begin(list.data()), count(list.size()) {}
 
   const std::int64_t* begin = nullptr;
   std::size_t count = 0;
@@ -40,6 +43,8 @@ struct Arguments {
   int source_memory = DR_MAIN_MEMORY;
   int target_memory = DR_MAIN_MEMORY;
 };
+
+class NodePlan;
 
 /// The plan of a library node. It is made when the program starts, and again only if what it was made from changes:
 /// sizes that depend on a loop, another communicator. A stream counts where an array lies in a device's memory, see
@@ -66,8 +71,7 @@ class DR_API Plan {
   void wait(void* stream);
 
  private:
-  class Implementation;
-  std::unique_ptr<Implementation> implementation_;
+  std::unique_ptr<NodePlan> implementation_;
 };
 
 /// The plan of a library node that moves several tensors in one exchange; as Plan.
@@ -87,8 +91,7 @@ class DR_API JointPlan {
            std::initializer_list<void*> targets);
 
  private:
-  class Implementation;
-  std::unique_ptr<Implementation> implementation_;
+  std::unique_ptr<NodePlan> implementation_;
 };
 
 /// Moves a tensor; what a Redistribute or SumReplicas node calls.

@@ -25,20 +25,21 @@ struct DeviceTransports {
 };
 DeviceTransports& device_transports();
 
-/// Moves the tensors of one exchange by the transports of one strategy. Transfers of an exchange do not overlap.
+/// This rank's arrays in a transfer of a plan, [tensors of the plan].
+struct Transfer {
+  std::vector<const void*> sources;
+  std::vector<void*> targets;
+  Pace pace = Pace::attended;
+};
+
+/// Moves tensors of a plan by the transports of one strategy. Transfers of an exchange do not overlap.
 class Exchange {
  public:
-  /// Where the exchange finds an array: a source or a target of the plan.
-  struct ArrayOfPlan {
-    std::size_t tensor;
-    bool target;
-  };
-
   /// \param owner    number of the plan.
-  /// \param tensors  their arrays are those of `sources` and `targets`.
+  /// \param numbers  of the tensors, in the plan.
+  /// \param policy   with ReplicaPolicy::allgather the targets of the plan are the sources, too.
   Exchange(Context& context, std::int64_t owner, const Problem& problem, std::vector<TensorProblem> tensors,
-           ReplicaPolicy policy, std::vector<ArrayOfPlan> sources, std::vector<ArrayOfPlan> targets,
-           const Stream& stream);
+           std::vector<std::size_t> numbers, ReplicaPolicy policy, const Stream& stream);
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
@@ -46,40 +47,48 @@ class Exchange {
   void make(bool node_memory);
   /// Collective.
   void connect();
-  /// Takes other local arrays. Local.
+  /// Takes other local arrays, [tensors of the plan]. Local.
   void set_arrays(const std::vector<LocalArray>& sources, const std::vector<LocalArray>& targets);
+  /// The exchange that begins when this one is done.
+  void set_next(Exchange* next) { next_ = next; }
+  const Exchange* next() const { return next_; }
 
-  void begin(const void* const* sources, void* const* targets, Pace pace);
-  bool progress();
-  bool progress_without_mpi();
-  bool done() const;
+  /// \param transfer  must outlive the transfer.
+  void begin(const Transfer& transfer);
+  /// Does what can be done, without MPI if asked so. \return whether that was anything.
+  bool progress(bool with_mpi);
+  bool done() const { return !transfer_; }
   void wake_partners();
 
   /// The first of the plan's arrays that is null although elements of it move, such as `source[2]`; else empty.
-  std::string missing_array(const void* const* sources, void* const* targets, bool several) const;
+  std::string missing_array(const void* const* sources, void* const* targets) const;
   /// Ranks of this node, with this one.
-  std::size_t node_ranks() const { return topology_.partners.size(); }
+  std::int64_t node_ranks() const { return static_cast<std::int64_t>(topology_.partners.size()); }
 
  private:
   Messages plan_messages(const std::vector<Layouts>& sources, const std::vector<Layouts>& targets) const;
+  std::vector<Route> make_routes_for(const Link& link, const Messages& messages, bool node_memory) const;
   void set_layouts();
+  bool gathers() const { return policy_.kind == ReplicaPolicy::allgather; }
 
   Context& context_;
   const Problem& problem_;
   const Strategy& strategy_;
-  const Topology topology_;
+  const Topology& topology_;
   std::vector<TensorProblem> problems_;
-  std::vector<IndexMap> maps_;  // [tensors]
+  std::vector<std::size_t> numbers_;  // [tensors]
+  std::vector<IndexMap> maps_;        // [tensors]
   ReplicaPolicy policy_;
-  std::vector<ArrayOfPlan> source_arrays_, target_arrays_;
   const Stream& stream_;
   MessageOrder order_;
   std::int64_t number_, owner_;
   Tensors tensors_;
   std::vector<char> reads_, writes_;  // [tensors] whether elements move out of, or into, this rank's array
-  std::vector<std::unique_ptr<Transport>> transports_;
+  std::vector<Route> routes_;
+  Exchange* next_ = nullptr;
 
   // Of the transfer at hand:
+  const Transfer* transfer_ = nullptr;
   std::vector<const char*> sources_;
   std::vector<char*> targets_;
 };
@@ -126,41 +135,35 @@ class Plan {
   /// Whether a transfer failed here, or on another rank as far as is known.
   bool has_failed() { return failed_ || context_->failure_of(number_); }
 
+  /// Whether this is the communicator of the plan, and not another one with a recycled handle. Collective if it is not.
+  bool is_on(MPI_Comm comm) const;
   const Problem& problem() const { return problem_; }
   int rank() const { return context_->rank(); }
 
-  /// For the progress of all transfers of the process:
-  bool progress();
-  bool progress_without_mpi();
+  /// For the progress of all transfers of the process: does what can be done now, without MPI if asked so. What is
+  /// thrown ends the transfer, and is kept for its wait. \return whether that was anything.
+  bool progress(bool with_mpi = true);
   bool done() const;
 
  private:
-  /// Exchanges one after another: of partial results, the reduction, then the distribution among target replicas.
-  struct Chain {
-    std::vector<std::unique_ptr<Exchange>> exchanges;
-    std::size_t at_hand = 0;
-  };
-
-  explicit Plan(std::shared_ptr<Context> context) : context_(std::move(context)) {}
-  void make_chains();
+  Plan(MPI_Comm comm, std::shared_ptr<Context> context) : comm_(comm), context_(std::move(context)) {}
+  void make_exchanges();
+  void add_reduction(std::size_t number);
+  void add_exchange(std::vector<TensorProblem> tensors, std::vector<std::size_t> numbers, ReplicaPolicy policy);
   void begin(const void* const* sources, void* const* targets, Pace pace);
   void wait_until_done(bool started);
-  bool advance();
-  void wake_partners();
-  template <class Visit>
-  void each_exchange(const Visit& visit) const;
+  template <class Work>
+  void or_fail(const Work& work);
 
+  MPI_Comm comm_;
   std::shared_ptr<Context> context_;
   Problem problem_;
   std::int64_t number_ = 0;
   Stream stream_ = nullptr;
-  std::vector<Chain> chains_;
+  std::vector<std::unique_ptr<Exchange>> exchanges_;
 
-  // Of the transfer at hand:
-  std::vector<const void*> sources_;
-  std::vector<void*> targets_;
-  Pace pace_ = Pace::attended;
-  std::exception_ptr failure_;  // met while others were waited for
+  Transfer transfer_;           // at hand
+  std::exception_ptr failure_;  // of that transfer
   std::atomic<bool> failed_{false};
 };
 

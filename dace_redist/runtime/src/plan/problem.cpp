@@ -2,11 +2,13 @@
 #include "plan/problem.hpp"
 
 #include <algorithm>
+#include <complex>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <iomanip>
 #include <limits>
 #include <sstream>
-#include <utility>
 
 #include "copy/stream_threshold.hpp"
 #include "core/agreement.hpp"
@@ -15,146 +17,115 @@
 namespace dace_redist {
 namespace {
 
-/// Calls `visit(name, value)` for everything that must be equal on all ranks. A value is a number, a complex number, a
-/// string or an Encoding.
-template <class Visit>
-void each_agreed(const Problem& problem, const Visit& visit) {
-  visit("strategy", problem.strategy);
+/// A value that must be equal on all ranks: a text, or the encoding of a distribution or an index map.
+struct Agreed {
+  const char* name;
+  std::string value;
+  const Encoding* encoding = nullptr;
+  int map_ndim = -1;  // dimensions of an index map
+};
+
+std::string exact_text(std::int64_t number) { return std::to_string(number); }
+/// With 6 digits where these are exact.
+std::string exact_text(double number) {
+  const std::string brief = text(number);
+  return std::strtod(brief.c_str(), nullptr) == number ? brief : text(std::setprecision(17), number);
+}
+std::string exact_text(std::complex<double> number) {
+  const std::string real = exact_text(number.real());
+  return number.imag() == 0 ? real : text(real, " + ", exact_text(number.imag()), "i");
+}
+
+std::vector<Agreed> agreed_values(const Problem& problem) {
+  std::vector<Agreed> values{{"strategy", problem.strategy}};
   each_option([&](const auto& option) {
-    if (std::strcmp(option.name, "threads") != 0) visit(option.name, problem.options.*option.member);
+    if (std::strcmp(option.name, "threads") != 0)
+      values.push_back({option.name, exact_text(problem.options.*option.member)});
   });
   const char* const node_ranks = std::getenv(node_ranks_variable);
-  visit(node_ranks_variable, std::string(node_ranks ? node_ranks : "not set"));
-  visit("number of tensors", problem.tensors.size());
+  values.push_back({node_ranks_variable, node_ranks ? node_ranks : "not set"});
+  values.push_back({"number of tensors", std::to_string(problem.tensors.size())});
+  const auto place = [](Memory memory) { return memory == Memory::host ? "main memory" : "a device"; };
   for (const TensorProblem& tensor : problem.tensors) {
-    visit("element size in bytes", tensor.element_bytes);
-    visit("memory of the source array", std::string(tensor.source_memory == Memory::host ? "main memory" : "a device"));
-    visit("memory of the target array", std::string(tensor.target_memory == Memory::host ? "main memory" : "a device"));
-    visit("type of the source's elements", std::string(element_name(tensor.operation.source)));
-    visit("type of the target's elements", std::string(element_name(tensor.operation.target)));
-    visit("alpha", tensor.operation.alpha);
-    visit("beta", tensor.operation.beta);
-    visit("conj", static_cast<int>(tensor.operation.conjugate));
-    visit("op", std::string(reduction_names[static_cast<std::size_t>(tensor.operation.reduction)]));
-    visit("source", tensor.source.encoding());
-    visit("target", tensor.target.encoding());
-    visit("index map", tensor.index_map);
+    const ElementOperation& operation = tensor.operation;
+    values.push_back({"element size in bytes", exact_text(tensor.element_bytes)});
+    values.push_back({"memory of the source array", place(tensor.source_memory)});
+    values.push_back({"memory of the target array", place(tensor.target_memory)});
+    values.push_back({"type of the source's elements", element_name(operation.source)});
+    values.push_back({"type of the target's elements", element_name(operation.target)});
+    values.push_back({"alpha", exact_text(operation.alpha)});
+    values.push_back({"beta", exact_text(operation.beta)});
+    values.push_back({"conj", operation.conjugate ? "1" : "0"});
+    values.push_back({"op", reduction_names[static_cast<std::size_t>(operation.reduction)]});
+    values.push_back({"source", "", &tensor.source.encoding()});
+    values.push_back({"target", "", &tensor.target.encoding()});
+    values.push_back({"index map", "", &tensor.index_map, tensor.source.ndim()});
   }
-}
-
-/// Hashes the values that it is called with: FNV-1a over words, mixed.
-struct Hashing {
-  mutable std::uint64_t value = 14695981039346656037ull;
-
-  void add(std::uint64_t word) const {
-    value = (value ^ word) * 1099511628211ull;
-    value ^= value >> 29;
-  }
-  void operator()(const char*, const std::string& string) const {
-    for (const char letter : string) add(static_cast<unsigned char>(letter));
-    add(string.size());
-  }
-  void operator()(const char*, const Encoding& numbers) const {
-    for (const Index number : numbers) add(static_cast<std::uint64_t>(number));
-    add(numbers.size());
-  }
-  void operator()(const char*, double number) const {
-    std::uint64_t bits = 0;
-    std::memcpy(&bits, &number, sizeof bits);
-    add(bits);
-  }
-  void operator()(const char* name, const std::complex<double>& number) const {
-    (*this)(name, number.real());
-    (*this)(name, number.imag());
-  }
-  template <class Integer>
-  void operator()(const char*, Integer number) const {
-    add(static_cast<std::uint64_t>(number));
-  }
-};
-
-/// What an entry of a distribution's encoding means, such as `shape[1]`.
-std::string entry_name(const Encoding& encoding, std::size_t at) {
-  if (at == 0) return "kind";
-  if (at == 1) return "number of dimensions";
-  const std::size_t ndim = static_cast<std::size_t>(encoding[1]);
-  const bool blocked = encoding[0] == blocked_kind;
-  if (blocked && at == 2) return "number of grid axes";
-  struct Field {
-    const char* name;
-    std::size_t count;
-    bool listed = true;
-  };
-  const std::size_t grid_ndim = blocked && encoding.size() > 2 ? static_cast<std::size_t>(encoding[2]) : 0;
-  const std::vector<Field> fields =
-      blocked ? std::vector<Field>{{"shape", ndim},           {"grid", grid_ndim}, {"dims", ndim},
-                                   {"block", ndim},           {"pins", grid_ndim}, {"number of ranks", 1, false},
-                                   {"ranks", encoding.size()}}
-              : std::vector<Field>{{"shape", ndim}, {"tile", ndim}, {"owner of tile", encoding.size()}};
-  std::size_t begin = blocked ? 3 : 2;
-  for (const Field& field : fields) {
-    if (at < begin + field.count) return field.listed ? text(field.name, "[", at - begin, "]") : field.name;
-    begin += field.count;
-  }
-  return text("number ", at, " of its encoding");
-}
-
-/// What an entry of an encoded IndexMap means, such as `axes[1]`.
-std::string index_map_entry_name(std::size_t at, std::size_t size) {
-  static const char* const names[] = {"axes", "source offset of the region", "target offset of the region",
-                                      "shape of the region"};
-  // axes only, or all four of them
-  return text(names[size % 4 == 0 ? at / std::max<std::size_t>(1, size / 4) : 0], "[",
-              size % 4 == 0 ? at % std::max<std::size_t>(1, size / 4) : at, "]");
-}
-
-using NamedValues = std::vector<std::pair<std::string, std::string>>;
-
-/// Collects the values that it is called with, as texts, one for each entry of an encoding.
-struct Naming {
-  NamedValues* values;
-
-  template <class Value>
-  void operator()(const char* name, const Value& value) const {
-    values->emplace_back(name, text(value));
-  }
-  void operator()(const char* name, const std::complex<double>& value) const {
-    values->emplace_back(name, value.imag() == 0 ? text(value.real()) : text(value.real(), " + ", value.imag(), "i"));
-  }
-  void operator()(const char* name, const Encoding& encoding) const {
-    const bool map = std::strcmp(name, "index map") == 0;
-    values->emplace_back(map ? "the length of axes and region" : text("the length of the ", name, " distribution"),
-                         text(encoding.size()));
-    for (std::size_t at = 0; at < encoding.size(); ++at)
-      values->emplace_back(map ? index_map_entry_name(at, encoding.size()) : text(name, " ", entry_name(encoding, at)),
-                           text(encoding[at]));
-  }
-};
-
-/// The values of a rank as one text: names and values, a line each.
-std::string serialized(const NamedValues& values) {
-  std::string lines;
-  for (const auto& [name, value] : values) lines += name + "\n" + value + "\n";
-  return lines;
-}
-
-NamedValues parsed(const std::string& lines) {
-  NamedValues values;
-  std::istringstream in(lines);
-  for (std::string name, value; std::getline(in, name) && std::getline(in, value);) values.emplace_back(name, value);
   return values;
 }
 
-/// The first value that differs. Entries of encodings come before the lengths of the same encodings.
-std::string first_difference(const NamedValues& first, const NamedValues& other, int rank) {
-  for (std::size_t at = 0; at < std::min(first.size(), other.size()); ++at) {
-    const bool length = first[at].first.rfind("the length", 0) == 0;
-    if (first[at] == other[at]) continue;
-    if (length && at + 1 < std::min(first.size(), other.size()) && first[at + 1].first == other[at + 1].first) continue;
-    return text("the ranks differ: ", first[at].first, " is ", first[at].second, " on rank 0 and ", other[at].second,
-                " on rank ", rank);
+/// A name for each entry of an encoding, such as `source shape[1]`. The numbers of entries come before the entries.
+std::vector<std::string> entry_names(const char* name, const Encoding& encoding) {
+  std::vector<std::string> names;
+  const auto one = [&](const char* entry) { names.push_back(text(name, " ", entry)); };
+  const auto list = [&](const char* entry, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) names.push_back(text(name, " ", entry, "[", i, "]"));
+  };
+  one("kind");
+  one("number of dimensions");
+  const auto ndim = static_cast<std::size_t>(encoding[1]);
+  if (encoding[0] == blocked_kind) one("number of grid axes");
+  list("shape", ndim);
+  if (encoding[0] == blocked_kind) {
+    const auto grid_ndim = static_cast<std::size_t>(encoding[2]);
+    list("grid", grid_ndim);
+    list("dims", ndim);
+    list("block", ndim);
+    list("pins", grid_ndim);
+    one("number of ranks");
+    list("ranks", encoding.size() - names.size());
+  } else {
+    list("tile", ndim);
+    list("owner of tile", encoding.size() - names.size());
   }
-  return text("the ranks differ: their distributions have other lengths on ranks 0 and ", rank);
+  return names;
+}
+
+/// As entry_names(), of an encoded IndexMap: axes only, or axes and region.
+std::vector<std::string> map_entry_names(std::size_t size, int ndim) {
+  std::vector<std::string> names;
+  for (const char* part : {"axes", "source offset of the region", "target offset of the region", "shape of the region"})
+    for (int i = 0; i < ndim && names.size() < size; ++i) names.push_back(text(part, "[", i, "]"));
+  return names;
+}
+
+/// All values as texts: a line with the name and one with the value, for each entry of an encoding.
+std::string lines_of(const Problem& problem) {
+  std::string lines;
+  const auto add = [&](const std::string& name, const std::string& value) { lines += name + "\n" + value + "\n"; };
+  for (const auto& [name, value, encoding, map_ndim] : agreed_values(problem)) {
+    const bool map = map_ndim >= 0;
+    if (map) add("the length of axes and region", std::to_string(encoding->size()));
+    if (!encoding) {
+      add(name, value);
+      continue;
+    }
+    const std::vector<std::string> names =
+        map ? map_entry_names(encoding->size(), map_ndim) : entry_names(name, *encoding);
+    for (std::size_t at = 0; at < names.size(); ++at) add(names[at], std::to_string((*encoding)[at]));
+  }
+  return lines;
+}
+
+/// The first value that differs.
+std::string first_difference(const std::string& first, const std::string& other, int rank) {
+  std::istringstream in_first(first), in_other(other);
+  std::string name, value, other_name, other_value;
+  do {
+    std::getline(in_first, name) && std::getline(in_first, value);
+    std::getline(in_other, other_name) && std::getline(in_other, other_value);
+  } while (in_first && in_other && value == other_value);
+  return text("the ranks differ: ", name, " is ", value, " on rank 0 and ", other_value, " on rank ", rank);
 }
 
 }  // namespace
@@ -183,18 +154,24 @@ void check_problem(const Problem& problem, int ranks) {
 }
 
 std::uint64_t agreement_hash(const Problem& problem) {
-  const Hashing hash;
-  each_agreed(problem, hash);
-  return hash.value == 0 ? 1 : hash.value;
+  std::uint64_t hash = 14695981039346656037ull;  // FNV-1a over words, mixed
+  const auto add = [&hash](std::uint64_t word) {
+    hash = (hash ^ word) * 1099511628211ull;
+    hash ^= hash >> 29;
+  };
+  for (const Agreed& agreed : agreed_values(problem)) {
+    add(std::hash<std::string>()(agreed.value));
+    if (!agreed.encoding) continue;
+    for (const Index number : *agreed.encoding) add(static_cast<std::uint64_t>(number));
+    add(agreed.encoding->size());
+  }
+  return hash == 0 ? 1 : hash;
 }
 
 void throw_difference(MPI_Comm comm, const Problem& problem) {
-  NamedValues mine;
-  each_agreed(problem, Naming{&mine});
-  const std::string first = broadcast_text(comm, serialized(mine), 0);
-  const int other = lowest_rank(comm, serialized(mine) != first);
-  const std::string difference = first_difference(parsed(first), mine, other);
-  throw Error(broadcast_text(comm, difference, std::max(0, other)));
+  const std::string mine = lines_of(problem), first = broadcast_text(comm, mine, 0);
+  const int other = lowest_rank(comm, mine != first);
+  throw Error(broadcast_text(comm, first_difference(first, mine, other), std::max(0, other)));
 }
 
 LocalLayout local_layout(const Distribution& distribution, const LocalArray& array, Index rank, const char* side) {
