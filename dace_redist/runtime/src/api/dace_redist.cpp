@@ -25,9 +25,9 @@ const Distribution& distribution_of(const dr_distribution* handle, const char* n
   return handle->checked;
 }
 
-OwnedPlan& plan_of(dr_plan* handle) {
+Plan& plan_of(dr_plan* handle) {
   handles<dr_plan>().check(handle, "plan");
-  return handle->owned;
+  return *handle->plan;
 }
 
 dr_distribution* make_distribution(const Encoding& encoding) {
@@ -228,20 +228,19 @@ int dr_plan_create_joint(int count, const dr_problem* problems, MPI_Comm comm, d
 
 int dr_plan_execute(dr_plan* plan, const void* source, void* target) {
   return guarded(DR_ERROR_EXECUTE, __func__, [&] {
-    OwnedPlan& owned = plan_of(plan);
+    Plan& made = plan_of(plan);
     const ArraysOfCall arrays(*plan, source, target);
-    owned.run(arrays.sources, arrays.targets);
+    made.run(arrays.sources, arrays.targets);
   });
 }
 
 int dr_plan_start(dr_plan* plan, const void* source, void* target, int progress, dr_request** request) {
   return guarded(DR_ERROR_EXECUTE, __func__, [&] {
-    OwnedPlan& owned = plan_of(plan);
+    Plan& made = plan_of(plan);
     check_pointer(request, "request");
     const ArraysOfCall arrays(*plan, source, target);
-    auto made = std::make_unique<dr_request>(dr_request{plan});
-    owned.start(arrays.sources, arrays.targets, progress);
-    *request = add_handle(std::move(made));
+    start_plan(made, arrays.sources, arrays.targets, progress);
+    *request = add_handle(std::make_unique<dr_request>(dr_request{&made}));
   });
 }
 
@@ -249,12 +248,12 @@ int dr_request_test(dr_request* request, int* done) {
   return guarded(DR_ERROR_EXECUTE, __func__, [&] {
     handles<dr_request>().check(request, "request");
     check_pointer(done, "done");
-    *done = request->plan->owned.test();
+    *done = request->plan->test();
   });
 }
 
 int dr_request_wait(dr_request** request) {
-  return guarded(DR_ERROR_EXECUTE, __func__, [&] { take_handle(request, "request")->plan->owned.wait(); });
+  return guarded(DR_ERROR_EXECUTE, __func__, [&] { take_handle(request, "request")->plan->wait(); });
 }
 
 int dr_plan_set_arrays(dr_plan* plan, const int64_t* source_shape, const int64_t* source_strides,
@@ -262,7 +261,7 @@ int dr_plan_set_arrays(dr_plan* plan, const int64_t* source_shape, const int64_t
   return guarded(DR_ERROR_PLAN, __func__, [&] {
     plan_of(plan).check_idle();
     if (plan->joint) throw ArgumentError("the plan moves several tensors: make another one for other arrays");
-    Plan& made = plan->owned.plan();
+    Plan& made = *plan->plan;
     const TensorProblem& tensor = made.problem().tensors.front();
     made.set_arrays({local_array_of(tensor.source, made.rank(), source_shape, source_strides)},
                     {local_array_of(tensor.target, made.rank(), target_shape, target_strides)});
@@ -272,7 +271,7 @@ int dr_plan_set_arrays(dr_plan* plan, const int64_t* source_shape, const int64_t
 int dr_plan_set_stream(dr_plan* plan, void* stream) {
   return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
     plan_of(plan).check_idle();
-    plan->owned.set_stream(stream);
+    plan->plan->set_stream(stream);
   });
 }
 

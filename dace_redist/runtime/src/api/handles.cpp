@@ -4,6 +4,8 @@
 #include <exception>
 #include <new>
 
+#include "device/device_objects.hpp"
+
 namespace dace_redist {
 
 std::string& last_error() {
@@ -56,7 +58,19 @@ void Handles::remove(const void* handle, const char* name) {
 }
 
 dr_plan* make_plan(MPI_Comm comm, bool joint, const std::function<Problem()>& describe) {
-  return add_handle(std::unique_ptr<dr_plan>(new dr_plan{OwnedPlan(comm, describe), joint}));
+  return add_handle(std::make_unique<dr_plan>(dr_plan{Plan::make(comm, describe), joint}));
+}
+
+void start_plan(Plan& plan, const void* const* sources, void* const* targets, int progress) {
+  if (progress == DR_PROGRESS_CALLS) return plan.start(sources, targets);
+  if (progress != DR_PROGRESS_THREAD)
+    throw ArgumentError(text("progress must be DR_PROGRESS_CALLS or DR_PROGRESS_THREAD, got ", progress));
+  Device* const device = plan.problem().tensors.front().on_device() ? &current_device() : nullptr;
+  plan.start_thread(sources, targets, [device, stream = plan.stream()] {
+    if (!device) return;
+    const CurrentDevice current(*device);
+    device->synchronize(stream);  // every other stream finds the result
+  });
 }
 
 namespace {

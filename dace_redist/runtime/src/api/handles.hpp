@@ -11,22 +11,22 @@
 #include <unordered_set>
 #include <utility>
 
-#include "api/owned_plan.hpp"
 #include "dace_redist.h"
 #include "dace_redist_program.hpp"
+#include "plan/plan.hpp"
 
 struct dr_distribution {
   dace_redist::Distribution checked;
 };
 
 struct dr_plan {
-  dace_redist::OwnedPlan owned;
+  dace_redist::PlanPointer plan;
   bool joint;  ///< arrays are lists of addresses
 };
 
 /// A transfer under way.
 struct dr_request {
-  dr_plan* plan;
+  dace_redist::Plan* plan;
 };
 
 namespace dace_redist {
@@ -87,6 +87,9 @@ struct EncodedTensor {
 
 /// Makes a plan as a handle. Collective.
 dr_plan* make_plan(MPI_Comm comm, bool joint, const std::function<Problem()>& describe);
+
+/// Starts to move the tensors of a plan. \param progress  a dr_progress.
+void start_plan(Plan& plan, const void* const* sources, void* const* targets, int progress);
 
 /// \throws Error if an encoding is wrong, or a number none of its enumeration.
 TensorProblem decoded(const EncodedTensor& tensor);

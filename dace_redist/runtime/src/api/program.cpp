@@ -55,7 +55,7 @@ class NodePlan {
     reporting([&] {
       if (!fit(tensors)) return;
       plan_->set_stream(stream);
-      plan_->start(&source, &target, progress);
+      start_plan(*plan_, &source, &target, progress);
     });
   }
 
@@ -91,9 +91,9 @@ class NodePlan {
     const bool failed = plan_ && plan_->has_failed();
     if (plan_ && !failed) plan_->check_idle();
     read(now);
-    if (!plan_ || failed || description_ != made_from_ || !plan_->plan().is_on(comm)) {
+    if (!plan_ || failed || description_ != made_from_ || !plan_->is_on(comm)) {
       plan_.reset();
-      plan_ = std::make_unique<OwnedPlan>(comm, [&] { return problem(now); });
+      plan_ = dace_redist::Plan::make(comm, [&] { return problem(now); });
       made_from_ = description_;
     } else if (arrays_ != made_for_) {
       std::vector<LocalArray> sources, targets;
@@ -101,7 +101,7 @@ class NodePlan {
         sources.push_back(local_array(one.source_local));
         targets.push_back(local_array(one.target_local));
       }
-      plan_->plan().set_arrays(sources, targets);
+      plan_->set_arrays(sources, targets);
     }
     made_for_ = arrays_;
     return true;
@@ -139,7 +139,7 @@ class NodePlan {
   }
 
   const std::string kind_, label_, strategy_;
-  std::unique_ptr<OwnedPlan> plan_;
+  PlanPointer plan_;
   Encoding made_from_, made_for_;  // of the plan: all that it is made from, and its local arrays
   Encoding description_, arrays_;  // of the run at hand
 };

@@ -18,13 +18,16 @@ std::string broadcast_text(MPI_Comm comm, std::string message, int root) {
   return message;
 }
 
-void all_or_none(MPI_Comm comm, const std::function<void()>& work) {
-  const std::exception_ptr thrown = caught(work);
-  const int failed = lowest_rank(comm, thrown != nullptr);
-  if (failed < 0) return;
+void throw_everywhere(MPI_Comm comm, const std::exception_ptr& thrown, int failed) {
   const std::string message = broadcast_text(comm, thrown ? message_of(thrown) : "", failed);
   if (thrown) std::rethrow_exception(thrown);
   throw Error(text("on rank ", failed, ": ", message));
+}
+
+void all_or_none(MPI_Comm comm, const std::function<void()>& work) {
+  const std::exception_ptr thrown = caught(work);
+  const int failed = lowest_rank(comm, thrown != nullptr);
+  if (failed >= 0) throw_everywhere(comm, thrown, failed);
 }
 
 }  // namespace dace_redist

@@ -18,6 +18,12 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A wrong argument of a function of the library.
+class ArgumentError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// What `work` throws; null: nothing.
 template <class Work>
 std::exception_ptr caught(const Work& work) noexcept {

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "plan/plan.hpp"
 
+#include <time.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <mutex>
 #include <utility>
 
 #include "core/agreement.hpp"
@@ -23,26 +26,21 @@ void warn_without_node_memory(const std::string& label, const std::string& reaso
 
 }  // namespace
 
-std::unique_ptr<Plan> Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) {
-  std::unique_ptr<Plan> plan(new Plan(comm, Context::of(comm)));
+void PlanDeleter::operator()(Plan* plan) const {
+  if (plan->thread_.joinable()) {
+    plan->thread_.join();
+    plan->started_ = false;
+  }
+  if (!plan->failed_ && !plan->started_) delete plan;
+}
+
+PlanPointer Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) {
+  PlanPointer plan(new Plan(comm, Context::of(comm)));
   Context& context = *plan->context_;
   std::string shortage = context.no_shared_memory();
-  std::uint64_t hash = 0;
   const bool node_memory = shortage.empty();
-  plan->number_ = context.next_plan();
-  std::exception_ptr thrown = caught([&] { plan->problem_ = describe(); });
-  const trace::Span span("plan", plan->problem_.label.c_str(), plan->problem_.strategy.c_str());
-  if (!thrown)
-    thrown = caught([&] {
-      hash = agreement_hash(plan->problem_);
-      check_problem(plan->problem_, context.size());
-      plan->make_exchanges();
-      for (const auto& exchange : plan->exchanges_) try {
-          exchange->make(node_memory);
-        } catch (const NoSharedMemory& error) {
-          shortage = text("rank ", context.rank(), ": ", error.what());
-        }
-    });
+  std::uint64_t hash = 0;
+  const std::exception_ptr thrown = plan->prepare(describe, hash, shortage);
   const auto rank = static_cast<std::uint64_t>(context.rank()), size = static_cast<std::uint64_t>(context.size());
   const bool short_here = node_memory && !shortage.empty();
   std::uint64_t mine[] = {thrown ? rank : size, short_here ? rank : size, hash, ~hash,
@@ -50,12 +48,7 @@ std::unique_ptr<Plan> Plan::make(MPI_Comm comm, const std::function<Problem()>& 
   std::uint64_t lowest[5];
   check(MPI_Allreduce(mine, lowest, 5, MPI_UINT64_T, MPI_MIN, context.comm()), "MPI_Allreduce");
   context.set_plans(static_cast<std::int64_t>(~lowest[4]));
-  if (lowest[0] < size) {
-    const std::string failure = thrown ? message_of(thrown) : "";
-    const std::string message = broadcast_text(context.comm(), failure, static_cast<int>(lowest[0]));
-    if (thrown) std::rethrow_exception(thrown);
-    throw Error(text("on rank ", lowest[0], ": ", message));
-  }
+  if (lowest[0] < size) throw_everywhere(context.comm(), thrown, static_cast<int>(lowest[0]));
   if (lowest[2] != ~lowest[3]) throw_difference(context.comm(), plan->problem_);
   const bool uses_node = find_strategy(plan->problem_.strategy).on_node != nullptr;
   if (uses_node && (lowest[1] == rank || (!node_memory && rank == 0)))
@@ -68,7 +61,25 @@ std::unique_ptr<Plan> Plan::make(MPI_Comm comm, const std::function<Problem()>& 
   return plan;
 }
 
-Plan::~Plan() = default;
+/// The part of making a plan that is local. \return what it throws.
+/// \param hash      of the problem.
+/// \param shortage  why node-shared memory is not used; set if it is too short.
+std::exception_ptr Plan::prepare(const std::function<Problem()>& describe, std::uint64_t& hash, std::string& shortage) {
+  const bool node_memory = shortage.empty();
+  number_ = context_->next_plan();
+  if (std::exception_ptr thrown = caught([&] { problem_ = describe(); })) return thrown;
+  const trace::Span span("plan", problem_.label.c_str(), problem_.strategy.c_str());
+  return caught([&] {
+    hash = agreement_hash(problem_);
+    check_problem(problem_, context_->size());
+    make_exchanges();
+    for (const auto& exchange : exchanges_) try {
+        exchange->make(node_memory);
+      } catch (const NoSharedMemory& error) {
+        shortage = text("rank ", rank(), ": ", error.what());
+      }
+  });
+}
 
 bool Plan::is_on(MPI_Comm comm) const {
   return comm == comm_ && (comm == MPI_COMM_WORLD || Context::of(comm) == context_);
@@ -130,43 +141,91 @@ void Plan::set_arrays(const std::vector<LocalArray>& sources, const std::vector<
   }
 }
 
-std::string Plan::missing_array(const void* const* sources, void* const* targets) const {
-  std::string missing;
-  for (const auto& exchange : exchanges_)
-    if (missing.empty()) missing = exchange->missing_array(sources, targets);
-  return missing;
-}
-
 /// Runs `work` of a transfer. The other ranks learn what it throws.
 template <class Work>
 void Plan::or_fail(const Work& work) {
   try {
     work();
   } catch (...) {
+    failure_ = std::current_exception();
     Progress::instance().remove(*this);
-    fail(message_of(std::current_exception()));
+    fail(message_of(failure_));
     throw;
   }
 }
 
+/// Whether to look for failures of other ranks ahead of a transfer: once per tick of a coarse clock, a few
+/// milliseconds, as a look takes 1 to 2 us. Ranks that wait look as well.
+bool Plan::look_is_due() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  const std::int64_t tick = now.tv_sec * std::int64_t{1000000000} + now.tv_nsec;
+  return std::exchange(looked_, tick) != tick;
+}
+
+void Plan::check_idle() const {
+  if (started_) throw ArgumentError("a transfer of the plan is under way: wait for it first");
+}
+
+void Plan::check_ready(const void* const* sources, void* const* targets) {
+  if (failed_) throw Error(text("\"", problem_.label, "\" failed before; free it and make another plan"));
+  if (started_) throw Error(text("a transfer of \"", problem_.label, "\" is under way: wait for it first"));
+  for (const auto& exchange : exchanges_) {
+    const std::string missing = exchange->missing_array(sources, targets);
+    if (missing.empty()) continue;
+    const std::string message = text(missing, " is null, but elements of this rank's array are to be moved");
+    fail(message);
+    throw ArgumentError(message);
+  }
+}
+
 void Plan::run(const void* const* sources, void* const* targets) {
+  static std::mutex one_at_a_time;
+  check_ready(sources, targets);
+  std::unique_lock<std::mutex> locked(one_at_a_time, std::defer_lock);
+  if (thread_level() == MPI_THREAD_SERIALIZED) locked.lock();
+  move(sources, targets);
+}
+
+/// Moves the tensors in one go.
+void Plan::move(const void* const* sources, void* const* targets) {
   const trace::Span span("run", problem_.label.c_str(), problem_.strategy.c_str());
   or_fail([&] {
-    context_->check_failures(number_);
+    if (look_is_due()) context_->check_failures(number_);
     begin(sources, targets, Pace::attended);
     wait_until_done(false);
   });
 }
 
 void Plan::start(const void* const* sources, void* const* targets) {
+  check_ready(sources, targets);
   const trace::Span span("start", problem_.label.c_str(), problem_.strategy.c_str());
   or_fail([&] {
-    context_->check_failures(number_);
+    if (look_is_due()) context_->check_failures(number_);
     Progress::instance().add(*this, [&] { begin(sources, targets, Pace::unattended); });
   });
+  started_ = true;
+}
+
+void Plan::start_thread(const void* const* sources, void* const* targets, const std::function<void()>& finish) {
+  check_ready(sources, targets);
+  if (thread_level() < MPI_THREAD_MULTIPLE)
+    throw ArgumentError("progress by a thread needs MPI_Init_thread with MPI_THREAD_MULTIPLE; use progress by calls");
+  const std::size_t count = problem_.tensors.size();
+  thread_ended_ = false;
+  thread_ = std::thread([this, finish, read = std::vector<const void*>(sources, sources + count),
+                         written = std::vector<void*>(targets, targets + count)]() noexcept {
+    failure_ = caught([&] {
+      move(read.data(), written.data());
+      finish();
+    });
+    thread_ended_.store(true, std::memory_order_release);
+  });
+  started_ = true;
 }
 
 bool Plan::test() {
+  if (thread_.joinable()) return thread_ended_.load(std::memory_order_acquire);
   const trace::Span span("progress");
   Progress::Round round;
   or_fail([&] {
@@ -179,7 +238,12 @@ bool Plan::test() {
   return round.done;
 }
 
-void Plan::wait() {
+void Plan::wait(std::optional<Stream> stream) {
+  if (!std::exchange(started_, false)) throw Error("no transfer is under way: it was waited for, or not started");
+  if (thread_.joinable())
+    thread_.join();
+  else if (stream)
+    stream_ = *stream;
   const trace::Span span("progress");
   or_fail([&] {
     wait_until_done(true);

@@ -8,7 +8,9 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "layout/replica_policy.hpp"
@@ -93,51 +95,64 @@ class Exchange {
   std::vector<char*> targets_;
 };
 
-/// A redistribution ready to run, any number of times.
+class Plan;
+
+/// Deletes a plan. One that failed, or whose transfer is under way, stays for good: MPI may still write to its buffers.
+struct PlanDeleter {
+  void operator()(Plan* plan) const;
+};
+using PlanPointer = std::unique_ptr<Plan, PlanDeleter>;
+
+/// A redistribution ready to run, any number of times; one transfer at a time. After an error in a transfer it is of no
+/// use any more.
 class Plan {
  public:
   /// Makes a plan. Collective over `comm`.
   /// \param describe  called once on each rank; what it throws on one rank is an error on all.
   /// \throws Error on every rank if a rank cannot make it, or if the ranks disagree. On the rank that fails, the
   ///     exception that it met.
-  static std::unique_ptr<Plan> make(MPI_Comm comm, const std::function<Problem()>& describe);
+  static PlanPointer make(MPI_Comm comm, const std::function<Problem()>& describe);
 
-  /// Waits for no other rank. A plan that failed, or whose transfer is under way, must be leaked instead: MPI may still
-  /// write to its buffers.
-  ~Plan();
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
-  /// Takes other local arrays from now on: shapes and strides may differ. After an error the plan keeps the arrays that
-  /// it had. Local.
+  /// Takes other local arrays from now on: shapes and strides may differ. Where one does not fit, the plan keeps the
+  /// arrays that it had. Local.
   void set_arrays(const std::vector<LocalArray>& sources, const std::vector<LocalArray>& targets);
 
   /// The caller's stream of the device: its earlier work comes before a transfer, its later work finds the result.
   void set_stream(Stream stream) { stream_ = stream; }
 
-  /// \return the first array that is null although elements of it move, "source" or "target", of several tensors with
-  /// its number; else nothing.
-  std::string missing_array(const void* const* sources, void* const* targets) const;
-
-  /// Moves the tensors. Collective over the ranks that have a part in it.
+  /// Moves the tensors. Collective over the ranks that have a part in it. Under MPI_THREAD_SERIALIZED one thread at a
+  /// time.
+  /// \throws Error if the plan failed, or a transfer is under way; ArgumentError if an array is null of which elements
+  ///     move: the other ranks learn of it.
   void run(const void* const* sources, void* const* targets);
 
-  /// Starts to move the tensors; waits for no other rank, unless MPI's one-sided operations do.
+  /// Starts to move the tensors, as run(); waits for no other rank, unless MPI's one-sided operations do.
   void start(const void* const* sources, void* const* targets);
+  /// As start(), but a thread moves the tensors, and then calls `finish`. \throws ArgumentError if MPI does not support
+  ///     MPI_THREAD_MULTIPLE.
+  void start_thread(const void* const* sources, void* const* targets, const std::function<void()>& finish);
   /// Advances all transfers of this process that were started. \return whether this one is done.
   bool test();
-  /// Waits for the transfer that was started; advances all others meanwhile.
-  void wait();
+  /// Waits for the transfer that was started; advances all others meanwhile. \throws what went wrong, also if test()
+  ///     threw it before.
+  /// \param stream  of what uses the result; none: that of the start.
+  void wait(std::optional<Stream> stream = {});
+  /// \throws ArgumentError if a transfer is under way.
+  void check_idle() const;
 
   /// Tells the other ranks that this rank cannot go on: their transfers of this plan end with an error. Local.
   void fail(const std::string& message) noexcept;
 
   /// Whether a transfer failed here, or on another rank as far as is known.
-  bool has_failed() { return failed_ || context_->failure_of(number_); }
+  bool has_failed() { return failed_ || (look_is_due() && context_->failure_of(number_)); }
 
   /// Whether this is the communicator of the plan, and not another one with a recycled handle. Collective if it is not.
   bool is_on(MPI_Comm comm) const;
   const Problem& problem() const { return problem_; }
+  Stream stream() const { return stream_; }
   int rank() const { return context_->rank(); }
 
   /// For the progress of all transfers of the process: does what can be done now, without MPI if asked so. What is
@@ -146,10 +161,15 @@ class Plan {
   bool done() const;
 
  private:
+  friend PlanDeleter;
   Plan(MPI_Comm comm, std::shared_ptr<Context> context) : comm_(comm), context_(std::move(context)) {}
+  std::exception_ptr prepare(const std::function<Problem()>& describe, std::uint64_t& hash, std::string& shortage);
   void make_exchanges();
   void add_reduction(std::size_t number);
   void add_exchange(std::vector<TensorProblem> tensors, std::vector<std::size_t> numbers, ReplicaPolicy policy);
+  bool look_is_due();
+  void check_ready(const void* const* sources, void* const* targets);
+  void move(const void* const* sources, void* const* targets);
   void begin(const void* const* sources, void* const* targets, Pace pace);
   void wait_until_done(bool started);
   template <class Work>
@@ -162,9 +182,15 @@ class Plan {
   Stream stream_ = nullptr;
   std::vector<std::unique_ptr<Exchange>> exchanges_;
 
-  Transfer transfer_;           // at hand
-  std::exception_ptr failure_;  // of that transfer
   std::atomic<bool> failed_{false};
+  std::int64_t looked_ = 0;  // tick of the last look for failures
+
+  // Of the transfer at hand:
+  Transfer transfer_;
+  bool started_ = false;        // and not waited for
+  std::exception_ptr failure_;  // what ended it
+  std::thread thread_;          // that moves the tensors; not joinable: none
+  std::atomic<bool> thread_ended_{false};
 };
 
 }  // namespace dace_redist

@@ -17,14 +17,6 @@
 namespace dace_redist {
 namespace {
 
-/// A value that must be equal on all ranks: a text, or the encoding of a distribution or an index map.
-struct Agreed {
-  const char* name;
-  std::string value;
-  const Encoding* encoding = nullptr;
-  int map_ndim = -1;  // dimensions of an index map
-};
-
 std::string exact_text(std::int64_t number) { return std::to_string(number); }
 /// With 6 digits where these are exact.
 std::string exact_text(double number) {
@@ -34,34 +26,6 @@ std::string exact_text(double number) {
 std::string exact_text(std::complex<double> number) {
   const std::string real = exact_text(number.real());
   return number.imag() == 0 ? real : text(real, " + ", exact_text(number.imag()), "i");
-}
-
-std::vector<Agreed> agreed_values(const Problem& problem) {
-  std::vector<Agreed> values{{"strategy", problem.strategy}};
-  each_option([&](const auto& option) {
-    if (std::strcmp(option.name, "threads") != 0)
-      values.push_back({option.name, exact_text(problem.options.*option.member)});
-  });
-  const char* const node_ranks = std::getenv(node_ranks_variable);
-  values.push_back({node_ranks_variable, node_ranks ? node_ranks : "not set"});
-  values.push_back({"number of tensors", std::to_string(problem.tensors.size())});
-  const auto place = [](Memory memory) { return memory == Memory::host ? "main memory" : "a device"; };
-  for (const TensorProblem& tensor : problem.tensors) {
-    const ElementOperation& operation = tensor.operation;
-    values.push_back({"element size in bytes", exact_text(tensor.element_bytes)});
-    values.push_back({"memory of the source array", place(tensor.source_memory)});
-    values.push_back({"memory of the target array", place(tensor.target_memory)});
-    values.push_back({"type of the source's elements", element_name(operation.source)});
-    values.push_back({"type of the target's elements", element_name(operation.target)});
-    values.push_back({"alpha", exact_text(operation.alpha)});
-    values.push_back({"beta", exact_text(operation.beta)});
-    values.push_back({"conj", operation.conjugate ? "1" : "0"});
-    values.push_back({"op", reduction_names[static_cast<std::size_t>(operation.reduction)]});
-    values.push_back({"source", "", &tensor.source.encoding()});
-    values.push_back({"target", "", &tensor.target.encoding()});
-    values.push_back({"index map", "", &tensor.index_map, tensor.source.ndim()});
-  }
-  return values;
 }
 
 /// A name for each entry of an encoding, such as `source shape[1]`. The numbers of entries come before the entries.
@@ -99,20 +63,39 @@ std::vector<std::string> map_entry_names(std::size_t size, int ndim) {
   return names;
 }
 
-/// All values as texts: a line with the name and one with the value, for each entry of an encoding.
-std::string lines_of(const Problem& problem) {
+/// Everything that must be equal on all ranks: a line with a name, and one with the value.
+/// \param by_name  the entries of encodings have lines, too; else encodings are appended as they are.
+std::string agreed_lines(const Problem& problem, bool by_name) {
   std::string lines;
   const auto add = [&](const std::string& name, const std::string& value) { lines += name + "\n" + value + "\n"; };
-  for (const auto& [name, value, encoding, map_ndim] : agreed_values(problem)) {
-    const bool map = map_ndim >= 0;
-    if (map) add("the length of axes and region", std::to_string(encoding->size()));
-    if (!encoding) {
-      add(name, value);
-      continue;
-    }
-    const std::vector<std::string> names =
-        map ? map_entry_names(encoding->size(), map_ndim) : entry_names(name, *encoding);
-    for (std::size_t at = 0; at < names.size(); ++at) add(names[at], std::to_string((*encoding)[at]));
+  const auto add_encoding = [&](const Encoding& encoding, const auto& entry_names) {
+    if (!by_name) lines.append(reinterpret_cast<const char*>(encoding.data()), encoding.size() * sizeof(Index)) += '\n';
+    const std::vector<std::string> names = by_name ? entry_names() : std::vector<std::string>{};
+    for (std::size_t at = 0; at < names.size(); ++at) add(names[at], std::to_string(encoding[at]));
+  };
+  const auto place = [](Memory memory) { return memory == Memory::host ? "main memory" : "a device"; };
+  add("strategy", problem.strategy);
+  each_option([&](const auto& option) {
+    if (std::strcmp(option.name, "threads") != 0) add(option.name, exact_text(problem.options.*option.member));
+  });
+  const char* const node_ranks = std::getenv(node_ranks_variable);
+  add(node_ranks_variable, node_ranks ? node_ranks : "not set");
+  add("number of tensors", std::to_string(problem.tensors.size()));
+  for (const TensorProblem& tensor : problem.tensors) {
+    const ElementOperation& operation = tensor.operation;
+    add("element size in bytes", std::to_string(tensor.element_bytes));
+    add("memory of the source array", place(tensor.source_memory));
+    add("memory of the target array", place(tensor.target_memory));
+    add("type of the source's elements", element_name(operation.source));
+    add("type of the target's elements", element_name(operation.target));
+    add("alpha", exact_text(operation.alpha));
+    add("beta", exact_text(operation.beta));
+    add("conj", operation.conjugate ? "1" : "0");
+    add("op", reduction_names[static_cast<std::size_t>(operation.reduction)]);
+    add_encoding(tensor.source.encoding(), [&] { return entry_names("source", tensor.source.encoding()); });
+    add_encoding(tensor.target.encoding(), [&] { return entry_names("target", tensor.target.encoding()); });
+    add("the length of axes and region", std::to_string(tensor.index_map.size()));
+    add_encoding(tensor.index_map, [&] { return map_entry_names(tensor.index_map.size(), tensor.source.ndim()); });
   }
   return lines;
 }
@@ -154,22 +137,11 @@ void check_problem(const Problem& problem, int ranks) {
 }
 
 std::uint64_t agreement_hash(const Problem& problem) {
-  std::uint64_t hash = 14695981039346656037ull;  // FNV-1a over words, mixed
-  const auto add = [&hash](std::uint64_t word) {
-    hash = (hash ^ word) * 1099511628211ull;
-    hash ^= hash >> 29;
-  };
-  for (const Agreed& agreed : agreed_values(problem)) {
-    add(std::hash<std::string>()(agreed.value));
-    if (!agreed.encoding) continue;
-    for (const Index number : *agreed.encoding) add(static_cast<std::uint64_t>(number));
-    add(agreed.encoding->size());
-  }
-  return hash == 0 ? 1 : hash;
+  return std::max<std::uint64_t>(std::hash<std::string>()(agreed_lines(problem, false)), 1);
 }
 
 void throw_difference(MPI_Comm comm, const Problem& problem) {
-  const std::string mine = lines_of(problem), first = broadcast_text(comm, mine, 0);
+  const std::string mine = agreed_lines(problem, true), first = broadcast_text(comm, mine, 0);
   const int other = lowest_rank(comm, mine != first);
   throw Error(broadcast_text(comm, first_difference(first, mine, other), std::max(0, other)));
 }
