@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 /// \file
-/// Binds the planner and the copy kernel to Python. No MPI, no DaCe.
+/// Binds the planner, node-shared memory and the calls of plans to Python. No MPI, no DaCe.
 
+#define NPY_NO_DEPRECATED_API NPY_1_22_API_VERSION
+#define NPY_TARGET_VERSION NPY_1_22_API_VERSION
+#include <numpy/arrayobject.h>
+#include <numpy/npy_2_compat.h>
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -12,15 +16,14 @@
 #include <memory>
 #include <tuple>
 
-#include "_numpy_memory.hpp"
 #include "contraction/einsum.hpp"
-#include "copy/copy.hpp"
 #include "core/options.hpp"
 #include "layout/distribution.hpp"
 #include "layout/index_map.hpp"
 #include "layout/replica_policy.hpp"
 #include "layout/schedule.hpp"
 #include "shm/arena.hpp"
+#include "shm/array_allocator.hpp"
 #include "transport/protocol_limits.hpp"
 
 namespace py = pybind11;
@@ -94,25 +97,6 @@ Numbers block_begins(const dr::Distribution& distribution, int axis) {
   return begins;
 }
 
-/// Runs every copy between this rank and `peer_buffer` of one message, as a strategy would without MPI.
-void copy_message(const dr::Message& message, dr::Index element_bytes, const py::buffer& source, py::buffer target) {
-  const py::buffer_info from = source.request(), to = target.request(true);
-  for (const dr::StridedBlock& block : message.blocks)
-    dr::copy(dr::make_copy_block(block, element_bytes), from.ptr, to.ptr, false);
-}
-
-/// Moves a whole tensor without MPI: `sources` and `targets` hold the local arrays of ranks 0, 1, 2, ...
-void apply(const dr::Distribution& source, const dr::Distribution& target, dr::Index element_bytes,
-           const std::vector<py::buffer>& sources, const std::vector<py::buffer>& targets, const Numbers& map) {
-  const dr::IndexMap index_map(map, source, target);
-  for (std::size_t rank = 0; rank < sources.size(); ++rank) {
-    const dr::RankSchedule schedule = dr::make_schedule(source, target, index_map, static_cast<dr::Index>(rank));
-    copy_message(schedule.self, element_bytes, sources[rank], targets[rank]);
-    for (const dr::Message& message : schedule.sends)
-      copy_message(message, element_bytes, sources[rank], targets.at(static_cast<std::size_t>(message.peer)));
-  }
-}
-
 /// Bytes in node-shared memory, as a Python buffer.
 class SharedMemory {
  public:
@@ -134,6 +118,24 @@ class SharedMemory {
 /// Whether an array lies in node-shared memory.
 bool is_shared(const py::handle& array) {
   return py::isinstance<py::array>(array) && dr::is_in_arena(py::reinterpret_borrow<py::array>(array).data());
+}
+
+// NumPy's interface for allocators (NumPy Enhancement Proposal 49).
+void* allocate(void*, std::size_t nbytes) { return dr::allocate_array(nbytes, false); }
+void* allocate_zeros(void*, std::size_t count, std::size_t nbytes) {
+  if (nbytes > 0 && count > PTRDIFF_MAX / nbytes) return nullptr;
+  return dr::allocate_array(count * nbytes, true);
+}
+void* resize(void*, void* array, std::size_t nbytes) { return dr::resize_array(array, nbytes); }
+void release(void*, void* array, std::size_t) { dr::free_anywhere(array); }
+
+PyDataMem_Handler handler{"dace_redist_node_shared", 1, {nullptr, allocate, allocate_zeros, resize, release}};
+
+/// From now on NumPy allocates by an allocator in this context; None: by its own. \return the one before.
+py::object set_allocator(const py::object& allocator) {
+  PyObject* const before = PyDataMem_SetHandler(allocator.is_none() ? nullptr : allocator.ptr());
+  if (!before) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(before);
 }
 
 /// A plan of the library, called with NumPy arrays, or lists of them: the checks that each call needs, and nothing
@@ -284,7 +286,7 @@ py::dict option_ranges() {
 }
 
 PYBIND11_MODULE(_core, module) {
-  module.doc() = "Planner and copy kernel of dace_redist (C++), without MPI.";
+  module.doc() = "Planner and node-shared memory of dace_redist (C++), without MPI.";
   py::register_exception<dr::Error>(module, "Error", PyExc_ValueError);
 
   py::class_<dr::Distribution>(module, "Distribution")
@@ -352,16 +354,16 @@ PYBIND11_MODULE(_core, module) {
       },
       py::arg("source"), py::arg("target"), py::arg("index_map") = Numbers{},
       "Raises unless the encoded map, see schedule.py, takes elements of one tensor to the other.");
-  module.def("apply", &apply, py::arg("source"), py::arg("target"), py::arg("element_bytes"), py::arg("sources"),
-             py::arg("targets"), py::arg("index_map") = Numbers{},
-             "Moves a whole tensor in one process, through the copies every rank would make.");
   module.def("is_khatri_rao_product", &dr::is_khatri_rao_product, py::arg("expression"),
              "Whether an einsum is computed as a tensor times a Khatri-Rao product (MTTKRP), all operands at once.");
   py::class_<SharedMemory>(module, "SharedMemory", py::buffer_protocol())
       .def(py::init<dr::Index>(), py::arg("nbytes"))
       .def_buffer(&SharedMemory::buffer);
   module.def("is_shared", &is_shared, py::arg("array"));
-  add_numpy_memory(module);
+  if (PyArray_ImportNumPyAPI() < 0) throw py::error_already_set();
+  module.attr("node_shared_allocator") = py::capsule(&handler, "mem_handler");
+  module.def("set_allocator", &set_allocator, py::arg("allocator"),
+             "From now on NumPy allocates by an allocator in this context; None: by its own. Returns the one before.");
   py::class_<BoundPlan>(module, "BoundPlan")
       .def(py::init<std::uintptr_t, std::uintptr_t, std::uintptr_t, const std::vector<BoundPlan::Part>&, bool>())
       .def("set_strides", &BoundPlan::set_strides)

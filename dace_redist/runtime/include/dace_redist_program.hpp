@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
-#include <vector>
 
 #include "dace_redist.h"
 
@@ -22,8 +21,6 @@ struct Numbers {
   template <std::size_t Count>
   Numbers(const std::int64_t (&list)[Count]) : begin(list), count(Count) {}
   Numbers(const std::int64_t* first, std::int64_t length) : begin(first), count(static_cast<std::size_t>(length)) {}
-
-  Numbers(const std::vector<std::int64_t>& list) : begin(list.data()), count(list.size()) {}
 
   const std::int64_t* begin = nullptr;
   std::size_t count = 0;
@@ -60,8 +57,11 @@ class DR_API Plan {
 
   /// Makes the plan ahead of its first run. Collective.
   void make(const Arguments& arguments);
-  /// Moves the tensor. Collective.
+  void make(std::initializer_list<Arguments> tensors);
+  /// Moves the tensor, or several. Collective.
   void run(const Arguments& arguments, const void* source, void* target, void* stream = nullptr);
+  void run(std::initializer_list<Arguments> tensors, std::initializer_list<const void*> sources,
+           std::initializer_list<void*> targets);
   /// Starts to move the tensor; wait() has to follow. Collective.
   /// \param progress  a dr_progress: who moves it on.
   void start(const Arguments& arguments, const void* source, void* target, int progress, void* stream = nullptr);
@@ -70,28 +70,18 @@ class DR_API Plan {
   /// The same for another stream.
   void wait(void* stream);
 
+ protected:
+  /// \param kind  of the node, for errors.
+  Plan(const char* kind, const char* label, const char* strategy);
+
  private:
   std::unique_ptr<NodePlan> implementation_;
 };
 
-/// The plan of a library node that moves several tensors in one exchange; as Plan.
-class DR_API JointPlan {
+/// The plan of a library node that moves several tensors in one exchange.
+class JointPlan : public Plan {
  public:
-  /// \param label  names the node in errors.
-  /// \param strategy  name of a strategy.
-  JointPlan(const char* label, const char* strategy);
-  ~JointPlan();
-  JointPlan(const JointPlan&) = delete;
-  JointPlan& operator=(const JointPlan&) = delete;
-
-  /// Makes the plan ahead of its first run. Collective.
-  void make(std::initializer_list<Arguments> tensors);
-  /// Moves the tensors. Collective.
-  void run(std::initializer_list<Arguments> tensors, std::initializer_list<const void*> sources,
-           std::initializer_list<void*> targets);
-
- private:
-  std::unique_ptr<NodePlan> implementation_;
+  JointPlan(const char* label, const char* strategy) : Plan("JointRedistribute", label, strategy) {}
 };
 
 /// Moves a tensor; what a Redistribute or SumReplicas node calls.

@@ -144,28 +144,25 @@ class NodePlan {
   Encoding description_, arrays_;  // of the run at hand
 };
 
+Plan::Plan(const char* kind, const char* label, const char* strategy)
+    : implementation_(std::make_unique<NodePlan>(kind, label, strategy)) {}
 Plan::Plan(const char* label, const char* strategy)
-    : implementation_(std::make_unique<NodePlan>(
-          std::string(strategy).rfind("SumReplicas", 0) == 0 ? "SumReplicas" : "Redistribute", label, strategy)) {}
+    : Plan(std::string(strategy).rfind("SumReplicas", 0) == 0 ? "SumReplicas" : "Redistribute", label, strategy) {}
 Plan::~Plan() = default;
 void Plan::make(const Arguments& arguments) { implementation_->make({arguments}); }
+void Plan::make(std::initializer_list<Arguments> tensors) { implementation_->make(tensors); }
 void Plan::run(const Arguments& arguments, const void* source, void* target, void* stream) {
   implementation_->run({arguments}, &source, &target, stream);
+}
+void Plan::run(std::initializer_list<Arguments> tensors, std::initializer_list<const void*> sources,
+               std::initializer_list<void*> targets) {
+  implementation_->run(tensors, sources.begin(), targets.begin(), nullptr);
 }
 void Plan::start(const Arguments& arguments, const void* source, void* target, int progress, void* stream) {
   implementation_->start({arguments}, source, target, progress, stream);
 }
 void Plan::wait() { implementation_->wait({}); }
 void Plan::wait(void* stream) { implementation_->wait(stream); }
-
-JointPlan::JointPlan(const char* label, const char* strategy)
-    : implementation_(std::make_unique<NodePlan>("JointRedistribute", label, strategy)) {}
-JointPlan::~JointPlan() = default;
-void JointPlan::make(std::initializer_list<Arguments> tensors) { implementation_->make(tensors); }
-void JointPlan::run(std::initializer_list<Arguments> tensors, std::initializer_list<const void*> sources,
-                    std::initializer_list<void*> targets) {
-  implementation_->run(tensors, sources.begin(), targets.begin(), nullptr);
-}
 
 void* allocate(bool on_node, std::initializer_list<std::int64_t> nbytes) {
   const std::int64_t most = std::max(nbytes);

@@ -35,17 +35,21 @@ DeviceTransports& device_transports() {
 
 Exchange::Exchange(Context& context, std::int64_t owner, const Problem& problem, std::vector<TensorProblem> tensors,
                    std::vector<std::size_t> numbers, ReplicaPolicy policy, const Stream& stream)
-    : context_(context),
-      problem_(problem),
+    : problem_(problem),
       strategy_(strategy_of(problem, tensors)),
-      topology_(context.topology()),
       problems_(std::move(tensors)),
       numbers_(std::move(numbers)),
       policy_(policy),
       stream_(stream),
-      order_(topology_, context.size(), strategy_.on_node != nullptr),
-      number_(context.next_plan()),
-      owner_(owner),
+      link_{context,
+            context.topology(),
+            tensors_,
+            problem.options,
+            context.next_plan(),
+            owner,
+            context.tag(context.plans()),
+            [this](const auto& sources, const auto& targets) { return plan_messages(sources, targets); }},
+      order_(link_.topology, context.size(), strategy_.on_node != nullptr),
       reads_(problems_.size()),
       writes_(problems_.size()),
       sources_(problems_.size()),
@@ -64,13 +68,11 @@ Exchange::Exchange(Context& context, std::int64_t owner, const Problem& problem,
 }
 
 void Exchange::set_layouts() {
-  const Index rank = context_.rank();
+  const Index rank = link_.rank();
   for (std::size_t t = 0; t < problems_.size(); ++t) {
     const TensorProblem& tensor = problems_[t];
-    tensors_[t]->source =
-        abbreviated(tensor.source, local_layout(tensor.source, tensor.source_array, rank, "source"), rank);
-    tensors_[t]->target =
-        abbreviated(tensor.target, local_layout(tensor.target, tensor.target_array, rank, "target"), rank);
+    tensors_[t]->source = local_layout(tensor.source, tensor.source_array, rank, "source");
+    tensors_[t]->target = local_layout(tensor.target, tensor.target_array, rank, "target");
   }
 }
 
@@ -86,7 +88,7 @@ void Exchange::set_arrays(const std::vector<LocalArray>& sources, const std::vec
 }
 
 Messages Exchange::plan_messages(const std::vector<Layouts>& sources, const std::vector<Layouts>& targets) const {
-  const Index rank = context_.rank();
+  const Index rank = link_.rank();
   Messages messages;
   messages.self.peer = static_cast<int>(rank);
   std::map<Index, PeerMessage> sent, received;
@@ -97,8 +99,8 @@ Messages Exchange::plan_messages(const std::vector<Layouts>& sources, const std:
   for (std::size_t t = 0; t < problems_.size(); ++t) {
     const TensorProblem& tensor = problems_[t];
     Layouts source_layouts = sources[t], target_layouts = targets[t];
-    source_layouts[rank] = local_layout(tensor.source, tensor.source_array, rank, "source");
-    target_layouts[rank] = local_layout(tensor.target, tensor.target_array, rank, "target");
+    source_layouts[rank] = tensors_[t]->source;
+    target_layouts[rank] = tensors_[t]->target;
     const RankSchedule schedule =
         make_schedule(tensor.source, tensor.target, maps_[t], rank, true, source_layouts, target_layouts, policy_);
     for (const Message& message : schedule.sends) add(sent[message.peer], t, message);
@@ -106,7 +108,7 @@ Messages Exchange::plan_messages(const std::vector<Layouts>& sources, const std:
     if (schedule.self.count > 0) add(messages.self, t, schedule.self);
   }
   messages.self.nbytes = packed_bytes(messages.self.blocks, tensors_);
-  const Index steps = context_.size() * 2 + 2;  // more than a MessageOrder has
+  const Index steps = link_.context.size() * 2 + 2;  // more than a MessageOrder has
   messages.self.step = messages.self.summand * steps * steps;
   for (const bool sends : {true, false}) {
     std::vector<PeerMessage>& list = sends ? messages.sends : messages.receives;
@@ -132,34 +134,23 @@ void Exchange::make(bool node_memory) {
   mark(writes_, messages.self);
   for (const PeerMessage& message : messages.sends) mark(reads_, message);
   for (const PeerMessage& message : messages.receives) mark(writes_, message);
-  const Link link{context_,
-                  topology_,
-                  tensors_,
-                  problem_.options,
-                  number_,
-                  owner_,
-                  context_.tag(number_),
-                  [this](const auto& sources, const auto& targets) { return plan_messages(sources, targets); }};
-  routes_ = make_routes_for(link, messages, node_memory);
-}
-
-std::vector<Route> Exchange::make_routes_for(const Link& link, const Messages& messages, bool node_memory) const {
   const TensorProblem& first = problems_.front();
   bool separable = true;
   if (policy_.kind == ReplicaPolicy::all) {
     if (strategy_.sums && is_small_sum(first)) node_memory = false;
     separable =
-        strategy_.on_node && node_memory && topology_.one_node() && !first.source.tiled() && !first.target.tiled();
+        strategy_.on_node && node_memory && link_.topology.one_node() && !first.source.tiled() && !first.target.tiled();
   }
   const bool on_device =
       std::any_of(problems_.begin(), problems_.end(), [](const TensorProblem& tensor) { return tensor.on_device(); });
-  if (!on_device) return make_routes(strategy_, link, messages, node_memory, separable);
+  if (!on_device) {
+    routes_ = make_routes(strategy_, link_, messages, node_memory, separable);
+    return;
+  }
   if (!device_transports().make) throw Error("this library was built without support for arrays in device memory");
-  std::vector<Route> routes;
   for (auto& transport :
-       device_transports().make(strategy_, link, messages, problems_, stream_, node_memory, separable))
-    routes.push_back({std::move(transport)});
-  return routes;
+       device_transports().make(strategy_, link_, messages, problems_, stream_, node_memory, separable))
+    routes_.push_back({std::move(transport)});
 }
 
 void Exchange::connect() {

@@ -65,26 +65,23 @@ class Exchange {
   /// The first of the plan's arrays that is null although elements of it move, such as `source[2]`; else empty.
   std::string missing_array(const void* const* sources, void* const* targets) const;
   /// Ranks of this node, with this one.
-  std::int64_t node_ranks() const { return static_cast<std::int64_t>(topology_.partners.size()); }
+  std::int64_t node_ranks() const { return static_cast<std::int64_t>(link_.topology.partners.size()); }
 
  private:
   Messages plan_messages(const std::vector<Layouts>& sources, const std::vector<Layouts>& targets) const;
-  std::vector<Route> make_routes_for(const Link& link, const Messages& messages, bool node_memory) const;
   void set_layouts();
   bool gathers() const { return policy_.kind == ReplicaPolicy::allgather; }
 
-  Context& context_;
   const Problem& problem_;
   const Strategy& strategy_;
-  const Topology& topology_;
   std::vector<TensorProblem> problems_;
   std::vector<std::size_t> numbers_;  // [tensors]
   std::vector<IndexMap> maps_;        // [tensors]
   ReplicaPolicy policy_;
   const Stream& stream_;
-  MessageOrder order_;
-  std::int64_t number_, owner_;
   Tensors tensors_;
+  const Link link_;  // without the part of the messages of a transport
+  MessageOrder order_;
   std::vector<char> reads_, writes_;  // [tensors] whether elements move out of, or into, this rank's array
   std::vector<Route> routes_;
   Exchange* next_ = nullptr;

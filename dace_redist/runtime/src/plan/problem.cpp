@@ -9,6 +9,7 @@
 #include <iomanip>
 #include <limits>
 #include <sstream>
+#include <string_view>
 
 #include "copy/stream_threshold.hpp"
 #include "core/agreement.hpp"
@@ -64,10 +65,17 @@ std::vector<std::string> map_entry_names(std::size_t size, int ndim) {
 }
 
 /// Everything that must be equal on all ranks: a line with a name, and one with the value.
-/// \param by_name  the entries of encodings have lines, too; else encodings are appended as they are.
+/// \param by_name  numbers and entries of encodings have lines, too; else they are appended as they are.
 std::string agreed_lines(const Problem& problem, bool by_name) {
   std::string lines;
-  const auto add = [&](const std::string& name, const std::string& value) { lines += name + "\n" + value + "\n"; };
+  const auto add = [&](std::string_view name, std::string_view value) {
+    lines.append(name) += '\n';
+    lines.append(value) += '\n';
+  };
+  const auto add_number = [&](std::string_view name, auto number) {
+    if (by_name) return add(name, exact_text(number));
+    lines.append(reinterpret_cast<const char*>(&number), sizeof number);
+  };
   const auto add_encoding = [&](const Encoding& encoding, const auto& entry_names) {
     if (!by_name) lines.append(reinterpret_cast<const char*>(encoding.data()), encoding.size() * sizeof(Index)) += '\n';
     const std::vector<std::string> names = by_name ? entry_names() : std::vector<std::string>{};
@@ -76,25 +84,25 @@ std::string agreed_lines(const Problem& problem, bool by_name) {
   const auto place = [](Memory memory) { return memory == Memory::host ? "main memory" : "a device"; };
   add("strategy", problem.strategy);
   each_option([&](const auto& option) {
-    if (std::strcmp(option.name, "threads") != 0) add(option.name, exact_text(problem.options.*option.member));
+    if (std::strcmp(option.name, "threads") != 0) add_number(option.name, problem.options.*option.member);
   });
   const char* const node_ranks = std::getenv(node_ranks_variable);
   add(node_ranks_variable, node_ranks ? node_ranks : "not set");
-  add("number of tensors", std::to_string(problem.tensors.size()));
+  add_number("number of tensors", static_cast<Index>(problem.tensors.size()));
   for (const TensorProblem& tensor : problem.tensors) {
     const ElementOperation& operation = tensor.operation;
-    add("element size in bytes", std::to_string(tensor.element_bytes));
+    add_number("element size in bytes", tensor.element_bytes);
     add("memory of the source array", place(tensor.source_memory));
     add("memory of the target array", place(tensor.target_memory));
     add("type of the source's elements", element_name(operation.source));
     add("type of the target's elements", element_name(operation.target));
-    add("alpha", exact_text(operation.alpha));
-    add("beta", exact_text(operation.beta));
+    add_number("alpha", operation.alpha);
+    add_number("beta", operation.beta);
     add("conj", operation.conjugate ? "1" : "0");
     add("op", reduction_names[static_cast<std::size_t>(operation.reduction)]);
     add_encoding(tensor.source.encoding(), [&] { return entry_names("source", tensor.source.encoding()); });
     add_encoding(tensor.target.encoding(), [&] { return entry_names("target", tensor.target.encoding()); });
-    add("the length of axes and region", std::to_string(tensor.index_map.size()));
+    add_number("the length of axes and region", static_cast<Index>(tensor.index_map.size()));
     add_encoding(tensor.index_map, [&] { return map_entry_names(tensor.index_map.size(), tensor.source.ndim()); });
   }
   return lines;
@@ -148,10 +156,10 @@ void throw_difference(MPI_Comm comm, const Problem& problem) {
 
 LocalLayout local_layout(const Distribution& distribution, const LocalArray& array, Index rank, const char* side) {
   const std::vector<Index> needed = distribution.local_shape(rank);
-  if (array.shape.empty() && array.strides.empty()) return {c_strides(needed)};
+  if (array.shape.empty() && array.strides.empty()) return {};
+  if (std::count(needed.begin(), needed.end(), 0) > 0) return {};
   LocalLayout layout{array.strides};
   layout.strides.resize(needed.size());
-  if (std::count(needed.begin(), needed.end(), 0) > 0) return layout;
   bool fits = needed.size() == array.shape.size();
   if (needed.empty()) fits = std::count(array.shape.begin(), array.shape.end(), 0) == 0;
   for (std::size_t i = 0; fits && i < needed.size(); ++i) fits = needed[i] <= array.shape[i];
@@ -162,11 +170,8 @@ LocalLayout local_layout(const Distribution& distribution, const LocalArray& arr
     if (stride < 0)  // Open MPI (4.1.4, 5.0.11) sends bytes of stride -1 in ascending order
       throw Error(text("the local ", side, " array of rank ", rank, " has strides ", tuple_text(layout.strides),
                        "; none may be negative: copy the array first"));
+  if (layout.strides == c_strides(needed)) return {};
   return layout;
-}
-
-LocalLayout abbreviated(const Distribution& distribution, const LocalLayout& layout, Index rank) {
-  return layout.strides == c_strides(distribution.local_shape(rank)) ? LocalLayout{} : layout;
 }
 
 }  // namespace dace_redist
