@@ -9,11 +9,10 @@ from setuptools import setup
 
 INCLUDE = Path("dace_redist/runtime/src")
 HEADERS = sorted(str(header) for header in INCLUDE.rglob("*.hpp"))
-#: The planner, the copies and node-shared memory, which need no MPI.
+#: The planner and node-shared memory, which need no MPI.
 SOURCES = sorted(str(source) for source in INCLUDE.glob("layout/*.cpp"))
-SOURCES += [str(INCLUDE / "copy" / name) for name in ("copy.cpp", "copy_block.cpp", "huge_pages.cpp")]
 SOURCES += [str(INCLUDE / "shm" / name) for name in ("arena.cpp", "array_allocator.cpp", "available_memory.cpp")]
-SOURCES += [str(INCLUDE / "contraction" / "einsum.cpp")]
+SOURCES += [str(INCLUDE / name) for name in ("contraction/einsum.cpp", "copy/huge_pages.cpp")]
 
 ParallelCompile(default=len(os.sched_getaffinity(0))).install()
 setup(
@@ -55,9 +54,9 @@ setup(
     ext_modules=[
         Pybind11Extension(
             "dace_redist._core",
-            ["dace_redist/_core.cpp", "dace_redist/_numpy_memory.cpp", *SOURCES],
+            ["dace_redist/_core.cpp", *SOURCES],
             include_dirs=[str(INCLUDE), str(INCLUDE.parent / "include"), np.get_include()],
-            depends=[*HEADERS, "dace_redist/_numpy_memory.hpp"],
+            depends=HEADERS,
             cxx_std=17,
         )
     ],

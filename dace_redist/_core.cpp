@@ -1,25 +1,29 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 /// \file
-/// Binds the planner and the copy kernel to Python. No MPI, no DaCe.
+/// Binds the planner, node-shared memory and the calls of plans to Python. No MPI, no DaCe.
 
+#define NPY_NO_DEPRECATED_API NPY_1_22_API_VERSION
+#define NPY_TARGET_VERSION NPY_1_22_API_VERSION
+#include <numpy/arrayobject.h>
+#include <numpy/npy_2_compat.h>
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <tuple>
 
-#include "_numpy_memory.hpp"
 #include "contraction/einsum.hpp"
-#include "copy/copy.hpp"
 #include "core/options.hpp"
 #include "layout/distribution.hpp"
 #include "layout/index_map.hpp"
 #include "layout/replica_policy.hpp"
 #include "layout/schedule.hpp"
 #include "shm/arena.hpp"
+#include "shm/array_allocator.hpp"
 #include "transport/protocol_limits.hpp"
 
 namespace py = pybind11;
@@ -93,25 +97,6 @@ Numbers block_begins(const dr::Distribution& distribution, int axis) {
   return begins;
 }
 
-/// Runs every copy between this rank and `peer_buffer` of one message, as a strategy would without MPI.
-void copy_message(const dr::Message& message, dr::Index element_bytes, const py::buffer& source, py::buffer target) {
-  const py::buffer_info from = source.request(), to = target.request(true);
-  for (const dr::StridedBlock& block : message.blocks)
-    dr::copy(dr::make_copy_block(block, element_bytes), from.ptr, to.ptr, false);
-}
-
-/// Moves a whole tensor without MPI: `sources` and `targets` hold the local arrays of ranks 0, 1, 2, ...
-void apply(const dr::Distribution& source, const dr::Distribution& target, dr::Index element_bytes,
-           const std::vector<py::buffer>& sources, const std::vector<py::buffer>& targets, const Numbers& map) {
-  const dr::IndexMap index_map(map, source, target);
-  for (std::size_t rank = 0; rank < sources.size(); ++rank) {
-    const dr::RankSchedule schedule = dr::make_schedule(source, target, index_map, static_cast<dr::Index>(rank));
-    copy_message(schedule.self, element_bytes, sources[rank], targets[rank]);
-    for (const dr::Message& message : schedule.sends)
-      copy_message(message, element_bytes, sources[rank], targets.at(static_cast<std::size_t>(message.peer)));
-  }
-}
-
 /// Bytes in node-shared memory, as a Python buffer.
 class SharedMemory {
  public:
@@ -135,171 +120,158 @@ bool is_shared(const py::handle& array) {
   return py::isinstance<py::array>(array) && dr::is_in_arena(py::reinterpret_borrow<py::array>(array).data());
 }
 
-/// A plan of the library, called with NumPy arrays: the checks that each call needs, and nothing more.
+// NumPy's interface for allocators (NumPy Enhancement Proposal 49).
+void* allocate(void*, std::size_t nbytes) { return dr::allocate_array(nbytes, false); }
+void* allocate_zeros(void*, std::size_t count, std::size_t nbytes) {
+  if (nbytes > 0 && count > PTRDIFF_MAX / nbytes) return nullptr;
+  return dr::allocate_array(count * nbytes, true);
+}
+void* resize(void*, void* array, std::size_t nbytes) { return dr::resize_array(array, nbytes); }
+void release(void*, void* array, std::size_t) { dr::free_anywhere(array); }
+
+PyDataMem_Handler handler{"dace_redist_node_shared", 1, {nullptr, allocate, allocate_zeros, resize, release}};
+
+/// From now on NumPy allocates by an allocator in this context; None: by its own. \return the one before.
+py::object set_allocator(const py::object& allocator) {
+  PyObject* const before = PyDataMem_SetHandler(allocator.is_none() ? nullptr : allocator.ptr());
+  if (!before) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(before);
+}
+
+/// A plan of the library, called with NumPy arrays, or lists of them: the checks that each call needs, and nothing
+/// more.
 class BoundPlan {
  public:
   using Execute = int (*)(void* plan, const void* source, void* target);
   using Agree = int (*)(std::uintptr_t comm, std::uint64_t number);
+  using Part = std::tuple<py::dtype, py::dtype, Numbers, Numbers>;  // of a tensor: types and shapes of its two sides
 
   /// \param execute, agree, plan  addresses of `dr_plan_execute`, `dr_python_agree` and the plan.
-  BoundPlan(std::uintptr_t execute, std::uintptr_t agree, std::uintptr_t plan, py::dtype source_type,
-            py::dtype target_type, Numbers source_shape, Numbers target_shape)
+  /// \param joint  whether calls have lists of arrays; else parts has one element.
+  BoundPlan(std::uintptr_t execute, std::uintptr_t agree, std::uintptr_t plan, const std::vector<Part>& parts,
+            bool joint)
       : execute_(reinterpret_cast<Execute>(execute)),
         agree_(reinterpret_cast<Agree>(agree)),
         plan_(reinterpret_cast<void*>(plan)),
-        source_type_(std::move(source_type)),
-        target_type_(std::move(target_type)),
-        source_shape_(std::move(source_shape)),
-        target_shape_(std::move(target_shape)) {}
-
-  /// What dr_plan_set_arrays() was told: strides in bytes; empty: C order.
-  void set_strides(Numbers source, Numbers target) {
-    source_strides_ = std::move(source);
-    target_strides_ = std::move(target);
+        joint_(joint) {
+    for (const auto& [source_type, target_type, source_shape, target_shape] : parts) {
+      sources_.emplace_back(source_type, source_shape);
+      targets_.emplace_back(target_type, target_shape);
+    }
   }
 
-  /// Whether the arrays are of this plan's types, shapes and strides, apart, and the target can be written.
-  bool fits(const py::handle& source, const py::handle& target) const {
-    return plan_ && is_part(source, source_type_, source_shape_, source_strides_) &&
-           is_part(target, target_type_, target_shape_, target_strides_) &&
-           py::reinterpret_borrow<py::array>(target).writeable() &&
-           are_apart(py::reinterpret_borrow<py::array>(source), py::reinterpret_borrow<py::array>(target));
+  /// The strides of dr_plan_set_arrays(), in bytes; empty: C order. Of a single tensor.
+  void set_strides(const Numbers& source, const Numbers& target) {
+    sources_.front().set_strides(source);
+    targets_.front().set_strides(target);
   }
 
-  /// What `dr_plan_execute` returns; -1 if the arrays do not fit.
+  /// The code of `dr_plan_execute`; -1 if the arrays do not fit.
   int run(const py::handle& source, const py::handle& target) const {
-    if (!fits(source, target)) return -1;
-    const void* const from = py::reinterpret_borrow<py::array>(source).data();
-    void* const to = py::reinterpret_borrow<py::array>(target).mutable_data();
+    Arrays arrays;
+    if (!fit(source, target, arrays)) return -1;
     const py::gil_scoped_release released;
-    return execute_(plan_, from, to);
+    return execute(arrays);
   }
 
-  /// As `run`, if all ranks of the communicator come here with the same number and arrays that fit; -1 on all of them
+  /// As `run`, if all ranks of the communicator call this with the same number and arrays that fit; -1 on all of them
   /// if one does not. Collective.
   int run_if_agreed(std::uintptr_t comm, std::uint64_t number, const py::handle& source,
                     const py::handle& target) const {
-    const bool fit = fits(source, target);
-    const void* const from = fit ? py::reinterpret_borrow<py::array>(source).data() : nullptr;
-    void* const to = fit ? py::reinterpret_borrow<py::array>(target).mutable_data() : nullptr;
+    Arrays arrays;
+    const bool fits = fit(source, target, arrays);
     const py::gil_scoped_release released;
-    return agree_(comm, fit ? number : 0) ? execute_(plan_, from, to) : -1;
+    return agree_(comm, fits ? number : 0) ? execute(arrays) : -1;
   }
 
   /// No array fits from now on.
   void release() { plan_ = nullptr; }
 
  private:
-  friend class BoundJointPlan;
+  /// The arrays on one side of a tensor.
+  class Side {
+   public:
+    Side(py::dtype type, Numbers shape) : type_(std::move(type)), shape_(std::move(shape)) { set_strides({}); }
 
-  static bool is_part(const py::handle& object, const py::dtype& type, const Numbers& shape, const Numbers& strides) {
-    if (!py::isinstance<py::array>(object)) return false;
-    const auto array = py::reinterpret_borrow<py::array>(object);
-    const auto ndim = static_cast<std::size_t>(array.ndim());
-    if (ndim != shape.size() || !std::equal(shape.begin(), shape.end(), array.shape())) return false;
-    if (strides.empty() ? (array.flags() & py::array::c_style) == 0
-                        : !std::equal(strides.begin(), strides.end(), array.strides()))
-      return false;
-    return array.dtype().is(type) || array.dtype().equal(type);
-  }
-
-  /// The first address of an array, and the one after its last.
-  static std::pair<const char*, const char*> span(const py::array& array) {
-    const char* begin = static_cast<const char*>(array.data());
-    const char* end = begin + (array.size() == 0 ? 0 : array.itemsize());
-    for (py::ssize_t d = 0; d < array.ndim() && array.size() > 0; ++d) {
-      const py::ssize_t reach = (array.shape(d) - 1) * array.strides(d);
-      (reach < 0 ? begin : end) += reach;
+    void set_strides(const Numbers& strides) {
+      strides_ = strides;
+      nbytes_ = type_.itemsize();
+      for (std::size_t d = 0; d < shape_.size(); ++d)
+        nbytes_ = strides.empty() ? nbytes_ * shape_[d] : nbytes_ + (shape_[d] - 1) * std::abs(strides[d]);
+      if (std::count(shape_.begin(), shape_.end(), 0) > 0) nbytes_ = 0;
     }
-    return {begin, end};
+
+    /// Whether the object is an array of this type, shape and strides.
+    bool is_of(const py::handle& object) const {
+      if (!py::isinstance<py::array>(object)) return false;
+      const auto array = py::reinterpret_borrow<py::array>(object);
+      if (static_cast<std::size_t>(array.ndim()) != shape_.size() ||
+          !std::equal(shape_.begin(), shape_.end(), array.shape()))
+        return false;
+      if (strides_.empty() ? (array.flags() & py::array::c_style) == 0
+                           : !std::equal(strides_.begin(), strides_.end(), array.strides()))
+        return false;
+      return array.dtype().is(type_) || array.dtype().equal(type_);
+    }
+
+    dr::Index nbytes() const { return nbytes_; }
+
+   private:
+    py::dtype type_;
+    Numbers shape_, strides_;
+    dr::Index nbytes_ = 0;  // from the first address of an array to the one after its last
+  };
+
+  /// The addresses of the arrays of a call, [tensors].
+  struct Arrays {
+    std::vector<const void*> sources;
+    std::vector<void*> targets;
+  };
+
+  int execute(const Arrays& arrays) const {
+    if (joint_) return execute_(plan_, arrays.sources.data(), const_cast<void**>(arrays.targets.data()));
+    return execute_(plan_, arrays.sources.front(), arrays.targets.front());
   }
 
-  static bool are_apart(const py::array& a, const py::array& b) {
-    const auto [a_begin, a_end] = span(a);
-    const auto [b_begin, b_end] = span(b);
-    return a_end <= b_begin || b_end <= a_begin;
+  /// Whether the call has an array of the right kind for each side of each tensor, targets can be written, and overlap
+  /// nothing. \param arrays  their addresses, if so.
+  bool fit(const py::handle& source, const py::handle& target, Arrays& arrays) const {
+    if (!plan_) return false;
+    if (!joint_) return add(0, source, target, arrays);
+    if (!py::isinstance<py::list>(source) || !py::isinstance<py::list>(target)) return false;
+    const auto sources = py::reinterpret_borrow<py::list>(source), targets = py::reinterpret_borrow<py::list>(target);
+    if (sources.size() != sources_.size() || targets.size() != sources_.size()) return false;
+    for (std::size_t t = 0; t < sources_.size(); ++t)
+      if (!add(t, sources[t], targets[t], arrays)) return false;
+    return true;
+  }
+
+  bool add(std::size_t tensor, const py::handle& source, const py::handle& target, Arrays& arrays) const {
+    if (!sources_[tensor].is_of(source) || !targets_[tensor].is_of(target)) return false;
+    auto written = py::reinterpret_borrow<py::array>(target);
+    if (!written.writeable()) return false;
+    arrays.sources.push_back(py::reinterpret_borrow<py::array>(source).data());
+    arrays.targets.push_back(written.mutable_data());
+    for (std::size_t t = 0; t <= tensor; ++t) {
+      if (!are_apart(arrays.sources[t], sources_[t], arrays.targets[tensor], targets_[tensor])) return false;
+      if (t == tensor) break;
+      if (!are_apart(arrays.sources[tensor], sources_[tensor], arrays.targets[t], targets_[t])) return false;
+      if (!are_apart(arrays.targets[t], targets_[t], arrays.targets[tensor], targets_[tensor])) return false;
+    }
+    return true;
+  }
+
+  static bool are_apart(const void* a, const Side& side_a, const void* b, const Side& side_b) {
+    const char *const first = static_cast<const char*>(a), *const second = static_cast<const char*>(b);
+    return first + side_a.nbytes() <= second || second + side_b.nbytes() <= first || side_a.nbytes() == 0 ||
+           side_b.nbytes() == 0;
   }
 
   Execute execute_;
   Agree agree_;
   void* plan_;
-  py::dtype source_type_, target_type_;
-  Numbers source_shape_, target_shape_, source_strides_, target_strides_;
-};
-
-/// A plan of the library for several tensors, called with lists of NumPy arrays in C order.
-class BoundJointPlan {
- public:
-  using Part = std::tuple<py::dtype, py::dtype, Numbers, Numbers>;  // of a tensor: types and shapes of its two sides
-
-  /// \param execute, agree, plan  as of a BoundPlan.
-  BoundJointPlan(std::uintptr_t execute, std::uintptr_t agree, std::uintptr_t plan, const std::vector<Part>& parts)
-      : execute_(reinterpret_cast<BoundPlan::Execute>(execute)),
-        agree_(reinterpret_cast<BoundPlan::Agree>(agree)),
-        plan_(reinterpret_cast<void*>(plan)) {
-    for (const auto& [source_type, target_type, source_shape, target_shape] : parts)
-      parts_.emplace_back(execute, agree, plan, source_type, target_type, source_shape, target_shape);
-  }
-
-  /// What `dr_plan_execute` returns; -1 if the arrays do not fit.
-  int run(const py::handle& sources, const py::handle& targets) const {
-    std::vector<const void*> from;
-    std::vector<void*> to;
-    if (!fit(sources, targets, from, to)) return -1;
-    const py::gil_scoped_release released;
-    return execute_(plan_, from.data(), to.data());
-  }
-
-  /// As BoundPlan::run_if_agreed.
-  int run_if_agreed(std::uintptr_t comm, std::uint64_t number, const py::handle& sources,
-                    const py::handle& targets) const {
-    std::vector<const void*> from;
-    std::vector<void*> to;
-    const bool fits = fit(sources, targets, from, to);
-    const py::gil_scoped_release released;
-    return agree_(comm, fits ? number : 0) ? execute_(plan_, from.data(), to.data()) : -1;
-  }
-
-  /// No array fits from now on.
-  void release() { plan_ = nullptr; }
-
- private:
-  /// Whether there is an array of the right kind for each side of each tensor.
-  /// \param from, to  their addresses, if so.
-  bool fit(const py::handle& sources, const py::handle& targets, std::vector<const void*>& from,
-           std::vector<void*>& to) const {
-    if (!plan_ || !py::isinstance<py::list>(sources) || !py::isinstance<py::list>(targets)) return false;
-    const auto arrays = py::reinterpret_borrow<py::list>(sources), out = py::reinterpret_borrow<py::list>(targets);
-    if (arrays.size() != parts_.size() || out.size() != parts_.size()) return false;
-    std::vector<std::tuple<const char*, const char*, bool>> spans;  // and whether it is written
-    for (std::size_t i = 0; i < parts_.size(); ++i) {
-      if (!parts_[i].fits(arrays[i], out[i])) return false;
-      const auto source = py::reinterpret_borrow<py::array>(arrays[i]);
-      auto target = py::reinterpret_borrow<py::array>(out[i]);
-      from.push_back(source.data());
-      to.push_back(target.mutable_data());
-      spans.push_back(std::tuple_cat(BoundPlan::span(source), std::make_tuple(false)));
-      spans.push_back(std::tuple_cat(BoundPlan::span(target), std::make_tuple(true)));
-    }
-    return are_apart(spans);
-  }
-
-  /// Whether what is written overlaps nothing else.
-  static bool are_apart(std::vector<std::tuple<const char*, const char*, bool>>& spans) {
-    std::sort(spans.begin(), spans.end());
-    const char *end = nullptr, *written_end = nullptr;  // of the spans so far, and of those that are written
-    for (const auto& [span_begin, span_end, written] : spans) {
-      if (span_begin < (written ? end : written_end) && span_begin < span_end) return false;
-      end = std::max(end, span_end);
-      if (written) written_end = std::max(written_end, span_end);
-    }
-    return true;
-  }
-
-  BoundPlan::Execute execute_;
-  BoundPlan::Agree agree_;
-  void* plan_;
-  std::vector<BoundPlan> parts_;
+  bool joint_;
+  std::vector<Side> sources_, targets_;  // [tensors]
 };
 
 }  // namespace
@@ -314,7 +286,7 @@ py::dict option_ranges() {
 }
 
 PYBIND11_MODULE(_core, module) {
-  module.doc() = "Planner and copy kernel of dace_redist (C++), without MPI.";
+  module.doc() = "Planner and node-shared memory of dace_redist (C++), without MPI.";
   py::register_exception<dr::Error>(module, "Error", PyExc_ValueError);
 
   py::class_<dr::Distribution>(module, "Distribution")
@@ -382,32 +354,25 @@ PYBIND11_MODULE(_core, module) {
       },
       py::arg("source"), py::arg("target"), py::arg("index_map") = Numbers{},
       "Raises unless the encoded map, see schedule.py, takes elements of one tensor to the other.");
-  module.def("apply", &apply, py::arg("source"), py::arg("target"), py::arg("element_bytes"), py::arg("sources"),
-             py::arg("targets"), py::arg("index_map") = Numbers{},
-             "Moves a whole tensor in one process, through the copies every rank would make.");
   module.def("is_khatri_rao_product", &dr::is_khatri_rao_product, py::arg("expression"),
              "Whether an einsum is computed as a tensor times a Khatri-Rao product (MTTKRP), all operands at once.");
   py::class_<SharedMemory>(module, "SharedMemory", py::buffer_protocol())
       .def(py::init<dr::Index>(), py::arg("nbytes"))
       .def_buffer(&SharedMemory::buffer);
   module.def("is_shared", &is_shared, py::arg("array"));
-  add_numpy_memory(module);
+  if (PyArray_ImportNumPyAPI() < 0) throw py::error_already_set();
+  module.attr("node_shared_allocator") = py::capsule(&handler, "mem_handler");
+  module.def("set_allocator", &set_allocator, py::arg("allocator"),
+             "From now on NumPy allocates by an allocator in this context; None: by its own. Returns the one before.");
   py::class_<BoundPlan>(module, "BoundPlan")
-      .def(py::init<std::uintptr_t, std::uintptr_t, std::uintptr_t, py::dtype, py::dtype, Numbers, Numbers>())
+      .def(py::init<std::uintptr_t, std::uintptr_t, std::uintptr_t, const std::vector<BoundPlan::Part>&, bool>())
       .def("set_strides", &BoundPlan::set_strides)
       .def("run", &BoundPlan::run)
       .def("run_if_agreed", &BoundPlan::run_if_agreed)
       .def("release", &BoundPlan::release);
-  py::class_<BoundJointPlan>(module, "BoundJointPlan")
-      .def(py::init<std::uintptr_t, std::uintptr_t, std::uintptr_t, const std::vector<BoundJointPlan::Part>&>())
-      .def("run", &BoundJointPlan::run)
-      .def("run_if_agreed", &BoundJointPlan::run_if_agreed)
-      .def("release", &BoundJointPlan::release);
   module.attr("option_ranges") = option_ranges();
   module.attr("max_joined_bytes") = dr::max_joined_bytes;
   module.attr("min_remote_run") = dr::min_remote_run;
   module.attr("max_scattered_run") = dr::max_scattered_run;
-  module.attr("max_eager_bytes") = dr::max_eager_bytes;
   module.attr("several_receivers") = dr::several_receivers;
-  module.attr("max_dims") = dr::max_dims;
 }

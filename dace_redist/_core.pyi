@@ -10,7 +10,6 @@ import numpy.typing as npt
 _Blocks = list[tuple[int, int, list[int], list[int], list[int]]]
 _Messages = list[tuple[int, int, _Blocks]]
 
-max_dims: int
 #: Longest message that ``Aggregated`` joins with others.
 max_joined_bytes: int
 #: Lengths of runs, and a number of receivers, by which the protocol of a message within a node is chosen; see
@@ -54,14 +53,6 @@ def held_elements(
 ) -> npt.NDArray[np.int64]: ...
 def tile_grid(shape: Sequence[int], tile: Sequence[int], name: str) -> list[int]: ...
 def check_index_map(source: Distribution, target: Distribution, index_map: Sequence[int] = ()) -> None: ...
-def apply(
-    source: Distribution,
-    target: Distribution,
-    element_bytes: int,
-    sources: Sequence[Any],
-    targets: Sequence[Any],
-    index_map: Sequence[int] = (),
-) -> None: ...
 def is_khatri_rao_product(expression: str) -> bool: ...
 
 class SharedMemory:
@@ -80,24 +71,10 @@ class BoundPlan:
         execute: int,
         agree: int,
         plan: int,
-        source_type: np.dtype[Any],
-        target_type: np.dtype[Any],
-        source_shape: Sequence[int],
-        target_shape: Sequence[int],
+        parts: Sequence[tuple[np.dtype[Any], np.dtype[Any], Sequence[int], Sequence[int]]],
+        joint: bool,
     ) -> None: ...
     def set_strides(self, source: Sequence[int], target: Sequence[int]) -> None: ...
     def run(self, source: object, target: object) -> int: ...
     def run_if_agreed(self, comm: int, number: int, source: object, target: object) -> int: ...
-    def release(self) -> None: ...
-
-class BoundJointPlan:
-    def __init__(
-        self,
-        execute: int,
-        agree: int,
-        plan: int,
-        parts: Sequence[tuple[np.dtype[Any], np.dtype[Any], Sequence[int], Sequence[int]]],
-    ) -> None: ...
-    def run(self, sources: object, targets: object) -> int: ...
-    def run_if_agreed(self, comm: int, number: int, sources: object, targets: object) -> int: ...
     def release(self) -> None: ...

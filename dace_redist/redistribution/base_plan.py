@@ -32,9 +32,7 @@ class BasePlan(FreedAtEnd):
 
     _native: NativeHandle | None
     _handle: int  # of the communicator
-    _bound: (
-        Any  # a _core.BoundPlan or _core.BoundJointPlan: runs it if it is given arrays that need nothing done before
-    )
+    _bound: Any  # a _core.BoundPlan, or the like of a device: runs it if the arrays need nothing done before
     _started = False  # whether a transfer of it is under way
 
     def _run_bound(self, array: Any, out: Any) -> bool:

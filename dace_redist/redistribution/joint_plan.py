@@ -62,7 +62,7 @@ class JointPlan(BasePlan):
             (one.dtype, one.operation.target, *shapes) for one, shapes in zip(self._tensors, self._shapes, strict=True)
         ]
         execute, agreement = function_address("dr_plan_execute"), function_address("dr_python_agree")
-        self._bound = _core.BoundJointPlan(execute, agreement, native.address, parts)
+        self._bound = _core.BoundPlan(execute, agreement, native.address, parts, True)
 
     def __call__(self, arrays: Sequence[Array | None], out: Sequence[Array] | None = None) -> list[Array]:
         """

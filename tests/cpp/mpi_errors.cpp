@@ -54,7 +54,7 @@ struct Request {
   }
 };
 
-std::unique_ptr<Plan> make_plan(const Request& request) {
+PlanPointer make_plan(const Request& request) {
   return Plan::make(MPI_COMM_WORLD, [&] { return request.problem(); });
 }
 
@@ -128,7 +128,7 @@ class Checker {
     // A failed run may still receive: its plan and arrays stay.
     std::vector<float>&source = kept_arrays_.emplace_back(64), &target = kept_arrays_.emplace_back(64);
     raises(text(call, " failed on rank "), [&] {  // here or, if that is known first, elsewhere
-      std::unique_ptr<Plan> plan;
+      PlanPointer plan;
       if (std::strcmp(call, "MPI_Isend") == 0) plan = make_plan(request);  // fails when run
       const Failing failing(call);
       if (!plan) plan = make_plan(request);

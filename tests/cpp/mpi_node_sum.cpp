@@ -74,7 +74,7 @@ class Sums {
   }
 
   bool everyone_;
-  std::unique_ptr<Plan> plan_;
+  PlanPointer plan_;
 };
 
 template <class T>

@@ -122,7 +122,7 @@ class Transfer {
 
   MessageShape shape_;
   bool shared_;
-  std::unique_ptr<Plan> plan_;
+  PlanPointer plan_;
   double *source_ = nullptr, *target_ = nullptr;
   Index number_ = 0;
 };

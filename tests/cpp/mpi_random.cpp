@@ -225,7 +225,7 @@ class Checker {
       tensor.operation = move.operation;
       problem.tensors.push_back(std::move(tensor));
     }
-    std::unique_ptr<Plan> plan;
+    PlanPointer plan;
     for (std::uint64_t layout = 0; layout < layouts; ++layout) {
       std::vector<MovedArrays> arrays;
       std::vector<LocalArray> sources, targets;

@@ -205,7 +205,7 @@ void make_plans(const std::string& strategy, int plans) {
   void* const targets[] = {target.data()};
   const auto make = [&] { return Plan::make(MPI_COMM_WORLD, [&] { return problem; }); };
   const auto make_and_free = [&] {
-    const std::unique_ptr<Plan> plan = make();
+    const PlanPointer plan = make();
     for (int run = 0; run < 2; ++run) {
       const long before = allocations;
       plan->run(sources, targets);
@@ -213,7 +213,7 @@ void make_plans(const std::string& strategy, int plans) {
     }
   };
   const auto make_many = [&] {
-    std::vector<std::unique_ptr<Plan>> alive_plans;
+    std::vector<PlanPointer> alive_plans;
     for (int i = 0; i < max_alive; ++i) alive_plans.push_back(make());
     for (const auto& plan : alive_plans) plan->run(sources, targets);
   };
@@ -261,7 +261,7 @@ void free_communicators(const std::string& strategy, int communicators_to_make) 
   const auto use_one = [&] {
     MPI_Comm comm = MPI_COMM_NULL;
     PMPI_Comm_dup(MPI_COMM_WORLD, &comm);
-    const std::unique_ptr<Plan> plan = Plan::make(comm, [&] { return problem; });
+    const PlanPointer plan = Plan::make(comm, [&] { return problem; });
     plan->run(sources, targets);
     PMPI_Comm_free(&comm);  // the plan goes on
     plan->run(sources, targets);
@@ -299,7 +299,7 @@ void move(const std::string& strategy, Index rows, Index columns, Index padding,
   for (Index row = 0; row < rows; ++row)
     for (Index column = 0; column < pitch; ++column)
       array.get()[row * pitch + column] = rank == 0 && column < columns ? value_at(row * columns + column) : 7;
-  const std::unique_ptr<Plan> plan = Plan::make(MPI_COMM_WORLD, [&] { return problem; });
+  const PlanPointer plan = Plan::make(MPI_COMM_WORLD, [&] { return problem; });
   const void* const sources[] = {array.get()};
   void* const targets[] = {array.get()};
   double seconds[2];

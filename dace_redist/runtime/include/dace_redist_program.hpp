@@ -41,6 +41,8 @@ struct Arguments {
   int target_memory = DR_MAIN_MEMORY;
 };
 
+class NodePlan;
+
 /// The plan of a library node. It is made when the program starts, and again only if what it was made from changes:
 /// sizes that depend on a loop, another communicator. A stream counts where an array lies in a device's memory, see
 /// dr_plan_set_stream().
@@ -55,8 +57,11 @@ class DR_API Plan {
 
   /// Makes the plan ahead of its first run. Collective.
   void make(const Arguments& arguments);
-  /// Moves the tensor. Collective.
+  void make(std::initializer_list<Arguments> tensors);
+  /// Moves the tensor, or several. Collective.
   void run(const Arguments& arguments, const void* source, void* target, void* stream = nullptr);
+  void run(std::initializer_list<Arguments> tensors, std::initializer_list<const void*> sources,
+           std::initializer_list<void*> targets);
   /// Starts to move the tensor; wait() has to follow. Collective.
   /// \param progress  a dr_progress: who moves it on.
   void start(const Arguments& arguments, const void* source, void* target, int progress, void* stream = nullptr);
@@ -65,30 +70,18 @@ class DR_API Plan {
   /// The same for another stream.
   void wait(void* stream);
 
+ protected:
+  /// \param kind  of the node, for errors.
+  Plan(const char* kind, const char* label, const char* strategy);
+
  private:
-  class Implementation;
-  std::unique_ptr<Implementation> implementation_;
+  std::unique_ptr<NodePlan> implementation_;
 };
 
-/// The plan of a library node that moves several tensors in one exchange; as Plan.
-class DR_API JointPlan {
+/// The plan of a library node that moves several tensors in one exchange.
+class JointPlan : public Plan {
  public:
-  /// \param label  names the node in errors.
-  /// \param strategy  name of a strategy.
-  JointPlan(const char* label, const char* strategy);
-  ~JointPlan();
-  JointPlan(const JointPlan&) = delete;
-  JointPlan& operator=(const JointPlan&) = delete;
-
-  /// Makes the plan ahead of its first run. Collective.
-  void make(std::initializer_list<Arguments> tensors);
-  /// Moves the tensors. Collective.
-  void run(std::initializer_list<Arguments> tensors, std::initializer_list<const void*> sources,
-           std::initializer_list<void*> targets);
-
- private:
-  class Implementation;
-  std::unique_ptr<Implementation> implementation_;
+  JointPlan(const char* label, const char* strategy) : Plan("JointRedistribute", label, strategy) {}
 };
 
 /// Moves a tensor; what a Redistribute or SumReplicas node calls.

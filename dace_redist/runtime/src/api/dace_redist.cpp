@@ -14,6 +14,106 @@
 
 using namespace dace_redist;
 
+namespace {
+
+void check_ndim(int ndim, const char* name) {
+  if (ndim < 0 || ndim > max_dims) throw ArgumentError(text(name, " must be from 0 to ", max_dims, ", got ", ndim));
+}
+
+const Distribution& distribution_of(const dr_distribution* handle, const char* name = "distribution") {
+  handles<dr_distribution>().check(handle, name);
+  return handle->checked;
+}
+
+Plan& plan_of(dr_plan* handle) {
+  handles<dr_plan>().check(handle, "plan");
+  return *handle->plan;
+}
+
+dr_distribution* make_distribution(const Encoding& encoding) {
+  return add_handle(std::make_unique<dr_distribution>(dr_distribution{Distribution(encoding)}));
+}
+
+/// Axes and region of a problem, as an IndexMap takes them.
+Encoding index_map_of(const dr_problem& problem, int ndim) {
+  const bool whole = !problem.region_shape;
+  if (whole != !problem.region_source_offset || whole != !problem.region_target_offset)
+    throw ArgumentError("a region needs region_source_offset, region_target_offset and region_shape");
+  Encoding encoding;
+  if (whole && !problem.axes) return encoding;
+  for (int i = 0; i < ndim; ++i) encoding.push_back(problem.axes ? problem.axes[i] : i);
+  if (whole) return encoding;
+  for (const std::int64_t* part : {problem.region_source_offset, problem.region_target_offset, problem.region_shape})
+    encoding.insert(encoding.end(), part, part + ndim);
+  return encoding;
+}
+
+LocalArray local_array_of(const Distribution& distribution, int rank, const std::int64_t* shape,
+                          const std::int64_t* strides) {
+  if (!shape && !strides) return {};
+  LocalArray array{distribution.local_shape(rank), {}};
+  if (shape) std::copy_n(shape, array.shape.size(), array.shape.begin());
+  array.strides = c_strides(array.shape);
+  if (strides) std::copy_n(strides, array.shape.size(), array.strides.begin());
+  return array;
+}
+
+TensorProblem tensor_of(const dr_problem& problem, int rank) {
+  const Distribution &source = distribution_of(problem.source, "problem->source"),
+                     &target = distribution_of(problem.target, "problem->target");
+  const Encoding index_map = index_map_of(problem, source.ndim());
+  const auto numbers = [](const Encoding& encoding) {
+    return program::Numbers(encoding.data(), static_cast<Index>(encoding.size()));
+  };
+  TensorProblem tensor = decoded({problem.element_bytes, numbers(source.encoding()), numbers(target.encoding()),
+                                  numbers(index_map), problem.operation, problem.source_memory, problem.target_memory});
+  tensor.source_array = local_array_of(source, rank, problem.source_shape, problem.source_strides);
+  tensor.target_array = local_array_of(target, rank, problem.target_shape, problem.target_strides);
+  return tensor;
+}
+
+/// A problem of tensors whose strategy and options are equal.
+Problem problem_of(int count, const dr_problem* problems, int rank) {
+  const auto strategy_of = [](const dr_problem& one) { return one.strategy ? one.strategy : "Hierarchical"; };
+  Problem problem{problems->label ? problems->label : "redistribution", strategy_of(*problems), problems->options, {}};
+  for (const dr_problem* one = problems; one != problems + count; ++one) {
+    if (problem.strategy != strategy_of(*one))
+      throw Error(
+          text("several tensors at once move by one strategy, got ", problem.strategy, " and ", strategy_of(*one)));
+    problem.tensors.push_back(tensor_of(*one, rank));
+  }
+  return problem;
+}
+
+int create_plan(const char* function, int count, const dr_problem* problems, bool joint, MPI_Comm comm,
+                dr_plan** plan) {
+  return guarded(DR_ERROR_PLAN, function, [&] {
+    check_mpi(comm);
+    dr_plan* const made = make_plan(comm, joint, [&] {
+      check_pointer(plan, "plan");
+      if (count < 1) throw ArgumentError(text("count must be at least 1, got ", count));
+      check_pointer(problems, joint ? "problems" : "problem");
+      return problem_of(count, problems, comm_rank(comm));
+    });
+    *plan = made;
+  });
+}
+
+/// The arrays of a call: lists of addresses, of a single tensor the addresses themselves.
+struct ArraysOfCall {
+  ArraysOfCall(const dr_plan& plan, const void* const& source, void* const& target)
+      : sources(plan.joint ? static_cast<const void* const*>(source) : &source),
+        targets(plan.joint ? static_cast<void* const*>(target) : &target) {
+    if (!plan.joint) return;
+    check_pointer(source, "source");
+    check_pointer(target, "target");
+  }
+  const void* const* sources;
+  void* const* targets;
+};
+
+}  // namespace
+
 extern "C" {
 
 const char* dr_error(void) { return last_error().c_str(); }
@@ -45,7 +145,7 @@ int dr_distribution_create_blocks(int ndim, const int64_t* shape, int grid_ndim,
     }
     encoding.push_back(ranks ? positions : 0);
     if (ranks) append(ranks, positions);
-    make_distribution(encoding, distribution);
+    *distribution = make_distribution(encoding);
   });
 }
 
@@ -63,30 +163,25 @@ int dr_distribution_create_tiles(int ndim, const int64_t* shape, const int64_t* 
     encoding.insert(encoding.end(), shape, shape + ndim);
     encoding.insert(encoding.end(), tile, tile + ndim);
     encoding.insert(encoding.end(), owner, owner + tiles);
-    make_distribution(encoding, distribution);
+    *distribution = make_distribution(encoding);
   });
 }
 
 int dr_distribution_free(dr_distribution** distribution) {
-  return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
-    check_pointer(distribution, "distribution");
-    Handles::distributions().remove(*distribution, "*distribution");
-    delete std::exchange(*distribution, nullptr);
-  });
+  return guarded(DR_ERROR_ARGUMENT, __func__, [&] { take_handle(distribution, "distribution"); });
 }
 
 int dr_distribution_local_ndim(const dr_distribution* distribution, int* ndim) {
   return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
-    Handles::distributions().check(distribution, "distribution");
+    const Distribution& checked = distribution_of(distribution);
     check_pointer(ndim, "ndim");
-    *ndim = distribution->checked.tiled() ? 1 : distribution->checked.ndim();
+    *ndim = checked.tiled() ? 1 : checked.ndim();
   });
 }
 
 int dr_distribution_local_shape(const dr_distribution* distribution, int rank, int64_t* shape) {
   return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
-    Handles::distributions().check(distribution, "distribution");
-    const std::vector<Index> extents = distribution->checked.local_shape(rank);
+    const std::vector<Index> extents = distribution_of(distribution).local_shape(rank);
     if (!extents.empty()) check_pointer(shape, "shape");
     std::copy(extents.begin(), extents.end(), shape);
   });
@@ -94,21 +189,18 @@ int dr_distribution_local_shape(const dr_distribution* distribution, int rank, i
 
 int dr_distribution_local_count(const dr_distribution* distribution, int rank, int64_t* count) {
   return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
-    Handles::distributions().check(distribution, "distribution");
+    const Distribution& checked = distribution_of(distribution);
     check_pointer(count, "count");
-    *count = distribution->checked.cells(rank).empty()
-                 ? 0
-                 : checked_product(distribution->checked.local_shape(rank), "local shape");
+    *count = checked.cells(rank).empty() ? 0 : checked_product(checked.local_shape(rank), "local shape");
   });
 }
 
 int dr_distribution_owner(const dr_distribution* distribution, const int64_t* index, int64_t* rank) {
   return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
-    Handles::distributions().check(distribution, "distribution");
-    const int ndim = distribution->checked.ndim();
-    if (ndim > 0) check_pointer(index, "index");
+    const Distribution& checked = distribution_of(distribution);
+    if (checked.ndim() > 0) check_pointer(index, "index");
     check_pointer(rank, "rank");
-    *rank = distribution->checked.owner(std::vector<Index>(index, index + ndim));
+    *rank = checked.owner(std::vector<Index>(index, index + checked.ndim()));
   });
 }
 
@@ -129,75 +221,6 @@ int dr_problem_init(dr_problem* problem) {
   });
 }
 
-namespace {
-
-/// A plan of problems whose strategy and options are equal.
-int create_plan(const char* function, int count, const dr_problem* problems, bool joint, MPI_Comm comm,
-                dr_plan** plan) {
-  return guarded(DR_ERROR_PLAN, function, [&] {
-    check_mpi(comm);
-    dr_plan* const made = make_handle(comm, joint, [&] {
-      check_pointer(plan, "plan");
-      if (count < 1) throw ArgumentError(text("count must be at least 1, got ", count));
-      check_pointer(problems, joint ? "problems" : "problem");
-      const auto strategy_of = [](const dr_problem& one) { return one.strategy ? one.strategy : "Hierarchical"; };
-      int rank = 0;
-      check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-      Problem problem{
-          problems->label ? problems->label : "redistribution", strategy_of(*problems), problems->options, {}};
-      for (const dr_problem* one = problems; one != problems + count; ++one) {
-        if (problem.strategy != strategy_of(*one))
-          throw Error(
-              text("several tensors at once move by one strategy, got ", problem.strategy, " and ", strategy_of(*one)));
-        TensorProblem& tensor = problem.tensors.emplace_back(tensor_of(*one));
-        tensor.source_array = local_array_of(tensor.source, rank, one->source_shape, one->source_strides);
-        tensor.target_array = local_array_of(tensor.target, rank, one->target_shape, one->target_strides);
-      }
-      return problem;
-    });
-    *plan = made;
-  });
-}
-
-/// The arrays of a call: lists of addresses, of a single tensor the addresses themselves.
-struct ArraysOfCall {
-  ArraysOfCall(const dr_plan& plan, const void* const& source, void* const& target)
-      : sources(plan.joint ? static_cast<const void* const*>(source) : &source),
-        targets(plan.joint ? static_cast<void* const*>(target) : &target) {
-    if (!plan.joint) return;
-    check_pointer(source, "source");
-    check_pointer(target, "target");
-  }
-  const void* const* sources;
-  void* const* targets;
-};
-
-/// Starts a thread that carries out a transfer.
-void start_thread(dr_request& request, const ArraysOfCall& arrays) {
-  const std::size_t count = request.plan->plan->problem().tensors.size();
-  request.thread = std::make_unique<std::thread>(
-      [&request, sources = std::vector<const void*>(arrays.sources, arrays.sources + count),
-       targets = std::vector<void*>(arrays.targets, arrays.targets + count)]() noexcept {
-        const auto work = [&] { request.plan->plan->run(sources.data(), targets.data()); };
-        if (guarded(DR_ERROR_EXECUTE, "dr_plan_start", work) != DR_SUCCESS) request.failure = last_error();
-        request.ended.store(true, std::memory_order_release);
-      });
-}
-
-/// Runs `work` of a started transfer. After a failure every call repeats the error.
-void advance_or_fail(dr_request& request, const std::function<void()>& work) {
-  if (!request.failure.empty()) throw Error(request.failure);
-  try {
-    work();
-  } catch (const std::exception& error) {
-    request.failure = error.what();
-    request.plan->failed = true;
-    throw;
-  }
-}
-
-}  // namespace
-
 int dr_plan_create(const dr_problem* problem, MPI_Comm comm, dr_plan** plan) {
   return create_plan(__func__, 1, problem, false, comm, plan);
 }
@@ -208,86 +231,49 @@ int dr_plan_create_joint(int count, const dr_problem* problems, MPI_Comm comm, d
 
 int dr_plan_execute(dr_plan* plan, const void* source, void* target) {
   return guarded(DR_ERROR_EXECUTE, __func__, [&] {
-    dr_plan& ready = ready_plan(plan);
-    const ArraysOfCall arrays(ready, source, target);
-    check_addresses(ready, arrays.sources, arrays.targets);
-    run_plan(ready, arrays.sources, arrays.targets);
+    Plan& made = plan_of(plan);
+    const ArraysOfCall arrays(*plan, source, target);
+    made.run(arrays.sources, arrays.targets);
   });
 }
 
 int dr_plan_start(dr_plan* plan, const void* source, void* target, int progress, dr_request** request) {
   return guarded(DR_ERROR_EXECUTE, __func__, [&] {
-    dr_plan& ready = ready_plan(plan);
-    const ArraysOfCall arrays(ready, source, target);
-    check_addresses(ready, arrays.sources, arrays.targets);
+    Plan& made = plan_of(plan);
     check_pointer(request, "request");
-    if (progress != DR_PROGRESS_CALLS && progress != DR_PROGRESS_THREAD)
-      throw ArgumentError(text("progress must be DR_PROGRESS_CALLS or DR_PROGRESS_THREAD, got ", progress));
-    int level = MPI_THREAD_SINGLE;
-    check(MPI_Query_thread(&level), "MPI_Query_thread");
-    if (progress == DR_PROGRESS_THREAD && level < MPI_THREAD_MULTIPLE)
-      throw ArgumentError("a thread that advances a transfer needs MPI_Init_thread with MPI_THREAD_MULTIPLE");
-    auto made = std::make_unique<dr_request>();
-    made->plan = plan;
-    Handles::requests().add(made.get());
-    try {
-      if (progress == DR_PROGRESS_CALLS)
-        ready.plan->start(arrays.sources, arrays.targets);
-      else
-        start_thread(*made, arrays);
-    } catch (...) {
-      Handles::requests().remove(made.get(), "request");
-      ready.failed = true;
-      throw;
-    }
-    ready.started = true;
-    *request = made.release();
+    const ArraysOfCall arrays(*plan, source, target);
+    start_plan(made, arrays.sources, arrays.targets, progress);
+    *request = add_handle(std::make_unique<dr_request>(dr_request{&made}));
   });
 }
 
 int dr_request_test(dr_request* request, int* done) {
   return guarded(DR_ERROR_EXECUTE, __func__, [&] {
-    Handles::requests().check(request, "request");
+    handles<dr_request>().check(request, "request");
     check_pointer(done, "done");
-    if (request->thread)
-      request->done = request->ended.load(std::memory_order_acquire);
-    else
-      advance_or_fail(*request, [&] { request->done = request->done || request->plan->plan->test(); });
-    *done = request->done;
+    *done = request->plan->test();
   });
 }
 
 int dr_request_wait(dr_request** request) {
-  return guarded(DR_ERROR_EXECUTE, __func__, [&] {
-    check_pointer(request, "request");
-    Handles::requests().remove(*request, "*request");
-    const std::unique_ptr<dr_request> waited(std::exchange(*request, nullptr));
-    waited->plan->started = false;
-    if (waited->thread) waited->thread->join();
-    if (waited->thread && !waited->failure.empty()) waited->plan->failed = true;
-    advance_or_fail(*waited, [&] {
-      if (!waited->thread && !waited->done) waited->plan->plan->wait();
-    });
-  });
+  return guarded(DR_ERROR_EXECUTE, __func__, [&] { take_handle(request, "request")->plan->wait(); });
 }
 
 int dr_plan_set_arrays(dr_plan* plan, const int64_t* source_shape, const int64_t* source_strides,
                        const int64_t* target_shape, const int64_t* target_strides) {
   return guarded(DR_ERROR_PLAN, __func__, [&] {
-    Handles::plans().check(plan, "plan");
-    if (plan->started) throw ArgumentError("a transfer of the plan is under way: wait for it first");
+    plan_of(plan).check_idle();
     if (plan->joint) throw ArgumentError("the plan moves several tensors: make another one for other arrays");
-    const TensorProblem& tensor = plan->plan->problem().tensors.front();
-    const int rank = plan->plan->rank();
-    plan->plan->set_arrays({local_array_of(tensor.source, rank, source_shape, source_strides)},
-                           {local_array_of(tensor.target, rank, target_shape, target_strides)});
+    Plan& made = *plan->plan;
+    const TensorProblem& tensor = made.problem().tensors.front();
+    made.set_arrays({local_array_of(tensor.source, made.rank(), source_shape, source_strides)},
+                    {local_array_of(tensor.target, made.rank(), target_shape, target_strides)});
   });
 }
 
 int dr_plan_set_stream(dr_plan* plan, void* stream) {
   return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
-    Handles::plans().check(plan, "plan");
-    if (plan->started) throw ArgumentError("a transfer of the plan is under way: wait for it first");
+    plan_of(plan).check_idle();
     plan->plan->set_stream(stream);
   });
 }
@@ -295,11 +281,8 @@ int dr_plan_set_stream(dr_plan* plan, void* stream) {
 int dr_plan_free(dr_plan** plan) {
   return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
     check_pointer(plan, "plan");
-    Handles::plans().check(*plan, "*plan");
-    if ((*plan)->started) throw ArgumentError("a transfer of the plan is under way: wait for it first");
-    Handles::plans().remove(*plan, "*plan");
-    const std::unique_ptr<dr_plan> freed(std::exchange(*plan, nullptr));
-    if (freed->failed) (void)freed->plan.release();  // kept for good: MPI may still write to its buffers
+    plan_of(*plan).check_idle();
+    take_handle(plan, "plan");
   });
 }
 
@@ -309,7 +292,7 @@ int dr_memory_create(int64_t nbytes, void** memory) {
     if (nbytes < 0) throw ArgumentError(text("nbytes must be 0 or more, got ", nbytes));
     const Arena::Allocation made = Arena::own().allocate(nbytes, true);
     if (!made.zeros) std::memset(made.bytes, 0, static_cast<std::size_t>(nbytes));
-    Handles::memories().add(made.bytes);
+    handles<void>().add(made.bytes);
     *memory = made.bytes;
   });
 }
@@ -317,7 +300,7 @@ int dr_memory_create(int64_t nbytes, void** memory) {
 int dr_memory_free(void** memory) {
   return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
     check_pointer(memory, "memory");
-    Handles::memories().remove(*memory, "*memory");
+    handles<void>().remove(*memory, "*memory");
     Arena::free(std::exchange(*memory, nullptr));
   });
 }

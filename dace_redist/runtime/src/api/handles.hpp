@@ -4,17 +4,15 @@
 /// \file
 /// The handles of the C interface, and how errors become codes.
 
-#include <atomic>
-#include <cstddef>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <unordered_set>
-#include <vector>
+#include <utility>
 
 #include "dace_redist.h"
+#include "dace_redist_program.hpp"
 #include "plan/plan.hpp"
 
 struct dr_distribution {
@@ -22,34 +20,26 @@ struct dr_distribution {
 };
 
 struct dr_plan {
-  std::unique_ptr<dace_redist::Plan> plan;
-  bool joint = false;    ///< arrays are lists of addresses
-  bool failed = false;   ///< of no use any more
-  bool started = false;  ///< a transfer is under way, or failed and was not waited for
+  dace_redist::PlanPointer plan;
+  bool joint;  ///< arrays are lists of addresses
 };
 
 /// A transfer under way.
 struct dr_request {
-  dr_plan* plan = nullptr;
-  bool done = false;
-  std::string failure;                  // empty: none
-  std::atomic<bool> ended{false};       // the thread
-  std::unique_ptr<std::thread> thread;  // null: calls advance the transfer
+  dace_redist::Plan* plan;
 };
 
 namespace dace_redist {
-
-/// A wrong argument of the C interface.
-class ArgumentError : public Error {
- public:
-  using Error::Error;
-};
 
 /// Text of the calling thread's last error.
 std::string& last_error();
 
 /// Runs `work`; what it throws becomes a code, and the text of dr_error().
 int guarded(int code, const char* function, const std::function<void()>& work) noexcept;
+
+void check_pointer(const void* pointer, const char* name);
+/// \throws ArgumentError unless MPI is running, which would end the process.
+void check_mpi(MPI_Comm comm);
 
 /// The handles that were made and not freed: using another one is an error, not a crash.
 class Handles {
@@ -59,42 +49,49 @@ class Handles {
   void check(const void* handle, const char* name) const;
   void remove(const void* handle, const char* name);
 
-  static Handles& distributions();
-  static Handles& plans();
-  static Handles& requests();
-  static Handles& memories();
-
  private:
   mutable std::mutex mutex_;
   std::unordered_set<const void*> handles_;
 };
 
-/// A plan that can be executed or started. \throws Error if it failed, or a transfer of it is under way.
-dr_plan& ready_plan(dr_plan* plan);
+/// The handles of a type; those of memory have type void. They outlive static objects of the program, which may free
+/// them.
+template <class T>
+Handles& handles() {
+  static auto& all = *new Handles;
+  return all;
+}
 
-void check_pointer(const void* pointer, const char* name);
-/// \throws ArgumentError if an array is null of which elements move; tells the other ranks.
-void check_addresses(dr_plan& plan, const void* const* sources, void* const* targets);
-void check_ndim(int ndim, const char* name);
-/// \throws ArgumentError unless MPI is running, which would end the process.
-void check_mpi(MPI_Comm comm);
+/// Makes an object a handle.
+template <class T>
+T* add_handle(std::unique_ptr<T> made) {
+  handles<T>().add(made.get());
+  return made.release();
+}
 
-/// The operation of the C interface. \throws Error if a number is none of its enumeration.
-ElementOperation operation_of(const dr_operation& operation);
-/// \throws Error if the number is none of dr_memory.
-Memory memory_of(int memory, const char* name);
+/// Takes an object back, and sets the handle to null. \throws ArgumentError
+template <class T>
+std::unique_ptr<T> take_handle(T** handle, const char* name) {
+  check_pointer(handle, name);
+  handles<T>().remove(*handle, text("*", name).c_str());
+  return std::unique_ptr<T>(std::exchange(*handle, nullptr));
+}
 
-void make_distribution(const Encoding& encoding, dr_distribution** distribution);
+/// A tensor as Python passes it: distributions and index map are encoded.
+struct EncodedTensor {
+  Index element_bytes;
+  program::Numbers source, target, index_map;
+  dr_operation operation;
+  int source_memory, target_memory;
+};
 
-/// A problem of the C interface. \throws ArgumentError
-TensorProblem tensor_of(const dr_problem& problem);
-LocalArray local_array_of(const Distribution& distribution, int rank, const std::int64_t* shape,
-                          const std::int64_t* strides);
+/// Makes a plan as a handle. Collective.
+dr_plan* make_plan(MPI_Comm comm, bool joint, const std::function<Problem()>& describe);
 
-/// A plan as a handle. Collective.
-dr_plan* make_handle(MPI_Comm comm, bool joint, const std::function<Problem()>& describe);
+/// Starts to move the tensors of a plan. \param progress  a dr_progress.
+void start_plan(Plan& plan, const void* const* sources, void* const* targets, int progress);
 
-/// Runs a transfer in one go. Under MPI_THREAD_SERIALIZED one thread at a time.
-void run_plan(dr_plan& plan, const void* const* sources, void* const* targets);
+/// \throws Error if an encoding is wrong, or a number none of its enumeration.
+TensorProblem decoded(const EncodedTensor& tensor);
 
 }  // namespace dace_redist

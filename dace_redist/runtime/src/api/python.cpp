@@ -4,8 +4,9 @@
 /// Functions that the package's Python calls by ctypes, besides the C interface: communicators are numbers, and
 /// distributions are encoded.
 
+#include <algorithm>
 #include <cstdint>
-#include <utility>
+#include <iterator>
 
 #include "api/handles.hpp"
 
@@ -17,35 +18,15 @@ MPI_Comm communicator(std::uintptr_t handle) { return (MPI_Comm)(handle); }  // 
 
 extern "C" {
 
-/// A tensor of dr_python_plan_create(): encoded distributions and index map, each with its length.
-struct dr_python_problem {
-  std::int64_t element_bytes;
-  const std::int64_t* source;
-  std::int64_t source_count;
-  const std::int64_t* target;
-  std::int64_t target_count;
-  const std::int64_t* index_map;
-  std::int64_t index_map_count;
-  dr_operation operation;
-  int source_memory, target_memory;
-};
-
 /// dr_plan_create() and, if `joint`, dr_plan_create_joint() for encoded distributions and arrays in C order.
 DR_API int dr_python_plan_create(std::uintptr_t comm, const char* strategy, const dr_options* options, int joint,
-                                 std::int64_t count, const dr_python_problem* problems, dr_plan** plan) {
+                                 std::int64_t count, const dace_redist::EncodedTensor* tensors, dr_plan** plan) {
   using namespace dace_redist;
   return guarded(DR_ERROR_PLAN, "plan", [&] {
-    *plan = make_handle(communicator(comm), joint != 0, [&] {
+    check_mpi(communicator(comm));
+    *plan = make_plan(communicator(comm), joint != 0, [&] {
       Problem problem{"redistribution", strategy, *options, {}};
-      for (const dr_python_problem* one = problems; one != problems + count; ++one) {
-        TensorProblem& tensor = problem.tensors.emplace_back(TensorProblem{
-            Distribution(Encoding(one->source, one->source + one->source_count), "source"),
-            Distribution(Encoding(one->target, one->target + one->target_count), "target"), one->element_bytes});
-        tensor.index_map.assign(one->index_map, one->index_map + one->index_map_count);
-        tensor.operation = operation_of(one->operation);
-        tensor.source_memory = memory_of(one->source_memory, "source_memory");
-        tensor.target_memory = memory_of(one->target_memory, "target_memory");
-      }
+      std::transform(tensors, tensors + count, std::back_inserter(problem.tensors), decoded);
       return problem;
     });
   });

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/agreement.hpp"
 
-#include <exception>
-#include <new>
-
 namespace dace_redist {
 
 int lowest_rank(MPI_Comm comm, bool holds) {
@@ -21,25 +18,16 @@ std::string broadcast_text(MPI_Comm comm, std::string message, int root) {
   return message;
 }
 
-void all_or_none(MPI_Comm comm, const std::function<void()>& work) {
-  std::exception_ptr thrown;
-  std::string failure = "unknown error";
-  try {
-    work();
-  } catch (const std::bad_alloc&) {
-    thrown = std::current_exception();
-    failure = "out of memory";
-  } catch (const std::exception& error) {
-    thrown = std::current_exception();
-    failure = error.what();
-  } catch (...) {
-    thrown = std::current_exception();
-  }
-  const int failed = lowest_rank(comm, thrown != nullptr);
-  if (failed < 0) return;
-  const std::string message = broadcast_text(comm, failure, failed);
+void throw_everywhere(MPI_Comm comm, const std::exception_ptr& thrown, int failed) {
+  const std::string message = broadcast_text(comm, thrown ? message_of(thrown) : "", failed);
   if (thrown) std::rethrow_exception(thrown);
   throw Error(text("on rank ", failed, ": ", message));
+}
+
+void all_or_none(MPI_Comm comm, const std::function<void()>& work) {
+  const std::exception_ptr thrown = caught(work);
+  const int failed = lowest_rank(comm, thrown != nullptr);
+  if (failed >= 0) throw_everywhere(comm, thrown, failed);
 }
 
 }  // namespace dace_redist

@@ -4,6 +4,7 @@
 /// \file
 /// Errors on one rank become errors on all of them.
 
+#include <exception>
 #include <functional>
 #include <string>
 
@@ -17,6 +18,9 @@ DR_API int lowest_rank(MPI_Comm comm, bool holds);
 
 /// Rank `root`'s text, on every rank. Collective.
 std::string broadcast_text(MPI_Comm comm, std::string message, int root);
+
+/// Throws on every rank: `thrown` where it is set, elsewhere an Error with its text on rank `failed`. Collective.
+[[noreturn]] void throw_everywhere(MPI_Comm comm, const std::exception_ptr& thrown, int failed);
 
 /// Runs `work` on every rank. Throws on every rank if it threw on any: where it failed, what it threw; elsewhere an
 /// Error with the text of the lowest failing rank. Collective; `work` must not be.

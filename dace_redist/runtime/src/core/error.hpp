@@ -4,6 +4,8 @@
 /// \file
 /// The one exception type of the runtime. Needs neither MPI nor DaCe.
 
+#include <exception>
+#include <new>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -15,6 +17,36 @@ class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+
+/// A wrong argument of a function of the library.
+class ArgumentError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// What `work` throws; null: nothing.
+template <class Work>
+std::exception_ptr caught(const Work& work) noexcept {
+  try {
+    work();
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+/// The text of an exception.
+inline std::string message_of(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    return "out of memory";
+  } catch (const std::exception& error) {
+    return *error.what() ? error.what() : "unknown error";
+  } catch (...) {
+    return "unknown error";
+  }
+}
 
 /// Joins the arguments to one text, as `operator<<` prints them.
 template <class... Parts>

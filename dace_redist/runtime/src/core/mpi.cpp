@@ -33,6 +33,15 @@ int comm_size(MPI_Comm comm) {
   return size;
 }
 
+int thread_level() {
+  static const int level = [] {
+    int provided = MPI_THREAD_SINGLE;
+    check(MPI_Query_thread(&provided), "MPI_Query_thread");
+    return provided;
+  }();
+  return level;
+}
+
 int test_some(std::vector<MPI_Request>& requests, std::vector<int>& completed) {
   int count = 0;
   check(MPI_Testsome(static_cast<int>(requests.size()), requests.data(), &count, completed.data(), MPI_STATUSES_IGNORE),

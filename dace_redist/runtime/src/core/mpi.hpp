@@ -79,6 +79,9 @@ DR_API int comm_rank(MPI_Comm comm);
 
 DR_API int comm_size(MPI_Comm comm);
 
+/// The level of thread support of MPI.
+int thread_level();
+
 /// Completes the requests that can be completed. \param completed  [requests] set to their numbers. \return how many.
 DR_API int test_some(std::vector<MPI_Request>& requests, std::vector<int>& completed);
 

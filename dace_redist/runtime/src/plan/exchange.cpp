@@ -13,10 +13,10 @@ constexpr Index min_node_sum_bytes = Index{64} << 10;
 /// Sums that all ranks get are added by MPI from so many ranks on.
 constexpr Index max_node_sum_replicas = 4;
 
+/// A sum of a single partial result is a copy.
 const Strategy& strategy_of(const Problem& problem, const std::vector<TensorProblem>& tensors) {
   const Strategy& strategy = find_strategy(problem.strategy);
-  const bool sums = problem.strategy == "SumReplicas" && !tensors.front().reduces();
-  return sums ? find_strategy("Hierarchical") : strategy;
+  return strategy.sums && !tensors.front().reduces() ? find_strategy("Hierarchical") : strategy;
 }
 
 bool is_small_sum(const TensorProblem& tensor) {
@@ -34,20 +34,24 @@ DeviceTransports& device_transports() {
 }
 
 Exchange::Exchange(Context& context, std::int64_t owner, const Problem& problem, std::vector<TensorProblem> tensors,
-                   ReplicaPolicy policy, std::vector<ArrayOfPlan> sources, std::vector<ArrayOfPlan> targets,
-                   const Stream& stream)
-    : context_(context),
-      problem_(problem),
+                   std::vector<std::size_t> numbers, ReplicaPolicy policy, const Stream& stream)
+    : problem_(problem),
       strategy_(strategy_of(problem, tensors)),
-      topology_(context.topology()),
       problems_(std::move(tensors)),
+      numbers_(std::move(numbers)),
       policy_(policy),
-      source_arrays_(std::move(sources)),
-      target_arrays_(std::move(targets)),
       stream_(stream),
-      order_(topology_, context.size(), strategy_.on_node != nullptr),
-      number_(context.next_plan()),
-      owner_(owner),
+      link_{context,
+            context.topology(),
+            tensors_,
+            problem.options,
+            context.next_plan(),
+            owner,
+            context.tag(context.plans()),
+            [this](const auto& sources, const auto& targets) { return plan_messages(sources, targets); }},
+      order_(link_.topology, context.size(), strategy_.on_node != nullptr),
+      reads_(problems_.size()),
+      writes_(problems_.size()),
       sources_(problems_.size()),
       targets_(problems_.size()) {
   for (const TensorProblem& tensor : problems_) {
@@ -60,160 +64,143 @@ Exchange::Exchange(Context& context, std::int64_t owner, const Problem& problem,
     for (const Index number : tensor.source.encoding())
       made.group_key = made.group_key * 1099511628211ull + static_cast<std::uint64_t>(number);
   }
-  reads_.resize(problems_.size());
-  writes_.resize(problems_.size());
   set_layouts();
 }
 
 void Exchange::set_layouts() {
-  const Index rank = context_.rank();
+  const Index rank = link_.rank();
   for (std::size_t t = 0; t < problems_.size(); ++t) {
     const TensorProblem& tensor = problems_[t];
-    tensors_[t]->source =
-        abbreviated(tensor.source, local_layout(tensor.source, tensor.source_array, rank, "source"), rank);
-    tensors_[t]->target =
-        abbreviated(tensor.target, local_layout(tensor.target, tensor.target_array, rank, "target"), rank);
+    tensors_[t]->source = local_layout(tensor.source, tensor.source_array, rank, "source");
+    tensors_[t]->target = local_layout(tensor.target, tensor.target_array, rank, "target");
   }
 }
 
 void Exchange::set_arrays(const std::vector<LocalArray>& sources, const std::vector<LocalArray>& targets) {
   for (std::size_t t = 0; t < problems_.size(); ++t) {
-    const ArrayOfPlan &source = source_arrays_[t], &target = target_arrays_[t];
-    problems_[t].source_array = (source.target ? targets : sources)[source.tensor];
-    problems_[t].target_array = targets[target.tensor];
+    problems_[t].source_array = (gathers() ? targets : sources)[numbers_[t]];
+    problems_[t].target_array = targets[numbers_[t]];
   }
   set_layouts();
-  Messages messages = plan_messages(std::vector<Layouts>(problems_.size()), std::vector<Layouts>(problems_.size()));
-  for (const auto& transport : transports_) transport->replan(messages);
+  const std::vector<Layouts> in_c_order(problems_.size());
+  const Messages messages = plan_messages(in_c_order, in_c_order);
+  for (const Route& route : routes_) route.transport->replan(route.filter.of(messages));
 }
 
 Messages Exchange::plan_messages(const std::vector<Layouts>& sources, const std::vector<Layouts>& targets) const {
-  const Index rank = context_.rank();
+  const Index rank = link_.rank();
   Messages messages;
-  std::map<int, PeerMessage> sent, received;
-  const auto add = [](PeerMessage& to, std::size_t tensor, Message& from) {
-    to.peer = static_cast<int>(from.peer);
+  messages.self.peer = static_cast<int>(rank);
+  std::map<Index, PeerMessage> sent, received;
+  const auto add = [](PeerMessage& to, std::size_t tensor, const Message& from) {
     to.summand = from.turn;
-    for (StridedBlock& block : from.blocks) to.blocks.push_back({static_cast<int>(tensor), block});
+    for (const StridedBlock& block : from.blocks) to.blocks.push_back({static_cast<int>(tensor), block});
   };
   for (std::size_t t = 0; t < problems_.size(); ++t) {
     const TensorProblem& tensor = problems_[t];
     Layouts source_layouts = sources[t], target_layouts = targets[t];
-    source_layouts[rank] = local_layout(tensor.source, tensor.source_array, rank, "source");
-    target_layouts[rank] = local_layout(tensor.target, tensor.target_array, rank, "target");
-    RankSchedule schedule =
+    source_layouts[rank] = tensors_[t]->source;
+    target_layouts[rank] = tensors_[t]->target;
+    const RankSchedule schedule =
         make_schedule(tensor.source, tensor.target, maps_[t], rank, true, source_layouts, target_layouts, policy_);
-    for (Message& message : schedule.sends) add(sent[static_cast<int>(message.peer)], t, message);
-    for (Message& message : schedule.receives) add(received[static_cast<int>(message.peer)], t, message);
+    for (const Message& message : schedule.sends) add(sent[message.peer], t, message);
+    for (const Message& message : schedule.receives) add(received[message.peer], t, message);
     if (schedule.self.count > 0) add(messages.self, t, schedule.self);
   }
-  messages.self.peer = static_cast<int>(rank);
-  const Index steps = context_.size() * 2 + 2;  // more than a MessageOrder has
-  const auto finish = [&](PeerMessage& message, Index step) {
-    message.nbytes = packed_bytes(message.blocks, tensors_);
-    message.step = message.summand * steps * steps + step;
-  };
-  finish(messages.self, 0);
-  for (auto& [peer, message] : sent) {
-    finish(message, order_.step(rank, peer));
-    messages.sends.push_back(std::move(message));
+  messages.self.nbytes = packed_bytes(messages.self.blocks, tensors_);
+  const Index steps = link_.context.size() * 2 + 2;  // more than a MessageOrder has
+  messages.self.step = messages.self.summand * steps * steps;
+  for (const bool sends : {true, false}) {
+    std::vector<PeerMessage>& list = sends ? messages.sends : messages.receives;
+    for (auto& [peer, message] : sends ? sent : received) {
+      message.peer = static_cast<int>(peer);
+      message.nbytes = packed_bytes(message.blocks, tensors_);
+      message.step = message.summand * steps * steps + (sends ? order_.step(rank, peer) : order_.step(peer, rank));
+      list.push_back(std::move(message));
+    }
+    std::sort(list.begin(), list.end(), [](const PeerMessage& a, const PeerMessage& b) { return a.step < b.step; });
   }
-  for (auto& [peer, message] : received) {
-    finish(message, order_.step(peer, rank));
-    messages.receives.push_back(std::move(message));
-  }
-  for (std::vector<PeerMessage>* list : {&messages.sends, &messages.receives})
-    std::sort(list->begin(), list->end(), [](const PeerMessage& a, const PeerMessage& b) { return a.step < b.step; });
   return messages;
 }
 
 void Exchange::make(bool node_memory) {
-  transports_.clear();
+  routes_.clear();
   const std::vector<Layouts> in_c_order(problems_.size());
-  Messages messages = plan_messages(in_c_order, in_c_order);
-  for (const auto* list : {&messages.sends, &messages.receives})
-    for (const PeerMessage& message : *list)
-      for (const Block& block : message.blocks)
-        (list == &messages.sends ? reads_ : writes_)[static_cast<std::size_t>(block.tensor)] = 1;
-  for (const Block& block : messages.self.blocks)
-    reads_[static_cast<std::size_t>(block.tensor)] = writes_[static_cast<std::size_t>(block.tensor)] = 1;
-  const Link link{context_,
-                  topology_,
-                  tensors_,
-                  problem_.options,
-                  number_,
-                  owner_,
-                  context_.tag(number_),
-                  [this](const auto& sources, const auto& targets) { return plan_messages(sources, targets); }};
+  const Messages messages = plan_messages(in_c_order, in_c_order);
+  const auto mark = [](std::vector<char>& moves, const PeerMessage& message) {
+    for (const Block& block : message.blocks) moves[static_cast<std::size_t>(block.tensor)] = 1;
+  };
+  mark(reads_, messages.self);
+  mark(writes_, messages.self);
+  for (const PeerMessage& message : messages.sends) mark(reads_, message);
+  for (const PeerMessage& message : messages.receives) mark(writes_, message);
   const TensorProblem& first = problems_.front();
   bool separable = true;
   if (policy_.kind == ReplicaPolicy::all) {
-    if (problem_.strategy == "SumReplicas" && is_small_sum(first)) node_memory = false;
+    if (strategy_.sums && is_small_sum(first)) node_memory = false;
     separable =
-        strategy_.on_node && node_memory && topology_.one_node() && !first.source.tiled() && !first.target.tiled();
+        strategy_.on_node && node_memory && link_.topology.one_node() && !first.source.tiled() && !first.target.tiled();
   }
   const bool on_device =
       std::any_of(problems_.begin(), problems_.end(), [](const TensorProblem& tensor) { return tensor.on_device(); });
   if (!on_device) {
-    transports_ = make_transports(strategy_, link, std::move(messages), node_memory, separable);
+    routes_ = make_routes(strategy_, link_, messages, node_memory, separable);
     return;
   }
   if (!device_transports().make) throw Error("this library was built without support for arrays in device memory");
-  transports_ =
-      device_transports().make(strategy_, link, std::move(messages), problems_, stream_, node_memory, separable);
+  for (auto& transport :
+       device_transports().make(strategy_, link_, messages, problems_, stream_, node_memory, separable))
+    routes_.push_back({std::move(transport)});
 }
 
 void Exchange::connect() {
-  for (const auto& transport : transports_) transport->connect();
+  for (const Route& route : routes_) route.transport->connect();
 }
 
-void Exchange::begin(const void* const* sources, void* const* targets, Pace pace) {
+void Exchange::begin(const Transfer& transfer) {
   for (std::size_t t = 0; t < problems_.size(); ++t) {
-    const ArrayOfPlan& source = source_arrays_[t];
-    sources_[t] = static_cast<const char*>(source.target ? targets[source.tensor] : sources[source.tensor]);
-    targets_[t] = static_cast<char*>(targets[target_arrays_[t].tensor]);
+    const std::size_t number = numbers_[t];
+    targets_[t] = static_cast<char*>(transfer.targets[number]);
+    sources_[t] = gathers() ? targets_[t] : static_cast<const char*>(transfer.sources[number]);
   }
-  for (const auto& transport : transports_) transport->begin({sources_.data(), targets_.data()}, pace);
+  transfer_ = &transfer;
+  for (const Route& route : routes_) route.transport->begin({sources_.data(), targets_.data()}, transfer.pace);
 }
 
-bool Exchange::progress() {
-  bool any = false;
-  for (const auto& transport : transports_)
-    if (!transport->done()) any |= transport->progress();
-  return any;
-}
-
-bool Exchange::progress_without_mpi() {
-  bool any = false;
-  for (const auto& transport : transports_)
-    if (transport->runs_without_mpi() && !transport->done()) any |= transport->progress();
-  return any;
-}
-
-bool Exchange::done() const {
-  return std::all_of(transports_.begin(), transports_.end(), [](const auto& transport) { return transport->done(); });
+bool Exchange::progress(bool with_mpi) {
+  if (!transfer_) return false;
+  bool any = false, all_done = true;
+  for (const Route& route : routes_) {
+    Transport& transport = *route.transport;
+    if (!transport.done() && (with_mpi || transport.runs_without_mpi())) any |= transport.progress();
+    all_done = all_done && transport.done();
+  }
+  if (!all_done || !with_mpi) return any;  // the next exchange may begin with MPI calls
+  const Transfer& transfer = *std::exchange(transfer_, nullptr);
+  if (next_) next_->begin(transfer);
+  return true;
 }
 
 void Exchange::wake_partners() {
-  for (const auto& transport : transports_)
-    if (!transport->done()) transport->wake_partners();
+  if (!transfer_) return;
+  for (const Route& route : routes_)
+    if (!route.transport->done()) route.transport->wake_partners();
 }
 
 bool Exchange::waits_for_node() const {
-  return std::all_of(transports_.begin(), transports_.end(),
-                     [](const auto& transport) { return transport->done() || transport->runs_without_mpi(); });
+  return !transfer_ || std::all_of(routes_.begin(), routes_.end(), [](const Route& route) {
+    return route.transport->done() || route.transport->runs_without_mpi();
+  });
 }
 
-std::string Exchange::missing_array(const void* const* sources, void* const* targets, bool several) const {
-  const auto name = [several](const ArrayOfPlan& array) {
-    const std::string side = array.target ? "target" : "source";
-    return several ? text(side, "[", array.tensor, "]") : side;
-  };
+std::string Exchange::missing_array(const void* const* sources, void* const* targets) const {
   for (std::size_t t = 0; t < problems_.size(); ++t) {
-    const ArrayOfPlan &source = source_arrays_[t], &target = target_arrays_[t];
-    const void* const from = source.target ? targets[source.tensor] : sources[source.tensor];
-    if (reads_[t] && !from) return name(source);
-    if (writes_[t] && !targets[target.tensor]) return name(target);
+    const std::size_t number = numbers_[t];
+    const void *const target = targets[number], *const source = gathers() ? target : sources[number];
+    const bool no_source = reads_[t] && !source;
+    if (!no_source && (target || !writes_[t])) continue;
+    const char* const side = no_source && !gathers() ? "source" : "target";
+    return problem_.tensors.size() > 1 ? text(side, "[", number, "]") : side;
   }
   return "";
 }

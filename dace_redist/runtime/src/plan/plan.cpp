@@ -1,33 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "plan/plan.hpp"
 
+#include <time.h>
+
 #include <algorithm>
 #include <cstdio>
-#include <exception>
-#include <new>
+#include <mutex>
 #include <utility>
 
 #include "core/agreement.hpp"
-#include "plan/backoff.hpp"
 #include "plan/progress.hpp"
 #include "trace/trace.hpp"
 #include "transport/node_transport.hpp"
 
 namespace dace_redist {
 namespace {
-
-/// Text of the exception that is being handled.
-std::string current_message() {
-  try {
-    throw;
-  } catch (const std::bad_alloc&) {
-    return "out of memory";
-  } catch (const std::exception& error) {
-    return *error.what() ? error.what() : "unknown error";
-  } catch (...) {
-    return "unknown error";
-  }
-}
 
 /// Prints one line on standard error, the first time in a process: why messages within a node move over MPI.
 void warn_without_node_memory(const std::string& label, const std::string& reason) {
@@ -39,36 +26,21 @@ void warn_without_node_memory(const std::string& label, const std::string& reaso
 
 }  // namespace
 
-std::unique_ptr<Plan> Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) {
-  std::unique_ptr<Plan> plan(new Plan(Context::of(comm)));
-  Context& context = *plan->context_;
-  std::exception_ptr thrown;
-  std::string failure, shortage = context.no_shared_memory();
-  std::uint64_t hash = 0;
-  const bool node_memory = shortage.empty();
-  try {
-    plan->number_ = context.next_plan();
-    plan->problem_ = describe();
-  } catch (...) {
-    thrown = std::current_exception();
-    failure = current_message();
+void PlanDeleter::operator()(Plan* plan) const {
+  if (plan->thread_.joinable()) {
+    plan->thread_.join();
+    plan->started_ = false;
   }
-  const trace::Span span("plan", plan->problem_.label.c_str(), plan->problem_.strategy.c_str());
-  if (!thrown) try {
-      hash = agreement_hash(plan->problem_);
-      check_problem(plan->problem_, context.size());
-      plan->make_chains();
-      plan->each_exchange([&](Exchange& exchange) {
-        try {
-          exchange.make(node_memory);
-        } catch (const NoSharedMemory& error) {
-          shortage = text("rank ", context.rank(), ": ", error.what());
-        }
-      });
-    } catch (...) {
-      thrown = std::current_exception();
-      failure = current_message();
-    }
+  if (!plan->failed_ && !plan->started_) delete plan;
+}
+
+PlanPointer Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) {
+  PlanPointer plan(new Plan(comm, Context::of(comm)));
+  Context& context = *plan->context_;
+  std::string shortage = context.no_shared_memory();
+  const bool node_memory = shortage.empty();
+  std::uint64_t hash = 0;
+  const std::exception_ptr thrown = plan->prepare(describe, hash, shortage);
   const auto rank = static_cast<std::uint64_t>(context.rank()), size = static_cast<std::uint64_t>(context.size());
   const bool short_here = node_memory && !shortage.empty();
   std::uint64_t mine[] = {thrown ? rank : size, short_here ? rank : size, hash, ~hash,
@@ -76,241 +48,264 @@ std::unique_ptr<Plan> Plan::make(MPI_Comm comm, const std::function<Problem()>& 
   std::uint64_t lowest[5];
   check(MPI_Allreduce(mine, lowest, 5, MPI_UINT64_T, MPI_MIN, context.comm()), "MPI_Allreduce");
   context.set_plans(static_cast<std::int64_t>(~lowest[4]));
-  if (lowest[0] < size) {
-    const std::string message = broadcast_text(context.comm(), failure, static_cast<int>(lowest[0]));
-    if (thrown) std::rethrow_exception(thrown);
-    throw Error(text("on rank ", lowest[0], ": ", message));
-  }
+  if (lowest[0] < size) throw_everywhere(context.comm(), thrown, static_cast<int>(lowest[0]));
   if (lowest[2] != ~lowest[3]) throw_difference(context.comm(), plan->problem_);
   const bool uses_node = find_strategy(plan->problem_.strategy).on_node != nullptr;
   if (uses_node && (lowest[1] == rank || (!node_memory && rank == 0)))
     warn_without_node_memory(plan->problem_.label, shortage);
   if (lowest[1] < size)
-    all_or_none(context.comm(), [&] { plan->each_exchange([](Exchange& exchange) { exchange.make(false); }); });
-  plan->each_exchange([](Exchange& exchange) { exchange.connect(); });
+    all_or_none(context.comm(), [&] {
+      for (const auto& exchange : plan->exchanges_) exchange->make(false);
+    });
+  for (const auto& exchange : plan->exchanges_) exchange->connect();
   return plan;
 }
 
-Plan::~Plan() = default;
-
-template <class Visit>
-void Plan::each_exchange(const Visit& visit) const {
-  for (const Chain& chain : chains_)
-    for (const auto& exchange : chain.exchanges) visit(*exchange);
+/// The part of making a plan that is local. \return what it throws.
+/// \param hash      of the problem.
+/// \param shortage  why node-shared memory is not used; set if it is too short.
+std::exception_ptr Plan::prepare(const std::function<Problem()>& describe, std::uint64_t& hash, std::string& shortage) {
+  const bool node_memory = shortage.empty();
+  number_ = context_->next_plan();
+  if (std::exception_ptr thrown = caught([&] { problem_ = describe(); })) return thrown;
+  const trace::Span span("plan", problem_.label.c_str(), problem_.strategy.c_str());
+  return caught([&] {
+    hash = agreement_hash(problem_);
+    check_problem(problem_, context_->size());
+    make_exchanges();
+    for (const auto& exchange : exchanges_) try {
+        exchange->make(node_memory);
+      } catch (const NoSharedMemory& error) {
+        shortage = text("rank ", rank(), ": ", error.what());
+      }
+  });
 }
 
-/// Tensors that are copied share an exchange. Partial results of each tensor have exchanges of their own: a reduction,
-/// in which each target replica may get a slice only, and then the exchange of the slices among the replicas.
-void Plan::make_chains() {
+bool Plan::is_on(MPI_Comm comm) const {
+  return comm == comm_ && (comm == MPI_COMM_WORLD || Context::of(comm) == context_);
+}
+
+void Plan::add_exchange(std::vector<TensorProblem> tensors, std::vector<std::size_t> numbers, ReplicaPolicy policy) {
+  exchanges_.push_back(std::make_unique<Exchange>(*context_, number_, problem_, std::move(tensors), std::move(numbers),
+                                                  policy, stream_));
+}
+
+/// Tensors that are copied share an exchange. Partial results of each tensor have exchanges of their own.
+void Plan::make_exchanges() {
   std::vector<TensorProblem> copied;
-  std::vector<Exchange::ArrayOfPlan> sources, targets;
-  const auto add = [this](Chain& chain, std::vector<TensorProblem> tensors, ReplicaPolicy policy, auto from, auto to) {
-    chain.exchanges.push_back(std::make_unique<Exchange>(*context_, number_, problem_, std::move(tensors), policy,
-                                                         std::move(from), std::move(to), stream_));
-  };
-  using Places = std::vector<Exchange::ArrayOfPlan>;
+  std::vector<std::size_t> numbers;
   for (std::size_t t = 0; t < problem_.tensors.size(); ++t) {
-    TensorProblem tensor = problem_.tensors[t];
-    if (!tensor.reduces()) {
-      tensor.operation.reduction = Reduction::none;  // of a single partial result
-      copied.push_back(std::move(tensor));
-      sources.push_back({t, false});
-      targets.push_back({t, true});
+    if (problem_.tensors[t].reduces()) {
+      add_reduction(t);
       continue;
     }
-    const Index target_bytes = element_bytes_of(tensor.operation.target);
-    const Index message_bytes = std::min(tensor.element_bytes, target_bytes);
-    const Index sliced_bytes = message_bytes == target_bytes ? target_bytes : 0;
-    bool scatter = reduction_exchanges(tensor.source, tensor.target, sliced_bytes).front().scatter_target;
-    if (problem_.strategy == "SumReplicas" && !context_->topology().one_node()) scatter = false;  // MPI does so itself
-    Chain& chain = chains_.emplace_back();
-    TensorProblem slices = tensor;
-    add(chain, {std::move(tensor)}, {ReplicaPolicy::all, 0, scatter}, Places{{t, false}}, Places{{t, true}});
-    if (!scatter) continue;
-    slices.index_map = IndexMap(slices.index_map, slices.source, slices.target).within_target();
-    slices.source = slices.target;
-    slices.source_memory = slices.target_memory;
-    slices.source_array = slices.target_array;
-    slices.operation = {};
-    slices.element_bytes = target_bytes;
-    add(chain, {std::move(slices)}, {ReplicaPolicy::allgather, 0, false}, Places{{t, true}}, Places{{t, true}});
+    copied.push_back(problem_.tensors[t]);
+    copied.back().operation.reduction = Reduction::none;  // of a single partial result
+    numbers.push_back(t);
   }
-  if (!copied.empty()) add(chains_.emplace_back(), std::move(copied), {}, std::move(sources), std::move(targets));
-  sources_.resize(problem_.tensors.size());
-  targets_.resize(problem_.tensors.size());
+  if (!copied.empty()) add_exchange(std::move(copied), std::move(numbers), {});
+  transfer_ = {std::vector<const void*>(problem_.tensors.size()), std::vector<void*>(problem_.tensors.size())};
+}
+
+/// A reduction, in which each target replica may get a slice only, and then the exchange of the slices among the
+/// replicas.
+void Plan::add_reduction(std::size_t number) {
+  const TensorProblem& tensor = problem_.tensors[number];
+  const Index target_bytes = element_bytes_of(tensor.operation.target);
+  const Index sliced_bytes = target_bytes <= tensor.element_bytes ? target_bytes : 0;
+  const bool mpi_scatters = find_strategy(problem_.strategy).sums && !context_->topology().one_node();
+  const bool scatter =
+      !mpi_scatters && reduction_exchanges(tensor.source, tensor.target, sliced_bytes).front().scatter_target;
+  add_exchange({tensor}, {number}, {ReplicaPolicy::all, 0, scatter});
+  if (!scatter) return;
+  TensorProblem slices{tensor.target, tensor.target, target_bytes};
+  slices.index_map = IndexMap(tensor.index_map, tensor.source, tensor.target).within_target();
+  slices.source_memory = slices.target_memory = tensor.target_memory;
+  slices.source_array = slices.target_array = tensor.target_array;
+  Exchange& reduction = *exchanges_.back();
+  add_exchange({slices}, {number}, {ReplicaPolicy::allgather, 0, false});
+  reduction.set_next(exchanges_.back().get());
 }
 
 void Plan::set_arrays(const std::vector<LocalArray>& sources, const std::vector<LocalArray>& targets) {
-  std::vector<LocalArray> sources_before, targets_before;
-  for (const TensorProblem& tensor : problem_.tensors) {
-    sources_before.push_back(tensor.source_array);
-    targets_before.push_back(tensor.target_array);
+  for (std::size_t t = 0; t < problem_.tensors.size(); ++t) {
+    local_layout(problem_.tensors[t].source, sources[t], rank(), "source");  // throws if an array does not fit
+    local_layout(problem_.tensors[t].target, targets[t], rank(), "target");
   }
-  try {
-    each_exchange([&](Exchange& exchange) { exchange.set_arrays(sources, targets); });
-  } catch (...) {
-    each_exchange([&](Exchange& exchange) { exchange.set_arrays(sources_before, targets_before); });
-    throw;
-  }
+  or_fail([&] {
+    for (const auto& exchange : exchanges_) exchange->set_arrays(sources, targets);
+  });
   for (std::size_t t = 0; t < problem_.tensors.size(); ++t) {
     problem_.tensors[t].source_array = sources[t];
     problem_.tensors[t].target_array = targets[t];
   }
 }
 
-std::string Plan::missing_array(const void* const* sources, void* const* targets) const {
-  std::string missing;
-  each_exchange([&](Exchange& exchange) {
-    if (missing.empty()) missing = exchange.missing_array(sources, targets, problem_.tensors.size() > 1);
-  });
-  return missing;
+/// Runs `work` of a transfer. The other ranks learn what it throws.
+template <class Work>
+void Plan::or_fail(const Work& work) {
+  try {
+    work();
+  } catch (...) {
+    failure_ = std::current_exception();
+    Progress::instance().remove(*this);
+    fail(message_of(failure_));
+    throw;
+  }
+}
+
+/// Whether to look for failures of other ranks ahead of a transfer: once per tick of a coarse clock, a few
+/// milliseconds, as a look takes 1 to 2 us. Ranks that wait look as well.
+bool Plan::look_is_due() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  const std::int64_t tick = now.tv_sec * std::int64_t{1000000000} + now.tv_nsec;
+  return std::exchange(looked_, tick) != tick;
+}
+
+void Plan::check_idle() const {
+  if (started_) throw ArgumentError("a transfer of the plan is under way: wait for it first");
+}
+
+void Plan::check_ready(const void* const* sources, void* const* targets) {
+  if (failed_) throw Error(text("\"", problem_.label, "\" failed before; free it and make another plan"));
+  if (started_) throw Error(text("a transfer of \"", problem_.label, "\" is under way: wait for it first"));
+  for (const auto& exchange : exchanges_) {
+    const std::string missing = exchange->missing_array(sources, targets);
+    if (missing.empty()) continue;
+    const std::string message = text(missing, " is null, but elements of this rank's array are to be moved");
+    fail(message);
+    throw ArgumentError(message);
+  }
 }
 
 void Plan::run(const void* const* sources, void* const* targets) {
+  static std::mutex one_at_a_time;
+  check_ready(sources, targets);
+  std::unique_lock<std::mutex> locked(one_at_a_time, std::defer_lock);
+  if (thread_level() == MPI_THREAD_SERIALIZED) locked.lock();
+  move(sources, targets);
+}
+
+/// Moves the tensors in one go.
+void Plan::move(const void* const* sources, void* const* targets) {
   const trace::Span span("run", problem_.label.c_str(), problem_.strategy.c_str());
-  try {
-    context_->check_failures(number_);
+  or_fail([&] {
+    if (look_is_due()) context_->check_failures(number_);
     begin(sources, targets, Pace::attended);
     wait_until_done(false);
-  } catch (...) {
-    fail(current_message());
-    throw;
-  }
+  });
 }
 
 void Plan::start(const void* const* sources, void* const* targets) {
+  check_ready(sources, targets);
   const trace::Span span("start", problem_.label.c_str(), problem_.strategy.c_str());
-  failure_ = nullptr;
-  try {
-    context_->check_failures(number_);
+  or_fail([&] {
+    if (look_is_due()) context_->check_failures(number_);
     Progress::instance().add(*this, [&] { begin(sources, targets, Pace::unattended); });
-  } catch (...) {
-    fail(current_message());
-    throw;
-  }
+  });
+  started_ = true;
+}
+
+void Plan::start_thread(const void* const* sources, void* const* targets, const std::function<void()>& finish) {
+  check_ready(sources, targets);
+  if (thread_level() < MPI_THREAD_MULTIPLE)
+    throw ArgumentError("progress by a thread needs MPI_Init_thread with MPI_THREAD_MULTIPLE; use progress by calls");
+  const std::size_t count = problem_.tensors.size();
+  thread_ended_ = false;
+  thread_ = std::thread([this, finish, read = std::vector<const void*>(sources, sources + count),
+                         written = std::vector<void*>(targets, targets + count)]() noexcept {
+    failure_ = caught([&] {
+      move(read.data(), written.data());
+      finish();
+    });
+    thread_ended_.store(true, std::memory_order_release);
+  });
+  started_ = true;
 }
 
 bool Plan::test() {
+  if (thread_.joinable()) return thread_ended_.load(std::memory_order_acquire);
   const trace::Span span("progress");
-  Progress& all = Progress::instance();
-  try {
-    bool any = true, done = false;
-    while (any && !done) done = all.advance_until_done(*this, any);
-    if (!done) {
-      context_->check_failures(number_);
-      return false;
-    }
-  } catch (...) {
-    all.remove(*this);
-    fail(current_message());
-    throw;
-  }
-  all.remove(*this);
-  if (failure_) std::rethrow_exception(failure_);
-  return true;
+  Progress::Round round;
+  or_fail([&] {
+    do round = Progress::instance().advance(this);
+    while (round.any && !round.done);
+    if (!round.done) return context_->check_failures(number_);
+    if (failure_) std::rethrow_exception(failure_);
+    Progress::instance().remove(*this);
+  });
+  return round.done;
 }
 
-void Plan::wait() {
+void Plan::wait(std::optional<Stream> stream) {
+  if (!std::exchange(started_, false)) throw Error("no transfer is under way: it was waited for, or not started");
+  if (thread_.joinable())
+    thread_.join();
+  else if (stream)
+    stream_ = *stream;
   const trace::Span span("progress");
-  try {
+  or_fail([&] {
     wait_until_done(true);
-  } catch (...) {
     Progress::instance().remove(*this);
-    fail(current_message());
-    throw;
-  }
-  Progress::instance().remove(*this);
-  if (failure_) std::rethrow_exception(failure_);
+  });
 }
 
 void Plan::begin(const void* const* sources, void* const* targets, Pace pace) {
-  sources_.assign(sources, sources + problem_.tensors.size());
-  targets_.assign(targets, targets + problem_.tensors.size());
-  pace_ = pace;
-  for (Chain& chain : chains_) {
-    chain.at_hand = 0;
-    chain.exchanges.front()->begin(sources_.data(), targets_.data(), pace);
+  failure_ = nullptr;
+  transfer_.sources.assign(sources, sources + problem_.tensors.size());
+  transfer_.targets.assign(targets, targets + problem_.tensors.size());
+  transfer_.pace = pace;
+  const Exchange* follows = nullptr;
+  for (const auto& exchange : exchanges_) {
+    if (exchange.get() != follows) exchange->begin(transfer_);
+    follows = exchange->next();
   }
 }
 
 /// Waits until the transfer is done. One that was started is advanced with all others, under their lock.
 void Plan::wait_until_done(bool started) {
   Progress& all = Progress::instance();
-  Backoff backoff(static_cast<std::int64_t>(chains_.front().exchanges.front()->node_ranks()));
-  for (bool any = false; started ? !all.advance_until_done(*this, any) : !done();) {
-    bool looks = false;
-    if (!started && backoff.sleeps() && waits_for_node()) {
-      any = look_or_sleep(Arena::own().head().waiting, Backoff::nap_nanoseconds, [this] { return advance(); });
-      looks = !any && backoff.slept();
-    } else {
-      if (!started) any = advance();
-      looks = !any && backoff.wait();
+  Backoff backoff(exchanges_.front()->node_ranks());
+  const auto for_node = [](const auto& exchange) { return exchange->waits_for_node(); };
+  for (Progress::Round round; !round.done;) {
+    const bool sleeps = !started && backoff.sleeps() && std::all_of(exchanges_.begin(), exchanges_.end(), for_node);
+    if (started)
+      round = all.advance(this);
+    else if (sleeps)
+      round.any = look_or_sleep(Arena::own().head().waiting, Backoff::nap_nanoseconds, [this] { return progress(); });
+    else
+      round.any = progress();
+    if (!started) round.done = done();
+    if (round.any) {
+      backoff.reset();
+    } else if (!round.done && (sleeps ? backoff.slept() : backoff.wait())) {
+      context_->check_failures(number_);
+      if (!started) all.advance();
+      if (!backoff.long_wait()) continue;
+      for (const auto& exchange : exchanges_) exchange->wake_partners();
     }
-    if (any) backoff.reset();
-    if (!looks) continue;
-    context_->check_failures(number_);
-    if (!started) all.advance();
-    if (backoff.long_wait()) wake_partners();
   }
+  if (failure_) std::rethrow_exception(failure_);
 }
 
 void Plan::fail(const std::string& message) noexcept {
   if (!failed_.exchange(true)) context_->report_failure(number_, message);
 }
 
-void Plan::wake_partners() {
-  for (const Chain& chain : chains_)
-    if (chain.at_hand < chain.exchanges.size()) chain.exchanges[chain.at_hand]->wake_partners();
-}
-
-bool Plan::waits_for_node() const {
-  return std::all_of(chains_.begin(), chains_.end(), [](const Chain& chain) {
-    return chain.at_hand == chain.exchanges.size() || chain.exchanges[chain.at_hand]->waits_for_node();
-  });
-}
-
-/// Does what can be done now. \return whether that was anything.
-bool Plan::advance() {
+bool Plan::progress(bool with_mpi) {
+  if (failure_) return false;
   bool any = false;
-  for (Chain& chain : chains_) {
-    if (chain.at_hand == chain.exchanges.size()) continue;
-    any |= chain.exchanges[chain.at_hand]->progress();
-    while (chain.at_hand < chain.exchanges.size() && chain.exchanges[chain.at_hand]->done()) {
-      any = true;
-      if (++chain.at_hand < chain.exchanges.size())
-        chain.exchanges[chain.at_hand]->begin(sources_.data(), targets_.data(), pace_);
-    }
-  }
-  return any;
-}
-
-bool Plan::progress() {
-  if (failure_) return false;
-  try {
-    return advance();
-  } catch (...) {
-    failure_ = std::current_exception();
-    fail(current_message());
-    return true;
-  }
-}
-
-bool Plan::progress_without_mpi() {
-  if (failure_) return false;
-  try {
-    bool any = false;
-    for (const Chain& chain : chains_)
-      if (chain.at_hand < chain.exchanges.size()) any |= chain.exchanges[chain.at_hand]->progress_without_mpi();
-    return any;
-  } catch (...) {
-    failure_ = std::current_exception();  // the thread of the program tells the other ranks
-    return true;
-  }
+  failure_ = caught([&] {
+    for (const auto& exchange : exchanges_) any |= exchange->progress(with_mpi);
+  });
+  if (failure_ && with_mpi) fail(message_of(failure_));  // else the wait of the transfer does so
+  return any || failure_;
 }
 
 bool Plan::done() const {
-  return failure_ || std::all_of(chains_.begin(), chains_.end(),
-                                 [](const Chain& chain) { return chain.at_hand == chain.exchanges.size(); });
+  return failure_ ||
+         std::all_of(exchanges_.begin(), exchanges_.end(), [](const auto& exchange) { return exchange->done(); });
 }
 
 }  // namespace dace_redist

@@ -2,11 +2,14 @@
 #include "plan/problem.hpp"
 
 #include <algorithm>
+#include <complex>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <iomanip>
 #include <limits>
 #include <sstream>
-#include <utility>
+#include <string_view>
 
 #include "copy/stream_threshold.hpp"
 #include "core/agreement.hpp"
@@ -15,146 +18,105 @@
 namespace dace_redist {
 namespace {
 
-/// Calls `visit(name, value)` for everything that must be equal on all ranks. A value is a number, a complex number, a
-/// string or an Encoding.
-template <class Visit>
-void each_agreed(const Problem& problem, const Visit& visit) {
-  visit("strategy", problem.strategy);
+std::string exact_text(std::int64_t number) { return std::to_string(number); }
+/// With 6 digits where these are exact.
+std::string exact_text(double number) {
+  const std::string brief = text(number);
+  return std::strtod(brief.c_str(), nullptr) == number ? brief : text(std::setprecision(17), number);
+}
+std::string exact_text(std::complex<double> number) {
+  const std::string real = exact_text(number.real());
+  return number.imag() == 0 ? real : text(real, " + ", exact_text(number.imag()), "i");
+}
+
+/// A name for each entry of an encoding, such as `source shape[1]`. The numbers of entries come before the entries.
+std::vector<std::string> entry_names(const char* name, const Encoding& encoding) {
+  std::vector<std::string> names;
+  const auto one = [&](const char* entry) { names.push_back(text(name, " ", entry)); };
+  const auto list = [&](const char* entry, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) names.push_back(text(name, " ", entry, "[", i, "]"));
+  };
+  one("kind");
+  one("number of dimensions");
+  const auto ndim = static_cast<std::size_t>(encoding[1]);
+  if (encoding[0] == blocked_kind) one("number of grid axes");
+  list("shape", ndim);
+  if (encoding[0] == blocked_kind) {
+    const auto grid_ndim = static_cast<std::size_t>(encoding[2]);
+    list("grid", grid_ndim);
+    list("dims", ndim);
+    list("block", ndim);
+    list("pins", grid_ndim);
+    one("number of ranks");
+    list("ranks", encoding.size() - names.size());
+  } else {
+    list("tile", ndim);
+    list("owner of tile", encoding.size() - names.size());
+  }
+  return names;
+}
+
+/// As entry_names(), of an encoded IndexMap: axes only, or axes and region.
+std::vector<std::string> map_entry_names(std::size_t size, int ndim) {
+  std::vector<std::string> names;
+  for (const char* part : {"axes", "source offset of the region", "target offset of the region", "shape of the region"})
+    for (int i = 0; i < ndim && names.size() < size; ++i) names.push_back(text(part, "[", i, "]"));
+  return names;
+}
+
+/// Everything that must be equal on all ranks: a line with a name, and one with the value.
+/// \param by_name  numbers and entries of encodings have lines, too; else they are appended as they are.
+std::string agreed_lines(const Problem& problem, bool by_name) {
+  std::string lines;
+  const auto add = [&](std::string_view name, std::string_view value) {
+    lines.append(name) += '\n';
+    lines.append(value) += '\n';
+  };
+  const auto add_number = [&](std::string_view name, auto number) {
+    if (by_name) return add(name, exact_text(number));
+    lines.append(reinterpret_cast<const char*>(&number), sizeof number);
+  };
+  const auto add_encoding = [&](const Encoding& encoding, const auto& entry_names) {
+    if (!by_name) lines.append(reinterpret_cast<const char*>(encoding.data()), encoding.size() * sizeof(Index)) += '\n';
+    const std::vector<std::string> names = by_name ? entry_names() : std::vector<std::string>{};
+    for (std::size_t at = 0; at < names.size(); ++at) add(names[at], std::to_string(encoding[at]));
+  };
+  const auto place = [](Memory memory) { return memory == Memory::host ? "main memory" : "a device"; };
+  add("strategy", problem.strategy);
   each_option([&](const auto& option) {
-    if (std::strcmp(option.name, "threads") != 0) visit(option.name, problem.options.*option.member);
+    if (std::strcmp(option.name, "threads") != 0) add_number(option.name, problem.options.*option.member);
   });
   const char* const node_ranks = std::getenv(node_ranks_variable);
-  visit(node_ranks_variable, std::string(node_ranks ? node_ranks : "not set"));
-  visit("number of tensors", problem.tensors.size());
+  add(node_ranks_variable, node_ranks ? node_ranks : "not set");
+  add_number("number of tensors", static_cast<Index>(problem.tensors.size()));
   for (const TensorProblem& tensor : problem.tensors) {
-    visit("element size in bytes", tensor.element_bytes);
-    visit("memory of the source array", std::string(tensor.source_memory == Memory::host ? "main memory" : "a device"));
-    visit("memory of the target array", std::string(tensor.target_memory == Memory::host ? "main memory" : "a device"));
-    visit("type of the source's elements", std::string(element_name(tensor.operation.source)));
-    visit("type of the target's elements", std::string(element_name(tensor.operation.target)));
-    visit("alpha", tensor.operation.alpha);
-    visit("beta", tensor.operation.beta);
-    visit("conj", static_cast<int>(tensor.operation.conjugate));
-    visit("op", std::string(reduction_names[static_cast<std::size_t>(tensor.operation.reduction)]));
-    visit("source", tensor.source.encoding());
-    visit("target", tensor.target.encoding());
-    visit("index map", tensor.index_map);
+    const ElementOperation& operation = tensor.operation;
+    add_number("element size in bytes", tensor.element_bytes);
+    add("memory of the source array", place(tensor.source_memory));
+    add("memory of the target array", place(tensor.target_memory));
+    add("type of the source's elements", element_name(operation.source));
+    add("type of the target's elements", element_name(operation.target));
+    add_number("alpha", operation.alpha);
+    add_number("beta", operation.beta);
+    add("conj", operation.conjugate ? "1" : "0");
+    add("op", reduction_names[static_cast<std::size_t>(operation.reduction)]);
+    add_encoding(tensor.source.encoding(), [&] { return entry_names("source", tensor.source.encoding()); });
+    add_encoding(tensor.target.encoding(), [&] { return entry_names("target", tensor.target.encoding()); });
+    add_number("the length of axes and region", static_cast<Index>(tensor.index_map.size()));
+    add_encoding(tensor.index_map, [&] { return map_entry_names(tensor.index_map.size(), tensor.source.ndim()); });
   }
-}
-
-/// Hashes the values that it is called with: FNV-1a over words, mixed.
-struct Hashing {
-  mutable std::uint64_t value = 14695981039346656037ull;
-
-  void add(std::uint64_t word) const {
-    value = (value ^ word) * 1099511628211ull;
-    value ^= value >> 29;
-  }
-  void operator()(const char*, const std::string& string) const {
-    for (const char letter : string) add(static_cast<unsigned char>(letter));
-    add(string.size());
-  }
-  void operator()(const char*, const Encoding& numbers) const {
-    for (const Index number : numbers) add(static_cast<std::uint64_t>(number));
-    add(numbers.size());
-  }
-  void operator()(const char*, double number) const {
-    std::uint64_t bits = 0;
-    std::memcpy(&bits, &number, sizeof bits);
-    add(bits);
-  }
-  void operator()(const char* name, const std::complex<double>& number) const {
-    (*this)(name, number.real());
-    (*this)(name, number.imag());
-  }
-  template <class Integer>
-  void operator()(const char*, Integer number) const {
-    add(static_cast<std::uint64_t>(number));
-  }
-};
-
-/// What an entry of a distribution's encoding means, such as `shape[1]`.
-std::string entry_name(const Encoding& encoding, std::size_t at) {
-  if (at == 0) return "kind";
-  if (at == 1) return "number of dimensions";
-  const std::size_t ndim = static_cast<std::size_t>(encoding[1]);
-  const bool blocked = encoding[0] == blocked_kind;
-  if (blocked && at == 2) return "number of grid axes";
-  struct Field {
-    const char* name;
-    std::size_t count;
-    bool listed = true;
-  };
-  const std::size_t grid_ndim = blocked && encoding.size() > 2 ? static_cast<std::size_t>(encoding[2]) : 0;
-  const std::vector<Field> fields =
-      blocked ? std::vector<Field>{{"shape", ndim},           {"grid", grid_ndim}, {"dims", ndim},
-                                   {"block", ndim},           {"pins", grid_ndim}, {"number of ranks", 1, false},
-                                   {"ranks", encoding.size()}}
-              : std::vector<Field>{{"shape", ndim}, {"tile", ndim}, {"owner of tile", encoding.size()}};
-  std::size_t begin = blocked ? 3 : 2;
-  for (const Field& field : fields) {
-    if (at < begin + field.count) return field.listed ? text(field.name, "[", at - begin, "]") : field.name;
-    begin += field.count;
-  }
-  return text("number ", at, " of its encoding");
-}
-
-/// What an entry of an encoded IndexMap means, such as `axes[1]`.
-std::string index_map_entry_name(std::size_t at, std::size_t size) {
-  static const char* const names[] = {"axes", "source offset of the region", "target offset of the region",
-                                      "shape of the region"};
-  // axes only, or all four of them
-  return text(names[size % 4 == 0 ? at / std::max<std::size_t>(1, size / 4) : 0], "[",
-              size % 4 == 0 ? at % std::max<std::size_t>(1, size / 4) : at, "]");
-}
-
-using NamedValues = std::vector<std::pair<std::string, std::string>>;
-
-/// Collects the values that it is called with, as texts, one for each entry of an encoding.
-struct Naming {
-  NamedValues* values;
-
-  template <class Value>
-  void operator()(const char* name, const Value& value) const {
-    values->emplace_back(name, text(value));
-  }
-  void operator()(const char* name, const std::complex<double>& value) const {
-    values->emplace_back(name, value.imag() == 0 ? text(value.real()) : text(value.real(), " + ", value.imag(), "i"));
-  }
-  void operator()(const char* name, const Encoding& encoding) const {
-    const bool map = std::strcmp(name, "index map") == 0;
-    values->emplace_back(map ? "the length of axes and region" : text("the length of the ", name, " distribution"),
-                         text(encoding.size()));
-    for (std::size_t at = 0; at < encoding.size(); ++at)
-      values->emplace_back(map ? index_map_entry_name(at, encoding.size()) : text(name, " ", entry_name(encoding, at)),
-                           text(encoding[at]));
-  }
-};
-
-/// The values of a rank as one text: names and values, a line each.
-std::string serialized(const NamedValues& values) {
-  std::string lines;
-  for (const auto& [name, value] : values) lines += name + "\n" + value + "\n";
   return lines;
 }
 
-NamedValues parsed(const std::string& lines) {
-  NamedValues values;
-  std::istringstream in(lines);
-  for (std::string name, value; std::getline(in, name) && std::getline(in, value);) values.emplace_back(name, value);
-  return values;
-}
-
-/// The first value that differs. Entries of encodings come before the lengths of the same encodings.
-std::string first_difference(const NamedValues& first, const NamedValues& other, int rank) {
-  for (std::size_t at = 0; at < std::min(first.size(), other.size()); ++at) {
-    const bool length = first[at].first.rfind("the length", 0) == 0;
-    if (first[at] == other[at]) continue;
-    if (length && at + 1 < std::min(first.size(), other.size()) && first[at + 1].first == other[at + 1].first) continue;
-    return text("the ranks differ: ", first[at].first, " is ", first[at].second, " on rank 0 and ", other[at].second,
-                " on rank ", rank);
-  }
-  return text("the ranks differ: their distributions have other lengths on ranks 0 and ", rank);
+/// The first value that differs.
+std::string first_difference(const std::string& first, const std::string& other, int rank) {
+  std::istringstream in_first(first), in_other(other);
+  std::string name, value, other_name, other_value;
+  do {
+    std::getline(in_first, name) && std::getline(in_first, value);
+    std::getline(in_other, other_name) && std::getline(in_other, other_value);
+  } while (in_first && in_other && value == other_value);
+  return text("the ranks differ: ", name, " is ", value, " on rank 0 and ", other_value, " on rank ", rank);
 }
 
 }  // namespace
@@ -183,26 +145,21 @@ void check_problem(const Problem& problem, int ranks) {
 }
 
 std::uint64_t agreement_hash(const Problem& problem) {
-  const Hashing hash;
-  each_agreed(problem, hash);
-  return hash.value == 0 ? 1 : hash.value;
+  return std::max<std::uint64_t>(std::hash<std::string>()(agreed_lines(problem, false)), 1);
 }
 
 void throw_difference(MPI_Comm comm, const Problem& problem) {
-  NamedValues mine;
-  each_agreed(problem, Naming{&mine});
-  const std::string first = broadcast_text(comm, serialized(mine), 0);
-  const int other = lowest_rank(comm, serialized(mine) != first);
-  const std::string difference = first_difference(parsed(first), mine, other);
-  throw Error(broadcast_text(comm, difference, std::max(0, other)));
+  const std::string mine = agreed_lines(problem, true), first = broadcast_text(comm, mine, 0);
+  const int other = lowest_rank(comm, mine != first);
+  throw Error(broadcast_text(comm, first_difference(first, mine, other), std::max(0, other)));
 }
 
 LocalLayout local_layout(const Distribution& distribution, const LocalArray& array, Index rank, const char* side) {
   const std::vector<Index> needed = distribution.local_shape(rank);
-  if (array.shape.empty() && array.strides.empty()) return {c_strides(needed)};
+  if (array.shape.empty() && array.strides.empty()) return {};
+  if (std::count(needed.begin(), needed.end(), 0) > 0) return {};
   LocalLayout layout{array.strides};
   layout.strides.resize(needed.size());
-  if (std::count(needed.begin(), needed.end(), 0) > 0) return layout;
   bool fits = needed.size() == array.shape.size();
   if (needed.empty()) fits = std::count(array.shape.begin(), array.shape.end(), 0) == 0;
   for (std::size_t i = 0; fits && i < needed.size(); ++i) fits = needed[i] <= array.shape[i];
@@ -213,11 +170,8 @@ LocalLayout local_layout(const Distribution& distribution, const LocalArray& arr
     if (stride < 0)  // Open MPI (4.1.4, 5.0.11) sends bytes of stride -1 in ascending order
       throw Error(text("the local ", side, " array of rank ", rank, " has strides ", tuple_text(layout.strides),
                        "; none may be negative: copy the array first"));
+  if (layout.strides == c_strides(needed)) return {};
   return layout;
-}
-
-LocalLayout abbreviated(const Distribution& distribution, const LocalLayout& layout, Index rank) {
-  return layout.strides == c_strides(distribution.local_shape(rank)) ? LocalLayout{} : layout;
 }
 
 }  // namespace dace_redist

@@ -55,12 +55,9 @@ std::uint64_t agreement_hash(const Problem& problem);
 ///     whose hashes differ.
 void throw_difference(MPI_Comm comm, const Problem& problem);
 
-/// The layout of a rank's array. Of a tensor of 0 dimensions the first element of an array of any number of dimensions
-/// is taken; the array of a rank that owns nothing is ignored. \throws Error if the array is too small for the part
-/// that `rank` owns, or has negative strides.
+/// The layout of a rank's array; without strides if it lies in C order. Of a tensor of 0 dimensions the first element
+/// of an array of any number of dimensions is taken; the array of a rank that owns nothing is ignored. \throws Error if
+/// the array is too small for the part that `rank` owns, or has negative strides.
 LocalLayout local_layout(const Distribution& distribution, const LocalArray& array, Index rank, const char* side);
-
-/// `layout` without strides if they are those of C order.
-LocalLayout abbreviated(const Distribution& distribution, const LocalLayout& layout, Index rank);
 
 }  // namespace dace_redist

@@ -3,6 +3,7 @@
 
 #include <sched.h>
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,8 +11,42 @@
 #include <thread>
 
 #include "plan/plan.hpp"
+#include "trace/trace.hpp"
 
 namespace dace_redist {
+namespace {
+
+std::int64_t cores() {
+  static const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  return std::max(online, 1L);
+}
+
+}  // namespace
+
+Backoff::Backoff(std::int64_t ranks) {
+  constexpr std::int64_t many_ranks = 8;  // on a core
+  crowded_ = ranks > many_ranks * cores();
+  busy_rounds_ = ranks > cores() ? 0 : yielding_from;
+}
+
+bool Backoff::wait() {
+  constexpr int look_interval = 64;
+  constexpr timespec nap{0, 50000};
+  const bool looks = rounds_ % look_interval == look_interval - 1 || rounds_ >= sleeping_from;
+  if (rounds_ < sleeping_from) ++rounds_;
+  if (rounds_ <= busy_rounds_) return looks;
+  const trace::Span span("wait");
+  if (rounds_ < sleeping_from)
+    sched_yield();
+  else
+    nanosleep(&nap, nullptr);
+  return looks;
+}
+
+bool Backoff::slept() {
+  rounds_ = std::min(rounds_ + yielding_from, sleeping_from);
+  return true;
+}
 
 Progress& Progress::instance() {
   static auto* const progress = new Progress;  // never freed: the service thread uses it
@@ -23,18 +58,12 @@ void Progress::remove(Plan& plan) {
   started_.erase(std::remove(started_.begin(), started_.end(), &plan), started_.end());
 }
 
-bool Progress::advance() {
+Progress::Round Progress::advance(const Plan* awaited) {
   const std::lock_guard<std::mutex> locked(guard_);
-  bool any = false;
-  for (Plan* const plan : started_) any |= plan->progress();
-  return any;
-}
-
-bool Progress::advance_until_done(Plan& plan, bool& any) {
-  const std::lock_guard<std::mutex> locked(guard_);
-  any = false;
-  for (Plan* const started : started_) any |= started->progress();
-  return plan.done();
+  Round round;
+  for (Plan* const plan : started_) round.any |= plan->progress();
+  round.done = awaited && awaited->done();
+  return round;
 }
 
 /// Without one, partners may wait until this rank calls test or wait.
@@ -57,7 +86,7 @@ void Progress::serve() {
   const auto look = [this] {
     const std::lock_guard<std::mutex> locked(guard_);
     bool any = false;
-    for (Plan* const plan : started_) any |= plan->progress_without_mpi();
+    for (Plan* const plan : started_) any |= plan->progress(false);
     return any;
   };
   for (int idle = 0;;) {

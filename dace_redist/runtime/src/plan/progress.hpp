@@ -2,15 +2,41 @@
 #pragma once
 
 /// \file
-/// All transfers that this process has started. Start reading at: Progress.
+/// All transfers that this process has started, and how it waits for them. Start reading at: Progress.
 
-#include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <vector>
 
 namespace dace_redist {
 
 class Plan;
+
+/// Spins, then yields the core, then sleeps, so that oversubscribed ranks can run. Where many ranks share a core, they
+/// sleep after one turn if a bell can wake them: ranks that look and yield take most turns from those that work.
+class Backoff {
+ public:
+  static constexpr long nap_nanoseconds = 500000;  ///< of a sleep that a bell ends
+
+  /// \param ranks  that share this node: with more of them than cores, another rank needs this core.
+  explicit Backoff(std::int64_t ranks);
+
+  /// \return whether this is one of the rounds, about every 64th, in which a waiting rank should look around.
+  bool wait();
+  /// Takes note of a sleep that no bell has ended. \return as wait().
+  bool slept();
+  void reset() { rounds_ = 0; }
+  /// Whether the rank should sleep if a bell can wake it.
+  bool sleeps() const { return crowded_ && rounds_ > 0; }
+  /// Whether nothing has happened for so long that a partner may be blocked elsewhere.
+  bool long_wait() const { return rounds_ >= yielding_from + 64; }
+
+ private:
+  static constexpr int yielding_from = 32, sleeping_from = 20000;
+
+  bool crowded_;
+  int busy_rounds_, rounds_ = 0;
+};
 
 /// Advances every transfer that was started and is not waited for, whichever of them a rank waits for: ranks may wait
 /// in any order.
@@ -32,11 +58,13 @@ class Progress {
   }
   void remove(Plan& plan);
 
-  /// Does what can be done of all transfers. A transfer that fails keeps its error for its own wait. \return whether
-  /// that was anything.
-  bool advance();
-  /// As advance(). \return whether the transfer of `plan` is done.
-  bool advance_until_done(Plan& plan, bool& any);
+  struct Round {
+    bool any = false;   ///< something was done
+    bool done = false;  ///< the awaited transfer is done
+  };
+  /// Does what can be done of all transfers. A transfer that fails keeps its error for its own wait.
+  /// \param awaited  a transfer that was added, if one is waited for.
+  Round advance(const Plan* awaited = nullptr);
 
  private:
   void start_service_thread();

@@ -2,9 +2,8 @@
 #include "plan/strategies.hpp"
 
 #include <algorithm>
-#include <iterator>
+#include <functional>
 #include <map>
-#include <utility>
 
 #include "transport/chunk_transport.hpp"
 #include "transport/join_transport.hpp"
@@ -27,44 +26,10 @@ std::vector<Strategy>& table() {
       {"Shared", make_node, nullptr},
       {"Hierarchical", make_node, make_pipelined},
       {"Aggregated", make_node, make_pipelined, make_joined},
-      {"SumReplicas", make_node, make_reduced},
+      {"SumReplicas", make_node, make_reduced, nullptr, true},
   };
   return rows;
 }
-
-/// Moves the messages that `takes` accepts to a list of their own; the self copy stays.
-template <class Takes>
-Messages split(Messages& messages, const Takes& takes) {
-  Messages taken;
-  const auto split_side = [&](std::vector<PeerMessage>& from, std::vector<PeerMessage>& to) {
-    const auto kept = [&](const PeerMessage& message) { return !takes(message); };
-    const auto middle = std::stable_partition(from.begin(), from.end(), kept);
-    to.assign(std::make_move_iterator(middle), std::make_move_iterator(from.end()));
-    from.erase(middle, from.end());
-  };
-  split_side(messages.sends, taken.sends);
-  split_side(messages.receives, taken.receives);
-  return taken;
-}
-
-/// A transport that moves only some of the messages of its exchange.
-class SelectedMessages final : public Transport {
- public:
-  SelectedMessages(std::unique_ptr<Transport> transport, std::function<Messages(Messages)> select)
-      : transport_(std::move(transport)), select_(std::move(select)) {}
-
-  void connect() override { transport_->connect(); }
-  void replan(Messages messages) override { transport_->replan(select_(std::move(messages))); }
-  void begin(const Arrays& arrays, Pace pace) override { transport_->begin(arrays, pace); }
-  bool progress() override { return transport_->progress(); }
-  bool done() const override { return transport_->done(); }
-  bool runs_without_mpi() const override { return transport_->runs_without_mpi(); }
-  void wake_partners() override { transport_->wake_partners(); }
-
- private:
-  std::unique_ptr<Transport> transport_;
-  std::function<Messages(Messages)> select_;
-};
 
 }  // namespace
 
@@ -81,7 +46,7 @@ const Strategy& find_strategy(const std::string& name) {
   std::string known;
   for (const Strategy& row : table()) {
     if (name == row.name) return row;
-    if (std::string(row.name) != "SumReplicas") known += (known.empty() ? "" : ", ") + std::string(row.name);
+    if (!row.sums) known += (known.empty() ? "" : ", ") + std::string(row.name);
   }
   throw Error(text("unknown strategy \"", name, "\"; there are ", known));
 }
@@ -95,69 +60,43 @@ void check_nodes(const Strategy& strategy, const Link& link, const Messages& mes
                          " and ", message.peer, " are on different nodes; use Hierarchical"));
 }
 
-std::vector<std::unique_ptr<Transport>> make_transports(const Strategy& strategy, const Link& link, Messages messages,
-                                                        bool node_memory, bool separable) {
-  const Topology topology = link.topology;
-  const auto on_node = [topology](const PeerMessage& message) { return topology.is_partner(message.peer); };
-  const auto is_short = [max = std::min(link.options.chunk_bytes, max_joined_bytes)](const PeerMessage& message) {
-    return message.nbytes <= max;
-  };
-  const bool through_node = strategy.on_node && node_memory;
+Messages MessageFilter::of(Messages messages) const {
+  if (!self) messages.self = {};
+  if (!takes) return messages;
+  for (auto* list : {&messages.sends, &messages.receives})
+    list->erase(std::remove_if(list->begin(), list->end(), std::not_fn(takes)), list->end());
+  return messages;
+}
+
+std::vector<Route> make_routes(const Strategy& strategy, const Link& link, const Messages& messages, bool node_memory,
+                               bool separable) {
   check_nodes(strategy, link, messages);
-  std::vector<std::unique_ptr<Transport>> transports;
+  std::vector<Route> routes;
+  const auto add = [&](MakeTransport make, const MessageFilter& filter, int tag) {
+    Link own = link;
+    own.tag += tag;
+    own.plan_messages = [plan = link.plan_messages, filter](const auto& sources, const auto& targets) {
+      return filter.of(plan(sources, targets));
+    };
+    routes.push_back({make(own, filter.of(messages)), filter});
+  };
   const MakeTransport others = strategy.between_nodes ? strategy.between_nodes : make_pipelined;
   if (!separable) {
-    transports.push_back(others(link, std::move(messages)));
-    return transports;
+    add(others, {}, 0);
+    return routes;
   }
-  // Which part of the messages a transport takes, when the plan is made and for other local arrays.
-  const auto add = [&](MakeTransport make, const std::function<Messages(Messages)>& select, Index tag) {
-    Link own = link;
-    own.tag += static_cast<int>(tag);
-    own.plan_messages = [plan = link.plan_messages, select](const auto& sources, const auto& targets) {
-      return select(plan(sources, targets));
-    };
-    transports.push_back(std::make_unique<SelectedMessages>(make(own, select(messages)), select));
+  const bool through_node = strategy.on_node && node_memory;
+  const auto stays = [&topology = link.topology, through_node](const PeerMessage& message) {
+    return through_node && topology.is_partner(message.peer);
   };
-  const bool joins = through_node && strategy.short_between_nodes && !topology.one_node();
-  if (!through_node || !topology.one_node())
-    add(
-        others,
-        [=](Messages all) {
-          if (through_node) split(all, on_node);
-          if (joins) split(all, is_short);
-          all.self = {};
-          return all;
-        },
-        0);
-  if (joins)
-    add(
-        strategy.short_between_nodes,
-        [=](Messages all) {
-          split(all, on_node);
-          Messages shorts = split(all, is_short);
-          return shorts;
-        },
-        1);
-  if (through_node)
-    add(
-        strategy.on_node,
-        [=](Messages all) {
-          Messages here = split(all, on_node);
-          here.self = std::move(all.self);
-          return here;
-        },
-        3);
-  else
-    add(
-        make_self,
-        [](Messages all) {
-          all.sends.clear();
-          all.receives.clear();
-          return all;
-        },
-        3);
-  return transports;
+  const bool joins = through_node && strategy.short_between_nodes && !link.topology.one_node();
+  const Index max_joined = joins ? std::min(link.options.chunk_bytes, max_joined_bytes) : -1;
+  const auto is_joined = [=](const PeerMessage& message) { return !stays(message) && message.nbytes <= max_joined; };
+  if (!through_node || !link.topology.one_node())
+    add(others, {[=](const PeerMessage& message) { return !stays(message) && !is_joined(message); }, false}, 0);
+  if (joins) add(strategy.short_between_nodes, {is_joined, false}, 1);
+  add(through_node ? strategy.on_node : make_self, {stays, true}, 3);
+  return routes;
 }
 
 MessageOrder::MessageOrder(const Topology& topology, int ranks, bool by_node) : ranks_(ranks) {

@@ -5,11 +5,11 @@
 /// The strategies: which transport moves which messages. To add one, write a transport and add a row to the table in
 /// strategies.cpp.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "plan/problem.hpp"
 #include "transport/transport.hpp"
 
 namespace dace_redist {
@@ -19,8 +19,9 @@ struct Strategy {
   const char* name;
   MakeTransport on_node;        ///< messages within a node and the self copy; null: they move as all others
   MakeTransport between_nodes;  ///< all other messages; null: there may be none
-  MakeTransport short_between_nodes =
-      nullptr;  ///< messages of up to max_joined_bytes between nodes; null: as all others
+  /// Messages of up to max_joined_bytes between nodes; null: as all others.
+  MakeTransport short_between_nodes = nullptr;
+  bool sums = false;  ///< partial results are reduced; by MPI between nodes, and where they are small
 };
 
 /// Adds a row, or replaces the row of the same name.
@@ -32,15 +33,28 @@ const Strategy& find_strategy(const std::string& name);
 /// \throws Error if a message crosses nodes that the strategy cannot cross.
 void check_nodes(const Strategy& strategy, const Link& link, const Messages& messages);
 
+/// A part of the messages of an exchange; by default all of them.
+struct MessageFilter {
+  std::function<bool(const PeerMessage&)> takes = nullptr;  ///< null: all messages
+  bool self = true;                                         ///< whether the self copy is among them
+
+  Messages of(Messages messages) const;
+};
+
+/// A transport of an exchange, with the messages that it moves.
+struct Route {
+  std::unique_ptr<Transport> transport;
+  MessageFilter filter{};
+};
+
 /// The transports of a strategy for messages of tensors in main memory, in the order in which they begin.
 /// \param node_memory  whether messages may move through node-shared memory.
 /// \param separable    whether each message may move by another transport; false for partial results of tiles, and
-/// those
-///                     that come from several nodes: one transport reduces them in order.
+///     those that come from several nodes: one transport reduces them in order.
 /// \throws Error if a message crosses nodes that the strategy cannot cross.
 /// \throws NoSharedMemory if node-shared memory is too short on this rank.
-std::vector<std::unique_ptr<Transport>> make_transports(const Strategy& strategy, const Link& link, Messages messages,
-                                                        bool node_memory, bool separable);
+std::vector<Route> make_routes(const Strategy& strategy, const Link& link, const Messages& messages, bool node_memory,
+                               bool separable);
 
 /// The step of a message: at each step every rank sends to one rank and receives from one, as far as it has messages,
 /// so that no target is hit by all ranks at once. Node after node where there are several.
