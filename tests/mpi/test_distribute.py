@@ -12,7 +12,7 @@ from builds import planned, quick_builds
 
 @pytest.fixture(autouse=True)
 def _quick_builds(monkeypatch):
-    monkeypatch.setattr("dace_redist.transformations.einsum.transient_memory.LEAST_BYTES", 1)  # tensors are small here
+    monkeypatch.setattr("dace_redist.transformations.distribute.emit.storage.MIN_BYTES", 1)  # tensors are small here
     with quick_builds():
         yield
 
