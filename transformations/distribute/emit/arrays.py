@@ -19,51 +19,27 @@ from dace_redist.einsum.traffic import same_place
 from dace_redist.transformations.distribute.shapes import in_numbers, logical_shape
 
 
-class Extent(NamedTuple):
-    """The extent of a rank's part along an axis, or, without an axis, whether it holds the scalar."""
-
-    placement: Placement
-    shape: tuple[Any, ...]
-
-    def value(self, sizes: Mapping[str, int], rank: int | None) -> int:
-        """Return the number on a rank; None: the largest."""
-        distribution = self.placement.distribution(in_numbers(self.shape, sizes))
-        (extent,) = distribution.local_shape(self.placement.ranks[0] if rank is None else rank)
-        return extent
-
-
-class First(NamedTuple):
-    """The first index of a rank's part along an axis."""
-
-    placement: Placement
-    shape: tuple[Any, ...]
-
-    def value(self, sizes: Mapping[str, int], rank: int | None) -> int:
-        """Return the index on a rank; None: on rank 0."""
-        (index,) = self.placement.distribution(in_numbers(self.shape, sizes)).global_index(rank or 0)
-        return int(index[0]) if len(index) else 0
-
-
-class Diagonal(NamedTuple):
+class LocalNumber(NamedTuple):
     """
-    The elements of a diagonal that a rank holds.
+    A number that each rank has of its part of a tensor: how many elements there are along axes of one index, or where.
 
-    :param placement: How the axes that have one index are split.
+    :param placement: How these axes are split, one axis or those of a diagonal.
     :param shape: Their extents, all equal; may be symbols.
-    :param axis: None: the number of elements; else where the first one is in the rank's block, along this axis.
+    :param start: None: the number of elements; ``""``: the index of the first one; an axis: where it is in the rank's
+        block along this axis.
     """
 
     placement: Placement
     shape: tuple[Any, ...]
-    axis: int | None = None
+    start: int | str | None = None
 
     def value(self, sizes: Mapping[str, int], rank: int | None) -> int:
         """Return the number on a rank; None: the largest."""
         low, high = self.placement.bounds(in_numbers(self.shape, sizes))
         first = low.max(axis=0)
         values = np.maximum(high.min(axis=0) - first, 0)
-        if self.axis is not None:
-            values = np.where(values > 0, first - low[self.axis], 0)
+        if self.start is not None:
+            values = np.where(values > 0, first if isinstance(self.start, str) else first - low[self.start], 0)
         held = [v for v, r in zip(values.tolist(), self.placement.ranks, strict=True) if rank in (None, r)]
         return max(held, default=0)
 
@@ -73,17 +49,17 @@ class LocalSymbols:
     """
     What the SDFG of a rank depends on besides the sizes.
 
-    :param known: For each of its symbols that is not a size: what it is.
-    :param same: Pairs of placements, with a tensor's shape, that have one array: for these sizes every rank holds the
-        same elements under both.
+    :param known: The number that each of its other symbols stands for.
+    :param same: Whether pairs of placements, with a tensor's shape, have one array: for these sizes every rank holds
+        the same elements under both.
     """
 
-    known: dict[str, Extent | First | Diagonal] = field(default_factory=dict)
+    known: dict[str, LocalNumber] = field(default_factory=dict)
     same: dict[tuple[Placement, Placement, tuple[Any, ...]], bool] = field(default_factory=dict)
 
     def values(self, sizes: Mapping[str, int], rank: int | None) -> dict[str, int]:
-        """Return the values of all symbols on a rank; None: the largest extents."""
-        return {**sizes, **{name: known.value(sizes, rank) for name, known in self.known.items()}}
+        """Return the values of all symbols on a rank; None: the largest of each."""
+        return {**sizes, **{name: number.value(sizes, rank) for name, number in self.known.items()}}
 
     def allow(self, sizes: Mapping[str, int]) -> bool:
         """Whether the SDFG can be used with other sizes."""
@@ -168,37 +144,30 @@ class LocalArrays:
 
     def local_extent(self, placement: Placement, axis: int, extent: Any) -> dace.symbol:
         """Return the symbol for one extent of this rank's part: one symbol for all axes that are split alike."""
-        return self._symbol(Extent(_axes(placement, [axis]), (extent,)))
+        return self._symbol(LocalNumber(_axes(placement, [axis]), (extent,)))
 
     def scalar_extent(self, placement: Placement) -> dace.symbol:
         """Return the symbol that is 1 on ranks that hold a scalar, and 0 on others."""
-        return self._symbol(Extent(placement, ()))
+        return self._symbol(LocalNumber(Placement(placement.grid, (None,), (1,), placement.ranks), (1,)))
 
     def start(self, placement: Placement, axis: int, tensor: str) -> Any:
         """Return the first index of this rank's part along an axis: 0 or a symbol."""
         if placement.parts[axis] == 1:
             return dace.symbolic.pystr_to_symbolic("0")
-        return self._symbol(First(_axes(placement, [axis]), (self.shapes[tensor][axis],)))
+        return self._symbol(LocalNumber(_axes(placement, [axis]), (self.shapes[tensor][axis],), ""), "first")
 
     def diagonal(self, tensor: str, placement: Placement, axes: Sequence[int]) -> tuple[dace.symbol, list[dace.symbol]]:
-        """
-        Return which elements this rank's part of a tensor has of a diagonal.
-
-        :param axes: The axes of the tensor that have one index.
-        :return: Symbols for the number of elements, and for where the first of them is along each of these axes.
-        """
+        """Return symbols for the elements of a diagonal in this rank's part: their number, their start along each axis."""
         alone, shape = _axes(placement, axes), tuple(self.shapes[tensor][axis] for axis in axes)
-        starts = [self._symbol(Diagonal(alone, shape, axis)) for axis in range(len(axes))]
-        return self._symbol(Diagonal(alone, shape)), starts
+        starts = [self._symbol(LocalNumber(alone, shape, axis)) for axis in range(len(axes))]
+        return self._symbol(LocalNumber(alone, shape)), starts
 
-    def _symbol(self, value: Extent | First | Diagonal) -> dace.symbol:
+    def _symbol(self, number: LocalNumber, stem: str = "n") -> dace.symbol:
         known = self.symbols.known
-        kind = type(value)
-        name = next((symbol for symbol, other in known.items() if type(other) is kind and other == value), None)
+        name = next((symbol for symbol, other in known.items() if other == number), None)
         if name is None:
-            stem = "first" if kind is First else "n"
             name = next(f"{stem}{n}" for n in count() if f"{stem}{n}" not in (*self._taken, *known))
-            known[name] = value
+            known[name] = number
             self.sdfg.add_symbol(name, dace.int64)
         return dace.symbol(name, dace.int64)
 

@@ -11,6 +11,7 @@ import numpy as np
 from dace import SDFG, SDFGState, dtypes
 from dace.frontend.common import op_repository
 from dace.frontend.python.nested_call import NestedCall
+from dace.libraries.standard.nodes.reduce import Reduce
 
 from dace_redist.library_nodes.linear_solve import LinearSolve
 from dace_redist.transformations.distribute.read.numpy_differences import warning_of_integers
@@ -58,7 +59,7 @@ def _extreme(
     if is_complex(dtype):
         raise ValueError(f"np.{function} of complex numbers has no order to go by; take it of np.abs({a})")
     output = new_array(visitor, sdfg, shape, dtype)
-    node = state.add_reduce(f"lambda x, y: {function}(x, y)", axes, neutral_element(function, dtype))
+    node = Reduce(function, f"lambda x, y: {function}(x, y)", axes, neutral_element(function, dtype))
     return add_node(visitor, sdfg, state, node, {None: a}, output)
 
 

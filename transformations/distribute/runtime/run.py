@@ -16,13 +16,8 @@ from dace_redist.distribution import Distribution
 from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective_errors import check_same, together
 from dace_redist.mpi.launch import check_launcher
-from dace_redist.redistribution.device_arrays import (
-    ArrayView,
-    DeviceArray,
-    array_view,
-    empty_like_library,
-    is_foreign,
-)
+from dace_redist.redistribution import device_arrays
+from dace_redist.redistribution.device_arrays import ArrayView, DeviceArray, array_view
 from dace_redist.redistribution.plan import plan
 from dace_redist.redistribution.shared_arrays import LEAST_SHARED_BYTES, empty_result
 from dace_redist.transformations.distribute.runtime.loaded import Loaded, load
@@ -105,17 +100,15 @@ def _all_ranks(program: DistributedProgram, comm: Any, what: str = "", value: ob
     """
     Check the communicator, and raise on every rank what the block raises on one. Collective over that communicator;
     over the world if the program takes all its ranks, so that a rank that passes another one leaves none waiting.
-
-    :param comm: This rank's argument; None: the world.
-    :param what: As for :func:`dace_redist.mpi.collective_errors.together`; likewise ``value``.
-    :return: The communicator to use; the world, if it has the same ranks in the same order.
+    Yields the communicator to use; the world, if it has the same ranks in the same order.
     """
     found, failure = _communicator(program, comm)
-    everywhere = MPI.COMM_WORLD.size == program.ranks and (failure is not None or _has_the_world(found))
+    world = MPI.COMM_WORLD
+    same = failure is None and (found == world or MPI.Comm.Compare(found, world) != MPI.UNEQUAL)
+    everywhere = world.size == program.ranks and (failure is not None or same)
     if failure is not None and not everywhere:  # ranks that pass the same communicator fail, too
         raise failure
-    asked = MPI.COMM_WORLD if everywhere else found
-    with together(asked, what, value):
+    with together(world if everywhere else found, what, value):
         if failure is not None:
             raise failure
         yield found
@@ -141,11 +134,6 @@ def _communicator(program: DistributedProgram, comm: Any) -> tuple[Any, Exceptio
     )
 
 
-def _has_the_world(comm: MPI.Intracomm) -> bool:
-    """Whether a communicator of as many ranks as the world has its ranks, in any order."""
-    return comm == MPI.COMM_WORLD or MPI.Comm.Compare(comm, MPI.COMM_WORLD) != MPI.UNEQUAL
-
-
 # Parts
 
 
@@ -165,24 +153,18 @@ def _arrays(program: DistributedProgram, local: Mapping[str, Any], rank: int) ->
             arrays[name] = _checked(local[name], tensor, rank, name in program.outputs, there)
         elif there:
             like = next((array for array in local.values() if _lies_on_gpu(array)), None)
-            arrays[name] = empty_like_library(like, tensor.distribution.local_shape(rank), tensor.dtype)
+            arrays[name] = device_arrays.empty_like_library(like, tensor.distribution.local_shape(rank), tensor.dtype)
         else:
             arrays[name] = _empty(tensor.distribution.local_shape(rank) if tensor.shape else (1,), tensor.dtype)
     return arrays
 
 
 def _lies_on_gpu(array: Any) -> bool:
-    return is_foreign(array) and array_view("array", array).device == "gpu"
+    return device_arrays.is_foreign(array) and array_view("array", array).device == "gpu"
 
 
 def _checked(array: Any, tensor: DistributedTensor, rank: int, written: bool, on_gpu: bool) -> Any:
-    """
-    Return a part as a run can use it.
-
-    :param written: Whether the program writes it.
-    :param on_gpu: Whether it must lie on the GPU.
-    :raises ValueError: If it lies elsewhere, has another shape or type, or cannot be written in place.
-    """
+    """Return a part as a run can use it; refuses one that lies elsewhere, does not fit, or cannot be written."""
     name, given = tensor.name, array_view(f"run: {tensor.name}", array) if on_gpu else None
     if given is not None and given.device != "gpu" and given.size:
         raise ValueError(
@@ -278,11 +260,10 @@ def _whole(tensor: DistributedTensor, whole: Any) -> Array:
 
 def _converted(where: str, tensor: DistributedTensor, given: Any) -> Array:
     """
-    Return an array of the tensor's element type.
+    Return an array of the tensor's element type; numbers of Python need only be of the same kind: integers, real or
+    complex.
 
-    :param where: The called method, for the message.
-    :param given: An array, or numbers of Python, which need only be of the same kind: integers, real or complex.
-    :raises ValueError: If elements of the tensor's type cannot hold all values of the type given, or not this number.
+    :raises ValueError: If elements of that type cannot hold all values of the given type, or not this number.
     """
     array = np.asarray(given)
     rule: Literal["safe", "same_kind"] = "safe" if hasattr(given, "dtype") else "same_kind"
