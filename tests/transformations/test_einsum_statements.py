@@ -14,7 +14,7 @@ from linear_systems import solved
 
 from dace_redist.einsum.statement import Statement
 from dace_redist.transformations.distribute import rewritten
-from dace_redist.transformations.distribute.ir import Loop, operations
+from dace_redist.transformations.distribute.ir import Block, operations
 from dace_redist.transformations.distribute.read.frontend import parse
 from dace_redist.transformations.distribute.read.statements import read_statements
 from dace_redist.transformations.distribute.rewrite import rewrite
@@ -24,10 +24,10 @@ from dace_redist.transformations.distribute.shapes import logical_shape
 
 def interpret(body: Any, arrays: dict[str, np.ndarray], outer: int = 1) -> None:
     for item in body:
-        if isinstance(item, Loop):
-            repeats = next(operations(item.body)).repeats  # of the loops around it, too, of which no body is empty
+        if isinstance(item, Block):
+            repeats = next(operations(item.bodies[0])).repeats  # of the loops around it, too, of which no body is empty
             for _ in range(repeats // outer):
-                interpret(item.body, arrays, repeats)
+                interpret(item.bodies[0], arrays, repeats)
         else:
             compute(item, arrays)
 

@@ -72,11 +72,7 @@ class Move:
         return {self.source, self.result}
 
     def planned(self, dimensions: int) -> Statement:
-        """
-        Return the statement that stands for it in the plan: an elementwise one, which names the result only.
-
-        :param dimensions: Number of dimensions of the result.
-        """
+        """Return its statement in the plan: an elementwise one of this many dimensions, which names the result only."""
         indices = ascii_letters[:dimensions]
         place = {"where": self.where, "repeats": self.repeats, "loops": self.loops}
         return Statement(Einsum((indices,), indices), (self.result,), self.result, elementwise=True, **place)
@@ -84,12 +80,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Slice(Move):
-    """
-    A box of a tensor that is copied to or from another tensor, of the box's shape.
-
-    :param box: The box.
-    :param written: Whether it is a box of the result, else of the source.
-    """
+    """A box of the source that becomes the result or, if ``written``, the source that becomes a box of the result."""
 
     box: Box
     written: bool
@@ -101,45 +92,25 @@ class Reshape(Move):
 
 
 @dataclass(frozen=True)
-class Loop:
+class Block:
     """
-    A repeated body.
+    The body of a loop, or the bodies of branches, of which at most one runs.
 
-    :param region: DaCe's loop; the distributed program has one with the same head.
-    :param body: Its items.
-    :param certain: Whether all of it runs at least once whatever the sizes.
-    :param scalars: Scalars that its condition reads.
-    """
-
-    region: LoopRegion
-    body: tuple[Item, ...]
-    certain: bool = False
-    scalars: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Branch:
-    """
-    Bodies of which at most one runs, depending on conditions.
-
-    :param region: DaCe's block of branches.
-    :param bodies: The items of each of its branches.
+    :param region: DaCe's loop or branches; the distributed program has a block with the same head.
+    :param bodies: The items of each body.
     :param scalars: Scalars that its conditions read.
+    :param certain: Whether all of a loop runs at least once whatever the sizes.
     """
 
-    region: ConditionalBlock
+    region: LoopRegion | ConditionalBlock
     bodies: tuple[tuple[Item, ...], ...]
     scalars: tuple[str, ...] = ()
+    certain: bool = False
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """
-    Values of symbols, which may depend on scalars.
-
-    :param values: Expressions by the symbols' names.
-    :param scalars: Scalars that they read.
-    """
+    """Values of symbols, as expressions by their names, and the scalars that these read."""
 
     values: Mapping[str, str]
     scalars: tuple[str, ...] = ()
@@ -147,30 +118,24 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Jump:
-    """
-    The end of a loop, or of one of its iterations.
-
-    :param kind: DaCe's block, ``BreakBlock`` or ``ContinueBlock``.
-    """
+    """The end of a loop, or of one of its iterations: DaCe's ``BreakBlock`` or ``ContinueBlock``."""
 
     kind: type
 
 
 Operation: TypeAlias = Statement | Move
-Item: TypeAlias = "Operation | Loop | Branch | Assignment | Jump"
+Item: TypeAlias = "Operation | Block | Assignment | Jump"
 Body = Sequence[Item]
 
 
 def blocks_of(item: Item) -> tuple[Body, ...]:
-    """Return the bodies of a loop or of branches; none of other items."""
-    return item.bodies if isinstance(item, Branch) else (item.body,) if isinstance(item, Loop) else ()
+    """Return the bodies of a block; none of other items."""
+    return item.bodies if isinstance(item, Block) else ()
 
 
 def with_blocks(item: Item, change: Callable[[Body], tuple[Item, ...]]) -> Item:
-    """Return a loop or branches with changed bodies; other items as they are."""
-    if isinstance(item, Loop):
-        return replace(item, body=change(item.body))
-    return replace(item, bodies=tuple(map(change, item.bodies))) if isinstance(item, Branch) else item
+    """Return a block with changed bodies; other items as they are."""
+    return replace(item, bodies=tuple(map(change, item.bodies))) if isinstance(item, Block) else item
 
 
 def all_items(body: Body) -> Iterator[Item]:

@@ -157,7 +157,7 @@ class LocalArrays:
         return self._symbol(LocalNumber(_axes(placement, [axis]), (self.shapes[tensor][axis],), ""), "first")
 
     def diagonal(self, tensor: str, placement: Placement, axes: Sequence[int]) -> tuple[dace.symbol, list[dace.symbol]]:
-        """Return symbols for the elements of a diagonal in this rank's part: their number, their start along each axis."""
+        """Return symbols for the elements of a diagonal in this rank's part: their number, their start on each axis."""
         alone, shape = _axes(placement, axes), tuple(self.shapes[tensor][axis] for axis in axes)
         starts = [self._symbol(LocalNumber(alone, shape, axis)) for axis in range(len(axes))]
         return self._symbol(LocalNumber(alone, shape)), starts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise, product
-from typing import Any, NamedTuple
+from typing import Any
 
 import dace
 from dace import SDFG, Memlet, SDFGState, dtypes, symbolic
@@ -18,6 +18,9 @@ from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
 from dace_redist.transformations.distribute.emit.arrays import LocalArrays
 from dace_redist.transformations.distribute.ir import Reshape, Slice
 from dace_redist.transformations.distribute.shapes import equal, in_numbers
+
+#: Number of units that are split, the axis in either shape, and its elements for each unit.
+_Split = tuple[Any, tuple[int, int], tuple[Any, Any]]
 
 
 class Emitter:
@@ -138,12 +141,12 @@ class Emitter:
         :raises ValueError: If no axis can be split so.
         """
         arrays, ends = self._arrays, (move.source, move.result)
-        group = splittable(*(arrays.shapes[name] for name in ends), arrays.sizes)
-        block = symbolic.int_ceil(group.extent, arrays.ranks)
+        extent, axes, inners = splittable(*(arrays.shapes[name] for name in ends), arrays.sizes)
+        block = symbolic.int_ceil(extent, arrays.ranks)
         everyone = Placement((arrays.ranks,), (0,), (1,), tuple(range(arrays.ranks)))
-        held = arrays.local_extent(everyone, 0, group.extent)
+        held = arrays.local_extent(everyone, 0, extent)
         cuts, local = [], []
-        for name, axis, inner in zip(ends, group.axes, group.inner, strict=True):
+        for name, axis, inner in zip(ends, axes, inners, strict=True):
             shape = arrays.shapes[name] or (1,)
             split = [number == axis for number in range(len(shape))]
             dims, blocks = [0 if on else None for on in split], [block * inner if on else None for on in split]
@@ -180,27 +183,13 @@ def _with_axes(place: Placement, kept: Sequence[int], count: int) -> Placement:
     return Placement(place.grid, tuple(dims), tuple(multiples), place.ranks)
 
 
-class SplitGroup(NamedTuple):
-    """
-    Neighbouring axes of one shape that together are neighbouring axes of another shape, split along the first of them.
-
-    :param extent: Number of units that are split: the extent of the first axis where there are several.
-    :param axes: The axis that is split, in either shape.
-    :param inner: Elements of that axis for each of the ``extent``, in either shape.
-    """
-
-    extent: Any
-    axes: tuple[int, int]
-    inner: tuple[Any, Any]
-
-
-def splittable(source: Sequence[Any], target: Sequence[Any], sizes: Mapping[str, int]) -> SplitGroup:
+def splittable(source: Sequence[Any], target: Sequence[Any], sizes: Mapping[str, int]) -> _Split:
     """
     Return the axes that are best split such that each rank has the same elements under both shapes.
 
-    :param source: A shape, which may have symbols.
-    :param target: Another one of as many elements.
-    :param sizes: Values of the symbols.
+    These are the first of neighbouring axes of the one that together are neighbouring axes of the other shape.
+
+    :return: The number of units that are split, the axis in either shape, and its elements for each of the units.
     :raises ValueError: If there are none.
     """
     chain = [(0, 0)]  # axes up to which both shapes have equally many elements
@@ -210,16 +199,16 @@ def splittable(source: Sequence[Any], target: Sequence[Any], sizes: Mapping[str,
     groups = [_group(source, target, range(i, k), range(j, m)) for (i, j), (k, m) in pairwise(chain)]
     found = [group for group in groups if group is not None]
     if not found and equal(math.prod(source), 1):
-        return SplitGroup(1, (0, 0), (1, 1))
+        return 1, (0, 0), (1, 1)
     if not found:
         raise ValueError(
             f"no axis can be split such that a rank has the same elements under the shapes {tuple(source)} and "
             f"{tuple(target)}: merge or divide whole axes, as in A.reshape(I, J * K)"
         )
-    return max(found, key=lambda group: in_numbers([group.extent], sizes)[0])
+    return max(found, key=lambda group: in_numbers(group[:1], sizes)[0])
 
 
-def _group(source: Sequence[Any], target: Sequence[Any], first: range, second: range) -> SplitGroup | None:
+def _group(source: Sequence[Any], target: Sequence[Any], first: range, second: range) -> _Split | None:
     mine = [axis for axis in first if not equal(source[axis], 1)] or [first[0]]
     theirs = [axis for axis in second if not equal(target[axis], 1)] or [second[0]]
     if len(mine) > 1 < len(theirs):
@@ -227,4 +216,4 @@ def _group(source: Sequence[Any], target: Sequence[Any], first: range, second: r
     rows = source[mine[0]] if len(mine) > 1 else target[theirs[0]]
     inner = math.prod(source[axis] for axis in mine[1:])
     outer = math.prod(target[axis] for axis in theirs[1:])
-    return SplitGroup(rows, (mine[0], theirs[0]), (outer, inner))
+    return rows, (mine[0], theirs[0]), (outer, inner)

@@ -18,10 +18,9 @@ from dace_redist.transformations.distribute.emit.arrays import LocalArrays, Loca
 from dace_redist.transformations.distribute.emit.copies import Emitter
 from dace_redist.transformations.distribute.ir import (
     Assignment,
+    Block,
     Body,
-    Branch,
     Jump,
-    Loop,
     Move,
     Reshape,
     Slice,
@@ -86,7 +85,7 @@ class _Builder(Emitter):
             else:
                 self._blocks(region, item)
 
-    def _blocks(self, region: ControlFlowRegion, item: Loop | Branch) -> None:
+    def _blocks(self, region: ControlFlowRegion, item: Block) -> None:
         """Add a loop or branches, which may run or not."""
         self._read(item.scalars)
         groups = [group for operation in operations([item]) for group in self._groups[id(operation)]]
@@ -97,16 +96,15 @@ class _Builder(Emitter):
                     self.at(region, name, group.operand_placements[number])
         self._arrays.keep_homes(written)
         before = set(self.written)
-        if isinstance(item, Loop):
-            self._loop(region, item)
+        if isinstance(item.region, LoopRegion):
+            self._loop(region, item.region, item)
         else:
-            self._branch(region, item, written)
-        if not (isinstance(item, Loop) and item.certain):
+            self._branch(region, item.region, item, written)
+        if not item.certain:
             self.written = before
         self._arrays.keep_homes(written)
 
-    def _loop(self, region: ControlFlowRegion, loop: Loop) -> None:
-        head = loop.region
+    def _loop(self, region: ControlFlowRegion, head: LoopRegion, loop: Block) -> None:
         inner = LoopRegion(
             head.label,
             condition_expr=self._local(head.loop_condition.as_string, loop.scalars),
@@ -116,14 +114,14 @@ class _Builder(Emitter):
             inverted=head.inverted,
         )
         self.append(region, inner)
-        self.emit(inner, loop.body)
+        self.emit(inner, loop.bodies[0])
         self.not_empty(inner)
 
-    def _branch(self, region: ControlFlowRegion, branch: Branch, written: Iterable[str]) -> None:
-        block = ConditionalBlock(branch.region.label)
+    def _branch(self, region: ControlFlowRegion, head: ConditionalBlock, branch: Block, written: Iterable[str]) -> None:
+        block = ConditionalBlock(head.label)
         self.append(region, block)
         before = set(self.written)
-        for (condition, old), body in zip(branch.region.branches, branch.bodies, strict=True):
+        for (condition, old), body in zip(head.branches, branch.bodies, strict=True):
             inner = ControlFlowRegion(old.label)
             block.add_branch(condition and CodeBlock(self._local(condition.as_string, branch.scalars)), inner)
             self.written = set(before)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import networkx as nx
 from dace import SDFG, SDFGState, data, dtypes
 from dace.sdfg import nodes
 from dace.sdfg.validation import InvalidSDFGError
@@ -94,25 +95,16 @@ def _remove_isolated(state: SDFGState) -> None:
 
 def _read_from_arrays(sdfg: SDFG) -> set[str]:
     """Return the transient scalars that are computed from elements of arrays, or from other such scalars."""
-    sources: dict[str, set[str]] = {}
+    single = {n for n, array in sdfg.arrays.items() if array.total_size == 1 and not isinstance(array, data.View)}
+    graph = nx.DiGraph()
+    graph.add_nodes_from(sdfg.arrays)
     for state in sdfg.states():
         for node in state.data_nodes():
-            if state.in_degree(node) and sdfg.arrays[node.data].total_size == 1:
-                sources.setdefault(node.data, set()).update(_sources(node, state))
-    found = {name for name, array in sdfg.arrays.items() if array.total_size != 1 or isinstance(array, data.View)}
-    while True:
-        more = {name for name, read in sources.items() if name not in found and read & found}
-        if not more:
-            return {name for name in found if name in sources}
-        found |= more
+            for before in state.predecessors(node) if node.data in single else ():
+                reads = [before.data] if isinstance(before, nodes.AccessNode) else _read_by(before, state)
+                graph.add_edges_from((name, node.data) for name in reads)
+    return set().union(*(nx.descendants(graph, name) for name in graph if name not in single))
 
 
-def _sources(node: nodes.AccessNode, state: SDFGState) -> set[str]:
-    """Return the arrays from which a node is computed within its state."""
-    found: set[str] = set()
-    for before in state.predecessors(node):
-        if isinstance(before, nodes.AccessNode):
-            found.add(before.data)
-        else:
-            found |= {edge.data.data for edge in state.in_edges(before) if edge.data.data is not None}
-    return found
+def _read_by(node: nodes.Node, state: SDFGState) -> list[str]:
+    return [edge.data.data for edge in state.in_edges(node) if edge.data.data is not None]

@@ -20,10 +20,9 @@ from dace.transformation.passes.analysis import loop_analysis
 from dace_redist.library_nodes.node import simplified
 from dace_redist.transformations.distribute.ir import (
     Assignment,
-    Branch,
+    Block,
     Item,
     Jump,
-    Loop,
     Operation,
     all_items,
     operations,
@@ -104,7 +103,7 @@ class _Reader:
             conditions = [condition.as_string for condition, _ in block.branches if condition is not None]
             scalars = self._scalars(conditions, f"if {conditions[0]}")
             bodies = [tuple(self.region(body, self._within(loops, body.label, 1))) for _, body in block.branches]
-            yield Branch(block, tuple(bodies), scalars)
+            yield Block(block, tuple(bodies), scalars)
         elif isinstance(block, BreakBlock | ContinueBlock):
             yield Jump(type(block))
         else:
@@ -123,7 +122,7 @@ class _Reader:
                 )
         return tuple(scalars)
 
-    def _loop(self, loop: LoopRegion, loops: Loops) -> Loop:
+    def _loop(self, loop: LoopRegion, loops: Loops) -> Block:
         readers = (loop_analysis.get_init_assignment, loop_analysis.get_loop_end, loop_analysis.get_loop_stride)
         first, last, step = (read(loop) for read in readers)
         scalars = self._scalars([loop.loop_condition.as_string], f"while {loop.loop_condition.as_string}")
@@ -142,7 +141,7 @@ class _Reader:
             certain = bool(count.is_Integer and count > 0)
         body = tuple(self.region(loop, self._within(loops, loop.label, repeats)))
         certain = certain and not any(isinstance(item, Jump) for item in all_items(body))
-        return Loop(loop, body, certain, scalars)
+        return Block(loop, (body,), scalars, certain)
 
     # Statements
 

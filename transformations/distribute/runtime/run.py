@@ -92,9 +92,6 @@ def _run_on_all(loaded: Loaded, arrays: Mapping[str, ArrayView], comm: Any) -> N
                 raise failure
 
 
-# The communicator
-
-
 @contextlib.contextmanager
 def _all_ranks(program: DistributedProgram, comm: Any, what: str = "", value: object = None) -> Iterator[Any]:
     """
@@ -132,9 +129,6 @@ def _communicator(program: DistributedProgram, comm: Any) -> tuple[Any, Exceptio
         f"the program is distributed over {program.ranks} ranks, but {which} {found.size}: start it with "
         f"mpirun -n {program.ranks}, pass comm= with {program.ranks} ranks, or call distribute(..., ranks={found.size})"
     )
-
-
-# Parts
 
 
 def _arrays(program: DistributedProgram, local: Mapping[str, Any], rank: int) -> dict[str, Any]:
@@ -206,9 +200,6 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return a new array, in node-shared memory if it is large enough for that to matter."""
     large = math.prod(shape) * dtype.itemsize >= LEAST_SHARED_BYTES
     return empty_result(shape, dtype) if large else np.empty(shape, dtype)
-
-
-# Whole tensors
 
 
 def scatter(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str, Any], comm: Any) -> dict[str, Any]:
