@@ -101,15 +101,21 @@ class Statement:
         """Whether it is a product or sum of its operands."""
         return not (self.elementwise or self.solves or self.reduction)
 
-    def copying(self, source: str, target: str, dimensions: int) -> Statement:
+    @classmethod
+    def copy(cls, source: str, target: str, dimensions: int, **place: Any) -> Statement:
         """
-        Return ``target = source``, which stands where this statement does.
+        Return ``target = source``.
 
         :param dimensions: Number of dimensions of both tensors.
+        :param place: ``where``, ``repeats`` and ``loops``.
         """
         indices = ascii_letters[:dimensions]
-        place: dict[str, Any] = {"where": self.where, "repeats": self.repeats, "loops": self.loops}
-        return Statement(Einsum((indices,), indices), (source,), target, elementwise=True, code=COPY, **place)
+        return cls(Einsum((indices,), indices), (source,), target, elementwise=True, code=COPY, **place)
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Where it stands, for other statements there."""
+        return {"where": self.where, "repeats": self.repeats, "loops": self.loops}
 
     @property
     def label(self) -> str:

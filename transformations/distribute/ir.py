@@ -5,13 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from string import ascii_letters
 from typing import Any, NamedTuple, TypeAlias
 
 from dace import data
 from dace.sdfg.state import ConditionalBlock, LoopRegion
 
-from dace_redist.einsum.expression import Einsum
 from dace_redist.einsum.statement import Statement
 from dace_redist.transformations.distribute.shapes import equal
 
@@ -73,9 +71,8 @@ class Move:
 
     def planned(self, dimensions: int) -> Statement:
         """Return its statement in the plan: an elementwise one of this many dimensions, which names the result only."""
-        indices = ascii_letters[:dimensions]
         place = {"where": self.where, "repeats": self.repeats, "loops": self.loops}
-        return Statement(Einsum((indices,), indices), (self.result,), self.result, elementwise=True, **place)
+        return Statement.copy(self.result, self.result, dimensions, **place)
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,7 @@ _Split = tuple[Any, tuple[int, int], tuple[Any, Any]]
 
 
 class Emitter:
-    """
-    Appends blocks to the regions of an SDFG.
-
-    :param sdfg: The SDFG.
-    :param arrays: This rank's parts.
-    """
+    """Appends blocks to the regions of an SDFG, and moves tensors between the arrays of a rank."""
 
     def __init__(self, sdfg: SDFG, arrays: LocalArrays) -> None:
         self._sdfg, self._arrays = sdfg, arrays
@@ -55,12 +50,27 @@ class Emitter:
         if region not in self._last:
             self.state(region, "nothing")
 
-    def connect(self, region: ControlFlowRegion, node: Any, source: str, target: str) -> None:
-        """Add a node that moves what one array holds to another one."""
+    def node(
+        self, region: ControlFlowRegion, node: Any, sources: Mapping[Any, Memlet], target: Memlet, output: str | None
+    ) -> None:
+        """Add a node that reads memlets, by connector, and writes one."""
         state = self.state(region, node.label)
         state.add_node(node)
-        state.add_edge(state.add_read(source), None, node, INPUT, self._arrays.whole(source))
-        state.add_edge(node, OUTPUT, state.add_write(target), None, self._arrays.whole(target))
+        for connector, memlet in sources.items():
+            state.add_edge(state.add_read(memlet.data), None, node, connector, memlet)
+        state.add_edge(node, output, state.add_write(target.data), None, target)
+
+    def connect(self, region: ControlFlowRegion, node: Any, source: str, target: str) -> None:
+        """Add a node that moves what one array holds to another one."""
+        self.node(region, node, {INPUT: self._arrays.whole(source)}, self._arrays.whole(target), OUTPUT)
+
+    def map(
+        self, region: ControlFlowRegion, label: str, extents: Mapping[str, Any], inputs: Any, code: str, output: Any
+    ) -> None:
+        """Add a map of a tasklet: extents of its indices, memlets by connectors."""
+        state = self.state(region, label)
+        ranges = {index: f"0:{symbolic.symstr(extent)}" for index, extent in extents.items()}
+        state.add_mapped_tasklet(state.label, ranges, inputs, code, output, external_edges=True)
 
     def copy(self, region: ControlFlowRegion, source: str, target: str) -> None:
         """Add a copy of a whole array."""
@@ -112,12 +122,7 @@ class Emitter:
     def _copy_axes(
         self, region: ControlFlowRegion, ends: tuple[str, str], kept: tuple[int, ...], place: Placement
     ) -> None:
-        """
-        Copy an array to one with more or fewer axes of one element.
-
-        :param ends: Source and target, one of them with all axes, the other one with the axes ``kept``.
-        :param place: Placement of the latter.
-        """
+        """Copy source to target, one of them with all axes, the other one, at ``place``, with the axes ``kept``."""
         shapes = [self._sdfg.arrays[name].shape for name in ends]
         # A scalar is a vector of one element, which not every rank has.
         short = min(shapes, key=len) if kept else (self._arrays.scalar_extent(place),)
@@ -129,17 +134,11 @@ class Emitter:
             Memlet(f"{name}[{', '.join(lifted if len(shape) > max(1, len(kept)) else alone)}]")
             for name, shape in zip(ends, shapes, strict=True)
         ]
-        ranges = {index: f"0:{symbolic.symstr(n)}" for index, n in zip(indices, short, strict=True)}
-        state = self.state(region, f"copy_{ends[0]}")
-        inputs, outputs = {"_in": memlets[0]}, {"_out": memlets[1]}
-        state.add_mapped_tasklet(state.label, ranges, inputs, "_out = _in", outputs, external_edges=True)
+        extents, (read, written) = dict(zip(indices, short, strict=True)), memlets
+        self.map(region, f"copy_{ends[0]}", extents, {"_in": read}, "_out = _in", {"_out": written})
 
     def reshape(self, region: ControlFlowRegion, move: Reshape) -> None:
-        """
-        Give the elements of a tensor another shape, on ranks that have the same of them under both shapes.
-
-        :raises ValueError: If no axis can be split so.
-        """
+        """Give the elements of a tensor another shape, on ranks that have the same of them under both shapes."""
         arrays, ends = self._arrays, (move.source, move.result)
         extent, axes, inners = splittable(*(arrays.shapes[name] for name in ends), arrays.sizes)
         block = symbolic.int_ceil(extent, arrays.ranks)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import dace
 from dace import SDFG, Memlet, SDFGState, symbolic
+from dace.libraries.standard.nodes.reduce import Reduce
 from dace.properties import CodeBlock
 from dace.sdfg.state import ConditionalBlock, ControlFlowRegion, LoopRegion
 
@@ -36,9 +37,7 @@ def emit_program(
     """
     Fill an empty SDFG with the program of a rank.
 
-    :param target: Gets arrays for this rank's parts, and the nodes that contract, add and redistribute them.
     :param source: The SDFG that ``body`` was read from.
-    :param plan: Grids and placements, one or more groups for each operation in the order of the program.
     :param sizes: Values of the program's symbols: they decide where nothing needs to be moved.
     :return: What its symbols are, and the names of the tensors that the program reads and writes.
     """
@@ -204,12 +203,10 @@ class _Builder(Emitter):
         ranges = self._diagonals(group) if group.equal else {}
         if any(index in ranges for index in group.einsum.result):  # the other elements are on other ranks
             self._fill_with_zeros(region, result)
-        state = self.state(region, node.label)
-        state.add_node(node)
-        for connector, name, indices in zip(node.operand_connectors, operands, group.einsum.operands, strict=True):
-            state.add_edge(state.add_read(name), None, node, connector, self._part(name, indices, ranges))
-        part = self._part(result, group.einsum.result, ranges)
-        state.add_edge(node, RESULT, state.add_write(result), None, part)
+        named = zip(operands, group.einsum.operands, strict=True)
+        parts = [self._part(name, indices, ranges) for name, indices in named]
+        written = self._part(result, group.einsum.result, ranges)
+        self.node(region, node, dict(zip(node.operand_connectors, parts, strict=True)), written, RESULT)
 
     def _diagonals(self, group: Group) -> dict[str, str]:
         """Return ranges of this rank's block, by index, with the elements of its diagonals; none where it is whole."""
@@ -230,19 +227,16 @@ class _Builder(Emitter):
         return Memlet(f"{name}[{', '.join(ranges.get(i, all_) for i, all_ in zip(indices, whole, strict=True))}]")
 
     def _fill_with_zeros(self, region: ControlFlowRegion, name: str) -> None:
-        state = self.state(region, f"clear_{name}")
-        ranges = {f"__{n}": f"0:{symbolic.symstr(extent)}" for n, extent in enumerate(self._sdfg.arrays[name].shape)}
-        written = {"_out": Memlet(f"{name}[{', '.join(ranges)}]")}
-        state.add_mapped_tasklet(state.label, ranges, {}, "_out = 0", written, external_edges=True)
+        extents = {f"__{n}": extent for n, extent in enumerate(self._sdfg.arrays[name].shape)}
+        self.map(region, f"clear_{name}", extents, {}, "_out = 0", {"_out": Memlet(f"{name}[{', '.join(extents)}]")})
 
     def _reduce(self, region: ControlFlowRegion, group: Group, kind: str, operand: str, result: str) -> None:
         """Take the largest or smallest elements along the axes that the result lacks."""
         term, dtype = group.einsum.operands[0], self._sdfg.arrays[result].dtype
-        state = self.state(region, f"{kind}_{group.result}")
         axes = [axis for axis, index in enumerate(term) if index in group.einsum.summed]
-        node = state.add_reduce(f"lambda a, b: {kind}(a, b)", axes, neutral_element(kind, dtype))
-        state.add_edge(state.add_read(operand), None, node, None, self._arrays.whole(operand))
-        state.add_edge(node, None, state.add_write(result), None, self._arrays.whole(result))
+        label, function = f"{kind}_{group.result}", f"lambda a, b: {kind}(a, b)"
+        node = Reduce(label, function, axes, neutral_element(kind, dtype))
+        self.node(region, node, {None: self._arrays.whole(operand)}, self._arrays.whole(result), None)
 
     def _elementwise(
         self, region: ControlFlowRegion, group: Group, code: Code, operands: Sequence[str], result: str
@@ -261,9 +255,8 @@ class _Builder(Emitter):
             for name, term in zip([*operands, result], terms, strict=True)
         ]
         inputs, outputs = dict(zip(code.inputs, memlets[:-1], strict=True)), {code.output: memlets[-1]}
-        ranges = {f"__{i}": f"0:{symbolic.symstr(n)}" for i, n in zip(terms[-1], extents, strict=True)}
-        state, text = self.state(region, f"compute_{group.result}"), renamed(code.text, indices)
-        state.add_mapped_tasklet(state.label, ranges, inputs, text, outputs, external_edges=True)
+        ranges = {f"__{index}": extent for index, extent in zip(terms[-1], extents, strict=True)}
+        self.map(region, f"compute_{group.result}", ranges, inputs, renamed(code.text, indices), outputs)
 
 
 def _contraction(group: Group, statement: Statement) -> Contraction:

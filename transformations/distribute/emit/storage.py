@@ -31,17 +31,6 @@ class _Use:
     loops: tuple[ControlFlowRegion, ...]
 
 
-@dataclass
-class _Piece:
-    """Memory for arrays that are in use one after another."""
-
-    nbytes: int
-    lifetimes: list[tuple[int, int]]
-
-    def is_free(self, lifetime: tuple[int, int]) -> bool:
-        return all(lifetime[1] < first or last < lifetime[0] for first, last in self.lifetimes)
-
-
 def place_transients(sdfg: SDFG, sizes: Mapping[str, int]) -> None:
     """
     Allocate the transients once, when the program starts; those that are in use one after another share memory.
@@ -58,16 +47,17 @@ def place_transients(sdfg: SDFG, sizes: Mapping[str, int]) -> None:
     }
     code = [node for state in sdfg.states() for node in state.nodes() if isinstance(node, nodes.CodeNode)]
     lifetimes, on_node = _lifetimes(sdfg), _exchanged(sdfg)
-    pieces: list[_Piece] = []
+    pieces: list[list[tuple[int, int]]] = []  # the lifetimes of the arrays in each piece of memory
     for name in sorted(nbytes, key=lambda name: -nbytes[name]):  # the largest first; among equals as they were made
         array, lifetime = sdfg.arrays[name], lifetimes.get(name)
         if lifetime is None or nbytes[name] < MIN_BYTES or not code:
             array.lifetime = dtypes.AllocationLifetime.Persistent
             continue
-        number = next((n for n, piece in enumerate(pieces) if piece.is_free(lifetime)), len(pieces))
+        apart = (all(lifetime[1] < first or last < lifetime[0] for first, last in piece) for piece in pieces)
+        number = next((number for number, free in enumerate(apart) if free), len(pieces))
         if number == len(pieces):
-            pieces.append(_Piece(nbytes[name], []))
-        pieces[number].lifetimes.append(lifetime)
+            pieces.append([])
+        pieces[number].append(lifetime)
         allocate_at_start(array, {MEMORY_PIECE: number, **({NODE_SHARED: 1} if name in on_node else {})})
     for node in code if pieces else ():  # this environment makes the program allocate the pieces; library nodes have it
         if isinstance(node, nodes.Tasklet):
@@ -148,11 +138,7 @@ _REMEDY = 'distribute the program with device="cpu"'
 
 
 def check_for_gpu(sdfg: SDFG, body: Body) -> None:
-    """
-    Check that a program can run on the GPU.
-
-    :raises ValueError: If not; names the statement.
-    """
+    """Refuse a program that cannot run on the GPU; the error names the statement."""
     scalars = sorted(scalars_of(body))
     if scalars:
         raise ValueError(
@@ -177,11 +163,8 @@ def place_on_gpu(
     """
     Move a program to the GPU: its arguments in main memory are copied there before and back after.
 
-    :param sdfg: The program of a rank, all on the processor.
-    :param read: Names of the arguments that it reads.
-    :param written: Names of those that it writes.
     :param keep_transients: Whether memory on the GPU is allocated once for all runs.
-    :param there: Names of the arguments that lie on the GPU already; the others are in main memory.
+    :param there: Arguments that lie on the GPU already.
     :raises ValueError: If it solves a linear system; names the statement.
     """
     for state in sdfg.states():

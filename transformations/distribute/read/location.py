@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from string import ascii_letters
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,7 +14,7 @@ from dace import SDFG, SDFGState, data, symbolic
 from dace.sdfg import nodes
 
 from dace_redist.einsum.expression import Einsum
-from dace_redist.einsum.statement import COPY, Code, Statement
+from dace_redist.einsum.statement import Code, Statement
 from dace_redist.library_nodes.node import simplified
 from dace_redist.transformations.distribute.ir import Box, Reshape, Slice
 from dace_redist.transformations.distribute.shapes import equal, logical_shape
@@ -54,11 +53,7 @@ class Location:
         return replace(self, node=node)
 
     def refuse(self, why: str) -> NoReturn:
-        """
-        Report that the statement cannot be distributed.
-
-        :raises ValueError: Always.
-        """
+        """Raise the error that the statement cannot be distributed."""
         raise ValueError(f"{self}: cannot be distributed: {why}")
 
     @property
@@ -81,14 +76,7 @@ class Location:
     def statement(
         self, terms: tuple[str, ...], operands: tuple[str, ...], indices: str, result: str, **facts: Any
     ) -> Statement:
-        """
-        Return a statement that stands here.
-
-        :param terms: Indices of each operand.
-        :param indices: Those of the result.
-        :param facts: Other fields of the statement.
-        :raises ValueError: If the indices do not fit.
-        """
+        """Return a statement that stands here: indices and names of operands and result, and other fields."""
         try:
             einsum = Einsum(terms, indices)
         except ValueError as error:
@@ -97,15 +85,10 @@ class Location:
 
     def copy(self, source: str, target: str) -> Statement:
         """Return ``target = source``."""
-        indices = ascii_letters[: len(self.shape(source))]
-        return self.statement((indices,), (source,), indices, target, elementwise=True, code=COPY)
+        return Statement.copy(source, target, len(self.shape(source)), **self._place)
 
     def in_steps(self, statement: Statement, indices: str | None = None) -> Iterator[Statement]:
-        """
-        Yield a product, and, if something is added to it, the sum as a statement of its own.
-
-        :param indices: Those of the result, if the product lacks some of them and is added along these, too.
-        """
+        """Yield a product and the sum with ``added``, along ``indices`` of which the product may lack some."""
         if symbolic.equal_valued(0, statement.beta):
             yield statement
             return
@@ -121,12 +104,7 @@ class Location:
     # Boxes
 
     def box_of(self, subset: Any, name: str, dimensions: int | None = None) -> Box:
-        """
-        Return the box of an array that a memlet covers.
-
-        :param dimensions: Dimensions wanted; None: axes of which one element of several is taken are left out.
-        :raises ValueError: If it is not a box.
-        """
+        """Return the box that a memlet covers, of so many dimensions, else without axes of one element of several."""
         ranges, whole = list(subset.ndrange()), self.array(name).shape
         if any(step != 1 for _, _, step in ranges):
             self.refuse(f"it takes [{subset}], a slice with a step; only slices without one can be distributed")
@@ -157,11 +135,7 @@ class Location:
         return Slice(value, name, **self._place, box=_of_tensor(box), written=True)
 
     def reshaped(self, source: str, target: str) -> Reshape:
-        """
-        Give the elements of a tensor another shape.
-
-        :raises ValueError: If the elements have other types, or one of the tensors is not in NumPy's default order.
-        """
+        """Give the elements of a tensor another shape, if both tensors are in NumPy's default order."""
         if self.array(source).dtype != self.array(target).dtype:
             self.refuse(f"it takes the bytes of {source} for elements of another type")
         for name in (source, target):

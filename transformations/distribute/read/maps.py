@@ -22,11 +22,7 @@ from dace_redist.transformations.distribute.shapes import equal, logical_shape
 
 
 def map_operations(entry: nodes.MapEntry, location: Location) -> Iterator[Operation]:
-    """
-    Yield the statements of a map over whole dimensions with one operation in it.
-
-    :raises ValueError: If it is another kind of map; names the statement of the program and the reason.
-    """
+    """Yield the statements of a map over whole dimensions with one operation in it; refuses other kinds of maps."""
     inside = [n for n in location.state.scope_children()[entry] if not isinstance(n, nodes.MapExit)]
     tasklets = [n for n in inside if isinstance(n, nodes.Tasklet)]
     if len(tasklets) != 1 or not all(n is tasklets[0] or _passes_an_element(n, location.state) for n in inside):
@@ -40,16 +36,12 @@ def map_operations(entry: nodes.MapEntry, location: Location) -> Iterator[Operat
 
 
 def tasklet_operations(tasklet: nodes.Tasklet, location: Location) -> Iterator[Operation]:
-    """Yield the statements of a tasklet outside of maps, an expression of scalars; raises as a map's."""
+    """Yield the statements of a tasklet outside of maps: an expression of scalars."""
     yield from _TaskletReader(tasklet, location, {}).operations()
 
 
 class _TaskletReader:
-    """
-    Reads one tasklet.
-
-    :param ranges: First value and number of values of each index of the map around it.
-    """
+    """Reads one tasklet, given first value and number of values of each index of the map around it."""
 
     def __init__(self, tasklet: nodes.Tasklet, location: Location, ranges: dict[str, tuple[Any, Any]]) -> None:
         self._tasklet, self._location = tasklet, location
@@ -146,12 +138,10 @@ class _TaskletReader:
 
     def _operand(self, memlet: Any) -> tuple[str, str, Slice | None]:
         """
-        Read by which indices a map uses which array: that of the memlet, or a copy of the box of it that is used.
+        Return the indices and the name of an array: that of the memlet, or a copy of the box of it that is used.
 
         A dimension of length 1 under no index of the map has the same letter in all arrays, counted from the last
         dimension.
-
-        :return: One letter for each dimension, the array's name, and the copy of the box.
         """
         array = self._location.array(memlet.data)
         if not logical_shape(array):

@@ -65,14 +65,7 @@ def add_node(
 def add_map(
     state: SDFGState, label: str, shape: Sequence[Any], ends: tuple[str, str], read: Sequence[int], code: str
 ) -> str:
-    """
-    Add a map over a result.
-
-    :param shape: Shape of the result.
-    :param ends: Names of the operand and of the result.
-    :param read: Axes of the result that the operand has.
-    :param code: Expression of ``__inp``.
-    """
+    """Add a map from an operand with the axes ``read`` to a result; ``code`` is an expression of ``__inp``."""
     indices = [f"__i{axis}" for axis in range(len(shape))]
     state.add_mapped_tasklet(
         label,

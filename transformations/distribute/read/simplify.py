@@ -47,11 +47,7 @@ def simplify(sdfg: SDFG) -> None:
 
 @contextmanager
 def naming_invalid_statements() -> Iterator[None]:
-    """
-    Turn DaCe's report of an invalid SDFG into an error that names the statement, and remove the file that DaCe writes.
-
-    :raises ValueError: If DaCe finds an SDFG invalid.
-    """
+    """Turn DaCe's report of an invalid SDFG into a ValueError that names the statement; remove the file it writes."""
     try:
         yield
     except InvalidSDFGError as error:

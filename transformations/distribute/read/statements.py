@@ -256,8 +256,8 @@ def _in_order(state: SDFGState) -> Sequence[nodes.Node]:
     """
     Return the nodes of a state in an order in which they can run one after another.
 
-    Edges say what a node needs. Two access nodes of one tensor may be without a path between them, where DaCe has
-    fused states: one is read, the other written later.
+    Two access nodes of one tensor may be without a path between them, where DaCe has fused states: one is read, the
+    other written later.
     """
     order = {node: number for number, node in enumerate(sdutil.dfs_topological_sort(state, state.source_nodes()))}
     graph = nx.DiGraph((edge.src, edge.dst) for edge in state.edges())

@@ -8,9 +8,9 @@ from typing import TypeAlias
 from dace_redist.einsum.statement import Statement
 from dace_redist.transformations.distribute.ir import Body, Item, Operation, blocks_of, operations, with_blocks
 
-#: Given the items of a block, the position of a statement and the tensors that must be computed: the items after the
-#: rule was applied to the statement, which leave those before it in place or remove some; None if it does not apply.
-Rule: TypeAlias = Callable[[Sequence[Item], int, Collection[str]], list[Item] | None]
+#: Given the items of a block before a statement, the statement, the items after it, and the tensors that must be
+#: computed: the items of the block after the rule was applied to the statement; None if it does not apply.
+Rule: TypeAlias = Callable[[list[Item], Statement, list[Item], Collection[str]], list[Item] | None]
 
 
 def rewrite(body: Body, rules: Sequence[Rule], kept: Collection[str] = ()) -> tuple[Item, ...]:
@@ -30,7 +30,9 @@ def _apply(rule: Rule, body: Body, kept: Collection[str]) -> tuple[Item, ...]:
     items = [with_blocks(item, lambda block: _apply(rule, block, kept)) for item in body]
     position = 0
     while position < len(items):
-        changed = rule(items, position, kept) if isinstance(items[position], Statement) else None
+        item, changed = items[position], None
+        if isinstance(item, Statement):
+            changed = rule(items[:position], item, items[position + 1 :], kept)
         if changed is None:
             position += 1
         else:  # the rule may apply to its result, which moves up where an earlier item was removed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator
 from dataclasses import replace
 from string import ascii_letters
 
@@ -25,30 +25,22 @@ def equal_types(sdfg: SDFG) -> Rule:
     """
     Return a rule that converts operands and results to the type in which NumPy computes: BLAS wants equal types.
 
-    :param sdfg: Gets arrays for what is converted.
-    :raises ValueError: By the rule, if a statement cannot be computed with a type, or complex numbers would be stored
-        as real ones; names the statement.
+    The rule refuses types that cannot be computed with, and complex numbers that would be stored as real ones.
     """
 
-    def rule(items: Sequence[Item], position: int, _: Collection[str]) -> Items:
-        statement = items[position]
-        assert isinstance(statement, Statement)
+    def rule(before: list[Item], statement: Statement, after: list[Item], _: Collection[str]) -> Items:
         if statement.elementwise or statement.reduction:
             if _copies(statement):
                 _check_real(statement, sdfg)
             return None
         converted = list(_converted(statement, sdfg))
-        return [*items[:position], *converted, *items[position + 1 :]] if len(converted) > 1 else None
+        return [*before, *converted, *after] if len(converted) > 1 else None
 
     return rule
 
 
 def check_moves(body: Body, sdfg: SDFG) -> None:
-    """
-    Check that no complex numbers are moved to real ones.
-
-    :raises ValueError: If they are; names the statement.
-    """
+    """Refuse moves of complex numbers to real ones."""
     for operation in operations(body):
         if isinstance(operation, Move):
             _check_real(operation, sdfg)
@@ -82,7 +74,7 @@ def _converted(statement: Statement, sdfg: SDFG) -> Iterator[Statement]:
         return str(sdfg.add_temp_transient(logical_shape(sdfg.arrays[name]) or [1], common)[0])
 
     def copy(source: str, target: str) -> Statement:
-        return statement.copying(source, target, len(logical_shape(sdfg.arrays[target])))
+        return Statement.copy(source, target, len(logical_shape(sdfg.arrays[target])), **statement.place)
 
     operands = []
     for name in statement.operands:
@@ -113,27 +105,23 @@ def _type_to_compute_with(statement: Statement, sdfg: SDFG) -> dtypes.typeclass:
     return common
 
 
-def fold_transposes(items: Sequence[Item], position: int, kept: Collection[str]) -> Items:
+def fold_transposes(before: list[Item], transpose: Statement, after: list[Item], kept: Collection[str]) -> Items:
     """
     Make ``A.T @ B`` one einsum.
 
     A transposed copy stays where an elementwise statement or another block reads it, or a statement after the next
     write to the tensor it was copied from.
     """
-    transpose = items[position]
-    assert isinstance(transpose, Statement)
-    if not _is_transpose(transpose) or transpose.result in kept:
+    if not _is_transpose(transpose) or transpose.result in {*kept, *names_of(before)}:
         return None
     (original,), copied = transpose.operands, transpose.result
-    if copied in names_of(items[:position]):
-        return None
     changed = False
-    for item in items[position + 1 :]:
+    for item in after:
         foldable = isinstance(item, Statement) and not changed and (item.is_product or item.solves)
         if (copied in names_of([item]) and not foldable) or copied in written_by(item):
             return None
         changed = changed or original in written_by(item)
-    return [*items[:position], *(_reading_through(item, transpose) for item in items[position + 1 :])]
+    return [*before, *(_reading_through(item, transpose) for item in after)]
 
 
 def _is_transpose(statement: Statement) -> bool:
@@ -157,37 +145,28 @@ def _reading_through(item: Item, transpose: Statement) -> Item:
     return replace(item, einsum=Einsum(tuple(terms), item.einsum.result), operands=tuple(names))
 
 
-def fuse_reductions(items: Sequence[Item], position: int, kept: Collection[str]) -> Items:
+def fuse_reductions(before: list[Item], reduction: Statement, after: list[Item], kept: Collection[str]) -> Items:
     """Make one einsum of a product and the sum or diagonal that is its only use: ``np.trace(A @ B)`` is ``ij,ji->``."""
-    reduction = items[position]
-    assert isinstance(reduction, Statement)
     einsum = reduction.einsum
     if len(einsum.operands) != 1 or not reduction.is_product or not (einsum.summed or einsum.repeated):
         return None
     (name,) = reduction.operands
-    found = _unchanged_product(items[:position], name)
-    if found is None or name in kept or _uses(items)[name] != 2:
+    product = None if name in kept else _unchanged_product(before, name)
+    uses = [name for other in operations([*before, *after]) for name in (*other.read, other.result)].count(name)
+    if product is None or uses > 1:
         return None
-    product = items[found]
-    assert isinstance(product, Statement)
     fused = _fused(product, reduction)
-    return fused and [*items[:found], *items[found + 1 : position], fused, *items[position + 1 :]]
+    return fused and [*(item for item in before if item is not product), fused, *after]
 
 
-def _uses(items: Body) -> Counter[str]:
-    return Counter(name for operation in operations(items) for name in (*operation.read, operation.result))
-
-
-def _unchanged_product(items: Sequence[Item], name: str) -> int | None:
-    """Return the position of the last product that is ``name``, if its operands have not changed since."""
-    changed: set[str] = set()
-    for position in range(len(items) - 1, -1, -1):
-        item = items[position]
+def _unchanged_product(items: list[Item], name: str) -> Statement | None:
+    """Return the last product that is ``name``, if its operands have not changed since."""
+    changed = {name}
+    for item in reversed(items):
         if isinstance(item, Assignment):  # the factor of the product may have another value afterwards
             return None
         if isinstance(item, Statement) and item.result == name:
-            usable = item.is_product and not (changed | {name}) & set(item.operands)
-            return position if usable else None
+            return item if item.is_product and not changed & set(item.operands) else None
         changed |= written_by(item)
     return None
 
@@ -209,34 +188,29 @@ def share_subexpressions(sdfg: SDFG) -> Rule:
     Return a rule that computes common subexpressions once: later statements read the first result.
 
     A tensor that is kept, or written several times, becomes a copy, if it is not an elementwise statement's result.
-
-    :param sdfg: The program, for the types of its tensors.
     """
 
-    def rule(items: Sequence[Item], position: int, kept: Collection[str]) -> Items:
-        statement = items[position]
-        assert isinstance(statement, Statement)
-        first = _computed_before(items, position, sdfg)
+    def rule(before: list[Item], statement: Statement, after: list[Item], kept: Collection[str]) -> Items:
+        first = _computed_before(before, statement, sdfg)
         if first is None:
             return None
-        name, before, after = statement.result, items[:position], items[position + 1 :]
+        name, items = statement.result, [*before, statement, *after]
         writes = Counter(operation.result for operation in operations(items))
         moved = {tensor for item in items if isinstance(item, Move) for tensor in item.names}
         if name not in {*kept, *moved, *names_of(before)} and writes[name] == writes[first.result] == 1:
             return [*before, *(_reading(item, name, first.result) for item in after)]
         if statement.elementwise:
             return None
-        return [*before, statement.copying(first.result, name, len(statement.einsum.result)), *after]
+        copy = Statement.copy(first.result, name, len(statement.einsum.result), **statement.place)
+        return [*before, copy, *after]
 
     return rule
 
 
-def _computed_before(items: Sequence[Item], position: int, sdfg: SDFG) -> Statement | None:
+def _computed_before(before: list[Item], statement: Statement, sdfg: SDFG) -> Statement | None:
     """Return the earlier statement of equal value, if neither its operands nor its result have changed since."""
-    statement = items[position]
-    assert isinstance(statement, Statement)
     value, changed = _value(statement, sdfg), set()
-    for item in reversed(items[:position]):
+    for item in reversed(before):
         if isinstance(item, Assignment):  # the value may depend on the symbol that changes
             return None
         if (

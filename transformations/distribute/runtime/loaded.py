@@ -59,11 +59,7 @@ class Loaded:
                     self._set_streams.argtypes, self._set_streams.restype = [ctypes.c_void_p] * 2, None
 
     def start(self) -> None:
-        """
-        Make the plans and transients, unless they are there. Collective.
-
-        :raises RedistributionError: On every rank, if one of them cannot.
-        """
+        """Make plans and transients unless they are there, or raise on every rank what fails on one. Collective."""
         if self._state is not None:
             return
         try:
@@ -75,10 +71,9 @@ class Loaded:
 
     def run(self, arrays: Mapping[str, ArrayView]) -> None:
         """
-        Run it. Where arguments lie on the GPU, it runs in the order of the first stream that one of them names, else of
-        the default stream. Collective, after :meth:`start`.
+        Run it, after :meth:`start`. Collective; a step that fails is an error on this rank only.
 
-        :raises RedistributionError: On this rank, if a step fails.
+        With arguments on the GPU it runs in the order of the first stream that one of them names.
         """
         if self._set_streams is not None:
             streams = (array.stream for array in arrays.values() if array.device == "gpu")
@@ -113,11 +108,7 @@ def _built(name: str, sdfg: SDFG, comm: Any) -> Path:
 
 
 def _take_communicator(sdfg: SDFG) -> str:
-    """
-    Add an argument for the ``MPI_Comm`` of the nodes, a 64-bit integer; returns its name.
-
-    The nodes then make their plans at the first run, not when the program starts.
-    """
+    """Add an argument for the nodes' ``MPI_Comm``, an int64; returns its name. Plans are then made at the first run."""
     name, _ = sdfg.add_scalar("communicator", dtypes.int64, find_new_name=True)
     for state in sdfg.states():
         for node in state.nodes():
@@ -138,10 +129,7 @@ _programs_of = MPI.Comm.Create_keyval(delete_fn=lambda comm, keyval, loaded: _st
 
 
 def load(program: DistributedProgram, comm: Any) -> Loaded:
-    """Return the compiled program, kept until others replace it, the communicator is freed or the process ends.
-
-    Collective.
-    """
+    """Return the compiled program, kept until others replace it or the communicator is freed. Collective."""
     loaded: Any = comm.Get_attr(_programs_of)
     if loaded is None:
         loaded = {}
