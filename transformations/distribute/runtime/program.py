@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from dace_redist.simulation.program import SimulatedProgram
 
 Array = npt.NDArray[Any]
+
+#: State of each SDFG when it was last named, pickled, and its name.
+_names: weakref.WeakKeyDictionary[SDFG, tuple[bytes, str]] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -84,9 +88,6 @@ class DistributedProgram:
 
     def __str__(self) -> str:
         return str(self.plan)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_named"}
 
     # Facts
 
@@ -164,11 +165,11 @@ class DistributedProgram:
     def identity(self) -> tuple[str, dict[str, int]]:
         """What all ranks must have alike: a name that stands for the present state of :attr:`sdfg`, and the sizes."""
         # Hashing takes thirty times as long as pickling, which finds every change, also inside of nodes and memlets.
-        state = pickle.dumps(self.sdfg)
-        named = self.__dict__.get("_named")
-        if named is None or named[0] != state:
-            named = self.__dict__["_named"] = (state, f"{self.sdfg.name}-{self.sdfg.hash_sdfg()[:16]}")
-        return named[1], self.sizes
+        state, known = pickle.dumps(self.sdfg), _names.get(self.sdfg)
+        if known is None or known[0] != state:
+            name = f"{self.sdfg.name}-{self.sdfg.hash_sdfg()[:16]}"
+            known = _names[self.sdfg] = (pickle.dumps(self.sdfg), name)  # hashing fills caches of the SDFG
+        return known[1], self.sizes
 
     def plot(self, path: str | Path) -> None:
         """
