@@ -20,7 +20,7 @@ setup(
         "dace_redist": "dace_redist",
         "dace_redist.library_nodes": "library_nodes",
         "dace_redist.transformations": "transformations",
-        "dace_redist.transformations.einsum": "transformations/einsum",
+        "dace_redist.transformations.distribute": "transformations/distribute",
         "dace_redist.transformations.redistribution": "transformations/redistribution",
     },
     packages=[
@@ -35,7 +35,11 @@ setup(
         "dace_redist.tuning",
         "dace_redist.library_nodes",
         "dace_redist.transformations",
-        "dace_redist.transformations.einsum",
+        "dace_redist.transformations.distribute",
+        "dace_redist.transformations.distribute.read",
+        "dace_redist.transformations.distribute.rewrite",
+        "dace_redist.transformations.distribute.emit",
+        "dace_redist.transformations.distribute.runtime",
         "dace_redist.transformations.redistribution",
     ],
     package_data={

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from dace_redist.relabelling import node_weights, relabel
     from dace_redist.selection.selection import chosen_strategy
     from dace_redist.transformations import (
-        DistributeEinsum,
         FuseConversion,
         FuseRedistributes,
         FuseReduceBcast,
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
         place_in_shared_memory,
         set_strategy,
     )
-    from dace_redist.transformations.einsum.distribute_einsum import distribute
-    from dace_redist.transformations.einsum.distributed_program import DistributedProgram
+    from dace_redist.transformations.distribute import DistributeEinsum, distribute
+    from dace_redist.transformations.distribute.runtime.program import DistributedProgram
     from dace_redist.transformations.redistribution.tune import tune
 
 __all__ = [
@@ -85,8 +84,8 @@ __all__ = [
 
 #: Where the names are that load more than NumPy, DaCe or MPI with their first use, or that DaCe must know in programs.
 _ON_FIRST_USE = {
-    "DistributeEinsum": "dace_redist.transformations",
-    "DistributedProgram": "dace_redist.transformations.einsum.distributed_program",
+    "DistributeEinsum": "dace_redist.transformations.distribute",
+    "DistributedProgram": "dace_redist.transformations.distribute.runtime.program",
     "Distribution": "dace_redist.distribution",
     "TiledDistribution": "dace_redist.distribution",
     "Contraction": "dace_redist.library_nodes",
@@ -106,7 +105,7 @@ _ON_FIRST_USE = {
     "SetRedistributeStrategy": "dace_redist.transformations",
     "choose_strategies": "dace_redist.transformations",
     "chosen_strategy": "dace_redist.selection.selection",
-    "distribute": "dace_redist.transformations.einsum.distribute_einsum",
+    "distribute": "dace_redist.transformations.distribute",
     "lower_all": "dace_redist.transformations",
     "place_in_shared_memory": "dace_redist.transformations",
     "Plan": "dace_redist.redistribution.plan",

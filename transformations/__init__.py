@@ -1,35 +1,35 @@
 """Rewrites of SDFGs: those that redistribute tensors, and programs of einsums."""
 
-from dace_redist.transformations.einsum.distribute_einsum import DistributeEinsum
-from dace_redist.transformations.redistribution.choose_strategies import choose_strategies
-from dace_redist.transformations.redistribution.fuse import FuseRedistributes, FuseTranspose, RemoveRedistribute
-from dace_redist.transformations.redistribution.fuse_conversion import FuseConversion
-from dace_redist.transformations.redistribution.fuse_reduction import FuseReduceBcast
-from dace_redist.transformations.redistribution.join import JoinRedistributes
-from dace_redist.transformations.redistribution.lower import LowerRedistribute, lower_all
-from dace_redist.transformations.redistribution.overlap import OverlapRedistribute
-from dace_redist.transformations.redistribution.place_in_shared_memory import (
-    PlaceInSharedMemory,
-    place_in_shared_memory,
-)
-from dace_redist.transformations.redistribution.relabel_grid import RelabelGrid
-from dace_redist.transformations.redistribution.set_strategy import SetRedistributeStrategy, set_strategy
+from __future__ import annotations
 
-__all__ = [
-    "DistributeEinsum",
-    "FuseConversion",
-    "FuseReduceBcast",
-    "FuseRedistributes",
-    "FuseTranspose",
-    "JoinRedistributes",
-    "LowerRedistribute",
-    "OverlapRedistribute",
-    "PlaceInSharedMemory",
-    "RelabelGrid",
-    "RemoveRedistribute",
-    "SetRedistributeStrategy",
-    "choose_strategies",
-    "lower_all",
-    "place_in_shared_memory",
-    "set_strategy",
-]
+import importlib
+from typing import Any
+
+#: Each is loaded at its first use.
+_MODULES = {
+    "DistributeEinsum": "distribute",
+    "FuseConversion": "redistribution.fuse_conversion",
+    "FuseReduceBcast": "redistribution.fuse_reduction",
+    "FuseRedistributes": "redistribution.fuse",
+    "FuseTranspose": "redistribution.fuse",
+    "JoinRedistributes": "redistribution.join",
+    "LowerRedistribute": "redistribution.lower",
+    "OverlapRedistribute": "redistribution.overlap",
+    "PlaceInSharedMemory": "redistribution.place_in_shared_memory",
+    "RelabelGrid": "redistribution.relabel_grid",
+    "RemoveRedistribute": "redistribution.fuse",
+    "SetRedistributeStrategy": "redistribution.set_strategy",
+    "choose_strategies": "redistribution.choose_strategies",
+    "lower_all": "redistribution.lower",
+    "place_in_shared_memory": "redistribution.place_in_shared_memory",
+    "set_strategy": "redistribution.set_strategy",
+}
+__all__ = list(_MODULES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'dace_redist.transformations' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -19,7 +19,7 @@ from dace_redist import distribute
 from dace_redist.mpi.core_binding import pinned_to_core
 from dace_redist.tuning.measure import measure
 
-FUSING = "dace_redist.transformations.einsum.distributed_program.fuse_sums"
+FUSING = "dace_redist.transformations.distribute.emit.fuse_sums"
 
 
 def programs(name: str, comm: MPI.Intracomm, size: int) -> list[Any]:

@@ -4,8 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from string import ascii_letters
+from typing import Any
 
 from dace_redist.einsum.expression import Einsum
+
+
+@dataclasses.dataclass(frozen=True)
+class Code:
+    """
+    Python code of an elementwise statement.
+
+    :param text: One assignment, as in ``"_out = _a + 2 * _b"``.
+    :param inputs: Name in ``text`` of each operand that is read. If the operands lack an index of the result, as for
+        constants and broadcasts, the result itself is one more operand of the statement, which is not read.
+    :param output: Name in ``text`` of the result.
+    :param indices: Names in ``text`` of indices of the result: the name, the index, and the index's first value.
+    """
+
+    text: str
+    inputs: tuple[str, ...]
+    output: str
+    indices: tuple[tuple[str, str, Any], ...] = ()
+
+
+COPY = Code("_out = _in", ("_in",), "_out")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +46,11 @@ class Statement:
     :param repeats: How often it runs, for loops around it: the weight of its bytes and operations.
     :param loops: Names of the loops around it, the outermost first: a copy made before a loop that writes the tensor is
         out of date in the second iteration.
+    :param alpha: Factor of a product.
+    :param beta: Factor of ``added``.
+    :param added: Name of a tensor that is added to a product; empty for none. The planner wants none.
+    :param reduction: ``"max"`` or ``"min"``: reduces the elements of the operand so instead of summing them.
+    :param code: Expression of an elementwise statement; the planner needs none.
     :raises ValueError: If the names do not fit the einsum, an elementwise statement sums, or the indices are those of
         no linear system.
     """
@@ -35,6 +63,11 @@ class Statement:
     repeats: int = 1
     loops: tuple[str, ...] = ()
     solves: bool = False
+    alpha: Any = 1
+    beta: Any = 0
+    added: str = ""
+    reduction: str = ""
+    code: Code | None = None
 
     def __post_init__(self) -> None:
         if len(self.operands) != len(self.einsum.operands):
@@ -52,6 +85,37 @@ class Statement:
             )
         if self.repeats < 1:
             raise ValueError(f"{self.label}: repeats must be at least 1, got {self.repeats}")
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """Names of the tensors that are read, one for each operand read."""
+        return self.operands if self.code is None else self.operands[: len(self.code.inputs)]
+
+    @property
+    def names(self) -> set[str]:
+        """Names of all tensors of the statement."""
+        return {*self.operands, self.result}
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it is a product or sum of its operands."""
+        return not (self.elementwise or self.solves or self.reduction)
+
+    @classmethod
+    def copy(cls, source: str, target: str, dimensions: int, **place: Any) -> Statement:
+        """
+        Return ``target = source``.
+
+        :param dimensions: Number of dimensions of both tensors.
+        :param place: ``where``, ``repeats`` and ``loops``.
+        """
+        indices = ascii_letters[:dimensions]
+        return cls(Einsum((indices,), indices), (source,), target, elementwise=True, code=COPY, **place)
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Where it stands, for other statements there."""
+        return {"where": self.where, "repeats": self.repeats, "loops": self.loops}
 
     @property
     def label(self) -> str:

@@ -11,13 +11,14 @@ import importlib.util
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import filelock
 
-from dace_redist.native.toolchain import build_directory, build_environment
+from dace_redist.errors import RedistributionError
+from dace_redist.native.toolchain import build_directory, build_environment, cuda_compiler
 
 if TYPE_CHECKING:
     import dace
@@ -50,11 +51,15 @@ class Program:
 
     def start(self, values: Mapping[str, int]) -> int:
         """
-        A new state of the program, with its plans. Collective.
+        Return a new state of the program, with its plans. Collective.
 
         :param values: Values of its symbols.
+        :raises RedistributionError: If the program cannot start on this rank.
         """
-        return int(self._start(*(values[name] for name in self._start_names)))
+        state = self._start(*(values[name] for name in self._start_names))
+        if state is None:
+            raise RedistributionError("the program could not be started: its output has the reason")
+        return int(state)
 
     def run(self, state: int, values: Mapping[str, Any]) -> None:
         """
@@ -90,22 +95,41 @@ def _signature(sdfg: dace.SDFG) -> dict[str, Any]:
     }
 
 
-@functools.cache
 def _generator_key() -> str:
-    """Changes with everything by which DaCe makes C++ of an SDFG."""
-    facts = [importlib.metadata.version("dace")]
-    facts += [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("DACE_compiler")]
-    digest = hashlib.blake2b("\0".join(facts).encode(), digest_size=6)
+    """Return a key of all that DaCe makes C++ of an SDFG by: DaCe, its present configuration, CUDA, library nodes."""
+    from dace.config import Config
+
+    facts = [*_installed(), json.dumps(Config.get(), sort_keys=True, default=str)]
+    # The environment overrides the configuration, also where that was read before.
+    facts += [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("DACE_")]
+    return hashlib.blake2b("\0".join(facts).encode(), digest_size=6).hexdigest()
+
+
+@functools.cache
+def _installed() -> list[str]:
+    dace = importlib.metadata.distribution("dace")
+    facts = [dace.version]
+    if '"editable": true' in (dace.read_text("direct_url.json") or "") and (found := importlib.util.find_spec("dace")):
+        facts += _stamps(Path(folder) for folder in found.submodule_search_locations or [])
+    if (compiler := cuda_compiler()) is not None:
+        facts += [compiler, str(os.stat(compiler).st_mtime_ns)]
+    digest = hashlib.blake2b(digest_size=6)
     nodes = importlib.util.find_spec("dace_redist.library_nodes")  # found, not imported: that would load DaCe
     for folder in nodes.submodule_search_locations or [] if nodes else []:
         for source in sorted(Path(folder).rglob("*.py")):
             digest.update(source.read_bytes())
-    return digest.hexdigest()
+    return [*facts, digest.hexdigest()]
+
+
+def _stamps(folders: Iterable[Path]) -> list[str]:
+    """Return size and time of change of all Python sources, which an editable installation shares with its version."""
+    stats = [(source, source.stat()) for folder in folders for source in sorted(folder.rglob("*.py"))]
+    return [f"{source}:{stat.st_size}:{stat.st_mtime_ns}" for source, stat in stats]
 
 
 def named_path(name: str) -> Path:
     """
-    Where a program is, or will be, on disk.
+    Return where a program is, or will be, on disk: another path for each configuration of DaCe.
 
     :param name: Name that no other program has.
     """

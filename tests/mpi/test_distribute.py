@@ -12,7 +12,7 @@ from builds import planned, quick_builds
 
 @pytest.fixture(autouse=True)
 def _quick_builds(monkeypatch):
-    monkeypatch.setattr("dace_redist.transformations.einsum.transient_memory.LEAST_BYTES", 1)  # tensors are small here
+    monkeypatch.setattr("dace_redist.transformations.distribute.emit.storage.MIN_BYTES", 1)  # tensors are small here
     with quick_builds():
         yield
 
@@ -61,6 +61,9 @@ def test_every_program(comm):
     parts = scalars.scatter(np.eye(7), np.ones(7), alpha=2)
     whole = scalars.gather(scalars.run(**{**parts, "alpha": 2}))  # a number, though the program's is float64
     assert comm.rank != 0 or np.allclose(whole, 2 + 7 + 1 / 7)
+    given = (np.eye(7), np.ones(7), 2.0) if comm.rank == 0 else (None,) * 3
+    called = scalars(*given[:2], alpha=given[2])
+    assert np.array_equal(called, whole) if comm.rank == 0 else called is None
 
 
 @pytest.mark.compile

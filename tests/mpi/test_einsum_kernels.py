@@ -24,7 +24,7 @@ TOLERANCES = {"float32": 1e-5, "float64": 1e-12, "complex64": 1e-5, "complex128"
 
 @pytest.fixture(autouse=True)
 def _quick_builds(monkeypatch):
-    monkeypatch.setattr("dace_redist.transformations.einsum.transient_memory.LEAST_BYTES", 1)  # tensors are small here
+    monkeypatch.setattr("dace_redist.transformations.distribute.emit.storage.MIN_BYTES", 1)  # tensors are small here
     with quick_builds():
         yield
 

@@ -14,13 +14,13 @@ from einsum_programs import PROGRAMS, I, J, K, R, sizes_of
 
 import dace_redist
 from dace_redist import Redistribute
-from dace_redist.transformations.einsum import transient_memory
-from dace_redist.transformations.einsum.frontend import parse
+from dace_redist.transformations.distribute.emit import storage
+from dace_redist.transformations.distribute.read.frontend import parse
 
 
 @pytest.fixture(autouse=True)
 def small_transients_share_memory(monkeypatch):
-    monkeypatch.setattr(transient_memory, "LEAST_BYTES", 1)
+    monkeypatch.setattr(storage, "MIN_BYTES", 1)
 
 
 @cache

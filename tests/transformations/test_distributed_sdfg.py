@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dace_redist import distribute
-from dace_redist.transformations.einsum import transient_memory
+from dace_redist.transformations.distribute.emit import storage
 
 steps = dace.symbol("steps", dace.int64)
 alpha = dace.symbol("alpha", dace.float64)
@@ -23,7 +23,7 @@ n0 = dace.symbol("n0", dace.int64)
 @pytest.fixture(autouse=True, scope="module")
 def small_transients_share_memory():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transient_memory, "LEAST_BYTES", 1)
+        patch.setattr(storage, "MIN_BYTES", 1)
         yield
 
 

@@ -12,38 +12,41 @@ import pytest
 from einsum_programs import PROGRAMS, SIZES, I, N
 from linear_systems import solved
 
-from dace_redist.transformations.einsum.frontend import parse
-from dace_redist.transformations.einsum.reading import logical_shape
-from dace_redist.transformations.einsum.statements import read_statements
-from dace_redist.transformations.einsum.steps import Loop, Step, all_steps
-from dace_redist.transformations.einsum.transposed_operands import without_transposes
+from dace_redist.einsum.statement import Statement
+from dace_redist.transformations.distribute import rewritten
+from dace_redist.transformations.distribute.ir import Block, operations
+from dace_redist.transformations.distribute.read.frontend import parse
+from dace_redist.transformations.distribute.read.statements import read_statements
+from dace_redist.transformations.distribute.rewrite import rewrite
+from dace_redist.transformations.distribute.rewrite.rules import equal_types, fold_transposes
+from dace_redist.transformations.distribute.shapes import logical_shape
 
 
-def interpret(body: Any, arrays: dict[str, np.ndarray]) -> None:
+def interpret(body: Any, arrays: dict[str, np.ndarray], outer: int = 1) -> None:
     for item in body:
-        if isinstance(item, Loop):
-            for _ in range(item.repeats):
-                interpret(item.body, arrays)
+        if isinstance(item, Block):
+            repeats = next(operations(item.bodies[0])).repeats  # of the loops around it, too, of which no body is empty
+            for _ in range(repeats // outer):
+                interpret(item.bodies[0], arrays, repeats)
         else:
             compute(item, arrays)
 
 
-def compute(step: Step, arrays: dict[str, np.ndarray]) -> None:
-    statement = step.statement
+def compute(statement: Statement, arrays: dict[str, np.ndarray]) -> None:
     operands, einsum = [arrays[name] for name in statement.operands], statement.einsum
     if statement.solves:
         arrays[statement.result][...] = solved(str(einsum), *operands)
         return
     if not statement.elementwise:
-        arrays[statement.result][...] = float(step.alpha) * np.einsum(str(einsum), *operands)
+        arrays[statement.result][...] = float(statement.alpha) * np.einsum(str(einsum), *operands)
         return
     names = {}
-    for name, indices, operand in zip(step.inputs, einsum.operands, operands, strict=False):
+    for name, indices, operand in zip(statement.code.inputs, einsum.operands, operands, strict=False):
         aligned = np.einsum(f"{indices}->{''.join(i for i in einsum.result if i in indices)}", operand)
         shape = zip(einsum.result, arrays[statement.result].shape, strict=True)
         names[name] = aligned.reshape([n if i in indices else 1 for i, n in shape])
-    exec(step.code, {"sqrt": np.sqrt}, names)
-    arrays[statement.result][...] = names[step.output]
+    exec(statement.code.text, {"sqrt": np.sqrt}, names)
+    arrays[statement.result][...] = names[statement.code.output]
 
 
 def run(sdfg: dace.SDFG, body: Any, given: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -63,9 +66,9 @@ def test_statements_compute_what_the_program_does(name, fold):
     given = einsum_programs.arguments(program)
     returned, after = einsum_programs.expected(program, given)
     sdfg = parse(program)
-    body = read_statements(sdfg, SIZES)
+    body = rewrite(read_statements(sdfg, SIZES), [equal_types(sdfg)])
     if fold:
-        body = without_transposes(body, [n for n, array in sdfg.arrays.items() if not array.transient])
+        body = rewrite(body, [fold_transposes], [n for n, array in sdfg.arrays.items() if not array.transient])
     arrays = run(sdfg, body, given)
     for argument, value in after.items():
         np.testing.assert_allclose(arrays[argument], value, rtol=1e-12, err_msg=argument)
@@ -78,15 +81,15 @@ def test_statements_compute_what_the_program_does(name, fold):
 
 def test_transposed_operands_are_not_copied():
     sdfg = parse(PROGRAMS["sweeps"])
-    einsums = [str(s.statement.einsum) for s in all_steps(without_transposes(read_statements(sdfg, SIZES), []))]
+    einsums = [str(s.einsum) for s in operations(rewrite(read_statements(sdfg, SIZES), [fold_transposes]))]
     assert not any(text in ("ij->ji", "ab->ba") for text in einsums)
     assert einsums.count("ba,bc->ac") == 2  # A.T @ A and B.T @ B
 
 
 def test_a_statement_knows_its_line_and_its_loops():
-    steps = list(all_steps(read_statements(parse(PROGRAMS["sweeps"]), SIZES)))
-    assert re.fullmatch(r"einsum_programs\.py:\d+: A\[:\] = .*np\.einsum\(.*X, B, C\)", steps[0].statement.where)
-    assert {step.statement.repeats for step in steps} == {2} and len(steps[0].statement.loops) == 1
+    steps = list(operations(read_statements(parse(PROGRAMS["sweeps"]), SIZES)))
+    assert re.fullmatch(r"einsum_programs\.py:\d+: A\[:\] = .*np\.einsum\(.*X, B, C\)", steps[0].where)
+    assert {step.repeats for step in steps} == {2} and len(steps[0].loops) == 1
 
 
 @dace.program
@@ -215,4 +218,5 @@ REFUSED = {
 @pytest.mark.parametrize("program", REFUSED, ids=lambda program: program.f.__name__)
 def test_what_cannot_be_distributed_is_named(program):
     with pytest.raises(ValueError, match=REFUSED[program]):
-        read_statements(parse(program), SIZES)
+        sdfg = parse(program)
+        rewritten(read_statements(sdfg, SIZES), sdfg)

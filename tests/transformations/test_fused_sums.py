@@ -55,7 +55,7 @@ def counts(program) -> tuple[int, int]:
 def test_fused_and_unfused_programs_give_equal_results(monkeypatch, program, sizes, small, ranks, before, after):
     fused = distribute(program, ranks, sizes)
     with monkeypatch.context() as patch:
-        patch.setattr("dace_redist.transformations.einsum.distributed_program.fuse_sums", lambda *_: 0)
+        patch.setattr("dace_redist.transformations.distribute.emit.fuse_sums", lambda *_: 0)
         apart = distribute(program, ranks, sizes)
         small_apart = apart.with_sizes(**small)
     assert (counts(apart), counts(fused)) == (before, after)

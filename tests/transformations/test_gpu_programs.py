@@ -15,7 +15,7 @@ import dace_redist
 from dace_redist.library_nodes import Contraction, Redistribute, SumReplicas
 from dace_redist.native.device import DEVICE_VARIABLE
 from dace_redist.redistribution.device_arrays import ArrayView, DeviceArray
-from dace_redist.transformations.einsum import run as running
+from dace_redist.transformations.distribute.runtime import run as running
 
 N, M, K = (dace.symbol(name) for name in "NMK")
 SIZES = {"N": 64, "M": 64, "K": 64}
@@ -60,7 +60,7 @@ def test_everything_but_the_arguments_lies_on_the_gpu():
     program = on_gpus(two_products)
     sdfg = program.sdfg
     sdfg.validate()
-    assert program.device == "gpu" and sdfg.name.endswith("two_products_on_4_gpus")
+    assert program.recipe.device == "gpu" and sdfg.name.endswith("two_products_on_4_gpus")
     for name, array in sdfg.arrays.items():
         assert array.transient == (array.storage == GPU), name
         assert not array.transient or array.lifetime == PERSISTENT, name
@@ -98,7 +98,11 @@ def test_arguments_on_the_gpu_are_used_where_they_are():
     code = copy.deepcopy(sdfg).generate_code()[0].clean_code
     assert "cudaMemcpy" not in code and "__dace_gpu_set_all_streams" not in code
     for other in (program.with_sizes(N=32), program.built_in(dace.SDFG("again"), SIZES)):
-        assert (other.device, other.arguments, other.gpu_arguments) == ("gpu", "gpu", program.gpu_arguments)
+        assert (other.recipe.device, other.recipe.arguments, other.gpu_arguments) == (
+            "gpu",
+            "gpu",
+            program.gpu_arguments,
+        )
 
 
 def test_scalars_and_the_closure_stay_in_main_memory():
@@ -124,7 +128,7 @@ def test_memory_is_given_back_where_it_is_limited():
 
 def test_other_sizes_stay_on_the_gpu():
     program = on_gpus(two_products)
-    assert program.with_sizes(N=32).device == "gpu"
+    assert program.with_sizes(N=32).recipe.device == "gpu"
     assert program.built_in(dace.SDFG("again"), SIZES).sdfg.arrays["gpu_A"].storage == GPU
 
 
@@ -212,6 +216,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, ArrayView]]:
     found: list[dict[str, ArrayView]] = []
 
     class Recorded:
+        start = staticmethod(lambda: None)
         run = staticmethod(found.append)
 
     monkeypatch.setattr(running, "load", lambda program, comm: Recorded)

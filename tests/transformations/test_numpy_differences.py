@@ -8,7 +8,7 @@ import pytest
 from distributed_simulation import SimulatedRanks
 
 from dace_redist import distribute
-from dace_redist.transformations.einsum.numpy_differences import warn_of_names
+from dace_redist.transformations.distribute.read.numpy_differences import warn_of_names
 
 N = dace.symbol("N", dace.int64)
 

@@ -1,0 +1,146 @@
+"""Programs that were changed, or are built otherwise, are compiled again; those no longer used are freed."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+import dace
+import numpy as np
+import pytest
+from dace.frontend.python.newast import ProgramVisitor
+from dace.properties import CodeBlock
+from dace.sdfg.state import LoopRegion
+
+from dace_redist import RedistributionError, distribute
+from dace_redist.native import program as programs
+
+N = dace.symbol("N", dace.int64)
+
+
+@dace.program
+def repeated(A: dace.float64[N, N], x: dace.float64[N]):
+    steps = 0
+    for _ in range(3):
+        x[:] = A @ x + 1.0
+        steps = steps + 1
+    return x[1:] * steps
+
+
+def set_condition(sdfg: dace.SDFG) -> None:
+    (loop,) = (block for block in sdfg.all_control_flow_regions() if isinstance(block, LoopRegion))
+    loop.loop_condition = CodeBlock(f"{loop.loop_variable} < 5")
+
+
+def set_condition_in_place(sdfg: dace.SDFG) -> None:
+    (loop,) = (block for block in sdfg.all_control_flow_regions() if isinstance(block, LoopRegion))
+    loop.loop_condition.code = CodeBlock(f"{loop.loop_variable} < 5").code
+
+
+def set_range_in_place(sdfg: dace.SDFG) -> None:
+    entry = next(node for node, _ in sdfg.all_nodes_recursive() if isinstance(node, dace.nodes.MapEntry))
+    begin, end, step = entry.map.range.ranges[0]
+    entry.map.range.ranges[0] = (begin, end - 1, step)
+
+
+def set_assignment(sdfg: dace.SDFG) -> None:
+    next(iter(sdfg.all_interstate_edges())).data.assignments["other"] = "7"
+
+
+CHANGES = {
+    "condition": set_condition,
+    "condition in place": set_condition_in_place,
+    "range in place": set_range_in_place,
+    "assignment": set_assignment,
+    "code at the start": lambda sdfg: sdfg.append_init_code("/* changed */"),
+    "constant": lambda sdfg: sdfg.add_constant("seven", 7),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_changed_program_has_another_name(change):
+    program = distribute(repeated, 1, {"N": 4})
+    before = program.identity
+    assert program.identity == before
+    change(program.sdfg)
+    assert program.identity[0] != before[0]
+
+
+def test_another_configuration_of_dace_is_another_library(monkeypatch: pytest.MonkeyPatch):
+    before = programs.named_path("program")
+    assert programs.named_path("program") == before
+    with dace.config.set_temporary("compiler", "cpu", "args", value="-O0 -g"):
+        assert programs.named_path("program") != before
+    assert programs.named_path("program") == before
+    monkeypatch.setenv("DACE_optimizer_autospecialize", "1")
+    assert programs.named_path("program") != before
+
+
+def test_a_program_that_cannot_start_is_an_error():
+    program = programs.Program.__new__(programs.Program)
+    program._start_names, program._start = [], lambda: None
+    with pytest.raises(RedistributionError, match="could not be started"):
+        program.start({})
+
+
+def test_other_versions_of_dace_are_named_when_a_program_is_read(monkeypatch: pytest.MonkeyPatch):
+    from dace_redist.transformations.distribute.read import frontend
+
+    with monkeypatch.context() as patch:
+        patch.delattr(ProgramVisitor, "_visit_test")
+        with pytest.raises(ImportError, match=r"DaCe .* ProgramVisitor has no '_visit_test': install dace==2.0.0b1"):
+            importlib.reload(frontend)
+    importlib.reload(frontend)
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module that keeps programs, which are not compiled, on a communicator of this rank."""
+    from dace_redist.transformations.distribute.runtime import loaded
+
+    class Recorded:
+        stopped: list[int] = []
+
+        def __init__(self, program: Any, comm: Any) -> None:
+            self.number = program.sizes["N"]
+
+        def stop(self) -> None:
+            self.stopped.append(self.number)
+
+    monkeypatch.setattr(loaded, "Loaded", Recorded)
+    return loaded
+
+
+def test_programs_that_were_not_used_for_long_are_freed(loaded):
+    from mpi4py import MPI
+
+    comm, program = MPI.COMM_SELF.Dup(), distribute(repeated, 1, {"N": 3})
+    first = loaded.load(program, comm)
+    for size in range(4, 4 + loaded.MAX_LOADED):
+        loaded.load(program.with_sizes(N=size), comm)
+        assert loaded.load(program, comm) is first  # it is in use
+    assert loaded.Loaded.stopped == [4]
+    comm.Free()
+    assert sorted(loaded.Loaded.stopped) == list(range(3, 4 + loaded.MAX_LOADED))
+
+
+def test_a_forked_process_frees_nothing(loaded):
+    kept = {1: loaded.Loaded(distribute(repeated, 1, {"N": 3}), None)}
+    loaded._stop_all(kept, os.getpid() + 1)
+    assert kept and not loaded.Loaded.stopped
+
+
+@pytest.mark.compile
+def test_a_changed_loop_runs_as_it_is_now():
+    program, A, x = distribute(repeated, 1, {"N": 4}), np.full((4, 4), 0.1), np.arange(4.0)
+    for rounds in (3, 5):
+        given, wanted = x.copy(), x.copy()
+        for _ in range(rounds):
+            wanted = A @ wanted + 1.0
+        result = program(A, x=given)
+        np.testing.assert_allclose(result, wanted[1:] * rounds)
+        np.testing.assert_allclose(given, wanted)  # it is written in place
+        set_condition(program.sdfg)
+    with pytest.raises(ValueError, match="writes x: pass an array that is writeable"):
+        program(A, np.broadcast_to(1.0, 4))

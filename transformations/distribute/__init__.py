@@ -1,0 +1,289 @@
+"""Turns a program of einsums into the program that every rank runs on its parts of the tensors."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from dace import SDFG, properties
+from dace.frontend.python.parser import DaceProgram
+from dace.transformation import pass_pipeline
+
+from dace_redist.distribution import Distribution
+from dace_redist.einsum.placement import Placement
+from dace_redist.einsum.plan import EinsumPlan
+from dace_redist.einsum.planner import plan_einsums
+from dace_redist.einsum.statement import Statement
+from dace_redist.transformations.distribute.emit import Recipe
+from dace_redist.transformations.distribute.emit.storage import check_for_gpu
+from dace_redist.transformations.distribute.ir import Body, Item, operations, scalars_of
+from dace_redist.transformations.distribute.read.numpy_differences import body_of
+from dace_redist.transformations.distribute.read.simplify import CPP_KEYWORDS, simplify
+from dace_redist.transformations.distribute.read.statements import read_statements
+from dace_redist.transformations.distribute.rewrite import rewrite
+from dace_redist.transformations.distribute.rewrite.rules import (
+    check_moves,
+    equal_types,
+    fold_transposes,
+    fuse_reductions,
+    share_subexpressions,
+)
+from dace_redist.transformations.distribute.runtime.program import DistributedProgram
+from dace_redist.transformations.distribute.shapes import check_sizes, shapes_of
+
+
+def distribute(
+    program: Any,
+    ranks: int,
+    sizes: Mapping[Any, int] | None = None,
+    *,
+    memory_bytes: int | None = None,
+    node_size: int | None = None,
+    placements: Mapping[str, Placement | Distribution] | None = None,
+    overrides: Mapping[str, Mapping[str, int]] | None = None,
+    device: str = "cpu",
+    arguments: str = "cpu",
+) -> DistributedProgram:
+    """
+    Distribute a program of einsums over MPI ranks. Not collective; needs no MPI.
+
+    Contractions are ordered, computed together and given process grids such that little is moved between ranks, as in
+    Ziogas et al., Deinsum (SC'22); here the redistributions between them count, too.
+
+    :param program: A ``@dace.program`` or SDFG of products (``np.einsum``, ``@``, ``np.tensordot``, ...), elementwise
+        expressions, reductions, transpositions, slices, ``np.linalg.inv`` and ``np.linalg.solve``, whose matrix every
+        rank holds as a whole, with ``for``, ``while`` and ``if`` around them; the manual lists all.
+    :param ranks: Number of ranks to run on.
+    :param sizes: Values of the symbols in its shapes, by symbol or its name, each at least 0. The plan is made for
+        them; the program keeps its symbols, see :meth:`DistributedProgram.with_sizes`.
+    :param memory_bytes: Bytes that a rank may hold; None: no limit, and intermediates are kept from run to run.
+    :param node_size: Ranks per node, if several share one: grids are then laid over the nodes such that little is
+        moved between nodes.
+    :param placements: How inputs or outputs are distributed, by name, where that is not the planner's choice.
+    :param overrides: Process grids, by the name of the tensor that is computed: ``{"T": {"i": 2, "k": 4}}``. Here and
+        in ``placements``, the return value is called ``__return`` or as the variable that is returned.
+    :param device: ``"cpu"``, or ``"gpu"``: each rank computes on its GPU, with products by cuBLAS, and
+        redistributions go from GPU to GPU. Not there: reductions but sums, linear systems, products of integers,
+        conditions on scalars. A rank's GPU is the first that it sees: where a node has several, the launcher gives each
+        rank one (``CUDA_VISIBLE_DEVICES``).
+    :param arguments: Where parts of inputs and outputs lie: ``"cpu"``, NumPy arrays, which a program on the GPU copies
+        there when a run starts and back at its end; or, with ``device="gpu"``, ``"gpu"``: arrays of CuPy, PyTorch, or
+        anything with ``__cuda_array_interface__``. Scalars are in main memory with both.
+    :raises ValueError: If a statement cannot be distributed, a size is missing, or something given does not fit; says
+        which statement, why, and what would help.
+    :raises MemoryError: If a rank would have to hold more than ``memory_bytes``; says how much and for which statement.
+    :raises TypeError: If ``program`` is neither a program nor an SDFG, or another argument is of the wrong type.
+    """
+    _check_arguments(ranks, sizes, placements, overrides)
+    _check_devices(device, arguments)
+    sdfg, sizes = _simplified(program), _by_name(sizes or {})
+    check_sizes(sdfg, sizes)
+    _check_names(sdfg)
+    returned = _returned_names(program.f) if isinstance(program, DaceProgram) else {}
+    placed, overrides = (_by_tensor(given or {}, sdfg, returned) for given in (placements, overrides))
+    body = rewritten(read_statements(sdfg, sizes), sdfg, {*placed, *overrides})
+    if not any(operations(body)):
+        raise ValueError(
+            f'"{sdfg.name}" computes nothing that could be distributed: return a result, or write it to an argument'
+        )
+    if device == "gpu":
+        check_for_gpu(sdfg, body)
+    limits = {"memory_bytes": memory_bytes, "node_size": node_size, "overrides": overrides}
+    plan = _planned(sdfg, body, shapes_of(sdfg, sizes), int(ranks), placed, limits)
+    known = program.__sdfg_closure__() if isinstance(program, DaceProgram) else {}
+    closure = {name: np.asarray(value) for name, value in known.items() if name in sdfg.arrays}
+    recipe = Recipe(sdfg, body, plan, memory_bytes is None, closure, device, arguments)
+    target = SDFG(f"{sdfg.name}_on_{ranks}_ranks" if device == "cpu" else f"{sdfg.name}_on_{ranks}_gpus")
+    return DistributedProgram(recipe, dict(sizes), *recipe.build(target, sizes))
+
+
+def rewritten(body: Body, sdfg: SDFG, named: Collection[str] = ()) -> tuple[Item, ...]:
+    """
+    Return statements in the types that BLAS knows, without transposed copies, unused products and repetitions.
+
+    :param sdfg: The program that they were read from.
+    :param named: Tensors that the user names.
+    :raises ValueError: If a statement cannot be computed with its types; names it.
+    """
+    check_moves(body, sdfg)
+    kept = {*named, *scalars_of(body), *_arguments(sdfg)}
+    rules = (equal_types(sdfg), fold_transposes, fuse_reductions, share_subexpressions(sdfg))
+    return rewrite(body, rules, kept)
+
+
+def _arguments(sdfg: SDFG) -> list[str]:
+    return [name for name, array in sdfg.arrays.items() if not array.transient]
+
+
+def _planned(
+    sdfg: SDFG,
+    body: Body,
+    shapes: Mapping[str, tuple[int, ...]],
+    ranks: int,
+    placed: Mapping[str, Placement | Distribution],
+    limits: Mapping[str, Any],
+) -> EinsumPlan:
+    """Return the plan of a program, with homes for all its tensors."""
+    statements = [
+        operation if isinstance(operation, Statement) else operation.planned(len(shapes[operation.result]))
+        for operation in operations(body)
+    ]
+    known = {name for statement in statements for name in statement.names}
+    written, scalars = {statement.result for statement in statements}, scalars_of(body)
+    fixed = {name: _placement(name, given, shapes) for name, given in placed.items()}
+    # Every rank has the scalars of conditions. The planner does not know tensors of which only parts are used.
+    fixed |= {name: Placement((ranks,), (), (), tuple(range(ranks))) for name in sorted(scalars)}
+    used = {name for operation in operations(body) for name in operation.read} | scalars
+    moved = {name: fixed.get(name) or _in_blocks(shapes[name], ranks) for name in sorted(used - known)}
+    plan = plan_einsums(
+        statements,
+        shapes,
+        ranks,
+        itemsize=max(array.dtype.bytes for array in sdfg.arrays.values()),
+        placements={name: place for name, place in fixed.items() if name not in moved},
+        outputs=[name for name in _arguments(sdfg) if name in written],
+        **limits,
+    )
+    return replace(plan, homes={**plan.homes, **moved})
+
+
+def _in_blocks(shape: tuple[int, ...], ranks: int) -> Placement:
+    """Return the placement of a tensor of which only parts are used: split along its longest axis."""
+    split = shape.index(max(shape)) if shape else None
+    dims = tuple(0 if axis == split else None for axis in range(len(shape)))
+    return Placement((ranks,), dims, (1,) * len(shape), tuple(range(ranks)))
+
+
+def _placement(name: str, given: Placement | Distribution, shapes: Mapping[str, tuple[int, ...]]) -> Placement:
+    if isinstance(given, Placement):
+        return given
+    if not isinstance(given, Distribution):
+        raise TypeError(f"placements: {name}: expected a Distribution or a Placement, got {type(given).__name__}")
+    if name in shapes and tuple(given.shape) != (shapes[name] or (1,)):
+        raise ValueError(f"placements: {name} has shape {shapes[name]}, but its distribution is of {given.shape}")
+    try:
+        return Placement.of(given)
+    except ValueError as error:
+        raise ValueError(f"placements: {name}: {error}") from error
+
+
+def _simplified(program: Any) -> SDFG:
+    if isinstance(program, DaceProgram):
+        # DaCe's private methods are checked when a program is parsed, not when this package is imported.
+        from dace_redist.transformations.distribute.read.frontend import parse
+
+        return parse(program)
+    if not isinstance(program, SDFG):
+        raise TypeError(f"distribute: expected a @dace.program or an SDFG, got {type(program).__name__}")
+    sdfg = copy.deepcopy(program)
+    simplify(sdfg)
+    return sdfg
+
+
+def _returned_names(function: Callable[..., Any]) -> dict[str, str]:
+    """Return by variable what the SDFG calls a return value: ``__return``, or ``__return_0`` and so on."""
+    last = body_of(function)[-1:]
+    value = last[0].value if last and isinstance(last[0], ast.Return) else None
+    if isinstance(value, ast.Name):
+        return {value.id: "__return"}
+    parts = value.elts if isinstance(value, ast.Tuple) else []
+    return {part.id: f"__return_{number}" for number, part in enumerate(parts) if isinstance(part, ast.Name)}
+
+
+def _check_devices(device: Any, arguments: Any) -> None:
+    for name, value in {"device": device, "arguments": arguments}.items():
+        if value not in ("cpu", "gpu"):
+            raise ValueError(f'distribute: {name} must be "cpu" or "gpu", got {value!r}')
+    if (device, arguments) == ("cpu", "gpu"):
+        raise ValueError('distribute: arguments="gpu" is for programs that compute there: pass device="gpu", too')
+
+
+def _check_arguments(ranks: Any, sizes: Any, placements: Any, overrides: Any) -> None:
+    if isinstance(ranks, bool) or not isinstance(ranks, Integral) or ranks < 1:
+        raise ValueError(f"distribute: ranks must be an integer of at least 1, got {ranks!r}")
+    mappings = {"sizes": sizes, "placements": placements, "overrides": overrides}
+    grids = {f"overrides[{key!r}]": grid for key, grid in overrides.items()} if isinstance(overrides, Mapping) else {}
+    for name, value in {**mappings, **grids}.items():
+        if value is not None and not isinstance(value, Mapping):
+            raise TypeError(f"distribute: {name} must be a dict, got {value!r}")
+
+
+def _by_name(sizes: Mapping[Any, int]) -> dict[str, int]:
+    """Return sizes by the names of their symbols."""
+    named = {str(symbol): size for symbol, size in sizes.items()}
+    if len(named) < len(sizes):
+        raise ValueError(f"distribute: sizes has a symbol twice: {', '.join(map(repr, sizes))}")
+    return named
+
+
+def _by_tensor(given: Mapping[str, Any], sdfg: SDFG, returned: Mapping[str, str]) -> dict[str, Any]:
+    """Translate user-facing tensor names to those of the SDFG, where return values have other names."""
+    named = {name if name in sdfg.arrays else returned.get(name, name): value for name, value in given.items()}
+    if len(named) < len(given):
+        raise ValueError(f"two of {', '.join(given)} are one tensor: give one of them")
+    return named
+
+
+def _check_names(sdfg: SDFG) -> None:
+    """Check the names of arguments: they become keywords of methods with a keyword of their own, and names in C++."""
+    if "comm" in sdfg.arrays and not sdfg.arrays["comm"].transient:
+        raise ValueError(
+            f'"{sdfg.name}": an argument cannot be called comm, as the communicator that scatter and run take is; '
+            "give it another name"
+        )
+    reserved = sorted(CPP_KEYWORDS & {*sdfg.arrays, *sdfg.symbols})
+    if reserved:
+        raise ValueError(
+            f'"{sdfg.name}": {", ".join(reserved)} cannot be the name of an argument: it is a keyword of C++, in which '
+            f"the program is compiled; call it {reserved[0]}_, or the like"
+        )
+
+
+@properties.make_properties
+class DistributeEinsum(pass_pipeline.Pass):
+    """
+    Turn a program of einsums into the program of a rank, in place; see :func:`dace_redist.distribute`.
+
+    After :meth:`apply_pass` the attribute ``distributed`` is the program, as :func:`dace_redist.distribute` returns it.
+
+    :param ranks: Number of ranks.
+    :param sizes: Values of the symbols in the shapes.
+    :param options: The others of :func:`dace_redist.distribute`.
+    """
+
+    CATEGORY = "Simplification"
+
+    def __init__(self, ranks: int = 1, sizes: Mapping[Any, int] | None = None, **options: Any) -> None:
+        super().__init__()
+        self._ranks, self._sizes, self._options = ranks, dict(sizes or {}), options
+        self._distributed: DistributedProgram | None = None
+
+    @property
+    def distributed(self) -> DistributedProgram | None:
+        """The distributed program; None before the pass was applied."""
+        return self._distributed
+
+    def modifies(self) -> pass_pipeline.Modifies:
+        """Everything."""
+        return pass_pipeline.Modifies.Everything
+
+    def should_reapply(self, modified: pass_pipeline.Modifies) -> bool:
+        """Never: a distributed program cannot be distributed again."""
+        return False
+
+    def apply_pass(self, sdfg: SDFG, _: dict[str, Any]) -> int:
+        """Rewrites the SDFG; returns the number of groups of contractions."""
+        made = distribute(sdfg, self._ranks, self._sizes, **self._options)  # raises before anything is changed
+        for node in list(sdfg.nodes()):
+            sdfg.remove_node(node)
+        for name in list(sdfg.arrays):
+            sdfg.remove_data(name, validate=False)
+        for name in list(sdfg.symbols):
+            sdfg.remove_symbol(name)
+        self._distributed = made.built_in(sdfg, made.sizes)
+        return len(made.plan.groups)

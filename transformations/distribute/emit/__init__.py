@@ -1,0 +1,102 @@
+"""Builds the SDFG that every rank runs from the statements of a program and their plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy.typing as npt
+from dace import SDFG
+
+from dace_redist.einsum.plan import EinsumPlan
+from dace_redist.library_nodes import Redistribute
+from dace_redist.strategies import OPTIONS
+from dace_redist.transformations.distribute.emit.arrays import LocalSymbols
+from dace_redist.transformations.distribute.emit.sdfg import emit_program
+from dace_redist.transformations.distribute.emit.storage import place_on_gpu, place_transients
+from dace_redist.transformations.distribute.ir import Body
+from dace_redist.transformations.distribute.shapes import logical_shape
+from dace_redist.transformations.redistribution.fuse_reduction import fuse_sums
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """
+    A planned program, from which the SDFG of a rank is built for any sizes.
+
+    :param source: The SDFG that the statements were read from.
+    :param body: The statements.
+    :param plan: Their plan.
+    :param keep_transients: Whether transients are allocated once for all runs.
+    :param closure: Whole arrays that the Python function uses without having them as arguments, by the name that the
+        SDFG has for them. Every rank has them, and takes its part of them at each run.
+    :param device: ``"cpu"`` or ``"gpu"``: where the program computes.
+    :param arguments: ``"cpu"`` or ``"gpu"``: where this rank's parts of inputs and outputs lie. Scalars and the closure
+        are in main memory.
+    """
+
+    source: SDFG
+    body: Body
+    plan: EinsumPlan
+    keep_transients: bool = True
+    closure: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
+    device: str = "cpu"
+    arguments: str = "cpu"
+
+    def on_gpu(self, names: Iterable[str]) -> frozenset[str]:
+        """Return the inputs and outputs of which a rank's parts lie on the GPU."""
+        there = names if self.arguments == "gpu" else ()
+        return frozenset(name for name in there if logical_shape(self.source.arrays[name]))
+
+    def build(
+        self, target: SDFG, sizes: Mapping[str, int], strategies_of: SDFG | None = None
+    ) -> tuple[SDFG, LocalSymbols, tuple[str, ...], tuple[str, ...]]:
+        """
+        Build the SDFG of a rank.
+
+        :param target: An empty SDFG.
+        :param sizes: Values of the symbols.
+        :param strategies_of: SDFG for other sizes, whose redistributions have the strategies and options to use.
+        :return: The target, the meaning of its symbols, and the names of the tensors that it reads and writes.
+        :raises ValueError: If it writes to an array of the closure, or a statement is not for the GPU.
+        """
+        symbols, read, written = emit_program(target, self.source, self.body, self.plan, sizes)
+        changed = [name.removeprefix("__g_") for name in written if name in self.closure]
+        if changed:
+            raise ValueError(
+                f'"{self.source.name}" writes to {", ".join(changed)}, which is none of its arguments; make it one'
+            )
+        given = tuple(name for name in read if name not in self.closure)
+        fuse_sums(target, sizes)
+        if self.device == "gpu":
+            place_on_gpu(target, read, written, self.keep_transients, self.on_gpu((*given, *written)))
+        elif self.keep_transients:  # the first touch of new memory costs as much as its use
+            place_transients(target, symbols.values(sizes, None))
+        if strategies_of is not None:
+            _take_strategies(target, strategies_of)
+        return target, symbols, given, written
+
+
+def _take_strategies(target: SDFG, source: SDFG) -> None:
+    """
+    Give the redistributions of an SDFG the strategies and options of those of another one.
+
+    A redistribution that the other SDFG lacks takes them if they are the same for all others.
+    """
+    known: dict[Any, list[dict[str, Any]]] = {}
+    for key, node in _redistributions(source):
+        known.setdefault(key, []).append({name: getattr(node, name) for name in ("implementation", *OPTIONS)})
+    every = [chosen for choices in known.values() for chosen in choices]
+    common = every[:1] if all(chosen == every[0] for chosen in every) else []
+    for key, node in _redistributions(target):
+        choices = known.get(key, common)
+        chosen = choices.pop(0) if len(choices) > 1 else next(iter(choices), {})
+        for name, value in chosen.items():
+            setattr(node, name, value)
+
+
+def _redistributions(sdfg: SDFG) -> list[tuple[Any, Redistribute]]:
+    """Return each redistribution with what distinguishes it: its label and its ends."""
+    found = [node for node, _ in sdfg.all_nodes_recursive() if isinstance(node, Redistribute)]
+    return [((node.label, str(node.source), str(node.target)), node) for node in found]

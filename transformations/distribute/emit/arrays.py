@@ -1,0 +1,203 @@
+"""The arrays of a distributed program, which hold this rank's parts of tensors, and where each tensor is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, NamedTuple
+
+import dace
+import numpy as np
+from dace import SDFG, Memlet, symbolic
+
+from dace_redist.distribution import Distribution
+from dace_redist.einsum.placement import Placement
+from dace_redist.einsum.plan import EinsumPlan
+from dace_redist.einsum.traffic import same_place
+from dace_redist.transformations.distribute.shapes import in_numbers, logical_shape
+
+
+class LocalNumber(NamedTuple):
+    """
+    A number that each rank has of its part of a tensor: how many elements there are along axes of one index, or where.
+
+    :param placement: How these axes are split, one axis or those of a diagonal.
+    :param shape: Their extents, all equal; may be symbols.
+    :param start: None: the number of elements; ``""``: the index of the first one; an axis: where it is in the rank's
+        block along this axis.
+    """
+
+    placement: Placement
+    shape: tuple[Any, ...]
+    start: int | str | None = None
+
+    def value(self, sizes: Mapping[str, int], rank: int | None) -> int:
+        """Return the number on a rank; None: the largest."""
+        low, high = self.placement.bounds(in_numbers(self.shape, sizes))
+        first = low.max(axis=0)
+        values = np.maximum(high.min(axis=0) - first, 0)
+        if self.start is not None:
+            values = np.where(values > 0, first if isinstance(self.start, str) else first - low[self.start], 0)
+        held = [v for v, r in zip(values.tolist(), self.placement.ranks, strict=True) if rank in (None, r)]
+        return max(held, default=0)
+
+
+@dataclass(frozen=True)
+class LocalSymbols:
+    """
+    What the SDFG of a rank depends on besides the sizes.
+
+    :param known: The number that each of its other symbols stands for.
+    :param same: Whether pairs of placements, with a tensor's shape, have one array: for these sizes every rank holds
+        the same elements under both.
+    """
+
+    known: dict[str, LocalNumber] = field(default_factory=dict)
+    same: dict[tuple[Placement, Placement, tuple[Any, ...]], bool] = field(default_factory=dict)
+
+    def values(self, sizes: Mapping[str, int], rank: int | None) -> dict[str, int]:
+        """Return the values of all symbols on a rank; None: the largest of each."""
+        return {**sizes, **{name: number.value(sizes, rank) for name, number in self.known.items()}}
+
+    def allow(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the SDFG can be used with other sizes."""
+        pairs = [pair for pair, same in self.same.items() if same]
+        return all(same_place(first, second, in_numbers(shape, sizes)) for first, second, shape in pairs)
+
+
+class LocalArrays:
+    """
+    An array for each tensor and placement, made when it is first asked for.
+
+    :param sdfg: Gets the arrays, and a symbol for each extent that is not the same on all ranks.
+    :param source: The program whose tensors these are.
+    :param plan: Its plan; each argument of ``source`` gets an array under the placement that the plan has for it.
+    :param sizes: Values of the program's symbols: they decide which placements are the same.
+    """
+
+    def __init__(self, sdfg: SDFG, source: SDFG, plan: EinsumPlan, sizes: Mapping[str, int]) -> None:
+        self.sdfg, self.ranks, self.sizes, self.homes = sdfg, plan.ranks, sizes, plan.homes
+        self.shapes = {name: logical_shape(array) for name, array in source.arrays.items()}
+        self.types = {name: array.dtype for name, array in source.arrays.items()}
+        loops = source.all_control_flow_regions()
+        self._taken = {*source.arrays, *source.symbols, *(getattr(loop, "loop_variable", "") for loop in loops)}
+        self._made: dict[tuple[str, Placement], str] = {}
+        self.symbols = LocalSymbols()
+        self.arguments = tuple(n for n, array in source.arrays.items() if not array.transient and n in plan.homes)
+        for name in self.arguments:
+            shape = self._local_shape(self.shapes[name], plan.homes[name])
+            self._made[name, plan.homes[name]] = str(sdfg.add_array(name, shape, self.types[name])[0])
+        #: The arrays that hold a tensor in its current state, by placement.
+        self.copies: dict[str, dict[Placement, str]] = {name: {plan.homes[name]: name} for name in self.arguments}
+
+    # Arrays
+
+    def of(self, tensor: str, placement: Placement) -> str:
+        """Return the one array for this rank's part of a tensor under a placement."""
+        key = (tensor, self.known(tensor, placement))
+        if key not in self._made:
+            self._made[key] = self.new(tensor, tensor, placement)
+        return self._made[key]
+
+    def known(self, tensor: str, placement: Placement) -> Placement:
+        """Return the placement under which the tensor has an array already, if every rank holds the same under both."""
+        for name, known in self._made:
+            if name == tensor and self._are_same(known, placement, self.shapes[tensor]):
+                return known
+        return placement
+
+    def _are_same(self, first: Placement, second: Placement, shape: tuple[Any, ...]) -> bool:
+        if first == second:
+            return True
+        pair, same = (first, second, shape), self.symbols.same
+        if pair not in same:
+            same[pair] = same_place(first, second, in_numbers(shape, self.sizes))
+        return same[pair]
+
+    def new(self, name: str, tensor: str, placement: Placement) -> str:
+        """Add an array for this rank's part of a tensor, under this name or a similar one."""
+        return self.add_transient(name, self._local_shape(self.shapes[tensor], placement), self.types[tensor])
+
+    def add_transient(self, name: str, shape: Sequence[Any], dtype: Any) -> str:
+        """Add an array under this name or a similar one."""
+        name = re.sub(r"^__return", "result", name)  # such names are the program's return values to DaCe
+        return str(self.sdfg.add_transient(name, shape, dtype, find_new_name=True)[0])
+
+    def whole(self, array: str) -> Memlet:
+        """Return the memlet of an array as a whole."""
+        return Memlet.from_array(array, self.sdfg.arrays[array])
+
+    def distribution(self, placement: Placement, tensor: str) -> Distribution:
+        """Return the distribution of a tensor, whose sizes may be symbols."""
+        return placement.distribution(self.shapes[tensor], symbolic.int_ceil)
+
+    # Symbols
+
+    def _local_shape(self, shape: tuple[Any, ...], placement: Placement) -> list[Any]:
+        everywhere = len(placement.ranks) == self.ranks
+        return [
+            extent if everywhere and placement.parts[axis] == 1 else self.local_extent(placement, axis, extent)
+            for axis, extent in enumerate(shape)
+        ] or [1]
+
+    def local_extent(self, placement: Placement, axis: int, extent: Any) -> dace.symbol:
+        """Return the symbol for one extent of this rank's part: one symbol for all axes that are split alike."""
+        return self._symbol(LocalNumber(_axes(placement, [axis]), (extent,)))
+
+    def scalar_extent(self, placement: Placement) -> dace.symbol:
+        """Return the symbol that is 1 on ranks that hold a scalar, and 0 on others."""
+        return self._symbol(LocalNumber(Placement(placement.grid, (None,), (1,), placement.ranks), (1,)))
+
+    def start(self, placement: Placement, axis: int, tensor: str) -> Any:
+        """Return the first index of this rank's part along an axis: 0 or a symbol."""
+        if placement.parts[axis] == 1:
+            return dace.symbolic.pystr_to_symbolic("0")
+        return self._symbol(LocalNumber(_axes(placement, [axis]), (self.shapes[tensor][axis],), ""), "first")
+
+    def diagonal(self, tensor: str, placement: Placement, axes: Sequence[int]) -> tuple[dace.symbol, list[dace.symbol]]:
+        """Return symbols for the elements of a diagonal in this rank's part: their number, their start on each axis."""
+        alone, shape = _axes(placement, axes), tuple(self.shapes[tensor][axis] for axis in axes)
+        starts = [self._symbol(LocalNumber(alone, shape, axis)) for axis in range(len(axes))]
+        return self._symbol(LocalNumber(alone, shape)), starts
+
+    def _symbol(self, number: LocalNumber, stem: str = "n") -> dace.symbol:
+        known = self.symbols.known
+        name = next((symbol for symbol, other in known.items() if other == number), None)
+        if name is None:
+            name = next(f"{stem}{n}" for n in count() if f"{stem}{n}" not in (*self._taken, *known))
+            known[name] = number
+            self.sdfg.add_symbol(name, dace.int64)
+        return dace.symbol(name, dace.int64)
+
+    # Where tensors are
+
+    def home(self, tensor: str) -> Placement:
+        """Return the placement at which a tensor is after each time it was written."""
+        return self.known(tensor, self.homes[tensor])
+
+    def current(self, tensor: str) -> tuple[Placement, str]:
+        """Return an array that holds a tensor, and its placement."""
+        return next(iter(self.copies[tensor].items()))
+
+    def written_at_home(self, tensor: str) -> str:
+        """Return the array of a tensor at home, which is about to be written, in part or as a whole."""
+        home = self.home(tensor)
+        array = self.of(tensor, home)
+        self.copies[tensor] = {home: array}
+        return array
+
+    def keep_homes(self, names: Iterable[str]) -> None:
+        """Forget copies other than the one that is current whenever a loop or branch is entered or left."""
+        for name in names:
+            copies = self.copies.get(name, {})
+            if copies:
+                home = self.known(name, self.homes.get(name) or next(iter(copies)))
+                self.copies[name] = {home: copies[home]}
+
+
+def _axes(placement: Placement, axes: Sequence[int]) -> Placement:
+    """Return how some axes of a tensor lie on the ranks."""
+    dims, multiples = (tuple(values[axis] for axis in axes) for values in (placement.dims, placement.multiples))
+    return Placement(placement.grid, dims, multiples, placement.ranks)

@@ -1,0 +1,218 @@
+"""Emits states, redistributions, and copies of boxes and of reshaped tensors. Start reading at: Emitter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise, product
+from typing import Any
+
+import dace
+from dace import SDFG, Memlet, SDFGState, dtypes, symbolic
+from dace.sdfg.state import ControlFlowRegion
+
+from dace_redist.distribution import Distribution
+from dace_redist.einsum.placement import Placement
+from dace_redist.library_nodes import Redistribute
+from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
+from dace_redist.transformations.distribute.emit.arrays import LocalArrays
+from dace_redist.transformations.distribute.ir import Reshape, Slice
+from dace_redist.transformations.distribute.shapes import equal, in_numbers
+
+#: Number of units that are split, the axis in either shape, and its elements for each unit.
+_Split = tuple[Any, tuple[int, int], tuple[Any, Any]]
+
+
+class Emitter:
+    """Appends blocks to the regions of an SDFG, and moves tensors between the arrays of a rank."""
+
+    def __init__(self, sdfg: SDFG, arrays: LocalArrays) -> None:
+        self._sdfg, self._arrays = sdfg, arrays
+        self._last: dict[ControlFlowRegion, Any] = {}
+
+    def append(self, region: ControlFlowRegion, block: Any, assignments: Mapping[str, str] | None = None) -> None:
+        """Add a block after the last one of a region."""
+        last = self._last.get(region)
+        region.add_node(block, is_start_block=last is None, ensure_unique_name=True)
+        if last is not None:
+            region.add_edge(last, block, dace.InterstateEdge(assignments=assignments))
+        self._last[region] = block
+
+    def state(self, region: ControlFlowRegion, label: str) -> SDFGState:
+        """Add a state after the last block of a region."""
+        state = SDFGState(label, self._sdfg)
+        state.set_default_lineinfo(dtypes.DebugInfo(0))  # else DaCe walks up the whole call stack for every node
+        self.append(region, state)
+        return state
+
+    def not_empty(self, region: ControlFlowRegion) -> None:
+        """Add a state to a region without blocks, which DaCe does not know."""
+        if region not in self._last:
+            self.state(region, "nothing")
+
+    def node(
+        self, region: ControlFlowRegion, node: Any, sources: Mapping[Any, Memlet], target: Memlet, output: str | None
+    ) -> None:
+        """Add a node that reads memlets, by connector, and writes one."""
+        state = self.state(region, node.label)
+        state.add_node(node)
+        for connector, memlet in sources.items():
+            state.add_edge(state.add_read(memlet.data), None, node, connector, memlet)
+        state.add_edge(node, output, state.add_write(target.data), None, target)
+
+    def connect(self, region: ControlFlowRegion, node: Any, source: str, target: str) -> None:
+        """Add a node that moves what one array holds to another one."""
+        self.node(region, node, {INPUT: self._arrays.whole(source)}, self._arrays.whole(target), OUTPUT)
+
+    def map(
+        self, region: ControlFlowRegion, label: str, extents: Mapping[str, Any], inputs: Any, code: str, output: Any
+    ) -> None:
+        """Add a map of a tasklet: extents of its indices, memlets by connectors."""
+        state = self.state(region, label)
+        ranges = {index: f"0:{symbolic.symstr(extent)}" for index, extent in extents.items()}
+        state.add_mapped_tasklet(state.label, ranges, inputs, code, output, external_edges=True)
+
+    def copy(self, region: ControlFlowRegion, source: str, target: str) -> None:
+        """Add a copy of a whole array."""
+        state = self.state(region, f"copy_{target}")
+        state.add_nedge(state.add_read(source), state.add_write(target), self._arrays.whole(target))
+
+    def at(self, region: ControlFlowRegion, tensor: str, placement: Placement) -> str:
+        """Return the array that holds a tensor under a placement; redistributes the tensor if there is none."""
+        arrays = self._arrays
+        placement, copies = arrays.known(tensor, placement), arrays.copies[tensor]
+        if placement not in copies:
+            origin, array = arrays.current(tensor)
+            copies[placement] = arrays.of(tensor, placement)
+            ends = (arrays.distribution(end, tensor) for end in (origin, placement))
+            self.connect(region, Redistribute(f"redistribute_{tensor}", *ends), array, copies[placement])
+        return copies[placement]
+
+    def slice(self, region: ControlFlowRegion, move: Slice) -> None:
+        """
+        Copy a box of a tensor to another tensor, or from it; both are at home.
+
+        The box is redistributed as an array with all axes of the tensor that it is cut from, placed as the other
+        tensor; axes of one element are then dropped or added on each rank.
+        """
+        arrays, box, zeros = self._arrays, move.box, (0,) * len(move.box.extents)
+        if move.written:
+            (place, other), whole = arrays.current(move.source), arrays.written_at_home(move.result)
+            tensor, inner = move.result, move.source
+        else:
+            whole = arrays.copies[move.source][arrays.home(move.source)]
+            place, other = arrays.home(move.result), arrays.written_at_home(move.result)
+            tensor, inner = move.source, move.result
+        lifted = _with_axes(place, box.kept, len(box.extents))
+        name = f"{inner}_box"
+        arrays.shapes[name], arrays.types[name] = box.extents, arrays.types[inner]
+        array = arrays.new(name, name, lifted)
+        of_box, of_tensor = arrays.distribution(lifted, name), arrays.distribution(arrays.home(tensor), tensor)
+        if move.written:
+            self._copy_axes(region, (other, array), box.kept, place)
+            cut = (zeros, box.offsets, box.extents)
+            node = Redistribute(f"write_part_of_{tensor}", of_box, of_tensor, region=cut)
+            self.connect(region, node, array, whole)
+        else:
+            cut = (box.offsets, zeros, box.extents)
+            node = Redistribute(f"read_part_of_{tensor}", of_tensor, of_box, region=cut)
+            self.connect(region, node, whole, array)
+            self._copy_axes(region, (array, other), box.kept, place)
+
+    def _copy_axes(
+        self, region: ControlFlowRegion, ends: tuple[str, str], kept: tuple[int, ...], place: Placement
+    ) -> None:
+        """Copy source to target, one of them with all axes, the other one, at ``place``, with the axes ``kept``."""
+        shapes = [self._sdfg.arrays[name].shape for name in ends]
+        # A scalar is a vector of one element, which not every rank has.
+        short = min(shapes, key=len) if kept else (self._arrays.scalar_extent(place),)
+        indices = [f"__{number}" for number in range(len(short))]
+        of_axis = dict(zip(kept, indices, strict=False))
+        lifted = [of_axis.get(axis, "0") for axis in range(max(map(len, shapes)))]
+        alone = indices if kept else ["0"]
+        memlets = [
+            Memlet(f"{name}[{', '.join(lifted if len(shape) > max(1, len(kept)) else alone)}]")
+            for name, shape in zip(ends, shapes, strict=True)
+        ]
+        extents, (read, written) = dict(zip(indices, short, strict=True)), memlets
+        self.map(region, f"copy_{ends[0]}", extents, {"_in": read}, "_out = _in", {"_out": written})
+
+    def reshape(self, region: ControlFlowRegion, move: Reshape) -> None:
+        """Give the elements of a tensor another shape, on ranks that have the same of them under both shapes."""
+        arrays, ends = self._arrays, (move.source, move.result)
+        extent, axes, inners = splittable(*(arrays.shapes[name] for name in ends), arrays.sizes)
+        block = symbolic.int_ceil(extent, arrays.ranks)
+        everyone = Placement((arrays.ranks,), (0,), (1,), tuple(range(arrays.ranks)))
+        held = arrays.local_extent(everyone, 0, extent)
+        cuts, local = [], []
+        for name, axis, inner in zip(ends, axes, inners, strict=True):
+            shape = arrays.shapes[name] or (1,)
+            split = [number == axis for number in range(len(shape))]
+            dims, blocks = [0 if on else None for on in split], [block * inner if on else None for on in split]
+            cuts.append(Distribution(shape, (arrays.ranks,), dims=dims, block=blocks))
+            extents = [held * inner if on else n for on, n in zip(split, shape, strict=True)]
+            local.append(arrays.add_transient(f"{name}_cut", extents, arrays.types[move.source]))
+        place, array = arrays.current(move.source)
+        there = Redistribute(f"redistribute_{move.source}", arrays.distribution(place, move.source), cuts[0])
+        self.connect(region, there, array, local[0])
+        self._view(region, move.source, local[0], local[1])
+        array = arrays.written_at_home(move.result)
+        home = arrays.distribution(arrays.home(move.result), move.result)
+        self.connect(region, Redistribute(f"redistribute_{move.result}", cuts[1], home), local[1], array)
+
+    def _view(self, region: ControlFlowRegion, tensor: str, source: str, target: str) -> None:
+        """Copy an array to one of another shape."""
+        state, shape, dtype = self.state(region, f"reshape_{tensor}"), *self._shape_and_type(target)
+        view, descriptor = self._sdfg.add_view(f"{source}_view", shape, dtype, find_new_name=True)
+        descriptor.lifetime = dtypes.AllocationLifetime.Scope
+        node = state.add_access(view)
+        state.add_edge(state.add_read(source), None, node, "views", self._arrays.whole(source))
+        state.add_nedge(node, state.add_write(target), self._arrays.whole(target))
+
+    def _shape_and_type(self, name: str) -> tuple[Any, Any]:
+        return self._sdfg.arrays[name].shape, self._sdfg.arrays[name].dtype
+
+
+def _with_axes(place: Placement, kept: Sequence[int], count: int) -> Placement:
+    """Return the placement of a tensor with further axes, which are not split; ``kept`` are those it has."""
+    dims: list[int | None] = [None] * count
+    multiples = [1] * count
+    for number, axis in enumerate(kept):
+        dims[axis], multiples[axis] = place.dims[number], place.multiples[number]
+    return Placement(place.grid, tuple(dims), tuple(multiples), place.ranks)
+
+
+def splittable(source: Sequence[Any], target: Sequence[Any], sizes: Mapping[str, int]) -> _Split:
+    """
+    Return the axes that are best split such that each rank has the same elements under both shapes.
+
+    These are the first of neighbouring axes of the one that together are neighbouring axes of the other shape.
+
+    :return: The number of units that are split, the axis in either shape, and its elements for each of the units.
+    :raises ValueError: If there are none.
+    """
+    chain = [(0, 0)]  # axes up to which both shapes have equally many elements
+    for i, j in product(range(len(source) + 1), range(len(target) + 1)):
+        if i > chain[-1][0] and j > chain[-1][1] and equal(math.prod(source[:i]), math.prod(target[:j])):
+            chain.append((i, j))
+    groups = [_group(source, target, range(i, k), range(j, m)) for (i, j), (k, m) in pairwise(chain)]
+    found = [group for group in groups if group is not None]
+    if not found and equal(math.prod(source), 1):
+        return 1, (0, 0), (1, 1)
+    if not found:
+        raise ValueError(
+            f"no axis can be split such that a rank has the same elements under the shapes {tuple(source)} and "
+            f"{tuple(target)}: merge or divide whole axes, as in A.reshape(I, J * K)"
+        )
+    return max(found, key=lambda group: in_numbers(group[:1], sizes)[0])
+
+
+def _group(source: Sequence[Any], target: Sequence[Any], first: range, second: range) -> _Split | None:
+    mine = [axis for axis in first if not equal(source[axis], 1)] or [first[0]]
+    theirs = [axis for axis in second if not equal(target[axis], 1)] or [second[0]]
+    if len(mine) > 1 < len(theirs):
+        return None
+    rows = source[mine[0]] if len(mine) > 1 else target[theirs[0]]
+    inner = math.prod(source[axis] for axis in mine[1:])
+    outer = math.prod(target[axis] for axis in theirs[1:])
+    return rows, (mine[0], theirs[0]), (outer, inner)

@@ -1,0 +1,276 @@
+"""Builds the program that every rank runs on its parts, from the statements of a program and their plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import dace
+from dace import SDFG, Memlet, SDFGState, symbolic
+from dace.libraries.standard.nodes.reduce import Reduce
+from dace.properties import CodeBlock
+from dace.sdfg.state import ConditionalBlock, ControlFlowRegion, LoopRegion
+
+from dace_redist import _core
+from dace_redist.einsum.plan import EinsumPlan, Group
+from dace_redist.einsum.statement import Code, Statement
+from dace_redist.library_nodes import Contraction, LinearSolve, Redistribute, SumReplicas
+from dace_redist.library_nodes.contraction import RESULT
+from dace_redist.transformations.distribute.emit.arrays import LocalArrays, LocalSymbols
+from dace_redist.transformations.distribute.emit.copies import Emitter
+from dace_redist.transformations.distribute.ir import (
+    Assignment,
+    Block,
+    Body,
+    Jump,
+    Move,
+    Reshape,
+    Slice,
+    operations,
+    renamed,
+)
+from dace_redist.transformations.distribute.shapes import neutral_element
+
+
+def emit_program(
+    target: SDFG, source: SDFG, body: Body, plan: EinsumPlan, sizes: Mapping[str, int]
+) -> tuple[LocalSymbols, tuple[str, ...], tuple[str, ...]]:
+    """
+    Fill an empty SDFG with the program of a rank.
+
+    :param source: The SDFG that ``body`` was read from.
+    :param sizes: Values of the program's symbols: they decide where nothing needs to be moved.
+    :return: What its symbols are, and the names of the tensors that the program reads and writes.
+    """
+    for name, dtype in source.symbols.items():
+        target.add_symbol(name, dace.float64 if dtype in dace.FLOAT_TYPES else dace.int64)
+    arrays = LocalArrays(target, source, plan, sizes)
+    builder = _Builder(target, body, plan, arrays)
+    builder.emit(target, body)
+    inputs = builder.read_first | (builder.results - builder.written)
+    read = tuple(name for name in arrays.arguments if name in inputs and not name.startswith("__return"))
+    return arrays.symbols, read, tuple(name for name in arrays.arguments if name in builder.results)
+
+
+class _Builder(Emitter):
+    """Emits operations, loops and branches."""
+
+    def __init__(self, sdfg: SDFG, body: Body, plan: EinsumPlan, arrays: LocalArrays) -> None:
+        super().__init__(sdfg, arrays)
+        self._groups: dict[int, list[Group]] = {id(operation): [] for operation in operations(body)}
+        keys = list(self._groups)
+        for group in plan.groups:
+            self._groups[keys[group.statement]].append(group)
+        self.read_first: set[str] = set()
+        self.written: set[str] = set()  # for certain, even if loops run zero times
+        self.results: set[str] = set()
+
+    # Loops and branches
+
+    def emit(self, region: ControlFlowRegion, body: Body) -> None:
+        """Add the items of a body to a region."""
+        for item in body:
+            if isinstance(item, Statement):
+                for group in self._groups[id(item)]:
+                    self._group(region, group, item)
+            elif isinstance(item, Move):
+                self._move(region, item)
+            elif isinstance(item, Jump):
+                self.append(region, item.kind(item.kind.__name__))
+            elif isinstance(item, Assignment):
+                self._read(item.scalars)
+                values = {name: self._local(value, item.scalars) for name, value in item.values.items()}
+                self.state(region, "assign")
+                self.append(region, SDFGState("assigned", self._sdfg), values)
+            else:
+                self._blocks(region, item)
+
+    def _blocks(self, region: ControlFlowRegion, item: Block) -> None:
+        """Add a loop or branches, which may run or not."""
+        self._read(item.scalars)
+        groups = [group for operation in operations([item]) for group in self._groups[id(operation)]]
+        written = {group.result for group in groups}
+        for group in groups:  # operands that do not change inside are moved once, before
+            for number, name in enumerate(group.operands):
+                if name not in written:
+                    self.at(region, name, group.operand_placements[number])
+        self._arrays.keep_homes(written)
+        before = set(self.written)
+        if isinstance(item.region, LoopRegion):
+            self._loop(region, item.region, item)
+        else:
+            self._branch(region, item.region, item, written)
+        if not item.certain:
+            self.written = before
+        self._arrays.keep_homes(written)
+
+    def _loop(self, region: ControlFlowRegion, head: LoopRegion, loop: Block) -> None:
+        inner = LoopRegion(
+            head.label,
+            condition_expr=self._local(head.loop_condition.as_string, loop.scalars),
+            loop_var=head.loop_variable,
+            initialize_expr=head.init_statement and head.init_statement.as_string,
+            update_expr=head.update_statement and head.update_statement.as_string,
+            inverted=head.inverted,
+        )
+        self.append(region, inner)
+        self.emit(inner, loop.bodies[0])
+        self.not_empty(inner)
+
+    def _branch(self, region: ControlFlowRegion, head: ConditionalBlock, branch: Block, written: Iterable[str]) -> None:
+        block = ConditionalBlock(head.label)
+        self.append(region, block)
+        before = set(self.written)
+        for (condition, old), body in zip(head.branches, branch.bodies, strict=True):
+            inner = ControlFlowRegion(old.label)
+            block.add_branch(condition and CodeBlock(self._local(condition.as_string, branch.scalars)), inner)
+            self.written = set(before)
+            self.emit(inner, body)
+            self.not_empty(inner)
+            self._arrays.keep_homes(written)
+
+    def _local(self, code: str, scalars: Iterable[str]) -> str:
+        """Return a condition or value with the arrays that hold its scalars on this rank."""
+        arrays = self._arrays
+        return renamed(code, {name: f"{arrays.copies[name][arrays.home(name)]}[0]" for name in scalars})
+
+    def _read(self, names: Iterable[str]) -> None:
+        self.read_first |= set(names) - self.written
+
+    def _write(self, name: str) -> None:
+        self.written.add(name)
+        self.results.add(name)
+
+    # Operations
+
+    def _move(self, region: ControlFlowRegion, move: Move) -> None:
+        self._read(move.read)
+        if isinstance(move, Slice):
+            self.slice(region, move)
+            if move.written:  # the other elements stay
+                self._read([move.result])
+                self.results.add(move.result)
+                return
+        elif isinstance(move, Reshape):
+            try:
+                self.reshape(region, move)
+            except ValueError as error:
+                raise ValueError(f"{move.label}: {error}") from error
+        self._write(move.result)
+
+    def _group(self, region: ControlFlowRegion, group: Group, statement: Statement) -> None:
+        """Move operands to where they are wanted, compute, and sum partial results."""
+        arrays, name, placement = self._arrays, group.result, group.result_placement
+        read = group.operands if statement.code is None else group.operands[: len(statement.code.inputs)]
+        operands = [self.at(region, tensor, group.operand_placements[k]) for k, tensor in enumerate(read)]
+        self._read(read)
+        self._write(name)
+        if name not in arrays.shapes:
+            extents = group.einsum.extents([arrays.shapes[tensor] for tensor in group.operands])
+            arrays.shapes[name] = tuple(extents[index] for index in group.einsum.result)
+            arrays.types[name] = arrays.types[statement.result]
+        written = arrays.of(name, placement)
+        if group.reduction is not None:
+            partial = group.partial_placement
+            summands = arrays.new(f"{name}_partial", name, partial)
+            self._compute(region, group, statement, operands, summands)
+            ends = (arrays.distribution(partial, name), arrays.distribution(placement, name))
+            op = statement.reduction
+            combine = Redistribute(f"{op}_{name}", *ends, op=op) if op else SumReplicas(f"sum_{name}", *ends)
+            self.connect(region, combine, summands, written)
+        elif written in operands and _reads_elsewhere(group, operands, written):
+            result = arrays.new(name, name, placement)
+            self._compute(region, group, statement, operands, result)
+            self.copy(region, result, written)
+        else:
+            self._compute(region, group, statement, operands, written)
+        arrays.copies[name] = {arrays.known(name, placement): written}
+        self.at(region, name, arrays.homes.get(name, placement))
+
+    def _compute(
+        self, region: ControlFlowRegion, group: Group, statement: Statement, operands: Sequence[str], result: str
+    ) -> None:
+        if statement.code is not None:
+            self._elementwise(region, group, statement.code, operands, result)
+        elif statement.reduction:
+            self._reduce(region, group, statement.reduction, operands[0], result)
+        else:
+            self._contract(region, group, statement, operands, result)
+
+    def _contract(
+        self, region: ControlFlowRegion, group: Group, statement: Statement, operands: Sequence[str], result: str
+    ) -> None:
+        node = _solver(group, statement) if group.solves else _contraction(group, statement)
+        ranges = self._diagonals(group) if group.equal else {}
+        if any(index in ranges for index in group.einsum.result):  # the other elements are on other ranks
+            self._fill_with_zeros(region, result)
+        named = zip(operands, group.einsum.operands, strict=True)
+        parts = [self._part(name, indices, ranges) for name, indices in named]
+        written = self._part(result, group.einsum.result, ranges)
+        self.node(region, node, dict(zip(node.operand_connectors, parts, strict=True)), written, RESULT)
+
+    def _diagonals(self, group: Group) -> dict[str, str]:
+        """Return ranges of this rank's block, by index, with the elements of its diagonals; none where it is whole."""
+        (term,), (placement,), found = group.einsum.operands, group.operand_placements, {}
+        for index in dict.fromkeys(index for _, index in group.equal):
+            letters = [index, *(place for place, same in group.equal if same == index)]
+            if any(group.parts[letter] > 1 for letter in letters):
+                axes = [term.index(letter) for letter in letters]
+                size, starts = self._arrays.diagonal(group.operands[0], placement, axes)
+                found |= {letter: f"{at}:{at} + {size}" for letter, at in zip(letters, starts, strict=True)}
+        return found
+
+    def _part(self, name: str, indices: str, ranges: Mapping[str, str]) -> Memlet:
+        """Return the memlet of an array, or of ranges of it under some indices."""
+        if not any(index in ranges for index in indices):
+            return self._arrays.whole(name)
+        whole = [f"0:{symbolic.symstr(extent)}" for extent in self._sdfg.arrays[name].shape]
+        return Memlet(f"{name}[{', '.join(ranges.get(i, all_) for i, all_ in zip(indices, whole, strict=True))}]")
+
+    def _fill_with_zeros(self, region: ControlFlowRegion, name: str) -> None:
+        extents = {f"__{n}": extent for n, extent in enumerate(self._sdfg.arrays[name].shape)}
+        self.map(region, f"clear_{name}", extents, {}, "_out = 0", {"_out": Memlet(f"{name}[{', '.join(extents)}]")})
+
+    def _reduce(self, region: ControlFlowRegion, group: Group, kind: str, operand: str, result: str) -> None:
+        """Take the largest or smallest elements along the axes that the result lacks."""
+        term, dtype = group.einsum.operands[0], self._sdfg.arrays[result].dtype
+        axes = [axis for axis, index in enumerate(term) if index in group.einsum.summed]
+        label, function = f"{kind}_{group.result}", f"lambda a, b: {kind}(a, b)"
+        node = Reduce(label, function, axes, neutral_element(kind, dtype))
+        self.node(region, node, {None: self._arrays.whole(operand)}, self._arrays.whole(result), None)
+
+    def _elementwise(
+        self, region: ControlFlowRegion, group: Group, code: Code, operands: Sequence[str], result: str
+    ) -> None:
+        arrays, placement = self._arrays, group.result_placement
+        terms = [*group.einsum.operands[: len(operands)], group.einsum.result]
+        extents = self._sdfg.arrays[result].shape
+        if not group.einsum.result:  # scalars are vectors of one element, which not every rank has
+            terms, extents = ["e"] * len(terms), [arrays.scalar_extent(placement)]
+        indices = {}
+        for name, letter, begin in code.indices:
+            start = arrays.start(placement, group.einsum.result.index(letter), group.result)
+            indices[name] = f"{symbolic.symstr(start + begin)} + __{letter}"
+        memlets = [
+            Memlet(f"{name}[{', '.join(f'__{i}' for i in term) or 0}]")
+            for name, term in zip([*operands, result], terms, strict=True)
+        ]
+        inputs, outputs = dict(zip(code.inputs, memlets[:-1], strict=True)), {code.output: memlets[-1]}
+        ranges = {f"__{index}": extent for index, extent in zip(terms[-1], extents, strict=True)}
+        self.map(region, f"compute_{group.result}", ranges, inputs, renamed(code.text, indices), outputs)
+
+
+def _contraction(group: Group, statement: Statement) -> Contraction:
+    alpha = statement.alpha if group.result == statement.result else 1
+    einsum = str(group.einsum).translate(str.maketrans(dict(group.equal)))
+    path = () if _core.is_khatri_rao_product(einsum) else group.path
+    return Contraction(f"contract_{group.result}", einsum, alpha=alpha, path=path)
+
+
+def _solver(group: Group, statement: Statement) -> LinearSolve:
+    return LinearSolve(f"solve_{group.result}", str(group.einsum), statement.label)
+
+
+def _reads_elsewhere(group: Group, operands: Sequence[str], written: str) -> bool:
+    """Whether the group reads elements of the array it writes other than the one it is writing."""
+    same = {indices for name, indices in zip(operands, group.einsum.operands, strict=False) if name == written}
+    return not group.elementwise or same != {group.einsum.result}

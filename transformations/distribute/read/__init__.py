@@ -1,0 +1,1 @@
+"""Reads an SDFG as statements over whole tensors."""

@@ -1,0 +1,274 @@
+"""
+Parses a program such that every ``np.einsum`` stays one node, with all its operands, as do linear systems.
+
+While it parses, functions and methods of DaCe's frontend are replaced, among them private ones, which this module alone
+touches. Their absence in another version of DaCe is an ``ImportError`` here. Start reading at: parse.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import copy
+import inspect
+import io
+import os
+import re
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import dace
+from dace import SDFG, Memlet, SDFGState, dtypes
+from dace.dtypes import DebugInfo
+from dace.frontend.common import op_repository
+from dace.frontend.python.nested_call import NestedCall
+from dace.frontend.python.newast import ProgramVisitor
+from dace.frontend.python.parser import DaceProgram
+from dace.subsets import Range
+
+from dace_redist.transformations.distribute.read import numpy_functions, numpy_reductions
+from dace_redist.transformations.distribute.read.location import source_line
+from dace_redist.transformations.distribute.read.numpy_differences import warn_of_names
+from dace_redist.transformations.distribute.read.simplify import naming_invalid_statements, remove_report, simplify
+
+_DACE = os.path.join(os.path.dirname(dace.__file__), "")
+_parsing = threading.RLock()  # DaCe's tables and methods are the process's
+
+
+def _dace(kind: type, name: str) -> Any:
+    """Return an attribute of one of DaCe's classes, if this version of DaCe has it."""
+    if not hasattr(kind, name):
+        raise ImportError(
+            f"dace_redist.distribute cannot read programs with DaCe {dace.__version__}, whose {kind.__name__} has no "
+            f"{name!r}: install dace==2.0.0b1, or pass an SDFG instead of a @dace.program"
+        )
+    return getattr(kind, name)
+
+
+_add_aug_assignment = _dace(ProgramVisitor, "_add_aug_assignment")
+_visit_test = _dace(ProgramVisitor, "_visit_test")
+_add_read_slice = _dace(ProgramVisitor, "_add_read_slice")
+_add_state = _dace(ProgramVisitor, "_add_state")
+_create_callback = _dace(ProgramVisitor, "create_callback")
+_nested_state = _dace(NestedCall, "add_state")
+_tables = [_dace(op_repository.Replacements, name) for name in ("_rep", "_method_rep", "_attr_rep")]
+
+
+def parse(program: DaceProgram) -> SDFG:
+    """
+    Return the simplified SDFG of a program, whose einsums and linear systems are nodes.
+
+    DaCe's own frontend takes einsums apart into pairs of operands and maps, in the order in which they are written. It
+    names states after lines, which tells where a node comes from as long as states are not fused. Other threads must
+    not parse programs with DaCe meanwhile, nor print: the replaced functions are the process's.
+
+    :raises ValueError: If a statement cannot be read; names it.
+    :warns UserWarning: Where DaCe computes something else than NumPy; names the statement.
+    """
+    warn_of_names(program.f)
+    with _parsing, _replaced(), naming_invalid_statements(), _naming_the_statement(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Performance warning: Automatically creating callback")  # an error follows
+        sdfg = program.to_sdfg(simplify=False, use_cache=False)
+    file = inspect.getsourcefile(program.f) or ""
+    for state in sdfg.states():
+        _say_where_from(state, file)
+    simplify(sdfg)
+    return sdfg
+
+
+@contextlib.contextmanager
+def _replaced() -> Iterator[None]:
+    """Put this package's functions in the place of DaCe's."""
+    kinds = ("Array", "Scalar", "View", "ArrayView")
+    methods = numpy_functions.METHODS | numpy_reductions.METHODS
+    own: list[dict[Any, Any]] = [
+        numpy_functions.FUNCTIONS | numpy_reductions.FUNCTIONS,
+        {(kind, name): method for kind in kinds for name, method in methods.items()},
+        {(kind, name): attribute for kind in kinds for name, attribute in numpy_functions.ATTRIBUTES.items()},
+    ]
+    before = [dict(table) for table in _tables]
+    try:
+        for table, functions in zip(_tables, own, strict=True):
+            table.update(functions)
+        for (kind, name), (function, _) in _PATCHES.items():
+            setattr(kind, name, function)
+        yield
+    finally:
+        for (kind, name), (_, function) in _PATCHES.items():
+            setattr(kind, name, function)
+        for table, functions in zip(_tables, before, strict=True):
+            table.clear()
+            table.update(functions)
+
+
+@contextlib.contextmanager
+def _naming_the_statement() -> Iterator[None]:
+    """Name the statement that DaCe cannot read in the error; DaCe prints it."""
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            yield
+    except Exception as error:
+        remove_report(error)
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        frames = [frame for frame in frames if isinstance(frame.f_locals.get("self"), ProgramVisitor)]
+        if not frames:
+            raise
+        where = source_line(frames[-1].f_locals["self"].current_lineinfo)
+        raise ValueError(f"{where}: {_why(error, frames[-1].f_code.co_name)}") from error
+    print(printed.getvalue(), end="")
+
+
+def _why(error: Exception, function: str) -> str:
+    if isinstance(error, ValueError):
+        return str(error)
+    if isinstance(error, KeyError) and function == "parse_program":  # after all statements: what is returned is renamed
+        return f"it returns {error.args[0]} more than once; return it once, or np.copy({error.args[0]}) besides"
+    said = str(getattr(error, "message", error)).rstrip(".")
+    return (
+        f"DaCe cannot read it ({type(error).__name__}: {said}); write it as np.einsum, @, or an elementwise expression "
+        "of whole arrays"
+    )
+
+
+def _say_where_from(state: SDFGState, file: str) -> None:
+    """Give nodes the line that the state is named after, where they do not know theirs."""
+    line = re.search(r"_(\d+)(_\d+)?(_nested_call_.*)?$", state.label)
+    for node in state.nodes():
+        known = getattr(node, "debuginfo", None)
+        if line and (known is None or known.filename != file):
+            node.debuginfo = dtypes.DebugInfo(int(line[1]), filename=file)
+        elif known is not None and (known.filename or "").startswith(_DACE):
+            node.debuginfo = None
+
+
+# What stands in for methods of DaCe's classes
+
+#: What to write instead of functions that cannot be distributed.
+_INSTEAD = {
+    "print": "take it out, and print what the program returns",
+    "svd": "find the largest singular values by iteration with @, or call it on a gathered tensor outside the program",
+    "eigh": "find eigenvalues by iteration with @, or call it on a gathered tensor outside the program",
+    "eig": "find eigenvalues by iteration with @, or call it on a gathered tensor outside the program",
+    "qr": "orthogonalise by np.linalg.inv of the Gram matrix, or column by column in a loop",
+    "sort": "sort the gathered tensor outside the program",
+    "argsort": "sort the gathered tensor outside the program",
+}
+
+
+def _refuse_callback(visitor: Any, node: ast.Call, create_graph: bool = True) -> Any:
+    """DaCe's own has the program call Python."""
+    visitor.current_lineinfo = DebugInfo(node.lineno, filename=visitor.filename)  # which is still the line before
+    called = ast.unparse(getattr(node.func, "oldnode", None) or node.func)
+    name = called.split(".")[-1].removeprefix("__dace_callback_")
+    instead = next((text for key, text in _INSTEAD.items() if name == key or name.endswith(f"_{key}")), "")
+    raise ValueError(
+        f"cannot be distributed: DaCe does not know this function ({called.replace('numpy.', 'np.')}) and would call "
+        f"it in Python; {instead or 'write it as np.einsum or elementwise'}"
+    )
+
+
+def _add_state_after_the_last(call: NestedCall, label: str | None = None) -> SDFGState:
+    """DaCe's own adds the state to the program, also where the call stands in a loop."""
+    call.count += 1
+    call.last_state = call.last_state.parent_graph.add_state_after(call.last_state, label)
+    return call.last_state
+
+
+def _visit_test_by_arrays(visitor: Any, node: ast.expr) -> tuple[Any, Any, Any]:
+    """Read a condition with the arrays that its variables stand for; DaCe's own keeps the names of the variables."""
+    condition, otherwise, region = _visit_test(visitor, node)
+    names = {name: array for name, array in visitor.variables.items() if array != name and isinstance(array, str)}
+    if region is None and names:
+        pattern = re.compile(r"\b(" + "|".join(map(re.escape, names)) + r")\b")
+        condition, otherwise = (pattern.sub(lambda found: names[found[1]], text) for text in (condition, otherwise))
+    return condition, otherwise, region
+
+
+class _SlicedRange(Range):
+    """A range of which some axes stay, also where they have one element: those that are sliced, as in ``A[:, 0:1]``."""
+
+    sliced: tuple[int, ...] = ()
+
+    def __deepcopy__(self, memo: Any) -> _SlicedRange:
+        return _sliced_range(super().__deepcopy__(memo), self.sliced)
+
+    def squeeze(self, ignore_indices: Sequence[int] | None = None, offset: bool = True) -> Any:
+        return super().squeeze([*(ignore_indices or ()), *self.sliced], offset)
+
+
+def _sliced_range(whole: Range, sliced: tuple[int, ...]) -> _SlicedRange:
+    part = _SlicedRange(list(zip(*zip(*whole.ranges, strict=True), whole.tile_sizes, strict=True)))
+    part.sliced = sliced
+    return part
+
+
+def _add_read_slice_with_axes(visitor: Any, array: str, node: ast.Subscript, expr: Any) -> Any:
+    """Read a part of an array; DaCe's own drops all axes of one element, also where NumPy keeps them."""
+    sliced = _sliced_axes(node, len(expr.subset) + len(expr.new_axes or ()))
+    if sliced:
+        expr, node = copy.copy(expr), copy.copy(node)
+        expr.subset, node.slice = _sliced_range(expr.subset, tuple(sliced)), ast.Slice()
+    return _add_read_slice(visitor, array, node, expr)
+
+
+def _sliced_axes(node: ast.AST | None, ndim: int) -> list[int]:
+    """Return the axes of an array that a part of it has, too, as NumPy counts them: those without a single index."""
+    parts: list[ast.expr] = []
+    if isinstance(node, ast.Subscript):
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    dots = [getattr(part, "value", None) is Ellipsis for part in parts]
+    if any(dots):
+        at = dots.index(True)
+        parts = [*parts[:at], *[ast.Slice()] * (ndim - len(parts) + 1), *parts[at + 1 :]]
+    return [axis for axis in range(ndim) if axis >= len(parts) or isinstance(parts[axis], ast.Slice)]
+
+
+def _add_broadcast_assignment(
+    visitor: Any, node: Any, rtarget: Any, wtarget: Any, operand: Any, op: str, *rest: Any, **options: Any
+) -> None:
+    """Add ``A += B`` as DaCe does it, but for a B that is broadcast, which it reads wrongly."""
+    arrays = visitor.sdfg.arrays
+    read, write, other = (one if isinstance(one, tuple) else (one, None) for one in (rtarget, wtarget, operand))
+    simple = not any(rest) and not any(options.values()) and isinstance(other[0], str) and other[0] in arrays
+    if simple and other[1] in (None, Range.from_array(arrays[other[0]])):
+        subset = write[1] or Range.from_array(arrays[write[0]])
+        axes = _sliced_axes(getattr(node, "target", None), len(subset))
+        shape = arrays[other[0]].shape
+        if 0 < len(shape) <= len(axes) and list(shape) != [subset.size()[axis] for axis in axes]:
+            if Range.from_array(arrays[other[0]]).num_elements() != 1:
+                _broadcast(visitor, node, (read[0], write[0], subset, axes), other[0], op)
+                return
+    _add_aug_assignment(visitor, node, rtarget, wtarget, operand, op, *rest, **options)
+
+
+def _broadcast(visitor: Any, node: Any, target: tuple[str, str, Range, list[int]], operand: str, op: str) -> None:
+    read, write, subset, axes = target
+    begins = [begin for begin, _, _ in subset.ndrange()]
+    indices = [f"{begin} + __i{axis}" if axis in axes else str(begin) for axis, begin in enumerate(begins)]
+    shape = visitor.sdfg.arrays[operand].shape
+    aligned = zip(shape, axes[len(axes) - len(shape) :], strict=True)
+    taken = ["0" if extent == 1 else f"__i{axis}" for extent, axis in aligned]
+    state = _add_state(visitor, f"augassign_{node.lineno}_{node.col_offset}")
+    state.add_mapped_tasklet(
+        state.label,
+        {f"__i{axis}": f"0:{subset.size()[axis]}" for axis in axes},
+        {"__in1": Memlet(f"{read}[{', '.join(indices)}]"), "__in2": Memlet(f"{operand}[{', '.join(taken)}]")},
+        f"__out = __in1 {op} __in2",
+        {"__out": Memlet(f"{write}[{', '.join(indices)}]")},
+        external_edges=True,
+        debuginfo=visitor.current_lineinfo,
+    )
+
+
+#: By class and name of a method: what stands in for it, and DaCe's own.
+_PATCHES: dict[tuple[type, str], tuple[Callable[..., Any], Callable[..., Any]]] = {
+    (NestedCall, "add_state"): (_add_state_after_the_last, _nested_state),
+    (ProgramVisitor, "create_callback"): (_refuse_callback, _create_callback),
+    (ProgramVisitor, "_add_aug_assignment"): (_add_broadcast_assignment, _add_aug_assignment),
+    (ProgramVisitor, "_visit_test"): (_visit_test_by_arrays, _visit_test),
+    (ProgramVisitor, "_add_read_slice"): (_add_read_slice_with_axes, _add_read_slice),
+}

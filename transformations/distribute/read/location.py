@@ -1,0 +1,151 @@
+"""Where a node stands in the program; what is read there: statements, boxes and reshaped tensors."""
+
+from __future__ import annotations
+
+import linecache
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import numpy as np
+from dace import SDFG, SDFGState, data, symbolic
+from dace.sdfg import nodes
+
+from dace_redist.einsum.expression import Einsum
+from dace_redist.einsum.statement import Code, Statement
+from dace_redist.library_nodes.node import simplified
+from dace_redist.transformations.distribute.ir import Box, Reshape, Slice
+from dace_redist.transformations.distribute.shapes import equal, logical_shape
+
+
+def source_line(info: Any) -> str:
+    """Return file, line and text of the statement that DaCe's debug information names; empty without any."""
+    if info is None or not info.filename or not info.start_line:
+        return ""
+    text = linecache.getline(info.filename, info.start_line).strip()
+    return f"{os.path.basename(info.filename)}:{info.start_line}" + (f": {text}" if text else "")
+
+
+@dataclass(frozen=True)
+class Location:
+    """
+    A place in the program.
+
+    :param sdfg: The program; gets arrays for intermediate results.
+    :param node: A node.
+    :param state: Its state.
+    :param loops: Label of each loop around it, the outermost first, and how often it runs.
+    """
+
+    sdfg: SDFG
+    node: nodes.Node
+    state: SDFGState
+    loops: tuple[tuple[str, int], ...] = ()
+
+    def __str__(self) -> str:
+        """The statement the node comes from, as far as DaCe knows."""
+        return source_line(getattr(self.node, "debuginfo", None)) or f"{self.state.label}: {self.node.label}"
+
+    def at(self, node: nodes.Node) -> Location:
+        """Return the place of another node of this state."""
+        return replace(self, node=node)
+
+    def refuse(self, why: str) -> NoReturn:
+        """Raise the error that the statement cannot be distributed."""
+        raise ValueError(f"{self}: cannot be distributed: {why}")
+
+    @property
+    def _place(self) -> dict[str, Any]:
+        repeats, loops = math.prod(count for _, count in self.loops), tuple(label for label, _ in self.loops)
+        return {"where": str(self), "repeats": repeats, "loops": loops}
+
+    def array(self, name: str) -> data.Data:
+        """Return the description of an array."""
+        return self.sdfg.arrays[name]
+
+    def shape(self, name: str) -> tuple[Any, ...]:
+        """Return the logical shape of a tensor."""
+        return logical_shape(self.array(name))
+
+    def new(self, shape: Any, like: str) -> str:
+        """Add a tensor whose elements have the type of another one."""
+        return str(self.sdfg.add_temp_transient(list(shape) or [1], self.array(like).dtype)[0])
+
+    def statement(
+        self, terms: tuple[str, ...], operands: tuple[str, ...], indices: str, result: str, **facts: Any
+    ) -> Statement:
+        """Return a statement that stands here: indices and names of operands and result, and other fields."""
+        try:
+            einsum = Einsum(terms, indices)
+        except ValueError as error:
+            self.refuse(str(error))
+        return Statement(einsum, operands, result, **self._place, **facts)
+
+    def copy(self, source: str, target: str) -> Statement:
+        """Return ``target = source``."""
+        return Statement.copy(source, target, len(self.shape(source)), **self._place)
+
+    def in_steps(self, statement: Statement, indices: str | None = None) -> Iterator[Statement]:
+        """Yield a product and the sum with ``added``, along ``indices`` of which the product may lack some."""
+        if symbolic.equal_valued(0, statement.beta):
+            yield statement
+            return
+        kept = statement.einsum.result
+        indices = kept if indices is None else indices
+        whole = zip(indices, self.shape(statement.result), strict=True)
+        product = self.new([extent for index, extent in whole if index in kept], statement.result)
+        yield replace(statement, result=product, beta=0, added="")
+        code = Code(f"_out = _product + {symbolic.symstr(statement.beta)} * _added", ("_product", "_added"), "_out")
+        operands = (product, statement.added)
+        yield self.statement((kept, indices), operands, indices, statement.result, elementwise=True, code=code)
+
+    # Boxes
+
+    def box_of(self, subset: Any, name: str, dimensions: int | None = None) -> Box:
+        """Return the box that a memlet covers, of so many dimensions, else without axes of one element of several."""
+        ranges, whole = list(subset.ndrange()), self.array(name).shape
+        if any(step != 1 for _, _, step in ranges):
+            self.refuse(f"it takes [{subset}], a slice with a step; only slices without one can be distributed")
+        offsets = tuple(begin for begin, _, _ in ranges)
+        extents = tuple(simplified(end - begin + 1) for begin, end, _ in ranges)
+        single = [axis for axis, n in enumerate(extents) if equal(n, 1)]
+        if dimensions is None:
+            dropped = {axis for axis in single if not equal(whole[axis], 1)}
+        else:  # first the axes of which the array has more than one element
+            single.sort(key=lambda axis: equal(whole[axis], 1))
+            dropped = set(single[: max(0, len(ranges) - dimensions)])
+        return Box(offsets, extents, tuple(axis for axis in range(len(ranges)) if axis not in dropped))
+
+    def read_box(self, name: str, box: Box) -> Slice:
+        """Copy a box of a tensor to a new tensor."""
+        regions = self.sdfg.all_control_flow_regions()
+        changing = {getattr(region, "loop_variable", "") for region in regions}
+        changing |= {symbol for edge in self.sdfg.all_interstate_edges() for symbol in edge.data.assignments}
+        if changing & {symbol for extent in box.extents for symbol in symbolic.symlist(extent)}:
+            self.refuse(
+                f"the extents {box.extents} of a slice of {name} change while the program runs; take the whole axis, "
+                "or loop over its indices"
+            )
+        return Slice(name, self.new(box.shape, name), **self._place, box=_of_tensor(box), written=False)
+
+    def written_box(self, name: str, box: Box, value: str) -> Slice:
+        """Copy a tensor to a box of another one."""
+        return Slice(value, name, **self._place, box=_of_tensor(box), written=True)
+
+    def reshaped(self, source: str, target: str) -> Reshape:
+        """Give the elements of a tensor another shape, if both tensors are in NumPy's default order."""
+        if self.array(source).dtype != self.array(target).dtype:
+            self.refuse(f"it takes the bytes of {source} for elements of another type")
+        for name in (source, target):
+            array = self.array(name)
+            strides = np.cumprod([1, *array.shape[:0:-1]])[::-1] if array.shape else []
+            if any(n != 1 and not equal(a, b) for a, b, n in zip(array.strides, strides, array.shape, strict=True)):
+                self.refuse(f"{name} has not NumPy's default order of elements, so it cannot be reshaped")
+        return Reshape(source, target, **self._place)
+
+
+def _of_tensor(box: Box) -> Box:
+    """Return a box whose tensor is a scalar where DaCe has an array of one element."""
+    return box._replace(kept=()) if len(box.kept) == 1 and equal(box.shape[0], 1) else box

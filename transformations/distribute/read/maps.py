@@ -1,0 +1,195 @@
+"""Reads maps and tasklets: elementwise expressions, broadcasts, and sums of products."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator
+from functools import cached_property
+from string import ascii_letters
+from typing import Any, NoReturn
+
+from dace import SDFGState, dtypes, symbolic
+from dace.frontend.operations import detect_reduction_type
+from dace.sdfg import nodes
+from sympy import SympifyError
+
+from dace_redist.einsum.statement import Code
+from dace_redist.library_nodes.node import simplified
+from dace_redist.transformations.distribute.ir import Box, Operation, Slice, renamed
+from dace_redist.transformations.distribute.read.location import Location
+from dace_redist.transformations.distribute.shapes import equal, logical_shape
+
+
+def map_operations(entry: nodes.MapEntry, location: Location) -> Iterator[Operation]:
+    """Yield the statements of a map over whole dimensions with one operation in it; refuses other kinds of maps."""
+    inside = [n for n in location.state.scope_children()[entry] if not isinstance(n, nodes.MapExit)]
+    tasklets = [n for n in inside if isinstance(n, nodes.Tasklet)]
+    if len(tasklets) != 1 or not all(n is tasklets[0] or _passes_an_element(n, location.state) for n in inside):
+        location.refuse("its map holds more than one operation; write expressions of whole arrays")
+    ranges = {}
+    for parameter, (begin, end, step) in zip(entry.map.params, entry.map.range.ndrange(), strict=True):
+        if step != 1:
+            location.refuse(f"its index {parameter} runs over {begin}:{end + 1}:{step}, with a step")
+        ranges[parameter] = (begin, simplified(end - begin + 1))
+    yield from _TaskletReader(tasklets[0], location.at(tasklets[0]), ranges).operations()
+
+
+def tasklet_operations(tasklet: nodes.Tasklet, location: Location) -> Iterator[Operation]:
+    """Yield the statements of a tasklet outside of maps: an expression of scalars."""
+    yield from _TaskletReader(tasklet, location, {}).operations()
+
+
+class _TaskletReader:
+    """Reads one tasklet, given first value and number of values of each index of the map around it."""
+
+    def __init__(self, tasklet: nodes.Tasklet, location: Location, ranges: dict[str, tuple[Any, Any]]) -> None:
+        self._tasklet, self._location = tasklet, location
+        self._begins = {name: begin for name, (begin, _) in ranges.items()}
+        self._extents = {name: extent for name, (_, extent) in ranges.items()}
+        self._letters = dict(zip(ranges, ascii_letters, strict=False))
+        #: Indices and name of each operand: first the scalars that the code reads by name, then those of memlets.
+        self._terms = [""] * len(self._by_name)
+        self._operands = [*self._by_name]
+        self._connectors = [*self._by_name.values()]
+
+    def operations(self) -> Iterator[Operation]:
+        self._check_readable()
+        state = self._location.state
+        for edge in state.in_edges(self._tasklet):
+            memlet = _read_memlet(edge, state)
+            if memlet.data is not None:
+                indices, name, part = self._operand(memlet)
+                self._terms.append(indices)
+                self._operands.append(name)
+                self._connectors.append(edge.dst_conn)
+                if part is not None:
+                    yield part
+        (write,) = (edge for edge in state.out_edges(self._tasklet) if edge.data.data is not None)
+        result, written, part = self._operand(write.data)
+        if len(set(result)) < len(result):
+            self._location.refuse(f"it writes {write.data.data}[{write.data.subset}], which is not the whole array")
+        if write.data.wcr is not None:
+            if part is not None:  # it adds to these elements
+                yield part
+            yield from self._sum(result, written, write.data.wcr)
+        else:
+            yield from self._elementwise(result, written, write.src_conn)
+        if part is not None:
+            yield self._location.written_box(write.data.data, part.box, written)
+
+    def _elementwise(self, result: str, written: str, output: str) -> Iterator[Operation]:
+        several = {self._letters[name] for name, extent in self._extents.items() if not equal(extent, 1)}
+        if several - set(result):
+            self._location.refuse("it is neither elementwise nor an einsum: not every index is one of the result's")
+        terms, operands = [], []
+        for indices, name in zip(self._terms, self._operands, strict=True):
+            kept = "".join(index for index in dict.fromkeys(indices) if index in result)
+            if kept != indices:  # a diagonal, or dimensions of length 1 that the result lacks
+                shape = self._location.array(name).shape
+                reduced = self._location.new([shape[indices.index(index)] for index in kept], name)
+                yield self._location.statement((indices,), (name,), kept, reduced)
+                name = reduced
+            terms.append(kept)
+            operands.append(name)
+        if not set(result) <= set("".join(terms)):  # the result itself has the indices that the operands lack
+            terms, operands = [*terms, result], [*operands, written]
+        text = renamed(self._tasklet.code.as_string, self._by_name)
+        used = {str(name) for name in self._tasklet.free_symbols} & set(self._extents)
+        indices = tuple((name, self._letters[name], self._begins[name]) for name in sorted(used))
+        code = Code(text, tuple(self._connectors), output, indices)
+        yield self._location.statement(tuple(terms), tuple(operands), result, written, elementwise=True, code=code)
+
+    @cached_property
+    def _by_name(self) -> dict[str, str]:
+        """
+        Connectors for the scalars that the code reads by name, without a memlet: DaCe makes symbols of variables that
+        are computed from them.
+        """
+        used = {str(name) for name in self._tasklet.free_symbols} - {*self._tasklet.in_connectors}
+        arrays = self._location.sdfg.arrays
+        scalars = sorted(name for name in used & {*arrays} if not logical_shape(arrays[name]))
+        return {name: f"__value_of_{name}" for name in scalars}
+
+    def _sum(self, result: str, written: str, wcr: str) -> Iterator[Operation]:
+        """The map adds products to its result, each as often as there are values of the indices that none has."""
+        alpha = _factor_of_product(self._tasklet)
+        if alpha is None or not self._operands or detect_reduction_type(wcr) != dtypes.ReductionType.Sum:
+            self._location.refuse(f"it combines values by {wcr}; only sums of products are supported")
+        known = set("".join(self._terms))
+        unused = set(self._letters.values()) - known - set(result)
+        alpha *= math.prod(self._extents[name] for name, index in self._letters.items() if index in unused)
+        kept = "".join(index for index in result if index in known)
+        facts = {"alpha": alpha, "beta": 1, "added": written}
+        product = self._location.statement(tuple(self._terms), tuple(self._operands), kept, written, **facts)
+        yield from self._location.in_steps(product, result)
+
+    def _check_readable(self) -> None:
+        if self._tasklet.language != dtypes.Language.Python:
+            self._location.refuse(f"a tasklet in {self._tasklet.language} cannot be read")
+        edges = self._location.state.out_edges(self._tasklet)
+        written = [edge.data.data for edge in edges if edge.data.data is not None]
+        if "__pystate" in written:
+            self._location.refuse(
+                "DaCe does not know this function and would call it in Python; write it as np.einsum or elementwise"
+            )
+        if len(written) != 1:
+            self._location.refuse(f"it has {len(written)} results, not one")
+
+    def _operand(self, memlet: Any) -> tuple[str, str, Slice | None]:
+        """
+        Return the indices and the name of an array: that of the memlet, or a copy of the box of it that is used.
+
+        A dimension of length 1 under no index of the map has the same letter in all arrays, counted from the last
+        dimension.
+        """
+        array = self._location.array(memlet.data)
+        if not logical_shape(array):
+            return "", memlet.data, None
+        ones = ascii_letters[len(self._extents) :]
+        axes, last = [], len(array.shape) - 1
+        for axis, ((begin, end, _), whole) in enumerate(zip(memlet.subset.ndrange(), array.shape, strict=True)):
+            name = next((name for name in self._letters if name in symbolic.symlist(begin)), None)
+            if not equal(begin, end):
+                self._refuse_use(memlet)
+            if name is None:
+                letter = ones[last - axis] if equal(begin, 0) and equal(whole, 1) else ""
+                axes.append((letter, begin, 1))
+                continue
+            offset = begin.subs(symbolic.symlist(begin)[name], 0)
+            if set(symbolic.symlist(offset)) & set(self._letters) or not equal(begin - offset, name):
+                self._refuse_use(memlet)
+            axes.append((self._letters[name], simplified(offset + self._begins[name]), self._extents[name]))
+        letters, offsets, extents = zip(*axes, strict=True)
+        box = Box(offsets, extents, tuple(axis for axis, letter in enumerate(letters) if letter))
+        if box.is_whole(array):
+            return "".join(letters), memlet.data, None
+        part = self._location.read_box(memlet.data, box)
+        return ("".join(letters) if self._location.shape(part.result) else ""), part.result, part
+
+    def _refuse_use(self, memlet: Any) -> NoReturn:
+        self._location.refuse(f"it uses {memlet.data}[{memlet.subset}], which is not elementwise over whole arrays")
+
+
+def _passes_an_element(node: nodes.Node, state: SDFGState) -> bool:
+    """Whether a node in a map only holds an element on its way into the tasklet."""
+    return isinstance(node, nodes.AccessNode) and state.in_degree(node) == 1 == state.out_degree(node)
+
+
+def _read_memlet(edge: Any, state: SDFGState) -> Any:
+    """Return what a tasklet reads through an edge, also where a node on the way holds the element."""
+    inner = isinstance(edge.src, nodes.AccessNode) and state.entry_node(edge.src) is not None
+    return state.in_edges(edge.src)[0].data if inner else edge.data
+
+
+def _factor_of_product(tasklet: nodes.Tasklet) -> Any:
+    """Return the number by which a tasklet multiplies the product of its inputs; None if it computes something else."""
+    statements = tasklet.code.code
+    if len(statements) != 1 or not isinstance(statements[0], ast.Assign):
+        return None
+    try:
+        value = symbolic.pystr_to_symbolic(ast.unparse(statements[0].value))
+    except (TypeError, SympifyError):
+        return None
+    ratio = value / math.prod(symbolic.pystr_to_symbolic(name) for name in tasklet.in_connectors)
+    return ratio if ratio.is_Number else None

@@ -1,0 +1,248 @@
+"""NumPy's functions, methods and attributes as the frontend adds them to an SDFG: most of them are subscripts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from string import ascii_letters
+from typing import Any
+
+import numpy as np
+from dace import SDFG, Memlet, SDFGState, data, dtypes
+from dace.frontend.common import op_repository
+from dace.libraries.blas.nodes.einsum import Einsum as EinsumNode
+from dace.sdfg import nodes
+
+from dace_redist.einsum.expression import Einsum
+from dace_redist.library_nodes.indexed_node import RESULT
+from dace_redist.transformations.distribute.read.numpy_differences import warning_of_integers
+from dace_redist.transformations.distribute.shapes import common_type, is_complex
+
+#: Adds a function to an SDFG, as DaCe's replacements do: of the visitor, the SDFG, the state, and the arguments.
+Replacement = Callable[..., Any]
+Shape = tuple[Any, ...]
+
+_DACE = op_repository.Replacements
+_dace_astype = _DACE.get_method("Array", "astype")
+
+# What all functions need
+
+
+def new_array(visitor: Any, sdfg: SDFG, shape: Sequence[Any], dtype: dtypes.typeclass) -> str:
+    """Add a transient for a result, called as the variable that it is assigned to."""
+    name = visitor.get_target_name() or sdfg.temp_data_name()
+    return str(sdfg.add_transient(name, shape or [1], dtype, find_new_name=True)[0])
+
+
+def operand_shape(sdfg: SDFG, function: str, number: int, operand: Any) -> Shape:
+    """Return the shape of an operand; none for a scalar."""
+    if not isinstance(operand, str) or operand not in sdfg.arrays:
+        inside = (
+            " Write all subscripts as one string, and factors outside of the einsum" if function == "einsum" else ""
+        )
+        raise ValueError(f"operand {number} of np.{function} is {operand}: expected an array.{inside}")
+    array = sdfg.arrays[operand]
+    return () if isinstance(array, data.Scalar) else tuple(array.shape)
+
+
+def shapes_of(sdfg: SDFG, function: str, operands: Sequence[Any]) -> list[Shape]:
+    """Return the shapes of operands."""
+    return [operand_shape(sdfg, function, number, operand) for number, operand in enumerate(operands)]
+
+
+def add_node(
+    visitor: Any, sdfg: SDFG, state: SDFGState, node: nodes.LibraryNode, operands: dict[str | None, str], output: str
+) -> str:
+    """Connect a node to its operands, by connector, and to its output."""
+    node.debuginfo = visitor.current_lineinfo
+    state.add_node(node)
+    for connector, name in operands.items():
+        state.add_edge(state.add_read(name), None, node, connector, Memlet.from_array(name, sdfg.arrays[name]))
+    result = next(iter(node.out_connectors), None)
+    state.add_edge(node, result, state.add_write(output), None, Memlet.from_array(output, sdfg.arrays[output]))
+    return output
+
+
+def add_map(
+    state: SDFGState, label: str, shape: Sequence[Any], ends: tuple[str, str], read: Sequence[int], code: str
+) -> str:
+    """Add a map from an operand with the axes ``read`` to a result; ``code`` is an expression of ``__inp``."""
+    indices = [f"__i{axis}" for axis in range(len(shape))]
+    state.add_mapped_tasklet(
+        label,
+        {index: f"0:{extent}" for index, extent in zip(indices, shape, strict=True)},
+        {"__inp": Memlet(f"{ends[0]}[{', '.join(indices[axis] for axis in read) or 0}]")},
+        f"__out = {code}",
+        {"__out": Memlet(f"{ends[1]}[{', '.join(indices)}]")},
+        external_edges=True,
+    )
+    return ends[1]
+
+
+# Functions that are einsums
+
+
+def add_einsum(
+    visitor: Any,
+    sdfg: SDFG,
+    state: SDFGState,
+    subscripts: Any,
+    *arrays: str,
+    dtype: Any = None,
+    optimize: Any = False,
+    output: str | None = None,
+    out: str | None = None,
+    alpha: Any = 1.0,
+    beta: Any = 0.0,
+) -> str:
+    """Add a node for the whole einsum; its contraction order is the planner's choice, whatever ``optimize`` says."""
+    output = out if output is None else output
+    shapes = shapes_of(sdfg, "einsum", arrays)
+    einsum = Einsum.parse(str(getattr(subscripts, "value", subscripts)), [len(shape) for shape in shapes])
+    extents = einsum.extents(shapes)
+    if output is None:
+        element = dtype or common_type([sdfg.arrays[name].dtype for name in arrays])
+        output = new_array(visitor, sdfg, [extents[index] for index in einsum.result], element)
+    connectors = [f"_{number}" for number in range(len(arrays))]
+    node = EinsumNode("einsum", inputs=set(connectors), outputs={RESULT})
+    node.einsum_str, node.alpha, node.beta = str(einsum), alpha, beta
+    return add_node(visitor, sdfg, state, node, dict(zip(connectors, arrays, strict=True)), output)
+
+
+def _by_dimensions(**known: str) -> Callable[..., str]:
+    """Return subscripts by the numbers of dimensions of the operands: ``_12`` for a vector and a matrix."""
+
+    def subscripts(function: str, shapes: Sequence[Shape], *rest: Any, **options: Any) -> str:
+        dimensions = [len(shape) for shape in shapes]
+        text = known.get("_" + "".join(map(str, dimensions)))
+        if text is None or rest or options:
+            got = ", ".join([*(f"{n}-D" for n in dimensions), *map(str, rest), *options])
+            possible = " or ".join(", ".join(f"{n}-D" for n in expected[1:]) for expected in known)
+            raise ValueError(f"np.{function} is known for {possible} without options, got {got}; write it as np.einsum")
+        return text
+
+    return subscripts
+
+
+def _transposed(order: Sequence[int]) -> str:
+    letters = ascii_letters[: len(order)]
+    return f"{letters}->{''.join(letters[axis] for axis in order)}"
+
+
+def _transpose(function: str, shapes: Sequence[Shape], *given: Any, axes: Any = None) -> str:
+    """DaCe's own refuses matrices of one row or column."""
+    ndim = len(shapes[0])
+    given = given[0] if len(given) == 1 and (given[0] is None or isinstance(given[0], tuple | list)) else given
+    axes = (given or None) if axes is None else axes
+    order = list(range(ndim))[::-1] if axes is None else [axis % ndim if axis >= -ndim else axis for axis in axes]
+    if sorted(order) != list(range(ndim)):
+        raise ValueError(f"np.{function}: its axes are 0 to {ndim - 1}, each of them once, got {tuple(axes)}")
+    return "" if ndim < 2 else _transposed(order)
+
+
+def _swapaxes(_: str, shapes: Sequence[Shape], axis1: int, axis2: int) -> str:
+    order = list(range(len(shapes[0])))
+    order[axis1], order[axis2] = order[axis2], order[axis1]
+    return _transposed(order)
+
+
+def _moveaxis(_: str, shapes: Sequence[Shape], source: Any, destination: Any) -> str:
+    ndim = len(shapes[0])
+    ends = [
+        [at % ndim for at in (axes if isinstance(axes, tuple | list) else [axes])] for axes in (source, destination)
+    ]
+    order = [axis for axis in range(ndim) if axis not in ends[0]]
+    for target, axis in sorted(zip(ends[1], ends[0], strict=True)):
+        order.insert(target, axis)
+    return _transposed(order)
+
+
+def _dot(_: str, shapes: Sequence[Shape]) -> str:
+    """Sums over the last axis of one and the last but one of the other operand, as no other function does."""
+    left, right = map(len, shapes)
+    rows, columns = ascii_letters[: left - 1], ascii_letters[left : left + right - 1]
+    summed = ascii_letters[left - 1]
+    inner = columns[: right - 2] + summed + columns[right - 2 :] if right > 1 else summed
+    return f"{rows}{summed},{inner}->{rows}{columns}"
+
+
+#: Subscripts of functions, and the number of their operands; given the shapes of these, and the other arguments. No
+#: subscripts: the result is the operand.
+_SUBSCRIPTS: dict[str, tuple[int, Callable[..., str]]] = {
+    "outer": (2, _by_dimensions(_11="i,j->ij")),
+    "inner": (2, _by_dimensions(_11="i,i->", _12="j,ij->i", _21="ij,j->i", _22="ik,jk->ij")),
+    "vdot": (2, _by_dimensions(_11="i,i->", _22="ij,ij->")),
+    "trace": (1, _by_dimensions(_2="ii->")),
+    "diag": (1, _by_dimensions(_2="ii->i")),
+    "diagonal": (1, _by_dimensions(_2="ii->i")),
+    "transpose": (1, _transpose),
+    "swapaxes": (1, _swapaxes),
+    "moveaxis": (1, _moveaxis),
+    "dot": (2, _dot),
+}
+
+
+def _named(function: str) -> Replacement:
+    operands, subscripts = _SUBSCRIPTS[function]
+
+    def add(visitor: Any, sdfg: SDFG, state: SDFGState, *arguments: Any, **options: Any) -> Any:
+        arrays, rest = arguments[:operands], arguments[operands:]
+        shapes = shapes_of(sdfg, function, arrays)
+        if function == "vdot" and any(is_complex(sdfg.arrays[a].dtype) for a in arrays):
+            raise ValueError("np.vdot of complex numbers conjugates, which no einsum does")
+        if function == "dot" and () in shapes:
+            return _DACE.getop("Array", "Mult")(visitor, sdfg, state, *arrays)
+        if function == "diag" and len(shapes[0]) == 1 and not rest and not options:
+            output = new_array(visitor, sdfg, shapes[0] * 2, sdfg.arrays[arrays[0]].dtype)
+            return add_map(state, "_diag_", shapes[0] * 2, (arrays[0], output), [0], "__inp if __i0 == __i1 else 0")
+        text = subscripts(function, shapes, *rest, **options)
+        return add_einsum(visitor, sdfg, state, text, *arrays) if text else arrays[0]
+
+    return add
+
+
+# Functions that DaCe reads only in part
+
+
+def _matmul(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, b: str) -> Any:
+    shapes_of(sdfg, "matmul", (a, b))
+    return _DACE.getop("Array", "MatMult")(visitor, sdfg, state, a, b)
+
+
+def _copy(visitor: Any, sdfg: SDFG, state: SDFGState, a: str) -> str:
+    """DaCe's own knows arrays only, not slices of them."""
+    output = new_array(visitor, sdfg, operand_shape(sdfg, "copy", 0, a), sdfg.arrays[a].dtype)
+    state.add_nedge(state.add_read(a), state.add_write(output), Memlet.from_array(a, sdfg.arrays[a]))
+    return output
+
+
+def _astype(visitor: Any, sdfg: SDFG, state: SDFGState, array: str, dtype: Any, *rest: Any, **options: Any) -> Any:
+    """DaCe's own knows NumPy's types but not their names, nor those of Python."""
+    named = getattr(dtype, "value", dtype)
+    if isinstance(named, str | type) and not isinstance(dtype, dtypes.typeclass):
+        try:
+            dtype = dtypes.typeclass(np.dtype(named).type)
+        except TypeError as error:
+            raise ValueError(f"astype: {error}; write a type of NumPy, as in {array}.astype(np.float64)") from error
+    return _dace_astype(visitor, sdfg, state, array, dtype, *rest, **options)
+
+
+_EINSUMS = {name: _named(name) for name in _SUBSCRIPTS}
+_EINSUMS["trace"] = warning_of_integers("trace", _EINSUMS["trace"])
+
+#: Functions, by the names that DaCe gives them.
+FUNCTIONS: dict[str, Replacement] = {
+    **{f"numpy.{name}": function for name, function in _EINSUMS.items()},
+    "numpy.copy": _copy,
+    "numpy.einsum": add_einsum,
+    "numpy.matmul": _matmul,
+}
+
+#: Methods of arrays.
+METHODS: dict[str, Replacement] = {
+    **{name: _EINSUMS[name] for name in ("dot", "transpose", "diagonal", "swapaxes")},
+    "astype": _astype,
+    "copy": _copy,
+}
+
+#: Attributes of arrays.
+ATTRIBUTES: dict[str, Replacement] = {"T": _EINSUMS["transpose"]}

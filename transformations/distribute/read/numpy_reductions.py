@@ -1,0 +1,169 @@
+"""NumPy's reductions and linear systems as the frontend adds them to an SDFG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from string import ascii_letters
+from typing import Any
+
+import numpy as np
+from dace import SDFG, SDFGState, dtypes
+from dace.frontend.common import op_repository
+from dace.frontend.python.nested_call import NestedCall
+from dace.libraries.standard.nodes.reduce import Reduce
+
+from dace_redist.library_nodes.linear_solve import LinearSolve
+from dace_redist.transformations.distribute.read.numpy_differences import warning_of_integers
+from dace_redist.transformations.distribute.read.numpy_functions import (
+    Replacement,
+    Shape,
+    add_einsum,
+    add_map,
+    add_node,
+    new_array,
+    operand_shape,
+    shapes_of,
+)
+from dace_redist.transformations.distribute.shapes import common_type, is_complex, neutral_element
+
+_elementwise = op_repository.Replacements.get("dace.elementwise")
+
+
+def _axes(function: str, name: str, shape: Shape, axis: Any) -> list[int]:
+    """Return the axes that are reduced."""
+    given = range(len(shape)) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
+    for number in given:
+        if not isinstance(number, int) or not -len(shape) <= number < len(shape):
+            raise ValueError(f"np.{function}: {name} has no axis {number}, but {len(shape)} dimensions")
+    return sorted({number % len(shape) for number in given})
+
+
+def _reduced(nest: NestedCall, function: str, name: str, axes: Sequence[int], keepdims: bool, factors: int = 1) -> str:
+    """Reduce an array, or the product of ``factors`` times it, along axes."""
+    shape = operand_shape(nest.sdfg, function, 0, name)
+    kept = [axis for axis in range(len(shape)) if axis not in axes]
+    if function in ("max", "min"):
+        reduced = nest(_extreme)(function, name, axes, [shape[axis] for axis in kept])
+    else:
+        letters = ascii_letters[: len(shape)]
+        subscripts = ",".join([letters] * factors) + "->" + "".join(letters[axis] for axis in kept)
+        reduced = nest(add_einsum)(subscripts, *[name] * factors)
+    return nest(_with_axes)(reduced, shape, axes) if keepdims else reduced
+
+
+def _extreme(
+    visitor: Any, sdfg: SDFG, state: SDFGState, function: str, a: str, axes: Sequence[int], shape: Sequence[Any]
+) -> str:
+    dtype = sdfg.arrays[a].dtype
+    if is_complex(dtype):
+        raise ValueError(f"np.{function} of complex numbers has no order to go by; take it of np.abs({a})")
+    output = new_array(visitor, sdfg, shape, dtype)
+    node = Reduce(function, f"lambda x, y: {function}(x, y)", axes, neutral_element(function, dtype))
+    return add_node(visitor, sdfg, state, node, {None: a}, output)
+
+
+def _with_axes(
+    visitor: Any, sdfg: SDFG, state: SDFGState, reduced: str, shape: Sequence[Any], axes: Sequence[int]
+) -> str:
+    """Add the reduced axes with one element."""
+    wanted = [1 if axis in axes else extent for axis, extent in enumerate(shape)]
+    result = str(sdfg.add_temp_transient(wanted, sdfg.arrays[reduced].dtype)[0])
+    kept = [axis for axis in range(len(shape)) if axis not in axes]
+    return add_map(state, "_keepdims_", wanted, (reduced, result), kept, "__inp")
+
+
+def _reduction(function: str) -> Replacement:
+    def add(
+        visitor: Any, sdfg: SDFG, state: SDFGState, a: str, axis: Any = None, keepdims: bool = False, **options: Any
+    ) -> Any:
+        if options:
+            raise ValueError(
+                f"np.{function} is known with axis and keepdims, got {', '.join(options)} besides; leave it out"
+            )
+        shape = operand_shape(sdfg, function, 0, a)
+        axes = _axes(function, a, shape, axis)
+        nest = NestedCall(visitor, sdfg, state)
+        result = _reduced(nest, function, a, axes, keepdims)
+        if function == "mean":
+            count = math.prod(shape[number] for number in axes)
+            result = nest(_elementwise)(f"lambda x: x / ({count})", result)
+        return nest, result
+
+    return add
+
+
+def _norm(
+    visitor: Any, sdfg: SDFG, state: SDFGState, a: str, ord: Any = None, axis: Any = None, keepdims: bool = False
+) -> Any:
+    axes = _axes("linalg.norm", a, operand_shape(sdfg, "linalg.norm", 0, a), axis)
+    order, element = getattr(ord, "value", ord), sdfg.arrays[a].dtype.to_string()
+    if order is not None and (order != "fro" or len(axes) != 2) and (order != 2 or len(axes) != 1):
+        raise ValueError(
+            f"np.linalg.norm is known for the square root of the sum of squares, got ord={order!r} along "
+            f"{len(axes)} axes; write it as np.max or np.sum of np.abs({a})"
+        )
+    if "complex" in element:
+        raise ValueError(f"np.linalg.norm of {element} take it of np.abs({a})")
+    if "float" not in element:
+        raise ValueError(f"np.linalg.norm of {element} would be floating-point; convert the array first")
+    nest = NestedCall(visitor, sdfg, state)
+    return nest, nest(_elementwise)("lambda x: sqrt(x)", _reduced(nest, "linalg.norm", a, axes, keepdims, factors=2))
+
+
+def _arg(function: str) -> Replacement:
+    def refuse(visitor: Any, sdfg: SDFG, state: SDFGState, a: Any, *_: Any, **__: Any) -> Any:
+        extreme = function.removeprefix("arg")
+        raise ValueError(
+            f"np.{function} cannot be distributed; write which elements it finds, as in {a} == np.{extreme}({a}), or "
+            f"call it on the gathered tensor"
+        )
+
+    return refuse
+
+
+def _invert(visitor: Any, sdfg: SDFG, state: SDFGState, a: str) -> str:
+    (shape,) = _shapes_of_system(sdfg, "linalg.inv", a)
+    return _add_solver(visitor, sdfg, state, LinearSolve("inv", "ij->ji"), shape, a)
+
+
+def _solve(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, b: str) -> str:
+    """DaCe's own takes neither vectors nor operands of different types."""
+    _, shape = _shapes_of_system(sdfg, "linalg.solve", a, b)
+    node = LinearSolve("solve", "ij,i->j" if len(shape) == 1 else "ij,ik->jk")
+    return _add_solver(visitor, sdfg, state, node, shape, a, b)
+
+
+def _shapes_of_system(sdfg: SDFG, function: str, *operands: str) -> list[Shape]:
+    matrix, *right = shapes = shapes_of(sdfg, function, operands)
+    square = len(matrix) == 2 and matrix[0] == matrix[1]
+    if not square or any(len(b) not in (1, 2) or b[0] != matrix[0] for b in right):
+        columns = " and a vector or matrix of as many rows" if right else ""
+        raise ValueError(f"np.{function} takes a square matrix{columns}, got {' and '.join(map(str, shapes))}")
+    return shapes
+
+
+def _add_solver(visitor: Any, sdfg: SDFG, state: SDFGState, node: LinearSolve, shape: Shape, *operands: str) -> str:
+    dtype = common_type([sdfg.arrays[operand].dtype for operand in operands])
+    if np.issubdtype(dtype.type, np.integer):
+        dtype = dtypes.float64  # as NumPy does
+    output = new_array(visitor, sdfg, shape, dtype)
+    return add_node(visitor, sdfg, state, node, dict(zip(node.operand_connectors, operands, strict=True)), output)
+
+
+#: Methods of arrays.
+METHODS: dict[str, Replacement] = {
+    **{name: warning_of_integers(name, _reduction(name)) for name in ("sum", "mean")},
+    **{name: _reduction(name) for name in ("max", "min")},
+    **{name: _arg(name) for name in ("argmax", "argmin")},
+}
+
+#: Functions, by the names that DaCe gives them.
+FUNCTIONS: dict[str, Replacement] = {
+    **{f"numpy.{name}": function for name, function in METHODS.items()},
+    "numpy.amax": METHODS["max"],
+    "numpy.amin": METHODS["min"],
+    "numpy.linalg.inv": _invert,
+    "numpy.linalg.norm": _norm,
+    "numpy.linalg.solve": _solve,
+}

@@ -1,0 +1,106 @@
+"""Simplifies the SDFG of a program such that its statements can be read. Start reading at: simplify."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import networkx as nx
+from dace import SDFG, SDFGState, data, dtypes
+from dace.sdfg import nodes
+from dace.sdfg.validation import InvalidSDFGError
+from dace.transformation.passes.simplify import SimplifyPass
+from dace.utils import find_new_name
+
+from dace_redist.transformations.distribute.read.location import source_line
+
+#: Keywords of C++ only: no variable of the compiled program may be called so.
+CPP_KEYWORDS = frozenset(
+    "alignas alignof asm auto bool case catch char compl concept const consteval constexpr constinit const_cast "
+    "co_await co_return co_yield decltype default delete do double dynamic_cast enum explicit export extern float "
+    "friend goto inline int long mutable namespace new noexcept nullptr operator private protected public register "
+    "reinterpret_cast requires short signed sizeof static static_assert static_cast struct switch template this "
+    "thread_local throw typedef typeid typename union unsigned using virtual void volatile wchar_t xor".split()
+)
+
+
+def simplify(sdfg: SDFG) -> None:
+    """
+    Simplify an SDFG in place, as DaCe does, with three differences.
+
+    Variables that are called like keywords of C++ get other names. A scalar that is computed from elements of arrays
+    stays a scalar: DaCe makes a symbol of it where a condition reads it, but only one rank has the element. Remains of
+    statements whose result nobody reads are removed.
+
+    :raises ValueError: If the SDFG is invalid; names the statement.
+    """
+    for name in sorted(CPP_KEYWORDS & {name for name, array in sdfg.arrays.items() if array.transient}):
+        sdfg.replace(name, find_new_name(f"{name}_", {*sdfg.arrays, *sdfg.symbols}))
+    with naming_invalid_statements():
+        SimplifyPass(pass_options={"ScalarToSymbolPromotion.ignore": _read_from_arrays(sdfg)}).apply_pass(sdfg, {})
+        for state in sdfg.states():
+            _remove_isolated(state)
+        sdfg.validate()
+
+
+@contextmanager
+def naming_invalid_statements() -> Iterator[None]:
+    """Turn DaCe's report of an invalid SDFG into a ValueError that names the statement; remove the file it writes."""
+    try:
+        yield
+    except InvalidSDFGError as error:
+        remove_report(error)
+        said = str(getattr(error, "message", error)).rstrip(".")
+        where = source_line(_place(error)) or f'"{error.sdfg.name}"'
+        raise ValueError(
+            f"{where}: DaCe finds the statement invalid ({said}); write it as np.einsum, @, or an elementwise "
+            "expression of whole arrays"
+        ) from error
+
+
+def remove_report(error: Exception) -> None:
+    """Remove the file that DaCe writes about an invalid SDFG."""
+    path = getattr(error, "path", None)
+    if isinstance(error, InvalidSDFGError) and path is not None and os.path.exists(path):
+        os.remove(path)
+        with suppress(OSError):  # other files are in there
+            os.rmdir(os.path.dirname(path))
+
+
+def _place(error: InvalidSDFGError) -> dtypes.DebugInfo | None:
+    """Return the line of the program that an invalid node or edge comes from, if DaCe knows it."""
+    state: Any = error.sdfg.node(error.state_id) if getattr(error, "state_id", None) is not None else None
+    found: list[Any] = []
+    if state is not None and getattr(error, "node_id", None) is not None:
+        found.append(state.node(error.node_id))
+    if state is not None and getattr(error, "edge_id", None) is not None:
+        edge = state.edges()[error.edge_id]
+        found += [edge.dst, edge.src]
+    found += state.nodes() if isinstance(state, SDFGState) else []
+    places = (getattr(node, "debuginfo", None) for node in found)
+    return next((place for place in places if place is not None and place.filename), None)
+
+
+def _remove_isolated(state: SDFGState) -> None:
+    state.remove_nodes_from(
+        [node for node in state.data_nodes() if state.in_degree(node) == 0 == state.out_degree(node)]
+    )
+
+
+def _read_from_arrays(sdfg: SDFG) -> set[str]:
+    """Return the transient scalars that are computed from elements of arrays, or from other such scalars."""
+    single = {n for n, array in sdfg.arrays.items() if array.total_size == 1 and not isinstance(array, data.View)}
+    graph = nx.DiGraph()
+    graph.add_nodes_from(sdfg.arrays)
+    for state in sdfg.states():
+        for node in state.data_nodes():
+            for before in state.predecessors(node) if node.data in single else ():
+                reads = [before.data] if isinstance(before, nodes.AccessNode) else _read_by(before, state)
+                graph.add_edges_from((name, node.data) for name in reads)
+    return set().union(*(nx.descendants(graph, name) for name in graph if name not in single))
+
+
+def _read_by(node: nodes.Node, state: SDFGState) -> list[str]:
+    return [edge.data.data for edge in state.in_edges(node) if edge.data.data is not None]

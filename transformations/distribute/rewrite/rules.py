@@ -1,0 +1,241 @@
+"""Rules for statements: equal types, transposed operands, reduced products, common subexpressions."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterator
+from dataclasses import replace
+from string import ascii_letters
+
+from dace import SDFG, dtypes, symbolic
+
+from dace_redist.einsum.expression import Einsum
+from dace_redist.einsum.shared_steps import canonical
+from dace_redist.einsum.statement import Statement
+from dace_redist.library_nodes import Contraction, LinearSolve
+from dace_redist.transformations.distribute.ir import Assignment, Body, Item, Move, operations
+from dace_redist.transformations.distribute.rewrite import Rule, names_of, written_by
+from dace_redist.transformations.distribute.shapes import common_type, is_complex, logical_shape
+
+Items = list[Item] | None
+
+
+def equal_types(sdfg: SDFG) -> Rule:
+    """
+    Return a rule that converts operands and results to the type in which NumPy computes: BLAS wants equal types.
+
+    The rule refuses types that cannot be computed with, and complex numbers that would be stored as real ones.
+    """
+
+    def rule(before: list[Item], statement: Statement, after: list[Item], _: Collection[str]) -> Items:
+        if statement.elementwise or statement.reduction:
+            if _copies(statement):
+                _check_real(statement, sdfg)
+            return None
+        converted = list(_converted(statement, sdfg))
+        return [*before, *converted, *after] if len(converted) > 1 else None
+
+    return rule
+
+
+def check_moves(body: Body, sdfg: SDFG) -> None:
+    """Refuse moves of complex numbers to real ones."""
+    for operation in operations(body):
+        if isinstance(operation, Move):
+            _check_real(operation, sdfg)
+
+
+def _check_real(operation: Statement | Move, sdfg: SDFG) -> None:
+    result = sdfg.arrays[operation.result].dtype
+    if not is_complex(result) and any(is_complex(sdfg.arrays[name].dtype) for name in operation.read):
+        raise _not_real(operation, result)
+
+
+def _not_real(operation: Statement | Move, dtype: dtypes.typeclass) -> ValueError:
+    return ValueError(
+        f"{operation.label}: complex numbers would be written to elements of {dtype.to_string()}; take their real "
+        "part, as in np.real(A)"
+    )
+
+
+def _copies(statement: Statement) -> bool:
+    """Whether it is a copy, also one that DaCe makes of expressions and of ``astype``."""
+    if statement.code is None:
+        return False
+    copied = re.fullmatch(r"\w+ = (?:dace\.\w+)?\(?(\w+)\)?", statement.code.text.strip())
+    return copied is not None and copied[1] in statement.code.inputs
+
+
+def _converted(statement: Statement, sdfg: SDFG) -> Iterator[Statement]:
+    common = _type_to_compute_with(statement, sdfg)
+
+    def like(name: str) -> str:
+        return str(sdfg.add_temp_transient(logical_shape(sdfg.arrays[name]) or [1], common)[0])
+
+    def copy(source: str, target: str) -> Statement:
+        return Statement.copy(source, target, len(logical_shape(sdfg.arrays[target])), **statement.place)
+
+    operands = []
+    for name in statement.operands:
+        operands.append(name if sdfg.arrays[name].dtype == common else like(name))
+        if operands[-1] != name:
+            yield copy(name, operands[-1])
+    same = sdfg.arrays[statement.result].dtype == common
+    result = statement.result if same else like(statement.result)
+    yield replace(statement, operands=tuple(operands), result=result)
+    if not same:
+        yield copy(result, statement.result)
+
+
+def _type_to_compute_with(statement: Statement, sdfg: SDFG) -> dtypes.typeclass:
+    """Return the type that holds all operands and the result."""
+    types = [sdfg.arrays[name].dtype for name in (*statement.operands, statement.result)]
+    possible = (LinearSolve if statement.solves else Contraction).element_types
+    if all(dtype == types[0] for dtype in types) and types[0] in possible:
+        return types[0]
+    common = common_type(types)
+    if common not in possible:
+        known = ", ".join(dtype.to_string() for dtype in possible)
+        raise ValueError(
+            f"{statement.label}: cannot compute with elements of {common.to_string()}; convert them to one of {known}"
+        )
+    if is_complex(common) and not is_complex(types[-1]):
+        raise _not_real(statement, types[-1])
+    return common
+
+
+def fold_transposes(before: list[Item], transpose: Statement, after: list[Item], kept: Collection[str]) -> Items:
+    """
+    Make ``A.T @ B`` one einsum.
+
+    A transposed copy stays where an elementwise statement or another block reads it, or a statement after the next
+    write to the tensor it was copied from.
+    """
+    if not _is_transpose(transpose) or transpose.result in {*kept, *names_of(before)}:
+        return None
+    (original,), copied = transpose.operands, transpose.result
+    changed = False
+    for item in after:
+        foldable = isinstance(item, Statement) and not changed and (item.is_product or item.solves)
+        if (copied in names_of([item]) and not foldable) or copied in written_by(item):
+            return None
+        changed = changed or original in written_by(item)
+    return [*before, *(_reading_through(item, transpose) for item in after)]
+
+
+def _is_transpose(statement: Statement) -> bool:
+    einsum = statement.einsum
+    if len(einsum.operands) != 1 or not statement.is_product or not symbolic.equal_valued(1, statement.alpha):
+        return False
+    return sorted(einsum.operands[0]) == sorted(einsum.result) and not einsum.repeated
+
+
+def _reading_through(item: Item, transpose: Statement) -> Item:
+    """Return the item with the original in the place of its transposed copy, under permuted indices."""
+    if not isinstance(item, Statement) or transpose.result not in item.operands:
+        return item
+    source, target = transpose.einsum.operands[0], transpose.einsum.result
+    names, terms = list(item.operands), list(item.einsum.operands)
+    for number, name in enumerate(names):
+        if name == transpose.result:
+            letters = dict(zip(target, terms[number], strict=True))
+            terms[number] = "".join(letters[index] for index in source)
+            names[number] = transpose.operands[0]
+    return replace(item, einsum=Einsum(tuple(terms), item.einsum.result), operands=tuple(names))
+
+
+def fuse_reductions(before: list[Item], reduction: Statement, after: list[Item], kept: Collection[str]) -> Items:
+    """Make one einsum of a product and the sum or diagonal that is its only use: ``np.trace(A @ B)`` is ``ij,ji->``."""
+    einsum = reduction.einsum
+    if len(einsum.operands) != 1 or not reduction.is_product or not (einsum.summed or einsum.repeated):
+        return None
+    (name,) = reduction.operands
+    product = None if name in kept else _unchanged_product(before, name)
+    uses = [name for other in operations([*before, *after]) for name in (*other.read, other.result)].count(name)
+    if product is None or uses > 1:
+        return None
+    fused = _fused(product, reduction)
+    return fused and [*(item for item in before if item is not product), fused, *after]
+
+
+def _unchanged_product(items: list[Item], name: str) -> Statement | None:
+    """Return the last product that is ``name``, if its operands have not changed since."""
+    changed = {name}
+    for item in reversed(items):
+        if isinstance(item, Assignment):  # the factor of the product may have another value afterwards
+            return None
+        if isinstance(item, Statement) and item.result == name:
+            return item if item.is_product and not changed & set(item.operands) else None
+        changed |= written_by(item)
+    return None
+
+
+def _fused(product: Statement, reduction: Statement) -> Statement | None:
+    inner, outer = product.einsum, reduction.einsum
+    names = dict(zip(inner.result, outer.operands[0], strict=True))
+    free = [letter for letter in ascii_letters if letter not in outer.indices]
+    if len(free) < len(inner.summed):  # an einsum has at most 52 indices
+        return None
+    names |= dict(zip(inner.summed, free, strict=False))
+    terms = tuple("".join(names[index] for index in operand) for operand in inner.operands)
+    alpha = product.alpha * reduction.alpha
+    return replace(reduction, einsum=Einsum(terms, outer.result), operands=product.operands, alpha=alpha)
+
+
+def share_subexpressions(sdfg: SDFG) -> Rule:
+    """
+    Return a rule that computes common subexpressions once: later statements read the first result.
+
+    A tensor that is kept, or written several times, becomes a copy, if it is not an elementwise statement's result.
+    """
+
+    def rule(before: list[Item], statement: Statement, after: list[Item], kept: Collection[str]) -> Items:
+        first = _computed_before(before, statement, sdfg)
+        if first is None:
+            return None
+        name, items = statement.result, [*before, statement, *after]
+        writes = Counter(operation.result for operation in operations(items))
+        moved = {tensor for item in items if isinstance(item, Move) for tensor in item.names}
+        if name not in {*kept, *moved, *names_of(before)} and writes[name] == writes[first.result] == 1:
+            return [*before, *(_reading(item, name, first.result) for item in after)]
+        if statement.elementwise:
+            return None
+        copy = Statement.copy(first.result, name, len(statement.einsum.result), **statement.place)
+        return [*before, copy, *after]
+
+    return rule
+
+
+def _computed_before(before: list[Item], statement: Statement, sdfg: SDFG) -> Statement | None:
+    """Return the earlier statement of equal value, if neither its operands nor its result have changed since."""
+    value, changed = _value(statement, sdfg), set()
+    for item in reversed(before):
+        if isinstance(item, Assignment):  # the value may depend on the symbol that changes
+            return None
+        if (
+            isinstance(item, Statement)
+            and Counter(item.operands) == Counter(statement.operands)
+            and item.result not in {*item.operands, *changed}
+            and not changed & set(item.operands)
+            and _value(item, sdfg) == value
+        ):
+            return item
+        changed |= written_by(item)
+    return None
+
+
+def _value(statement: Statement, sdfg: SDFG) -> Hashable:
+    """Return what a statement computes: statements of equal value have equal results."""
+    ordered = statement.elementwise or statement.solves
+    operands = [(name, number if ordered else 0) for number, name in enumerate(statement.operands)]
+    terms = list(zip(operands, statement.einsum.operands, strict=True))
+    alpha = float(statement.alpha) if symbolic.issymbolic(statement.alpha) is False else str(statement.alpha)
+    how = (statement.elementwise, statement.solves, statement.reduction, alpha, str(statement.code))
+    return canonical(terms, statement.einsum.result), how, sdfg.arrays[statement.result].dtype.to_string()
+
+
+def _reading(item: Item, name: str, other: str) -> Item:
+    if not isinstance(item, Statement):
+        return item
+    return replace(item, operands=tuple(other if operand == name else operand for operand in item.operands))

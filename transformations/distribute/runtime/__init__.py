@@ -1,0 +1,1 @@
+"""Runs distributed programs."""

@@ -1,0 +1,143 @@
+"""Distributed programs, compiled and loaded; each communicator keeps its own."""
+
+from __future__ import annotations
+
+import atexit
+import copy
+import ctypes
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dace import SDFG, Memlet, dtypes
+from mpi4py import MPI
+
+from dace_redist.errors import RedistributionError
+from dace_redist.library_nodes import LinearSolve, Redistribute, SumReplicas
+from dace_redist.mpi.barrier import wait_politely
+from dace_redist.mpi.collective_errors import together
+from dace_redist.native import program as programs
+from dace_redist.native.device import allocate, free
+from dace_redist.redistribution.device_arrays import ArrayView
+
+if TYPE_CHECKING:
+    from dace_redist.transformations.distribute.runtime.program import DistributedProgram
+
+#: Programs, each with its sizes, that a communicator keeps; what the least recently used one holds is freed.
+MAX_LOADED = 32
+
+
+class Loaded:
+    """
+    A distributed program, compiled and loaded for a communicator. Making it is collective.
+
+    :param program: The program.
+    :param comm: mpi4py communicator with the ranks planned for.
+    :raises RuntimeError: On every rank, if the program cannot be compiled.
+    """
+
+    def __init__(self, program: DistributedProgram, comm: Any) -> None:
+        self._comm, self._values = comm, program.local_extents(comm.rank)
+        self._state: int | None = None
+        name, sdfg = program.identity[0], copy.deepcopy(program.sdfg)  # building changes it
+        if comm != MPI.COMM_WORLD:  # in the world, plans are made when the program starts
+            self._values[_take_communicator(sdfg)] = MPI._handleof(comm)
+            name += "-communicator"
+        path = _built(name, sdfg, comm)
+        with together(comm):
+            self._program = programs.Program(path)
+            self._gpu_error: Any = None
+            self._set_streams: Any = None
+            if program.recipe.device == "gpu":
+                free(allocate(0))  # an error if there is no GPU; the program itself would only say so on its output
+                functions = ctypes.CDLL(str(path))
+                self._gpu_error = functions["__dace_gpu_last_error"]
+                self._gpu_error.argtypes = [ctypes.c_void_p]
+                if program.gpu_arguments:
+                    self._set_streams = functions["__dace_gpu_set_all_streams"]
+                    self._set_streams.argtypes, self._set_streams.restype = [ctypes.c_void_p] * 2, None
+
+    def start(self) -> None:
+        """Make plans and transients unless they are there, or raise on every rank what fails on one. Collective."""
+        if self._state is not None:
+            return
+        try:
+            with together(self._comm):
+                self._state = self._program.start(self._values)
+        except Exception:
+            self.stop()
+            raise
+
+    def run(self, arrays: Mapping[str, ArrayView]) -> None:
+        """
+        Run it, after :meth:`start`. Collective; a step that fails is an error on this rank only.
+
+        With arguments on the GPU it runs in the order of the first stream that one of them names.
+        """
+        if self._set_streams is not None:
+            streams = (array.stream for array in arrays.values() if array.device == "gpu")
+            self._set_streams(self._state, next((stream for stream in streams if stream is not None), 0))
+        addresses = {name: array.address for name, array in arrays.items()}
+        self._program.run(self._state, addresses | self._values)
+        if self._gpu_error is not None and (number := self._gpu_error(self._state)) != 0:
+            raise RedistributionError(f"the program's part on the GPU failed: CUDA error {number}")
+
+    def stop(self) -> None:
+        """Free its plans and transients. Collective."""
+        if self._state is not None:
+            self._program.stop(self._state)
+            self._state = None
+
+
+def _built(name: str, sdfg: SDFG, comm: Any) -> Path:
+    """Compile a program on rank 0, whose configuration counts, unless it is on disk; returns where it is."""
+    path: Path | None = None
+    failure: Exception | None = None
+    if comm.rank == 0:
+        try:
+            path = programs.ensure_built_at(programs.named_path(name), lambda: sdfg)
+        except Exception as error:
+            failure = error
+    wait_politely(comm, 0.05)  # the compiler needs the cores
+    with together(comm):
+        if failure is not None:
+            raise failure
+    built: Path = comm.bcast(path)
+    return built
+
+
+def _take_communicator(sdfg: SDFG) -> str:
+    """Add an argument for the nodes' ``MPI_Comm``, an int64; returns its name. Plans are then made at the first run."""
+    name, _ = sdfg.add_scalar("communicator", dtypes.int64, find_new_name=True)
+    for state in sdfg.states():
+        for node in state.nodes():
+            if isinstance(node, Redistribute | SumReplicas | LinearSolve):
+                node.add_in_connector("_comm")
+                state.add_edge(state.add_read(name), None, node, "_comm", Memlet(f"{name}[0]"))
+    return str(name)
+
+
+def _stop_all(loaded: dict[object, Loaded], process: int | None = None) -> None:
+    if process in (None, os.getpid()):  # a fork does not free what its parent uses
+        while loaded:
+            loaded.pop(next(iter(loaded))).stop()  # in the same order on all ranks
+
+
+#: Communicators carry their programs as an attribute, so that freeing one frees what they hold.
+_programs_of = MPI.Comm.Create_keyval(delete_fn=lambda comm, keyval, loaded: _stop_all(loaded), nopython=False)
+
+
+def load(program: DistributedProgram, comm: Any) -> Loaded:
+    """Return the compiled program, kept until others replace it or the communicator is freed. Collective."""
+    loaded: Any = comm.Get_attr(_programs_of)
+    if loaded is None:
+        loaded = {}
+        comm.Set_attr(_programs_of, loaded)
+        atexit.register(_stop_all, loaded, os.getpid())  # before MPI is finalized
+    key = repr(program.identity)
+    found: Loaded = loaded.pop(key, None) or Loaded(program, comm)
+    while len(loaded) >= MAX_LOADED:
+        loaded.pop(next(iter(loaded))).stop()
+    loaded[key] = found
+    return found

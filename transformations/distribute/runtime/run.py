@@ -1,0 +1,299 @@
+"""Runs a distributed program: compiles it once, passes this rank's parts, and moves whole tensors in and out."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from dace_redist.distribution import Distribution
+from dace_redist.errors import RedistributionError
+from dace_redist.mpi.collective_errors import check_same, together
+from dace_redist.mpi.launch import check_launcher
+from dace_redist.redistribution import device_arrays
+from dace_redist.redistribution.device_arrays import ArrayView, DeviceArray, array_view
+from dace_redist.redistribution.plan import plan
+from dace_redist.redistribution.shared_arrays import LEAST_SHARED_BYTES, empty_result
+from dace_redist.transformations.distribute.runtime.loaded import Loaded, load
+
+if TYPE_CHECKING:
+    from dace_redist.transformations.distribute.runtime.program import DistributedProgram, DistributedTensor
+
+Array = npt.NDArray[Any]
+_RETURN = "__return"
+_PROGRAM = "the distributed program and its sizes"
+
+
+def compile_program(program: DistributedProgram, comm: Any) -> None:
+    """Compile and load it; see :meth:`DistributedProgram.compile`."""
+    with _all_ranks(program, comm, _PROGRAM, program.identity) as comm:
+        pass
+    load(program, comm)
+
+
+def run(program: DistributedProgram, local: Mapping[str, Any], comm: Any) -> Any:
+    """Run once; see :meth:`DistributedProgram.run`."""
+    return _returned(_outputs(program, local, comm))
+
+
+def call(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str, Any], comm: Any) -> Any:
+    """Scatter, run and gather; see :meth:`DistributedProgram.__call__`."""
+    with _all_ranks(program, comm) as comm:
+        given = _by_name(program, arrays, named)
+        given = {name: array for name, array in given.items() if isinstance(array, np.ndarray)}
+        for name in sorted(given.keys() & program.outputs.keys()):
+            if comm.rank == 0 and not given[name].flags.writeable:
+                raise ValueError(f"the program writes {name}: pass an array that is writeable on rank 0")
+    outputs = _outputs(program, scatter(program, arrays, named, comm), comm)
+    wholes = {name: gather(program, name, part, comm) for name, part in outputs.items()}
+    if comm.rank != 0:
+        return None
+    for name in wholes.keys() & given.keys():
+        given[name][...] = wholes[name]
+    return _returned(wholes)
+
+
+def _outputs(program: DistributedProgram, local: Mapping[str, Any], comm: Any) -> dict[str, Any]:
+    """Run once; returns this rank's parts of all outputs."""
+    with _all_ranks(program, comm, _PROGRAM, program.identity) as comm:
+        arrays = _arrays(program, local, comm.rank)
+        views = {name: array_view(name, array) for name, array in arrays.items()}
+        _check_apart(views, program.outputs)
+    _run_on_all(load(program, comm), views, comm)
+    return {name: arrays[name] for name in program.outputs}
+
+
+def _returned(outputs: dict[str, Any]) -> Any:
+    if _RETURN in outputs:
+        return outputs[_RETURN]
+    several = [f"{_RETURN}_{number}" for number in range(len(outputs))]
+    return tuple(outputs[name] for name in several if name in outputs) or outputs
+
+
+def _run_on_all(loaded: Loaded, arrays: Mapping[str, ArrayView], comm: Any) -> None:
+    """Run once, and raise an error of one rank on all: a step that fails leaves the others to be run all the same."""
+    loaded.start()
+    failure: Exception | None = None
+    try:
+        loaded.run(arrays)
+    except RedistributionError as error:
+        failure = error
+    failed = np.array([failure is not None], np.int32)
+    comm.Allreduce(MPI.IN_PLACE, failed, MPI.MAX)  # far cheaper than what together() sends
+    if failed[0]:
+        with together(comm):
+            if failure is not None:
+                raise failure
+
+
+@contextlib.contextmanager
+def _all_ranks(program: DistributedProgram, comm: Any, what: str = "", value: object = None) -> Iterator[Any]:
+    """
+    Check the communicator, and raise on every rank what the block raises on one. Collective over that communicator;
+    over the world if the program takes all its ranks, so that a rank that passes another one leaves none waiting.
+    Yields the communicator to use; the world, if it has the same ranks in the same order.
+    """
+    found, failure = _communicator(program, comm)
+    world = MPI.COMM_WORLD
+    same = failure is None and (found == world or MPI.Comm.Compare(found, world) != MPI.UNEQUAL)
+    everywhere = world.size == program.ranks and (failure is not None or same)
+    if failure is not None and not everywhere:  # ranks that pass the same communicator fail, too
+        raise failure
+    with together(world if everywhere else found, what, value):
+        if failure is not None:
+            raise failure
+        yield found
+
+
+def _communicator(program: DistributedProgram, comm: Any) -> tuple[Any, Exception | None]:
+    """Return the communicator to use, and what is wrong with it."""
+    world = MPI.COMM_WORLD
+    found = world if comm is None else comm
+    if not isinstance(found, MPI.Intracomm) or found == MPI.COMM_NULL:
+        return found, TypeError(f"comm must be an mpi4py intra-communicator of this rank, got {comm!r}")
+    if found.size == program.ranks:
+        same = found != world and MPI.Comm.Compare(found, world) == MPI.CONGRUENT
+        return world if same else found, None
+    try:
+        check_launcher(world)
+    except RuntimeError as error:  # every rank is alone
+        return found, error
+    which = "the world has" if comm is None else "the communicator has"
+    return found, ValueError(
+        f"the program is distributed over {program.ranks} ranks, but {which} {found.size}: start it with "
+        f"mpirun -n {program.ranks}, pass comm= with {program.ranks} ranks, or call distribute(..., ranks={found.size})"
+    )
+
+
+def _arrays(program: DistributedProgram, local: Mapping[str, Any], rank: int) -> dict[str, Any]:
+    """Return all arrays of a run: those given, checked, and new ones for the other outputs."""
+    known = {**program.inputs, **program.outputs}
+    unknown = sorted(set(local) - set(known))
+    missing = sorted(set(program.inputs) - set(local))
+    if unknown:
+        raise ValueError(f"run: the program has no tensor {', '.join(unknown)}; it has {', '.join(known)}")
+    if missing:
+        raise ValueError(f"run: the part of {', '.join(missing)} is missing; it takes {', '.join(program.inputs)}")
+    arrays: dict[str, Any] = {**program.closure_parts(rank)}
+    for name, tensor in known.items():
+        there = name in program.gpu_arguments
+        if name in local:
+            arrays[name] = _checked(local[name], tensor, rank, name in program.outputs, there)
+        elif there:
+            like = next((array for array in local.values() if _lies_on_gpu(array)), None)
+            arrays[name] = device_arrays.empty_like_library(like, tensor.distribution.local_shape(rank), tensor.dtype)
+        else:
+            arrays[name] = _empty(tensor.distribution.local_shape(rank) if tensor.shape else (1,), tensor.dtype)
+    return arrays
+
+
+def _lies_on_gpu(array: Any) -> bool:
+    return device_arrays.is_foreign(array) and array_view("array", array).device == "gpu"
+
+
+def _checked(array: Any, tensor: DistributedTensor, rank: int, written: bool, on_gpu: bool) -> Any:
+    """Return a part as a run can use it; refuses one that lies elsewhere, does not fit, or cannot be written."""
+    name, given = tensor.name, array_view(f"run: {tensor.name}", array) if on_gpu else None
+    if given is not None and given.device != "gpu" and given.size:
+        raise ValueError(
+            f"run: {name} lies in main memory on rank {rank}, but the program was distributed with "
+            'arguments="gpu": pass what scatter returns, or an array of CuPy or PyTorch'
+        )
+    if given is None and _lies_on_gpu(array):
+        hint = 'distribute it with arguments="gpu"' if tensor.shape else "scalars are always there"
+        raise ValueError(f"run: {name} lies on the GPU, but the program takes it in main memory: {hint}")
+    if given is None:
+        given = np.asarray(array) if tensor.shape or written else _converted("run", tensor, array)
+    if given.dtype != tensor.dtype:
+        raise ValueError(f"run: {name} must hold {tensor.dtype}, got {given.dtype} on rank {rank}")
+    if not tensor.shape and given.size < 2:  # a rank may hold none of a scalar
+        given = given if given.size else np.zeros(1, tensor.dtype)
+    elif given.shape != (shape := tensor.distribution.local_shape(rank) if tensor.shape else (1,)):
+        raise ValueError(f"run: rank {rank} holds {shape} of {name}, shape {tensor.shape}; got {given.shape}")
+    if isinstance(given, ArrayView):
+        if not given.in_c_order or (written and not given.writeable):
+            wanted = "in C order and writeable" if written else "in C order"
+            raise ValueError(f"run: {name} lies on the GPU, where its part must be {wanted}, on rank {rank} too")
+        return array
+    if written and not (isinstance(array, np.ndarray) and given.flags.c_contiguous and given.flags.writeable):
+        raise ValueError(
+            f"run: {name} is written in place, so its part must be a C-contiguous, writeable NumPy array, on rank "
+            f"{rank} too"
+        )
+    return np.ascontiguousarray(given)
+
+
+def _check_apart(arrays: Mapping[str, ArrayView], written: Collection[str]) -> None:
+    for name in written:
+        for other, array in arrays.items():
+            if other != name and arrays[name].device == array.device and arrays[name].overlaps(array):
+                raise ValueError(f"run: {name} is written in place, but shares memory with {other}; pass a copy")
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return a new array, in node-shared memory if it is large enough for that to matter."""
+    large = math.prod(shape) * dtype.itemsize >= LEAST_SHARED_BYTES
+    return empty_result(shape, dtype) if large else np.empty(shape, dtype)
+
+
+def scatter(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str, Any], comm: Any) -> dict[str, Any]:
+    """Cut this rank's parts out of whole tensors; see :meth:`DistributedProgram.scatter`."""
+    tensors: dict[str, DistributedTensor] = {}
+    with _all_ranks(program, comm) as comm:
+        wholes = _by_name(program, arrays, named)
+        tensors = {name: program.tensor(name) for name in sorted(wholes)}
+        given = {name: _whole(tensors[name], whole) for name, whole in wholes.items() if whole is not None}
+    digest = hashlib.blake2b(repr(list(tensors.values())).encode(), digest_size=8)  # placements name all ranks
+    check_same(comm, "the tensors to scatter", (list(tensors), digest.hexdigest()))
+    parts: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        holders = [rank for rank, has in enumerate(comm.allgather(name in given)) if has]
+        if not holders:
+            raise ValueError(f"scatter: no rank has {name}")
+        if len(holders) == comm.size:
+            part = tensor.distribution.local(given[name], comm.rank)
+            parts[name] = _empty(part.shape, part.dtype)
+            parts[name][...] = part
+        else:
+            source = _on_one_rank(tensor, holders[0])
+            whole = given[name] if comm.rank == holders[0] else None
+            with plan(source, tensor.distribution, tensor.dtype, comm=comm) as redistribution:
+                parts[name] = redistribution(whole)
+    with together(comm):
+        for name in program.gpu_arguments & parts.keys():
+            parts[name] = DeviceArray.from_numpy(parts[name])
+    return parts
+
+
+def _by_name(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    inputs = program.inputs
+    if len(arrays) > len(inputs):
+        raise ValueError(f"the program has {len(inputs)} inputs, {', '.join(inputs)}; got {len(arrays)}")
+    given = dict(zip(inputs, arrays, strict=False))
+    twice = sorted(set(given) & set(named))
+    if twice:
+        raise ValueError(f"{', '.join(twice)} is given twice, by position and by name")
+    return {**given, **named}
+
+
+def _whole(tensor: DistributedTensor, whole: Any) -> Array:
+    array = _converted("scatter", tensor, whole)
+    if array.shape != tensor.shape and (tensor.shape or array.size != 1):
+        raise ValueError(f"scatter: {tensor.name} must have shape {tensor.shape}, got {array.shape}")
+    return array.reshape(tensor.shape or (1,))
+
+
+def _converted(where: str, tensor: DistributedTensor, given: Any) -> Array:
+    """
+    Return an array of the tensor's element type; numbers of Python need only be of the same kind: integers, real or
+    complex.
+
+    :raises ValueError: If elements of that type cannot hold all values of the given type, or not this number.
+    """
+    array = np.asarray(given)
+    rule: Literal["safe", "same_kind"] = "safe" if hasattr(given, "dtype") else "same_kind"
+    integers = rule == "same_kind" and array.dtype.kind in "iu" and tensor.dtype.kind in "iu"
+    if array.size and not integers and not np.can_cast(array.dtype, tensor.dtype, rule):
+        raise ValueError(
+            f"{where}: {tensor.name} must hold {tensor.dtype}, got {array.dtype}, of which that may lose a part: "
+            f"convert it first, as in {tensor.name}.astype(np.{tensor.dtype})"
+        )
+    try:
+        return np.asarray(given, tensor.dtype)
+    except OverflowError as error:
+        raise ValueError(f"{where}: {tensor.name} must hold {tensor.dtype}: {error}") from error
+
+
+def gather(program: DistributedProgram, name: str | None, local: Any, comm: Any = None) -> Array | None:
+    """Return the whole of a tensor on rank 0; see :meth:`DistributedProgram.gather`."""
+    with _all_ranks(program, comm, "the tensor to gather", name) as comm:
+        tensor = program.tensor(name)
+        part = np.ascontiguousarray(_converted("gather", tensor, _in_main_memory(local)))
+        shape = tensor.distribution.local_shape(comm.rank)
+        if part.shape != shape and (tensor.shape or part.size != 1):
+            raise ValueError(f"gather: rank {comm.rank} holds {shape} of {tensor.name}, got {part.shape}")
+    if not tensor.shape:
+        part = part.reshape(-1)[: shape[0]]  # a rank that holds none of a scalar may have passed one
+    with plan(tensor.distribution, _on_one_rank(tensor, 0), tensor.dtype, comm=comm) as redistribution:
+        whole = redistribution(part)
+    return whole.reshape(tensor.whole_shape) if comm.rank == 0 else None
+
+
+def _in_main_memory(array: Any) -> Any:
+    """Return a copy of an array on the GPU, after all that was enqueued before on its stream; others as they are."""
+    if not _lies_on_gpu(array):
+        return array
+    view = array_view("array", array)
+    everything = Distribution(view.shape, (1,))
+    with plan(everything, everything, view.dtype, comm=MPI.COMM_SELF, device=("gpu", "cpu")) as copying:
+        return np.asarray(copying(array))
+
+
+def _on_one_rank(tensor: DistributedTensor, rank: int) -> Distribution:
+    return Distribution(tensor.distribution.shape, (1,), ranks=(rank,))

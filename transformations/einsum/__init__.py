@@ -1,1 +1,0 @@
-"""Programs of einsums: reading them, and the SDFG that each rank runs."""
