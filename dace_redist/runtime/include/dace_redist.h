@@ -143,8 +143,8 @@ DR_API int dr_plan_create_joint(int count, const dr_problem *problems, MPI_Comm 
  * of progress. The arrays must not overlap, which is not checked; an array of which nothing is moved may be null. What
  * this rank does not own of the target is left as it is.
  *
- * After an error on one rank the other ranks get an error in this transfer or in the next one of the plan, within
- * seconds. The plan can then only be freed.
+ * After an error on one rank the other ranks get an error within seconds, in this transfer or in one of the next of the
+ * plan. The plan can then only be freed.
  */
 DR_API int dr_plan_execute(dr_plan *plan, const void *source, void *target);
 

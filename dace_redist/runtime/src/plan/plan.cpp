@@ -184,11 +184,11 @@ void Plan::run(const void* const* sources, void* const* targets) {
   check_ready(sources, targets);
   std::unique_lock<std::mutex> locked(one_at_a_time, std::defer_lock);
   if (thread_level() == MPI_THREAD_SERIALIZED) locked.lock();
-  move(sources, targets);
+  run_to_end(sources, targets);
 }
 
 /// Moves the tensors in one go.
-void Plan::move(const void* const* sources, void* const* targets) {
+void Plan::run_to_end(const void* const* sources, void* const* targets) {
   const trace::Span span("run", problem_.label.c_str(), problem_.strategy.c_str());
   or_fail([&] {
     if (look_is_due()) context_->check_failures(number_);
@@ -216,7 +216,7 @@ void Plan::start_thread(const void* const* sources, void* const* targets, const 
   thread_ = std::thread([this, finish, read = std::vector<const void*>(sources, sources + count),
                          written = std::vector<void*>(targets, targets + count)]() noexcept {
     failure_ = caught([&] {
-      move(read.data(), written.data());
+      run_to_end(read.data(), written.data());
       finish();
     });
     thread_ended_.store(true, std::memory_order_release);
@@ -256,11 +256,8 @@ void Plan::begin(const void* const* sources, void* const* targets, Pace pace) {
   transfer_.sources.assign(sources, sources + problem_.tensors.size());
   transfer_.targets.assign(targets, targets + problem_.tensors.size());
   transfer_.pace = pace;
-  const Exchange* follows = nullptr;
-  for (const auto& exchange : exchanges_) {
-    if (exchange.get() != follows) exchange->begin(transfer_);
-    follows = exchange->next();
-  }
+  for (const auto& exchange : exchanges_)
+    if (!exchange->gathers()) exchange->begin(transfer_);
 }
 
 /// Waits until the transfer is done. One that was started is advanced with all others, under their lock.
@@ -296,11 +293,13 @@ void Plan::fail(const std::string& message) noexcept {
 bool Plan::progress(bool with_mpi) {
   if (failure_) return false;
   bool any = false;
-  failure_ = caught([&] {
+  const std::exception_ptr thrown = caught([&] {
     for (const auto& exchange : exchanges_) any |= exchange->progress(with_mpi);
   });
-  if (failure_ && with_mpi) fail(message_of(failure_));  // else the wait of the transfer does so
-  return any || failure_;
+  if (!thrown) return any;
+  failure_ = thrown;
+  if (with_mpi) fail(message_of(thrown));  // else the wait of the transfer does so
+  return true;
 }
 
 bool Plan::done() const {

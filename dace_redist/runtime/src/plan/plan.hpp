@@ -53,7 +53,8 @@ class Exchange {
   void set_arrays(const std::vector<LocalArray>& sources, const std::vector<LocalArray>& targets);
   /// The exchange that begins when this one is done.
   void set_next(Exchange* next) { next_ = next; }
-  const Exchange* next() const { return next_; }
+  /// Whether it gathers slices of the plan's targets; begins when the exchange that reduces them is done.
+  bool gathers() const { return policy_.kind == ReplicaPolicy::allgather; }
 
   /// \param transfer  must outlive the transfer.
   void begin(const Transfer& transfer);
@@ -72,7 +73,6 @@ class Exchange {
  private:
   Messages plan_messages(const std::vector<Layouts>& sources, const std::vector<Layouts>& targets) const;
   void set_layouts();
-  bool gathers() const { return policy_.kind == ReplicaPolicy::allgather; }
 
   const Problem& problem_;
   const Strategy& strategy_;
@@ -168,7 +168,7 @@ class Plan {
   void add_exchange(std::vector<TensorProblem> tensors, std::vector<std::size_t> numbers, ReplicaPolicy policy);
   bool look_is_due();
   void check_ready(const void* const* sources, void* const* targets);
-  void move(const void* const* sources, void* const* targets);
+  void run_to_end(const void* const* sources, void* const* targets);
   void begin(const void* const* sources, void* const* targets, Pace pace);
   void wait_until_done(bool started);
   template <class Work>
