@@ -11,7 +11,6 @@
 #include "transport/node_transport.hpp"
 #include "transport/put_transport.hpp"
 #include "transport/reduce_transport.hpp"
-#include "transport/self_transport.hpp"
 
 namespace dace_redist {
 namespace {
@@ -124,9 +123,11 @@ std::vector<std::unique_ptr<Transport>> make_transports(const Strategy& strategy
     add(
         others,
         [=](Messages all) {
-          if (through_node) split(all, on_node);
+          if (through_node) {
+            split(all, on_node);
+            all.self = {};
+          }
           if (joins) split(all, is_short);
-          all.self = {};
           return all;
         },
         0);
@@ -146,15 +147,6 @@ std::vector<std::unique_ptr<Transport>> make_transports(const Strategy& strategy
           Messages here = split(all, on_node);
           here.self = std::move(all.self);
           return here;
-        },
-        3);
-  else
-    add(
-        make_self,
-        [](Messages all) {
-          all.sends.clear();
-          all.receives.clear();
-          return all;
         },
         3);
   return transports;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "copy/buffer.hpp"
 #include "core/cache_line.hpp"
 #include "core/exchange_records.hpp"
 #include "trace/trace.hpp"
@@ -25,9 +26,7 @@ class PutTransport final : public Transport {
     const std::vector<Put> before = std::exchange(sends_, whole(messages.sends, Chunk::Side::sent, send_bytes_));
     for (std::size_t s = 0; s < before.size(); ++s) sends_[s].window_offset = before[s].window_offset;
     receives_ = whole(messages.receives, Chunk::Side::received, receive_bytes_);
-    const bool reduces =
-        std::any_of(link_.tensors.begin(), link_.tensors.end(), [](const auto& tensor) { return tensor->reduces; });
-    own_.set(reduces ? messages.self : PeerMessage{}, link_.tensors);
+    own_.set(messages.self, link_.tensors);
     buffer_ = Buffer(send_bytes_);
   }
 
@@ -120,11 +119,8 @@ class PutTransport final : public Transport {
 
   void put(const Put& send) {
     char* const packed = buffer_.at(send.offset);
-    const char* bytes = send.chunk.in_source(arrays_);
-    if (!bytes) {
-      send.chunk.pack(arrays_, packed, link_.threads());
-      bytes = packed;
-    }
+    if (!send.chunk.in_place()) send.chunk.pack(arrays_, packed, link_.threads());
+    const char* const bytes = send.chunk.in_place() ? send.chunk.in_source(arrays_) : packed;
     const trace::Span span("put", send.chunk.peer(), send.chunk.nbytes());
     const int count = static_cast<int>(send.chunk.nbytes());
     check(MPI_Put(bytes, count, MPI_BYTE, send.chunk.peer(), static_cast<MPI_Aint>(send.window_offset), count, MPI_BYTE,
@@ -151,17 +147,17 @@ class PutTransport final : public Transport {
     bool own_left = true;
     for (const Put& receive : receives_) {
       if (own_left && receive.step > own_.step()) {
-        own_.reduce(arrays_, link_.threads());
+        own_.run(arrays_, link_.threads());
         own_left = false;
       }
       receive.chunk.unpack(window_.memory + receive.offset, arrays_, link_.threads());
     }
-    if (own_left) own_.reduce(arrays_, link_.threads());
+    if (own_left) own_.run(arrays_, link_.threads());
   }
 
   Link link_;
   std::vector<Put> sends_, receives_;
-  OwnSummand own_;  // of partial results
+  SelfCopy own_;
   Index send_bytes_ = 0, receive_bytes_ = 0;
   Buffer buffer_;
   PooledWindow window_;

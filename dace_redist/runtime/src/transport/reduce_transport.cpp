@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "copy/buffer.hpp"
 #include "core/agreement.hpp"
 #include "core/cache_line.hpp"
 #include "trace/trace.hpp"
