@@ -5,6 +5,7 @@
 /// A piece of a message as this rank sends or receives it by MPI. Start reading at: Chunk.
 
 #include <functional>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -69,6 +70,9 @@ class Chunk {
   Datatype type_;  // for arrays at these distances from the first one
   std::vector<MPI_Aint> distances_;
 };
+
+/// More bytes than any message has.
+inline constexpr Index unlimited = std::numeric_limits<Index>::max() / 4;
 
 /// Cuts messages into chunks of at most `max_bytes`. With `growth` > 1 the first chunk of a message has a sixteenth of
 /// that, and each further one up to `growth` times the size of the one before: the pipeline fills sooner

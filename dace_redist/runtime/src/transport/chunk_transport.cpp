@@ -2,7 +2,6 @@
 #include "transport/chunk_transport.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <set>
 #include <vector>
 
@@ -14,8 +13,6 @@
 
 namespace dace_redist {
 namespace {
-
-constexpr Index unlimited = std::numeric_limits<Index>::max() / 4;
 
 /// How messages are cut and paced.
 struct Cutting {
@@ -102,10 +99,8 @@ class Lane {
 class ChunkTransport final : public Transport {
  public:
   ChunkTransport(const Link& link, const Cutting& cutting, Messages messages)
-      : link_(link), cutting_(cutting), messages_(std::move(messages)) {
+      : link_(link), cutting_(cutting), messages_(std::move(messages)), in_order_(reduce(link.tensors)) {
     cutting_.chunk_bytes = std::min(cutting.chunk_bytes, link.options.max_message_bytes);
-    in_order_ =
-        std::any_of(link.tensors.begin(), link.tensors.end(), [](const auto& tensor) { return tensor->reduces; });
     replan(messages_);
   }
 
@@ -283,7 +278,7 @@ class ChunkTransport final : public Transport {
   Peers sent_in_blocks_, received_in_blocks_;  // whose messages are cut into blocks
   Lane sends_, receives_;
   std::vector<std::size_t> received_before_;  // [sent chunks]
-  bool in_order_ = false;
+  bool in_order_;                             // partial results
   SelfCopy own_;
   std::size_t own_before_ = 0;  // of partial results: received chunks that are reduced before it
 
