@@ -161,26 +161,3 @@ def test_short_runs_are_not_pulled(tmp_path: Path, run: int, kind: str, other: s
     assert code == 0, printed
     kinds = {span.kind for span in Trace(tmp_path).spans}
     assert kind in kinds and other not in kinds, kinds
-
-
-#: Between two ranks, all rows of each, which are contiguous in both arrays, and a half of their columns.
-WHOLE_AND_PACKED = """
-import numpy as np
-from mpi4py import MPI
-from dace_redist import Distribution, redistribute
-rows, columns = Distribution((100, 100), (2, 1)), Distribution((100, 100), (1, 2))
-A = np.ones((50, 100))
-for target in (Distribution((100, 100), (2, 1), ranks=(1, 0)), columns):
-    redistribute(A, rows, target, strategy="Pipelined", OPTIONS)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("options", "messages"), [("chunk_bytes=8000", 1), ("max_message_bytes=8000", 5)])
-def test_only_packed_messages_are_cut_into_chunks(tmp_path: Path, options: str, messages: int) -> None:
-    program = WHOLE_AND_PACKED.replace("OPTIONS", options)
-    environment = {"DACE_REDIST_TRACE": str(tmp_path)}
-    code, printed = launch(2, [sys.executable, "-m", "mpi4py", "-c", program], 240, environment=environment)
-    assert code == 0, printed
-    sends = [span.rank for span in Trace(tmp_path).spans if span.kind == "send"]
-    assert Counter(sends) == {rank: messages + 3 for rank in range(2)}  # 40,000 and 20,000 bytes

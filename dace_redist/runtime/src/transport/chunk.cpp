@@ -61,15 +61,11 @@ Chunk::Chunk(const PeerMessage& message, MessageCutter& cutter, const Tensors& t
   in_place_ = contiguous && blocks == 1;
   // between several tensors, packed messages have gaps and typed ones have none: both ranks must choose alike
   typed_ = typed && !in_place_ && !computes && (sections_.size() == 1 || !partner_computes);
+  if (typed_ && sections_.size() == 1) make_type({0});
 }
 
-/// All blocks as one type, relative to the array of the first section.
-MPI_Datatype Chunk::datatype(const char* const* bases) {
-  std::vector<MPI_Aint> distances;
-  for (const Section& section : sections_)
-    distances.push_back(reinterpret_cast<MPI_Aint>(bases[section.tensor]) -
-                        reinterpret_cast<MPI_Aint>(bases[sections_[0].tensor]));
-  if (distances == distances_) return type_.get();
+/// Describes all blocks by one type, relative to the array of the first section.
+void Chunk::make_type(std::vector<MPI_Aint> distances) {
   std::vector<Datatype> owned;
   std::vector<MPI_Datatype> types;
   std::vector<MPI_Aint> displacements;
@@ -86,6 +82,15 @@ MPI_Datatype Chunk::datatype(const char* const* bases) {
   check(MPI_Type_commit(type.put()), "MPI_Type_commit");
   type_ = std::move(type);
   distances_ = std::move(distances);
+}
+
+MPI_Datatype Chunk::datatype(const char* const* bases) {
+  if (sections_.size() == 1) return type_.get();
+  std::vector<MPI_Aint> distances;
+  for (const Section& section : sections_)
+    distances.push_back(reinterpret_cast<MPI_Aint>(bases[section.tensor]) -
+                        reinterpret_cast<MPI_Aint>(bases[sections_[0].tensor]));
+  if (distances != distances_) make_type(std::move(distances));
   return type_.get();
 }
 

@@ -60,6 +60,7 @@ class Chunk {
 
   template <class Byte>
   Place<Byte> place(Byte* const* bases, Byte* packed);
+  void make_type(std::vector<MPI_Aint> distances);
   MPI_Datatype datatype(const char* const* bases);
 
   int peer_;

@@ -2,6 +2,7 @@
 #include "transport/chunk_transport.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <vector>
 
@@ -128,7 +129,7 @@ class ChunkTransport final : public Transport {
     pace_ = pace;
     reset(pace);
     for (std::size_t slot = 0; slot < receives_.slots(); ++slot) receive_next(slot);
-    for (std::size_t slot = 0; slot < sends_.slots(); ++slot) send_next(slot);
+    send_next();
     if (in_order_) return unpack_in_order();
     own_.run(arrays_, cutting_.threads);
     self_done_ = true;
@@ -142,8 +143,9 @@ class ChunkTransport final : public Transport {
         take(request);
       } else {
         ++sends_.done;
-        send_next(request - receives_.slots());
+        free_slots_.push_back(request - receives_.slots());
       }
+      send_next();
     }
     return count > 0;
   }
@@ -199,9 +201,10 @@ class ChunkTransport final : public Transport {
     receives_.begin(pace, cutting_.depth);
     requests_.assign(receives_.slots() + sends_.slots(), MPI_REQUEST_NULL);
     completed_.resize(requests_.size());
-    waiting_slots_.clear();
-    next_waiting_ = 0;
-    waiting_slots_.reserve(sends_.slots() + sends_.chunks.size());
+    free_slots_.reserve(sends_.slots() + sends_.chunks.size());
+    free_slots_.resize(sends_.slots());
+    std::iota(free_slots_.begin(), free_slots_.end(), std::size_t{0});
+    next_free_ = 0;
     arrived_.assign(in_order_ ? receives_.chunks.size() : 0, no_slot);
     self_done_ = own_.empty();
   }
@@ -227,23 +230,22 @@ class ChunkTransport final : public Transport {
     chunk.receive(arrays_, receives_.slot(slot), link_.tag, link_.comm(), &requests_[slot]);
   }
 
-  void send_next(std::size_t slot) {
-    if (sends_.posted == sends_.chunks.size()) return;
-    if (pace_ == Pace::attended && receives_.done < received_before_[sends_.posted])
-      return waiting_slots_.push_back(slot);
-    Chunk& chunk = sends_.chunks[sends_.posted++];
-    if (chunk.packed()) chunk.pack(arrays_, sends_.slot(slot), cutting_.threads);
-    chunk.send(arrays_, sends_.slot(slot), link_.tag, link_.comm(), &requests_[receives_.slots() + slot]);
+  /// Sends the chunks that have a slot, and that have been waited for if the transfer is attended.
+  void send_next() {
+    while (next_free_ < free_slots_.size() && sends_.posted < sends_.chunks.size() &&
+           (pace_ == Pace::unattended || receives_.done >= received_before_[sends_.posted])) {
+      const std::size_t slot = free_slots_[next_free_++];
+      Chunk& chunk = sends_.chunks[sends_.posted++];
+      if (chunk.packed()) chunk.pack(arrays_, sends_.slot(slot), cutting_.threads);
+      chunk.send(arrays_, sends_.slot(slot), link_.tag, link_.comm(), &requests_[receives_.slots() + slot]);
+    }
   }
 
   /// A chunk has arrived in a slot.
   void take(std::size_t slot) {
-    if (in_order_) {
-      arrived_[receives_.chunk_in[slot]] = slot;
-      return unpack_in_order();
-    }
-    unpack(slot);
-    send_waiting();
+    if (!in_order_) return unpack(slot);
+    arrived_[receives_.chunk_in[slot]] = slot;
+    unpack_in_order();
   }
 
   void unpack(std::size_t slot) {
@@ -262,14 +264,6 @@ class ChunkTransport final : public Transport {
       if (receives_.finished() || arrived_[receives_.done] == no_slot) break;
       unpack(arrived_[receives_.done]);
     }
-    send_waiting();
-  }
-
-  /// Goes on with the slots that waited for a chunk to be received.
-  void send_waiting() {
-    while (next_waiting_ < waiting_slots_.size() && sends_.posted < sends_.chunks.size() &&
-           receives_.done >= received_before_[sends_.posted])
-      send_next(waiting_slots_[next_waiting_++]);
   }
 
   Link link_;
@@ -287,9 +281,9 @@ class ChunkTransport final : public Transport {
   Pace pace_ = Pace::attended;
   std::vector<MPI_Request> requests_;  // receive slots, then send slots
   std::vector<int> completed_;         // [requests]
-  // Of sends, for chunks to be received: first come, first served, as a slot may be no larger than its own chunk.
-  std::vector<std::size_t> waiting_slots_;
-  std::size_t next_waiting_ = 0;
+  // Of sends, first come, first served: a slot may be no larger than its own chunk. Those before next_free_ are in use.
+  std::vector<std::size_t> free_slots_;
+  std::size_t next_free_ = 0;
   std::vector<std::size_t> arrived_;  // [received chunks] slot of those that wait for their turn
   bool self_done_ = true;
 };
