@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "copy/buffer.hpp"
 #include "plan/strategies.hpp"
 #include "transport/chunk.hpp"
 

@@ -60,3 +60,18 @@ def test_one_rank_changes_where_its_array_lies(comm):
         B[...] = 0
         redistribute(ordinary if comm.rank == 0 and call % 2 else shared, source, target, comm=comm, out=B)
         np.testing.assert_array_equal(B, target.local(whole, comm.rank), f"call {call}")
+
+
+@pytest.mark.mpi(ranks=[2, 3])
+def test_one_rank_changes_strides_of_blocks_that_move_whole(comm):
+    """Blocks that are contiguous in both arrays are sent whole; later arrays may have them in pieces, on one side too."""
+    shape = (6 * comm.size + 1, 10)
+    source, target = Distribution(shape, (1, 1)), Distribution(shape, (comm.size, 1))
+    kinds = ["C", "F", "every other"]
+    with plan(source, target, comm=comm, strategy="Pipelined", chunk_bytes=64) as made:
+        for call, (first, others) in enumerate([(kind, other) for kind in kinds for other in kinds]):
+            whole = np.arange(np.prod(shape), dtype=float).reshape(shape) + 1000 * call
+            kind, other = (first, others) if comm.rank == 0 else (others, "C")
+            B = strided(np.zeros(target.local_shape(comm.rank)), other)
+            made(strided(source.local(whole, comm.rank), kind), out=B)
+            np.testing.assert_array_equal(B, target.local(whole, comm.rank), f"{first}, {others}")

@@ -10,7 +10,6 @@
 #include "transport/node_transport.hpp"
 #include "transport/put_transport.hpp"
 #include "transport/reduce_transport.hpp"
-#include "transport/self_transport.hpp"
 
 namespace dace_redist {
 namespace {
@@ -93,9 +92,9 @@ std::vector<Route> make_routes(const Strategy& strategy, const Link& link, const
   const Index max_joined = joins ? std::min(link.options.chunk_bytes, max_joined_bytes) : -1;
   const auto is_joined = [=](const PeerMessage& message) { return !stays(message) && message.nbytes <= max_joined; };
   if (!through_node || !link.topology.one_node())
-    add(others, {[=](const PeerMessage& message) { return !stays(message) && !is_joined(message); }, false}, 0);
+    add(others, {[=](const PeerMessage& message) { return !stays(message) && !is_joined(message); }, !through_node}, 0);
   if (joins) add(strategy.short_between_nodes, {is_joined, false}, 1);
-  add(through_node ? strategy.on_node : make_self, {stays, true}, 3);
+  if (through_node) add(strategy.on_node, {stays, true}, 3);
   return routes;
 }
 

@@ -33,17 +33,6 @@ Datatype strided_type(const StridedBlock& block, Index element_bytes) {
   return type;
 }
 
-/// Types at displacements in bytes, as one.
-Datatype struct_type(const std::vector<MPI_Datatype>& types, const std::vector<MPI_Aint>& displacements) {
-  const std::vector<int> ones(types.size(), 1);
-  Datatype type;
-  check(MPI_Type_create_struct(static_cast<int>(types.size()), ones.data(), displacements.data(), types.data(),
-                               type.put()),
-        "MPI_Type_create_struct");
-  check(MPI_Type_commit(type.put()), "MPI_Type_commit");
-  return type;
-}
-
 }  // namespace
 
 Chunk::Chunk(const PeerMessage& message, MessageCutter& cutter, const Tensors& tensors, Side side, Index max_bytes,
@@ -71,41 +60,45 @@ Chunk::Chunk(const PeerMessage& message, MessageCutter& cutter, const Tensors& t
   });
   in_place_ = contiguous && blocks == 1;
   // between several tensors, packed messages have gaps and typed ones have none: both ranks must choose alike
-  if (typed && !in_place_ && !computes && (sections_.size() == 1 || !partner_computes)) make_types();
+  typed_ = typed && !in_place_ && !computes && (sections_.size() == 1 || !partner_computes);
+  if (typed_ && sections_.size() == 1) make_type({0});
 }
 
-void Chunk::make_types() {
-  for (const Section& section : sections_) {
-    std::vector<Datatype> owned;
-    std::vector<MPI_Datatype> types;
-    std::vector<MPI_Aint> displacements;
-    for (const StridedBlock& block : section.typed_blocks) {
-      owned.push_back(strided_type(block, section.element_bytes));
-      types.push_back(owned.back().get());
-      displacements.push_back(static_cast<MPI_Aint>(block.source_offset * section.element_bytes));
-    }
-    types_.push_back(struct_type(types, displacements));
-  }
-}
-
-/// The datatype relative to the array of the first section.
-template <class Base>
-MPI_Datatype Chunk::datatype(const Base* bases) {
-  if (types_.size() == 1) return types_.front().get();
-  const auto base = [&](std::size_t s) { return bases[static_cast<std::size_t>(sections_[s].tensor)]; };
-  std::vector<MPI_Aint> distances;
-  for (std::size_t s = 0; s < sections_.size(); ++s)
-    distances.push_back(reinterpret_cast<MPI_Aint>(base(s)) - reinterpret_cast<MPI_Aint>(base(0)));
-  if (distances == distances_) return joined_.get();
+/// Describes all blocks by one type, relative to the array of the first section.
+void Chunk::make_type(std::vector<MPI_Aint> distances) {
+  std::vector<Datatype> owned;
   std::vector<MPI_Datatype> types;
-  for (const Datatype& type : types_) types.push_back(type.get());
-  joined_ = struct_type(types, distances);
+  std::vector<MPI_Aint> displacements;
+  for (std::size_t s = 0; s < sections_.size(); ++s)
+    for (const StridedBlock& block : sections_[s].typed_blocks) {
+      types.push_back(owned.emplace_back(strided_type(block, sections_[s].element_bytes)).get());
+      displacements.push_back(distances[s] + static_cast<MPI_Aint>(block.source_offset * sections_[s].element_bytes));
+    }
+  const std::vector<int> ones(types.size(), 1);
+  Datatype type;
+  check(MPI_Type_create_struct(static_cast<int>(types.size()), ones.data(), displacements.data(), types.data(),
+                               type.put()),
+        "MPI_Type_create_struct");
+  check(MPI_Type_commit(type.put()), "MPI_Type_commit");
+  type_ = std::move(type);
   distances_ = std::move(distances);
-  return joined_.get();
 }
 
-const char* Chunk::in_source(const Arrays& arrays) const {
-  return in_place_ ? arrays.sources[sections_.front().tensor] + array_offset_ : nullptr;
+MPI_Datatype Chunk::datatype(const char* const* bases) {
+  if (sections_.size() == 1) return type_.get();
+  std::vector<MPI_Aint> distances;
+  for (const Section& section : sections_)
+    distances.push_back(reinterpret_cast<MPI_Aint>(bases[section.tensor]) -
+                        reinterpret_cast<MPI_Aint>(bases[sections_[0].tensor]));
+  if (distances != distances_) make_type(std::move(distances));
+  return type_.get();
+}
+
+template <class Byte>
+Chunk::Place<Byte> Chunk::place(Byte* const* bases, Byte* packed) {
+  Byte* const array = bases[sections_[0].tensor];
+  if (typed_) return {array, 1, datatype(bases)};
+  return {in_place_ ? array + array_offset_ : packed, static_cast<int>(nbytes_), MPI_BYTE};
 }
 
 void Chunk::pack(const Arrays& arrays, char* packed, int threads) const {
@@ -122,23 +115,13 @@ void Chunk::unpack(const char* packed, const Arrays& arrays, int threads) const 
 
 void Chunk::send(const Arrays& arrays, const char* packed, int tag, MPI_Comm comm, MPI_Request* request) {
   const trace::Span span("send", peer_, nbytes_);
-  const char* const array = arrays.sources[sections_.front().tensor];
-  if (types_.empty())
-    check(MPI_Isend(in_place_ ? array + array_offset_ : packed, static_cast<int>(nbytes_), MPI_BYTE, peer_, tag, comm,
-                    request),
-          "MPI_Isend");
-  else
-    check(MPI_Isend(array, 1, datatype(arrays.sources), peer_, tag, comm, request), "MPI_Isend");
+  const auto [start, count, type] = place(arrays.sources, packed);
+  check(MPI_Isend(start, count, type, peer_, tag, comm, request), "MPI_Isend");
 }
 
 void Chunk::receive(const Arrays& arrays, char* packed, int tag, MPI_Comm comm, MPI_Request* request) {
-  char* const array = arrays.targets[sections_.front().tensor];
-  if (types_.empty())
-    check(MPI_Irecv(in_place_ ? array + array_offset_ : packed, static_cast<int>(nbytes_), MPI_BYTE, peer_, tag, comm,
-                    request),
-          "MPI_Irecv");
-  else
-    check(MPI_Irecv(array, 1, datatype(arrays.targets), peer_, tag, comm, request), "MPI_Irecv");
+  const auto [start, count, type] = place(arrays.targets, packed);
+  check(MPI_Irecv(start, count, type, peer_, tag, comm, request), "MPI_Irecv");
 }
 
 void each_chunk(const PeerMessage& message, const Tensors& tensors, Index max_bytes, double growth,
@@ -160,18 +143,21 @@ std::vector<Chunk> cut(const PeerMessage& message, const Tensors& tensors, Chunk
   return chunks;
 }
 
-void OwnSummand::set(const PeerMessage& self, const Tensors& tensors) {
+void SelfCopy::set(const PeerMessage& self, const Tensors& tensors) {
+  copies_.clear();
   step_ = self.step;
-  sent_ = cut(self, tensors, Chunk::Side::sent, self.nbytes);
-  received_ = cut(self, tensors, Chunk::Side::received, self.nbytes);
-  buffer_ = Buffer(self.nbytes);
+  nbytes_ = self.nbytes;
+  for (const Block& block : self.blocks) {
+    if (copies_.empty() || copies_.back().tensor != block.tensor) copies_.push_back({block.tensor, {}});
+    copies_.back().list.append(block.box, tensors[static_cast<std::size_t>(block.tensor)]->direct_step(self.summand));
+  }
 }
 
-void OwnSummand::reduce(const Arrays& arrays, int threads) const {
-  for (std::size_t c = 0; c < sent_.size(); ++c) {
-    sent_[c].pack(arrays, buffer_.at(0), threads);
-    received_[c].unpack(buffer_.at(0), arrays, threads);
-  }
+void SelfCopy::run(const Arrays& arrays, int threads) const {
+  if (empty()) return;
+  const trace::Span span("copy", trace::no_peer, nbytes_);
+  for (const Copies& copies : copies_)
+    copy_threaded(copies.list, arrays.sources[copies.tensor], arrays.targets[copies.tensor], threads);
 }
 
 }  // namespace dace_redist

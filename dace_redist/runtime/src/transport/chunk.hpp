@@ -5,10 +5,10 @@
 /// A piece of a message as this rank sends or receives it by MPI. Start reading at: Chunk.
 
 #include <functional>
+#include <limits>
 #include <utility>
 #include <vector>
 
-#include "copy/buffer.hpp"
 #include "copy/run_list.hpp"
 #include "core/mpi.hpp"
 #include "transport/message.hpp"
@@ -28,11 +28,12 @@ class Chunk {
 
   int peer() const { return peer_; }
   Index nbytes() const { return nbytes_; }
+  /// Whether it is copied and contiguous in this rank's array.
+  bool in_place() const { return in_place_; }
   /// Whether it needs a buffer.
-  bool packed() const { return !in_place_ && types_.empty(); }
-
-  /// Where the chunk lies in an array, if it is contiguous there; else null.
-  const char* in_source(const Arrays& arrays) const;
+  bool packed() const { return !in_place_ && !typed_; }
+  /// Its start in the array, if it is in place.
+  const char* in_source(const Arrays& arrays) const { return arrays.sources[sections_[0].tensor] + array_offset_; }
 
   void pack(const Arrays& arrays, char* packed, int threads) const;
   void unpack(const char* packed, const Arrays& arrays, int threads) const;
@@ -49,20 +50,30 @@ class Chunk {
     CopyList copies;
     std::vector<StridedBlock> typed_blocks;
   };
+  /// Arguments of an MPI call.
+  template <class Byte>
+  struct Place {
+    Byte* start;
+    int count;
+    MPI_Datatype type;
+  };
 
-  void make_types();
-  template <class Base>
-  MPI_Datatype datatype(const Base* bases);
+  template <class Byte>
+  Place<Byte> place(Byte* const* bases, Byte* packed);
+  void make_type(std::vector<MPI_Aint> distances);
+  MPI_Datatype datatype(const char* const* bases);
 
   int peer_;
   Index nbytes_ = 0;
-  bool in_place_ = false;
+  bool in_place_ = false, typed_ = false;
   Index array_offset_ = 0;  // bytes, if in place
   std::vector<Section> sections_;
-  std::vector<Datatype> types_;  // [sections]
-  Datatype joined_;              // of several sections, for arrays at these distances
+  Datatype type_;  // for arrays at these distances from the first one
   std::vector<MPI_Aint> distances_;
 };
+
+/// More bytes than any message has.
+inline constexpr Index unlimited = std::numeric_limits<Index>::max() / 4;
 
 /// Cuts messages into chunks of at most `max_bytes`. With `growth` > 1 the first chunk of a message has a sixteenth of
 /// that, and each further one up to `growth` times the size of the one before: the pipeline fills sooner
@@ -74,21 +85,23 @@ void each_chunk(const PeerMessage& message, const Tensors& tensors, Index max_by
 std::vector<Chunk> cut(const PeerMessage& message, const Tensors& tensors, Chunk::Side side, Index max_bytes,
                        double growth = 1.0, bool typed = false);
 
-/// The partial results of a rank's own source, for transports that reduce those they receive in the order of steps.
-class OwnSummand {
+/// Copies the elements that a rank keeps. Of partial results, they are a summand among those received.
+class SelfCopy {
  public:
-  /// \param self  of no bytes: there are none.
   void set(const PeerMessage& self, const Tensors& tensors);
 
-  bool empty() const { return sent_.empty(); }
+  bool empty() const { return copies_.empty(); }
   /// Summands of lower steps are reduced before, of higher steps after.
   Index step() const { return step_; }
-  void reduce(const Arrays& arrays, int threads) const;
+  void run(const Arrays& arrays, int threads) const;
 
  private:
-  std::vector<Chunk> sent_, received_;
-  Index step_ = 0;
-  Buffer buffer_;
+  struct Copies {
+    int tensor;
+    CopyList list;
+  };
+  std::vector<Copies> copies_;
+  Index step_ = 0, nbytes_ = 0;
 };
 
 }  // namespace dace_redist

@@ -2,30 +2,37 @@
 #include "transport/chunk_transport.hpp"
 
 #include <algorithm>
-#include <limits>
+#include <numeric>
+#include <set>
 #include <vector>
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
+#include "copy/buffer.hpp"
+#include "copy/threads.hpp"
 #include "core/cache_line.hpp"
+#include "core/exchange_records.hpp"
 #include "transport/chunk.hpp"
 
 namespace dace_redist {
 namespace {
 
-constexpr Index unlimited = std::numeric_limits<Index>::max() / 4;
-
 /// How messages are cut and paced.
 struct Cutting {
+  int threads = 1;
+  bool typed = false;
   Index chunk_bytes = unlimited;
   Index depth = unlimited;  ///< chunks in flight per direction
   double growth = 1.0;
   Index max_ahead = unlimited;  ///< chunks that a rank sends ahead of those it has received
-  bool typed = false;
-  int threads = 1;
 };
+
+/// Cuts a message into its blocks, which need no buffers.
+std::vector<Chunk> cut_into_blocks(const PeerMessage& message, const Tensors& tensors, Chunk::Side side,
+                                   Index max_bytes) {
+  std::vector<Chunk> chunks;
+  for (MessageCutter cutter(message, tensors, max_bytes); !cutter.done();)
+    chunks.emplace_back(message, cutter, tensors, side, 1, true);
+  return chunks;
+}
 
 /// One direction: its chunks in order, and the slots of a buffer that they pass through.
 class Lane {
@@ -34,47 +41,32 @@ class Lane {
   /// when progress() is called.
   static constexpr Index max_posted_bytes = Index{64} << 20;
 
-  void fill(const std::vector<PeerMessage>& messages, const Tensors& tensors, Chunk::Side side,
-            const Cutting& cutting) {
-    chunks.clear();
-    steps.clear();
-    Index slot_bytes = 0;
-    for (const PeerMessage& message : messages) {
-      for (Chunk& chunk : cut(message, tensors, side, cutting.chunk_bytes, cutting.growth, cutting.typed)) {
-        if (chunk.packed()) slot_bytes = std::max(slot_bytes, whole_lines(chunk.nbytes()));
-        chunks.push_back(std::move(chunk));
-        steps.push_back(message.step);
-      }
+  void add(std::vector<Chunk> message, Index step) {
+    for (Chunk& chunk : message) {
+      slot_bytes_ = std::max(slot_bytes_, buffer_bytes(chunk));
+      chunks.push_back(std::move(chunk));
+      steps.push_back(step);
     }
-    slot_bytes_ = slot_bytes;
-    attended_slots_ = std::min<Index>(cutting.depth, static_cast<Index>(chunks.size()));
-    buffer_ = Buffer();
-    buffer_slots_ = 0;
   }
 
   /// Allocates the slots of a transfer. A slot for each chunk is no larger than the chunk.
-  void begin(Pace pace) {
-    Index slots = attended_slots_;
-    if (pace == Pace::unattended)
-      slots = std::clamp(max_posted_bytes / std::max<Index>(1, slot_bytes_), slots, static_cast<Index>(chunks.size()));
+  void begin(Pace pace, Index depth) {
+    const auto all = static_cast<Index>(chunks.size());
+    Index slots = std::min(depth, all);
+    if (pace == Pace::unattended) slots = std::clamp(max_posted_bytes / std::max<Index>(1, slot_bytes_), slots, all);
     posted = done = 0;
-    if (slots == buffer_slots_) return;
-    buffer_slots_ = slots;
-    offsets_.assign(static_cast<std::size_t>(slots), 0);
+    if (slots == static_cast<Index>(chunk_in.size())) return;
+    chunk_in.assign(static_cast<std::size_t>(slots), 0);
+    offsets_.clear();
     Index nbytes = 0;
-    const bool slot_per_chunk = slots == static_cast<Index>(chunks.size());
-    for (std::size_t slot = 0; slot < offsets_.size(); ++slot) {
-      offsets_[slot] = nbytes;
-      if (!slot_per_chunk)
-        nbytes += slot_bytes_;
-      else if (chunks[slot].packed())
-        nbytes += whole_lines(chunks[slot].nbytes());
+    for (std::size_t slot = 0; slot < chunk_in.size(); ++slot) {
+      offsets_.push_back(nbytes);
+      nbytes += slots == all ? buffer_bytes(chunks[slot]) : slot_bytes_;
     }
     buffer_ = Buffer(nbytes);
-    chunk_in.assign(offsets_.size(), 0);
   }
 
-  std::size_t slots() const { return offsets_.size(); }
+  std::size_t slots() const { return chunk_in.size(); }
   char* slot(std::size_t index) const { return buffer_.at(offsets_[index]); }
   bool finished() const { return done == chunks.size(); }
 
@@ -84,8 +76,10 @@ class Lane {
   std::vector<std::size_t> chunk_in;  // [slots]
 
  private:
+  static Index buffer_bytes(const Chunk& chunk) { return chunk.packed() ? whole_lines(chunk.nbytes()) : 0; }
+
   Buffer buffer_;
-  Index slot_bytes_ = 0, attended_slots_ = 0, buffer_slots_ = 0;
+  Index slot_bytes_ = 0;
   std::vector<Index> offsets_;  // [slots] bytes
 };
 
@@ -98,21 +92,30 @@ class Lane {
 /// An attended pipeline sends no more than a few chunks ahead of what it has received in the same steps. Otherwise
 /// ranks get out of step, several send to one at the same time, and where its link is the limit, packets are dropped.
 ///
+/// A message whose blocks are contiguous in both arrays, and longer than chunks, is cut into its blocks: MPI then moves
+/// them from array to array. Both ranks agree on it when the plan is made. Where a later array has other strides, a
+/// datatype describes the block.
+///
 /// Partial results are unpacked in the order of the chunks, which is that of the reduction.
 class ChunkTransport final : public Transport {
  public:
   ChunkTransport(const Link& link, const Cutting& cutting, Messages messages)
-      : comm_(link.comm()), tag_(link.tag), tensors_(&link.tensors), cutting_(cutting) {
+      : link_(link), cutting_(cutting), messages_(std::move(messages)), in_order_(reduce(link.tensors)) {
     cutting_.chunk_bytes = std::min(cutting.chunk_bytes, link.options.max_message_bytes);
-    replan(std::move(messages));
+    replan(messages_);
+  }
+
+  void connect() override {
+    agree_on_blocks();
+    if (!sent_in_blocks_.empty() || !received_in_blocks_.empty()) replan(messages_);
+    messages_ = {};
   }
 
   void replan(Messages messages) override {
-    in_order_ = std::any_of(tensors_->begin(), tensors_->end(), [](const auto& tensor) { return tensor->reduces; });
-    sends_.fill(messages.sends, *tensors_, Chunk::Side::sent, cutting_);
-    receives_.fill(messages.receives, *tensors_, Chunk::Side::received, cutting_);
+    sends_ = lane(messages.sends, Chunk::Side::sent, sent_in_blocks_);
+    receives_ = lane(messages.receives, Chunk::Side::received, received_in_blocks_);
     set_received_before();
-    own_.set(in_order_ ? messages.self : PeerMessage{}, *tensors_);
+    own_.set(messages.self, link_.tensors);
     own_before_ = static_cast<std::size_t>(
         std::lower_bound(receives_.steps.begin(), receives_.steps.end(), own_.step()) - receives_.steps.begin());
     reset(Pace::attended);  // so that a run allocates nothing
@@ -126,8 +129,10 @@ class ChunkTransport final : public Transport {
     pace_ = pace;
     reset(pace);
     for (std::size_t slot = 0; slot < receives_.slots(); ++slot) receive_next(slot);
-    for (std::size_t slot = 0; slot < sends_.slots(); ++slot) send_next(slot);
-    unpack_in_order();
+    send_next();
+    if (in_order_) return unpack_in_order();
+    own_.run(arrays_, cutting_.threads);
+    self_done_ = true;
   }
 
   bool progress() override {
@@ -138,8 +143,9 @@ class ChunkTransport final : public Transport {
         take(request);
       } else {
         ++sends_.done;
-        send_next(request - receives_.slots());
+        free_slots_.push_back(request - receives_.slots());
       }
+      send_next();
     }
     return count > 0;
   }
@@ -148,16 +154,57 @@ class ChunkTransport final : public Transport {
 
  private:
   static constexpr std::size_t no_slot = ~std::size_t{0};
+  using Peers = std::set<int>;
+
+  Lane lane(const std::vector<PeerMessage>& messages, Chunk::Side side, const Peers& in_blocks) const {
+    Lane made;
+    for (const PeerMessage& message : messages)
+      made.add(in_blocks.count(message.peer)
+                   ? cut_into_blocks(message, link_.tensors, side, link_.options.max_message_bytes)
+                   : cut(message, link_.tensors, side, cutting_.chunk_bytes, cutting_.growth, cutting_.typed),
+               message.step);
+    return made;
+  }
+
+  /// Tells the peers of long messages whether their blocks are contiguous in this rank's array.
+  void agree_on_blocks() {
+    if (cutting_.chunk_bytes >= link_.options.max_message_bytes) return;
+    std::vector<int> to, from;
+    std::vector<char> contiguous;
+    const auto add = [&](const std::vector<PeerMessage>& messages, Chunk::Side side, std::vector<int>& partners) {
+      for (const PeerMessage& message : messages) {
+        if (message.nbytes <= cutting_.chunk_bytes) continue;
+        const std::vector<Chunk> blocks =
+            cut_into_blocks(message, link_.tensors, side, link_.options.max_message_bytes);
+        partners.push_back(message.peer);
+        contiguous.push_back(
+            static_cast<Index>(blocks.size()) * cutting_.chunk_bytes < message.nbytes &&
+            std::all_of(blocks.begin(), blocks.end(), [](const Chunk& block) { return block.in_place(); }));
+      }
+    };
+    add(messages_.sends, Chunk::Side::sent, to);
+    add(messages_.receives, Chunk::Side::received, from);
+    // of each pair of ranks, about the message from the first to the second before that from the second to the first
+    std::vector<int> told = to, heard = from;
+    told.insert(told.end(), from.begin(), from.end());
+    heard.insert(heard.end(), to.begin(), to.end());
+    const std::vector<char> theirs = exchange_records(link_.comm(), link_.tag, told, contiguous, heard);
+    for (std::size_t i = 0; i < to.size(); ++i)
+      if (contiguous[i] && theirs[from.size() + i]) sent_in_blocks_.insert(to[i]);
+    for (std::size_t i = 0; i < from.size(); ++i)
+      if (contiguous[to.size() + i] && theirs[i]) received_in_blocks_.insert(from[i]);
+  }
 
   /// Before a transfer. Allocates what it takes, unless the transfer before was of equal pace.
   void reset(Pace pace) {
-    sends_.begin(pace);
-    receives_.begin(pace);
+    sends_.begin(pace, cutting_.depth);
+    receives_.begin(pace, cutting_.depth);
     requests_.assign(receives_.slots() + sends_.slots(), MPI_REQUEST_NULL);
     completed_.resize(requests_.size());
-    waiting_slots_.clear();
-    next_waiting_ = 0;
-    waiting_slots_.reserve(sends_.slots() + sends_.chunks.size());
+    free_slots_.reserve(sends_.slots() + sends_.chunks.size());
+    free_slots_.resize(sends_.slots());
+    std::iota(free_slots_.begin(), free_slots_.end(), std::size_t{0});
+    next_free_ = 0;
     arrived_.assign(in_order_ ? receives_.chunks.size() : 0, no_slot);
     self_done_ = own_.empty();
   }
@@ -180,26 +227,25 @@ class ChunkTransport final : public Transport {
     if (receives_.posted == receives_.chunks.size()) return;
     receives_.chunk_in[slot] = receives_.posted;
     Chunk& chunk = receives_.chunks[receives_.posted++];
-    chunk.receive(arrays_, receives_.slot(slot), tag_, comm_, &requests_[slot]);
+    chunk.receive(arrays_, receives_.slot(slot), link_.tag, link_.comm(), &requests_[slot]);
   }
 
-  void send_next(std::size_t slot) {
-    if (sends_.posted == sends_.chunks.size()) return;
-    if (pace_ == Pace::attended && receives_.done < received_before_[sends_.posted])
-      return waiting_slots_.push_back(slot);
-    Chunk& chunk = sends_.chunks[sends_.posted++];
-    if (chunk.packed()) chunk.pack(arrays_, sends_.slot(slot), cutting_.threads);
-    chunk.send(arrays_, sends_.slot(slot), tag_, comm_, &requests_[receives_.slots() + slot]);
+  /// Sends the chunks that have a slot, and that have been waited for if the transfer is attended.
+  void send_next() {
+    while (next_free_ < free_slots_.size() && sends_.posted < sends_.chunks.size() &&
+           (pace_ == Pace::unattended || receives_.done >= received_before_[sends_.posted])) {
+      const std::size_t slot = free_slots_[next_free_++];
+      Chunk& chunk = sends_.chunks[sends_.posted++];
+      if (chunk.packed()) chunk.pack(arrays_, sends_.slot(slot), cutting_.threads);
+      chunk.send(arrays_, sends_.slot(slot), link_.tag, link_.comm(), &requests_[receives_.slots() + slot]);
+    }
   }
 
   /// A chunk has arrived in a slot.
   void take(std::size_t slot) {
-    if (in_order_) {
-      arrived_[receives_.chunk_in[slot]] = slot;
-      return unpack_in_order();
-    }
-    unpack(slot);
-    send_waiting();
+    if (!in_order_) return unpack(slot);
+    arrived_[receives_.chunk_in[slot]] = slot;
+    unpack_in_order();
   }
 
   void unpack(std::size_t slot) {
@@ -210,83 +256,56 @@ class ChunkTransport final : public Transport {
   }
 
   void unpack_in_order() {
-    if (!in_order_) return;
     for (;;) {
       if (!self_done_ && receives_.done == own_before_) {
-        own_.reduce(arrays_, cutting_.threads);
+        own_.run(arrays_, cutting_.threads);
         self_done_ = true;
       }
       if (receives_.finished() || arrived_[receives_.done] == no_slot) break;
       unpack(arrived_[receives_.done]);
     }
-    send_waiting();
   }
 
-  /// Goes on with the slots that waited for a chunk to be received.
-  void send_waiting() {
-    while (next_waiting_ < waiting_slots_.size() && sends_.posted < sends_.chunks.size() &&
-           receives_.done >= received_before_[sends_.posted])
-      send_next(waiting_slots_[next_waiting_++]);
-  }
-
-  MPI_Comm comm_;
-  int tag_;
-  const Tensors* tensors_;
+  Link link_;
   Cutting cutting_;
+  Messages messages_;                          // until connect()
+  Peers sent_in_blocks_, received_in_blocks_;  // whose messages are cut into blocks
   Lane sends_, receives_;
   std::vector<std::size_t> received_before_;  // [sent chunks]
-  bool in_order_ = false;
-  OwnSummand own_;              // of partial results
-  std::size_t own_before_ = 0;  // received chunks that are reduced before it
+  bool in_order_;                             // partial results
+  SelfCopy own_;
+  std::size_t own_before_ = 0;  // of partial results: received chunks that are reduced before it
 
   // Of the transfer at hand:
   Arrays arrays_;
   Pace pace_ = Pace::attended;
   std::vector<MPI_Request> requests_;  // receive slots, then send slots
   std::vector<int> completed_;         // [requests]
-  // Of sends, for chunks to be received: first come, first served, as a slot may be no larger than its own chunk.
-  std::vector<std::size_t> waiting_slots_;
-  std::size_t next_waiting_ = 0;
+  // Of sends, first come, first served: a slot may be no larger than its own chunk. Those before next_free_ are in use.
+  std::vector<std::size_t> free_slots_;
+  std::size_t next_free_ = 0;
   std::vector<std::size_t> arrived_;  // [received chunks] slot of those that wait for their turn
   bool self_done_ = true;
 };
 
-int openmp_threads() {
-#ifdef _OPENMP
-  return omp_get_max_threads();
-#else
-  return 1;
-#endif
-}
-
 }  // namespace
 
 std::unique_ptr<Transport> make_packed(const Link& link, Messages messages) {
-  Cutting whole;
-  whole.threads = link.threads();
-  return std::make_unique<ChunkTransport>(link, whole, std::move(messages));
+  return std::make_unique<ChunkTransport>(link, Cutting{link.threads()}, std::move(messages));
 }
 
 std::unique_ptr<Transport> make_threaded(const Link& link, Messages messages) {
-  Cutting whole;
-  whole.threads = link.threads(openmp_threads());
-  return std::make_unique<ChunkTransport>(link, whole, std::move(messages));
+  return std::make_unique<ChunkTransport>(link, Cutting{thread_count(link.options.threads)}, std::move(messages));
 }
 
 std::unique_ptr<Transport> make_datatype(const Link& link, Messages messages) {
-  Cutting whole;
-  whole.typed = true;
-  whole.threads = link.threads();
-  return std::make_unique<ChunkTransport>(link, whole, std::move(messages));
+  return std::make_unique<ChunkTransport>(link, Cutting{link.threads(), true}, std::move(messages));
 }
 
 std::unique_ptr<Transport> make_pipelined(const Link& link, Messages messages) {
-  Cutting chunks;
-  chunks.chunk_bytes = link.options.chunk_bytes;
-  chunks.depth = link.options.depth;
-  chunks.growth = link.options.growth;
-  chunks.max_ahead = 4;  // measured: with 2 links are idle now and then, with 16 packets are dropped
-  chunks.threads = link.threads();
+  constexpr Index max_ahead = 4;  // measured: with 2 links are idle now and then, with 16 packets are dropped
+  const Options& options = link.options;
+  const Cutting chunks{link.threads(), false, options.chunk_bytes, options.depth, options.growth, max_ahead};
   return std::make_unique<ChunkTransport>(link, chunks, std::move(messages));
 }
 

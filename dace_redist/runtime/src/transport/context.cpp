@@ -2,8 +2,8 @@
 #include "transport/context.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
-#include <cstring>
 #include <limits>
 #include <mutex>
 
@@ -53,10 +53,8 @@ int context_keyval() {
 
 /// What a failing rank sends to the others.
 struct FailureNotice {
-  static constexpr std::size_t max_text = 480;
-
-  std::int64_t plan;
-  char message[max_text];
+  std::int64_t plan = 0;
+  std::array<char, 480> message{};
 };
 
 }  // namespace
@@ -101,11 +99,11 @@ Context::Context(MPI_Comm comm) : comm_(duplicate(comm)), rank_(comm_rank(comm))
   check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&limit), &found), "MPI_Comm_get_attr");
   const std::int64_t max_tag = found ? *static_cast<int*>(limit) : 32767;
   max_plans_ = (max_tag - first_plan_tag - tags_of_plan) / tags_of_plan;
-  find_nodes();
-  map_partners();
+  map_partners(find_nodes().get());
 }
 
-void Context::find_nodes() {
+/// \return the ranks of this node, in their order here.
+Communicator Context::find_nodes() {
   const int size = comm_size(comm());
   std::vector<int> ranks(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) ranks[static_cast<std::size_t>(rank)] = rank;
@@ -118,14 +116,15 @@ void Context::find_nodes() {
   Communicator node;
   check(MPI_Comm_split_type(comm(), MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, node.put()), "MPI_Comm_split_type");
   int lowest = rank_;
-  check(MPI_Allreduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN, node.get()), "MPI_Allreduce");
+  check(MPI_Bcast(&lowest, 1, MPI_INT, 0, node.get()), "MPI_Bcast");
   node_of_.resize(ranks.size());
   check(MPI_Allgather(&lowest, 1, MPI_INT, node_of_.data(), 1, MPI_INT, comm()), "MPI_Allgather");
   for (const int rank : ranks)
     if (node_of_[static_cast<std::size_t>(rank)] == lowest) partners_.push_back(rank);
+  return node;
 }
 
-void Context::map_partners() {
+void Context::map_partners(MPI_Comm node) {
   ArenaName mine;
   std::string failure;
   try {
@@ -133,11 +132,8 @@ void Context::map_partners() {
   } catch (const Error& error) {
     failure = error.what();
   }
-  // ranks of the node sorted by their rank here, which is their order in `node`, too
-  Communicator node;
-  check(MPI_Comm_split(comm(), node_of_[static_cast<std::size_t>(rank_)], rank_, node.put()), "MPI_Comm_split");
   std::vector<ArenaName> names(partners_.size());
-  check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, names.data(), sizeof mine, MPI_BYTE, node.get()), "MPI_Allgather");
+  check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, names.data(), sizeof mine, MPI_BYTE, node), "MPI_Allgather");
   try {
     for (const ArenaName& name : names)
       arenas_.push_back(name == mine && failure.empty() ? nullptr : PeerArena::map(name));
@@ -183,19 +179,16 @@ MPI_Comm Context::split(std::uint64_t key, int color, int order) {
 }
 
 PooledWindow Context::take_window(std::int64_t nbytes) {
-  // per window, agreed by all ranks: whether no plan uses it, and whether it is also large enough
-  std::vector<unsigned char> agreed;
-  for (const PooledWindow& pooled : windows_) {
-    const bool free = pooled.window.get() != MPI_WIN_NULL;
-    agreed.push_back(free);
-    agreed.push_back(free && pooled.nbytes >= nbytes);
-  }
-  check(MPI_Allreduce(MPI_IN_PLACE, agreed.data(), static_cast<int>(agreed.size()), MPI_UNSIGNED_CHAR, MPI_MIN, comm()),
+  // of each window, the lowest of all ranks: 1 it is large enough, 0 too small, -1 a plan uses it
+  std::vector<int> fits;
+  for (const PooledWindow& pooled : windows_)
+    fits.push_back(pooled.window.get() == MPI_WIN_NULL ? -1 : pooled.nbytes >= nbytes);
+  check(MPI_Allreduce(MPI_IN_PLACE, fits.data(), static_cast<int>(fits.size()), MPI_INT, MPI_MIN, comm()),
         "MPI_Allreduce");
   for (std::size_t w = 0; w < windows_.size(); ++w)
-    if (agreed[2 * w + 1]) return std::move(windows_[w]);
+    if (fits[w] == 1) return std::move(windows_[w]);
   for (std::size_t w = 0; w < windows_.size(); ++w)
-    if (agreed[2 * w]) windows_[w].window = Window();  // too small on some rank
+    if (fits[w] == 0) windows_[w].window = Window();
   PooledWindow made;
   made.nbytes = nbytes;
   made.number = windows_.size();
@@ -215,16 +208,15 @@ void Context::report_failure(std::int64_t plan, const std::string& message) noex
   try {
     const std::lock_guard<std::mutex> locked(failures_guard_);
     failed_ = true;
-    FailureNotice notice{};
+    FailureNotice notice;
     notice.plan = plan;
-    message.copy(notice.message, FailureNotice::max_text - 1);
+    message.copy(notice.message.data(), notice.message.size() - 1);
     const auto* const bytes = reinterpret_cast<const char*>(&notice);
     for (int rank = 0; rank < size(); ++rank) {
       if (rank == rank_) continue;
       auto& [buffer, request] =
           failures_sent_.emplace_back(std::vector<char>(bytes, bytes + sizeof notice), MPI_REQUEST_NULL);
-      if (MPI_Isend(buffer.data(), static_cast<int>(buffer.size()), MPI_BYTE, rank, failure_tag, comm(), &request) !=
-          MPI_SUCCESS)
+      if (MPI_Isend(buffer.data(), sizeof notice, MPI_BYTE, rank, failure_tag, comm(), &request) != MPI_SUCCESS)
         failures_sent_.pop_back();
     }
   } catch (...) {  // out of memory: the ranks not told yet are not told
@@ -245,7 +237,7 @@ const Failure* Context::failure_of(std::int64_t plan) {
     check(MPI_Recv(&notice, sizeof notice, MPI_BYTE, status.MPI_SOURCE, failure_tag, comm(), MPI_STATUS_IGNORE),
           "MPI_Recv");
     failed_ = true;
-    failures_.insert({notice.plan, {status.MPI_SOURCE, notice.message}});
+    failures_.insert({notice.plan, {status.MPI_SOURCE, notice.message.data()}});
   }
   const auto found = failures_.find(plan);
   return found == failures_.end() ? nullptr : &found->second;

@@ -100,8 +100,8 @@ class Context {
 
  private:
   explicit Context(MPI_Comm comm);
-  void find_nodes();
-  void map_partners();
+  Communicator find_nodes();
+  void map_partners(MPI_Comm node);
 
   static constexpr int failure_tag = 0, first_plan_tag = 1;
 

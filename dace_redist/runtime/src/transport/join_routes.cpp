@@ -3,121 +3,73 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <set>
+#include <utility>
 
 #include "core/cache_line.hpp"
-#include "core/exchange_records.hpp"
 
 namespace dace_redist {
 namespace {
 
-/// What a rank tells those it has messages for, or from.
-struct Notice {
-  Index offset = 0, nbytes = 0;  // from a sender: of the part, and bytes of the whole
-  Index carrier = 0;             // on its node
-};
+/// The parts of every rank of this node. Collective over `node`.
+std::vector<JoinedPart> gather_parts(const Link& link, MPI_Comm node, const Messages& messages) {
+  std::vector<JoinedPart> mine;
+  for (const PeerMessage& message : messages.sends) mine.push_back({link.rank(), message.peer, message.nbytes});
+  for (const PeerMessage& message : messages.receives) mine.push_back({message.peer, link.rank(), message.nbytes});
+  const auto nbytes = static_cast<int>(mine.size() * sizeof(JoinedPart));
+  std::vector<int> counts(link.topology.partners.size()), displacements(link.topology.partners.size());
+  check(MPI_Allgather(&nbytes, 1, MPI_INT, counts.data(), 1, MPI_INT, node), "MPI_Allgather");
+  for (std::size_t p = 1; p < counts.size(); ++p) displacements[p] = displacements[p - 1] + counts[p - 1];
+  std::vector<JoinedPart> all(static_cast<std::size_t>(displacements.back() + counts.back()) / sizeof(JoinedPart));
+  check(MPI_Allgatherv(mine.data(), nbytes, MPI_BYTE, all.data(), counts.data(), displacements.data(), MPI_BYTE, node),
+        "MPI_Allgatherv");
+  return all;
+}
+
+/// Places the parts, and chooses the carriers: among senders from the first rank on, among receivers from the last one.
+/// With few nodes they are not the same ranks.
+void lay_out(JoinedMessage& message, std::size_t sending_node, std::size_t receiving_node) {
+  std::vector<JoinedPart>& parts = message.parts;
+  std::sort(parts.begin(), parts.end(), [](const JoinedPart& a, const JoinedPart& b) {
+    return std::pair(a.sender, a.receiver) < std::pair(b.sender, b.receiver);
+  });
+  std::set<int> senders, receivers;
+  for (JoinedPart& part : parts) {
+    const bool next_sender = senders.insert(part.sender).second;
+    part.offset = round_up(message.nbytes, next_sender ? cache_line_bytes : element_alignment);
+    message.nbytes = part.offset + part.nbytes;
+    receivers.insert(part.receiver);
+  }
+  const std::set<int>& ranks = message.sent ? senders : receivers;
+  message.ranks.assign(ranks.begin(), ranks.end());
+  message.carrier = *std::next(senders.begin(), static_cast<long>(receiving_node % senders.size()));
+  message.peer = *std::next(receivers.rbegin(), static_cast<long>(sending_node % receivers.size()));
+  if (!message.sent) std::swap(message.carrier, message.peer);
+}
 
 }  // namespace
 
-JoinedRoutes::JoinedRoutes(const Link& link, MPI_Comm node, std::vector<JoinedPart> sends,
-                           std::vector<JoinedPart> receives)
-    : link_(link), node_(node), parts_{std::move(sends), std::move(receives)} {
-  find_ends();
-  tell_peers();
-}
-
-void JoinedRoutes::exchange_offsets() {
-  std::vector<Index> told;
-  for (const Direction direction : directions)
-    for (const auto& [node, end] : ends_[direction])
-      if (end.carrier == rank()) told.insert(told.end(), {static_cast<Index>(direction), node, end.buffer_offset});
-  const std::vector<std::vector<Index>> all = gather(told);
-  for (const std::vector<Index>& theirs : all)
-    for (std::size_t at = 0; at < theirs.size(); at += 3) {
-      std::map<int, JoinedEnd>& ends = ends_[static_cast<std::size_t>(theirs[at])];
-      const auto end = ends.find(static_cast<int>(theirs[at + 1]));
-      if (end != ends.end()) end->second.buffer_offset = theirs[at + 2];
-    }
-}
-
-/// Finds out who of this node has parts in which messages, and who carries them; keeps those of this rank.
-void JoinedRoutes::find_ends() {
-  std::vector<Index> mine;
-  for (const Direction direction : directions) {
-    std::map<int, Index> nbytes;  // by node
-    for (JoinedPart& part : parts_[direction]) {
-      Index& before = nbytes[node_of(part.peer)];
-      part.offset = before;
-      before += ceil_div(part.nbytes, element_alignment) * element_alignment;
-    }
-    for (const auto& [node, total] : nbytes)
-      mine.insert(mine.end(), {static_cast<Index>(direction), node, whole_lines(total)});
+std::vector<JoinedMessage> join_messages(const Link& link, MPI_Comm node, const Messages& messages) {
+  const std::vector<int>& node_of = link.topology.node_of;
+  std::map<int, std::size_t> number_of;  // by node
+  for (const int lowest : node_of) number_of.insert({lowest, number_of.size()});
+  const auto number = [&](int rank) { return number_of.at(node_of[static_cast<std::size_t>(rank)]); };
+  const std::size_t here = number(link.rank()), nodes = number_of.size();
+  std::map<std::pair<bool, std::size_t>, JoinedMessage> joined;  // received or not, and distance of the other node
+  for (const JoinedPart& part : gather_parts(link, node, messages)) {
+    const bool received = number(part.receiver) == here;
+    const std::size_t other = number(received ? part.sender : part.receiver);
+    joined[{received, (other + nodes - here) % nodes}].parts.push_back(part);
   }
-  const std::vector<std::vector<Index>> all = gather(mine);
-  for (std::size_t p = 0; p < all.size(); ++p)
-    for (std::size_t at = 0; at < all[p].size(); at += 3) {
-      JoinedEnd& end = ends_[static_cast<std::size_t>(all[p][at])][static_cast<int>(all[p][at + 1])];
-      end.ranks.push_back(link_.topology.partners[p]);
-      if (link_.topology.partners[p] == rank()) end.offset = end.nbytes;
-      end.nbytes += all[p][at + 2];
-    }
-  for (const Direction direction : directions) {
-    choose_carriers(direction);
-    for (auto end = ends_[direction].begin(); end != ends_[direction].end();) {
-      const std::vector<int>& ranks = end->second.ranks;
-      end = std::binary_search(ranks.begin(), ranks.end(), rank()) ? std::next(end) : ends_[direction].erase(end);
-    }
+  std::vector<JoinedMessage> made;
+  for (auto& [key, message] : joined) {
+    const std::size_t other = (here + key.second) % nodes;
+    message.sent = !key.first;
+    lay_out(message, message.sent ? here : other, message.sent ? other : here);
+    made.push_back(std::move(message));
   }
-  for (JoinedPart& part : parts_[sending]) part.offset += ends_[sending][node_of(part.peer)].offset;
-}
-
-/// Senders from the first rank on, receivers from the last one: with few nodes they are not the same ranks.
-void JoinedRoutes::choose_carriers(Direction direction) {
-  std::size_t turn = 0;
-  for (auto& [node, end] : ends_[direction]) {
-    const std::size_t at = turn++ % end.ranks.size();
-    end.carrier = direction == sending ? end.ranks[at] : end.ranks[end.ranks.size() - 1 - at];
-  }
-}
-
-/// Tells the receivers where their parts lie, and all peers who carries the message.
-void JoinedRoutes::tell_peers() {
-  std::array<std::vector<Notice>, 2> told, heard;
-  std::array<std::vector<int>, 2> peers;
-  for (const Direction direction : directions)
-    for (const JoinedPart& part : parts_[direction]) {
-      const JoinedEnd& end = ends_[direction][node_of(part.peer)];
-      told[direction].push_back({part.offset, end.nbytes, end.carrier});
-      peers[direction].push_back(part.peer);
-    }
-  // senders tell receivers, then receivers senders
-  heard[receiving] = exchange_records(link_.comm(), link_.tag, peers[sending], told[sending], peers[receiving]);
-  heard[sending] = exchange_records(link_.comm(), link_.tag + 1, peers[receiving], told[receiving], peers[sending]);
-  for (const Direction direction : directions)
-    for (std::size_t i = 0; i < parts_[direction].size(); ++i) {
-      JoinedEnd& end = ends_[direction][node_of(parts_[direction][i].peer)];
-      end.peer = static_cast<int>(heard[direction][i].carrier);
-      if (direction == sending) continue;
-      end.nbytes = heard[direction][i].nbytes;
-      parts_[direction][i].offset = heard[direction][i].offset;
-    }
-}
-
-/// The numbers of every rank of this node. Collective.
-std::vector<std::vector<Index>> JoinedRoutes::gather(const std::vector<Index>& mine) const {
-  const int count = static_cast<int>(mine.size());
-  std::vector<int> counts(link_.topology.partners.size()), displacements(link_.topology.partners.size());
-  check(MPI_Allgather(&count, 1, MPI_INT, counts.data(), 1, MPI_INT, node_), "MPI_Allgather");
-  for (std::size_t p = 1; p < counts.size(); ++p) displacements[p] = displacements[p - 1] + counts[p - 1];
-  std::vector<Index> all(static_cast<std::size_t>(displacements.back() + counts.back()));
-  check(MPI_Allgatherv(mine.data(), count, MPI_INT64_T, all.data(), counts.data(), displacements.data(), MPI_INT64_T,
-                       node_),
-        "MPI_Allgatherv");
-  std::vector<std::vector<Index>> by_rank;
-  for (std::size_t p = 0; p < counts.size(); ++p) {
-    const auto first = all.begin() + displacements[p];
-    by_rank.emplace_back(first, first + counts[p]);
-  }
-  return by_rank;
+  return made;
 }
 
 }  // namespace dace_redist

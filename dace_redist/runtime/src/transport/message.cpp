@@ -42,6 +42,10 @@ ElementStep Tensor::direct_step(Index summand) const {
   return reduces ? step_of(reduction.partial(summand, false), reduction.target_bytes()) : steps.direct();
 }
 
+bool reduce(const Tensors& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor->reduces; });
+}
+
 MessageCutter::MessageCutter(const PeerMessage& message, const Tensors& tensors, Index part_bytes, Index max_tiny)
     : blocks_(message.blocks.data()), groups_(group_blocks(message.blocks, tensors, part_bytes, max_tiny)) {
   restart(part_bytes);

@@ -54,6 +54,9 @@ struct Tensor {
 
 using Tensors = std::vector<std::unique_ptr<Tensor>>;
 
+/// Whether messages are partial results, which are reduced in the order of steps.
+bool reduce(const Tensors& tensors);
+
 /// Base addresses of this rank's arrays.
 struct Arrays {
   const char* const* sources = nullptr;  ///< [tensors]

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "copy/buffer.hpp"
 #include "core/cache_line.hpp"
 #include "core/exchange_records.hpp"
 #include "trace/trace.hpp"
@@ -16,18 +17,17 @@ namespace {
 /// (post/wait), and puts to those it sends to (start/complete).
 class PutTransport final : public Transport {
  public:
-  PutTransport(const Link& link, Messages messages) : link_(link) { replan(std::move(messages)); }
+  PutTransport(const Link& link, Messages messages) : link_(link), reduces_(reduce(link.tensors)) {
+    replan(std::move(messages));
+  }
   ~PutTransport() override {
     if (connected_) link_.context.give_back(std::move(window_));
   }
 
   void replan(Messages messages) override {
-    const std::vector<Put> before = std::exchange(sends_, whole(messages.sends, Chunk::Side::sent, send_bytes_));
-    for (std::size_t s = 0; s < before.size(); ++s) sends_[s].window_offset = before[s].window_offset;
+    sends_ = whole(messages.sends, Chunk::Side::sent, send_bytes_);
     receives_ = whole(messages.receives, Chunk::Side::received, receive_bytes_);
-    const bool reduces =
-        std::any_of(link_.tensors.begin(), link_.tensors.end(), [](const auto& tensor) { return tensor->reduces; });
-    own_.set(reduces ? messages.self : PeerMessage{}, link_.tensors);
+    own_.set(messages.self, link_.tensors);
     buffer_ = Buffer(send_bytes_);
   }
 
@@ -41,8 +41,7 @@ class PutTransport final : public Transport {
       to.push_back(receive.chunk.peer());
       offsets.push_back(receive.offset);
     }
-    const std::vector<Index> told = exchange_records(link_.comm(), link_.tag, to, std::move(offsets), from);
-    for (std::size_t s = 0; s < sends_.size(); ++s) sends_[s].window_offset = told[s];
+    window_offsets_ = exchange_records(link_.comm(), link_.tag, to, std::move(offsets), from);
     receivers_ = peers(sends_);
     senders_ = peers(receives_);
     notices_.assign(receivers_.size(), MPI_REQUEST_NULL);
@@ -54,43 +53,36 @@ class PutTransport final : public Transport {
   /// attended transfer puts when all have said so; an unattended one waits for that here.
   void begin(const Arrays& arrays, Pace pace) override {
     arrays_ = arrays;
-    received_ = receives_.empty();
-    put_ = completed_ = sends_.empty();
-    done_ = received_ && put_ && own_.empty();
+    put_ = sends_.empty();
+    received_ = receives_.empty() && !(reduces_ && !own_.empty());
     for (std::size_t r = 0; r < receivers_.size(); ++r)
       check(MPI_Irecv(nullptr, 0, MPI_BYTE, receivers_[r], link_.tag, link_.comm(), &notices_[r]), "MPI_Irecv");
-    if (!received_) check(MPI_Win_post(sources_.get(), 0, window_.window.get()), "MPI_Win_post");
+    if (!receives_.empty()) check(MPI_Win_post(sources_.get(), 0, window_.window.get()), "MPI_Win_post");
     for (const int sender : senders_)
       check(MPI_Send(nullptr, 0, MPI_BYTE, sender, link_.tag, link_.comm()), "MPI_Send");
-    if (pace == Pace::attended) return;
-    while (!put_) {
-      if (put_all()) break;
-      link_.context.check_failures(link_.owner);
-    }
-    complete();
+    if (!reduces_) own_.run(arrays, link_.threads());
+    while (pace == Pace::unattended && !put_ && !put_all()) link_.context.check_failures(link_.owner);
   }
 
   bool progress() override {
-    if (done_) return false;
+    if (done()) return false;
     const bool put_now = !put_ && put_all();
-    if (!put_) return false;
-    complete();
+    if (!put_ || received_) return put_now;
     int arrived = 1;
-    if (!received_) check(MPI_Win_test(window_.window.get(), &arrived), "MPI_Win_test");
+    if (!receives_.empty()) check(MPI_Win_test(window_.window.get(), &arrived), "MPI_Win_test");
     if (!arrived) return put_now;
-    received_ = done_ = true;
+    received_ = true;
     unpack();
     return true;
   }
 
-  bool done() const override { return done_; }
+  bool done() const override { return put_ && received_; }
 
  private:
   struct Put {
     Chunk chunk;
     Index step;
-    Index offset;             // bytes, in the buffer or in this rank's window
-    Index window_offset = 0;  // of what is sent, in the window of the receiver
+    Index offset;  // bytes, in the buffer or in this rank's window
   };
 
   std::vector<Put> whole(const std::vector<PeerMessage>& messages, Chunk::Side side, Index& nbytes) const {
@@ -118,16 +110,14 @@ class PutTransport final : public Transport {
     return some;
   }
 
-  void put(const Put& send) {
+  /// \param window_offset  in the window of the receiver.
+  void put(const Put& send, Index window_offset) {
     char* const packed = buffer_.at(send.offset);
-    const char* bytes = send.chunk.in_source(arrays_);
-    if (!bytes) {
-      send.chunk.pack(arrays_, packed, link_.threads());
-      bytes = packed;
-    }
+    if (!send.chunk.in_place()) send.chunk.pack(arrays_, packed, link_.threads());
+    const char* const bytes = send.chunk.in_place() ? send.chunk.in_source(arrays_) : packed;
     const trace::Span span("put", send.chunk.peer(), send.chunk.nbytes());
     const int count = static_cast<int>(send.chunk.nbytes());
-    check(MPI_Put(bytes, count, MPI_BYTE, send.chunk.peer(), static_cast<MPI_Aint>(send.window_offset), count, MPI_BYTE,
+    check(MPI_Put(bytes, count, MPI_BYTE, send.chunk.peer(), static_cast<MPI_Aint>(window_offset), count, MPI_BYTE,
                   window_.window.get()),
           "MPI_Put");
   }
@@ -138,31 +128,30 @@ class PutTransport final : public Transport {
     check(MPI_Testall(static_cast<int>(notices_.size()), notices_.data(), &opened, MPI_STATUSES_IGNORE), "MPI_Testall");
     if (!opened) return false;
     check(MPI_Win_start(targets_.get(), 0, window_.window.get()), "MPI_Win_start");
-    for (const Put& send : sends_) put(send);
+    for (std::size_t s = 0; s < sends_.size(); ++s) put(sends_[s], window_offsets_[s]);
+    check(MPI_Win_complete(window_.window.get()), "MPI_Win_complete");
     return put_ = true;
-  }
-
-  void complete() {
-    if (!std::exchange(completed_, true)) check(MPI_Win_complete(window_.window.get()), "MPI_Win_complete");
   }
 
   /// Partial results are in the order of the reduction; this rank's own have their place among them.
   void unpack() {
-    bool own_left = true;
+    bool own_left = reduces_;
     for (const Put& receive : receives_) {
       if (own_left && receive.step > own_.step()) {
-        own_.reduce(arrays_, link_.threads());
+        own_.run(arrays_, link_.threads());
         own_left = false;
       }
       receive.chunk.unpack(window_.memory + receive.offset, arrays_, link_.threads());
     }
-    if (own_left) own_.reduce(arrays_, link_.threads());
+    if (own_left) own_.run(arrays_, link_.threads());
   }
 
   Link link_;
+  bool reduces_;
   std::vector<Put> sends_, receives_;
-  OwnSummand own_;  // of partial results
+  SelfCopy own_;
   Index send_bytes_ = 0, receive_bytes_ = 0;
+  std::vector<Index> window_offsets_;  // [sends] bytes, in the windows of the receivers
   Buffer buffer_;
   PooledWindow window_;
   bool connected_ = false;
@@ -172,7 +161,7 @@ class PutTransport final : public Transport {
   // Of the transfer at hand:
   Arrays arrays_;
   std::vector<MPI_Request> notices_;  // [receivers] that their windows are open
-  bool received_ = true, put_ = true, completed_ = true, done_ = true;
+  bool put_ = true, received_ = true;
 };
 
 }  // namespace

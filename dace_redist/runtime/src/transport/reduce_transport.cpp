@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "copy/buffer.hpp"
 #include "core/agreement.hpp"
 #include "core/cache_line.hpp"
 #include "trace/trace.hpp"
@@ -32,23 +33,16 @@ class ReduceTransport final : public Transport {
   ReduceTransport(const Link& link, Messages messages) : link_(link) { replan(std::move(messages)); }
 
   void replan(Messages messages) override {
-    const PeerMessage& self = messages.self;
-    pieces_.clear();
-    for (PeerMessage& message : messages.sends) pieces_.push_back(std::move(message));
+    pieces_ = std::move(messages.sends);
     received_from_ = messages.receives.size();
-    if (self.nbytes > 0) {
-      const auto place = std::find_if(pieces_.begin(), pieces_.end(),
-                                      [&](const PeerMessage& piece) { return piece.peer > link_.rank(); });
-      pieces_.insert(place, self)->peer = link_.rank();
+    unpack_.clear();
+    if (PeerMessage& self = messages.self; self.nbytes > 0) {
+      pieces_.push_back(self);
+      self.summand = 0;
+      unpack_ = cut(self, link_.tensors, Chunk::Side::received, unlimited);
     }
     std::sort(pieces_.begin(), pieces_.end(),
               [](const PeerMessage& a, const PeerMessage& b) { return a.peer < b.peer; });
-    unpack_.clear();
-    if (self.nbytes > 0) {
-      PeerMessage first = self;
-      first.summand = 0;
-      unpack_ = cut(first, link_.tensors, Chunk::Side::received, std::numeric_limits<Index>::max() / 4);
-    }
     if (connected_) lay_out();
   }
 
@@ -118,31 +112,26 @@ class ReduceTransport final : public Transport {
     Index nbytes = 0;
     for (const PeerMessage& piece : pieces_) {
       if (everyone_ && nbytes > 0) break;
-      for (Chunk& chunk : cut(piece, link_.tensors, Chunk::Side::sent, std::numeric_limits<Index>::max() / 4))
-        chunks_.push_back(std::move(chunk));
+      for (Chunk& chunk : cut(piece, link_.tensors, Chunk::Side::sent, unlimited)) chunks_.push_back(std::move(chunk));
       offsets_.push_back(nbytes);
       const auto member = std::lower_bound(members_ranks_.begin(), members_ranks_.end(), piece.peer);
       counts_[static_cast<std::size_t>(member - members_ranks_.begin())] = piece.nbytes / element_bytes_;
       nbytes += piece.nbytes;
     }
     sums_ = nbytes;
+    int_counts_.clear();
+    if (sums_ / element_bytes_ <= std::numeric_limits<int>::max()) int_counts_.assign(counts_.begin(), counts_.end());
     buffer_ = Buffer(2 * whole_lines(nbytes));
   }
 
   char* result() const { return buffer_.at(whole_lines(sums_)); }
 
-  std::vector<int> int_counts() const {
-    std::vector<int> counts;
-    for (const Index count : counts_) counts.push_back(static_cast<int>(count));
-    return counts;
-  }
-
   /// MPI counts elements in int: longer sums are added part by part.
   void reduce() {
     const trace::Span span("sum", trace::no_peer, sums_);
     const Index count = sums_ / element_bytes_;
-    if (!everyone_ && count <= std::numeric_limits<int>::max()) {
-      check(MPI_Reduce_scatter(buffer_.at(0), result(), int_counts().data(), type_, MPI_SUM, members_),
+    if (!everyone_ && !int_counts_.empty()) {
+      check(MPI_Reduce_scatter(buffer_.at(0), result(), int_counts_.data(), type_, MPI_SUM, members_),
             "MPI_Reduce_scatter");
       return;
     }
@@ -164,15 +153,13 @@ class ReduceTransport final : public Transport {
   }
 
   void begin_reduction() {
-    const Index count = sums_ / element_bytes_;
-    if (count > std::numeric_limits<int>::max()) return;  // by reduce(), when the caller attends to it
+    if (int_counts_.empty()) return;  // by reduce(), when the caller attends to it
     begun_ = true;
-    counts_in_use_ = int_counts();
+    const int count = static_cast<int>(sums_ / element_bytes_);
     if (everyone_)
-      check(MPI_Iallreduce(buffer_.at(0), result(), static_cast<int>(count), type_, MPI_SUM, members_, &request_),
-            "MPI_Iallreduce");
+      check(MPI_Iallreduce(buffer_.at(0), result(), count, type_, MPI_SUM, members_, &request_), "MPI_Iallreduce");
     else
-      check(MPI_Ireduce_scatter(buffer_.at(0), result(), counts_in_use_.data(), type_, MPI_SUM, members_, &request_),
+      check(MPI_Ireduce_scatter(buffer_.at(0), result(), int_counts_.data(), type_, MPI_SUM, members_, &request_),
             "MPI_Ireduce_scatter");
   }
 
@@ -184,7 +171,7 @@ class ReduceTransport final : public Transport {
   MPI_Comm members_ = MPI_COMM_NULL;
   std::vector<int> members_ranks_;  // ascending
   std::vector<Index> counts_;       // [members] elements
-  std::vector<int> counts_in_use_;  // [members] by MPI, while a reduction is under way
+  std::vector<int> int_counts_;     // as counts_; none if the sums are too long for MPI
   MPI_Datatype type_ = MPI_DATATYPE_NULL;
   Index element_bytes_ = 1, sums_ = 0;
   bool everyone_ = false, connected_ = false;
