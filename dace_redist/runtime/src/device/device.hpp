@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "core/memory.hpp"
 #include "copy/element_steps.hpp"
 #include "core/export.hpp"
+#include "core/memory.hpp"
 #include "layout/strided_block.hpp"
 
 namespace dace_redist {

@@ -11,12 +11,8 @@ namespace dace_redist {
 /// Whether a device has a kernel for elements of these types: equal types, and the two precisions of real and of
 /// complex numbers.
 inline bool device_computes(ElementType source, ElementType target) {
-  if (source == target) return source != ElementType::opaque;
-  const auto both = [&](ElementType single_precision, ElementType double_precision) {
-    return (source == single_precision && target == double_precision) ||
-           (source == double_precision && target == single_precision);
-  };
-  return both(ElementType::float32, ElementType::float64) || both(ElementType::complex64, ElementType::complex128);
+  const ElementKind from = element_info(source).kind, to = element_info(target).kind;
+  return from != ElementKind::opaque && (source == target || (from == to && from >= ElementKind::real));
 }
 
 /// \throws Error if the step needs a conversion for which a device has no kernel.

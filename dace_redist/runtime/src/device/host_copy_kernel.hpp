@@ -4,7 +4,6 @@
 /// \file
 /// The copies of a device made by the processor, with the index arithmetic of a GPU, thread by thread.
 
-#include <utility>
 #include <vector>
 
 #include "device/copy_tiles.hpp"
@@ -12,20 +11,15 @@
 namespace dace_redist {
 
 /// Copies at once, in the calling thread, in main memory.
-class HostCopyKernel : public CopyKernel {
+class HostCopyKernel : public TiledCopies {
  public:
-  HostCopyKernel(const std::vector<DeviceCopy>& copies, const ElementStep& step) : copies_(copies, step) {}
-
-  void launch(const std::vector<const char*>& sources, const std::vector<char*>& targets, Stream stream) override;
+  HostCopyKernel(const std::vector<DeviceCopy>& copies, const ElementStep& step) : TiledCopies(copies, step) {
+    prepare(16);
+  }
 
  private:
-  struct Tables {
-    explicit Tables(std::vector<char> all) : bytes(std::move(all)) {}
-    const char* start() const { return bytes.data(); }
-    std::vector<char> bytes;
-  };
-
-  PreparedCopies<Tables> copies_;
+  Table make_table(const void* bytes, std::size_t nbytes) override;
+  void start(const TilePart& part, const TileLaunch& launch, Stream stream) override;
 };
 
 }  // namespace dace_redist

@@ -13,8 +13,9 @@
 #include <map>
 #include <mutex>
 
-#include "device/cuda/tile_launch.hpp"
+#include "device/copy_tiles.hpp"
 #include "device/device_objects.hpp"
+#include "device/tile_kernels.hpp"
 
 namespace dace_redist {
 namespace {
@@ -39,59 +40,63 @@ Function* driver_function(const char* name) {
   return code == cudaSuccess && result == cudaDriverEntryPointSuccess ? reinterpret_cast<Function*>(found) : nullptr;
 }
 
-/// The tables of CopyTiles in the memory of the calling thread's device.
-class DeviceTables {
+constexpr int blocks_on_multiprocessor = 4;  // at least, which limits the registers of a thread to 64
+
+template <class Words>
+__global__ void __launch_bounds__(tile_threads, blocks_on_multiprocessor)
+    copy_kernel(const __grid_constant__ TileLaunch launch) {
+  copy_words(launch, blockIdx.x, threadIdx.x, Words(launch.operation));
+}
+
+template <class Words>
+__global__ void __launch_bounds__(tile_threads, blocks_on_multiprocessor)
+    transpose_kernel(const __grid_constant__ TileLaunch launch) {
+  __shared__ TransposedTile<Words> tile;
+  const Words words(launch.operation);
+  read_rows(launch, blockIdx.x, threadIdx.x, words, tile);
+  __syncthreads();
+  write_columns(launch, blockIdx.x, threadIdx.x, words, tile);
+}
+
+class CudaCopyKernel : public TiledCopies {
  public:
-  explicit DeviceTables(const std::vector<char>& bytes) {
-    cudaStream_t stream = nullptr;  // a new one, which waits for no other work
-    cudaError_t code = cudaMalloc(&memory_, std::max<std::size_t>(1, bytes.size()));
-    if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-    if (code == cudaSuccess)
-      code = cudaMemcpyAsync(memory_, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, stream);
-    if (code == cudaSuccess) code = cudaStreamSynchronize(stream);
-    if (stream != nullptr) cudaStreamDestroy(stream);
-    if (code == cudaSuccess) return;
-    cudaFree(memory_);
-    throw Error(text("cannot prepare copies on a GPU: ", cuda_text(code)));
-  }
-  DeviceTables(const DeviceTables&) = delete;
-  DeviceTables& operator=(const DeviceTables&) = delete;
-  ~DeviceTables() { cudaFree(memory_); }
-
-  const char* start() const { return static_cast<const char*>(memory_); }
-
- private:
-  void* memory_ = nullptr;
-};
-
-class CudaCopyKernel : public CopyKernel {
- public:
-  CudaCopyKernel(Device& device, const std::vector<DeviceCopy>& copies, const ElementStep& step) : device_(device) {
+  CudaCopyKernel(Device& device, const std::vector<DeviceCopy>& copies, const ElementStep& step)
+      : TiledCopies(copies, step), device_(device) {
     const CurrentDevice current(device);
-    copies_ = std::make_unique<PreparedCopies<DeviceTables>>(copies, step);
-  }
-
-  ~CudaCopyKernel() override {
-    try {
-      const CurrentDevice current(device_);
-      copies_.reset();
-    } catch (const Error&) {  // the device is lost, and its memory with it
-    }
+    prepare(16);
   }
 
   void launch(const std::vector<const char*>& sources, const std::vector<char*>& targets, Stream stream) override {
     const CurrentDevice current(device_);
     cudaGetLastError();  // forgets errors of calls by others
-    copies_->launch(sources, targets, [stream](const TilePart& part, const TileLaunch& launch) {
-      launch_tiles(part, launch, static_cast<cudaStream_t>(stream));
-    });
+    TiledCopies::launch(sources, targets, stream);
     const cudaError_t code = cudaGetLastError();
     if (code != cudaSuccess) throw Error(text(device_.name(), " cannot start copies: ", cuda_text(code)));
   }
 
  private:
+  Table make_table(const void* bytes, std::size_t nbytes) override {
+    void* memory = nullptr;
+    cudaStream_t stream = nullptr;  // a new one, which waits for no other work
+    cudaError_t code = cudaMalloc(&memory, std::max<std::size_t>(1, nbytes));
+    const Table table(static_cast<const char*>(memory), [](const char* bytes) { cudaFree(const_cast<char*>(bytes)); });
+    if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    if (code == cudaSuccess) code = cudaMemcpyAsync(memory, bytes, nbytes, cudaMemcpyHostToDevice, stream);
+    if (code == cudaSuccess) code = cudaStreamSynchronize(stream);
+    if (stream != nullptr) cudaStreamDestroy(stream);
+    if (code != cudaSuccess) throw Error(text("cannot prepare copies on a GPU: ", cuda_text(code)));
+    return table;
+  }
+
+  void start(const TilePart& part, const TileLaunch& launch, Stream stream) override {
+    visit_tile_words(part.words, launch.operation, [&](auto tag) {
+      const auto kernel =
+          part.transposed ? transpose_kernel<typename decltype(tag)::type> : copy_kernel<typename decltype(tag)::type>;
+      kernel<<<part.tiles, tile_threads, 0, static_cast<cudaStream_t>(stream)>>>(launch);
+    });
+  }
+
   Device& device_;
-  std::unique_ptr<PreparedCopies<DeviceTables>> copies_;
 };
 
 class CudaDevice : public Device {
