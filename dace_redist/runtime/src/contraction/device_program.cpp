@@ -145,7 +145,7 @@ class DeviceContraction::Implementation {
     const PinnedBuffer ones(device, count * row().nbytes);
     for (Index i = 0; i < count; ++i)
       std::memcpy(ones.at(i * row().nbytes), &row().one, static_cast<std::size_t>(row().nbytes));
-    const OwnedStream stream = make_stream(device);
+    const DeviceHandle stream = device.make_stream();
     device.copy(address({TensorPlace::ones, 0}), ones.at(0), count * row().nbytes, stream.get());
     device.synchronize(stream.get());
   }

@@ -2,15 +2,12 @@
 #include "device/device_transport.hpp"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "core/agreement.hpp"
 #include "core/exchange_records.hpp"
-#include "device/peer_transport.hpp"
-#include "device/staged_transport.hpp"
 #include "plan/plan.hpp"
 
 namespace dace_redist {
@@ -28,7 +25,6 @@ struct DeviceEndpoint {
 DeviceEndpoint endpoint_of(Device& device, DeviceBuffer& sample) {
   DeviceEndpoint made;
   try {
-    const CurrentDevice current(device);
     sample = DeviceBuffer(device, 1);
     made.device = device.unique_id();
     made.named = device.name_memory(sample.at(0), made.memory);
@@ -40,9 +36,8 @@ DeviceEndpoint endpoint_of(Device& device, DeviceBuffer& sample) {
 
 bool reaches(Device& device, const DeviceEndpoint& endpoint) {
   try {
-    const CurrentDevice current(device);
     if (!endpoint.named || !device.reaches(endpoint.device)) return false;
-    const MappedMemory mapped(device, device.map(endpoint.memory));
+    device.map(endpoint.memory);
     return true;
   } catch (const Error&) {
     return false;
@@ -73,28 +68,26 @@ class DeviceTransport final : public Transport {
         device_(problem, tensor_, messages_, caller) {}
 
   void connect() override {
+    const CurrentDevice current(device_.get());
     if (writes_to_peers_) find_peers();
     all_or_none(link_.comm(), [&] {
-      if (!both_on_device()) return;
-      const CurrentDevice current(device_.get());
-      direct_.emplace(device_, link_, link_.tag + peer_tag);
-      direct_->set_messages(direct(messages_));
+      if (both_on_device()) direct_ = make_peer(device_, link_, link_.tag + peer_tag, direct(messages_));
+      staged_ = make_staged(device_, link_, problem_, staging_, staged(std::move(messages_)), node_memory_);
     });
-    staged_ = std::make_unique<StagedTransport>(device_, link_, problem_, staging_, staged(messages_), node_memory_);
-    messages_ = {};
+    staged_->connect();
   }
 
   void replan(Messages messages) override {
     const CurrentDevice current(device_.get());
-    if (direct_) direct_->set_messages(direct(messages));
-    staged_->set_messages(staged(std::move(messages)));
+    if (direct_) direct_->replan(direct(messages));
+    staged_->replan(staged(std::move(messages)));
   }
 
-  void begin(const Arrays& arrays, Pace) override {
+  void begin(const Arrays& arrays, Pace pace) override {
     const CurrentDevice current(device_.get());
     device_.begin(arrays);
-    if (direct_) direct_->begin(arrays);
-    staged_->begin(arrays);
+    if (direct_) direct_->begin(arrays, pace);
+    staged_->begin(arrays, pace);
   }
 
   bool progress() override {
@@ -182,8 +175,8 @@ class DeviceTransport final : public Transport {
   PlanDevice device_;
   std::set<int> receivers_, senders_;  // ranks whose arrays this one writes, and that write this one's array
   bool peers_reduce_ = false;
-  std::optional<PeerTransport> direct_;  // if both arrays lie on the device
-  std::unique_ptr<StagedTransport> staged_;
+  std::unique_ptr<Transport> direct_;  // if both arrays lie on the device
+  std::unique_ptr<Transport> staged_;
 };
 
 void check_strategy(const Strategy& strategy, const TensorProblem& tensor) {

@@ -183,7 +183,7 @@ class NcclTransport final : public Transport {
   NcclTransport(const Link& link, Messages messages, const TensorProblem& problem, const Stream& caller)
       : comm_(link.comm()), tensor_(*link.tensors[0]), device_(problem, tensor_, messages, caller) {
     const CurrentDevice current(device_.get());
-    stream_ = make_stream(device_.get());
+    stream_ = device_.get().make_stream();
     replan(std::move(messages));
   }
 
@@ -200,7 +200,7 @@ class NcclTransport final : public Transport {
   MPI_Comm comm_;
   const Tensor& tensor_;
   PlanDevice device_;
-  OwnedStream stream_;
+  DeviceHandle stream_;
   SharedNccl nccl_;
   PackedMessages sends_, receives_;
   DeviceBuffer send_buffer_, receive_buffer_;

@@ -16,8 +16,8 @@ PlanDevice::PlanDevice(const TensorProblem& problem, const Tensor& tensor, const
   if (target_memory_ == Memory::device) check_device_step(tensor.steps.unpack());
   device_ = &current_device();
   const CurrentDevice current(*device_);
-  started_ = make_event(*device_);
-  followed_ = make_event(*device_);
+  started_ = device_->make_event();
+  followed_ = device_->make_event();
 }
 
 void PlanDevice::begin(const Arrays& arrays) {

@@ -76,16 +76,10 @@ class CudaCopyKernel : public TiledCopies {
 
  private:
   Table make_table(const void* bytes, std::size_t nbytes) override {
-    void* memory = nullptr;
-    cudaStream_t stream = nullptr;  // a new one, which waits for no other work
-    cudaError_t code = cudaMalloc(&memory, std::max<std::size_t>(1, nbytes));
-    const Table table(static_cast<const char*>(memory), [](const char* bytes) { cudaFree(const_cast<char*>(bytes)); });
-    if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-    if (code == cudaSuccess) code = cudaMemcpyAsync(memory, bytes, nbytes, cudaMemcpyHostToDevice, stream);
-    if (code == cudaSuccess) code = cudaStreamSynchronize(stream);
-    if (stream != nullptr) cudaStreamDestroy(stream);
-    if (code != cudaSuccess) throw Error(text("cannot prepare copies on a GPU: ", cuda_text(code)));
-    return table;
+    const DeviceHandle memory = device_.allocate(static_cast<std::int64_t>(nbytes)), stream = device_.make_stream();
+    device_.copy(memory.get(), bytes, static_cast<std::int64_t>(nbytes), stream.get());
+    device_.synchronize(stream.get());  // a stream of its own waits for no other work
+    return {memory, static_cast<const char*>(memory.get())};
   }
 
   void start(const TilePart& part, const TileLaunch& launch, Stream stream) override {
@@ -123,26 +117,25 @@ class CudaDevice : public Device {
     if (number != number_) cudaSetDevice(number);
   }
 
-  void* allocate(std::int64_t nbytes) override {
+  DeviceHandle allocate(std::int64_t nbytes) override {
     const CurrentDevice current(*this);
     void* memory = nullptr;
     const cudaError_t code = cudaMalloc(&memory, static_cast<std::size_t>(std::max<std::int64_t>(1, nbytes)));
-    if (code == cudaSuccess) return memory;
+    if (code == cudaSuccess) return {memory, cudaFree};
     const std::string reason = cuda_text(code);
     std::size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
     throw Error(text(name_, " cannot allocate ", nbytes, " bytes, ", free, " of its ", total, " are free: ", reason));
   }
-  void free(void* memory) noexcept override { cudaFree(memory); }
 
-  void pin(void* memory, std::int64_t nbytes) override {
-    if (nbytes == 0) return;
+  DeviceHandle pin(void* memory, std::int64_t nbytes) override {
+    if (nbytes == 0) return {};
     const CurrentDevice current(*this);
     check(cudaHostRegister(memory, static_cast<std::size_t>(nbytes), cudaHostRegisterPortable),
           text("page-lock ", nbytes, " bytes of main memory"));
-  }
-  void unpin(void* memory) noexcept override {
-    if (cudaHostUnregister(memory) != cudaSuccess) cudaGetLastError();
+    return {memory, [](void* pinned) {
+              if (cudaHostUnregister(pinned) != cudaSuccess) cudaGetLastError();
+            }};
   }
 
   int device_of(const void* address) const override {
@@ -155,21 +148,19 @@ class CudaDevice : public Device {
     return device ? attributes.device : -1;
   }
 
-  Stream create_stream() override {
+  DeviceHandle make_stream() override {
     const CurrentDevice current(*this);
     cudaStream_t stream = nullptr;
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
-    return stream;
+    return {stream, cudaStreamDestroy};
   }
-  void destroy_stream(Stream stream) noexcept override { cudaStreamDestroy(static_cast<cudaStream_t>(stream)); }
 
-  Event create_event() override {
+  DeviceHandle make_event() override {
     const CurrentDevice current(*this);
     cudaEvent_t event = nullptr;
     check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "make an event");
-    return event;
+    return {event, cudaEventDestroy};
   }
-  void destroy_event(Event event) noexcept override { cudaEventDestroy(static_cast<cudaEvent_t>(event)); }
 
   void record(Event event, Stream stream) override {
     const CurrentDevice current(*this);
@@ -247,7 +238,7 @@ class CudaDevice : public Device {
   }
 
   // CUDA counts the references of a mapping itself.
-  char* map(const DeviceMemoryName& name) override {
+  DeviceHandle map(const DeviceMemoryName& name) override {
     if (name.process == static_cast<std::int64_t>(getpid()))
       throw Error(text(name_, ": a process cannot map memory of its own"));
     const CurrentDevice current(*this);
@@ -256,15 +247,7 @@ class CudaDevice : public Device {
     void* start = nullptr;
     check(cudaIpcOpenMemHandle(&start, handle, cudaIpcMemLazyEnablePeerAccess),
           text("map memory of process ", name.process));
-    return static_cast<char*>(start);
-  }
-
-  void unmap(char* start) noexcept override {
-    int before = number_;
-    cudaGetDevice(&before);
-    if (before != number_) cudaSetDevice(number_);
-    if (cudaIpcCloseMemHandle(start) != cudaSuccess) cudaGetLastError();
-    restore(before);
+    return {start, [this](void* mapped) { unmap(mapped); }};
   }
 
  private:
@@ -273,6 +256,14 @@ class CudaDevice : public Device {
     static_assert(sizeof properties.uuid == sizeof id);
     std::memcpy(id.data(), &properties.uuid, sizeof id);
     return id;
+  }
+
+  void unmap(void* start) noexcept {
+    int before = number_;
+    cudaGetDevice(&before);
+    if (before != number_) cudaSetDevice(number_);
+    if (cudaIpcCloseMemHandle(start) != cudaSuccess) cudaGetLastError();
+    restore(before);
   }
 
   /// \param action  the device was to carry out. \throws Error unless it did.
