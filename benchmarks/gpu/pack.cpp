@@ -93,8 +93,8 @@ class Bench {
       copies.push_back({block, 0, 0});
       count += block.count();
     }
-    const auto kernel = device_.copy_kernel(copies, {element_bytes, element_bytes, nullptr});
-    const double taken = seconds([&] { kernel->launch({source_}, {target_}, stream_); });
+    CopyKernel kernel(device_, copies, {element_bytes, element_bytes, nullptr});
+    const double taken = seconds([&] { kernel.launch({source_}, {target_}, stream_); });
     const bool right = is_right(blocks, element_bytes);
     print(name, count * element_bytes, count * element_bytes, taken, required, right ? "" : "  WRONG");
     good_ = good_ && right;
@@ -104,8 +104,8 @@ class Bench {
   void run(const std::string& name, const StridedBlock& block, const ElementOperation& operation) {
     const ElementKernel elements(operation);
     const Index source_bytes = element_bytes_of(operation.source), target_bytes = element_bytes_of(operation.target);
-    const auto kernel = device_.copy_kernel({{block, 0, 0}}, {source_bytes, target_bytes, &elements});
-    const double taken = seconds([&] { kernel->launch({source_}, {target_}, stream_); });
+    CopyKernel kernel(device_, {{block, 0, 0}}, {source_bytes, target_bytes, &elements});
+    const double taken = seconds([&] { kernel.launch({source_}, {target_}, stream_); });
     const Index times = operation.beta != 0.0 || operation.reduction != Reduction::none ? 2 : 1;
     print(name, block.count() * source_bytes, block.count() * target_bytes * times, taken, 0, "");
   }

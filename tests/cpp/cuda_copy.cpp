@@ -37,11 +37,8 @@ class Pool {
 
 class CudaCopier : public Copier {
  public:
-  explicit CudaCopier(Device& device) : device_(device), pool_(device, 1 << 28), own_(device.make_stream()) {}
+  explicit CudaCopier(Device& device) : Copier(device), device_(device), pool_(device, 1 << 28), own_(device.make_stream()) {}
 
-  std::unique_ptr<CopyKernel> prepare(const std::vector<DeviceCopy>& copies, const ElementStep& step) override {
-    return device_.copy_kernel(copies, step);
-  }
   void launch(CopyKernel& kernel, std::vector<Memory16>& sources, std::vector<Memory16>& targets) override {
     pool_.clear();
     const std::vector<char*> from = upload(sources), to = upload(targets);

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "device/host_copy_kernel.hpp"
+#include "device/host_tiles.hpp"
 #include "device/tile_kernels.hpp"
 #include "device_copy_cases.hpp"
 
@@ -24,37 +24,56 @@ bool divides() {
   return true;
 }
 
+/// Runs launches by the processor.
+class HostRunner : public TileRunner {
+ public:
+  DeviceHandle upload(const void* bytes, std::int64_t nbytes) override {
+    const DeviceHandle memory(std::malloc(static_cast<std::size_t>(nbytes)), std::free);
+    std::memcpy(memory.get(), bytes, static_cast<std::size_t>(nbytes));
+    return memory;
+  }
+  void run(const TileLaunch& launch, Stream) override { run_tiles(launch); }
+};
+
 /// Dimensions longer than an index of 32 bits, strides longer than 32 bits: only where words lie, nothing is copied.
-bool finds_words_of_huge_blocks() {
-  StridedBlock block;
-  block.ndim = 3;
-  block.counts = {5, (Index{1} << 32) + 7, 3};
-  block.source_strides = {Index{1} << 36, 4, 1};
-  block.target_strides = {Index{1} << 37, 8, -2};
-  const CopyTiles tiles({{block, 0, 0}}, {8, 8, nullptr}, 16);
-  TileLaunch launch;
-  launch.groups = tiles.groups.data();
-  launch.dimensions = tiles.dimensions.data();
-  launch.places = tiles.places.data();
-  Index words = 0;
-  Random random(7);
-  for (const TileGroup& group : tiles.groups) {
-    words += group.steps;
-    for (int i = 0; i < 2000; ++i) {
-      std::uint32_t steps[1] = {static_cast<std::uint32_t>(random.between(0, group.steps - 1))};
-      TileAddresses at[1];
-      locate(launch, group, steps, at);
-      // which element that is, from its address in the source
-      const Index source = reinterpret_cast<Index>(at[0].source) / 8,
-                  target = reinterpret_cast<Index>(at[0].target) / 8;
-      const Index outer = source >> 36, middle = (source & ((Index{1} << 36) - 1)) / 4, inner = source % 4;
-      if (outer >= 5 || middle >= block.counts[1] || inner >= 3 ||
-          target != outer * (Index{1} << 37) + middle * 8 - inner * 2)
-        return false;
+class HugeBlock : public HostRunner {
+ public:
+  HugeBlock() {
+    block_.ndim = 3;
+    block_.counts = {5, (Index{1} << 32) + 7, 3};
+    block_.source_strides = {Index{1} << 36, 4, 1};
+    block_.target_strides = {Index{1} << 37, 8, -2};
+  }
+
+  bool good() {
+    CopyKernel(*this, {{block_, 0, 0}}, {8, 8, nullptr}).launch({nullptr}, {nullptr}, nullptr);
+    return good_ && words_ == block_.count();
+  }
+
+  void run(const TileLaunch& launch, Stream) override {
+    for (std::uint32_t g = 0; g < launch.group_count; ++g) {
+      const TileGroup& group = launch.groups[launch.first_group + g];
+      words_ += group.steps;
+      for (int i = 0; i < 2000; ++i) {
+        std::uint32_t steps[1] = {static_cast<std::uint32_t>(random_.between(0, group.steps - 1))};
+        TileAddresses at[1];
+        locate(launch, group, steps, at);
+        // which element that is, from its address in the source
+        const Index source = reinterpret_cast<Index>(at[0].source) / 8,
+                    target = reinterpret_cast<Index>(at[0].target) / 8;
+        const Index outer = source >> 36, middle = (source & ((Index{1} << 36) - 1)) / 4, inner = source % 4;
+        good_ = good_ && outer < 5 && middle < block_.counts[1] && inner < 3 &&
+                target == outer * (Index{1} << 37) + middle * 8 - inner * 2;
+      }
     }
   }
-  return words == block.count();
-}
+
+ private:
+  StridedBlock block_;
+  Random random_{7};
+  Index words_ = 0;
+  bool good_ = true;
+};
 
 /// Conversions that a device does not make, and elements that are not aligned to their size, are errors.
 bool refuses() {
@@ -67,7 +86,8 @@ bool refuses() {
     StridedBlock block;
     std::vector<Memory16> arrays(2, Memory16(64, 0));
     try {
-      HostCopyKernel kernel({{block, 0, 0}}, {element_bytes_of(source), element_bytes_of(target), &elements});
+      HostRunner runner;
+      CopyKernel kernel(runner, {{block, 0, 0}}, {element_bytes_of(source), element_bytes_of(target), &elements});
       kernel.launch({arrays[0].data() + shift}, {arrays[1].data()}, nullptr);
     } catch (const Error& error) {
       return std::string(error.what()).find(with) != std::string::npos;
@@ -88,9 +108,7 @@ bool check(bool good, const char* what) {
 
 class HostCopier : public Copier {
  public:
-  std::unique_ptr<CopyKernel> prepare(const std::vector<DeviceCopy>& copies, const ElementStep& step) override {
-    return std::make_unique<HostCopyKernel>(copies, step);
-  }
+  using Copier::Copier;
   void launch(CopyKernel& kernel, std::vector<Memory16>& sources, std::vector<Memory16>& targets) override {
     std::vector<const char*> from;
     std::vector<char*> to;
@@ -105,8 +123,9 @@ class HostCopier : public Copier {
 int main(int argc, char** argv) {
   const long lists = argc > 1 ? std::atol(argv[1]) : 3000;
   const unsigned seed = argc > 2 ? static_cast<unsigned>(std::atol(argv[2])) : 1;
-  HostCopier copier;
-  const bool good = check(divides(), "Divisor") && check(finds_words_of_huge_blocks(), "words of huge blocks") &&
+  HostRunner runner;
+  HostCopier copier(runner);
+  const bool good = check(divides(), "Divisor") && check(HugeBlock().good(), "words of huge blocks") &&
                     check(refuses(), "errors") && passes_all_cases(copier, lists, seed);
   return good ? 0 : 1;
 }

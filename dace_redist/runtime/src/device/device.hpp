@@ -8,38 +8,15 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <string>
-#include <vector>
 
-#include "copy/element_steps.hpp"
 #include "core/export.hpp"
-#include "core/memory.hpp"
-#include "layout/strided_block.hpp"
+#include "device/copy_kernel.hpp"
 
 namespace dace_redist {
 
 /// A mark in a stream, which has completed when everything before it has. CUDA's cudaEvent_t.
 using Event = void*;
-
-/// Something of a device, which is given back with its last copy.
-using DeviceHandle = std::shared_ptr<void>;
-
-/// A copy of a block that is made with others in one launch.
-struct DeviceCopy {
-  StridedBlock block;
-  int source = 0, target = 0;  ///< of the launch's addresses, from which its offsets count
-};
-
-/// Copies, or what a step does with elements, that a device makes in one launch; no element is written twice.
-class CopyKernel {
- public:
-  virtual ~CopyKernel() = default;
-
-  /// Enqueues all copies.
-  /// \param sources, targets  the addresses that the copies name by number, all in memory that the device reaches.
-  virtual void launch(const std::vector<const char*>& sources, const std::vector<char*>& targets, Stream stream) = 0;
-};
 
 /// An address in an allocation of a device, for another process, which maps the allocation.
 struct DeviceMemoryName {
@@ -51,12 +28,11 @@ struct DeviceMemoryName {
 
 /// A device of this process. Plans of different threads may use it at the same time. Failures are Errors with the
 /// device's own text.
-class DR_API Device {
+class DR_API Device : public TileRunner {
  public:
   explicit Device(bool known_to_mpi) : known_to_mpi_(known_to_mpi) {}
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
-  virtual ~Device() = default;
 
   /// For messages, such as "GPU 0 (NVIDIA H200)".
   virtual std::string name() const = 0;
@@ -91,9 +67,6 @@ class DR_API Device {
 
   /// Enqueues a copy of bytes between any two of main memory, which must be pinned, and memory of devices.
   virtual void copy(void* target, const void* source, std::int64_t nbytes, Stream stream) = 0;
-
-  /// Prepares copies. \throws Error also if the device cannot compute with elements as the step says.
-  virtual std::unique_ptr<CopyKernel> copy_kernel(const std::vector<DeviceCopy>& copies, const ElementStep& step) = 0;
 
   /// Names memory for other processes; false if this memory cannot be mapped by them.
   virtual bool name_memory(const void* memory, DeviceMemoryName& name) = 0;

@@ -18,7 +18,7 @@
 
 #include "core/error.hpp"
 #include "device/device.hpp"
-#include "device/host_copy_kernel.hpp"
+#include "device/host_tiles.hpp"
 #include "shm/arena.hpp"
 #include "shm/peer_arena.hpp"
 
@@ -135,8 +135,17 @@ class HostDevice final : public Device {
     queue(stream).push_back({[=] { std::memmove(target, source, static_cast<std::size_t>(nbytes)); }, nullptr});
   }
 
-  std::unique_ptr<CopyKernel> copy_kernel(const std::vector<DeviceCopy>& copies, const ElementStep& step) override {
-    return std::make_unique<EnqueuedKernel>(*this, copies, step);
+  DeviceHandle upload(const void* bytes, std::int64_t nbytes) override {
+    const DeviceHandle memory(std::malloc(static_cast<std::size_t>(nbytes)), std::free);
+    std::memcpy(memory.get(), bytes, static_cast<std::size_t>(nbytes));
+    return {memory.get(), [this, memory](void*) {
+              const Guard guard(mutex_);
+              run_all();
+            }};
+  }
+  void run(const TileLaunch& launch, Stream stream) override {
+    const Guard guard(mutex_);
+    queue(stream).push_back({[launch] { run_tiles(launch); }, nullptr});
   }
 
   bool name_memory(const void* memory, DeviceMemoryName& name) override {
@@ -161,23 +170,6 @@ class HostDevice final : public Device {
   }
 
  private:
-  /// Copies in the order of a stream.
-  class EnqueuedKernel final : public CopyKernel {
-   public:
-    EnqueuedKernel(HostDevice& device, const std::vector<DeviceCopy>& copies, const ElementStep& step)
-        : device_(device), kernel_(std::make_shared<HostCopyKernel>(copies, step)) {}
-
-    void launch(const std::vector<const char*>& sources, const std::vector<char*>& targets, Stream stream) override {
-      const Guard guard(device_.mutex_);
-      const auto work = [kernel = kernel_, sources, targets] { kernel->launch(sources, targets, nullptr); };
-      device_.queue(stream).push_back({work, nullptr});
-    }
-
-   private:
-    HostDevice& device_;
-    std::shared_ptr<HostCopyKernel> kernel_;
-  };
-
   /// Memory of this process, or of another one.
   struct Allocation {
     std::int64_t nbytes = 0;

@@ -189,8 +189,8 @@ class PeerTransport final : public Transport {
       }
     }
     Device& device = order_.get();
-    direct_ = device.copy_kernel(direct, tensor_.steps.direct());
-    packed_ = packed.empty() ? nullptr : device.copy_kernel(packed, tensor_.steps.pack());
+    direct_ = std::make_unique<CopyKernel>(device, direct, tensor_.steps.direct());
+    packed_ = packed.empty() ? nullptr : std::make_unique<CopyKernel>(device, packed, tensor_.steps.pack());
     known_ = endpoints_;
   }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "device/plan_device.hpp"
 
-#include "device/element_support.hpp"
-
 namespace dace_redist {
 
 PlanDevice::PlanDevice(const TensorProblem& problem, const Tensor& tensor, const Messages& messages,

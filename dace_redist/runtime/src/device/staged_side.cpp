@@ -40,7 +40,7 @@ void StagedSide::add_chunks(const PeerMessage& message) {
       copies.push_back({packed_side(side_, cutter.part(), displacement / tensor.message_bytes()), 0, 0});
     });
     made.place = place_in_array(side_, copies, step);
-    if (made.place < 0) made.kernel = order_.get().copy_kernel(copies, step);
+    if (made.place < 0) made.kernel = std::make_unique<CopyKernel>(order_.get(), copies, step);
   });
 }
 

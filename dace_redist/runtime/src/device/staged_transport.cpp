@@ -178,7 +178,7 @@ class StagedTransport final : public Transport {
     if (self.nbytes == 0) return;
     std::vector<DeviceCopy> copies;
     for (const Block& block : self.blocks) copies.push_back({block.box, 0, 0});
-    self_ = order_.get().copy_kernel(copies, link_.tensors[0]->direct_step(self.summand));
+    self_ = std::make_unique<CopyKernel>(order_.get(), copies, link_.tensors[0]->direct_step(self.summand));
     const auto behind = std::find_if(receives_.chunks().begin(), receives_.chunks().end(),
                                      [&](const auto& chunk) { return chunk.step > self.step; });
     self_before_ = static_cast<std::size_t>(behind - receives_.chunks().begin());

@@ -9,19 +9,20 @@
 
 #include <cstdint>
 
-#include "device/tile_tables.hpp"
 #include "device/tile_words.hpp"
 
 namespace dace_redist {
 
 /// Words that a thread loads before it stores them: enough bytes in flight to hide the latency of memory, and few
 /// enough registers for 1024 threads on a multiprocessor.
-template <class Words>
-inline constexpr std::uint32_t words_in_flight = sizeof(typename Words::Source) >= 8 ? 4 : 6;
+DACE_REDIST_HOST_DEVICE constexpr std::uint32_t words_in_flight(std::size_t word_bytes) {
+  return word_bytes >= 8 ? 4 : 6;
+}
 
 /// Words of a transposed tile.
-template <class Words>
-inline constexpr std::uint32_t transposed_words = sizeof(typename Words::Source) == 16 ? 1024 : 2048;
+DACE_REDIST_HOST_DEVICE constexpr std::uint32_t transposed_words(std::size_t word_bytes) {
+  return word_bytes == 16 ? 1024 : 2048;
+}
 
 /// Byte of a word in shared memory. After each 128 bytes, a row of all banks, there is a gap of one word: so words that
 /// a warp stores at a distance of rows are in different banks.
@@ -34,12 +35,13 @@ DACE_REDIST_HOST_DEVICE constexpr std::uint32_t shared_byte(std::uint32_t positi
 /// A transposed tile in shared memory.
 template <class Words>
 struct TransposedTile {
-  alignas(16) char bytes[shared_byte<typename Words::Source>(transposed_words<Words>)];
+  static constexpr std::uint32_t words = transposed_words(sizeof(typename Words::Source));
+  alignas(16) char bytes[shared_byte<typename Words::Source>(words)];
 };
 
 /// The group of a tile.
 DACE_REDIST_HOST_DEVICE inline const TileGroup& group_of(const TileLaunch& launch, std::uint32_t tile) {
-  std::uint32_t low = 0, high = launch.group_count - 1;
+  std::uint32_t low = launch.first_group, high = low + launch.group_count - 1;
   while (low < high) {
     const std::uint32_t middle = (low + high + 1) / 2;
     if (launch.groups[middle].first_tile <= tile)
@@ -84,7 +86,7 @@ template <class Words>
 DACE_REDIST_HOST_DEVICE void copy_words(const TileLaunch& launch, std::uint32_t tile, std::uint32_t thread,
                                         const Words& words) {
   using Target = typename Words::Target;
-  constexpr std::uint32_t count = words_in_flight<Words>;
+  constexpr std::uint32_t count = words_in_flight(sizeof(typename Words::Source));
   const TileGroup& group = group_of(launch, tile);
   const std::uint32_t first = (tile - group.first_tile) * count * tile_threads + thread;
   const std::uint32_t steps = group.steps;  // in a register, as stores might change memory
@@ -135,7 +137,7 @@ template <class Words>
 DACE_REDIST_HOST_DEVICE void read_rows(const TileLaunch& launch, std::uint32_t tile, std::uint32_t thread, const Words&,
                                        TransposedTile<Words>& shared) {
   using Source = typename Words::Source;
-  constexpr std::uint32_t count = transposed_words<Words> / tile_threads;
+  constexpr std::uint32_t count = TransposedTile<Words>::words / tile_threads;
   const TileGroup& group = group_of(launch, tile);
   const TransposedPart part = transposed_part(launch, group, tile - group.first_tile);
   const TileSide &columns = group.columns, &rows = group.rows;
@@ -160,7 +162,7 @@ DACE_REDIST_HOST_DEVICE void write_columns(const TileLaunch& launch, std::uint32
                                            const Words& words, const TransposedTile<Words>& shared) {
   using Source = typename Words::Source;
   using Target = typename Words::Target;
-  constexpr std::uint32_t count = transposed_words<Words> / tile_threads;
+  constexpr std::uint32_t count = TransposedTile<Words>::words / tile_threads;
   const TileGroup& group = group_of(launch, tile);
   const TransposedPart part = transposed_part(launch, group, tile - group.first_tile);
   const TileSide &columns = group.columns, &rows = group.rows;

@@ -11,6 +11,7 @@
 
 #include "copy/element_arithmetic.hpp"
 #include "core/error.hpp"
+#include "device/tile_tables.hpp"
 
 namespace dace_redist {
 
@@ -76,9 +77,6 @@ struct ElementWords {
   Combination<To> combination;
 };
 
-/// The words that a kernel moves: bytes that are copied, or elements of OperationValues::source and target.
-enum class TileWords : std::int64_t { bytes1, bytes2, bytes4, bytes8, bytes16, elements };
-
 template <class T>
 struct TypeTag {
   using type = T;
@@ -97,8 +95,8 @@ void visit_element_words(ElementType target, const Visit& visit) {
 
 /// Calls `visit` with the TypeTag of CopyWords or ElementWords.
 template <class Visit>
-void visit_tile_words(TileWords words, const OperationValues& operation, const Visit& visit) {
-  switch (words) {
+void visit_tile_words(const TileLaunch& launch, const Visit& visit) {
+  switch (launch.words) {
     case TileWords::bytes1:
       return visit(TypeTag<CopyWords<std::uint8_t>>());
     case TileWords::bytes2:
@@ -110,8 +108,8 @@ void visit_tile_words(TileWords words, const OperationValues& operation, const V
     case TileWords::bytes16:
       return visit(TypeTag<CopyWords<Word16>>());
     case TileWords::elements:
-      return visit_element_type(operation.source, [&](auto zero) {
-        visit_element_words<Arithmetic<decltype(zero)>>(operation.target, visit);
+      return visit_element_type(launch.operation.source, [&](auto zero) {
+        visit_element_words<Arithmetic<decltype(zero)>>(launch.operation.target, visit);
       });
   }
 }

@@ -13,7 +13,6 @@
 #include <map>
 #include <mutex>
 
-#include "device/copy_tiles.hpp"
 #include "device/device_objects.hpp"
 #include "device/tile_kernels.hpp"
 
@@ -57,41 +56,6 @@ __global__ void __launch_bounds__(tile_threads, blocks_on_multiprocessor)
   __syncthreads();
   write_columns(launch, blockIdx.x, threadIdx.x, words, tile);
 }
-
-class CudaCopyKernel : public TiledCopies {
- public:
-  CudaCopyKernel(Device& device, const std::vector<DeviceCopy>& copies, const ElementStep& step)
-      : TiledCopies(copies, step), device_(device) {
-    const CurrentDevice current(device);
-    prepare(16);
-  }
-
-  void launch(const std::vector<const char*>& sources, const std::vector<char*>& targets, Stream stream) override {
-    const CurrentDevice current(device_);
-    cudaGetLastError();  // forgets errors of calls by others
-    TiledCopies::launch(sources, targets, stream);
-    const cudaError_t code = cudaGetLastError();
-    if (code != cudaSuccess) throw Error(text(device_.name(), " cannot start copies: ", cuda_text(code)));
-  }
-
- private:
-  Table make_table(const void* bytes, std::size_t nbytes) override {
-    const DeviceHandle memory = device_.allocate(static_cast<std::int64_t>(nbytes)), stream = device_.make_stream();
-    device_.copy(memory.get(), bytes, static_cast<std::int64_t>(nbytes), stream.get());
-    device_.synchronize(stream.get());  // a stream of its own waits for no other work
-    return {memory, static_cast<const char*>(memory.get())};
-  }
-
-  void start(const TilePart& part, const TileLaunch& launch, Stream stream) override {
-    visit_tile_words(part.words, launch.operation, [&](auto tag) {
-      const auto kernel =
-          part.transposed ? transpose_kernel<typename decltype(tag)::type> : copy_kernel<typename decltype(tag)::type>;
-      kernel<<<part.tiles, tile_threads, 0, static_cast<cudaStream_t>(stream)>>>(launch);
-    });
-  }
-
-  Device& device_;
-};
 
 class CudaDevice : public Device {
  public:
@@ -190,8 +154,22 @@ class CudaDevice : public Device {
           "copy memory");
   }
 
-  std::unique_ptr<CopyKernel> copy_kernel(const std::vector<DeviceCopy>& copies, const ElementStep& step) override {
-    return std::make_unique<CudaCopyKernel>(*this, copies, step);
+  DeviceHandle upload(const void* bytes, std::int64_t nbytes) override {
+    const DeviceHandle memory = allocate(nbytes), stream = make_stream();
+    copy(memory.get(), bytes, nbytes, stream.get());
+    synchronize(stream.get());  // a stream of its own waits for no other work
+    return memory;
+  }
+
+  void run(const TileLaunch& launch, Stream stream) override {
+    const CurrentDevice current(*this);
+    cudaGetLastError();  // forgets errors of calls by others
+    visit_tile_words(launch, [&](auto tag) {
+      using Words = typename decltype(tag)::type;
+      const auto kernel = launch.transposed ? transpose_kernel<Words> : copy_kernel<Words>;
+      kernel<<<launch.tiles, tile_threads, 0, static_cast<cudaStream_t>(stream)>>>(launch);
+    });
+    check(cudaGetLastError(), "start copies");
   }
 
   bool name_memory(const void* memory, DeviceMemoryName& name) override {

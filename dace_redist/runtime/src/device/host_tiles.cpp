@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "device/host_copy_kernel.hpp"
+#include "device/host_tiles.hpp"
 
 #include <cstdint>
-#include <cstring>
-#include <memory>
 
 #include "device/tile_kernels.hpp"
 
@@ -18,19 +16,13 @@ void for_each_thread(const Phase& phase) {
 
 }  // namespace
 
-TiledCopies::Table HostCopyKernel::make_table(const void* bytes, std::size_t nbytes) {
-  const std::shared_ptr<char> table(static_cast<char*>(std::malloc(nbytes)), std::free);
-  if (nbytes > 0) std::memcpy(table.get(), bytes, nbytes);
-  return table;
-}
-
-void HostCopyKernel::start(const TilePart& part, const TileLaunch& launch, Stream) {
-  visit_tile_words(part.words, launch.operation, [&](auto tag) {
+void run_tiles(const TileLaunch& launch) {
+  visit_tile_words(launch, [&](auto tag) {
     using Words = typename decltype(tag)::type;
     const Words words(launch.operation);
     TransposedTile<Words> shared;
-    for (std::uint32_t tile = 0; tile < part.tiles; ++tile) {
-      if (!part.transposed) {
+    for (std::uint32_t tile = 0; tile < launch.tiles; ++tile) {
+      if (!launch.transposed) {
         for_each_thread([&](std::uint32_t thread) { copy_words(launch, tile, thread, words); });
         continue;
       }
