@@ -56,7 +56,8 @@ class TileBuilder {
     for (const DeviceCopy& copy : copies) add(copy);
     for (const auto& [kind, shapes] : blocks_) {
       TileLaunch& launch = launches.emplace_back();
-      std::tie(launch.transposed, launch.words, launch.first_source, launch.first_target) = kind;
+      std::tie(launch.transposed, launch.operation.source, launch.first_source, launch.first_target) = kind;
+      launch.operation.target = launch.operation.source;
       launch.first_group = static_cast<std::uint32_t>(groups.size());
       if (step.kernel) launch.operation = OperationValues(step.kernel->operation());
       for (const auto& [shape, at] : shapes) {
@@ -76,9 +77,9 @@ class TileBuilder {
   std::vector<TilePlace> places;
 
  private:
-  /// What the blocks of a launch have in common: whether tiles are transposed, their words, and the first of the
-  /// addresses on both sides.
-  using Kind = std::tuple<bool, TileWords, std::uint32_t, std::uint32_t>;
+  /// Common properties of the blocks of a launch: whether tiles are transposed, the type of words in the source, and
+  /// the first of the addresses on both sides.
+  using Kind = std::tuple<bool, ElementType, std::uint32_t, std::uint32_t>;
 
   /// Puts a copy to the blocks of its shape. The last two dimensions of transposed ones are columns and rows.
   void add(const DeviceCopy& copy) {
@@ -86,12 +87,13 @@ class TileBuilder {
     const CopyBlock block = computes ? make_element_block(copy.block, step_.source_bytes, step_.target_bytes)
                                      : make_copy_block(copy.block, step_.source_bytes);
     if (block.run_bytes == 0) return;
-    const TileWords words = computes ? TileWords::elements : copied_words(block);
+    const ElementType words = computes ? step_.kernel->operation().source : copied_words(block);
+    const std::int64_t word_bytes = element_bytes_of(words);
     Dimensions shape;
     for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d)
       shape.push_back({block.counts[d], block.source_strides[d], block.target_strides[d]});
-    const bool run = !computes && block.run_bytes > word_bytes(words);
-    if (run) shape.push_back({block.run_bytes / word_bytes(words), word_bytes(words), word_bytes(words)});
+    const bool run = !computes && block.run_bytes > word_bytes;
+    if (run) shape.push_back({block.run_bytes / word_bytes, word_bytes, word_bytes});
     const bool transposed = !run && transpose(shape);
     const auto source = static_cast<std::uint32_t>(copy.source), target = static_cast<std::uint32_t>(copy.target);
     const std::uint32_t of_source = source % launch_addresses, of_target = target % launch_addresses;
@@ -117,23 +119,20 @@ class TileBuilder {
   }
 
   /// The longest words that divide everything.
-  TileWords copied_words(const CopyBlock& block) const {
+  ElementType copied_words(const CopyBlock& block) const {
     std::int64_t mixed = block.run_bytes | block.source_offset | block.target_offset | alignment_;
     for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d)
       mixed |= block.source_strides[d] | block.target_strides[d];
-    std::int64_t log2 = 0;
+    constexpr ElementType of_bytes[] = {ElementType::uint8, ElementType::uint16, ElementType::uint32,
+                                        ElementType::uint64, ElementType::complex128};
+    std::size_t log2 = 0;
     while ((mixed >> log2) % 2 == 0) ++log2;
-    return static_cast<TileWords>(log2);
-  }
-
-  /// Bytes of a word in the source.
-  std::int64_t word_bytes(TileWords words) const {
-    return words == TileWords::elements ? step_.source_bytes : std::int64_t{1} << static_cast<std::int64_t>(words);
+    return of_bytes[log2];
   }
 
   /// Adds blocks of one shape at `blocks` places.
   void add_group(TileLaunch& launch, const Dimensions& shape, std::int64_t blocks) {
-    const auto nbytes = static_cast<std::size_t>(word_bytes(launch.words));
+    const auto nbytes = static_cast<std::size_t>(element_bytes_of(launch.operation.source));
     TileGroup group;
     group.first_tile = launch.tiles;
     group.first_dimension = static_cast<std::uint32_t>(dimensions.size());
@@ -149,7 +148,7 @@ class TileBuilder {
     group.steps = static_cast<std::uint32_t>(steps);
     groups.push_back(group);
     ++launch.group_count;
-    const std::int64_t tile_steps = launch.transposed ? 1 : words_in_flight(nbytes) * tile_threads,
+    const std::int64_t tile_steps = launch.transposed ? 1 : words_in_flight * tile_threads,
                        tiles = launch.tiles + ceil_div(steps, tile_steps);
     if (tiles > max_group_steps)
       throw Error(text("the copies take ", tiles, " thread blocks, but a device starts at most 2^31 - 1 at once"));

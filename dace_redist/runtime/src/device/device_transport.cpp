@@ -22,34 +22,14 @@ struct DeviceEndpoint {
   DeviceMemoryName memory;
 };
 
-DeviceEndpoint endpoint_of(Device& device, DeviceBuffer& sample) {
-  DeviceEndpoint made;
+/// The answer of a device; false if it fails.
+template <class Question>
+bool holds(const Question& question) {
   try {
-    sample = DeviceBuffer(device, 1);
-    made.device = device.unique_id();
-    made.named = device.name_memory(sample.at(0), made.memory);
-  } catch (const Error&) {
-    made.named = 0;
-  }
-  return made;
-}
-
-bool reaches(Device& device, const DeviceEndpoint& endpoint) {
-  try {
-    if (!endpoint.named || !device.reaches(endpoint.device)) return false;
-    device.map(endpoint.memory);
-    return true;
+    return question();
   } catch (const Error&) {
     return false;
   }
-}
-
-/// Peers of messages on this node.
-std::vector<int> node_peers(const std::vector<PeerMessage>& messages, const Topology& topology) {
-  std::vector<int> peers;
-  for (const PeerMessage& message : messages)
-    if (topology.is_partner(message.peer)) peers.push_back(message.peer);
-  return peers;
 }
 
 /// With Shared and Hierarchical, devices of one node that reach each other's memory write there; all other messages go
@@ -145,14 +125,22 @@ class DeviceTransport final : public Transport {
 
   /// Finds the ranks of the node whose devices reach each other. Collective.
   void find_peers() {
+    Device& device = device_.get();
     DeviceBuffer sample;  // is mapped by senders until they have answered
-    const DeviceEndpoint mine = endpoint_of(device_.get(), sample);
-    const std::vector<int> receivers = node_peers(messages_.sends, link_.topology),
-                           senders = node_peers(messages_.receives, link_.topology);
+    DeviceEndpoint mine;
+    mine.device = device.unique_id();
+    mine.named = holds([&] {
+      sample = DeviceBuffer(device, 1);
+      return device.name_memory(sample.at(0), mine.memory);
+    });
+    const std::vector<int> receivers = node_peers(messages_.sends, link_),
+                           senders = node_peers(messages_.receives, link_);
     const std::vector<DeviceEndpoint> own(senders.size(), mine),
         endpoints = exchange_records(link_.comm(), link_.tag, senders, own, receivers);
     std::vector<std::int64_t> reached;
-    for (const DeviceEndpoint& endpoint : endpoints) reached.push_back(reaches(device_.get(), endpoint));
+    for (const DeviceEndpoint& endpoint : endpoints)
+      reached.push_back(
+          holds([&] { return endpoint.named && device.reaches(endpoint.device) && device.map(endpoint.memory); }));
     const std::vector<std::int64_t> reach = exchange_records(link_.comm(), link_.tag, receivers, reached, senders);
     for (std::size_t r = 0; r < receivers.size(); ++r)
       if (reached[r]) receivers_.insert(receivers[r]);
@@ -218,4 +206,12 @@ const bool registered = [] {
 }();
 
 }  // namespace
+
+std::vector<int> node_peers(const std::vector<PeerMessage>& messages, const Link& link) {
+  std::vector<int> peers;
+  for (const PeerMessage& message : messages)
+    if (message.peer != link.rank() && link.topology.is_partner(message.peer)) peers.push_back(message.peer);
+  return peers;
+}
+
 }  // namespace dace_redist

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "device/plan_device.hpp"
 #include "transport/transport.hpp"
@@ -20,6 +21,9 @@ struct Staging {
   std::size_t depth = 0;  ///< 0: a slot for each chunk
   int threads = 1;        ///< for copies in main memory
 };
+
+/// Other ranks of this node with which messages are exchanged.
+std::vector<int> node_peers(const std::vector<PeerMessage>& messages, const Link& link);
 
 /// Messages in chunks through two rings of slots in pinned main memory: kernels, copies to main memory, transfers,
 /// copies to the device and kernels of different chunks overlap. Between ranks of a node, the receiver copies a chunk

@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "device/host_device.hpp"
+/// \file
+/// Main memory in the place of a device, for tests where there is no GPU: everything above the interface runs as it
+/// does with one. It orders no more than a GPU does: work that is enqueued runs late, and streams take turns at random,
+/// so that a missing wait for an event shows in the result. It is a library of its own, libdace_redist_host_device.
+///
+/// Words of DACE_REDIST_DEVICE behind `host`: `apart`, each rank has a device of its own, which others do not reach;
+/// `aware`, MPI takes its addresses; `unnamed`, other ranks cannot map its memory; `pooled`, they can map memory that
+/// plans allocate, but not arrays of programs, as with CUDA's stream-ordered allocator.
 
 #include <unistd.h>
 
@@ -12,7 +19,6 @@
 #include <map>
 #include <mutex>
 #include <random>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -45,11 +51,11 @@ class HostDevice final : public Device {
   using Guard = std::lock_guard<std::recursive_mutex>;
 
  public:
-  HostDevice(bool known_to_mpi, const std::set<std::string>& words)
+  HostDevice(bool known_to_mpi, const std::string& words)
       : Device(known_to_mpi),
-        apart_(words.count("apart") > 0),
-        unnamed_(words.count("unnamed") > 0),
-        pooled_(words.count("pooled") > 0) {}
+        apart_(words.find("apart") != std::string::npos),
+        unnamed_(words.find("unnamed") != std::string::npos),
+        pooled_(words.find("pooled") != std::string::npos) {}
 
   std::string name() const override { return "main memory in the place of a GPU"; }
   int number() const override { return 0; }
@@ -250,6 +256,6 @@ class HostDevice final : public Device {
 
 /// The stand-in of this process.
 extern "C" DR_API dace_redist::Device* dace_redist_device(bool known_to_mpi, char* /*error*/, std::size_t /*nbytes*/) {
-  static dace_redist::HostDevice device(known_to_mpi, dace_redist::words_in(std::getenv(dace_redist::device_variable)));
+  static dace_redist::HostDevice device(known_to_mpi, std::getenv("DACE_REDIST_DEVICE"));
   return &device;
 }

@@ -64,40 +64,26 @@ class PeerTransport final : public Transport {
   }
 
   bool progress() override {
-    if (done()) return false;
     Device& device = order_.get();
-    switch (step_) {
-      case Step::arrays_in_use:
-        if (!device.completed(order_.started()) || !device.completed(buffer_unpacked_.get())) return false;
-        send_endpoints();
-        step_ = Step::endpoints;
-        return true;
-      case Step::endpoints:
-        if (!requests_done()) return false;
-        write();
-        step_ = Step::writing;
-        return true;
-      case Step::writing:
-        if (!device.completed(written_.get())) return false;
-        send_notices();
-        step_ = Step::notices;
-        return true;
-      case Step::notices:
-        if (!requests_done()) return false;
-        finish();
-        step_ = Step::finished;
-        return true;
-      case Step::finished:
-        break;
-    }
-    return false;
+    if (step_ == Step::arrays_in_use && device.completed(order_.started()) && device.completed(buffer_unpacked_.get()))
+      send_endpoints();
+    else if (step_ == Step::endpoints && requests_done())
+      write();
+    else if (step_ == Step::writing && device.completed(written_.get()))
+      send_notices();
+    else if (step_ == Step::notices && requests_done())
+      finish();
+    else
+      return false;
+    step_ = static_cast<Step>(static_cast<int>(step_) + 1);
+    return true;
   }
 
   bool done() const override { return step_ == Step::finished; }
 
  private:
   /// Endpoints are sent and awaited, and so are notices.
-  enum class Step { arrays_in_use, endpoints, writing, notices, finished };
+  enum class Step : int { arrays_in_use, endpoints, writing, notices, finished };
 
   struct Mapped {
     DeviceMemoryName name;
@@ -215,7 +201,7 @@ class PeerTransport final : public Transport {
 
   void finish() {
     if (!unpacks_) return;  // everything else has completed
-    received_->unpack(buffer_.at(0), source_, target_, stream_.get());
+    received_->launch({buffer_.at(0), source_}, target_, stream_.get());
     order_.get().record(buffer_unpacked_.get(), stream_.get());
     order_.follow(stream_.get());
   }
@@ -231,8 +217,7 @@ class PeerTransport final : public Transport {
   std::optional<PackedMessages> received_;  // if this rank's array cannot be mapped, or of partial results
   DeviceBuffer buffer_;
   std::map<int, std::vector<Mapped>> mapped_;
-  DeviceHandle stream_;
-  DeviceHandle written_;
+  DeviceHandle stream_, written_;
   DeviceHandle buffer_unpacked_;  // by the transfer that last used the buffer
 
   // Of the transfer at hand:

@@ -52,13 +52,6 @@ DeviceHandle map_ring(Device& device, const PeerArena& arena, const RingName& na
   return pinned(device, memory, name.nbytes);
 }
 
-std::vector<int> node_peers(const std::vector<PeerMessage>& messages, const Link& link) {
-  std::vector<int> peers;
-  for (const PeerMessage& message : messages)
-    if (message.peer != link.rank() && link.topology.is_partner(message.peer)) peers.push_back(message.peer);
-  return peers;
-}
-
 class StagedTransport final : public Transport {
  public:
   StagedTransport(PlanDevice& device, const Link& link, const TensorProblem& problem, const Staging& staging,

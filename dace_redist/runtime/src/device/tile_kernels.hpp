@@ -9,15 +9,14 @@
 
 #include <cstdint>
 
+#include "device/tile_tables.hpp"
 #include "device/tile_words.hpp"
 
 namespace dace_redist {
 
 /// Words that a thread loads before it stores them: enough bytes in flight to hide the latency of memory, and few
 /// enough registers for 1024 threads on a multiprocessor.
-DACE_REDIST_HOST_DEVICE constexpr std::uint32_t words_in_flight(std::size_t word_bytes) {
-  return word_bytes >= 8 ? 4 : 6;
-}
+inline constexpr std::uint32_t words_in_flight = 4;
 
 /// Words of a transposed tile.
 DACE_REDIST_HOST_DEVICE constexpr std::uint32_t transposed_words(std::size_t word_bytes) {
@@ -62,6 +61,9 @@ template <std::uint32_t count>
 DACE_REDIST_HOST_DEVICE void locate(const TileLaunch& launch, const TileGroup& group, std::uint32_t (&steps)[count],
                                     TileAddresses (&at)[count]) {
   std::int64_t source[count] = {}, target[count] = {};
+#ifdef __CUDA_ARCH__
+#pragma unroll 1  // otherwise registers are too few
+#endif
   for (std::uint32_t d = group.ndim; d-- > 0;) {
     const TileDimension dimension = launch.dimensions[group.first_dimension + d];
     DACE_REDIST_UNROLL
@@ -86,7 +88,7 @@ template <class Words>
 DACE_REDIST_HOST_DEVICE void copy_words(const TileLaunch& launch, std::uint32_t tile, std::uint32_t thread,
                                         const Words& words) {
   using Target = typename Words::Target;
-  constexpr std::uint32_t count = words_in_flight(sizeof(typename Words::Source));
+  constexpr std::uint32_t count = words_in_flight;
   const TileGroup& group = group_of(launch, tile);
   const std::uint32_t first = (tile - group.first_tile) * count * tile_threads + thread;
   const std::uint32_t steps = group.steps;  // in a register, as stores might change memory

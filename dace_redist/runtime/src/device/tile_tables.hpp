@@ -74,19 +74,15 @@ struct TilePlace {
   std::uint32_t source = 0, target = 0;               ///< of the launch's addresses
 };
 
-/// The words that a kernel moves: bytes that are copied, or elements of OperationValues::source and target.
-enum class TileWords : std::int64_t { bytes1, bytes2, bytes4, bytes8, bytes16, elements };
-
 /// The arguments of a launch; passed by value.
 struct TileLaunch {
-  TileWords words = TileWords::bytes1;
+  OperationValues operation;  ///< copies where nothing is computed: of words of the source's type
   bool transposed = false;
   std::uint32_t tiles = 0;
   std::uint32_t first_group = 0, group_count = 0;  ///< of groups, in the order of their tiles
   const TileGroup* groups = nullptr;
   const TileDimension* dimensions = nullptr;
   const TilePlace* places = nullptr;
-  OperationValues operation;
   std::uint32_t first_source = 0, first_target = 0;  ///< of a CopyKernel's addresses
   const char* sources[launch_addresses] = {};
   char* targets[launch_addresses] = {};

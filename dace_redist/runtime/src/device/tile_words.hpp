@@ -2,8 +2,7 @@
 #pragma once
 
 /// \file
-/// The words of tile kernels, which are loaded, computed with and stored: 1 to 16 bytes that are copied, or elements.
-/// Start reading at: CopyWords.
+/// The words of tile kernels, which are loaded, computed with and stored. Start reading at: TileWords.
 
 #include <cstdint>
 #include <cstring>
@@ -11,14 +10,8 @@
 
 #include "copy/element_arithmetic.hpp"
 #include "core/error.hpp"
-#include "device/tile_tables.hpp"
 
 namespace dace_redist {
-
-/// 16 bytes, which a GPU reads and writes at once.
-struct alignas(16) Word16 {
-  std::uint64_t low, high;
-};
 
 /// Tells the compiler that an address is of neither shared nor local memory: loads and stores then have the
 /// instructions of global memory, and accesses to shared memory may move past them.
@@ -54,22 +47,12 @@ DACE_REDIST_HOST_DEVICE void store_word(char* to, const T& value) {
 #endif
 }
 
-/// Copies words. \tparam Word  an unsigned integer, or Word16.
-template <class Word>
-struct CopyWords {
-  using Source = Word;
-  using Target = Word;
-  DACE_REDIST_HOST_DEVICE explicit CopyWords(const OperationValues&) {}
-  DACE_REDIST_HOST_DEVICE bool reads_target() const { return false; }
-  DACE_REDIST_HOST_DEVICE Word operator()(Word value, Word) const { return value; }
-};
-
-/// Computes with elements.
+/// The computation with a word of a launch. \tparam Source, Target  types of Arithmetic.
 template <class From, class To>
-struct ElementWords {
+struct TileWords {
   using Source = From;
   using Target = To;
-  DACE_REDIST_HOST_DEVICE explicit ElementWords(const OperationValues& values) : combination(values) {}
+  DACE_REDIST_HOST_DEVICE explicit TileWords(const OperationValues& values) : combination(values) {}
   DACE_REDIST_HOST_DEVICE bool reads_target() const { return combination.reads_target(); }
   DACE_REDIST_HOST_DEVICE To operator()(From value, To current) const {
     return combination(converted<To>(value), current);
@@ -82,36 +65,21 @@ struct TypeTag {
   using type = T;
 };
 
-/// Calls `visit` with the TypeTag of ElementWords; does nothing without a kernel, see device_computes().
 template <class From, class Visit>
-void visit_element_words(ElementType target, const Visit& visit) {
+void visit_target_words(ElementType target, const Visit& visit) {
   visit_element_type(target, [&](auto zero) {
     using To = Arithmetic<decltype(zero)>;
     constexpr ElementKind from = detail::kind_of<From>, to = detail::kind_of<To>;
     if constexpr (std::is_same_v<From, To> || (from == to && from >= ElementKind::real))
-      visit(TypeTag<ElementWords<From, To>>());
+      visit(TypeTag<TileWords<From, To>>());
   });
 }
 
-/// Calls `visit` with the TypeTag of CopyWords or ElementWords.
+/// Calls `visit` with the TypeTag of TileWords; does nothing without a kernel, see device_computes().
 template <class Visit>
-void visit_tile_words(const TileLaunch& launch, const Visit& visit) {
-  switch (launch.words) {
-    case TileWords::bytes1:
-      return visit(TypeTag<CopyWords<std::uint8_t>>());
-    case TileWords::bytes2:
-      return visit(TypeTag<CopyWords<std::uint16_t>>());
-    case TileWords::bytes4:
-      return visit(TypeTag<CopyWords<std::uint32_t>>());
-    case TileWords::bytes8:
-      return visit(TypeTag<CopyWords<std::uint64_t>>());
-    case TileWords::bytes16:
-      return visit(TypeTag<CopyWords<Word16>>());
-    case TileWords::elements:
-      return visit_element_type(launch.operation.source, [&](auto zero) {
-        visit_element_words<Arithmetic<decltype(zero)>>(launch.operation.target, visit);
-      });
-  }
+void visit_tile_words(const OperationValues& operation, const Visit& visit) {
+  visit_element_type(operation.source,
+                     [&](auto zero) { visit_target_words<Arithmetic<decltype(zero)>>(operation.target, visit); });
 }
 
 }  // namespace dace_redist

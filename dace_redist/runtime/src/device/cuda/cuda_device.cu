@@ -164,7 +164,7 @@ class CudaDevice : public Device {
   void run(const TileLaunch& launch, Stream stream) override {
     const CurrentDevice current(*this);
     cudaGetLastError();  // forgets errors of calls by others
-    visit_tile_words(launch, [&](auto tag) {
+    visit_tile_words(launch.operation, [&](auto tag) {
       using Words = typename decltype(tag)::type;
       const auto kernel = launch.transposed ? transpose_kernel<Words> : copy_kernel<Words>;
       kernel<<<launch.tiles, tile_threads, 0, static_cast<cudaStream_t>(stream)>>>(launch);
@@ -174,21 +174,19 @@ class CudaDevice : public Device {
 
   bool name_memory(const void* memory, DeviceMemoryName& name) override {
     static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(name.handle));
-    using AddressRange = CUresult(CUdeviceptr*, std::size_t*, CUdeviceptr);
     using PointerAttribute = CUresult(void*, CUpointer_attribute, CUdeviceptr);
-    static const auto address_range = driver_function<AddressRange>("cuMemGetAddressRange");
     static const auto pointer_attribute = driver_function<PointerAttribute>("cuPointerGetAttribute");
-    if (address_range == nullptr || pointer_attribute == nullptr || device_of(memory) != number_) return false;
+    if (pointer_attribute == nullptr || device_of(memory) != number_) return false;
     const CurrentDevice current(*this);
     const auto address = reinterpret_cast<CUdeviceptr>(memory);
+    const auto ask = [&](CUpointer_attribute attribute, auto& answer) {
+      return pointer_attribute(&answer, attribute, address) == CUDA_SUCCESS;
+    };
     CUdeviceptr start = 0;
-    std::size_t nbytes = 0;
     unsigned long long allocation = 0;
     unsigned int exportable = 0;
-    if (address_range(&start, &nbytes, address) != CUDA_SUCCESS ||
-        pointer_attribute(&allocation, CU_POINTER_ATTRIBUTE_BUFFER_ID, address) != CUDA_SUCCESS ||
-        pointer_attribute(&exportable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address) != CUDA_SUCCESS ||
-        exportable == 0)
+    if (!ask(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, start) || !ask(CU_POINTER_ATTRIBUTE_BUFFER_ID, allocation) ||
+        !ask(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, exportable) || exportable == 0)
       return false;
     cudaIpcMemHandle_t handle;
     if (cudaIpcGetMemHandle(&handle, reinterpret_cast<void*>(start)) != cudaSuccess) {
