@@ -275,11 +275,9 @@ bool computes_like_element_kernel(Random& random, Copier& copier) {
                      expected[static_cast<std::size_t>(copy.target)].data(), random.one_in(2));
     copier.launch(*kernel, source.memory, target.memory);
     if (target.contents() != expected) {
-      std::printf("FAILED: %s to %s, reduction %s, alpha %g, beta %g, %zu copies\n",
-                  element_name(operation.source),
-                  element_name(operation.target),
-                  reduction_names[static_cast<std::size_t>(operation.reduction)], operation.alpha.real(),
-                  operation.beta.real(), made.copies.size());
+      std::printf("FAILED: %s to %s, reduction %s, alpha %g, beta %g, %zu copies\n", element_name(operation.source),
+                  element_name(operation.target), reduction_names[static_cast<std::size_t>(operation.reduction)],
+                  operation.alpha.real(), operation.beta.real(), made.copies.size());
       return false;
     }
   }

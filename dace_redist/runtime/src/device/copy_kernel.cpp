@@ -63,9 +63,9 @@ class TileBuilder {
       for (const auto& [shape, at] : shapes) {
         const std::int64_t at_once = max_group_steps / product_of_counts(shape);
         for (std::size_t first = 0; first < at.size(); first += static_cast<std::size_t>(at_once)) {
-          const auto count = std::min(at_once, static_cast<std::int64_t>(at.size() - first));
-          add_group(launch, shape, count);
-          places.insert(places.end(), &at[first], &at[first] + count);
+          const auto blocks = std::min(at_once, static_cast<std::int64_t>(at.size() - first));
+          add_group(launch, shape, blocks);
+          places.insert(places.end(), &at[first], &at[first] + blocks);
         }
       }
     }

@@ -33,8 +33,7 @@ class PeerTransport final : public Transport {
       : order_(device),
         link_(link),
         tensor_(*link.tensors[0]),
-        endpoint_tag_(tag),
-        notice_tag_(tag + 1),
+        tag_(tag),
         stream_(device.get().make_stream()),
         written_(device.get().make_event()),
         buffer_unpacked_(device.get().make_event()) {
@@ -60,7 +59,7 @@ class PeerTransport final : public Transport {
     requests_.clear();
     order_.get().wait(stream_.get(), order_.started());
     for (std::size_t r = 0; r < endpoints_.size(); ++r)
-      post(false, &endpoints_[r], sizeof(TargetEndpoint), messages_.sends[r].peer, endpoint_tag_);
+      post(false, &endpoints_[r], sizeof(TargetEndpoint), messages_.sends[r].peer, tag_);
   }
 
   bool progress() override {
@@ -109,7 +108,7 @@ class PeerTransport final : public Transport {
   void send_endpoints() {
     if (tensor_.reduces || !own_endpoints_.empty()) name_target();
     for (std::size_t s = 0; s < own_endpoints_.size(); ++s)
-      post(true, &own_endpoints_[s], sizeof(TargetEndpoint), messages_.receives[s].peer, endpoint_tag_);
+      post(true, &own_endpoints_[s], sizeof(TargetEndpoint), messages_.receives[s].peer, tag_);
   }
 
   void name_target() {
@@ -195,8 +194,8 @@ class PeerTransport final : public Transport {
   }
 
   void send_notices() {
-    for (const PeerMessage& message : messages_.receives) post(false, nullptr, 0, message.peer, notice_tag_);
-    for (const PeerMessage& message : messages_.sends) post(true, nullptr, 0, message.peer, notice_tag_);
+    for (const PeerMessage& message : messages_.receives) post(false, nullptr, 0, message.peer, tag_ + 1);
+    for (const PeerMessage& message : messages_.sends) post(true, nullptr, 0, message.peer, tag_ + 1);
   }
 
   void finish() {
@@ -209,7 +208,7 @@ class PeerTransport final : public Transport {
   PlanDevice& order_;
   const Link link_;
   const Tensor& tensor_;
-  int endpoint_tag_, notice_tag_;
+  int tag_;  // of endpoints; that of notices follows
   Messages messages_;
   std::vector<TargetEndpoint> endpoints_, own_endpoints_;  // [sends], [receives]
   std::vector<TargetEndpoint> known_;                      // those the kernels were made for
