@@ -64,9 +64,12 @@ class Bench {
       : device_(device),
         nbytes_(nbytes),
         room_(3 * nbytes),
-        source_(static_cast<char*>(device.allocate(room_))),
-        target_(static_cast<char*>(device.allocate(room_))),
-        stream_(device.create_stream()),
+        source_memory_(device.allocate(room_)),
+        target_memory_(device.allocate(room_)),
+        own_stream_(device.make_stream()),
+        source_(static_cast<char*>(source_memory_.get())),
+        target_(static_cast<char*>(target_memory_.get())),
+        stream_(own_stream_.get()),
         table_(table_words) {
     std::mt19937_64 random(1);
     for (std::uint64_t& word : table_) word = random() >> 12 | std::uint64_t{0x3ff} << 52;  // numbers from 1 to 2
@@ -79,11 +82,6 @@ class Bench {
   }
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
-  ~Bench() {
-    device_.destroy_stream(stream_);
-    device_.free(source_);
-    device_.free(target_);
-  }
 
   bool good() const { return good_; }
 
@@ -95,8 +93,8 @@ class Bench {
       copies.push_back({block, 0, 0});
       count += block.count();
     }
-    const auto kernel = device_.copy_kernel(copies, {element_bytes, element_bytes, nullptr});
-    const double taken = seconds([&] { kernel->launch({source_}, {target_}, stream_); });
+    CopyKernel kernel(device_, copies, {element_bytes, element_bytes, nullptr});
+    const double taken = seconds([&] { kernel.launch({source_}, {target_}, stream_); });
     const bool right = is_right(blocks, element_bytes);
     print(name, count * element_bytes, count * element_bytes, taken, required, right ? "" : "  WRONG");
     good_ = good_ && right;
@@ -106,8 +104,8 @@ class Bench {
   void run(const std::string& name, const StridedBlock& block, const ElementOperation& operation) {
     const ElementKernel elements(operation);
     const Index source_bytes = element_bytes_of(operation.source), target_bytes = element_bytes_of(operation.target);
-    const auto kernel = device_.copy_kernel({{block, 0, 0}}, {source_bytes, target_bytes, &elements});
-    const double taken = seconds([&] { kernel->launch({source_}, {target_}, stream_); });
+    CopyKernel kernel(device_, {{block, 0, 0}}, {source_bytes, target_bytes, &elements});
+    const double taken = seconds([&] { kernel.launch({source_}, {target_}, stream_); });
     const Index times = operation.beta != 0.0 || operation.reduction != Reduction::none ? 2 : 1;
     print(name, block.count() * source_bytes, block.count() * target_bytes * times, taken, 0, "");
   }
@@ -161,6 +159,7 @@ class Bench {
 
   Device& device_;
   Index nbytes_, room_;
+  DeviceHandle source_memory_, target_memory_, own_stream_;
   char *source_, *target_;
   Stream stream_;
   std::vector<std::uint64_t> table_;

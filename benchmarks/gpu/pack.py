@@ -26,7 +26,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder, "pack")
         source = Path(__file__).with_name("pack.cpp")
-        copies = [str(path) for path in sorted(SOURCES.glob("copy/*.cpp"))]
+        copies = [str(SOURCES / "device" / "copy_kernel.cpp"), *map(str, sorted(SOURCES.glob("copy/*.cpp")))]
         compile_it = ["g++", "-std=c++17", "-O2", "-I", str(SOURCES), str(source), *copies, "-o", str(program), "-ldl"]
         subprocess.run(compile_it, check=True)
         library = options.library or _own_library()

@@ -11,7 +11,7 @@ from dace_redist.native.interface import check, library
 from dace_redist.native.library import ensure_library
 from dace_redist.native.toolchain import CUDA, HOST_DEVICE
 
-#: Environment variable: ``cuda``, or ``host`` for main memory that stands in for a GPU; see ``device/host_device.hpp``.
+#: Environment variable: ``cuda``, or ``host`` for main memory that stands in for a GPU; see ``device/host_device.cpp``.
 DEVICE_VARIABLE = "DACE_REDIST_DEVICE"
 
 

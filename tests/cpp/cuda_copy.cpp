@@ -16,10 +16,7 @@ namespace {
 class Pool {
  public:
   Pool(Device& device, std::int64_t nbytes)
-      : device_(device), start_(static_cast<char*>(device.allocate(nbytes))), nbytes_(nbytes) {}
-  Pool(const Pool&) = delete;
-  Pool& operator=(const Pool&) = delete;
-  ~Pool() { device_.free(start_); }
+      : memory_(device.allocate(nbytes)), start_(static_cast<char*>(memory_.get())), nbytes_(nbytes) {}
 
   void clear() { used_ = 0; }
   /// As many bytes as an array has, with the alignment of its address.
@@ -33,19 +30,15 @@ class Pool {
   }
 
  private:
-  Device& device_;
+  DeviceHandle memory_;
   char* start_;
   std::int64_t nbytes_, used_ = 0;
 };
 
 class CudaCopier : public Copier {
  public:
-  explicit CudaCopier(Device& device) : device_(device), pool_(device, 1 << 28), stream_(device.create_stream()) {}
-  ~CudaCopier() override { device_.destroy_stream(stream_); }
+  explicit CudaCopier(Device& device) : Copier(device), device_(device), pool_(device, 1 << 28), own_(device.make_stream()) {}
 
-  std::unique_ptr<CopyKernel> prepare(const std::vector<DeviceCopy>& copies, const ElementStep& step) override {
-    return device_.copy_kernel(copies, step);
-  }
   void launch(CopyKernel& kernel, std::vector<Memory16>& sources, std::vector<Memory16>& targets) override {
     pool_.clear();
     const std::vector<char*> from = upload(sources), to = upload(targets);
@@ -67,7 +60,8 @@ class CudaCopier : public Copier {
 
   Device& device_;
   Pool pool_;
-  Stream stream_;
+  DeviceHandle own_;
+  const Stream stream_ = own_.get();
 };
 
 bool check(bool good, const char* what) {
@@ -77,10 +71,11 @@ bool check(bool good, const char* what) {
 
 bool keeps_its_promises(Device& device) {
   std::vector<char> host(1 << 20);
-  char* const memory = static_cast<char*>(device.allocate(1 << 20));
-  const Stream first = device.create_stream(), second = device.create_stream();
-  const Event event = device.create_event();
-  device.pin(host.data(), static_cast<std::int64_t>(host.size()));
+  const DeviceHandle allocation = device.allocate(1 << 20), one = device.make_stream(), other = device.make_stream(),
+                     mark = device.make_event(), pin = device.pin(host.data(), static_cast<std::int64_t>(host.size()));
+  char* const memory = static_cast<char*>(allocation.get());
+  const Stream first = one.get(), second = other.get();
+  const Event event = mark.get();
   bool good = check(device.completed(event), "an event that was never recorded") &&
               check(device.device_of(memory + 5) == device.number(), "device_of memory of the device") &&
               check(device.device_of(host.data()) == -1, "device_of main memory") &&
@@ -105,11 +100,6 @@ bool keeps_its_promises(Device& device) {
   } catch (const Error& error) {
     std::printf("%s\n", error.what());
   }
-  device.unpin(host.data());
-  device.destroy_event(event);
-  device.destroy_stream(first);
-  device.destroy_stream(second);
-  device.free(memory);
   return good;
 }
 

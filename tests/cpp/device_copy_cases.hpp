@@ -17,7 +17,6 @@
 #include "copy/copy_block.hpp"
 #include "copy/element_operation.hpp"
 #include "device/device.hpp"
-#include "device/element_support.hpp"
 
 namespace {
 
@@ -109,10 +108,16 @@ class Memory16 {
 /// Makes copies between arrays in main memory, by whatever means.
 class Copier {
  public:
+  explicit Copier(TileRunner& device) : device_(device) {}
   virtual ~Copier() = default;
-  virtual std::unique_ptr<CopyKernel> prepare(const std::vector<DeviceCopy>& copies, const ElementStep& step) = 0;
+  std::unique_ptr<CopyKernel> prepare(const std::vector<DeviceCopy>& copies, const ElementStep& step) {
+    return std::make_unique<CopyKernel>(device_, copies, step);
+  }
   /// \param sources, targets  arrays whose addresses have the alignment that the kernel is to see.
   virtual void launch(CopyKernel& kernel, std::vector<Memory16>& sources, std::vector<Memory16>& targets) = 0;
+
+ private:
+  TileRunner& device_;
 };
 
 /// A list of copies between several arrays of each side.
@@ -270,11 +275,9 @@ bool computes_like_element_kernel(Random& random, Copier& copier) {
                      expected[static_cast<std::size_t>(copy.target)].data(), random.one_in(2));
     copier.launch(*kernel, source.memory, target.memory);
     if (target.contents() != expected) {
-      std::printf("FAILED: %s to %s, reduction %s, alpha %g, beta %g, %zu copies\n",
-                  element_name(operation.source),
-                  element_name(operation.target),
-                  reduction_names[static_cast<std::size_t>(operation.reduction)], operation.alpha.real(),
-                  operation.beta.real(), made.copies.size());
+      std::printf("FAILED: %s to %s, reduction %s, alpha %g, beta %g, %zu copies\n", element_name(operation.source),
+                  element_name(operation.target), reduction_names[static_cast<std::size_t>(operation.reduction)],
+                  operation.alpha.real(), operation.beta.real(), made.copies.size());
       return false;
     }
   }

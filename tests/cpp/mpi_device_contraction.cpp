@@ -80,14 +80,11 @@ struct DeviceArray {
     for (std::size_t d = 0; d < layout.extents.size(); ++d) last += (layout.extents[d] - 1) * layout.strides[d];
     for (Index i = 0; i <= std::max<Index>(last, 0); ++i) values.push_back(number<T>(i + 1));
     nbytes_ = static_cast<Index>(values.size() * sizeof(T));
-    device_.pin(values.data(), nbytes_);
-    data = device_.allocate(nbytes_);
+    pinned_ = device_.pin(values.data(), nbytes_);
+    memory_ = device_.allocate(nbytes_);
+    data = memory_.get();
     device_.copy(data, values.data(), nbytes_, stream);
     device_.synchronize(stream);
-  }
-  ~DeviceArray() {
-    device_.free(data);
-    device_.unpin(values.data());
   }
   DeviceArray(const DeviceArray&) = delete;
   DeviceArray& operator=(const DeviceArray&) = delete;
@@ -103,6 +100,7 @@ struct DeviceArray {
  private:
   Device& device_;
   Index nbytes_ = 0;
+  DeviceHandle pinned_, memory_;
 };
 
 /// Calls `visit` with the positions in each tensor for all values of all indices.
@@ -129,7 +127,8 @@ void for_all(const std::vector<Layout>& tensors, const Visit& visit) {
 template <class T>
 void check(const char* type, const char* expression, std::initializer_list<Index> words) {
   Device& device = current_device();
-  const Stream stream = device.create_stream();
+  const DeviceHandle own = device.make_stream();
+  const Stream stream = own.get();
   TensorLayouts layouts = read_layouts(Einsum(expression), words);
   const bool one = layouts.operands.size() == 1;
   std::vector<Layout> tensors = layouts.operands;
@@ -150,7 +149,6 @@ void check(const char* type, const char* expression, std::initializer_list<Index
     result.read(stream);
     require(result.values == expected, std::string(type) + " " + expression + " is wrong");
   }
-  device.destroy_stream(stream);
 }
 
 template <class T>

@@ -35,12 +35,9 @@ void require(bool holds, const std::string& what) {
 class Array {
  public:
   Array(Device& device, int memory) : device_(device), on_device_(memory == DR_DEVICE_MEMORY) {
-    for (std::vector<double>* pinned : {&own_, &staged_, &kept_}) device_.pin(pinned->data(), nbytes);
-    data_ = on_device_ ? static_cast<double*>(device_.allocate(nbytes)) : own_.data();
-  }
-  ~Array() {
-    if (on_device_) device_.free(data_);
-    for (std::vector<double>* pinned : {&own_, &staged_, &kept_}) device_.unpin(pinned->data());
+    for (std::vector<double>* one : {&own_, &staged_, &kept_}) pinned_.push_back(device_.pin(one->data(), nbytes));
+    if (on_device_) memory_ = device_.allocate(nbytes);
+    data_ = on_device_ ? static_cast<double*>(memory_.get()) : own_.data();
   }
   Array(const Array&) = delete;
   Array& operator=(const Array&) = delete;
@@ -68,6 +65,8 @@ class Array {
   Device& device_;
   std::vector<double> own_ = std::vector<double>(count), staged_ = own_, kept_ = own_;
   bool on_device_;
+  std::vector<DeviceHandle> pinned_;
+  DeviceHandle memory_;
   double* data_ = nullptr;
 };
 
@@ -92,7 +91,8 @@ void move(const char* strategy, int source_memory, int target_memory) {
   program::Plan plan("move", strategy);
   plan.make(arguments);
   Array source(device, source_memory), target(device, target_memory);
-  const Stream first = device.create_stream(), second = device.create_stream();
+  const DeviceHandle one = device.make_stream(), other = device.make_stream();
+  const Stream first = one.get(), second = other.get();
   const std::string what = std::string(strategy) + (source_memory ? " from" : " not from") + " the device" +
                            (target_memory ? " to" : " not to") + " the device: ";
   double value = 0;
@@ -123,8 +123,6 @@ void move(const char* strategy, int source_memory, int target_memory) {
   program::start(plan, arguments, source.data(), target.data(), DR_PROGRESS_CALLS, &request, second);
   program::wait(&request);
   require_moved(second, second, "a wait without a stream");
-  device.destroy_stream(first);
-  device.destroy_stream(second);
 }
 
 /// Makes a plan between arrays on the device.
@@ -157,7 +155,8 @@ void start_beside_the_end(const char* strategy) {
   dr_plan* plan = make_plan(strategy);
   Array sources[] = {{device, DR_DEVICE_MEMORY}, {device, DR_DEVICE_MEMORY}},
         targets[] = {{device, DR_DEVICE_MEMORY}, {device, DR_DEVICE_MEMORY}};
-  const Stream first = device.create_stream(), second = device.create_stream();
+  const DeviceHandle one = device.make_stream(), other = device.make_stream();
+  const Stream first = one.get(), second = other.get();
   for (double value = 1000; value < 30000; value += 1000) {
     for (const int i : {0, 1}) sources[i].fill(value + i + static_cast<double>(rank * count), first);
     device.synchronize(first);
@@ -178,8 +177,6 @@ void start_beside_the_end(const char* strategy) {
     require(is_moved(targets[1].read(first), rank, value + 1), std::string(strategy) + ": two transfers");
   }
   dr_plan_free(&plan);
-  device.destroy_stream(first);
-  device.destroy_stream(second);
 }
 
 }  // namespace

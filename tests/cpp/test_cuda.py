@@ -34,7 +34,8 @@ def test_copies_on_a_gpu(tmp_path: Path):
     program = tmp_path / "cuda_copy"
     source = Path(__file__).with_name("cuda_copy.cpp")
     options = ["-std=c++17", "-O1", "-I", str(toolchain.SOURCE_DIRECTORY)]
-    copies = [str(path) for path in sorted(toolchain.SOURCE_DIRECTORY.glob("copy/*.cpp"))]
+    copies = [str(toolchain.SOURCE_DIRECTORY / "device" / "copy_kernel.cpp")]
+    copies += [str(path) for path in sorted(toolchain.SOURCE_DIRECTORY.glob("copy/*.cpp"))]
     subprocess.run(["g++", *options, str(source), *copies, "-o", str(program), "-ldl"], check=True)
     done = subprocess.run([program, library, LISTS], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0 or (done.returncode == NO_GPU and "no GPU: " in done.stdout), done.stdout + done.stderr

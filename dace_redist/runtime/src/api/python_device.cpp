@@ -5,10 +5,20 @@
 
 #include <cstdint>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <string>
 
 #include "api/handles.hpp"
 #include "device/device_objects.hpp"
+
+namespace {
+
+/// Allocations of Python's arrays, by address.
+std::map<void*, dace_redist::DeviceHandle> arrays;
+std::mutex guard;
+
+}  // namespace
 
 extern "C" {
 
@@ -24,26 +34,23 @@ DR_API int dr_python_device_name(char* name, std::int64_t nbytes) {
 /// Waits for what was enqueued on the default stream.
 DR_API int dr_python_device_synchronize() {
   using namespace dace_redist;
-  return guarded(DR_ERROR_EXECUTE, "GPU", [&] {
-    Device& device = current_device();
-    const CurrentDevice current(device);
-    device.synchronize(nullptr);
-  });
+  return guarded(DR_ERROR_EXECUTE, "GPU", [&] { current_device().synchronize(nullptr); });
 }
 
 DR_API int dr_python_device_allocate(std::int64_t nbytes, void** memory) {
   using namespace dace_redist;
   return guarded(DR_ERROR_MEMORY, "DeviceArray", [&] {
-    Device& device = current_device();
-    *memory = nbytes > 0 ? device.allocate(nbytes) : nullptr;
+    const DeviceHandle made = nbytes > 0 ? current_device().allocate(nbytes) : nullptr;
+    *memory = made.get();
+    const std::lock_guard<std::mutex> locked(guard);
+    if (made) arrays[*memory] = made;
   });
 }
 
 DR_API void dr_python_device_free(void* memory) {
   using namespace dace_redist;
-  guarded(DR_ERROR_MEMORY, "DeviceArray", [&] {
-    if (memory) current_device().free(memory);
-  });
+  const std::lock_guard<std::mutex> locked(guard);
+  arrays.erase(memory);
 }
 
 /// Copies between main memory, of which only one side is, and the device's; waits for what was enqueued before.
@@ -52,7 +59,6 @@ DR_API int dr_python_device_copy(void* target, const void* source, std::int64_t 
   return guarded(DR_ERROR_EXECUTE, "DeviceArray", [&] {
     if (nbytes == 0) return;
     Device& device = current_device();
-    const CurrentDevice current(device);
     const bool from_device = device.device_of(source) >= 0;
     const PinnedBuffer staged(device, nbytes);
     if (!from_device) std::memcpy(staged.at(0), source, static_cast<std::size_t>(nbytes));

@@ -11,9 +11,9 @@
 
 #include "contraction/plan.hpp"
 #include "contraction/resources.hpp"
+#include "core/report.hpp"
 #include "dace_redist_device_einsum.hpp"
 #include "device/device_objects.hpp"
-#include "core/report.hpp"
 #include "trace/trace.hpp"
 
 namespace dace_redist::program {
@@ -128,7 +128,8 @@ class DeviceContraction::Implementation {
     step.gemm = batched_gemm(step.plan);
     const TileWalk whole(step.plan.dimensions, step.plan.tiles);
     const auto kernel = [&](const StridedBlock& block) {
-      return device.copy_kernel({DeviceCopy{block}}, {row().nbytes, row().nbytes, nullptr});
+      return std::make_unique<CopyKernel>(device, std::vector<DeviceCopy>{{block}},
+                                          ElementStep{row().nbytes, row().nbytes, nullptr});
     };
     for (const Operand tensor : {A, B, C}) {
       if (!step.plan.copied[tensor]) continue;
@@ -145,7 +146,7 @@ class DeviceContraction::Implementation {
     const PinnedBuffer ones(device, count * row().nbytes);
     for (Index i = 0; i < count; ++i)
       std::memcpy(ones.at(i * row().nbytes), &row().one, static_cast<std::size_t>(row().nbytes));
-    const OwnedStream stream = make_stream(device);
+    const DeviceHandle stream = device.make_stream();
     device.copy(address({TensorPlace::ones, 0}), ones.at(0), count * row().nbytes, stream.get());
     device.synchronize(stream.get());
   }

@@ -3,10 +3,11 @@
 
 #include <array>
 #include <cstdlib>
+#include <set>
+#include <sstream>
 #include <string>
 
 #include "device/device.hpp"
-#include "device/host_device.hpp"
 
 namespace dace_redist {
 namespace {
@@ -49,32 +50,44 @@ Device& checked(DeviceOfThread* function, bool known_to_mpi) {
   return *device;
 }
 
-// A library that cannot be loaded is tried again by the next call: a static variable whose initializer throws is not
-// initialized.
+/// Environment variable: `host` for main memory in the place of a GPU, and words with commas between, see
+/// host_device.cpp.
+constexpr const char* device_variable = "DACE_REDIST_DEVICE";
 
-Device& cuda_device() {
-  static DeviceOfThread* const function =
-      load("libdace_redist_cuda",
-           "arrays in the memory of a GPU need libdace_redist_cuda, which `dace-redist build` makes where nvcc is");
-  static const bool known_to_mpi = mpi_knows_cuda();
-  return checked(function, known_to_mpi);
-}
-
-Device& host_device(bool known_to_mpi) {
-  static DeviceOfThread* const function =
-      load("libdace_redist_host_device",
-           "main memory in the place of a GPU needs libdace_redist_host_device, which `DACE_REDIST_DEVICE=host "
-           "dace-redist build` makes");
-  return checked(function, known_to_mpi);
+/// Whether the variable has the word `aware`. \throws Error if it has other words than there are.
+bool host_is_aware(const std::string& value) {
+  static const std::set<std::string> known{"apart", "aware", "pooled", "unnamed"};
+  std::set<std::string> words;
+  std::istringstream list(value);
+  for (std::string word; std::getline(list, word, ',');) {
+    if (words.empty() ? word != "host" : known.count(word) == 0)
+      throw Error(text(device_variable,
+                       ": expected cuda, or host with the words apart, aware, pooled and unnamed, got \"", word, "\""));
+    words.insert(word);
+  }
+  return words.count("aware") != 0;
 }
 
 }  // namespace
 
+// A library that cannot be loaded is tried again by the next call: a static variable whose initializer throws is not
+// initialized.
 Device& current_device() {
   const char* const given = std::getenv(device_variable);
   const std::string chosen = given == nullptr ? "" : given;
-  if (chosen.empty() || chosen == "cuda") return cuda_device();
-  return host_device(words_in(chosen).count("aware") != 0);
+  if (chosen.empty() || chosen == "cuda") {
+    static DeviceOfThread* const function =
+        load("libdace_redist_cuda",
+             "arrays in the memory of a GPU need libdace_redist_cuda, which `dace-redist build` makes where nvcc is");
+    static const bool known_to_mpi = mpi_knows_cuda();
+    return checked(function, known_to_mpi);
+  }
+  const bool aware = host_is_aware(chosen);
+  static DeviceOfThread* const function =
+      load("libdace_redist_host_device",
+           "main memory in the place of a GPU needs libdace_redist_host_device, which `DACE_REDIST_DEVICE=host "
+           "dace-redist build` makes");
+  return checked(function, aware);
 }
 
 }  // namespace dace_redist

@@ -2,15 +2,12 @@
 #include "device/device_transport.hpp"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "core/agreement.hpp"
 #include "core/exchange_records.hpp"
-#include "device/peer_transport.hpp"
-#include "device/staged_transport.hpp"
 #include "plan/plan.hpp"
 
 namespace dace_redist {
@@ -25,36 +22,14 @@ struct DeviceEndpoint {
   DeviceMemoryName memory;
 };
 
-DeviceEndpoint endpoint_of(Device& device, DeviceBuffer& sample) {
-  DeviceEndpoint made;
+/// The answer of a device; false if it fails.
+template <class Question>
+bool holds(const Question& question) {
   try {
-    const CurrentDevice current(device);
-    sample = DeviceBuffer(device, 1);
-    made.device = device.unique_id();
-    made.named = device.name_memory(sample.at(0), made.memory);
-  } catch (const Error&) {
-    made.named = 0;
-  }
-  return made;
-}
-
-bool reaches(Device& device, const DeviceEndpoint& endpoint) {
-  try {
-    const CurrentDevice current(device);
-    if (!endpoint.named || !device.reaches(endpoint.device)) return false;
-    const MappedMemory mapped(device, device.map(endpoint.memory));
-    return true;
+    return question();
   } catch (const Error&) {
     return false;
   }
-}
-
-/// Peers of messages on this node.
-std::vector<int> node_peers(const std::vector<PeerMessage>& messages, const Topology& topology) {
-  std::vector<int> peers;
-  for (const PeerMessage& message : messages)
-    if (topology.is_partner(message.peer)) peers.push_back(message.peer);
-  return peers;
 }
 
 /// With Shared and Hierarchical, devices of one node that reach each other's memory write there; all other messages go
@@ -73,28 +48,26 @@ class DeviceTransport final : public Transport {
         device_(problem, tensor_, messages_, caller) {}
 
   void connect() override {
+    const CurrentDevice current(device_.get());
     if (writes_to_peers_) find_peers();
     all_or_none(link_.comm(), [&] {
-      if (!both_on_device()) return;
-      const CurrentDevice current(device_.get());
-      direct_.emplace(device_, link_, link_.tag + peer_tag);
-      direct_->set_messages(direct(messages_));
+      if (both_on_device()) direct_ = make_peer(device_, link_, link_.tag + peer_tag, direct(messages_));
+      staged_ = make_staged(device_, link_, problem_, staging_, staged(std::move(messages_)), node_memory_);
     });
-    staged_ = std::make_unique<StagedTransport>(device_, link_, problem_, staging_, staged(messages_), node_memory_);
-    messages_ = {};
+    staged_->connect();
   }
 
   void replan(Messages messages) override {
     const CurrentDevice current(device_.get());
-    if (direct_) direct_->set_messages(direct(messages));
-    staged_->set_messages(staged(std::move(messages)));
+    if (direct_) direct_->replan(direct(messages));
+    staged_->replan(staged(std::move(messages)));
   }
 
-  void begin(const Arrays& arrays, Pace) override {
+  void begin(const Arrays& arrays, Pace pace) override {
     const CurrentDevice current(device_.get());
     device_.begin(arrays);
-    if (direct_) direct_->begin(arrays);
-    staged_->begin(arrays);
+    if (direct_) direct_->begin(arrays, pace);
+    staged_->begin(arrays, pace);
   }
 
   bool progress() override {
@@ -152,14 +125,22 @@ class DeviceTransport final : public Transport {
 
   /// Finds the ranks of the node whose devices reach each other. Collective.
   void find_peers() {
+    Device& device = device_.get();
     DeviceBuffer sample;  // is mapped by senders until they have answered
-    const DeviceEndpoint mine = endpoint_of(device_.get(), sample);
-    const std::vector<int> receivers = node_peers(messages_.sends, link_.topology),
-                           senders = node_peers(messages_.receives, link_.topology);
+    DeviceEndpoint mine;
+    mine.device = device.unique_id();
+    mine.named = holds([&] {
+      sample = DeviceBuffer(device, 1);
+      return device.name_memory(sample.at(0), mine.memory);
+    });
+    const std::vector<int> receivers = node_peers(messages_.sends, link_),
+                           senders = node_peers(messages_.receives, link_);
     const std::vector<DeviceEndpoint> own(senders.size(), mine),
         endpoints = exchange_records(link_.comm(), link_.tag, senders, own, receivers);
     std::vector<std::int64_t> reached;
-    for (const DeviceEndpoint& endpoint : endpoints) reached.push_back(reaches(device_.get(), endpoint));
+    for (const DeviceEndpoint& endpoint : endpoints)
+      reached.push_back(
+          holds([&] { return endpoint.named && device.reaches(endpoint.device) && device.map(endpoint.memory); }));
     const std::vector<std::int64_t> reach = exchange_records(link_.comm(), link_.tag, receivers, reached, senders);
     for (std::size_t r = 0; r < receivers.size(); ++r)
       if (reached[r]) receivers_.insert(receivers[r]);
@@ -182,8 +163,8 @@ class DeviceTransport final : public Transport {
   PlanDevice device_;
   std::set<int> receivers_, senders_;  // ranks whose arrays this one writes, and that write this one's array
   bool peers_reduce_ = false;
-  std::optional<PeerTransport> direct_;  // if both arrays lie on the device
-  std::unique_ptr<StagedTransport> staged_;
+  std::unique_ptr<Transport> direct_;  // if both arrays lie on the device
+  std::unique_ptr<Transport> staged_;
 };
 
 void check_strategy(const Strategy& strategy, const TensorProblem& tensor) {
@@ -225,4 +206,12 @@ const bool registered = [] {
 }();
 
 }  // namespace
+
+std::vector<int> node_peers(const std::vector<PeerMessage>& messages, const Link& link) {
+  std::vector<int> peers;
+  for (const PeerMessage& message : messages)
+    if (message.peer != link.rank() && link.topology.is_partner(message.peer)) peers.push_back(message.peer);
+  return peers;
+}
+
 }  // namespace dace_redist

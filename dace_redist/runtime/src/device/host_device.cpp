@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "device/host_device.hpp"
+/// \file
+/// Main memory in the place of a device, for tests where there is no GPU: everything above the interface runs as it
+/// does with one. It orders no more than a GPU does: work that is enqueued runs late, and streams take turns at random,
+/// so that a missing wait for an event shows in the result. It is a library of its own, libdace_redist_host_device.
+///
+/// Words of DACE_REDIST_DEVICE behind `host`: `apart`, each rank has a device of its own, which others do not reach;
+/// `aware`, MPI takes its addresses; `unnamed`, other ranks cannot map its memory; `pooled`, they can map memory that
+/// plans allocate, but not arrays of programs, as with CUDA's stream-ordered allocator.
 
 #include <unistd.h>
 
@@ -8,17 +15,16 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <mutex>
 #include <random>
-#include <set>
 #include <string>
 #include <utility>
 
-#include "copy/buffer.hpp"
 #include "core/error.hpp"
 #include "device/device.hpp"
-#include "device/host_copy_kernel.hpp"
+#include "device/host_tiles.hpp"
 #include "shm/arena.hpp"
 #include "shm/peer_arena.hpp"
 
@@ -45,11 +51,11 @@ class HostDevice final : public Device {
   using Guard = std::lock_guard<std::recursive_mutex>;
 
  public:
-  HostDevice(bool known_to_mpi, const std::set<std::string>& words)
+  HostDevice(bool known_to_mpi, const std::string& words)
       : Device(known_to_mpi),
-        apart_(words.count("apart") > 0),
-        unnamed_(words.count("unnamed") > 0),
-        pooled_(words.count("pooled") > 0) {}
+        apart_(words.find("apart") != std::string::npos),
+        unnamed_(words.find("unnamed") != std::string::npos),
+        pooled_(words.find("pooled") != std::string::npos) {}
 
   std::string name() const override { return "main memory in the place of a GPU"; }
   int number() const override { return 0; }
@@ -62,33 +68,26 @@ class HostDevice final : public Device {
   int make_current() override { return times_current_++; }
   void restore(int /*number*/) noexcept override { --times_current_; }
 
-  void* allocate(std::int64_t nbytes) override {
+  DeviceHandle allocate(std::int64_t nbytes) override {
     const Guard guard(mutex_);
     nbytes = std::max<std::int64_t>(nbytes, 1);
     const bool by_plan = times_current_ > 0;
-    if (unnamed_ || (pooled_ && !by_plan)) {
-      Buffer buffer(nbytes);
-      char* const start = buffer.at(0);
-      return add(start, {{}, std::move(buffer), nullptr, nbytes});
-    }
-    ArenaMemory memory(Arena::own().allocate(nbytes, false).bytes);
-    char* const start = memory.get();
-    return add(start, {std::move(memory), Buffer(), nullptr, nbytes});
-  }
-  void free(void* memory) noexcept override {
-    const Guard guard(mutex_);
-    run_all();  // as cudaFree does
-    allocations_.erase(static_cast<char*>(memory));
+    DeviceHandle memory;
+    if (unnamed_ || (pooled_ && !by_plan))
+      memory.reset(std::malloc(static_cast<std::size_t>(nbytes)), std::free);
+    else
+      memory.reset(Arena::own().allocate(nbytes, false).bytes, Arena::free);
+    return add(std::move(memory), nbytes);
   }
 
-  void pin(void* memory, std::int64_t nbytes) override {
+  DeviceHandle pin(void* memory, std::int64_t nbytes) override {
     const Guard guard(mutex_);
     pinned_[static_cast<char*>(memory)] = nbytes;
-  }
-  void unpin(void* memory) noexcept override {
-    const Guard guard(mutex_);
-    run_all();
-    pinned_.erase(static_cast<char*>(memory));
+    return {memory, [this](void* unpinned) {
+              const Guard locked(mutex_);
+              run_all();
+              pinned_.erase(static_cast<char*>(unpinned));
+            }};
   }
 
   int device_of(const void* address) const override {
@@ -96,21 +95,20 @@ class HostDevice final : public Device {
     return find(address) == allocations_.end() ? -1 : 0;
   }
 
-  Stream create_stream() override {
+  DeviceHandle make_stream() override {
     const Guard guard(mutex_);
-    return queues_.emplace_back(std::make_unique<Queue>()).get();
+    return {queues_.emplace_back(std::make_unique<Queue>()).get(), [this](void* stream) {
+              const Guard locked(mutex_);
+              run_all();
+              queues_.remove_if([&](const auto& queue) { return queue.get() == stream; });
+            }};
   }
-  void destroy_stream(Stream stream) noexcept override {
-    const Guard guard(mutex_);
-    run_all();
-    queues_.erase(
-        std::find_if(queues_.begin(), queues_.end(), [&](const auto& queue) { return queue.get() == stream; }));
-  }
-  Event create_event() override { return new Mark; }
-  void destroy_event(Event event) noexcept override {
-    const Guard guard(mutex_);
-    run_all();
-    delete static_cast<Mark*>(event);
+  DeviceHandle make_event() override {
+    return {new Mark, [this](Mark* event) {
+              const Guard guard(mutex_);
+              run_all();
+              delete event;
+            }};
   }
   void record(Event event, Stream stream) override {
     const Guard guard(mutex_);
@@ -143,15 +141,25 @@ class HostDevice final : public Device {
     queue(stream).push_back({[=] { std::memmove(target, source, static_cast<std::size_t>(nbytes)); }, nullptr});
   }
 
-  std::unique_ptr<CopyKernel> copy_kernel(const std::vector<DeviceCopy>& copies, const ElementStep& step) override {
-    return std::make_unique<EnqueuedKernel>(*this, copies, step);
+  DeviceHandle upload(const void* bytes, std::int64_t nbytes) override {
+    const DeviceHandle memory(std::malloc(static_cast<std::size_t>(nbytes)), std::free);
+    std::memcpy(memory.get(), bytes, static_cast<std::size_t>(nbytes));
+    return {memory.get(), [this, memory](void*) {
+              const Guard guard(mutex_);
+              run_all();
+            }};
+  }
+  void run(const TileLaunch& launch, Stream stream) override {
+    const Guard guard(mutex_);
+    queue(stream).push_back({[launch] { run_tiles(launch); }, nullptr});
   }
 
   bool name_memory(const void* memory, DeviceMemoryName& name) override {
     const Guard guard(mutex_);
     const auto found = find(memory);
-    if (found == allocations_.end() || !found->second.named) return false;
+    if (found == allocations_.end() || unnamed_) return false;
     const Handle handle{Arena::own().name(), Arena::own().offset_of(found->first), found->second.nbytes};
+    if (handle.offset < 0) return false;
     std::memcpy(name.handle.data(), &handle, sizeof handle);
     name.allocation = found->second.number;
     name.offset = static_cast<const char*>(memory) - found->first;
@@ -159,56 +167,20 @@ class HostDevice final : public Device {
     return true;
   }
   bool reaches(const std::array<char, 16>& unique_id) override { return unique_id == this->unique_id(); }
-  char* map(const DeviceMemoryName& name) override {
+  DeviceHandle map(const DeviceMemoryName& name) override {
     const Guard guard(mutex_);
     Handle handle;
     std::memcpy(&handle, name.handle.data(), sizeof handle);
     const auto peer = PeerArena::map(handle.arena);
-    char* const start = peer->at(handle.offset);
-    const auto known = allocations_.find(start);
-    if (known == allocations_.end()) return add(start, {{}, Buffer(), peer, handle.nbytes});
-    ++known->second.users;
-    known->second.nbytes = std::max(known->second.nbytes, handle.nbytes);
-    return start;
-  }
-  void unmap(char* start) noexcept override {
-    const Guard guard(mutex_);
-    run_all();
-    const auto mapped = allocations_.find(start);
-    if (--mapped->second.users == 0) allocations_.erase(mapped);
+    return add({peer, peer->at(handle.offset)}, handle.nbytes);
   }
 
  private:
-  /// Copies in the order of a stream.
-  class EnqueuedKernel final : public CopyKernel {
-   public:
-    EnqueuedKernel(HostDevice& device, const std::vector<DeviceCopy>& copies, const ElementStep& step)
-        : device_(device), kernel_(std::make_shared<HostCopyKernel>(copies, step)) {}
-
-    void launch(const std::vector<const char*>& sources, const std::vector<char*>& targets, Stream stream) override {
-      const Guard guard(device_.mutex_);
-      const auto work = [kernel = kernel_, sources, targets] { kernel->launch(sources, targets, nullptr); };
-      device_.queue(stream).push_back({work, nullptr});
-    }
-
-   private:
-    HostDevice& device_;
-    std::shared_ptr<HostCopyKernel> kernel_;
-  };
-
-  struct FreeArenaMemory {
-    void operator()(char* bytes) const { Arena::free(bytes); }
-  };
-  using ArenaMemory = std::unique_ptr<char, FreeArenaMemory>;
-
-  /// Memory that other processes can map, memory that they cannot, or memory of another process.
+  /// Memory of this process, or of another one.
   struct Allocation {
-    ArenaMemory named;
-    Buffer buffer;
-    std::shared_ptr<PeerArena> peer;
     std::int64_t nbytes = 0;
     std::uint64_t number = 0;
-    int users = 1;
+    int users = 0;
   };
   /// The name of an allocation for other processes.
   struct Handle {
@@ -218,10 +190,17 @@ class HostDevice final : public Device {
   static_assert(sizeof(Handle) <= sizeof DeviceMemoryName::handle);
   using Allocations = std::map<const char*, Allocation>;
 
-  char* add(char* start, Allocation allocation) {
-    allocation.number = ++number_;
-    allocations_.emplace(start, std::move(allocation));
-    return start;
+  /// Registers memory of the device as long as the result is held.
+  DeviceHandle add(DeviceHandle memory, std::int64_t nbytes) {
+    const char* const start = static_cast<char*>(memory.get());
+    Allocation& allocation = allocations_[start];
+    if (allocation.users++ == 0) allocation.number = ++number_;
+    allocation.nbytes = std::max(allocation.nbytes, nbytes);
+    return {memory.get(), [this, memory, start](void*) {
+              const Guard guard(mutex_);
+              run_all();  // as cudaFree does
+              if (--allocations_[start].users == 0) allocations_.erase(start);
+            }};
   }
 
   Allocations::const_iterator find(const void* address) const {
@@ -264,7 +243,7 @@ class HostDevice final : public Device {
   mutable std::recursive_mutex mutex_;
   Allocations allocations_;                     // by start; also mapped ones of other processes
   std::map<const char*, std::int64_t> pinned_;  // bytes by start
-  std::vector<std::unique_ptr<Queue>> queues_;
+  std::list<std::unique_ptr<Queue>> queues_;
   Queue default_queue_;
   std::uint64_t number_ = 0;
   std::minstd_rand random_{static_cast<unsigned>(getpid())};
@@ -277,6 +256,6 @@ class HostDevice final : public Device {
 
 /// The stand-in of this process.
 extern "C" DR_API dace_redist::Device* dace_redist_device(bool known_to_mpi, char* /*error*/, std::size_t /*nbytes*/) {
-  static dace_redist::HostDevice device(known_to_mpi, dace_redist::words_in(std::getenv(dace_redist::device_variable)));
+  static dace_redist::HostDevice device(known_to_mpi, std::getenv("DACE_REDIST_DEVICE"));
   return &device;
 }

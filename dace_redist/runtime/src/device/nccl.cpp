@@ -116,6 +116,20 @@ class NcclCommunicator {
 
   bool is_of(const Device& device) const { return device_ == device.unique_id(); }
 
+  /// Starts what `work` sends and receives together. Ends the group of these calls after a failure, too: an open group
+  /// would hold up all later ones.
+  template <class Work>
+  static void together(const Work& work) {
+    check_nccl(nccl().ncclGroupStart(), "ncclGroupStart");
+    try {
+      work();
+    } catch (...) {
+      nccl().ncclGroupEnd();
+      throw;
+    }
+    check_nccl(nccl().ncclGroupEnd(), "ncclGroupEnd");
+  }
+
   void send(const char* bytes, Index nbytes, int peer, Stream stream) {
     check_nccl(nccl().ncclSend(bytes, static_cast<std::size_t>(nbytes), nccl_int8, peer, handle_, stream), "ncclSend");
   }
@@ -126,26 +140,6 @@ class NcclCommunicator {
  private:
   std::array<char, 16> device_;
   void* handle_ = nullptr;
-};
-
-/// Sends and receives of this thread are started together by end().
-class NcclGroup {
- public:
-  NcclGroup() { check_nccl(nccl().ncclGroupStart(), "ncclGroupStart"); }
-  NcclGroup(const NcclGroup&) = delete;
-  NcclGroup& operator=(const NcclGroup&) = delete;
-  /// Ends the group after a failure, too: an open group would hold up all later ones.
-  ~NcclGroup() {
-    if (open_) nccl().ncclGroupEnd();
-  }
-
-  void end() {
-    open_ = false;
-    check_nccl(nccl().ncclGroupEnd(), "ncclGroupEnd");
-  }
-
- private:
-  bool open_ = true;
 };
 
 using SharedNccl = std::shared_ptr<NcclCommunicator>;
@@ -183,7 +177,7 @@ class NcclTransport final : public Transport {
   NcclTransport(const Link& link, Messages messages, const TensorProblem& problem, const Stream& caller)
       : comm_(link.comm()), tensor_(*link.tensors[0]), device_(problem, tensor_, messages, caller) {
     const CurrentDevice current(device_.get());
-    stream_ = make_stream(device_.get());
+    stream_ = device_.get().make_stream();
     replan(std::move(messages));
   }
 
@@ -191,8 +185,34 @@ class NcclTransport final : public Transport {
     const CurrentDevice current(device_.get());
     nccl_ = nccl_communicator(comm_, device_.get());
   }
-  void replan(Messages messages) override;
-  void begin(const Arrays& arrays, Pace) override;
+
+  void replan(Messages messages) override {
+    Device& device = device_.get();
+    const CurrentDevice current(device);
+    sends_ = PackedMessages(device, Chunk::Side::sent, messages.sends, tensor_, true);
+    receives_ = PackedMessages(device, Chunk::Side::received, messages.receives, tensor_, true, &messages.self);
+    send_buffer_ = DeviceBuffer(device, sends_.buffer_bytes());
+    receive_buffer_ = DeviceBuffer(device, receives_.buffer_bytes());
+  }
+
+  void begin(const Arrays& arrays, Pace) override {
+    const CurrentDevice current(device_.get());
+    const char* const source = arrays.sources[0];
+    char* const target = arrays.targets[0];
+    device_.begin(arrays);
+    const Stream own = stream_.get();
+    device_.get().wait(own, device_.started());
+    sends_.launch({source}, send_buffer_.at(0), own);
+    NcclCommunicator::together([&] {
+      for (const PackedMessages::Part& part : sends_.parts())
+        nccl_->send((part.in_array ? source : send_buffer_.at(0)) + part.offset, part.nbytes, part.peer, own);
+      for (const PackedMessages::Part& part : receives_.parts())
+        nccl_->receive((part.in_array ? target : receive_buffer_.at(0)) + part.offset, part.nbytes, part.peer, own);
+    });
+    receives_.launch({receive_buffer_.at(0), source}, target, own);
+    device_.follow(own);
+  }
+
   bool progress() override { return false; }
   bool done() const override { return true; }  // the caller's stream waits
 
@@ -200,38 +220,11 @@ class NcclTransport final : public Transport {
   MPI_Comm comm_;
   const Tensor& tensor_;
   PlanDevice device_;
-  OwnedStream stream_;
+  DeviceHandle stream_;
   SharedNccl nccl_;
   PackedMessages sends_, receives_;
   DeviceBuffer send_buffer_, receive_buffer_;
 };
-
-void NcclTransport::replan(Messages messages) {
-  Device& device = device_.get();
-  const CurrentDevice current(device);
-  sends_ = PackedMessages(device, Chunk::Side::sent, messages.sends, tensor_, true);
-  receives_ = PackedMessages(device, Chunk::Side::received, messages.receives, tensor_, true, &messages.self);
-  send_buffer_ = DeviceBuffer(device, sends_.buffer_bytes());
-  receive_buffer_ = DeviceBuffer(device, receives_.buffer_bytes());
-}
-
-void NcclTransport::begin(const Arrays& arrays, Pace) {
-  const CurrentDevice current(device_.get());
-  const char* const source = arrays.sources[0];
-  char* const target = arrays.targets[0];
-  device_.begin(arrays);
-  const Stream own = stream_.get();
-  device_.get().wait(own, device_.started());
-  sends_.pack(source, send_buffer_.at(0), own);
-  NcclGroup group;
-  for (const PackedMessages::Part& part : sends_.parts())
-    nccl_->send((part.in_array ? source : send_buffer_.at(0)) + part.offset, part.nbytes, part.peer, own);
-  for (const PackedMessages::Part& part : receives_.parts())
-    nccl_->receive((part.in_array ? target : receive_buffer_.at(0)) + part.offset, part.nbytes, part.peer, own);
-  group.end();
-  receives_.unpack(receive_buffer_.at(0), source, target, own);
-  device_.follow(own);
-}
 
 }  // namespace
 

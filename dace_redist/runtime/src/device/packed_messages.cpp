@@ -21,7 +21,7 @@ PackedMessages::PackedMessages(Device& device, Chunk::Side side, const std::vect
   constexpr int from_buffer = 0, from_array = 1;
   std::vector<DeviceCopy> copies;
   const auto make_kernel = [&](const ElementStep& step) {
-    if (!copies.empty()) kernels_.push_back(device.copy_kernel(copies, step));
+    if (!copies.empty()) kernels_.push_back(std::make_unique<CopyKernel>(device, copies, step));
     copies.clear();
   };
   const auto add_self = [&] {

@@ -40,17 +40,12 @@ class PackedMessages {
   Index buffer_bytes() const { return buffer_bytes_; }
 
   /// Enqueues the copies of all messages that are not contiguous; partial results in the order of the reduction.
-  void pack(const char* source, char* buffer, Stream stream) const { launch({source}, {buffer}, stream); }
-  /// \param source  read by the self copy.
-  void unpack(const char* buffer, const char* source, char* target, Stream stream) const {
-    launch({buffer, source}, {target}, stream);
+  /// \param sources  of sent messages the array; of received ones the buffer, and the array that the self copy reads.
+  void launch(const std::vector<const char*>& sources, char* target, Stream stream) const {
+    for (const auto& kernel : kernels_) kernel->launch(sources, {target}, stream);
   }
 
  private:
-  void launch(const std::vector<const char*>& sources, const std::vector<char*>& targets, Stream stream) const {
-    for (const auto& kernel : kernels_) kernel->launch(sources, targets, stream);
-  }
-
   std::vector<Part> parts_;
   Index buffer_bytes_ = 0;
   std::vector<std::unique_ptr<CopyKernel>> kernels_;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "device/plan_device.hpp"
 
-#include "device/element_support.hpp"
-
 namespace dace_redist {
 
 PlanDevice::PlanDevice(const TensorProblem& problem, const Tensor& tensor, const Messages& messages,
@@ -16,8 +14,8 @@ PlanDevice::PlanDevice(const TensorProblem& problem, const Tensor& tensor, const
   if (target_memory_ == Memory::device) check_device_step(tensor.steps.unpack());
   device_ = &current_device();
   const CurrentDevice current(*device_);
-  started_ = make_event(*device_);
-  followed_ = make_event(*device_);
+  started_ = device_->make_event();
+  followed_ = device_->make_event();
 }
 
 void PlanDevice::begin(const Arrays& arrays) {

@@ -35,7 +35,7 @@ class PlanDevice {
   bool reads_, writes_;
   const Stream& caller_;
   Device* device_;
-  OwnedEvent started_, followed_;
+  DeviceHandle started_, followed_;
 };
 
 }  // namespace dace_redist

@@ -17,7 +17,7 @@ StagedSide::StagedSide(PlanDevice& device, Chunk::Side side, Memory memory, cons
       staging_(staging),
       one_stream_(side == Chunk::Side::received && tensors[0]->reduces) {
   set_messages(messages);
-  make_slots();
+  make_slots(staging.depth);
 }
 
 void StagedSide::set_messages(const std::vector<PeerMessage>& messages) {
@@ -40,38 +40,30 @@ void StagedSide::add_chunks(const PeerMessage& message) {
       copies.push_back({packed_side(side_, cutter.part(), displacement / tensor.message_bytes()), 0, 0});
     });
     made.place = place_in_array(side_, copies, step);
-    if (made.place < 0) made.kernel = order_.get().copy_kernel(copies, step);
+    if (made.place < 0) made.kernel = std::make_unique<CopyKernel>(order_.get(), copies, step);
   });
 }
 
-void StagedSide::make_slots() {
+void StagedSide::make_slots(std::size_t depth) {
   constexpr Index alignment = 256;  // for whole words of a kernel
   Index max_bytes = 0;
   for (const StagedChunk& chunk : chunks_) max_bytes = std::max(max_bytes, chunk.nbytes);
-  const bool one_each = staging_.depth == 0;
-  chunk_in_.resize(one_each ? chunks_.size() : std::min(staging_.depth, chunks_.size()));
+  const bool one_each = depth == 0;
+  chunk_in_.resize(one_each ? chunks_.size() : std::min(depth, chunks_.size()));
   offsets_ = {0};
   for (std::size_t slot = 0; slot < slots(); ++slot)
     offsets_.push_back(offsets_.back() + ceil_div(one_each ? chunks_[slot].nbytes : max_bytes, alignment) * alignment);
   if (memory_ == Memory::host) return;
   slots_ = DeviceBuffer(order_.get(), nbytes());
-  for (OwnedStream& stream : streams_) stream = make_stream(order_.get());
-  for (std::size_t slot = 0; slot < slots(); ++slot) events_.push_back(make_event(order_.get()));
-}
-
-std::vector<int> StagedSide::peers() const {
-  std::vector<int> peers;
-  for (const StagedChunk& chunk : chunks_) peers.push_back(chunk.peer);
-  std::sort(peers.begin(), peers.end());
-  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
-  return peers;
+  for (DeviceHandle& stream : streams_) stream = order_.get().make_stream();
+  for (std::size_t slot = 0; slot < slots(); ++slot) events_.push_back(order_.get().make_event());
 }
 
 void StagedSide::begin(const Arrays& arrays) {
   arrays_ = arrays;
-  posted_ = done_ = 0;
+  posted_ = 0;
   if (memory_ == Memory::device)
-    for (const OwnedStream& stream : streams_) order_.get().wait(stream.get(), order_.started());
+    for (const DeviceHandle& stream : streams_) order_.get().wait(stream.get(), order_.started());
 }
 
 bool StagedSide::take_next(std::size_t slot) {
@@ -85,7 +77,7 @@ char* StagedSide::direct(std::size_t slot) const {
 }
 
 void StagedSide::start(std::size_t slot, char* staged) {
-  const StagedChunk& chunk = chunks_[chunk_in_[slot]];
+  const StagedChunk& chunk = this->chunk(slot);
   const bool packs = side_ == Chunk::Side::sent;
   if (memory_ == Memory::host)
     return packs ? chunk.host[0].pack(arrays_, staged, staging_.threads)
@@ -116,7 +108,7 @@ bool StagedSide::copied(std::size_t slot) const {
 
 void StagedSide::finish() {
   if (memory_ == Memory::device)
-    for (const OwnedStream& stream : streams_) order_.follow(stream.get());
+    for (const DeviceHandle& stream : streams_) order_.follow(stream.get());
 }
 
 }  // namespace dace_redist

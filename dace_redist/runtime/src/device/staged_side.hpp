@@ -9,18 +9,10 @@
 #include <memory>
 #include <vector>
 
+#include "device/device_transport.hpp"
 #include "device/packed_messages.hpp"
-#include "device/plan_device.hpp"
 
 namespace dace_redist {
-
-/// How messages are cut, and the slots of a direction.
-struct Staging {
-  Index chunk_bytes = 0;
-  double growth = 1;
-  std::size_t depth = 0;  ///< 0: a slot for each chunk
-  int threads = 1;        ///< for copies in main memory
-};
 
 /// Packs chunks into slots in main memory, or unpacks them. Where the array lies in main memory, the processor does so
 /// at once.
@@ -31,6 +23,14 @@ struct Staging {
 /// array, the kernel is left out. An MPI that takes addresses on the device sends and receives the slots there.
 class StagedSide {
  public:
+  struct StagedChunk {
+    int peer;
+    Index nbytes, step;
+    std::vector<Chunk> host;             // one, if the array lies in main memory
+    std::unique_ptr<CopyKernel> kernel;  // null if the array holds the chunk as the message does
+    Index place = -1;                    // bytes in the array, in that case
+  };
+
   /// \param tensors  one tensor.
   StagedSide(PlanDevice& device, Chunk::Side side, Memory memory, const Tensors& tensors, const Staging& staging,
              const std::vector<PeerMessage>& messages);
@@ -40,25 +40,19 @@ class StagedSide {
   /// Takes over messages of the same sizes, for another layout of the array.
   void set_messages(const std::vector<PeerMessage>& messages);
 
+  const std::vector<StagedChunk>& chunks() const { return chunks_; }
   std::size_t slots() const { return chunk_in_.size(); }
   Index offset(std::size_t slot) const { return offsets_[slot]; }  ///< bytes from the start of the slots
   Index nbytes() const { return offsets_.back(); }                 ///< of all slots
-  std::vector<int> peers() const;                                  ///< ascending
+  /// Whether the caller of start() waits for PlanDevice::started(); otherwise the device does.
+  bool runs_at_once() const { return memory_ == Memory::host; }
 
   /// Takes the arrays of a transfer, for the time after PlanDevice::started().
   void begin(const Arrays& arrays);
   /// Gives a slot to the next chunk. \return whether there is one.
   bool take_next(std::size_t slot);
   std::size_t chunk_in(std::size_t slot) const { return chunk_in_[slot]; }
-  int peer(std::size_t slot) const { return chunks_[chunk_in_[slot]].peer; }
-  Index chunk_bytes(std::size_t slot) const { return chunks_[chunk_in_[slot]].nbytes; }
-  Index step(std::size_t chunk) const { return chunks_[chunk].step; }
-  std::size_t chunks() const { return chunks_.size(); }
-  void count_done() { ++done_; }
-  bool done() const { return done_ == chunks_.size(); }
-
-  /// Whether the caller of start() waits for PlanDevice::started(); otherwise the device does.
-  bool runs_at_once() const { return memory_ == Memory::host; }
+  const StagedChunk& chunk(std::size_t slot) const { return chunks_[chunk_in_[slot]]; }
   /// The slot on the device if MPI sends or receives there; else null.
   char* direct(std::size_t slot) const;
   /// Starts to move the chunk of a slot between the array and the slot.
@@ -72,16 +66,8 @@ class StagedSide {
   void finish();
 
  private:
-  struct StagedChunk {
-    int peer;
-    Index nbytes, step;
-    std::vector<Chunk> host;             // one, if the array lies in main memory
-    std::unique_ptr<CopyKernel> kernel;  // null if the array holds the chunk as the message does
-    Index place = -1;                    // bytes in the array, in that case
-  };
-
   void add_chunks(const PeerMessage& message);
-  void make_slots();
+  void make_slots(std::size_t depth);
 
   PlanDevice& order_;
   Chunk::Side side_;
@@ -92,13 +78,13 @@ class StagedSide {
   std::vector<StagedChunk> chunks_;
   std::vector<Index> offsets_;  // [slots + 1] bytes
   DeviceBuffer slots_;
-  std::array<OwnedStream, 2> streams_;
-  std::vector<OwnedEvent> events_;  // [slots] after the last use of a slot's bytes
+  std::array<DeviceHandle, 2> streams_;
+  std::vector<DeviceHandle> events_;  // [slots] after the last use of a slot's bytes
 
   // Of the transfer at hand:
   Arrays arrays_;
   std::vector<std::size_t> chunk_in_;  // [slots]
-  std::size_t posted_ = 0, done_ = 0;
+  std::size_t posted_ = 0;
 };
 
 }  // namespace dace_redist

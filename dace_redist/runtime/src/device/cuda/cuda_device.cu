@@ -13,8 +13,8 @@
 #include <map>
 #include <mutex>
 
-#include "device/cuda/tile_launch.hpp"
 #include "device/device_objects.hpp"
+#include "device/tile_kernels.hpp"
 
 namespace dace_redist {
 namespace {
@@ -39,60 +39,23 @@ Function* driver_function(const char* name) {
   return code == cudaSuccess && result == cudaDriverEntryPointSuccess ? reinterpret_cast<Function*>(found) : nullptr;
 }
 
-/// The tables of CopyTiles in the memory of the calling thread's device.
-class DeviceTables {
- public:
-  explicit DeviceTables(const std::vector<char>& bytes) {
-    cudaStream_t stream = nullptr;  // a new one, which waits for no other work
-    cudaError_t code = cudaMalloc(&memory_, std::max<std::size_t>(1, bytes.size()));
-    if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-    if (code == cudaSuccess)
-      code = cudaMemcpyAsync(memory_, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, stream);
-    if (code == cudaSuccess) code = cudaStreamSynchronize(stream);
-    if (stream != nullptr) cudaStreamDestroy(stream);
-    if (code == cudaSuccess) return;
-    cudaFree(memory_);
-    throw Error(text("cannot prepare copies on a GPU: ", cuda_text(code)));
-  }
-  DeviceTables(const DeviceTables&) = delete;
-  DeviceTables& operator=(const DeviceTables&) = delete;
-  ~DeviceTables() { cudaFree(memory_); }
+constexpr int blocks_on_multiprocessor = 4;  // at least, which limits the registers of a thread to 64
 
-  const char* start() const { return static_cast<const char*>(memory_); }
+template <class Words>
+__global__ void __launch_bounds__(tile_threads, blocks_on_multiprocessor)
+    copy_kernel(const __grid_constant__ TileLaunch launch) {
+  copy_words(launch, blockIdx.x, threadIdx.x, Words(launch.operation));
+}
 
- private:
-  void* memory_ = nullptr;
-};
-
-class CudaCopyKernel : public CopyKernel {
- public:
-  CudaCopyKernel(Device& device, const std::vector<DeviceCopy>& copies, const ElementStep& step) : device_(device) {
-    const CurrentDevice current(device);
-    copies_ = std::make_unique<PreparedCopies<DeviceTables>>(copies, step);
-  }
-
-  ~CudaCopyKernel() override {
-    try {
-      const CurrentDevice current(device_);
-      copies_.reset();
-    } catch (const Error&) {  // the device is lost, and its memory with it
-    }
-  }
-
-  void launch(const std::vector<const char*>& sources, const std::vector<char*>& targets, Stream stream) override {
-    const CurrentDevice current(device_);
-    cudaGetLastError();  // forgets errors of calls by others
-    copies_->launch(sources, targets, [stream](const TilePart& part, const TileLaunch& launch) {
-      launch_tiles(part, launch, static_cast<cudaStream_t>(stream));
-    });
-    const cudaError_t code = cudaGetLastError();
-    if (code != cudaSuccess) throw Error(text(device_.name(), " cannot start copies: ", cuda_text(code)));
-  }
-
- private:
-  Device& device_;
-  std::unique_ptr<PreparedCopies<DeviceTables>> copies_;
-};
+template <class Words>
+__global__ void __launch_bounds__(tile_threads, blocks_on_multiprocessor)
+    transpose_kernel(const __grid_constant__ TileLaunch launch) {
+  __shared__ TransposedTile<Words> tile;
+  const Words words(launch.operation);
+  read_rows(launch, blockIdx.x, threadIdx.x, words, tile);
+  __syncthreads();
+  write_columns(launch, blockIdx.x, threadIdx.x, words, tile);
+}
 
 class CudaDevice : public Device {
  public:
@@ -118,26 +81,25 @@ class CudaDevice : public Device {
     if (number != number_) cudaSetDevice(number);
   }
 
-  void* allocate(std::int64_t nbytes) override {
+  DeviceHandle allocate(std::int64_t nbytes) override {
     const CurrentDevice current(*this);
     void* memory = nullptr;
     const cudaError_t code = cudaMalloc(&memory, static_cast<std::size_t>(std::max<std::int64_t>(1, nbytes)));
-    if (code == cudaSuccess) return memory;
+    if (code == cudaSuccess) return {memory, cudaFree};
     const std::string reason = cuda_text(code);
     std::size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
     throw Error(text(name_, " cannot allocate ", nbytes, " bytes, ", free, " of its ", total, " are free: ", reason));
   }
-  void free(void* memory) noexcept override { cudaFree(memory); }
 
-  void pin(void* memory, std::int64_t nbytes) override {
-    if (nbytes == 0) return;
+  DeviceHandle pin(void* memory, std::int64_t nbytes) override {
+    if (nbytes == 0) return {};
     const CurrentDevice current(*this);
     check(cudaHostRegister(memory, static_cast<std::size_t>(nbytes), cudaHostRegisterPortable),
           text("page-lock ", nbytes, " bytes of main memory"));
-  }
-  void unpin(void* memory) noexcept override {
-    if (cudaHostUnregister(memory) != cudaSuccess) cudaGetLastError();
+    return {memory, [](void* pinned) {
+              if (cudaHostUnregister(pinned) != cudaSuccess) cudaGetLastError();
+            }};
   }
 
   int device_of(const void* address) const override {
@@ -150,21 +112,19 @@ class CudaDevice : public Device {
     return device ? attributes.device : -1;
   }
 
-  Stream create_stream() override {
+  DeviceHandle make_stream() override {
     const CurrentDevice current(*this);
     cudaStream_t stream = nullptr;
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
-    return stream;
+    return {stream, cudaStreamDestroy};
   }
-  void destroy_stream(Stream stream) noexcept override { cudaStreamDestroy(static_cast<cudaStream_t>(stream)); }
 
-  Event create_event() override {
+  DeviceHandle make_event() override {
     const CurrentDevice current(*this);
     cudaEvent_t event = nullptr;
     check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "make an event");
-    return event;
+    return {event, cudaEventDestroy};
   }
-  void destroy_event(Event event) noexcept override { cudaEventDestroy(static_cast<cudaEvent_t>(event)); }
 
   void record(Event event, Stream stream) override {
     const CurrentDevice current(*this);
@@ -194,27 +154,39 @@ class CudaDevice : public Device {
           "copy memory");
   }
 
-  std::unique_ptr<CopyKernel> copy_kernel(const std::vector<DeviceCopy>& copies, const ElementStep& step) override {
-    return std::make_unique<CudaCopyKernel>(*this, copies, step);
+  DeviceHandle upload(const void* bytes, std::int64_t nbytes) override {
+    const DeviceHandle memory = allocate(nbytes), stream = make_stream();
+    copy(memory.get(), bytes, nbytes, stream.get());
+    synchronize(stream.get());  // a stream of its own waits for no other work
+    return memory;
+  }
+
+  void run(const TileLaunch& launch, Stream stream) override {
+    const CurrentDevice current(*this);
+    cudaGetLastError();  // forgets errors of calls by others
+    visit_tile_words(launch.operation, [&](auto tag) {
+      using Words = typename decltype(tag)::type;
+      const auto kernel = launch.transposed ? transpose_kernel<Words> : copy_kernel<Words>;
+      kernel<<<launch.tiles, tile_threads, 0, static_cast<cudaStream_t>(stream)>>>(launch);
+    });
+    check(cudaGetLastError(), "start copies");
   }
 
   bool name_memory(const void* memory, DeviceMemoryName& name) override {
     static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(name.handle));
-    using AddressRange = CUresult(CUdeviceptr*, std::size_t*, CUdeviceptr);
     using PointerAttribute = CUresult(void*, CUpointer_attribute, CUdeviceptr);
-    static const auto address_range = driver_function<AddressRange>("cuMemGetAddressRange");
     static const auto pointer_attribute = driver_function<PointerAttribute>("cuPointerGetAttribute");
-    if (address_range == nullptr || pointer_attribute == nullptr || device_of(memory) != number_) return false;
+    if (pointer_attribute == nullptr || device_of(memory) != number_) return false;
     const CurrentDevice current(*this);
     const auto address = reinterpret_cast<CUdeviceptr>(memory);
+    const auto ask = [&](CUpointer_attribute attribute, auto& answer) {
+      return pointer_attribute(&answer, attribute, address) == CUDA_SUCCESS;
+    };
     CUdeviceptr start = 0;
-    std::size_t nbytes = 0;
     unsigned long long allocation = 0;
     unsigned int exportable = 0;
-    if (address_range(&start, &nbytes, address) != CUDA_SUCCESS ||
-        pointer_attribute(&allocation, CU_POINTER_ATTRIBUTE_BUFFER_ID, address) != CUDA_SUCCESS ||
-        pointer_attribute(&exportable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address) != CUDA_SUCCESS ||
-        exportable == 0)
+    if (!ask(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, start) || !ask(CU_POINTER_ATTRIBUTE_BUFFER_ID, allocation) ||
+        !ask(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, exportable) || exportable == 0)
       return false;
     cudaIpcMemHandle_t handle;
     if (cudaIpcGetMemHandle(&handle, reinterpret_cast<void*>(start)) != cudaSuccess) {
@@ -242,7 +214,7 @@ class CudaDevice : public Device {
   }
 
   // CUDA counts the references of a mapping itself.
-  char* map(const DeviceMemoryName& name) override {
+  DeviceHandle map(const DeviceMemoryName& name) override {
     if (name.process == static_cast<std::int64_t>(getpid()))
       throw Error(text(name_, ": a process cannot map memory of its own"));
     const CurrentDevice current(*this);
@@ -251,15 +223,7 @@ class CudaDevice : public Device {
     void* start = nullptr;
     check(cudaIpcOpenMemHandle(&start, handle, cudaIpcMemLazyEnablePeerAccess),
           text("map memory of process ", name.process));
-    return static_cast<char*>(start);
-  }
-
-  void unmap(char* start) noexcept override {
-    int before = number_;
-    cudaGetDevice(&before);
-    if (before != number_) cudaSetDevice(number_);
-    if (cudaIpcCloseMemHandle(start) != cudaSuccess) cudaGetLastError();
-    restore(before);
+    return {start, [this](void* mapped) { unmap(mapped); }};
   }
 
  private:
@@ -268,6 +232,14 @@ class CudaDevice : public Device {
     static_assert(sizeof properties.uuid == sizeof id);
     std::memcpy(id.data(), &properties.uuid, sizeof id);
     return id;
+  }
+
+  void unmap(void* start) noexcept {
+    int before = number_;
+    cudaGetDevice(&before);
+    if (before != number_) cudaSetDevice(number_);
+    if (cudaIpcCloseMemHandle(start) != cudaSuccess) cudaGetLastError();
+    restore(before);
   }
 
   /// \param action  the device was to carry out. \throws Error unless it did.
