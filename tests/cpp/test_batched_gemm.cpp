@@ -207,8 +207,8 @@ ContractionPlan plan_of(const Problem& problem, const std::vector<Tensor>& opera
   };
   for (const Tensor& tensor : operands) add(tensor);
   add(result);
-  return plan_contraction(read_layouts(einsum, words), complete_path(einsum, problem.path), Executor::batches,
-                          {sizeof(double), false});
+  return plan_contraction(read_layouts(einsum, words), complete_path(einsum, problem.path),
+                          {sizeof(double), true, true, false});
 }
 
 void check(const Problem& problem) {

@@ -11,9 +11,9 @@
 
 #include "contraction/plan.hpp"
 #include "contraction/resources.hpp"
+#include "core/report.hpp"
 #include "dace_redist_device_einsum.hpp"
 #include "device/device_objects.hpp"
-#include "core/report.hpp"
 #include "trace/trace.hpp"
 
 namespace dace_redist::program {
@@ -110,8 +110,7 @@ class DeviceContraction::Implementation {
     layouts_.clear();
     device_ = nullptr;
     steps_.clear();
-    ContractionPlan plan =
-        plan_contraction(read_layouts(*einsum_, layouts), path_, Executor::batches, {row().nbytes, false});
+    ContractionPlan plan = plan_contraction(read_layouts(*einsum_, layouts), path_, {row().nbytes, true, true, false});
     for (auto& step : plan.steps) add_step(device, std::get<PairStep>(std::move(step)));
     is_empty_sum_ = plan.is_empty_sum;
     scratch_at_ = plan.kept_count;

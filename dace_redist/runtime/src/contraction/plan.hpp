@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "contraction/einsum.hpp"
+#include "contraction/executor.hpp"
 #include "contraction/gemm_plan.hpp"
 #include "contraction/khatri_rao_plan.hpp"
 #include "contraction/loops.hpp"
@@ -46,17 +47,8 @@ struct ContractionPlan {
   Index kept_count = 0, scratch_count = 0, ones_count = 0;  ///< elements: intermediates, buffers of a step, constants
 };
 
-/// Executor of a plan, which determines its steps.
-enum class Executor {
-  loops,     ///< CPU, loops only
-  matrices,  ///< CPU, all kinds of steps; constants are read with strides of 0
-  batches    ///< GPU, products of batches of matrices only
-};
-
 /// \param path  Of complete_path(); a step of more than two tensors goes from left to right.
-/// \param element  Of the tensors.
 /// \throws Error if a tensor has too many dimensions.
-ContractionPlan plan_contraction(const TensorLayouts& layouts, const Path& path, Executor executor,
-                                 PlannedElement element);
+ContractionPlan plan_contraction(const TensorLayouts& layouts, const Path& path, const Executor& executor);
 
 }  // namespace dace_redist

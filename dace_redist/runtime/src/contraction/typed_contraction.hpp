@@ -46,9 +46,6 @@ class TypedContraction final : public Contraction {
   }
 
  private:
-  static constexpr bool is_integer = std::is_integral_v<T>;
-  static constexpr bool is_real = std::is_floating_point_v<T>;
-
   /// Memory and factors of a run.
   struct Arrays {
     const std::vector<const void*>& operands;
@@ -70,8 +67,7 @@ class TypedContraction final : public Contraction {
 
   void make_plan(const std::vector<Index>& layouts) {
     planned_ = false;
-    plan_ = plan_contraction(read_layouts(einsum_, layouts), path_, is_integer ? Executor::loops : Executor::matrices,
-                             {sizeof(T), is_real});
+    plan_ = plan_contraction(read_layouts(einsum_, layouts), path_, executor_of<T>);
     layouts_ = layouts;
     planned_ = true;
   }
@@ -81,17 +77,15 @@ class TypedContraction final : public Contraction {
     const T alpha = arrays.alpha_of(c), beta = arrays.beta_of(c);
     if (const auto* loops = std::get_if<LoopNest>(&step.method))
       loops->run(alpha, arrays.source(a), arrays.source(b), beta, arrays.target(c));
-    else if constexpr (!is_integer)
+    else if constexpr (executor_of<T>.has_blas)
       Gemm<T>(std::get<GemmPlan>(step.method), arrays.scratch)
           .run(alpha, arrays.source(a), arrays.source(b), beta, arrays.target(c));
   }
 
-  static void run_step([[maybe_unused]] const KhatriRaoStep& step, [[maybe_unused]] const Arrays& arrays) {
-    if constexpr (!is_integer) {
-      const auto operand = [&](std::size_t i) { return arrays.source(step.operands[i]); };
-      KhatriRao<T>(step.plan, operand, arrays.target(step.result), arrays.scratch)
-          .run(arrays.alpha_of(step.result), arrays.beta_of(step.result));
-    }
+  static void run_step(const KhatriRaoStep& step, const Arrays& arrays) {
+    const auto operand = [&](std::size_t i) { return arrays.source(step.operands[i]); };
+    KhatriRao<T>(step.plan, operand, arrays.target(step.result), arrays.scratch)
+        .run(arrays.alpha_of(step.result), arrays.beta_of(step.result));
   }
 
   Einsum einsum_;
