@@ -97,10 +97,10 @@ class KhatriRao {
       }
       part.walk(end - begin, depth);
     });
-    for (int thread = 1; thread < threads && !outermost.kept; ++thread)
-      detail::multiply_add<false>(plan_.result_count, T(1),
-                                  static_cast<const T*>(own_) + thread * plan_.own_count + plan_.result_at, 1, result_,
-                                  1);
+    for (int thread = 1; thread < threads && !outermost.kept; ++thread) {
+      const T* own_result = own_ + thread * plan_.own_count + plan_.result_at;
+      for (Index i = 0; i < plan_.result_count; ++i) result_[i] += own_result[i];
+    }
   }
 
   /// \param extent  Of the outermost loop.

@@ -182,8 +182,13 @@ class Planner {
 
 }  // namespace
 
-ContractionPlan plan_contraction(const TensorLayouts& layouts, const Path& path, const Executor& executor) {
-  return Planner(layouts.result, executor).plan(layouts.operands, path);
+bool PlannedEinsum::update(const Index* layouts, std::size_t count) {
+  if (is_planned_ && std::equal(layouts, layouts + count, layouts_.begin(), layouts_.end())) return false;
+  is_planned_ = false;
+  layouts_.assign(layouts, layouts + count);
+  const TensorLayouts tensors = read_layouts(einsum_, layouts_);
+  plan_ = Planner(tensors.result, executor_).plan(tensors.operands, path_);
+  return is_planned_ = true;
 }
 
 }  // namespace dace_redist
