@@ -17,8 +17,12 @@ from dace_redist.native.toolchain import SOURCE_DIRECTORY
 SOURCE = Path(__file__).parent / "cpp" / "contraction.cpp"
 #: Sources of the runtime that it is linked with: all of the room but those of generated programs, which need MPI.
 LINKED = (
-    *(path for path in sorted((SOURCE_DIRECTORY / "contraction").rglob("*.cpp")) if "program" not in path.name),
-    *(SOURCE_DIRECTORY / "copy" / name for name in ("copy.cpp", "copy_block.cpp")),
+    *(
+        path
+        for path in sorted((SOURCE_DIRECTORY / "contraction").glob("*.cpp"))
+        if path.stem not in ("program", "device_program", "linear_solve")
+    ),
+    *(SOURCE_DIRECTORY / "copy" / name for name in ("copy.cpp", "copy_block.cpp", "huge_pages.cpp")),
 )
 OPTIMISED = ("-O3", "-march=native", "-fopenmp")
 _MESSAGE_BYTES = 4096

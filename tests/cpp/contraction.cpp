@@ -5,8 +5,6 @@
 #include <cstdio>
 #include <memory>
 #include <utility>
-#include <vector>
-
 
 namespace {
 
@@ -42,12 +40,10 @@ int contraction_make(const char* type, const char* expression, const Index* path
   });
 }
 
-int contraction_run(void* made, const Index* layouts, std::size_t words, const void* const* operands, std::size_t count,
+int contraction_run(void* made, const Index* layouts, std::size_t words, const void* const* operands, std::size_t,
                     void* result, const void* alpha, const void* beta, char* message, std::size_t length) {
-  return guarded(message, length, [&] {
-    const std::vector<const void*> starts(operands, operands + count);
-    static_cast<Contraction*>(made)->run({layouts, layouts + words}, starts, result, alpha, beta);
-  });
+  return guarded(message, length,
+                 [&] { static_cast<Contraction*>(made)->run(layouts, words, operands, result, alpha, beta); });
 }
 
 std::size_t contraction_workspace_nbytes(const void* made) {

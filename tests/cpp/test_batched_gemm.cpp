@@ -199,7 +199,6 @@ Problem random_problem() {
 }
 
 ContractionPlan plan_of(const Problem& problem, const std::vector<Tensor>& operands, const Tensor& result) {
-  const Einsum einsum(problem.expression);
   std::vector<Index> words;
   const auto add = [&](const Tensor& tensor) {
     words.insert(words.end(), tensor.extents.begin(), tensor.extents.end());
@@ -207,8 +206,9 @@ ContractionPlan plan_of(const Problem& problem, const std::vector<Tensor>& opera
   };
   for (const Tensor& tensor : operands) add(tensor);
   add(result);
-  return plan_contraction(read_layouts(einsum, words), complete_path(einsum, problem.path), Executor::batches,
-                          {sizeof(double), false});
+  PlannedEinsum einsum(problem.expression, problem.path, {sizeof(double), true, true, false});
+  einsum.update(words.data(), words.size());
+  return einsum.plan();
 }
 
 void check(const Problem& problem) {

@@ -145,7 +145,7 @@ def random_khatri_rao(rng: random.Random) -> tuple[str, dict[str, int]]:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128", "int32"])
 def test_random_khatri_rao_products(library, dtype, threads, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
     library.functions.omp_set_num_threads(threads)

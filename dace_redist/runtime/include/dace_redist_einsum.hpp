@@ -9,10 +9,14 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <string>
 
 #include "dace_redist.h"
 
 namespace dace_redist {
+
+class Contraction;
+
 namespace program {
 
 /// An einsum of local arrays; keeps its plan and its workspace from run to run.
@@ -33,8 +37,8 @@ class DR_API Contraction {
            const void* alpha, const void* beta);
 
  private:
-  class Implementation;
-  std::unique_ptr<Implementation> implementation_;
+  std::string label_, title_;
+  std::unique_ptr<dace_redist::Contraction> contraction_;
 };
 
 /// Contraction::run() with factors as numbers.

@@ -4,9 +4,9 @@
 /// \file
 /// An einsum of any number of tensors in main memory, planned at the first run and when extents change.
 
+#include <cstddef>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "contraction/einsum.hpp"
 
@@ -18,11 +18,11 @@ class Contraction {
  public:
   virtual ~Contraction() = default;
 
-  /// \param layouts  For each operand, then for the result: extents, then strides in elements.
+  /// \param layouts  [layouts_count], for each operand, then for the result: extents, then strides in elements.
   /// \param operands  Their first elements; may be null where an extent is 0.
   /// \param alpha, beta  One element each; beta 0 does not read the result.
   /// \throws Error if extents clash.
-  virtual void run(const std::vector<Index>& layouts, const std::vector<const void*>& operands, void* result,
+  virtual void run(const Index* layouts, std::size_t layouts_count, const void* const* operands, void* result,
                    const void* alpha, const void* beta) = 0;
 
   /// Bytes of the buffers for intermediate tensors and copies, once planned.
@@ -35,10 +35,6 @@ class Contraction {
 /// \throws Error if the type is unknown, the expression is wrong or the path does not end with one tensor.
 std::unique_ptr<Contraction> make_contraction(const std::string& element_type, const std::string& expression,
                                               Path path);
-
-/// A contraction of one element type; sources in contraction/elements/ compile it, each for some types.
-template <class T>
-std::unique_ptr<Contraction> make_typed_contraction(const std::string& expression, Path path);
 
 /// Limits BLAS to one thread unless the environment chooses the number: every rank is one of several on its node.
 void limit_blas_threads();

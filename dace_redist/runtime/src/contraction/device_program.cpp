@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
 #include <array>
-#include <complex>
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "contraction/plan.hpp"
-#include "contraction/resources.hpp"
 #include "core/report.hpp"
 #include "dace_redist_device_einsum.hpp"
 #include "device/device_objects.hpp"
@@ -21,31 +20,30 @@ namespace {
 
 /// One element of any type.
 using ElementBytes = std::array<char, 16>;
-
-template <class T>
-ElementBytes bytes_of(T value) {
-  ElementBytes bytes{};
-  std::memcpy(&bytes, &value, sizeof value);
-  return bytes;
-}
-
-struct ElementRow {
-  const char* name;
-  Index nbytes;
-  ElementBytes one;
-};
-
-/// Indexed by DeviceElement.
-const std::array<ElementRow, 4> device_elements{{{"float32", 4, bytes_of(1.0f)},
-                                                 {"float64", 8, bytes_of(1.0)},
-                                                 {"complex64", 8, bytes_of(std::complex<float>(1))},
-                                                 {"complex128", 16, bytes_of(std::complex<double>(1))}}};
 constexpr ElementBytes zero{};
 
-DeviceElement find_device_element(const std::string& name) {
-  for (std::size_t i = 0; i < device_elements.size(); ++i)
-    if (name == device_elements[i].name) return static_cast<DeviceElement>(i);
-  throw Error(text("a device contracts float32, float64, complex64 and complex128, not ", name));
+/// By DeviceElement.
+constexpr ElementType device_elements[] = {ElementType::float32, ElementType::float64, ElementType::complex64,
+                                           ElementType::complex128};
+
+DeviceElement find_device_element(const char* name) {
+  const auto found = std::find_if(std::begin(device_elements), std::end(device_elements),
+                                  [name](ElementType type) { return element_name(type) == std::string_view(name); });
+  if (found == std::end(device_elements))
+    throw Error(text("a device contracts float32, float64, complex64 and complex128, not ", name));
+  return static_cast<DeviceElement>(found - device_elements);
+}
+
+/// A complex number begins with its real part.
+ElementBytes one_of(DeviceElement element) {
+  ElementBytes bytes{};
+  const float single = 1;
+  const double twice = 1;
+  if (element == DeviceElement::float32 || element == DeviceElement::complex64)
+    std::memcpy(&bytes, &single, sizeof single);
+  else
+    std::memcpy(&bytes, &twice, sizeof twice);
+  return bytes;
 }
 
 /// A product with the kernels that copy its tensors.
@@ -61,75 +59,60 @@ struct DeviceStep {
 
 class DeviceContraction::Implementation {
  public:
-  Implementation(const char* label, const char* expression, const char* element_type, Path path) : label_(label) {
-    reporting([&] {
+  Implementation(const char* label, const char* expression, const char* element_type, Path path)
+      : label_(label), title_(text("Contraction \"", label, "\"")) {
+    reporting(title_, [&] {
       element_ = find_device_element(element_type);
-      Einsum einsum(expression);
-      path_ = complete_path(einsum, std::move(path));
-      einsum_ = std::move(einsum);
+      nbytes_ = element_info(device_elements[static_cast<std::size_t>(element_)]).nbytes;
+      one_ = one_of(element_);
+      einsum_.emplace(expression, std::move(path), Executor{nbytes_, true, true, false});
     });
   }
 
   void run(std::initializer_list<Index> layouts, std::initializer_list<const void*> operands, void* result,
            const void* alpha, const void* beta, MultiplyOnDevice multiply, void* library, Stream stream) {
     if (!einsum_) return;  // its error was reported
-    reporting([&] {
+    reporting(title_, [&] {
       const trace::Span span("contract", label_.c_str(), {});
       Device& device = current_device();
       const CurrentDevice current(device);
-      if (device_ != &device || !std::equal(layouts.begin(), layouts.end(), layouts_.begin(), layouts_.end()))
-        prepare(device, layouts);
+      if (einsum_->update(layouts.begin(), layouts.size()) || device_ != &device) prepare(device);
       operands_ = operands.begin();
       result_ = static_cast<char*>(result);
-      if (is_empty_sum_) alpha = &zero;
-      const bool has_beta = std::memcmp(beta, &zero, static_cast<std::size_t>(row().nbytes)) != 0;
+      if (einsum_->plan().is_empty_sum) alpha = &zero;
+      const bool has_beta = std::memcmp(beta, &zero, static_cast<std::size_t>(nbytes_)) != 0;
       for (const DeviceStep& step : steps_) {
         const bool last = step.places[C].kind == TensorPlace::result;
         for (const Operand tensor : {A, B, C})
           if (step.to_buffer[tensor] && (tensor != C || (last && has_beta)))
             step.to_buffer[tensor]->launch({address(step.places[tensor])}, {buffer(step, tensor)}, stream);
-        multiply(library, product(step, last ? alpha : &row().one, last ? beta : &zero), stream);
+        multiply(library, product(step, last ? alpha : &one_, last ? beta : &zero), stream);
         if (step.from_buffer) step.from_buffer->launch({buffer(step, C)}, {address(step.places[C])}, stream);
       }
     });
   }
 
  private:
-  template <class Work>
-  void reporting(const Work& work) const {
-    try {
-      work();
-    } catch (const std::exception& error) {
-      report(text("Contraction \"", label_, "\": ", error.what()));
-    }
-  }
-
-  const ElementRow& row() const { return device_elements[static_cast<std::size_t>(element_)]; }
-
-  void prepare(Device& device, const std::vector<Index>& layouts) {
-    layouts_.clear();
+  void prepare(Device& device) {
     device_ = nullptr;
     steps_.clear();
-    ContractionPlan plan =
-        plan_contraction(read_layouts(*einsum_, layouts), path_, Executor::batches, {row().nbytes, false});
-    for (auto& step : plan.steps) add_step(device, std::get<PairStep>(std::move(step)));
-    is_empty_sum_ = plan.is_empty_sum;
+    const ContractionPlan& plan = einsum_->plan();
+    for (const auto& step : plan.steps) add_step(device, std::get<PairStep>(step));
     scratch_at_ = plan.kept_count;
     ones_at_ = scratch_at_ + plan.scratch_count;
     memory_ = {};  // before its successor is allocated
-    memory_ = DeviceBuffer(device, (ones_at_ + plan.ones_count) * row().nbytes);
+    memory_ = DeviceBuffer(device, (ones_at_ + plan.ones_count) * nbytes_);
     fill_ones(device, plan.ones_count);
-    layouts_ = layouts;
     device_ = &device;
   }
 
-  void add_step(Device& device, PairStep pair) {
-    DeviceStep step{pair.places, std::get<GemmPlan>(std::move(pair.method)), {}, {}, {}};
+  void add_step(Device& device, const PairStep& pair) {
+    DeviceStep step{pair.places, std::get<GemmPlan>(pair.method), {}, {}, {}};
     step.gemm = batched_gemm(step.plan);
     const TileWalk whole(step.plan.dimensions, step.plan.tiles);
     const auto kernel = [&](const StridedBlock& block) {
       return std::make_unique<CopyKernel>(device, std::vector<DeviceCopy>{{block}},
-                                          ElementStep{row().nbytes, row().nbytes, nullptr});
+                                          ElementStep{nbytes_, nbytes_, nullptr});
     };
     for (const Operand tensor : {A, B, C}) {
       if (!step.plan.copied[tensor]) continue;
@@ -143,23 +126,22 @@ class DeviceContraction::Implementation {
 
   void fill_ones(Device& device, Index count) {
     if (count == 0) return;
-    const PinnedBuffer ones(device, count * row().nbytes);
-    for (Index i = 0; i < count; ++i)
-      std::memcpy(ones.at(i * row().nbytes), &row().one, static_cast<std::size_t>(row().nbytes));
+    const PinnedBuffer ones(device, count * nbytes_);
+    for (Index i = 0; i < count; ++i) std::memcpy(ones.at(i * nbytes_), &one_, static_cast<std::size_t>(nbytes_));
     const DeviceHandle stream = device.make_stream();
-    device.copy(address({TensorPlace::ones, 0}), ones.at(0), count * row().nbytes, stream.get());
+    device.copy(address({TensorPlace::ones, 0}), ones.at(0), count * nbytes_, stream.get());
     device.synchronize(stream.get());
   }
 
   char* buffer(const DeviceStep& step, Operand tensor) const {
-    return memory_.at((scratch_at_ + step.plan.buffer_at[tensor]) * row().nbytes);
+    return memory_.at((scratch_at_ + step.plan.buffer_at[tensor]) * nbytes_);
   }
 
   char* address(const TensorPlace& place) const {
     if (place.kind == TensorPlace::operand)
       return const_cast<char*>(static_cast<const char*>(operands_[place.at]));  // steps only read it
     if (place.kind == TensorPlace::result) return result_;
-    return memory_.at((place.kind == TensorPlace::kept ? place.at : ones_at_) * row().nbytes);
+    return memory_.at((place.kind == TensorPlace::kept ? place.at : ones_at_) * nbytes_);
   }
 
   /// In column-major order: the transposed product c' = b' a'.
@@ -175,14 +157,13 @@ class DeviceContraction::Implementation {
             matrix(gemm.a), data(C), gemm.c.leading, gemm.c.step, alpha,        beta};
   }
 
-  std::string label_;
+  std::string label_, title_;
   DeviceElement element_ = DeviceElement::float64;
-  std::optional<Einsum> einsum_;
-  Path path_;
-  std::vector<Index> layouts_;  // those of the plan
-  Device* device_ = nullptr;    // that of the memory
+  Index nbytes_ = 0;  // of an element
+  ElementBytes one_{};
+  std::optional<PlannedEinsum> einsum_;
+  Device* device_ = nullptr;  // that of the memory
   std::vector<DeviceStep> steps_;
-  bool is_empty_sum_ = false;
   Index scratch_at_ = 0, ones_at_ = 0;     // elements
   DeviceBuffer memory_;                    // intermediates, scratch, ones
   const void* const* operands_ = nullptr;  // of the run at hand

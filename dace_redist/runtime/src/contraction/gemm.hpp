@@ -29,13 +29,10 @@ class Gemm {
     do {
       const Index m = plan_.size(Rows, at_), n = plan_.size(Columns, at_), k = plan_.size(Sums, at_);
       const Matrix<const T> left = input(A, a), right = input(B, b);
-      const bool first = is_at_end_of_sum(false);
-      if (plan_.copied[C]) {
-        multiply_matrices<T>(m, n, k, alpha, left, right, T(first ? 0 : 1), buffered<T>(C));
-        if (is_at_end_of_sum(true)) put_back(beta, c + at_.offset(C));
-      } else {
-        multiply_matrices<T>(m, n, k, alpha, left, right, first ? beta : T(1), in_place<T>(C, c + at_.offset(C)));
-      }
+      const bool first = is_at_end_of_sum(false), copied = plan_.copied[C];
+      const Matrix<T> target = matrix(C, copied ? buffers_[C].data : c + at_.offset(C));
+      multiply_matrices<T>(m, n, k, alpha, left, right, !first ? T(1) : copied ? T(0) : beta, target);
+      if (copied && is_at_end_of_sum(true)) put_back(beta, c + at_.offset(C));
     } while (at_.advance());
   }
 
@@ -57,32 +54,22 @@ class Gemm {
   }
 
   template <class E>
-  Matrix<E> in_place(Operand tensor, E* data) const {
-    return {data, plan_.stride(tensor, sides_of[tensor][0]), plan_.stride(tensor, sides_of[tensor][1])};
+  Matrix<E> matrix(Operand tensor, E* data) const {
+    const auto [row_stride, column_stride] = plan_.strides(tensor, at_);
+    return {data, row_stride, column_stride};
   }
 
-  template <class E>
-  Matrix<E> buffered(Operand tensor) const {
-    const auto [outer, inner] = plan_.buffer_sides(tensor);
-    const Matrix<E> in_order{buffers_[tensor].data, plan_.size(inner, at_), 1};
-    return outer == sides_of[tensor][0] ? in_order : in_order.transposed();
-  }
-
-  /// The matrix of an input's tile.
+  /// The matrix of an input's tile, which is copied unless it is in the buffer.
   Matrix<const T> input(Operand tensor, const T* data) {
-    if (!plan_.copied[tensor]) return in_place<const T>(tensor, data + at_.offset(tensor));
-    fill_buffer(tensor, data + at_.offset(tensor));
-    return buffered<const T>(tensor);
-  }
-
-  /// Copies an input's tile unless it is in the buffer.
-  void fill_buffer(Operand tensor, const T* tile) {
+    const T* const tile = data + at_.offset(tensor);
+    if (!plan_.copied[tensor]) return matrix(tensor, tile);
     const StridedBlock block = plan_.block(tensor, at_);
     Buffer& buffer = buffers_[tensor];
     if (buffer.tile != tile || buffer.counts != block.counts)
       copy(make_copy_block(block, sizeof(T)), tile, buffer.data, false);
     buffer.tile = tile;
     buffer.counts = block.counts;
+    return matrix<const T>(tensor, buffer.data);
   }
 
   void put_back(T beta, T* c) const {

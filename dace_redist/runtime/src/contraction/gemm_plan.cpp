@@ -145,21 +145,6 @@ GemmPlan::Group sorted_by_stride(const Dimensions& dimensions, GemmPlan::Group g
   return group;
 }
 
-/// The dimensions that end with `last` and follow each other in a tensor.
-GemmPlan::Group chain(const Dimensions& dimensions, const GemmPlan::Group& all, std::size_t last, Operand tensor) {
-  GemmPlan::Group group{last};
-  for (bool grown = true; grown;) {
-    grown = false;
-    for (const std::size_t d : all) {
-      if (std::find(group.begin(), group.end(), d) != group.end()) continue;
-      if (!adjoin(dimensions[d], dimensions[group.front()], tensor)) continue;
-      group.insert(group.begin(), d);
-      grown = true;
-    }
-  }
-  return group;
-}
-
 /// Candidates for one side of the matrices: each dimension, those that follow each other in a tensor, and all.
 std::vector<GemmPlan::Group> side_options(const Dimensions& dimensions, GemmSide side) {
   GemmPlan::Group all;
@@ -172,10 +157,13 @@ std::vector<GemmPlan::Group> side_options(const Dimensions& dimensions, GemmSide
   };
   for (const Operand tensor : {A, B, C}) {
     if ((holders_of[side] >> tensor & 1u) == 0) continue;
-    add(sorted_by_stride(dimensions, all, tensor));
-    for (const std::size_t d : all) {
-      add(chain(dimensions, all, d, tensor));
-      add({d});
+    const GemmPlan::Group sorted = sorted_by_stride(dimensions, all, tensor);
+    add(sorted);
+    for (auto last = sorted.begin(); last != sorted.end(); ++last) {
+      auto first = last;
+      while (first != sorted.begin() && adjoin(dimensions[first[-1]], dimensions[*first], tensor)) --first;
+      add({first, last + 1});
+      add({*last});
     }
   }
   return options;
@@ -238,16 +226,14 @@ GemmPlan choose_gemm_plan(const Dimensions& unordered, Index element_bytes, bool
 }
 
 BatchedGemm batched_gemm(const GemmPlan& plan) {
+  const TileWalk whole(plan.dimensions, plan.tiles);
   const auto matrix = [&](Operand tensor) {
-    const auto [first, second] = sides_of[tensor];
-    const Index rows = plan.size(first), columns = plan.size(second);
-    if (!plan.copied[tensor]) {
-      const MatrixLayout layout = matrix_layout(rows, columns, plan.stride(tensor, first), plan.stride(tensor, second));
-      return BatchedGemm::Matrix{tensor, layout.transposed, layout.leading, plan.stride(tensor, Around)};
-    }
-    const bool transposed = plan.buffer_sides(tensor)[0] != first;
+    const Index rows = plan.size(sides_of[tensor][0]), columns = plan.size(sides_of[tensor][1]);
+    const auto [row_stride, column_stride] = plan.strides(tensor, whole);
+    const MatrixLayout layout = matrix_layout(rows, columns, row_stride, column_stride);
     const bool in_batch = plan.size(tensor) > rows * columns;
-    return BatchedGemm::Matrix{tensor, transposed, transposed ? rows : columns, in_batch ? rows * columns : 0};
+    const Index step = !plan.copied[tensor] ? plan.stride(tensor, Around) : in_batch ? rows * columns : 0;
+    return BatchedGemm::Matrix{tensor, layout.transposed, layout.leading, step};
   };
   BatchedGemm gemm{plan.size(Rows), plan.size(Columns), plan.size(Sums), plan.size(Around),
                    matrix(A),       matrix(B),          matrix(C)};

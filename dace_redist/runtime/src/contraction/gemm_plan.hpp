@@ -83,6 +83,14 @@ struct GemmPlan {
     for (const std::size_t d : groups[side]) product *= at.extent(d);
     return product;
   }
+
+  /// Strides of the rows and of the columns of a tensor's matrix, in its buffer if it is copied.
+  std::array<Index, 2> strides(Operand tensor, const TileWalk& at) const {
+    const auto [first, second] = sides_of[tensor];
+    if (!copied[tensor]) return {stride(tensor, first), stride(tensor, second)};
+    if (buffer_sides(tensor)[1] == second) return {size(second, at), 1};
+    return {1, size(first, at)};
+  }
 };
 
 /// One call of a library that multiplies batches of matrices, in row-major order: a is m x k, b is k x n.

@@ -14,6 +14,8 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <utility>
+#include <vector>
 
 #include "contraction/khatri_rao_plan.hpp"
 #include "contraction/panel_product.hpp"
@@ -33,6 +35,8 @@ class KhatriRao {
       : plan_(plan), tensor_(operands(plan.tensor)), panel_(scratch), own_(scratch + plan.own_at), result_(result) {
     for (std::size_t d = 0; d < plan_.axes.size(); ++d)
       if (!plan_.axes[d].kept) factors_.at(d) = operands(plan_.axes[d].factor);
+    block_.resize(plan_.rows.size());
+    block_tiles_.assign(plan_.rows.size(), 1);
   }
 
   /// `result = alpha * product + beta * result`.
@@ -40,31 +44,36 @@ class KhatriRao {
     plan_.result_nest.scale(beta, result_);
     const KhatriRaoPlan::Axis& first = plan_.axes[plan_.panel.front()];
     for (Index begin = 0; begin < first.extent; begin += plan_.panel_chunk) {
-      std::fill(own_, own_ + plan_.rank, alpha);
-      T* panel_end = panel_;
-      fill_panel(0, begin, std::min(plan_.panel_chunk, first.extent - begin), own_, panel_end);
-      pass(begin * first.tensor_stride, (panel_end - panel_) / plan_.columns);
+      Index depth = set_first_row(alpha, panel_);
+      for (const std::size_t d : plan_.panel) {
+        const bool is_first = d == plan_.panel.front();
+        multiply_rows(d, is_first ? begin : 0,
+                      is_first ? std::min(plan_.panel_chunk, first.extent - begin) : plan_.axes[d].extent, panel_,
+                      depth);
+      }
+      pass(begin * first.tensor_stride, depth);
     }
   }
 
  private:
-  /// Writes the rows of the panel from one of its axes on, `count` indices from `begin` on, times `weights`.
-  void fill_panel(std::size_t level, Index begin, Index count, const T* weights, T*& target) const {
-    const std::size_t d = plan_.panel[level];
+  /// Begins a Khatri-Rao product: one row. Returns the number of rows.
+  Index set_first_row(T value, T* rows) const {
+    std::fill(rows, rows + plan_.rank, value);
+    std::fill(rows + plan_.rank, rows + plan_.columns, T(0));
+    return 1;
+  }
+
+  /// Multiplies the rows of a Khatri-Rao product by `extent` rows of an axis' matrix, in place: from the last one on.
+  void multiply_rows(std::size_t d, Index begin, Index extent, T* rows, Index& count) const {
     const Index stride = plan_.axes[d].factor_stride;
-    const T* factor = factors_[d] + begin * stride;
-    const bool last = level + 1 == plan_.panel.size();
-    T* const product = own_ + static_cast<Index>(level + 1) * plan_.columns;
-    for (Index i = 0; i < count; ++i, factor += stride) {
-      T* const row = last ? target : product;
-      detail::multiply_rows(plan_.rank, weights, factor, row);
-      if (last) {
-        std::fill(row + plan_.rank, row + plan_.columns, T(0));
-        target += plan_.columns;
-      } else {
-        fill_panel(level + 1, 0, plan_.axes[plan_.panel[level + 1]].extent, product, target);
+    for (Index row = count; row-- > 0;)
+      for (Index i = extent; i-- > 0;) {
+        const T *x = rows + row * plan_.columns, *y = factors_[d] + (begin + i) * stride;
+        T* const product = rows + (row * extent + i) * plan_.columns;
+        for (Index a = 0; a < plan_.rank; ++a) product[a] = detail::multiply(x[a], y[a]);
+        std::fill(product + plan_.rank, product + plan_.columns, T(0));
       }
-    }
+    count *= extent;
   }
 
   /// One pass over the tensor, with the rows in the panel. Threads share the outermost loop, each with a result of its
@@ -88,70 +97,71 @@ class KhatriRao {
       }
       part.walk(end - begin, depth);
     });
-    for (int thread = 1; thread < threads && !outermost.kept; ++thread)
-      detail::multiply_add<false>(plan_.result_count, T(1),
-                                  static_cast<const T*>(own_) + thread * plan_.own_count + plan_.result_at, 1, result_,
-                                  1);
+    for (int thread = 1; thread < threads && !outermost.kept; ++thread) {
+      const T* own_result = own_ + thread * plan_.own_count + plan_.result_at;
+      for (Index i = 0; i < plan_.result_count; ++i) result_[i] += own_result[i];
+    }
   }
 
   /// \param extent  Of the outermost loop.
-  void walk(Index extent, Index depth) const {
-    std::fill(own_, own_ + plan_.rank, T(1));
+  void walk(Index extent, Index depth) {
     Dimensions loops = plan_.loops;
     loops.front().extent = extent;
     TileWalk at(loops, plan_.tiles);
-    T* const product = own_ + plan_.product_at;
     do {
       Index count = 1;
       for (const std::size_t row : plan_.rows) count *= at.extent(row);
       multiply_by_panel<T>(count, depth, {tensor_ + at.offset(A), plan_.row_stride, plan_.depth_stride}, panel_,
-                           plan_.columns, product);
-      const T* rest = product;
-      add_block(at, 0, outer_weights(at), rest, result_ + at.offset(C));
+                           plan_.columns, own_ + plan_.product_at);
+      set_weights(at);
+      add_block(at, result_ + at.offset(C));
     } while (at.advance());
   }
 
-  /// Product of the rows of the matrices of the loops around the block.
-  const T* outer_weights(const TileWalk& at) const {
-    const T* weights = own_;
-    T* next = own_ + plan_.columns;
-    for (std::size_t loop = 0; loop < plan_.looped.size(); ++loop) {
-      const std::size_t d = plan_.looped[loop];
-      if (plan_.axes[d].kept || std::find(plan_.rows.begin(), plan_.rows.end(), loop) != plan_.rows.end()) continue;
-      detail::multiply_rows(plan_.rank, weights, factors_[d] + at.first(loop) * plan_.axes[d].factor_stride, next);
-      weights = next;
-      next += plan_.columns;
-    }
-    return weights;
+  /// Khatri-Rao product of the matrices of the loops, but for the innermost one, for the indices of a block.
+  void set_weights(const TileWalk& at) {
+    T* const weights = own_ + plan_.weights_at;
+    Index count = set_first_row(T(1), weights);
+    for (std::size_t loop = 0; loop < plan_.looped.size(); ++loop)
+      if (const std::size_t d = plan_.looped[loop]; !plan_.axes[d].kept && loop != plan_.rows.back())
+        multiply_rows(d, at.first(loop), at.extent(loop), weights, count);
   }
 
-  /// Adds the rows of the product to the result, from one of their axes on.
-  void add_block(const TileWalk& at, std::size_t level, const T* weights, const T*& product, T* out) const {
-    const std::size_t loop = plan_.rows[level], d = plan_.looped[loop];
+  /// Adds the rows of the product, times their weights, to the result.
+  void add_block(const TileWalk& at, T* out) {
+    Index product_step = plan_.columns, weights_step = plan_.columns;
+    for (std::size_t row = block_.size(); row-- > 0;) {
+      const KhatriRaoPlan::Axis& axis = plan_.axes[plan_.looped[plan_.rows[row]]];
+      const bool has_weights = !axis.kept && row + 1 < block_.size();
+      block_[row] = {at.extent(plan_.rows[row]), {product_step, has_weights ? weights_step : 0, axis.result_stride}, 0};
+      product_step *= block_[row].extent;
+      if (has_weights) weights_step *= block_[row].extent;
+    }
+    const Index count = std::exchange(block_.back().extent, 1);  // the walk is over the others
+    const std::size_t d = plan_.looped[plan_.rows.back()];
     const KhatriRaoPlan::Axis& axis = plan_.axes[d];
-    const Index count = at.extent(loop), rank = plan_.rank, columns = plan_.columns;
-    const T* factor = axis.kept ? nullptr : factors_[d] + at.first(loop) * axis.factor_stride;
-    if (level + 1 == plan_.rows.size()) {
+    TileWalk in(block_, block_tiles_);
+    do {
+      const T* product = own_ + plan_.product_at + in.offset(A);
+      const T* weights = own_ + plan_.weights_at + in.offset(B);
       if (axis.kept)
-        detail::add_weighted_rows(count, rank, product, columns, weights, out, axis.result_stride);
+        detail::add_weighted_rows(count, plan_.rank, product, plan_.columns, weights, out + in.offset(C),
+                                  axis.result_stride);
       else
-        detail::add_weighted_sum(count, rank, product, columns, factor, axis.factor_stride, weights, out);
-      product += count * columns;
-      return;
-    }
-    T* const next = own_ + static_cast<Index>(plan_.axes.size() + 1 + level) * columns;
-    for (Index i = 0; i < count; ++i) {
-      if (!axis.kept) detail::multiply_rows(rank, weights, factor + i * axis.factor_stride, next);
-      add_block(at, level + 1, axis.kept ? weights : next, product, out + i * axis.result_stride);
-    }
+        detail::add_weighted_sum(count, plan_.rank, product, plan_.columns,
+                                 factors_[d] + at.first(plan_.rows.back()) * axis.factor_stride, axis.factor_stride,
+                                 weights, out + in.offset(C));
+    } while (in.advance());
   }
 
   const KhatriRaoPlan& plan_;
   const T* tensor_;
   std::array<const T*, max_dimensions> factors_{};  // by axis
   T* panel_;
-  T* own_;  // buffers of a thread: rows of weights, of which the first is of ones; a block's product; a result
+  T* own_;  // buffers of a thread: weights and the product of a block, a result
   T* result_;
+  Dimensions block_;  // [rows], A: the product, B: the weights, C: the result
+  std::vector<Index> block_tiles_;
 };
 
 }  // namespace dace_redist

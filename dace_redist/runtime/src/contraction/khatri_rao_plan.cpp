@@ -16,13 +16,13 @@ constexpr Index min_rows = 16;
 }  // namespace
 
 KhatriRaoPlan::KhatriRaoPlan(const std::vector<Layout>& operands, std::size_t position, char common,
-                             PlannedElement element)
+                             const Executor& executor)
     : tensor(position) {
   rank = operands[tensor == 0 ? 1 : 0].extent(common);
-  columns = panel_columns(rank, element.nbytes);
+  columns = executor.panel_columns(rank);
   set_axes(operands);
-  usable = choose_groups(columns * element.nbytes);
-  if (usable && element.is_real && has_panel_kernel(columns, element.nbytes))  // else BLAS has the threads
+  usable = choose_groups(columns * executor.element_nbytes);
+  if (usable && executor.has_panel_kernel(columns))  // else BLAS has the threads
     threads = static_cast<int>(std::min<Index>(thread_count(), loops.front().extent));
 }
 
@@ -97,7 +97,7 @@ bool KhatriRaoPlan::choose_tiles(std::size_t end, Index row_bytes) {
   return matrix_layout(block_rows, depth, row_stride, depth_stride).valid;
 }
 
-void KhatriRaoPlan::set_result(const Layout& result, PlannedElement element) {
+void KhatriRaoPlan::set_result(const Layout& result, const Executor& executor) {
   for (Axis& axis : axes)
     if (axis.kept) axis.result_stride = result.stride(axis.index);
   for (std::size_t d = 0; d < looped.size(); ++d) loops[d].strides[C] = axes[looped[d]].result_stride;
@@ -105,10 +105,10 @@ void KhatriRaoPlan::set_result(const Layout& result, PlannedElement element) {
   result_count = result.count();
   const auto place = [&](Index& total, Index count) {
     const Index at = total;
-    total += aligned_count(count, element.nbytes);
+    total += aligned_count(count, executor.element_nbytes);
     return at;
   };
-  place(own_count, columns * static_cast<Index>(2 * axes.size() + 2));
+  weights_at = place(own_count, block_rows * columns);
   product_at = place(own_count, block_rows * columns);
   if (threads > 1) result_at = place(own_count, result_count);
   place(scratch_count, depth * columns);

@@ -2,45 +2,16 @@
 #pragma once
 
 /// \file
-/// How the indices of a tensor that is multiplied by a Khatri-Rao product are split, and where its buffers are.
+/// Splits the indices of a tensor that is multiplied by a Khatri-Rao product, and places the buffers.
 
 #include <cstddef>
 #include <vector>
 
 #include "contraction/einsum.hpp"
+#include "contraction/executor.hpp"
 #include "contraction/loops.hpp"
 
 namespace dace_redist {
-
-#if defined(__AVX512F__)
-inline constexpr Index vector_bytes = 64;
-inline constexpr Index tile_rows =
-    8;  ///< rows times vectors of accumulators, and one row of vectors, fit the registers
-#elif defined(__AVX__)
-inline constexpr Index vector_bytes = 32;
-inline constexpr Index tile_rows = 4;
-#else
-inline constexpr Index vector_bytes = 16;
-inline constexpr Index tile_rows = 4;
-#endif
-inline constexpr Index max_panel_vectors = 9;  ///< with more columns BLAS is as good
-
-/// Columns of a panel with this many in use: whole vectors, the rest of which is zero.
-constexpr Index panel_columns(Index used, Index element_bytes) {
-  const Index lanes = vector_bytes / element_bytes;
-  return ceil_div(used, lanes) * lanes;
-}
-
-/// Whether multiply_by_panel() has a kernel of its own for real numbers and these columns, instead of BLAS.
-constexpr bool has_panel_kernel(Index columns, Index element_bytes) {
-  return columns <= max_panel_vectors * (vector_bytes / element_bytes);
-}
-
-/// Properties of an element type that a plan depends on.
-struct PlannedElement {
-  Index nbytes = 8;
-  bool is_real = true;  ///< float or double
-};
 
 /// The indices of the tensor: those of the panel, those of the rows of a block, and those that loop around it.
 struct KhatriRaoPlan {
@@ -68,18 +39,18 @@ struct KhatriRaoPlan {
   bool usable = false;  ///< whether the tensor lies so that its blocks are matrices
   int threads = 1;
 
-  LoopNest result_nest;                 ///< of the result alone
-  Index result_count = 1;               ///< elements of the result
-  Index own_at = 0, own_count = 0;      ///< in the scratch: buffers of the threads, the panel before
-  Index product_at = 0, result_at = 0;  ///< in the buffers of a thread
-  Index scratch_count = 0;              ///< elements of all buffers
+  LoopNest result_nest;                                 ///< of the result alone
+  Index result_count = 1;                               ///< elements of the result
+  Index own_at = 0, own_count = 0;                      ///< in the scratch: buffers of the threads, after the panel
+  Index weights_at = 0, product_at = 0, result_at = 0;  ///< in the buffers of a thread
+  Index scratch_count = 0;                              ///< elements of all buffers
 
   /// \param operands  For which find_khatri_rao_tensor() found `tensor`; no extent 0; factors with contiguous rows.
   /// \param common  The index that all factors have.
-  KhatriRaoPlan(const std::vector<Layout>& operands, std::size_t tensor, char common, PlannedElement element);
+  KhatriRaoPlan(const std::vector<Layout>& operands, std::size_t tensor, char common, const Executor& executor);
 
   /// Chooses the buffers. \param result  With contiguous rows, and contiguous as a whole if threads > 1.
-  void set_result(const Layout& result, PlannedElement element);
+  void set_result(const Layout& result, const Executor& executor);
 
  private:
   void set_axes(const std::vector<Layout>& operands);

@@ -4,6 +4,8 @@
 /// \file
 /// Products of strided matrices, vectors among them: chooses the routine of BLAS.
 
+#include <utility>
+
 #include "contraction/blas.hpp"
 #include "contraction/gemm_plan.hpp"
 #include "contraction/vector_loops.hpp"
@@ -27,29 +29,27 @@ inline CBLAS_TRANSPOSE transpose_of(const MatrixLayout& layout) {
 
 template <class T>
 void blas_product(Index m, Index n, Index k, T alpha, Matrix<const T> a, Matrix<const T> b, T beta, Matrix<T> c) {
-  using Routines = blas::Routines<T>;
   const MatrixLayout c_layout = matrix_layout(m, n, c.row_stride, c.column_stride);
   if (c_layout.transposed) return blas_product<T>(n, m, k, alpha, b.transposed(), a.transposed(), beta, c.transposed());
   const MatrixLayout a_layout = matrix_layout(m, k, a.row_stride, a.column_stride);
   const MatrixLayout b_layout = matrix_layout(k, n, b.row_stride, b.column_stride);
-  Routines::gemm(CblasRowMajor, transpose_of(a_layout), transpose_of(b_layout), static_cast<int>(m),
-                 static_cast<int>(n), static_cast<int>(k), Routines::scalar(alpha), a.data,
-                 static_cast<int>(a_layout.leading), b.data, static_cast<int>(b_layout.leading), Routines::scalar(beta),
-                 c.data, static_cast<int>(c_layout.leading));
+  blas::Routines<T>::gemm(CblasRowMajor, transpose_of(a_layout), transpose_of(b_layout), static_cast<int>(m),
+                          static_cast<int>(n), static_cast<int>(k), blas::scalar(alpha), a.data,
+                          static_cast<int>(a_layout.leading), b.data, static_cast<int>(b_layout.leading),
+                          blas::scalar(beta), c.data, static_cast<int>(c_layout.leading));
 }
 
 /// `c = alpha * a b + beta * c` for vectors b and c.
 template <class T>
 void blas_matrix_vector(Index m, Index k, T alpha, Matrix<const T> a, const T* b, Index b_stride, T beta, T* c,
                         Index c_stride) {
-  using Routines = blas::Routines<T>;
   scale_vector(m, beta, c, c_stride);
   const MatrixLayout layout = matrix_layout(m, k, a.row_stride, a.column_stride);
+  const auto [rows, columns] = layout.transposed ? std::pair(k, m) : std::pair(m, k);
   const T one(1);
-  Routines::gemv(CblasRowMajor, transpose_of(layout), static_cast<int>(layout.transposed ? k : m),
-                 static_cast<int>(layout.transposed ? m : k), Routines::scalar(alpha), a.data,
-                 static_cast<int>(layout.leading), b, static_cast<int>(b_stride), Routines::scalar(one), c,
-                 static_cast<int>(c_stride));
+  blas::Routines<T>::gemv(CblasRowMajor, transpose_of(layout), static_cast<int>(rows), static_cast<int>(columns),
+                          blas::scalar(alpha), a.data, static_cast<int>(layout.leading), b, static_cast<int>(b_stride),
+                          blas::scalar(one), c, static_cast<int>(c_stride));
 }
 
 }  // namespace detail

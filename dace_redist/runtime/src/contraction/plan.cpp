@@ -19,8 +19,7 @@ using Tensors = std::vector<Tensor>;
 
 class Planner {
  public:
-  Planner(Layout result, Executor executor, PlannedElement element)
-      : result_(std::move(result)), executor_(executor), element_(element) {}
+  Planner(Layout result, const Executor& executor) : result_(std::move(result)), executor_(executor) {}
 
   ContractionPlan plan(const std::vector<Layout>& operands, const Path& path) {
     const auto is_empty = [](const Layout& layout) { return layout.count() == 0; };
@@ -48,7 +47,7 @@ class Planner {
  private:
   /// Contracts tensors, from left to right; the others determine which indices are still needed.
   Tensor contract(const Tensors& taken, const Tensors& others, bool last) {
-    if (executor_ == Executor::matrices)
+    if (!executor_.batches)
       if (const std::optional<Tensor> product = add_khatri_rao(taken, others, last)) return *product;
     if (taken.size() == 1)
       return last ? contract_pair(taken[0], lone_indices(taken[0], {}, others), others, last) : taken[0];
@@ -77,7 +76,7 @@ class Planner {
 
   /// A constant: a product with it sums over its indices.
   Tensor ones(Layout layout) {
-    if (executor_ != Executor::batches) std::fill(layout.strides.begin(), layout.strides.end(), 0);
+    if (!executor_.batches) std::fill(layout.strides.begin(), layout.strides.end(), 0);
     plan_.ones_count = std::max(plan_.ones_count, layout.count());
     return {std::move(layout), {TensorPlace::ones, 0}};
   }
@@ -107,7 +106,7 @@ class Planner {
 
   Tensor intermediate(Layout layout) {
     const TensorPlace place{TensorPlace::kept, plan_.kept_count};
-    plan_.kept_count += aligned_count(layout.count(), element_.nbytes);
+    plan_.kept_count += aligned_count(layout.count(), executor_.element_nbytes);
     return {std::move(layout), place};
   }
 
@@ -121,10 +120,10 @@ class Planner {
       throw Error(text("a product has more than ", max_dimensions, " dimensions that cannot be merged"));
     PairStep step{{a.place, b.place, c.place}, LoopNest(dimensions)};
     const bool has_constant = a.place.kind == TensorPlace::ones || b.place.kind == TensorPlace::ones;
-    if (executor_ == Executor::batches || (executor_ == Executor::matrices && !has_constant)) {
-      GemmPlan gemm = choose_gemm_plan(dimensions, element_.nbytes, executor_ == Executor::batches);
+    if (executor_.batches || (executor_.has_blas && !has_constant)) {
+      GemmPlan gemm = choose_gemm_plan(dimensions, executor_.element_nbytes, executor_.batches);
       const bool is_dot = gemm.size(Rows) == 1 && gemm.size(Columns) == 1;
-      if (executor_ == Executor::batches || (!is_dot && gemm.cost < std::get<LoopNest>(step.method).cost())) {
+      if (executor_.batches || (!is_dot && gemm.cost < std::get<LoopNest>(step.method).cost())) {
         plan_.scratch_count = std::max(plan_.scratch_count, gemm.scratch_count);
         step.method = std::move(gemm);
       }
@@ -161,13 +160,13 @@ class Planner {
     const char common = layouts[*tensor].has(factor[0]) ? factor[1] : factor[0];
     for (std::size_t i = 0; i < layouts.size(); ++i)
       if (i != *tensor && !has_rows(layouts[i], common)) layouts[i] = rows_of(layouts[i], common);
-    KhatriRaoPlan plan(layouts, *tensor, common, element_);
+    KhatriRaoPlan plan(layouts, *tensor, common, executor_);
     if (!plan.usable) return {};
     for (std::size_t i = 0; i < tensors.size(); ++i)
       if (i != *tensor && !has_rows(tensors[i].layout, common)) tensors[i] = add_pair(tensors[i], ones({}), layouts[i]);
     const bool direct = last && plan.threads == 1 && has_rows(result_, common);
     const Tensor product = direct ? Tensor{result_, {TensorPlace::result, 0}} : intermediate(rows_of(all, common));
-    plan.set_result(product.layout, element_);
+    plan.set_result(product.layout, executor_);
     plan_.scratch_count = std::max(plan_.scratch_count, plan.scratch_count);
     KhatriRaoStep step{{}, product.place, std::move(plan)};
     for (const Tensor& operand : tensors) step.operands.push_back(operand.place);
@@ -178,15 +177,18 @@ class Planner {
 
   Layout result_;
   Executor executor_;
-  PlannedElement element_;
   ContractionPlan plan_;
 };
 
 }  // namespace
 
-ContractionPlan plan_contraction(const TensorLayouts& layouts, const Path& path, Executor executor,
-                                 PlannedElement element) {
-  return Planner(layouts.result, executor, element).plan(layouts.operands, path);
+bool PlannedEinsum::update(const Index* layouts, std::size_t count) {
+  if (is_planned_ && std::equal(layouts, layouts + count, layouts_.begin(), layouts_.end())) return false;
+  is_planned_ = false;
+  layouts_.assign(layouts, layouts + count);
+  const TensorLayouts tensors = read_layouts(einsum_, layouts_);
+  plan_ = Planner(tensors.result, executor_).plan(tensors.operands, path_);
+  return is_planned_ = true;
 }
 
 }  // namespace dace_redist

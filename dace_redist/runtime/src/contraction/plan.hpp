@@ -3,16 +3,19 @@
 
 /// \file
 /// The steps of an einsum for tensors of given extents and strides: loops, products of matrices, and products with a
-/// Khatri-Rao product. contraction.hpp executes them on the CPU, device_program.cpp on a GPU.
+/// Khatri-Rao product. contraction.cpp executes them on the CPU, device_program.cpp on a GPU.
 ///
-/// Start reading at: plan_contraction().
+/// Start reading at: PlannedEinsum.
 
 #include <array>
 #include <cstddef>
+#include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "contraction/einsum.hpp"
+#include "contraction/executor.hpp"
 #include "contraction/gemm_plan.hpp"
 #include "contraction/khatri_rao_plan.hpp"
 #include "contraction/loops.hpp"
@@ -46,17 +49,28 @@ struct ContractionPlan {
   Index kept_count = 0, scratch_count = 0, ones_count = 0;  ///< elements: intermediates, buffers of a step, constants
 };
 
-/// Executor of a plan, which determines its steps.
-enum class Executor {
-  loops,     ///< CPU, loops only
-  matrices,  ///< CPU, all kinds of steps; constants are read with strides of 0
-  batches    ///< GPU, products of batches of matrices only
-};
+/// An einsum whose plan is kept until other extents or strides come.
+class PlannedEinsum {
+ public:
+  /// \param path  As opt_einsum's; empty: all tensors in one step. A step of several tensors goes from left to right.
+  /// \throws Error if the expression is wrong or the path does not end with one tensor.
+  PlannedEinsum(const std::string& expression, Path path, const Executor& executor)
+      : einsum_(expression), path_(complete_path(einsum_, std::move(path))), executor_(executor) {}
 
-/// \param path  Of complete_path(); a step of more than two tensors goes from left to right.
-/// \param element  Of the tensors.
-/// \throws Error if a tensor has too many dimensions.
-ContractionPlan plan_contraction(const TensorLayouts& layouts, const Path& path, Executor executor,
-                                 PlannedElement element);
+  /// True: there is a new plan. \param layouts  [count], as of read_layouts().
+  /// \throws Error if extents clash, or a tensor has too many dimensions.
+  bool update(const Index* layouts, std::size_t count);
+
+  /// Of the last update.
+  const ContractionPlan& plan() const { return plan_; }
+
+ private:
+  Einsum einsum_;
+  Path path_;
+  Executor executor_;
+  std::vector<Index> layouts_;  // those of the plan
+  bool is_planned_ = false;
+  ContractionPlan plan_;
+};
 
 }  // namespace dace_redist

@@ -5,11 +5,10 @@
 /// Threads and memory of contractions: every rank is one of several on its node.
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdlib>
-#include <memory>
-#include <new>
 
+#include "copy/buffer.hpp"
+#include "core/cache_line.hpp"
 #include "layout/intervals.hpp"
 
 #ifdef _OPENMP
@@ -43,37 +42,29 @@ void on_threads([[maybe_unused]] int threads, const Work& work) {
   for (int thread = 0; thread < threads; ++thread) work(thread);
 }
 
-inline constexpr Index buffer_alignment = 64;  ///< bytes
-
 /// Elements of a buffer, rounded up so that the next buffer is aligned.
 inline Index aligned_count(Index count, Index element_bytes) {
-  const Index unit = std::max<Index>(1, buffer_alignment / element_bytes);
+  const Index unit = std::max<Index>(1, cache_line_bytes / element_bytes);
   return ceil_div(count, unit) * unit;
 }
 
-/// A buffer aligned to cache lines, which grows on demand and never shrinks.
+/// A buffer that grows on demand and never shrinks.
 class Workspace {
  public:
   /// At least this many bytes; former contents may be lost.
-  void* reserve(std::size_t nbytes) {
+  char* reserve(Index nbytes) {
     if (nbytes > nbytes_) {
-      memory_.reset();
       nbytes_ = 0;
-      memory_.reset(::operator new(nbytes, alignment));
+      memory_ = {};  // before its successor is allocated
+      memory_ = Buffer(nbytes);
       nbytes_ = nbytes;
     }
-    return memory_.get();
+    return memory_.at(0);
   }
 
  private:
-  static constexpr std::align_val_t alignment{buffer_alignment};
-
-  struct FreeWorkspace {
-    void operator()(void* memory) const { ::operator delete(memory, alignment); }
-  };
-
-  std::unique_ptr<void, FreeWorkspace> memory_;
-  std::size_t nbytes_ = 0;
+  Buffer memory_;
+  Index nbytes_ = 0;
 };
 
 }  // namespace dace_redist

@@ -87,49 +87,39 @@ T dot_vectors(Index n, const T* x, Index x_stride, const T* y, Index y_stride) {
   return partial_sums<T>(n, [=](Index i) { return multiply(x[i * x_stride], y[i * y_stride]); });
 }
 
-inline constexpr Index row_chunk_bytes = 64;  ///< of a row of a Khatri-Rao product, taken at a time: stays in registers
-
-/// `z = x * y`.
-template <class T>
-void multiply_rows(Index count, const T* __restrict x, const T* __restrict y, T* __restrict z) {
-  for (Index i = 0; i < count; ++i) z[i] = multiply(x[i], y[i]);
-}
-
-/// Calls `work(first, count)` for the chunks of a row; the count of whole ones is known to the compiler.
+/// Calls `work(first, count)` for the cache lines of a row; the count of whole ones is known to the compiler, which
+/// then keeps sums in registers.
 template <class T, class Work>
-void for_chunks(Index rank, const Work& work) {
-  constexpr Index chunk = row_chunk_bytes / static_cast<Index>(sizeof(T));
+void for_chunks(Index size, const Work& work) {
+  constexpr Index chunk = 64 / static_cast<Index>(sizeof(T));
   Index first = 0;
-  for (; first + chunk <= rank; first += chunk) work(first, std::integral_constant<Index, chunk>{});
-  if (first < rank) work(first, rank - first);
+  for (; first + chunk <= size; first += chunk) work(first, std::integral_constant<Index, chunk>{});
+  if (first < size) work(first, size - first);
 }
 
-/// `out[p] += product[p] * weights` for rows p.
+/// `y[row] += x[row] * weights` for rows of `size` elements.
 template <class T>
-void add_weighted_rows(Index rows, Index rank, const T* product, Index columns, const T* weights, T* out,
-                       Index out_stride) {
-  for_chunks<T>(rank, [&](Index first, auto count) {
-    for (Index p = 0; p < rows; ++p) {
-      const T* __restrict x = product + p * columns + first;
-      T* __restrict y = out + p * out_stride + first;
-      for (Index i = 0; i < count; ++i) y[i] = static_cast<T>(y[i] + multiply(x[i], weights[first + i]));
+void add_weighted_rows(Index rows, Index size, const T* x, Index x_stride, const T* weights, T* y, Index y_stride) {
+  for_chunks<T>(size, [&](Index first, auto count) {
+    for (Index row = 0; row < rows; ++row) {
+      const T* __restrict x_row = x + row * x_stride + first;
+      T* __restrict y_row = y + row * y_stride + first;
+      for (Index i = 0; i < count; ++i) y_row[i] = static_cast<T>(y_row[i] + multiply(x_row[i], weights[first + i]));
     }
   });
 }
 
-/// `out += weights * sum(product[p] * factor[p])` over rows p.
+/// `z += weights * sum(x[row] * y[row])` over rows of `size` elements.
 template <class T>
-void add_weighted_sum(Index rows, Index rank, const T* product, Index columns, const T* factor, Index factor_stride,
-                      const T* weights, T* out) {
-  for_chunks<T>(rank, [&](Index first, auto count) {
-    T sums[row_chunk_bytes / sizeof(T)] = {};
-    for (Index p = 0; p < rows; ++p) {
-      const T* x = product + p * columns + first;
-      const T* y = factor + p * factor_stride + first;
-      for (Index i = 0; i < count; ++i) sums[i] = static_cast<T>(sums[i] + multiply(x[i], y[i]));
+void add_weighted_sum(Index rows, Index size, const T* x, Index x_stride, const T* y, Index y_stride, const T* weights,
+                      T* z) {
+  for_chunks<T>(size, [&](Index first, auto count) {
+    T sums[64 / sizeof(T)] = {};
+    for (Index row = 0; row < rows; ++row) {
+      const T *x_row = x + row * x_stride + first, *y_row = y + row * y_stride + first;
+      for (Index i = 0; i < count; ++i) sums[i] = static_cast<T>(sums[i] + multiply(x_row[i], y_row[i]));
     }
-    for (Index i = 0; i < count; ++i)
-      out[first + i] = static_cast<T>(out[first + i] + multiply(sums[i], weights[first + i]));
+    multiply_add<false>(count, T(1), sums, 1, weights + first, 1, z + first, 1);
   });
 }
 

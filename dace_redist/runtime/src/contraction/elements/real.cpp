@@ -1,9 +1,0 @@
-// SPDX-License-Identifier: BSD-3-Clause
-#include "contraction/typed_contraction.hpp"
-
-namespace dace_redist {
-
-template std::unique_ptr<Contraction> make_typed_contraction<float>(const std::string&, Path);
-template std::unique_ptr<Contraction> make_typed_contraction<double>(const std::string&, Path);
-
-}  // namespace dace_redist
