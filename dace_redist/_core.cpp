@@ -20,7 +20,6 @@
 #include "core/options.hpp"
 #include "layout/distribution.hpp"
 #include "layout/index_map.hpp"
-#include "layout/replica_policy.hpp"
 #include "layout/schedule.hpp"
 #include "shm/arena.hpp"
 #include "shm/array_allocator.hpp"
@@ -50,6 +49,17 @@ py::list message_list(const std::vector<dr::Message>& messages) {
   for (const dr::Message& message : messages)
     list.append(py::make_tuple(message.peer, message.count, block_list(message)));
   return list;
+}
+
+/// Drops the messages of all turns of a reduction but one.
+void keep_turn(dr::RankSchedule& schedule, dr::Index turn) {
+  const auto other = [turn](const dr::Message& message) { return message.turn != turn; };
+  for (std::vector<dr::Message>* messages : {&schedule.sends, &schedule.receives})
+    messages->erase(std::remove_if(messages->begin(), messages->end(), other), messages->end());
+  if (other(schedule.self)) {
+    schedule.self.count = 0;
+    schedule.self.blocks.clear();
+  }
 }
 
 /// Global indices a rank holds along one axis, in local order; of the rank's first cell.
@@ -307,27 +317,30 @@ PYBIND11_MODULE(_core, module) {
       [](const dr::Distribution& source, const dr::Distribution& target, dr::Index rank, bool with_blocks,
          const Numbers& map, dr::Index exchange, dr::Index element_bytes) {
         dr::IndexMap index_map(map, source, target);
-        dr::ReplicaPolicy policy;
-        if (exchange >= 0)
-          policy = dr::reduction_exchanges(source, target, element_bytes).at(static_cast<std::size_t>(exchange));
-        const bool within_target = policy.kind == dr::ReplicaPolicy::allgather;
+        const bool within_target = exchange == source.replicas();
         if (within_target) index_map = {index_map.within_target(), target, target};
-        const dr::RankSchedule schedule =
+        dr::ReplicaPolicy policy;
+        if (within_target)
+          policy.kind = dr::ReplicaPolicy::allgather;
+        else if (exchange >= 0)
+          policy = {dr::ReplicaPolicy::all, dr::scatters_target(source, target, element_bytes)};
+        dr::RankSchedule schedule =
             dr::make_schedule(within_target ? target : source, target, index_map, rank, with_blocks, {}, {}, policy);
+        if (policy.kind == dr::ReplicaPolicy::all) keep_turn(schedule, exchange);
         return py::make_tuple(message_list(schedule.sends), message_list(schedule.receives),
                               message_list({schedule.self}));
       },
       py::arg("source"), py::arg("target"), py::arg("rank"), py::arg("with_blocks") = true,
       py::arg("index_map") = Numbers{}, py::arg("exchange") = -1, py::arg("element_bytes") = 0,
       "The messages of one rank: (sends, receives, self), see schedule.py; of one exchange of a reduction, if that is "
-      "given, see replica_policy.hpp.");
+      "given: a turn, or the exchange of slices after all turns.");
   module.def(
       "reduction_exchanges",
       [](const dr::Distribution& source, const dr::Distribution& target, dr::Index element_bytes) {
-        return dr::reduction_exchanges(source, target, element_bytes).size();
+        return source.replicas() + (dr::scatters_target(source, target, element_bytes) ? 1 : 0);
       },
       py::arg("source"), py::arg("target"), py::arg("element_bytes"),
-      "Number of exchanges of a reduction, see replica_policy.hpp.");
+      "Number of exchanges of a reduction: its turns, and the exchange of slices if the target is scattered.");
   module.def(
       "held_elements",
       [](const dr::Distribution& source, const dr::Distribution& target, dr::Index rank, const Numbers& map) {

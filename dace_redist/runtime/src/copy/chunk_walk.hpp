@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "copy/copy_block.hpp"
 #include "copy/copy_kernels.hpp"
@@ -19,6 +20,8 @@ namespace detail {
 /// Walks a block in chunks, each a plane of two of its dimensions. The block must outlive the walk.
 class ChunkWalk {
  public:
+  static constexpr std::int64_t all = std::numeric_limits<std::int64_t>::max();  ///< runs of a dimension in one chunk
+
   /// Lengths of the chunks of a dimension, in runs. The last chunk may be longer than the others, up to `max_last`.
   /// `first` and `others` are at most `max_last`.
   struct Lengths {
@@ -41,6 +44,12 @@ class ChunkWalk {
 
   std::int64_t source() const { return source_; }
   std::int64_t target() const { return target_; }
+  /// Distance of the chunk from the start of another block of these counts, by its strides.
+  std::int64_t offset(const std::array<std::int64_t, max_block_dims>& strides) const {
+    std::int64_t sum = 0;
+    for (std::size_t i = 0; i < walked_count_; ++i) sum += index_[walked_[i]] * strides[walked_[i]];
+    return sum;
+  }
 
   Plane plane() const {
     Plane plane{1, 1, block_.run_bytes, 0, 0, 0, 0, 0};

@@ -18,11 +18,11 @@
 // |-----------------|--------------|-----------------------------------------------------------------------------|
 // | copy_run        | both         | one run                                                                     |
 // | copy_tiles      | both         | runs <= 128 bytes, another dimension is contiguous in the source            |
-// | assemble_lines  | both         | runs >= 64 bytes that fill lines together in the target, AVX-512; not for a |
-// |                 |              | single copy with ordinary stores or with aligned runs                       |
+// | assemble_lines  | ordinary     | a batch of runs of 64 bytes to 1 KiB that fill lines together; AVX-512      |
+// | assemble_lines  | non-temporal | such a batch, or a single copy of runs up to 512 bytes                      |
 // | copy_in_chunks  | ordinary     | a batch of any other blocks                                                 |
-// | copy_in_chunks  | non-temporal | runs < 1 KiB that fill lines together, all at multiples of a stream width   |
-// | copy_buffered   | non-temporal | runs < 1 KiB that fill lines together, at any alignment                     |
+// | copy_in_chunks  | non-temporal | runs < 1 KiB that fill lines together: in place if all are at multiples of  |
+// |                 |              | a stream width, else by way of LineWriters                                  |
 // | copy_planes     | both         | all others: a single copy, runs >= 1 KiB, runs with gaps in the target      |
 
 namespace dace_redist {
@@ -30,26 +30,20 @@ namespace dace_redist {
 namespace detail {
 namespace {
 
-constexpr std::int64_t max_tiled_run = 128;            ///< longer runs fill lines on both sides in any loop order
+constexpr std::int64_t min_prefetched_run = 16;        ///< to prefetch each shorter run costs more than it saves
 constexpr std::int64_t prefetch_bytes = 6144;          ///< prefetch distance of plane copies
 constexpr std::int64_t chunk_bytes = 16384;            ///< bytes per chunk, copied for all endpoints in turn
-constexpr std::int64_t assembled_ahead_bytes = 16384;  ///< prefetch distance of a LineAssembler
+constexpr std::int64_t max_assembled_run = 512;        ///< longer runs of a single copy are read faster one by one
+constexpr std::int64_t assembled_bytes = 2048;         ///< bytes assembled for each endpoint of a batch in turn
+constexpr std::int64_t assembled_ahead_bytes = 16384;  ///< prefetch distance of assembled lines
 constexpr std::int64_t tile_row_bytes = 256;           ///< target bytes in a row of a tile
 constexpr std::int64_t streamed_tile_columns = 64;     ///< target elements in a row of a streamed, transposed tile
 constexpr std::int64_t tile_bytes = 16384;             ///< a tile and its source lines fit the L1 cache
 constexpr std::int64_t max_tile_bytes = 25600;         ///< the last tiles are longer by up to a line on both sides
 static_assert(max_tile_bytes >= (64 + 15) * (64 + 15) * 4, "tiles of elements of 4 bytes are the largest");
 
-/// Dimension of the shortest source stride, if that is not the last one and runs are short; else -1.
-int transposed_dimension(const CopyBlock& block) {
-  if (block.ndim < 2 || block.run_bytes > max_tiled_run) return -1;
-  const int last = block.ndim - 1;
-  int best = last;
-  for (int d = 0; d < last; ++d) {
-    const std::int64_t stride = magnitude(block.source_strides[static_cast<std::size_t>(d)]);
-    if (stride > 0 && stride < magnitude(block.source_strides[static_cast<std::size_t>(best)])) best = d;
-  }
-  return best == last ? -1 : best;
+Prefetch prefetch_of_runs(std::int64_t run_bytes) {
+  return run_bytes < min_prefetched_run ? Prefetch::none : Prefetch::runs;
 }
 
 /// True if short runs follow each other in the target: they fill lines together.
@@ -60,8 +54,7 @@ bool gathers_lines(const CopyBlock& block) {
 
 /// Copies whole planes of the last two dimensions.
 void copy_planes(const CopyBlock& block, const char* source, char* target, PlaneCopy copy_runs) {
-  ChunkWalk walk(block, block.ndim - 2, block.ndim < 2 ? 1 : block.counts[static_cast<std::size_t>(block.ndim - 2)],
-                 block.ndim < 1 ? 1 : block.counts[static_cast<std::size_t>(block.ndim - 1)]);
+  ChunkWalk walk(block, block.ndim - 2, ChunkWalk::all, ChunkWalk::all);
   Plane plane = walk.plane();  // all chunks are equal: whole planes
   plane.ahead = prefetch_bytes;
   if (plane.columns > 1 && block.run_bytes < prefetch_bytes) {
@@ -73,10 +66,11 @@ void copy_planes(const CopyBlock& block, const char* source, char* target, Plane
   while (walk.advance());
 }
 
-/// True if every run starts and ends at a multiple of stream_width in the target.
-bool streams_in_place(const CopyBlock& block, const char* target) {
-  std::int64_t mixed = block.run_bytes | bytes_to_line(target);
+/// True if every run starts and ends at a multiple of stream_width in all targets.
+bool streams_in_place(const CopyBlock& block, const CopyEndpoints* endpoints, std::size_t count) {
+  std::int64_t mixed = block.run_bytes;
   for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d) mixed |= block.target_strides[d];
+  for (std::size_t p = 0; p < count; ++p) mixed |= bytes_to_line(endpoints[p].target);
   return mixed % stream_width == 0;
 }
 
@@ -97,49 +91,36 @@ ChunkWalk walk_along_rows(const CopyBlock& block) {
   return ChunkWalk(block, block.ndim - 2, 1, std::max<std::int64_t>(1, chunk_bytes / column_bytes));
 }
 
-/// Copies chunk by chunk, each for all endpoints: source lines that these share stay in the L1 cache. `copy_runs` may
-/// prefetch the next chunk.
-void copy_in_chunks(ChunkWalk walk, const CopyEndpoints* endpoints, std::size_t count, PlaneCopy copy_runs) {
-  ChunkWalk ahead = walk;
-  bool more_ahead = ahead.advance();
-  do {
-    Plane plane = walk.plane();
-    if (more_ahead) {
-      plane.ahead = ahead.source() - walk.source();
-      more_ahead = ahead.advance();
-    }
-    for (std::size_t p = 0; p < count; ++p)
-      copy_runs(plane, endpoints[p].source + walk.source(), endpoints[p].target + walk.target());
-  } while (walk.advance());
-}
-
-/// Copies chunk by chunk, each for all endpoints, by way of LineWriters. Between their stores the source lines of the
-/// next chunk are prefetched: those of all endpoints if they overlap, else those of the lowest one.
-void copy_buffered(const CopyBlock& block, const CopyEndpoints* endpoints, std::size_t count) {
-  LineWriters writers(count);
-  ChunkWalk walk = walk_in_target_order(block, writers.max_piece() / (count > 1 ? 2 : 1));
-  ChunkWalk ahead = walk;
-  bool more_ahead = ahead.advance();
-  const PlaneCopy copy_runs = plane_copy<Prefetch::none>(block.run_bytes);
+/// The source lines of the chunk after `plane`, which begins at `next`: those of all endpoints if they overlap, else
+/// those of the lowest one.
+LinesAhead lines_ahead(const Plane& plane, std::int64_t next, const CopyEndpoints* endpoints, std::size_t count) {
   const auto ends = std::minmax_element(
       endpoints, endpoints + count, [](const CopyEndpoints& a, const CopyEndpoints& b) { return a.source < b.source; });
   const std::int64_t apart = ends.second->source - ends.first->source;
-  do {
-    const Plane plane = walk.plane();
-    if (more_ahead && count > 1) {
-      const std::int64_t extent = (plane.rows - 1) * magnitude(plane.source_row) +
-                                  (plane.columns - 1) * magnitude(plane.source_column) + plane.run_bytes;
-      writers.prefetch(
-          LinesAhead(address_at(ends.first->source, ahead.source()), 1, 0, extent + (apart <= extent ? apart : 0)));
-      more_ahead = ahead.advance();
-    }
+  const std::int64_t extent = (plane.rows - 1) * magnitude(plane.source_row) +
+                              (plane.columns - 1) * magnitude(plane.source_column) + plane.run_bytes;
+  return {address_at(ends.first->source, next), 1, 0, extent + (apart <= extent ? apart : 0)};
+}
+
+/// Copies chunk by chunk, each for all endpoints: source lines that these share stay in the L1 cache. `copy_runs` may
+/// prefetch the next chunk.
+/// \param writers  Write whole lines; null: `copy_runs` writes the targets.
+/// \param interleaved  The next chunk is prefetched between the stores of the writers.
+void copy_in_chunks(ChunkWalk walk, const CopyEndpoints* endpoints, std::size_t count, PlaneCopy copy_runs,
+                    LineWriters* writers = nullptr, bool interleaved = false) {
+  for (bool more = true; more;) {
+    Plane plane = walk.plane();
+    const std::int64_t from = walk.source(), to = walk.target();
+    more = walk.advance();
+    if (more) plane.ahead = walk.source() - from;
+    if (more && interleaved) writers->prefetch(lines_ahead(plane, walk.source(), endpoints, count));
     for (std::size_t p = 0; p < count; ++p) {
-      char* const to =
-          writers[p].place(endpoints[p].target + walk.target(), plane.rows * plane.columns * plane.run_bytes);
-      copy_runs(plane, endpoints[p].source + walk.source(), to);
+      char* target = endpoints[p].target + to;
+      if (writers) target = (*writers)[p].place(target, plane.rows * plane.columns * plane.run_bytes);
+      copy_runs(plane, endpoints[p].source + from, target);
     }
-  } while (walk.advance());
-  writers.finish();
+  }
+  if (writers) writers->finish();
 }
 
 /// Copies rows with lines put together in registers, a few of each endpoint in turn: where these follow each other in
@@ -147,17 +128,30 @@ void copy_buffered(const CopyBlock& block, const CopyEndpoints* endpoints, std::
 template <bool non_temporal>
 void assemble_lines(const CopyBlock& block, const CopyEndpoints* endpoints, std::size_t count) {
   const auto last = static_cast<std::size_t>(block.ndim - 1);
-  const std::int64_t stride = block.source_strides[last], nbytes = block.counts[last] * block.run_bytes;
-  const std::int64_t runs_ahead = assembled_ahead_bytes / std::max(block.run_bytes, magnitude(stride)) + 1;
-  ChunkWalk walk(block, -1, 1, block.counts[last]);
-  ChunkWalk next = walk;
-  const LineAssembler<non_temporal> assembler(block.run_bytes, stride, nbytes, count > 1);
-  for (bool more = true; more; more = walk.advance()) {
-    const bool more_ahead = next.advance(), prefetch_next_row = more_ahead && block.counts[last] <= runs_ahead;
-    if (non_temporal && more_ahead)
-      for (std::size_t p = 0; p < count; ++p) prefetch_edges(endpoints[p].target + next.target(), nbytes);
-    assembler.write(endpoints, count, walk.source(), walk.target(),
-                    prefetch_next_row ? next.source() - walk.source() : runs_ahead * stride);
+  const std::int64_t run_bytes = block.run_bytes, stride = block.source_strides[last], gap = stride - run_bytes;
+  const std::int64_t row_bytes = block.counts[last] * run_bytes, turn_bytes = count > 1 ? assembled_bytes : row_bytes;
+  const std::int64_t runs_ahead = assembled_ahead_bytes / std::max(run_bytes, magnitude(stride)) + 1;
+  ChunkWalk walk(block, -1, 1, ChunkWalk::all);
+  for (bool more = true; more;) {
+    const std::int64_t row = walk.source(), to = walk.target();
+    more = walk.advance();
+    const bool prefetches_next_row = more && block.counts[last] <= runs_ahead;
+    const std::int64_t ahead = prefetches_next_row ? walk.source() - row : runs_ahead * stride;
+    if (non_temporal && more)
+      for (std::size_t p = 0; p < count; ++p) prefetch_edges(endpoints[p].target + walk.target(), row_bytes);
+    std::int64_t from = row, left = run_bytes;  // of the first run of a turn
+    for (std::int64_t done = 0; done < row_bytes; done += turn_bytes) {
+      for (std::size_t p = 0; p < count; ++p) {
+        const char* const source = endpoints[p].source + from;
+        char* const target = endpoints[p].target + to;
+        const std::int64_t head = bytes_to_line(target);
+        if (head > 0 && done == 0) LongRun::copy(source, target, head);  // a run is no shorter
+        write_lines<non_temporal>({source + head, left - head, run_bytes, gap}, target + head + done,
+                                  std::min(turn_bytes, row_bytes - head - done), ahead);
+      }
+      from += turn_bytes;
+      for (left -= turn_bytes; left <= 0; left += run_bytes) from += gap;
+    }
   }
 }
 
@@ -196,27 +190,24 @@ void copy_tiles(const CopyBlock& block, int row_dim, const char* source, char* t
   };
   // [rows, columns, run_bytes]
   alignas(line_bytes) std::array<char, static_cast<std::size_t>(max_tile_bytes)> tile;
-  const PlaneCopy copy_runs = plane_copy<Prefetch::rows>(run_bytes);
-  const PlaneCopy copy_rows =
-      stream ? copy_plane<StreamRun, Prefetch::none> : plane_copy<Prefetch::none>(columns * run_bytes);
+  const PlaneCopy copy_runs = plane_copy(run_bytes, run_bytes < min_prefetched_run ? Prefetch::rows : Prefetch::runs);
+  const PlaneCopy copy_rows = stream ? copy_plane<StreamRun, Prefetch::none> : plane_copy(columns * run_bytes);
   ChunkWalk walk(block, row_dim, lengths(rows, source), lengths(columns, target));
-  ChunkWalk ahead = walk;
-  bool more_ahead = ahead.advance();
-  do {
+  for (bool more = true; more;) {
     const Plane plane = walk.plane();
+    const char* const from = source + walk.source();
+    char* const to = target + walk.target();
+    more = walk.advance();
     // columns outside: each source line is read once, in full
     Plane gather{plane.columns,    plane.rows,          run_bytes,        plane.source_column,
                  plane.source_row, plane.target_column, plane.target_row, 0};
     LinesAhead lines;
-    if (more_ahead) {
-      gather.ahead = ahead.source() - walk.source();
-      const Plane next = ahead.plane();
+    if (more) {
+      gather.ahead = source + walk.source() - from;
+      const Plane next = walk.plane();
       if (transposed)
-        lines = LinesAhead(address_at(source, ahead.source()), next.columns, next.source_column, next.rows * run_bytes);
-      more_ahead = ahead.advance();
+        lines = LinesAhead(address_at(source, walk.source()), next.columns, next.source_column, next.rows * run_bytes);
     }
-    const char* const from = source + walk.source();
-    char* const to = target + walk.target();
     if (!gathered) {
       copy_runs(gather, from, to);
       continue;
@@ -238,7 +229,7 @@ void copy_tiles(const CopyBlock& block, int row_dim, const char* source, char* t
     const Plane scatter{1, plane.rows, row_bytes, 0, row_bytes, 0, plane.target_row, 0};
     const PlaneCopy copy_these = plane.columns == columns ? copy_rows : copy_plane<LongRun, Prefetch::none>;
     copy_these(scatter, tile.data(), to);
-  } while (walk.advance());
+  }
 }
 
 void copy_run(const CopyBlock& block, const CopyEndpoints& endpoints, bool streamed) {
@@ -248,11 +239,6 @@ void copy_run(const CopyBlock& block, const CopyEndpoints& endpoints, bool strea
     LongRun::copy(endpoints.source, endpoints.target, block.run_bytes);
 }
 
-bool all_in_place(const CopyBlock& block, const CopyEndpoints* endpoints, std::size_t count) {
-  return std::all_of(endpoints, endpoints + count,
-                     [&](const CopyEndpoints& endpoint) { return streams_in_place(block, endpoint.target); });
-}
-
 /// Copies in the order of the target, with non-temporal stores.
 void stream(const CopyBlock& block, const CopyEndpoints* endpoints, std::size_t count) {
   if (!gathers_lines(block)) {
@@ -260,27 +246,29 @@ void stream(const CopyBlock& block, const CopyEndpoints* endpoints, std::size_t 
       copy_planes(block, endpoints[p].source, endpoints[p].target, copy_plane<StreamRun, Prefetch::streamed>);
     return;
   }
-  const bool in_place = all_in_place(block, endpoints, count);
-  if (fills_lines(block.run_bytes) && !(in_place && count == 1))
-    assemble_lines<true>(block, endpoints, count);
-  else if (in_place)
-    copy_in_chunks(walk_in_target_order(block, chunk_bytes), endpoints, count,
-                   copy_plane<AlignedStreamRun, Prefetch::aligned>);
-  else
-    copy_buffered(block, endpoints, count);
+  if (fills_lines(block.run_bytes) && (count > 1 || block.run_bytes <= max_assembled_run))
+    return assemble_lines<true>(block, endpoints, count);
+  if (streams_in_place(block, endpoints, count))
+    return copy_in_chunks(walk_in_target_order(block, chunk_bytes / 2), endpoints, count,
+                          copy_plane<AlignedStreamRun, Prefetch::runs>);
+  LineWriters writers(count);
+  const bool interleaved = count > 1 && block.run_bytes <= min_prefetched_run;
+  copy_in_chunks(walk_in_target_order(block, writers.max_piece() / (count > 1 ? 2 : 1)), endpoints, count,
+                 plane_copy(block.run_bytes, interleaved ? Prefetch::none : prefetch_of_runs(block.run_bytes)),
+                 &writers, interleaved);
 }
 
 /// Copies in the order of the target, with ordinary stores.
 /// \param from_memory  True if the block is larger than the cache: only then prefetching pays.
 void store(const CopyBlock& block, const CopyEndpoints* endpoints, std::size_t count, bool from_memory) {
-  const PlaneCopy copy_runs = plane_copy<Prefetch::none>(block.run_bytes);
+  const PlaneCopy copy_runs = plane_copy(block.run_bytes);
   if (count == 1)
     copy_planes(block, endpoints->source, endpoints->target, copy_runs);
   else if (gathers_lines(block) && fills_lines(block.run_bytes) && target_span(block) >= min_streamed_span)
     assemble_lines<false>(block, endpoints, count);
   else
     copy_in_chunks(walk_along_rows(block), endpoints, count,
-                   from_memory ? plane_copy<Prefetch::runs>(block.run_bytes) : copy_runs);
+                   plane_copy(block.run_bytes, from_memory ? prefetch_of_runs(block.run_bytes) : Prefetch::none));
 }
 
 }  // namespace

@@ -7,8 +7,9 @@
 namespace dace_redist {
 namespace {
 
-constexpr std::int64_t run_cut_bytes = 64;  ///< a run is cut at multiples of this
-constexpr std::int64_t even_cut_count = 8;  ///< with as many steps per part, parts differ by an eighth at most
+constexpr std::int64_t run_cut_bytes = 64;   ///< a run is cut at multiples of this
+constexpr std::int64_t max_tiled_run = 128;  ///< longer runs fill lines on both sides in any loop order
+constexpr std::int64_t even_cut_count = 8;   ///< with as many steps per part, parts differ by an eighth at most
 
 /// Keeps part `index` of `ways` of dimension `d`; the dimension after the last one is the run.
 void keep_part(CopyBlock& block, std::size_t d, std::int64_t index, std::int64_t ways) {
@@ -33,7 +34,7 @@ CopyBlock make_element_block(const StridedBlock& block, std::int64_t source_byte
   result.source_offset = block.source_offset * source_bytes;
   result.target_offset = block.target_offset * target_bytes;
   if (block.count() == 0) return result;
-  StridedBlock sorted = merged(block);
+  StridedBlock sorted = block;
   detail::sort_dimensions(sorted);
   detail::merge_dimensions(sorted);
   result.run_bytes = target_bytes;
@@ -85,6 +86,7 @@ namespace detail {
 
 void sort_dimensions(StridedBlock& block) {
   const auto before = [&block](std::size_t a, std::size_t b) {
+    if ((block.counts[a] == 1) != (block.counts[b] == 1)) return block.counts[a] == 1;
     const std::int64_t target_a = magnitude(block.target_strides[a]), target_b = magnitude(block.target_strides[b]);
     if (target_a != target_b) return target_a > target_b;
     return magnitude(block.source_strides[a]) > magnitude(block.source_strides[b]);
@@ -107,6 +109,17 @@ std::int64_t target_span(const CopyBlock& block) {
   for (auto d = static_cast<std::size_t>(block.ndim); d-- > 0 && block.target_strides[d] == span;)
     span *= block.counts[d];
   return span;
+}
+
+int transposed_dimension(const CopyBlock& block) {
+  if (block.ndim < 2 || block.run_bytes > max_tiled_run) return -1;
+  const int last = block.ndim - 1;
+  int best = last;
+  for (int d = 0; d < last; ++d) {
+    const std::int64_t stride = magnitude(block.source_strides[static_cast<std::size_t>(d)]);
+    if (stride > 0 && stride < magnitude(block.source_strides[static_cast<std::size_t>(best)])) best = d;
+  }
+  return best == last ? -1 : best;
 }
 
 }  // namespace detail

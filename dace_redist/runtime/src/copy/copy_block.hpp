@@ -67,11 +67,15 @@ namespace detail {
 
 constexpr std::int64_t magnitude(std::int64_t stride) { return stride < 0 ? -stride : stride; }
 
-/// Sorts the dimensions by descending target stride, then source stride.
+/// Sorts the dimensions: those of count 1, then by descending target stride, then source stride.
 void sort_dimensions(StridedBlock& block);
 
 /// Contiguous target bytes: one run, or as many dimensions as follow each other.
 std::int64_t target_span(const CopyBlock& block);
+
+/// Dimension of the shortest source stride, if that is not the last one and runs are short; else -1. It and the last
+/// one are best copied in tiles, whose lines on both sides stay in the cache.
+int transposed_dimension(const CopyBlock& block);
 
 }  // namespace detail
 

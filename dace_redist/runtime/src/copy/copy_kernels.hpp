@@ -185,15 +185,8 @@ struct StreamRun {
 
 /// Copies a run of whole stream widths with non-temporal stores; `target` is aligned to stream_width.
 struct AlignedStreamRun {
-  static void copy(const char* source, char* target, std::int64_t run_bytes, std::int64_t ahead) {
-    std::int64_t byte = 0;
-    for (; byte + line_bytes <= run_bytes; byte += line_bytes) {
-      prefetch_line(address_at(source + byte, ahead));
-      for (std::int64_t part = 0; part < line_bytes; part += stream_width)
-        stream_aligned(source + byte + part, target + byte + part);
-    }
-    for (; byte < run_bytes; byte += stream_width) stream_aligned(source + byte, target + byte);
-    prefetch_line(address_at(source + run_bytes - 1, ahead));
+  static void copy(const char* source, char* target, std::int64_t run_bytes) {
+    for (std::int64_t byte = 0; byte < run_bytes; byte += stream_width) stream_aligned(source + byte, target + byte);
   }
 };
 
@@ -210,8 +203,8 @@ inline void prefetch_edges(const char* target, std::int64_t run_bytes) {
 }
 
 /// Prefetching of a copy: nothing, each run, each row (for short runs that are dense in the source), or, of streamed
-/// runs, the source (`aligned`) and also the lines at the ends of the next run in the target (`streamed`).
-enum class Prefetch { none, runs, rows, streamed, aligned };
+/// runs, the source and the lines at the ends of the next run in the target.
+enum class Prefetch { none, runs, rows, streamed };
 
 /// The two loops around every run. The plane is taken by value: stores through `char*` cannot change its members.
 template <class Run, Prefetch prefetch>
@@ -227,7 +220,7 @@ void copy_plane(Plane plane, const char* source, char* target) {
       if constexpr (prefetch == Prefetch::runs) prefetch_run(address_at(run, plane.ahead), plane.run_bytes);
       char* const to = target + row * plane.target_row + column * plane.target_column;
       if constexpr (prefetch == Prefetch::streamed) prefetch_edges(to + plane.target_column, plane.run_bytes);
-      if constexpr (prefetch == Prefetch::streamed || prefetch == Prefetch::aligned)
+      if constexpr (prefetch == Prefetch::streamed)
         Run::copy(run, to, plane.run_bytes, plane.ahead);
       else
         Run::copy(run, to, plane.run_bytes);
@@ -266,14 +259,12 @@ auto with_run_kind(std::int64_t run_bytes, const Use& use) {
 using PlaneCopy = void (*)(Plane, const char*, char*);
 
 /// The instance of copy_plane for runs of `run_bytes` >= 1 bytes.
-template <Prefetch prefetch>
-PlaneCopy plane_copy(std::int64_t run_bytes) {
-  return with_run_kind(run_bytes, [&](auto kind) -> PlaneCopy {
+/// \param prefetch  `none`, `runs` or `rows`.
+inline PlaneCopy plane_copy(std::int64_t run_bytes, Prefetch prefetch = Prefetch::none) {
+  return with_run_kind(run_bytes, [prefetch](auto kind) -> PlaneCopy {
     using Run = decltype(kind);
-    // to prefetch each short run costs more than it saves
-    if (prefetch == Prefetch::runs && run_bytes < 16) return copy_plane<Run, Prefetch::none>;
-    if (prefetch == Prefetch::rows && run_bytes >= 16) return copy_plane<Run, Prefetch::runs>;
-    return copy_plane<Run, prefetch>;
+    if (prefetch == Prefetch::runs) return copy_plane<Run, Prefetch::runs>;
+    return prefetch == Prefetch::rows ? copy_plane<Run, Prefetch::rows> : copy_plane<Run, Prefetch::none>;
   });
 }
 

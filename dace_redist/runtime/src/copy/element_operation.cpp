@@ -212,35 +212,30 @@ void ElementKernel::apply_batch(const ElementBlock& block, const CopyEndpoints* 
                                 bool stream, bool stream_short_rows) const {
   if (block.run_bytes == 0) return;
   const int last = block.ndim - 1;
-  int row_dim = block.ndim - 2;
-  std::int64_t rows = block.ndim > 1 ? block.counts[static_cast<std::size_t>(row_dim)] : 1;
-  std::int64_t columns = block.ndim > 0 ? block.counts[static_cast<std::size_t>(last)] : 1;
-  // where another dimension is contiguous in the source: tiles whose lines on both sides stay in the cache
-  bool tiled = false;
-  for (int d = 0; d < last; ++d)
-    if (detail::magnitude(block.source_strides[static_cast<std::size_t>(d)]) <
-        detail::magnitude(block.source_strides[static_cast<std::size_t>(last)])) {
-      row_dim = d;
-      rows = columns = 64;
-      tiled = true;
-      break;
-    }
+  const std::int64_t row_bytes = block.ndim > 0 ? block.counts[static_cast<std::size_t>(last)] * target_bytes_ : 0;
+  const int transposed = detail::transposed_dimension(block), row_dim = transposed < 0 ? block.ndim - 2 : transposed;
+  const bool tiled = transposed >= 0;
+  const std::int64_t tile_side = tiled ? 64 : detail::ChunkWalk::all;
   const auto for_each_row = [&](const auto& visit) {
-    detail::ChunkWalk walk(block, row_dim, rows, columns);
+    detail::ChunkWalk walk(block, row_dim, tile_side, tile_side);
     do {
       const detail::Plane plane = walk.plane();
-      const std::int64_t rows_together = tiled ? plane.rows : 1;
-      for (std::int64_t begin = 0; begin < plane.rows; begin += rows_together)
+      const auto visit_row = [&](std::size_t p, std::int64_t row) {
+        visit(p, Row{endpoints[p].source + walk.source() + row * plane.source_row,
+                     endpoints[p].target + walk.target() + row * plane.target_row, plane.source_column,
+                     plane.target_column, plane.columns});
+      };
+      if (tiled)
         for (std::size_t p = 0; p < count; ++p)
-          for (std::int64_t row = begin; row < begin + rows_together; ++row)
-            visit(p, Row{endpoints[p].source + walk.source() + row * plane.source_row,
-                         endpoints[p].target + walk.target() + row * plane.target_row, plane.source_column,
-                         plane.target_column, plane.columns});
+          for (std::int64_t row = 0; row < plane.rows; ++row) visit_row(p, row);
+      else
+        for (std::int64_t row = 0; row < plane.rows; ++row)
+          for (std::size_t p = 0; p < count; ++p) visit_row(p, row);
     } while (walk.advance());
   };
   const bool contiguous = block.ndim > 0 && block.target_strides[static_cast<std::size_t>(last)] == target_bytes_;
   const bool long_enough = stream_short_rows ? detail::target_span(block) >= detail::min_streamed_span
-                                             : columns * target_bytes_ >= detail::direct_stream_run;
+                                             : row_bytes >= detail::direct_stream_run;
   if (!stream || !detail::can_stream || tiled || reads_target() || !contiguous || !long_enough)
     return for_each_row([this](std::size_t, const Row& row) { apply_row(row); });
   detail::LineWriters writers(count);

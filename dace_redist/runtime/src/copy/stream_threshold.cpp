@@ -10,17 +10,15 @@
 namespace dace_redist {
 namespace {
 
-std::int64_t parsed(const char* text) {
-  char* end = nullptr;
-  const long long value = std::strtoll(text, &end, 10);
-  if (end == text || *end != '\0' || value < 0)
-    throw std::invalid_argument("DACE_REDIST_STREAM_BYTES: expected a number of bytes >= 0, got \"" +
-                                std::string(text) + "\"");
-  return value;
-}
-
 std::int64_t determine_threshold() {
-  if (const char* const text = std::getenv("DACE_REDIST_STREAM_BYTES")) return parsed(text);
+  if (const char* const text = std::getenv("DACE_REDIST_STREAM_BYTES")) {
+    char* end = nullptr;
+    const long long value = std::strtoll(text, &end, 10);
+    if (end == text || *end != '\0' || value < 0)
+      throw std::invalid_argument("DACE_REDIST_STREAM_BYTES: expected a number of bytes >= 0, got \"" +
+                                  std::string(text) + "\"");
+    return value;
+  }
   long cache_bytes = 0;
 #if defined(_SC_LEVEL2_CACHE_SIZE)
   cache_bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);

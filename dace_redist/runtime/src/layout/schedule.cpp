@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "layout/schedule.hpp"
 
+#include <functional>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -78,7 +80,7 @@ class ReplicaRoutes {
         if (source_.sender(source.coordinates, receiver) == rank_) peers.push_back({receiver, 0});
       } else if (gathers_) {
         if (replica != replica_) peers.push_back({receiver, 0});
-      } else if (in_this_exchange(turn)) {
+      } else {
         peers.push_back({receiver, turn});
       }
     }
@@ -89,11 +91,8 @@ class ReplicaRoutes {
     if (gathers_) return peers.push_back({source_.rank_of(source.coordinates, slice), 0});
     const Index first = first_sender(target, slice);
     for (Index turn = 0; turn < source_.replicas(); ++turn)
-      if (in_this_exchange(turn))
-        peers.push_back({source_.rank_of(source.coordinates, (first + turn) % source_.replicas()), turn});
+      peers.push_back({source_.rank_of(source.coordinates, (first + turn) % source_.replicas()), turn});
   }
-
-  bool in_this_exchange(Index turn) const { return policy_.kind != ReplicaPolicy::round_robin || turn == policy_.turn; }
 
   /// The replica of the source whose turn is 0. Turns are equal for all replicas of a target cell, so that all of them
   /// reduce in one order, and for all cells of a message. Cells and slices begin with different replicas of the source,
@@ -289,6 +288,13 @@ class Collector {
 };
 
 }  // namespace
+
+bool scatters_target(const Distribution& source, const Distribution& target, Index element_bytes) {
+  constexpr Index min_saved_bytes = 32 << 10;  // fewer bytes received by a rank, against one exchange more
+  const std::vector<Index> shape = target.local_shape(target.first_rank());
+  const Index bytes = std::accumulate(shape.begin(), shape.end(), element_bytes, std::multiplies<Index>());
+  return bytes / target.replicas() * (target.replicas() - 1) * (source.replicas() - 1) >= min_saved_bytes;
+}
 
 RankSchedule make_schedule(const Distribution& source, const Distribution& target, const IndexMap& map, Index rank,
                            bool with_blocks, const Layouts& source_layouts, const Layouts& target_layouts,

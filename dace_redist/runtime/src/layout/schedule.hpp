@@ -14,10 +14,27 @@
 #include "layout/distribution.hpp"
 #include "layout/index_map.hpp"
 #include "layout/message_blocks.hpp"
-#include "layout/replica_policy.hpp"
 #include "layout/strided_block.hpp"
 
 namespace dace_redist {
+
+/// The replicas of a source cell that send to each replica of a target cell.
+struct ReplicaPolicy {
+  enum Kind {
+    any,        ///< one of them: the receiver itself if it holds the cell
+    all,        ///< each of them; the receiver reduces their messages in the order of Message::turn
+    allgather,  ///< source and target are one distribution: each replica sends its slice to the other replicas
+  };
+  Kind kind = any;
+  bool scatter_target = false;  ///< of `all`: each replica of the target receives only its 1/n slice
+};
+
+/// True if each replica of the target is to receive its slice of the partial results only, and then to send the reduced
+/// slice to the others in a second exchange: with s replicas of the source, which hold the partial results, and t of
+/// the target, an element then moves s + t - 1 times instead of s t times. False if that saves little.
+///
+/// \param element_bytes  of the target; 0 if they are larger than in a message: the target is not cut into slices.
+bool scatters_target(const Distribution& source, const Distribution& target, Index element_bytes);
 
 /// Layouts of local arrays, by rank; arrays of other ranks are in C order.
 using Layouts = std::map<Index, LocalLayout>;
@@ -33,11 +50,6 @@ struct Message {
 
 /// The messages of one rank, by ascending peer, and its self copy.
 struct RankSchedule {
-  /// True if elements move out of the rank's source.
-  bool reads_source() const { return self.count > 0 || !sends.empty(); }
-  /// True if elements move into the rank's target.
-  bool writes_target() const { return self.count > 0 || !receives.empty(); }
-
   std::vector<Message> sends, receives;
   Message self;
 };

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 
 namespace dace_redist {
 
@@ -34,22 +35,40 @@ struct StridedBlock {
 
 namespace detail {
 
-/// Drops dimensions of count 1 and merges neighbours that are contiguous on both sides; keeps the order.
-/// `Block` is anything with `ndim`, `counts`, `source_strides` and `target_strides`.
+/// Drops dimensions of count 1 and merges neighbours that are contiguous on both sides of all blocks; keeps the order.
+/// A block is anything with `ndim`, `counts`, `source_strides` and `target_strides`.
+///
+/// \param entries  One or more, whose blocks have equal counts.
+/// \param block_of  Called as `block_of(entry)`: a reference to its block.
+template <class Entries, class BlockOf>
+constexpr void merge_dimensions(Entries& entries, const BlockOf& block_of) {
+  const auto& first = block_of(*std::begin(entries));
+  std::size_t kept = 0;
+  for (std::size_t d = 0; d < static_cast<std::size_t>(first.ndim); ++d) {
+    const std::int64_t count = first.counts[d];
+    if (count == 1) continue;
+    bool contiguous = kept > 0;
+    for (auto& entry : entries) {
+      const auto& block = block_of(entry);
+      contiguous = contiguous && block.source_strides[kept - 1] == block.source_strides[d] * count &&
+                   block.target_strides[kept - 1] == block.target_strides[d] * count;
+    }
+    if (!contiguous) ++kept;
+    for (auto& entry : entries) {
+      auto& block = block_of(entry);
+      block.counts[kept - 1] = contiguous ? block.counts[kept - 1] * count : count;
+      block.source_strides[kept - 1] = block.source_strides[d];
+      block.target_strides[kept - 1] = block.target_strides[d];
+    }
+  }
+  for (auto& entry : entries) block_of(entry).ndim = static_cast<int>(kept);
+}
+
+/// The dimensions of one block.
 template <class Block>
 constexpr void merge_dimensions(Block& block) {
-  std::size_t kept = 0;
-  for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d) {
-    const std::int64_t count = block.counts[d];
-    if (count == 1) continue;
-    const bool contiguous = kept > 0 && block.source_strides[kept - 1] == block.source_strides[d] * count &&
-                            block.target_strides[kept - 1] == block.target_strides[d] * count;
-    if (!contiguous) ++kept;
-    block.counts[kept - 1] = contiguous ? block.counts[kept - 1] * count : count;
-    block.source_strides[kept - 1] = block.source_strides[d];
-    block.target_strides[kept - 1] = block.target_strides[d];
-  }
-  block.ndim = static_cast<int>(kept);
+  Block* const one[] = {&block};
+  merge_dimensions(one, [](Block* entry) -> Block& { return *entry; });
 }
 
 }  // namespace detail

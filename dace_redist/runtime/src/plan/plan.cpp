@@ -114,16 +114,15 @@ void Plan::add_reduction(std::size_t number) {
   const Index target_bytes = element_bytes_of(tensor.operation.target);
   const Index sliced_bytes = target_bytes <= tensor.element_bytes ? target_bytes : 0;
   const bool mpi_scatters = find_strategy(problem_.strategy).sums && !context_->topology().one_node();
-  const bool scatter =
-      !mpi_scatters && reduction_exchanges(tensor.source, tensor.target, sliced_bytes).front().scatter_target;
-  add_exchange({tensor}, {number}, {ReplicaPolicy::all, 0, scatter});
+  const bool scatter = !mpi_scatters && scatters_target(tensor.source, tensor.target, sliced_bytes);
+  add_exchange({tensor}, {number}, {ReplicaPolicy::all, scatter});
   if (!scatter) return;
   TensorProblem slices{tensor.target, tensor.target, target_bytes};
   slices.index_map = IndexMap(tensor.index_map, tensor.source, tensor.target).within_target();
   slices.source_memory = slices.target_memory = tensor.target_memory;
   slices.source_array = slices.target_array = tensor.target_array;
   Exchange& reduction = *exchanges_.back();
-  add_exchange({slices}, {number}, {ReplicaPolicy::allgather, 0, false});
+  add_exchange({slices}, {number}, {ReplicaPolicy::allgather});
   reduction.set_next(exchanges_.back().get());
 }
 

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "layout/replica_policy.hpp"
+#include "layout/schedule.hpp"
 #include "plan/problem.hpp"
 #include "plan/strategies.hpp"
 
