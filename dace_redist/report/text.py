@@ -48,6 +48,16 @@ def share(part: int, whole: int) -> str:
     return f"{100 * part / whole if whole else 0:.1f} %"
 
 
+def table(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
+    """Lines of a table whose columns are aligned: the first ``left`` ones to the left, others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    cells = [
+        [cell.ljust(w) if i < left else cell.rjust(w) for i, (cell, w) in enumerate(zip(r, widths, strict=True))]
+        for r in rows
+    ]
+    return ["  ".join(row) for row in cells]
+
+
 def spread(lengths: Quantiles, itemsize: int) -> str:
     """Lengths in bytes: the one length, or the smallest, the largest and the median."""
     smallest, median, largest = map(format_bytes, dataclasses.astuple(lengths.nbytes(itemsize)))
@@ -167,11 +177,9 @@ def rank_text(schedule: Schedule, rank: int) -> str:
         lengths = [format_bytes(number * schedule.itemsize) for number in numbers]
         nbytes = format_bytes(message.nbytes(schedule.itemsize))
         rows.append((word, str(peer), f"{message.count:,}", nbytes, f"{len(message.blocks):,}", *lengths))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     held = f"rank      {rank} of {schedule.ranks:,}, holds {schedule.source.local_shape(rank)} before, "
     lines = [*header(schedule), held + f"{schedule.target.local_shape(rank)} after"]
-    return "\n".join([*lines, *(table if len(rows) > 1 else ["neither sends, receives nor keeps anything"])])
+    return "\n".join([*lines, *(table(rows) if len(rows) > 1 else ["neither sends, receives nor keeps anything"])])
 
 
 def _direction(message: Message, rank: int) -> tuple[str, int]:

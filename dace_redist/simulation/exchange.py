@@ -9,12 +9,12 @@ import numpy as np
 
 from dace_redist.report.text import format_bytes
 from dace_redist.schedule import Schedule
-from dace_redist.selection.cost_model import CostModel, Estimate
-from dace_redist.selection.problem_key import Problem
 from dace_redist.simulation.link_loads import LinkLoads
 from dace_redist.simulation.machine import Machine
 from dace_redist.simulation.network import Array
-from dace_redist.strategies import STRATEGIES
+from dace_redist.tuning.cost_model import CostModel, Estimate
+from dace_redist.tuning.problem import Problem
+from dace_redist.tuning.transport_costs import KNOWN
 
 #: Senders, receivers and bytes of messages.
 Flow = tuple[Array, Array, Array]
@@ -110,7 +110,7 @@ class Exchange:
         Of a schedule.
 
         :param job: The ranks that move it.
-        :param memory: Where the arrays lie, one of :data:`dace_redist.selection.problem_key.MAIN_MEMORIES`.
+        :param memory: Where the arrays lie, one of :data:`dace_redist.tuning.problem.MAIN_MEMORIES`.
         """
         links, latency, nbytes = _loaded(schedule, job)
         rates = job.machine.rates(job.busy_ranks_per_node)
@@ -126,7 +126,7 @@ class Exchange:
         """
         found = self.model.estimate(strategy)
         if found is None:
-            known = ", ".join(name for name, one in STRATEGIES.items() if one.seconds is not None)
+            known = ", ".join(KNOWN)
             raise ValueError(
                 f"strategy {strategy} cannot be simulated here: the cost model knows {known}; Shared stays on a node"
             )

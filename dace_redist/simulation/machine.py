@@ -13,12 +13,12 @@ import numpy as np
 import pydantic
 import yaml
 
-from dace_redist.selection import machine_profile
-from dace_redist.selection.curves import Curve, Factors
-from dace_redist.selection.machine_profile import MachineProfile, NetworkRates
 from dace_redist.simulation import yaml_fields as fields
 from dace_redist.simulation.network import Array, Dragonfly, FatTree, Network, Torus
 from dace_redist.simulation.yaml_fields import Fields
+from dace_redist.tuning import profile as machine_profile
+from dace_redist.tuning.profile import MachineProfile
+from dace_redist.tuning.rates import Curve, Factors, NetworkRates
 
 _SHIPPED = Path(__file__).with_name("machines")
 _LONGEST = 1 << 24  # bytes; beyond, a message takes what its rate says
@@ -109,7 +109,7 @@ class Machine:
         """
         _check_ranks_per_node(ranks_per_node)
         profile, copies = self.profile, self.profile.copies.pack
-        factor = 1 / profile.turns  # seconds that a rank has a core for
+        factor = 1 / profile.oversubscription  # seconds that a rank has a core for
         if self.copy is not None:
             factor = 1 / self.copy / copies.seconds_per_byte[-1][-1]
         ranks = max(1, min(ranks_per_node, int(self.cores)))

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from dace_redist.schedule import Schedule
-from dace_redist.selection.cost_model import Estimate
-from dace_redist.selection.cost_report import CostReport
-from dace_redist.selection.problem_key import MAIN_MEMORIES, check_memory
 from dace_redist.simulation.exchange import Exchange, Job
 from dace_redist.simulation.machine import Machine
 from dace_redist.simulation.operations import Operation, exchange_operations
 from dace_redist.strategies import DEFAULT_STRATEGY, STRATEGIES, find_strategy
+from dace_redist.tuning.cost_model import Estimate
+from dace_redist.tuning.problem import MAIN_MEMORIES, check_memory
+from dace_redist.tuning.report import CostReport
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +97,7 @@ def simulate_schedule(
     :param machine: Path of a machine file, or name of a machine that ships with the package.
     :param ranks_per_node: Ranks on each node, which fill one node after another; default: one per core.
     :param scattered: Whether the nodes lie anywhere in the machine, and not side by side.
-    :param memory: Where the arrays lie, one of :data:`dace_redist.selection.problem_key.MAIN_MEMORIES`.
+    :param memory: Where the arrays lie, one of :data:`dace_redist.tuning.problem.MAIN_MEMORIES`.
     :param strategies: Names of strategies; default: all that the cost model knows. ``"Auto"`` is the default one.
     :raises ValueError: If the machine file is wrong (names the line), the machine is too small, ``ranks_per_node`` is
         less than 1, or a strategy is unknown or cannot move this.

@@ -10,11 +10,11 @@ from click.testing import CliRunner
 from dace_redist import Distribution, schedule
 from dace_redist.cli import cli
 from dace_redist.einsum import Einsum, Statement, plan_einsums
-from dace_redist.selection import machine_profile
-from dace_redist.selection.curves import Factors
 from dace_redist.simulation.machine import Machine, names
 from dace_redist.simulation.program import simulate_plan
 from dace_redist.simulation.redistribution import simulate_schedule
+from dace_redist.tuning import profile as machine_profile
+from dace_redist.tuning.rates import Factors
 
 NETWORK = "network: {kind: switch, ports: 8, link: 1 GB/s, latency: 2 us}\n"
 SWITCH = "nodes: 8\ncores: 4\nflops: 10 GFLOP/s\nmemory: 20 GB/s\n" + NETWORK
