@@ -16,9 +16,9 @@ import click
 from dace_redist.report.canvas import new_figure, save
 from dace_redist.report.text import count, format_bytes, in_units
 
-#: What a rank does, in the order of the picture's legend; other kinds are those that contain others.
+#: Kinds of spans, in the order of the picture's legend; other kinds contain others.
 KINDS = ("pack", "send", "put", "push", "pull", "read", "unpack", "copy", "reduce", "sum", "contract", "solve", "wait")
-#: Kinds that contain others, and what the time between those is called.
+#: Kinds that contain others, and the name of the time between those.
 OUTER = {"plan": "planning", "run": "between", "start": "between", "progress": "between"}
 
 
@@ -36,7 +36,7 @@ class Span:
 
     @property
     def end(self) -> float:
-        """When it was done."""
+        """Time at which it ended."""
         return self.start + self.duration
 
 
@@ -133,14 +133,7 @@ class Trace:
         Path(path).write_text("[\n" + ",\n".join(map(json.dumps, self._events)) + "\n]\n")
 
     def plot(self, path: str | Path) -> None:
-        """
-        Draw what each rank did when.
-
-        :param path: File to write; its ending says the format: .png, .svg or .pdf.
-        :raises ValueError: If the format is unknown.
-        :raises FileNotFoundError: If the folder does not exist.
-        :raises ImportError: If matplotlib is not installed.
-        """
+        """Draw the spans of each rank; parameters and errors as of :func:`dace_redist.report.canvas.save`."""
         save(lambda: draw(self), path)
 
 
@@ -240,7 +233,7 @@ def _time(seconds: float) -> str:
 
 
 def draw(trace: Trace) -> Any:
-    """The figure, a ``matplotlib.figure.Figure``: a row for each rank, a colour for each kind."""
+    """Return the ``matplotlib.figure.Figure``: a row for each rank, a colour for each kind."""
     from matplotlib import colormaps
     from matplotlib.patches import Patch
 

@@ -147,10 +147,10 @@ def _together(programs: Sequence[SimulatedProgram], weak: bool) -> Any:
 
 def _export(simulated: SimulatedRedistribution | SimulatedProgram, given: dict[str, Any]) -> float | None:
     """Writes the traces that are asked for, of most ranks; the time that SimGrid finds, if that is asked for."""
-    from dace_redist.simulation import goal, smpi
+    from dace_redist.simulation import exports
 
     if given["goal"] is not None:
-        goal.write_goal(simulated.operations(), simulated.job.ranks, given["goal"])
+        exports.write_goal(simulated.operations(), simulated.job.ranks, given["goal"])
     if given["traces"] is not None:
-        smpi.write_traces(simulated.operations(), simulated.job, given["traces"])
-    return smpi.replay(given["traces"], simulated.job.ranks) if given["replay"] else None
+        exports.write_traces(simulated.operations(), simulated.job, given["traces"])
+    return exports.replay(given["traces"], simulated.job.ranks) if given["replay"] else None

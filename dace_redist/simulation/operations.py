@@ -1,4 +1,4 @@
-"""What each rank does, one thing after another, for simulators of messages. Start reading at: exchange_operations."""
+"""The operations of each rank, one after another, for simulators of messages. Start reading at: exchange_operations."""
 
 from __future__ import annotations
 
@@ -11,23 +11,14 @@ from dace_redist.strategies import STRATEGIES
 
 @dataclasses.dataclass(frozen=True)
 class Compute:
-    """
-    Work that needs a core.
-
-    :param seconds: How long.
-    """
+    """Work that needs a core for some seconds."""
 
     seconds: float
 
 
 @dataclasses.dataclass(frozen=True)
 class Send:
-    """
-    A message starts.
-
-    :param peer: Rank that receives it.
-    :param nbytes: Its size; 1 for messages on a node, whose copies count as work.
-    """
+    """Start of a message to ``peer``; of 1 byte for messages on a node, whose copies count as work."""
 
     peer: int
     nbytes: int
@@ -35,12 +26,7 @@ class Send:
 
 @dataclasses.dataclass(frozen=True)
 class Post:
-    """
-    A receive starts.
-
-    :param peer: Rank that sends.
-    :param nbytes: Size of the message.
-    """
+    """Start of a receive from ``peer``."""
 
     peer: int
     nbytes: int
@@ -48,27 +34,24 @@ class Post:
 
 @dataclasses.dataclass(frozen=True)
 class Arrival:
-    """
-    Waits for a message.
-
-    :param peer: Rank that sends it.
-    """
+    """Wait for a message from ``peer``."""
 
     peer: int
 
 
 Operation = Compute | Send | Post | Arrival
+#: Ranks with their operations.
+RankOperations = Iterator[tuple[int, list[Operation]]]
 
 
-def exchange_operations(exchange: Exchange, strategy: str) -> Iterator[tuple[int, list[Operation]]]:
+def exchange_operations(exchange: Exchange, strategy: str) -> RankOperations:
     """
-    What each rank does in a redistribution, node by node.
+    Return the operations of each rank in a redistribution, node by node.
 
-    It starts all receives, packs and sends one message after another, copies what stays on its node, and unpacks
-    messages in ascending order of the senders. Packing, unpacking and latency are spread evenly over the messages.
+    A rank starts all receives, packs and sends one message after another, copies within its node, and unpacks messages
+    in ascending order of the senders. Packing, unpacking and latency are spread evenly over the messages.
 
-    :param exchange: The redistribution.
-    :param strategy: Name of a strategy that can move it.
+    :param strategy: One that can move it.
     :raises ValueError: If it joins messages of several ranks.
     """
     if STRATEGIES[strategy].joins_messages:
@@ -79,20 +62,18 @@ def exchange_operations(exchange: Exchange, strategy: str) -> Iterator[tuple[int
     return _operations(exchange, strategy)
 
 
-def _operations(exchange: Exchange, strategy: str) -> Iterator[tuple[int, list[Operation]]]:
-    """The same; a generator, which checks nothing before it is asked."""
+def _operations(exchange: Exchange, strategy: str) -> RankOperations:
     model = exchange.model
     schedule, node_of = model.problem.schedule, model.node_of
     sizes = dict[tuple[int, int], int]()
     senders: list[list[int]] = [[] for _ in range(schedule.ranks)]
+    targets: list[list[int]] = [[] for _ in range(schedule.ranks)]
     for rank in range(schedule.ranks):
         for peer, nbytes in zip(*(part.tolist() for part in schedule.sent_to(rank)), strict=True):
             if peer != rank:
                 sizes[rank, peer] = nbytes if node_of[rank] != node_of[peer] else 1
                 senders[peer].append(rank)
-    targets: list[list[int]] = [[] for _ in range(schedule.ranks)]
-    for rank, peer in sizes:
-        targets[rank].append(peer)
+                targets[rank].append(peer)
     for rank, terms in model.terms_of_ranks(strategy):
         done: list[Operation] = [Post(peer, sizes[peer, rank]) for peer in senders[rank]]
         before = (terms.latency + terms.pack) / max(1, len(targets[rank]))

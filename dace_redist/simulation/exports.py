@@ -1,7 +1,8 @@
 """
-Traces for SMPI, SimGrid's simulator of MPI, which replays them message by message. Start reading at: write_traces.
+Writes operations for simulators of messages: SMPI of SimGrid, which also replays them, and LogGOPSim and ATLAHS.
 
-Formats: https://simgrid.org/doc/latest/app_smpi.html (replay) and platform_examples.html (clusters).
+Formats: https://simgrid.org/doc/latest/app_smpi.html (replay) and platform_examples.html (clusters); GOAL: Hoefler,
+Siebert, Lumsdaine, Group Operation Assembly Language, ICPP 2009. Start reading at: write_traces, write_goal.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from dace_redist.simulation.exchange import Job
 from dace_redist.simulation.network import Dragonfly, FatTree, Network, Torus
-from dace_redist.simulation.operations import Compute, Operation, Post, Send
+from dace_redist.simulation.operations import Arrival, Compute, Operation, Post, RankOperations, Send
 
 _HOW_TO_GET = "it comes with SimGrid: apt-get install simgrid libsimgrid-dev, or https://simgrid.org"
 _SPEED = 1e9  # operations per second of a simulated core: a nanosecond each
@@ -34,13 +35,12 @@ OPTIONS = (
 )
 
 
-def write_traces(ranks: Iterable[tuple[int, list[Operation]]], job: Job, folder: Path) -> None:
+def write_traces(ranks: RankOperations, job: Job, folder: Path) -> None:
     """
-    Write what SMPI needs: a trace of each rank, ``traces``, ``platform.xml``, ``hosts`` and ``replay.sh``.
+    Write the files of SMPI: a trace of each rank, ``traces``, ``platform.xml``, ``hosts`` and ``replay.sh``.
 
-    :param ranks: What each rank does; those left out do nothing.
-    :param job: The ranks and the machine.
-    :param folder: Is made if need be.
+    :param ranks: Operations of ranks; other ranks do nothing.
+    :param folder: Is made if it is missing.
     :raises ValueError: If SimGrid has no such network.
     :raises OSError: If a file cannot be written; names the folder.
     """
@@ -50,13 +50,9 @@ def write_traces(ranks: Iterable[tuple[int, list[Operation]]], job: Job, folder:
     except OSError as error:
         wrong = f"cannot make the folder {folder} for traces ({error.strerror}): name one that can be written"
         raise OSError(wrong) from None
-    given = dict.fromkeys(range(job.ranks), False)
-    for rank, operations in ranks:
-        (folder / _trace_name(rank)).write_text("\n".join(_lines(rank, operations)) + "\n")
-        given[rank] = True
-    for rank in (rank for rank, done in given.items() if not done):
-        (folder / _trace_name(rank)).write_text("\n".join(_lines(rank, [])) + "\n")
-    (folder / "traces").write_text("".join(f"{_trace_name(rank)}\n" for rank in given))
+    for rank, operations in _all_ranks(ranks, job.ranks):
+        (folder / _trace_name(rank)).write_text("\n".join(_trace(rank, operations)) + "\n")
+    (folder / "traces").write_text("".join(f"{_trace_name(rank)}\n" for rank in range(job.ranks)))
     (folder / "platform.xml").write_text(platform)
     (folder / "hosts").write_text("".join(f"h{node}\n" for node in job.node_of.tolist()))
     command = " ".join(_command(job.ranks))
@@ -66,10 +62,8 @@ def write_traces(ranks: Iterable[tuple[int, list[Operation]]], job: Job, folder:
 
 def replay(folder: Path, ranks: int, timeout: float | None = None) -> float:
     """
-    Let SMPI replay traces.
+    Let SMPI replay the traces of a folder.
 
-    :param folder: Written by :func:`write_traces`.
-    :param ranks: Number of ranks.
     :param timeout: Seconds that it may take.
     :return: Simulated seconds.
     :raises RuntimeError: If there is no ``smpirun`` (says how to get it), or it fails.
@@ -84,6 +78,33 @@ def replay(folder: Path, ranks: int, timeout: float | None = None) -> float:
     return float(found[1])
 
 
+def write_goal(ranks: RankOperations, count: int, path: Path) -> None:
+    """
+    Write the operations of ``count`` ranks as GOAL text: sizes in bytes, work in nanoseconds.
+
+    :param ranks: Operations of ranks; other ranks do nothing.
+    :raises OSError: If it cannot be written; names the file.
+    """
+    try:
+        opened = path.open("w")
+    except OSError as error:
+        wrong = f"cannot write GOAL text to {path} ({error.strerror}): name a file in a folder that is there"
+        raise OSError(wrong) from None
+    with opened as file:
+        file.write(f"num_ranks {count}\n")
+        for rank, operations in _all_ranks(ranks, count):
+            file.writelines(f"{line}\n" for line in (f"\nrank {rank} {{", *_goal(operations), "}"))
+
+
+def _all_ranks(ranks: RankOperations, count: int) -> RankOperations:
+    """Ranks with their operations, and those that have none."""
+    idle = set(range(count))
+    for rank, operations in ranks:
+        idle.discard(rank)
+        yield rank, operations
+    yield from ((rank, []) for rank in sorted(idle))
+
+
 def _command(ranks: int) -> list[str]:
     hosts = ["-np", str(ranks), "-platform", "platform.xml", "-hostfile", "hosts"]
     return ["smpirun", "-no-privatize", *OPTIONS, *hosts, "-replay", "traces"]
@@ -93,7 +114,7 @@ def _trace_name(rank: int) -> str:
     return f"rank-{rank}.trace"
 
 
-def _lines(rank: int, operations: Iterable[Operation]) -> Iterator[str]:
+def _trace(rank: int, operations: Iterable[Operation]) -> Iterator[str]:
     """Lines ``RANK ACTION ...``; messages between two ranks arrive in order, so that all may have tag 0."""
     yield f"{rank} init"
     for operation in operations:
@@ -107,6 +128,28 @@ def _lines(rank: int, operations: Iterable[Operation]) -> Iterator[str]:
             yield f"{rank} wait {operation.peer} {rank} 0"
     yield f"{rank} waitall"
     yield f"{rank} finalize"
+
+
+def _goal(operations: Iterable[Operation]) -> Iterator[str]:
+    """Work and sends follow one another and the arrivals before them; a receive may arrive from its post on."""
+    last, label, posted = "", 0, dict[int, list[str]]()
+    for operation in operations:
+        if isinstance(operation, Arrival):
+            arrived = posted[operation.peer].pop(0)
+            last = f"{last} {arrived}".strip()
+            continue
+        label += 1
+        name = f"l{label}"
+        if isinstance(operation, Compute):
+            yield f"{name}: calc {round(1e9 * operation.seconds)}"
+        elif isinstance(operation, Send):
+            yield f"{name}: send {operation.nbytes}b to {operation.peer} tag 0"
+        elif isinstance(operation, Post):
+            yield f"{name}: recv {operation.nbytes}b from {operation.peer} tag 0"
+            posted.setdefault(operation.peer, []).append(name)
+        yield from (f"{name} requires {before}" for before in last.split())
+        if not isinstance(operation, Post):
+            last = name
 
 
 def _elements(nbytes: int) -> str:
