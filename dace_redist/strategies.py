@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dace_redist import strategy_memory as memory_formulas
-from dace_redist._core import max_joined_bytes, option_ranges
+from dace_redist._core import max_eager_bytes, max_joined_bytes, option_ranges
 
 if TYPE_CHECKING:
     from dace_redist.schedule import Schedule
@@ -163,8 +163,9 @@ STRATEGIES: dict[str, Strategy] = {
             "Shared",
             "copies between the memories of the ranks of one node",
             options=("slot_bytes", "depth", "max_message_bytes", "threads"),
-            memory="at most depth x slot_bytes for each rank it sends to, used where neither array is node-shared, and "
-            "where short runs of a large node-shared source go to several ranks",
+            memory="at most depth x slot_bytes, and twice the message, for each rank it sends to; used for messages of "
+            f"up to {max_eager_bytes >> 10} KiB, where neither array is node-shared, and where short runs of a large "
+            "node-shared source go to several ranks",
             buffer_bytes=memory_formulas.rings,
             node_aware=True,
             on_gpus=True,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dace_redist.distribution import AnyDistribution, TiledDistribution
 from dace_redist.report.canvas import new_figure, new_frame, save
-from dace_redist.report.text import BYTE_UNITS, count, format_bytes
+from dace_redist.report.text import BYTE_UNITS, byte_unit, count, format_bytes
 
 if TYPE_CHECKING:
     from dace_redist.joint_schedule import JointSchedule
@@ -46,13 +46,13 @@ def draw(drawn: Schedule | JointSchedule) -> Any:
     shown = shown_dimensions(schedule)
     sides = (schedule.source, schedule.target)
     maps = [owner_map(side, axes) for side, axes in zip(sides, shown, strict=True)]
-    colours = _RankColours(drawn.ranks)
-    meshes = [colours.draw(axes, owners) for axes, owners in zip(panels, maps, strict=True)]
+    colours = _colours(drawn.ranks)
+    meshes = [_draw_owners(axes, owners, colours) for axes, owners in zip(panels, maps, strict=True)]
     _name_panels(panels, schedule, shown)
     _outline_region(panels, schedule, shown)
     number_matrix = _draw_matrix(matrix, drawn)
     figure.draw_without_rendering()  # fixes sizes, which say whether numbers fit
-    fits = [colours.number(axes, owners) for axes, owners in zip(panels, maps, strict=True)]
+    fits = [_number_owners(axes, owners) for axes, owners in zip(panels, maps, strict=True)]
     if not all(fits):
         bar = figure.colorbar(meshes[0], ax=panels, orientation="horizontal", fraction=0.05, aspect=50, label="rank")
         bar.ax.xaxis.get_major_locator().set_params(integer=True)
@@ -170,64 +170,60 @@ def _short(distribution: AnyDistribution) -> str:
     return line if len(line) <= 48 else line[:45] + "..."
 
 
-class _RankColours:
-    """A colour per rank, and the numbers of ranks in their cells."""
+def _colours(ranks: int) -> dict[str, Any]:
+    """A colour per rank, for ``pcolormesh``."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap, Normalize
 
-    def __init__(self, ranks: int) -> None:
-        from matplotlib import colormaps
-        from matplotlib.colors import ListedColormap, Normalize
+    base = colormaps["turbo"](np.linspace(0.04, 0.96, min(ranks, 1024)))
+    base[:, :3] = 0.35 + 0.65 * base[:, :3]  # lighter: black numbers stay legible
+    return {"cmap": ListedColormap(base), "norm": Normalize(-0.5, ranks - 0.5)}
 
-        base = colormaps["turbo"](np.linspace(0.04, 0.96, min(ranks, 1024)))
-        base[:, :3] = 0.35 + 0.65 * base[:, :3]  # lighter: black numbers stay legible
-        self.map, self.scale = ListedColormap(base), Normalize(-0.5, ranks - 0.5)
 
-    def draw(self, axes: Any, owners: OwnerMap) -> Any:
-        """The cells of one panel, first row at the top."""
-        if not owners.owners.size:
-            axes.text(0.5, 0.5, "no elements", ha="center", va="center", transform=axes.transAxes)
-            axes.set(xticks=[], yticks=[])
-            return None
-        cells = max(owners.owners.shape)
-        width = 0.6 if cells <= 24 else 0.25
-        lines = {"edgecolors": "white", "linewidth": width} if cells <= 80 else {"rasterized": True}
-        mesh = axes.pcolormesh(
-            owners.column_edges, owners.row_edges, owners.owners, cmap=self.map, norm=self.scale, **lines
-        )
-        axes.invert_yaxis()
-        axes.locator_params(integer=True)
-        return mesh
+def _draw_owners(axes: Any, owners: OwnerMap, colours: dict[str, Any]) -> Any:
+    """Draw the cells of one panel, first row at the top."""
+    if not owners.owners.size:
+        axes.text(0.5, 0.5, "no elements", ha="center", va="center", transform=axes.transAxes)
+        axes.set(xticks=[], yticks=[])
+        return None
+    cells = max(owners.owners.shape)
+    width = 0.6 if cells <= 24 else 0.25
+    lines = {"edgecolors": "white", "linewidth": width} if cells <= 80 else {"rasterized": True}
+    mesh = axes.pcolormesh(owners.column_edges, owners.row_edges, owners.owners, **colours, **lines)
+    axes.invert_yaxis()
+    axes.locator_params(integer=True)
+    return mesh
 
-    def number(self, axes: Any, owners: OwnerMap) -> bool:
-        """Label cells with ranks where they fit. Returns True if 90 % of the area is labelled."""
-        if not owners.owners.size:
-            return True
-        box = axes.get_window_extent()
-        widths = np.diff(owners.column_edges) / (owners.column_edges[-1] - owners.column_edges[0]) * box.width
-        heights = np.diff(owners.row_edges) / (owners.row_edges[-1] - owners.row_edges[0]) * box.height
-        letters, dpi = len(str(owners.owners.max())), axes.figure.dpi
-        typical = (float(np.median(widths)), float(np.median(heights)))
-        upright = _font_size(*typical, letters, dpi) is None
-        size = _font_size(*(typical[::-1] if upright else typical), letters, dpi)
-        if size is None:
-            return False
-        columns = (owners.column_edges[:-1] + owners.column_edges[1:]) / 2
-        rows = (owners.row_edges[:-1] + owners.row_edges[1:]) / 2
-        covered = 0.0
-        for (i, j), rank in np.ndenumerate(owners.owners):
-            cell = (heights[i], widths[j]) if upright else (widths[j], heights[i])
-            if (_font_size(*cell, letters, dpi) or 0) >= size:
-                axes.text(columns[j], rows[i], str(rank), ha="center", va="center", size=size, rotation=90 * upright)
-                covered += widths[j] * heights[i]
-        return bool(covered >= 0.9 * box.width * box.height)
+
+def _number_owners(axes: Any, owners: OwnerMap) -> bool:
+    """Label cells with ranks where they fit. Returns True if 90 % of the area is labelled."""
+    if not owners.owners.size:
+        return True
+    box, letters = axes.get_window_extent(), len(str(owners.owners.max()))
+    widths = np.diff(owners.column_edges) / owners.column_edges[-1] * box.width
+    heights = np.diff(owners.row_edges) / owners.row_edges[-1] * box.height
+    size = _font_size(float(np.median(widths)), float(np.median(heights)), letters, axes.figure.dpi)
+    if size is None:
+        return False
+    width, height = _label_pixels(size, letters, axes.figure.dpi)
+    fits = np.outer(heights >= height, widths >= width)
+    columns = (owners.column_edges[:-1] + owners.column_edges[1:]) / 2
+    rows = (owners.row_edges[:-1] + owners.row_edges[1:]) / 2
+    for i, j in np.argwhere(fits):
+        axes.text(columns[j], rows[i], str(owners.owners[i, j]), ha="center", va="center", size=size)
+    return bool(np.outer(heights, widths)[fits].sum() >= 0.9 * box.width * box.height)
+
+
+def _label_pixels(size: float, letters: int, dpi: float) -> tuple[float, float]:
+    """Width and height of the smallest cell for a number of so many letters, of a size in points."""
+    pixels = size * dpi / 72
+    return 0.68 / 0.88 * pixels * letters, pixels / 0.9
 
 
 def _font_size(width: float, height: float, letters: int, dpi: float) -> float | None:
     """The largest size in points at which a number fits a cell of so many pixels."""
-    for size in _FONT_SIZES:
-        pixels = size * dpi / 72
-        if 0.68 * pixels * letters <= 0.88 * width and pixels <= 0.9 * height:
-            return size
-    return None
+    cells = ((size, _label_pixels(size, letters, dpi)) for size in _FONT_SIZES)
+    return next((size for size, (w, h) in cells if w <= width and h <= height), None)
 
 
 def binned_volumes(schedule: Schedule | JointSchedule, bins: int) -> npt.NDArray[np.float64]:
@@ -241,17 +237,10 @@ def binned_volumes(schedule: Schedule | JointSchedule, bins: int) -> npt.NDArray
     return volumes
 
 
-def _unit(largest: float) -> str:
-    """MiB, unless these would be hard to read."""
-    if (1 << 20) / 10 <= largest < 10_000 * (1 << 20):
-        return "MiB"
-    return max((unit for unit in BYTE_UNITS if BYTE_UNITS[unit] <= max(largest, 1)), key=BYTE_UNITS.__getitem__)
-
-
 def _draw_matrix(axes: Any, schedule: Schedule | JointSchedule) -> Callable[[], None]:
     """Draw the matrix. Returns a callback that adds the labels after layout."""
     volumes = binned_volumes(schedule, _MAX_BINS)
-    unit = _unit(volumes.max())
+    unit = byte_unit(volumes.max())
     axes.set_facecolor("0.94")
     edge = schedule.ranks - 0.5
     image = axes.imshow(

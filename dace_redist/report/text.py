@@ -31,6 +31,13 @@ def format_bytes(nbytes: float) -> str:
     return in_units(nbytes, 1024, tuple(BYTE_UNITS))
 
 
+def byte_unit(largest: float) -> str:
+    """Return the unit for numbers of bytes up to ``largest``: MiB, unless these would be hard to read."""
+    if (1 << 20) / 10 <= largest < 10_000 * (1 << 20):
+        return "MiB"
+    return max((unit for unit, nbytes in BYTE_UNITS.items() if nbytes <= max(largest, 1)), key=BYTE_UNITS.__getitem__)
+
+
 def in_units(value: float, step: int, units: Sequence[str]) -> str:
     """Return a number with three digits in the largest of units, each ``step`` times the one before, that it fills."""
     unit = 0

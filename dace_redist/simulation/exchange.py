@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from dace_redist.tuning.transport_costs import KNOWN
 #: Senders, receivers and bytes of messages.
 Flow = tuple[Array, Array, Array]
 
-_MESSAGES_AT_A_TIME = 1 << 20
+_MAX_BATCH = 1 << 20  # messages
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,7 +176,7 @@ def _loaded(schedule: Schedule, job: Job) -> tuple[tuple[LinkUse, ...], float, i
     """The busiest links, the extra latency of the longest route, and the bytes of all messages."""
     total, network = 0, job.machine.network
     every = [] if network is None else [LinkLoads(one, job.node_of) for one in network.routings]
-    for senders, receivers, nbytes in _joined(_flows(schedule)):
+    for senders, receivers, nbytes in _flows(schedule):
         total += int(nbytes.sum())
         for loads in every:
             loads.add(senders, receivers, nbytes)
@@ -191,27 +191,14 @@ def _loaded(schedule: Schedule, job: Job) -> tuple[tuple[LinkUse, ...], float, i
 
 
 def _flows(schedule: Schedule) -> Iterator[Flow]:
-    """The messages of a schedule, rank by rank, without self copies."""
+    """The messages of a schedule without self copies, of many ranks at a time."""
+    batch, count = list[Flow](), 0
     for rank in range(schedule.ranks):
         targets, nbytes = schedule.sent_to(rank)
         others = targets != rank
-        yield np.full(int(others.sum()), rank, np.int64), targets[others], nbytes[others]
-
-
-def _joined(flows: Iterable[Flow]) -> Iterator[Flow]:
-    """Messages in fewer, longer arrays."""
-    waiting: list[Flow] = []
-    count = 0
-    for flow in flows:
-        waiting.append(flow)
-        count += len(flow[0])
-        if count >= _MESSAGES_AT_A_TIME:
-            yield _concatenated(waiting)
-            waiting, count = [], 0
-    if waiting:
-        yield _concatenated(waiting)
-
-
-def _concatenated(flows: Sequence[Flow]) -> Flow:
-    senders, receivers, nbytes = (np.concatenate(part) for part in zip(*flows, strict=True))
-    return senders, receivers, nbytes
+        batch.append((np.full(int(others.sum()), rank, np.int64), targets[others], nbytes[others]))
+        count += int(others.sum())
+        if rank + 1 == schedule.ranks or count >= _MAX_BATCH:
+            senders, receivers, sizes = (np.concatenate(part) for part in zip(*batch, strict=True))
+            yield senders, receivers, sizes
+            batch, count = [], 0

@@ -24,13 +24,7 @@ class Bench(Protocol):
     """Makes arrays and plans; ``dace_redist.redistribution.bench`` implements it."""
 
     def array(self, shape: Sequence[int], dtype: np.dtype[Any], place: str, comm: Any) -> Any:
-        """
-        Return an array of ones, every page of which was touched.
-
-        :param place: ``"ordinary"``, ``"shared"`` or ``"gpu"``.
-        :raises RuntimeError: If there is too little node-shared memory.
-        :raises RedistributionError: If there is no GPU, or too little memory on it.
-        """
+        """Return an array of ones in ``"ordinary"``, ``"shared"`` or ``"gpu"`` memory; raise if there is too little."""
 
     def view(self, whole: Any, shape: Sequence[int], dtype: np.dtype[Any], strides: Sequence[int]) -> Any:
         """Return the beginning of a contiguous array in another shape; ``strides`` in bytes."""
@@ -38,12 +32,7 @@ class Bench(Protocol):
     def plan(
         self, arrays: tuple[Any, Any], source: AnyDistribution, target: AnyDistribution, comm: Any, **options: Any
     ) -> TimedPlan:
-        """
-        Make a plan for this rank's parts of source and target. Collective.
-
-        :param options: As of :func:`dace_redist.plan`: strategy and its options, ``axes``, ``region``.
-        :raises RedistributionError: If a rank cannot make it.
-        """
+        """Make a plan with options of :func:`dace_redist.plan`. Collective; RedistributionError if a rank cannot."""
 
     def forget_choices(self, comm: Any) -> None:
         """Have the plan cache of a communicator choose anew. Collective."""

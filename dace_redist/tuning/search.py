@@ -46,16 +46,9 @@ class Search:
     """
     The search for the fastest candidate of one redistribution. All its methods are collective.
 
-    :param problem: The redistribution, and where its arrays lie.
-    :param comm: mpi4py communicator to measure on.
-    :param bench: Makes arrays and plans.
-    :param topology: Topology of the communicator.
-    :param tried: Candidates.
     :param limit_seconds: Time for all measurements.
     :param precision: Relative width of the medians' confidence intervals.
-    :param show: Shows progress.
     :param predicted: Seconds that the cost model predicts for strategies; none: all are measured.
-    :param clock: Times the candidates.
     """
 
     problem: Problem

@@ -71,13 +71,10 @@ class TimedExchanges:
     Times exchanges. Making it, and all its methods, are collective over ``comm``; they return seconds, or None if a
     rank cannot make the plan.
 
-    :param comm: All ranks.
-    :param bench: Makes arrays and plans.
     :param max_bytes: Most bytes that a rank sends.
     :param limit_seconds: Time for everything.
     :param count: Number of measurements to come: each may use its share of the time that remains.
     :param show: Called with the name of each measurement, and the seconds since the beginning.
-    :param clock: Times exchanges.
     """
 
     def __init__(
