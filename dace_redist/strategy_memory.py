@@ -28,16 +28,21 @@ def _transports(schedule: Schedule) -> int:
     return 2 if schedule.reduces and schedule.target.core.replicas > 1 else 1
 
 
+def _own_summand(schedule: Schedule) -> npt.NDArray[np.int64]:
+    """The self copy, which partial results pass through a buffer: it is added when it is its turn."""
+    return schedule.totals.kept * schedule.itemsize * schedule.reduces
+
+
 def packed(schedule: Schedule, _: Mapping[str, int]) -> npt.NDArray[np.int64]:
     """All that it sends and receives; of partial results all of an element, which arrive at once."""
-    return (schedule.totals.sent + schedule.totals.received) * schedule.itemsize
+    return (schedule.totals.sent + schedule.totals.received) * schedule.itemsize + _own_summand(schedule)
 
 
 def chunks(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
     """A ring of chunks for each direction, which partial results share."""
     most = _transports(schedule) * options["depth"] * min(options["chunk_bytes"], options["max_message_bytes"])
     sent, received = (count * schedule.itemsize for count in (schedule.totals.sent, schedule.totals.received))
-    return np.minimum(sent, most) + np.minimum(received, most)
+    return np.minimum(sent, most) + np.minimum(received, most) + _own_summand(schedule)
 
 
 def rings(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:

@@ -71,13 +71,13 @@ Flops = Annotated[float, _with_unit(_FLOPS)]
 
 
 class _Fields(pydantic.BaseModel):
-    """The fields of a mapping; their descriptions say what is expected, in terms of other fields in braces."""
+    """The fields of a mapping; descriptions are for errors, and name other fields in braces."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
 
 class MachineFile(_Fields):
-    """A machine file but for its network."""
+    """A machine file, with its network unread."""
 
     name: Word | None = Field(None, description="a name")
     nodes: Whole | None = Field(None, description="the number of nodes, at least 1")

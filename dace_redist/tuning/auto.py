@@ -1,4 +1,4 @@
-"""What strategy "Auto" stands for: the recorded winner, else the predicted one, else the default. Start: choose_all."""
+"""Resolves strategy "Auto": the recorded winner, else the predicted one, else the default. Start: choose_all."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def calibrate(
     node = comm.Split(topology.node_of[comm.rank], comm.rank)
     with progress_bar(progress and comm.rank == 0, "calibrate", limit_seconds) as show, pinned_to_core(comm):
         with together(comm):
-            timed = TimedExchanges(comm, bench, sizes.max_bytes, limit_seconds, 0, show)
+            timed = TimedExchanges(comm, bench, sizes.max_bytes, limit_seconds, show)
             if gpu:
                 timed.add_pool("gpu", gpu_sizes.max_bytes)
 
@@ -84,19 +84,27 @@ def calibrate(
             device = Measurements(comm, node, topology, gpu_sizes, timed, gpu) if gpu else None
             return _profile(main, device), main.staged_matrices()
 
-        counter = _Counter()
-        one_round(cast(TimedExchanges, counter))
-        timed.count = _ROUNDS * counter.count
-        rounds = [one_round(timed) for _ in range(_ROUNDS)]
-        fastest = machine_profile.fastest([made for made, _ in rounds])
-        staged = [min(seconds) for seconds in zip(*(each for _, each in rounds), strict=False)]  # none if a round lacks
-        made: MachineProfile = comm.bcast(with_staged_wait(fastest, sizes.matrices, staged))
+        made: MachineProfile = comm.bcast(_fastest(timed, one_round, sizes.matrices))
     node.Free()
     with together(comm):
         if comm.rank == 0:
             machine_profile.save(made, path)
     bench.forget_choices(comm)
     return made
+
+
+def _fastest(
+    timed: TimedExchanges,
+    one_round: Callable[[TimedExchanges], tuple[MachineProfile, list[float]]],
+    matrices: Sequence[int],
+) -> MachineProfile:
+    """The fastest of several rounds, each of which gives a profile and the times of matrices, see with_staged_wait."""
+    counter = _Counter()
+    one_round(cast(TimedExchanges, counter))
+    timed.count = _ROUNDS * counter.count
+    rounds = [one_round(timed) for _ in range(_ROUNDS)]
+    staged = [min(seconds) for seconds in zip(*(each for _, each in rounds), strict=False)]  # none if a round lacks
+    return with_staged_wait(machine_profile.fastest([made for made, _ in rounds]), matrices, staged)
 
 
 class _Counter:

@@ -211,7 +211,7 @@ class CostModel:
 
 
 def _crosses(ranks: Iterable[RankTraffic]) -> bool:
-    """Whether anything leaves or enters the node of these ranks."""
+    """True if anything leaves or enters the node of these ranks."""
     return any(not m.within for rank in ranks for m in (*rank.sends, *rank.receives))
 
 

@@ -41,7 +41,7 @@ class Sizes:
     :param messages: Sizes of contiguous messages.
     :param chunks: Sizes of the chunks of a message of the footprint in the middle.
     :param network_chunks: Sizes of the chunks of the largest message, between nodes.
-    :param matrices: Bytes of each rank of a matrix of which all send a part to all.
+    :param matrices: Bytes of each rank of matrices that are redistributed from rows to columns.
     """
 
     footprints: Sequence[int] = (32 << 10, 512 << 10, 4 << 20, 16 << 20)

@@ -73,7 +73,6 @@ class TimedExchanges:
 
     :param max_bytes: Most bytes that a rank sends.
     :param limit_seconds: Time for everything.
-    :param count: Number of measurements to come: each may use its share of the time that remains.
     :param show: Called with the name of each measurement, and the seconds since the beginning.
     """
 
@@ -83,12 +82,13 @@ class TimedExchanges:
         bench: Bench,
         max_bytes: int,
         limit_seconds: float,
-        count: int,
         show: Show,
         clock: Clock = system_clock,
     ) -> None:
         self.comm, self.bench, self.max_bytes, self.limit_seconds = comm, bench, max_bytes, limit_seconds
-        self.count, self.show, self.clock = count, show, clock
+        self.show, self.clock = show, clock
+        #: Number of measurements to come: each may use its share of the time that remains.
+        self.count = 0
         self._begin, self._repetitions = clock(), Repetitions(comm, clock)
         self._pools: dict[str, list[Any]] = {}
         for place in ("ordinary", "shared"):

@@ -1,4 +1,4 @@
-"""What ranks send, receive and keep, as far as it decides how long that takes: sizes and contiguous runs, in bytes."""
+"""Traffic of ranks for the cost model: sizes and contiguous runs of messages and self copies, in bytes."""
 
 from __future__ import annotations
 

@@ -201,8 +201,9 @@ class TransportCosts:
 
     def _scatters(self, traffic: RankTraffic, message: Traffic) -> bool:
         """
-        Whether the library stages short runs of a large source that has some for several receivers. The sender's
-        messages are assumed to look like this rank's.
+        True for short runs of a large source with several receivers, which the library stages.
+
+        The sender's messages are assumed to look like this rank's.
         """
         max_run = max((run for run, _ in message.sent), default=0)
         within = sum(each.total_bytes for each in traffic.sends if each.within) + traffic.own.nbytes

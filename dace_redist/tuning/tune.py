@@ -131,11 +131,14 @@ def tune(
             winner, measured = search.run()
         with together(comm):
             if comm.rank == 0:
-                now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-                file.add(make_entry(problem, topology, winner, measured, now))
+                file.add(make_entry(problem, topology, winner, measured, _now()))
         found.append(TunedProblem(labels, problem, winner, measured))
     bench.forget_choices(comm)
     return Tuning(tuple(found), comm.bcast(file.path))
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
 def _check_numbers(limit_seconds: Any, precision: Any) -> None:
