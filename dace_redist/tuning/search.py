@@ -196,7 +196,10 @@ class Search:
         wanted |= {"axes": moved.index_map.axes, "region": moved.index_map.region}
         try:
             plan = self.bench.plan(self._arrays, moved.source, moved.target, self.comm, **wanted)
-            measure({str(candidate): plan}, self.comm, warmup=0, least=1, most=1)  # fails on all ranks or on none
+            # fails on all ranks or on none
+            measure(
+                {str(candidate): plan}, self.comm, warmup=0, least=1, most=1, clock=self.clock
+            )  # fails on all or none
         except RedistributionError as error:  # on every rank, of which each says it in its own words
             return str(self.comm.bcast(" ".join(str(error).removeprefix("plan: ").split())))
         except RuntimeError as error:
