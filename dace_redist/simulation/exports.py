@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from dace_redist.simulation.exchange import Job
 from dace_redist.simulation.network import Dragonfly, FatTree, Network, Torus
-from dace_redist.simulation.operations import Arrival, Compute, Operation, Post, RankOperations, Send
+from dace_redist.simulation.operations import Operation, RankOperations
 
 _HOW_TO_GET = "it comes with SimGrid: apt-get install simgrid libsimgrid-dev, or https://simgrid.org"
 _SPEED = 1e9  # operations per second of a simulated core: a nanosecond each
@@ -117,39 +118,36 @@ def _trace_name(rank: int) -> str:
 def _trace(rank: int, operations: Iterable[Operation]) -> Iterator[str]:
     """Lines ``RANK ACTION ...``; messages between two ranks arrive in order, so that all may have tag 0."""
     yield f"{rank} init"
-    for operation in operations:
-        if isinstance(operation, Compute):
-            yield f"{rank} compute {operation.seconds * _SPEED:.0f}"
-        elif isinstance(operation, Send):
-            yield f"{rank} isend {operation.peer} 0 {_elements(operation.nbytes)}"
-        elif isinstance(operation, Post):
-            yield f"{rank} irecv {operation.peer} 0 {_elements(operation.nbytes)}"
-        else:
-            yield f"{rank} wait {operation.peer} {rank} 0"
+    lines = {
+        "compute": lambda one: f"compute {one.amount * _SPEED:.0f}",
+        "send": lambda one: f"isend {one.peer} 0 {_elements(int(one.amount))}",
+        "receive": lambda one: f"irecv {one.peer} 0 {_elements(int(one.amount))}",
+        "wait": lambda one: f"wait {one.peer} {rank} 0",
+    }
+    yield from (f"{rank} {lines[operation.kind](operation)}" for operation in operations)
     yield f"{rank} waitall"
     yield f"{rank} finalize"
 
 
 def _goal(operations: Iterable[Operation]) -> Iterator[str]:
     """Work and sends follow one another and the arrivals before them; a receive may arrive from its post on."""
-    last, label, posted = "", 0, dict[int, list[str]]()
-    for operation in operations:
-        if isinstance(operation, Arrival):
-            arrived = posted[operation.peer].pop(0)
-            last = f"{last} {arrived}".strip()
+    lines = {
+        "compute": lambda one: f"calc {round(1e9 * one.amount)}",
+        "send": lambda one: f"send {int(one.amount)}b to {one.peer} tag 0",
+        "receive": lambda one: f"recv {int(one.amount)}b from {one.peer} tag 0",
+    }
+    required, posted = list[str](), defaultdict[int, list[str]](list)
+    for number, operation in enumerate(operations, 1):
+        name = f"l{number}"
+        if operation.kind == "wait":
+            required.append(posted[operation.peer].pop(0))
             continue
-        label += 1
-        name = f"l{label}"
-        if isinstance(operation, Compute):
-            yield f"{name}: calc {round(1e9 * operation.seconds)}"
-        elif isinstance(operation, Send):
-            yield f"{name}: send {operation.nbytes}b to {operation.peer} tag 0"
-        elif isinstance(operation, Post):
-            yield f"{name}: recv {operation.nbytes}b from {operation.peer} tag 0"
-            posted.setdefault(operation.peer, []).append(name)
-        yield from (f"{name} requires {before}" for before in last.split())
-        if not isinstance(operation, Post):
-            last = name
+        yield f"{name}: {lines[operation.kind](operation)}"
+        yield from (f"{name} requires {before}" for before in required)
+        if operation.kind == "receive":
+            posted[operation.peer].append(name)
+        else:
+            required = [name]
 
 
 def _elements(nbytes: int) -> str:

@@ -2,44 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from dace_redist.simulation.exchange import Exchange
 from dace_redist.strategies import STRATEGIES
 
 
-@dataclasses.dataclass(frozen=True)
-class Compute:
-    """Work that needs a core for some seconds."""
+class Operation(NamedTuple):
+    """
+    One operation of a rank.
 
-    seconds: float
+    :param kind: ``"compute"``; ``"send"`` and ``"receive"``, which start a message; ``"wait"`` for one from ``peer``.
+    :param amount: Seconds of work, or bytes of the message; 1 for messages on a node, whose copies count as work.
+    """
 
-
-@dataclasses.dataclass(frozen=True)
-class Send:
-    """Start of a message to ``peer``; of 1 byte for messages on a node, whose copies count as work."""
-
-    peer: int
-    nbytes: int
+    kind: str
+    amount: float = 0
+    peer: int = -1
 
 
-@dataclasses.dataclass(frozen=True)
-class Post:
-    """Start of a receive from ``peer``."""
-
-    peer: int
-    nbytes: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Arrival:
-    """Wait for a message from ``peer``."""
-
-    peer: int
-
-
-Operation = Compute | Send | Post | Arrival
 #: Ranks with their operations.
 RankOperations = Iterator[tuple[int, list[Operation]]]
 
@@ -75,13 +57,13 @@ def _operations(exchange: Exchange, strategy: str) -> RankOperations:
                 senders[peer].append(rank)
                 targets[rank].append(peer)
     for rank, terms in model.terms_of_ranks(strategy):
-        done: list[Operation] = [Post(peer, sizes[peer, rank]) for peer in senders[rank]]
+        done = [Operation("receive", sizes[peer, rank], peer) for peer in senders[rank]]
         before = (terms.latency + terms.pack) / max(1, len(targets[rank]))
         for peer in targets[rank]:
-            done += [Compute(before), Send(peer, sizes[rank, peer])]
-        done.append(Compute(terms.transfer + (0.0 if targets[rank] else before)))
+            done += [Operation("compute", before), Operation("send", sizes[rank, peer], peer)]
+        done.append(Operation("compute", terms.transfer + (0.0 if targets[rank] else before)))
         for peer in senders[rank]:
-            done += [Arrival(peer), Compute(terms.unpack / len(senders[rank]))]
+            done += [Operation("wait", peer=peer), Operation("compute", terms.unpack / len(senders[rank]))]
         if not senders[rank]:
-            done.append(Compute(terms.unpack))
-        yield rank, [one for one in done if not isinstance(one, Compute) or one.seconds > 0]
+            done.append(Operation("compute", terms.unpack))
+        yield rank, [one for one in done if one.kind != "compute" or one.amount > 0]

@@ -21,7 +21,7 @@ from dace_redist.report.text import count, format_bytes, table
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.simulation.exchange import Exchange, Job, LinkUse, busiest
 from dace_redist.simulation.machine import Machine
-from dace_redist.simulation.operations import Compute, Operation, RankOperations, exchange_operations
+from dace_redist.simulation.operations import Operation, RankOperations, exchange_operations
 from dace_redist.strategies import find_strategy
 
 #: What a step may be, in the order of figures.
@@ -136,7 +136,7 @@ class SimulatedProgram:
                 done[rank] += operations
             if step.work > 0:
                 for rank in range(self.job.ranks):
-                    done[rank].append(Compute(step.work))
+                    done[rank].append(Operation("compute", step.work))
         yield from sorted(done.items())
 
     def plot(self, path: str | Path) -> None:
