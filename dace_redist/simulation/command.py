@@ -12,15 +12,14 @@ import click
 
 from dace_redist.einsum.command import index_sizes, multiplied_type, read_statements
 from dace_redist.problem_options import described_schedule, given_problem_options, problem_options, whole_numbers
-from dace_redist.tuning.problem import MAIN_MEMORIES
-from dace_redist.tuning.transport_costs import KNOWN
+from dace_redist.tuning.problem import MAIN_MEMORIES, MODELLED
 
 if TYPE_CHECKING:
     from dace_redist.simulation.program import SimulatedProgram
     from dace_redist.simulation.redistribution import SimulatedRedistribution
 
 _MACHINE = "file that describes the machine, or the name of one that ships with the package"
-_KNOWN = ", ".join(KNOWN)
+_KNOWN = ", ".join(MODELLED)
 _FILE, _FOLDER = click.Path(dir_okay=False, path_type=Path), click.Path(file_okay=False, path_type=Path)
 
 

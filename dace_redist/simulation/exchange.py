@@ -12,8 +12,7 @@ from dace_redist.schedule import Schedule
 from dace_redist.simulation.machine import Machine
 from dace_redist.simulation.network import Array, Network
 from dace_redist.tuning.cost_model import CostModel, Estimate
-from dace_redist.tuning.problem import Problem
-from dace_redist.tuning.transport_costs import KNOWN
+from dace_redist.tuning.problem import MODELLED, Problem
 
 #: Senders, receivers and bytes of messages.
 Flow = tuple[Array, Array, Array]
@@ -160,7 +159,7 @@ class Exchange:
         """
         found = self.model.estimate(strategy)
         if found is None:
-            known = ", ".join(KNOWN)
+            known = ", ".join(MODELLED)
             raise ValueError(
                 f"strategy {strategy} cannot be simulated here: the cost model knows {known}; Shared stays on a node"
             )

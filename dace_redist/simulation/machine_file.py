@@ -10,11 +10,11 @@ import re
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import pydantic
 import yaml
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from dace_redist.simulation.network import Dragonfly, FatTree, Network, Torus
 
@@ -89,66 +89,66 @@ class MachineFile(_Fields):
     network: Any = Field(None, description="fields of a network")
 
 
-class _NetworkFile(_Fields):
-    """The fields of every network; rates of further links are by default those of the node's."""
+class _Network(_Fields):
+    """The fields of every network."""
 
-    made: ClassVar[type[Network]]
     kind: str
     link: Rate = Field(description=f"the rate of a node's link, {_A_RATE}")
     latency: Time = Field(description=f"what a message between two nodes takes, {_A_TIME}")
     hop: Time = Field(1e-7, description=f"what each further link on the way adds, {_A_TIME}")
 
-    def network(self) -> Network:
-        """Return the network."""
-        values = self.model_dump(exclude={"kind"})
-        return self.made(**{name: self.link if value is None else value for name, value in values.items()})
+
+def _as_long_as_down(up: tuple[int, ...], info: pydantic.ValidationInfo) -> tuple[int, ...]:
+    if len(up) != len(info.data.get("down", up)) or up[0] != 1:
+        raise ValueError
+    return up
 
 
-class _Switch(_NetworkFile):
-    ports: int = Field(strict=True, ge=2, description="the number of nodes at the switch, at least 2")
-
-    def network(self) -> Network:
-        return FatTree(self.link, self.latency, self.hop, (self.ports,), (1,), self.link)
+Up = Annotated[Wholes, AfterValidator(_as_long_as_down)]
+_FURTHER_LINK = (Rate | None, Field(None, description=_A_RATE))  # by default as fast as the node's
 
 
-class _FatTree(_NetworkFile):
-    made = FatTree
-    down: Wholes = Field(description="a list such as [16, 32]: per level what is below each switch")
-    up: Wholes = Field(description="a list as long as down, {down}, the first 1: per level how many switches are above")
-    trunk: Rate | None = Field(None, description=_A_RATE)
-
-    @pydantic.field_validator("up")
-    @classmethod
-    def _as_long_as_down(cls, up: tuple[int, ...], info: pydantic.ValidationInfo) -> tuple[int, ...]:
-        if len(up) != len(info.data.get("down", up)) or up[0] != 1:
-            raise ValueError
-        return up
+def _number(what: str, least: int = 1) -> tuple[Any, Any]:
+    return int, Field(strict=True, ge=least, description=f"the number of {what}, at least {least}")
 
 
-class _Dragonfly(_NetworkFile):
-    made = Dragonfly
-    groups: Whole = Field(description="the number of groups, at least 1")
-    chassis: Whole = Field(description="the number of chassis of a group, at least 1")
-    routers: Whole = Field(description="the number of routers of a chassis, at least 1")
-    nodes_per_router: Whole = Field(description="the number of nodes at a router, at least 1")
-    cables: Whole = Field(description="the number of cables between two groups, at least 1")
-    chassis_link: Rate | None = Field(None, description=_A_RATE)
-    group_link: Rate | None = Field(None, description=_A_RATE)
-    cable: Rate | None = Field(None, description=_A_RATE)
+def _list(of: Any, expected: str) -> tuple[Any, Any]:
+    return of, Field(description=f"a list {expected}")
 
 
-class _Torus(_NetworkFile):
-    made = Torus
-    dims: Wholes = Field(description="a list such as [8, 8, 8]: nodes along each dimension")
-    trunk: Rate | None = Field(None, description=_A_RATE)
-
-
-_KINDS: dict[str, type[_NetworkFile]] = {
-    "switch": _Switch,
-    "fat-tree": _FatTree,
-    "dragonfly": _Dragonfly,
-    "torus": _Torus,
+_NETWORKS: dict[str, dict[str, tuple[Any, Any]]] = {
+    "switch": {"ports": _number("nodes at the switch", 2)},
+    "fat-tree": {
+        "down": _list(Wholes, "such as [16, 32]: per level what is below each switch"),
+        "up": _list(Up, "as long as down, {down}, the first 1: per level how many switches are above"),
+        "trunk": _FURTHER_LINK,
+    },
+    "dragonfly": {
+        "groups": _number("groups"),
+        "chassis": _number("chassis of a group"),
+        "routers": _number("routers of a chassis"),
+        "nodes_per_router": _number("nodes at a router"),
+        "cables": _number("cables between two groups"),
+        "chassis_link": _FURTHER_LINK,
+        "group_link": _FURTHER_LINK,
+        "cable": _FURTHER_LINK,
+    },
+    "torus": {"dims": _list(Wholes, "such as [8, 8, 8]: nodes along each dimension"), "trunk": _FURTHER_LINK},
 }
+_KINDS: dict[str, type[_Network]] = {
+    kind: pydantic.create_model(kind, __base__=_Network, **fields)  # type: ignore[call-overload]
+    for kind, fields in _NETWORKS.items()
+}
+
+
+def _network(file: _Network) -> Network:
+    link = file.link
+    values = {name: link if value is None else value for name, value in file.model_dump(exclude={"kind"}).items()}
+    if file.kind == "switch":
+        values |= {"down": (values.pop("ports"),), "up": (1,), "trunk": link}
+    made: dict[str, type[Network]] = {"dragonfly": Dragonfly, "torus": Torus}
+    return made.get(file.kind, FatTree)(**values)
+
 
 _Model = TypeVar("_Model", bound=_Fields)
 
@@ -243,7 +243,7 @@ def read_machine(path: Path) -> tuple[MachineFile, int, Network | None, str]:
             wrong = "is missing, expected" if given is None else "must be"
             got = "" if given is None else f", got {_text(given)}"
             raise ValueError(f"{described.at(given)}: kind {wrong} one of {', '.join(_KINDS)}{got}")
-        network = described.read(_KINDS[kind]).network()
+        network = _network(described.read(_KINDS[kind]))
     connected = 1 if network is None else network.nodes
     nodes = file.nodes or connected
     if network is None and nodes > 1:

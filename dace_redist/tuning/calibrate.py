@@ -26,7 +26,7 @@ from dace_redist.tuning.measurements import Measurements, Sizes
 from dace_redist.tuning.problem import Problem
 from dace_redist.tuning.profile import MachineProfile
 from dace_redist.tuning.progress import progress_bar
-from dace_redist.tuning.rates import Copies, Factors
+from dace_redist.tuning.rates import Factors, Kernels
 from dace_redist.tuning.timed_exchanges import TimedExchanges, matrix
 
 #: All is measured so often, and the fastest counts: a machine that does other work too is slow for seconds at a time.
@@ -187,7 +187,7 @@ def _profile(main: Measurements, device: Measurements | None) -> MachineProfile:
         nodes=topology.node_count,
         ranks_per_node=topology.ranks_per_node,
         cores_per_node=os.cpu_count() or 1,
-        copies=Copies(**main.kernels()),
+        copies=Kernels(**main.kernels()),
         node=main.within_a_node() if topology.ranks_per_node > 1 else None,
         network=main.between_nodes() if topology.node_count > 1 else None,
         device=None if device is None else device.device_rates(),

@@ -22,7 +22,7 @@ from dace_redist.tuning.rates import (
     Surface,
     TwoSides,
 )
-from dace_redist.tuning.timed_exchanges import Group, Side, TimedExchanges
+from dace_redist.tuning.timed_exchanges import Side, TimedExchanges
 
 _TINY = 8
 #: Minimum part of seconds that remains where others are subtracted.
@@ -160,13 +160,13 @@ class Measurements:
     def between_nodes(self) -> NetworkRates:
         """Return what one rank of each node, and all of them, exchange with those of the next node."""
         places = [list(self._ranks_of(node)) for node in dict.fromkeys(self.topology.node_of)]
-        leaders = Group(self.comm, [ranks[0] for ranks in places])
+        leaders = self.comm, [ranks[0] for ranks in places]
         position = next(ranks.index(self.comm.rank) for ranks in places if self.comm.rank in ranks)
         least, largest = min(map(len, places)), self.sizes.messages[-1]
         group: Any = self.comm.Split(position, self.comm.rank)
 
         def all_ranks(**options: Any) -> float:
-            seconds = self.timed.shift(Group.of(group), "Pipelined", largest, self._plain, **options)
+            seconds = self.timed.shift((group, range(group.size)), "Pipelined", largest, self._plain, **options)
             assert seconds is not None  # Pipelined can always be planned
             return seconds / (least * largest)
 
@@ -234,7 +234,7 @@ class Measurements:
         return TwoSides(sent=pushed(back=False), received=pushed(back=True))
 
     def _shift(self, strategy: str, nbytes: int, sides: tuple[Side, Side] | None = None, **how: Any) -> float | None:
-        return self.timed.shift(Group.of(self.node), strategy, nbytes, sides or self._plain, **how)
+        return self.timed.shift((self.node, range(self.node.size)), strategy, nbytes, sides or self._plain, **how)
 
     def _alone(self, strategy: str, nbytes: int = _TINY) -> float | None:
         return self._shift(strategy, nbytes, alone=True)

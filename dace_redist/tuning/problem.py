@@ -21,6 +21,9 @@ GPU_MEMORIES = ("gpu", "gpu-source", "gpu-target")
 #: Where the arrays of a redistribution may lie.
 MEMORIES = MAIN_MEMORIES + GPU_MEMORIES
 
+#: Strategies whose time the cost model predicts.
+MODELLED = ("Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Shared", "Hierarchical", "Aggregated")
+
 
 @dataclasses.dataclass(frozen=True)
 class Problem:

@@ -14,7 +14,7 @@ from dace_redist._version import __version__
 from dace_redist.mpi.topology import Topology
 from dace_redist.tuning import files
 from dace_redist.tuning.files import Strict
-from dace_redist.tuning.rates import Copies, Count, DeviceRates, NetworkRates, NodeRates
+from dace_redist.tuning.rates import Count, DeviceRates, Kernels, NetworkRates, NodeRates
 
 KIND = "machine profile"
 #: Changes when a file of this version could no longer be read.
@@ -45,7 +45,7 @@ class MachineProfile(Strict):
     nodes: Count
     ranks_per_node: Count
     cores_per_node: Count
-    copies: Copies
+    copies: Kernels
     node: NodeRates | None
     network: NetworkRates | None
     device: DeviceRates | None = None

@@ -129,16 +129,14 @@ class Latency(Strict):
 
 
 class Kernels(Strict):
-    """Copies of one rank: to contiguous memory, from it, and transposed."""
+    """
+    Copies of one rank: to contiguous memory, from it, and transposed. The model has no use for those by non-temporal
+    stores.
+    """
 
     pack: Surface
     unpack: Surface
     permuted: Surface
-
-
-class Copies(Kernels):
-    """Copies in main memory. The model has no use for those by non-temporal stores."""
-
     non_temporal: Surface | None = None
 
 

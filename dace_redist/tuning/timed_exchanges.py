@@ -42,22 +42,9 @@ class Side:
     place: str = "ordinary"
 
 
-@dataclasses.dataclass(frozen=True)
-class Group:
-    """
-    Ranks that exchange.
-
-    :param comm: Communicator of this rank's group; all groups work at the same time.
-    :param members: Its ranks that take part, each of which sends to the next.
-    """
-
-    comm: MPI.Intracomm
-    members: Sequence[int]
-
-    @classmethod
-    def of(cls, comm: MPI.Intracomm) -> Group:
-        """Return the group of all ranks of a communicator."""
-        return cls(comm, range(comm.size))
+#: Communicator of this rank's group, and its ranks that take part, each of which sends to the next. All groups work at
+#: the same time.
+Group = tuple[MPI.Intracomm, Sequence[int]]
 
 
 def matrix(ranks: int, nbytes: int) -> tuple[Distribution, Distribution]:
@@ -127,8 +114,8 @@ class TimedExchanges:
         """
         run = sides[0].run or sides[1].run or nbytes
         arrays = self._strided(0, sides[0], nbytes, run), self._strided(1, sides[1], nbytes, run)
-        shape, members = (max(1, nbytes // run), run // _ITEM), list(group.members)
-        if group.comm.rank not in members:
+        shape, members = (max(1, nbytes // run), run // _ITEM), list(group[1])
+        if group[0].rank not in members:
             place = sides[0].place
             arrays = self._block(0, place, (0, *shape), np.uint64), self._block(1, place, (0, *shape), np.uint64)
         before, after = (
@@ -136,7 +123,7 @@ class TimedExchanges:
             for ranks in (members, [*members[1:], members[0]])
         )
         name = f"{strategy}, {nbytes:,} bytes in runs of {run:,}"
-        return self._time(name, group.comm, arrays, (before, after), not alone, strategy=strategy, **options)
+        return self._time(name, group[0], arrays, (before, after), not alone, strategy=strategy, **options)
 
     def cyclic(
         self, group: MPI.Intracomm, strategy: str, nbytes: int, run: int, places: tuple[str, str], back: bool

@@ -15,7 +15,7 @@ from typing import Any
 from dace_redist._core import max_eager_bytes, max_joined_bytes, max_scattered_run, min_remote_run, several_receivers
 from dace_redist.strategies import STRATEGIES
 from dace_redist.tuning.copy_costs import CopyCosts, Terms
-from dace_redist.tuning.problem import Problem
+from dace_redist.tuning.problem import MODELLED, Problem
 from dace_redist.tuning.profile import MachineProfile
 from dace_redist.tuning.rates import Curve, TwoSides
 from dace_redist.tuning.traffic import RankTraffic, Traffic
@@ -25,8 +25,6 @@ from dace_redist.tuning.traffic import RankTraffic, Traffic
 _MIN_SCATTERED_BYTES = 512 << 10
 #: The latency of a chunk is hidden behind the others in flight.
 _CHUNKS_IN_FLIGHT = 4
-#: Strategies that the model knows.
-KNOWN = ("Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Shared", "Hierarchical", "Aggregated")
 
 
 class TransportCosts:
@@ -54,7 +52,7 @@ class TransportCosts:
         :param options: A value for every option.
         :param crosses: Whether any rank of the node sends to, or receives from, another node.
         """
-        if strategy not in KNOWN or (self._on_gpu and not STRATEGIES[strategy].on_gpus):
+        if strategy not in MODELLED or (self._on_gpu and not STRATEGIES[strategy].on_gpus):
             return None
         piece = int(min(options["chunk_bytes"], options["max_message_bytes"]))
         simple: dict[str, Callable[[RankTraffic], Terms | None]] = {
