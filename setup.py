@@ -30,7 +30,6 @@ setup(
         "dace_redist.native",
         "dace_redist.redistribution",
         "dace_redist.report",
-        "dace_redist.selection",
         "dace_redist.simulation",
         "dace_redist.tuning",
         "dace_redist.library_nodes",
@@ -46,7 +45,7 @@ setup(
         "dace_redist": [
             "py.typed",
             "_core.pyi",
-            "selection/default_machine.json",
+            "tuning/default_machine.json",
             "simulation/machines/*.yaml",
             "runtime/CMakeLists.txt",
             "runtime/include/*",

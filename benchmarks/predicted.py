@@ -28,12 +28,12 @@ from redistribution.methods import Method, Wanted, prepare
 
 from dace_redist.mpi.core_binding import pinned_to_core
 from dace_redist.mpi.topology import topology_of
-from dace_redist.selection.cost_model import CostModel
-from dace_redist.selection.cost_report import profile_in_use
-from dace_redist.selection.problem_key import Problem
-from dace_redist.selection.selection import predicted_winner
 from dace_redist.strategies import host_strategies
+from dace_redist.tuning.auto import predicted_winner
+from dace_redist.tuning.cost_model import CostModel
 from dace_redist.tuning.measure import measure
+from dace_redist.tuning.problem import Problem
+from dace_redist.tuning.report import profile_in_use
 
 #: Seconds by strategy, of a case and where its arrays lie.
 Times = dict[tuple[str, str], dict[str, float]]

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from dace_redist.redistribution.redistribute import redistribute
     from dace_redist.redistribution.request import Request
     from dace_redist.relabelling import node_weights, relabel
-    from dace_redist.selection.selection import chosen_strategy
     from dace_redist.transformations import (
         FuseConversion,
         FuseRedistributes,
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from dace_redist.transformations.distribute import DistributeEinsum, distribute
     from dace_redist.transformations.distribute.runtime.program import DistributedProgram
     from dace_redist.transformations.redistribution.tune import tune
+    from dace_redist.tuning.auto import chosen_strategy
 
 __all__ = [
     "BuildError",
@@ -104,7 +104,7 @@ _ON_FIRST_USE = {
     "Request": "dace_redist.redistribution.request",
     "SetRedistributeStrategy": "dace_redist.transformations",
     "choose_strategies": "dace_redist.transformations",
-    "chosen_strategy": "dace_redist.selection.selection",
+    "chosen_strategy": "dace_redist.tuning.auto",
     "distribute": "dace_redist.transformations.distribute",
     "lower_all": "dace_redist.transformations",
     "place_in_shared_memory": "dace_redist.transformations",

@@ -384,6 +384,7 @@ PYBIND11_MODULE(_core, module) {
       .def("run_if_agreed", &BoundPlan::run_if_agreed)
       .def("release", &BoundPlan::release);
   module.attr("option_ranges") = option_ranges();
+  module.attr("max_eager_bytes") = dr::max_eager_bytes;
   module.attr("max_joined_bytes") = dr::max_joined_bytes;
   module.attr("min_remote_run") = dr::min_remote_run;
   module.attr("max_scattered_run") = dr::max_scattered_run;

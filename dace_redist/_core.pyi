@@ -10,6 +10,8 @@ import numpy.typing as npt
 _Blocks = list[tuple[int, int, list[int], list[int], list[int]]]
 _Messages = list[tuple[int, int, _Blocks]]
 
+#: Longest message within a node that needs no handshake.
+max_eager_bytes: int
 #: Longest message that ``Aggregated`` joins with others.
 max_joined_bytes: int
 #: Lengths of runs, and a number of receivers, by which the protocol of a message within a node is chosen; see

@@ -19,18 +19,18 @@ from dace_redist.joint_schedule import JointSchedule
 from dace_redist.mpi.launch import launched_rank
 from dace_redist.native.command import build, config
 from dace_redist.problem_options import described_schedule, operation_options, problem_options
+from dace_redist.redistribution.tune_command import calibrate, tune
 from dace_redist.relabelling import saved_between_nodes, saved_by_relabelling
 from dace_redist.report import text as report
 from dace_redist.report.nodes import nodes_json, nodes_text, relabelling_text
 from dace_redist.report.trace import trace
 from dace_redist.schedule import Schedule
-from dace_redist.selection.problem_key import MEMORIES, Problem
 from dace_redist.simulation.command import simulate
-from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, STRATEGIES, options_within, rounds, with_options
-from dace_redist.tuning.command import calibrate
+from dace_redist.strategies import DEFAULT_STRATEGY, options_within, rounds, with_options
+from dace_redist.tuning.problem import MEMORIES
 
 if TYPE_CHECKING:
-    from dace_redist.selection.cost_report import CostReport
+    from dace_redist.tuning.report import CostReport
 
 
 @click.group(
@@ -44,7 +44,7 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for _other in (build, calibrate, config, einsum, simulate, trace):
+for _other in (build, calibrate, config, einsum, simulate, trace, tune):
     cli.add_command(_other)
 
 
@@ -137,7 +137,7 @@ def _nodes_of(ranks: int, ranks_per_node: int | None) -> Sequence[int] | None:
 
 def _costs(schedule: Schedule, memory: str, machine: str | None, ranks_per_node: int | None) -> CostReport:
     """The report of the cost model."""
-    from dace_redist.selection.cost_report import CostReport  # loads pydantic, which takes as long as NumPy
+    from dace_redist.tuning.report import CostReport  # loads pydantic, which takes as long as NumPy
 
     try:
         return CostReport.of(schedule, memory, machine, ranks_per_node)
@@ -177,65 +177,6 @@ def _report_text(schedule: Schedule, node_of: Sequence[int] | None) -> str:
     saved, between = saved_between_nodes(schedule, node_of), schedule.bytes_between_nodes(node_of)
     relabelled += relabelling_text(saved, between, " with node_weights", " between nodes")
     return "\n".join([str(schedule), nodes_text(schedule, node_of), *relabelled])
-
-
-def _values(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, list[int | float]]:
-    """Reads ``chunk_bytes=1048576,8388608``, which may be given for several options."""
-    values: dict[str, list[int | float]] = {}
-    for text in given:
-        name, found, numbers = text.partition("=")
-        if not found:
-            raise click.BadParameter(f"{text!r} is no option with values, such as chunk_bytes=1048576,8388608")
-        values.setdefault(name.strip(), []).extend(_number(number.strip(), text) for number in numbers.split(","))
-    return values
-
-
-def _number(word: str, given: str) -> int | float:
-    try:
-        return int(word) if word.lstrip("-").isdigit() else float(word)
-    except ValueError:
-        raise click.BadParameter(f"{word!r} in {given!r} is no number") from None
-
-
-_STRATEGY_HELP = f"try this one only: {', '.join(name for name in STRATEGIES if name != 'MPI')}; may be repeated"
-_OPTION_HELP = f"try these values of an option: {', '.join(OPTIONS)}; may be repeated"
-
-
-@cli.command()
-@problem_options
-@click.option("--memory", type=click.Choice(MEMORIES), default=MEMORIES[0], show_default=True, help="of the arrays")
-@click.option("--strategy", "strategies", multiple=True, metavar="NAME", help=_STRATEGY_HELP)
-@click.option("--option", "options", multiple=True, metavar="NAME=LIST", callback=_values, help=_OPTION_HELP)
-@click.option("--record", type=click.Path(dir_okay=False, path_type=Path), help="file to write the winner to")
-@click.option("--limit-seconds", type=float, default=60.0, show_default=True, help="time for the measurements")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-@click.option("--quiet", is_flag=True, help="do not show how far it is")
-def tune(
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    strategies: tuple[str, ...],
-    options: dict[str, list[int | float]],
-    as_json: bool,
-    quiet: bool,
-    **others: Any,
-) -> None:
-    """
-    Measure which strategy is fastest, and record it for "Auto". Run it on as many ranks as the program will have:
-
-    \b
-    mpiexec -n 12 dace-redist tune --shape 48,24,24,72,288 --from 2,1,1,3,2 --to 1,1,1,1,12 --dtype int32
-    """  # noqa: D301 (click reads the backspace)
-    from mpi4py import MPI
-
-    from dace_redist.mpi.launch import check_launcher
-    from dace_redist.tuning.tune import tune as measure
-
-    check_launcher(MPI.COMM_WORLD)
-    limits = {name: others.pop(name) for name in ("record", "limit_seconds")}
-    problem = Problem(described_schedule(shape, dtype, others), others["memory"])
-    found = measure({(): problem}, strategies=strategies or None, options=options, progress=not quiet, **limits)
-    if MPI.COMM_WORLD.rank == 0:
-        click.echo(json.dumps(found.to_json()) if as_json else str(found))
 
 
 #: Errors that are said in one line: of bad input, and of what a machine has not.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import operator
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -245,11 +244,6 @@ class Schedule:
         from dace_redist.report import figure as plot
 
         plot.plot_schedule(self, path)
-
-    def simulate(self, machine: Any, **options: Any) -> Any:
-        """Predict its time on a machine: :func:`dace_redist.simulation.redistribution.simulate_schedule`."""
-        simulation = importlib.import_module("dace_redist.simulation.redistribution")  # needs more than a schedule does
-        return simulation.simulate_schedule(self, machine, **options)
 
 
 def _count_of(entries: Iterable[tuple[int, int, Any]]) -> int:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dace_redist import strategy_costs as costs
 from dace_redist import strategy_memory as memory_formulas
-from dace_redist._core import max_joined_bytes, option_ranges
+from dace_redist._core import max_eager_bytes, max_joined_bytes, option_ranges
 
 if TYPE_CHECKING:
     from dace_redist.schedule import Schedule
@@ -104,9 +103,7 @@ class Strategy:
     :param memory: Buffers that a rank takes besides the arrays, in words.
     :param buffer_bytes: The same as a formula; None if only MPI knows.
     :param node_aware: Whether it copies directly into, or out of, arrays in node-shared memory.
-    :param seconds: What a rank takes, as a formula; None if no one knows.
     :param on_gpus: Whether it moves arrays on GPUs.
-    :param gpu_seconds: What a rank takes with an array on a GPU; None if no one knows.
     :param overlaps: Whether it copies while messages are on their way between nodes.
     :param joins_messages: Whether messages of several ranks go as one.
     :param gpu_only: Whether it moves between arrays on GPUs only.
@@ -118,20 +115,10 @@ class Strategy:
     memory: str = "what MPI takes"
     buffer_bytes: memory_formulas.BufferBytes | None = None
     node_aware: bool = False
-    seconds: costs.CostFormula | None = None
     on_gpus: bool = False
-    gpu_seconds: costs.CostFormula | None = None
     overlaps: bool = False
     joins_messages: bool = False
     gpu_only: bool = False
-
-    def formula(self, on_gpu: bool) -> costs.CostFormula | None:
-        """
-        What a rank takes; None if no one knows.
-
-        :param on_gpu: Whether an array lies on a GPU.
-        """
-        return self.gpu_seconds if on_gpu else self.seconds
 
 
 #: Strategies by name; the library has a row and an expansion under the same name.
@@ -142,16 +129,13 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy(
             "Datatype",
             "MPI derived datatypes, all receives first, everything non-blocking",
-            seconds=costs.datatypes,
         ),
         Strategy(
             "Pack",
             "pack, one message per pair, unpack in order of arrival",
             memory="what it sends and receives, but for messages that are contiguous in an array",
             buffer_bytes=memory_formulas.packed,
-            seconds=costs.packed,
             on_gpus=True,
-            gpu_seconds=costs.packed_on_gpu,
         ),
         Strategy(
             "Threaded",
@@ -159,7 +143,6 @@ STRATEGIES: dict[str, Strategy] = {
             options=("max_message_bytes", "threads"),
             memory="as Pack",
             buffer_bytes=memory_formulas.packed,
-            seconds=costs.threaded,
         ),
         Strategy(
             "Pipelined",
@@ -167,9 +150,7 @@ STRATEGIES: dict[str, Strategy] = {
             options=("chunk_bytes", "depth", "growth", "max_message_bytes", "threads"),
             memory="at most 2 x depth x chunk_bytes",
             buffer_bytes=memory_formulas.chunks,
-            seconds=costs.chunks,
             on_gpus=True,
-            gpu_seconds=costs.chunks_on_gpu,
             overlaps=True,
         ),
         Strategy(
@@ -177,19 +158,17 @@ STRATEGIES: dict[str, Strategy] = {
             "packed messages put into one window, partners synchronise in pairs",
             memory="what it sends and receives",
             buffer_bytes=memory_formulas.packed,
-            seconds=costs.puts,
         ),
         Strategy(
             "Shared",
             "copies between the memories of the ranks of one node",
             options=("slot_bytes", "depth", "max_message_bytes", "threads"),
-            memory="at most depth x slot_bytes for each rank it sends to, used where neither array is node-shared, and "
-            "where short runs of a large node-shared source go to several ranks",
+            memory="at most depth x slot_bytes, and twice the message, for each rank it sends to; used for messages of "
+            f"up to {max_eager_bytes >> 10} KiB, where neither array is node-shared, and where short runs of a large "
+            "node-shared source go to several ranks",
             buffer_bytes=memory_formulas.rings,
             node_aware=True,
-            seconds=costs.shared,
             on_gpus=True,
-            gpu_seconds=costs.shared_on_gpu,
         ),
         Strategy(
             "Hierarchical",
@@ -198,9 +177,7 @@ STRATEGIES: dict[str, Strategy] = {
             memory="as Shared and Pipelined together",
             buffer_bytes=memory_formulas.rings_and_chunks,
             node_aware=True,
-            seconds=costs.hierarchical,
             on_gpus=True,
-            gpu_seconds=costs.hierarchical_on_gpu,
             overlaps=True,
         ),
         Strategy(
@@ -211,7 +188,6 @@ STRATEGIES: dict[str, Strategy] = {
             memory="as Hierarchical, and twice the messages that are joined, in node-shared memory",
             buffer_bytes=memory_formulas.rings_chunks_and_joined,
             node_aware=True,
-            seconds=costs.aggregated,
             overlaps=True,
             joins_messages=True,
         ),

@@ -25,6 +25,7 @@ import numpy as np
 
 from dace_redist.distribution import Distribution
 from dace_redist.schedule import Schedule, schedule
+from dace_redist.simulation import simulate
 
 STRATEGIES = ("Datatype", "Pack", "Pipelined", "Hierarchical")
 #: Share of a link's rate that is left for messages.
@@ -176,7 +177,7 @@ def compare(machine: Path, ranks: int, each: int, seen: dict[str, Any]) -> tuple
     """Prints each case; predicted to measured times, and of strategies the predicted time to that of a faster one."""
     ratios, orders = [], []
     for name, times in seen["redistributions"].items():
-        found = moved(name, ranks).simulate(machine, ranks_per_node=each, strategies=STRATEGIES)
+        found = simulate(moved(name, ranks), machine, ranks_per_node=each, strategies=STRATEGIES)
         said = {one.strategy: one.seconds for one in found.estimates}
         ratios += [said[strategy] / times[strategy] for strategy in STRATEGIES]
         pairs = [(a, b) for a in STRATEGIES for b in STRATEGIES if times[a] * NOTABLE < times[b]]

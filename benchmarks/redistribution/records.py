@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from dace_redist.distribution import AnyDistribution, Distribution
-from dace_redist.selection.bounds import parsec_bound
 from dace_redist.tuning.measure import Figure
+from dace_redist.tuning.report import parsec_bound
 from redistribution import free_memory
 from redistribution import methods as kinds
 from redistribution.bounds import NodeTraffic

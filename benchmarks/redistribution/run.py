@@ -14,8 +14,9 @@ from typing import Any
 from dace_redist.mpi.barrier import wait_politely
 from dace_redist.mpi.core_binding import pinned_to_core
 from dace_redist.mpi.topology import topology_of
-from dace_redist.selection.problem_key import Problem
+from dace_redist.redistribution.bench import BENCH
 from dace_redist.tuning import measure as measuring
+from dace_redist.tuning.problem import Problem
 from dace_redist.tuning.tune import tune
 from redistribution import free_memory, stock, tables
 from redistribution import methods as kinds
@@ -138,7 +139,8 @@ def _measure_on(
     if settings.tune_seconds is not None:
         for variant in settings.wanted.variants:
             progress.doing(f"tuning, {variant}")
-            tune({(): Problem(case.schedule, variant)}, comm=comm, limit_seconds=settings.tune_seconds, progress=False)
+            problem = Problem(case.schedule, variant)
+            tune({(): problem}, BENCH, comm=comm, limit_seconds=settings.tune_seconds, progress=False)
     try:
         for made in kinds.prepare(case, comm, arrays, baseline, settings.wanted):
             progress.doing(f"checking {made.label}")

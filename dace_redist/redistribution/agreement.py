@@ -14,8 +14,8 @@ from mpi4py import MPI
 from dace_redist.redistribution.arguments import JointArguments, PlanArguments, SourceTypes, UnknownTypeError, is_plain
 from dace_redist.redistribution.device_arrays import DEVICES, ArrayView, array_view
 from dace_redist.redistribution.shared_arrays import is_shared
-from dace_redist.selection.problem_key import gpu_memory_name, memory_name
 from dace_redist.strategies import AUTO, check_places, find_strategy
+from dace_redist.tuning.problem import gpu_memory_name, memory_name
 
 Agreed = TypeVar("Agreed", PlanArguments, JointArguments)
 

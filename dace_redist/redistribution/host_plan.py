@@ -25,9 +25,9 @@ from dace_redist.redistribution.device_arrays import DEVICES
 from dace_redist.redistribution.request import Request, progress_number
 from dace_redist.redistribution.shared_arrays import LEAST_SHARED_BYTES, empty_result
 from dace_redist.schedule import Schedule
-from dace_redist.selection.problem_key import Problem
-from dace_redist.selection.selection import COMPUTED_WITH, NOT_IN_C_ORDER, Choice, choose_all, default_choice
 from dace_redist.strategies import AUTO, find_strategy, options_on_gpu
+from dace_redist.tuning.auto import COMPUTED_WITH, NOT_IN_C_ORDER, Choice, choose_all, default_choice
+from dace_redist.tuning.problem import Problem
 
 Array = npt.NDArray[Any]
 

@@ -23,14 +23,7 @@ def require_matplotlib() -> None:
 
 
 def new_figure(width: float, height: float, **options: Any) -> Any:
-    """
-    A ``matplotlib.figure.Figure`` that belongs to no window.
-
-    :param width: In inches.
-    :param height: In inches.
-    :param options: More arguments of ``Figure``.
-    :raises ImportError: If matplotlib is not installed.
-    """
+    """Return a ``matplotlib.figure.Figure`` of a size in inches; ``ImportError`` if matplotlib is not installed."""
     require_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -41,7 +34,7 @@ def new_figure(width: float, height: float, **options: Any) -> Any:
 
 
 def new_frame(corner: tuple[float, float], width: float, height: float) -> Any:
-    """A thick frame of a rectangle, in the coordinates of the axes that it is added to."""
+    """Return a thick frame of a rectangle, in the coordinates of the axes that it is added to."""
     from matplotlib.patches import Rectangle
 
     return Rectangle(corner, width, height, fill=False, edgecolor="black", linewidth=2.2, clip_on=False)
@@ -49,7 +42,7 @@ def new_frame(corner: tuple[float, float], width: float, height: float) -> Any:
 
 def save(draw_figure: Callable[[], Any], path: str | Path) -> None:
     """
-    Write a figure to a file; the same figure gives the same file.
+    Write a figure to a file; equal figures give equal files.
 
     :param draw_figure: Draws the figure, once the path is known to be good.
     :param path: File to write; its ending says the format: .png, .svg or .pdf.
@@ -65,9 +58,6 @@ def save(draw_figure: Callable[[], Any], path: str | Path) -> None:
     require_matplotlib()
     from matplotlib import rc_context
 
+    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower())
     with rc_context({"svg.hashsalt": "dace-redist", "font.size": 9}):
-        draw_figure().savefig(path, dpi=150, metadata=None if path.suffix.lower() == ".png" else _undated(path))
-
-
-def _undated(path: Path) -> dict[str, Any]:
-    return {"Date" if path.suffix.lower() == ".svg" else "CreationDate": None}
+        draw_figure().savefig(path, dpi=150, metadata=undated)

@@ -1,4 +1,4 @@
-"""Draws a schedule: who owns what before and after, and who sends how much to whom. Start: plot_schedule."""
+"""Draws a schedule: owners before and after, and the volume from rank to rank. Start: plot_schedule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dace_redist.distribution import AnyDistribution, TiledDistribution
 from dace_redist.report.canvas import new_figure, new_frame, save
-from dace_redist.report.text import format_bytes
+from dace_redist.report.text import BYTE_UNITS, byte_unit, count, format_bytes
 
 if TYPE_CHECKING:
     from dace_redist.joint_schedule import JointSchedule
@@ -23,29 +23,19 @@ if TYPE_CHECKING:
 _MAX_CUTS = 400  # per dimension: more could not be told apart, so owners are sampled at this many indices
 _MAX_BINS = 256  # cells per side of the volume matrix: of more ranks, neighbours share one
 _FONT_SIZES = (9.0, 7.5, 6.0, 5.0)  # of the numbers in cells, in points: the largest that fits
-_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
 def plot_schedule(schedule: Schedule | JointSchedule, path: str | Path) -> None:
     """
     Draw the tensor cut by owner before and after, and the bytes from each rank to each rank.
 
-    :param schedule: What to draw; of several tensors, owners of the first, and bytes of all.
-    :param path: File to write; its ending says the format: .png, .svg or .pdf.
-    :raises ValueError: If the format is unknown.
-    :raises FileNotFoundError: If the folder does not exist.
-    :raises ImportError: If matplotlib is not installed.
+    Of several tensors these are owners of the first, and bytes of all. Parameters and errors as of :func:`save`.
     """
     save(lambda: draw(schedule), path)
 
 
 def draw(drawn: Schedule | JointSchedule) -> Any:
-    """
-    The figure, for those who want to add to it.
-
-    :param drawn: What to draw, see :func:`plot_schedule`.
-    :return: A ``matplotlib.figure.Figure`` that belongs to no window.
-    """
+    """Return the ``matplotlib.figure.Figure`` of :func:`plot_schedule`."""
     schedule: Schedule = drawn.tensors[0] if hasattr(drawn, "tensors") else drawn
     figure = new_figure(13, 4.9, layout="constrained")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)
@@ -56,13 +46,13 @@ def draw(drawn: Schedule | JointSchedule) -> Any:
     shown = shown_dimensions(schedule)
     sides = (schedule.source, schedule.target)
     maps = [owner_map(side, axes) for side, axes in zip(sides, shown, strict=True)]
-    colours = _RankColours(drawn.ranks)
-    meshes = [colours.draw(axes, owners) for axes, owners in zip(panels, maps, strict=True)]
+    colours = _colours(drawn.ranks)
+    meshes = [_draw_owners(axes, owners, colours) for axes, owners in zip(panels, maps, strict=True)]
     _name_panels(panels, schedule, shown)
     _outline_region(panels, schedule, shown)
     number_matrix = _draw_matrix(matrix, drawn)
     figure.draw_without_rendering()  # fixes sizes, which say whether numbers fit
-    fits = [colours.number(axes, owners) for axes, owners in zip(panels, maps, strict=True)]
+    fits = [_number_owners(axes, owners) for axes, owners in zip(panels, maps, strict=True)]
     if not all(fits):
         bar = figure.colorbar(meshes[0], ax=panels, orientation="horizontal", fraction=0.05, aspect=50, label="rank")
         bar.ax.xaxis.get_major_locator().set_params(integer=True)
@@ -77,7 +67,7 @@ def _title(drawn: Schedule | JointSchedule, first: Schedule) -> str:
     return (
         f"{first.dtype}[{', '.join(map(str, first.shape))}]{computed}{others}: {format_bytes(moved)} of "
         f"{format_bytes(total)} ({100 * moved / max(total, 1):.1f} %) moves, "
-        f"{drawn.ranks:,} rank{'' if drawn.ranks == 1 else 's'}"
+        f"{count(drawn.ranks, 'rank')}"
     )
 
 
@@ -91,7 +81,7 @@ class OwnerMap:
 
 
 def cuts(distribution: AnyDistribution, axis: int) -> npt.NDArray[np.int64]:
-    """Global indices along one dimension at which another block begins; of very many, evenly spread indices."""
+    """Return the first indices of blocks along one dimension; of very many, evenly spread indices."""
     if distribution.core.block_count(axis) <= _MAX_CUTS:
         return np.array(distribution.core.block_begins(axis), np.int64)
     extent = distribution.shape[axis]
@@ -100,9 +90,9 @@ def cuts(distribution: AnyDistribution, axis: int) -> npt.NDArray[np.int64]:
 
 def shown_dimensions(schedule: Schedule) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """
-    The (at most two) dimensions in which the distributions differ most: fewest cuts in common, then most cuts.
+    Return the (at most two) dimensions in which the distributions differ most: fewest cuts in common, then most cuts.
 
-    :return: These dimensions of the source, and in the order of the target's axes what they are in the target.
+    :return: Dimensions of the source, and those of the target in the order of its axes.
     """
     target_axes = schedule.index_map.target_axes
 
@@ -117,11 +107,9 @@ def shown_dimensions(schedule: Schedule) -> tuple[tuple[int, ...], tuple[int, ..
 
 def owner_map(distribution: AnyDistribution, shown: tuple[int, ...]) -> OwnerMap:
     """
-    Owners on the slice through index 0 of all dimensions but the shown ones.
+    Return the owners on the slice through index 0 of all other dimensions; no cell if the tensor has no elements.
 
-    :param distribution: Who owns what.
     :param shown: Rows and columns, or only columns; neither of a tensor of 0 dimensions, which is drawn as one cell.
-    :return: The owners; of no cell if the tensor has no elements.
     """
     if 0 in distribution.shape:
         return OwnerMap(np.zeros(1, np.int64), np.zeros(1, np.int64), np.empty((0, 0), np.int64))
@@ -182,68 +170,64 @@ def _short(distribution: AnyDistribution) -> str:
     return line if len(line) <= 48 else line[:45] + "..."
 
 
-class _RankColours:
-    """A colour per rank, and the numbers of ranks in their cells."""
+def _colours(ranks: int) -> dict[str, Any]:
+    """A colour per rank, for ``pcolormesh``."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap, Normalize
 
-    def __init__(self, ranks: int) -> None:
-        from matplotlib import colormaps
-        from matplotlib.colors import ListedColormap, Normalize
+    base = colormaps["turbo"](np.linspace(0.04, 0.96, min(ranks, 1024)))
+    base[:, :3] = 0.35 + 0.65 * base[:, :3]  # lighter: black numbers stay legible
+    return {"cmap": ListedColormap(base), "norm": Normalize(-0.5, ranks - 0.5)}
 
-        base = colormaps["turbo"](np.linspace(0.04, 0.96, min(ranks, 1024)))
-        base[:, :3] = 0.35 + 0.65 * base[:, :3]  # lighter: black numbers stay legible
-        self.map, self.scale = ListedColormap(base), Normalize(-0.5, ranks - 0.5)
 
-    def draw(self, axes: Any, owners: OwnerMap) -> Any:
-        """The cells of one panel, first row at the top."""
-        if not owners.owners.size:
-            axes.text(0.5, 0.5, "no elements", ha="center", va="center", transform=axes.transAxes)
-            axes.set(xticks=[], yticks=[])
-            return None
-        cells = max(owners.owners.shape)
-        width = 0.6 if cells <= 24 else 0.25
-        lines = {"edgecolors": "white", "linewidth": width} if cells <= 80 else {"rasterized": True}
-        mesh = axes.pcolormesh(
-            owners.column_edges, owners.row_edges, owners.owners, cmap=self.map, norm=self.scale, **lines
-        )
-        axes.invert_yaxis()
-        axes.locator_params(integer=True)
-        return mesh
+def _draw_owners(axes: Any, owners: OwnerMap, colours: dict[str, Any]) -> Any:
+    """Draw the cells of one panel, first row at the top."""
+    if not owners.owners.size:
+        axes.text(0.5, 0.5, "no elements", ha="center", va="center", transform=axes.transAxes)
+        axes.set(xticks=[], yticks=[])
+        return None
+    cells = max(owners.owners.shape)
+    width = 0.6 if cells <= 24 else 0.25
+    lines = {"edgecolors": "white", "linewidth": width} if cells <= 80 else {"rasterized": True}
+    mesh = axes.pcolormesh(owners.column_edges, owners.row_edges, owners.owners, **colours, **lines)
+    axes.invert_yaxis()
+    axes.locator_params(integer=True)
+    return mesh
 
-    def number(self, axes: Any, owners: OwnerMap) -> bool:
-        """Write the rank into each cell in which it fits; whether these are (nearly) the whole tensor."""
-        if not owners.owners.size:
-            return True
-        box = axes.get_window_extent()
-        widths = np.diff(owners.column_edges) / (owners.column_edges[-1] - owners.column_edges[0]) * box.width
-        heights = np.diff(owners.row_edges) / (owners.row_edges[-1] - owners.row_edges[0]) * box.height
-        letters, dpi = len(str(owners.owners.max())), axes.figure.dpi
-        typical = (float(np.median(widths)), float(np.median(heights)))
-        upright = _font_size(*typical, letters, dpi) is None
-        size = _font_size(*(typical[::-1] if upright else typical), letters, dpi)
-        if size is None:
-            return False
-        columns = (owners.column_edges[:-1] + owners.column_edges[1:]) / 2
-        rows = (owners.row_edges[:-1] + owners.row_edges[1:]) / 2
-        covered = 0.0
-        for (i, j), rank in np.ndenumerate(owners.owners):
-            cell = (heights[i], widths[j]) if upright else (widths[j], heights[i])
-            if (_font_size(*cell, letters, dpi) or 0) >= size:
-                axes.text(columns[j], rows[i], str(rank), ha="center", va="center", size=size, rotation=90 * upright)
-                covered += widths[j] * heights[i]
-        return bool(covered >= 0.9 * box.width * box.height)
+
+def _number_owners(axes: Any, owners: OwnerMap) -> bool:
+    """Label cells with ranks where they fit. Returns True if 90 % of the area is labelled."""
+    if not owners.owners.size:
+        return True
+    box, letters = axes.get_window_extent(), len(str(owners.owners.max()))
+    widths = np.diff(owners.column_edges) / owners.column_edges[-1] * box.width
+    heights = np.diff(owners.row_edges) / owners.row_edges[-1] * box.height
+    size = _font_size(float(np.median(widths)), float(np.median(heights)), letters, axes.figure.dpi)
+    if size is None:
+        return False
+    width, height = _label_pixels(size, letters, axes.figure.dpi)
+    fits = np.outer(heights >= height, widths >= width)
+    columns = (owners.column_edges[:-1] + owners.column_edges[1:]) / 2
+    rows = (owners.row_edges[:-1] + owners.row_edges[1:]) / 2
+    for i, j in np.argwhere(fits):
+        axes.text(columns[j], rows[i], str(owners.owners[i, j]), ha="center", va="center", size=size)
+    return bool(np.outer(heights, widths)[fits].sum() >= 0.9 * box.width * box.height)
+
+
+def _label_pixels(size: float, letters: int, dpi: float) -> tuple[float, float]:
+    """Width and height of the smallest cell for a number of so many letters, of a size in points."""
+    pixels = size * dpi / 72
+    return 0.68 / 0.88 * pixels * letters, pixels / 0.9
 
 
 def _font_size(width: float, height: float, letters: int, dpi: float) -> float | None:
     """The largest size in points at which a number fits a cell of so many pixels."""
-    for size in _FONT_SIZES:
-        pixels = size * dpi / 72
-        if 0.68 * pixels * letters <= 0.88 * width and pixels <= 0.9 * height:
-            return size
-    return None
+    cells = ((size, _label_pixels(size, letters, dpi)) for size in _FONT_SIZES)
+    return next((size for size, (w, h) in cells if w <= width and h <= height), None)
 
 
 def binned_volumes(schedule: Schedule | JointSchedule, bins: int) -> npt.NDArray[np.float64]:
-    """Bytes from rank to rank, neighbouring ranks added up to at most ``bins`` rows and columns."""
+    """Return the bytes from rank to rank, neighbouring ranks added up to at most ``bins`` rows and columns."""
     each = -(-schedule.ranks // bins)
     size = -(-schedule.ranks // each)
     volumes = np.zeros((size, size))
@@ -253,24 +237,17 @@ def binned_volumes(schedule: Schedule | JointSchedule, bins: int) -> npt.NDArray
     return volumes
 
 
-def _unit(largest: float) -> str:
-    """MiB, unless these would be hard to read."""
-    if (1 << 20) / 10 <= largest < 10_000 * (1 << 20):
-        return "MiB"
-    return max((unit for unit in _UNITS if _UNITS[unit] <= max(largest, 1)), key=_UNITS.__getitem__)
-
-
 def _draw_matrix(axes: Any, schedule: Schedule | JointSchedule) -> Callable[[], None]:
-    """Draw it; returned is what writes the numbers, once sizes are fixed."""
+    """Draw the matrix. Returns a callback that adds the labels after layout."""
     volumes = binned_volumes(schedule, _MAX_BINS)
-    unit = _unit(volumes.max())
+    unit = byte_unit(volumes.max())
     axes.set_facecolor("0.94")
     edge = schedule.ranks - 0.5
     image = axes.imshow(
-        np.ma.masked_equal(volumes / _UNITS[unit], 0),
+        np.ma.masked_equal(volumes / BYTE_UNITS[unit], 0),
         cmap="viridis_r",
         vmin=0,
-        vmax=volumes.max() / _UNITS[unit] or 1.0,  # where nothing is moved or kept, any scale will do
+        vmax=volumes.max() / BYTE_UNITS[unit] or 1.0,  # where nothing is moved or kept, any scale will do
         extent=(-0.5, edge, edge, -0.5),
         interpolation="nearest",
     )
@@ -298,13 +275,13 @@ def _three_digits(value: float) -> str:
 
 
 def usual_number(numbers: Collection[str]) -> str | None:
-    """The number of at least half of the cells, which need not show it; None if there is none."""
+    """Return the number of at least half of the cells; None if there is none."""
     number, count = max(Counter(numbers).items(), key=operator.itemgetter(1), default=("", 0))
     return number if count and 2 * count >= len(numbers) else None
 
 
 def _number_matrix(axes: Any, image: Any, unit: str) -> None:
-    """Write volumes into their cells if all fit; the one that most cells have stands above instead."""
+    """Label cells with volumes if all fit; the volume of most cells is in the title instead."""
     values = image.get_array()
     box = axes.get_window_extent()
     numbers = {(i, j): _three_digits(value) for (i, j), value in np.ndenumerate(values.filled(0)) if value}
@@ -318,6 +295,5 @@ def _number_matrix(axes: Any, image: Any, unit: str) -> None:
         where = "where there is no number" if others else "each"
         axes.set_title(axes.get_title().replace("\n", f": {usual} {unit} {where}\n"), fontsize=9)
     for (i, j), number in others.items():
-        red, green, blue, _ = image.cmap(image.norm(values[i, j]))
-        colour = "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else "white"
+        colour = "black" if image.norm(values[i, j]) < 0.5 else "white"  # viridis_r is dark at its end
         axes.text(j, i, number, ha="center", va="center", size=size, color=colour)

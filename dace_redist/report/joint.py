@@ -1,4 +1,4 @@
-"""The schedule of several tensors in one exchange as text for people, and as JSON for programs."""
+"""A schedule of several tensors in one exchange as text and as JSON."""
 
 from __future__ import annotations
 
@@ -16,11 +16,7 @@ _MAX_LISTED_TENSORS = 8
 
 
 def joint_text(joint: JointSchedule) -> str:
-    """
-    The report for people, of several tensors in one exchange.
-
-    :param joint: Its tensors' schedules, of ranks that can be counted.
-    """
+    """Return the report of several tensors in one exchange."""
     moved, total, tensors = joint.bytes_moved(), joint.bytes_total(), joint.tensors
     alike = all(tensor == tensors[0] for tensor in tensors)
     lines = [f"{len(tensors)} tensors, {'each ' if alike else ''}as follows, in one exchange"]
@@ -41,11 +37,7 @@ def joint_text(joint: JointSchedule) -> str:
 
 
 def joint_json(joint: JointSchedule) -> dict[str, Any]:
-    """
-    The report for programs, of several tensors in one exchange; ``volumes`` as in :func:`to_json`, without what stays.
-
-    :param joint: Its tensors' schedules, of ranks that can be counted.
-    """
+    """Return plain numbers, lists and dictionaries; ``volumes`` as in :func:`to_json`, without self copies."""
     listed = len(joint.messages) <= MAX_LISTED_MESSAGES
     return {
         "tensors": [head_json(tensor) for tensor in joint.tensors],

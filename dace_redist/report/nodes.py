@@ -1,4 +1,4 @@
-"""What a redistribution moves between nodes, and what less with ranks renumbered: as text and as JSON."""
+"""Traffic of a redistribution between nodes, and savings by remapped ranks: as text and as JSON."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ if TYPE_CHECKING:
 
 
 def nodes_text(schedule: Schedule, node_of: Sequence[int]) -> str:
-    """
-    Bytes that leave their node and bytes that only leave their rank, as a line.
-
-    :param node_of: Number of the node of each rank.
-    """
+    """Return the bytes between nodes and between ranks of a node, as a line; ``node_of`` has the node of each rank."""
     total, between = schedule.bytes_total(), schedule.bytes_between_nodes(node_of)
     within = schedule.bytes_moved() - between
     return (
@@ -26,7 +22,7 @@ def nodes_text(schedule: Schedule, node_of: Sequence[int]) -> str:
 
 
 def nodes_json(schedule: Schedule, node_of: Sequence[int]) -> dict[str, Any]:
-    """The same as numbers, see :func:`nodes_text`."""
+    """Return the numbers of :func:`nodes_text`."""
     between = schedule.bytes_between_nodes(node_of)
     return {
         "node_of_rank": list(node_of),
@@ -37,12 +33,10 @@ def nodes_json(schedule: Schedule, node_of: Sequence[int]) -> dict[str, Any]:
 
 def relabelling_text(saved: int | None, moved: int, how: str = "", where: str = "") -> list[str]:
     """
-    What other ranks for the target would save, as a line; none where that is nothing or not known.
+    Return the bytes saved, of those moved, by remapping the target's ranks, as a line; none if that is nothing.
 
-    :param saved: Bytes that would be saved.
-    :param moved: Bytes that are moved.
-    :param how: What ``relabel`` is called with, as in `` with node_weights``.
-    :param where: Which bytes these are, as in `` between nodes``.
+    :param how: Arguments of ``relabel``, as in `` with node_weights``.
+    :param where: Place of these bytes, as in `` between nodes``.
     """
     less = f"{format_bytes(saved or 0)} ({share(saved or 0, moved)}) less{where}"
     line = f"relabel   the target's ranks renumbered by dace_redist.relabel{how}: {less}"

@@ -22,16 +22,24 @@ MAX_MEASURED_RANKS = 256
 #: Largest number of messages that ``to_json`` lists.
 MAX_LISTED_MESSAGES = 100_000
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+#: Bytes of each binary unit.
+BYTE_UNITS = {unit: 1 << 10 * power for power, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"))}
 
 
 def format_bytes(nbytes: float) -> str:
-    """``nbytes`` with three digits and a binary unit, as in ``15.2 MiB``."""
-    return in_units(nbytes, 1024, _UNITS)
+    """Return ``nbytes`` with three digits and a binary unit, as in ``15.2 MiB``."""
+    return in_units(nbytes, 1024, tuple(BYTE_UNITS))
+
+
+def byte_unit(largest: float) -> str:
+    """Return the unit for numbers of bytes up to ``largest``: MiB, unless these would be hard to read."""
+    if (1 << 20) / 10 <= largest < 10_000 * (1 << 20):
+        return "MiB"
+    return max((unit for unit, nbytes in BYTE_UNITS.items() if nbytes <= max(largest, 1)), key=BYTE_UNITS.__getitem__)
 
 
 def in_units(value: float, step: int, units: Sequence[str]) -> str:
-    """A number with three digits and the largest unit, each ``step`` times the one before, that it fills."""
+    """Return a number with three digits in the largest of units, each ``step`` times the one before, that it fills."""
     unit = 0
     while value >= 999.5 and unit < len(units) - 1:
         value, unit = value / step, unit + 1
@@ -39,23 +47,33 @@ def in_units(value: float, step: int, units: Sequence[str]) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """A number with a noun, as in ``2 ranks``."""
+    """Return a number with a noun, as in ``2 ranks``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def share(part: int, whole: int) -> str:
-    """A part in percent."""
+    """Return a part in percent."""
     return f"{100 * part / whole if whole else 0:.1f} %"
 
 
+def table(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
+    """Lines of a table whose columns are aligned: the first ``left`` ones to the left, others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    cells = [
+        [cell.ljust(w) if i < left else cell.rjust(w) for i, (cell, w) in enumerate(zip(r, widths, strict=True))]
+        for r in rows
+    ]
+    return ["  ".join(row) for row in cells]
+
+
 def spread(lengths: Quantiles, itemsize: int) -> str:
-    """Lengths in bytes: the one length, or the smallest, the largest and the median."""
+    """Return lengths in bytes: the one length, or the smallest, the largest and the median."""
     smallest, median, largest = map(format_bytes, dataclasses.astuple(lengths.nbytes(itemsize)))
     return smallest if smallest == largest else f"{smallest} to {largest}, half of all bytes in up to {median}"
 
 
 def block_shape(distribution: Distribution) -> tuple[int | str, ...]:
-    """Elements per block and dimension; where nothing is split the whole extent."""
+    """Return the elements per block and dimension; where nothing is split the whole extent."""
     lengths = map(distribution.core.uniform_block, range(len(distribution.shape)))
     return tuple(b if isinstance(b, str) else n for b, n in zip(distribution.block, lengths, strict=True))
 
@@ -65,7 +83,7 @@ def _joined(values: Any) -> str:
 
 
 def describe(distribution: AnyDistribution) -> str:
-    """A distribution in one line."""
+    """Return a distribution in one line."""
     if isinstance(distribution, TiledDistribution):
         owners = len(set(distribution.owner_of_tile.ravel().tolist()))
         tiles = count(distribution.owner_of_tile.size, "tile")
@@ -87,7 +105,7 @@ def describe(distribution: AnyDistribution) -> str:
 
 
 def header(schedule: Schedule) -> list[str]:
-    """What is moved: type, shape, size and both distributions."""
+    """Return lines of type, shape, size, both distributions and the operation."""
     whole = math.prod(schedule.shape) * schedule.dtype.itemsize
     lines = [
         f"tensor    {schedule.dtype}[{', '.join(map(str, schedule.shape))}], {format_bytes(whole)}",
@@ -98,7 +116,7 @@ def header(schedule: Schedule) -> list[str]:
 
 
 def _computed(schedule: Schedule) -> list[str]:
-    """What is computed with elements on their way."""
+    """Lines of the operation on elements."""
     if schedule.operation is None:
         return []
     lines = [f"computes  {schedule.operation}"]
@@ -112,16 +130,12 @@ def _computed(schedule: Schedule) -> list[str]:
 
 
 def measured_ranks(schedule: Schedule) -> range:
-    """The ranks whose runs are measured: all, or evenly spread ones of very many."""
+    """Return the ranks whose runs are measured: all, or evenly spread ones of very many."""
     return range(0, schedule.ranks, -(-schedule.ranks // MAX_MEASURED_RANKS))
 
 
 def text(schedule: Schedule) -> str:
-    """
-    The report for people: messages, bytes, run lengths, the busiest rank, the share that stays local.
-
-    :param schedule: Schedule of any number of ranks that can be counted.
-    """
+    """Return the report: messages, bytes, run lengths, the busiest rank, the share of self copies."""
     totals, itemsize = schedule.totals, schedule.itemsize
     moved, total = schedule.bytes_moved(), schedule.bytes_total()
     lines = [
@@ -152,12 +166,7 @@ def _memory(schedule: Schedule) -> str:
 
 
 def rank_text(schedule: Schedule, rank: int) -> str:
-    """
-    The messages of one rank as a table; costs these messages only.
-
-    :param schedule: Schedule of any number of ranks.
-    :param rank: Rank in the communicator.
-    """
+    """Return the messages of one rank as a table; costs these messages only."""
     titles = ("", "rank", "elements", "bytes", "blocks", "run where sent", "where received", "both")
     rows: list[tuple[str, ...]] = [titles]
     for message in schedule.messages(rank):
@@ -167,11 +176,9 @@ def rank_text(schedule: Schedule, rank: int) -> str:
         lengths = [format_bytes(number * schedule.itemsize) for number in numbers]
         nbytes = format_bytes(message.nbytes(schedule.itemsize))
         rows.append((word, str(peer), f"{message.count:,}", nbytes, f"{len(message.blocks):,}", *lengths))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     held = f"rank      {rank} of {schedule.ranks:,}, holds {schedule.source.local_shape(rank)} before, "
     lines = [*header(schedule), held + f"{schedule.target.local_shape(rank)} after"]
-    return "\n".join([*lines, *(table if len(rows) > 1 else ["neither sends, receives nor keeps anything"])])
+    return "\n".join([*lines, *(table(rows) if len(rows) > 1 else ["neither sends, receives nor keeps anything"])])
 
 
 def _direction(message: Message, rank: int) -> tuple[str, int]:
@@ -181,7 +188,7 @@ def _direction(message: Message, rank: int) -> tuple[str, int]:
 
 
 def distribution_json(distribution: AnyDistribution) -> dict[str, Any]:
-    """The arguments that make a distribution, as plain numbers and lists."""
+    """Return the arguments that make a distribution, as plain numbers and lists."""
     if isinstance(distribution, TiledDistribution):
         owner = distribution.owner_of_tile.tolist()
         return {"kind": "tiled", "shape": list(distribution.shape), "tile": list(distribution.tile), "owner": owner}
@@ -192,12 +199,10 @@ def distribution_json(distribution: AnyDistribution) -> dict[str, Any]:
 
 def to_json(schedule: Schedule) -> dict[str, Any]:
     """
-    The report for programs.
+    Return the report as plain numbers, lists and dictionaries; lengths in elements unless named bytes.
 
-    ``volumes`` holds [source, target, bytes] of every message and self-copy, None if there are more than
-    ``MAX_LISTED_MESSAGES`` messages. Lengths are bytes where the name says so, elements otherwise.
-
-    :param schedule: Schedule of any number of ranks that can be counted.
+    ``volumes`` holds [source, target, bytes] of every message and self copy, None if there are more than
+    ``MAX_LISTED_MESSAGES`` messages.
     """
     totals, itemsize = schedule.totals, schedule.itemsize
     messages = int(totals.sends.sum())
@@ -219,7 +224,7 @@ def to_json(schedule: Schedule) -> dict[str, Any]:
 
 
 def head_json(schedule: Schedule) -> dict[str, Any]:
-    """What is moved, for programs."""
+    """Return type, shape, distributions and operation as plain numbers, lists and dictionaries."""
     return {
         "shape": list(schedule.shape),
         "dtype": str(schedule.dtype),
@@ -236,19 +241,14 @@ def head_json(schedule: Schedule) -> dict[str, Any]:
 
 
 def operation_json(operation: ElementOperation) -> dict[str, Any]:
-    """What is computed with elements, but for their types; complex factors as real and imaginary part."""
+    """Return an operation without its types; complex factors as real and imaginary part."""
     factors = {"alpha": operation.alpha, "beta": operation.beta}
     plain = {name: value if value.imag == 0 else [value.real, value.imag] for name, value in factors.items()}
     return {**plain, "conj": operation.conj, "op": operation.op}
 
 
 def rank_json(schedule: Schedule, rank: int) -> dict[str, Any]:
-    """
-    The messages of one rank with their blocks, for programs.
-
-    :param schedule: Schedule of any number of ranks.
-    :param rank: Rank in the communicator.
-    """
+    """Return the messages of one rank with their blocks, as plain numbers, lists and dictionaries."""
     messages = [
         {**dataclasses.asdict(message), "bytes": message.nbytes(schedule.itemsize)}
         for message in schedule.messages(rank)

@@ -16,9 +16,9 @@ import click
 from dace_redist.report.canvas import new_figure, save
 from dace_redist.report.text import count, format_bytes, in_units
 
-#: What a rank does, in the order of the picture's legend; other kinds are those that contain others.
+#: Kinds of spans, in the order of the picture's legend; other kinds contain others.
 KINDS = ("pack", "send", "put", "push", "pull", "read", "unpack", "copy", "reduce", "sum", "contract", "solve", "wait")
-#: Kinds that contain others, and what the time between those is called.
+#: Kinds that contain others, and the name of the time between those.
 OUTER = {"plan": "planning", "run": "between", "start": "between", "progress": "between"}
 
 
@@ -36,7 +36,7 @@ class Span:
 
     @property
     def end(self) -> float:
-        """When it was done."""
+        """Time at which it ended."""
         return self.start + self.duration
 
 
@@ -133,14 +133,7 @@ class Trace:
         Path(path).write_text("[\n" + ",\n".join(map(json.dumps, self._events)) + "\n]\n")
 
     def plot(self, path: str | Path) -> None:
-        """
-        Draw what each rank did when.
-
-        :param path: File to write; its ending says the format: .png, .svg or .pdf.
-        :raises ValueError: If the format is unknown.
-        :raises FileNotFoundError: If the folder does not exist.
-        :raises ImportError: If matplotlib is not installed.
-        """
+        """Draw the spans of each rank; parameters and errors as of :func:`dace_redist.report.canvas.save`."""
         save(lambda: draw(self), path)
 
 
@@ -169,28 +162,23 @@ def _read(path: Path) -> list[dict[str, Any]]:
     raise ValueError(f"trace: {str(path)!r} is JSON, but not a trace that dace-redist wrote; {_HOW_TO_GET}")
 
 
-@dataclass(frozen=True)
-class _RankFile:
-    """The lines of one file: the rank, then its events, with times in nanoseconds since 1970."""
+def _read_rank(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]], int] | None:
+    """
+    The head, the events, and the time of writing of the file of a rank, in nanoseconds since 1970; None if it is not.
 
-    head: dict[str, Any]
-    events: list[dict[str, Any]]
-    written: int
-
-    @classmethod
-    def read(cls, path: Path) -> _RankFile | None:
-        """None if the file is not of a rank; the last line of a rank that was killed may be incomplete."""
-        lines: list[Any] = []
-        for line in path.read_bytes().splitlines():
-            try:
-                lines.append(json.loads(line))
-            except ValueError:
-                break
-        if not lines or not isinstance(lines[0], dict) or lines[0].get("trace") != "dace_redist":
-            return None
-        head, *events = lines
-        last_end = max((event["end"] for event in events), default=head["loaded"])
-        return cls(head, events, max(path.stat().st_mtime_ns, last_end))
+    The last line of a rank that was killed may be incomplete.
+    """
+    lines: list[Any] = []
+    for line in path.read_bytes().splitlines():
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            break
+    if not lines or not isinstance(lines[0], dict) or lines[0].get("trace") != "dace_redist":
+        return None
+    head, *events = lines
+    last_end = max((event["end"] for event in events), default=head["loaded"])
+    return head, events, max(path.stat().st_mtime_ns, last_end)
 
 
 def _merged(folder: Path) -> list[dict[str, Any]]:
@@ -200,19 +188,19 @@ def _merged(folder: Path) -> list[dict[str, Any]]:
     A run replaces the files of its ranks. Others are left over from an earlier run: of another number of ranks, or
     last written before this run began.
     """
-    files = [file for path in sorted(folder.glob("rank-*.jsonl")) if (file := _RankFile.read(path)) is not None]
+    files = [file for path in sorted(folder.glob("rank-*.jsonl")) if (file := _read_rank(path)) is not None]
     if not files:
         raise ValueError(f"trace: the folder {str(folder)!r} has no trace of a rank; {_HOW_TO_GET}")
-    last = max(files, key=lambda file: file.head["loaded"]).head
-    files = [file for file in files if file.head["ranks"] == last["ranks"] and file.written >= last["loaded"]]
-    files.sort(key=lambda file: file.head["rank"])
-    origin = min(file.head["loaded"] for file in files)
+    last = max((head for head, *_ in files), key=lambda head: head["loaded"])
+    run = [file for file in files if file[0]["ranks"] == last["ranks"] and file[2] >= last["loaded"]]
+    run.sort(key=lambda file: file[0]["rank"])
+    origin = min(head["loaded"] for head, *_ in run)
     merged: list[dict[str, Any]] = [{"name": "dace_redist", "ph": "M", "pid": 0, "args": {"origin": origin}}]
-    for file in files:
-        rank, host = file.head["rank"], file.head["host"]
-        named = {"process_name": {"name": f"rank {rank} on {host}"}, "process_sort_index": {"sort_index": rank}}
-        merged += [{"name": name, "ph": "M", "pid": rank, "args": args} for name, args in named.items()]
-        merged += [_chrome_event(event, rank, origin) for event in file.events]
+    for head, events, _ in run:
+        rank, named = head["rank"], f"rank {head['rank']} on {head['host']}"
+        merged.append({"name": "process_name", "ph": "M", "pid": rank, "args": {"name": named}})
+        merged.append({"name": "process_sort_index", "ph": "M", "pid": rank, "args": {"sort_index": rank}})
+        merged += [_chrome_event(event, rank, origin) for event in events]
     return merged
 
 
@@ -240,7 +228,7 @@ def _time(seconds: float) -> str:
 
 
 def draw(trace: Trace) -> Any:
-    """The figure, a ``matplotlib.figure.Figure``: a row for each rank, a colour for each kind."""
+    """Return the ``matplotlib.figure.Figure``: a row for each rank, a colour for each kind."""
     from matplotlib import colormaps
     from matplotlib.patches import Patch
 

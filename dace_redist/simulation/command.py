@@ -12,15 +12,14 @@ import click
 
 from dace_redist.einsum.command import index_sizes, multiplied_type, read_statements
 from dace_redist.problem_options import described_schedule, given_problem_options, problem_options, whole_numbers
-from dace_redist.selection.problem_key import MAIN_MEMORIES
-from dace_redist.strategies import STRATEGIES
+from dace_redist.tuning.problem import MAIN_MEMORIES, MODELLED
 
 if TYPE_CHECKING:
     from dace_redist.simulation.program import SimulatedProgram
     from dace_redist.simulation.redistribution import SimulatedRedistribution
 
 _MACHINE = "file that describes the machine, or the name of one that ships with the package"
-_KNOWN = ", ".join(name for name, one in STRATEGIES.items() if one.seconds is not None)
+_KNOWN = ", ".join(MODELLED)
 _FILE, _FOLDER = click.Path(dir_okay=False, path_type=Path), click.Path(file_okay=False, path_type=Path)
 
 
@@ -147,10 +146,10 @@ def _together(programs: Sequence[SimulatedProgram], weak: bool) -> Any:
 
 def _export(simulated: SimulatedRedistribution | SimulatedProgram, given: dict[str, Any]) -> float | None:
     """Writes the traces that are asked for, of most ranks; the time that SimGrid finds, if that is asked for."""
-    from dace_redist.simulation import goal, smpi
+    from dace_redist.simulation import exports
 
     if given["goal"] is not None:
-        goal.write_goal(simulated.operations(), simulated.job.ranks, given["goal"])
+        exports.write_goal(simulated.operations(), simulated.job.ranks, given["goal"])
     if given["traces"] is not None:
-        smpi.write_traces(simulated.operations(), simulated.job, given["traces"])
-    return smpi.replay(given["traces"], simulated.job.ranks) if given["replay"] else None
+        exports.write_traces(simulated.operations(), simulated.job, given["traces"])
+    return exports.replay(given["traces"], simulated.job.ranks) if given["replay"] else None

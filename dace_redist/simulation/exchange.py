@@ -1,25 +1,23 @@
-"""One redistribution on a machine: the cost model of its ranks, and the load of the links between nodes."""
+"""One exchange on a machine: the cost model of its ranks, and the load of the links between nodes."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from dace_redist.report.text import format_bytes
 from dace_redist.schedule import Schedule
-from dace_redist.selection.cost_model import CostModel, Estimate
-from dace_redist.selection.problem_key import Problem
-from dace_redist.simulation.link_loads import LinkLoads
 from dace_redist.simulation.machine import Machine
-from dace_redist.simulation.network import Array
-from dace_redist.strategies import STRATEGIES
+from dace_redist.simulation.network import Array, Network
+from dace_redist.tuning.cost_model import CostModel, Estimate
+from dace_redist.tuning.problem import MODELLED, Problem
 
 #: Senders, receivers and bytes of messages.
 Flow = tuple[Array, Array, Array]
 
-_MESSAGES_AT_A_TIME = 1 << 20
+_MAX_BATCH = 1 << 20  # messages
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,10 +25,8 @@ class Job:
     """
     Ranks on the nodes of a machine.
 
-    :param machine: The machine.
     :param ranks: Number of ranks, which fill one node after another.
-    :param ranks_per_node: Ranks on each node.
-    :param scattered: Whether the nodes lie anywhere in the machine.
+    :param scattered: Whether the nodes lie anywhere in the machine, and not side by side.
     :raises ValueError: If the machine has not so many nodes, or none has a rank.
     """
 
@@ -44,7 +40,7 @@ class Job:
 
     @classmethod
     def of(cls, machine: Machine, ranks: int, ranks_per_node: int | None = None, scattered: bool = False) -> Job:
-        """A job; default: as many ranks on a node as it has cores, and at least one."""
+        """Return a job; default: as many ranks on a node as it has cores, and at least one."""
         each = max(1, int(machine.cores)) if ranks_per_node is None else ranks_per_node
         return cls(machine, ranks, each, scattered)
 
@@ -60,18 +56,56 @@ class Job:
 
     @property
     def nodes(self) -> int:
-        """Nodes that it takes."""
+        """Number of its nodes."""
         return -(-self.ranks // self.ranks_per_node)
+
+
+class LinkLoads:
+    """
+    Bytes that each link of a network carries in one exchange, and the longest route.
+
+    :param node_of: Node of each rank.
+    """
+
+    def __init__(self, network: Network, node_of: Array) -> None:
+        self._network, self._node_of = network, node_of
+        self.nbytes = np.zeros(len(network.rates))
+        self.longest = 0
+
+    def add(self, senders: Array, receivers: Array, nbytes: Array) -> None:
+        """Add messages: their senders, receivers and sizes. Messages within a node take no link."""
+        sources, targets = self._node_of[senders], self._node_of[receivers]
+        leaving = sources != targets
+        sources, targets, nbytes = sources[leaving], targets[leaving], nbytes[leaving]
+        if not len(sources):
+            return
+        lengths = np.zeros(len(sources), np.int64)
+        for which, links in self._network.routes(sources, targets):
+            self.nbytes += np.bincount(links, nbytes[which], len(self.nbytes))
+            lengths[which] += 1
+        self.longest = max(self.longest, int(lengths.max()))
+
+    def busiest(self) -> Iterator[tuple[int, float, float]]:
+        """Yield the slowest link of each kind that carries anything: its number, bytes and seconds."""
+        first = 0
+        for kind in self._network.kinds:
+            link = first + int(np.argmax(self.nbytes[first : first + kind.count]))
+            first += kind.count
+            if self.nbytes[link]:
+                yield link, float(self.nbytes[link]), float(self.nbytes[link] / kind.rate)
+
+    @property
+    def latency(self) -> float:
+        """Latency of the longest route on top of that between neighbours."""
+        return max(0, self.longest - 2) * self._network.hop
 
 
 @dataclasses.dataclass(frozen=True)
 class LinkUse:
     """
-    The link that takes longest of all, or of a kind, in an exchange.
+    The slowest link of all, or of a kind, in an exchange, and the bytes that it carries.
 
-    :param name: What it is; ``""``: nothing goes between nodes.
-    :param nbytes: Bytes that it carries.
-    :param seconds: What it takes for them.
+    :param name: Its kind and number; ``""``: nothing goes between nodes.
     """
 
     name: str = ""
@@ -79,7 +113,7 @@ class LinkUse:
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        """What it is and what it carries."""
+        """Its name and load."""
         if not self.name:
             return "none: nothing goes between nodes"
         return f"{self.name} carries most: {format_bytes(self.nbytes)} in {1e3 * self.seconds:.4g} ms"
@@ -90,8 +124,8 @@ class Exchange:
     """
     A redistribution on a machine.
 
-    :param model: The cost model, which knows what the links take.
-    :param links: The busiest link of each kind, as far as links carry anything.
+    :param model: The cost model, with the time of the links.
+    :param links: The busiest link of each kind that carries anything.
     :param nbytes: Bytes that go from one rank to another.
     """
 
@@ -107,10 +141,9 @@ class Exchange:
     @classmethod
     def of(cls, schedule: Schedule, job: Job, memory: str = "ordinary") -> Exchange:
         """
-        Of a schedule.
+        Return the exchange of a schedule by the ranks of a job.
 
-        :param job: The ranks that move it.
-        :param memory: Where the arrays lie, one of :data:`dace_redist.selection.problem_key.MAIN_MEMORIES`.
+        :param memory: Where the arrays lie, one of :data:`dace_redist.tuning.problem.MAIN_MEMORIES`.
         """
         links, latency, nbytes = _loaded(schedule, job)
         rates = job.machine.rates(job.busy_ranks_per_node)
@@ -120,13 +153,13 @@ class Exchange:
 
     def estimate(self, strategy: str) -> Estimate:
         """
-        The time of one strategy.
+        Return the time of one strategy.
 
         :raises ValueError: If the model does not know it, or it cannot move this.
         """
         found = self.model.estimate(strategy)
         if found is None:
-            known = ", ".join(name for name, one in STRATEGIES.items() if one.seconds is not None)
+            known = ", ".join(MODELLED)
             raise ValueError(
                 f"strategy {strategy} cannot be simulated here: the cost model knows {known}; Shared stays on a node"
             )
@@ -134,15 +167,15 @@ class Exchange:
 
 
 def busiest(links: Iterable[LinkUse]) -> LinkUse:
-    """The link that takes longest; one without a name if there is none."""
+    """Return the slowest link; one without a name if there is none."""
     return max(links, key=lambda link: link.seconds, default=LinkUse())
 
 
 def _loaded(schedule: Schedule, job: Job) -> tuple[tuple[LinkUse, ...], float, int]:
-    """The busiest links, what the longest route adds to the latency, and the bytes of all messages."""
+    """The busiest links, the extra latency of the longest route, and the bytes of all messages."""
     total, network = 0, job.machine.network
     every = [] if network is None else [LinkLoads(one, job.node_of) for one in network.routings]
-    for senders, receivers, nbytes in _joined(_flows(schedule)):
+    for senders, receivers, nbytes in _flows(schedule):
         total += int(nbytes.sum())
         for loads in every:
             loads.add(senders, receivers, nbytes)
@@ -157,27 +190,14 @@ def _loaded(schedule: Schedule, job: Job) -> tuple[tuple[LinkUse, ...], float, i
 
 
 def _flows(schedule: Schedule) -> Iterator[Flow]:
-    """The messages of a schedule, rank by rank, without what stays."""
+    """The messages of a schedule without self copies, of many ranks at a time."""
+    batch, count = list[Flow](), 0
     for rank in range(schedule.ranks):
         targets, nbytes = schedule.sent_to(rank)
         others = targets != rank
-        yield np.full(int(others.sum()), rank, np.int64), targets[others], nbytes[others]
-
-
-def _joined(flows: Iterable[Flow]) -> Iterator[Flow]:
-    """The same messages in fewer, longer arrays."""
-    waiting: list[Flow] = []
-    count = 0
-    for flow in flows:
-        waiting.append(flow)
-        count += len(flow[0])
-        if count >= _MESSAGES_AT_A_TIME:
-            yield _concatenated(waiting)
-            waiting, count = [], 0
-    if waiting:
-        yield _concatenated(waiting)
-
-
-def _concatenated(flows: Sequence[Flow]) -> Flow:
-    senders, receivers, nbytes = (np.concatenate(part) for part in zip(*flows, strict=True))
-    return senders, receivers, nbytes
+        batch.append((np.full(int(others.sum()), rank, np.int64), targets[others], nbytes[others]))
+        count += int(others.sum())
+        if rank + 1 == schedule.ranks or count >= _MAX_BATCH:
+            senders, receivers, sizes = (np.concatenate(part) for part in zip(*batch, strict=True))
+            yield senders, receivers, sizes
+            batch, count = [], 0

@@ -1,4 +1,4 @@
-"""Draws what is predicted: strategies against each other, the steps of a program, and how it scales."""
+"""Draws predictions: strategies against each other, the steps of a program, and its scaling."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dace_redist.report.canvas import new_figure, save
 from dace_redist.simulation.exchange import LinkUse
-from dace_redist.strategy_costs import Terms
+from dace_redist.tuning.copy_costs import Terms
 
 if TYPE_CHECKING:
     from dace_redist.simulation.program import SimulatedProgram
@@ -22,12 +22,7 @@ _LINK_COLOUR = "#55a868"
 
 
 def plot_strategies(simulated: SimulatedRedistribution, path: str | Path) -> None:
-    """
-    Draw the time of each strategy by the terms of the cost model, and of the busiest link of each kind.
-
-    :param simulated: What is drawn.
-    :param path: File to write; its ending says the format: .png, .svg or .pdf.
-    """
+    """Draw the time of each strategy by the terms of the cost model, and of the busiest link of each kind."""
 
     def draw() -> Any:
         figure = new_figure(10, 0.4 * len(simulated.estimates) + 1.8, layout="constrained")
@@ -43,12 +38,7 @@ def plot_strategies(simulated: SimulatedRedistribution, path: str | Path) -> Non
 
 
 def plot_steps(simulated: SimulatedProgram, path: str | Path) -> None:
-    """
-    Draw the time of each step of a program, and of the busiest link of each kind in any step.
-
-    :param simulated: What is drawn.
-    :param path: File to write; its ending says the format: .png, .svg or .pdf.
-    """
+    """Draw the time of each step of a program, and of the busiest link of each kind in any step."""
 
     def draw() -> Any:
         steps = simulated.steps
@@ -66,12 +56,7 @@ def plot_steps(simulated: SimulatedProgram, path: str | Path) -> None:
 
 
 def plot_scaling(scaling: Scaling, path: str | Path) -> None:
-    """
-    Draw the time by kind of step, the efficiency, and what the busiest link takes, over the ranks.
-
-    :param scaling: What is drawn.
-    :param path: File to write; its ending says the format: .png, .svg or .pdf.
-    """
+    """Draw the time by kind of step, the efficiency, and the time of the busiest link, over the ranks."""
 
     def draw() -> Any:
         runs, ranks = scaling.programs, [one.job.ranks for one in scaling.programs]

@@ -26,8 +26,7 @@ class Kind:
     """
     Links of one kind, numbered one after another.
 
-    :param name: What they connect, as in "node's link".
-    :param count: How many there are.
+    :param name: As in ``link from node``.
     :param rate: Of each, in bytes per second.
     """
 
@@ -39,7 +38,7 @@ class Kind:
 @dataclasses.dataclass(frozen=True)
 class Network:
     """
-    A network; what kind it is, its subclass says.
+    A network.
 
     :param link: Rate of a node's link, each way, in bytes per second.
     :param latency: Seconds that each message takes whose sender and receiver are side by side.
@@ -53,12 +52,12 @@ class Network:
 
     @property
     def nodes(self) -> int:
-        """How many nodes it connects."""
+        """Number of nodes that it connects."""
         raise NotImplementedError
 
     @property
     def routings(self) -> Sequence[Network]:
-        """The same network with each way to choose routes; a network that adapts takes the better one."""
+        """The network with each way to choose routes; a network that adapts uses the better one."""
         return (self,)
 
     @property
@@ -72,10 +71,10 @@ class Network:
 
     def routes(self, sources: Array, targets: Array) -> Iterator[Stage]:
         """
-        The links that messages take, stage by stage, as numbers of links of all kinds.
+        Yield the links of messages, stage by stage, as numbers of links of all kinds.
 
-        :param sources: Node that each is sent from; no message stays on its node.
-        :param targets: Node that each is sent to.
+        :param sources: Node of each sender; no message stays on its node.
+        :param targets: Node of each receiver.
         """
         every = np.arange(len(sources))
         yield every, sources
@@ -93,7 +92,7 @@ class Network:
         return np.repeat([kind.rate for kind in self.kinds], [kind.count for kind in self.kinds])
 
     def link_name(self, link: int) -> str:
-        """What a link is, as in ``link from node 3``."""
+        """Return the kind and number of a link, as in ``link from node 3``."""
         kind = int(np.searchsorted(self._first, link, side="right")) - 1
         return f"{self.kinds[kind].name} {link - int(self._first[kind])}"
 

@@ -1,74 +1,39 @@
-"""What each rank does, one thing after another, for simulators of messages. Start reading at: exchange_operations."""
+"""The operations of each rank, one after another, for simulators of messages. Start reading at: exchange_operations."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from dace_redist.simulation.exchange import Exchange
 from dace_redist.strategies import STRATEGIES
 
 
-@dataclasses.dataclass(frozen=True)
-class Compute:
+class Operation(NamedTuple):
     """
-    Work that needs a core.
+    One operation of a rank.
 
-    :param seconds: How long.
-    """
-
-    seconds: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Send:
-    """
-    A message starts.
-
-    :param peer: Rank that receives it.
-    :param nbytes: Its size; 1 for messages on a node, whose copies count as work.
+    :param kind: ``"compute"``; ``"send"`` and ``"receive"``, which start a message; ``"wait"`` for one from ``peer``.
+    :param amount: Seconds of work, or bytes of the message; 1 for messages on a node, whose copies count as work.
     """
 
-    peer: int
-    nbytes: int
+    kind: str
+    amount: float = 0
+    peer: int = -1
 
 
-@dataclasses.dataclass(frozen=True)
-class Post:
+#: Ranks with their operations.
+RankOperations = Iterator[tuple[int, list[Operation]]]
+
+
+def exchange_operations(exchange: Exchange, strategy: str) -> RankOperations:
     """
-    A receive starts.
+    Return the operations of each rank in a redistribution, node by node.
 
-    :param peer: Rank that sends.
-    :param nbytes: Size of the message.
-    """
+    A rank starts all receives, packs and sends one message after another, copies within its node, and unpacks messages
+    in ascending order of the senders. Packing, unpacking and latency are spread evenly over the messages.
 
-    peer: int
-    nbytes: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Arrival:
-    """
-    Waits for a message.
-
-    :param peer: Rank that sends it.
-    """
-
-    peer: int
-
-
-Operation = Compute | Send | Post | Arrival
-
-
-def exchange_operations(exchange: Exchange, strategy: str) -> Iterator[tuple[int, list[Operation]]]:
-    """
-    What each rank does in a redistribution, node by node.
-
-    It starts all receives, packs and sends one message after another, copies what stays on its node, and unpacks
-    messages in ascending order of the senders. Packing, unpacking and latency are spread evenly over the messages.
-
-    :param exchange: The redistribution.
-    :param strategy: Name of a strategy that can move it.
+    :param strategy: One that can move it.
     :raises ValueError: If it joins messages of several ranks.
     """
     if STRATEGIES[strategy].joins_messages:
@@ -79,28 +44,26 @@ def exchange_operations(exchange: Exchange, strategy: str) -> Iterator[tuple[int
     return _operations(exchange, strategy)
 
 
-def _operations(exchange: Exchange, strategy: str) -> Iterator[tuple[int, list[Operation]]]:
-    """The same; a generator, which checks nothing before it is asked."""
+def _operations(exchange: Exchange, strategy: str) -> RankOperations:
     model = exchange.model
     schedule, node_of = model.problem.schedule, model.node_of
     sizes = dict[tuple[int, int], int]()
     senders: list[list[int]] = [[] for _ in range(schedule.ranks)]
+    targets: list[list[int]] = [[] for _ in range(schedule.ranks)]
     for rank in range(schedule.ranks):
         for peer, nbytes in zip(*(part.tolist() for part in schedule.sent_to(rank)), strict=True):
             if peer != rank:
                 sizes[rank, peer] = nbytes if node_of[rank] != node_of[peer] else 1
                 senders[peer].append(rank)
-    targets: list[list[int]] = [[] for _ in range(schedule.ranks)]
-    for rank, peer in sizes:
-        targets[rank].append(peer)
+                targets[rank].append(peer)
     for rank, terms in model.terms_of_ranks(strategy):
-        done: list[Operation] = [Post(peer, sizes[peer, rank]) for peer in senders[rank]]
+        done = [Operation("receive", sizes[peer, rank], peer) for peer in senders[rank]]
         before = (terms.latency + terms.pack) / max(1, len(targets[rank]))
         for peer in targets[rank]:
-            done += [Compute(before), Send(peer, sizes[rank, peer])]
-        done.append(Compute(terms.transfer + (0.0 if targets[rank] else before)))
+            done += [Operation("compute", before), Operation("send", sizes[rank, peer], peer)]
+        done.append(Operation("compute", terms.transfer + (0.0 if targets[rank] else before)))
         for peer in senders[rank]:
-            done += [Arrival(peer), Compute(terms.unpack / len(senders[rank]))]
+            done += [Operation("wait", peer=peer), Operation("compute", terms.unpack / len(senders[rank]))]
         if not senders[rank]:
-            done.append(Compute(terms.unpack))
-        yield rank, [one for one in done if not isinstance(one, Compute) or one.seconds > 0]
+            done.append(Operation("compute", terms.unpack))
+        yield rank, [one for one in done if one.kind != "compute" or one.amount > 0]

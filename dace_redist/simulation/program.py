@@ -17,11 +17,11 @@ from dace_redist.distribution import Distribution
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import EinsumPlan, Group, Move
 from dace_redist.einsum.report import operation_text
-from dace_redist.report.text import count, format_bytes
+from dace_redist.report.text import count, format_bytes, table
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.simulation.exchange import Exchange, Job, LinkUse, busiest
 from dace_redist.simulation.machine import Machine
-from dace_redist.simulation.operations import Compute, Operation, exchange_operations
+from dace_redist.simulation.operations import Operation, RankOperations, exchange_operations
 from dace_redist.strategies import find_strategy
 
 #: What a step may be, in the order of figures.
@@ -34,12 +34,11 @@ class SimulatedStep:
     A step of a program on a machine.
 
     :param kind: One of :data:`KINDS`.
-    :param name: What it computes or moves.
-    :param seconds: What one run takes.
-    :param repeats: How often it runs.
-    :param work: Seconds of it in which each rank computes or adds.
-    :param exchange: What moves between ranks; None in a contraction.
-    :param messages: How many messages follow one another in the exchange.
+    :param name: Tensor or operation.
+    :param seconds: Time of one run.
+    :param repeats: Number of runs.
+    :param work: Seconds of one run in which each rank computes or adds.
+    :param exchange: None in a contraction.
     """
 
     kind: str
@@ -48,7 +47,6 @@ class SimulatedStep:
     repeats: int
     work: float
     exchange: Exchange | None = None
-    messages: int = 1
 
     @property
     def link(self) -> LinkUse:
@@ -64,12 +62,9 @@ class SimulatedStep:
 @dataclasses.dataclass(frozen=True)
 class SimulatedProgram:
     """
-    What a program of einsums takes on a machine; printed, it is a table.
+    Times of a program of einsums on a machine; printed, it is a table.
 
-    :param plan: Its plan.
-    :param job: The ranks and the machine.
     :param strategy: Moves its tensors.
-    :param steps: Its steps, in their order.
     """
 
     plan: EinsumPlan
@@ -104,15 +99,12 @@ class SimulatedProgram:
             (s.kind, s.name, f"{1e3 * s.seconds:.4g}", f"{s.repeats}", format_bytes(s.nbytes), s.link.name or "-")
             for s in self.steps
         ]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for kind, name, *cells in rows:
-            right = "  ".join(cell.rjust(width) for cell, width in zip(cells, widths[2:], strict=True))
-            lines.append(f"{kind:<{widths[0]}}  {name:<{widths[1]}}  {right}")
+        lines += table(rows, left=2)
         kinds = ", ".join(f"{kind} {1e3 * seconds:.4g}" for kind, seconds in self.by_kind.items())
         return "\n".join([*lines, f"total     {1e3 * self.seconds:.4g}: {kinds}", f"link      {self.busiest_link}"])
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain numbers, lists and dictionaries; times in seconds."""
+        """Return plain numbers, lists and dictionaries; times in seconds."""
         steps = [
             {
                 **{name: getattr(step, name) for name in ("kind", "name", "seconds", "repeats")},
@@ -132,9 +124,9 @@ class SimulatedProgram:
             "steps": steps,
         }
 
-    def operations(self) -> Iterator[tuple[int, list[Operation]]]:
+    def operations(self) -> RankOperations:
         """
-        What each rank does in one run of every step, for a simulator of messages.
+        Yield the operations of each rank in one run of every step, for a simulator of messages.
 
         :raises ValueError: If something moves, and the strategy joins messages of several ranks.
         """
@@ -144,12 +136,12 @@ class SimulatedProgram:
                 done[rank] += operations
             if step.work > 0:
                 for rank in range(self.job.ranks):
-                    done[rank].append(Compute(step.work))
+                    done[rank].append(Operation("compute", step.work))
         yield from sorted(done.items())
 
     def plot(self, path: str | Path) -> None:
         """
-        Draw where the time goes: each step, and the kinds of steps.
+        Draw the time of each step, and of the busiest links.
 
         :param path: File to write; its ending says the format: .png, .svg or .pdf.
         """
@@ -169,7 +161,6 @@ def simulate_plan(
     """
     Predict a program of einsums on a machine that is described: one run, of inputs that lie where the plan wants them.
 
-    :param plan: How it runs on several ranks.
     :param machine: Path of a machine file, or name of a machine that ships with the package.
     :param ranks_per_node: Ranks on each node; default: those that it was planned for, else one per core.
     :param scattered: Whether the nodes lie anywhere in the machine, and not side by side.
@@ -241,7 +232,7 @@ class _Simulation:
         messages = math.ceil(math.log2(several))
         seconds = exchange.estimate(self._strategy).seconds + work + (messages - 1) * self._latency
         repeats = self._plan.repeats(number)
-        return SimulatedStep("reduce", group.result, seconds, repeats, work, exchange, messages)
+        return SimulatedStep("reduce", group.result, seconds, repeats, work, exchange)
 
     @property
     def _latency(self) -> float:

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from dace_redist.schedule import Schedule
-from dace_redist.selection.cost_model import Estimate
-from dace_redist.selection.cost_report import CostReport
-from dace_redist.selection.problem_key import MAIN_MEMORIES, check_memory
 from dace_redist.simulation.exchange import Exchange, Job
 from dace_redist.simulation.machine import Machine
-from dace_redist.simulation.operations import Operation, exchange_operations
+from dace_redist.simulation.operations import RankOperations, exchange_operations
 from dace_redist.strategies import DEFAULT_STRATEGY, STRATEGIES, find_strategy
+from dace_redist.tuning.cost_model import Estimate
+from dace_redist.tuning.problem import MAIN_MEMORIES, check_memory
+from dace_redist.tuning.report import CostReport
 
 
 @dataclasses.dataclass(frozen=True)
 class SimulatedRedistribution:
     """
-    What a redistribution takes on a machine, by each strategy; printed, it is a table.
+    Times of a redistribution on a machine, by each strategy; printed, it is a table.
 
-    :param job: The ranks and the machine.
-    :param exchange: The redistribution on it.
-    :param strategies: Names of the strategies looked at.
+    :param strategies: Names of the strategies to report; none: all.
     """
 
     job: Job
@@ -52,7 +50,7 @@ class SimulatedRedistribution:
         return f"{self._report}\nlink      {self.exchange.link}"
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain numbers, lists and dictionaries; times in seconds."""
+        """Return plain numbers, lists and dictionaries; times in seconds."""
         return {
             **self._report.to_json(),
             "ranks": self.job.ranks,
@@ -61,11 +59,11 @@ class SimulatedRedistribution:
             "busiest_link": dataclasses.asdict(self.exchange.link),
         }
 
-    def operations(self) -> Iterator[tuple[int, list[Operation]]]:
+    def operations(self) -> RankOperations:
         """
-        What each rank does by the fastest strategy that sends from rank to rank, for a simulator of messages.
+        Return the operations of each rank by the fastest strategy that sends from rank to rank.
 
-        :raises ValueError: If the only strategy that is looked at joins messages of several ranks.
+        :raises ValueError: If the only strategy joins messages of several ranks.
         """
         names = [one.strategy for one in self.estimates]
         return exchange_operations(self.exchange, min(names, key=lambda name: STRATEGIES[name].joins_messages))
@@ -93,11 +91,10 @@ def simulate_schedule(
     """
     Predict a redistribution on a machine that is described.
 
-    :param schedule: The redistribution.
     :param machine: Path of a machine file, or name of a machine that ships with the package.
     :param ranks_per_node: Ranks on each node, which fill one node after another; default: one per core.
     :param scattered: Whether the nodes lie anywhere in the machine, and not side by side.
-    :param memory: Where the arrays lie, one of :data:`dace_redist.selection.problem_key.MAIN_MEMORIES`.
+    :param memory: Where the arrays lie, one of :data:`dace_redist.tuning.problem.MAIN_MEMORIES`.
     :param strategies: Names of strategies; default: all that the cost model knows. ``"Auto"`` is the default one.
     :raises ValueError: If the machine file is wrong (names the line), the machine is too small, ``ranks_per_node`` is
         less than 1, or a strategy is unknown or cannot move this.

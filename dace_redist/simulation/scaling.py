@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dace_redist.einsum.plan import EinsumPlan
+from dace_redist.report.text import table
 from dace_redist.simulation.program import SimulatedProgram
 
 
@@ -46,12 +47,11 @@ class Scaling:
             times = (f"{1e3 * seconds:.4g}" for seconds in (one.seconds, *one.by_kind.values()))
             where = (f"{one.job.ranks:,}", f"{one.job.nodes:,}")
             rows.append((*where, *times, f"{100 * efficiency:.0f} %", one.busiest_link.name or "-"))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines += ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+        lines += table(rows)
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain numbers, lists and dictionaries; times in seconds."""
+        """Return plain numbers, lists and dictionaries; times in seconds."""
         runs = [
             one.to_json() | {"efficiency": efficiency}
             for one, efficiency in zip(self.programs, self.efficiencies, strict=True)
@@ -77,11 +77,10 @@ def _all_flops(program: SimulatedProgram) -> list[float]:
 
 def growth(one: EinsumPlan, twice: EinsumPlan, ranks: int) -> float:
     """
-    The factor of all sizes with which a program has as many operations on each rank as on one with the sizes given.
+    Return the factor of all sizes with which each of ``ranks`` ranks has as many operations as one.
 
     :param one: The program on one rank.
-    :param twice: The same with all sizes doubled.
-    :param ranks: Number of ranks.
+    :param twice: The program with all sizes doubled.
     """
     power = math.log2(twice.flops / one.flops) if one.flops else 1.0
     return float(ranks ** (1 / max(power, 1.0)))

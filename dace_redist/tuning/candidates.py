@@ -1,17 +1,14 @@
-"""What the tuner tries: every strategy, and values of its options around the best so far."""
+"""The candidates of the tuner: every strategy, and values of its options around the best so far. Start at: space."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dace_redist.mpi.topology import Topology
 from dace_redist.schedule import Schedule
-from dace_redist.selection.problem_key import MAIN_MEMORIES, sides_on_gpu
-from dace_redist.selection.record import Winner
 from dace_redist.strategies import (
     OPTIONS,
     STRATEGIES,
@@ -21,14 +18,12 @@ from dace_redist.strategies import (
     gpu_strategies,
     host_strategies,
 )
+from dace_redist.tuning.problem import MAIN_MEMORIES, sides_on_gpu
+from dace_redist.tuning.record import Winner
 
 
 def measurable(memory: str = MAIN_MEMORIES[0]) -> tuple[str, ...]:
-    """
-    Strategies that can be measured by themselves; stock DaCe's code exists in DaCe programs only.
-
-    :param memory: Where the arrays lie, one of :data:`dace_redist.selection.problem_key.MEMORIES`.
-    """
+    """Return the strategies that can be measured by themselves; stock DaCe's code exists in DaCe programs only."""
     on_gpu = sides_on_gpu(memory)
     return gpu_strategies(all(on_gpu)) if any(on_gpu) else host_strategies()
 
@@ -49,62 +44,52 @@ class Space:
 
     def first(self, topology: Topology) -> list[Winner]:
         """
-        Every strategy with its default options; with the first value where the default is not to be tried.
+        Return every strategy with its default options; with the first value where the default is not to be tried.
 
-        :param topology: On what they run; on one node ``Hierarchical`` and ``Aggregated`` do what ``Shared``
-            does, and one is enough. On GPUs that holds for ``Hierarchical`` only, which has more options there.
+        On one node ``Hierarchical`` and ``Aggregated`` do what ``Shared`` does, and one is enough. On GPUs that holds
+        for ``Hierarchical`` only, which has more options there.
         """
-        same = self._same_on_a_node() if topology.node_count == 1 else set()
-        return [Winner(strategy=name, options=self._start(name)) for name in self.strategies if name not in same]
-
-    def _same_on_a_node(self) -> set[str]:
-        """Strategies that do on one node what another one does that is tried."""
-        if self.on_gpu:
-            return {"Shared"} if "Hierarchical" in self.strategies else set()
-        return {"Hierarchical", "Aggregated"} if "Shared" in self.strategies else set()
-
-    @functools.cached_property
-    def _defaults(self) -> dict[str, int | float]:
-        return default_options(self.on_gpu)
+        redundant: set[str] = set()
+        if topology.node_count == 1 and self.on_gpu:
+            redundant = {"Shared"} if "Hierarchical" in self.strategies else set()
+        elif topology.node_count == 1:
+            redundant = {"Hierarchical", "Aggregated"} if "Shared" in self.strategies else set()
+        return [Winner(strategy=name, options=self._start(name)) for name in self.strategies if name not in redundant]
 
     def _start(self, strategy: str) -> dict[str, int | float]:
+        defaults = default_options(self.on_gpu)
         tried = {name: self.values[name] for name in find_strategy(strategy).options if self.values.get(name)}
-        return {name: values[0] for name, values in tried.items() if self._defaults[name] not in values}
+        return {name: values[0] for name, values in tried.items() if defaults[name] not in values}
 
     def varied(self, best: Winner, option: str, schedule: Schedule, topology: Topology) -> list[Winner]:
         """
-        The best candidate so far with every other sensible value of one option.
+        Return the best candidate so far with every other sensible value of one option.
 
         :param best: The candidate; not among those returned.
         :param option: Name of an option of its strategy.
-        :param schedule: Schedule of what is tuned.
-        :param topology: On what it runs.
+        :param schedule: Schedule to be tuned.
         """
-        usual = self._defaults[option]
-        now = best.options.get(option, usual)
-        values = sensible(option, self.values.get(option, ()), schedule, topology, usual)
+        defaults = default_options(self.on_gpu)
+        values = sensible(option, self.values.get(option, ()), schedule, topology, defaults[option])
         if option == "threads" and best.strategy != "Threaded":  # one is the default, and a GPU copies without
             values = () if self.on_gpu else tuple(value for value in values if value != 1)
-        varied = [{**best.options, option: value} for value in values if value != now]
-        return [Winner(strategy=best.strategy, options=self._without_defaults(options)) for options in varied]
-
-    def _without_defaults(self, options: Mapping[str, int | float]) -> dict[str, int | float]:
-        return {name: value for name, value in options.items() if value != self._defaults[name]}
+        current = best.options.get(option, defaults[option])
+        varied = ({**best.options, option: value} for value in values if value != current)
+        return [
+            Winner(strategy=best.strategy, options={k: v for k, v in options.items() if v != defaults[k]})
+            for options in varied
+        ]
 
 
 def sensible(
     option: str, values: Sequence[int | float], schedule: Schedule, topology: Topology, usual: float | None = None
 ) -> tuple[int | float, ...]:
     """
-    The values of an option that can make a difference.
+    Return the values of an option that can make a difference.
 
-    Pieces larger than the largest message are all alike: one is enough. More threads than there are cores for them
-    only take turns; as many as OpenMP has anyway are the default.
+    Of pieces larger than the largest message, which are equivalent, one remains. More threads than there are cores for
+    them only take turns; as many as OpenMP has anyway are the default.
 
-    :param option: Name of the option.
-    :param values: Values to choose from.
-    :param schedule: Schedule of what is tuned.
-    :param topology: On what it runs.
     :param usual: The value if none is given; default: that in main memory.
     """
     usual = OPTIONS[option].default if usual is None else usual
@@ -126,32 +111,27 @@ def space(
     memory: str = MAIN_MEMORIES[0],
 ) -> Space:
     """
-    What to try, checked.
+    Return the candidates.
 
     :param strategies: Names of strategies; default: all that can be measured.
     :param options: Values to try for some options, instead of those that :data:`dace_redist.strategies.OPTIONS` names.
-    :param memory: Where the arrays lie, one of :data:`dace_redist.selection.problem_key.MEMORIES`.
+    :param memory: Where the arrays lie, one of :data:`dace_redist.tuning.problem.MEMORIES`.
     :raises ValueError: If a strategy or an option is unknown, or a value out of range.
     :raises TypeError: If something is of the wrong type.
     """
     if isinstance(strategies, str):
         raise TypeError(f"strategies must be a list of names, got the string {strategies!r}")
     known, on_gpu = measurable(memory), any(sides_on_gpu(memory))
-    names = (
-        known if strategies is None else tuple(dict.fromkeys(_checked_name(name, known, memory) for name in strategies))
-    )
+    names = tuple(known if strategies is None else dict.fromkeys(strategies))
+    for name in names:
+        if name == "Auto" or find_strategy(name).name not in known:
+            raise ValueError(f"strategy {name} cannot be tuned with {memory} arrays; there are {', '.join(known)}")
     if not names:
         raise ValueError(f"strategies is empty; there are {', '.join(known)}")
     taken = [option for option in OPTIONS if any(option in STRATEGIES[name].options for name in names)]
     usual = default_options(on_gpu)
     values = {option: (usual[option], *OPTIONS[option].tuning) for option in taken if OPTIONS[option].tuning}
     return Space(names, values | _checked_values(names, taken, options or {}), on_gpu)
-
-
-def _checked_name(name: str, known: Sequence[str], memory: str) -> str:
-    if name == "Auto" or find_strategy(name).name not in known:
-        raise ValueError(f"strategy {name} cannot be tuned with {memory} arrays; there are {', '.join(known)}")
-    return name
 
 
 def _checked_values(

@@ -2,8 +2,8 @@
 Times collective operations against each other: all in turn, in random order, until the medians are certain.
 
 The method is that of Lundwall et al., *Accelerating Redistribution of Tensors*, section 4: warm up, start together,
-take one time per repetition for all ranks, repeat until the 95 % confidence interval of the median is narrow. That all
-methods take turns is added to it: what else happens on the machine then delays all alike, and ratios stay right.
+take one time per repetition for all ranks, repeat until the 95 % confidence interval of the median is narrow. All
+methods take turns besides: other work on the machine then delays all alike, and ratios stay right.
 
 Start reading at :func:`measure`.
 """
@@ -26,14 +26,22 @@ from dace_redist.mpi.topology import topology_of
 #: Repetitions after which a method may be dropped as too slow.
 _TRIAL = 3
 
-#: How long a rank whose method failed waits for the others before it ends the program.
+#: Time for which a rank whose method failed waits for the others before it ends the program.
 _ABORT_SECONDS = 10.0
+
+#: Returns seconds; on one node all ranks must share it.
+Clock = Callable[[], float]
+
+
+def system_clock() -> float:
+    """Return the seconds of the clock that all processes of a node share."""
+    return time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 @dataclass(frozen=True)
 class Figure:
     """
-    What was measured of one method.
+    The times of one method.
 
     :param seconds: The time of every repetition, in the order they were made.
     :param median: Their median.
@@ -49,11 +57,7 @@ class Figure:
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> Figure:
-        """
-        Median and interval of some times; the interval supposes nothing of how they are distributed.
-
-        :param seconds: At least one time.
-        """
+        """Return median and interval of at least one time; the interval assumes no distribution of times."""
         from scipy.stats import quantile_test  # a second to load: only the rank that decides needs it
 
         interval = quantile_test(seconds, q=0, p=0.5).confidence_interval(0.95)
@@ -83,31 +87,31 @@ def measure(
     drop_slower_than: float | None = None,
     apart: Collection[str] = (),
     progress: Progress | None = None,
+    clock: Clock = system_clock,
 ) -> dict[str, Figure]:
     """
-    Time methods that all ranks carry out together. Collective; every rank gets the same answer.
+    Time methods that all ranks carry out together. Collective; every rank gets the same figures.
 
     In each round every method is run once, in an order drawn anew. Before each repetition the ranks wait for each
     other. The time of a repetition is, if all ranks are on one node, its span: last end minus first start over all
     ranks, on the clock they share (with more ranks than cores a rank's own time misses its waiting for a core).
-    Between nodes there is no such clock, and it is the longest time of a rank. Rank 0 decides for all, so only its
-    numbers count.
+    Between nodes it is the longest time of a rank. Rank 0 decides for all, so only its numbers count.
 
-    :param methods: What to time, by name; on every rank the same names in the same order.
+    :param methods: Methods by name; on every rank the same names in the same order.
     :param comm: mpi4py intra-communicator; nothing but this function and the methods may use it meanwhile.
     :param warmup: Rounds that are not counted.
-    :param settle: Repetitions right before each one that counts: where methods share arrays, a method then finds the
-        caches as it leaves them itself, as in a program that runs it again and again, not as another method does.
+    :param settle: Untimed repetitions before each timed one, so that caches are in this method's steady state.
     :param precision: Stop when for every method both ends of the 95 % confidence interval of its median are this close
         to the median, as a part of it.
-    :param least: Rounds to make in any case, but for the limit of time; at least 6 give an interval.
-    :param most: Rounds after which to stop in any case.
+    :param least: Minimum of rounds, except for the limit of time; at least 6 give an interval.
+    :param most: Maximum of rounds.
     :param limit_seconds: No further round begins after this many seconds, the warm-up not counted; one is made anyway.
     :param drop_slower_than: Run a method no more when, after 3 rounds or later, even its fastest repetition took more
         than this many times the median of the best method; it is returned with what it has. None: keep all.
-    :param apart: Methods that are not compared with the others for that: they are neither dropped nor the best.
+    :param apart: Methods that are neither dropped nor count as the best.
     :param progress: Called on rank 0 after each repetition that counts, with the method's name, its number of
-        repetitions, and the figures of all methods as of the last time it was decided whether to go on.
+        repetitions, and the figures of all methods as of the last decision.
+    :param clock: Times repetitions, and the limit.
     :return: The figure of every method, in their order.
     :raises ValueError: On every rank, if ranks name different methods, or a number is out of range.
     :raises RuntimeError: On every rank, if a method fails on one and the others return from it; says which and where.
@@ -115,13 +119,13 @@ def measure(
     """
     active = list(methods)
     with together(comm, "the methods", active):
-        judge = _Judge(active, precision, least, most, limit_seconds, drop_slower_than, apart)
-    run = Repetitions(comm)
+        judge = _Judge(active, precision, least, most, limit_seconds, drop_slower_than, apart, clock)
+    run = Repetitions(comm, clock)
     order = random.Random(0)  # the same on every rank
     for _ in range(warmup):
         for name in methods:
             run.repeat(name, methods[name])
-    judge.begin = time.monotonic()
+    judge.begin = clock()
     while active:
         for name in order.sample(active, len(active)):
             for _ in range(settle):
@@ -138,39 +142,32 @@ def measure(
 
 
 class Repetitions:
-    """
-    Carries out and times single repetitions. Making it is collective.
+    """Carries out and times single repetitions on all ranks of a communicator. Making it is collective."""
 
-    :param comm: mpi4py communicator of all ranks that take part.
-    """
-
-    def __init__(self, comm: Any) -> None:
-        self.comm, self.one_node = comm, topology_of(comm).node_count == 1
+    def __init__(self, comm: Any, clock: Clock = system_clock) -> None:
+        self.comm, self.clock, self.one_node = comm, clock, topology_of(comm).node_count == 1
 
     def repeat(self, name: str, method: Callable[[], None]) -> float:
         """
-        Seconds of one repetition, the same on every rank. Collective.
-
-        On one node it is the span from the first start to the last end, on the clock that all share; between nodes the
-        longest time of a rank.
+        Return the seconds of one repetition, equal on every rank, see :func:`measure`. Collective.
 
         :raises RuntimeError: On every rank, if the method fails on one.
         """
         failure = ""
         self.comm.Barrier()
-        start = time.clock_gettime(time.CLOCK_MONOTONIC)
+        start = self.clock()
         try:
             method()
         except Exception as error:
             failure = f"{type(error).__name__}: {error}"
-        end = time.clock_gettime(time.CLOCK_MONOTONIC)
+        end = self.clock()
         times = self._gather(name, start, end, failure)
         if self.one_node:
             return float(times[:, 1].max() - times[:, 0].min())
         return float((times[:, 1] - times[:, 0]).max())
 
     def _gather(self, name: str, start: float, end: float, failure: str) -> npt.NDArray[np.float64]:
-        """Start and end on every rank; raises on all if the method failed on one. Collective."""
+        """Gather start and end of every rank; raise on all if the method failed on one. Collective."""
         mine = np.array([start, end, bool(failure)])
         everywhere = np.empty((self.comm.size, 3))
         request = self.comm.Iallgather(mine, everywhere)
@@ -184,7 +181,7 @@ class Repetitions:
         return everywhere
 
     def _wait_or_abort(self, request: Any, message: str) -> None:
-        """The others may be waiting inside the method for what this rank did not do."""
+        """Wait for the others, which may wait inside the method for this rank for ever."""
         give_up = time.monotonic() + _ABORT_SECONDS
         while not request.Test():
             if time.monotonic() > give_up:
@@ -196,7 +193,7 @@ class Repetitions:
 
 @dataclass
 class _Judge:
-    """Keeps the times and decides, on rank 0, which methods run another round; see :func:`measure`."""
+    """Keeps the times and decides, on rank 0, about methods and rounds; see :func:`measure`."""
 
     names: Sequence[str]
     precision: float
@@ -205,6 +202,7 @@ class _Judge:
     limit_seconds: float
     drop_slower_than: float | None
     apart: Collection[str] = ()
+    clock: Clock = system_clock
 
     def __post_init__(self) -> None:
         if not 1 <= self.least <= self.most:
@@ -216,17 +214,17 @@ class _Judge:
             raise ValueError(f"measure: drop_slower_than must be at least 1 or None, got {self.drop_slower_than}")
         self.seconds: dict[str, list[float]] = {name: [] for name in self.names}
         self.figures: dict[str, Figure] = {}
-        self.begin, self.rounds, self.next_look = time.monotonic(), 0, self.least
+        self.begin, self.rounds, self.next_look = self.clock(), 0, self.least
 
     def note(self, name: str, seconds: float) -> None:
-        """One repetition more."""
+        """Add a repetition."""
         self.seconds[name].append(seconds)
 
     def decide(self, active: Collection[str]) -> list[str]:
-        """The methods of the next round; none when all is known or a limit is reached."""
+        """Return the methods of the next round; none when all is known or a limit is reached."""
         self.rounds += 1
         kept = self._fast_enough(active)
-        if self.rounds >= self.most or time.monotonic() - self.begin > self.limit_seconds:
+        if self.rounds >= self.most or self.clock() - self.begin > self.limit_seconds:
             return []
         if self.rounds < self.next_look:
             return kept
@@ -243,5 +241,5 @@ class _Judge:
         return [name for name in active if name in self.apart or min(self.seconds[name]) <= most]
 
     def final(self) -> dict[str, Figure]:
-        """The figures of all methods."""
+        """Return the figures of all methods."""
         return {name: Figure.of(self.seconds[name]) for name in self.names}

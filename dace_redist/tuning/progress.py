@@ -1,21 +1,20 @@
-"""How far measuring is, on standard error: a bar of tqdm, which is optional."""
+"""Progress of measuring on standard error: a bar of tqdm, which is optional."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from dace_redist.tuning.search import Show
+#: Takes the candidate at work and the seconds measured so far.
+Show = Callable[[str, float], None]
 
 
 @contextlib.contextmanager
 def progress_bar(shown: bool, label: str, limit_seconds: float) -> Iterator[Show]:
     """
-    A bar that fills as measuring goes on; plans and programs are made in between. Without tqdm nothing is shown.
+    Show a bar that fills as measuring goes on; without tqdm nothing.
 
-    :param shown: Whether to show it.
-    :param label: What is measured.
     :param limit_seconds: Seconds of measuring at which it is full.
     """
     try:
@@ -26,13 +25,8 @@ def progress_bar(shown: bool, label: str, limit_seconds: float) -> Iterator[Show
     total = float(limit_seconds)
     # Under mpiexec standard error is seldom a terminal: a bar that hides from pipes would never be seen.
     bar: Any
-    with tqdm.tqdm(
-        total=total,
-        desc=label,
-        disable=not shown,
-        mininterval=0.5,
-        bar_format="{desc}: {percentage:3.0f}% |{bar:30}| {postfix}",
-    ) as bar:
+    form = "{desc}: {percentage:3.0f}% |{bar:30}| {postfix}"
+    with tqdm.tqdm(total=total, desc=label, disable=not shown, mininterval=0.5, bar_format=form) as bar:
 
         def show(candidate: str, seconds: float) -> None:
             bar.set_postfix_str(candidate, refresh=False)

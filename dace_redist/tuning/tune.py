@@ -11,23 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from dace_redist.mpi.collective_errors import check_same, checked_communicator, together
-from dace_redist.redistribution.plan_cache import forget_choices
 from dace_redist.report.text import header
-from dace_redist.selection.paths import record_path
-from dace_redist.selection.problem_key import Problem
-from dace_redist.selection.record import Measured, Record, Winner, make_entry
-from dace_redist.selection.selection import check_ranks, predicted_seconds, topology_for
+from dace_redist.tuning.auto import check_ranks, predicted_seconds, topology_for
+from dace_redist.tuning.bench import Bench
 from dace_redist.tuning.candidates import space
+from dace_redist.tuning.problem import Problem
 from dace_redist.tuning.progress import progress_bar
+from dace_redist.tuning.record import Measured, Record, Winner, make_entry
 from dace_redist.tuning.search import NOT_MEASURED, Search
 
 
 @dataclasses.dataclass(frozen=True)
 class TunedProblem:
     """
-    What was found for one redistribution.
+    The result for one redistribution.
 
-    :param labels: The nodes of an SDFG that it stands for; none for a redistribution by itself.
+    :param labels: Labels of its nodes in an SDFG; none for a redistribution by itself.
     :param problem: The redistribution, and where its arrays lie.
     :param winner: The fastest candidate of the last round.
     :param measured: The candidates of all rounds, in each the fastest first, those that could not run last.
@@ -49,7 +48,7 @@ class TunedProblem:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain numbers, lists and dictionaries."""
+        """Return plain numbers, lists and dictionaries."""
         return {
             "nodes": list(self.labels),
             **self.problem.identity,
@@ -70,10 +69,10 @@ def _times(candidate: Measured, best: Measured) -> str:
 @dataclasses.dataclass(frozen=True)
 class Tuning:
     """
-    What :func:`tune` found; printed, it is a report.
+    The results of :func:`tune`; printed, they are a report.
 
-    :param problems: One per redistribution that is not the same as another.
-    :param record: The file that now holds the winners.
+    :param problems: One per distinct redistribution.
+    :param record: The file that holds the winners.
     """
 
     problems: tuple[TunedProblem, ...]
@@ -84,12 +83,13 @@ class Tuning:
         return "\n\n".join([*map(str, self.problems), f"recorded in {self.record}"])
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain numbers, lists and dictionaries."""
+        """Return plain numbers, lists and dictionaries."""
         return {"record": str(self.record), "problems": [tuned.to_json() for tuned in self.problems]}
 
 
 def tune(
     problems: Mapping[tuple[str, ...], Problem],
+    bench: Bench,
     *,
     comm: Any = None,
     strategies: Sequence[str] | None = None,
@@ -100,11 +100,12 @@ def tune(
     progress: bool = True,
 ) -> Tuning:
     """
-    Measures strategies and options for redistributions, and records the winners. Collective over ``comm``.
+    Measure strategies and options for redistributions, and record the winners. Collective over ``comm``.
 
-    :param problems: What to tune, by the labels of the nodes that it stands for: none for a redistribution by itself.
+    :param problems: Redistributions by the labels of their nodes in an SDFG: none for a redistribution by itself.
+    :param bench: Makes the arrays and plans that are measured.
 
-    Everything else: see :func:`dace_redist.tune`, which takes schedules and SDFGs.
+    The other parameters are those of :func:`dace_redist.tune`, which takes schedules and SDFGs.
     """
     comm = checked_communicator(comm)
     with together(comm):
@@ -112,7 +113,7 @@ def tune(
         _check_numbers(limit_seconds, precision)
         for problem in problems.values():
             check_ranks(problem.schedule, comm.size)
-        file = Record(record_path(record))
+        file = Record.of_user(record)
         if comm.rank == 0:
             file.check_writable()
     facts = [(labels, problem.identity) for labels, problem in problems.items()]
@@ -124,17 +125,20 @@ def tune(
         with together(comm):
             if comm.rank == 0 and strategies is None:
                 predicted = predicted_seconds(problem, topology)
-        predicted = comm.bcast(predicted)
+        predicted, space_of = comm.bcast(predicted), tried[problem.memory]
         with progress_bar(progress and comm.rank == 0, ", ".join(labels) or "tune", limit_seconds) as show:
-            search = Search(problem, comm, topology, tried[problem.memory], limit_seconds, precision, show, predicted)
+            search = Search(problem, comm, bench, topology, space_of, limit_seconds, precision, show, predicted)
             winner, measured = search.run()
         with together(comm):
             if comm.rank == 0:
-                now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-                file.add(make_entry(problem, topology, winner, measured, now))
+                file.add(make_entry(problem, topology, winner, measured, _now()))
         found.append(TunedProblem(labels, problem, winner, measured))
-    forget_choices(comm)
+    bench.forget_choices(comm)
     return Tuning(tuple(found), comm.bcast(file.path))
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
 def _check_numbers(limit_seconds: Any, precision: Any) -> None:

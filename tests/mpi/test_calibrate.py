@@ -25,42 +25,47 @@ def test_a_profile_of_two_nodes(comm, monkeypatch):
 
     from dace_redist import Distribution, schedule
     from dace_redist.mpi.topology import Topology
-    from dace_redist.selection import machine_profile
-    from dace_redist.selection.cost_model import CostModel
-    from dace_redist.selection.problem_key import Problem
+    from dace_redist.redistribution.bench import BENCH
     from dace_redist.tuning import calibrate as calibrating
+    from dace_redist.tuning import measurements
+    from dace_redist.tuning import profile as machine_profile
+    from dace_redist.tuning.cost_model import CostModel
+    from dace_redist.tuning.problem import Problem
+    from dace_redist.tuning.report import profile_text
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(comm.bcast(folder)) / "machine.json"
         sizes = calibrating.Sizes(**SIZES)
         nodes = Topology("processor", "MPI", (0, 0, 1))
         monkeypatch.setattr(calibrating, "topology_of", lambda _: nodes)
-        monkeypatch.setattr(calibrating.os, "cpu_count", lambda: 1)
-        made = calibrating.calibrate(comm, output=path, sizes=sizes, limit_seconds=1, progress=False)
+        monkeypatch.setattr(measurements.os, "cpu_count", lambda: 1)
+        made = calibrating.calibrate(BENCH, comm, output=path, sizes=sizes, limit_seconds=1, progress=False)
         assert comm.allgather(made) == [made] * 3
         assert machine_profile.load(path) == (made, "")
         assert (made.nodes, made.ranks_per_node, made.machine) == (2, 2, "processor")
         assert made.node is not None and made.node.read.runs == [16 << 10] and made.node.staged.sent.runs == [8, 64]
         assert made.node.staged_wait is not None and made.node.staged_wait.nbytes == [1 << 10, 8 << 10]
         assert made.network is not None and made.network.messages.nbytes == [8, 4 << 10]
-        assert "staged, all to all" in str(made) and "nodes of 2 ranks" in str(made) and "of a node's link" in str(made)
+        said = profile_text(made)
+        assert "staged wait" in said and "nodes of 2 ranks" in said and "of a node's link" in said
         moved = schedule(Distribution((66, 66), (3, 1)), Distribution((66, 66), (1, 3)))
         model = CostModel(Problem(moved), made, nodes.node_of)
         assert 1e-7 < model.estimates()[0].seconds < 1
 
-        shift, all_to_all = calibrating.TimedExchanges.shift, calibrating.TimedExchanges.all_to_all
+        timed_exchanges = calibrating.TimedExchanges
+        shift, all_to_all = timed_exchanges.shift, timed_exchanges.all_to_all
         with monkeypatch.context() as without_windows:
             for name, timed in (("shift", shift), ("all_to_all", all_to_all)):
-                without_windows.setattr(calibrating.TimedExchanges, name, but_for_windows(timed))
-            made = calibrating.calibrate(comm, output=path, sizes=sizes, limit_seconds=1, progress=False)
+                without_windows.setattr(timed_exchanges, name, but_for_windows(timed))
+            made = calibrating.calibrate(BENCH, comm, output=path, sizes=sizes, limit_seconds=1, progress=False)
         assert made.node is not None and made.node.puts is None and "puts" not in made.node.latency
         assert "RMA" not in [one.strategy for one in CostModel(Problem(moved), made, nodes.node_of).estimates()]
 
         monkeypatch.setattr(calibrating, "topology_of", lambda _: Topology("processor", "MPI", (0, 1, 2)))
-        alone = calibrating.calibrate(comm, output=path, sizes=sizes, limit_seconds=1, progress=False)
+        alone = calibrating.calibrate(BENCH, comm, output=path, sizes=sizes, limit_seconds=1, progress=False)
         assert alone.node is None and alone.network is not None
         with pytest.raises(TypeError, match="machine must be the path of a file, got 3"):
-            calibrating.calibrate(comm, output=3)
+            calibrating.calibrate(BENCH, comm, output=3)
         comm.Barrier()
 
 
@@ -77,7 +82,7 @@ def profile_in_which(comm, path: Path, **faster: float) -> None:
     """The profile that ships with the package, of this machine, with some rates of a node times a factor."""
     from dace_redist import __version__
     from dace_redist.mpi.topology import topology_of
-    from dace_redist.selection import machine_profile
+    from dace_redist.tuning import profile as machine_profile
 
     here = topology_of(comm)
     plain = machine_profile.default_profile().model_dump()
@@ -99,8 +104,8 @@ def test_auto_takes_what_the_profile_predicts(comm, tmp_path: Path, monkeypatch,
     import dace_redist
     from dace_redist import Distribution
     from dace_redist.redistribution.plan_cache import plans_in_use
-    from dace_redist.selection.problem_key import Problem
-    from dace_redist.selection.selection import choose_all
+    from dace_redist.tuning.auto import choose_all
+    from dace_redist.tuning.problem import Problem
 
     folder = comm.bcast(tmp_path)
     profile, record = folder / "machine.json", folder / "tuning.json"

@@ -17,8 +17,8 @@ import dace_redist
 from dace_redist import Distribution, schedule
 from dace_redist.mpi.launch import launch
 from dace_redist.redistribution.device_arrays import DeviceArray
-from dace_redist.selection.problem_key import GPU_MEMORIES, sides_on_gpu
 from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS
+from dace_redist.tuning.problem import GPU_MEMORIES, sides_on_gpu
 
 SHAPE = (24, 20)
 QUICK: dict[str, Any] = {"limit_seconds": 0.5, "progress": False}
@@ -61,9 +61,10 @@ def moved_by(comm: Any, memory: str = "gpu", wrapped: Any = placed) -> tuple[str
 @pytest.mark.mpi(ranks=[3], timeout=240)
 @pytest.mark.parametrize("memory", GPU_MEMORIES)
 def test_tune_records_what_auto_takes(comm, files: Path, monkeypatch, caplog, memory: str):
+    from dace_redist.redistribution.bench import BENCH
     from dace_redist.redistribution.plan_cache import forget_choices
-    from dace_redist.selection import selection
-    from dace_redist.selection.problem_key import Problem
+    from dace_redist.tuning import auto as selection
+    from dace_redist.tuning.problem import Problem
     from dace_redist.tuning.tune import tune
 
     use_device("host", monkeypatch)
@@ -71,7 +72,7 @@ def test_tune_records_what_auto_takes(comm, files: Path, monkeypatch, caplog, me
     assert moved_by(comm, memory) == (DEFAULT_STRATEGY, USUAL)
     options = {"chunk_bytes": [64, 256], "depth": [2]}
     problem = Problem(schedule(source, target), memory)
-    found = tune({(): problem}, comm=comm, strategies=["Pipelined", "Pack"], options=options, **QUICK)
+    found = tune({(): problem}, BENCH, comm=comm, strategies=["Pipelined", "Pack"], options=options, **QUICK)
     assert set(comm.allgather(str(found))) == {str(found)}
     winner = found.problems[0].winner
     assert {m.strategy for m in found.problems[0].measured} == {"Pipelined", "Pack"}
@@ -152,9 +153,10 @@ def test_tensors_of_nothing_can_be_tuned(comm, files: Path, monkeypatch):
 @pytest.mark.parametrize("kind", ["host", "host,apart", "host,apart,aware"])
 def test_calibrate_measures_the_gpu(comm, files: Path, monkeypatch, kind: str):
     from dace_redist.mpi.topology import Topology
-    from dace_redist.selection import machine_profile
-    from dace_redist.selection.cost_report import CostReport
+    from dace_redist.redistribution.bench import BENCH
     from dace_redist.tuning import calibrate as calibrating
+    from dace_redist.tuning import profile as machine_profile
+    from dace_redist.tuning.report import CostReport, profile_text
 
     use_device(kind, monkeypatch)
     sizes = calibrating.Sizes(**SIZES)
@@ -162,14 +164,14 @@ def test_calibrate_measures_the_gpu(comm, files: Path, monkeypatch, kind: str):
     how |= {"sizes": sizes, "gpu_sizes": sizes}
     nodes = Topology("processor", "MPI", (0, 0, 1))  # pretended
     monkeypatch.setattr(calibrating, "topology_of", lambda _: nodes)
-    made = calibrating.calibrate(comm, **how)
+    made = calibrating.calibrate(BENCH, comm, **how)
     assert comm.allgather(made) == [made] * 3 and machine_profile.load(files / "machine.json") == (made, "")
     device = made.device
     assert device is not None and device.name == STAND_IN and 0 < device.launch < 1
     assert device.kernels.pack.runs == device.node.push.sent.runs == [8, 64]
     assert device.to_main_memory.nbytes == device.to_gpu.nbytes == device.network.messages.nbytes == [8, 4 << 10]
     assert sorted(device.node.latency) == ["messages", "shared"]
-    assert f"GPU                 {STAND_IN}" in str(made) and "main memory to GPU" in str(made)
+    assert f"GPU                 {STAND_IN}" in profile_text(made) and "main memory to GPU" in profile_text(made)
 
     moved = schedule(Distribution((66, 66), (3, 1)), Distribution((66, 66), (1, 3)))
     for memory in GPU_MEMORIES:
@@ -178,7 +180,7 @@ def test_calibrate_measures_the_gpu(comm, files: Path, monkeypatch, kind: str):
         assert all(f"\n{name.rjust(12)}  " in report for name in ("Pack", "Pipelined", "Hierarchical"))
     comm.Barrier()
     monkeypatch.setattr(calibrating, "topology_of", lambda _: Topology("processor", "MPI", (0, 1, 2)))
-    alone = calibrating.calibrate(comm, **how)
+    alone = calibrating.calibrate(BENCH, comm, **how)
     assert alone.device is not None and alone.device.node is None and alone.device.network is not None
 
 
@@ -187,26 +189,27 @@ def test_calibrate_measures_the_gpu(comm, files: Path, monkeypatch, kind: str):
 def test_without_a_gpu_the_profile_is_as_before(comm, files: Path, monkeypatch):
     from dace_redist import RedistributionError
     from dace_redist.native import device
+    from dace_redist.redistribution.bench import BENCH
     from dace_redist.tuning import calibrate as calibrating
 
     monkeypatch.delenv("DACE_REDIST_DEVICE", raising=False)
     monkeypatch.setattr(device, "_driver_finds_gpu", lambda: False)
     how: dict[str, Any] = {"output": files / "machine.json", "limit_seconds": 1, "progress": False}
-    made = calibrating.calibrate(comm, sizes=calibrating.Sizes(**SIZES), **how)
+    made = calibrating.calibrate(BENCH, comm, sizes=calibrating.Sizes(**SIZES), **how)
     assert made.device is None
     if comm.rank == 0:
         assert "device" not in json.loads((files / "machine.json").read_text())
     comm.Barrier()
     monkeypatch.setenv("DACE_REDIST_DEVICE", "cuda")  # asked for
     with pytest.raises(RedistributionError, match="no GPU can be used here"):
-        calibrating.calibrate(comm, sizes=calibrating.Sizes(**SIZES), **how)
+        calibrating.calibrate(BENCH, comm, sizes=calibrating.Sizes(**SIZES), **how)
 
 
 @pytest.mark.compile
 @pytest.mark.mpi(ranks=[3], timeout=120)
 def test_auto_takes_what_the_profile_predicts(comm, files: Path, monkeypatch, caplog):
     from dace_redist.redistribution.plan_cache import forget_choices
-    from dace_redist.selection import machine_profile
+    from dace_redist.tuning import profile as machine_profile
 
     use_device("host", monkeypatch)
     save_profile(comm, files / "machine.json", None)
@@ -226,7 +229,7 @@ def save_profile(comm: Any, path: Path, slow: str | None) -> None:
     """The profile that ships with the package, of this machine, with a GPU on which one kind of message is slow."""
     from dace_redist import __version__
     from dace_redist.mpi.topology import topology_of
-    from dace_redist.selection import machine_profile
+    from dace_redist.tuning import profile as machine_profile
 
     here = topology_of(comm)
     plain = machine_profile.default_profile().model_dump()

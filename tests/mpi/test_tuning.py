@@ -12,9 +12,9 @@ import pytest
 
 import dace_redist
 from dace_redist import Distribution, RedistributionError, schedule
-from dace_redist.selection.problem_key import Problem
-from dace_redist.selection.record import Record, Winner, make_entry
 from dace_redist.strategies import DEFAULT_STRATEGY
+from dace_redist.tuning.problem import Problem
+from dace_redist.tuning.record import Record, Winner, make_entry
 
 SHAPE = (24, 20)
 QUICK: dict[str, Any] = {"limit_seconds": 0.5, "progress": False}
@@ -171,15 +171,15 @@ def test_each_redistribution_of_an_sdfg_is_tuned(comm, record: Path):
 @pytest.mark.dace
 @pytest.mark.mpi(ranks=[2], timeout=240)
 def test_candidates_that_cannot_run_are_left_out(comm, record: Path, monkeypatch: pytest.MonkeyPatch):
-    from dace_redist.tuning import search
+    from dace_redist.redistribution import bench
 
-    class Failing(search.ArrayPlan):
+    class Failing(bench.ArrayPlan):
         def __call__(self) -> None:
             super().__call__()
             if self.plan.strategy in broken:
                 raise RedistributionError("no shared\nmemory")
 
-    monkeypatch.setattr(search, "ArrayPlan", Failing)
+    monkeypatch.setattr(bench, "ArrayPlan", Failing)
     the_schedule = schedule(*pair(comm.size))
     broken = {"Pipelined"} if comm.rank == 1 else set()  # finds on one rank only that it cannot
     found = dace_redist.tune(the_schedule, comm=comm, strategies=["Pipelined", "Pack"], **QUICK)

@@ -15,11 +15,11 @@ import dace_redist
 from dace_redist import Distribution, Redistribute, schedule
 from dace_redist.library_nodes.redistribute import RUN_TIME_CONNECTORS
 from dace_redist.mpi.topology import Topology
-from dace_redist.selection import selection as choosing
-from dace_redist.selection.problem_key import Problem, schedule_key
-from dace_redist.selection.record import Record, Winner, make_entry
 from dace_redist.strategies import DEFAULT_STRATEGY
 from dace_redist.transformations.redistribution.problems import problems_of
+from dace_redist.tuning import auto as choosing
+from dace_redist.tuning.problem import Problem, schedule_key
+from dace_redist.tuning.record import Record, Winner, make_entry
 
 HERE = Topology("m", "M", (0, 0, 0, 0))
 ROWS, COLUMNS = Distribution((8, 8), (4, 1)), Distribution((8, 8), (1, 4))
@@ -41,7 +41,7 @@ def remember(source, target, strategy: str, path: Path | None = None, memory="or
 
 
 def choosing_path() -> Path:
-    from dace_redist.selection.paths import record_path
+    from dace_redist.tuning.files import record_path
 
     return record_path()
 

@@ -13,7 +13,7 @@ from redistribution.command import bench
 
 from dace_redist import Distribution, TiledDistribution, schedule
 from dace_redist.cli import run_command
-from dace_redist.selection.bounds import parsec_bound
+from dace_redist.tuning.report import parsec_bound
 
 
 def cli(capsys, *words):

@@ -8,9 +8,9 @@ import pytest
 
 from dace_redist import Distribution, schedule
 from dace_redist.mpi.topology import Topology
-from dace_redist.selection.record import Winner
 from dace_redist.strategies import OPTIONS, STRATEGIES, check_options
 from dace_redist.tuning.candidates import measurable, sensible, space
+from dace_redist.tuning.record import Winner
 
 HERE = Topology("m", "M", (0, 0, 0, 0))
 MOVES = schedule(Distribution((256, 256), [4]), Distribution((256, 256), [1, 4]))  # messages of 32 KiB

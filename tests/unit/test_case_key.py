@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dace_redist import Distribution, TiledDistribution, schedule
 from dace_redist.redistribution.shared_arrays import empty, is_shared
-from dace_redist.selection.problem_key import (
+from dace_redist.tuning.problem import (
     GPU_MEMORIES,
     MAIN_MEMORIES,
     MEMORIES,
@@ -95,7 +95,7 @@ def test_different_ones(other):
 def test_key_is_the_same_in_every_process_and_version():
     """A change of the key forgets all records: it must not happen by accident."""
     program = (
-        "from dace_redist import Distribution, schedule\nfrom dace_redist.selection.problem_key import schedule_key\n"
+        "from dace_redist import Distribution, schedule\nfrom dace_redist.tuning.problem import schedule_key\n"
         "print(schedule_key(schedule(Distribution((12, 10), [4]), Distribution((12, 10), [1, 4]))))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -8,19 +8,23 @@ from typing import Any
 import pytest
 
 from dace_redist import Distribution, TiledDistribution, cli, schedule
-from dace_redist.selection import cost_figure, cost_model, machine_profile
-from dace_redist.selection.bounds import Bound
-from dace_redist.selection.cost_model import CostModel
-from dace_redist.selection.cost_report import CostReport
-from dace_redist.selection.curves import Factors
-from dace_redist.selection.machine_profile import MachineProfile
-from dace_redist.selection.problem_key import GPU_MEMORIES, MEMORIES, Problem
 from dace_redist.strategies import gpu_strategies, host_strategies
+from dace_redist.tuning import cost_model
+from dace_redist.tuning import figure as cost_figure
+from dace_redist.tuning import profile as machine_profile
 from dace_redist.tuning.calibrate import with_staged_wait
+from dace_redist.tuning.cost_model import CostModel
+from dace_redist.tuning.problem import GPU_MEMORIES, MAIN_MEMORIES, MEMORIES, Problem
+from dace_redist.tuning.profile import MachineProfile
+from dace_redist.tuning.rates import Factors
+from dace_redist.tuning.report import Bound, CostReport
 from dace_redist.tuning.timed_exchanges import matrix
 
 ROWS, COLUMNS = Distribution((64, 64), (4, 1)), Distribution((64, 64), (1, 4))  # float64: 2 KiB messages, 128 B runs
 MOVED = schedule(ROWS, COLUMNS)
+#: Messages of 32 KiB, too long to be eager, in runs of 512 bytes.
+LONG = schedule(Distribution((256, 256), (4, 1)), Distribution((256, 256), (1, 4)))
+LONG_SENT = 3 * 64 * 64 * 8
 
 
 def flat(seconds_per_byte: float) -> dict[str, Any]:
@@ -104,16 +108,43 @@ def test_chunks_take_what_chunks_take():
 @pytest.mark.parametrize(
     "memory, transfer, pack",
     [
-        ("ordinary", 0.0, 0.5 * SENT * 7e-9),
-        ("shared-target", SENT * 2e-9, 0.0),
-        ("shared-both", SENT * 2e-9, 0.0),
-        ("shared-source", SENT * 3e-9, 0.0),
+        ("ordinary", 0.0, 0.5 * LONG_SENT * 7e-9),
+        ("shared-target", LONG_SENT * 2e-9, 0.0),
+        ("shared-both", LONG_SENT * 2e-9, 0.0),
+        ("shared-source", LONG_SENT * 3e-9, 0.0),
     ],
 )
 def test_shared_takes_the_protocol_of_the_memory(memory: str, transfer: float, pack: float):
-    found = terms("Shared", memory)
+    found = terms("Shared", memory, moved=LONG)
     assert found.transfer == pytest.approx(transfer) and found.pack == pytest.approx(pack)
-    assert found == terms("Hierarchical", memory)
+    assert found == terms("Hierarchical", memory, moved=LONG)
+
+
+@pytest.mark.parametrize("memory", MAIN_MEMORIES)
+def test_eager_messages_are_staged_without_a_handshake(memory: str):
+    """2 KiB go through a slot of the ring wherever the arrays lie; 32 KiB take a handshake each."""
+    node = machine().node
+    assert node is not None
+    latency = node.model_dump()["latency"] | {"handshake": {"exchange": 0.0, "message": 1e-5}}
+    profile = machine(node=node.model_dump() | {"latency": latency})
+    eager, longer = (terms("Shared", memory, profile, moved) for moved in (MOVED, LONG))
+    assert eager.latency == pytest.approx(1e-6 + 3e-7) and longer.latency == pytest.approx(1e-6 + 3e-7 + 3e-5)
+    assert (eager.transfer, eager.pack) == (0.0, pytest.approx(0.5 * SENT * 7e-9))
+    assert eager.unpack == pytest.approx(0.5 * SENT * 7e-9 + OWN * 1e-9)
+
+
+def test_partial_results_are_pulled_or_staged():
+    """The receiver reduces all of an element at once, and so never has them pushed, or read by the kernel."""
+    parts = Distribution((256, 512), (4, 1), dims=(None, None))  # four partial results, each of 1 MiB
+    summed = schedule(parts, Distribution((256, 512), (4,)), op="sum")
+    sent = 3 * 64 * 512 * 8
+    for memory in ("ordinary", "shared-target"):
+        found = terms("Shared", memory, moved=summed)
+        assert (found.transfer, found.pack) == (0.0, pytest.approx(0.5 * sent * 7e-9))
+    for memory in ("shared-source", "shared-both"):
+        found = terms("Shared", memory, moved=summed)
+        assert (found.transfer, found.pack) == (pytest.approx(sent * 3e-9), 0.0)
+    assert terms("Pack", moved=summed).latency == pytest.approx(1e-6 + 3e-7)  # all arrive in one exchange
 
 
 def test_long_runs_between_ordinary_arrays_are_left_to_the_kernel():
@@ -147,7 +178,7 @@ def test_ranks_that_share_a_core_wait_for_it():
 
 def test_staged_messages_of_all_ranks_take_what_was_measured():
     """Ranks that share cores also wait for each other's pieces."""
-    sizes, profile = (1 << 15, 1 << 18), machine(cores=2)
+    sizes, profile = (1 << 17, 1 << 20), machine(cores=2)
 
     def seconds(profile: MachineProfile, nbytes: int) -> float:
         found = CostModel(Problem(schedule(*matrix(4, nbytes))), profile, [0] * 4).estimate("Hierarchical")
@@ -159,7 +190,8 @@ def test_staged_messages_of_all_ranks_take_what_was_measured():
     assert seconds(waiting, sizes[0]) == pytest.approx(1.3 * plain[0], rel=0.05)
     assert seconds(waiting, sizes[1]) == pytest.approx(1.6 * plain[1], rel=0.05)  # a little less is sent than they have
     assert terms("Pack", profile=waiting) == terms("Pack", profile=profile)
-    assert terms("Shared", "shared-target", profile=waiting) == terms("Shared", "shared-target", profile=profile)
+    for memory, moved in (("shared-target", LONG), ("ordinary", MOVED)):  # pushed, and eager
+        assert terms("Shared", memory, waiting, moved) == terms("Shared", memory, profile, moved)
     disturbed = with_staged_wait(profile, sizes, [0.5 * plain[0], 100 * plain[1]])
     assert disturbed.node is not None and disturbed.node.staged_wait == Factors(nbytes=list(sizes), factors=[1.0, 4.0])
     assert with_staged_wait(profile, sizes, []) == profile

@@ -18,7 +18,7 @@ def rows_to_columns(n: int):
 @pytest.mark.parametrize("strategy", ["Pipelined", "Shared", "Hierarchical", "Aggregated"])
 def test_does_not_grow_with_the_tensor(strategy):
     options = {"slot_bytes": 1024} if strategy == "Shared" else {"chunk_bytes": 1024}
-    small, large = (extra_memory(rows_to_columns(n), strategy, depth=2, **options) for n in (400, 40_000))
+    small, large = (extra_memory(rows_to_columns(n), strategy, depth=2, **options) for n in (4_000, 40_000))
     assert small == large
 
 
@@ -27,12 +27,26 @@ def test_sizes():
     assert extra_memory(the_schedule, "Pack") == extra_memory(the_schedule, "RMA") == 2 * 3 * 80_000
     assert extra_memory(the_schedule, "Pipelined") == 2 * 3 * 80_000
     assert extra_memory(the_schedule, "Pipelined", chunk_bytes=1000, depth=3) == 2 * 3000
-    assert extra_memory(the_schedule, "Shared", slot_bytes=1500, depth=3) == 4096 + 3 * 8192
+    ring = 3 * (3 * 8192 + 1024)  # three slots for each receiver
+    assert extra_memory(the_schedule, "Shared", slot_bytes=8150, depth=3) == 4096 + -(-ring // 4096) * 4096
     head = 2 * 3 * 256 + 4096
     assert extra_memory(the_schedule, "Aggregated", chunk_bytes=1000) == (
         extra_memory(the_schedule, "Hierarchical", chunk_bytes=1000) + 2 * 3 * 1000 + head
     )
     assert extra_memory(the_schedule, "Datatype") is None
+
+
+def test_eager_messages_take_two_slots_of_their_own_size():
+    many = schedule(Distribution((64, 128), (64, 1)), Distribution((64, 128), (1, 64)), dtype="float64")  # 16 bytes
+    assert extra_memory(many, "Shared") <= 4096 + 63 * (1024 + 2 * (16 + 64)) + 4096
+
+
+def test_partial_results_share_a_ring_of_chunks_and_all_lie_in_whole_messages():
+    parts, whole = Distribution((64, 64), (4, 1), dims=(None, None)), Distribution((64, 64), (4,))
+    summed = schedule(parts, whole, dtype="float64", op="sum")
+    block = 16 * 64 * 8
+    assert extra_memory(summed, "Pack") == 2 * 3 * block + block  # its own, too
+    assert extra_memory(summed, "Pipelined", chunk_bytes=1000, depth=2) == 2 * 2 * 1000 + block
 
 
 def test_printed():

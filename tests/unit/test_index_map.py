@@ -12,7 +12,7 @@ from dace_redist.cli import cli
 from dace_redist.distribution import Distribution
 from dace_redist.index_map import index_map
 from dace_redist.schedule import schedule
-from dace_redist.selection.problem_key import schedule_key
+from dace_redist.tuning.problem import schedule_key
 
 A, B = Distribution((6, 4), (2, 1)), Distribution((4, 6), (2, 1))
 

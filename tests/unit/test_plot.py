@@ -9,6 +9,7 @@ import pytest
 
 from dace_redist.distribution import Distribution, TiledDistribution
 from dace_redist.report import figure as plot
+from dace_redist.report.text import byte_unit
 from dace_redist.schedule import schedule
 
 D = Distribution
@@ -148,6 +149,4 @@ def test_the_usual_number_is_that_of_half_the_cells():
 
 
 def test_units_stay_readable():
-    assert [plot._unit(n) for n in (0, 80, 5000, 1 << 20, 1 << 30, 1 << 40)] == [
-        *("B", "B", "KiB", "MiB", "MiB", "TiB")
-    ]
+    assert [byte_unit(n) for n in (0, 80, 5000, 1 << 20, 1 << 30, 1 << 40)] == [*("B", "B", "KiB", "MiB", "MiB", "TiB")]

@@ -14,11 +14,12 @@ import pytest
 import dace_redist
 from dace_redist import Distribution, schedule
 from dace_redist.mpi.topology import Topology, layout_of, mpi_name
-from dace_redist.selection import json_file, record
-from dace_redist.selection import selection as choosing
-from dace_redist.selection.paths import record_path
-from dace_redist.selection.problem_key import MEMORIES, Problem
-from dace_redist.selection.record import Measured, Record, Winner, make_entry
+from dace_redist.tuning import auto as choosing
+from dace_redist.tuning import files as json_files
+from dace_redist.tuning import record
+from dace_redist.tuning.files import record_path
+from dace_redist.tuning.problem import MEMORIES, Problem
+from dace_redist.tuning.record import Measured, Record, Winner, make_entry
 
 HERE = Topology("Fast Processor, 2 cores", "Open MPI v5.0.11", (0, 0, 0, 0))
 SCHEDULE = schedule(Distribution((12, 10), [4]), Distribution((12, 10), [1, 4]), dtype="int32")
@@ -102,7 +103,7 @@ def test_entry_of_another_machine_or_mpi_is_ignored_with_one_line(book: Record, 
 
 
 def test_entry_of_another_package_is_ignored_even_if_it_makes_no_sense_here(book: Record, monkeypatch):
-    monkeypatch.setattr(dace_redist.selection.record, "__version__", "0.0.1")
+    monkeypatch.setattr(dace_redist.tuning.record, "__version__", "0.0.1")
     book.add(entry(winner=Winner(strategy="Bygone", options={"speed": 9})))
     monkeypatch.undo()
     winner, line = book.find(CASE, HERE)
@@ -205,7 +206,7 @@ def test_a_write_that_fails_leaves_the_old_file(book: Record, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(json_file.os, "fsync", full)
+    monkeypatch.setattr(json_files.os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         book.add(entry(winner=Winner(strategy="Pack", options={})))
     assert book.path.read_text() == before
@@ -218,8 +219,8 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 import test_record as test
 from dace_redist import Distribution, schedule
-from dace_redist.selection.problem_key import Problem
-from dace_redist.selection.record import Record
+from dace_redist.tuning.problem import Problem
+from dace_redist.tuning.record import Record
 
 book, number = Record(Path(sys.argv[1])), int(sys.argv[2])
 for i in range(10):

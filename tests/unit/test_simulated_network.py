@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from dace_redist.simulation.link_loads import LinkLoads
+from dace_redist.simulation.exchange import LinkLoads
 from dace_redist.simulation.network import Dragonfly, FatTree, Torus
 
 COMMON = {"link": 10.0, "latency": 1.0, "hop": 0.5}

@@ -10,11 +10,12 @@ from click.testing import CliRunner
 from dace_redist import Distribution, schedule
 from dace_redist.cli import cli
 from dace_redist.einsum import Einsum, Statement, plan_einsums
-from dace_redist.selection import machine_profile
-from dace_redist.selection.curves import Factors
+from dace_redist.simulation import simulate
 from dace_redist.simulation.machine import Machine, names
 from dace_redist.simulation.program import simulate_plan
 from dace_redist.simulation.redistribution import simulate_schedule
+from dace_redist.tuning import profile as machine_profile
+from dace_redist.tuning.rates import Factors
 
 NETWORK = "network: {kind: switch, ports: 8, link: 1 GB/s, latency: 2 us}\n"
 SWITCH = "nodes: 8\ncores: 4\nflops: 10 GFLOP/s\nmemory: 20 GB/s\n" + NETWORK
@@ -140,7 +141,7 @@ def test_each_command_names_the_one_that_takes_the_other_kind_of_machine(machine
 def test_ranks_per_node_are_at_least_one(machine, ranks):
     described = Machine.load(machine())
     for run_with in (
-        lambda: schedule(ROWS, COLUMNS).simulate(described, ranks_per_node=ranks),
+        lambda: simulate(schedule(ROWS, COLUMNS), described, ranks_per_node=ranks),
         lambda: simulate_plan(product(8), described, ranks_per_node=ranks),
         lambda: described.rates(ranks),
         lambda: described.node_of(8, ranks),
@@ -159,8 +160,8 @@ def test_more_ranks_than_the_machine_has(machine):
     moved = schedule(ROWS, COLUMNS)
     message = "8 ranks need 3 nodes with 3 per node, but a laptop has 1; up to 3 ranks fit"
     with pytest.raises(ValueError, match=message):
-        moved.simulate("laptop", ranks_per_node=3)
-    assert moved.simulate(machine()).job.nodes == 2  # of 4 cores
+        simulate(moved, "laptop", ranks_per_node=3)
+    assert simulate(moved, machine()).job.nodes == 2  # of 4 cores
 
 
 # What decides the time
@@ -209,10 +210,10 @@ def test_slower_copies_take_longer(machine):
 def test_strategies_that_cannot_be_simulated(machine):
     moved = schedule(ROWS, COLUMNS)
     with pytest.raises(ValueError, match="unknown strategy 'Packed'"):
-        moved.simulate(machine(), strategies=["Packed"])
+        simulate(moved, machine(), strategies=["Packed"])
     with pytest.raises(ValueError, match="strategy Shared cannot be simulated here"):
-        moved.simulate(machine(), ranks_per_node=1, strategies=["Shared"])
-    only = moved.simulate(machine(), strategies=["Pack", "Auto"])
+        simulate(moved, machine(), ranks_per_node=1, strategies=["Shared"])
+    only = simulate(moved, machine(), strategies=["Pack", "Auto"])
     assert {one.strategy for one in only.estimates} == {"Pack", "Hierarchical"}
 
 

@@ -12,11 +12,11 @@ from click.testing import CliRunner
 from dace_redist import Distribution, schedule
 from dace_redist.cli import cli
 from dace_redist.einsum import Einsum, Statement, plan_einsums
-from dace_redist.simulation import goal, smpi
+from dace_redist.simulation import exports
 from dace_redist.simulation.program import simulate_plan
 from dace_redist.simulation.redistribution import simulate_schedule
 
-#: Actions of SMPI's replay: https://simgrid.org/doc/latest/app_smpi.html.
+#: Actions of SMPI's replay: https://simgrid.org/doc/latest/app_exports.html.
 ACTION = re.compile(
     r"(?P<rank>\d+) (init|finalize|waitall|compute \d+"
     r"|(?P<way>isend|irecv) (?P<peer>\d+) 0 (?P<count>\d+) [46]|wait (?P<sender>\d+) (?P<receiver>\d+) 0)"
@@ -49,7 +49,7 @@ SIMULATED = {"redistribution": redistribution, "program": program}
 def test_traces(tmp_path, what):
     """Each line is an action; what is sent is received; what is waited for was received before; bytes are right."""
     simulated = SIMULATED[what]()
-    smpi.write_traces(simulated.operations(), simulated.job, tmp_path / "new" / "folder")
+    exports.write_traces(simulated.operations(), simulated.job, tmp_path / "new" / "folder")
     folder = tmp_path / "new" / "folder"
     assert (folder / "hosts").read_text().split() == [f"h{node}" for node in simulated.job.node_of]
     messages = {"isend": Counter(), "irecv": Counter()}
@@ -80,7 +80,7 @@ def test_traces(tmp_path, what):
 def test_goal(tmp_path, what):
     """Labels are there before they are required; what is sent is received; work is the same as in the traces."""
     simulated = SIMULATED[what]()
-    goal.write_goal(simulated.operations(), simulated.job.ranks, tmp_path / "text.goal")
+    exports.write_goal(simulated.operations(), simulated.job.ranks, tmp_path / "text.goal")
     first, *blocks = re.split(r"\nrank ", (tmp_path / "text.goal").read_text())
     assert first == f"num_ranks {simulated.job.ranks}\n"
     messages = {"send": Counter(), "recv": Counter()}
@@ -108,10 +108,10 @@ def test_goal(tmp_path, what):
 def test_files_that_cannot_be_written(tmp_path):
     simulated = redistribution()
     with pytest.raises(OSError, match="cannot write GOAL text to .*/none/x.goal .*: name a file in a folder that is"):
-        goal.write_goal(simulated.operations(), 16, tmp_path / "none" / "x.goal")
+        exports.write_goal(simulated.operations(), 16, tmp_path / "none" / "x.goal")
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="cannot make the folder .*/file/traces for traces"):
-        smpi.write_traces(simulated.operations(), simulated.job, tmp_path / "file" / "traces")
+        exports.write_traces(simulated.operations(), simulated.job, tmp_path / "file" / "traces")
 
 
 def test_strategies_that_join_messages_have_no_traces():
@@ -122,8 +122,8 @@ def test_strategies_that_join_messages_have_no_traces():
 
 
 def test_large_messages_are_counted_in_words():
-    assert smpi._elements(100) == "100 6"
-    assert smpi._elements((1 << 31) + 4) == f"{(1 << 28) + 1} 4"
+    assert exports._elements(100) == "100 6"
+    assert exports._elements((1 << 31) + 4) == f"{(1 << 28) + 1} 4"
 
 
 def test_dragonflies_that_simgrid_cannot_read(tmp_path):
@@ -137,7 +137,7 @@ def test_dragonflies_that_simgrid_cannot_read(tmp_path):
     with pytest.raises(
         ValueError, match="at least as many routers in a chassis as groups, the dragonfly has 16 and 20"
     ):
-        smpi.write_traces(simulated.operations(), simulated.job, tmp_path)
+        exports.write_traces(simulated.operations(), simulated.job, tmp_path)
 
 
 def test_simgrid_is_missing(tmp_path, monkeypatch):
@@ -165,17 +165,17 @@ def test_simgrid_is_missing(tmp_path, monkeypatch):
 @pytest.mark.parametrize("machine", ["fat-tree", "piz-daint", "torus"])
 def test_replayed_time_is_near_the_predicted_one(tmp_path, machine):
     simulated = redistribution(machine, ranks_per_node=4)
-    smpi.write_traces(simulated.operations(), simulated.job, tmp_path)
-    replayed = smpi.replay(tmp_path, 16, timeout=100)
+    exports.write_traces(simulated.operations(), simulated.job, tmp_path)
+    replayed = exports.replay(tmp_path, 16, timeout=100)
     assert 0.5 < replayed / simulated.seconds < 1.5
 
 
 @pytest.mark.skipif(shutil.which("smpirun") is None, reason="SimGrid is not installed: apt-get install simgrid")
 def test_work_is_replayed_and_errors_are_shown(tmp_path):
     simulated = program()
-    smpi.write_traces(simulated.operations(), simulated.job, tmp_path)
+    exports.write_traces(simulated.operations(), simulated.job, tmp_path)
     work = sum(step.work for step in simulated.steps)
-    assert work <= smpi.replay(tmp_path, 8, timeout=100) < 1.5 * simulated.seconds
+    assert work <= exports.replay(tmp_path, 8, timeout=100) < 1.5 * simulated.seconds
     (tmp_path / "hosts").write_text("nowhere\n")
     with pytest.raises(RuntimeError, match="smpirun could not replay"):
-        smpi.replay(tmp_path, 8, timeout=100)
+        exports.replay(tmp_path, 8, timeout=100)

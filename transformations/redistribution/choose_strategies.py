@@ -12,12 +12,12 @@ from dace.sdfg import SDFG, SDFGState
 from dace_redist.errors import RedistributionError
 from dace_redist.library_nodes import Redistribute
 from dace_redist.mpi.collective_errors import check_same, checked_communicator, together
-from dace_redist.selection.problem_key import Problem, check_memory
-from dace_redist.selection.selection import NOT_IN_C_ORDER, Choice, choose_all
 from dace_redist.strategies import AUTO, OPTIONS, options_on_gpu
 from dace_redist.transformations.redistribution.lower import checked_sdfg
 from dace_redist.transformations.redistribution.problems import checked_symbols, own_node, problem_of
 from dace_redist.transformations.redistribution.set_strategy import Where, chosen_nodes
+from dace_redist.tuning.auto import NOT_IN_C_ORDER, Choice, choose_all
+from dace_redist.tuning.problem import Problem, check_memory
 
 
 def choose_strategies(

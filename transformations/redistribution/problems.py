@@ -16,9 +16,9 @@ from dace_redist.library_nodes.distributed_node import DistributedNode
 from dace_redist.library_nodes.environment import is_node_shared
 from dace_redist.library_nodes.node import plain_number, simplified
 from dace_redist.schedule import schedule
-from dace_redist.selection.problem_key import Problem, gpu_memory_name, memory_name
 from dace_redist.transformations.redistribution.lower import lower
 from dace_redist.transformations.redistribution.set_strategy import Where, chosen_nodes
+from dace_redist.tuning.problem import Problem, gpu_memory_name, memory_name
 
 
 def problems_of(

@@ -12,7 +12,7 @@ from dace.transformation.passes.analysis import StateReachability
 from dace_redist.distribution import AnyDistribution
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.node import COMMUNICATORS
-from dace_redist.selection.problem_key import canonical
+from dace_redist.tuning.problem import canonical
 
 
 def is_plain(node: Any) -> bool:

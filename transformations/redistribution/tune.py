@@ -9,10 +9,11 @@ from typing import Any
 from dace import SDFG
 
 from dace_redist.mpi.collective_errors import checked_communicator, together
+from dace_redist.redistribution.bench import BENCH
 from dace_redist.schedule import Schedule
-from dace_redist.selection.problem_key import Problem, check_memory
 from dace_redist.transformations.redistribution.problems import problems_of
 from dace_redist.transformations.redistribution.set_strategy import Where
+from dace_redist.tuning.problem import Problem, check_memory
 from dace_redist.tuning.tune import Tuning
 from dace_redist.tuning.tune import tune as tune_problems
 
@@ -68,6 +69,7 @@ def tune(
         problems = _problems(what, symbols, where, memory)
     return tune_problems(
         problems,
+        BENCH,
         comm=comm,
         strategies=strategies,
         options=options,

@@ -1,4 +1,4 @@
-"""What strategy "Auto" stands for: the recorded winner, else the predicted one, else the default. Start: choose_all."""
+"""Resolves strategy "Auto": the recorded winner, else the predicted one, else the default. Start: choose_all."""
 
 from __future__ import annotations
 
@@ -17,14 +17,22 @@ from dace_redist.mpi.topology import Topology, topology_of
 from dace_redist.native.device import device_name
 from dace_redist.report.text import header
 from dace_redist.schedule import Schedule, schedule
-from dace_redist.selection.paths import profile_path, record_path
-from dace_redist.selection.problem_key import Problem, check_memory
 from dace_redist.strategies import DEFAULT_STRATEGY, with_options
+from dace_redist.tuning.problem import Problem, check_memory
 
 if TYPE_CHECKING:
-    from dace_redist.selection.cost_model import CostModel
+    from dace_redist.tuning.cost_model import CostModel
 
 _log = logging.getLogger("dace_redist")
+
+#: A strategy takes the place of the default one if it is predicted to take less than this part of its time. Most
+#: predictions are right to a quarter; but what goes between processors may take twice as long in one hour as in another
+#: on a virtual machine, and the profile is of one of them.
+CLEARLY_FASTER = 0.5
+#: Why nothing measured is used for some arrays.
+NOT_IN_C_ORDER = "the arrays are not in C order, as those that are measured"
+#: Why nothing measured is used where elements are computed with.
+COMPUTED_WITH = "elements are computed with on their way, which is not measured"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +43,8 @@ class Choice:
     :param strategy: Its name.
     :param options: Options that are not at their defaults.
     :param recorded: Whether it was measured.
-    :param reason: Where it is from, in one line.
-    :param predicted: Whether the cost model says so; if it was neither measured nor predicted, it is the default.
+    :param reason: Its origin, in one line.
+    :param predicted: Whether the cost model chose it; neither measured nor predicted, it is the default.
     """
 
     strategy: str
@@ -50,24 +58,8 @@ class Choice:
         return f"{with_options(self.strategy, self.options)}: {self.reason}"
 
 
-#: Why nothing measured is taken for some arrays.
-NOT_IN_C_ORDER = "the arrays are not in C order, as those that are measured"
-#: The same for what is computed with elements on their way.
-COMPUTED_WITH = "elements are computed with on their way, which is not measured"
-
-
-#: A strategy takes the place of the default one if it is predicted to take less than this part of its time. Most
-#: predictions are right to a quarter; but what goes between processors may take twice as long in one hour as in another
-#: on a virtual machine, and the profile is of one of them.
-CLEARLY_FASTER = 0.5
-
-
 def default_choice(reason: str) -> Choice:
-    """
-    The default strategy with its default options, see :data:`dace_redist.strategies.DEFAULT_STRATEGY`.
-
-    :param reason: Why nothing measured is taken, in one line.
-    """
+    """Return the default strategy with its default options, and why nothing measured is used, in one line."""
     return Choice(DEFAULT_STRATEGY, {}, False, reason)
 
 
@@ -83,14 +75,14 @@ def chosen_strategy(
     record: str | os.PathLike[str] | None = None,
 ) -> Choice:
     """
-    What strategy ``"Auto"`` does with a redistribution. Collective over ``comm``.
+    Return what strategy ``"Auto"`` does with a redistribution. Collective over ``comm``.
 
     That is what was measured; else, where there is a machine profile (``dace-redist calibrate``), what the cost model
     predicts to be clearly faster than the default; else the default. For arrays in C order, as those that are measured;
     with others it is the default strategy.
 
     :param source: Distribution before; all its sizes numbers.
-    :param target: Distribution after; of the same shape, but for ``axes`` and ``region``.
+    :param target: Distribution after; of the same shape, except for ``axes`` and ``region``.
     :param dtype: Type of the elements.
     :param comm: mpi4py communicator; default: the world.
     :param axes: The source axis that each target axis comes from, see :func:`dace_redist.schedule`.
@@ -99,7 +91,7 @@ def chosen_strategy(
         ``"shared-source"``, ``"shared-target"`` or ``"shared-both"``; or which lie on GPUs, ``"gpu"`` (both),
         ``"gpu-source"`` or ``"gpu-target"``.
     :param record: File of the tuning record; default: ``DACE_REDIST_RECORD``, else the user's one.
-    :return: The choice, the same on every rank.
+    :return: The choice, equal on every rank.
     :raises ValueError: On every rank, if ranks ask for different things, if the distributions do not fit each other or
         the communicator, or if the record or the machine profile is damaged.
     :raises TypeError: On every rank, if something is of the wrong type.
@@ -117,9 +109,8 @@ def chosen_strategy(
 
 def check_ranks(schedule: Schedule, size: int) -> None:
     """
-    Makes sure that a communicator holds every rank of a redistribution.
+    Check that a communicator of ``size`` ranks holds every rank of a redistribution.
 
-    :param size: Ranks in the communicator.
     :raises ValueError: If it is too small; says how to start more.
     """
     if schedule.ranks > size:
@@ -131,15 +122,15 @@ def check_ranks(schedule: Schedule, size: int) -> None:
 
 def choose_all(problems: Sequence[Problem], comm: Any, record: str | os.PathLike[str] | None = None) -> list[Choice]:
     """
-    The choice for each redistribution: one rank looks them up for all. Collective.
+    Choose a strategy for each redistribution, on one rank for all. Collective.
 
-    :param problems: The redistributions; the same on every rank.
-    :param comm: mpi4py communicator they run on.
+    :param problems: The redistributions, equal on every rank.
     :param record: File of the tuning record, of which only rank 0's counts; default as in :func:`chosen_strategy`.
-    :return: One choice per problem, the same on every rank.
     :raises ValueError: On every rank, if the record is damaged.
     :raises OSError: On every rank, if it cannot be read.
     """
+    from dace_redist.tuning.files import profile_path, record_path  # loads pydantic, which takes as long as NumPy
+
     topology = topology_for(problems, comm)
     choices: list[Choice] | Exception | None = None
     if comm.rank == 0:
@@ -159,7 +150,7 @@ def choose_all(problems: Sequence[Problem], comm: Any, record: str | os.PathLike
 
 def topology_for(problems: Iterable[Problem], comm: Any) -> Topology:
     """
-    Where a communicator runs, with the model of the ranks' GPUs if an array of any problem lies on one. Collective.
+    Return the topology of a communicator, with the model of the GPUs if an array lies on one. Collective.
 
     :raises BuildError: On every rank, if the library for GPUs is needed and cannot be built; says what is missing.
     :raises RedistributionError: On every rank, if a rank needs a GPU and has none.
@@ -171,22 +162,21 @@ def topology_for(problems: Iterable[Problem], comm: Any) -> Topology:
 
 
 def gpus_of(comm: Any) -> str:
-    """Model of the GPUs that the ranks of a communicator use. Collective; errors as of :func:`topology_for`."""
+    """Return the model of the GPUs of a communicator's ranks. Collective; errors as of :func:`topology_for`."""
     with together(comm):
         name = device_name()
     return " and ".join(sorted(set(comm.allgather(name))))
 
 
 def _choose(problem: Problem, topology: Topology, path: str | os.PathLike[str] | None) -> Choice:
-    file, ignored = record_path(path), ""
-    if file.exists():
-        from dace_redist.selection.record import Record  # loads pydantic, which takes as long as NumPy
+    from dace_redist.tuning.record import Record
 
-        winner, ignored = Record(file).find(problem, topology)
-        if winner is not None:
-            return Choice(winner.strategy, dict(winner.options), True, f"measured, in {file}")
+    record = Record.of_user(path)
+    winner, ignored = record.find(problem, topology)
+    if winner is not None:
+        return Choice(winner.strategy, dict(winner.options), True, f"measured, in {record.path}")
     if ignored:
-        _say_once(ignored)
+        _warn_once(ignored)
     model = _model_of(problem, topology)
     if model is None:
         return default_choice(ignored or "nothing was measured")
@@ -202,10 +192,9 @@ def _choose(problem: Problem, topology: Topology, path: str | os.PathLike[str] |
 
 def predicted_winner(seconds: Mapping[str, float]) -> str:
     """
-    What ``"Auto"`` takes by the cost model: the fastest strategy if it is clearly faster than the default one.
+    Return the fastest strategy if it is clearly faster than the default one, else the default.
 
-    :param seconds: What each strategy is predicted to take, by its name; the default one, which can move everything,
-        is among them.
+    :param seconds: Predicted time of each strategy, the default one among them.
     """
     best = min(seconds, key=seconds.__getitem__)
     return best if seconds[best] < CLEARLY_FASTER * seconds[DEFAULT_STRATEGY] else DEFAULT_STRATEGY
@@ -213,11 +202,8 @@ def predicted_winner(seconds: Mapping[str, float]) -> str:
 
 def predicted_seconds(problem: Problem, topology: Topology) -> dict[str, float]:
     """
-    What the cost model says each strategy takes with its default options; nothing where no machine profile was made, or
-    where it is of something else, which is said once.
+    Return the predicted time of each strategy with its default options; nothing without a profile of this machine.
 
-    :param problem: The redistribution.
-    :param topology: On what it will run.
     :raises ValueError: If the profile is damaged; names it.
     :raises OSError: If it cannot be read.
     """
@@ -226,22 +212,23 @@ def predicted_seconds(problem: Problem, topology: Topology) -> dict[str, float]:
 
 
 def _model_of(problem: Problem, topology: Topology) -> CostModel | None:
-    """The cost model for a problem, by this user's machine profile; see :func:`predicted_seconds`."""
+    """The cost model for a problem, by this user's machine profile."""
+    from dace_redist.tuning.cost_model import CostModel
+    from dace_redist.tuning.files import profile_path
+    from dace_redist.tuning.profile import for_topology
+
     path = profile_path()
     if not path.exists():
         return None
-    from dace_redist.selection.cost_model import CostModel  # loads pydantic, too
-    from dace_redist.selection.machine_profile import for_topology
-
     profile, ignored = for_topology(path, topology)
     if profile is not None and problem.on_gpu and (reason := profile.why_not_on_gpu(topology)):
         profile, ignored = None, f"{path} is ignored for arrays on a GPU: {reason}; calibrate again here"
     if profile is None:
-        _say_once(ignored)
+        _warn_once(ignored)
         return None
     return CostModel(problem, profile, topology.node_of)
 
 
 @functools.cache
-def _say_once(line: str) -> None:
+def _warn_once(line: str) -> None:
     _log.warning(line)

@@ -1,7 +1,8 @@
 """
-Traces for SMPI, SimGrid's simulator of MPI, which replays them message by message. Start reading at: write_traces.
+Writes operations for simulators of messages: SMPI of SimGrid, which also replays them, and LogGOPSim and ATLAHS.
 
-Formats: https://simgrid.org/doc/latest/app_smpi.html (replay) and platform_examples.html (clusters).
+Formats: https://simgrid.org/doc/latest/app_smpi.html (replay) and platform_examples.html (clusters); GOAL: Hoefler,
+Siebert, Lumsdaine, Group Operation Assembly Language, ICPP 2009. Start reading at: write_traces, write_goal.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from dace_redist.simulation.exchange import Job
 from dace_redist.simulation.network import Dragonfly, FatTree, Network, Torus
-from dace_redist.simulation.operations import Compute, Operation, Post, Send
+from dace_redist.simulation.operations import Operation, RankOperations
 
 _HOW_TO_GET = "it comes with SimGrid: apt-get install simgrid libsimgrid-dev, or https://simgrid.org"
 _SPEED = 1e9  # operations per second of a simulated core: a nanosecond each
@@ -34,13 +36,12 @@ OPTIONS = (
 )
 
 
-def write_traces(ranks: Iterable[tuple[int, list[Operation]]], job: Job, folder: Path) -> None:
+def write_traces(ranks: RankOperations, job: Job, folder: Path) -> None:
     """
-    Write what SMPI needs: a trace of each rank, ``traces``, ``platform.xml``, ``hosts`` and ``replay.sh``.
+    Write the files of SMPI: a trace of each rank, ``traces``, ``platform.xml``, ``hosts`` and ``replay.sh``.
 
-    :param ranks: What each rank does; those left out do nothing.
-    :param job: The ranks and the machine.
-    :param folder: Is made if need be.
+    :param ranks: Operations of ranks; other ranks do nothing.
+    :param folder: Is made if it is missing.
     :raises ValueError: If SimGrid has no such network.
     :raises OSError: If a file cannot be written; names the folder.
     """
@@ -50,13 +51,9 @@ def write_traces(ranks: Iterable[tuple[int, list[Operation]]], job: Job, folder:
     except OSError as error:
         wrong = f"cannot make the folder {folder} for traces ({error.strerror}): name one that can be written"
         raise OSError(wrong) from None
-    given = dict.fromkeys(range(job.ranks), False)
-    for rank, operations in ranks:
-        (folder / _trace_name(rank)).write_text("\n".join(_lines(rank, operations)) + "\n")
-        given[rank] = True
-    for rank in (rank for rank, done in given.items() if not done):
-        (folder / _trace_name(rank)).write_text("\n".join(_lines(rank, [])) + "\n")
-    (folder / "traces").write_text("".join(f"{_trace_name(rank)}\n" for rank in given))
+    for rank, operations in _all_ranks(ranks, job.ranks):
+        (folder / _trace_name(rank)).write_text("\n".join(_trace(rank, operations)) + "\n")
+    (folder / "traces").write_text("".join(f"{_trace_name(rank)}\n" for rank in range(job.ranks)))
     (folder / "platform.xml").write_text(platform)
     (folder / "hosts").write_text("".join(f"h{node}\n" for node in job.node_of.tolist()))
     command = " ".join(_command(job.ranks))
@@ -66,10 +63,8 @@ def write_traces(ranks: Iterable[tuple[int, list[Operation]]], job: Job, folder:
 
 def replay(folder: Path, ranks: int, timeout: float | None = None) -> float:
     """
-    Let SMPI replay traces.
+    Let SMPI replay the traces of a folder.
 
-    :param folder: Written by :func:`write_traces`.
-    :param ranks: Number of ranks.
     :param timeout: Seconds that it may take.
     :return: Simulated seconds.
     :raises RuntimeError: If there is no ``smpirun`` (says how to get it), or it fails.
@@ -84,6 +79,33 @@ def replay(folder: Path, ranks: int, timeout: float | None = None) -> float:
     return float(found[1])
 
 
+def write_goal(ranks: RankOperations, count: int, path: Path) -> None:
+    """
+    Write the operations of ``count`` ranks as GOAL text: sizes in bytes, work in nanoseconds.
+
+    :param ranks: Operations of ranks; other ranks do nothing.
+    :raises OSError: If it cannot be written; names the file.
+    """
+    try:
+        opened = path.open("w")
+    except OSError as error:
+        wrong = f"cannot write GOAL text to {path} ({error.strerror}): name a file in a folder that is there"
+        raise OSError(wrong) from None
+    with opened as file:
+        file.write(f"num_ranks {count}\n")
+        for rank, operations in _all_ranks(ranks, count):
+            file.writelines(f"{line}\n" for line in (f"\nrank {rank} {{", *_goal(operations), "}"))
+
+
+def _all_ranks(ranks: RankOperations, count: int) -> RankOperations:
+    """Ranks with their operations, and those that have none."""
+    idle = set(range(count))
+    for rank, operations in ranks:
+        idle.discard(rank)
+        yield rank, operations
+    yield from ((rank, []) for rank in sorted(idle))
+
+
 def _command(ranks: int) -> list[str]:
     hosts = ["-np", str(ranks), "-platform", "platform.xml", "-hostfile", "hosts"]
     return ["smpirun", "-no-privatize", *OPTIONS, *hosts, "-replay", "traces"]
@@ -93,20 +115,39 @@ def _trace_name(rank: int) -> str:
     return f"rank-{rank}.trace"
 
 
-def _lines(rank: int, operations: Iterable[Operation]) -> Iterator[str]:
+def _trace(rank: int, operations: Iterable[Operation]) -> Iterator[str]:
     """Lines ``RANK ACTION ...``; messages between two ranks arrive in order, so that all may have tag 0."""
     yield f"{rank} init"
-    for operation in operations:
-        if isinstance(operation, Compute):
-            yield f"{rank} compute {operation.seconds * _SPEED:.0f}"
-        elif isinstance(operation, Send):
-            yield f"{rank} isend {operation.peer} 0 {_elements(operation.nbytes)}"
-        elif isinstance(operation, Post):
-            yield f"{rank} irecv {operation.peer} 0 {_elements(operation.nbytes)}"
-        else:
-            yield f"{rank} wait {operation.peer} {rank} 0"
+    lines = {
+        "compute": lambda one: f"compute {one.amount * _SPEED:.0f}",
+        "send": lambda one: f"isend {one.peer} 0 {_elements(int(one.amount))}",
+        "receive": lambda one: f"irecv {one.peer} 0 {_elements(int(one.amount))}",
+        "wait": lambda one: f"wait {one.peer} {rank} 0",
+    }
+    yield from (f"{rank} {lines[operation.kind](operation)}" for operation in operations)
     yield f"{rank} waitall"
     yield f"{rank} finalize"
+
+
+def _goal(operations: Iterable[Operation]) -> Iterator[str]:
+    """Work and sends follow one another and the arrivals before them; a receive may arrive from its post on."""
+    lines = {
+        "compute": lambda one: f"calc {round(1e9 * one.amount)}",
+        "send": lambda one: f"send {int(one.amount)}b to {one.peer} tag 0",
+        "receive": lambda one: f"recv {int(one.amount)}b from {one.peer} tag 0",
+    }
+    required, posted = list[str](), defaultdict[int, list[str]](list)
+    for number, operation in enumerate(operations, 1):
+        name = f"l{number}"
+        if operation.kind == "wait":
+            required.append(posted[operation.peer].pop(0))
+            continue
+        yield f"{name}: {lines[operation.kind](operation)}"
+        yield from (f"{name} requires {before}" for before in required)
+        if operation.kind == "receive":
+            posted[operation.peer].append(name)
+        else:
+            required = [name]
 
 
 def _elements(nbytes: int) -> str:

@@ -1,18 +1,20 @@
-"""Files of measurements, kept as JSON: read with a check of every field, written at once. Start reading at: load."""
+"""Files of measurements, kept as JSON: where they lie, reading with a check of every field, atomic writing."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import tempfile
 from pathlib import Path
 from typing import Any, TypeVar
 
+import platformdirs
 import pydantic
 
 
 class Strict(pydantic.BaseModel):
-    """Nothing but the fields named, of their types: a file with others is not one of ours."""
+    """A model that refuses unknown fields and converts no types."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -22,15 +24,14 @@ Content = TypeVar("Content", bound=Strict)
 
 def load(path: Path, model: type[Content], kind: str, version: int, remedy: str) -> Content | int:
     """
-    The content of a file, checked.
+    Read and check a file.
 
-    :param path: Path of the file.
-    :param model: What it holds, ``format`` and ``version`` among its fields.
-    :param kind: What such a file is called; its ``format`` is ``"dace-redist KIND"``.
+    :param model: Model of the content, ``format`` and ``version`` among its fields.
+    :param kind: Name of such files; their ``format`` is ``"dace-redist KIND"``.
     :param version: The version that can be read.
-    :param remedy: What to do about a bad file, for the message.
-    :return: The content; of a file of another version that version.
-    :raises ValueError: If it is no such file, or damaged; names it, and the field that is wrong.
+    :param remedy: End of the error about a bad file.
+    :return: The content, or the version of a file of another version.
+    :raises ValueError: If it is not such a file, or damaged; names it, and the field that is wrong.
     :raises OSError: If it cannot be read.
     """
     try:
@@ -53,16 +54,16 @@ def load(path: Path, model: type[Content], kind: str, version: int, remedy: str)
 
 
 def other_version(kind: str, found: int, version: int) -> str:
-    """Why a file of another version is not read."""
+    """Return why a file of another version is not read."""
     return f"it is a {kind} of version {found}, this package reads and writes version {version}"
 
 
 def replace(path: Path, content: Any) -> None:
     """
-    Writes a file at once: whoever opens it finds all of the old or all of the new.
+    Write a file atomically: a reader finds all of the old content or all of the new.
 
     :param path: Path of the file, in a folder that exists.
-    :param content: What JSON can hold.
+    :param content: Values that JSON can hold.
     :raises OSError: If it cannot be written.
     """
     descriptor, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".part", dir=path.parent)
@@ -77,3 +78,36 @@ def replace(path: Path, content: Any) -> None:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def record_path(given: str | os.PathLike[str] | None = None) -> Path:
+    """
+    Return the path of the tuning record: as given, else ``DACE_REDIST_RECORD``, else in the user's data folder.
+
+    :raises TypeError: If ``given`` is not a path.
+    """
+    return _user_file("tuning.json", "DACE_REDIST_RECORD", given, "record")
+
+
+def profile_path(given: str | os.PathLike[str] | None = None) -> Path:
+    """
+    Return the path of the machine profile: as given, else ``DACE_REDIST_MACHINE``, else in the user's data folder.
+
+    :raises TypeError: If ``given`` is not a path.
+    """
+    return _user_file("machine.json", "DACE_REDIST_MACHINE", given, "machine")
+
+
+def _user_file(name: str, variable: str, given: str | os.PathLike[str] | None, what: str) -> Path:
+    if given is not None and not isinstance(given, str | os.PathLike):
+        raise TypeError(f"{what} must be the path of a file, got {given!r}")
+    named = given or os.environ.get(variable)
+    if named:
+        return Path(named)
+    return _data_folder(os.environ.get("XDG_DATA_HOME"), os.environ.get("HOME")) / name
+
+
+@functools.lru_cache(maxsize=4)
+def _data_folder(*_variables: str | None) -> Path:
+    """The user's data folder, cached: looking it up takes longer than a small redistribution."""
+    return Path(platformdirs.user_data_dir("dace-redist"))

@@ -1,9 +1,10 @@
-"""The tuning record: which strategy won for which redistribution, kept as JSON. Start reading at: Record."""
+"""The tuning record: the winner of each redistribution, kept as JSON. Start reading at: Record."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -11,11 +12,12 @@ import filelock
 
 from dace_redist._version import __version__
 from dace_redist.mpi.topology import Topology
-from dace_redist.report import text as explain
-from dace_redist.selection import json_file
-from dace_redist.selection.json_file import Strict
-from dace_redist.selection.problem_key import Problem
+from dace_redist.report.text import describe
 from dace_redist.strategies import check_options, find_strategy, with_options
+from dace_redist.tuning import files
+from dace_redist.tuning.files import Strict, record_path
+from dace_redist.tuning.measure import Figure
+from dace_redist.tuning.problem import Problem
 
 _KIND = "tuning record"
 FORMAT = f"dace-redist {_KIND}"
@@ -43,7 +45,7 @@ class Winner(Strict):
 
 class Measured(Winner):
     """
-    What one candidate took, or why it could not be measured.
+    The time of one candidate, or why it could not be measured.
 
     Only times of one ``round`` may be compared: those were measured in turns.
     """
@@ -55,14 +57,26 @@ class Measured(Winner):
     repetitions: int = 0
     note: str = ""
 
+    @classmethod
+    def of(cls, candidate: Winner, figure: Figure, round: str) -> Measured:
+        """Return the figure of a candidate in a round."""
+        return cls(
+            **candidate.model_dump(),
+            round=round,
+            median_seconds=figure.median,
+            low_seconds=figure.low,
+            high_seconds=figure.high,
+            repetitions=len(figure.seconds),
+        )
+
 
 class Entry(Strict):
     """
     The winner of one redistribution on one topology.
 
-    What identifies it: ``schedule`` (a digest, see :func:`dace_redist.selection.problem_key.schedule_key`),
-    ``dtype``, ``memory`` (where the arrays lie), ``layout``, ``mpi``, ``machine``, ``gpu`` (its model, for arrays
-    there) and ``package``. ``shape``, ``source`` and ``target`` say for people what the digest says.
+    It is identified by ``schedule`` (a digest, see :func:`dace_redist.tuning.problem.schedule_key`), ``dtype``,
+    ``memory`` (where the arrays lie), ``layout``, ``mpi``, ``machine``, ``gpu`` (its model, for arrays there) and
+    ``package``. ``shape``, ``source`` and ``target`` are for people.
     """
 
     shape: str
@@ -81,7 +95,7 @@ class Entry(Strict):
     gpu: str = ""
 
     def agrees(self, identity: Mapping[str, str], names: Sequence[str] = (*_FOR, *_WHERE)) -> bool:
-        """Whether it has these values in all fields of these names."""
+        """Return whether it has these values in all fields of these names."""
         return all(getattr(self, name) == identity[name] for name in names)
 
 
@@ -92,19 +106,11 @@ class _File(Strict):
 
 
 def make_entry(problem: Problem, topology: Topology, winner: Winner, measured: Sequence[Measured], date: str) -> Entry:
-    """
-    The entry of a redistribution that was measured.
-
-    :param problem: The redistribution.
-    :param topology: On what it was measured.
-    :param winner: The candidate that won.
-    :param measured: All candidates.
-    :param date: When, in ISO 8601.
-    """
+    """Return the entry of a redistribution that was measured on a topology; ``date`` in ISO 8601."""
     return Entry(
         shape=" x ".join(map(str, problem.schedule.shape)),
-        source=explain.describe(problem.schedule.source),
-        target=explain.describe(problem.schedule.target),
+        source=describe(problem.schedule.source),
+        target=describe(problem.schedule.target),
         date=date,
         winner=winner,
         measured=list(measured),
@@ -127,19 +133,22 @@ class Record:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    @classmethod
+    def of_user(cls, given: str | os.PathLike[str] | None = None) -> Record:
+        """Return the record of :func:`dace_redist.tuning.files.record_path`."""
+        return cls(record_path(given))
+
     def find(self, problem: Problem, topology: Topology) -> tuple[Winner | None, str]:
         """
-        The winner for a redistribution on a topology.
+        Return the winner of a redistribution on a topology.
 
-        :param problem: The redistribution.
-        :param topology: On what it will run.
         :return: The winner, or None; and why an entry for the same problem was ignored, or ``""``.
-        :raises ValueError: If the file is no record, or damaged; names it.
+        :raises ValueError: If the file is not a record, or damaged; names it.
         :raises OSError: If it cannot be read.
         """
         version, entries = self._read()
         if version != VERSION:
-            return None, f"{self.path} is ignored: {_other_version(version)}"
+            return None, f"{self.path} is ignored: {files.other_version(_KIND, version, VERSION)}"
         wanted = _identity(problem, topology)
         for entry in entries:
             if entry.agrees(wanted):
@@ -148,29 +157,23 @@ class Record:
         return None, _why_ignored(self.path, near[-1], wanted) if near else ""
 
     def check_writable(self) -> None:
-        """
-        Makes sure that :meth:`add` will work.
-
-        :raises ValueError: If the file is no record, is damaged, or of another version; names it.
-        :raises OSError: If it cannot be written.
-        """
+        """Check that :meth:`add` will work; errors as of it."""
         with self._locked():
             self._entries_to_keep()
 
     def add(self, entry: Entry) -> None:
         """
-        Adds an entry, in the place of one for the same problem, machine, MPI and version.
+        Add an entry, in the place of one for the same problem, machine, MPI and version.
 
-        Others may add at the same time; what they added stays. Readers see the file before or after, never a part.
+        Processes may add at the same time. Readers see the file before or after, never a part.
 
-        :param entry: The entry.
-        :raises ValueError: If the file is no record, is damaged, or of another version; names it.
+        :raises ValueError: If the file is not a record, is damaged, or of another version; names it.
         :raises OSError: If it cannot be written.
         """
         with self._locked():
             kept = [old for old in self._entries_to_keep() if not old.agrees(dict(entry))]
             file = _File(format=FORMAT, version=VERSION, entries=[*kept, entry])
-            json_file.replace(self.path, file.model_dump(exclude_defaults=True))
+            files.replace(self.path, file.model_dump(exclude_defaults=True))
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -192,11 +195,12 @@ class Record:
     def _entries_to_keep(self) -> tuple[Entry, ...]:
         version, entries = self._read()
         if version != VERSION:
-            raise ValueError(f"{self.path}: {_other_version(version)}; name another file with DACE_REDIST_RECORD")
+            reason = files.other_version(_KIND, version, VERSION)
+            raise ValueError(f"{self.path}: {reason}; name another file with DACE_REDIST_RECORD")
         return entries
 
     def _read(self) -> tuple[int, tuple[Entry, ...]]:
-        """Version and entries; no entries if the version is another."""
+        """Version and entries; no entries of another version."""
         try:
             facts = self.path.stat()
         except FileNotFoundError:
@@ -213,13 +217,9 @@ class Record:
 
 @functools.lru_cache(maxsize=8)
 def _read(path: Path, _mtime: int, _size: int, _inode: int) -> tuple[int, tuple[Entry, ...]]:
-    """Reads the file unless it is as it was last time."""
-    content = json_file.load(path, _File, _KIND, VERSION, _REMEDY)
+    """Read a file once for each of its states."""
+    content = files.load(path, _File, _KIND, VERSION, _REMEDY)
     return (content, ()) if isinstance(content, int) else (VERSION, tuple(content.entries))
-
-
-def _other_version(version: int) -> str:
-    return json_file.other_version(_KIND, version, VERSION)
 
 
 def _why_ignored(path: Path, entry: Entry, wanted: dict[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""A redistribution for which a strategy is chosen, and its key, which is the same however it is written."""
+"""A redistribution for which a strategy is chosen, and its key, which does not depend on how it is written."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ GPU_MEMORIES = ("gpu", "gpu-source", "gpu-target")
 #: Where the arrays of a redistribution may lie.
 MEMORIES = MAIN_MEMORIES + GPU_MEMORIES
 
+#: Strategies whose time the cost model predicts.
+MODELLED = ("Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Shared", "Hierarchical", "Aggregated")
+
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
@@ -41,36 +44,35 @@ class Problem:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether an array lies on a GPU."""
+        """True if an array lies on a GPU."""
         return self.memory in GPU_MEMORIES
 
     @property
     def identity(self) -> dict[str, str]:
-        """All that distinguishes it from other problems."""
+        """Names and values that distinguish it from other problems."""
         return {"schedule": schedule_key(self.schedule), "dtype": self.schedule.dtype.name, "memory": self.memory}
 
 
 def memory_name(source_is_shared: bool, target_is_shared: bool) -> str:
-    """Which of :data:`MAIN_MEMORIES` it is."""
+    """Return one of :data:`MAIN_MEMORIES`."""
     return MAIN_MEMORIES[source_is_shared + 2 * target_is_shared]
 
 
 def gpu_memory_name(source_on_gpu: bool, target_on_gpu: bool) -> str:
-    """Which of :data:`GPU_MEMORIES` it is; one side at least lies on a GPU."""
+    """Return one of :data:`GPU_MEMORIES`; one side at least lies on a GPU."""
     return {(True, True): "gpu", (True, False): "gpu-source", (False, True): "gpu-target"}[source_on_gpu, target_on_gpu]
 
 
 def sides_on_gpu(memory: str) -> tuple[bool, bool]:
-    """Whether source and target lie on a GPU, of one of :data:`MEMORIES`."""
+    """Return whether source and target lie on a GPU, of one of :data:`MEMORIES`."""
     return memory in ("gpu", "gpu-source"), memory in ("gpu", "gpu-target")
 
 
 def check_memory(memory: Any, known: Sequence[str] = MEMORIES) -> str:
     """
-    ``memory``, checked.
+    Return ``memory``.
 
-    :param known: What it may be.
-    :raises ValueError: If it is none of them.
+    :raises ValueError: If it is not one of ``known``.
     """
     if memory not in known:
         raise ValueError(f"memory must be one of {', '.join(known)}, got {memory!r}")
@@ -79,9 +81,9 @@ def check_memory(memory: Any, known: Sequence[str] = MEMORIES) -> str:
 
 def schedule_key(schedule: Schedule) -> str:
     """
-    Names a redistribution by who owns what before and after, which elements move where to, and the size of an element.
+    Return a digest of ownership before and after, the index map, and the size of an element.
 
-    The key is the same in every process and however the distributions are written, see :func:`canonical`.
+    It is equal in every process and however the distributions are written, see :func:`canonical`.
 
     :param schedule: Its schedule; all sizes are numbers.
     :return: 32 hexadecimal digits.
@@ -96,13 +98,12 @@ def schedule_key(schedule: Schedule) -> str:
 
 def canonical(distribution: AnyDistribution) -> AnyDistribution:
     """
-    The distribution in the one form that stands for all that are equal.
+    Return the one form of all distributions in which every rank holds the same elements in the same order.
 
     Grid axes of one coordinate are left out, blocks are numbers where they are of one size, and ranks are left out
     where they count up from 0. Tiles stay as they are.
 
     :param distribution: All its sizes are numbers.
-    :return: A distribution in which every rank holds the same elements in the same order.
     """
     if not isinstance(distribution, Distribution):
         return distribution

@@ -1,4 +1,4 @@
-"""Draws the cost model over size and run length: which strategy is the fastest where. Start: plot_costs."""
+"""Draws the cost model over size and run length: the fastest strategy of each. Start: plot_costs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dace_redist.distribution import Distribution
 from dace_redist.report.canvas import new_figure, save
 from dace_redist.report.text import format_bytes
 from dace_redist.schedule import schedule
-from dace_redist.selection.cost_model import CostModel, Estimate
-from dace_redist.selection.machine_profile import MachineProfile
-from dace_redist.selection.problem_key import Problem
+from dace_redist.tuning.cost_model import CostModel, Estimate
+from dace_redist.tuning.problem import Problem
+from dace_redist.tuning.profile import MachineProfile
 
 _SIZES = tuple(1 << power for power in range(12, 27))  # bytes that a rank moves
 _RUNS = tuple(1 << power for power in range(3, 17))
@@ -26,13 +26,12 @@ def plot_costs(profile: MachineProfile, ranks: int, memory: str, path: str | Pat
     """
     Draw which strategy is the fastest by size and run length, and the times of all by run length.
 
-    What is drawn is a matrix that goes from blocks of rows to blocks of columns on one node: contiguous where it
-    arrives, in runs where it is sent from. ``Hierarchical`` and ``Aggregated``, which are ``Shared`` there,
-    are left out.
+    The redistribution is that of a matrix from blocks of rows to blocks of columns on one node: contiguous at the
+    receiver, in runs at the sender. ``Hierarchical`` and ``Aggregated``, which are ``Shared`` there, are left out.
 
     :param profile: The machine.
     :param ranks: Ranks, at least 2.
-    :param memory: Where the arrays lie, one of :data:`dace_redist.selection.problem_key.MEMORIES`.
+    :param memory: Where the arrays lie, one of :data:`dace_redist.tuning.problem.MEMORIES`.
     :param path: File to write; its ending says the format: .png, .svg or .pdf.
     :raises ValueError: If the format is unknown, or there is only one rank.
     :raises FileNotFoundError: If the folder does not exist.
@@ -44,7 +43,7 @@ def plot_costs(profile: MachineProfile, ranks: int, memory: str, path: str | Pat
 
 
 def estimates(profile: MachineProfile, ranks: int, memory: str, nbytes: int, run: int) -> dict[str, Estimate]:
-    """The times of all strategies if each rank moves about ``nbytes`` in runs of ``run`` bytes."""
+    """Return the times of all strategies if each rank moves about ``nbytes`` in runs of ``run`` bytes."""
     rows = max(1, nbytes // (run * ranks)) * ranks
     shape = (rows, ranks * run // _ITEM)
     moved = schedule(Distribution(shape, (ranks, 1)), Distribution(shape, (1, ranks)))
@@ -53,7 +52,7 @@ def estimates(profile: MachineProfile, ranks: int, memory: str, nbytes: int, run
 
 
 def draw(profile: MachineProfile, ranks: int, memory: str) -> Any:
-    """The figure, a ``matplotlib.figure.Figure``; parameters as of :func:`plot_costs`."""
+    """Return the ``matplotlib.figure.Figure``; parameters as of :func:`plot_costs`."""
     from matplotlib import colormaps
 
     table = [[estimates(profile, ranks, memory, nbytes, run) for nbytes in _SIZES] for run in _RUNS]

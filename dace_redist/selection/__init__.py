@@ -1,1 +1,0 @@
-"""Which strategy "Auto" stands for: problem keys, the record of measurements, the selection."""

@@ -1,0 +1,254 @@
+"""Times of strategies, and machine profiles, as text and JSON. Start reading at: CostReport."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from dace_redist.report.text import count, format_bytes, table
+from dace_redist.schedule import Schedule
+from dace_redist.tuning import profile as machine_profile
+from dace_redist.tuning.cost_model import CostModel, Estimate
+from dace_redist.tuning.files import profile_path
+from dace_redist.tuning.problem import Problem
+from dace_redist.tuning.profile import MachineProfile
+from dace_redist.tuning.rates import Curve, Factors, Surface
+
+
+def parsec_bound(remote: float, local: float, rate: float, memory_rate: float) -> float:
+    """
+    Return the highest bandwidth, in bytes per second, that formula 3 of Cao et al. can come to: formula 5 without its
+    extra time (*Evaluating Data Redistribution in PaRSEC*, section 7.2).
+
+    :param remote: M_remote, in bytes, > 0.
+    :param local: M_local, in bytes.
+    :param rate: B_net, in bytes per second.
+    :param memory_rate: B_memory, in bytes per second.
+    """
+    return rate * memory_rate / ((2 + local / remote) * rate + memory_rate)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bound:
+    """
+    Formula 5 of Cao et al. for a redistribution. The paper's process is a rank where all are on one node, else a node.
+
+    :param remote: M_remote: largest traffic into or out of a process, in bytes.
+    :param local: M_local: largest self copy of a process, in bytes.
+    :param rate: B_net, in bytes per second: of messages between ranks of a node, or of a node's link.
+    :param memory_rate: B_memory, in bytes per second: copies of one rank, or of as many as a node has cores.
+    """
+
+    remote: int
+    local: int
+    rate: float
+    memory_rate: float
+
+    @classmethod
+    def of(cls, model: CostModel) -> Bound:
+        """Return the bound of a redistribution on a machine."""
+        profile, rates = model.profile, model.costs.rates
+        copies = rates.kernels(sent=True).pack
+        copied = 1 / copies.at(copies.footprints[-1], copies.runs[-1])
+        processes, cores = [[rank] for ranks in model.traffic.values() for rank in ranks], 1.0
+        shares, within = [1.0] * len(processes), True
+        rate = copied if profile.node is None else rates.exchanges.messages.rate
+        if len(set(model.node_of)) > 1 and rates.network is not None:
+            processes, shares, within = [*model.traffic.values()], [*map(model.share, model.traffic)], False
+            cores = min(profile.cores_per_node, profile.ranks_per_node) * profile.oversubscription
+            rate = 1 / rates.network.link_seconds_per_byte
+        remote, local = [0], [0]
+        for ranks, share in zip(processes, shares, strict=True):
+            sent, received = (
+                sum(m.total_bytes for rank in ranks for m in rank.side(side) if within or not m.within)
+                for side in (True, False)
+            )
+            remote.append(round(max(sent, received) / share))
+            local.append(round((sum(rank.footprint(True) for rank in ranks) - sent) / share))
+        return cls(max(remote), max(local), rate, cores * copied)
+
+    @property
+    def bandwidth(self) -> float:
+        """Formula 5, in bytes per second; 0 if nothing moves between processes."""
+        return parsec_bound(self.remote, self.local, self.rate, self.memory_rate) if self.remote else 0.0
+
+    def share(self, seconds: float) -> float:
+        """Return the part of the bound that is reached in so many seconds: formula 3 to formula 5."""
+        return self.remote / seconds / self.bandwidth
+
+    def __str__(self) -> str:
+        """The bound with its rates."""
+        if not self.remote:
+            return "none: nothing moves between processes"
+        return (
+            f"{format_bytes(self.remote)} in {1e3 * self.remote / self.bandwidth:.4g} ms, {1e-9 * self.bandwidth:.3g} "
+            f"GB/s (formula 5 of Cao et al.; messages at {1e-9 * self.rate:.3g} GB/s, copies at "
+            f"{1e-9 * self.memory_rate:.3g} GB/s, two of what moves)"
+        )
+
+
+def profile_in_use(given: str | os.PathLike[str] | None = None) -> tuple[MachineProfile, str]:
+    """
+    Return a machine profile, and its origin in one line.
+
+    :param given: Path of the file; default: that of this user, else the profile that ships with the package.
+    :raises FileNotFoundError: If there is no such file.
+    :raises ValueError: If it is not a profile, or damaged.
+    :raises OSError: If it cannot be read.
+    """
+    path = profile_path(given)
+    reason = "no machine profile was made here (dace-redist calibrate)"
+    if given or path.exists():
+        try:
+            profile, reason = machine_profile.load(path)
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                f"there is no machine profile {path}: make one with dace-redist calibrate --output {path}"
+            ) from None
+        if profile is not None:
+            return profile, f"{profile.machine}, {profile.mpi}, {profile.date}, {path}"
+    default = machine_profile.default_profile()
+    return default, f"the profile that ships with the package ({default.machine}): {reason}"
+
+
+@dataclasses.dataclass(frozen=True)
+class CostReport:
+    """
+    The times of strategies for a redistribution; printed, it is a table.
+
+    :param model: The model of the redistribution on a machine.
+    :param origin: Origin of the machine profile.
+    :param strategies: Names of those to report; none: all.
+    """
+
+    model: CostModel
+    origin: str
+    strategies: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        schedule: Schedule,
+        memory: str,
+        machine: str | os.PathLike[str] | None = None,
+        ranks_per_node: int | None = None,
+    ) -> CostReport:
+        """
+        Report on ranks that fill one node after another.
+
+        :param memory: Where the arrays lie, one of :data:`dace_redist.tuning.problem.MEMORIES`.
+        :param machine: File of the machine profile; default: see :func:`profile_in_use`.
+        :param ranks_per_node: Default: those of the profile.
+        :raises ValueError: If the profile has no figures for so many nodes, or so many ranks on one, or of a GPU.
+        """
+        profile, origin = profile_in_use(machine)
+        each = ranks_per_node or profile.ranks_per_node
+        node_of = [rank // each for rank in range(schedule.ranks)]
+        if node_of and node_of[-1] and profile.network is None:
+            raise ValueError(
+                f"the machine profile was made on one node, but {schedule.ranks} ranks take {node_of[-1] + 1} nodes of "
+                f"{each}: name more --ranks-per-node, or calibrate on two nodes"
+            )
+        problem = Problem(schedule, memory)
+        if problem.on_gpu and profile.device is None:
+            raise ValueError(
+                f"the machine profile has no figures of a GPU, which memory {memory} needs: run dace-redist calibrate "
+                f"where each rank has one (DACE_REDIST_DEVICE=cuda has it say what is missing); the profile is {origin}"
+            )
+        return cls(CostModel(problem, profile, node_of), origin)
+
+    def __str__(self) -> str:
+        """The machine, a line for each strategy with its terms in milliseconds, and the bound."""
+        model, bound = self.model, Bound.of(self.model)
+        estimates = model.estimates(self.strategies)
+        where = f"{count(len(model.node_of), 'rank')} on {count(len(set(model.node_of)), 'node')}"
+        lines = [f"machine   {self.origin}"]
+        lines += [f"GPU       {model.costs.rates.device.name}"] if model.problem.on_gpu else []
+        lines.append(f"model     {where}, {model.problem.memory} arrays; milliseconds")
+        rows = [("", "time", *estimates[0].terms.by_name, "bottleneck", "of the bound")]
+        rows += [self._row(estimate, bound) for estimate in estimates]
+        return "\n".join([*lines, *table(rows), f"bound     {bound}"])
+
+    @staticmethod
+    def _row(estimate: Estimate, bound: Bound) -> tuple[str, ...]:
+        terms = [f"{1e3 * seconds:.4g}" for seconds in estimate.terms.by_name.values()]
+        share = f"{100 * bound.share(estimate.seconds):.0f} %" if bound.remote else "-"
+        return str(estimate), f"{1e3 * estimate.seconds:.4g}", *terms, estimate.bottleneck, share
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain numbers, lists and dictionaries; times in seconds, rates in bytes per second."""
+        bound = Bound.of(self.model)
+        strategies = [
+            {
+                "strategy": estimate.strategy,
+                "options": dict(estimate.options),
+                "seconds": estimate.seconds,
+                "terms": estimate.terms.by_name,
+                "bottleneck": estimate.bottleneck,
+                "share_of_bound": bound.share(estimate.seconds) if bound.remote else None,
+            }
+            for estimate in self.model.estimates(self.strategies)
+        ]
+        return {"machine": self.origin, "strategies": strategies, "bound": dataclasses.asdict(bound)}
+
+    def plot(self, path: str | Path) -> None:
+        """
+        Draw which strategy is the fastest by size and run length on as many ranks of a node of this machine.
+
+        :param path: File to write; its ending says the format: .png, .svg or .pdf.
+        """
+        from dace_redist.tuning.figure import plot_costs
+
+        ranks = max(Counter(self.model.node_of).values())
+        plot_costs(self.model.profile, ranks, self.model.problem.memory, path)
+
+
+def profile_text(profile: MachineProfile) -> str:
+    """Return the machine of a profile and the ends of what was measured, in GB/s and microseconds."""
+    nodes = f"{count(profile.nodes, 'node')} of {count(profile.ranks_per_node, 'rank')}"
+    lines = [f"machine   {profile.machine}, {profile.mpi}, {nodes}", *_rows("", profile.copies)]
+    lines += _rows("", profile.node)
+    if profile.network is not None:
+        link = f"{1e-9 / profile.network.link_seconds_per_byte:.3g} GB/s of a node's link"
+        lines.append(f"{_row('network', profile.network.messages)}, {link}")
+    if (device := profile.device) is not None:
+        lines.append(f"{'GPU':<20}{device.name}; {1e6 * device.launch:.3g} microseconds for a kernel")
+        lines += _rows("GPU ", device.kernels)
+        lines += [_row("GPU to main memory", device.to_main_memory), _row("main memory to GPU", device.to_gpu)]
+        lines += _rows("GPU ", device.node)
+        lines += [] if device.network is None else [_row("GPU network", device.network.messages)]
+    return "\n".join(lines)
+
+
+def _rows(prefix: str, part: Any) -> list[str]:
+    """Lines of all that was measured of a part of a profile; none if there is no such part."""
+    if part is None:
+        return []
+    rows = []
+    for name in type(part).model_fields:
+        value = getattr(part, name)
+        if isinstance(value, Surface | Curve | Factors):
+            rows.append(_row(f"{prefix}{name.replace('_', ' ')}", value))
+        elif hasattr(value, "sent"):
+            rows += [_row(f"{prefix}{name} {side}", getattr(value, side)) for side in ("sent", "received")]
+    return rows
+
+
+def _row(name: str, measured: Surface | Curve | Factors) -> str:
+    """One line: the rates of the ends of a curve, or of a surface."""
+    if isinstance(measured, Curve):
+        text = f"{1e6 * measured.latency:.3g} microseconds, {1e-9 * measured.rate:.3g} GB/s"
+    elif isinstance(measured, Factors):
+        text = ", ".join(
+            f"{measured.factors[end]:.3g} times for arrays of {measured.nbytes[end]:,} B" for end in (0, -1)
+        )
+    else:
+        rates = [
+            f"{1e-9 / row[0]:.3g} to {1e-9 / row[-1]:.3g} GB/s moving {footprint:,} B"
+            for footprint, row in zip(measured.footprints, measured.seconds_per_byte, strict=True)
+        ]
+        text = f"runs of {measured.runs[0]:,} to {measured.runs[-1]:,} B: {rates[0]}, {rates[-1]}"
+    return f"{name:<20}{text}"
