@@ -72,7 +72,7 @@ class Plan(BasePlan):
         self._source_shape, self._target_shape = shapes
         # Calls with arrays of the same strides as before, at first C order, take no Python but this object.
         execute, agreement = function_address("dr_plan_execute"), function_address("dr_python_agree")
-        part = (self.dtype, self.target_dtype, *shapes)
+        part = (self.dtype, self.target_dtype, shapes[0], shapes[1])
         self._bound = _core.BoundPlan(execute, agreement, native.address, [part], False)
         self._fills_target = self._index_map.covers(self.target.shape) and self._operation.beta == 0
         self._strides: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())  # in bytes; none: C order

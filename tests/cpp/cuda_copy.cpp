@@ -37,7 +37,8 @@ class Pool {
 
 class CudaCopier : public Copier {
  public:
-  explicit CudaCopier(Device& device) : Copier(device), device_(device), pool_(device, 1 << 28), own_(device.make_stream()) {}
+  explicit CudaCopier(Device& device)
+      : Copier(device), device_(device), pool_(device, 1 << 28), own_(device.make_stream()) {}
 
   void launch(CopyKernel& kernel, std::vector<Memory16>& sources, std::vector<Memory16>& targets) override {
     pool_.clear();

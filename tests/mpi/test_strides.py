@@ -64,7 +64,7 @@ def test_one_rank_changes_where_its_array_lies(comm):
 
 @pytest.mark.mpi(ranks=[2, 3])
 def test_one_rank_changes_strides_of_blocks_that_move_whole(comm):
-    """Blocks that are contiguous in both arrays are sent whole; later arrays may have them in pieces, on one side too."""
+    """Blocks that are contiguous in both arrays are sent whole; later arrays may hold them in pieces on one side."""
     shape = (6 * comm.size + 1, 10)
     source, target = Distribution(shape, (1, 1)), Distribution(shape, (comm.size, 1))
     kinds = ["C", "F", "every other"]
