@@ -1,4 +1,4 @@
-"""Plans for einsum programs on many ranks: order, groups, grids, and what is moved. Needs neither DaCe nor MPI."""
+"""Plans for einsum programs on many ranks: order, groups, grids and redistributions. Needs neither DaCe nor MPI."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Einsum", "EinsumPlan", "Group", "Move", "Placement", "Reduction", "Statement", "plan_einsums"]
 
-#: Where the names are that are not in ``plan``. SciPy and opt_einsum are imported at the planner's first use.
+#: Modules of the names that are not in ``plan``. SciPy and opt_einsum are imported at the planner's first use.
 _MODULES = {"Einsum": "expression", "Placement": "placement", "Statement": "statement", "plan_einsums": "planner"}
 
 

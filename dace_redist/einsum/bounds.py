@@ -1,4 +1,4 @@
-"""Lower bounds of what a redistribution moves, for many pairs of grids at once. Start reading at: move_bounds."""
+"""Lower bounds on the traffic of a redistribution, for many pairs of grids at once. Start reading at: move_bounds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from dace_redist.einsum.grids import Floats, Layouts
 from dace_redist.einsum.placement import ceil_division
 
-#: Tables of more bounds than these are not kept.
+#: Largest table of bounds that is cached.
 MAX_KEPT = 250_000
 
 
@@ -20,14 +20,14 @@ def move_bounds(source: Layouts, target: Layouts, shape: Sequence[int], paired: 
     """
     A lower bound on the elements through the busiest rank, whatever the numbering of the target's ranks.
 
-    The rank with the worst full block of the target receives what no single block of the source has of it; and all
-    that is received is sent by the ranks of the source.
+    Two bounds hold, and the larger one is returned. The rank with the worst full block of the target receives the
+    elements of it that the best block of the source lacks. All received elements are sent by the ranks of the source.
 
     :param source: The tensor's blocks on K grids.
     :param target: Its blocks on L grids.
     :param shape: The tensor's shape.
-    :param paired: Both are on the same K grids, and only the bounds between the blocks on one grid are wanted.
-    :return: Array of shape (K, L), or (K,) of pairs.
+    :param paired: Both are on the same K grids; only the bounds of pairs of equal number are computed.
+    :return: Array of shape (K, L), or (K,) if paired.
     """
     rows = slice(None) if paired else (slice(None), None)
     worst, best = np.ones(()), np.ones(())
@@ -44,7 +44,7 @@ def move_bounds(source: Layouts, target: Layouts, shape: Sequence[int], paired: 
 
 class MoveBounds:
     """
-    :func:`move_bounds` that are asked for again and again.
+    :func:`move_bounds` of one pair of tensors, cached.
 
     :param source: The tensor's blocks on K grids.
     :param target: Its blocks on L grids.
@@ -67,7 +67,7 @@ class MoveBounds:
 
 @functools.lru_cache(maxsize=1 << 16)
 def _worst_overlap(extent: int, before: int, after: int) -> int:
-    """Of all full blocks of ``after`` elements, the least that the best block of ``before`` elements has of one."""
+    """Minimum over target blocks of the maximum over source blocks of their overlap, along one axis."""
     if extent == 0 or before % after == 0 or after % before == 0 or before >= extent:
         return min(before, after)
     low = np.arange(max(extent // after, 1), dtype=np.int64) * after

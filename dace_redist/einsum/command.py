@@ -26,7 +26,7 @@ _UNITS = {"": 1, "B": 1} | {
 
 
 def index_sizes(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
-    """Reads ``i=512,j=512``, given once or several times, or not at all."""
+    """Read index sizes such as ``i=512,j=512``; the option may be repeated or absent."""
     sizes: dict[str, int] = {}
     for word in ",".join(values).split(",") if values else ():
         index, found, size = (part.strip() for part in word.partition("="))
@@ -41,13 +41,13 @@ def index_sizes(_: click.Context, __: click.Parameter, values: tuple[str, ...]) 
 
 
 def bytes_of_memory(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
-    """Reads an amount of memory, if one is given, see :func:`amount_of_memory`."""
+    """Read an optional amount of memory, see :func:`amount_of_memory`."""
     return None if value is None else amount_of_memory(value)
 
 
 def amount_of_memory(value: str) -> int:
     """
-    Bytes from ``4GiB``, ``500MB`` or a plain number.
+    Return the bytes of ``4GiB``, ``500MB`` or a plain number.
 
     :raises click.BadParameter: If the text is not an amount of memory.
     """
@@ -67,7 +67,7 @@ def _dtype(_: click.Context, __: click.Parameter, value: str) -> int:
 
 def multiplied_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """
-    Refuses types whose elements are moved, but not multiplied.
+    Check that elements of a type can be multiplied, not only moved.
 
     :param dtype: Any type.
     :return: ``dtype``.
@@ -121,9 +121,9 @@ def einsum(
 
 def read_statements(text: str, sizes: dict[str, int]) -> tuple[list[Statement], dict[str, tuple[int, ...]]]:
     """
-    Statements from einsums that stand apart by semicolons, and the shapes of all operands.
+    Return the statements of einsums separated by semicolons, and the shapes of all operands.
 
-    Tensors are called by their indices; a second operand of one einsum with the same indices is another tensor.
+    A tensor is named by its indices; a second operand of one einsum with the same indices is another tensor.
 
     :param text: The einsums.
     :param sizes: Size of every index.
@@ -155,7 +155,7 @@ def read_statements(text: str, sizes: dict[str, int]) -> tuple[list[Statement], 
 
 
 def _check_commas(einsum: str) -> None:
-    """Blanks may stand anywhere, but two operands without a comma would be one with all their indices."""
+    """Reject a blank between two operands of several letters: a missing comma would join them to one operand."""
     for operand in einsum.partition("->")[0].split(","):
         parts = operand.split()
         if any(len(part) > 1 for part in parts[:-1]):

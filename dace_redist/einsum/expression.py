@@ -1,4 +1,4 @@
-"""Reads the index strings of an einsum. Start reading at: Einsum."""
+"""Index strings of an einsum. Start reading at: Einsum."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _DOTS = "..."
 @dataclasses.dataclass(frozen=True)
 class Einsum:
     """
-    Which indices the operands and the result of an einsum have.
+    Indices of the operands and of the result of an einsum.
 
     :param operands: One index string per operand, as in ``("ijk", "ja")``.
-    :param result: Indices of the result, as in ``"ika"``; what it leaves out is summed over.
+    :param result: Indices of the result, as in ``"ika"``; the other indices are summed over.
     :raises ValueError: If the result has an index that no operand has, or has it twice.
     """
 
@@ -39,8 +39,8 @@ class Einsum:
         Read NumPy's notation: ``"ijk,ja->ika"``, blanks anywhere, the result left out, ``...`` for leading dimensions.
 
         :param text: The subscripts.
-        :param dimensions: Number of dimensions of each operand; needed where there are dots, else only checked.
-        :raises ValueError: If the text is not an einsum, or does not fit the dimensions; says why.
+        :param dimensions: Number of dimensions of each operand; required for ``...``, else only checked.
+        :raises ValueError: If the text is not an einsum, or does not fit the dimensions.
         """
         if not isinstance(text, str):
             raise TypeError(f"einsum: the subscripts must be a string such as 'ij,jk->ik', got {text!r}")
@@ -68,7 +68,7 @@ class Einsum:
 
     @cached_property
     def indices(self) -> str:
-        """Every index once, in order of appearance."""
+        """All distinct indices, in order of appearance."""
         return "".join(dict.fromkeys("".join(self.operands)))
 
     @cached_property
@@ -78,15 +78,15 @@ class Einsum:
 
     @cached_property
     def repeated(self) -> str:
-        """The indices that one operand has more than once: they stand for its diagonal."""
+        """Indices that one operand has more than once: they select its diagonal."""
         return "".join(i for i in self.indices if any(operand.count(i) > 1 for operand in self.operands))
 
     @cached_property
     def distinct(self) -> tuple[Einsum, dict[str, str]]:
         """
-        The same with another index for each further place of one in an operand, as in ``ia,ij->j`` of ``ii,ij->j``.
+        Return the einsum with repeated indices renamed, and the original of each new index.
 
-        The second value says which index each of these is equal to, here ``{"a": "i"}``.
+        For ``ii,ij->j`` these are ``ia,ij->j`` and ``{"a": "i"}``.
         """
         free = (letter for letter in string.ascii_letters if letter not in self.indices)
         equal: dict[str, str] = {}
@@ -102,7 +102,7 @@ class Einsum:
 
     def extents(self, shapes: Sequence[Sequence[Any]]) -> dict[str, Any]:
         """
-        Size of every index.
+        Return the size of every index.
 
         :param shapes: Shape of each operand.
         :raises ValueError: If the shapes do not fit the indices, or two sizes of one index differ; names both.
@@ -145,7 +145,7 @@ def _check_letters(text: str, words: Sequence[str]) -> None:
 
 
 def _expanded(text: str, operands: Sequence[str], dimensions: Sequence[int] | None) -> tuple[list[str], str]:
-    """The operands with letters for the dots, and the letters of the operand that has most of them."""
+    """Replace ``...`` by letters in all operands; also return the letters of the operand that needs most of them."""
     if dimensions is None:
         raise ValueError(f"einsum '{text}': what ... stands for needs the number of dimensions of every operand")
     missing = [n - len(o) + len(_DOTS) if _DOTS in o else 0 for o, n in zip(operands, dimensions, strict=True)]

@@ -1,4 +1,4 @@
-"""Process grids with a given number of ranks: the ways to write that number as a product of one factor per index."""
+"""Process grids of a given number of ranks: factorisations of that number with one factor per index."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dace_redist.einsum.placement import Array, ceil_division
 
 def useful_parts(extent: int, ranks: int) -> frozenset[int]:
     """
-    The numbers of blocks into which an axis may be split to advantage: no smaller number gives blocks as small.
+    Return the useful numbers of blocks of an axis: those for which no smaller number gives blocks as small.
 
     :param extent: Elements along the axis.
     :param ranks: The largest number of blocks.
@@ -25,7 +25,7 @@ def useful_parts(extent: int, ranks: int) -> frozenset[int]:
 
 def factorisations(number: int, allowed: Sequence[frozenset[int]]) -> Array:
     """
-    All ways to write a number as a product of one factor per index: an array of shape (ways, indices).
+    Return all factorisations of a number with one factor per index: an array of shape (factorisations, indices).
 
     :param number: The product.
     :param allowed: Possible factors of each index.

@@ -1,4 +1,4 @@
-"""The process grids on which a group may be computed, and what each costs by itself. Start reading at: candidates."""
+"""Candidate process grids of a group, and the cost of each by itself. Start reading at: candidates."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from dace_redist.einsum.placement import Array, block_length, ceil_division
 
 Floats = npt.NDArray[np.float64]
 
-#: Grids whose busiest rank has more than this share of additional work are not considered.
+#: Maximum relative excess work of the busiest rank; grids with more are not considered.
 LOAD_TOLERANCE = 0.10
-#: Of grids with at most this share of additional work the one that moves least is best; more work counts as time.
+#: Relative excess work that costs nothing: among such grids the one with least traffic is best.
 EQUAL_LOAD = 0.02
-#: Largest number of grids per group; of more, those of fewer ranks are left out.
+#: Maximum number of grids per group; grids of the fewest ranks are dropped first.
 MAX_GRIDS = 20_000
-#: Largest number of rank counts below that of all ranks for which grids are made.
+#: Maximum number of rank counts, below the number of ranks, for which grids are enumerated.
 MAX_RANK_COUNTS = 1000
 
-#: How partial results are put together: entries of :attr:`Candidates.scatter` that are no axis of the result.
+#: Entries of :attr:`Candidates.scatter` that are not an axis of the result.
 NO_REDUCTION, TO_ROOT = -1, -2
 
 
@@ -54,27 +54,27 @@ class Layouts:
 
     @cached_property
     def distinct(self) -> list[tuple[Array, Array]]:
-        """Per axis the distinct block sizes, and which of them each of the K grids has."""
+        """Per axis the distinct block sizes, and the index into them of each of the K grids."""
         return [np.unique(column, return_inverse=True) for column in self.blocks.T]
 
     @cached_property
     def ranks(self) -> Array:
-        """Ranks that hold anything: (K,)."""
+        """Number of ranks that hold elements: (K,)."""
         return np.asarray(np.prod(self.parts, axis=1, dtype=np.int64) * self.replicas)
 
 
 @dataclasses.dataclass(frozen=True)
 class Candidates:
     """
-    K ways to compute a group: its grid, and how partial results are put together.
+    K candidates for a group: its grid and the reduction of its partial results.
 
     :param einsum: The group's einsum.
     :param extents: Size of every index.
     :param steps: The steps of the local evaluation.
     :param parts: Blocks along every index: (K, indices).
     :param scatter: Axis of the result along which partial results are scattered, or one of the constants above: (K,).
-    :param least_load: Operations of the busiest rank with the grid that splits the work best.
-    :param replicas: How many ranks do the same for each position of a grid.
+    :param least_load: Minimum over all grids of the operations of the busiest rank.
+    :param replicas: Number of ranks that compute the block of one grid position redundantly.
     """
 
     einsum: Einsum
@@ -98,12 +98,12 @@ class Candidates:
 
     @cached_property
     def partial(self) -> Array:
-        """How many ranks hold partial sums of each element of the result: (K,)."""
+        """Number of ranks that hold partial sums of one element of the result: (K,)."""
         return np.asarray(np.prod(self.parts[:, self.at(self.einsum.summed)], axis=1, dtype=np.int64))
 
     @cached_property
     def multiples(self) -> Array:
-        """The number of pieces of which the blocks of an index hold a multiple: (K, indices)."""
+        """Number of equal pieces of a block along every index: (K, indices)."""
         multiples = np.ones_like(self.parts)
         for axis, index in enumerate(self.at(self.einsum.result)):
             multiples[:, index] = np.where(self.scatter == axis, self.partial, 1)
@@ -116,7 +116,7 @@ class Candidates:
 
     @cached_property
     def pieces(self) -> Array:
-        """Elements of the pieces of which the blocks hold a multiple: (K, indices)."""
+        """Elements of a piece of a block along every index: (K, indices)."""
         return np.asarray(ceil_division(self.sizes, self.parts * self.multiples))
 
     @cached_property
@@ -131,7 +131,7 @@ class Candidates:
 
     @cached_property
     def excess_load(self) -> Floats:
-        """Operations of the busiest rank beyond what counts as the least possible: (K,)."""
+        """Operations of the busiest rank above the minimum and its tolerance ``EQUAL_LOAD``: (K,)."""
         return np.maximum(self.load - (1 + EQUAL_LOAD) * self.least_load, 0)
 
     def block_product(self, indices: str) -> Floats:
@@ -140,7 +140,7 @@ class Candidates:
 
     @cached_property
     def operands(self) -> tuple[Layouts, ...]:
-        """The operands' blocks as the group wants them."""
+        """Blocks of the operands as the group requires them."""
         return tuple(self._layouts(number) for number in range(len(self.einsum.operands)))
 
     def _layouts(self, number: int) -> Layouts:
@@ -151,13 +151,13 @@ class Candidates:
 
     @cached_property
     def result(self) -> Layouts:
-        """The result's blocks after the reduction."""
+        """Blocks of the result after the reduction."""
         at = self.at(self.einsum.result)
         parts = self.parts[:, at] * self.multiples[:, at]
         return Layouts(parts, np.minimum(self.pieces[:, at], self.sizes[at]), np.full(len(self), self.replicas))
 
     def fetched(self, number: int) -> Floats:
-        """Elements of an operand that a rank fetches if it was evenly spread before: (K,)."""
+        """Elements of an operand that a rank receives if its replicas shared it evenly before: (K,)."""
         layout = self.operands[number]
         return np.asarray(layout.elements * (layout.replicas - 1) / layout.replicas)
 
@@ -187,19 +187,19 @@ def candidates(
     load: float = math.inf,
 ) -> Candidates:
     """
-    Every grid of at most so many ranks whose busiest rank has nearly the least possible work.
+    Return the grids of at most ``ranks`` ranks whose busiest rank has nearly the minimum work.
 
-    Considered are grids of p ranks, from all ranks downwards until even a perfect split would be too much work.
-    An index has never more parts than elements, nor more than its blocks need.
+    Grids of p ranks are tried for decreasing p, until even an even split exceeds the limit on work. An index has at
+    most as many parts as elements, and no more than its block size requires.
 
     :param einsum: The group's einsum.
     :param extents: Size of every index.
     :param steps: The steps of the local evaluation.
-    :param ranks: Ranks at hand.
-    :param whole: Indices that are not split; if these are all, every rank computes the whole.
-    :param footprint: Elements that fit the memory of a rank; grids that need more are left out.
-    :param load: Operations that the busiest rank may have at most.
-    :return: None at all if nothing fits.
+    :param ranks: Available ranks.
+    :param whole: Indices that are not split; if these are all indices, every rank computes the whole.
+    :param footprint: Maximum elements on a rank.
+    :param load: Maximum operations of the busiest rank.
+    :return: The candidates; empty if no grid fits.
     """
     allowed = [useful_parts(extents[i], ranks) if i not in whole else frozenset((1,)) for i in einsum.indices]
     total = sum(step.flops_per_point * math.prod(extents[i] for i in step.indices) for step in steps)
@@ -209,11 +209,11 @@ def candidates(
     elements = sum(math.prod(extents[i] for i in tensor) for tensor in (*einsum.operands, einsum.result))
 
     def may_fit(count: int) -> bool:
-        """Whether a perfect split would."""
+        """True if an even split over this many ranks would fit."""
         return total / count <= load * (1 + 1e-9) and (footprint is None or elements / count <= footprint)
 
     best, used = space, most + 1
-    while not len(best) and used > 1 and may_fit(used - 1):  # the most ranks with which anything fits
+    while not len(best) and used > 1 and may_fit(used - 1):  # the largest number of ranks for which a grid fits
         used -= 1
         best = _fitting(space, factorisations(used, allowed), footprint, load)
     if not len(best):
@@ -230,7 +230,7 @@ def candidates(
 
 
 def _fitting(space: Candidates, grids: Array, footprint: float | None, load: float) -> Candidates:
-    """Grids with each way to put partial results together, as far as memory and work allow."""
+    """Return each grid with each reduction, as far as memory and work allow."""
     found = _with_reductions(dataclasses.replace(space, parts=grids, scatter=np.zeros(len(grids), np.int64)))
     fits = found.load <= load * (1 + 1e-9)
     if footprint is not None:
@@ -239,7 +239,7 @@ def _fitting(space: Candidates, grids: Array, footprint: float | None, load: flo
 
 
 def replicas_of(einsum: Einsum, whole: str, ranks: int) -> int:
-    """How many ranks compute the same: all, where no index can be split."""
+    """Number of ranks that compute redundantly: all of them if no index can be split."""
     return ranks if whole and set(einsum.indices) <= set(whole) else 1
 
 
@@ -250,13 +250,13 @@ def given_grid(
     parts: Mapping[str, int],
     replicas: int = 1,
 ) -> Candidates:
-    """The candidates with one grid, that of the user; indices left out are not split."""
+    """Return the candidates of the user's grid; indices it leaves out are not split."""
     row = np.array([[parts.get(index, 1) for index in einsum.indices]], np.int64)
     return _with_reductions(Candidates(einsum, extents, tuple(steps), row, np.zeros(1, np.int64), replicas=replicas))
 
 
 def _with_reductions(grids: Candidates) -> Candidates:
-    """Each grid with each way to put its partial results together."""
+    """Return each grid with each reduction of its partial results."""
     reduces = grids.partial > 1
     options = [(grids.parts[~reduces], NO_REDUCTION), (grids.parts[reduces], TO_ROOT)]
     sizes = [grids.extents[index] for index in grids.einsum.result]

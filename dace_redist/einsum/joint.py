@@ -16,23 +16,23 @@ from dace_redist.einsum.search import Pair, descend, minimise
 
 #: Candidates per group from which descents start.
 STARTS = 4
-#: Candidates per group in the dynamic programme, where all of a group's neighbours have as many.
+#: Maximum candidates per group in the dynamic programme.
 MAX_CANDIDATES = 1200
-#: Rounds in which bounds on the best solution are replaced by what really moves.
+#: Maximum rounds of replacing the bounds of the best solution by exact traffic.
 MAX_ROUNDS = 60
 
 
 def choose_grids(model: Model, cutoff: float = math.inf) -> list[int]:
     """
-    A candidate per group with which the program moves least.
+    Choose one candidate per group such that the program moves least.
 
-    Descents give a good solution; candidates that cannot beat it are dropped. Then a dynamic programme over lower
-    bounds is repeated, each time with the bounds of its solution replaced by what really moves, until these hold:
-    for chains and trees of groups, and if no candidate had to be left out, this solution is optimal. Source of the
-    method: Dellin and Srinivasa, lazy shortest paths (ICAPS 2016).
+    Descents give a good solution; candidates that cannot improve on it are dropped. A dynamic programme over lower
+    bounds is then repeated. After each round the bounds of its solution are replaced by exact traffic, until no
+    solution is bounded below the best cost. The result is optimal for chains and trees of groups, unless candidates
+    were dropped because there were too many. Source: Dellin and Srinivasa, lazy shortest paths (ICAPS 2016).
 
-    :param model: Costs and candidates; left with the candidates that were considered.
-    :param cutoff: Solutions that cost more are of no interest.
+    :param model: Costs and candidates; only the candidates considered remain in it.
+    :param cutoff: Maximum cost of a solution.
     :return: The candidate of each group.
     """
     variables = range(len(model.candidates))
@@ -49,7 +49,7 @@ def choose_grids(model: Model, cutoff: float = math.inf) -> list[int]:
 
 
 def _descents(model: Model, start: list[int]) -> tuple[list[int], float]:
-    """The best that a few descents find."""
+    """Return the best solution of a few descents, and its cost."""
     found = {tuple(start): 0.0}
     for variable in range(len(start)):
         for row in np.argsort(model.unary[variable], kind="stable")[:STARTS].tolist():
@@ -61,21 +61,21 @@ def _descents(model: Model, start: list[int]) -> tuple[list[int], float]:
 
 
 def _restricted(model: Model, best: list[int], rows: list[Array]) -> list[int]:
-    """Keep only some candidates; the numbers that those of a solution have then."""
+    """Keep only some candidates; return a solution in the new numbering."""
     for variable, which in enumerate(rows):
         model.keep(variable, which)
     return [int(np.searchsorted(which, row)) for which, row in zip(rows, best, strict=True)]
 
 
 def _promising(model: Model, variable: int, best: list[int], cost: float) -> Array:
-    """The candidates that may be part of a better solution."""
+    """Return the candidates that may be part of a better solution."""
     others = sum(float(costs.min()) for v, costs in enumerate(model.unary) if v != variable)
     rows = np.flatnonzero(model.unary[variable] + others <= cost * (1 + 1e-9))
     return np.union1d(rows, [best[variable]])
 
 
 def _fitting(model: Model, variable: int, best: list[int], cost: float) -> Array:
-    """Of too many candidates those that fit the best solution or cost least by themselves."""
+    """Limit the number of candidates: keep those that fit the best solution or cost least by themselves."""
     rows = _promising(model, variable, best, cost)
     links = sum(variable in pair for pair in model.linked)
     limit = MAX_CANDIDATES if links < 3 else MAX_CANDIDATES // 8
@@ -108,16 +108,16 @@ def _lazily(model: Model, best: list[int], cost: float) -> list[int]:
 
 def labelled(model: Model, choice: list[int], node_size: int | None = None) -> tuple[Walk, Walk]:
     """
-    Gives the chosen groups their ranks.
+    Assign ranks to the chosen groups.
 
-    From the last group to the first each takes the ranks with which most stays where the groups that have their ranks
-    already have it, so that in a chain or a tree of groups this is so between every two of them. The ranks stay
-    0, 1, 2, ... where that moves less.
+    From the last group to the first, each gets the ranks with the largest self copies to and from the groups that
+    have their ranks already. In a chain or a tree of groups this covers every pair. Ranks in order, 0, 1, 2, ..., are
+    kept if that moves less.
 
     :param model: The model.
     :param choice: The candidate of each group.
-    :param node_size: Ranks per node, numbered node by node: what goes between nodes counts, too.
-    :return: The program with the groups on their ranks, and on those that were taken if nodes did not count.
+    :param node_size: Ranks per node, numbered node by node; traffic between nodes then counts, too.
+    :return: The program with node-aware ranks, and with node-unaware ranks.
     """
     program, plain = model.program, tuple(model.group(number, row) for number, row in enumerate(choice))
     tried = [Walk(program, groups, node_size) for groups in dict.fromkeys((relabelled(model, plain), plain))]
@@ -130,19 +130,19 @@ def labelled(model: Model, choice: list[int], node_size: int | None = None) -> t
 
 def on_nodes(model: Model, best: Walk, unaware: Walk, memory_bytes: float) -> Walk:
     """
-    The best of walks found before and of those with the grids that send little between nodes.
+    Return the best of three walks: the given ones, and one on grids chosen for little traffic between nodes.
 
     :param model: The model in which bytes between nodes count.
-    :param best: The best with the grids chosen without nodes.
-    :param unaware: The same if nodes count nothing at all.
-    :param memory_bytes: What a rank may hold; of walks that hold more, only if there are no others.
+    :param best: The best walk on grids chosen without nodes.
+    :param unaware: The best walk if neither grids nor ranks depend on nodes.
+    :param memory_bytes: Memory per rank; walks that need more come last.
     """
     aware, _ = labelled(model, choose_grids(model), model.node_size)
     return min((best, aware, unaware), key=lambda walk: (walk.memory_bytes > memory_bytes, *walk.preferred(unaware)))
 
 
 def relabelled(model: Model, groups: tuple[Group, ...], node_size: int | None = None) -> tuple[Group, ...]:
-    """The groups on the ranks with which most of their tensors stays where it is; with nodes, first of all on those."""
+    """Renumber the ranks of each group to minimise traffic, between nodes first."""
     program = model.program
     known: dict[int, Group] = {}
     for number in reversed(range(len(groups))):

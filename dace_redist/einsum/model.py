@@ -20,9 +20,9 @@ from dace_redist.einsum.rates import BYTES_PER_SECOND, FLOPS_PER_SECOND, INTERNO
 from dace_redist.einsum.relabel import Overlap, least_moved
 from dace_redist.einsum.search import Pair
 
-#: What a byte of memory counts against one that is moved. It breaks ties: far below one byte in all.
+#: Cost of a byte of memory relative to a byte moved: breaks ties, far below one byte in total.
 TIE_BREAK = 1e-13
-#: How many bytes are moved in the time of one operation.
+#: Bytes moved in the time of one operation.
 BYTES_PER_FLOP = BYTES_PER_SECOND / FLOPS_PER_SECOND
 
 
@@ -32,9 +32,9 @@ class Edge:
     A tensor that may have to be moved between two groups.
 
     :param tensor: Its name.
-    :param source: Group and operand (None: the result) whose placement it has before; group None: that of the user.
-    :param target: Group and operand whose placement it has afterwards; group None: that of the user.
-    :param weight: How often it moves.
+    :param source: Group and operand (None: the result) whose placement it has before; group None: the user's.
+    :param target: Group and operand whose placement it has afterwards; group None: the user's.
+    :param weight: Number of times it moves.
     """
 
     tensor: str
@@ -44,7 +44,7 @@ class Edge:
 
 
 def edges_of(program: EinsumProgram) -> list[Edge]:
-    """Every read and write of a tensor by a group whose placement of it is not the tensor's home."""
+    """Return an edge for every read or write of a tensor by a group other than at the tensor's home."""
     edges = []
     for number, step in enumerate(program.steps):
         ends = [(name, (number, operand), True) for operand, name in enumerate(step.operands)]
@@ -58,12 +58,13 @@ def edges_of(program: EinsumProgram) -> list[Edge]:
 
 class Model:
     """
-    Bytes through the busiest rank for every choice of one candidate per group; work beyond the least counts as the
-    bytes that could be moved in its time.
+    Bytes through the busiest rank for every choice of one candidate per group. Excess work counts as the bytes that
+    could be moved in its time.
 
-    ``thrift`` says what a byte of memory counts; if ``node_size`` ranks share a node, what operands and partial results
-    send between nodes counts by the rank besides. What two groups move between them is bounded from below
-    (:meth:`pair_bounds`) or computed with the ranks of one of them renumbered for the least traffic (:meth:`exact`).
+    ``thrift`` is the cost of a byte of memory relative to a byte moved. With ``node_size`` ranks per node, traffic of
+    operands and partial results between nodes, divided by the number of ranks, counts in addition. Traffic between two
+    groups is bounded from below (:meth:`pair_bounds`), or computed with the ranks of one group renumbered for the
+    least traffic (:meth:`exact`).
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class Model:
 
     @cached_property
     def linked(self) -> dict[Pair, list[Edge]]:
-        """Pairs (i, j), i < j, of groups between which a tensor may move, and the edges between them."""
+        """Edges by pair (i, j), i < j, of groups between which a tensor may move."""
         found: dict[Pair, list[Edge]] = {}
         for edge in self.edges:
             a, b = edge.source[0], edge.target[0]
@@ -127,7 +128,7 @@ class Model:
 
     @cached_property
     def neighbours(self) -> list[list[int]]:
-        """For each group the others on whose candidates its costs depend."""
+        """For each group, the groups on whose candidates its costs depend."""
         pairs = [*self.linked, *((j, i) for i, j in self.linked)]
         return [sorted(j for i, j in pairs if i == group) for group in range(len(self.candidates))]
 
@@ -141,11 +142,11 @@ class Model:
 
     def pair_bounds(self, i: int, j: int, rows: dict[int, int] | None = None) -> Floats:
         """
-        Least cost of what moves between two groups, for all pairs of their candidates: (K_i, K_j).
+        Return a lower bound on the cost of moves between two groups, for all pairs of their candidates: (K_i, K_j).
 
         :param i: A group.
         :param j: A later one.
-        :param rows: Of these groups only one candidate each, whose number this is.
+        :param rows: Number of the only candidate to consider, by group.
         """
         total: Floats = np.zeros((1, 1))
         some = {group: slice(row, row + 1) for group, row in (rows or {}).items()}
@@ -156,7 +157,7 @@ class Model:
         return total
 
     def given(self, variable: int, choice: Sequence[int | None]) -> Floats:
-        """Bounds on the costs of every candidate of a group, given those of other groups as far as they are chosen."""
+        """Return bounds on the cost of every candidate of a group, given the choices of other groups made so far."""
         costs: Floats = self.unary[variable].copy()
         for other in self.neighbours[variable]:
             row = choice[other]
@@ -165,17 +166,17 @@ class Model:
         return costs
 
     def bound(self, choice: Sequence[int]) -> float:
-        """A lower bound on the cost of a choice of one candidate per group."""
+        """Return a lower bound on the cost of a choice of one candidate per group."""
         own = sum(float(costs[row]) for costs, row in zip(self.unary, choice, strict=True))
         return own + sum(float(self.pair_bounds(i, j, {i: choice[i], j: choice[j]})[0, 0]) for i, j in self.linked)
 
     def total(self, choice: Sequence[int]) -> float:
-        """The cost of a choice, with ranks renumbered for the least traffic between each two groups."""
+        """Return the cost of a choice, with ranks renumbered for the least traffic between each two groups."""
         own = sum(float(costs[row]) for costs, row in zip(self.unary, choice, strict=True))
         return own + sum(self.exact(i, choice[i], j, choice[j]) for i, j in self.linked)
 
     def result_cost(self, number: int, choice: Sequence[int]) -> float:
-        """What reducing and moving a group's result costs in a solution."""
+        """Return the cost of reducing and moving a group's result in a solution."""
         moved = [
             self.exact(i, choice[i], j, choice[j])
             for i, j in self.linked
@@ -184,7 +185,7 @@ class Model:
         return float(self.candidates[number].reduced[choice[number]]) + sum(moved)
 
     def exact(self, i: int, row_i: int, j: int, row_j: int) -> float:
-        """What moves between two groups, with the ranks of the second relabelled to suit the first."""
+        """Return the traffic between two groups, with the ranks of the second renumbered to suit the first."""
         key = (i, row_i, j, row_j)
         if key not in self._exact:
             first, second = self.group(i, row_i), self.group(j, row_j)
@@ -194,7 +195,7 @@ class Model:
         return self._exact[key]
 
     def group(self, number: int, row: int) -> Group:
-        """A candidate as a group on ranks 0, 1, 2, ..."""
+        """Return a candidate as a group on ranks 0, 1, 2, ..."""
         step, found = self.program.steps[number], self.candidates[number]
         einsum, statement = step.part.einsum, self.program.statements[step.statement]
         grid, partial, scatter = tuple(found.parts[row].tolist()), int(found.partial[row]), int(found.scatter[row])
@@ -216,14 +217,14 @@ class Model:
         )
 
     def placement(self, end: tuple[int | None, int | None], tensor: str, groups: dict[int, Group]) -> Placement:
-        """Where one end of an edge has or wants the tensor."""
+        """Return the placement of the tensor at one end of an edge."""
         number, operand = end
         if number is None:
             return self.program.placements[tensor]
         return groups[number].result_placement if operand is None else groups[number].operand_placements[operand]
 
     def overlap(self, edge: Edge, number: int, group: Group, known: dict[int, Group]) -> Overlap:
-        """What an edge says about the ranks of a group whose ranks are still 0, 1, 2, ..."""
+        """Return the overlap of an edge for a group whose ranks are not assigned yet (0, 1, 2, ...)."""
         ends = (edge.source, edge.target) if edge.source[0] == number else (edge.target, edge.source)
         own = self.placement(ends[0], edge.tensor, {number: group})
         other = self.placement(ends[1], edge.tensor, known)

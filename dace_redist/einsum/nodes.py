@@ -1,4 +1,4 @@
-"""Which positions of a grid share a node, so that least goes between nodes. Start reading at: node_tiles."""
+"""Node-aware process grids: assignment of grid positions to nodes with least traffic. Start reading at: node_tiles."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from dace_redist.einsum.traffic import Pairs, row_major
 @dataclasses.dataclass(frozen=True)
 class Nodes:
     """
-    Which grid positions share a node.
+    Assignment of grid positions to nodes.
 
-    :param tiles: Number of the node of each position; every node has ``size`` positions.
+    :param tiles: Node of each position; every node has ``size`` positions.
     :param size: Ranks per node; ranks are numbered node by node.
     """
 
@@ -43,7 +43,7 @@ class Nodes:
         return tuple(ranks.tolist())
 
     def assign(self, matrix: Floats) -> tuple[int, ...]:
-        """Nodes to nodes by what may stay on the node, then ranks to positions within each node."""
+        """Assign nodes by the elements that stay on a node, then ranks to positions within each node."""
         members = self.members
         columns = matrix.shape[1] // self.size * self.size
         by_node = matrix[:, :columns].reshape(len(matrix), -1, self.size).max(axis=2)
@@ -55,26 +55,26 @@ class Nodes:
         return tuple(ranks.tolist())
 
 
-#: A tensor on K grids: the axes of the grids along which it is split, and elements of its largest block, (K,). Ranks
-#: that differ along other axes only hold replicas of a block, or partial results of it.
+#: A tensor on K grids: the grid axes along which it is split, and the elements of its largest block, (K,). Along the
+#: other grid axes lie replicas, or partial results, of a block.
 Blocks = tuple[Sequence[int], Floats]
 
 
 def least_internode(grids: Array, tensors: Sequence[Blocks], size: int) -> tuple[Array, Floats]:
     """
-    The part of each grid that shares a node, so that least goes between nodes: m_i positions along axis i.
+    Return the tile of each grid that shares a node, m_i positions along axis i, with least traffic between nodes.
 
-    A fibre along axis i then lies on q_i = p_i / m_i nodes, and a block goes between nodes once less than there are
-    nodes with replicas of it. V, the sum over all tensors, is the number of blocks (the product of p_i along which the
-    tensor is split) times the elements of one times (the product of the other q_i, less 1). All m_i are tried, for the
-    least V. Source: Irmler et al., Optimizing Distributed Tensor Contractions using Node-Aware Processor
+    A fibre along axis i then lies on q_i = p_i / m_i nodes. A block with replicas on q nodes crosses between nodes
+    q - 1 times. The traffic V is a sum over all tensors: the number of blocks (the product of p_i over the axes along
+    which the tensor is split) times the elements of a block times (the product of q_i over the other axes, minus 1).
+    All tiles are tried. Source: Irmler et al., Optimizing Distributed Tensor Contractions using Node-Aware Processor
     Grids, arXiv 2307.08829, section 2, whose V is this one where each tensor lacks one axis.
 
     :param grids: The grids, p_i: (K, axes).
     :param tensors: Operands, and the result where partial results of it are added.
     :param size: Ranks per node, the product of all m_i.
-    :return: m_i, divisors of p_i, (K, axes), with zeros where no divisors have this product; V in elements, (K,), there
-        about that of ranks numbered in row-major order.
+    :return: m_i, (K, axes), divisors of p_i; zeros if no divisors have this product. V in elements, (K,); without
+        divisors an estimate for ranks numbered in row-major order.
     """
     tiles, least = np.zeros_like(grids), np.full(len(grids), np.inf)
     for tile, rows in _tiles(grids, size, np.arange(len(grids))):
@@ -82,10 +82,10 @@ def least_internode(grids: Array, tensors: Sequence[Blocks], size: int) -> tuple
         better = found < least[rows]
         least[rows[better]], tiles[rows[better]] = found[better], tile
     without = np.isinf(least)
-    length = np.cumprod(grids[:, ::-1], axis=1)[:, ::-1]  # of the ranks among which those along an axis lie
+    length = np.cumprod(grids[:, ::-1], axis=1)[:, ::-1]  # ranks spanned by a fibre along each axis
     nodes = -(-length // size) + (
         (length % size != 0) & (size % length != 0)
-    )  # where a node begins among them, one more
+    )  # an unaligned fibre touches one more node
     rough = _between(grids, np.minimum(grids, nodes), tensors)
     return tiles, np.where(without, rough, least)
 
@@ -99,7 +99,7 @@ def _between(grids: Array, nodes: Array, tensors: Sequence[Blocks]) -> Floats:
 
 
 def _tiles(grids: Array, size: int, rows: Array, axis: int = 0) -> Iterator[tuple[tuple[int, ...], Array]]:
-    """Every way to write a number as a product of divisors of a grid's sizes, and the grids of which it is one."""
+    """Yield the factorisations of ``size`` into divisors of grid extents, and the grids that each one divides."""
     if axis == grids.shape[1]:
         if size == 1:
             yield (), rows
@@ -113,12 +113,12 @@ def _tiles(grids: Array, size: int, rows: Array, axis: int = 0) -> Iterator[tupl
 
 def internode_elements(found: Candidates, size: int, repeats: int = 1, fetched: Collection[int] = ()) -> Floats:
     """
-    Elements of operands and partial results that go between nodes, at least, for each way to compute a group: (K,).
+    Return a lower bound on the elements of operands and partial results sent between nodes, per candidate: (K,).
 
-    :param found: The ways.
+    :param found: The candidates of a group.
     :param size: Ranks per node.
-    :param repeats: How often the group runs.
-    :param fetched: Numbers of the operands that are fetched once, not each time.
+    :param repeats: Number of runs of the group.
+    :param fetched: Numbers of the operands that are fetched once, not in each run.
     """
     counts = [1 if number in fetched else repeats for number in range(len(found.einsum.operands))]
     names = [*found.einsum.operands, found.einsum.result]
@@ -128,7 +128,7 @@ def internode_elements(found: Candidates, size: int, repeats: int = 1, fetched: 
 
 def node_tiles(group: Group, extents: Mapping[str, int], size: int) -> Nodes | None:
     """
-    Which positions of a group's grid share a node.
+    Assign the positions of a group's grid to nodes.
 
     :param group: The group.
     :param extents: Size of every index.
@@ -156,16 +156,16 @@ def internode_bytes(
     repeats: Sequence[int],
 ) -> float:
     """
-    Bytes that cross from node to node.
+    Return the bytes sent between nodes.
 
-    A block with replicas on q nodes goes between nodes q - 1 times, as do partial sums that are reduced.
+    A block with replicas on q nodes crosses between nodes q - 1 times, as do partial sums that are reduced.
 
     :param groups: The groups on their ranks.
-    :param moves: What is moved between them.
+    :param moves: Redistributions between them.
     :param sizes: Shape of every tensor.
     :param itemsize: Bytes of an element.
-    :param size: Ranks per node; 1: what crosses from rank to rank.
-    :param repeats: How often each group runs. What is read before it is written is fetched once.
+    :param size: Ranks per node; 1: count the bytes sent between ranks.
+    :param repeats: Number of runs of each group. A tensor that is read before it is written is fetched once.
     """
     total = 0.0
     seen: set[str] = set()
@@ -184,7 +184,7 @@ def internode_bytes(
 
 
 def _spread(placement: Placement, shape: tuple[int, ...], size: int) -> float:
-    """Elements that cross between nodes if each block goes once to every node that holds a replica of it."""
+    """Return the elements sent between nodes if each block is sent once to every node with a replica of it."""
     low, high = placement.bounds(shape)
     elements = np.prod(high - low, axis=0, dtype=np.int64)
     cells = row_major(placement.coordinates, placement.parts)

@@ -1,4 +1,4 @@
-"""The order of a statement's contractions, and which of them are computed together. Start reading at: groupings."""
+"""Contraction order of a statement, and its division into groups. Start reading at: groupings."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ import opt_einsum
 from dace_redist.einsum.expression import Einsum
 from dace_redist.einsum.statement import Statement
 
-#: Up to so many operands the best order is searched exhaustively.
+#: Maximum number of operands for an exhaustive search of the contraction order.
 MAX_OPTIMAL_OPERANDS = 7
-#: Up to so many intermediates every way to group contractions is tried.
+#: Maximum number of intermediates for which every grouping is tried.
 MAX_FREE_INTERMEDIATES = 7
-#: With fewer operations per element than this, writing and reading an intermediate takes longer than computing it.
+#: Minimum operations per element of an intermediate; below, the contraction is memory-bound.
 MIN_FLOPS_PER_ELEMENT = 16
 
 
 @dataclasses.dataclass(frozen=True)
 class ContractionStep:
     """
-    A node of a contraction tree: several tensors become one.
+    A node of a contraction tree.
 
-    :param children: Operands: numbers below the number of operands of the statement name these, the others
-        are steps, numbered after them.
+    :param children: Operands: operands of the statement by their numbers; earlier steps, numbered after these.
     :param result: Indices of the result.
     :param indices: All indices of the operands.
     """
@@ -55,8 +54,8 @@ class Part:
     :param number: Number of the result, that of its last step.
     :param steps: The pairwise steps of the local evaluation, the last one last.
     :param path: The steps as opt_einsum writes them.
-    :param whole: Indices that are never split. If these are all it has, every rank computes all of it.
-    :param equal: Pairs of indices of the only operand: only elements where they are equal count, those of a diagonal.
+    :param whole: Indices that are never split. If these are all indices, every rank computes the whole.
+    :param equal: Pairs of equal indices of the only operand: only its diagonal is used.
     """
 
     einsum: Einsum
@@ -70,9 +69,9 @@ class Part:
 
 def linear_system(einsum: Einsum) -> Part:
     """
-    A linear system, see :class:`Statement`, as one part: its matrix is never split.
+    Return a linear system, see :class:`Statement`, as one part: its matrix is never split.
 
-    For a matrix of n rows n^3 operations are counted for its factors (2/3 n^3 in truth), and 2 n^2 for each column.
+    The factorisation of an n x n matrix counts as n^3 operations (2/3 n^3 exactly), each column as 2 n^2.
 
     :param einsum: Its indices.
     """
@@ -87,15 +86,15 @@ def contraction_tree(
     statement: Statement, extents: Mapping[str, int], memory_elements: int | None = None
 ) -> tuple[ContractionStep, ...]:
     """
-    The best order of contractions: what concerns one operand comes first, the rest is opt_einsum's.
+    Return the contraction order: diagonals and sums of single operands first, then the order of opt_einsum.
 
-    An index that only one operand has and the result lacks is summed over before anything else, and of an operand that
-    has an index twice only the diagonal goes on.
+    An index of only one operand that the result lacks is summed over first. An operand with a repeated index is
+    replaced by its diagonal.
 
-    :param statement: What is computed; a statement of one operand, or an elementwise one, is a single step.
+    :param statement: A statement; with one operand, or elementwise, it is a single step.
     :param extents: Size of every index.
-    :param memory_elements: Largest intermediate, in elements.
-    :return: The steps, each after those it uses, with the indices of ``statement.einsum.distinct``.
+    :param memory_elements: Maximum elements of an intermediate.
+    :return: The steps in topological order, with the indices of ``statement.einsum.distinct``.
     """
     einsum, _ = statement.einsum.distinct
     count = len(einsum.operands)
@@ -116,7 +115,7 @@ def contraction_tree(
 
 
 def _alone(einsum: Einsum) -> Iterator[ContractionStep]:
-    """Takes the diagonals of operands, and the sums over the indices that only one of them has."""
+    """Return the steps that take diagonals of operands, and sums over indices of only one operand."""
     for number, operand in enumerate(einsum.operands):
         elsewhere = set(einsum.result).union(*(o for n, o in enumerate(einsum.operands) if n != number))
         kept = "".join(index for index in operand if index in elsewhere)
@@ -135,7 +134,7 @@ def _tree(
     extents: Mapping[str, int],
     memory_elements: int | None,
 ) -> tuple[ContractionStep, ...]:
-    """The order of opt_einsum for operands by their numbers, taken in this order."""
+    """Return the steps of opt_einsum for operands by their numbers, taken in the given order."""
     operands = [there[number] for number in order]
     path, _ = opt_einsum.contract_path(
         f"{','.join(operands)}->{result}",
@@ -150,7 +149,7 @@ def _tree(
 def _steps(
     operands: Mapping[int, str], order: Sequence[int], result: str, path: Sequence[Sequence[int]]
 ) -> tuple[ContractionStep, ...]:
-    """The steps of a path of opt_einsum over the operands in the given order."""
+    """Return the steps of a path of opt_einsum over the operands in the given order."""
     there, names = list(order), dict(operands)
     steps: list[ContractionStep] = []
     for positions in path:
@@ -167,10 +166,10 @@ def _steps(
 
 def _intermediate(operands: Sequence[str], wanted: set[str]) -> str:
     """
-    The order of an intermediate's indices with which its product needs no transposes, where there is one.
+    Return an index order of an intermediate for which its product needs no transposes, if one exists.
 
-    The indices of the longest operand stay where they are; those of the others take the place of the first that is
-    summed over (``ijkle,ld->ijkde``), or come last. Without a sum, common indices come last (``ja,ka->jka``).
+    The indices of the longest operand keep their order. Those of the others replace the first summed index
+    (``ijkle,ld->ijkde``), or come last. Without a sum, common indices come last (``ja,ka->jka``).
     """
     longest = max(operands, key=len)
     summed = [index for index in longest if index not in wanted]
@@ -184,7 +183,7 @@ def _intermediate(operands: Sequence[str], wanted: set[str]) -> str:
 
 
 def _effort(tree: Sequence[ContractionStep], einsum: Einsum, extents: Mapping[str, int]) -> tuple[int, int]:
-    """Operations, and of these the ones whose operands must be transposed first."""
+    """Return the number of operations, in total and in contractions whose operands must be transposed first."""
     names = dict(enumerate(einsum.operands)) | {len(einsum.operands) + n: step.result for n, step in enumerate(tree)}
     flops = [step.flops(extents) for step in tree]
     awkward = [not _fits_matrix_product([names[c] for c in step.children], step.result) for step in tree]
@@ -192,20 +191,20 @@ def _effort(tree: Sequence[ContractionStep], einsum: Einsum, extents: Mapping[st
 
 
 def _fits_matrix_product(operands: Sequence[str], result: str) -> bool:
-    """Whether the summed indices stand together and in one order in each operand."""
+    """True if the summed indices are adjacent, and in the same order, in each operand."""
     summed = "".join(index for index in operands[0] if index not in result)
     return all(summed in operand for operand in operands)
 
 
 def passes_unhidden(tree: Sequence[ContractionStep], operands: int, extents: Mapping[str, int]) -> dict[int, int]:
     """
-    For each intermediate, the elements that pass through memory without being hidden by computation.
+    Return the memory traffic, in elements, of each intermediate whose contraction is memory-bound.
 
     :param tree: The steps.
     :param operands: Number of operands of the statement.
     :param extents: Size of every index.
-    :return: By number of the intermediate: 0 where computing takes longer than writing and reading it. What is made of
-        one operand is left out.
+    :return: By number of the intermediate; 0 if the contraction is compute-bound. Intermediates made of a single
+        operand are left out.
     """
     costs = {}
     for number, step in enumerate(tree[:-1], operands):
@@ -222,15 +221,15 @@ def groupings(
     tree: Sequence[ContractionStep], einsum: Einsum, unhidden: Mapping[int, int]
 ) -> Iterator[tuple[Part, ...]]:
     """
-    The ways to divide the contractions into groups of connected ones, those with most groups first.
+    Yield the divisions of the contractions into connected groups, the largest number of groups first.
 
-    Of more than ``MAX_FREE_INTERMEDIATES`` intermediates, those whose way through memory is not hidden never exist as a
-    whole: the contractions on both sides are in one group.
+    With more than ``MAX_FREE_INTERMEDIATES`` intermediates, a memory-bound intermediate is never stored: the
+    contractions that write and read it are in one group.
 
     :param tree: The steps.
     :param einsum: The statement's einsum.
     :param unhidden: From :func:`passes_unhidden`.
-    :return: Parts in an order in which they can be computed.
+    :return: Parts in topological order.
     """
     inner, (einsum, equal) = list(unhidden), einsum.distinct
     forced = [n for n in inner if unhidden[n]] if len(inner) > MAX_FREE_INTERMEDIATES else []
@@ -270,7 +269,7 @@ def _parts(tree: Sequence[ContractionStep], einsum: Einsum, merged: set[int]) ->
 
 
 def _first(tree: Sequence[ContractionStep], count: int) -> Callable[[int], int]:
-    """A key that sorts operands and intermediates by the first operand of the statement in them."""
+    """Return a sort key of operands and intermediates: the first operand of the statement that they contain."""
 
     def first(number: int) -> int:
         return number if number < count else min(map(first, tree[number - count].children))
@@ -279,7 +278,7 @@ def _first(tree: Sequence[ContractionStep], count: int) -> Callable[[int], int]:
 
 
 def _inside(tree: Sequence[ContractionStep], number: int, count: int, merged: set[int]) -> Iterator[int]:
-    """The steps of the part that ends with a step."""
+    """Return the steps of the part that ends with a step."""
     yield number
     for child in tree[number - count].children:
         if child in merged:

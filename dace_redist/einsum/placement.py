@@ -1,4 +1,4 @@
-"""How a tensor lies on the ranks, without its sizes. Start reading at: Placement."""
+"""Placement of a tensor of any size on the ranks. Start reading at: Placement."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Array = npt.NDArray[np.int64]
 
 
 def ceil_division(extent: Any, parts: Any) -> Any:
-    """The quotient, rounded up: of numbers or of arrays of them."""
+    """Return the quotient of numbers or arrays, rounded up."""
     return -(-extent // parts)
 
 
 def block_length(extent: Any, parts: Any, multiple: Any = 1, divide: Callable[[Any, Any], Any] = ceil_division) -> Any:
     """
-    Elements of a block along an axis that is split into equal blocks, the last of which may be short or empty.
+    Return the elements of a block along an axis split into equal blocks; the last ones may be short or empty.
 
     :param extent: Elements along the axis: a number, an array of them, or a symbol if ``divide`` takes symbols.
     :param parts: Number of blocks.
-    :param multiple: Each block is as many pieces of equal length.
-    :param divide: Rounds a quotient up.
+    :param multiple: Number of equal pieces of a block.
+    :param divide: Division that rounds up.
     """
     return multiple * divide(extent, parts * multiple)
 
@@ -36,14 +36,14 @@ def block_length(extent: Any, parts: Any, multiple: Any = 1, divide: Callable[[A
 @dataclasses.dataclass(frozen=True)
 class Placement:
     """
-    Which part of a tensor of any size each rank holds: one block per rank and axis.
+    Ownership of a tensor of any size: one block per rank and axis.
 
-    Grid axes that no tensor axis names hold replicas.
+    Grid axes over which no tensor axis is split hold replicas.
 
     :param grid: Shape of the process grid.
     :param dims: Grid axis over which each tensor axis is split, None where it is not.
-    :param multiples: Per tensor axis m: blocks hold a multiple of m equal pieces, ``m * ceil(extent / (parts * m))``
-        elements, so that they can be split among m ranks without moving anything else.
+    :param multiples: Per tensor axis m: blocks consist of m equal pieces, ``m * ceil(extent / (parts * m))``
+        elements, so that a block can be split among m ranks without other traffic.
     :param ranks: Communicator rank of each grid position, row-major.
     :raises ValueError: If the lengths do not fit each other.
     """
@@ -62,10 +62,10 @@ class Placement:
     @classmethod
     def of(cls, distribution: Distribution) -> Placement:
         """
-        The placement that a distribution is an instance of.
+        Return the placement of a distribution.
 
         :param distribution: One block per rank and axis, all of the default length.
-        :raises ValueError: If it is block-cyclic, balanced, pinned or symbolic; says how it is split.
+        :raises ValueError: If it is block-cyclic, balanced, pinned or symbolic.
         """
         if distribution.is_symbolic or any(pin is not None for pin in distribution.pins):
             raise ValueError(f"a placement needs sizes in numbers and no pins, got {distribution}")
@@ -91,12 +91,12 @@ class Placement:
 
     @property
     def replicas(self) -> int:
-        """How many ranks hold each element."""
+        """Number of replicas of each element."""
         return math.prod(size for axis, size in enumerate(self.grid) if axis not in self.dims)
 
     def block(self, axis: int, extent: Any, divide: Callable[[Any, Any], Any] = ceil_division) -> Any:
         """
-        Elements of a block along one tensor axis.
+        Return the elements of a block along one tensor axis.
 
         :param axis: Tensor axis.
         :param extent: Its size: a number, or a symbol if ``divide`` takes symbols.
@@ -105,16 +105,16 @@ class Placement:
         return block_length(extent, self.parts[axis], self.multiples[axis], divide)
 
     def largest_block(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Shape of the largest block, the first one."""
+        """Return the shape of the largest block, which is the first."""
         return tuple(min(self.block(axis, extent), extent) for axis, extent in enumerate(shape))
 
     def block_bytes(self, shape: Sequence[int], itemsize: int) -> int:
-        """Bytes of the largest block."""
+        """Return the bytes of the largest block."""
         return math.prod(self.largest_block(shape)) * itemsize
 
     def distribution(self, shape: Sequence[Any], divide: Callable[[Any, Any], Any] = ceil_division) -> Distribution:
         """
-        The distribution of a tensor of this shape; a scalar becomes a vector of one element.
+        Return the distribution of a tensor of this shape; a scalar becomes a vector of one element.
 
         :param shape: Global shape: numbers, or symbols if ``divide`` takes symbols.
         :param divide: Rounds a quotient up.
@@ -123,7 +123,7 @@ class Placement:
             raise ValueError(f"Placement: a tensor of {len(self.dims)} axes has no shape {tuple(shape)}")
         if not self.dims:
             return Distribution((1,), self.grid or (1,), dims=(None,), ranks=self.ranks)
-        # A block of no elements is the default, too.
+        # Blocks without elements take the default, too.
         blocks = [self.block(axis, extent, divide) or None for axis, extent in enumerate(shape)]
         return Distribution(shape, self.grid or (1,), dims=self.dims, block=blocks, ranks=self.ranks)
 
@@ -138,7 +138,7 @@ class Placement:
 
     @cached_property
     def replica_numbers(self) -> Array:
-        """Which replica each grid position holds, row-major over the grid axes that hold replicas."""
+        """Replica number of each grid position, row-major over the grid axes that hold replicas."""
         axes = [axis for axis in range(len(self.grid)) if axis not in self.dims]
         along = np.indices(self.grid).reshape(len(self.grid), -1)
         number = np.zeros(len(self.ranks), np.int64)
@@ -147,12 +147,12 @@ class Placement:
         return number
 
     def bounds(self, shape: Sequence[int]) -> tuple[Array, Array]:
-        """First index and end of what each grid position holds: two arrays of shape (axes, positions)."""
+        """Return first index and end of the block at each grid position: two arrays of shape (axes, positions)."""
         blocks = np.array([self.block(axis, extent) for axis, extent in enumerate(shape)], np.int64)[:, None]
         ends = np.array(shape, np.int64)[:, None]
         low = np.minimum(self.coordinates * blocks, ends)
         return low, np.minimum(low + blocks, ends)
 
     def with_ranks(self, ranks: Sequence[int]) -> Placement:
-        """The same blocks on other ranks."""
+        """Return the placement on other ranks."""
         return dataclasses.replace(self, ranks=tuple(ranks))

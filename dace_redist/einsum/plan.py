@@ -1,4 +1,4 @@
-"""What the planner decides: groups, their grids, and what is moved between them. Start reading at: EinsumPlan."""
+"""Result of the planner: groups, their grids, and the redistributions between them. Start reading at: EinsumPlan."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from dace_redist.einsum.statement import Statement
 @dataclasses.dataclass(frozen=True)
 class Reduction:
     """
-    How the partial results of a group are put together.
+    Reduction of the partial results of a group.
 
-    :param over: Indices summed over whose parts lie on several ranks.
-    :param ranks: How many ranks hold partial sums of one element: the product of these parts.
+    :param over: Summed indices that are split among ranks.
+    :param ranks: Number of ranks that hold partial sums of one element: the product of the parts of ``over``.
     :param axis: Result axis along which the sum is scattered over these ranks, in row-major order of their
-        coordinates; None: it is wanted on the first of them only.
+        coordinates; None: the first of them gets the whole sum.
     """
 
     over: str
@@ -36,22 +36,22 @@ class Reduction:
 @dataclasses.dataclass(frozen=True)
 class Group:
     """
-    Contractions that are computed together on one grid, or another statement.
+    Contractions computed together on one grid, or another statement.
 
     :param einsum: Indices of the operands and of the result.
     :param operands: Names of their tensors.
     :param result: Name of the tensor written.
     :param statement: Number of the statement it comes from.
-    :param grid: Parts of each index of ``einsum.indices``.
-    :param ranks: Communicator rank of each grid position, row-major; of each of its replicas, if there are any.
-    :param multiples: Per index of ``einsum.indices`` the number of pieces of which its blocks hold a multiple.
+    :param grid: Number of parts of each index of ``einsum.indices``.
+    :param ranks: Communicator rank of each grid position, row-major; the replicas of a position are adjacent.
+    :param multiples: Number of equal pieces of a block along each index of ``einsum.indices``.
     :param path: Order of pairwise contractions on each rank, as opt_einsum writes it.
-    :param reduction: How partial results are put together; None if each rank has the whole sum.
+    :param reduction: Reduction of partial results; None if each rank has the whole sum.
     :param elementwise: See :class:`Statement`.
     :param solves: See :class:`Statement`.
-    :param replicas: How many ranks do the same for each position of the grid, and have the same result.
-    :param equal: Pairs of indices of the only operand: only elements where they are equal count, those of a diagonal.
-        A rank finds those of its own block.
+    :param replicas: Number of ranks that compute the block of one grid position redundantly.
+    :param equal: Pairs of equal indices of the only operand: only its diagonal is used. Each rank uses the diagonal
+        elements in its own block.
     """
 
     einsum: Einsum
@@ -70,26 +70,26 @@ class Group:
 
     @property
     def parts(self) -> dict[str, int]:
-        """Parts of each index."""
+        """Number of parts by index."""
         return dict(zip(self.einsum.indices, self.grid, strict=True))
 
     def block(self, index: str, extent: int) -> int:
-        """Elements of the largest block along an index of this size."""
+        """Return the elements of the largest block along an index of this size."""
         at = self.einsum.indices.index(index)
         return int(min(block_length(extent, self.grid[at], self.multiples[at]), extent))
 
     def with_ranks(self, ranks: Sequence[int]) -> Group:
-        """The same group on other ranks."""
+        """Return the group on other ranks."""
         return dataclasses.replace(self, ranks=tuple(ranks))
 
     @cached_property
     def operand_placements(self) -> tuple[Placement, ...]:
-        """How each operand is wanted: in blocks of its indices, with replicas over the others."""
+        """Placement that each operand must have: blocks of its indices, with replicas over the other indices."""
         return tuple(self._placement(operand) for operand in self.einsum.operands)
 
     @cached_property
     def partial_placement(self) -> Placement:
-        """How the partial results lie on the ranks, as if they were replicas of the result."""
+        """Placement of the partial results, which count as replicas of the result."""
         return self._placement(self.einsum.result)
 
     def _placement(self, operand: str) -> Placement:
@@ -104,7 +104,7 @@ class Group:
 
     @cached_property
     def result_placement(self) -> Placement:
-        """Where the result is after the reduction: each element on one rank, or on each of its replicas."""
+        """Placement of the result after the reduction: one rank per element and replica of the group."""
         summed, result = self.einsum.summed, self.einsum.result
         over = list(summed) if self.reduction else []
         axis = self.reduction.axis if self.reduction else None
@@ -123,7 +123,7 @@ class Group:
         return Placement(grid, dims, (1,) * len(result), ranks)
 
     def _positions(self, order: Sequence[str]) -> tuple[int, ...]:
-        """The ranks in row-major order of the indices in the given order; indices left out have one part."""
+        """Return the ranks in row-major order of the given indices; indices left out have one part."""
         missing = [index for index in self.einsum.indices if index not in order]
         axes = [self.einsum.indices.index(index) for index in [*order, *missing]]
         ranks = np.array(self.ranks).reshape(*self.grid, self.replicas)
@@ -135,15 +135,15 @@ class Move:
     """
     A redistribution of a tensor.
 
-    :param before_group: Number of the group before which it happens; the number of groups: after the last.
-    :param group: Number of the group it belongs to, and in whose loops it happens: the one that reads the tensor next,
-        or the one that wrote it elsewhere than at its home.
+    :param before_group: Number of the group that it precedes; the number of groups if it follows the last one.
+    :param group: Number of the group in whose loops it runs: the next reader of the tensor, or the writer if the
+        tensor is moved to its home.
     :param tensor: Name of the tensor.
-    :param source: Where it is.
-    :param target: Where it is wanted.
-    :param bytes_sent_max: Bytes that the rank with most to send sends.
-    :param bytes_received_max: Bytes that the rank with most to receive receives.
-    :param bytes_total: Bytes that go from one rank to another.
+    :param source: Placement before.
+    :param target: Placement after.
+    :param bytes_sent_max: Maximum over ranks of the bytes sent.
+    :param bytes_received_max: Maximum over ranks of the bytes received.
+    :param bytes_total: Bytes sent between ranks; self copies do not count.
     """
 
     before_group: int
@@ -164,12 +164,12 @@ class Move:
 @dataclasses.dataclass(frozen=True)
 class GroupCost:
     """
-    What one run of a group costs the busiest rank.
+    Cost of one run of a group on the busiest rank.
 
-    :param fetched: Bytes of operands that are spread evenly over their replicas before.
+    :param fetched: Bytes received of operands that their replicas share evenly before.
     :param reduced: Bytes of partial results.
     :param flops: Operations.
-    :param memory_bytes: Everything a rank holds while it runs, but for the workspace of the local evaluation.
+    :param memory_bytes: Bytes of all tensors on a rank while the group runs, without workspace of the local evaluation.
     """
 
     fetched: float
@@ -181,22 +181,22 @@ class GroupCost:
 @dataclasses.dataclass(frozen=True)
 class EinsumPlan:
     """
-    How a program of einsums runs on several ranks; made by :func:`plan_einsums`.
+    Plan of a program of einsums on several ranks; made by :func:`plan_einsums`.
 
     :param statements: The program.
-    :param sizes: Shape of every tensor by name, intermediates among them.
+    :param sizes: Shape of every tensor by name, including intermediates.
     :param itemsize: Bytes of an element.
-    :param ranks: Ranks planned for.
-    :param groups: What is computed, in this order.
-    :param moves: What is moved, in this order.
-    :param homes: By name, where each input is wanted at the start and where each other tensor is after it was written.
+    :param ranks: Number of ranks.
+    :param groups: Groups, in execution order.
+    :param moves: Redistributions, in execution order.
+    :param homes: Placement by tensor: of an input at the start, of any other tensor after it was written.
     :param inputs: Names of the tensors that are read before they are written.
-    :param outputs: Names of the tensors wanted at the end.
-    :param costs: Per group.
-    :param node_size: Ranks per node, if they share nodes.
-    :param internode_bytes: Bytes between nodes of all ranks together, and as they were with the plan made without
-        knowledge of nodes; None if there are no nodes.
-    :param intranode_bytes: Bytes between ranks of a node.
+    :param outputs: Names of the tensors needed at the end.
+    :param costs: Cost of each group.
+    :param node_size: Ranks per node; None if nodes are not considered.
+    :param internode_bytes: Total bytes between nodes: of this plan, and of the plan that ignores nodes; None without
+        ``node_size``.
+    :param intranode_bytes: Total bytes between ranks of one node; None without ``node_size``.
     """
 
     statements: tuple[Statement, ...]
@@ -214,12 +214,12 @@ class EinsumPlan:
     intranode_bytes: float | None = None
 
     def repeats(self, group: int) -> int:
-        """How often a group runs."""
+        """Return the number of runs of a group."""
         return self.statements[self.groups[group].statement].repeats
 
     @property
     def bytes_per_rank(self) -> float:
-        """Bytes that pass through the busiest rank of every step, added up: operands, partial results, moves."""
+        """Bytes through the busiest rank of every step, summed over operands, partial results and moves."""
         steps = sum(cost.fetched + self.repeats(g) * cost.reduced for g, cost in enumerate(self.costs))
         return steps + sum(self.repeats(move.group) * move.bytes_per_rank for move in self.moves)
 
@@ -230,12 +230,12 @@ class EinsumPlan:
 
     @property
     def memory_bytes(self) -> int:
-        """High-water mark of a rank's memory, but for the workspace of the local evaluation."""
+        """Peak memory of a rank, without workspace of the local evaluation."""
         return max((cost.memory_bytes for cost in self.costs), default=0)
 
     @property
     def seconds(self) -> float:
-        """Predicted time at the rates of ``rates.py``: what the planner makes small."""
+        """Predicted time at the rates of ``rates.py``; the objective of the planner."""
         return self._communication_seconds + self.flops / FLOPS_PER_SECOND
 
     @property
@@ -245,7 +245,7 @@ class EinsumPlan:
 
     @property
     def communication_share(self) -> float:
-        """Predicted share of the time that goes into communication."""
+        """Predicted share of communication in the time."""
         return self._communication_seconds / self.seconds if self.seconds else 0.0
 
     @property
@@ -260,7 +260,7 @@ class EinsumPlan:
         return report.text(self)
 
     def to_json(self) -> dict[str, Any]:
-        """What ``str`` prints, and the ranks of each group and move, as dictionaries, lists and numbers."""
+        """Return the plan as dictionaries, lists and numbers, with the ranks of each group and move."""
         from dace_redist.einsum import report
 
         return report.to_json(self)

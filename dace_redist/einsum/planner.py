@@ -19,11 +19,11 @@ from dace_redist.einsum.requests import Requests
 from dace_redist.einsum.shared_steps import SharedSteps
 from dace_redist.einsum.statement import Statement
 
-#: Solutions that cost more by less than this share, or by a byte, are as good: those with more groups are taken then.
+#: Relative difference in cost below which the solution with more groups is chosen; so is a difference of one byte.
 _AS_GOOD = 1e-6
-#: If a plan needs too much memory, the share of its memory that a group may use is lowered by this factor.
+#: Factor by which the memory share of a group is lowered when a plan needs too much memory.
 _TIGHTER = 0.85
-#: What a byte of memory counts against one that is moved, from plan to plan until one fits the memory.
+#: Costs of a byte of memory relative to a byte moved, tried in turn until a plan fits the memory.
 _THRIFTS = (TIE_BREAK, 0.3, 10.0)
 
 
@@ -40,26 +40,26 @@ def plan_einsums(
     overrides: Mapping[str | int, Mapping[str, int]] | None = None,
 ) -> EinsumPlan:
     """
-    Decide in which order and on which process grids a program of einsums runs, and what is moved between them.
+    Plan a program of einsums: contraction order, process grids, and redistributions between them.
 
-    The order of contractions comes from opt_einsum. Contractions are computed together, as a group on one grid, where
-    an intermediate would take longer to write and read than to compute. Candidates for a group's grid are those that
-    give the busiest rank nearly the least possible work. The grids of all groups are chosen together, for the least
-    predicted time of computing, fetching operands, adding partial results, and moving tensors from grid to grid. Then
-    the ranks are renumbered so that most elements stay where they are.
+    The contraction order comes from opt_einsum. Contractions are computed together, as a group on one grid, if an
+    intermediate would take longer to write and read than to compute. Candidates for a group's grid are those with
+    nearly the minimum work on the busiest rank. The grids of all groups are chosen together, for the least predicted
+    time of computing, fetching operands, adding partial results, and moving tensors between grids. Finally the ranks
+    are renumbered to maximise self copies.
 
     :param statements: The program, in the order in which it runs.
     :param shapes: Shape of every tensor that is read before it is written, by name; others are checked.
     :param ranks: Number of ranks; a program with fewer elements uses fewer.
     :param itemsize: Bytes of an element.
-    :param memory_bytes: What all tensors on a rank may take together at any time.
+    :param memory_bytes: Maximum bytes of all tensors on a rank at any time.
     :param node_size: Ranks per node, if ranks are numbered node by node.
-    :param placements: Where inputs are at the start, or other tensors are wanted each time after they were written.
-    :param outputs: Tensors wanted at the end. Default: those that no later statement reads.
-    :param overrides: Grids of the user's: parts by index (1 where left out), by name of the tensor written or by
-        number of the statement.
-    :raises ValueError: If something does not fit; names the statement or the tensor, and what there is.
-    :raises MemoryError: If no grid fits the memory; says which step needs how much.
+    :param placements: Placement, by name, of an input at the start, or of another tensor whenever it was written.
+    :param outputs: Names of the tensors needed at the end. Default: those that no later statement reads.
+    :param overrides: Process grids, by name of the tensor written or by number of the statement: number of parts by
+        index, 1 where left out.
+    :raises ValueError: If an argument is invalid; names the statement or the tensor.
+    :raises MemoryError: If no grid fits the memory; names the step and its bytes.
     """
     requests = Requests(
         tuple(statements), shapes, ranks, itemsize, memory_bytes, node_size, placements or {}, outputs, overrides or {}
@@ -73,9 +73,9 @@ class _Way:
     A way to divide a statement's contractions into groups.
 
     :param steps: The groups.
-    :param cost: What is moved, as :meth:`Model.total` counts it, and what passes through memory besides.
+    :param cost: Cost of :meth:`Model.total` plus the memory traffic of memory-bound intermediates.
     :param costly: Numbers of the intermediates that are reduced or moved.
-    :param solution: The candidates of the groups, and the number of the one that was chosen for each.
+    :param solution: The model, and the number of the chosen candidate of each group.
     """
 
     steps: tuple[EinsumStep, ...]
@@ -85,12 +85,12 @@ class _Way:
 
 
 class Planner:
-    """The work of :func:`plan_einsums`, for requests that were checked."""
+    """Implementation of :func:`plan_einsums`, for checked requests."""
 
     def __init__(self, requests: Requests) -> None:
         self.requests = requests
         self.sizes = dict(requests.sizes)
-        self.share = 1.0  # of the memory, which a group's own tensors may take
+        self.share = 1.0  # of the memory, for a group's own tensors
         self._only: _Way | None = None
         self._names: dict[tuple[int, int], str] = {}
         self._found: dict[tuple[Part, tuple[tuple[str, int], ...], float], Candidates] = {}
@@ -102,7 +102,7 @@ class Planner:
         self._shared = SharedSteps(requests.statements, self._trees)
 
     def plan(self) -> EinsumPlan:
-        """See :func:`plan_einsums`."""
+        """Return the plan, see :func:`plan_einsums`."""
         every = [step for number in range(len(self.requests.statements)) for step in self.grouped(number)]
         steps = self._shared.once(every)
         self._only = self._only if len(steps) == len(every) else None
@@ -150,7 +150,7 @@ class Planner:
     def _solved(self, steps: tuple[EinsumStep, ...], thrift: float) -> tuple[Walk, Walk]:
         size, program = self.requests.node_size, self._program(self.requests.statements, steps)
         if self._only is not None and self._only.solution and (thrift, self.share) == (_THRIFTS[0], 1.0):
-            model, choice = self._only.solution  # of the only statement
+            model, choice = self._only.solution  # found by grouped()
         else:
             model = Model(program, [self._candidates(step) for step in steps], thrift)
             choice = choose_grids(model)
@@ -171,7 +171,7 @@ class Planner:
         return found
 
     def _searched(self, part: Part, extents: Mapping[str, int], load: float = math.inf) -> Candidates:
-        if len(part.steps) == 1:  # recomputes nothing
+        if len(part.steps) == 1:  # nothing is recomputed
             load = math.inf
         key = (part, tuple(extents.items()), load)
         if key not in self._found:
@@ -191,10 +191,10 @@ class Planner:
         limit = self.requests.memory_bytes
         return None if limit is None else limit * self.share / self.requests.itemsize
 
-    # Into which groups a statement is divided
+    # Division of a statement into groups
 
     def grouped(self, number: int) -> tuple[EinsumStep, ...]:
-        """The steps of a statement: its contractions, those together that are better computed together."""
+        """Return the steps of a statement: its contractions in the best grouping."""
         statement, extents = self.requests.statements[number], self.requests.extents[number]
         if statement.solves:
             return self._steps(number, (linear_system(statement.einsum),))
@@ -206,7 +206,7 @@ class Planner:
             return ways[0]
         load = sum(self._least_load(step) for step in ways[0]) * (1 + LOAD_TOLERANCE)
         best = _Way(ways[0])
-        worth = frozenset(step.part.number for step in ways[0])  # what nothing is moved for is not worth merging
+        worth = frozenset(step.part.number for step in ways[0])  # merging an intermediate without traffic cannot help
         unhidden = [sum(passes.get(step.part.number, 0) for step in way) for way in ways]
         for elements, way in sorted(zip(unhidden, ways, strict=True), key=lambda pair: pair[0]):
             whole = {step.part.number for step in way}
@@ -227,7 +227,7 @@ class Planner:
         return float(found.load.min()) if len(found) else math.inf
 
     def _better(self, best: _Way, unhidden: int, steps: tuple[EinsumStep, ...], load: float) -> _Way:
-        """The better one of the best way so far and another one."""
+        """Return the better one of the best way so far and another one."""
         per_second = BYTES_PER_SECOND / MEMORY_BYTES_PER_SECOND
         passes = unhidden * self.requests.itemsize / self.requests.ranks * per_second
         if passes >= best.cost:
@@ -260,7 +260,7 @@ class Planner:
         return tuple(steps)
 
     def _intermediate(self, number: int, part: Part) -> str:
-        """A name for an intermediate of a statement, after its indices: unique, and the same in every grouping."""
+        """Return the name of an intermediate of a statement, after its indices: unique, and equal in every grouping."""
         if (number, part.number) not in self._names:
             indices = part.einsum.result
             base = f"{self.requests.statements[number].result}_{indices}" if indices else f"scalar_{number}"
@@ -269,21 +269,21 @@ class Planner:
             self._names[number, part.number] = base if base not in taken else next(n for n in spare if n not in taken)
         return self._names[number, part.number]
 
-    # Too little memory
+    # Insufficient memory
 
     def _fits(self, steps: tuple[EinsumStep, ...]) -> bool:
-        """Whether every step can use as little memory as it may now."""
+        """True if the planner chooses some grids, and each of these steps has one within the share of memory."""
         free = [step for step in steps if self.requests.override(step) is None]
         return bool(free) and all(len(self._searched(step.part, step.extents)) for step in free)
 
     def _least_bytes(self, step: EinsumStep) -> float:
-        """Bytes that a step needs at least on a rank, if its work is split well."""
+        """Return the minimum bytes of a step per rank over all candidates."""
         part, ranks = step.part, self.requests.ranks
         found = candidates(part.einsum, step.extents, part.steps, ranks, whole=part.whole)
         return float(found.footprint.min()) * self.requests.itemsize
 
     def _check_total(self, steps: tuple[EinsumStep, ...]) -> None:
-        """All that is there while a step runs must fit the memory of all ranks together."""
+        """Check that all live tensors of each step fit the memory of all ranks together."""
         program = self._program(self.requests.statements, steps)
         for number, step in enumerate(steps):
             needed = program.bytes_there(number) / self.requests.ranks

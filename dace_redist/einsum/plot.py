@@ -1,5 +1,5 @@
 """
-Draws a plan: inputs above, groups with their grids in the middle, results below; in several rows, if there are many.
+Picture of a plan: inputs above, groups with their grids in the middle, results below; in rows, if there are many.
 
 Start reading at: plot_plan.
 """
@@ -20,7 +20,7 @@ from dace_redist.report.text import format_bytes
 if TYPE_CHECKING:
     from dace_redist.einsum.plan import EinsumPlan, Group, Move
 
-#: Colours of what is moved, fetched, reduced, and of what stays where it is.
+#: Colours of arrows: moved, fetched and reduced tensors, and tensors without traffic.
 COLOURS = {"moved": "#c0392b", "fetched": "#2471a3", "reduced": "#1e8449", "stays": "0.55"}
 
 _WIDTHS = {"moved": 1.8, "fetched": 1.8, "reduced": 1.8, "stays": 1.0}
@@ -36,7 +36,7 @@ def plot_plan(plan: EinsumPlan, path: str | Path) -> None:
 
 
 def draw(plan: EinsumPlan) -> Any:
-    """The ``matplotlib.figure.Figure``, which belongs to no window."""
+    """Return the ``matplotlib.figure.Figure``, which belongs to no window."""
     return _Picture(plan).figure
 
 
@@ -59,13 +59,12 @@ class _Box:
 @dataclasses.dataclass
 class _Column:
     """
-    Where a group is drawn.
+    Column in which a group is drawn.
 
-    :param x: The middle.
+    :param x: Centre of the column.
     :param row: Number of the row, counted from above.
-    :param inputs: The operands that no group to the left of it in this row reads or writes.
-    :param width: That of the column.
-    :param starts_row: Whether it is the first of its row.
+    :param inputs: Operands that no group to the left in this row reads or writes.
+    :param starts_row: True for the first column of a row.
     """
 
     x: float
@@ -76,7 +75,7 @@ class _Column:
 
 
 def _columns(plan: EinsumPlan, numbers: Sequence[int]) -> dict[int, _Column]:
-    """A column for each of these groups, in rows."""
+    """Return a column for each of these groups, arranged in rows."""
     columns: dict[int, _Column] = {}
     left, row, there = 0.0, -1, set[str]()
     for number in numbers:
@@ -137,7 +136,7 @@ class _Picture:
         self._draw_result(number, group, box)
 
     def _draw_read(self, number: int, name: str, box: _Box, place: float) -> None:
-        """The arrow from a tensor to a group that reads it; ``place``: where along the group, from -0.5 to 0.5."""
+        """Draw the arrow from a tensor to a group that reads it; ``place``: its end along the group, -0.5 to 0.5."""
         tensor = self.where[name]
         moves = [m for m in self.plan.moves if m.group == number == m.before_group and m.tensor == name]
         kind, words = self._read_label(number, name, moves)
@@ -150,7 +149,7 @@ class _Picture:
             self._detour(tensor, box, kind, words)
 
     def _detour(self, tensor: _Box, box: _Box, kind: str, words: str) -> None:
-        """An arrow from a result to a group further on, between the rows; each result has a lane of its own."""
+        """Draw an arrow from a result to a later group, between the rows; each result has its own lane."""
         lane = [column.x for column in self.columns.values()].index(tensor.x)
         y = tensor.top[1] + 0.2 + 0.19 * (lane % 4)
         start, end = tensor.x + 0.35 * tensor.width, box.x - (0.42 - 0.06 * (lane % 4)) * box.width
@@ -159,12 +158,12 @@ class _Picture:
         self._label(words, kind, box.x - box.width / 2 - 0.45 * _GAP, y)
 
     def _column_before(self, number: int) -> float | None:
-        """The middle of the column to the left of a group's."""
+        """Return the centre of the column to the left of a group's; None for the first of a row."""
         drawn = list(self.columns)
         return self.columns[drawn[drawn.index(number) - 1]].x if not self.columns[number].starts_row else None
 
     def _draw_frames(self, part: Iterable[int], times: int) -> None:
-        """Around groups that run several times in a row, of which these are the last."""
+        """Draw frames around the last repetition of repeated groups."""
         for row, columns in itertools.groupby((self.columns[number] for number in part), lambda column: column.row):
             there = list(columns)
             left = there[0].x - there[0].width / 2 + 0.1

@@ -1,4 +1,4 @@
-"""Follows the tensors through a program: where each is, what must be moved, what it costs. Start reading at: Walk."""
+"""Placements of tensors through a program, the moves between them, and their costs. Start reading at: Walk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class EinsumStep:
     """
     A group before its grid is known.
 
-    :param part: What is computed.
+    :param part: The contractions.
     :param operands: Names of the operands' tensors.
     :param result: Name of the tensor written.
     :param statement: Number of the statement.
@@ -38,15 +38,15 @@ class EinsumStep:
 @dataclasses.dataclass(frozen=True)
 class EinsumProgram:
     """
-    The groups of a program in their order, and where tensors come from.
+    Groups of a program in execution order, with readers and writers of each tensor.
 
     :param statements: The program.
     :param steps: Its groups.
     :param sizes: Shape of every tensor.
-    :param outputs: Names of the tensors wanted at the end.
-    :param placements: Where the user has or wants tensors.
+    :param outputs: Names of the tensors needed at the end.
+    :param placements: Placements that the user prescribes.
     :param itemsize: Bytes of an element.
-    :param ranks: Ranks at hand.
+    :param ranks: Available ranks.
     """
 
     statements: tuple[Statement, ...]
@@ -58,16 +58,16 @@ class EinsumProgram:
     ranks: int
 
     def repeats(self, step: int) -> int:
-        """How often a group runs."""
+        """Return the number of runs of a group."""
         return self.statements[self.steps[step].statement].repeats
 
     def loops(self, step: int) -> tuple[str, ...]:
-        """The loops around a group."""
+        """Return the loops around a group, the outermost first."""
         return self.statements[self.steps[step].statement].loops
 
     @cached_property
     def writers(self) -> dict[str, list[int]]:
-        """For each tensor: the groups that write it."""
+        """Groups that write each tensor."""
         found: dict[str, list[int]] = {name: [] for step in self.steps for name in (*step.operands, step.result)}
         for number, step in enumerate(self.steps):
             found[step.result].append(number)
@@ -75,7 +75,7 @@ class EinsumProgram:
 
     @cached_property
     def readers(self) -> dict[str, list[tuple[int, int]]]:
-        """For each tensor: the groups that read it, and as which operand."""
+        """Groups that read each tensor, with the number of the operand."""
         found: dict[str, list[tuple[int, int]]] = {name: [] for name in self.writers}
         for number, step in enumerate(self.steps):
             for operand, name in enumerate(step.operands):
@@ -84,13 +84,13 @@ class EinsumProgram:
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """Tensors that are read before they are written, in the order in which they are read."""
+        """Tensors read before they are written, in the order of their first reads."""
         first = {name: min(writers, default=len(self.steps)) for name, writers in self.writers.items()}
         return tuple(name for name, reads in self.readers.items() if reads and reads[0][0] <= first[name])
 
     def owner(self, tensor: str) -> tuple[int, int | None] | None:
         """
-        The group whose placement of a tensor is the tensor's home: its first writer, else its first reader.
+        Return the group that determines the home of a tensor: its first writer, else its first reader.
 
         :return: Group and number of the operand (None: the result); None if the user gives the placement.
         """
@@ -101,7 +101,7 @@ class EinsumProgram:
 
     @cached_property
     def lifetimes(self) -> dict[str, tuple[int, int]]:
-        """By name the first and the last group at which a tensor must be there."""
+        """First and last group at which each tensor is live."""
         return {name: self._lifetime(name) for name in self.writers}
 
     def _lifetime(self, tensor: str) -> tuple[int, int]:
@@ -114,7 +114,7 @@ class EinsumProgram:
         return writers[0], last
 
     def bytes_there(self, step: int) -> int:
-        """Bytes of all tensors that must be there while a group runs, on all ranks together."""
+        """Return the bytes, on all ranks together, of all tensors that are live while a group runs."""
         there = [name for name, (first, last) in self.lifetimes.items() if first <= step <= last]
         return sum(math.prod(self.sizes[name]) for name in there) * self.itemsize
 
@@ -128,15 +128,14 @@ class _Copy:
 
 class Walk:
     """
-    Which tensor is where while a program runs, what is moved for that, and what it costs.
+    Dataflow of a program: placements of tensors, the moves between them, and their costs.
 
-    A tensor has one home: the placement under which it is after each time it is written. Where a group wants it under
-    another one, it is moved there, from its home or from one of the copies made so far, whichever costs least. The copy
-    is kept until the tensor is written again.
+    A tensor has one home: its placement after each write. If a group needs another placement, the tensor is moved
+    there from its home or from an earlier copy, whichever costs least. The copy is kept until the next write.
 
     :param program: The program.
     :param groups: Its groups with their grids and ranks.
-    :param node_size: Ranks per node, numbered node by node; None: bytes between nodes are not counted.
+    :param node_size: Ranks per node, numbered node by node; None: nodes are not considered.
     """
 
     def __init__(self, program: EinsumProgram, groups: Sequence[Group], node_size: int | None = None) -> None:
@@ -154,38 +153,38 @@ class Walk:
         self.internode_bytes = self.bytes_across(node_size) if node_size else 0.0
 
     def bytes_across(self, node_size: int) -> float:
-        """Bytes that go between nodes of so many ranks each; with nodes of 1, between ranks."""
+        """Return the bytes sent between nodes of ``node_size`` ranks; with 1, between ranks."""
         repeats = [self.program.repeats(number) for number in range(len(self.groups))]
         return internode_bytes(self.groups, self.moves, self.program.sizes, self.program.itemsize, node_size, repeats)
 
     def bytes_on_nodes(self, unaware: Walk) -> tuple[tuple[float, float] | None, float | None]:
-        """Bytes between nodes, here and of another walk, and within nodes; nothing if they do not count."""
+        """Return bytes between nodes, of this and of a node-unaware walk, and within nodes; None without nodes."""
         if self.node_size is None:
             return None, None
         return (self.internode_bytes, unaware.internode_bytes), self.bytes_across(1) - self.internode_bytes
 
     @property
     def cost(self) -> float:
-        """Bytes that could be moved in the predicted time: what the planner makes small."""
+        """Predicted time as the bytes that could be moved in it; the objective of the planner."""
         repeats, ranks = self.program.repeats, self.program.ranks
         flops = sum(repeats(group) * cost.flops for group, cost in enumerate(self.costs))
         across = BYTES_PER_SECOND / INTERNODE_BYTES_PER_SECOND * self.internode_bytes / ranks
         return self.bytes_per_rank + across + BYTES_PER_SECOND / FLOPS_PER_SECOND * flops
 
     def preferred(self, unaware: Walk) -> tuple[bool, float]:
-        """A key by which the best is the least: nothing that sends more between nodes than if they did not count."""
+        """Return a sort key: walks with more internode traffic than the node-unaware one come last, else by cost."""
         return self.internode_bytes > unaware.internode_bytes, self.cost
 
     @property
     def bytes_per_rank(self) -> float:
-        """Bytes through the busiest rank of every step, weighted with how often it runs."""
+        """Bytes through the busiest rank of every step, summed over all runs."""
         repeats = self.program.repeats
         fixed = sum(cost.fetched + repeats(group) * cost.reduced for group, cost in enumerate(self.costs))
         return fixed + sum(repeats(move.group) * move.bytes_per_rank for move in self.moves)
 
     @property
     def memory_bytes(self) -> int:
-        """The most that a rank holds at any time."""
+        """Peak memory of a rank."""
         return max(cost.memory_bytes for cost in self.costs)
 
     def _home(self, tensor: str) -> Placement:
@@ -211,7 +210,7 @@ class Walk:
         self._copies[name].append(_Copy(wanted, number, number))
 
     def _is_current(self, name: str, copy: _Copy, reader: int) -> bool:
-        """Whether a copy made earlier holds the tensor as it is: no loop entered since then writes it."""
+        """True if an earlier copy is up to date: no loop entered since then writes the tensor."""
         made, now = self.program.loops(copy.made_at), self.program.loops(reader)
         if now[: len(made)] != made:
             return False
@@ -256,7 +255,7 @@ class Walk:
         return math.prod(group.block(i, extents[i]) for i in group.einsum.result) * self.program.itemsize
 
     def _memory(self, number: int) -> int:
-        """Bytes of everything that is there while a group runs: homes, copies, its partial and its reduced result."""
+        """Return the bytes of a rank while a group runs: homes, copies, the partial and the reduced result."""
         total = 0
         for name, home in self.homes.items():
             first, last = self.program.lifetimes[name]

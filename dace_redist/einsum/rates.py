@@ -1,6 +1,6 @@
-"""The rates that plans are compared by."""
+"""Assumed rates of a machine, by which plans are compared."""
 
-#: What a rank is taken to do in a second: operations, bytes to and from other ranks, and bytes of memory.
+#: Assumed rates of a rank: operations, bytes to and from other ranks, and bytes of memory, per second.
 FLOPS_PER_SECOND, BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND = 1e10, 1e9, 4e9
-#: What a rank's share of its node's link is taken to carry in a second; bytes to other nodes take this time besides.
+#: Assumed internode bandwidth per rank, in bytes/s; this time is added to that of the bytes between ranks.
 INTERNODE_BYTES_PER_SECOND = 1e9

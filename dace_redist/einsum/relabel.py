@@ -1,4 +1,4 @@
-"""Which rank takes which grid position, so that most of a tensor stays where it is. Start reading at: best_ranks."""
+"""Assignment of grid positions to ranks with the largest self copies. Start reading at: best_ranks."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from dace_redist.einsum.nodes import Nodes
 from dace_redist.einsum.placement import Array, Placement
 from dace_redist.einsum.traffic import held, traffic
 
-#: Up to so many ranks are relabelled; more stay as they are.
+#: Maximum number of ranks for which the assignment is solved; more keep their order.
 MAX_MATCHED_RANKS = 4096
 
 
 @dataclasses.dataclass(frozen=True)
 class Overlap:
     """
-    A tensor that moves between a group whose ranks are free and ranks that are known.
+    A tensor that moves between a group with unassigned ranks and known ranks.
 
-    :param own: Where the group has or wants it, with grid positions 0, 1, 2, ... as ranks.
-    :param other: Where it is, or is wanted.
-    :param shape: Its shape.
-    :param weight: How often it moves.
-    :param leaves: Whether it moves from the group to the known ranks, not from these to the group.
+    :param own: Placement at the group, with grid positions 0, 1, 2, ... as ranks.
+    :param other: Placement on the known ranks.
+    :param shape: Shape of the tensor.
+    :param weight: Number of times it moves.
+    :param leaves: True if it moves from the group to the known ranks.
     """
 
     own: Placement
@@ -36,7 +36,7 @@ class Overlap:
     leaves: bool = False
 
     def moved(self, ranks: Sequence[int]) -> int:
-        """Elements through the busiest rank, in all, if the group's positions are on these ranks."""
+        """Return the elements through the busiest rank, over all moves, for an assignment of ranks to positions."""
         own = self.own.with_ranks([ranks[position] for position in self.own.ranks])
         source, target = (own, self.other) if self.leaves else (self.other, own)
         return self.weight * traffic(source, target, self.shape).busiest
@@ -44,12 +44,12 @@ class Overlap:
 
 def least_moved(overlaps: Sequence[Overlap], positions: int, bound: float, ranks: int) -> float:
     """
-    Elements through the busiest rank for what moves between two groups, with one of them relabelled if that is better.
+    Return the elements through the busiest rank for moves between two groups, relabelling one if that is better.
 
-    :param overlaps: What moves.
-    :param positions: Number of grid positions of the group whose ranks are free.
-    :param bound: What moves at least, whatever its ranks are.
-    :param ranks: Ranks at hand.
+    :param overlaps: The tensors that move.
+    :param positions: Number of grid positions of the group with unassigned ranks.
+    :param bound: Lower bound over all assignments of ranks.
+    :param ranks: Available ranks.
     """
     plain = sum(overlap.moved(range(positions)) for overlap in overlaps)
     if plain <= bound * (1 + 1e-12):
@@ -59,7 +59,7 @@ def least_moved(overlaps: Sequence[Overlap], positions: int, bound: float, ranks
 
 
 def overlap_matrix(overlaps: Sequence[Overlap], positions: int, ranks: int) -> Floats:
-    """Weighted elements that stay where they are if a rank takes a position: (positions, ranks)."""
+    """Return the weighted self copies, in elements, for each position on each rank: (positions, ranks)."""
     total = np.zeros((positions, ranks))
     for overlap in overlaps:
         common = np.full((positions, ranks), float(overlap.weight))
@@ -75,19 +75,19 @@ def overlap_matrix(overlaps: Sequence[Overlap], positions: int, ranks: int) -> F
 
 
 def _distinct(low: Array, high: Array, extent: int) -> tuple[Array, Array, Array]:
-    """First index and end of each different block along an axis, and which of these each rank holds."""
+    """Return first index and end of each distinct block along an axis, and the block number of each rank."""
     _, first, which = np.unique(low * (extent + 1) + high, return_index=True, return_inverse=True)
     return low[first], high[first], which
 
 
 def best_ranks(overlaps: Sequence[Overlap], positions: int, ranks: int, nodes: Nodes | None = None) -> tuple[int, ...]:
     """
-    The rank of each grid position with which most elements stay where they are.
+    Return the assignment of ranks to grid positions with the largest self copies.
 
-    :param overlaps: What moves from or to ranks that are known already.
+    :param overlaps: Tensors that move from or to known ranks.
     :param positions: Number of grid positions.
-    :param ranks: Ranks at hand, at least as many.
-    :param nodes: Positions that must share a node, if any: whole nodes are exchanged, and ranks within nodes.
+    :param ranks: Available ranks, at least as many.
+    :param nodes: Assignment of positions to nodes, if any: whole nodes are permuted, then ranks within nodes.
     """
     start = tuple(range(positions)) if nodes is None else nodes.ranks
     if not overlaps or ranks > MAX_MATCHED_RANKS:

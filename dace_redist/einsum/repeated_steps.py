@@ -1,4 +1,4 @@
-"""Which groups of a plan repeat those before them, so that a picture need not draw them. Start reading at: folded."""
+"""Repeated groups of a plan, which a picture draws once. Start reading at: folded."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dace_redist.einsum.plan import EinsumPlan
 
-#: Sequences are folded if that leaves out at least so many groups.
+#: Minimum number of groups that folding a sequence must leave out.
 LEAST_LEFT_OUT = 3
 
 
 def folded(plan: EinsumPlan) -> list[tuple[range, int]]:
     """
-    The groups in order, with sequences that are repeated one after another only once.
+    Return the groups in order, with consecutive repetitions of a sequence folded into one.
 
-    Groups are the same if they compute the same with the same shapes and grids, and move as much; which tensors they
-    read and write does not count.
+    Groups are equal if their computation, shapes, grids and traffic are equal; the names of their tensors do not
+    matter.
 
     :param plan: The plan.
-    :return: Numbers of groups, and how often they run in a row: of a repeated sequence these are its last groups.
+    :return: Numbers of groups, and the number of repetitions; of a repeated sequence the last occurrence.
     """
     steps = [_facts(plan, number) for number in range(len(plan.groups))]
     found: list[tuple[range, int]] = []
@@ -34,7 +34,7 @@ def folded(plan: EinsumPlan) -> list[tuple[range, int]]:
 
 
 def _longest(steps: Sequence[Hashable], first: int) -> tuple[int, int]:
-    """Length and number of the repeated sequences from a step on that leave out most; (1, 1) if it is not repeated."""
+    """Return length and count of the repetition from a step on that leaves out most; (1, 1) without one."""
     best = (1, 1)
     for length in range(1, (len(steps) - first) // 2 + 1):
         times = 1

@@ -1,4 +1,4 @@
-"""Puts a plan into words (``text``), and into a form for programs (``to_json``). Start reading at: text."""
+"""Report of a plan as text (``text``) and as data (``to_json``). Start reading at: text."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _UNITS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP")
 
 
 def format_flops(count: float) -> str:
-    """A number of operations with three digits and a decimal prefix, as in ``1.5 GFLOP``."""
+    """Return a number of operations with three digits and a decimal prefix, as in ``1.5 GFLOP``."""
     return in_units(count, 1000, _UNITS)
 
 
 def grid_text(group: Group) -> str:
-    """The parts of the indices that are split, as in ``i:2 k:4``."""
+    """Return the split indices with their numbers of parts, as in ``i:2 k:4``."""
     if group.replicas > 1:
         return f"whole on {group.replicas} ranks"
     return " ".join(f"{index}:{parts}" for index, parts in group.parts.items() if parts > 1) or "one rank"
 
 
 def operation_text(computed: Statement | Group) -> str:
-    """The indices of an einsum, as in ``ij,jk->ik``; before them what else it is: ``solve ij,ik->jk``."""
+    """Return the indices of an einsum, as in ``ij,jk->ik``, or with a verb before them: ``solve ij,ik->jk``."""
     verb = ("solve " if len(computed.operands) > 1 else "invert ") if computed.solves else ""
     equal = getattr(computed, "equal", ())
     where = f" where {', '.join(f'{place} = {index}' for place, index in equal)}" if equal else ""
@@ -37,7 +37,7 @@ def operation_text(computed: Statement | Group) -> str:
 
 
 def reduction_text(group: Group) -> str:
-    """How partial results are put together."""
+    """Describe the reduction of partial results; empty without one."""
     if group.reduction is None:
         return ""
     over = f"summed over {', '.join(group.reduction.over)} on {group.reduction.ranks} ranks each"
@@ -47,15 +47,15 @@ def reduction_text(group: Group) -> str:
 
 
 def shape_text(shape: Sequence[int]) -> str:
-    """A shape as in ``64 x 32``."""
+    """Return a shape as in ``64 x 32``."""
     return " x ".join(map(str, shape)) or "scalar"
 
 
 def text(plan: EinsumPlan) -> str:
     """
-    The report for people: order, groups, grids, bytes per rank and step, memory, predicted share of communication.
+    Return the report as text: order, groups, grids, bytes per rank and step, memory, share of communication.
 
-    :param plan: What to report.
+    :param plan: The plan.
     """
     lines = [_heading(plan), ""]
     for number, statement in enumerate(plan.statements):
@@ -76,7 +76,7 @@ def _heading(plan: EinsumPlan) -> str:
 
 
 def _rows(plan: EinsumPlan, statement: int) -> Iterator[tuple[str, ...]]:
-    """A line per move and group of a statement: what, grid, bytes, how, operations."""
+    """Yield a table row for each move and group of a statement."""
     for number, group in enumerate(plan.groups):
         if group.statement != statement:
             continue
@@ -141,11 +141,13 @@ def _totals(plan: EinsumPlan) -> Iterator[str]:
 
 def to_json(plan: EinsumPlan) -> dict[str, Any]:
     """
-    The report for programs. Bytes and operations are of one run of a group, on its busiest rank, if nothing else is
-    said; ``bytes_per_rank``, ``flops`` and ``seconds`` are of the whole program. Moves go from and to a
-    :class:`Placement`.
+    Return the report as dictionaries, lists and numbers.
 
-    :param plan: What to report.
+    Bytes and operations are those of one run of a group on its busiest rank, unless stated otherwise;
+    ``bytes_per_rank``, ``flops`` and ``seconds`` are totals of the program. Source and target of a move are
+    placements, see :class:`Placement`.
+
+    :param plan: The plan.
     """
     between_nodes, unaware = plan.internode_bytes or (None, None)
     return {
@@ -210,7 +212,7 @@ def _placement_json(placement: Placement) -> dict[str, Any]:
 
 
 def _ranges(ranks: Sequence[int]) -> str:
-    """Ascending ranks in short: ``3, 5-7``."""
+    """Return ascending ranks in short: ``3, 5-7``."""
     runs: list[list[int]] = []
     for rank in ranks:
         if runs and runs[-1][1] == rank - 1:

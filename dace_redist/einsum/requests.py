@@ -1,4 +1,4 @@
-"""What a caller asks of the planner, checked."""
+"""Checked arguments of the planner."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.program import EinsumStep
 from dace_redist.einsum.statement import Statement
 
-#: No tensor is larger: bytes are counted as 64-bit integers.
+#: Maximum bytes of a tensor: bytes are counted as 64-bit integers.
 MAX_BYTES = 2**63 - 1
 
 
 @dataclasses.dataclass
 class Requests:
     """
-    The arguments of ``plan_einsums``, checked.
+    Checked arguments of :func:`plan_einsums`.
 
-    :raises ValueError: If something does not fit; names the statement or the tensor, and what there is.
+    :raises ValueError: If an argument is invalid; names the statement or the tensor.
     """
 
     statements: tuple[Statement, ...]
@@ -51,7 +51,7 @@ class Requests:
             self.sizes[statement.result] = tuple(self.extents[-1][index] for index in statement.einsum.result)
         self._check_sizes()
         self._check_placements()
-        #: The tensors wanted at the end.
+        #: Names of the tensors needed at the end.
         self.wanted = self._wanted()
 
     @property
@@ -90,7 +90,7 @@ class Requests:
         return tuple(self.outputs)
 
     def override(self, step: EinsumStep) -> dict[str, int] | None:
-        """The grid that the user wants for a step: parts by index."""
+        """Return the user's grid for a step, as number of parts by index; None if the user leaves it free."""
         if step.result in self.overrides:
             return dict(self.overrides[step.result])
         if step.statement in self.overrides:

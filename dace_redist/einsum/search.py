@@ -1,4 +1,4 @@
-"""Chooses one grid per group so that the whole program moves least. Start reading at: minimise."""
+"""Minimisation of a sum of unary and pairwise costs: one grid per group. Start reading at: minimise."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dace_redist.einsum.grids import Floats
 if TYPE_CHECKING:
     from dace_redist.einsum.model import Model
 
-#: Largest table of the dynamic programme.
+#: Maximum entries of a table of the dynamic programme.
 MAX_TABLE = 8_000_000
-#: Rounds of improvement.
+#: Maximum rounds of improvement.
 MAX_SWEEPS = 20
 
 Pair = tuple[int, int]
@@ -23,7 +23,7 @@ Pair = tuple[int, int]
 
 def minimise(unary: Sequence[Floats], pairs: dict[Pair, Floats]) -> tuple[list[int], float] | None:
     """
-    The choice per variable with the least sum of costs: exact, by elimination of one variable after another.
+    Return the choice per variable with the least sum of costs: exact, by bucket elimination.
 
     For a chain or a tree of groups this is the usual dynamic programme over its edges. Source: Dechter, Bucket
     elimination, Artificial Intelligence 113 (1999), doi 10.1016/S0004-3702(99)00059-4.
@@ -54,7 +54,7 @@ def minimise(unary: Sequence[Floats], pairs: dict[Pair, Floats]) -> tuple[list[i
 
 
 def _scope(variable: int, tables: Sequence[tuple[tuple[int, ...], Floats]]) -> tuple[int, ...]:
-    """The variables that share a table with this one."""
+    """Return the variables that share a table with this one."""
     return tuple(sorted({v for scope, _ in tables if variable in scope for v in scope} - {variable}))
 
 
@@ -63,7 +63,7 @@ def _table_size(variable: int, tables: Sequence[tuple[tuple[int, ...], Floats]],
 
 
 def _joined(tables: Sequence[tuple[tuple[int, ...], Floats]], scope: tuple[int, ...], sizes: Sequence[int]) -> Floats:
-    """The sum of tables over all variables of a scope."""
+    """Return the sum of tables over all variables of a scope."""
     total = np.zeros([sizes[v] for v in scope])
     for own, table in tables:
         order = sorted(range(len(own)), key=lambda n: scope.index(own[n]))
@@ -87,7 +87,7 @@ def descend(model: Model, first: int, value: int) -> tuple[list[int], float]:
     for variable in sorted(range(variables), key=lambda v: abs(v - first))[1:]:
         chosen[variable] = int(np.argmin(model.given(variable, chosen)))
     choice = [int(v) for v in chosen if v is not None]
-    stale = set(range(variables))  # those whose costs have changed since they were improved
+    stale = set(range(variables))  # variables whose costs have changed since they were improved
     for _ in range(MAX_SWEEPS):
         for variable in range(variables):
             if variable not in stale:

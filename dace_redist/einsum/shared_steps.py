@@ -1,4 +1,4 @@
-"""Contractions of a program that have equal operands: one result does for all. Start reading at: SharedSteps."""
+"""Common subexpressions of a program: equal contractions are computed once. Start reading at: SharedSteps."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from dace_redist.einsum.statement import Statement
 
 def canonical(operands: Sequence[tuple[Any, str]], result: str) -> tuple[Any, ...]:
     """
-    An einsum such that those that compute the same are equal: operands in order, indices named as they appear.
+    Return the canonical form of an einsum, equal for equal results: operands sorted, indices renamed in order.
 
-    :param operands: What each operand is, and its indices.
+    :param operands: Identity and indices of each operand.
     :param result: Indices of the result.
     """
     ordered = sorted(operands, key=repr)
@@ -28,9 +28,9 @@ def canonical(operands: Sequence[tuple[Any, str]], result: str) -> tuple[Any, ..
 
 class SharedSteps:
     """
-    Intermediates that several contractions of a program need, in one statement or in several.
+    Intermediates that several contractions of a program use, within a statement or across statements.
 
-    A tensor counts as another one after it was written, and nothing is shared between different loops.
+    After a write a tensor counts as another one. Intermediates are not shared between different loops.
 
     :param statements: The program.
     :param trees: The contractions of each statement, none for linear systems.
@@ -43,11 +43,11 @@ class SharedSteps:
             self._computed.append(_intermediates(statement, tree, written))
             written[statement.result] += 1
         often = Counter(key for found in self._computed for key in found.values())
-        #: For each statement the numbers of the intermediates that are computed elsewhere, too.
+        #: For each statement the numbers of its shared intermediates.
         self.numbers = [{number for number, key in found.items() if often[key] > 1} for found in self._computed]
 
     def once(self, steps: Sequence[EinsumStep]) -> tuple[EinsumStep, ...]:
-        """The groups of the program; of equal intermediates that are results of groups, only the first is computed."""
+        """Return the groups of the program; of equal intermediates stored by groups, only the first is computed."""
         kept: list[EinsumStep] = []
         first: dict[Hashable, str] = {}
         names: dict[str, str] = {}
@@ -64,7 +64,7 @@ class SharedSteps:
 def _intermediates(
     statement: Statement, tree: Sequence[ContractionStep], written: Mapping[str, int]
 ) -> dict[int, Hashable]:
-    """What each intermediate of a statement is, by its number: equal values stand for equal tensors."""
+    """Return a key of each intermediate of a statement, by its number; equal keys mean equal tensors."""
     einsum, equal = statement.einsum.distinct
     known: dict[int, Any] = {n: (name, written.get(name, 0)) for n, name in enumerate(statement.operands)}
     terms = dict(enumerate(einsum.operands))
@@ -76,7 +76,7 @@ def _intermediates(
 
 
 def _without_unread(steps: Sequence[EinsumStep]) -> tuple[EinsumStep, ...]:
-    """Without intermediates that only led to others that are there already."""
+    """Remove intermediates that no step reads any more."""
     last = {step.statement: step.result for step in steps}
     kept: list[EinsumStep] = []
     read: set[str] = set()

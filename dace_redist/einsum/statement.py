@@ -1,4 +1,4 @@
-"""A statement of a program over whole tensors, as the planner takes it."""
+"""Statement of a program over whole tensors: the input of the planner."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Code:
 
     :param text: One assignment, as in ``"_out = _a + 2 * _b"``.
     :param inputs: Name in ``text`` of each operand that is read. If the operands lack an index of the result, as for
-        constants and broadcasts, the result itself is one more operand of the statement, which is not read.
+        constants and broadcasts, the statement has its result as a further operand, which is not read.
     :param output: Name in ``text`` of the result.
     :param indices: Names in ``text`` of indices of the result: the name, the index, and the index's first value.
     """
@@ -37,22 +37,22 @@ class Statement:
     An einsum, an elementwise expression, or a linear system, on whole tensors.
 
     :param einsum: Indices of the operands and of the result.
-    :param operands: Name of each operand's tensor; one tensor may stand there twice.
+    :param operands: Name of each operand's tensor; a tensor may occur twice.
     :param result: Name of the tensor that is written.
-    :param where: For errors: file, line and text of the statement.
-    :param elementwise: It is not a product but an expression such as ``2 * A + B``; no index is summed over.
-    :param solves: It is not a product but the solution of a linear system: ``ij,ik->jk`` or ``ij,i->j`` is the X of
+    :param where: File, line and text of the statement, for error messages.
+    :param elementwise: True for an expression such as ``2 * A + B``; no index is summed over.
+    :param solves: True for the solution of a linear system: ``ij,ik->jk`` or ``ij,i->j`` is the X of
         ``G X = B``, ``ij->ji`` the inverse of G.
-    :param repeats: How often it runs, for loops around it: the weight of its bytes and operations.
+    :param repeats: Number of runs in the loops around it: the weight of its bytes and operations.
     :param loops: Names of the loops around it, the outermost first: a copy made before a loop that writes the tensor is
         out of date in the second iteration.
     :param alpha: Factor of a product.
     :param beta: Factor of ``added``.
-    :param added: Name of a tensor that is added to a product; empty for none. The planner wants none.
-    :param reduction: ``"max"`` or ``"min"``: reduces the elements of the operand so instead of summing them.
-    :param code: Expression of an elementwise statement; the planner needs none.
-    :raises ValueError: If the names do not fit the einsum, an elementwise statement sums, or the indices are those of
-        no linear system.
+    :param added: Name of a tensor that is added to a product; empty for none, which the planner requires.
+    :param reduction: ``"max"`` or ``"min"`` instead of a sum.
+    :param code: Expression of an elementwise statement; not used by the planner.
+    :raises ValueError: If the names do not fit the einsum, an elementwise statement sums, or the indices are not those
+        of a linear system.
     """
 
     einsum: Einsum
@@ -88,7 +88,7 @@ class Statement:
 
     @property
     def read(self) -> tuple[str, ...]:
-        """Names of the tensors that are read, one for each operand read."""
+        """Names of the tensors read, one per operand."""
         return self.operands if self.code is None else self.operands[: len(self.code.inputs)]
 
     @property
@@ -98,7 +98,7 @@ class Statement:
 
     @property
     def is_product(self) -> bool:
-        """Whether it is a product or sum of its operands."""
+        """True for a product or sum of the operands."""
         return not (self.elementwise or self.solves or self.reduction)
 
     @classmethod
@@ -114,19 +114,19 @@ class Statement:
 
     @property
     def place(self) -> dict[str, Any]:
-        """Where it stands, for other statements there."""
+        """Location and loops, as arguments of another statement at this place."""
         return {"where": self.where, "repeats": self.repeats, "loops": self.loops}
 
     @property
     def label(self) -> str:
-        """What errors call the statement."""
+        """Name of the statement in error messages."""
         return self.where or f"{self.result} = einsum '{self.einsum}'"
 
     def extents(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
         """
-        Size of every index, those of ``einsum.distinct`` too.
+        Return the size of every index, including those of ``einsum.distinct``.
 
-        :param shapes: Shape of every tensor by name; that of the result, if given, is checked too.
+        :param shapes: Shape of every tensor by name; the shape of the result is optional, and checked.
         :raises ValueError: If a shape is missing, has negative sizes, or does not fit; names the statement.
         """
         missing = [name for name in self.operands if name not in shapes]
@@ -150,7 +150,7 @@ class Statement:
 
 
 def _is_linear_system(einsum: Einsum) -> bool:
-    """Whether it can be ``G X = B``, or the inverse of G, whatever the order of each tensor's indices."""
+    """True for ``G X = B`` or the inverse of G, in any order of each tensor's indices."""
     matrix, *right = einsum.operands
     if len(matrix) != 2 or len(set(matrix)) != 2 or len(right) > 1:
         return False

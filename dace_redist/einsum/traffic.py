@@ -1,8 +1,8 @@
 """
 Bytes that a redistribution moves, from the product structure of the blocks.
 
-Who sends what is decided by ``schedule``, one rank after another; the search over grids needs the totals of thousands
-of redistributions on up to 10^5 ranks, so they are vectorised here. A test holds them equal, message by message.
+``schedule`` computes messages rank by rank. The search over grids needs the totals of thousands of redistributions on
+up to 10^5 ranks, so this module is vectorised. A test checks that both agree, message by message.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy as np
 
 from dace_redist.einsum.placement import Array, Placement
 
-#: Above so many pairs of a receiver and a block, a replicated source is taken to send evenly.
+#: Maximum pairs of a receiver and a block; above, the replicas of a source are assumed to send evenly.
 MAX_PAIRS = 20_000_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
-    """Elements that each rank sends, receives and keeps in one redistribution: arrays with one entry per rank."""
+    """Elements sent, received and kept (self copy) in one redistribution: arrays with one entry per rank."""
 
     sent: Array
     received: Array
@@ -29,12 +29,12 @@ class Traffic:
 
     @property
     def busiest(self) -> int:
-        """Elements that pass through the busiest rank, sending or receiving."""
+        """Elements sent or received by the busiest rank, whichever is more."""
         return int(max(self.sent.max(), self.received.max()))
 
 
 def held(placement: Placement, shape: Sequence[int], ranks: int) -> tuple[Array, Array]:
-    """First index and end of what each rank holds, arrays of shape (axes, ranks); zero for ranks without elements."""
+    """Return first index and end of each rank's block, arrays of shape (axes, ranks); zero without elements."""
     low, high = np.zeros((2, len(shape), ranks), np.int64)
     at = np.array(placement.ranks)
     own_low, own_high = placement.bounds(shape)
@@ -45,12 +45,13 @@ def held(placement: Placement, shape: Sequence[int], ranks: int) -> tuple[Array,
 
 def traffic(source: Placement, target: Placement, shape: Sequence[int]) -> Traffic:
     """
-    What each rank sends, receives and keeps.
+    Return the elements that each rank sends, receives and keeps.
 
-    As in ``schedule``: a rank keeps what it holds already; of several replicas, number ``receiver mod replicas`` sends.
+    As in ``schedule``, elements that a rank holds already are a self copy; otherwise replica number
+    ``receiver mod replicas`` sends.
 
-    :param source: Where the tensor is.
-    :param target: Where it goes.
+    :param source: Placement before.
+    :param target: Placement after.
     :param shape: Global shape.
     """
     ranks = max(max(source.ranks), max(target.ranks)) + 1
@@ -73,7 +74,7 @@ def traffic(source: Placement, target: Placement, shape: Sequence[int]) -> Traff
 
 
 class Pairs:
-    """Every block of the target with every block of the source that it has elements in common with."""
+    """Pairs of overlapping blocks of target and source."""
 
     def __init__(self, source: Placement, target: Placement, shape: Sequence[int]) -> None:
         self.source, self.target, self.shape = source, target, shape
@@ -86,7 +87,7 @@ class Pairs:
         self.count = int(np.prod(self.meets, axis=0, dtype=np.float64).sum())
 
     def messages(self) -> tuple[Array, Array, Array]:
-        """Receiver, sender and elements of each message between two ranks, which may have several."""
+        """Return receiver, sender and elements of each message; two ranks may exchange several messages."""
         source, target = self.source, self.target
         at = np.arange(len(target.ranks))[(self.high > self.low).all(axis=0)]
         elements, blocks = np.ones(len(at), np.int64), np.zeros((0, len(at)), np.int64)
@@ -106,14 +107,14 @@ class Pairs:
         return receivers[others], senders[others], elements[others]
 
     def _holds(self, cells: Array, receivers: Array) -> Array:
-        """Whether the receiver holds the source's block itself."""
+        """True where the receiver itself holds the source's block."""
         cell_of = np.full(max(max(self.source.ranks), max(self.target.ranks)) + 1, -1)
         cell_of[list(self.source.ranks)] = _cells(self.source)
         return np.asarray(cell_of[receivers] == cells)
 
 
 def row_major(coordinates: Array, shape: Sequence[int]) -> Array:
-    """Positions in a row-major array, for coordinates of shape (axes, n)."""
+    """Return positions in a row-major array, for coordinates of shape (axes, n)."""
     position = np.zeros(coordinates.shape[1], np.int64)
     for along, size in zip(coordinates, shape, strict=True):
         position = position * size + along
@@ -121,12 +122,12 @@ def row_major(coordinates: Array, shape: Sequence[int]) -> Array:
 
 
 def _cells(placement: Placement) -> Array:
-    """Number of the block that each grid position holds."""
+    """Return the block number of each grid position."""
     return row_major(placement.coordinates, placement.parts)
 
 
 def _rank_table(placement: Placement) -> Array:
-    """The rank of each block and replica: shape (blocks, replicas)."""
+    """Return the rank of each block and replica: shape (blocks, replicas)."""
     table = np.zeros((math.prod(placement.parts), placement.replicas), np.int64)
     table[_cells(placement), placement.replica_numbers] = placement.ranks
     return table
@@ -134,9 +135,9 @@ def _rank_table(placement: Placement) -> Array:
 
 def same_place(source: Placement, target: Placement, shape: Sequence[int]) -> bool:
     """
-    Whether every rank holds the same block in both, so that nothing needs to be done.
+    Check that every rank holds the same block under both placements, so that nothing has to be moved.
 
-    Where that is empty, its extents count: those of a contraction's operands must fit each other.
+    Empty blocks must also have equal shapes, since operands of a contraction must conform.
     """
     if source == target:
         return True
@@ -149,7 +150,7 @@ def same_place(source: Placement, target: Placement, shape: Sequence[int]) -> bo
 
 
 def _extents(placement: Placement, shape: Sequence[int], ranks: int) -> Array:
-    """Shape of every rank's block, array of shape (axes, ranks); zero for ranks outside of the grid."""
+    """Return the shape of every rank's block, array of shape (axes, ranks); zero for ranks outside of the grid."""
     extents = np.zeros((len(shape), ranks), np.int64)
     low, high = placement.bounds(shape)
     extents[:, np.array(placement.ranks)] = high - low
