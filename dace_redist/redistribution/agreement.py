@@ -1,4 +1,4 @@
-"""What all ranks ask for when arrays are redistributed. Start reading at: agreed_arguments."""
+"""Agreement of all ranks on the arguments of a redistribution. Start reading at: agreed_arguments."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ def _agreed(
     comm: MPI.Intracomm, checked: Callable[..., Agreed], *anywhere: bool, told: SourceTypes = ()
 ) -> tuple[Agreed, list[bool]]:
     """
-    What all ranks ask for; raises on every rank if one cannot take part, or if they differ. Collective, over ranks that
-    all give as many facts.
+    Return the arguments that all ranks agree on. Collective; all ranks pass equally many flags.
 
-    :param checked: What this rank asks for; raises ``ValueError`` or ``TypeError`` if it cannot take part. If it raises
-        ``UnknownTypeError``, the ranks tell each other the types, and it is called again with them.
-    :param anywhere: Facts of this rank's.
-    :param told: The types of the sources as other ranks know them, the second time.
-    :return: What all ask for, and for each fact whether it holds on any rank.
+    An error on one rank, or a difference between ranks, is raised on every rank.
+
+    :param checked: Returns this rank's arguments; raises ``ValueError`` or ``TypeError`` if they are invalid. If it
+        raises ``UnknownTypeError``, the ranks exchange the element types, and it is called again with them.
+    :param anywhere: Local booleans.
+    :param told: Element types of the sources, gathered from all ranks; empty on the first attempt.
+    :return: The arguments, and the logical OR of each boolean over all ranks.
     """
     arguments: Agreed | None = None
     failure: Exception | None = None
@@ -64,15 +65,15 @@ def _agreed(
 
 
 def _merged(ranks: Sequence[SourceTypes]) -> SourceTypes:
-    """The type of each source that the first rank tells which knows it."""
-    columns = itertools.zip_longest(*ranks)  # not all ranks need to ask for as many tensors: that is said later
+    """Return the type of each source from the first rank that knows it."""
+    columns = itertools.zip_longest(*ranks)  # a different number of tensors is an error later
     return tuple(next((element for element in column if element is not None), None) for column in columns)
 
 
 def agreed_joint_arguments(
     comm: MPI.Intracomm, arrays: Sequence[Any], out: Sequence[Any], checked: Callable[[], JointArguments]
 ) -> JointArguments:
-    """As :func:`agreed_arguments`, for several tensors. Collective, also with ranks that ask for one tensor."""
+    """Return the agreed arguments of several tensors, see :func:`agreed_arguments`. Collective."""
     arguments, facts = _agreed(comm, checked, *([False] * 4), *_sides(arrays, out))
     if _on_gpu(facts[4:]):
         device = _agreed_device(facts[4:], hint=", or in other parts of the list: these take a call each")
@@ -83,7 +84,7 @@ def agreed_joint_arguments(
 
 
 def agreed_arguments(comm: MPI.Intracomm, array: Any, out: Any, checked: Callable[[], PlanArguments]) -> PlanArguments:
-    """What all ranks ask for; raises on every rank if one cannot take part, or if they differ. Collective."""
+    """Return the arguments that all ranks agree on; raise any error or difference on every rank. Collective."""
     private = [isinstance(part, np.ndarray) and _is_private(part) for part in (array, out)]
     ordered = all(_in_c_order(part) for part in (array, out))
     arguments, facts = _agreed(comm, checked, *private, out is not None, not ordered, *_sides([array], [out]))
@@ -96,20 +97,20 @@ def agreed_arguments(comm: MPI.Intracomm, array: Any, out: Any, checked: Callabl
     if "gpu" in arguments.device:
         source_on_gpu, target_on_gpu = (side == "gpu" for side in arguments.device)
         return dataclasses.replace(arguments, memories=(gpu_memory_name(source_on_gpu, target_on_gpu),))
-    # A result that redistribute() makes itself is in shared memory where that helps, but need not be.
+    # A result allocated by redistribute() may lie in node-shared or in ordinary memory.
     kinds = (not private_target,) if given_target else (True, False)
     return dataclasses.replace(arguments, memories=tuple(memory_name(not private_source, kind) for kind in kinds))
 
 
 def _in_c_order(array: Any) -> bool:
-    """Whether an array's elements lie in C order; what is no array has none."""
+    """True if an array is in C order, or the argument is not an array."""
     if isinstance(array, ArrayView):
         return array.in_c_order
     return not isinstance(array, np.ndarray) or array.flags.c_contiguous
 
 
 def _lies_on(array: Any, device: str) -> bool:
-    """Whether an array has elements, and they lie on a device; what is no array has none."""
+    """True for a non-empty array on this device."""
     if isinstance(array, ArrayView):
         return array.size > 0 and array.device == device
     return isinstance(array, np.ndarray) and array.size > 0 and device == "cpu"
@@ -117,8 +118,8 @@ def _lies_on(array: Any, device: str) -> bool:
 
 def _sides(arrays: Sequence[Any], out: Sequence[Any]) -> list[bool]:
     """
-    Of the sources, then of the targets: whether any of them lies in main memory, whether any lies on the GPU, and
-    whether any has strides that do not count elements forward.
+    Return three flags for the sources, then for the targets: any in main memory, any on the GPU, any with irregular
+    strides (negative, or not a multiple of the element size).
     """
     return [
         fact
@@ -137,17 +138,19 @@ def _counts_backward(array: Any) -> bool:
 
 
 def _on_gpu(sides: Sequence[bool]) -> bool:
-    """Whether a source or a target lies on the GPU, on any rank."""
+    """True if a source or a target lies on the GPU of any rank."""
     return sides[1] or sides[4]
 
 
 def _agreed_device(sides: Sequence[bool], hint: str = "") -> tuple[str, str]:
     """
-    Where source and target lie, of which one is on the GPU; a target that no rank has lies with the source.
+    Return the devices of source and target, at least one of which is the GPU.
 
-    :param sides: What :func:`_sides` says, on any rank.
-    :param hint: For the error that some lie elsewhere than others.
-    :raises ValueError: If some lie elsewhere than others, or in a way that only arrays in main memory may.
+    Without a target on any rank, it is placed on the device of the source.
+
+    :param sides: Logical OR over all ranks of the flags of :func:`_sides`.
+    :param hint: Remedy in the error that devices differ.
+    :raises ValueError: If the devices of one side differ, or strides are irregular.
     """
     source_cpu, source_gpu, source_backward, target_cpu, target_gpu, target_backward = sides
     for name, cpu, gpu, backward in (
@@ -166,16 +169,16 @@ def _agreed_device(sides: Sequence[bool], hint: str = "") -> tuple[str, str]:
 
 
 def _is_private(array: npt.NDArray[Any] | None) -> bool:
-    """Whether the strategies that know nodes cannot reach an array's elements; without any, it does not matter."""
+    """True if node-aware strategies cannot access the array directly; False for an empty array."""
     return array is not None and array.size > 0 and not (is_shared(array) and is_plain(array))
 
 
-#: What was asked for, in the words of a call, where a field has another name.
+#: Names of arguments in a call, where a field has another name.
 _ASKED_FOR = {"index_map": "axes or region", "operation": "op, alpha, beta, conj or dtype"}
 
 
 def _difference(arguments: list[Any]) -> str:
-    """Names the first thing in which a rank differs from rank 0."""
+    """Describe the first argument in which a rank differs from rank 0."""
     first = arguments[0]
     lists = [isinstance(other, JointArguments) for other in arguments]
     if any(lists) and not all(lists):

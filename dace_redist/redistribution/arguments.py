@@ -1,4 +1,4 @@
-"""What a rank asks for when arrays are redistributed, checked. Start reading at: checked_arguments."""
+"""Checked arguments of one rank for a redistribution. Start reading at: checked_arguments."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from dace_redist.redistribution.device_arrays import ArrayView, array_view, is_f
 from dace_redist.schedule import Schedule, checked_index_map
 from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, check_options, find_strategy, options_within
 
-#: Element types of the sources of a call, in their order; None: not known.
+#: Element types of the sources of a call, in order; None: unknown.
 SourceTypes = tuple[np.dtype[Any] | None, ...]
 
 
 class UnknownTypeError(TypeError):
     """
-    Nothing on this rank tells the element type of a source, for which it passes None; other ranks may.
+    Element type of a source unknown: this rank passes None and cannot infer it, but other ranks may know it.
 
-    :param text: What is wrong if none does.
-    :param source_types: What this rank knows.
+    :param text: Error message if no rank knows it.
+    :param source_types: The types that this rank knows.
     """
 
     def __init__(self, text: str, source_types: SourceTypes) -> None:
@@ -39,7 +39,7 @@ class UnknownTypeError(TypeError):
 
 @dataclasses.dataclass(frozen=True)
 class PlanArguments:
-    """What all ranks must agree on."""
+    """Arguments that all ranks must agree on."""
 
     strategy: str
     options: tuple[tuple[str, int | float], ...]
@@ -48,14 +48,14 @@ class PlanArguments:
     source: AnyDistribution
     target: AnyDistribution
     index_map: IndexMap
-    #: Where the arrays lie, for strategy ``"Auto"``: the kinds of memory that a choice may be for, the first one first;
-    #: none if the arrays are not all in C order, for which nothing is measured.
+    #: Kinds of memory for strategy ``"Auto"``, in order of preference; empty if an array is not in C order, for which
+    #: there are no measurements.
     memories: tuple[str, ...] = ()
-    #: Where source and target lie, each one of ``DEVICES``.
+    #: Devices of source and target, each one of ``DEVICES``.
     device: tuple[str, str] = ("cpu", "cpu")
 
     def __hash__(self) -> int:
-        """Computed once: each call looks its arguments up."""
+        """Return the hash, computed once: each call looks its arguments up."""
         return self._hash
 
     @functools.cached_property
@@ -74,12 +74,12 @@ class PlanArguments:
 
     @property
     def schedule(self) -> Schedule:
-        """Who sends what to whom."""
+        """Messages of the redistribution."""
         operation = None if self.operation.is_copy else self.operation
         return Schedule(self.source, self.target, self.dtype, self.index_map, operation)
 
     def digest(self) -> int:
-        """A number that other arguments hardly share, the same on every rank; of 56 bits."""
+        """Return a 56-bit hash of the arguments, equal on all ranks."""
         text = repr(
             (self.strategy, self.options, self.operation, self.dtype.itemsize, self.memories, self.device)
         ).encode()
@@ -89,7 +89,7 @@ class PlanArguments:
         return int.from_bytes(state.digest(), "little")
 
 
-#: Arguments of ``redistribute`` and ``plan``, which take the options of a strategy beside them.
+#: Arguments of ``redistribute`` and ``plan`` that are not options of a strategy.
 _ARGUMENTS = (
     "comm",
     "out",
@@ -127,17 +127,17 @@ def checked_arguments(
     told: SourceTypes = (),
 ) -> PlanArguments:
     """
-    What this rank asks for, checked; parameters and errors as of :func:`dace_redist.redistribute`.
+    Check this rank's arguments. Parameters and errors as of :func:`dace_redist.redistribute`.
 
-    :param planned: Whether the arrays come later: ``array`` has the source's type, and no shape.
-    :param told: The source's type as other ranks know it, for a rank that passes None.
-    :raises UnknownTypeError: If this rank does not know it, and was not told.
+    :param planned: True for a plan: ``array`` has the element type of the source, and no shape.
+    :param told: Element type of the source from other ranks, for a rank that passes None.
+    :raises UnknownTypeError: If this rank cannot infer the type and ``told`` is empty.
     """
     for name, distribution in (("source", source), ("target", target)):
         if not isinstance(distribution, Distribution | TiledDistribution):
             raise TypeError(f"{name} must be a Distribution or TiledDistribution, got {distribution!r}")
         if distribution.ranks_needed > comm.size:
-            check_launcher(MPI.COMM_WORLD)  # else every rank is alone
+            check_launcher(MPI.COMM_WORLD)  # else each process is a world of its own
             raise ValueError(
                 f"the {name} distribution names ranks up to {distribution.ranks_needed - 1}, "
                 f"but the communicator has {comm.size} ranks; start the program with "
@@ -166,7 +166,7 @@ def checked_arguments(
 
 def check_covered(index_map: IndexMap, operation: ElementOperation, target: AnyDistribution) -> None:
     """
-    Makes sure that a redistribution gives all elements of a new array a value.
+    Check that a redistribution defines all elements of a new array.
 
     :raises ValueError: If it does not.
     """
@@ -187,16 +187,17 @@ def source_types(
     names: Sequence[str], arrays: Sequence[Any], out: Sequence[Any], dtypes: Sequence[Any], told: SourceTypes
 ) -> list[np.dtype[Any]]:
     """
-    Element types of sources. One that is None here has that of its target, unless elements are converted on the way:
-    then it is what other ranks tell.
+    Return the element types of sources.
 
-    :param names: What errors call the sources.
+    A None source has the type of its target or, if elements are converted, the type that other ranks report.
+
+    :param names: Names of the sources in error messages.
     :param arrays: Sources, each an array or None.
-    :param out: Their targets; None: they are to be made.
-    :param dtypes: Types that elements are converted to; None: they are not.
-    :param told: The types as other ranks know them; empty: these were not asked.
+    :param out: Their targets, each an array or None.
+    :param dtypes: Types that elements are converted to; None: no conversion.
+    :param told: Element types from other ranks; empty on the first attempt.
     :raises TypeError: If source and target are None, or elements have no fixed size.
-    :raises UnknownTypeError: If neither this rank nor those that were asked know a type.
+    :raises UnknownTypeError: If a type is unknown on this rank and in ``told``.
     """
     known: list[np.dtype[Any] | None] = []
     for number, (name, array, result, dtype) in enumerate(zip(names, arrays, out, dtypes, strict=True)):
@@ -221,11 +222,11 @@ def source_types(
 
 def check_part(name: str, given: Any, shape: tuple[int, ...], dtype: np.dtype[Any], rank: int) -> None:
     """
-    Makes sure that an array is a rank's part of a tensor; where the rank owns nothing, None is one, too.
+    Check that an array is a rank's part of a tensor. None is accepted if the rank owns nothing.
 
-    :param name: What errors call the array.
-    :raises ValueError: If it has another shape.
-    :raises TypeError: If it is no array, or of another type.
+    :param name: Name of the array in error messages.
+    :raises ValueError: If the shape differs.
+    :raises TypeError: If it is not an array, or the element type differs.
     """
     if given is not None and not isinstance(given, np.ndarray | ArrayView):
         hint = '; arrays on a GPU need a plan with device="gpu"' if is_foreign(given) else ""
@@ -248,9 +249,9 @@ def _check_arrays(array: Any, source: AnyDistribution, target: AnyDistribution, 
 
 def check_target(array: Any, out: Any) -> None:
     """
-    Makes sure that a target array can be written, and does not overlap the source.
+    Check that a target array is writeable and does not overlap the source.
 
-    :raises ValueError: If not.
+    :raises ValueError: If it is read-only or overlaps.
     """
     if out is None:
         return
@@ -261,12 +262,12 @@ def check_target(array: Any, out: Any) -> None:
 
 
 def is_writeable(array: npt.NDArray[Any] | ArrayView) -> bool:
-    """Whether an array can be written."""
+    """True if an array is writeable."""
     return array.writeable if isinstance(array, ArrayView) else bool(array.flags.writeable)
 
 
 def overlap(array: Any, other: Any) -> bool:
-    """Whether two arrays may have memory in common; what is no array has none."""
+    """True if two arrays may share memory; False if one argument is not an array."""
     if isinstance(array, np.ndarray) and isinstance(other, np.ndarray):
         return np.may_share_memory(array, other)
     one, another = (array_view("array", part) if isinstance(part, np.ndarray) else part for part in (array, other))
@@ -275,14 +276,14 @@ def overlap(array: Any, other: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class JointArguments:
-    """What all ranks must agree on for several tensors in one exchange."""
+    """Arguments that all ranks must agree on for several tensors in one exchange."""
 
     strategy: str
     tensors: tuple[PlanArguments, ...]
 
     @property
     def device(self) -> tuple[str, str]:
-        """Where all sources and all targets lie, each one of ``DEVICES``."""
+        """Devices of all sources and of all targets, each one of ``DEVICES``."""
         return self.tensors[0].device
 
     @property
@@ -291,12 +292,12 @@ class JointArguments:
         return tuple(tensor.dtype for tensor in self.tensors)
 
     def digest(self) -> int:
-        """As :meth:`PlanArguments.digest`."""
+        """Return a hash, as :meth:`PlanArguments.digest`."""
         digests = (self.strategy, *(tensor.digest() for tensor in self.tensors))
         return int.from_bytes(hashlib.blake2b(repr(digests).encode(), digest_size=7).digest(), "little")
 
 
 def is_plain(array: npt.NDArray[Any]) -> bool:
-    """Whether an array's strides count elements forward; elements without bytes, which cannot be moved, do."""
+    """True if all strides are non-negative multiples of the element size."""
     size = max(array.itemsize, 1)
     return all(stride >= 0 and stride % size == 0 for stride in array.strides)

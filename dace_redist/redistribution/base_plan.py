@@ -1,4 +1,4 @@
-"""What plans of one tensor and of several have in common. Start reading at: BasePlan."""
+"""Base classes of plans of one tensor and of several. Start reading at: BasePlan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Made = TypeVar("Made", bound="FreedAtEnd")
 
 
 class FreedAtEnd:
-    """A context manager that calls :meth:`free` at the end, unless by an exception."""
+    """Context manager that calls :meth:`free` at the end, unless the block raises."""
 
     def free(self) -> None:
         """Free the plan. Local."""
@@ -28,15 +28,15 @@ class FreedAtEnd:
 
 
 class BasePlan(FreedAtEnd):
-    """A plan of the library, until it is freed. A context manager that frees it at the end."""
+    """A plan of the library; a context manager that frees it at the end."""
 
     _native: NativeHandle | None
     _handle: int  # of the communicator
-    _bound: Any  # a _core.BoundPlan, or the like of a device: runs it if the arrays need nothing done before
-    _started = False  # whether a transfer of it is under way
+    _bound: Any  # a _core.BoundPlan, or its device counterpart: runs the plan if the arrays already match its layout
+    _started = False  # True while a transfer is under way
 
     def _run_bound(self, array: Any, out: Any) -> bool:
-        """Whether the arrays were moved; else they need to be looked at."""
+        """Move the arrays on the fast path; return False if they must be checked first."""
         self._check_not_started()
         code: int = self._bound.run(array, out)
         if code > 0:
@@ -45,14 +45,15 @@ class BasePlan(FreedAtEnd):
 
     def run_if_agreed(self, number: int, array: Any, out: Any) -> bool:
         """
-        Moves what it is for if all ranks call this, or ``interface.agree``, with the same number, and none needs
-        another check of its arrays: they are of this plan's shapes and types, and of the strides of the call before.
-        Collective.
+        Run the plan if all ranks agree. Collective.
 
-        :param number: What the ranks must agree on; not 0, of 64 bits.
+        The ranks agree if all call this, or ``interface.agree``, with the same number, and all arrays have the shapes
+        and types of the plan and the strides of the previous call.
+
+        :param number: Number to agree on, 64 bits, not 0.
         :param array: As in a call of the plan.
         :param out: As in a call of the plan, but not None.
-        :return: Whether it was moved, the same on every rank.
+        :return: True if the tensor was moved; equal on all ranks.
         :raises RedistributionError: If MPI fails.
         """
         code: int = self._bound.run_if_agreed(self._handle, number, array, out)
@@ -62,9 +63,9 @@ class BasePlan(FreedAtEnd):
 
     def _ready(self) -> None:
         """
-        Makes sure that the plan can be used.
+        Check that the plan can be used.
 
-        :raises ValueError: If it cannot.
+        :raises ValueError: If it was freed, or a transfer of it is under way.
         """
         if self._native is None:
             raise ValueError("this plan was freed")

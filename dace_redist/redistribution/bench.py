@@ -1,4 +1,4 @@
-"""Makes the arrays and plans that are measured, see :class:`dace_redist.tuning.bench.Bench`."""
+"""Arrays and plans for measurements, see :class:`dace_redist.tuning.bench.Bench`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LibraryBench:
         if place == "ordinary":
             return np.ones(tuple(shape), dtype)
         array = empty(tuple(shape), dtype, comm)
-        if not is_shared(array):  # empty() has warned with what was needed and what there is
+        if not is_shared(array):  # empty() has warned with the bytes requested and available
             nbytes = math.prod(shape) * dtype.itemsize
             raise RuntimeError(f"there is too little node-shared memory for an array of {nbytes:,} bytes to measure")
         array.fill(1)

@@ -1,4 +1,4 @@
-"""Arrays of any library as a plan sees them, and arrays in a GPU's memory. Start reading at: array_view."""
+"""Views of arrays of any library, and arrays in GPU memory. Start reading at: array_view."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ import numpy.typing as npt
 
 from dace_redist.native import device
 
-#: Where an array may lie, in the order of ``dr_memory``.
+#: Devices of an array, in the order of ``dr_memory``.
 DEVICES = ("cpu", "gpu")
 
 
 @dataclasses.dataclass(frozen=True)
 class ArrayView:
     """
-    Where an array lies, and how.
+    Address and layout of an array.
 
-    :param address: Of its first element; 0 for an array without elements.
-    :param strides: In bytes.
-    :param stream: The stream that orders its use, a ``cudaStream_t`` as a number; None: the array does not say.
+    :param address: Address of the first element; 0 for an empty array.
+    :param strides: Strides in bytes.
+    :param stream: Stream that orders accesses, a ``cudaStream_t`` as a number; None if the array does not name one.
     :param owner: The array, which must live as long as the view.
     """
 
@@ -47,7 +47,7 @@ class ArrayView:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the strides count elements forward."""
+        """True if all strides are non-negative multiples of the element size."""
         return self.size == 0 or all(
             extent == 1 or (stride >= 0 and stride % max(self.dtype.itemsize, 1) == 0)
             for extent, stride in zip(self.shape, self.strides, strict=True)
@@ -55,13 +55,13 @@ class ArrayView:
 
     @property
     def in_c_order(self) -> bool:
-        """Whether the elements lie one after another, the last index running fastest."""
+        """True for a contiguous array in C order."""
         expected = c_strides(self.shape, self.dtype.itemsize)
         pairs = zip(self.shape, self.strides, expected, strict=True)
         return self.size == 0 or all(extent == 1 or given == wanted for extent, given, wanted in pairs)
 
     def as_numpy(self) -> npt.NDArray[Any]:
-        """The same array, which lies in main memory, as one of NumPy."""
+        """Return a NumPy view of an array in main memory."""
         if isinstance(self.owner, np.ndarray):
             return self.owner
         if self.size == 0:
@@ -75,7 +75,7 @@ class ArrayView:
         return array
 
     def overlaps(self, other: ArrayView) -> bool:
-        """Whether the stretches of memory from the first to the last element have a byte in common."""
+        """True if the address ranges of two arrays, from first to last element, intersect."""
         (lo, hi), (other_lo, other_hi) = self._bounds(), other._bounds()
         return lo < other_hi and other_lo < hi
 
@@ -88,7 +88,7 @@ class ArrayView:
 
 
 def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
-    """Strides in bytes of an array in C order."""
+    """Return the strides, in bytes, of an array in C order."""
     strides = [itemsize] * len(shape)
     for i in reversed(range(len(shape) - 1)):
         strides[i] = strides[i + 1] * max(1, shape[i + 1])
@@ -96,22 +96,21 @@ def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
 
 
 def is_foreign(array: Any) -> bool:
-    """Whether something is neither a NumPy array, nor a list, nor None, but may be an array of another library."""
+    """True for an array of a library other than NumPy; False for lists and None."""
     if isinstance(array, np.ndarray | list | None):
         return False
     try:
         return hasattr(array, "__cuda_array_interface__") or hasattr(array, "__dlpack__")
-    except Exception:  # of the attribute, as of a PyTorch tensor that needs a gradient: array_view says which
+    except Exception:  # the attribute raises, as for a PyTorch tensor that requires a gradient: array_view reports it
         return True
 
 
 def array_view(name: str, array: Any) -> ArrayView:
     """
-    How an array of NumPy, CuPy, PyTorch, or anything with ``__cuda_array_interface__`` or ``__dlpack__`` lies.
+    Return the view of an array of NumPy, CuPy, PyTorch, or with ``__cuda_array_interface__`` or ``__dlpack__``.
 
-    :param name: What errors call it.
-    :raises TypeError: If it is no array, one that lies neither in main memory nor on a GPU, or one that does not say
-        where it lies.
+    :param name: Name of the array in error messages.
+    :raises TypeError: If it is not an array, lies neither in main memory nor on a GPU, or does not provide its address.
     """
     if isinstance(array, np.ndarray):
         address, writeable = array.ctypes.data, array.flags.writeable
@@ -142,7 +141,7 @@ def _library_view(name: str, array: Any) -> ArrayView:
 
 
 def _interface_view(interface: dict[str, Any], array: Any) -> ArrayView:
-    """Source of the format: Numba's documentation, CUDA Array Interface, version 3."""
+    """Return a view from the CUDA Array Interface, version 3 (Numba's documentation)."""
     dtype, shape = np.dtype(interface["typestr"]), tuple(interface["shape"])
     address, read_only = interface["data"]
     strides = interface.get("strides")
@@ -181,7 +180,7 @@ def _torch_dtype(name: str, dtype: Any) -> np.dtype[Any]:
 
 
 class _Tensor(ctypes.Structure):
-    """``DLTensor`` of DLPack; what a ``DLManagedTensor`` begins with. Source: dlpack.h, version 0.8."""
+    """``DLTensor`` of DLPack, the first member of ``DLManagedTensor``. Source: dlpack.h, version 0.8."""
 
     _fields_ = [
         ("data", ctypes.c_void_p),
@@ -197,7 +196,7 @@ class _Tensor(ctypes.Structure):
     ]
 
 
-_DLPACK_DEVICES = {1: "cpu", 2: "gpu", 3: "cpu", 13: "gpu"}  # main memory, CUDA, the same pinned, managed
+_DLPACK_DEVICES = {1: "cpu", 2: "gpu", 3: "cpu", 13: "gpu"}  # main memory, CUDA, pinned host, managed
 _DLPACK_KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
 _DLPACK_READ_ONLY = 1  # a bit of the flags
 
@@ -216,7 +215,7 @@ class _VersionedTensor(ctypes.Structure):
 
 
 def _dlpack_tensor(array: Any) -> tuple[Any, _Tensor, bool]:
-    """Capsule, tensor, and whether it may be written, which libraries before DLPack 1.0 do not say."""
+    """Return capsule, tensor, and True if it is writeable; always True before DLPack 1.0, which has no such flag."""
     get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
     get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     try:
@@ -247,17 +246,19 @@ def _dlpack_view(name: str, array: Any) -> ArrayView:
 
 
 def _free_in(process: int, address: int) -> None:
-    """Frees memory of the GPU, unless a forked child ends: the GPU's context is its parent's."""
+    """Free GPU memory, except in a forked child: the GPU context belongs to its parent."""
     if os.getpid() == process:
         device.free(address)
 
 
 class DeviceArray:
     """
-    An array in the memory of the current GPU, in C order: what a redistribution makes there where the source is neither
-    CuPy's nor PyTorch's. Other libraries take it by ``__cuda_array_interface__`` without a copy.
+    Array in the memory of the current GPU, in C order.
 
-    :param shape: Its extents, or the only one.
+    It is the result of a redistribution on the GPU whose source is neither of CuPy nor of PyTorch. Other libraries
+    access it by ``__cuda_array_interface__`` without a copy.
+
+    :param shape: Shape, or the length of a vector.
     :param dtype: Type of the elements.
     :raises RedistributionError: If there is no GPU, or too little memory on it.
     :raises BuildError: If the library for GPUs cannot be built.
@@ -272,14 +273,14 @@ class DeviceArray:
 
     @classmethod
     def from_numpy(cls, array: npt.NDArray[Any]) -> DeviceArray:
-        """A copy of an array on the GPU."""
+        """Copy an array to the GPU."""
         made = cls(array.shape, array.dtype)
         contiguous = np.ascontiguousarray(array)
         device.copy(made._address, contiguous.ctypes.data, made.nbytes)
         return made
 
     def to_numpy(self) -> npt.NDArray[Any]:
-        """A copy in main memory, of what is there when all that was enqueued on the GPU is done."""
+        """Copy the array to main memory, after all work enqueued on the GPU."""
         made = np.empty(self.shape, self.dtype)
         device.copy(made.ctypes.data, self._address, self.nbytes)
         return made
@@ -295,10 +296,11 @@ class DeviceArray:
 
 def empty_like_library(sample: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     """
-    A new array of the library of another one, and where that lies; of a library that makes none, and on the GPU, a
-    :class:`DeviceArray`.
+    Return a new array of the same library and device as another one.
 
-    :param sample: The other array; None: one on the GPU.
+    On the GPU it is a :class:`DeviceArray` unless that library is CuPy or PyTorch.
+
+    :param sample: The other array; None stands for an array on the GPU.
     """
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     if torch is not None and isinstance(sample, torch.Tensor):

@@ -1,4 +1,4 @@
-"""Several tensors of which sources, targets, or both lie on a GPU. Start reading at: DeviceJointPlan."""
+"""Redistributions of several tensors with sources, targets, or both on a GPU. Start reading at: DeviceJointPlan."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class DeviceJointPlan(FreedAtEnd):
     """
     A redistribution of several tensors at once, made by :func:`dace_redist.plan` from lists with ``device="gpu"``.
 
-    Each tensor moves as by a plan of its own, all at the same time. It is a context manager that frees it at the end.
+    Each tensor moves as by its own plan, all concurrently. It is a context manager that frees the plan at the end.
 
     :ivar strategy: Name of the strategy, one for all tensors.
     :ivar options: Options that are not at their defaults.
-    :ivar device: Where all sources and all targets lie, each ``"cpu"`` or ``"gpu"``.
+    :ivar device: Devices of all sources and of all targets, each ``"cpu"`` or ``"gpu"``.
     """
 
     def __init__(self, comm: MPI.Intracomm, arguments: JointArguments) -> None:
@@ -40,7 +40,7 @@ class DeviceJointPlan(FreedAtEnd):
 
     def __call__(self, arrays: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """
-        Moves the tensors. Collective over the ranks that have a part in any of them.
+        Move the tensors. Collective over the ranks that have a part in any of them.
 
         :param arrays: This rank's part of each source, as :meth:`dace_redist.redistribution.device_plan.DevicePlan`
             takes one.
@@ -57,11 +57,11 @@ class DeviceJointPlan(FreedAtEnd):
         self, arrays: Sequence[Any], out: Sequence[Any] | None = None, *, progress: str = "calls"
     ) -> DeviceJointRequest:
         """
-        Starts to move the tensors, and returns: as :meth:`dace_redist.Plan.start`. Arrays on a GPU are not protected.
+        Start to move the tensors, as :meth:`dace_redist.Plan.start`. Arrays on a GPU are not protected.
 
         :param arrays: As in a call of the plan.
         :param out: As in a call of the plan.
-        :param progress: What moves the tensors on: ``"calls"`` or ``"thread"``.
+        :param progress: ``"calls"`` or ``"thread"``.
         :return: The transfer, to be waited for.
         """
         check_count("arrays", arrays, len(self._plans))
@@ -69,7 +69,7 @@ class DeviceJointPlan(FreedAtEnd):
             check_count("out", out, len(self._plans))
         results = self._targets_for(arrays) if out is None else list(out)
         tensors = list(zip(self._plans, arrays, results, strict=True))
-        for plan, array, result in tensors:  # nothing is under way yet if one does not fit
+        for plan, array, result in tensors:  # check all before any transfer starts
             plan.check_arrays(array, result)
         return DeviceJointRequest(
             [plan.start(array, result, progress=progress) for plan, array, result in tensors], results
@@ -83,15 +83,15 @@ class DeviceJointPlan(FreedAtEnd):
     @property
     def schedule(self) -> JointSchedule:
         """
-        Who sends what to whom, if all messages between two ranks were joined.
+        Messages of all tensors, as if the messages between two ranks were joined.
 
-        :raises ValueError: If a tensor has an ``op``: it moves in exchanges of its own.
+        :raises ValueError: If a tensor has an ``op``: it moves in separate exchanges.
         """
         return JointSchedule([one.schedule for one in self._arguments.tensors])
 
     def free(self) -> None:
         """
-        Frees buffers and MPI handles; the plan cannot be called afterwards. Collective.
+        Free buffers and MPI handles; the plan cannot be called afterwards. Collective.
 
         :raises ValueError: If a transfer of it is under way.
         """
@@ -118,7 +118,7 @@ class DeviceJointRequest:
 
     def test(self) -> bool:
         """
-        Moves all on, and says whether all are done.
+        Advance all transfers; return True when all are complete.
 
         :raises RedistributionError: If MPI or the GPU fails.
         """
@@ -126,16 +126,16 @@ class DeviceJointRequest:
 
     def wait(self) -> list[Any]:
         """
-        Waits until all are done.
+        Wait until all transfers are complete.
 
         :return: This rank's parts of the targets.
         :raises RedistributionError: If MPI or the GPU fails.
         :raises ValueError: If it was waited for before.
         """
         failures = []
-        with contextlib.suppress(Exception):  # is raised by the request's wait, too
+        with contextlib.suppress(Exception):  # the request's wait raises it again
             while not self.test():
-                os.sched_yield()  # to ranks that share the core
+                os.sched_yield()  # yield to ranks on the same core
         for request in self._requests:
             try:
                 request.wait()
@@ -156,5 +156,5 @@ class DeviceJointRequest:
 
 
 def make_joint_plan(comm: MPI.Intracomm, arguments: JointArguments) -> JointPlan | DeviceJointPlan:
-    """The plan of several tensors, wherever their arrays lie. Collective."""
+    """Return a plan of several tensors on the devices of its arguments. Collective."""
     return DeviceJointPlan(comm, arguments) if "gpu" in arguments.device else JointPlan(comm, arguments)

@@ -1,4 +1,4 @@
-"""A redistribution whose source, target, or both lie on a GPU. Start reading at: DevicePlan."""
+"""Redistribution with source, target, or both on a GPU. Start reading at: DevicePlan."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from dace_redist.redistribution.request import Request, progress_number
 
 class DevicePlan(Plan):
     """
-    A plan for arrays of which one side at least lies on the GPU that was current when it was made.
+    Plan for arrays of which at least one lies on the GPU that was current when the plan was made.
 
-    It moves them after what was enqueued before on the array's stream, and what is enqueued there afterwards finds the
-    result: CuPy's and PyTorch's current stream, or what the array itself says.
+    The transfer is ordered on the array's stream, after work enqueued before and ahead of work enqueued afterwards.
+    That is the current stream of CuPy or PyTorch, or the stream that the array names.
 
-    :ivar device: Where source and target lie, each ``"cpu"`` or ``"gpu"``.
+    :ivar device: Devices of source and target, each ``"cpu"`` or ``"gpu"``.
     """
 
     def __init__(self, comm: MPI.Intracomm, arguments: PlanArguments) -> None:
@@ -36,7 +36,7 @@ class DevicePlan(Plan):
 
     def __call__(self, array: Any, out: Any = None) -> Any:
         """
-        Moves a tensor. Collective over the ranks that have a part in it.
+        Move a tensor. Collective over the ranks that have a part in it.
 
         :param array: This rank's part of the source; None on a rank that owns nothing of it.
         :param out: Where to put this rank's part of the target. Default: a new array, on the GPU one of the library of
@@ -54,7 +54,7 @@ class DevicePlan(Plan):
 
     def bound(self, array: Any, out: Any) -> Callable[[], None]:
         """
-        A call with these arrays, which are checked now and not again.
+        Return a call with these arrays, which are checked only once.
 
         :param array: This rank's part of the source.
         :param out: Where to put this rank's part of the target.
@@ -66,7 +66,7 @@ class DevicePlan(Plan):
 
     def start(self, array: Any, out: Any = None, *, progress: str = "calls") -> Request:
         """
-        Starts to move a tensor, and returns; parameters, errors and what has to be kept in mind as of
+        Start to move a tensor. Parameters, errors and restrictions as of
         :meth:`dace_redist.redistribution.plan.Plan.start`. Arrays on a GPU are not protected.
         """
         number = progress_number(progress)
@@ -79,7 +79,7 @@ class DevicePlan(Plan):
 
     def check_arrays(self, array: Any, out: Any) -> None:
         """
-        Makes sure that a call or :meth:`start` can take these arrays.
+        Check arrays for a call or :meth:`start`.
 
         :raises ValueError: As a call of the plan.
         :raises TypeError: As a call of the plan.
@@ -88,10 +88,10 @@ class DevicePlan(Plan):
 
     def empty_target_for(self, array: Any) -> Any:
         """
-        A new array for this rank's part of the target.
+        Return a new array for this rank's part of the target.
 
-        :param array: This rank's part of the source, of whose library it is.
-        :raises ValueError: If not all of it gets a value.
+        :param array: This rank's part of the source; the new array is of the same library.
+        :raises ValueError: If the redistribution does not define all elements.
         """
         if self.device[1] == "cpu":
             return self.empty_target()
@@ -137,7 +137,7 @@ class DevicePlan(Plan):
         return native, source, target
 
 
-#: The values of ``device`` in words.
+#: Names of devices in messages.
 _PLACES = {"cpu": "in main memory", "gpu": "on the GPU"}
 
 
@@ -147,7 +147,7 @@ def _layout(view: ArrayView) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 def checked_device(device: Any) -> tuple[str, str]:
     """
-    Where source and target of a plan lie.
+    Return the devices of source and target of a plan.
 
     :param device: ``"cpu"`` or ``"gpu"`` for both, or a pair for source and target.
     :raises ValueError: If it is neither.
@@ -159,5 +159,5 @@ def checked_device(device: Any) -> tuple[str, str]:
 
 
 def make_plan(comm: MPI.Intracomm, arguments: PlanArguments) -> Plan:
-    """The plan of some arguments, wherever its arrays lie; the library must be there. Collective."""
+    """Return a plan on the devices of its arguments; the library must be built. Collective."""
     return DevicePlan(comm, arguments) if "gpu" in arguments.device else Plan(comm, arguments)

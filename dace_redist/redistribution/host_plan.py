@@ -1,4 +1,4 @@
-"""A planned redistribution of arrays in main memory. Start reading at: Plan."""
+"""Planned redistribution of arrays in main memory. Start reading at: Plan."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ Array = npt.NDArray[Any]
 
 class Plan(BasePlan):
     """
-    A redistribution ready to be carried out, made by :func:`dace_redist.plan`.
+    Reusable redistribution, made by :func:`dace_redist.plan`.
 
-    Calling it moves a tensor. It is a context manager that frees it at the end.
+    Calling it moves a tensor. It is a context manager that frees the plan at the end.
 
     :ivar source: Distribution before.
     :ivar target: Distribution after.
@@ -44,9 +44,9 @@ class Plan(BasePlan):
     :ivar target_dtype: Element type of the target.
     :ivar axes: The source axis that each target axis comes from; None: the same order.
     :ivar region: The sub-tensor that moves; None: the whole tensor.
-    :ivar strategy: How it moves; never ``"Auto"``.
+    :ivar strategy: Name of the strategy, never ``"Auto"``.
     :ivar options: Options that are not at their defaults.
-    :ivar recorded: Whether ``"Auto"`` took strategy and options from what was measured.
+    :ivar recorded: True if ``"Auto"`` took strategy and options from a tuning record.
     """
 
     def __init__(self, comm: MPI.Intracomm, arguments: PlanArguments) -> None:
@@ -70,18 +70,18 @@ class Plan(BasePlan):
         )
         shapes = [side.local_shape(comm.rank) for side in (self.source, self.target)]
         self._source_shape, self._target_shape = shapes
-        # Calls with arrays of the same strides as before, at first C order, take no Python but this object.
+        # Fast path: runs without further Python if the strides equal those of the previous call, initially C order.
         execute, agreement = function_address("dr_plan_execute"), function_address("dr_python_agree")
         part = (self.dtype, self.target_dtype, shapes[0], shapes[1])
         self._bound = _core.BoundPlan(execute, agreement, native.address, [part], False)
         self._fills_target = self._index_map.covers(self.target.shape) and self._operation.beta == 0
-        self._strides: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())  # in bytes; none: C order
+        self._strides: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())  # in bytes; empty: C order
         nbytes = math.prod(self._target_shape) * self.target_dtype.itemsize
         self._result_is_shared = find_strategy(self.strategy).node_aware and nbytes >= LEAST_SHARED_BYTES
 
     def __call__(self, array: Array | None, out: Array | None = None) -> Array:
         """
-        Moves a tensor. Collective over the ranks that have a part in it.
+        Move a tensor. Collective over the ranks that have a part in it.
 
         :param array: This rank's part of the source, of shape ``source.local_shape(rank)`` and any strides; None on a
             rank that owns nothing of it.
@@ -101,9 +101,9 @@ class Plan(BasePlan):
 
     def empty_target(self) -> Array:
         """
-        A new array for this rank's part of the target.
+        Return a new array for this rank's part of the target.
 
-        :raises ValueError: If not all of it gets a value.
+        :raises ValueError: If the redistribution does not define all elements.
         """
         self._check_covered()
         if self._result_is_shared:
@@ -116,18 +116,18 @@ class Plan(BasePlan):
 
     def start(self, array: Array | None, out: Array | None = None, *, progress: str = "calls") -> Request:
         """
-        Starts to move a tensor, and returns. Collective over the ranks that have a part in it.
+        Start to move a tensor. Collective over the ranks that have a part in it.
 
-        At most one transfer of a plan is under way. Until it is waited for, both arrays are read-only, and neither may
-        be used in another way. Transfers of several plans may be started and waited for in any order, which may differ
-        between ranks. All ranks start a transfer with one kind of ``progress``, or all call the plan.
+        At most one transfer of a plan can be under way. Until :meth:`Request.wait`, both arrays are read-only; the
+        source must not change, and the target must not be used. Transfers of several plans may be started and waited
+        for in any order, which may differ between ranks. All ranks start a transfer with the same ``progress``, or
+        all call the plan.
 
         :param array: As in a call of the plan.
         :param out: As in a call of the plan.
         :param progress: ``"calls"``: the transfer advances in MPI, and in :meth:`Request.test` and
-            :meth:`Request.wait` of any transfer; within a node also while this rank computes. ``"thread"``: a thread of
-            its own advances it, for which MPI must have been started with ``MPI_THREAD_MULTIPLE``, as mpi4py does where
-            it can.
+            :meth:`Request.wait` of any transfer; within a node also while this rank computes. ``"thread"``: a
+            separate thread advances it; requires ``MPI_THREAD_MULTIPLE``, which mpi4py requests by default.
         :return: The transfer, to be waited for.
         :raises ValueError: On this rank only, if the plan was freed, a transfer of it is under way, or an array does
             not fit.
@@ -149,7 +149,7 @@ class Plan(BasePlan):
             out[...] = target
 
     def _prepared(self, array: Array | None, out: Array) -> tuple[NativePlan, Array, Array]:
-        """The library's plan, set up for these arrays, and what it is to read and write: they, or copies of them."""
+        """Return the native plan, set up for these arrays, and the arrays or copies that it reads and writes."""
         self._ready()
         native = self._native
         assert isinstance(native, NativePlan)
@@ -172,7 +172,7 @@ class Plan(BasePlan):
 
     @property
     def schedule(self) -> Schedule:
-        """Who sends what to whom."""
+        """Messages of the redistribution."""
         operation = None if self._operation.is_copy else self._operation
         return Schedule(self.source, self.target, self.dtype, self._index_map, operation)
 
@@ -184,17 +184,17 @@ class Plan(BasePlan):
         return f"Plan({self.source} -> {self.target}, {self.dtype}{mapped}{where}, {self.strategy}{options}{state})"
 
     def _where(self) -> str:
-        """Where the arrays lie, for the text of the plan; nothing for main memory."""
+        """Return the devices of the arrays for the text of the plan; empty for main memory."""
         return ""
 
 
 def _layout(array: Array) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    # the stride of a single element does not matter, but may be negative
+    # the stride of an axis of one element is arbitrary, and may be negative
     return array.shape, tuple(abs(stride) // array.itemsize for stride in array.strides)
 
 
 def _selected(comm: MPI.Intracomm, arguments: PlanArguments) -> tuple[str, dict[str, int | float], bool]:
-    """Strategy, options, and whether they were measured; what ``"Auto"`` stands for is looked up. Collective."""
+    """Return strategy, options, and True if they were recorded; resolves ``"Auto"``. Collective."""
     given = dict(arguments.options)
     choice = _choice(comm, arguments) if arguments.strategy == AUTO.name else Choice(arguments.strategy, {}, False, "")
     options = {**choice.options, **given}
@@ -204,7 +204,7 @@ def _selected(comm: MPI.Intracomm, arguments: PlanArguments) -> tuple[str, dict[
 
 
 def _choice(comm: MPI.Intracomm, arguments: PlanArguments) -> Choice:
-    """What ``"Auto"`` stands for. Collective."""
+    """Resolve ``"Auto"``. Collective."""
     if not arguments.operation.is_copy:
         return default_choice(COMPUTED_WITH)
     if not arguments.memories:
@@ -215,10 +215,7 @@ def _choice(comm: MPI.Intracomm, arguments: PlanArguments) -> Choice:
 
 
 def build_library(comm: MPI.Intracomm) -> None:
-    """
-    Makes sure that the library is there on every rank; of the ranks of a node one builds it. Collective at the first
-    call for a communicator.
-    """
+    """Build the library unless it exists, once per node. Collective at the first call for a communicator."""
 
     def build() -> bool:
         with together(comm):

@@ -1,4 +1,4 @@
-"""Several tensors in one exchange. Start reading at: JointPlan."""
+"""Redistribution of several tensors in one exchange. Start reading at: JointPlan."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class JointPlan(BasePlan):
     """
     A redistribution of several tensors in one exchange, made by :func:`dace_redist.plan` from lists.
 
-    All blocks from one rank to another, of all tensors, are one message; a tensor with an ``op`` has messages of its
-    own. A context manager that frees the plan at the end.
+    All blocks from one rank to another, of all tensors, form one message; a tensor with an ``op`` has separate
+    messages. It is a context manager that frees the plan at the end.
 
     :ivar strategy: Name of the strategy, one for all tensors.
     :ivar options: Options that are not at their defaults.
@@ -66,7 +66,7 @@ class JointPlan(BasePlan):
 
     def __call__(self, arrays: Sequence[Array | None], out: Sequence[Array] | None = None) -> list[Array]:
         """
-        Moves the tensors. Collective over the ranks that have a part in any of them.
+        Move the tensors. Collective over the ranks that have a part in any of them.
 
         :param arrays: This rank's part of each source, as :meth:`dace_redist.Plan.__call__` takes one.
         :param out: Where to put this rank's part of each target; default: new arrays.
@@ -89,11 +89,11 @@ class JointPlan(BasePlan):
         self, arrays: Sequence[Array | None], out: Sequence[Array] | None = None, *, progress: str = "calls"
     ) -> Request:
         """
-        Starts to move the tensors, and returns: as :meth:`dace_redist.Plan.start`.
+        Start to move the tensors, as :meth:`dace_redist.Plan.start`.
 
         :param arrays: As in a call of the plan.
         :param out: As in a call of the plan.
-        :param progress: What moves the tensors on: ``"calls"`` or ``"thread"``.
+        :param progress: ``"calls"`` or ``"thread"``.
         :return: The transfer, to be waited for.
         """
         number = progress_number(progress)
@@ -113,7 +113,7 @@ class JointPlan(BasePlan):
     def _prepared(
         self, arrays: Sequence[Array | None], out: Sequence[Array]
     ) -> tuple[NativeJointPlan, list[Array], list[Array]]:
-        """The library's plan, and what it reads and writes: the arrays, or copies of them in C order."""
+        """Return the native plan, and the arrays that it reads and writes, or copies of them in C order."""
         self._ready()
         native = self._native
         assert isinstance(native, NativeJointPlan)
@@ -126,9 +126,9 @@ class JointPlan(BasePlan):
 
     def empty_target(self) -> list[Array]:
         """
-        New arrays for this rank's parts of the targets.
+        Return new arrays for this rank's parts of the targets.
 
-        :raises ValueError: If not all of them gets a value.
+        :raises ValueError: If the redistribution does not define all elements.
         """
         for tensor in self._tensors:
             check_covered(tensor.index_map, tensor.operation, tensor.target)
@@ -138,9 +138,9 @@ class JointPlan(BasePlan):
     @property
     def schedule(self) -> JointSchedule:
         """
-        Who sends what to whom, if all messages between two ranks are joined.
+        Messages of all tensors, joined between each two ranks.
 
-        :raises ValueError: If a tensor has an ``op``: it moves in exchanges of its own.
+        :raises ValueError: If a tensor has an ``op``: it moves in separate exchanges.
         """
         return JointSchedule([one.schedule for one in self._tensors])
 
@@ -151,10 +151,10 @@ class JointPlan(BasePlan):
 
 def check_count(name: str, given: Any, count: int) -> None:
     """
-    Makes sure that there is an array for each tensor.
+    Check that a list has an array for each tensor.
 
-    :param name: What errors call the list of arrays.
-    :raises ValueError: If not.
+    :param name: Name of the list in error messages.
+    :raises ValueError: If its length differs.
     """
     if not isinstance(given, Sequence) or len(given) != count:
         shown = f"{len(given)}" if isinstance(given, Sequence) else repr(type(given).__name__)
@@ -163,13 +163,13 @@ def check_count(name: str, given: Any, count: int) -> None:
 
 def check_joint_arrays(arguments: JointArguments, arrays: Any, out: Any, rank: int) -> None:
     """
-    Makes sure that arrays are a rank's parts of several tensors. Local.
+    Check that arrays are a rank's parts of several tensors. Local.
 
-    :param arrays: Of the sources.
-    :param out: Of the targets; None: they are to be made.
-    :raises ValueError: If their number, or the shape of one, is another; if a target is read-only, overlaps another
-        array, or is to be made and does not get all its values.
-    :raises TypeError: If one is no array, or of another type.
+    :param arrays: Parts of the sources.
+    :param out: Parts of the targets; None: new arrays.
+    :raises ValueError: If their number or a shape differs, or if a target is read-only, overlaps another array, or is
+        new and not fully defined by the redistribution.
+    :raises TypeError: If one is not an array, or an element type differs.
     """
     tensors = arguments.tensors
     for name, given in (("arrays", arrays), ("out", out)):
@@ -196,7 +196,7 @@ def check_joint_arrays(arguments: JointArguments, arrays: Any, out: Any, rank: i
 
 def tensor_count(source: Any, target: Any) -> int:
     """
-    Number of tensors that have these distributions.
+    Return the number of tensors of lists of distributions.
 
     :raises ValueError: If these are not lists of equal length.
     """
@@ -220,11 +220,11 @@ def joint_arguments(
     how: dict[str, Any],
 ) -> JointArguments:
     """
-    What this rank asks for of several tensors, checked. Local.
+    Check this rank's arguments for several tensors. Local.
 
-    :param types: Element types of the sources, a list of one for each tensor, or one for all.
-    :param how: Axes, regions, factors and so on, each a list of one value for each tensor, or one value for all.
-    :raises ValueError: If the lists do not fit, differ in length, or an option is not for several tensors.
+    :param types: Element types of the sources: a list of one per tensor, or one for all.
+    :param how: Axes, regions, factors and so on, each a list of one value per tensor, or one value for all.
+    :raises ValueError: If the lists differ in length, a value is invalid, or an option excludes several tensors.
     :raises TypeError: As :func:`dace_redist.redistribute`.
     """
     count = tensor_count(source, target)
@@ -242,9 +242,9 @@ def joint_arguments(
 
 def listed(name: str, value: Any, count: int) -> list[Any]:
     """
-    A value for each tensor of several.
+    Return one value per tensor.
 
-    :param name: What errors call it.
+    :param name: Name of the argument in error messages.
     :param value: A list of one value per tensor, or one value for all.
     :raises ValueError: If it is a list of another length.
     """

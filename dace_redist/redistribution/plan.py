@@ -1,4 +1,4 @@
-"""A redistribution that is planned once and carried out as often as wanted. Start reading at: plan."""
+"""Redistributions that are planned once and run repeatedly. Start reading at: plan."""
 
 from __future__ import annotations
 
@@ -51,42 +51,42 @@ def plan(
     **options: Any,
 ) -> Any:
     """
-    Plans a redistribution that is to be carried out several times. Collective over ``comm``.
+    Plan a redistribution that runs repeatedly. Collective over ``comm``.
 
     Lists of distributions plan several tensors in one exchange, by any strategy: all blocks from one rank to another
-    are one message. ``dtype``, ``axes``, ``region``, ``target_dtype``, ``alpha``, ``beta``, ``conj`` and ``op`` are
-    then lists of one value for each tensor, or anything but a list for all of them, such as ``axes=(1, 0)``.
+    form one message. ``dtype``, ``axes``, ``region``, ``target_dtype``, ``alpha``, ``beta``, ``conj`` and ``op`` are
+    then lists of one value per tensor, or a single value, not a list, for all of them, such as ``axes=(1, 0)``.
 
-    :param source: Distribution of the tensor now, over the ranks of ``comm``; of several tensors, a list.
-    :param target: Distribution wanted; of the same global shape, but for ``axes`` and ``region``; or a list.
+    :param source: Distribution of the tensor before, over the ranks of ``comm``; for several tensors a list.
+    :param target: Distribution after, of the same global shape except for ``axes`` and ``region``; or a list.
     :param dtype: Element type of the source: what NumPy takes, or a DaCe type.
-    :param comm: mpi4py communicator; default: the world. Every rank of it must call, also one that owns nothing.
-    :param strategy: How to move, see :data:`dace_redist.strategies.STRATEGIES`; ``"Auto"``: what was measured to be the
-        fastest (:func:`dace_redist.tune`), else what the cost model predicts to be clearly faster than the default,
-        else the default; see :func:`dace_redist.chosen_strategy`.
-    :param axes: Permutes the dimensions on the way, as ``numpy.transpose``: the source axis that each target axis comes
-        from. Default: the same order.
-    :param region: Moves a sub-tensor: (source_offset, target_offset, shape), each offset in the axes of its own tensor,
-        the shape in those of the source. The rest of the target stays as it is. Default: the whole tensor.
-    :param target_dtype: Element type of the target; default: the same. Elements are converted on the way, by NumPy's
-        rule "same_kind"; messages hold the smaller of the two types.
-    :param alpha: The target gets ``alpha * array + beta * out``, in its own type.
-    :param beta: See ``alpha``; 0: what is in ``out`` is not read. With ``op`` only where that is ``"sum"``.
-    :param conj: Whether the source is conjugated.
-    :param op: Replicas of the source are partial results, and the target gets their ``"sum"``, ``"prod"``, ``"min"``
-        or ``"max"``: reduced one after another in an order that is the same in every run. Replicas of a target whose
-        parts are not small reduce a share each, and send it each other. Default: replicas are equal.
-    :param memory_bytes: Most bytes of buffers that a rank takes besides the arrays: the tensor then moves in more,
-        smaller chunks. For strategies with chunks or slots; ``"Auto"`` is the default one then. Default: as the options
-        say.
-    :param device: Where the arrays lie: ``"cpu"`` (main memory), ``"gpu"`` (memory of the GPU that is current in this
-        process), or a pair for source and target; of several tensors the same for all.
-    :param options: Options of the strategy, e.g. ``chunk_bytes=1 << 20``; with ``"Auto"`` those that all have.
+    :param comm: mpi4py communicator; default: the world. Every rank must call, even one that owns nothing.
+    :param strategy: Name of a strategy, see :data:`dace_redist.strategies.STRATEGIES`. ``"Auto"`` selects the fastest
+        measured one (:func:`dace_redist.tune`), else one that the cost model predicts to be clearly faster than the
+        default, else the default; see :func:`dace_redist.chosen_strategy`.
+    :param axes: Permutation of the dimensions, as of ``numpy.transpose``: the source axis of each target axis.
+        Default: no permutation.
+    :param region: Sub-tensor to move: (source_offset, target_offset, shape), each offset in the axes of its own
+        tensor, the shape in those of the source. The rest of the target is unchanged. Default: the whole tensor.
+    :param target_dtype: Element type of the target; default: ``dtype``. Elements are converted by NumPy's rule
+        "same_kind"; messages hold the smaller of the two types.
+    :param alpha: Factor of the source: the target becomes ``alpha * array + beta * out``, in its own type.
+    :param beta: Factor of the target; if 0, ``out`` is not read. With ``op`` only if that is ``"sum"``.
+    :param conj: True to conjugate the source.
+    :param op: ``"sum"``, ``"prod"``, ``"min"`` or ``"max"``: replicas of the source are partial results, and the
+        target becomes their reduction, in an order that is the same in every run. If the parts are large, replicas of
+        the target reduce a share each and exchange the results. Default: replicas are equal.
+    :param memory_bytes: Maximum bytes of buffers per rank, in addition to the arrays; a lower limit means more,
+        smaller chunks. For strategies with chunks or slots; ``"Auto"`` is then the default strategy. Default: set by
+        the options.
+    :param device: Device of the arrays: ``"cpu"`` (main memory), ``"gpu"`` (memory of the current GPU of this
+        process), or a pair for source and target; equal for all of several tensors.
+    :param options: Options of the strategy, e.g. ``chunk_bytes=1 << 20``; with ``"Auto"`` only common options.
     :return: The plan, a :class:`Plan`, or for lists a :class:`dace_redist.redistribution.joint_plan.JointPlan`, on a
         GPU a :class:`dace_redist.redistribution.device_joint_plan.DeviceJointPlan`; to be called, and freed.
-    :raises ValueError: On every rank, if something does not fit on any of them, or if the ranks ask for different
-        things; says which rank, what was expected and what was given.
-    :raises TypeError: The same, for something of the wrong type.
+    :raises ValueError: On every rank, if an argument is invalid on one of them, or if the ranks pass different
+        arguments; names the rank, the expected and the given value.
+    :raises TypeError: On every rank, if an argument has the wrong type on one of them.
     :raises BuildError: On every rank, if the library cannot be built on any of them.
     """
     comm = checked_communicator(comm)
@@ -123,7 +123,7 @@ def plan(
 
     arguments = agreed_arguments(comm, None, None, checked)
     if arguments.strategy == AUTO.name and "gpu" not in arguments.device:
-        # where in main memory the arrays will lie is not known: a result of its own is node-shared
+        # the kind of main memory of later arrays is unknown; a result allocated by the plan is node-shared
         arguments = dataclasses.replace(
             arguments, memories=("shared-target", "ordinary", "shared-both", "shared-source")
         )
@@ -132,7 +132,7 @@ def plan(
 
 
 def _seen(part: Any) -> Array | ArrayView:
-    """An array of NumPy, or how one of another library lies."""
+    """Return a NumPy array as it is, or the view of an array of another library."""
     return part if isinstance(part, np.ndarray) else array_view("array", part)
 
 
@@ -142,9 +142,9 @@ def _device_of(part: Array | ArrayView) -> str:
 
 class ArrayPlan:
     """
-    A plan and its two arrays: calling it redistributes them. What is timed when strategies are compared.
+    A plan bound to its two arrays; a call redistributes them. Measurements time this call.
 
-    Parameters and errors are those of :func:`dace_redist.redistribute`; making one is collective, freeing it is local.
+    Parameters and errors are those of :func:`dace_redist.redistribute`. Construction is collective, :meth:`free` local.
 
     :param array: This rank's part of the source, in main memory or on the GPU; its memory is read at every call.
     :param out: This rank's part of the target.
@@ -180,7 +180,7 @@ class ArrayPlan:
             self._call = self.plan.bound(array, out)
 
     def __call__(self) -> None:
-        """Redistributes, and waits for what the GPU does. Collective; errors as of :meth:`Plan.__call__`."""
+        """Redistribute, and synchronise with the GPU. Collective; errors as of :meth:`Plan.__call__`."""
         self._call()
         if isinstance(self.plan, DevicePlan):
             synchronize()

@@ -1,4 +1,4 @@
-"""Plans that are kept with their communicator from call to call of ``redistribute``."""
+"""Cache of the plans of ``redistribute``, one per communicator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dace_redist.redistribution.host_plan import Plan
 from dace_redist.redistribution.joint_plan import JointPlan
 from dace_redist.strategies import AUTO
 
-#: Plans kept per communicator; the one used least recently is freed first.
+#: Maximum number of plans per communicator; the least recently used one is freed first.
 _MOST_PLANS = 64
 
 
@@ -27,10 +27,10 @@ AnyPlan = Plan | JointPlan | DeviceJointPlan
 
 class Found(NamedTuple):
     """
-    A plan that was found by the arguments of a call.
+    A plan found by the arguments of a call.
 
-    :param digest: Not 0, and the same on all ranks that found the same.
-    :param keep: Objects of whose identity the arguments are remembered.
+    :param digest: Hash of the arguments, not 0, equal on all ranks that found equal arguments.
+    :param keep: Objects whose ``id`` is part of the key; kept alive so that ids are not reused.
     """
 
     arguments: Arguments
@@ -41,20 +41,19 @@ class Found(NamedTuple):
 
 class PlanCache:
     """
-    The plans of one communicator. All ranks keep and drop plans in the same order.
+    Plans of one communicator. All ranks keep and drop plans in the same order.
 
-    Beside the plans it remembers by which arguments of a call each was found, so that the same call finds it again
-    without a check of its arguments.
+    It also maps the arguments of earlier calls to their plans, so that an equal call skips the checks.
     """
 
     def __init__(self) -> None:
-        self.is_new = True  # until the ranks have made sure that the library is there
+        self.is_new = True  # until the ranks have built the library
         self._plans: OrderedDict[Arguments, AnyPlan] = OrderedDict()
         self._found: dict[Any, Found] = {}
         self._process = os.getpid()
 
     def get(self, comm: MPI.Intracomm, arguments: Arguments) -> AnyPlan:
-        """The plan of some arguments, made if need be. Collective."""
+        """Return the plan of some arguments, made on first use. Collective."""
         if arguments in self._plans:
             self._plans.move_to_end(arguments)
             return self._plans[arguments]
@@ -70,21 +69,21 @@ class PlanCache:
 
     def remember(self, call: Any, arguments: Arguments, plan: Plan | JointPlan, keep: Any) -> None:
         """
-        Finds a plan by the arguments of a call from now on.
+        Register a plan under the arguments of a call.
 
-        :param call: What distinguishes the call, hashable.
-        :param keep: Objects of which ``call`` has the identity: they must live as long.
+        :param call: Key of the call, hashable.
+        :param keep: Objects whose ``id`` is part of ``call``; kept alive so that ids are not reused.
         """
         if len(self._found) > 16 * _MOST_PLANS:
             self._found.clear()
         self._found[call] = Found(arguments, plan, arguments.digest() or 1, keep)
 
     def find(self, call: Any) -> Found | None:
-        """The plan of the same call before; None if there is none."""
+        """Return the plan registered under a key; None without one."""
         return self._found.get(call)
 
     def touch(self, arguments: Arguments) -> None:
-        """Counts as a use of a plan that was found by :meth:`find`, on all ranks."""
+        """Mark a plan found by :meth:`find` as used, on all ranks."""
         self._plans.move_to_end(arguments)
 
     def _drop(self, arguments: Arguments) -> AnyPlan:
@@ -93,31 +92,31 @@ class PlanCache:
         return plan
 
     def forget(self, plan: AnyPlan) -> None:
-        """Keeps a plan no longer, which failed and is not freed: MPI may still use it."""
+        """Drop a plan that failed, without freeing it: MPI may still use its buffers."""
         for arguments in [r for r, p in self._plans.items() if p is plan]:
             self._drop(arguments)
 
     def forget_choices(self) -> None:
-        """Frees the plans of strategy ``"Auto"``, so that the next call chooses anew. Collective."""
+        """Free the plans of strategy ``"Auto"``, so that the next call chooses again. Collective."""
         for arguments in [r for r in self._plans if r.strategy == AUTO.name]:
             self._drop(arguments).free()
 
     def free(self) -> None:
-        """Frees all plans. Collective."""
+        """Free all plans. Collective."""
         while self._plans:
             self._drop(next(iter(self._plans))).free()
 
     def free_at_exit(self) -> None:
-        """Frees all plans, unless a forked child ends: MPI is its parent's."""
+        """Free all plans, except in a forked child: MPI belongs to its parent."""
         if os.getpid() == self._process:
             self.free()
 
     def plans(self) -> list[AnyPlan]:
-        """The plans, the one used last at the end."""
+        """Plans, the most recently used one last."""
         return list(self._plans.values())
 
 
-#: The plans of each communicator, by its handle.
+#: Plan caches by the handle of the communicator.
 _CACHES: dict[int, PlanCache] = {}
 
 
@@ -133,9 +132,9 @@ _KEY = MPI.Comm.Create_keyval(delete_fn=_communicator_freed, nopython=False)
 
 def plan_cache(comm: MPI.Intracomm) -> PlanCache:
     """
-    The plans of a communicator.
+    Return the plan cache of a communicator.
 
-    :raises TypeError: If it is no communicator of this rank.
+    :raises TypeError: If it is not a communicator of this rank.
     """
     cache = _CACHES.get(MPI._handleof(comm)) if isinstance(comm, MPI.Intracomm) else None
     if cache is None:
@@ -147,13 +146,13 @@ def plan_cache(comm: MPI.Intracomm) -> PlanCache:
 
 
 def forget_choices(comm: MPI.Intracomm) -> None:
-    """Frees the plans of strategy ``"Auto"``, so that the next call chooses anew. Collective."""
+    """Free the plans of strategy ``"Auto"``, so that the next call chooses again. Collective."""
     plan_cache(comm).forget_choices()
 
 
 def plans_in_use(comm: MPI.Intracomm) -> list[tuple[str, dict[str, int | float]]]:
     """
-    Strategy and options of the plans that a communicator keeps, the one used last at the end.
+    Return strategy and options of the cached plans of a communicator, the most recently used one last.
 
     :param comm: mpi4py communicator.
     """

@@ -1,4 +1,4 @@
-"""Redistributes NumPy arrays at once: for mpi4py programs that contain no DaCe."""
+"""Redistribution of arrays in one call, for mpi4py programs without DaCe."""
 
 from __future__ import annotations
 
@@ -44,53 +44,52 @@ def redistribute(
     **options: Any,
 ) -> Any:
     """
-    Moves a distributed tensor. Collective over ``comm``.
+    Move a distributed tensor. Collective over ``comm``.
 
     Lists in the places of ``array``, ``source`` and ``target`` (and ``out``) move several tensors in one exchange, as
     :func:`dace_redist.plan` does.
 
-    The first call with a pair of distributions plans, and later calls reuse the plan. The first call on a machine
-    builds the package's library, which is kept on disk for all later processes.
+    The first call with a pair of distributions makes a plan, which later calls reuse. The first call on a machine
+    builds the package's library, which is kept on disk for later processes.
 
     :param array: This rank's part of the source, of shape ``source.local_shape(rank)`` and any strides. A rank that
-        owns nothing of the source may pass None if it passes ``out``, also in a list. An array of NumPy, or one of
-        CuPy, PyTorch or another library with ``__cuda_array_interface__`` or ``__dlpack__``, in main memory or on a
-        GPU.
-    :param source: Distribution of the tensor now, over the ranks of ``comm``.
-    :param target: Distribution wanted; of the same global shape, but for ``axes`` and ``region``.
-    :param comm: mpi4py communicator (default: the world). Every rank of it must call, also one that owns nothing.
-    :param out: Where to put this rank's part of the target, of shape ``target.local_shape(rank)``; it must not overlap
-        ``array``. Default: a new C-order array of the library of ``array`` and where that lies, in main memory
-        node-shared with the strategies that copy straight into it.
-    :param strategy: How to move, see ``dace_redist.strategies``; ``"Auto"``: what was measured to be fastest for this
-        redistribution here (:func:`dace_redist.tune`), else what the cost model predicts to be clearly faster than the
-        default, else the default; see :func:`dace_redist.chosen_strategy`.
-    :param axes: Permutes the dimensions on the way, as ``numpy.transpose``: the source axis that each target axis comes
-        from. Default: the same order.
-    :param region: Moves a sub-tensor: (source_offset, target_offset, shape), each offset in the axes of its own tensor,
-        the shape in those of the source. The rest of ``out`` stays as it is, which must be given if there is a rest.
-        Default: the whole tensor.
-    :param dtype: Element type of the target; default: that of ``array``. Elements are converted on the way, by NumPy's
-        rule "same_kind"; messages hold the smaller of the two types.
-    :param alpha: The target gets ``alpha * array + beta * out``, in its own type.
-    :param beta: See ``alpha``; 0: what is in ``out`` is not read. With ``op`` only where that is ``"sum"``.
-    :param conj: Whether the source is conjugated.
-    :param op: Replicas of the source are partial results, and the target gets their ``"sum"``, ``"prod"``, ``"min"``
-        or ``"max"``: reduced one after another in an order that is the same in every run. Default: replicas are equal.
-    :param memory_bytes: Most bytes of buffers that a rank takes besides the arrays: the tensor then moves in more,
-        smaller chunks. For strategies with chunks or slots; ``"Auto"`` is the default one then. Default: as the options
-        say.
-    :param options: Options of the strategy, e.g. ``chunk_bytes=1 << 20``; with ``"Auto"`` those that all have.
+        owns nothing of the source may pass None if it passes ``out``, also in a list. An array of NumPy, or of CuPy,
+        PyTorch or another library with ``__cuda_array_interface__`` or ``__dlpack__``, in main memory or on a GPU.
+    :param source: Distribution of the tensor before, over the ranks of ``comm``.
+    :param target: Distribution after, of the same global shape except for ``axes`` and ``region``.
+    :param comm: mpi4py communicator (default: the world). Every rank must call, even one that owns nothing.
+    :param out: This rank's part of the target, of shape ``target.local_shape(rank)``; it must not overlap ``array``.
+        Default: a new C-order array of the library and on the device of ``array``; in main memory it is node-shared if
+        the strategy copies directly into it.
+    :param strategy: Name of a strategy, see ``dace_redist.strategies``. ``"Auto"`` selects the fastest measured one
+        (:func:`dace_redist.tune`), else one that the cost model predicts to be clearly faster than the default, else
+        the default; see :func:`dace_redist.chosen_strategy`.
+    :param axes: Permutation of the dimensions, as of ``numpy.transpose``: the source axis of each target axis.
+        Default: no permutation.
+    :param region: Sub-tensor to move: (source_offset, target_offset, shape), each offset in the axes of its own
+        tensor, the shape in those of the source. The rest of ``out`` is unchanged; ``out`` is required unless the
+        region covers the target. Default: the whole tensor.
+    :param dtype: Element type of the target; default: that of ``array``. Elements are converted by NumPy's rule
+        "same_kind"; messages hold the smaller of the two types.
+    :param alpha: Factor of the source: the target becomes ``alpha * array + beta * out``, in its own type.
+    :param beta: Factor of the target; if 0, ``out`` is not read. With ``op`` only if that is ``"sum"``.
+    :param conj: True to conjugate the source.
+    :param op: ``"sum"``, ``"prod"``, ``"min"`` or ``"max"``: replicas of the source are partial results, and the
+        target becomes their reduction, in an order that is the same in every run. Default: replicas are equal.
+    :param memory_bytes: Maximum bytes of buffers per rank, in addition to the arrays; a lower limit means more,
+        smaller chunks. For strategies with chunks or slots; ``"Auto"`` is then the default strategy. Default: set by
+        the options.
+    :param options: Options of the strategy, e.g. ``chunk_bytes=1 << 20``; with ``"Auto"`` only common options.
     :return: This rank's part of the target: ``out`` if given.
-    :raises ValueError: On every rank, if something does not fit on any of them, or if the ranks ask for different
-        things; says which rank, what was expected and what was given.
-    :raises TypeError: The same, for something of the wrong type.
+    :raises ValueError: On every rank, if an argument is invalid on one of them, or if the ranks pass different
+        arguments; names the rank, the expected and the given value.
+    :raises TypeError: On every rank, if an argument has the wrong type on one of them.
     :raises RedistributionError: If MPI fails.
     """
     comm = MPI.COMM_WORLD if comm is None else comm
     cache = plan_cache(comm)
-    # What distinguishes this call from others that need another plan; None if that takes the full check. A small tensor
-    # moves in less time than these statements take up to the first return.
+    # Key of the call in the plan cache; None if it needs the full check. Up to the first return every statement counts:
+    # they take longer than moving a small tensor.
     call: Any = None
     found = None
     how = (strategy, memory_bytes, axes, region, dtype, alpha, beta, conj, op, *options.items())
@@ -119,7 +118,7 @@ def redistribute(
             build_library(comm)
             cache.is_new = False
         agree(MPI._handleof(comm), 0)
-    # a rank has not asked for this before, its arrays need other checks, or the ranks ask for different things
+    # Slow path: the call is new to a rank, its arrays need further checks, or the arguments of the ranks differ.
     values = {"axes": axes, "region": region, "dtype": dtype, "alpha": alpha, "beta": beta, "conj": conj, "op": op}
     if is_foreign(array) or is_foreign(out):
 
@@ -147,10 +146,10 @@ def _redistribute_checked(
     how: dict[str, Any],
 ) -> Any:
     """
-    As :func:`redistribute`, of a call with which no plan was found: looks for one by the checked arguments.
+    Redistribute with all checks, for a call that is not in the plan cache.
 
-    :param call: What distinguishes the call, by which its plan is found the next time; None: nothing does.
-    :param how: What is done with the elements on the way: the arguments of these names.
+    :param call: Key under which the plan is registered for later calls; None: it is not registered.
+    :param how: Arguments ``axes``, ``region``, ``dtype``, ``alpha``, ``beta``, ``conj`` and ``op`` by name.
     """
     several = isinstance(source, list) or isinstance(target, list)
 
@@ -202,10 +201,10 @@ def _redistribute_foreign(
     checked: Callable[[ArrayView | None, ArrayView | None, SourceTypes], PlanArguments],
 ) -> Any:
     """
-    The same where an array is of another library than NumPy, in main memory or on a GPU.
+    Redistribute an array of a library other than NumPy, in main memory or on a GPU.
 
-    :param checked: What this rank asks for, from how its arrays lie and what other ranks tell of the source's type;
-        raises if something does not fit.
+    :param checked: Returns this rank's arguments from the views of its arrays and the source's type reported by other
+        ranks; raises if an argument is invalid.
     """
     view = target_view = None
     failure: TypeError | None = None
@@ -237,7 +236,7 @@ def _redistribute_foreign(
 
 
 def _views(array: Any, out: Any) -> tuple[list[Any], list[Any], TypeError | None]:
-    """How the arrays of two lists lie that are not of NumPy, the others themselves, and what is wrong with one."""
+    """Return the items of both lists, arrays of other libraries as views, and the error of an item without a view."""
     sources: list[Any] = []
     targets: list[Any] = []
     failure = None
@@ -253,7 +252,7 @@ def _views(array: Any, out: Any) -> tuple[list[Any], list[Any], TypeError | None
 def _redistribute_foreign_lists(
     cache: PlanCache, comm: MPI.Intracomm, arguments: JointArguments, array: list[Any], out: list[Any] | None
 ) -> list[Any]:
-    """Several tensors in main memory, of which some are of another library than NumPy."""
+    """Redistribute several tensors in main memory, some of which are of a library other than NumPy."""
     results = out
     if results is None:
         results = [
@@ -273,10 +272,10 @@ def _redistribute_foreign_lists(
 
 
 def _call_of_lists(array: Any, source: Any, target: Any, out: Any, how: tuple[Any, ...]) -> Any:
-    """What distinguishes a call with lists from others that need another plan."""
+    """Return the key of a call with lists in the plan cache."""
     distributions = (tuple(map(id, source)), tuple(map(id, target)))
     types = tuple(one.dtype if isinstance(one, np.ndarray) else None for one in array)
-    # new targets may not be possible where given ones are
+    # "out is None" is part of the key: some redistributions require out
     return (
         *distributions,
         types,

@@ -1,4 +1,4 @@
-"""A redistribution that was started and goes on while the program computes. Start reading at: Request."""
+"""Non-blocking redistributions. Start reading at: Request."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from dace_redist.native.interface import NativeRequest
 
 Array = npt.NDArray[Any]
 
-#: How a started redistribution moves on, in the order of ``dr_progress``.
+#: Kinds of progress of a started redistribution, in the order of ``dr_progress``.
 PROGRESS = ("calls", "thread")
 
-#: What the library still reads and writes for requests that nobody can wait for any more.
+#: Arrays and handles of requests that were dropped before completion; the library still accesses them.
 _ABANDONED: list[Any] = []
 
-#: Arrays that were made read-only, by id, and for how many transfers under way: several may read one source.
+#: Arrays made read-only, by id, with the number of transfers under way: several may read one source.
 _LOCKED: dict[int, tuple[Array, int]] = {}
 _LOCKED_GUARD = threading.Lock()
 
 
 class Request:
     """
-    A transfer under way, made by ``start`` of a plan; a context manager that waits at the end.
+    Transfer under way, made by ``start`` of a plan; a context manager that waits at the end.
 
-    Until it is waited for, its arrays are read-only where NumPy can say so and take it back.
+    Until :meth:`wait`, its arrays are read-only, if NumPy can set that flag and restore it.
 
-    :ivar done: Whether all of it has arrived, as far as :meth:`test` and :meth:`wait` have seen.
+    :ivar done: True if :meth:`test` or :meth:`wait` has found the transfer complete.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class Request:
         """
         For plans.
 
-        :param sources: What the library reads.
-        :param targets: What it writes, each with the array that is to have it at the end.
-        :param result: What :meth:`wait` returns.
+        :param sources: Arrays that the library reads.
+        :param targets: Arrays that it writes, each with the array that receives a copy at the end.
+        :param result: Result of :meth:`wait`.
         :param ended: Called when the plan can be used again.
-        :param kept: What else must live as long: an array of another library, of which ``sources`` has none.
+        :param kept: Further objects that must live as long, such as an array of another library.
         """
         self._native: NativeRequest | None = native
         self._result, self._ended, self._kept = result, ended, kept
@@ -63,8 +63,9 @@ class Request:
 
     def test(self) -> bool:
         """
-        Moves on, and says whether the transfer is done; never waits, but for the receivers to start with strategy
-        ``RMA``.
+        Advance the transfer; return True when it is complete.
+
+        It does not block, except with strategy ``RMA`` until the receivers have started.
 
         :raises RedistributionError: If MPI fails.
         """
@@ -74,14 +75,14 @@ class Request:
             try:
                 self.done = self._native.test()
             except Exception:
-                with contextlib.suppress(Exception):  # says the same, and frees what the library has
+                with contextlib.suppress(Exception):  # frees the library's resources
                     self.wait()
                 raise
         return self.done
 
     def wait(self) -> Any:
         """
-        Waits until the transfer is done.
+        Wait until the transfer is complete.
 
         :return: This rank's part of the target; of several tensors, a list.
         :raises RedistributionError: If MPI fails.
@@ -128,9 +129,9 @@ class Request:
 
 def _lock(arrays: Iterable[Array]) -> list[Array]:
     """
-    Makes arrays read-only until :func:`_unlock` was called as often for each.
+    Make arrays read-only until :func:`_unlock` was called as often for each.
 
-    :return: What to unlock: all but those that were read-only before, and that NumPy could not make writeable again.
+    :return: The arrays to unlock: without those that were read-only before or could not be made writeable again.
     """
     locked = []
     with _LOCKED_GUARD:
@@ -148,16 +149,16 @@ def _unlock(arrays: Iterable[Array]) -> None:
         for array in arrays:
             _LOCKED[id(array)] = array, _LOCKED[id(array)][1] - 1
         unused = [array for array, uses in _LOCKED.values() if uses == 0]
-        # NumPy makes a view writeable only after what it is a view of: the last transfer that uses that does both.
+        # A view can be made writeable only after its base: the last transfer that uses the base unlocks both.
         for array in sorted(unused, key=lambda array: len(_bases(array))):
             if not any(id(base) in _LOCKED for base in _bases(array)):
                 del _LOCKED[id(array)]
-                with contextlib.suppress(ValueError):  # the program has made its base read-only in the meantime
+                with contextlib.suppress(ValueError):  # the program has since made its base read-only
                     array.flags.writeable = True
 
 
 def _bases(array: Array) -> list[Array]:
-    """The arrays that an array is a view of."""
+    """Return the bases of a view, the nearest first."""
     bases, base = [], array.base
     while isinstance(base, np.ndarray):
         bases.append(base)
@@ -166,7 +167,7 @@ def _bases(array: Array) -> list[Array]:
 
 
 def _can_be_unlocked(array: Array) -> bool:
-    """Whether NumPy makes a writeable array writeable again: not if its memory is of a library that says nothing."""
+    """True if NumPy can make a read-only array writeable again: not if its owner does not export a writeable buffer."""
     bases = _bases(array)
     if any(base.flags.writeable or id(base) in _LOCKED for base in bases):
         return True
@@ -175,15 +176,15 @@ def _can_be_unlocked(array: Array) -> bool:
         return not bases
     try:
         return not memoryview(owner).readonly
-    except Exception:  # what it raises depends on the library
+    except Exception:  # the type depends on the library
         return False
 
 
 def progress_number(progress: str) -> int:
     """
-    The library's number of what moves a started transfer on.
+    Return the library's number of a kind of progress.
 
-    :raises ValueError: If there is no such thing.
+    :raises ValueError: If the kind is unknown.
     """
     if progress not in PROGRESS:
         raise ValueError(f"progress must be one of {', '.join(PROGRESS)}, got {progress!r}")

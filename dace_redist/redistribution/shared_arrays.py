@@ -1,4 +1,4 @@
-"""Arrays in memory that the ranks of one node share."""
+"""Arrays in node-shared memory."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from dace_redist import _core
 
 def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = np.float64, comm: Any = None) -> npt.NDArray[Any]:
     """
-    A new C-order array in node-shared memory: as the source or target of a redistribution it is moved with one copy;
-    short runs of a source, to an ordinary target, with two.
+    Return a new C-order array in node-shared memory. Not collective.
 
-    Not collective; whatever the other ranks pass, the strategies that know nodes find out. The memory is given back
-    when the array is gone. From 2 MiB on it lies in huge pages where there are any, and is taken from the system at
-    once, not when first written. A forked process shares the array with its parent. DaCe takes the array for a view: to
-    pass it to a compiled program set its option ``compiler.allow_view_arguments``.
+    As the source or target of a redistribution it is moved with one copy; short runs from such a source to an ordinary
+    target take two. Node-aware strategies detect such arrays; ranks may mix them with ordinary ones. The memory is
+    released with the array. From 2 MiB it lies in huge pages, if available, and is committed at allocation, not at the
+    first write. A forked process shares the array with its parent. DaCe treats the array as a view: to pass it to a
+    compiled program, set DaCe's option ``compiler.allow_view_arguments``.
 
     :param shape: Shape of this rank's local array.
     :param dtype: Type of the elements.
-    :param comm: Communicator in which the array will be moved; its ranks on other nodes do not see the array. Any
-        will do, None too.
-    :return: The array, not initialised. If there is too little node-shared memory, an ordinary array, and a
-        ``RuntimeWarning`` says what was needed and what there is; it is moved, too, only slower.
+    :param comm: Communicator in which the array will be moved; any one, or None. Ranks on other nodes cannot access
+        the array.
+    :return: The array, not initialised. If node-shared memory is exhausted, an ordinary array, which moves more
+        slowly.
+    :warns RuntimeWarning: If node-shared memory is exhausted; reports the bytes requested and available.
     """
     element = np.dtype(dtype)
     extents = (int(shape),) if isinstance(shape, int | np.integer) else tuple(map(int, shape))
@@ -46,14 +47,14 @@ def node_shared_memory() -> contextlib.AbstractContextManager[None]: ...
 def node_shared_memory(on: bool) -> None: ...
 def node_shared_memory(on: bool | None = None) -> contextlib.AbstractContextManager[None] | None:
     """
-    Lets NumPy allocate in node-shared memory, so that arrays of unchanged code are moved as those of :func:`empty`.
+    Let NumPy allocate in node-shared memory, so that arrays of unchanged code are moved as those of :func:`empty`.
 
-    That holds for new arrays of 64 KiB and more, whoever makes them, in the current context: another thread or
-    ``contextvars`` context has its own. They stay there for as long as they live. A forked process shares them with its
-    parent, instead of having copies. Where node-shared memory runs out, arrays lie in ordinary memory.
+    This applies to all new arrays of 64 KiB or more in the current context; another thread or ``contextvars`` context
+    has its own setting. Such arrays keep their memory for their lifetime. A forked process shares them with its parent,
+    instead of having copies. If node-shared memory is exhausted, arrays lie in ordinary memory.
 
-    :param on: From now on: whether NumPy allocates so. Default: in a ``with`` block.
-    :return: Without ``on`` a context manager, which restores what was before.
+    :param on: True to switch it on, False to switch it off. Default: return a context manager.
+    :return: Without ``on`` a context manager, which restores the previous setting.
     """
     if on is None:
         return _node_shared_memory()
@@ -72,19 +73,19 @@ def _node_shared_memory() -> Iterator[None]:
 
 def is_shared(array: npt.NDArray[Any]) -> bool:
     """
-    Whether an array lies in node-shared memory.
+    Return True for an array in node-shared memory.
 
-    :param array: Any array; a view lies where its base does. What is no array does not.
+    :param array: Any object. A view lies where its base does; for anything but an array the result is False.
     """
     return _core.is_shared(array)
 
 
-#: Smaller arrays lie in ordinary memory; as ``min_shared_bytes`` of the runtime.
+#: Minimum bytes of an array in node-shared memory; as ``min_shared_bytes`` of the runtime.
 LEAST_SHARED_BYTES = 64 << 10
 
 
 def empty_result(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """An array in node-shared memory, without a warning if that is scarce: then an ordinary one."""
+    """Return an array in node-shared memory or, if that is exhausted, an ordinary one without a warning."""
     try:
         return _shared(shape, dtype)
     except _core.Error:

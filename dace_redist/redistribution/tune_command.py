@@ -1,4 +1,4 @@
-"""The sub-commands ``dace-redist tune`` and ``dace-redist calibrate``, which measure plans."""
+"""Sub-commands ``dace-redist tune`` and ``dace-redist calibrate``, which measure plans."""
 
 from __future__ import annotations
 
