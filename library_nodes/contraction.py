@@ -1,4 +1,4 @@
-"""The library node that evaluates an einsum of local arrays."""
+"""Library node that evaluates an einsum of local arrays."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class Contraction(IndexedNode):
     """
     ``_result = alpha * einsum(_0, _1, ...) + beta * _result`` on arrays in memory, as ``np.einsum`` defines it.
 
-    Where beta is not 0 the result is also an input, at the connector ``_cin``: the same part of the same array. Arrays
-    on the GPU are for the implementation ``cuBLAS``, which takes them only there, and real or complex numbers only.
+    If beta is not 0, the result is also an input, at the connector ``_cin``: the same part of the same array. Arrays on
+    the GPU need the implementation ``cuBLAS``, which accepts only them, and only real or complex numbers.
 
     :param name: Label, for error messages.
     :param einsum: Indices as letters, such as ``"ijk,ja,ka->ia"``; the arrow may be left out as in NumPy.
     :param alpha: Factor of the einsum: a real number or an expression of real symbols.
-    :param beta: Factor of what the result holds before, likewise; 0: it is not read.
-    :param path: Positions of the operands that each step takes, as opt_einsum's; empty: all in one step. A step of
-        three and more operands goes from left to right, or is fused if they are a tensor and a matrix for each of its
-        indices that the result lacks, which all share one index of the result (MTTKRP).
+    :param beta: Factor of the previous result, likewise; if 0, it is not read.
+    :param path: Positions of the operands of each step, as opt_einsum's; empty: one step. A step of three or more
+        operands is evaluated from left to right, or fused if it is an MTTKRP: a tensor and, for each of its indices
+        that the result lacks, a matrix; all matrices share one index of the result.
     :raises ValueError: If the einsum or the path is wrong.
     :raises TypeError: If a factor is a complex number, which DaCe's symbolic properties do not hold.
     """
@@ -61,14 +61,14 @@ class Contraction(IndexedNode):
 
     @property
     def reads_result(self) -> bool:
-        """Whether the result's earlier value counts: beta is not surely 0."""
+        """True unless beta is known to be 0: the previous result is then read."""
         return self.beta != 0
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
         """
-        Checks what can be known before the program runs.
+        Check what is known before the program runs.
 
-        :raises ValueError: If something does not fit; names the node, what was expected and what was given.
+        :raises ValueError: If a check fails; names the node, the expected and the given value.
         """
         self._validate_path()
         self.validate_types(sdfg, state)

@@ -1,4 +1,4 @@
-"""What the nodes that take a distributed tensor to another distribution have in common."""
+"""Base class of nodes that move a distributed tensor to another distribution."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class DistributedNode(RedistNode, CommNode):
     """
     A node between ``_inp_buffer``, this rank's part under ``source``, and ``_out_buffer``, its part under ``target``.
 
-    The communicator is the one of the ``_comm`` connector (an integer that holds an ``MPI_Comm``), else the process
-    grid at the ``_grid`` connector, else the world; ranks of a distribution count in it. Local arrays may have any
-    strides and be larger than what the rank owns.
+    The communicator is that of the ``_comm`` connector (an integer that holds an ``MPI_Comm``), else of the process
+    grid at the ``_grid`` connector, else the world; the ranks of a distribution are ranks in it. Local arrays may have
+    any strides and be larger than the rank's part.
 
     :param name: Label, for error messages.
     :param source: Distribution of the input; None if not known before the program runs.
@@ -63,24 +63,24 @@ class DistributedNode(RedistNode, CommNode):
 
     @property
     def operand_connectors(self) -> list[str]:
-        """The input's."""
+        """Connector of the input."""
         return [INPUT]
 
     @property
     def free_symbols(self) -> set[str]:
-        """Symbols of both distributions, besides those of any node."""
+        """Symbols of both distributions, in addition to those of any node."""
         return super().free_symbols | symbols_of((*self.source, *self.target))
 
     @property
     def given_at_run_time(self) -> bool:
-        """Whether the distributions come through connectors instead of the properties."""
+        """True if connectors, not properties, provide the distributions."""
         return False
 
     def distributions(self) -> tuple[AnyDistribution, AnyDistribution]:
         """
-        Source and target.
+        Return source and target.
 
-        :raises ValueError: If one of them is no distribution; names the node.
+        :raises ValueError: If one of them is not a valid distribution; names the node.
         """
         both = []
         for side, encoded in (("source", self.source), ("target", self.target)):
@@ -92,7 +92,7 @@ class DistributedNode(RedistNode, CommNode):
 
     def arrays(self, sdfg: SDFG, state: SDFGState) -> tuple[tuple[data.Data, Any], tuple[data.Data, Any]]:
         """
-        Descriptor and memlet subset of the input and of the output.
+        Return descriptor and memlet subset of the input and of the output.
 
         :raises ValueError: If one of them is not connected exactly once.
         """
@@ -102,7 +102,7 @@ class DistributedNode(RedistNode, CommNode):
 
     def on_gpu(self, sdfg: SDFG, state: SDFGState) -> tuple[bool, bool]:
         """
-        Whether the input and the output lie on the GPU.
+        Return two flags: input on the GPU, output on the GPU.
 
         :raises ValueError: If one of them is not connected exactly once.
         """
@@ -111,9 +111,9 @@ class DistributedNode(RedistNode, CommNode):
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
         """
-        Checks what can be known before the program runs.
+        Check what is known before the program runs.
 
-        :raises ValueError: If something does not fit; names the node, what was expected and what was given.
+        :raises ValueError: If a check fails; names the node, the expected and the given value.
         """
         self._validate_symbols(sdfg, state)
         self.validate_types(sdfg, state)
@@ -135,7 +135,7 @@ class DistributedNode(RedistNode, CommNode):
             )
 
     def _validate_local(self, side: str, distribution: AnyDistribution, subset: Any) -> None:
-        """The array must hold what the first rank owns, which is never less than what others own."""
+        """Check that the array holds the part of the first rank, which is the largest."""
         ndim = local_ndim(distribution)
         extents = [extent for extent, _ in local_dimensions(subset, [1] * subset.dims(), distribution)]
         if len(extents) != ndim:
@@ -154,10 +154,10 @@ class DistributedNode(RedistNode, CommNode):
 
 
 def local_ndim(distribution: AnyDistribution) -> int:
-    """Dimensions of the local arrays of a distribution in DaCe, which has none of 0 dimensions: these have one."""
+    """Return the number of dimensions of local arrays in DaCe: at least 1, since DaCe has no arrays of 0 dimensions."""
     return 1 if isinstance(distribution, TiledDistribution) else max(len(distribution.shape), 1)
 
 
 def local_dimensions(subset: Any, strides: Any, distribution: AnyDistribution) -> list[tuple[Any, Any]]:
-    """(extent, stride in elements) per dimension of a memlet's subset of an array with these strides."""
+    """Return (extent, stride in elements) per dimension of a memlet's subset of an array with these strides."""
     return dimensions_of(subset, strides, local_ndim(distribution))

@@ -1,4 +1,4 @@
-"""What programs are linked with: MPI, this package's libraries, and memory for what they hold from their start."""
+"""Environments of programs: MPI, this package's libraries, and memory allocated at program start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dace_redist.native.toolchain import EINSUM, INCLUDE_DIRECTORY, REDISTRIBUTI
 
 
 def _cmake_variables() -> dict[str, str]:
-    """Which MPI, unless the user told CMake (``DACE_compiler_extra_cmake_args``)."""
+    """Return CMake's MPI compilers, unless the user sets them (``DACE_compiler_extra_cmake_args``)."""
     if "MPI_CXX_COMPILER" in str(Config.get("compiler", "extra_cmake_args")):
         return {}
     compiler = mpi_compiler()
@@ -43,31 +43,31 @@ def _device_libraries() -> list[str]:
     return []
 
 
-#: Keys in the ``location`` of an array: that other ranks of the node are to see it, see :class:`PlaceInSharedMemory`;
-#: and the number of the piece of memory that it shares with others of the same number.
+#: Keys in the ``location`` of an array: node-shared, see :class:`PlaceInSharedMemory`; and the number of a piece of
+#: memory, which all arrays of the same number share.
 NODE_SHARED, MEMORY_PIECE = "node_shared", "memory_piece"
 
 
 def is_node_shared(array: data.Data) -> bool:
-    """Whether a program allocates this array in node-shared memory."""
+    """True if a program allocates this array in node-shared memory."""
     return NODE_SHARED in array.location and is_allocated_at_start(array)
 
 
 def is_allocated_at_start(array: data.Data) -> bool:
-    """Whether this package's code allocates the array when a program starts, and frees it at its end."""
+    """True if this package's code allocates the array when a program starts, and frees it at its end."""
     placed = NODE_SHARED in array.location or MEMORY_PIECE in array.location
     return placed and array.transient and array.lifetime == dtypes.AllocationLifetime.External
 
 
 def allocate_at_start(array: data.Data, location: dict[str, int]) -> None:
-    """Has this package's code allocate an array when a program starts; ``location`` holds one of the keys above."""
+    """Let this package's code allocate an array when a program starts; ``location`` holds one of the keys above."""
     array.storage = dtypes.StorageType.CPU_Heap
     array.lifetime = dtypes.AllocationLifetime.External
     array.location = {**array.location, **location}
 
 
 def _pieces(sdfg: SDFG) -> list[list[tuple[str, data.Data, SDFG]]]:
-    """Arrays to allocate, those that share memory together: pointer in the program's state, descriptor, SDFG."""
+    """Return the arrays to allocate, grouped by shared memory: pointer in the program's state, descriptor, SDFG."""
     pieces: dict[object, list[tuple[str, data.Data, SDFG]]] = {}
     for owner, name, array in sdfg.arrays_recursive():
         if is_allocated_at_start(array):
@@ -95,12 +95,12 @@ def _free_arrays(sdfg: SDFG) -> str:
     return "".join(f"dace_redist::program::free({arrays[0][0]});\n" for arrays in _pieces(sdfg))
 
 
-#: The header for the part of a program that runs on the GPU, which knows the program's state.
+#: Header for the GPU code of a program, which accesses the program's state.
 _NAMES = "dace_redist_names.hpp"
 
 
 class _Plain:
-    """An environment that needs nothing: DaCe wants every one to say all of this."""
+    """Base environment with the empty attributes that DaCe requires."""
 
     cmake_minimum_version = None
     cmake_packages: Any = []
@@ -121,8 +121,8 @@ class _Plain:
 @dace.library.environment
 class RuntimeEnvironment(_Plain):
     """
-    The library of redistribution, MPI through DaCe's own environment, and memory for arrays that a program holds from
-    its start, see :func:`is_allocated_at_start`.
+    Environment of redistributions: the library, MPI through DaCe's own environment, and memory for arrays allocated at
+    program start, see :func:`is_allocated_at_start`.
     """
 
     cmake_variables = staticmethod(_cmake_variables)
@@ -137,8 +137,8 @@ class RuntimeEnvironment(_Plain):
 @dace.library.environment
 class DeviceEnvironment(_Plain):
     """
-    The library for arrays on a GPU: built when the program is, and loaded by the runtime, which does without it if
-    ``DACE_REDIST_DEVICE`` has main memory stand in for a GPU.
+    Environment of arrays on a GPU. Its library is built with the program and loaded by the runtime, unless
+    ``DACE_REDIST_DEVICE`` emulates a GPU in main memory.
     """
 
     cmake_libraries = staticmethod(_device_libraries)
@@ -147,7 +147,7 @@ class DeviceEnvironment(_Plain):
 
 @dace.library.environment
 class CublasEnvironment(_Plain):
-    """Contractions on the GPU, and cuBLAS through DaCe's own environment."""
+    """Environment of contractions on the GPU, with cuBLAS through DaCe's own environment."""
 
     headers = {"frame": ["dace_redist_cublas.hpp"], "cuda": [_NAMES]}
     dependencies = [DeviceEnvironment, cuBLAS]
@@ -156,9 +156,9 @@ class CublasEnvironment(_Plain):
 @dace.library.environment
 class BlasEnvironment(_Plain):
     """
-    The library of contractions and linear systems, with the BLAS of :func:`dace_redist.native.blas.find_blas`.
+    Environment of contractions and linear systems, with the BLAS of :func:`dace_redist.native.blas.find_blas`.
 
-    It runs on as many threads as ``OMP_NUM_THREADS`` says, or on one: ranks share their node's cores.
+    The number of threads is ``OMP_NUM_THREADS``, by default 1: ranks share the cores of their node.
     """
 
     cmake_libraries = staticmethod(_einsum_libraries)

@@ -1,4 +1,4 @@
-"""The expansions of all nodes, in one table; importing this registers them."""
+"""Table of the expansions of all nodes; importing this module registers them."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from dace_redist.strategies import STRATEGIES, host_strategies
 
 class Expansion(NamedTuple):
     """
-    An implementation of a node.
+    Implementation of a node.
 
     :param node: Class of the node.
     :param name: Name of the implementation.
-    :param tasklet: Makes the tasklet in the node's place, from node, state, SDFG and ``name``.
-    :param environment: What the program needs to compile.
+    :param tasklet: Function of node, state, SDFG and ``name`` that returns the tasklet.
+    :param environment: Environment of the tasklet.
     """
 
     node: type[RedistNode]

@@ -1,4 +1,4 @@
-"""What a ``@dace.program`` may call: :func:`dace_redist.redistribute`, with the arguments it has outside of one."""
+"""Frontend of :func:`dace_redist.redistribute` in a ``@dace.program``, with the same arguments as outside."""
 
 from __future__ import annotations
 
@@ -42,27 +42,27 @@ def _redistribute(
     **options: Any,
 ) -> str:
     """
-    Adds a ``Redistribute`` node.
+    Add a ``Redistribute`` node.
 
     :param array: Name of the local source array.
     :param source: Its distribution, built outside or inside of the program; sizes may be symbols of the program.
     :param target: Distribution of ``out``.
     :param comm: Name of an integer that holds an ``MPI_Comm``, or of a process grid; default: the world.
-    :param out: Name of the local target array; default: a new one that holds the largest part of any rank, on the GPU
+    :param out: Name of the local target array; default: a new one, large enough for the part of any rank, on the GPU
         if ``array`` lies there.
     :param strategy: Name of the strategy.
-    :param axes: The source axis that each target axis comes from.
+    :param axes: Source axis of each target axis.
     :param region: (source_offset, target_offset, shape) of a sub-tensor, numbers or symbols.
     :param dtype: Element type of the target; default: that of ``out``, else of ``array``.
-    :param alpha: The target gets ``alpha * array + beta * out``: numbers, or symbols of the program.
-    :param beta: See ``alpha``.
-    :param conj: Whether the source is conjugated.
-    :param op: How replicas of the source are reduced.
+    :param alpha: Factor of the source: the target becomes ``alpha * array + beta * out``; a number or a symbol.
+    :param beta: Factor of the target, likewise.
+    :param conj: True to conjugate the source.
+    :param op: Reduction of the replicas of the source.
     :param options: Options of the strategy.
     :return: Name of the local target array.
     :raises ValueError: If an array has no known sizes, the strategy or an option is unknown, or without ``out`` if a
         region leaves parts of the target as they are.
-    :raises TypeError: If a distribution is none.
+    :raises TypeError: If source or target is not a distribution.
     """
     source, target = (_built_inside(side, sdfg) for side in (source, target))
     for side, distribution in (("source", source), ("target", target)):
@@ -111,7 +111,7 @@ def _where_new(array: str, sdfg: SDFG) -> dtypes.StorageType:
 
 
 def _built_inside(distribution: Any, sdfg: SDFG) -> Any:
-    """The distribution that a name in a program stands for."""
+    """Return the distribution bound to a name in a program; other values unchanged."""
     descriptor = sdfg.arrays.get(distribution) if isinstance(distribution, str) else None
     return descriptor.distribution if isinstance(descriptor, DistributionDescriptor) else distribution
 
@@ -119,7 +119,7 @@ def _built_inside(distribution: Any, sdfg: SDFG) -> Any:
 @op_repository.replaces("dace_redist.Distribution")
 @op_repository.replaces("dace_redist.distribution.Distribution")
 def _distribution(visitor: Any, sdfg: SDFG, state: SDFGState, *arguments: Any, **named: Any) -> str:
-    """Makes the descriptor of a :class:`Distribution` that a program builds; returns its name."""
+    """Add the descriptor of a :class:`Distribution` that a program builds; return its name."""
     return _described(
         Distribution(*map(_plain, arguments), **{name: _plain(value) for name, value in named.items()}), sdfg
     )
@@ -128,7 +128,7 @@ def _distribution(visitor: Any, sdfg: SDFG, state: SDFGState, *arguments: Any, *
 @op_repository.replaces("dace_redist.TiledDistribution")
 @op_repository.replaces("dace_redist.distribution.TiledDistribution")
 def _tiled_distribution(visitor: Any, sdfg: SDFG, state: SDFGState, *arguments: Any, **named: Any) -> str:
-    """The same for a :class:`TiledDistribution`."""
+    """Add the descriptor of a :class:`TiledDistribution` that a program builds; return its name."""
     return _described(TiledDistribution(*arguments, **named), sdfg)
 
 
@@ -137,7 +137,7 @@ def _described(distribution: AnyDistribution, sdfg: SDFG) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A literal of a program as it is in Python: DaCe has a class for strings."""
+    """Return a literal of a program as a Python value: DaCe has a class for strings."""
     if isinstance(value, list | tuple):
         return type(value)(map(_plain, value))
     return value.value if isinstance(value, StringLiteral) else value
@@ -146,8 +146,9 @@ def _plain(value: Any) -> Any:
 @make_properties
 class DistributionDescriptor(DistributedDescriptor):
     """
-    What a name stands for to which a program assigns a distribution that it builds. It needs no code and no memory;
-    simplifying the program removes it.
+    Descriptor of a name to which a program assigns a distribution that it builds.
+
+    It needs no code and no memory; simplifying the program removes it.
 
     :param distribution: The distribution.
     """
@@ -165,12 +166,12 @@ class DistributionDescriptor(DistributedDescriptor):
         return decode_distribution(self.encoded)
 
     def to_json(self) -> dict[str, Any]:
-        """The descriptor as JSON."""
+        """Return the descriptor as JSON."""
         return {"type": type(self).__name__, "attributes": serialize.all_properties_to_json(self)}
 
     @classmethod
     def from_json(cls, json_obj: dict[str, Any], context: Any = None) -> DistributionDescriptor:
-        """The descriptor from JSON."""
+        """Return the descriptor from JSON."""
         made = cls(Distribution((), ()))
         serialize.set_properties_from_json(made, json_obj, context=context)
         return made
@@ -178,9 +179,9 @@ class DistributionDescriptor(DistributedDescriptor):
 
 def largest_local_shape(distribution: AnyDistribution) -> tuple[Any, ...]:
     """
-    Shape of a local array that holds what any rank owns; of one element for a tensor of 0 dimensions, which DaCe lacks.
+    Return the shape of a local array large enough for any rank; (1,) for a tensor of 0 dimensions, which DaCe lacks.
 
-    :param distribution: Its sizes may be symbols.
+    :param distribution: Distribution, whose sizes may be symbols.
     """
     if isinstance(distribution, TiledDistribution):
         ranks = {int(rank) for rank in distribution.owner_of_tile.ravel()}

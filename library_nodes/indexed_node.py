@@ -1,4 +1,4 @@
-"""What the nodes that compute with local arrays by the indices of an einsum have in common."""
+"""Base class of nodes that compute with local arrays by the indices of an einsum."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ RESULT = "_result"
 @properties.make_properties
 class IndexedNode(RedistNode):
     """
-    A node with an index for each dimension of its operands, at ``_0``, ``_1``, ..., and of its result, at ``_result``.
+    Node with an index for each dimension of its operands, at ``_0``, ``_1``, ..., and of its result, at ``_result``.
 
-    Arrays may have any strides and extents, 0 too, known when the program runs.
+    Arrays may have any strides and extents, including 0, known at run time.
 
     :param name: Label.
     :param einsum: The indices; the arrow may be left out as in NumPy.
@@ -48,9 +48,9 @@ class IndexedNode(RedistNode):
 
     def dimensions(self, sdfg: SDFG, state: SDFGState) -> list[list[tuple[Any, Any]]]:
         """
-        (extent, stride in elements) of each dimension of each operand, then of the result.
+        Return (extent, stride in elements) of each dimension of each operand, then of the result.
 
-        :raises ValueError: If an array has not got a dimension for each index.
+        :raises ValueError: If the dimensions of an array do not match its indices.
         """
         found = []
         for connector, indices in zip([*self.operand_connectors, RESULT], self.terms, strict=True):

@@ -1,4 +1,4 @@
-"""The library node that moves several distributed tensors in one exchange."""
+"""Library node that moves several distributed tensors in one exchange."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def _apart(joined: Sequence[Any]) -> list[list[Any]]:
 @library.node
 class JointRedistribute(RedistNode, CommNode):
     """
-    Moves several distributed tensors in one exchange: all blocks from one rank to another are one message. For many
-    small tensors. The implementations are the strategies for arrays in main memory.
+    Redistribution of several tensors in one exchange: all blocks from one rank to another form one message.
 
-    Tensor i goes from ``_inp_buffer_i`` to ``_out_buffer_i``. The communicator is that of the ``_comm`` or ``_grid``
-    connector, else the world.
+    It pays for many small tensors. The implementations are the strategies for arrays in main memory. Tensor i moves
+    from ``_inp_buffer_i`` to ``_out_buffer_i``. The communicator is that of the ``_comm`` or ``_grid`` connector, else
+    the world.
 
     :param name: Label, for error messages.
-    :param tensors: What moves of each, as nodes that are in no graph; their strategies do not count.
-    :raises ValueError: If there are none, or one has an op, run-time distributions, or elements in pieces.
+    :param tensors: A node for each tensor, in no graph; their strategies are ignored.
+    :raises ValueError: If the list is empty, or a node has an op, run-time distributions, or elements in pieces.
     """
 
     implementations: dict[str, Any] = {}
@@ -74,7 +74,7 @@ class JointRedistribute(RedistNode, CommNode):
 
     @property
     def tensors(self) -> list[Redistribute]:
-        """What moves of each, as nodes whose arrays are those of this node."""
+        """A node for each tensor, whose arrays are those of this node."""
         kept = (self.sources, self.targets, self.permutations, self.regions, self.factors)
         return [JointTensor(self, number, *lists) for number, lists in enumerate(zip(*map(_apart, kept), strict=True))]
 
@@ -85,14 +85,14 @@ class JointRedistribute(RedistNode, CommNode):
 
     @property
     def free_symbols(self) -> set[str]:
-        """Symbols of distributions, regions and factors, besides those of any node."""
+        """Symbols of distributions, regions and factors, in addition to those of any node."""
         return super().free_symbols | symbols_of((*self.sources, *self.targets, *self.regions, *self.factors))
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
         """
-        Checks what can be known before the program runs.
+        Check what is known before the program runs.
 
-        :raises ValueError: If something does not fit; names the node and the tensor.
+        :raises ValueError: If a check fails; names the node and the tensor.
         """
         self._validate_symbols(sdfg, state)
         self._validate_communicator(sdfg, state)
@@ -110,8 +110,8 @@ class JointTensor(Redistribute):
     """
     One tensor of a :class:`JointRedistribute`: its properties, and the arrays at the connectors of that node.
 
-    :param joint: That node.
-    :param number: Of the tensor.
+    :param joint: The joint node.
+    :param number: Number of the tensor.
     """
 
     takes_gpu_arrays = False
@@ -135,8 +135,8 @@ class JointTensor(Redistribute):
         self.axes, self.region = list(map(int, axes)), tuple(region)
 
     def memlet(self, connector: str, state: SDFGState) -> Memlet:
-        """The memlet at the joint node's connector of this tensor."""
+        """Return the memlet at the joint node's connector of this tensor."""
         return self._joint.memlet(f"{connector}_{self._number}", state)
 
     def _validate_symbols(self, sdfg: SDFG, state: SDFGState) -> None:
-        """The joint node does."""
+        """Check nothing: the joint node does."""

@@ -1,4 +1,4 @@
-"""The library node that solves a linear system whose matrix every rank has as a whole."""
+"""Library node that solves a linear system whose matrix is replicated on all ranks."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from dace_redist.library_nodes.node import NUMBERS, differ
 @library.node
 class LinearSolve(IndexedNode):
     """
-    The X of ``G X = B`` at ``_result`` for ``ij,ik->jk`` or ``ij,i->j``; for ``ij->ji`` the inverse of G.
+    Solution X of ``G X = B`` at ``_result`` for ``ij,ik->jk`` or ``ij,i->j``; for ``ij->ji`` the inverse of G.
 
-    Each rank computes the columns of X that it has; one that has none of G has extents 0. Collective over the
-    communicator at the ``_comm`` connector (an integer that holds an ``MPI_Comm``), else the world: if G is singular on
-    any rank, all get the error.
+    Each rank computes its own columns of X; a rank without G has extents 0. Collective over the communicator at the
+    ``_comm`` connector (an integer that holds an ``MPI_Comm``), else the world: if G is singular on any rank, all raise
+    the error.
 
     :param name: Label.
     :param einsum: The indices, those of each tensor in any order.
-    :param statement: What errors call the node; empty: its kind and label.
+    :param statement: Name of the node in error messages; empty: its kind and label.
     """
 
     implementations: dict[str, Any] = {}
@@ -37,13 +37,13 @@ class LinearSolve(IndexedNode):
 
     @property
     def title(self) -> str:
-        """What errors call the node."""
+        """Name of the node in error messages."""
         return self.statement or super().title
 
     @property
     def rows(self) -> str:
-        """Index of the rows of G, which B has, too."""
-        matrix, right = self.terms[:2]  # of an inverse, which has the indices of G, any of them
+        """Index of the rows of G and of B."""
+        matrix, right = self.terms[:2]  # for an inverse ``right`` is the result: any index of G
         return next(index for index in matrix if index in right)
 
     @property
@@ -58,10 +58,9 @@ class LinearSolve(IndexedNode):
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
         """
-        Checks what can be known before the program runs, but for the types: a program that is to be distributed may
-        have different ones, which are converted then.
+        Check what is known before the program runs, except types: distributing a program converts different types.
 
-        :raises ValueError: If something does not fit; names the statement, what was expected and what was given.
+        :raises ValueError: If a check fails; names the statement, the expected and the given value.
         """
         self._validate_extents(sdfg, state)
         self._validate_overlap(state)

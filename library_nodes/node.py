@@ -1,4 +1,4 @@
-"""What the nodes of this library have in common: connectors, checks before a program runs, sizes of arrays."""
+"""Base class of the nodes of this library: connectors, checks before a program runs, sizes of arrays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dace import Memlet, data, dtypes, subsets, symbolic
 from dace.data.distributed import ProcessGrid
 from dace.sdfg import SDFG, SDFGState, nodes
 
-#: Element types that MPI adds and loops multiply; the first four are those of BLAS and LAPACK.
+#: Element types for arithmetic; the first four are those of BLAS and LAPACK.
 NUMBERS = (
     *(dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128),
     *(dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64),
@@ -23,13 +23,13 @@ COMMUNICATORS = ("_comm", "_grid")
 
 class RedistNode(nodes.LibraryNode):
     """
-    A node that computes one output array from input arrays, which may have any strides.
+    Node that computes one output array from input arrays, which may have any strides.
 
-    :cvar element_types: Possible types of elements, one and the same for all arrays of a node.
-    :cvar verb: What the node does with elements, for error messages.
-    :cvar collective: Whether the node communicates, even where this rank's output is not used.
-    :cvar takes_gpu_arrays: Whether its arrays may lie on the GPU.
-    :cvar gpu_remedy: What to do with arrays on the GPU, if the node does not take them.
+    :cvar element_types: Possible element types; all arrays of a node have the same one.
+    :cvar verb: Verb for the operation on elements, in error messages.
+    :cvar collective: True if the node communicates, even if this rank's output is not used.
+    :cvar takes_gpu_arrays: True if its arrays may lie on the GPU.
+    :cvar gpu_remedy: Remedy for arrays on the GPU in error messages, if the node does not accept them.
     """
 
     element_types: ClassVar[tuple[dtypes.typeclass, ...]] = NUMBERS
@@ -55,7 +55,7 @@ class RedistNode(nodes.LibraryNode):
 
     def memlet(self, connector: str, state: SDFGState) -> Memlet:
         """
-        The memlet of a connector.
+        Return the memlet of a connector.
 
         :raises ValueError: If it is not connected exactly once.
         """
@@ -67,7 +67,7 @@ class RedistNode(nodes.LibraryNode):
 
     def validate_types(self, sdfg: SDFG, state: SDFGState) -> None:
         """
-        Checks that all arrays lie where the node takes them and hold one type of elements, a possible one.
+        Check that all arrays are on a supported device and have one supported element type.
 
         :raises ValueError: If not.
         """
@@ -124,17 +124,17 @@ class RedistNode(nodes.LibraryNode):
 
 
 def lies_on_gpu(array: data.Data) -> bool:
-    """Whether an array lies in the global memory of the GPU."""
+    """True for an array in the global memory of the GPU."""
     return bool(array.storage == dtypes.StorageType.GPU_Global)
 
 
 def symbols_of(values: Sequence[Any]) -> set[str]:
-    """Names of the symbols in some expressions."""
+    """Return the names of the symbols in some expressions."""
     return {str(symbol) for value in values for symbol in symbolic.symlist(value).values()}
 
 
 def plain_number(value: Any) -> Any:
-    """A SymPy number as Python's; anything else as it is."""
+    """Return a SymPy number as a Python number; any other value unchanged."""
     if getattr(value, "is_Integer", False):
         return int(value)
     return float(value) if getattr(value, "is_Float", False) else value
@@ -142,9 +142,9 @@ def plain_number(value: Any) -> Any:
 
 def dimensions_of(subset: Any, strides: Any, ndim: int) -> list[tuple[Any, Any]]:
     """
-    (extent, stride in elements) of each dimension of a memlet's subset of an array.
+    Return (extent, stride in elements) of each dimension of a memlet's subset of an array.
 
-    Dimensions of one element are left out where there are more than ``ndim``.
+    If there are more than ``ndim`` dimensions, those of one element are left out.
     """
     steps = [step for _, _, step in subset.ndrange()]
     dimensions = [(n, stride * step) for n, stride, step in zip(subset.size(), strides, steps, strict=True)]
@@ -155,15 +155,15 @@ def dimensions_of(subset: Any, strides: Any, ndim: int) -> list[tuple[Any, Any]]
 
 def simplified(expression: Any) -> Any:
     """
-    A sum or product of sizes, simplified.
+    Simplify a sum or product of sizes.
 
-    Polynomials are expanded, which suffices for them: to simplify others, SymPy loads its physical units, which takes a
-    third of a second.
+    Polynomials are only expanded, which suffices: SymPy's general simplification loads its physical units, which takes
+    a third of a second.
     """
     expression = sympy.sympify(expression)
     return expression.expand() if expression.is_polynomial() else symbolic.simplify(expression)
 
 
 def differ(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    """Whether two lists of sizes differ for sure: symbols may turn out equal."""
+    """True if two lists of sizes differ for all values of their symbols."""
     return any(simplified(x - y).is_zero is False for x, y in zip(a, b, strict=True))

@@ -1,4 +1,4 @@
-"""The library node that moves a distributed tensor from one distribution to another."""
+"""Library node that moves a tensor from one distribution to another."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from dace_redist.strategies import (
     find_strategy,
 )
 
-#: Connectors through which a program may hand over, as ``int64`` arrays, what the properties hold otherwise: both
-#: distributions, encoded, and extents and strides of the local arrays.
+#: Connectors of ``int64`` arrays that replace properties at run time: both distributions, encoded, and extents and
+#: strides of the local arrays.
 RUN_TIME_CONNECTORS = ("_source", "_source_local", "_target", "_target_local")
 
-#: Connector through which a non-blocking node hands on what a :class:`RedistributeWait` waits for, an ``int64``.
+#: Connector of the request, an ``int64``, that a non-blocking node passes to :class:`RedistributeWait`.
 REQUEST = "_request"
 
-#: Who moves on what a non-blocking node started, in the order of ``dr_progress`` of the library.
+#: Kinds of progress of a non-blocking node, in the order of ``dr_progress`` of the library.
 PROGRESS = ("calls", "thread")
 
 
@@ -44,29 +44,29 @@ def _option(option: Option) -> properties.Property:
 @library.node
 class Redistribute(DistributedNode, NonblockingCommNode):
     """
-    Moves a distributed tensor: ``_inp_buffer``, this rank's part under ``source``, to ``_out_buffer``, its part under
-    ``target``. What a rank does not own of the output is left as it is.
+    Redistribution of a tensor from ``_inp_buffer``, this rank's part under ``source``, to ``_out_buffer``, its part
+    under ``target``. Elements of the output that the rank does not own are unchanged.
 
-    ``axes`` and ``region``, as of :func:`dace_redist.plan`, permute the dimensions on the way and move a sub-tensor.
-    Communicator and local arrays: see :class:`DistributedNode`. The implementation is the strategy, see ``STRATEGIES``.
-    Each array may also lie on the GPU (``StorageType.GPU_Global``), with every strategy but ``MPI``.
-    With ``nonblocking`` the node starts the transfer only, and hands a request to a :class:`RedistributeWait`; until
-    then the input must not change, and the output not be used.
+    ``axes`` and ``region``, as of :func:`dace_redist.plan`, permute the dimensions and select a sub-tensor. For the
+    communicator and local arrays see :class:`DistributedNode`. The implementation is the strategy, see ``STRATEGIES``.
+    Each array may also lie on the GPU (``StorageType.GPU_Global``), with every strategy except ``MPI``. With
+    ``nonblocking`` the node only starts the transfer, and passes a request to a :class:`RedistributeWait`; until then
+    the input must not change, and the output must not be used.
 
     :param name: Label, for error messages and :func:`dace_redist.set_strategy`.
     :param source: Distribution of the input; None if given at run time (``RUN_TIME_CONNECTORS``).
-    :param target: Distribution of the output; of the same global shape, but for ``axes`` and ``region``.
+    :param target: Distribution of the output, of the same global shape except for ``axes`` and ``region``.
     :param strategy: Name of the strategy.
-    :param axes: The source axis that each target axis comes from; None: the same order.
+    :param axes: Source axis of each target axis; None: no permutation.
     :param region: (source_offset, target_offset, shape) of a sub-tensor, numbers or symbols; None: the whole tensor.
-    :param alpha: The output gets ``alpha * input + beta * output``, a real number or an expression of symbols. Its type
-        may be another than the input's, see :func:`dace_redist.plan`.
-    :param beta: See ``alpha``.
-    :param conj: Whether the input is conjugated.
-    :param op: How replicas of the source, which are partial results then, are reduced: see :func:`dace_redist.plan`.
+    :param alpha: Factor of the input, a real number or an expression of symbols: the output becomes
+        ``alpha * input + beta * output``. Element types may differ, see :func:`dace_redist.plan`.
+    :param beta: Factor of the output, likewise.
+    :param conj: True to conjugate the input.
+    :param op: Reduction of the replicas of the source, which are then partial results: see :func:`dace_redist.plan`.
     :param options: Options of the strategy.
-    :raises ValueError: If the strategy or an option is unknown or out of range, or if axes or region fit no tensor.
-    :raises TypeError: If axes or region are no lists of integers, or a factor is complex.
+    :raises ValueError: If the strategy or an option is unknown or out of range, or if axes or region are invalid.
+    :raises TypeError: If axes or region are not lists of integers, or a factor is complex.
     """
 
     implementations: dict[str, Any] = {}
@@ -125,14 +125,14 @@ class Redistribute(DistributedNode, NonblockingCommNode):
 
     @property
     def index_map(self) -> IndexMap:
-        """Which elements move, and to which index: ``axes`` and ``region`` together."""
+        """Index map of ``axes`` and ``region``: the elements that move, and their target indices."""
         ndim = len(self.axes) or len(self.region) // 3 or len(self.source) and len(self.distributions()[0].shape)
         parts = [self.region[at * ndim : (at + 1) * ndim] for at in range(3)] if self.region else None
         return index_map(self.axes or None, parts, ndim)
 
     def set_strategy(self, name: str, **options: Any) -> None:
         """
-        Chooses how the tensor is moved; options not given go back to their defaults.
+        Set the strategy; options that are not given are reset to their defaults.
 
         :param name: Name of a strategy, or ``"Auto"``.
         :param options: Its options.
@@ -158,19 +158,19 @@ class Redistribute(DistributedNode, NonblockingCommNode):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options that the strategy in force takes, with their values: numbers, or symbols of the program."""
+        """Options of the strategy in force, with their values: numbers, or symbols of the program."""
         return {name: plain_number(getattr(self, name)) for name in find_strategy(self.strategy).options}
 
     @property
     def free_symbols(self) -> set[str]:
-        """Symbols of region and factors, besides those of any node between distributions."""
+        """Symbols of region and factors, in addition to those of any node between distributions."""
         return super().free_symbols | symbols_of((*self.region, self.alpha, self.beta))
 
     def operation(self, sdfg: SDFG, state: SDFGState) -> ElementOperation:
         """
-        What is computed with elements; factors that are symbols count as 2.
+        Return the operation on elements; symbolic factors count as 2.
 
-        :raises ValueError: If the types of the arrays do not fit it; names the node.
+        :raises ValueError: If the element types do not allow it; names the node.
         """
         types = [array.dtype.base_type.as_numpy_dtype() for array, _ in self.arrays(sdfg, state)]
         factors = [2 if symbols_of([factor]) else complex(factor) for factor in (self.alpha, self.beta)]
@@ -181,8 +181,8 @@ class Redistribute(DistributedNode, NonblockingCommNode):
 
     def validate_types(self, sdfg: SDFG, state: SDFGState) -> None:
         """
-        Checks that both arrays lie where the strategy takes them, and that the input's type is possible and converts to
-        the output's there.
+        Check that the strategy supports the devices of both arrays, the input's element type, and its conversion to
+        the output's.
 
         :raises ValueError: If not.
         """
@@ -201,15 +201,15 @@ class Redistribute(DistributedNode, NonblockingCommNode):
 
     @property
     def given_at_run_time(self) -> bool:
-        """Whether the distributions come through connectors instead of the properties."""
+        """True if connectors, not properties, provide the distributions."""
         return "_source" in self.in_connectors
 
     def set_nonblocking(self, progress: str = PROGRESS[0]) -> None:
         """
-        Has the node start the transfer only.
+        Make the node non-blocking.
 
-        :param progress: What moves it on, one of :data:`PROGRESS`.
-        :raises ValueError: If it is none of these.
+        :param progress: Kind of progress, one of :data:`PROGRESS`.
+        :raises ValueError: If the kind is unknown.
         """
         if progress not in PROGRESS:
             raise ValueError(f"{self.title}: progress must be one of {', '.join(PROGRESS)}, got {progress!r}")
@@ -244,7 +244,7 @@ class Redistribute(DistributedNode, NonblockingCommNode):
 
     @property
     def refusal_of_stock_code(self) -> str:
-        """What is said where strategy ``MPI`` meets an array on the GPU."""
+        """Error message for strategy ``MPI`` with an array on the GPU."""
         return f"{self.title}: strategy MPI (stock DaCe) moves arrays in main memory only; take another strategy"
 
     def _validate_shapes(self, source: AnyDistribution, target: AnyDistribution) -> None:
@@ -266,9 +266,9 @@ class Redistribute(DistributedNode, NonblockingCommNode):
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
         """
-        Checks what can be known before the program runs.
+        Check what is known before the program runs.
 
-        :raises ValueError: If something does not fit; names the node, what was expected and what was given.
+        :raises ValueError: If a check fails; names the node, the expected and the given value.
         """
         self._checked(self.strategy, self.options)
         super().validate(sdfg, state)
@@ -284,9 +284,9 @@ class Redistribute(DistributedNode, NonblockingCommNode):
 
 def check_request(node: RedistNode, connector: str, sdfg: SDFG, state: SDFGState) -> None:
     """
-    Makes sure that a request is one 64-bit integer in main memory.
+    Check that a request is one 64-bit integer in main memory.
 
-    :raises ValueError: If not; names the node.
+    :raises ValueError: If it is not; names the node.
     """
     memlet = node.memlet(connector, state)
     array = sdfg.arrays[memlet.data]

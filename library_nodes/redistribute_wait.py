@@ -1,4 +1,4 @@
-"""The library node that waits for a non-blocking redistribution."""
+"""Library node that waits for a non-blocking redistribution."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from dace.sdfg import SDFG, SDFGState
 from dace_redist.library_nodes.node import RedistNode
 from dace_redist.library_nodes.redistribute import REQUEST, check_request
 
-#: Connectors that put the wait before what uses the output, and after what the transfer was started with.
+#: Connectors that order the wait after the start of the transfer and before uses of the output.
 ORDER_INPUT, ORDER_OUTPUT = "_in_buffer", "_out_buffer"
 
 
 @library.node
 class RedistributeWait(RedistNode, Wait):
     """
-    Waits until a non-blocking :class:`Redistribute` has moved its tensor.
+    Wait for the completion of a non-blocking :class:`Redistribute`.
 
-    ``_request`` is the request of that node. The array that it writes goes through ``_in_buffer`` and ``_out_buffer``,
-    so that what uses it comes after the wait.
+    ``_request`` is the request of that node. Its output array passes through ``_in_buffer`` and ``_out_buffer``, so
+    that uses of it follow the wait.
 
     :param name: Label, for error messages.
     """
@@ -38,9 +38,9 @@ class RedistributeWait(RedistNode, Wait):
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
         """
-        Checks the request, and that both buffers are one array.
+        Check the request, and that both buffers are the same array.
 
-        :raises ValueError: If something does not fit; names the node.
+        :raises ValueError: If a check fails; names the node.
         """
         check_request(self, REQUEST, sdfg, state)
         before, after = (self.memlet(connector, state) for connector in (ORDER_INPUT, ORDER_OUTPUT))

@@ -1,4 +1,4 @@
-"""The code of stock DaCe's own redistribution, for nodes that stock DaCe can express."""
+"""Code of stock DaCe's own redistribution, for nodes that stock DaCe can express."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dace_redist.library_nodes.redistribute import Redistribute
 
 @dataclass
 class _StockNode:
-    """What the stock expansion reads of its node."""
+    """Attributes of a node that the stock expansion reads."""
 
     name: str
     redistr: str
@@ -55,7 +55,7 @@ def _check_stock(node: Redistribute, side: str, distribution: Any, array: Data, 
 
 
 def _stock_subarray(node: Redistribute, side: str, distribution: Any, array: Data, sdfg: SDFG) -> tuple[str, list[str]]:
-    """Adds a process grid and a sub-array to the SDFG, as the stock frontend does."""
+    """Add a process grid and a sub-array to the SDFG, as the stock frontend does."""
     grid = sdfg.add_pgrid(list(distribution.grid), name=f"{node.label}_{side}_grid")
     subarray = sdfg.add_subarray(
         array.dtype, list(distribution.shape), list(array.shape), grid, list(distribution.dims), f"{node.label}_{side}"
@@ -68,7 +68,7 @@ def _stock_subarray(node: Redistribute, side: str, distribution: Any, array: Dat
 
 
 def _stock_fields(name: str) -> list[str]:
-    """State fields of the stock descriptor ``RedistrArray``."""
+    """Return the state fields of the stock descriptor ``RedistrArray``."""
     fields = [f"MPI_Datatype {name};", f"int {name}_sends;", f"int {name}_recvs;", f"int {name}_self_copies;"]
     fields += [f"MPI_Datatype* {name}_send_types;", f"MPI_Datatype* {name}_recv_types;"]
     return fields + [f"int* {name}_{part};" for part in ("dst_ranks", "src_ranks", "self_src", "self_dst", "self_size")]
@@ -76,7 +76,7 @@ def _stock_fields(name: str) -> list[str]:
 
 def stock_tasklet(node: Redistribute, state: SDFGState, sdfg: SDFG, _: str) -> nodes.Tasklet:
     """
-    The tasklet of stock DaCe's node, after adding its descriptors to the SDFG.
+    Return the tasklet of stock DaCe's node, after adding its descriptors to the SDFG.
 
     :raises ValueError: If stock DaCe cannot express the node; names it.
     """

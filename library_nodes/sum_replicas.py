@@ -1,4 +1,4 @@
-"""The library node that adds partial sums."""
+"""Library node that adds partial sums."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from dace_redist.library_nodes.node import NUMBERS
 @library.node
 class SumReplicas(DistributedNode):
     """
-    Adds partial sums: under ``source`` every replica of a part holds one, under ``target`` the ranks hold their sum.
+    Sum of partial results: under ``source`` every replica of a part holds one, under ``target`` the ranks hold the sum.
 
-    The ranks that hold replicas of one part share its sum in the target: each owns a box of it and no element is owned
-    twice (a reduce-scatter; with a single owner a reduce), or each owns all of it (an allreduce).
+    The ranks that hold replicas of one part own its sum in the target: each a box without overlaps (a reduce-scatter;
+    with a single owner a reduce), or each the whole (an allreduce).
 
     :param name: Label, for error messages.
     :param source: Distribution of the partial sums: grid axes that no tensor axis names hold them.

@@ -1,4 +1,4 @@
-"""The tasklets in the place of nodes: the only place that writes C++."""
+"""Tasklets that replace nodes; the only module that generates C++."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from dace_redist.library_nodes.redistribute_wait import ORDER_OUTPUT, Redistribu
 from dace_redist.library_nodes.sum_replicas import SumReplicas
 from dace_redist.strategies import OPTIONS, default_options, find_strategy
 
-#: Numbers lists longer than this become constants of the program instead of standing in each call.
+#: Maximum length of a list of numbers in a call; longer ones become constants of the program.
 _LONGEST_INLINE_LIST = 256
 
-#: What DaCe calls the GPU's stream of a tasklet that is connected to arrays on the GPU.
+#: DaCe's name of the GPU stream of a tasklet that is connected to arrays on the GPU.
 _STREAM = CURRENT_STREAM_NAME
 
 #: ``dr_operation`` of elements that are only moved.
@@ -39,15 +39,16 @@ _NO_OPERATION = "{DR_OPAQUE, DR_OPAQUE, {1, 0}, {0, 0}, 0, DR_NO_OP}"
 
 
 def add_device_environment(sdfg: SDFG, state: SDFGState, tasklet: nodes.Tasklet) -> None:
-    """Has the program link with the library for GPUs if a tasklet uses a GPU's stream."""
+    """Link the program with the library for GPUs if a tasklet uses a GPU stream."""
     if isinstance(tasklet, nodes.Tasklet) and _STREAM in tasklet.code.as_string:
         tasklet.environments = {*tasklet.environments, DeviceEnvironment.full_class_path()}
 
 
 def plan_tasklet(node: Redistribute, state: SDFGState, sdfg: SDFG, strategy: str) -> nodes.Tasklet:
     """
-    The tasklet that redistributes by a plan of the library, which is kept in the program's state. The plan is made when
-    the program starts if all it depends on is known then, else at its first run.
+    Return the tasklet that redistributes by a plan of the library, stored in the program's state.
+
+    The plan is made when the program starts if all its arguments are known then, else at the first run.
     """
     taken = find_strategy(strategy).options
     options = {name: getattr(node, name) if name in taken else option.default for name, option in OPTIONS.items()}
@@ -56,7 +57,7 @@ def plan_tasklet(node: Redistribute, state: SDFGState, sdfg: SDFG, strategy: str
 
 
 def sum_replicas_tasklet(node: SumReplicas, state: SDFGState, sdfg: SDFG, _: str) -> nodes.Tasklet:
-    """The tasklet that adds partial sums, see :func:`plan_tasklet`."""
+    """Return the tasklet that adds partial sums, see :func:`plan_tasklet`."""
     return _plan_tasklet(node, state, f"SumReplicas {_element_name(node, state)}", default_options())
 
 
@@ -84,7 +85,7 @@ def _plan_tasklet(
 
 
 def _index_map_and_operation(node: Redistribute, state: SDFGState) -> str:
-    """The last members of ``dace_redist::program::Arguments``, where they are not at their defaults."""
+    """Return the last members of ``dace_redist::program::Arguments``, unless they have their defaults."""
     encoded, operation = node.index_map.encoded, node.operation(state.sdfg, state)
     if operation.is_copy:
         return f", {{{{{_numbers(encoded)}}}}}" if encoded else ""
@@ -95,19 +96,19 @@ def _index_map_and_operation(node: Redistribute, state: SDFGState) -> str:
 
 
 def _memories(node: Redistribute, state: SDFGState) -> str:
-    """What follows :func:`_index_map_and_operation` if an array lies on the GPU."""
+    """Return the members after those of :func:`_index_map_and_operation`, if an array lies on the GPU."""
     on_gpu = node.on_gpu(state.sdfg, state)
     if not any(on_gpu):
         return ""
     before = ""
-    if node.operation(state.sdfg, state).is_copy:  # members before it that are at their defaults are written out
+    if node.operation(state.sdfg, state).is_copy:  # earlier members must be written out, even with their defaults
         before = f"{'' if node.index_map.encoded else ', {}'}, {_NO_OPERATION}"
     source, target = ("DR_DEVICE_MEMORY" if side else "DR_MAIN_MEMORY" for side in on_gpu)
     return f"{before}, {source}, {target}"
 
 
 def wait_tasklet(node: RedistributeWait, state: SDFGState, sdfg: SDFG, _: str) -> nodes.Tasklet:
-    """The tasklet that waits for what a non-blocking redistribution started."""
+    """Return the tasklet that waits for a non-blocking redistribution."""
     node.validate(sdfg, state)
     connectors = [
         {name: dtypes.pointer(_array_type(node, name, state)) for name in ends}
@@ -119,7 +120,7 @@ def wait_tasklet(node: RedistributeWait, state: SDFGState, sdfg: SDFG, _: str) -
 
 
 def joint_tasklet(node: JointRedistribute, state: SDFGState, sdfg: SDFG, strategy: str) -> nodes.Tasklet:
-    """The tasklet that redistributes several tensors, see :func:`plan_tasklet`."""
+    """Return the tasklet that redistributes several tensors, see :func:`plan_tasklet`."""
     node.validate(sdfg, state)
     field, communicator = _field_name("__redist", sdfg), mpi_communicator(node, state)
     defaults = ", ".join(_option(name, option.default) for name, option in OPTIONS.items())
@@ -142,15 +143,15 @@ def joint_tasklet(node: JointRedistribute, state: SDFGState, sdfg: SDFG, strateg
 
 
 def contraction_tasklet(node: Contraction, state: SDFGState, sdfg: SDFG, name: str) -> nodes.Tasklet:
-    """The tasklet that evaluates an einsum: it keeps its plan and its workspace in the program's state."""
-    node.implementation = name  # whatever it was: by it the node knows where arrays may lie
+    """Return the tasklet that evaluates an einsum, with its plan and workspace in the program's state."""
+    node.implementation = name  # the node derives the supported devices from it
     node.validate(sdfg, state)
     element = _array_type(node, RESULT, state)
     return _contraction_tasklet(node, state, sdfg, "Contraction", f"contract<{element.ctype}>", "")
 
 
 def cublas_tasklet(node: Contraction, state: SDFGState, sdfg: SDFG, name: str) -> nodes.Tasklet:
-    """The tasklet that evaluates an einsum of arrays on the GPU, with DaCe's handle of cuBLAS."""
+    """Return the tasklet that evaluates an einsum of arrays on the GPU, with DaCe's cuBLAS handle."""
     node.implementation = name
     node.validate(sdfg, state)
     tasklet = _contraction_tasklet(
@@ -164,11 +165,11 @@ def _contraction_tasklet(
     node: Contraction, state: SDFGState, sdfg: SDFG, kind: str, function: str, last: str
 ) -> nodes.Tasklet:
     """
-    The tasklet that evaluates an einsum.
+    Return the tasklet that evaluates an einsum.
 
-    :param kind: Class of what it keeps.
-    :param function: What it calls.
-    :param last: Further arguments of that.
+    :param kind: Class of the object in the program's state.
+    :param function: Function of the library that it calls.
+    :param last: Further arguments of that function.
     """
     field, element = _field_name("__contraction", sdfg), _array_type(node, RESULT, state)
     layouts = ", ".join(
@@ -185,12 +186,12 @@ def _contraction_tasklet(
 
 
 def linear_solve_tasklet(node: LinearSolve, state: SDFGState, sdfg: SDFG, _: str) -> nodes.Tasklet:
-    """The tasklet that solves a linear system."""
+    """Return the tasklet that solves a linear system."""
     node.validate(sdfg, state)
     node.validate_types(sdfg, state)
     field = _field_name("__solver", sdfg)
     indices = zip(node.terms, node.dimensions(sdfg, state), strict=True)
-    matrix, *right, solution = ({"": (1, 1)} | dict(zip(*both, strict=True)) for both in indices)  # "": of a vector
+    matrix, *right, solution = ({"": (1, 1)} | dict(zip(*both, strict=True)) for both in indices)  # "": a vector
     extents = _numbers([matrix[node.rows][0], matrix[node.unknowns][0], solution[node.columns][0]])
     matrices = [
         _matrix("_0", matrix[node.rows], matrix[node.unknowns]),
@@ -206,12 +207,13 @@ def _tasklet(
     node: RedistNode, state: SDFGState, field: str, made: str, call: str, *, code_init: str = "", code_global: str = ""
 ) -> nodes.Tasklet:
     """
-    A tasklet that keeps an object of the library in a field of the program's state. Arrays are pointers, also where
-    they hold a single element.
+    Return a tasklet with an object of the library in a field of the program's state.
 
-    :param made: The object's class with the arguments of its constructor.
-    :param call: What the tasklet does.
-    :param code_init: What the program does when it starts, after making the object.
+    Arrays are pointers, even arrays of a single element.
+
+    :param made: Class of the object, with the arguments of its constructor.
+    :param call: Code of the tasklet.
+    :param code_init: Code at program start, after construction of the object.
     """
 
     def pointer(connector: str) -> Any:
@@ -233,7 +235,7 @@ def _tasklet(
 
 
 def _string(text: str) -> str:
-    """A literal of C++."""
+    """Return a C++ string literal."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -242,17 +244,17 @@ def _array_type(node: RedistNode, connector: str, state: SDFGState) -> dtypes.ty
 
 
 def _element_name(node: RedistNode, state: SDFGState) -> str:
-    """Name of a node's element type in the library, as in NumPy."""
+    """Return the name of a node's element type in the library, as in NumPy."""
     return str(np.dtype(_array_type(node, node.output_connector, state).as_numpy_dtype()).name)
 
 
 def _matrix(array: str, rows: tuple[Any, Any], columns: tuple[Any, Any]) -> str:
-    """``dace_redist::program::Matrix`` of two dimensions, each an extent and a stride."""
+    """Return a ``dace_redist::program::Matrix`` of two dimensions, each an extent and a stride."""
     return f"{{{array}, {_numbers([rows[1], columns[1]])}}}"
 
 
 def _field_name(stem: str, sdfg: SDFG) -> str:
-    """A name no other tasklet of the program has for its field: all share one state struct."""
+    """Return a field name that is unique in the program: all tasklets share one state struct."""
     taken = {field for n, _ in sdfg.root_sdfg.all_nodes_recursive() for field in getattr(n, "state_fields", ())}
     number = 0
     while any(f"*{stem}_{number};" in field for field in taken):
@@ -261,7 +263,7 @@ def _field_name(stem: str, sdfg: SDFG) -> str:
 
 
 def _arguments(node: DistributedNode, state: SDFGState, field: str) -> tuple[str, str]:
-    """Constants that go before the program, and ``dace_redist::program::Arguments`` without the communicator."""
+    """Return global constants, and ``dace_redist::program::Arguments`` without the communicator."""
     if node.given_at_run_time:
         lengths = {e.dst_conn: _number(e.data.subset.num_elements_exact()) for e in state.in_edges(node)}
         spans = [f"{{{connector}, {lengths[connector]}}}" for connector in RUN_TIME_CONNECTORS]
@@ -286,9 +288,7 @@ def _numbers(values: Sequence[Any]) -> str:
 
 
 def _number(value: Any) -> str:
-    """A number as it stands in a list of 64-bit integers. Symbols, often ``int``, are widened before any product of
-    them can overflow.
-    """
+    """Return a number as an item of a list of 64-bit integers; symbols, often ``int``, are widened before products."""
     value = plain_number(value)
     if isinstance(value, int):
         return str(value)
@@ -308,8 +308,10 @@ def _grid(node: RedistNode, state: SDFGState) -> str:
 
 
 def _known_at_start(node: DistributedNode, state: SDFGState) -> bool:
-    """Whether everything the plan depends on is known when the program is initialised: no communicator or
-    distribution that arrives with the arguments, no symbol but the program's own.
+    """
+    Return True if all arguments of the plan are known when the program is initialised.
+
+    That excludes communicators and distributions among the arguments, and symbols other than the program's own.
     """
     if node.given_at_run_time or "_comm" in node.in_connectors:
         return False
@@ -321,5 +323,5 @@ def _known_at_start(node: DistributedNode, state: SDFGState) -> bool:
 
 
 def _assigned_symbols(sdfg: SDFG) -> set[str]:
-    """Symbols that change while the program runs."""
+    """Return the symbols that change while the program runs."""
     return {name for edge in sdfg.all_interstate_edges() for name in edge.data.assignments}
