@@ -1,11 +1,11 @@
-"""Rewrites of SDFGs: those that redistribute tensors, and programs of einsums."""
+"""Transformations of SDFGs: redistributions, and distribution of einsum programs."""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
 
-#: Each is loaded at its first use.
+#: Modules of the public names; each is loaded at its first use.
 _MODULES = {
     "DistributeEinsum": "distribute",
     "FuseConversion": "redistribution.fuse_conversion",

@@ -1,4 +1,4 @@
-"""Turns a program of einsums into the program that every rank runs on its parts of the tensors."""
+"""Distribution of a program of einsums: the program that every rank runs on its parts of the tensors."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def distribute(
     """
     Distribute a program of einsums over MPI ranks. Not collective; needs no MPI.
 
-    Contractions are ordered, computed together and given process grids such that little is moved between ranks, as in
-    Ziogas et al., Deinsum (SC'22); here the redistributions between them count, too.
+    Order, grouping and process grids of the contractions are chosen for little communication, as in Ziogas et al.,
+    Deinsum (SC'22); the redistributions between them count, too.
 
     :param program: A ``@dace.program`` or SDFG of products (``np.einsum``, ``@``, ``np.tensordot``, ...), elementwise
         expressions, reductions, transpositions, slices, ``np.linalg.inv`` and ``np.linalg.solve``, whose matrix every
@@ -61,23 +61,22 @@ def distribute(
     :param ranks: Number of ranks to run on.
     :param sizes: Values of the symbols in its shapes, by symbol or its name, each at least 0. The plan is made for
         them; the program keeps its symbols, see :meth:`DistributedProgram.with_sizes`.
-    :param memory_bytes: Bytes that a rank may hold; None: no limit, and intermediates are kept from run to run.
-    :param node_size: Ranks per node, if several share one: grids are then laid over the nodes such that little is
-        moved between nodes.
-    :param placements: How inputs or outputs are distributed, by name, where that is not the planner's choice.
+    :param memory_bytes: Maximum bytes per rank; None: no limit, and intermediates stay allocated between runs.
+    :param node_size: Ranks per node: grids are then laid out over nodes for little communication between them.
+    :param placements: Distributions of inputs or outputs, by name; default: chosen by the planner.
     :param overrides: Process grids, by the name of the tensor that is computed: ``{"T": {"i": 2, "k": 4}}``. Here and
         in ``placements``, the return value is called ``__return`` or as the variable that is returned.
     :param device: ``"cpu"``, or ``"gpu"``: each rank computes on its GPU, with products by cuBLAS, and
-        redistributions go from GPU to GPU. Not there: reductions but sums, linear systems, products of integers,
-        conditions on scalars. A rank's GPU is the first that it sees: where a node has several, the launcher gives each
-        rank one (``CUDA_VISIBLE_DEVICES``).
-    :param arguments: Where parts of inputs and outputs lie: ``"cpu"``, NumPy arrays, which a program on the GPU copies
-        there when a run starts and back at its end; or, with ``device="gpu"``, ``"gpu"``: arrays of CuPy, PyTorch, or
-        anything with ``__cuda_array_interface__``. Scalars are in main memory with both.
-    :raises ValueError: If a statement cannot be distributed, a size is missing, or something given does not fit; says
-        which statement, why, and what would help.
-    :raises MemoryError: If a rank would have to hold more than ``memory_bytes``; says how much and for which statement.
-    :raises TypeError: If ``program`` is neither a program nor an SDFG, or another argument is of the wrong type.
+        redistributions from GPU to GPU. Not supported there: reductions other than sums, linear systems, products of
+        integers, conditions on scalars. A rank uses its first visible GPU; on nodes with several GPUs the launcher
+        assigns one to each rank (``CUDA_VISIBLE_DEVICES``).
+    :param arguments: Device of the parts of inputs and outputs: ``"cpu"``, NumPy arrays, which a program on the GPU
+        copies there when a run starts and back at its end; or, with ``device="gpu"``, ``"gpu"``: arrays of CuPy,
+        PyTorch, or anything with ``__cuda_array_interface__``. Scalars are always in main memory.
+    :raises ValueError: If a statement cannot be distributed, a size is missing, or an argument is invalid; names the
+        statement, the reason and a remedy.
+    :raises MemoryError: If a rank needs more than ``memory_bytes``; names the bytes and the statement.
+    :raises TypeError: If ``program`` is neither a program nor an SDFG, or another argument has the wrong type.
     """
     _check_arguments(ranks, sizes, placements, overrides)
     _check_devices(device, arguments)
@@ -104,7 +103,7 @@ def distribute(
 
 def rewritten(body: Body, sdfg: SDFG, named: Collection[str] = ()) -> tuple[Item, ...]:
     """
-    Return statements in the types that BLAS knows, without transposed copies, unused products and repetitions.
+    Return statements with types supported by BLAS, without transposed copies, unused products and repetitions.
 
     :param sdfg: The program that they were read from.
     :param named: Tensors that the user names.
@@ -136,7 +135,7 @@ def _planned(
     known = {name for statement in statements for name in statement.names}
     written, scalars = {statement.result for statement in statements}, scalars_of(body)
     fixed = {name: _placement(name, given, shapes) for name, given in placed.items()}
-    # Every rank has the scalars of conditions. The planner does not know tensors of which only parts are used.
+    # Scalars of conditions are replicated. Tensors of which only parts are used are unknown to the planner.
     fixed |= {name: Placement((ranks,), (), (), tuple(range(ranks))) for name in sorted(scalars)}
     used = {name for operation in operations(body) for name in operation.read} | scalars
     moved = {name: fixed.get(name) or _in_blocks(shapes[name], ranks) for name in sorted(used - known)}
@@ -153,7 +152,7 @@ def _planned(
 
 
 def _in_blocks(shape: tuple[int, ...], ranks: int) -> Placement:
-    """Return the placement of a tensor of which only parts are used: split along its longest axis."""
+    """Return the placement of a partly used tensor: split along its longest axis."""
     split = shape.index(max(shape)) if shape else None
     dims = tuple(0 if axis == split else None for axis in range(len(shape)))
     return Placement((ranks,), dims, (1,) * len(shape), tuple(range(ranks)))
@@ -186,7 +185,7 @@ def _simplified(program: Any) -> SDFG:
 
 
 def _returned_names(function: Callable[..., Any]) -> dict[str, str]:
-    """Return by variable what the SDFG calls a return value: ``__return``, or ``__return_0`` and so on."""
+    """Return the SDFG's names of return values by variable: ``__return``, or ``__return_0`` and so on."""
     last = body_of(function)[-1:]
     value = last[0].value if last and isinstance(last[0], ast.Return) else None
     if isinstance(value, ast.Name):
@@ -230,7 +229,7 @@ def _by_tensor(given: Mapping[str, Any], sdfg: SDFG, returned: Mapping[str, str]
 
 
 def _check_names(sdfg: SDFG) -> None:
-    """Check the names of arguments: they become keywords of methods with a keyword of their own, and names in C++."""
+    """Check the names of arguments: they become names in C++, and keywords next to those of methods."""
     if "comm" in sdfg.arrays and not sdfg.arrays["comm"].transient:
         raise ValueError(
             f'"{sdfg.name}": an argument cannot be called comm, as the communicator that scatter and run take is; '
@@ -249,11 +248,11 @@ class DistributeEinsum(pass_pipeline.Pass):
     """
     Turn a program of einsums into the program of a rank, in place; see :func:`dace_redist.distribute`.
 
-    After :meth:`apply_pass` the attribute ``distributed`` is the program, as :func:`dace_redist.distribute` returns it.
+    After :meth:`apply_pass` the attribute ``distributed`` holds the result of :func:`dace_redist.distribute`.
 
     :param ranks: Number of ranks.
     :param sizes: Values of the symbols in the shapes.
-    :param options: The others of :func:`dace_redist.distribute`.
+    :param options: Further arguments of :func:`dace_redist.distribute`.
     """
 
     CATEGORY = "Simplification"
@@ -265,19 +264,19 @@ class DistributeEinsum(pass_pipeline.Pass):
 
     @property
     def distributed(self) -> DistributedProgram | None:
-        """The distributed program; None before the pass was applied."""
+        """Distributed program; None before the pass was applied."""
         return self._distributed
 
     def modifies(self) -> pass_pipeline.Modifies:
-        """Everything."""
+        """Return everything."""
         return pass_pipeline.Modifies.Everything
 
     def should_reapply(self, modified: pass_pipeline.Modifies) -> bool:
-        """Never: a distributed program cannot be distributed again."""
+        """Return False: a distributed program cannot be distributed again."""
         return False
 
     def apply_pass(self, sdfg: SDFG, _: dict[str, Any]) -> int:
-        """Rewrites the SDFG; returns the number of groups of contractions."""
+        """Rewrite the SDFG; return the number of groups of contractions."""
         made = distribute(sdfg, self._ranks, self._sizes, **self._options)  # raises before anything is changed
         for node in list(sdfg.nodes()):
             sdfg.remove_node(node)

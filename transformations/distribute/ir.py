@@ -1,4 +1,4 @@
-"""A program as it is read from an SDFG: statements over whole tensors, moved elements, loops and branches."""
+"""Intermediate representation of a program: statements over whole tensors, moves, loops and branches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Box(NamedTuple):
 
     :param offsets: First index along each axis: numbers, sizes, or indices of loops.
     :param extents: Elements along each axis.
-    :param kept: Axes that a tensor of these elements has; along the others the box has one element.
+    :param kept: Axes of a tensor of these elements; along the others the box has one element.
     """
 
     offsets: tuple[Any, ...]
@@ -29,11 +29,11 @@ class Box(NamedTuple):
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        """Shape of a tensor of its elements."""
+        """Shape of a tensor of the elements of the box."""
         return tuple(self.extents[axis] for axis in self.kept)
 
     def is_whole(self, array: data.Data) -> bool:
-        """Whether it is the whole array."""
+        """Return True if the box covers the whole array."""
         starts = all(equal(offset, 0) for offset in self.offsets)
         return starts and all(equal(extent, n) for extent, n in zip(self.extents, array.shape, strict=True))
 
@@ -41,7 +41,7 @@ class Box(NamedTuple):
 @dataclass(frozen=True)
 class Move:
     """
-    Elements of one tensor that become those of another one; nothing is computed.
+    Copy of elements of one tensor to another.
 
     :param source: Name of the tensor that is read.
     :param result: Name of the tensor that is written.
@@ -70,14 +70,14 @@ class Move:
         return {self.source, self.result}
 
     def planned(self, dimensions: int) -> Statement:
-        """Return its statement in the plan: an elementwise one of this many dimensions, which names the result only."""
+        """Return its statement in the plan: an elementwise one of this many dimensions, which only names the result."""
         place = {"where": self.where, "repeats": self.repeats, "loops": self.loops}
         return Statement.copy(self.result, self.result, dimensions, **place)
 
 
 @dataclass(frozen=True)
 class Slice(Move):
-    """A box of the source that becomes the result or, if ``written``, the source that becomes a box of the result."""
+    """Copy of a box of the source to the result or, if ``written``, of the source to a box of the result."""
 
     box: Box
     written: bool
@@ -85,18 +85,18 @@ class Slice(Move):
 
 @dataclass(frozen=True)
 class Reshape(Move):
-    """The elements of a tensor in another shape, in the same order in memory (NumPy's order "C")."""
+    """Copy to a tensor of another shape, in the same order in memory (NumPy's order "C")."""
 
 
 @dataclass(frozen=True)
 class Block:
     """
-    The body of a loop, or the bodies of branches, of which at most one runs.
+    Loop or branches; at most one branch runs.
 
     :param region: DaCe's loop or branches; the distributed program has a block with the same head.
     :param bodies: The items of each body.
     :param scalars: Scalars that its conditions read.
-    :param certain: Whether all of a loop runs at least once whatever the sizes.
+    :param certain: True for a loop whose body runs at least once for all sizes.
     """
 
     region: LoopRegion | ConditionalBlock
@@ -107,7 +107,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Values of symbols, as expressions by their names, and the scalars that these read."""
+    """Assignment of expressions to symbols, by name, and the scalars that they read."""
 
     values: Mapping[str, str]
     scalars: tuple[str, ...] = ()
@@ -115,7 +115,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Jump:
-    """The end of a loop, or of one of its iterations: DaCe's ``BreakBlock`` or ``ContinueBlock``."""
+    """End of a loop, or of one of its iterations: DaCe's ``BreakBlock`` or ``ContinueBlock``."""
 
     kind: type
 
@@ -131,7 +131,7 @@ def blocks_of(item: Item) -> tuple[Body, ...]:
 
 
 def with_blocks(item: Item, change: Callable[[Body], tuple[Item, ...]]) -> Item:
-    """Return a block with changed bodies; other items as they are."""
+    """Return a block with changed bodies; other items unchanged."""
     return replace(item, bodies=tuple(map(change, item.bodies))) if isinstance(item, Block) else item
 
 
@@ -154,7 +154,7 @@ def scalars_of(body: Body) -> set[str]:
 
 
 def renamed(code: str, values: Mapping[str, str]) -> str:
-    """Return Python code with expressions in the place of names; ``name[0]`` of such a name is the name itself."""
+    """Replace names by expressions in Python code; ``name[0]`` of such a name counts as the name."""
     if not values:
         return code
     return ast.unparse(_Renaming({name: ast.parse(text, mode="eval").body for name, text in values.items()}).of(code))

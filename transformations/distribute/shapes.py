@@ -1,4 +1,4 @@
-"""Shapes and types of tensors: as symbols, and in numbers once the symbols have values."""
+"""Shapes and types of tensors, symbolic and with values."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from dace_redist.library_nodes.node import simplified
 
 
 def logical_shape(descriptor: data.Data) -> tuple[Any, ...]:
-    """Return the shape of a tensor; none for a scalar, which DaCe may hold in an array of one element."""
+    """Return the shape of a tensor; empty for a scalar, which DaCe may hold in an array of one element."""
     shape = tuple(descriptor.shape)
     return () if isinstance(descriptor, data.Scalar) or shape == (1,) else shape
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Whether two sizes are equal for all values of their symbols; symbols of one name may be different objects."""
+    """Return True if two sizes are equal for all values of their symbols; symbols are identified by name."""
     difference = symbolic.pystr_to_symbolic(f"({symbolic.symstr(a)}) - ({symbolic.symstr(b)})")
     return bool(simplified(difference) == 0)
 
 
 def same_shape(first: Sequence[Any], second: Sequence[Any]) -> bool:
-    """Whether two shapes are equal for all values of their symbols."""
+    """Return True if two shapes are equal for all values of their symbols."""
     return len(first) == len(second) and all(map(equal, first, second))
 
 
@@ -36,7 +36,7 @@ def common_type(types: Sequence[dtypes.typeclass]) -> dtypes.typeclass:
 
 
 def is_complex(dtype: dtypes.typeclass) -> bool:
-    """Whether elements are complex numbers."""
+    """Return True for a complex element type."""
     return bool(np.issubdtype(dtype.type, np.complexfloating))
 
 
@@ -48,7 +48,7 @@ def neutral_element(reduction: str, dtype: dtypes.typeclass) -> Any:
 
 
 def in_numbers(shape: Sequence[Any], sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Return a shape with the values of its symbols."""
+    """Return a shape with values for its symbols."""
     return tuple(int(symbolic.evaluate(extent, dict(sizes))) for extent in shape)
 
 

@@ -1,4 +1,4 @@
-"""Lets redistributions be carried out as measured before."""
+"""Choice of strategies from the tuning record."""
 
 from __future__ import annotations
 
@@ -31,23 +31,24 @@ def choose_strategies(
     every: bool = False,
 ) -> dict[Redistribute, Choice]:
     """
-    Gives every redistribution with strategy ``"Auto"`` the strategy and options that :func:`dace_redist.tune` recorded
-    for it, else what the cost model predicts (:func:`dace_redist.chosen_strategy`), else the default, as where arrays
-    are not in C order, or lie on the GPU and none can be used here. Collective over ``comm``.
+    Set strategy and options of every redistribution with strategy ``"Auto"``. Collective over ``comm``.
 
-    Stock nodes become this package's first; those that cannot be expressed stay as they are.
+    They come from the record of :func:`dace_redist.tune`, else from the cost model
+    (:func:`dace_redist.chosen_strategy`), else they are the default. Arrays that are not in C order, or that lie on a
+    GPU when no GPU is available, also get the default. Stock nodes are replaced first; those that cannot be expressed
+    are unchanged.
 
     :param sdfg: Changed in place, nested SDFGs included.
-    :param record: File of the tuning record; default: ``DACE_REDIST_RECORD``, else the user's one.
+    :param record: File of the tuning record; default: ``DACE_REDIST_RECORD``, else the user's file.
     :param comm: mpi4py communicator that the program will run on; default: the world.
-    :param symbols: Values of symbols for which to choose; a node whose sizes are not numbers then stays ``"Auto"``.
-    :param where: Which nodes, as for :func:`dace_redist.set_strategy`; default: all.
-    :param memory: Where arrays in main memory lie, as for :func:`dace_redist.tune`; default: as the SDFG says.
-    :param every: Whether nodes that have another strategy than ``"Auto"`` get what is recorded, if anything is, too.
-    :return: What was chosen and why, for every node that was considered.
+    :param symbols: Values of symbols; a node whose sizes are then still symbolic remains ``"Auto"``.
+    :param where: Selection of nodes, as for :func:`dace_redist.set_strategy`; default: all.
+    :param memory: Kind of main memory of the arrays, as for :func:`dace_redist.tune`; default: as in the SDFG.
+    :param every: True to apply recorded choices also to nodes with another strategy than ``"Auto"``.
+    :return: The choice and its reason, for every node considered.
     :raises ValueError: On every rank, if a name is not a symbol, if no node matches, if ranks have different programs,
         or if the record is damaged.
-    :raises TypeError: On every rank, if something is of the wrong type.
+    :raises TypeError: On every rank, if an argument has the wrong type.
     :raises OSError: On every rank, if the record cannot be read.
     """
     comm = checked_communicator(comm)
@@ -83,7 +84,7 @@ def choose_strategies(
 def _chosen_on_gpus(
     problems: Mapping[Redistribute, Problem], comm: Any, record: str | os.PathLike[str] | None
 ) -> dict[Redistribute, Choice]:
-    """The choices for arrays on GPUs; where none can be used programs can be made, too, and stay. Collective."""
+    """Return the choices for arrays on GPUs; without a usable GPU the nodes are unchanged. Collective."""
     if not problems:
         return {}
     try:
@@ -93,7 +94,7 @@ def _chosen_on_gpus(
 
 
 def _considered(sdfg: SDFG, where: Where, every: bool) -> list[tuple[Redistribute, SDFGState]]:
-    """The nodes to choose for, stock ones replaced."""
+    """Return the nodes to choose for, after replacing stock nodes."""
     considered = []
     for node, state in chosen_nodes(sdfg, where):
         if isinstance(node, StockRedistribute):
@@ -107,7 +108,7 @@ def _considered(sdfg: SDFG, where: Where, every: bool) -> list[tuple[Redistribut
 
 
 def _common_options(node: Redistribute) -> dict[str, Any]:
-    """The options that every strategy takes, where the program sets them."""
+    """Return the options common to all strategies that the program sets."""
     return {
         name: value for name, value in node.options.items() if name in AUTO.options and value != OPTIONS[name].default
     }

@@ -1,4 +1,4 @@
-"""Joins redistributions with each other and with transpositions, and removes needless ones."""
+"""Fusion of redistributions with each other and with transpositions, and removal of redundant ones."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _TRANSPOSE_INPUT, _TRANSPOSE_OUTPUT = "_inp", "_out"
 
 class FuseRedistributes(transformation.SingleStateTransformation):
     """
-    A redistribution of what another one has just made becomes one from the first source to the second target.
+    Fuse two consecutive redistributions into one from the first source to the second target.
 
-    Axes, factors and conjugations of both are joined; the strategy is the second one's. It can be applied if nothing
-    else uses the array in between, both move whole tensors over the world, the first neither reduces nor adds to what
-    is there, and the type in between loses nothing.
+    Axes, factors and conjugations are composed; the strategy is that of the second one. It can be applied if nothing
+    else uses the array in between, both move whole tensors over the world, the first neither reduces nor accumulates,
+    and the element type in between loses no information.
     """
 
     first = transformation.PatternNode(Redistribute)
@@ -35,17 +35,17 @@ class FuseRedistributes(transformation.SingleStateTransformation):
 
     @classmethod
     def expressions(cls) -> list[Any]:
-        """Node, array, node."""
+        """Return the pattern: node, array, node."""
         return [sdutil.node_path_graph(cls.first, cls.between, cls.second)]
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
-        """Whether nothing is lost."""
+        """Return True if fusing loses no information."""
         first, second = self.first, self.second
         if not (is_plain(first) and is_plain(second) and is_only_used_between(graph, sdfg, self.between)):
             return False
         if tuple(first.target) != tuple(second.source) or first.beta != 0 or first.op or second.op:
             return False
-        if second.strategy == "MPI" != first.strategy:  # stock DaCe may not know what the first one moves
+        if second.strategy == "MPI" != first.strategy:  # stock DaCe may not support the source of the first node
             return False
         written, read = first.memlet(OUTPUT, graph), second.memlet(INPUT, graph)
         if written.subset != read.subset:
@@ -58,7 +58,7 @@ class FuseRedistributes(transformation.SingleStateTransformation):
         return types == [between, between] or (between in types and first.alpha == 1)
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> Redistribute:
-        """Changes the second node and removes the first; returns the second."""
+        """Change the second node and remove the first; return the second."""
         first, second, between = self.first, self.second, self.between  # looked up by number, which removals change
         before, after = first.index_map, second.index_map
         if before.axes or after.axes:
@@ -75,22 +75,22 @@ class FuseRedistributes(transformation.SingleStateTransformation):
 
 class RemoveRedistribute(transformation.SingleStateTransformation):
     """
-    A redistribution to where everything is already becomes a copy of the local array.
+    Replace a redistribution between equivalent distributions by a copy of the local array.
 
-    It can be applied if source and target are the same however they are written, nothing is permuted, cut out or
-    computed, and both arrays have the same extents; between main memory and the GPU, where DaCe copies no blocks of
-    more than two dimensions, if these are whole arrays in C order.
+    It can be applied if source and target are equivalent, without axes, region or operation, and both arrays have
+    equal extents. Between main memory and the GPU both must be whole arrays in C order, since DaCe copies no blocks of
+    more than two dimensions there.
     """
 
     node = transformation.PatternNode(Redistribute)
 
     @classmethod
     def expressions(cls) -> list[Any]:
-        """One node."""
+        """Return the pattern: one node."""
         return [sdutil.node_path_graph(cls.node)]
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
-        """Whether nothing moves."""
+        """Return True if no data moves between ranks."""
         node = self.node
         if not is_plain(node) or node.index_map.encoded:
             return False
@@ -109,7 +109,7 @@ class RemoveRedistribute(transformation.SingleStateTransformation):
         )
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> None:
-        """Puts a copy in the node's place."""
+        """Replace the node by a copy."""
         node = self.node
         (into,), (out,) = graph.in_edges(node), graph.out_edges(node)
         memlet = Memlet(data=into.data.data, subset=into.data.subset, other_subset=out.data.subset)
@@ -124,10 +124,10 @@ def _is_whole_in_c_order(memlet: Memlet, sdfg: SDFG) -> bool:
 
 class FuseTranspose(transformation.SingleStateTransformation):
     """
-    A transposition of a local matrix before or after a redistribution becomes permuted axes of the redistribution.
+    Fuse the transposition of a local matrix before or after a redistribution into its axes.
 
     It can be applied if nothing else uses the array in between, and the redistribution moves a whole matrix in blocks
-    by another strategy than ``MPI``, and, where the transposition comes after it, does not add to what is there.
+    by another strategy than ``MPI``. If the transposition comes after it, the redistribution must not accumulate.
     """
 
     node = transformation.PatternNode(Redistribute)
@@ -136,14 +136,14 @@ class FuseTranspose(transformation.SingleStateTransformation):
 
     @classmethod
     def expressions(cls) -> list[Any]:
-        """The transposition after the redistribution, and before it."""
+        """Return the patterns: the transposition after the redistribution, and before it."""
         return [
             sdutil.node_path_graph(cls.node, cls.between, cls.transpose),
             sdutil.node_path_graph(cls.transpose, cls.between, cls.node),
         ]
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
-        """Whether the transposition can be done on the way."""
+        """Return True if the redistribution can include the transposition."""
         after = expr_index == 0
         if not (is_plain(self.node) and is_computing(self.node) and is_only_used_between(graph, sdfg, self.between)):
             return False
@@ -160,7 +160,7 @@ class FuseTranspose(transformation.SingleStateTransformation):
         return here.subset == there.subset and len(types) == 1
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> Redistribute:
-        """Changes the node and removes the transposition; returns the node."""
+        """Change the node and remove the transposition; return the node."""
         node, between, transpose = self.node, self.between, self.transpose  # looked up by number
         axes = node.index_map.source_axes
         source, target = node.distributions()
@@ -180,7 +180,7 @@ class FuseTranspose(transformation.SingleStateTransformation):
 
 def transposed(distribution: AnyDistribution) -> Distribution:
     """
-    The distribution of a matrix whose local arrays are the transposed ones of another.
+    Return the distribution of the transposed matrix, whose local arrays are the transposed ones.
 
     :raises TypeError: If it is in tiles, whose local arrays are one-dimensional.
     """

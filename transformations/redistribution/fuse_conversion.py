@@ -1,4 +1,4 @@
-"""Makes casts, scaling and conjugation before or after a redistribution to its properties."""
+"""Fusion of casts, scaling and conjugation into a redistribution."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from dace_redist.transformations.redistribution.surroundings import is_computing
 
 class FuseConversion(transformation.SingleStateTransformation):
     """
-    A map that converts, scales or conjugates the elements of a whole array before or after a redistribution becomes
-    properties of the redistribution.
+    Fuse a map that converts, scales or conjugates a whole array before or after a redistribution into its properties.
 
-    It can be applied if nothing else uses the array in between, and the result is the same: a factor before a
-    conversion must be a power of two, as must be a divisor. Several factors of one type are multiplied first, which can
-    change the last digit. After a redistribution that reduces, or adds to what is there, it cannot.
+    It can be applied if nothing else uses the array in between, and the result is equal: a factor before a conversion
+    and a divisor must be powers of two. Several factors of one type are multiplied first, which can change the last
+    digit. It cannot be applied after a redistribution that reduces or accumulates.
     """
 
     node = transformation.PatternNode(Redistribute)
@@ -36,14 +35,14 @@ class FuseConversion(transformation.SingleStateTransformation):
 
     @classmethod
     def expressions(cls) -> list[Any]:
-        """The map after the redistribution, and before it."""
+        """Return the patterns: the map after the redistribution, and before it."""
         return [
             sdutil.node_path_graph(cls.node, cls.between, cls.entry, cls.tasklet, cls.exit),
             sdutil.node_path_graph(cls.entry, cls.tasklet, cls.exit, cls.between, cls.node),
         ]
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
-        """Whether the map computes what the redistribution can, with the same result."""
+        """Return True if the redistribution can include the map with an equal result."""
         node, after = self.node, expr_index == 0
         if not (is_plain(node) and is_computing(node) and is_only_used_between(graph, sdfg, self.between)):
             return False
@@ -55,7 +54,7 @@ class FuseConversion(transformation.SingleStateTransformation):
         return scaled is not None and self._is_exact(graph, sdfg, scaled, after)
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> Redistribute:
-        """Changes the node and removes the map; returns the node."""
+        """Change the node and remove the map; return the node."""
         node, between, entry, tasklet, leave = self.node, self.between, self.entry, self.tasklet, self.exit
         scaled = self._scaled(graph, sdfg)
         assert scaled is not None
@@ -76,7 +75,7 @@ class FuseConversion(transformation.SingleStateTransformation):
         return scaled_input(self.tasklet, sdfg, {sdfg.arrays[edge.data.data].dtype for edge in ends})
 
     def _is_whole(self, graph: SDFGState, sdfg: SDFG) -> bool:
-        """Whether the map reads one array and writes another, element by element, and uses all that is in between."""
+        """Return True if the map goes elementwise from one array to another, and covers the array in between."""
         entry, tasklet, leave = self.entry, self.tasklet, self.exit
         if not all(graph.in_degree(one) == 1 == graph.out_degree(one) for one in (entry, tasklet, leave)):
             return False
@@ -93,7 +92,7 @@ class FuseConversion(transformation.SingleStateTransformation):
         return extents == [(0, extent, 1) for extent in shape] and list(moved.data.subset.size()) == list(shape)
 
     def _is_exact(self, graph: SDFGState, sdfg: SDFG, scaled: ScaledInput, after: bool) -> bool:
-        """Whether types and factors give the same elements in one step as in two."""
+        """Return True if types and factors give equal elements in one step and in two."""
         (into,), (out,) = graph.in_edges(self.entry), graph.out_edges(self.exit)
         read, written = sdfg.arrays[into.data.data].dtype, sdfg.arrays[out.data.data].dtype
         moved = sdfg.arrays[self.node.memlet(INPUT if after else OUTPUT, graph).data].dtype

@@ -1,4 +1,4 @@
-"""Makes reductions before a redistribution, and broadcasts after it, to its properties."""
+"""Fusion of reductions before, and broadcasts after, a redistribution into it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from dace_redist.transformations.redistribution.surroundings import (
     same,
 )
 
-#: What DaCe's operators are called here, by their names as of MPI and as of DaCe.
+#: Names of operators, by their names in MPI and in DaCe.
 _OPS = {f"MPI_{name.upper()}": name for name in ("sum", "prod", "min", "max")} | {
     **{"Sum": "sum", "Product": "prod", "Min": "min", "Max": "max"}
 }
@@ -39,7 +39,7 @@ _OPS = {f"MPI_{name.upper()}": name for name in ("sum", "prod", "min", "max")} |
 
 @dataclasses.dataclass(frozen=True)
 class _Reduction:
-    """A reduction whose result is redistributed."""
+    """Reduction whose result is redistributed."""
 
     state: SDFGState
     node: Any
@@ -51,30 +51,30 @@ class _Reduction:
 
 class FuseReduceBcast(transformation.SingleStateTransformation):
     """
-    A reduction of partial results, a redistribution of the sum, and a broadcast of what arrives become one
-    redistribution, which reduces on the way and fills all replicas of the target.
+    Fuse a reduction of partial results, a redistribution, and a broadcast of its result into one redistribution.
 
-    The reduction is a :class:`SumReplicas`, or DaCe's ``Reduce`` to the first rank of a sub-grid; the broadcast is
-    DaCe's ``Bcast`` from the first rank of a sub-grid. It can be applied if there is one of them at least, and nothing
-    else uses what they leave behind. Partial results are added in another order than before.
+    The fused redistribution reduces partial results and fills all replicas of the target. The reduction is a
+    :class:`SumReplicas`, or DaCe's ``Reduce`` to the first rank of a sub-grid; the broadcast is DaCe's ``Bcast`` from
+    the first rank of a sub-grid. It can be applied if at least one of them exists, and nothing else uses the arrays in
+    between. The order of the additions changes.
     """
 
     node = transformation.PatternNode(Redistribute)
 
     @classmethod
     def expressions(cls) -> list[Any]:
-        """The redistribution."""
+        """Return the pattern: the redistribution."""
         return [sdutil.node_path_graph(cls.node)]
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
-        """Whether there is a reduction before the node, or a broadcast after it."""
+        """Return True if a reduction precedes the node, or a broadcast follows it."""
         node = self.node
         if not (is_plain(node) and is_computing(node)):
             return False
         return _reduction_before(node, graph, sdfg) is not None or _broadcast_after(node, graph, sdfg) is not None
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> Redistribute:
-        """Changes the node and removes the others; returns the node."""
+        """Change the node and remove the others; return the node."""
         node = self.node
         broadcast = _broadcast_after(node, graph, sdfg)
         if broadcast is not None:
@@ -86,7 +86,7 @@ class FuseReduceBcast(transformation.SingleStateTransformation):
 
 
 def _reduction_before(node: Redistribute, state: SDFGState, sdfg: SDFG) -> _Reduction | None:
-    """The reduction that wrote what a node reads, if the node can do it on the way."""
+    """Return the reduction that writes the input of a node, if the node can include it."""
     if node.op:
         return None
     (into,) = (edge for edge in state.in_edges(node) if edge.dst_conn == INPUT)
@@ -105,7 +105,7 @@ def _reduction_before(node: Redistribute, state: SDFGState, sdfg: SDFG) -> _Redu
 
 
 def _fits(found: _Reduction, node: Redistribute, state: SDFGState, sdfg: SDFG) -> bool:
-    """Whether nothing uses the result but the redistribution, whose factors and types go with the reduction."""
+    """Return True if only the redistribution uses the result, and its factors and types allow the reduction."""
     partial, name = found.into.data.data, found.result.data
     (into,) = (edge for edge in state.in_edges(node) if edge.dst_conn == INPUT)
     if state.out_degree(into.src) != 1:
@@ -126,7 +126,7 @@ def _fits(found: _Reduction, node: Redistribute, state: SDFGState, sdfg: SDFG) -
 
 
 def _is_written(partial: str, found: _Reduction, state: SDFGState) -> bool:
-    """Whether anything but what comes before the reduction writes the partial results before a state has run."""
+    """Return True if the partial results are written again before the end of a state."""
     while state is not found.state:
         if any(one.data == partial and state.in_degree(one) > 0 for one in state.data_nodes()):
             return True
@@ -162,7 +162,7 @@ def _reduce(
 def _broadcast_after(
     node: Redistribute, state: SDFGState, sdfg: SDFG
 ) -> tuple[Bcast, nodes.AccessNode, nodes.AccessNode, Distribution] | None:
-    """The broadcast of what a node writes, the array before and after it, and the target with its replicas."""
+    """Return the broadcast of a node's output, the arrays before and after it, and the target with its replicas."""
     (out,) = (edge for edge in state.out_edges(node) if edge.src_conn == OUTPUT)
     if not isinstance(out.dst, nodes.AccessNode) or state.in_degree(out.dst) != 1 or state.out_degree(out.dst) != 1:
         return None
@@ -177,7 +177,7 @@ def _broadcast_after(
 
 
 def _with_replicas(distribution: AnyDistribution, collective: Any, state: SDFGState, sdfg: SDFG) -> Distribution | None:
-    """A distribution over the first ranks of a collective's sub-grids, with replicas on all of their ranks instead."""
+    """Return a distribution over the first ranks of sub-grids, extended to replicas on all ranks of the sub-grids."""
     if not isinstance(distribution, Distribution) or _root(collective, state) != 0:
         return None
     name = next((edge.data.data for edge in state.in_edges(collective) if edge.dst_conn == "_grid"), None)
@@ -196,7 +196,7 @@ def _with_replicas(distribution: AnyDistribution, collective: Any, state: SDFGSt
 
 
 def _root(collective: Any, state: SDFGState) -> int | None:
-    """The root of a collective, if it is a constant."""
+    """Return the root of a collective; None unless it is a constant."""
     for edge in state.in_edges(collective):
         if edge.dst_conn == "_root" and isinstance(edge.src, nodes.AccessNode):
             writers = [write.src for write in state.in_edges(edge.src)]
@@ -207,7 +207,7 @@ def _root(collective: Any, state: SDFGState) -> int | None:
 
 
 def _last_write(access: nodes.AccessNode, state: SDFGState, sdfg: SDFG) -> tuple[SDFGState, nodes.AccessNode] | None:
-    """Where an array was written last: in this state, or in one that this state always and only follows."""
+    """Return state and node of the last write to an array, in this state or in a chain of states before it."""
     here = [access] if state.in_degree(access) > 0 else []
     while not here:
         before = state.parent_graph.in_edges(state)
@@ -258,7 +258,7 @@ def _join_reduction(node: Redistribute, found: _Reduction, state: SDFGState, sdf
 
 
 def _remove_with_arguments(collective: Any, state: SDFGState) -> None:
-    """Removes a node, its root, and its grid, if nothing else uses that."""
+    """Remove a node with its root, and its grid unless it is used elsewhere."""
     grids = [edge.data.data for edge in state.in_edges(collective) if edge.dst_conn == "_grid"]
     before = {edge.src for edge in state.in_edges(collective) if edge.dst_conn in ("_root", "_grid")}
     state.remove_node(collective)
@@ -272,12 +272,13 @@ def _remove_with_arguments(collective: Any, state: SDFGState) -> None:
 
 def fuse_sums(sdfg: SDFG, values: Mapping[str, int]) -> int:
     """
-    Makes the sums of replicas on the way of the redistributions that follow them, where the busiest rank then sends and
-    receives no more than before; see :class:`FuseReduceBcast`.
+    Fuse ``SumReplicas`` into the following ``Redistribute`` if that does not increase the busiest rank's volume.
 
-    :param sdfg: Changed in place; nested SDFGs are left alone.
+    See :class:`FuseReduceBcast`.
+
+    :param sdfg: Changed in place; nested SDFGs are unchanged.
     :param values: Values of its symbols.
-    :return: How many.
+    :return: Number of nodes fused.
     """
     fused = 0
     for state in sdfg.states():
@@ -290,7 +291,7 @@ def fuse_sums(sdfg: SDFG, values: Mapping[str, int]) -> int:
 
 
 def _pays(adding: SumReplicas, node: Redistribute, values: Mapping[str, int]) -> bool:
-    """Whether the busiest rank sends and receives no more if the sum is made on the way."""
+    """Return True if fusing the sum does not increase the busiest rank's volume."""
     try:
         sides = (adding.source, adding.target, node.target)
         partial, added, target = (with_values(node, side, values) for side in sides)
@@ -303,5 +304,5 @@ def _pays(adding: SumReplicas, node: Redistribute, values: Mapping[str, int]) ->
 
 
 def _busiest(moved: Schedule) -> int:
-    """Elements that one rank sends or receives at most."""
+    """Return the maximum elements that a rank sends or receives."""
     return int(max(moved.totals.sent.max(), moved.totals.received.max()))

@@ -1,4 +1,4 @@
-"""Joins independent redistributions to one exchange."""
+"""Joining of independent redistributions into one exchange."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from dace_redist.transformations.redistribution.surroundings import is_computing
 
 class JoinRedistributes(transformation.SingleStateTransformation):
     """
-    Redistributions of a state that do not depend on each other become one exchange, in which messages to the same rank
-    are joined: it pays for small messages.
+    Join independent redistributions of a state into one exchange with one message per pair of ranks.
 
-    It takes all of the state that can be joined with one of them: over the same communicator, without ``op``, blocking,
-    and in main memory. The joint exchange packs, whatever their strategies were; nodes with strategy ``MPI`` stay.
+    It pays for small messages. All redistributions of the state are joined that have the same communicator, no ``op``,
+    and arrays in main memory, and that are blocking. The joint exchange packs messages, whatever their
+    strategies were; nodes with strategy ``MPI`` are unchanged.
     """
 
     node = transformation.PatternNode(Redistribute)
 
     @classmethod
     def expressions(cls) -> list[Any]:
-        """One of them."""
+        """Return the pattern: one of the redistributions."""
         return [sdutil.node_path_graph(cls.node)]
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
-        """Whether there is another one."""
+        """Return True if another redistribution can be joined."""
         return len(independent(self.node, graph)) > 1
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> JointRedistribute:
-        """Puts one node in the place of all; returns it."""
+        """Replace all of them by one node; return it."""
         return join(independent(self.node, graph), graph)
 
 
 def independent(first: Redistribute, state: SDFGState) -> list[Redistribute]:
     """
-    Redistributions that can move in one exchange.
+    Return redistributions that can move in one exchange.
 
     :param first: The first of them.
-    :param state: The state that holds it.
-    :return: That one, and the others in the order of the state's nodes; none if it cannot be joined.
+    :param state: Its state.
+    :return: ``first``, and the others in the order of the state's nodes; empty if it cannot be joined.
     """
     candidates = [node for node in state.nodes() if isinstance(node, Redistribute) and _can_join(node, state)]
     if first not in candidates:
@@ -66,10 +66,10 @@ def independent(first: Redistribute, state: SDFGState) -> list[Redistribute]:
 
 def join(found: list[Redistribute], state: SDFGState) -> JointRedistribute:
     """
-    One node for several.
+    Replace several nodes by one.
 
     :param found: Redistributions of :func:`independent`; they are removed.
-    :param state: The state that holds them.
+    :param state: Their state.
     """
     joint = JointRedistribute("_".join(node.label for node in found)[:80], found)
     state.add_node(joint)

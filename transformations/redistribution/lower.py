@@ -1,4 +1,4 @@
-"""Turns stock DaCe's ``Redistribute`` node and its descriptors into this package's node."""
+"""Replacement of stock DaCe's ``Redistribute`` node and its descriptors by this package's node."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from dace_redist.transformations.redistribution.stock_descriptors import (
 
 def checked_sdfg(given: Any, caller: str) -> SDFG:
     """
-    An SDFG as it is.
+    Return an SDFG unchanged; raise for anything else.
 
-    :param given: What should be one.
-    :param caller: Name of the function that needs it, for the message.
-    :raises TypeError: If it is none; says how to get that of a ``@dace.program``.
+    :param given: Argument to check.
+    :param caller: Name of the calling function, for the message.
+    :raises TypeError: If it is not an SDFG; the message explains how to get that of a ``@dace.program``.
     """
     if isinstance(given, SDFG):
         return given
@@ -38,10 +38,10 @@ def checked_sdfg(given: Any, caller: str) -> SDFG:
 
 def distribution_of(subarray: SubArray, grids: dict[str, ProcessGrid]) -> Distribution:
     """
-    The distribution that a stock sub-array descriptor stands for.
+    Return the distribution of a stock sub-array descriptor.
 
-    Tensor axis i is cut into blocks of ``subshape[i]`` along grid axis ``correspondence[i]``. On a sub-grid the axes
-    it drops hold the coordinate of the rank ``exact_grid`` if that is given, replicas otherwise.
+    Tensor axis i is cut into blocks of ``subshape[i]`` along grid axis ``correspondence[i]``. The axes that
+    a sub-grid drops are pinned to the coordinate of rank ``exact_grid`` if that is given, else they hold replicas.
 
     :param subarray: The descriptor.
     :param grids: Process grids by name.
@@ -67,7 +67,7 @@ def distribution_of(subarray: SubArray, grids: dict[str, ProcessGrid]) -> Distri
 
 
 def _exact(grid: ProcessGrid, parent: ProcessGrid) -> list[Any]:
-    """Coordinates, in the parent grid, of the rank that ``exact_grid`` names; None everywhere if it names none."""
+    """Return the coordinates, in the parent grid, of rank ``exact_grid``; None for each axis without one."""
     if grid.exact_grid is None:
         return [None] * len(parent.shape)
     coordinates, rest = [], symbolic.pystr_to_symbolic(str(grid.exact_grid))
@@ -79,19 +79,20 @@ def _exact(grid: ProcessGrid, parent: ProcessGrid) -> list[Any]:
 
 class LowerRedistribute(transformation.SingleStateTransformation):
     """
-    Replaces stock DaCe's ``Redistribute`` node by this package's, and removes the stock descriptors that nothing else
-    uses, with the code they put on the SDFG.
+    Replace stock DaCe's ``Redistribute`` node by this package's.
+
+    Stock descriptors that nothing else uses are removed, with their code on the SDFG.
     """
 
     stock = transformation.PatternNode(StockRedistribute)
 
     @classmethod
     def expressions(cls) -> list[Any]:
-        """One stock node."""
+        """Return the pattern: one stock node."""
         return [sdutil.node_path_graph(cls.stock)]
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
-        """Whether the node's descriptors are there and can be expressed."""
+        """Return True if the node's descriptors exist and can be expressed."""
         try:
             _distributions(self.stock, graph, sdfg)
         except ValueError:
@@ -99,7 +100,7 @@ class LowerRedistribute(transformation.SingleStateTransformation):
         return True
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> Redistribute:
-        """Replaces the node; returns the new one."""
+        """Replace the node; return the new one."""
         return lower(self.stock, graph, sdfg)
 
 
@@ -118,11 +119,11 @@ def _distributions(stock: StockRedistribute, state: SDFGState, sdfg: SDFG) -> tu
 
 def lower(stock: StockRedistribute, state: SDFGState, sdfg: SDFG) -> Redistribute:
     """
-    Replaces one stock node.
+    Replace one stock node.
 
     :param stock: The node.
-    :param state: The state that holds it.
-    :param sdfg: The SDFG that holds the state.
+    :param state: Its state.
+    :param sdfg: The SDFG of the state.
     :return: The new node, labelled as the stock redistribution descriptor.
     :raises ValueError: If its descriptors cannot be expressed.
     """
@@ -131,7 +132,7 @@ def lower(stock: StockRedistribute, state: SDFGState, sdfg: SDFG) -> Redistribut
     node.debuginfo, node.instrument = copy.copy(stock.debuginfo), stock.instrument
     state.add_node(node)
     for edge in [e for e in state.in_edges(stock) if e.data.data == name]:
-        state.remove_edge(edge)  # orders the node after its descriptor's declaration, which it has no more
+        state.remove_edge(edge)  # the edge ordered the node after the declaration of its descriptor, which is removed
     sdutil.change_edge_dest(state, stock, node)
     sdutil.change_edge_src(state, stock, node)
     state.remove_node(stock)
@@ -141,12 +142,12 @@ def lower(stock: StockRedistribute, state: SDFGState, sdfg: SDFG) -> Redistribut
 
 def lower_all(sdfg: SDFG) -> list[Redistribute]:
     """
-    Replaces every stock node of an SDFG and of the SDFGs nested in it.
+    Replace every stock node of an SDFG and of its nested SDFGs.
 
     :param sdfg: Changed in place.
     :return: The new nodes.
     :raises ValueError: If one of them cannot be expressed; names it.
-    :raises TypeError: If ``sdfg`` is none.
+    :raises TypeError: If ``sdfg`` is not an SDFG.
     """
     every = checked_sdfg(sdfg, "lower_all").all_nodes_recursive()
     stock = [(node, state) for node, state in every if isinstance(node, StockRedistribute)]

@@ -1,4 +1,4 @@
-"""Splits redistributions into a start and a wait, between which a program computes."""
+"""Overlap of redistributions with computation: a start and a wait."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from dace_redist.transformations.redistribution.surroundings import accesses
 @properties.make_properties
 class OverlapRedistribute(transformation.SingleStateTransformation):
     """
-    A redistribution becomes a node that starts the transfer, and one that waits for it, before what uses the result.
+    Split a redistribution into a node that starts the transfer and a node that waits for it.
 
-    DaCe's ``dace.libraries.comm.schedule.overlap_communication`` then moves computations that do not need the result
-    between the two. It can be applied to a blocking redistribution that is in no map, by any strategy but ``MPI``, if
-    nothing else in its state writes what it reads or writes.
+    DaCe's ``dace.libraries.comm.schedule.overlap_communication`` then moves independent computations between the two.
+    It can be applied to a blocking redistribution outside of maps, by any strategy except ``MPI``, if nothing else in
+    its state writes its input or output.
     """
 
     node = transformation.PatternNode(Redistribute)
@@ -35,11 +35,11 @@ class OverlapRedistribute(transformation.SingleStateTransformation):
 
     @classmethod
     def expressions(cls) -> list[Any]:
-        """The redistribution."""
+        """Return the pattern: the redistribution."""
         return [sdutil.node_path_graph(cls.node)]
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
-        """Whether it is blocking, and what it reads and writes is left alone until the wait."""
+        """Return True if it is blocking, and nothing else writes its input or output until the wait."""
         node = self.node
         if node.nonblocking or node.strategy == "MPI" or graph.entry_node(node) is not None:
             return False
@@ -52,7 +52,7 @@ class OverlapRedistribute(transformation.SingleStateTransformation):
         return written == [out.dst] and all(one in {edge.src for edge in graph.in_edges(node)} for one in here)
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> RedistributeWait:
-        """Makes the node non-blocking and adds the wait; returns the wait."""
+        """Make the node non-blocking and add the wait; return the wait."""
         node = self.node
         (out,) = (edge for edge in graph.out_edges(node) if edge.src_conn == OUTPUT)
         request, _ = sdfg.add_array(f"{node.label}_request", (1,), dtypes.int64, transient=True, find_new_name=True)

@@ -1,4 +1,4 @@
-"""Puts the arrays on either side of a redistribution where the ranks of a node can reach them."""
+"""Placement of the arrays of redistributions in node-shared memory."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _HEAP = (dtypes.StorageType.Default, dtypes.StorageType.CPU_Heap)
 
 class PlaceInSharedMemory(transformation.SingleStateTransformation):
     """
-    Allocates the transients next to a ``Redistribute`` in node-shared memory, so that a node-aware strategy
-    (``Shared``, ``Hierarchical``) moves them with a single copy.
+    Allocate the transients next to a ``Redistribute`` in node-shared memory.
 
-    The arrays are then allocated when the program starts and kept until it ends, and hold what they held when it is
-    called again. Arrays that the caller passes stay where they are: see :func:`dace_redist.empty`.
+    A node-aware strategy (``Shared``, ``Hierarchical``) then moves them with a single copy. The arrays are allocated
+    when the program starts, freed when it ends, and keep their contents between calls. Arguments of the caller are not
+    moved: see :func:`dace_redist.empty`.
 
-    It can be applied if such a transient lies on the heap, is not cleared on allocation, and its size is known when the
-    program starts, if neither array lies on the GPU, and if the program leaves no memory to be set by the caller
+    It can be applied if such a transient lies on the heap, is not cleared on allocation, and has a size known when the
+    program starts; if neither array lies on the GPU; and if the program has no other external memory
     (``AllocationLifetime.External``).
     """
 
@@ -35,11 +35,11 @@ class PlaceInSharedMemory(transformation.SingleStateTransformation):
 
     @classmethod
     def expressions(cls) -> list[Any]:
-        """One node."""
+        """Return the pattern: one node."""
         return [sdutil.node_path_graph(cls.node)]
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
-        """Whether the strategy in force knows nodes, and there is an array to move."""
+        """Return True if the strategy in force is node-aware, and an array can be placed."""
         return (
             find_strategy(self.node.strategy).node_aware
             and not any(self.node.on_gpu(sdfg, graph))
@@ -48,12 +48,12 @@ class PlaceInSharedMemory(transformation.SingleStateTransformation):
         )
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> None:
-        """Changes lifetime and location of the arrays."""
+        """Change lifetime and location of the arrays."""
         for name in self._names(graph, sdfg):
             allocate_at_start(sdfg.arrays[name], {NODE_SHARED: 1})
 
     def _names(self, graph: SDFGState, sdfg: SDFG) -> list[str]:
-        """Names of the arrays next to the node that can be moved and are not yet."""
+        """Return the names of the arrays next to the node that can still be placed."""
         edges = [e for e in graph.in_edges(self.node) if e.dst_conn == INPUT]
         edges += [e for e in graph.out_edges(self.node) if e.src_conn == OUTPUT]
         return [name for name in dict.fromkeys(e.data.data for e in edges) if _can_move(sdfg, name)]
@@ -61,11 +61,11 @@ class PlaceInSharedMemory(transformation.SingleStateTransformation):
 
 def place_in_shared_memory(sdfg: SDFG) -> SDFG:
     """
-    Applies :class:`PlaceInSharedMemory` wherever it can be.
+    Apply :class:`PlaceInSharedMemory` to all redistributions.
 
-    :param sdfg: Changed in place, nested SDFGs included.
-    :return: The same SDFG.
-    :raises TypeError: If ``sdfg`` is none.
+    :param sdfg: Changed in place, including nested SDFGs.
+    :return: ``sdfg``.
+    :raises TypeError: If ``sdfg`` is not an SDFG.
     """
     checked_sdfg(sdfg, "place_in_shared_memory").apply_transformations_repeated(PlaceInSharedMemory, validate=False)
     return sdfg
@@ -92,7 +92,7 @@ def _size_known_at_start(sdfg: SDFG, array: data.Array) -> bool:
 
 
 def _set_to_zero(sdfg: SDFG, name: str) -> bool:
-    """Whether the array is cleared where it is allocated, which memory that is allocated once is not."""
+    """Return True if the array is cleared at each allocation, which memory allocated once does not support."""
     return any(node.setzero for state in sdfg.states() for node in state.data_nodes() if node.data == name)
 
 

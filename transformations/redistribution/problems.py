@@ -1,4 +1,4 @@
-"""The redistributions of an SDFG as problems to be tuned or chosen for, with values in the place of symbols."""
+"""Redistributions of an SDFG as tuning problems, with values for symbols."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def problems_of(
     sdfg: SDFG, symbols: Mapping[str, int] | None = None, where: Where = None, memory: str | None = None
 ) -> list[tuple[str, Problem]]:
     """
-    Label and problem of every redistribution of an SDFG, stock ones and those of nested SDFGs included.
+    Return label and problem of every redistribution of an SDFG, including stock nodes and nested SDFGs.
 
-    :param sdfg: The SDFG; stays as it is.
+    :param sdfg: The SDFG; not changed.
     :param symbols: Values of its symbols.
-    :param where: Which redistributions, as for :func:`dace_redist.set_strategy`.
-    :param memory: Where their arrays lie, one of ``MEMORIES``, but for those that the SDFG has on the GPU; default: as
-        the SDFG says.
-    :raises ValueError: If there is no redistribution, if a symbol has no value or a name is not a symbol's, or if the
-        distributions of a node are given at run time; names the node.
+    :param where: Selection of nodes, as for :func:`dace_redist.set_strategy`.
+    :param memory: Kind of memory of the arrays, one of ``MEMORIES``, except arrays on the GPU in the SDFG; default: as
+        in the SDFG.
+    :raises ValueError: If the SDFG has no redistribution, if a symbol has no value or a name is not a symbol, or if
+        the distributions of a node are given at run time; names the node.
     :raises TypeError: If a value is not an integer.
     """
     values = checked_symbols(sdfg, symbols)
@@ -46,7 +46,7 @@ def problems_of(
 
 def own_node(node: Redistribute | StockRedistribute, state: SDFGState) -> Redistribute:
     """
-    The node, or this package's in the place of a stock one.
+    Return the node, or the replacement of a stock node.
 
     :raises ValueError: If a stock node cannot be expressed; names it.
     """
@@ -55,9 +55,9 @@ def own_node(node: Redistribute | StockRedistribute, state: SDFGState) -> Redist
 
 def checked_symbols(sdfg: SDFG, symbols: Mapping[str, int] | None) -> dict[str, int]:
     """
-    Values of symbols, as Python's integers.
+    Return the values of symbols as Python integers.
 
-    :raises ValueError: If a name is not one of its symbols.
+    :raises ValueError: If a name is not a symbol of the SDFG.
     :raises TypeError: If a value is not an integer.
     """
     known = {str(name) for name in (*sdfg.symbols, *sdfg.free_symbols)}
@@ -72,13 +72,13 @@ def checked_symbols(sdfg: SDFG, symbols: Mapping[str, int] | None) -> dict[str, 
 
 def problem_of(node: Redistribute, state: SDFGState, values: Mapping[str, int], memory: str | None = None) -> Problem:
     """
-    The problem that a node is.
+    Return the problem of a node.
 
     :param node: The node.
-    :param state: The state that holds it.
+    :param state: Its state.
     :param values: Values of the symbols of the outermost SDFG.
-    :param memory: Where its arrays lie, unless the SDFG has one on the GPU; default: as the SDFG says. Arrays of the
-        caller in main memory count as ordinary ones.
+    :param memory: Kind of memory of its arrays, unless the SDFG has one on the GPU; default: as in the SDFG. Arguments
+        of the caller in main memory count as ordinary.
     :raises ValueError: If a symbol has no value, or the distributions are given at run time; names the node.
     """
     if node.given_at_run_time:
@@ -98,7 +98,7 @@ def problem_of(node: Redistribute, state: SDFGState, values: Mapping[str, int], 
 
 
 def _values_in(sdfg: SDFG, values: Mapping[str, int]) -> dict[str, int]:
-    """Values of the symbols that an SDFG knows, from those of the outermost one."""
+    """Return the values of the symbols of an SDFG, from those of the outermost SDFG."""
     own = {name: int(value) for name, value in sdfg.constants.items() if hasattr(value, "__index__")}
     outside = sdfg.parent_nsdfg_node
     if outside is None:
@@ -127,7 +127,7 @@ def _numbers(node: DistributedNode, expressions: Iterable[Any], values: Mapping[
 
 def with_values(node: DistributedNode, encoded: Any, values: Mapping[str, int]) -> AnyDistribution:
     """
-    A distribution of a node with values in the place of symbols.
+    Return a distribution of a node with values for symbols.
 
     :raises ValueError: If a symbol has no value; names the node.
     """

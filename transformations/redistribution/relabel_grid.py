@@ -1,4 +1,4 @@
-"""Renumbers the ranks of distributions in a program, so that least is moved."""
+"""Remapping of the ranks of distributions in a program to reduce communication."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dace_redist.transformations.redistribution.surroundings import is_named_by_
 
 
 class _Crossing(NamedTuple):
-    """A redistribution into or out of the arrays that are renumbered."""
+    """Redistribution into or out of the renumbered arrays."""
 
     node: Redistribute
     enters: bool
@@ -33,29 +33,29 @@ class _Crossing(NamedTuple):
 
 class RelabelGrid(transformation.SingleStateTransformation):
     """
-    Renumbers the ranks of all distributions of the arrays that a program computes with between redistributions, alike,
-    so that least is moved into them and out of them: see :func:`dace_redist.relabel`.
+    Renumber the ranks of all distributions between redistributions into and out of a group of arrays.
 
-    It can be applied if these arrays are the program's own and of the same size on every rank, all that comes to them
-    and leaves them is redistributed over the world, as whole tensors, between distributions of numbers, and nothing
-    else that they are computed with communicates: then it does not matter which rank has which part. Only applied if it
-    saves something.
+    The group is the arrays that are connected by computations. All distributions of the group get the same permutation
+    of ranks, which reduces the traffic into and out of it: see :func:`dace_redist.relabel`. It can be applied if the
+    arrays are transients of equal size on every rank, all data enters and leaves them by redistributions of whole
+    tensors over the world between distributions without symbols, and no other node of the group communicates. The
+    result then does not depend on the numbering of ranks. It is applied only if it reduces traffic.
     """
 
     node = transformation.PatternNode(Redistribute)
 
     @classmethod
     def expressions(cls) -> list[Any]:
-        """A redistribution into these arrays."""
+        """Return the pattern: a redistribution into these arrays."""
         return [sdutil.node_path_graph(cls.node)]
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
-        """Whether the ranks do not matter, and other numbers save something."""
+        """Return True if ranks can be permuted, and a permutation reduces traffic."""
         crossings = _crossings(self.node, graph, sdfg)
         return bool(crossings) and _cost(crossings, _renumbered(crossings)) < _cost(crossings, _insides(crossings))
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> list[Redistribute]:
-        """Changes the nodes; returns them."""
+        """Change the nodes; return them."""
         crossings = _crossings(self.node, graph, sdfg)
         for crossing, inside in zip(crossings, _renumbered(crossings), strict=True):
             if crossing.enters:
@@ -76,7 +76,7 @@ def _renumbered(crossings: Sequence[_Crossing]) -> list[AnyDistribution]:
 
 
 def _cost(crossings: Sequence[_Crossing], insides: Sequence[AnyDistribution]) -> float:
-    """Bytes that move."""
+    """Return the bytes moved."""
     total = 0.0
     for crossing, inside in zip(crossings, insides, strict=True):
         ends = (crossing.outside, inside) if crossing.enters else (inside, crossing.outside)
@@ -85,7 +85,7 @@ def _cost(crossings: Sequence[_Crossing], insides: Sequence[AnyDistribution]) ->
 
 
 def _crossings(node: Redistribute, state: SDFGState, sdfg: SDFG) -> list[_Crossing]:
-    """The redistributions into and out of the arrays that a node's result is computed with; none if ranks matter."""
+    """Return the redistributions into and out of the group of a node's result; empty if ranks cannot be permuted."""
     groups = _computed_together(sdfg)
     (out,) = (edge for edge in state.out_edges(node) if edge.src_conn == OUTPUT)
     inside = {name for name in sdfg.arrays if groups[name] == groups[out.data.data]}
@@ -120,14 +120,14 @@ def _can_renumber(node: Redistribute) -> bool:
 
 
 def _communicates(node: nodes.Node) -> bool:
-    """Whether a node, or one in it, communicates."""
+    """Return True if a node, or one nested in it, communicates."""
     if isinstance(node, nodes.NestedSDFG):
         return any(isinstance(inner, CommNode) for inner, _ in node.sdfg.all_nodes_recursive())
     return isinstance(node, CommNode)
 
 
 def _computed_together(sdfg: SDFG) -> UnionFind:
-    """Arrays that are connected by computations, redistributions apart."""
+    """Return the groups of arrays connected by computations other than redistributions."""
     groups = UnionFind(sdfg.arrays)
     for state in sdfg.states():
         for names in _neighbours(state):
@@ -136,7 +136,7 @@ def _computed_together(sdfg: SDFG) -> UnionFind:
 
 
 def _neighbours(state: SDFGState) -> Iterator[list[str]]:
-    """The arrays at each node but redistributions."""
+    """Yield the arrays at each node except redistributions."""
     for node in state.nodes():
         if isinstance(node, nodes.CodeNode | nodes.EntryNode | nodes.ExitNode | nodes.AccessNode):
             names = {edge.data.data for edge in state.all_edges(node) if edge.data.data is not None}

@@ -1,4 +1,4 @@
-"""Reads tasklets that scale, convert or conjugate their input. Start reading at: scaled_input."""
+"""Analysis of tasklets that scale, convert or conjugate their input. Start reading at: scaled_input."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class ScaledInput(NamedTuple):
     ``alpha * x`` or ``alpha * conj(x)``.
 
     :param alpha: A real number, or an expression of symbols.
-    :param conj: Whether the input is conjugated.
-    :param is_double: Whether a factor is a ``double`` in the generated code, whatever the type of the input.
+    :param conj: True if the input is conjugated.
+    :param is_double: True if a factor is a ``double`` in the generated code, whatever the type of the input.
     """
 
     alpha: Any = 1
@@ -28,12 +28,12 @@ class ScaledInput(NamedTuple):
 
 def scaled_input(tasklet: nodes.Tasklet, sdfg: SDFG, types: set[dtypes.typeclass]) -> ScaledInput | None:
     """
-    How a tasklet scales its one input.
+    Return the scaling that a tasklet applies to its only input.
 
     :param tasklet: The tasklet.
-    :param sdfg: The SDFG that holds it, whose symbols may be factors.
+    :param sdfg: Its SDFG, whose symbols may be factors.
     :param types: Types of its input and its output.
-    :return: None if it computes something else.
+    :return: The scaling; None if the tasklet computes something else.
     """
     statements = tasklet.code.code
     if tasklet.language != dtypes.Language.Python or len(statements) != 1 or len(tasklet.in_connectors) != 1:
@@ -47,7 +47,7 @@ def scaled_input(tasklet: nodes.Tasklet, sdfg: SDFG, types: set[dtypes.typeclass
 
 
 def is_power_of_two(factor: Any) -> bool:
-    """Whether a product with a factor is exact; of a factor with symbols that is not known."""
+    """Return True if a product with a factor is exact; False for a symbolic factor."""
     try:
         return math.frexp(abs(float(factor)))[0] == 0.5
     except TypeError:
@@ -56,18 +56,18 @@ def is_power_of_two(factor: Any) -> bool:
 
 class _Reader:
     """
-    Evaluates an expression of one input.
+    Evaluation of an expression of one input.
 
-    :param name: The input.
+    :param name: Name of the input.
     :param symbols: Names of symbols.
-    :param types: Types to which something may be converted.
+    :param types: Types allowed in conversions.
     """
 
     def __init__(self, name: str, symbols: set[str], types: set[dtypes.typeclass]) -> None:
         self._name, self._symbols, self._types = name, symbols, types
 
     def value(self, expression: ast.expr) -> Any:
-        """A :class:`ScaledInput`, a factor (a number or a symbol), or None if it is something else."""
+        """Return a :class:`ScaledInput`, a factor (a number or a symbol), or None for other expressions."""
         if isinstance(expression, ast.Constant):
             real = isinstance(expression.value, int | float) and not isinstance(expression.value, bool)
             return expression.value if real else None
@@ -92,7 +92,7 @@ class _Reader:
         return _product(1 / right, left) if exact else None
 
     def _call(self, expression: ast.Call) -> Any:
-        """A conjugation, or a number or the input as another type."""
+        """Return the value of a conjugation, or of a conversion of a number or of the input."""
         if len(expression.args) != 1 or expression.keywords:
             return None
         function, value = ast.unparse(expression.func).split(".")[-1], self.value(expression.args[0])
@@ -100,13 +100,13 @@ class _Reader:
             return value._replace(conj=not value.conj) if isinstance(value, ScaledInput) else None
         if value is None or getattr(dtypes, function, None) not in self._types:
             return None
-        if isinstance(value, ScaledInput):  # only what is converted before anything else
+        if isinstance(value, ScaledInput):  # the conversion must come first
             return value if value == ScaledInput() else None
         return _Typed(value) if isinstance(value, int | float) else value
 
 
 class _Typed(float):
-    """A number that generated code has in the type of the input, or of the result."""
+    """Number that has the type of the input, or of the result, in generated code."""
 
 
 def _product(factor: Any, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Chooses by hand how redistributions are carried out."""
+"""Manual choice of strategies."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from dace_redist.strategies import OPTIONS, check_options, find_strategy
 from dace_redist.transformations.redistribution.lower import checked_sdfg, lower
 from dace_redist.transformations.redistribution.stock_descriptors import descriptor_name
 
-#: Which nodes: all (None), those whose label matches a pattern, or those a function picks.
+#: Selection of nodes: all (None), a pattern of labels, or a predicate.
 Where = str | Callable[[Any, SDFGState], bool] | None
 
 
 @properties.make_properties
 class SetRedistributeStrategy(transformation.SingleStateTransformation):
-    """Sets the strategy of one ``Redistribute`` node of this package; for stock ones see :class:`LowerRedistribute`."""
+    """Set the strategy of one ``Redistribute`` node of this package; for stock nodes see :class:`LowerRedistribute`."""
 
     node = transformation.PatternNode(Redistribute)
 
@@ -33,24 +33,24 @@ class SetRedistributeStrategy(transformation.SingleStateTransformation):
 
     @classmethod
     def expressions(cls) -> list[Any]:
-        """One node."""
+        """Return the pattern: one node."""
         return [sdutil.node_path_graph(cls.node)]
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
-        """Whether the node is one of those meant and would change; DaCe would hide an error from here."""
+        """Return True if the label matches and ``apply`` changes the node or raises: DaCe hides errors raised here."""
         if not fnmatch.fnmatchcase(self.node.label, self.label):
             return False
         try:
             strategy = find_strategy(self.strategy)
             options = check_options(strategy, self.options)
         except (ValueError, TypeError):
-            return True  # apply() raises it
+            return True  # apply() raises the error
         defaults = {name: OPTIONS[name].default for name in strategy.options}
         return self.node.strategy != strategy.name or self.node.options != defaults | options
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> None:
         """
-        Sets strategy and options.
+        Set strategy and options.
 
         :raises ValueError: If the strategy or an option is unknown or out of range.
         """
@@ -59,19 +59,19 @@ class SetRedistributeStrategy(transformation.SingleStateTransformation):
 
 def set_strategy(sdfg: SDFG, name: str, where: Where = None, **options: Any) -> SDFG:
     """
-    Sets how redistributions are carried out; stock nodes among them become this package's first.
+    Set the strategy of redistributions; stock nodes among them are replaced first.
 
-    With ``"MPI"`` stock nodes stay as they are.
+    With ``"MPI"`` stock nodes are unchanged.
 
-    :param sdfg: Changed in place, nested SDFGs included.
+    :param sdfg: Changed in place, including nested SDFGs.
     :param name: Name of a strategy, or ``"Auto"``.
     :param where: None: all nodes; a string: those whose label matches it (``*`` and ``?`` as in file names);
         a function of node and state: those for which it returns True.
     :param options: Options of the strategy, e.g. ``chunk_bytes=8 << 20``.
-    :return: The same SDFG.
+    :return: ``sdfg``.
     :raises ValueError: If the strategy or an option is unknown or out of range, if no node matches, or if it is
         ``"MPI"`` and an array of a node lies on the GPU.
-    :raises TypeError: If ``sdfg`` is none, or an option is of another type.
+    :raises TypeError: If ``sdfg`` is not an SDFG, or an option has the wrong type.
     """
     checked_sdfg(sdfg, "set_strategy")
     strategy = find_strategy(name)
@@ -91,11 +91,11 @@ def set_strategy(sdfg: SDFG, name: str, where: Where = None, **options: Any) -> 
 
 def chosen_nodes(sdfg: SDFG, where: Where = None) -> list[tuple[Redistribute | StockRedistribute, SDFGState]]:
     """
-    The redistributions that match, of this package and stock ones, those of nested SDFGs included.
+    Return the selected redistributions, of this package and stock ones, including those of nested SDFGs.
 
-    :param where: Which, as for :func:`set_strategy`.
-    :return: Nodes with the states that hold them.
-    :raises ValueError: If ``where`` is given and none matches; names those there are.
+    :param where: Selection of nodes, as for :func:`set_strategy`.
+    :return: Nodes with their states.
+    :raises ValueError: If ``where`` is given and no node matches; lists the labels.
     """
     every = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, Redistribute | StockRedistribute)]
     chosen = [(node, state) for node, state in every if _meant(where, node, state)]
@@ -106,7 +106,7 @@ def chosen_nodes(sdfg: SDFG, where: Where = None) -> list[tuple[Redistribute | S
 
 
 def _label(node: Redistribute | StockRedistribute, state: SDFGState) -> str:
-    """A stock node is named by its descriptor: all of them have one label."""
+    """Return the label of a node; of a stock node the name of its descriptor, since all stock nodes share a label."""
     return descriptor_name(node, state) if isinstance(node, StockRedistribute) else str(node.label)
 
 

@@ -1,4 +1,4 @@
-"""The descriptors and the code that stock DaCe puts on an SDFG for a redistribution: looked up, and removed."""
+"""Lookup and removal of the descriptors and the code of a stock redistribution in an SDFG."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from dace.libraries.comm.nodes.dummy import Dummy
 from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
 from dace.sdfg import SDFG, SDFGState, nodes
 
-#: Stands for any size where the code of a descriptor is searched for.
+#: Placeholder for any size in a search for the code of a descriptor.
 _ANY_SIZE = symbolic.symbol("__any_size")
 
 
 class StockDescriptors:
     """
-    The descriptors of an SDFG by the names they were made with.
+    Descriptors of an SDFG by their original names.
 
-    Inlining an SDFG renames its descriptors where names clash and replaces their symbols, but changes neither how they
-    refer to each other, nor the stock code that was made from them.
+    Inlining an SDFG renames descriptors on name clashes and replaces their symbols. It changes neither the references
+    between descriptors nor the stock code generated from them.
 
     :param sdfg: The SDFG.
     """
@@ -43,7 +43,7 @@ class StockDescriptors:
 
     def of(self, redistribution: RedistrArray) -> tuple[SubArray, SubArray]:
         """
-        The two sub-arrays of a redistribution.
+        Return the two sub-arrays of a redistribution.
 
         :raises ValueError: If one is missing, or if inlining left several different ones of that name.
         """
@@ -52,7 +52,7 @@ class StockDescriptors:
         return self.subarrays[redistribution.array_a], self.subarrays[redistribution.array_b]
 
     def _content(self, name: str) -> tuple[Any, ...]:
-        """All that makes up the descriptor of that name, those it refers to included."""
+        """Return the contents of the descriptor of this name, including the descriptors it refers to."""
         contents = set()
         for descriptor in (d for d in self._all if d.name == name):
             sizes = [str(getattr(descriptor, part, None)) for part in ("shape", "subshape", "color", "exact_grid")]
@@ -68,7 +68,7 @@ class StockDescriptors:
         return contents.pop()
 
     def with_any_sizes(self) -> StockDescriptors:
-        """The same with a symbol in the place of every size, to find code made before symbols were replaced."""
+        """Return the descriptors with placeholders for sizes, to find code generated before symbols were replaced."""
         other = copy.copy(self)
         other._all = [_with_any_sizes(descriptor) for descriptor in self._all]
         return other
@@ -85,13 +85,13 @@ def _with_any_sizes(descriptor: DistributedDescriptor) -> DistributedDescriptor:
 
 
 def descriptor_name(stock: StockRedistribute, state: SDFGState) -> str:
-    """Name that the descriptor of a stock node has in the SDFG; the node's own property is not renamed with it."""
+    """Return the name of a stock node's descriptor in the SDFG; renaming does not update the node's own property."""
     connected = [e.data.data for e in state.in_edges(stock) if e.dst_conn == "_rdistrarray"]
     return str(connected[0] if connected else stock.redistr)
 
 
 def referenced(descriptor: DistributedDescriptor) -> list[str]:
-    """Names of the descriptors that a descriptor refers to."""
+    """Return the names of the descriptors that a descriptor refers to."""
     names: tuple[str | None, ...] = ()
     if isinstance(descriptor, RedistrArray):
         names = (descriptor.array_a, descriptor.array_b)
@@ -104,7 +104,7 @@ def referenced(descriptor: DistributedDescriptor) -> list[str]:
 
 def remove_unused(sdfg: SDFG, redistribution: str) -> None:
     """
-    Removes a redistribution descriptor and its code, then what only it used: sub-arrays, their grids, their parents.
+    Remove a redistribution descriptor and its code, then its unused sub-arrays, their grids, and the parent grids.
 
     :param sdfg: Changed in place.
     :param redistribution: Name of the descriptor in the SDFG.
@@ -122,7 +122,7 @@ def remove_unused(sdfg: SDFG, redistribution: str) -> None:
 
 
 def _is_used(sdfg: SDFG, name: str, descriptor: DistributedDescriptor) -> bool:
-    """Whether a node or descriptor needs a descriptor, other than the node that declares its fields."""
+    """Return True if a node or descriptor uses a descriptor, apart from the node that declares its fields."""
     others = [d for d in sdfg.arrays.values() if isinstance(d, DistributedDescriptor)]
     nodes_of_it = (
         [e.dst for e in state.out_edges(access)]
@@ -145,7 +145,7 @@ def _accesses(sdfg: SDFG, name: str) -> Iterator[tuple[SDFGState, nodes.AccessNo
 
 
 def _remove(sdfg: SDFG, name: str, descriptor: DistributedDescriptor, stock: StockDescriptors) -> bool:
-    """Removes one descriptor with its code, unless the code is not found."""
+    """Remove one descriptor with its code; return False, without changes, if the code is not found."""
     spans = {}
     for which, code in (("init_code", sdfg.init_code), ("exit_code", sdfg.exit_code)):
         text = code["frame"].as_string if "frame" in code else ""

@@ -1,4 +1,4 @@
-"""What stands before and after a redistribution in an SDFG, as the transformations that change it need to know."""
+"""Predicates on the nodes and arrays around a redistribution, for transformations."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from dace_redist.tuning.problem import canonical
 
 
 def is_plain(node: Any) -> bool:
-    """Whether a node moves a whole tensor over the world between known distributions, and waits for the end."""
+    """True for a blocking redistribution of a whole tensor over the world between known distributions."""
     special = isinstance(node, Redistribute) and (node.region or node.nonblocking)
     return not (node.given_at_run_time or special or {*COMMUNICATORS} & set(node.in_connectors))
 
 
 def is_computing(node: Redistribute) -> bool:
-    """Whether a node can compute with elements: stock DaCe's code, and elements in pieces, cannot."""
+    """True if a node can compute with elements: not with stock DaCe's code, nor with elements in pieces."""
     return bool(node.strategy != "MPI" and node.element_bytes == 0)
 
 
 def is_only_used_between(graph: SDFGState, sdfg: SDFG, between: nodes.AccessNode) -> bool:
-    """Whether an array is a transient that is written once, and read once, at this node."""
+    """True for a transient that is written once and read once, at this node."""
     if not sdfg.arrays[between.data].transient or graph.in_degree(between) != 1 or graph.out_degree(between) != 1:
         return False
     return len(list(accesses(sdfg, between.data))) == 1 and not is_named_by_edges(sdfg, between.data)
 
 
 def accesses(sdfg: SDFG, name: str) -> Iterator[tuple[SDFGState, nodes.AccessNode]]:
-    """The access nodes of an array, with their states."""
+    """Yield the access nodes of an array, with their states."""
     for state in sdfg.states():
         yield from ((state, node) for node in state.data_nodes() if node.data == name)
 
 
 def is_named_by_edges(sdfg: SDFG, name: str) -> bool:
-    """Whether edges between states, or conditions, name an array."""
+    """True if an interstate edge, or a condition, uses an array."""
     return any(name in edge.data.free_symbols for edge in sdfg.all_interstate_edges())
 
 
 def is_used_after(sdfg: SDFG, state: SDFGState, name: str) -> bool:
-    """Whether a later state, this one in another iteration among them, accesses an array that may outlive it."""
+    """True if a later state, including a later iteration of this one, or the caller may access an array."""
     if not sdfg.arrays[name].transient or is_named_by_edges(sdfg, name):
         return True
     reachable = StateReachability().apply_pass(sdfg.root_sdfg, {})[sdfg.cfg_id][state]
@@ -53,7 +53,7 @@ def is_used_after(sdfg: SDFG, state: SDFGState, name: str) -> bool:
 
 
 def same(source: AnyDistribution, target: AnyDistribution) -> bool:
-    """Whether two distributions are equal, however they are written."""
+    """True if two distributions are equivalent."""
     if source.is_symbolic or target.is_symbolic:
         return source == target
     return canonical(source) == canonical(target)

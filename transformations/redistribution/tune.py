@@ -1,4 +1,4 @@
-"""Tunes a redistribution by itself, or each one of an SDFG."""
+"""Tuning of a redistribution, or of all redistributions of an SDFG."""
 
 from __future__ import annotations
 
@@ -33,32 +33,31 @@ def tune(
     progress: bool = True,
 ) -> Tuning:
     """
-    Measures strategies and options for a redistribution, or for each one of an SDFG, and records the winner, which
-    strategy ``"Auto"`` and :func:`dace_redist.choose_strategies` take from then on. Collective over ``comm``.
+    Measure strategies and options for a redistribution, or for each one of an SDFG, and record the fastest. Collective.
 
-    Arrays are in C order. The winner holds for this redistribution, with arrays in this kind of memory, on this machine
-    with this MPI and these ranks on these nodes.
+    Strategy ``"Auto"`` and :func:`dace_redist.choose_strategies` then use the record. Arrays are in C order. A record
+    applies to the same redistribution and kind of memory, on the same machine with the same MPI and the same ranks per
+    node.
 
-    :param what: A schedule (``dace_redist.schedule(source, target, dtype=...)``), or an SDFG, which stays as it is.
+    :param what: A schedule (``dace_redist.schedule(source, target, dtype=...)``), or an SDFG, which is not changed.
     :param comm: mpi4py communicator to measure on; default: the world.
     :param symbols: Values of the symbols in an SDFG's sizes.
-    :param where: Which of an SDFG's redistributions, as for :func:`dace_redist.set_strategy`; default: all.
-    :param memory: Where the arrays lie: ``"ordinary"``, or which of them are as :func:`dace_redist.empty` makes them,
-        ``"shared-source"``, ``"shared-target"`` or ``"shared-both"``; or on the GPUs of the ranks, ``"gpu"`` (both),
-        ``"gpu-source"`` or ``"gpu-target"``. Default, and for arrays that an SDFG has on the GPU: as in the SDFG, else
-        ordinary.
-    :param strategies: Names of the strategies to try; default: all but stock DaCe's.
-    :param options: Values to try for some options, as ``{"chunk_bytes": [1 << 20, 8 << 20]}``; for the others those of
+    :param where: Selection of nodes of an SDFG, as for :func:`dace_redist.set_strategy`; default: all.
+    :param memory: Kind of memory: ``"ordinary"``; node-shared as of :func:`dace_redist.empty`, ``"shared-source"``,
+        ``"shared-target"`` or ``"shared-both"``; or on the GPUs of the ranks, ``"gpu"`` (both), ``"gpu-source"`` or
+        ``"gpu-target"``. Default, and for arrays on the GPU in an SDFG: as in the SDFG, else ordinary.
+    :param strategies: Names of the strategies to try; default: all except stock DaCe's.
+    :param options: Values to try by option, as ``{"chunk_bytes": [1 << 20, 8 << 20]}``; default: those of
         :data:`dace_redist.strategies.OPTIONS`.
-    :param record: File to write the winners to; default: ``DACE_REDIST_RECORD``, else a file in the user's data folder.
-    :param limit_seconds: Time for the measurements of one redistribution, > 0; compiling a strategy, once for all
-        times, is not counted, and every candidate is run at least three times.
-    :param precision: How certain medians must be, see :func:`dace_redist.tuning.measure.measure`.
-    :param progress: Whether rank 0 shows on standard error how far it is.
-    :return: What was found, the same on every rank; to be printed.
-    :raises ValueError: On every rank, if something is unknown, out of range or not given, if the ranks ask for
-        different things, or if the record is damaged or of another version.
-    :raises TypeError: On every rank, if something is of the wrong type.
+    :param record: File of the record; default: ``DACE_REDIST_RECORD``, else a file in the user's data folder.
+    :param limit_seconds: Time for the measurements of one redistribution, > 0, without compilation; every candidate is
+        run at least three times.
+    :param precision: Required precision of medians, see :func:`dace_redist.tuning.measure.measure`.
+    :param progress: True to show progress on standard error of rank 0.
+    :return: The results, equal on every rank; ``print`` shows them.
+    :raises ValueError: On every rank, if an argument is unknown, out of range or missing, if the ranks pass different
+        arguments, or if the record is damaged or of another version.
+    :raises TypeError: On every rank, if an argument has the wrong type.
     :raises OSError: On every rank, if the record cannot be written.
     :raises RuntimeError: On every rank, if no strategy can run, or one fails while it is measured.
     :raises BuildError: On every rank, if arrays lie on GPUs and the library for them cannot be built.
@@ -81,7 +80,7 @@ def tune(
 
 
 def _problems(what: Any, symbols: Any, where: Any, memory: str | None) -> dict[tuple[str, ...], Problem]:
-    """What is to be tuned, each problem once, with the labels of all its nodes."""
+    """Return the problems to tune, each once, by the labels of its nodes."""
     if memory is not None:
         check_memory(memory)
     if isinstance(what, Schedule):

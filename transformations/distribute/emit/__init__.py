@@ -1,4 +1,4 @@
-"""Builds the SDFG that every rank runs from the statements of a program and their plan."""
+"""Construction of the SDFG of a rank from the statements of a program and their plan."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from dace_redist.transformations.redistribution.fuse_reduction import fuse_sums
 @dataclass(frozen=True)
 class Recipe:
     """
-    A planned program, from which the SDFG of a rank is built for any sizes.
+    Planned program, from which the SDFG of a rank is built for any sizes.
 
     :param source: The SDFG that the statements were read from.
     :param body: The statements.
     :param plan: Their plan.
-    :param keep_transients: Whether transients are allocated once for all runs.
-    :param closure: Whole arrays that the Python function uses without having them as arguments, by the name that the
-        SDFG has for them. Every rank has them, and takes its part of them at each run.
-    :param device: ``"cpu"`` or ``"gpu"``: where the program computes.
-    :param arguments: ``"cpu"`` or ``"gpu"``: where this rank's parts of inputs and outputs lie. Scalars and the closure
-        are in main memory.
+    :param keep_transients: True to allocate transients once for all runs.
+    :param closure: Whole arrays in the closure of the Python function, by their names in the SDFG. They are replicated;
+        each run uses this rank's parts of them.
+    :param device: ``"cpu"`` or ``"gpu"``, where the program computes.
+    :param arguments: ``"cpu"`` or ``"gpu"``, the device of this rank's parts of inputs and outputs. Scalars and the
+        closure are in main memory.
     """
 
     source: SDFG
@@ -45,7 +45,7 @@ class Recipe:
     arguments: str = "cpu"
 
     def on_gpu(self, names: Iterable[str]) -> frozenset[str]:
-        """Return the inputs and outputs of which a rank's parts lie on the GPU."""
+        """Return the inputs and outputs whose local parts lie on the GPU."""
         there = names if self.arguments == "gpu" else ()
         return frozenset(name for name in there if logical_shape(self.source.arrays[name]))
 
@@ -80,9 +80,9 @@ class Recipe:
 
 def _take_strategies(target: SDFG, source: SDFG) -> None:
     """
-    Give the redistributions of an SDFG the strategies and options of those of another one.
+    Copy strategies and options of redistributions from one SDFG to another.
 
-    A redistribution that the other SDFG lacks takes them if they are the same for all others.
+    A redistribution without a counterpart gets them if they are equal for all others.
     """
     known: dict[Any, list[dict[str, Any]]] = {}
     for key, node in _redistributions(source):
@@ -97,6 +97,6 @@ def _take_strategies(target: SDFG, source: SDFG) -> None:
 
 
 def _redistributions(sdfg: SDFG) -> list[tuple[Any, Redistribute]]:
-    """Return each redistribution with what distinguishes it: its label and its ends."""
+    """Return each redistribution with its key: its label and its ends."""
     found = [node for node, _ in sdfg.all_nodes_recursive() if isinstance(node, Redistribute)]
     return [((node.label, str(node.source), str(node.target)), node) for node in found]

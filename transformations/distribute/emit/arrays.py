@@ -1,4 +1,4 @@
-"""The arrays of a distributed program, which hold this rank's parts of tensors, and where each tensor is."""
+"""Local arrays of a distributed program, and the current placement of each tensor."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from dace_redist.transformations.distribute.shapes import in_numbers, logical_sh
 
 class LocalNumber(NamedTuple):
     """
-    A number that each rank has of its part of a tensor: how many elements there are along axes of one index, or where.
+    Local number of a tensor's part: its length along axes of one index, or its start.
 
-    :param placement: How these axes are split, one axis or those of a diagonal.
+    :param placement: Placement of these axes: one axis, or those of a diagonal.
     :param shape: Their extents, all equal; may be symbols.
-    :param start: None: the number of elements; ``""``: the index of the first one; an axis: where it is in the rank's
-        block along this axis.
+    :param start: None: the number of elements; ``""``: the global index of the first one; an axis: its position in the
+        rank's block along this axis.
     """
 
     placement: Placement
@@ -47,10 +47,10 @@ class LocalNumber(NamedTuple):
 @dataclass(frozen=True)
 class LocalSymbols:
     """
-    What the SDFG of a rank depends on besides the sizes.
+    Symbols and assumptions of the SDFG of a rank, in addition to the sizes.
 
-    :param known: The number that each of its other symbols stands for.
-    :param same: Whether pairs of placements, with a tensor's shape, have one array: for these sizes every rank holds
+    :param known: Local number of each symbol that is not a size.
+    :param same: By pair of placements and tensor shape, True if both share an array: for these sizes every rank holds
         the same elements under both.
     """
 
@@ -62,19 +62,19 @@ class LocalSymbols:
         return {**sizes, **{name: number.value(sizes, rank) for name, number in self.known.items()}}
 
     def allow(self, sizes: Mapping[str, int]) -> bool:
-        """Whether the SDFG can be used with other sizes."""
+        """Return True if the SDFG is valid for other sizes."""
         pairs = [pair for pair, same in self.same.items() if same]
         return all(same_place(first, second, in_numbers(shape, sizes)) for first, second, shape in pairs)
 
 
 class LocalArrays:
     """
-    An array for each tensor and placement, made when it is first asked for.
+    Array for each tensor and placement, created on first use.
 
-    :param sdfg: Gets the arrays, and a symbol for each extent that is not the same on all ranks.
-    :param source: The program whose tensors these are.
-    :param plan: Its plan; each argument of ``source`` gets an array under the placement that the plan has for it.
-    :param sizes: Values of the program's symbols: they decide which placements are the same.
+    :param sdfg: SDFG to which arrays are added, with a symbol for each extent that differs between ranks.
+    :param source: The program of the tensors.
+    :param plan: Its plan; each argument of ``source`` gets an array under its placement in the plan.
+    :param sizes: Values of the program's symbols: they determine which placements are equivalent.
     """
 
     def __init__(self, sdfg: SDFG, source: SDFG, plan: EinsumPlan, sizes: Mapping[str, int]) -> None:
@@ -95,14 +95,14 @@ class LocalArrays:
     # Arrays
 
     def of(self, tensor: str, placement: Placement) -> str:
-        """Return the one array for this rank's part of a tensor under a placement."""
+        """Return the array for this rank's part of a tensor under a placement."""
         key = (tensor, self.known(tensor, placement))
         if key not in self._made:
             self._made[key] = self.new(tensor, tensor, placement)
         return self._made[key]
 
     def known(self, tensor: str, placement: Placement) -> Placement:
-        """Return the placement under which the tensor has an array already, if every rank holds the same under both."""
+        """Return an equivalent placement under which the tensor has an array already."""
         for name, known in self._made:
             if name == tensor and self._are_same(known, placement, self.shapes[tensor]):
                 return known
@@ -122,7 +122,7 @@ class LocalArrays:
 
     def add_transient(self, name: str, shape: Sequence[Any], dtype: Any) -> str:
         """Add an array under this name or a similar one."""
-        name = re.sub(r"^__return", "result", name)  # such names are the program's return values to DaCe
+        name = re.sub(r"^__return", "result", name)  # DaCe treats such names as return values
         return str(self.sdfg.add_transient(name, shape, dtype, find_new_name=True)[0])
 
     def whole(self, array: str) -> Memlet:
@@ -143,7 +143,7 @@ class LocalArrays:
         ] or [1]
 
     def local_extent(self, placement: Placement, axis: int, extent: Any) -> dace.symbol:
-        """Return the symbol for one extent of this rank's part: one symbol for all axes that are split alike."""
+        """Return the symbol for one extent of this rank's part; axes that are split alike share it."""
         return self._symbol(LocalNumber(_axes(placement, [axis]), (extent,)))
 
     def scalar_extent(self, placement: Placement) -> dace.symbol:
@@ -171,10 +171,10 @@ class LocalArrays:
             self.sdfg.add_symbol(name, dace.int64)
         return dace.symbol(name, dace.int64)
 
-    # Where tensors are
+    # Current placements of tensors
 
     def home(self, tensor: str) -> Placement:
-        """Return the placement at which a tensor is after each time it was written."""
+        """Return the placement of a tensor after each write."""
         return self.known(tensor, self.homes[tensor])
 
     def current(self, tensor: str) -> tuple[Placement, str]:
@@ -182,7 +182,7 @@ class LocalArrays:
         return next(iter(self.copies[tensor].items()))
 
     def written_at_home(self, tensor: str) -> str:
-        """Return the array of a tensor at home, which is about to be written, in part or as a whole."""
+        """Return the array of a tensor at home, before it is written in part or as a whole."""
         home = self.home(tensor)
         array = self.of(tensor, home)
         self.copies[tensor] = {home: array}
@@ -198,6 +198,6 @@ class LocalArrays:
 
 
 def _axes(placement: Placement, axes: Sequence[int]) -> Placement:
-    """Return how some axes of a tensor lie on the ranks."""
+    """Return the placement of some axes of a tensor."""
     dims, multiples = (tuple(values[axis] for axis in axes) for values in (placement.dims, placement.multiples))
     return Placement(placement.grid, dims, multiples, placement.ranks)

@@ -1,4 +1,4 @@
-"""Emits states, redistributions, and copies of boxes and of reshaped tensors. Start reading at: Emitter."""
+"""Emission of states, redistributions, and copies of boxes and of reshaped tensors. Start reading at: Emitter."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from dace_redist.transformations.distribute.emit.arrays import LocalArrays
 from dace_redist.transformations.distribute.ir import Reshape, Slice
 from dace_redist.transformations.distribute.shapes import equal, in_numbers
 
-#: Number of units that are split, the axis in either shape, and its elements for each unit.
+#: Number of units that are split, the axis in either shape, and the elements per unit along it.
 _Split = tuple[Any, tuple[int, int], tuple[Any, Any]]
 
 
 class Emitter:
-    """Appends blocks to the regions of an SDFG, and moves tensors between the arrays of a rank."""
+    """Emitter of blocks in the regions of an SDFG, and of moves between the arrays of a rank."""
 
     def __init__(self, sdfg: SDFG, arrays: LocalArrays) -> None:
         self._sdfg, self._arrays = sdfg, arrays
@@ -41,12 +41,12 @@ class Emitter:
     def state(self, region: ControlFlowRegion, label: str) -> SDFGState:
         """Add a state after the last block of a region."""
         state = SDFGState(label, self._sdfg)
-        state.set_default_lineinfo(dtypes.DebugInfo(0))  # else DaCe walks up the whole call stack for every node
+        state.set_default_lineinfo(dtypes.DebugInfo(0))  # without it DaCe inspects the whole call stack for every node
         self.append(region, state)
         return state
 
     def not_empty(self, region: ControlFlowRegion) -> None:
-        """Add a state to a region without blocks, which DaCe does not know."""
+        """Add a state to a region without blocks, which DaCe does not support."""
         if region not in self._last:
             self.state(region, "nothing")
 
@@ -61,7 +61,7 @@ class Emitter:
         state.add_edge(node, output, state.add_write(target.data), None, target)
 
     def connect(self, region: ControlFlowRegion, node: Any, source: str, target: str) -> None:
-        """Add a node that moves what one array holds to another one."""
+        """Add a node that moves the contents of one array to another."""
         self.node(region, node, {INPUT: self._arrays.whole(source)}, self._arrays.whole(target), OUTPUT)
 
     def map(
@@ -138,7 +138,7 @@ class Emitter:
         self.map(region, f"copy_{ends[0]}", extents, {"_in": read}, "_out = _in", {"_out": written})
 
     def reshape(self, region: ControlFlowRegion, move: Reshape) -> None:
-        """Give the elements of a tensor another shape, on ranks that have the same of them under both shapes."""
+        """Reshape a tensor whose split gives each rank the same elements under both shapes."""
         arrays, ends = self._arrays, (move.source, move.result)
         extent, axes, inners = splittable(*(arrays.shapes[name] for name in ends), arrays.sizes)
         block = symbolic.int_ceil(extent, arrays.ranks)
@@ -174,7 +174,7 @@ class Emitter:
 
 
 def _with_axes(place: Placement, kept: Sequence[int], count: int) -> Placement:
-    """Return the placement of a tensor with further axes, which are not split; ``kept`` are those it has."""
+    """Return the placement of a tensor with further axes, which are not split; ``kept`` are its own axes."""
     dims: list[int | None] = [None] * count
     multiples = [1] * count
     for number, axis in enumerate(kept):
@@ -184,12 +184,12 @@ def _with_axes(place: Placement, kept: Sequence[int], count: int) -> Placement:
 
 def splittable(source: Sequence[Any], target: Sequence[Any], sizes: Mapping[str, int]) -> _Split:
     """
-    Return the axes that are best split such that each rank has the same elements under both shapes.
+    Return the axes to split such that each rank has the same elements under both shapes.
 
-    These are the first of neighbouring axes of the one that together are neighbouring axes of the other shape.
+    These are the first axes of groups of adjacent axes with equal products in both shapes.
 
-    :return: The number of units that are split, the axis in either shape, and its elements for each of the units.
-    :raises ValueError: If there are none.
+    :return: The number of units that are split, the axis in either shape, and the elements per unit along it.
+    :raises ValueError: If no such axes exist.
     """
     chain = [(0, 0)]  # axes up to which both shapes have equally many elements
     for i, j in product(range(len(source) + 1), range(len(target) + 1)):

@@ -1,4 +1,4 @@
-"""Builds the program that every rank runs on its parts, from the statements of a program and their plan."""
+"""Emission of the program of a rank from the statements of a program and their plan."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def emit_program(
     Fill an empty SDFG with the program of a rank.
 
     :param source: The SDFG that ``body`` was read from.
-    :param sizes: Values of the program's symbols: they decide where nothing needs to be moved.
-    :return: What its symbols are, and the names of the tensors that the program reads and writes.
+    :param sizes: Values of the program's symbols: they determine which redistributions are redundant.
+    :return: The symbols, and the names of the tensors that the program reads and writes.
     """
     for name, dtype in source.symbols.items():
         target.add_symbol(name, dace.float64 if dtype in dace.FLOAT_TYPES else dace.int64)
@@ -52,7 +52,7 @@ def emit_program(
 
 
 class _Builder(Emitter):
-    """Emits operations, loops and branches."""
+    """Emitter of operations, loops and branches."""
 
     def __init__(self, sdfg: SDFG, body: Body, plan: EinsumPlan, arrays: LocalArrays) -> None:
         super().__init__(sdfg, arrays)
@@ -158,7 +158,7 @@ class _Builder(Emitter):
         self._write(move.result)
 
     def _group(self, region: ControlFlowRegion, group: Group, statement: Statement) -> None:
-        """Move operands to where they are wanted, compute, and sum partial results."""
+        """Redistribute operands, compute, and sum partial results."""
         arrays, name, placement = self._arrays, group.result, group.result_placement
         read = group.operands if statement.code is None else group.operands[: len(statement.code.inputs)]
         operands = [self.at(region, tensor, group.operand_placements[k]) for k, tensor in enumerate(read)]
@@ -244,7 +244,7 @@ class _Builder(Emitter):
         arrays, placement = self._arrays, group.result_placement
         terms = [*group.einsum.operands[: len(operands)], group.einsum.result]
         extents = self._sdfg.arrays[result].shape
-        if not group.einsum.result:  # scalars are vectors of one element, which not every rank has
+        if not group.einsum.result:  # scalars are vectors of one element, which some ranks lack
             terms, extents = ["e"] * len(terms), [arrays.scalar_extent(placement)]
         indices = {}
         for name, letter, begin in code.indices:
@@ -271,6 +271,6 @@ def _solver(group: Group, statement: Statement) -> LinearSolve:
 
 
 def _reads_elsewhere(group: Group, operands: Sequence[str], written: str) -> bool:
-    """Whether the group reads elements of the array it writes other than the one it is writing."""
+    """Return True if computing an element may read other elements of the array that is written."""
     same = {indices for name, indices in zip(operands, group.einsum.operands, strict=False) if name == written}
     return not group.elementwise or same != {group.einsum.result}

@@ -1,4 +1,4 @@
-"""Where the arrays of a distributed program lie: on the GPU, in node-shared memory, in memory that others use, too."""
+"""Storage of the arrays of a distributed program: GPU, node-shared memory, memory shared by several arrays."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class _Use:
 
 def place_transients(sdfg: SDFG, sizes: Mapping[str, int]) -> None:
     """
-    Allocate the transients once, when the program starts; those that are in use one after another share memory.
+    Allocate the transients once, when the program starts; those with disjoint lifetimes share memory.
 
     Transients next to a ``Redistribute``, and partial sums, lie in node-shared memory.
 
     :param sdfg: A chain of states, with loops and branches of such chains.
-    :param sizes: Values of all symbols, on the rank that holds most.
+    :param sizes: Values of all symbols, on the rank with the largest parts.
     """
     nbytes = {
         name: int(symbolic.evaluate(array.total_size, dict(sizes))) * array.dtype.bytes
@@ -65,7 +65,7 @@ def place_transients(sdfg: SDFG, sizes: Mapping[str, int]) -> None:
 
 
 def _exchanged(sdfg: SDFG) -> set[str]:
-    """Return the arrays that other ranks of a node should see."""
+    """Return the arrays that other ranks of the node access."""
     nodes_of = [(node, state) for state in sdfg.states() for node in state.nodes()]
     edges = [edge for node, state in nodes_of if isinstance(node, Redistribute) for edge in state.all_edges(node)]
     edges += [e for node, state in nodes_of if isinstance(node, SumReplicas) for e in state.in_edges(node)]
@@ -100,13 +100,13 @@ def _uses(
         inner = [block] if isinstance(block, LoopRegion) else [body for _, body in getattr(block, "branches", ())]
         for name in _condition_names(block):  # read before each iteration
             yield name, _Use(time, True, (*loops, block) if isinstance(block, LoopRegion) else loops)
-        for body in inner:  # which may run or not, as a loop may
+        for body in inner:  # which may not run, like the body of a loop
             yield from _uses(body, (*loops, body), clock, spans)
             spans[body] = (time, next(clock))
 
 
 def _keeps_the_rest(node: nodes.Node) -> bool:
-    """Whether a node writes only a part of an array."""
+    """Return True if a node writes only a part of an array."""
     return isinstance(node, Redistribute) and bool(node.region)
 
 
@@ -120,14 +120,14 @@ def _lifetime(uses: list[_Use], spans: Mapping[ControlFlowRegion, tuple[int, int
     """
     Return the time from the first to the last use, extended to every loop across whose iterations the array is live.
 
-    It is not live across them only if the array is used in no other place, and each iteration writes it first.
+    It is live across them unless it is used only in the loop, and each iteration writes it before reading it.
     """
     first, last = uses[0].time, uses[-1].time
     for loop in {loop for use in uses for loop in use.loops}:
         inside = [use for use in uses if loop in use.loops]
         start = inside[0]
         written_first = not any(use.reads for use in inside if use.time == start.time)
-        # a write in an inner loop may not happen at all
+        # an inner loop may run zero times
         surely = start.loops[-1] is loop or all(start.loops[-1] in use.loops for use in inside)
         if len(inside) < len(uses) or not (written_first and surely):
             first, last = min(first, spans[loop][0]), max(last, spans[loop][1])
@@ -138,7 +138,7 @@ _REMEDY = 'distribute the program with device="cpu"'
 
 
 def check_for_gpu(sdfg: SDFG, body: Body) -> None:
-    """Refuse a program that cannot run on the GPU; the error names the statement."""
+    """Raise an error that names the statement if a program cannot run on the GPU."""
     scalars = sorted(scalars_of(body))
     if scalars:
         raise ValueError(
@@ -161,9 +161,9 @@ def place_on_gpu(
     sdfg: SDFG, read: tuple[str, ...], written: tuple[str, ...], keep_transients: bool, there: Collection[str] = ()
 ) -> None:
     """
-    Move a program to the GPU: its arguments in main memory are copied there before and back after.
+    Move a program to the GPU; arguments in main memory are copied there before and back after each run.
 
-    :param keep_transients: Whether memory on the GPU is allocated once for all runs.
+    :param keep_transients: True to allocate memory on the GPU once for all runs.
     :param there: Arguments that lie on the GPU already.
     :raises ValueError: If it solves a linear system; names the statement.
     """
@@ -205,7 +205,7 @@ def _compute_on_gpu(node: nodes.Node, state: SDFGState) -> None:
 
 
 def _copies_on_gpu(sdfg: SDFG) -> dict[str, str]:
-    """Put an array on the GPU in the place of each argument in main memory; returns their names by the arguments'."""
+    """Add an array on the GPU for each argument in main memory; return their names by argument."""
     copies: dict[str, str] = {}
     for name, array in list(sdfg.arrays.items()):
         if not array.transient and array.storage != dtypes.StorageType.GPU_Global:
@@ -217,7 +217,7 @@ def _copies_on_gpu(sdfg: SDFG) -> dict[str, str]:
 
 
 def _add_copies(state: SDFGState, targets: Mapping[str, str]) -> None:
-    """Add copies of whole arrays; ``targets`` has their names by the sources'."""
+    """Add copies of whole arrays; ``targets`` maps sources to targets."""
     for source, target in targets.items():
         memlet = Memlet.from_array(source, state.sdfg.arrays[source])
         state.add_nedge(state.add_read(source), state.add_write(target), memlet)

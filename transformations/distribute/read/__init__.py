@@ -1,1 +1,1 @@
-"""Reads an SDFG as statements over whole tensors."""
+"""Translation of an SDFG to statements over whole tensors."""

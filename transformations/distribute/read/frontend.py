@@ -1,8 +1,8 @@
 """
-Parses a program such that every ``np.einsum`` stays one node, with all its operands, as do linear systems.
+Parsing of a program such that every ``np.einsum`` and every linear system remains one node with all its operands.
 
-While it parses, functions and methods of DaCe's frontend are replaced, among them private ones, which this module alone
-touches. Their absence in another version of DaCe is an ``ImportError`` here. Start reading at: parse.
+During parsing, functions and methods of DaCe's frontend are replaced, including private ones, which no other module
+accesses. Importing this module raises ``ImportError`` if a version of DaCe lacks one of them. Start reading at: parse.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dace_redist.transformations.distribute.read.numpy_differences import warn_o
 from dace_redist.transformations.distribute.read.simplify import naming_invalid_statements, remove_report, simplify
 
 _DACE = os.path.join(os.path.dirname(dace.__file__), "")
-_parsing = threading.RLock()  # DaCe's tables and methods are the process's
+_parsing = threading.RLock()  # DaCe's tables and methods are global to the process
 
 
 def _dace(kind: type, name: str) -> Any:
@@ -61,12 +61,12 @@ def parse(program: DaceProgram) -> SDFG:
     """
     Return the simplified SDFG of a program, whose einsums and linear systems are nodes.
 
-    DaCe's own frontend takes einsums apart into pairs of operands and maps, in the order in which they are written. It
-    names states after lines, which tells where a node comes from as long as states are not fused. Other threads must
-    not parse programs with DaCe meanwhile, nor print: the replaced functions are the process's.
+    DaCe's own frontend splits einsums into pairs of operands and maps, in the order in which they are written. It names
+    states after lines, which locates a node until states are fused. Not thread-safe: other threads must neither parse
+    programs with DaCe nor print meanwhile, since the replaced functions are global to the process.
 
     :raises ValueError: If a statement cannot be read; names it.
-    :warns UserWarning: Where DaCe computes something else than NumPy; names the statement.
+    :warns UserWarning: If DaCe's result differs from NumPy's; names the statement.
     """
     warn_of_names(program.f)
     with _parsing, _replaced(), naming_invalid_statements(), _naming_the_statement(), warnings.catch_warnings():
@@ -81,7 +81,7 @@ def parse(program: DaceProgram) -> SDFG:
 
 @contextlib.contextmanager
 def _replaced() -> Iterator[None]:
-    """Put this package's functions in the place of DaCe's."""
+    """Replace DaCe's functions by those of this package."""
     kinds = ("Array", "Scalar", "View", "ArrayView")
     methods = numpy_functions.METHODS | numpy_reductions.METHODS
     own: list[dict[Any, Any]] = [
@@ -106,7 +106,7 @@ def _replaced() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _naming_the_statement() -> Iterator[None]:
-    """Name the statement that DaCe cannot read in the error; DaCe prints it."""
+    """Add the statement that DaCe cannot read to the error; DaCe only prints it."""
     printed = io.StringIO()
     try:
         with contextlib.redirect_stdout(printed):
@@ -125,7 +125,7 @@ def _naming_the_statement() -> Iterator[None]:
 def _why(error: Exception, function: str) -> str:
     if isinstance(error, ValueError):
         return str(error)
-    if isinstance(error, KeyError) and function == "parse_program":  # after all statements: what is returned is renamed
+    if isinstance(error, KeyError) and function == "parse_program":  # after all statements: return values are renamed
         return f"it returns {error.args[0]} more than once; return it once, or np.copy({error.args[0]}) besides"
     said = str(getattr(error, "message", error)).rstrip(".")
     return (
@@ -135,7 +135,7 @@ def _why(error: Exception, function: str) -> str:
 
 
 def _say_where_from(state: SDFGState, file: str) -> None:
-    """Give nodes the line that the state is named after, where they do not know theirs."""
+    """Give nodes without a line the line that their state is named after."""
     line = re.search(r"_(\d+)(_\d+)?(_nested_call_.*)?$", state.label)
     for node in state.nodes():
         known = getattr(node, "debuginfo", None)
@@ -147,7 +147,7 @@ def _say_where_from(state: SDFGState, file: str) -> None:
 
 # What stands in for methods of DaCe's classes
 
-#: What to write instead of functions that cannot be distributed.
+#: Remedies for functions that cannot be distributed.
 _INSTEAD = {
     "print": "take it out, and print what the program returns",
     "svd": "find the largest singular values by iteration with @, or call it on a gathered tensor outside the program",
@@ -160,8 +160,8 @@ _INSTEAD = {
 
 
 def _refuse_callback(visitor: Any, node: ast.Call, create_graph: bool = True) -> Any:
-    """DaCe's own has the program call Python."""
-    visitor.current_lineinfo = DebugInfo(node.lineno, filename=visitor.filename)  # which is still the line before
+    """Raise an error for an unknown function, which DaCe would call in Python."""
+    visitor.current_lineinfo = DebugInfo(node.lineno, filename=visitor.filename)  # DaCe still holds the previous line
     called = ast.unparse(getattr(node.func, "oldnode", None) or node.func)
     name = called.split(".")[-1].removeprefix("__dace_callback_")
     instead = next((text for key, text in _INSTEAD.items() if name == key or name.endswith(f"_{key}")), "")
@@ -172,14 +172,14 @@ def _refuse_callback(visitor: Any, node: ast.Call, create_graph: bool = True) ->
 
 
 def _add_state_after_the_last(call: NestedCall, label: str | None = None) -> SDFGState:
-    """DaCe's own adds the state to the program, also where the call stands in a loop."""
+    """Add a state in the region of the call; DaCe adds it to the program even if the call is in a loop."""
     call.count += 1
     call.last_state = call.last_state.parent_graph.add_state_after(call.last_state, label)
     return call.last_state
 
 
 def _visit_test_by_arrays(visitor: Any, node: ast.expr) -> tuple[Any, Any, Any]:
-    """Read a condition with the arrays that its variables stand for; DaCe's own keeps the names of the variables."""
+    """Read a condition with the arrays bound to its variables; DaCe keeps the names of the variables."""
     condition, otherwise, region = _visit_test(visitor, node)
     names = {name: array for name, array in visitor.variables.items() if array != name and isinstance(array, str)}
     if region is None and names:
@@ -189,7 +189,7 @@ def _visit_test_by_arrays(visitor: Any, node: ast.expr) -> tuple[Any, Any, Any]:
 
 
 class _SlicedRange(Range):
-    """A range of which some axes stay, also where they have one element: those that are sliced, as in ``A[:, 0:1]``."""
+    """Range whose sliced axes are kept even if they have one element, as in ``A[:, 0:1]``."""
 
     sliced: tuple[int, ...] = ()
 
@@ -207,7 +207,7 @@ def _sliced_range(whole: Range, sliced: tuple[int, ...]) -> _SlicedRange:
 
 
 def _add_read_slice_with_axes(visitor: Any, array: str, node: ast.Subscript, expr: Any) -> Any:
-    """Read a part of an array; DaCe's own drops all axes of one element, also where NumPy keeps them."""
+    """Read a part of an array; DaCe drops all axes of one element, even those that NumPy keeps."""
     sliced = _sliced_axes(node, len(expr.subset) + len(expr.new_axes or ()))
     if sliced:
         expr, node = copy.copy(expr), copy.copy(node)
@@ -216,7 +216,7 @@ def _add_read_slice_with_axes(visitor: Any, array: str, node: ast.Subscript, exp
 
 
 def _sliced_axes(node: ast.AST | None, ndim: int) -> list[int]:
-    """Return the axes of an array that a part of it has, too, as NumPy counts them: those without a single index."""
+    """Return the axes that a part of an array keeps in NumPy: those without a single index."""
     parts: list[ast.expr] = []
     if isinstance(node, ast.Subscript):
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
@@ -230,7 +230,7 @@ def _sliced_axes(node: ast.AST | None, ndim: int) -> list[int]:
 def _add_broadcast_assignment(
     visitor: Any, node: Any, rtarget: Any, wtarget: Any, operand: Any, op: str, *rest: Any, **options: Any
 ) -> None:
-    """Add ``A += B`` as DaCe does it, but for a B that is broadcast, which it reads wrongly."""
+    """Add ``A += B`` as DaCe does, except with a broadcast B, which DaCe misreads."""
     arrays = visitor.sdfg.arrays
     read, write, other = (one if isinstance(one, tuple) else (one, None) for one in (rtarget, wtarget, operand))
     simple = not any(rest) and not any(options.values()) and isinstance(other[0], str) and other[0] in arrays
@@ -264,7 +264,7 @@ def _broadcast(visitor: Any, node: Any, target: tuple[str, str, Range, list[int]
     )
 
 
-#: By class and name of a method: what stands in for it, and DaCe's own.
+#: Replacement and original of each method, by class and name.
 _PATCHES: dict[tuple[type, str], tuple[Callable[..., Any], Callable[..., Any]]] = {
     (NestedCall, "add_state"): (_add_state_after_the_last, _nested_state),
     (ProgramVisitor, "create_callback"): (_refuse_callback, _create_callback),

@@ -1,4 +1,4 @@
-"""Reads DaCe's library nodes for linear algebra as statements."""
+"""Translation of DaCe's library nodes for linear algebra to statements."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _REDUCTIONS = {
 
 def statement_of(node: nodes.LibraryNode, shapes: Shapes) -> Statement | None:
     """
-    Return what a library node computes, with connectors in the place of tensors.
+    Return the statement of a library node, with connectors instead of tensors.
 
-    :return: The statement; None if nodes of this kind are not known. If ``added`` is empty and ``beta`` is not 0, the
+    :return: The statement; None for an unknown kind of node. If ``added`` is empty and ``beta`` is not 0, the
         product is added to the result.
-    :raises ValueError: If the node is known but what it computes is not an einsum; says why.
+    :raises ValueError: If the node is known but its computation is not an einsum; gives the reason.
     """
     reader = _READERS.get(type(node))
     return None if reader is None else reader(node, shapes)

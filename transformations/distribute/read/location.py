@@ -1,4 +1,4 @@
-"""Where a node stands in the program; what is read there: statements, boxes and reshaped tensors."""
+"""Location of a node in the program, and the statements, boxes and reshaped tensors made there."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Location:
     """
     A place in the program.
 
-    :param sdfg: The program; gets arrays for intermediate results.
+    :param sdfg: The program, to which arrays for intermediate results are added.
     :param node: A node.
     :param state: Its state.
-    :param loops: Label of each loop around it, the outermost first, and how often it runs.
+    :param loops: Label and number of iterations of each loop around it, the outermost first.
     """
 
     sdfg: SDFG
@@ -45,15 +45,15 @@ class Location:
     loops: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
-        """The statement the node comes from, as far as DaCe knows."""
+        """Return the statement of the node, as far as DaCe knows it."""
         return source_line(getattr(self.node, "debuginfo", None)) or f"{self.state.label}: {self.node.label}"
 
     def at(self, node: nodes.Node) -> Location:
-        """Return the place of another node of this state."""
+        """Return the location of another node of this state."""
         return replace(self, node=node)
 
     def refuse(self, why: str) -> NoReturn:
-        """Raise the error that the statement cannot be distributed."""
+        """Raise an error: the statement cannot be distributed."""
         raise ValueError(f"{self}: cannot be distributed: {why}")
 
     @property
@@ -76,7 +76,7 @@ class Location:
     def statement(
         self, terms: tuple[str, ...], operands: tuple[str, ...], indices: str, result: str, **facts: Any
     ) -> Statement:
-        """Return a statement that stands here: indices and names of operands and result, and other fields."""
+        """Return a statement at this location: indices and names of operands and result, and other fields."""
         try:
             einsum = Einsum(terms, indices)
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""Reads maps and tasklets: elementwise expressions, broadcasts, and sums of products."""
+"""Translation of maps and tasklets: elementwise expressions, broadcasts, and sums of products."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dace_redist.transformations.distribute.shapes import equal, logical_shape
 
 
 def map_operations(entry: nodes.MapEntry, location: Location) -> Iterator[Operation]:
-    """Yield the statements of a map over whole dimensions with one operation in it; refuses other kinds of maps."""
+    """Yield the statements of a map over whole dimensions with one operation; raise for other maps."""
     inside = [n for n in location.state.scope_children()[entry] if not isinstance(n, nodes.MapExit)]
     tasklets = [n for n in inside if isinstance(n, nodes.Tasklet)]
     if len(tasklets) != 1 or not all(n is tasklets[0] or _passes_an_element(n, location.state) for n in inside):
@@ -41,7 +41,7 @@ def tasklet_operations(tasklet: nodes.Tasklet, location: Location) -> Iterator[O
 
 
 class _TaskletReader:
-    """Reads one tasklet, given first value and number of values of each index of the map around it."""
+    """Translation of one tasklet, given first value and number of values of each map index."""
 
     def __init__(self, tasklet: nodes.Tasklet, location: Location, ranges: dict[str, tuple[Any, Any]]) -> None:
         self._tasklet, self._location = tasklet, location
@@ -103,8 +103,8 @@ class _TaskletReader:
     @cached_property
     def _by_name(self) -> dict[str, str]:
         """
-        Connectors for the scalars that the code reads by name, without a memlet: DaCe makes symbols of variables that
-        are computed from them.
+        Return connectors for scalars that the code reads by name, without a memlet: DaCe replaces variables computed
+        from them by symbols.
         """
         used = {str(name) for name in self._tasklet.free_symbols} - {*self._tasklet.in_connectors}
         arrays = self._location.sdfg.arrays
@@ -112,7 +112,7 @@ class _TaskletReader:
         return {name: f"__value_of_{name}" for name in scalars}
 
     def _sum(self, result: str, written: str, wcr: str) -> Iterator[Operation]:
-        """The map adds products to its result, each as often as there are values of the indices that none has."""
+        """Yield a sum of products, times the number of values of indices that neither operands nor result have."""
         alpha = _factor_of_product(self._tasklet)
         if alpha is None or not self._operands or detect_reduction_type(wcr) != dtypes.ReductionType.Sum:
             self._location.refuse(f"it combines values by {wcr}; only sums of products are supported")
@@ -138,7 +138,7 @@ class _TaskletReader:
 
     def _operand(self, memlet: Any) -> tuple[str, str, Slice | None]:
         """
-        Return the indices and the name of an array: that of the memlet, or a copy of the box of it that is used.
+        Return the indices and the name of an array: that of the memlet, or a copy of the box that is used.
 
         A dimension of length 1 under no index of the map has the same letter in all arrays, counted from the last
         dimension.
@@ -172,18 +172,18 @@ class _TaskletReader:
 
 
 def _passes_an_element(node: nodes.Node, state: SDFGState) -> bool:
-    """Whether a node in a map only holds an element on its way into the tasklet."""
+    """Return True for a node in a map that only passes an element to the tasklet."""
     return isinstance(node, nodes.AccessNode) and state.in_degree(node) == 1 == state.out_degree(node)
 
 
 def _read_memlet(edge: Any, state: SDFGState) -> Any:
-    """Return what a tasklet reads through an edge, also where a node on the way holds the element."""
+    """Return the memlet that a tasklet reads through an edge, also if an access node is in between."""
     inner = isinstance(edge.src, nodes.AccessNode) and state.entry_node(edge.src) is not None
     return state.in_edges(edge.src)[0].data if inner else edge.data
 
 
 def _factor_of_product(tasklet: nodes.Tasklet) -> Any:
-    """Return the number by which a tasklet multiplies the product of its inputs; None if it computes something else."""
+    """Return the factor of a tasklet that multiplies its inputs; None for other tasklets."""
     statements = tasklet.code.code
     if len(statements) != 1 or not isinstance(statements[0], ast.Assign):
         return None

@@ -1,4 +1,4 @@
-"""Warnings of statements that DaCe reads otherwise than NumPy computes them."""
+"""Warnings of statements whose results in DaCe and NumPy differ."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from dace.dtypes import DebugInfo
 
 from dace_redist.transformations.distribute.read.location import source_line
 
-#: Functions and methods whose result shares the elements of their first operand in NumPy.
+#: Functions and methods whose result is a view of their first operand in NumPy.
 _VIEWS = ("transpose", "reshape", "swapaxes", "moveaxis", "diagonal", "diag", "ravel")
 
 
 def warn_of_names(function: Callable[..., Any]) -> None:
     """
-    Warn of names that stand for other arrays than in NumPy: of assignments to the names of arguments, into which DaCe
-    writes, and of transposed arrays and slices, which are copies here, if they or the array change later.
+    Warn of aliasing that differs from NumPy.
 
-    :param function: The Python function of a program; nothing is done if its source is not known.
+    DaCe writes into an argument when its name is assigned to. Transposed arrays and slices are copies, which matters
+    if they or the array change later.
+
+    :param function: The Python function of a program; ignored if its source is unavailable.
     """
     body, file = body_of(function), inspect.getsourcefile(function)
     arguments = set(inspect.signature(function).parameters)
@@ -44,7 +46,7 @@ def warn_of_names(function: Callable[..., Any]) -> None:
 
 
 def body_of(function: Callable[..., Any]) -> list[ast.stmt]:
-    """Return the statements of a Python function, with their lines in its file; none if its source is not known."""
+    """Return the statements of a Python function with their lines in its file; empty without a source."""
     try:
         lines, first = inspect.getsourcelines(function)
         (definition,) = ast.parse(textwrap.dedent("".join(lines))).body
@@ -66,7 +68,7 @@ def _assigned(body: list[ast.stmt]) -> Iterator[ast.Name]:
 
 
 def _changed_views(body: list[ast.stmt], arguments: set[str]) -> Iterator[tuple[str, str, int]]:
-    """Yield views of arrays in NumPy, where that makes a difference: the view, the array, the line."""
+    """Yield NumPy views for which a copy makes a difference: the view, the array, the line."""
     nodes = [inner for statement in body for inner in ast.walk(statement)]
     read = [(node.id, node.lineno) for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
     changed = [(name, node.lineno) for node in nodes for name in _changed_in_place(node)]
@@ -96,7 +98,7 @@ def _changed_in_place(node: ast.AST) -> list[str]:
 
 
 def _viewed(value: ast.expr) -> str:
-    """Return the name of the array whose elements an expression shares in NumPy; empty if there is none."""
+    """Return the name of the array that an expression is a view of in NumPy; empty without one."""
     base: ast.AST | None = None
     if isinstance(value, ast.Attribute) and value.attr == "T":
         base = value.value
@@ -114,7 +116,7 @@ def _viewed(value: ast.expr) -> str:
 
 def warning_of_integers(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """
-    Return a function of arrays that warns where the result has another type than NumPy's, as for integers.
+    Return a function of arrays that warns if the result type differs from NumPy's, as for integers.
 
     :param name: ``"sum"``, ``"mean"`` or ``"trace"``.
     :param function: What DaCe's frontend calls for it.

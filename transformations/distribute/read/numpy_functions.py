@@ -1,4 +1,4 @@
-"""NumPy's functions, methods and attributes as the frontend adds them to an SDFG: most of them are subscripts."""
+"""Frontend replacements of NumPy's functions, methods and attributes; most of them are einsums."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dace_redist.library_nodes.indexed_node import RESULT
 from dace_redist.transformations.distribute.read.numpy_differences import warning_of_integers
 from dace_redist.transformations.distribute.shapes import common_type, is_complex
 
-#: Adds a function to an SDFG, as DaCe's replacements do: of the visitor, the SDFG, the state, and the arguments.
+#: Replacement of a function, as in DaCe: a function of the visitor, the SDFG, the state, and the arguments.
 Replacement = Callable[..., Any]
 Shape = tuple[Any, ...]
 
@@ -28,7 +28,7 @@ _dace_astype = _DACE.get_method("Array", "astype")
 
 
 def new_array(visitor: Any, sdfg: SDFG, shape: Sequence[Any], dtype: dtypes.typeclass) -> str:
-    """Add a transient for a result, called as the variable that it is assigned to."""
+    """Add a transient for a result, named after the variable that it is assigned to."""
     name = visitor.get_target_name() or sdfg.temp_data_name()
     return str(sdfg.add_transient(name, shape or [1], dtype, find_new_name=True)[0])
 
@@ -129,7 +129,7 @@ def _transposed(order: Sequence[int]) -> str:
 
 
 def _transpose(function: str, shapes: Sequence[Shape], *given: Any, axes: Any = None) -> str:
-    """DaCe's own refuses matrices of one row or column."""
+    """Return subscripts of a transposition; DaCe rejects matrices of one row or column."""
     ndim = len(shapes[0])
     given = given[0] if len(given) == 1 and (given[0] is None or isinstance(given[0], tuple | list)) else given
     axes = (given or None) if axes is None else axes
@@ -157,7 +157,7 @@ def _moveaxis(_: str, shapes: Sequence[Shape], source: Any, destination: Any) ->
 
 
 def _dot(_: str, shapes: Sequence[Shape]) -> str:
-    """Sums over the last axis of one and the last but one of the other operand, as no other function does."""
+    """Return subscripts of a sum over the last axis of one and the last but one of the other operand."""
     left, right = map(len, shapes)
     rows, columns = ascii_letters[: left - 1], ascii_letters[left : left + right - 1]
     summed = ascii_letters[left - 1]
@@ -165,8 +165,8 @@ def _dot(_: str, shapes: Sequence[Shape]) -> str:
     return f"{rows}{summed},{inner}->{rows}{columns}"
 
 
-#: Subscripts of functions, and the number of their operands; given the shapes of these, and the other arguments. No
-#: subscripts: the result is the operand.
+#: Subscripts and number of operands of functions; the subscripts are a function of the operands' shapes and the other
+#: arguments. Without subscripts the result is the operand.
 _SUBSCRIPTS: dict[str, tuple[int, Callable[..., str]]] = {
     "outer": (2, _by_dimensions(_11="i,j->ij")),
     "inner": (2, _by_dimensions(_11="i,i->", _12="j,ij->i", _21="ij,j->i", _22="ik,jk->ij")),
@@ -209,14 +209,14 @@ def _matmul(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, b: str) -> Any:
 
 
 def _copy(visitor: Any, sdfg: SDFG, state: SDFGState, a: str) -> str:
-    """DaCe's own knows arrays only, not slices of them."""
+    """Add a copy; DaCe supports whole arrays only, not slices."""
     output = new_array(visitor, sdfg, operand_shape(sdfg, "copy", 0, a), sdfg.arrays[a].dtype)
     state.add_nedge(state.add_read(a), state.add_write(output), Memlet.from_array(a, sdfg.arrays[a]))
     return output
 
 
 def _astype(visitor: Any, sdfg: SDFG, state: SDFGState, array: str, dtype: Any, *rest: Any, **options: Any) -> Any:
-    """DaCe's own knows NumPy's types but not their names, nor those of Python."""
+    """Add a conversion; DaCe supports NumPy's types but not their names, nor Python's types."""
     named = getattr(dtype, "value", dtype)
     if isinstance(named, str | type) and not isinstance(dtype, dtypes.typeclass):
         try:
@@ -229,7 +229,7 @@ def _astype(visitor: Any, sdfg: SDFG, state: SDFGState, array: str, dtype: Any, 
 _EINSUMS = {name: _named(name) for name in _SUBSCRIPTS}
 _EINSUMS["trace"] = warning_of_integers("trace", _EINSUMS["trace"])
 
-#: Functions, by the names that DaCe gives them.
+#: Functions by their names in DaCe.
 FUNCTIONS: dict[str, Replacement] = {
     **{f"numpy.{name}": function for name, function in _EINSUMS.items()},
     "numpy.copy": _copy,

@@ -1,4 +1,4 @@
-"""NumPy's reductions and linear systems as the frontend adds them to an SDFG."""
+"""Frontend replacements of NumPy's reductions and linear systems."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _invert(visitor: Any, sdfg: SDFG, state: SDFGState, a: str) -> str:
 
 
 def _solve(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, b: str) -> str:
-    """DaCe's own takes neither vectors nor operands of different types."""
+    """Add a linear system; DaCe supports neither vectors nor operands of different types."""
     _, shape = _shapes_of_system(sdfg, "linalg.solve", a, b)
     node = LinearSolve("solve", "ij,i->j" if len(shape) == 1 else "ij,ik->jk")
     return _add_solver(visitor, sdfg, state, node, shape, a, b)
@@ -158,7 +158,7 @@ METHODS: dict[str, Replacement] = {
     **{name: _arg(name) for name in ("argmax", "argmin")},
 }
 
-#: Functions, by the names that DaCe gives them.
+#: Functions by their names in DaCe.
 FUNCTIONS: dict[str, Replacement] = {
     **{f"numpy.{name}": function for name, function in METHODS.items()},
     "numpy.amax": METHODS["max"],

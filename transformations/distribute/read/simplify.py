@@ -1,4 +1,4 @@
-"""Simplifies the SDFG of a program such that its statements can be read. Start reading at: simplify."""
+"""Simplification of the SDFG of a program before translation to statements. Start reading at: simplify."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dace.utils import find_new_name
 
 from dace_redist.transformations.distribute.read.location import source_line
 
-#: Keywords of C++ only: no variable of the compiled program may be called so.
+#: Keywords of C++ that are not keywords of Python: invalid names of variables of the compiled program.
 CPP_KEYWORDS = frozenset(
     "alignas alignof asm auto bool case catch char compl concept const consteval constexpr constinit const_cast "
     "co_await co_return co_yield decltype default delete do double dynamic_cast enum explicit export extern float "
@@ -30,9 +30,9 @@ def simplify(sdfg: SDFG) -> None:
     """
     Simplify an SDFG in place, as DaCe does, with three differences.
 
-    Variables that are called like keywords of C++ get other names. A scalar that is computed from elements of arrays
-    stays a scalar: DaCe makes a symbol of it where a condition reads it, but only one rank has the element. Remains of
-    statements whose result nobody reads are removed.
+    Variables named like keywords of C++ are renamed. A scalar computed from elements of arrays remains a scalar: DaCe
+    would replace it by a symbol if a condition reads it, but only one rank has the element. Statements whose result is
+    never read are removed.
 
     :raises ValueError: If the SDFG is invalid; names the statement.
     """
@@ -47,7 +47,7 @@ def simplify(sdfg: SDFG) -> None:
 
 @contextmanager
 def naming_invalid_statements() -> Iterator[None]:
-    """Turn DaCe's report of an invalid SDFG into a ValueError that names the statement; remove the file it writes."""
+    """Convert DaCe's error of an invalid SDFG to a ValueError that names the statement; remove DaCe's file."""
     try:
         yield
     except InvalidSDFGError as error:

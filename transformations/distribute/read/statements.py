@@ -1,4 +1,4 @@
-"""Reads an SDFG as a list of statements over whole tensors: einsums, linear systems, elementwise operations."""
+"""Translation of an SDFG to statements over whole tensors: einsums, linear systems, elementwise operations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from dace_redist.transformations.distribute.read.location import Location
 from dace_redist.transformations.distribute.read.maps import map_operations, tasklet_operations
 from dace_redist.transformations.distribute.shapes import equal, logical_shape, same_shape
 
-#: Label of each loop around something, the outermost first, and how often it runs.
+#: Label and number of iterations of each surrounding loop, the outermost first.
 Loops = tuple[tuple[str, int], ...]
 
 
@@ -42,8 +42,8 @@ def read_statements(sdfg: SDFG, sizes: dict[str, int]) -> tuple[Item, ...]:
 
     :param sdfg: Each of its states holds library nodes (einsums, linear systems), elementwise maps and copies of boxes
         of arrays. Several operations in one map become one, views become arrays; nothing else is changed.
-    :param sizes: Values of symbols, to count how often a loop runs.
-    :raises ValueError: If something else is in it, or a tensor is read before it is written; names the statement.
+    :param sizes: Values of symbols, to count iterations of loops.
+    :raises ValueError: If it has other contents, or a tensor is read before it is written; names the statement.
     """
     _check_arrays(sdfg)
     sdfg.apply_transformations_repeated(TaskletFusion, validate=False)
@@ -61,7 +61,7 @@ def _check_arrays(sdfg: SDFG) -> None:
     for state in sdfg.states():
         for node in state.data_nodes():
             descriptor = sdfg.arrays[node.data]
-            if type(descriptor) in (data.ArrayView, data.View):  # becomes a copy of what it views
+            if type(descriptor) in (data.ArrayView, data.View):  # becomes a copy of its array
                 array = data.Array(descriptor.dtype, descriptor.shape, strides=descriptor.strides, transient=True)
                 sdfg.arrays[node.data] = array
             elif type(descriptor) not in (data.Array, data.Scalar):
@@ -88,7 +88,7 @@ class _Reader:
                     yield Assignment(values, self._scalars(values.values(), ", ".join(values.values())))
 
     def _within(self, loops: Loops, label: str, repeats: int) -> Loops:
-        """Return the loops and branches of a body, each under a name of its own."""
+        """Return the loops and branches of a body, each under a unique name."""
         self._labels[label] += 1
         number = self._labels[label]
         return (*loops, (label if number == 1 else f"{label}_{number}", repeats))
@@ -189,7 +189,7 @@ def _library_node(node: nodes.LibraryNode, location: Location) -> Iterator[Opera
 
 
 def _statements(node: nodes.LibraryNode, read: dict[str, str], result: str, location: Location) -> Iterator[Operation]:
-    """Yield what a library node computes of tensors, by its connectors."""
+    """Yield the statements of a library node, given its tensors by connector."""
     arrays = {connector: location.array(name) for connector, name in read.items()}
     shapes = {key: () if isinstance(array, data.Scalar) else tuple(array.shape) for key, array in arrays.items()}
     try:
@@ -256,8 +256,8 @@ def _in_order(state: SDFGState) -> Sequence[nodes.Node]:
     """
     Return the nodes of a state in an order in which they can run one after another.
 
-    Two access nodes of one tensor may be without a path between them, where DaCe has fused states: one is read, the
-    other written later.
+    After DaCe has fused states, two access nodes of one tensor may lack a path between them: one is read, the other
+    written later.
     """
     order = {node: number for number, node in enumerate(sdutil.dfs_topological_sort(state, state.source_nodes()))}
     graph = nx.DiGraph((edge.src, edge.dst) for edge in state.edges())

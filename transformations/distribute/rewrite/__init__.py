@@ -1,4 +1,4 @@
-"""Applies rules to the statements of a program, block by block."""
+"""Rewriting of the statements of a program by rules, block by block."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TypeAlias
 from dace_redist.einsum.statement import Statement
 from dace_redist.transformations.distribute.ir import Body, Item, Operation, blocks_of, operations, with_blocks
 
-#: Given the items of a block before a statement, the statement, the items after it, and the tensors that must be
-#: computed: the items of the block after the rule was applied to the statement; None if it does not apply.
+#: Function of the items of a block before a statement, the statement, the items after it, and the tensors that must be
+#: computed. It returns the items of the block after the rule was applied; None if it does not apply.
 Rule: TypeAlias = Callable[[list[Item], Statement, list[Item], Collection[str]], list[Item] | None]
 
 
@@ -19,7 +19,7 @@ def rewrite(body: Body, rules: Sequence[Rule], kept: Collection[str] = ()) -> tu
 
     A rule sees one block: the items of the program, of a loop, or of a branch, with loops and branches as items.
 
-    :param kept: Tensors that must be computed under their names. Those that are used in several blocks are, too.
+    :param kept: Tensors that must be computed under their names, in addition to those used in several blocks.
     """
     for rule in rules:
         body = _apply(rule, body, {*kept, *_used_in_several_blocks(body)})

@@ -25,7 +25,7 @@ def equal_types(sdfg: SDFG) -> Rule:
     """
     Return a rule that converts operands and results to the type in which NumPy computes: BLAS wants equal types.
 
-    The rule refuses types that cannot be computed with, and complex numbers that would be stored as real ones.
+    The rule raises an error for types without arithmetic, and for complex numbers that would be stored as real ones.
     """
 
     def rule(before: list[Item], statement: Statement, after: list[Item], _: Collection[str]) -> Items:
@@ -40,7 +40,7 @@ def equal_types(sdfg: SDFG) -> Rule:
 
 
 def check_moves(body: Body, sdfg: SDFG) -> None:
-    """Refuse moves of complex numbers to real ones."""
+    """Raise an error for moves of complex numbers to real tensors."""
     for operation in operations(body):
         if isinstance(operation, Move):
             _check_real(operation, sdfg)
@@ -60,7 +60,7 @@ def _not_real(operation: Statement | Move, dtype: dtypes.typeclass) -> ValueErro
 
 
 def _copies(statement: Statement) -> bool:
-    """Whether it is a copy, also one that DaCe makes of expressions and of ``astype``."""
+    """Return True for a copy, including copies that DaCe makes for expressions and for ``astype``."""
     if statement.code is None:
         return False
     copied = re.fullmatch(r"\w+ = (?:dace\.\w+)?\(?(\w+)\)?", statement.code.text.strip())
@@ -132,7 +132,7 @@ def _is_transpose(statement: Statement) -> bool:
 
 
 def _reading_through(item: Item, transpose: Statement) -> Item:
-    """Return the item with the original in the place of its transposed copy, under permuted indices."""
+    """Return the item with the transposed copy replaced by the original, under permuted indices."""
     if not isinstance(item, Statement) or transpose.result not in item.operands:
         return item
     source, target = transpose.einsum.operands[0], transpose.einsum.result
@@ -208,7 +208,7 @@ def share_subexpressions(sdfg: SDFG) -> Rule:
 
 
 def _computed_before(before: list[Item], statement: Statement, sdfg: SDFG) -> Statement | None:
-    """Return the earlier statement of equal value, if neither its operands nor its result have changed since."""
+    """Return an earlier statement of equal value whose operands and result have not changed since."""
     value, changed = _value(statement, sdfg), set()
     for item in reversed(before):
         if isinstance(item, Assignment):  # the value may depend on the symbol that changes
@@ -226,7 +226,7 @@ def _computed_before(before: list[Item], statement: Statement, sdfg: SDFG) -> St
 
 
 def _value(statement: Statement, sdfg: SDFG) -> Hashable:
-    """Return what a statement computes: statements of equal value have equal results."""
+    """Return the value of a statement, as a key: statements with equal keys have equal results."""
     ordered = statement.elementwise or statement.solves
     operands = [(name, number if ordered else 0) for number, name in enumerate(statement.operands)]
     terms = list(zip(operands, statement.einsum.operands, strict=True))

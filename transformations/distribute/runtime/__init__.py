@@ -1,1 +1,1 @@
-"""Runs distributed programs."""
+"""Execution of distributed programs."""

@@ -24,16 +24,16 @@ from dace_redist.redistribution.device_arrays import ArrayView
 if TYPE_CHECKING:
     from dace_redist.transformations.distribute.runtime.program import DistributedProgram
 
-#: Programs, each with its sizes, that a communicator keeps; what the least recently used one holds is freed.
+#: Maximum number of programs, each with its sizes, per communicator; the least recently used one is freed first.
 MAX_LOADED = 32
 
 
 class Loaded:
     """
-    A distributed program, compiled and loaded for a communicator. Making it is collective.
+    Distributed program, compiled and loaded for a communicator. Construction is collective.
 
     :param program: The program.
-    :param comm: mpi4py communicator with the ranks planned for.
+    :param comm: mpi4py communicator with the planned number of ranks.
     :raises RuntimeError: On every rank, if the program cannot be compiled.
     """
 
@@ -50,7 +50,7 @@ class Loaded:
             self._gpu_error: Any = None
             self._set_streams: Any = None
             if program.recipe.device == "gpu":
-                free(allocate(0))  # an error if there is no GPU; the program itself would only say so on its output
+                free(allocate(0))  # raises without a GPU; the program itself would only print a message
                 functions = ctypes.CDLL(str(path))
                 self._gpu_error = functions["__dace_gpu_last_error"]
                 self._gpu_error.argtypes = [ctypes.c_void_p]
@@ -59,7 +59,7 @@ class Loaded:
                     self._set_streams.argtypes, self._set_streams.restype = [ctypes.c_void_p] * 2, None
 
     def start(self) -> None:
-        """Make plans and transients unless they are there, or raise on every rank what fails on one. Collective."""
+        """Make plans and transients unless they exist; raise an error of one rank on all. Collective."""
         if self._state is not None:
             return
         try:
@@ -71,9 +71,9 @@ class Loaded:
 
     def run(self, arrays: Mapping[str, ArrayView]) -> None:
         """
-        Run it, after :meth:`start`. Collective; a step that fails is an error on this rank only.
+        Run the program, after :meth:`start`. Collective; a failing step raises on this rank only.
 
-        With arguments on the GPU it runs in the order of the first stream that one of them names.
+        With arguments on the GPU it is ordered on the first stream that one of them names.
         """
         if self._set_streams is not None:
             streams = (array.stream for array in arrays.values() if array.device == "gpu")
@@ -84,14 +84,14 @@ class Loaded:
             raise RedistributionError(f"the program's part on the GPU failed: CUDA error {number}")
 
     def stop(self) -> None:
-        """Free its plans and transients. Collective."""
+        """Free plans and transients. Collective."""
         if self._state is not None:
             self._program.stop(self._state)
             self._state = None
 
 
 def _built(name: str, sdfg: SDFG, comm: Any) -> Path:
-    """Compile a program on rank 0, whose configuration counts, unless it is on disk; returns where it is."""
+    """Compile a program on rank 0, with its configuration, unless it is on disk; return its path."""
     path: Path | None = None
     failure: Exception | None = None
     if comm.rank == 0:
@@ -119,17 +119,17 @@ def _take_communicator(sdfg: SDFG) -> str:
 
 
 def _stop_all(loaded: dict[object, Loaded], process: int | None = None) -> None:
-    if process in (None, os.getpid()):  # a fork does not free what its parent uses
+    if process in (None, os.getpid()):  # a forked child must not free resources of its parent
         while loaded:
             loaded.pop(next(iter(loaded))).stop()  # in the same order on all ranks
 
 
-#: Communicators carry their programs as an attribute, so that freeing one frees what they hold.
+#: Communicators carry their programs as an attribute, so that freeing a communicator frees their resources.
 _programs_of = MPI.Comm.Create_keyval(delete_fn=lambda comm, keyval, loaded: _stop_all(loaded), nopython=False)
 
 
 def load(program: DistributedProgram, comm: Any) -> Loaded:
-    """Return the compiled program, kept until others replace it or the communicator is freed. Collective."""
+    """Return the compiled program, cached until others replace it or the communicator is freed. Collective."""
     loaded: Any = comm.Get_attr(_programs_of)
     if loaded is None:
         loaded = {}

@@ -1,4 +1,4 @@
-"""A program of einsums, distributed over MPI ranks: its inputs and outputs, and how to run it."""
+"""Program of einsums, distributed over MPI ranks: its inputs and outputs, and its execution."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-#: State of each SDFG when it was last named, pickled, and its name.
+#: Pickled state of each SDFG when its name was last computed, and the name.
 _names: weakref.WeakKeyDictionary[SDFG, tuple[bytes, str]] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
 class DistributedTensor:
     """
-    An input or output of a distributed program.
+    Input or output of a distributed program.
 
-    :param name: Its name in the program.
-    :param placement: How it is split over the ranks, whatever its size.
-    :param shape: Its global shape; none for a tensor of one element that the program declares as ``[1]``.
-    :param dtype: Type of its elements.
-    :param is_vector: Whether the program declares it as ``[1]``; the gathered tensor is a vector then.
+    :param name: Name in the program.
+    :param placement: Placement on the ranks, for any size.
+    :param shape: Global shape; empty for a tensor of one element that the program declares as ``[1]``.
+    :param dtype: Element type.
+    :param is_vector: True if the program declares it as ``[1]``; the gathered tensor is then a vector.
     """
 
     name: str
@@ -62,18 +62,18 @@ class DistributedTensor:
 @dataclass(eq=False)
 class DistributedProgram:
     """
-    A program of einsums, distributed over MPI ranks; made by :func:`dace_redist.distribute`.
+    Program of einsums, distributed over MPI ranks; made by :func:`dace_redist.distribute`.
 
     Planning needs no MPI: ``print(program)`` and :meth:`plot` work anywhere. :meth:`scatter`, :meth:`compile`,
-    :meth:`run`, :meth:`gather` and a call are collective over a communicator with as many ranks as were planned for.
+    :meth:`run`, :meth:`gather` and a call are collective over a communicator with the planned number of ranks.
 
-    :param recipe: The planned program that it was built from.
+    :param recipe: The planned program.
     :param sizes: Values of the symbols in the program's shapes.
-    :param sdfg: What each rank runs: a program of this rank's parts, with a symbol for each of their extents.
+    :param sdfg: Program of a rank, on this rank's parts, with a symbol for each of their extents.
     :param symbols: Meaning of the other symbols of ``sdfg``.
-    :param input_names: The tensors that it reads, in the order of the parameters. A tensor that is written first, but
-        in a loop that may run zero times, is among them.
-    :param output_names: The tensors that it writes.
+    :param input_names: Names of the tensors read, in the order of the parameters. They include a tensor that is written
+        first, but in a loop that may run zero times.
+    :param output_names: Names of the tensors written.
     """
 
     recipe: Recipe
@@ -93,27 +93,27 @@ class DistributedProgram:
 
     @property
     def plan(self) -> EinsumPlan:
-        """Order of the contractions, their process grids, and what is moved between them."""
+        """Plan: order of the contractions, their process grids, and the redistributions between them."""
         return self.recipe.plan
 
     @property
     def ranks(self) -> int:
-        """Number of ranks it runs on."""
+        """Number of ranks."""
         return self.plan.ranks
 
     @cached_property
     def inputs(self) -> dict[str, DistributedTensor]:
-        """The tensors that it reads, by name, in the order of the parameters."""
+        """Tensors read, by name, in the order of the parameters."""
         return {name: self._tensor(name) for name in self.input_names}
 
     @cached_property
     def outputs(self) -> dict[str, DistributedTensor]:
-        """The tensors that it writes, by name; the return value is called ``__return``."""
+        """Tensors written, by name; the return value is called ``__return``."""
         return {name: self._tensor(name) for name in self.output_names}
 
     @cached_property
     def gpu_arguments(self) -> frozenset[str]:
-        """Names of the inputs and outputs of which this rank's parts lie on the GPU."""
+        """Names of the inputs and outputs whose local parts lie on the GPU."""
         return self.recipe.on_gpu((*self.input_names, *self.output_names))
 
     def tensor(self, name: str | None = None) -> DistributedTensor:
@@ -121,7 +121,7 @@ class DistributedProgram:
         Return an output or input by name.
 
         :param name: Default: the only output.
-        :raises ValueError: If there is no such tensor, or no name is given and there are several outputs.
+        :raises ValueError: If the name is unknown, or missing with several outputs.
         """
         if name is None:
             if len(self.outputs) != 1:
@@ -163,8 +163,8 @@ class DistributedProgram:
 
     @property
     def identity(self) -> tuple[str, dict[str, int]]:
-        """What all ranks must have alike: a name that stands for the present state of :attr:`sdfg`, and the sizes."""
-        # Hashing takes thirty times as long as pickling, which finds every change, also inside of nodes and memlets.
+        """Key that must be equal on all ranks: a name for the present state of :attr:`sdfg`, and the sizes."""
+        # Pickling detects every change, also in nodes and memlets, thirty times as fast as hashing.
         state, known = pickle.dumps(self.sdfg), _names.get(self.sdfg)
         if known is None or known[0] != state:
             name = f"{self.sdfg.name}-{self.sdfg.hash_sdfg()[:16]}"
@@ -196,10 +196,10 @@ class DistributedProgram:
         """
         Return the program for other values of its symbols, on the same process grids.
 
-        It is compiled again only if for the new sizes a tensor must be moved that could stay where it was; strategies
-        and options of the redistributions in :attr:`sdfg` are kept, other changes to it are not made again then.
+        It is compiled again only if the new sizes require a redistribution that was redundant before. Strategies and
+        options of the redistributions in :attr:`sdfg` are then kept, other changes to it are lost.
 
-        :raises ValueError: If a name is not one of the program's symbols, or a value is not possible.
+        :raises ValueError: If a name is not one of the program's symbols, or a value is invalid.
         """
         unknown = sorted(set(sizes) - set(self.sizes))
         if unknown:
@@ -212,7 +212,7 @@ class DistributedProgram:
 
     def built_in(self, target: SDFG, sizes: Mapping[str, int]) -> DistributedProgram:
         """
-        Build the program anew for values of the symbols, with the strategies that :attr:`sdfg` has.
+        Build the program again for values of the symbols, with the strategies of :attr:`sdfg`.
 
         :param target: An empty SDFG, which becomes the program of a rank.
         """
@@ -224,23 +224,24 @@ class DistributedProgram:
         """
         Cut this rank's parts out of whole tensors. Collective.
 
-        :param arrays: Whole tensors in the order of :attr:`inputs`. A rank that has none passes None: it gets its part
-            from the first rank that has the tensor.
+        :param arrays: Whole tensors in the order of :attr:`inputs`. A rank without one passes None; the
+            first rank that has the tensor sends its part.
         :param named: Further tensors by name.
         :param comm: As for :meth:`run`.
-        :return: By name; what :meth:`run` takes: NumPy arrays, or ``DeviceArray`` where parts lie on the GPU.
-        :raises ValueError: On every rank, if a tensor is unknown, is on no rank, or has another shape, or if its
-            elements are of a type that the program's cannot hold without loss, as float64 in int64.
+        :return: Local parts by name, arguments of :meth:`run`: NumPy arrays, or ``DeviceArray`` for parts on the GPU.
+        :raises ValueError: On every rank, if a tensor is unknown, is on no rank, has another shape, or has an element
+            type that cannot be converted to the program's without loss, as float64 to int64.
         """
         return _running().scatter(self, arrays, named, comm)
 
     def compile(self, comm: Any = None) -> None:
         """
-        Compile the program, unless it was compiled before, and load it; the first run, or the first after
-        :attr:`sdfg` was changed, does so otherwise. Collective.
+        Compile the program, unless it was compiled before, and load it. Collective.
+
+        Otherwise the first run does so, and the first run after a change of :attr:`sdfg`.
 
         :param comm: As for :meth:`run`.
-        :raises ValueError: On every rank, if the communicator has not the number of ranks planned for.
+        :raises ValueError: On every rank, if the communicator has not the planned number of ranks.
         :raises RuntimeError: On every rank, if the compiler fails.
         """
         _running().compile_program(self, comm)
@@ -249,17 +250,17 @@ class DistributedProgram:
         """
         Run the program. Collective; the first run compiles it unless :meth:`compile` did.
 
-        Where arguments lie on the GPU, a run comes after what was enqueued before on their stream, and what is enqueued
-        there afterwards finds the result.
+        With arguments on the GPU, a run is ordered on their stream, after work enqueued before and ahead of work
+        enqueued afterwards.
 
-        :param local: This rank's part of each input, of the shape and type that :attr:`inputs` says (scalars may be
-            numbers); tensors that the program writes in place are changed, and may be given if they are outputs only.
-        :param comm: mpi4py intra-communicator with as many ranks as planned for, in any order; default: the world. What
-            the program holds for a communicator is freed with it.
+        :param local: This rank's part of each input, with shape and type of :attr:`inputs` (scalars may be numbers).
+            Tensors that the program writes in place are changed; they may be given also if they are outputs only.
+        :param comm: mpi4py intra-communicator with the planned number of ranks, in any order; default: the world.
+            Resources of the program for a communicator are freed with it.
         :return: This rank's part of the program's return value (a tuple, if it returns several); without one the
             written parts by name. New parts on the GPU are of the library of those given.
         :raises ValueError: On every rank, if an input is missing, unknown, or of the wrong shape or type on any of
-            them, or if the communicator has not the number of ranks planned for.
+            them, or if the communicator has not the planned number of ranks.
         :raises RedistributionError: On every rank, at the end of the run, if a step failed on one of them (a singular
             matrix, memory that ran out, ranks that disagree): what the run wrote is then undefined, and the program can
             be run again. Only if an MPI call fails on one rank may the others block in theirs.
@@ -292,7 +293,7 @@ class DistributedProgram:
 
 
 def _running() -> Any:
-    """Return the module that runs programs. Its import initialises MPI, which planning does not need."""
+    """Return the module that runs programs; importing it initialises MPI, which planning does not need."""
     from dace_redist.transformations.distribute.runtime import run
 
     return run

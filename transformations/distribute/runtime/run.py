@@ -1,4 +1,4 @@
-"""Runs a distributed program: compiles it once, passes this rank's parts, and moves whole tensors in and out."""
+"""Execution of a distributed program: compilation, local parts, and transfer of whole tensors in and out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PROGRAM = "the distributed program and its sizes"
 
 
 def compile_program(program: DistributedProgram, comm: Any) -> None:
-    """Compile and load it; see :meth:`DistributedProgram.compile`."""
+    """Compile and load a program; see :meth:`DistributedProgram.compile`."""
     with _all_ranks(program, comm, _PROGRAM, program.identity) as comm:
         pass
     load(program, comm)
@@ -60,7 +60,7 @@ def call(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str,
 
 
 def _outputs(program: DistributedProgram, local: Mapping[str, Any], comm: Any) -> dict[str, Any]:
-    """Run once; returns this rank's parts of all outputs."""
+    """Run once; return this rank's parts of all outputs."""
     with _all_ranks(program, comm, _PROGRAM, program.identity) as comm:
         arrays = _arrays(program, local, comm.rank)
         views = {name: array_view(name, array) for name, array in arrays.items()}
@@ -77,7 +77,7 @@ def _returned(outputs: dict[str, Any]) -> Any:
 
 
 def _run_on_all(loaded: Loaded, arrays: Mapping[str, ArrayView], comm: Any) -> None:
-    """Run once, and raise an error of one rank on all: a step that fails leaves the others to be run all the same."""
+    """Run once, and raise an error of one rank on all; after a failing step the remaining steps still run."""
     loaded.start()
     failure: Exception | None = None
     try:
@@ -85,7 +85,7 @@ def _run_on_all(loaded: Loaded, arrays: Mapping[str, ArrayView], comm: Any) -> N
     except RedistributionError as error:
         failure = error
     failed = np.array([failure is not None], np.int32)
-    comm.Allreduce(MPI.IN_PLACE, failed, MPI.MAX)  # far cheaper than what together() sends
+    comm.Allreduce(MPI.IN_PLACE, failed, MPI.MAX)  # far cheaper than the exchange of together()
     if failed[0]:
         with together(comm):
             if failure is not None:
@@ -95,9 +95,11 @@ def _run_on_all(loaded: Loaded, arrays: Mapping[str, ArrayView], comm: Any) -> N
 @contextlib.contextmanager
 def _all_ranks(program: DistributedProgram, comm: Any, what: str = "", value: object = None) -> Iterator[Any]:
     """
-    Check the communicator, and raise on every rank what the block raises on one. Collective over that communicator;
-    over the world if the program takes all its ranks, so that a rank that passes another one leaves none waiting.
-    Yields the communicator to use; the world, if it has the same ranks in the same order.
+    Check the communicator, and raise an error of the block on one rank on all ranks. Collective.
+
+    Errors are exchanged over the communicator; if the program uses all ranks of the world, over the world, so that no
+    rank waits if another passes a different communicator. Yields the communicator to use: the world, if it has the same
+    ranks in the same order.
     """
     found, failure = _communicator(program, comm)
     world = MPI.COMM_WORLD
@@ -112,7 +114,7 @@ def _all_ranks(program: DistributedProgram, comm: Any, what: str = "", value: ob
 
 
 def _communicator(program: DistributedProgram, comm: Any) -> tuple[Any, Exception | None]:
-    """Return the communicator to use, and what is wrong with it."""
+    """Return the communicator to use, and an error message, empty if it is valid."""
     world = MPI.COMM_WORLD
     found = world if comm is None else comm
     if not isinstance(found, MPI.Intracomm) or found == MPI.COMM_NULL:
@@ -122,7 +124,7 @@ def _communicator(program: DistributedProgram, comm: Any) -> tuple[Any, Exceptio
         return world if same else found, None
     try:
         check_launcher(world)
-    except RuntimeError as error:  # every rank is alone
+    except RuntimeError as error:  # each process is a world of its own
         return found, error
     which = "the world has" if comm is None else "the communicator has"
     return found, ValueError(
@@ -132,7 +134,7 @@ def _communicator(program: DistributedProgram, comm: Any) -> tuple[Any, Exceptio
 
 
 def _arrays(program: DistributedProgram, local: Mapping[str, Any], rank: int) -> dict[str, Any]:
-    """Return all arrays of a run: those given, checked, and new ones for the other outputs."""
+    """Return all arrays of a run: the given ones, checked, and new ones for the other outputs."""
     known = {**program.inputs, **program.outputs}
     unknown = sorted(set(local) - set(known))
     missing = sorted(set(program.inputs) - set(local))
@@ -158,7 +160,7 @@ def _lies_on_gpu(array: Any) -> bool:
 
 
 def _checked(array: Any, tensor: DistributedTensor, rank: int, written: bool, on_gpu: bool) -> Any:
-    """Return a part as a run can use it; refuses one that lies elsewhere, does not fit, or cannot be written."""
+    """Return a part as a run uses it; raise if its device, shape or type is wrong, or it is read-only."""
     name, given = tensor.name, array_view(f"run: {tensor.name}", array) if on_gpu else None
     if given is not None and given.device != "gpu" and given.size:
         raise ValueError(
@@ -197,7 +199,7 @@ def _check_apart(arrays: Mapping[str, ArrayView], written: Collection[str]) -> N
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return a new array, in node-shared memory if it is large enough for that to matter."""
+    """Return a new array, in node-shared memory if it is large enough to benefit."""
     large = math.prod(shape) * dtype.itemsize >= LEAST_SHARED_BYTES
     return empty_result(shape, dtype) if large else np.empty(shape, dtype)
 
@@ -251,10 +253,11 @@ def _whole(tensor: DistributedTensor, whole: Any) -> Array:
 
 def _converted(where: str, tensor: DistributedTensor, given: Any) -> Array:
     """
-    Return an array of the tensor's element type; numbers of Python need only be of the same kind: integers, real or
-    complex.
+    Return an array of the tensor's element type.
 
-    :raises ValueError: If elements of that type cannot hold all values of the given type, or not this number.
+    A Python number must only be of the same kind: integer, real or complex.
+
+    :raises ValueError: If that type cannot represent all values of the given type, or this number.
     """
     array = np.asarray(given)
     rule: Literal["safe", "same_kind"] = "safe" if hasattr(given, "dtype") else "same_kind"
@@ -286,7 +289,7 @@ def gather(program: DistributedProgram, name: str | None, local: Any, comm: Any 
 
 
 def _in_main_memory(array: Any) -> Any:
-    """Return a copy of an array on the GPU, after all that was enqueued before on its stream; others as they are."""
+    """Copy an array on the GPU to main memory, after the work enqueued on its stream; return others unchanged."""
     if not _lies_on_gpu(array):
         return array
     view = array_view("array", array)
