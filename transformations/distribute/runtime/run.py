@@ -114,7 +114,7 @@ def _all_ranks(program: DistributedProgram, comm: Any, what: str = "", value: ob
 
 
 def _communicator(program: DistributedProgram, comm: Any) -> tuple[Any, Exception | None]:
-    """Return the communicator to use, and an error message, empty if it is valid."""
+    """Return the communicator to use, and the error if it is invalid."""
     world = MPI.COMM_WORLD
     found = world if comm is None else comm
     if not isinstance(found, MPI.Intracomm) or found == MPI.COMM_NULL:
