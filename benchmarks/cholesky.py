@@ -1,9 +1,9 @@
 """
-ScaLAPACK's Cholesky on a matrix that arrives in rows: solved as it lies, and redistributed to the grid and the blocks
-that the solver likes, solved, and the solution brought back (Cao et al., Redistribution in PaRSEC, section 8.7.1).
+ScaLAPACK's Cholesky solver on a matrix distributed by rows: in place, and with redistributions to and from the grid and
+block size of the solver (Cao et al., Redistribution in PaRSEC, section 8.7.1).
 
-The sides are measured by turns in one run (dace_redist/tuning/measure.py); the medians count. ScaLAPACK calls whatever
-BLAS the machine has; Debian's reference BLAS is slow, libopenblas0-serial is not.
+The sides are measured alternately in one run (dace_redist/tuning/measure.py); the medians count. ScaLAPACK uses the
+BLAS of the machine; Debian's reference BLAS is slow, libopenblas0-serial is not.
 
     mpiexec -n 4 python benchmarks/cholesky.py [--json FILE] [--limit 10] [SIZE]...
 """
@@ -76,7 +76,7 @@ def empty(distribution: Distribution, comm: MPI.Intracomm, shared: bool = False)
 
 
 def sides_of(comm: MPI.Intracomm, n: int, solver: Cholesky) -> tuple[dict[str, Callable[[], None]], list[Any]]:
-    """What is compared, and what to free afterwards. Checks that both ways solve."""
+    """Return the sides of the comparison, and the objects to free afterwards; check both solutions."""
     there = arrives(comm, n)
     grid = MPI.Compute_dims(comm.size, 2)
     blocks = [Distribution(side.shape, grid, block=(BLOCK, BLOCK)) for side, _ in there]

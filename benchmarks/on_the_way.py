@@ -1,7 +1,7 @@
 """
-What is done to a tensor on its way, to doing it before or after: permuted axes, conversions, reductions.
+Axes, conversions and reductions fused into a redistribution, against a separate step before or after it.
 
-The sides of each comparison are measured by turns in one run (dace_redist/tuning/measure.py); the medians count.
+The sides of each comparison are measured alternately in one run (dace_redist/tuning/measure.py); the medians count.
 
     mpiexec -n 4 python benchmarks/on_the_way.py [--json FILE] [--limit 10] [--size 4096] [--replicas 2] [ROW]...
 """

@@ -1,8 +1,8 @@
 """
-What the package costs besides moving data: compiling programs, the first use, the start of a process, small calls.
+Overheads of the package besides data movement: compilation, first use, start of a process, small calls.
 
-Each figure is a ratio to what a user has anyway, both measured alternately in one run; the median of the ratios counts.
-The arrays of the small calls are 16 x 16 float64, from rows to columns.
+Each figure is a ratio to the cost without the package, both measured alternately in one run; the median of the ratios
+counts. The arrays of the small calls are 16 x 16 float64, from rows to columns.
 
     python benchmarks/overheads.py [--json FILE] [--repetitions 5] [ROW]...
 """

@@ -1,22 +1,22 @@
 """
-How much of a transfer hides behind computing: as much of it as the transfer takes alone, products of small matrices.
+Overlap of a transfer with a computation of equal duration: products of small matrices.
 
-Rows become columns, between ordinary arrays. The transfer alone, the computation alone, and both at once, moved on by
-calls of `test` between the products or by a thread, are measured by turns in one run; medians count. Hidden is what is
-saved to one after the other, of the shorter of both.
+Rows become columns, between ordinary arrays. The transfer alone, the computation alone, and both together, advanced by
+calls of `test` between the products or by a thread, are measured alternately in one run; medians count. The overlap is
+the time saved against running one after the other, relative to the shorter of both.
 
     export MPI4PY_RC_THREAD_LEVEL=multiple OMP_NUM_THREADS=1
     python benchmarks/cluster/cluster.py --nodes 2 --ranks 2 --rate 1gbit -- python benchmarks/overlap.py
 
-Where the nodes are emulated, their network takes processor time from those who compute. With m cores, on each of which
-a rank computes for a time p, and a transfer that takes the time t alone and c seconds of processor time in all, both at
-once are m p + c seconds of work, for which m cores need p + c / m at least. One after the other takes t + p, so at most
-t - c / m is saved: where p = t, at most 1 - c / (m t) of the transfer is hidden.
+On emulated nodes the network uses processor time of the ranks. Let each of m cores run a rank that computes for a time
+p, and let the transfer take time t alone and c seconds of processor time in total. Both together are m p + c seconds of
+work, for which m cores need at least p + c / m. One after the other takes t + p, so at most t - c / m is saved: for
+p = t, the overlap is at most 1 - c / (m t).
 
-c is the time that all cores are not idle (`/proc/stat`; what the kernel does in interrupts counts, too) while ranks
-sleep between calls of `test`, so that they do not wait busily; less the same in as much time of such calls with nothing
-to move. How long cores are idle while both happen at once is printed, too: where that is hardly any and still less is
-hidden than the bound, ranks spend processor time on waiting, or lose it to each other's use of the caches.
+c is the non-idle time of all cores (`/proc/stat`, including kernel interrupts) while ranks sleep between calls of
+`test`, minus the non-idle time of an equal period of such calls without a transfer. The idle time of cores during both
+together is printed, too: if it is near zero and the overlap is below the bound, ranks spend processor time on waiting,
+or lose it to contention for caches.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Computation:
 
 
 class ProcessorTime:
-    """What the machine's cores do while a method runs on this rank: of each repetition, since it was wrapped."""
+    """Processor time of all cores during each repetition of a wrapped method."""
 
     def __init__(self, method: Callable[[], None]):
         self._method = method

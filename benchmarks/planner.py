@@ -145,7 +145,7 @@ def table(results: list[Result]) -> str:
 
 
 def further_seconds() -> dict[str, float]:
-    """What is planned once for all ranks, by what it is."""
+    """Return the seconds of plans that are made once for all ranks, by name."""
     start = time.perf_counter()
     owners = np.random.default_rng(0).integers(0, 100, (1000, 1000))
     tiles = TiledDistribution((4000, 4000), (4, 4), owners)

@@ -1,12 +1,11 @@
 """
-What the cost model predicts against what is measured, over the cases of the benchmark that need as many ranks as run.
+Predictions of the cost model against measurements, over the cases of the benchmark with this number of ranks.
 
 ``mpiexec -n 4 python benchmarks/predicted.py [CASE]... [--machine FILE] [--strategies Hierarchical,Pack] [--rounds 3]
 [--limit 0.2] [--json FILE]``
 
-Every strategy, or those that are named, is measured in each of a few rounds over all cases, and the least of its
-medians counts: a machine that does other work too is slow for seconds at a time. Predictions are of the profile as it
-is; nothing is fitted.
+All strategies, or the named ones, are measured in several rounds over all cases; the minimum of the medians counts,
+since other work on the machine slows it down for seconds. Predictions use the profile unchanged; nothing is fitted.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def measured(cases: Sequence[Case], comm: Any, limit_seconds: float, strategies:
 
 
 def predicted(cases: Sequence[Case], machine: Path | None, node_of: Sequence[int]) -> Times:
-    """The same by the cost model."""
+    """Return the seconds predicted by the cost model."""
     profile, _ = profile_in_use(machine)
     return {
         (f"{case.name} {case.nbytes}", variant): {
@@ -93,7 +92,7 @@ def errors(seen: Times, said: Times, large: Mapping[str, bool]) -> list[str]:
 
 
 def choices(seen: Times, said: Times, one_node: bool) -> list[str]:
-    """What the choice of Auto, and the default strategy, reach of the best strategy measured."""
+    """Return lines that compare the choice of Auto, and the default strategy, with the best measured strategy."""
     lines = []
     ignored = _SAME_ON_A_NODE if one_node else ()
     for variant in sorted({memory for _, memory in seen}):

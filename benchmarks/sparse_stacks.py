@@ -70,7 +70,7 @@ class Stacks:
         self.nbytes = 16 * count * int(np.prod(here) + np.prod(self.there))  # of sources and targets
 
     def ways(self) -> dict[str, Callable[[], Side]]:
-        """What is compared, by name."""
+        """Ways to transpose, by name."""
         made = {"plans, new arrays": self.new_arrays, "plans, ordinary arrays": self.ordinary_arrays}
         return {**made, "the same, node_shared_memory()": self.node_shared_by_numpy, "by hand": self.by_hand}
 

@@ -25,7 +25,7 @@ BUILD_TYPE = os.environ.get("DACE_compiler_build_type", "None")
 
 @contextlib.contextmanager
 def quick_builds() -> Iterator[None]:
-    """What is built inside is of :data:`BUILD_TYPE`; DaCe, which reads the environment once, may be loaded or not."""
+    """Build with type :data:`BUILD_TYPE` inside; DaCe, which reads the environment once, may be loaded or not."""
     from dace.config import set_temporary
 
     with pytest.MonkeyPatch.context() as patch, set_temporary("compiler", "build_type", value=BUILD_TYPE):
@@ -35,9 +35,9 @@ def quick_builds() -> Iterator[None]:
 
 def nvcc_with_cublas(folder: Path) -> bool:
     """
-    Whether programs that compute on a GPU can be compiled on this machine.
+    Return True if programs that compute on a GPU can be compiled on this machine.
 
-    :param folder: Where to try it.
+    :param folder: Folder for a trial.
     """
     source = folder / "uses_cublas.cpp"
     source.write_text("#include <cublas_v2.h>\nint use() { return cublasCreate(nullptr); }\n")

@@ -1,7 +1,7 @@
 """
-What ``test_cluster.py`` runs over emulated nodes: ``cluster_program.py WHAT [ARGUMENTS]``.
+Program of ``test_cluster.py`` on emulated nodes: ``cluster_program.py WHAT [ARGUMENTS]``.
 
-Each rank prints one line, ``rank R: `` and JSON, for each thing it reports.
+Each rank prints a line, ``rank R: `` and JSON, for each report.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def say(what: object) -> None:
 
 
 def nodes_seen() -> None:
-    """Which node this rank is on, whom it shares that with, and whose files and processes it can see."""
+    """Report the node of this rank, its other ranks, and the files and processes visible to this rank."""
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     mine = Path(f"/dev/shm/test-of-rank-{comm.rank}")
     mine.touch()
@@ -60,7 +60,7 @@ def send(distance: str) -> None:
 
 
 def redistribute(*strategies: str) -> None:
-    """Whether strategies move tensors right, twice each: within nodes, between nodes, tiny and of some megabytes."""
+    """Check results of strategies, twice each: within nodes, between nodes, tiny tensors and some megabytes."""
     for strategy in strategies:
         for shape in ((7, 5), (300, 1100)):
             check(strategy, shape)
@@ -89,7 +89,7 @@ def cores() -> None:
 
 
 def refused(strategy: str) -> None:
-    """What a strategy says that cannot leave a node."""
+    """Report the error of a strategy that works only within a node."""
     rows, columns = (dace_redist.Distribution((64, 64), grid) for grid in ((comm.size, 1), (1, comm.size)))
     try:
         dace_redist.redistribute(np.zeros(rows.local_shape(comm.rank)), rows, columns, strategy=strategy)

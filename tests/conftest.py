@@ -139,7 +139,7 @@ def ranks_with_dace(request: pytest.FixtureRequest) -> Servers:
 
 
 def read_report(folder: Path, rank: int) -> dict[str, str]:
-    """What one rank left: outcome, text (its traceback or reason to skip) and log (all it printed)."""
+    """Return the report of a rank: outcome, text (its traceback or reason to skip) and log (all it printed)."""
     report = {"outcome": "not finished", "text": ""}
     if (folder / f"{rank}.json").exists():
         report = json.loads((folder / f"{rank}.json").read_text())

@@ -25,7 +25,7 @@ FUNCTIONS |= {name: getattr(np, name) for name in ("logical_and", "logical_or", 
 
 
 def _number(value, symbols):
-    """What an expression is for values of its symbols: loops ask again and again, and SymPy takes its time."""
+    """Return the value of an expression for values of its symbols; cached, since SymPy is slow."""
     if not symbolic.issymbolic(value):
         return value
     return _evaluated(value, tuple(symbols[name] for name in _free_names(value)))
@@ -229,7 +229,7 @@ def _contract(node, state, arrays, symbols):
 
 
 def _part(memlet, symbols):
-    """What a memlet covers of an array, as slices."""
+    """Return the subset of a memlet as slices."""
     ends = [[int(_number(end, symbols)) for end in ends] for *ends, _ in memlet.subset.ndrange()]
     return tuple(slice(low, high + 1) for low, high in ends)
 

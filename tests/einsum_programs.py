@@ -136,7 +136,7 @@ def arguments(program: Any, sizes: dict[str, int] | None = None, seed: int = 0) 
 
 
 def expected(program: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """What NumPy makes of a program: what it returns, and its arguments afterwards."""
+    """Return NumPy's result of a program, and its arguments afterwards."""
     after = {name: np.copy(value) if isinstance(value, np.ndarray) else value for name, value in given.items()}
     return program.f(**after), after
 

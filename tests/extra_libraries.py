@@ -45,7 +45,7 @@ def compiled(name: str) -> Path:
 
 
 def compiled_by_one(comm: Any, name: str) -> Path:
-    """The same; rank 0 compiles, and the others leave it the cores. Collective."""
+    """Compile a library on rank 0, while the others sleep. Collective."""
     library = compiled(name) if comm.rank == 0 else None
     wait_politely(comm)
     found: Path = comm.bcast(library)

@@ -52,7 +52,7 @@ class Servers:
 
     def command(self, arguments: Sequence[str]) -> list[str]:
         """
-        What mpiexec is to start in the place of ``python -m pytest`` with some arguments, or of ``python`` where the
+        Return the command for mpiexec instead of ``python -m pytest`` with some arguments, or of ``python`` if the
         first of them is ``-c``.
         """
         for server, path in zip(self._servers, self._paths, strict=True):

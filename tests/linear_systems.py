@@ -1,4 +1,4 @@
-"""What a statement that solves a linear system computes, by NumPy: the oracle of several tests."""
+"""Solution of linear systems by NumPy: the oracle of several tests."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def carry_out(
 
 
 def wrong_parts(comm: Any, what: str, parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> list[str]:
-    """What is wrong on any rank: source, target and what that should be, for each tensor."""
+    """Return the wrong parts of any rank, given source, target and expected target of each tensor."""
     wrong = [
         f"{what}, tensor {number}, rank {comm.rank}: got {out.tolist()}, expected {expected.tolist()}"
         for number, (_, out, expected) in enumerate(parts)

@@ -42,7 +42,7 @@ OVER_TCP = {
 
 
 class Link(NamedTuple):
-    """Bytes that crossed the link of one node during a job, with all headers and the launcher's own messages."""
+    """Bytes that crossed the link of one node during a job, including headers and messages of the launcher."""
 
     sent: int
     received: int
@@ -50,11 +50,11 @@ class Link(NamedTuple):
 
 class Outcome(NamedTuple):
     """
-    What became of a job.
+    Outcome of a job.
 
-    :param returncode: That of mpiexec, or ``dace_redist.mpi.launch.TIMED_OUT``.
-    :param output: What it printed, standard output and error together.
-    :param links: One per node; empty if the job timed out.
+    :param returncode: Exit code of mpiexec, or ``dace_redist.mpi.launch.TIMED_OUT``.
+    :param output: Its standard output and error together.
+    :param links: Traffic of each node's link; empty if the job timed out.
     """
 
     returncode: int
@@ -64,7 +64,7 @@ class Outcome(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Job:
-    """What :func:`run` is asked for."""
+    """Arguments of :func:`run`."""
 
     nodes: int
     ranks: int
@@ -76,7 +76,7 @@ class _Job:
 
 
 class ClusterError(RuntimeError):
-    """The nodes could not be brought up; says what failed."""
+    """The nodes could not be brought up."""
 
 
 def run(
@@ -120,7 +120,7 @@ def run_counted(
     environment: Mapping[str, str] | None = None,
     mapping: str = "block",
 ) -> Outcome:
-    """As :func:`run`, and tells what crossed each link."""
+    """Run a job as :func:`run`, and report the traffic of each link."""
     with tempfile.TemporaryFile() as output:
         code, links = _start(_Job(nodes, ranks, argv, rate, timeout, environment or {}, mapping), output)
         output.seek(0)
@@ -132,7 +132,7 @@ def run_counted(
 
 @functools.cache
 def why_not() -> str | None:
-    """The reason why this machine cannot emulate nodes, in one line; None if it can. Tries it (50 ms)."""
+    """Return the reason why this machine cannot emulate nodes, in one line; None if it can. Tries it (50 ms)."""
     for command in ("ip", "tc", "unshare", "nsenter", "setpriv"):
         if shutil.which(command, path=PATH) is None:
             return f"no command {command} (packages iproute2 and util-linux)"
@@ -199,7 +199,7 @@ def on_login_node(
 
 def slots(nodes: int, ranks: int) -> list[int]:
     """
-    How many ranks each node has.
+    Return the number of ranks of each node.
 
     :raises ValueError: If there is not a rank for every node, or the number of nodes is out of range.
     """
@@ -227,7 +227,7 @@ def _burst(rate: str) -> int:
 
 def _across_nodes(ranks_of: Sequence[int], mapping: str) -> tuple[dict[str, str], dict[str, str]]:
     """
-    What each MPI must be told to start ranks on the nodes and to use their links: (variables, files to write inside).
+    Return the settings of each MPI for ranks on the nodes and their links: (variables, files to write inside).
 
     As in ``mpi_environment``, the variables of one MPI mean nothing to another, so all are set.
     """

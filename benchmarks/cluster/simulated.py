@@ -1,11 +1,11 @@
 """
-What ``simulate`` predicts against what emulated nodes take: five redistributions and three programs of einsums.
+Predictions of ``simulate`` against emulated nodes: five redistributions and three programs of einsums.
 
 ``python benchmarks/cluster/simulated.py [--jobs 2x4 4x4 4x12] [--rate 1] [--repeats 7] [--programs]``
 
-The machine is described from facts that are known apart from what is compared: operations per second and memory of a
-core and the latency between two nodes, measured, and the rate that links are held to, less 3 % for headers and
-acknowledgements. Copies are those of the profile that ships with the package, or of ``--profile FILE``. The emulated
+The description of the machine is independent of the compared times: measured operations and memory bandwidth of a core
+and latency between two nodes, and the rate limit of the links, less 3 % for headers and acknowledgements. Copy costs
+are those of the profile that ships with the package, or of ``--profile FILE``. The emulated
 nodes share the cores of this machine.
 """
 

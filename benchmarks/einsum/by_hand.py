@@ -1,4 +1,4 @@
-"""What the kernels distributed by hand (mm2, mm3, mttkrp, ttmc) share. Start reading at: main."""
+"""Common part of the kernels distributed by hand (mm2, mm3, mttkrp, ttmc). Start reading at: main."""
 
 import argparse
 import json
@@ -75,7 +75,7 @@ def _main(kernel: Kernel, arguments: argparse.Namespace) -> bool:
 
 
 def _record(kernel: Kernel, arguments: argparse.Namespace, program: TimedStrategy) -> dict:
-    """What a line of ``--json`` holds. Collective."""
+    """Return the record of a line of ``--json``. Collective."""
     checksum = zlib.crc32(repr(WORLD.allgather(zlib.crc32(program.result.tobytes()))).encode())
     record = {"kernel": kernel.name, "ranks": WORLD.size, "size": arguments.size}
     record |= {"rank": arguments.rank} if kernel.rank_modes else {}

@@ -1,4 +1,4 @@
-"""Puts a clock between the steps of a program: local work, reductions, redistributions, broadcasts."""
+"""Clocks between the steps of a program: local work, reductions, redistributions, broadcasts."""
 
 from collections.abc import Iterator
 
@@ -57,7 +57,7 @@ def _code(block: ControlFlowBlock) -> list[nodes.CodeNode]:
 
 
 def _kind(block: ControlFlowBlock) -> str | None:
-    """What a block does: a communication, ``contract``, ``clear`` (fill with zeros) or ``local``; None: nothing."""
+    """Return the kind of a block: communication, ``contract``, ``clear`` (with zeros) or ``local``; None if empty."""
     code = _code(block)
     for node in code:
         if isinstance(node, _STOCK):
@@ -98,7 +98,7 @@ def new_clock(sdfg: dace.SDFG, barrier: bool) -> np.ndarray:
 
 
 def read_clock(clock: np.ndarray) -> np.ndarray:
-    """What a run spent in each of :func:`steps`."""
+    """Return the seconds of a run in each of :func:`steps`."""
     return clock[0, _HEAD:]
 
 

@@ -86,9 +86,9 @@ def redistributed(record: dict) -> np.ndarray:
 
 def compared(record: dict, reference: dict) -> tuple[float, str]:
     """
-    How many times faster than the reference (ratio of the medians), and whether that is certain.
+    Return the speedup over the reference (ratio of the medians), and its verdict.
 
-    The strategies ran in turn: it is certain if in three of four rounds the one or the other was faster, too.
+    The strategies ran alternately: the verdict is certain if the same one was faster in three of four rounds.
     """
     times, others = redistributed(record), redistributed(reference)
     ratio = float(np.median(others) / np.median(times))

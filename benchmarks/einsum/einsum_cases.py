@@ -136,9 +136,9 @@ def everything(shape: Sequence[int]) -> list[range]:
 
 def numpy_result(program: Callable, operands: dict[str, np.ndarray]) -> Any:
     """
-    What NumPy returns for a program; what the program writes in place is changed.
+    Return NumPy's result of a program; operands that the program writes in place are changed.
 
-    Einsums of more than two operands are done in pairs: NumPy does them all at once unless it is told.
+    Einsums of more than two operands are evaluated in pairs, which is not NumPy's default.
     """
     pairwise = functools.partial(np.einsum, optimize="greedy")
     with unittest.mock.patch.object(np, "einsum", pairwise):

@@ -1,4 +1,4 @@
-"""What benchmarks/einsum/einsums.py runs on several ranks: one comparison, written as a JSON line."""
+"""Job of benchmarks/einsum/einsums.py on several ranks: one comparison, written as a JSON line."""
 
 import argparse
 import contextlib
@@ -91,7 +91,7 @@ class Ours:
 
 
 class ByHand:
-    """The same kernel distributed by hand, with the redistribution of stock DaCe."""
+    """A kernel distributed by hand, with the redistribution of stock DaCe."""
 
     def __init__(self, name: str, prebuilt: bool) -> None:
         kernel = importlib.import_module(name).KERNEL

@@ -35,13 +35,13 @@ def mttkrp3_0(X: dace.float64[I, J, K], B: dace.float64[J, R], C: dace.float64[K
 
 @dace.program
 def mttkrp3_1(X: dace.float64[I, J, K], A: dace.float64[I, R], C: dace.float64[K, R]):
-    """The same, second mode."""
+    """Matricised tensor times Khatri-Rao product, order 3, second mode."""
     return np.einsum("ijk,ia,ka->ja", X, A, C)
 
 
 @dace.program
 def mttkrp3_2(X: dace.float64[I, J, K], A: dace.float64[I, R], B: dace.float64[J, R]):
-    """The same, third mode."""
+    """Matricised tensor times Khatri-Rao product, order 3, third mode."""
     return np.einsum("ijk,ia,ja->ka", X, A, B)
 
 
@@ -65,7 +65,7 @@ def mttkrp5_2(
     D: dace.float64[L, R],
     E: dace.float64[M, R],
 ):
-    """The same, third mode."""
+    """Matricised tensor times Khatri-Rao product, order 5, third mode."""
     return np.einsum("ijklm,ia,ja,la,ma->ka", X, A, B, D, E)
 
 
@@ -77,7 +77,7 @@ def mttkrp5_4(
     C: dace.float64[K, R],
     D: dace.float64[L, R],
 ):
-    """The same, fifth mode."""
+    """Matricised tensor times Khatri-Rao product, order 5, fifth mode."""
     return np.einsum("ijklm,ia,ja,ka,la->ma", X, A, B, C, D)
 
 

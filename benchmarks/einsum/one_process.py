@@ -24,7 +24,7 @@ def status(name: str, file: str = "status") -> int:
 
 
 def resident_bytes() -> int:
-    """What this process has in memory; what it has freed is given back before, and the high-water mark set back."""
+    """Return the resident bytes, after returning freed memory to the system and resetting the high-water mark."""
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
     return status("VmRSS")

@@ -96,7 +96,7 @@ def listing(preset: str, ranks: int) -> str:
 
 
 def run(case: EinsumCase, arguments: argparse.Namespace) -> bool:
-    """Whether all results are right."""
+    """Run a case; return True if all results are right."""
     sizes = sizes_of(arguments)
     options = {"memory_bytes": arguments.memory, "node_size": arguments.node_size}
     options["placements"] = {name: slabs(case, sizes, name, axis) for name, axis in arguments.slabs}
@@ -136,7 +136,7 @@ def slabs(case: EinsumCase, sizes: dict[str, int], name: str, axis: int) -> Dist
 
 
 def from_rank_0(make: Callable[[], Any]) -> Any:
-    """What rank 0 makes while the others sleep; if it cannot, its error is raised on all. Collective."""
+    """Return an object that rank 0 makes while the others sleep; raise its error on all ranks. Collective."""
     made, failure = None, None
     if WORLD.rank == 0:
         try:

@@ -26,7 +26,7 @@ Region = tuple[tuple[int, ...], ...] | None
 
 
 def memory_of(side: str, variant: str) -> str:
-    """How the source or target is made in a variant."""
+    """Return the kind of memory of the source or target in a variant."""
     return BY_NUMPY if variant == "shared-both" else SHARED if variant == f"shared-{side}" else ORDINARY
 
 
@@ -113,9 +113,9 @@ def fill(array: Array, distribution: AnyDistribution, rank: int) -> None:
 
 def is_right(array: Array, distribution: AnyDistribution, rank: int, region: Region = None) -> bool:
     """
-    Whether every element has the value that :func:`fill` gives it.
+    Return True if every element has the value of :func:`fill`.
 
-    :param region: The part that moved, of a tensor that is not in tiles; what lies outside of it is not looked at.
+    :param region: Sub-tensor that moved, of a tensor that is not in tiles; elements outside of it are not checked.
     """
     return all(np.array_equal(part, values) for part, values in _expected(array, distribution, rank, region))
 

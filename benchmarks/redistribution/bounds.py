@@ -1,4 +1,4 @@
-"""What limits a redistribution: a plain copy of as many bytes on one node, the busiest link between nodes."""
+"""Bounds of a redistribution: a plain copy of as many bytes on one node, the busiest link between nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark's cases: what is redistributed, on how many ranks, and where the local arrays lie. Start: load."""
+"""Cases of the benchmark: redistributions, numbers of ranks, and memory of the local arrays. Start: load."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from dace_redist.strategies import check_options, find_strategy
 #: Sizes that the cases come in: for tests, for two cores and 24 GiB of memory, for a large machine.
 PRESETS = ("tiny", "default", "large")
 
-#: Where the arrays lie. Ordinary: both in a rank's own memory; else one of them in memory that the node shares, or
-#: both, where NumPy allocates them by ``dace_redist.node_shared_memory``.
+#: Memory of the arrays. Ordinary: both in private memory; else one of them in node-shared memory, or both, allocated
+#: by NumPy with ``dace_redist.node_shared_memory``.
 VARIANTS = ("ordinary", "shared-target", "shared-source", "shared-both")
 
 #: Those that are measured unless others are asked for.
@@ -53,7 +53,7 @@ class ConfiguredStrategy:
 
     @property
     def label(self) -> str:
-        """What it is called in tables and plots."""
+        """Name in tables and plots."""
         return " ".join([self.strategy, *(f"{name}={value}" for name, value in self.options)])
 
 
@@ -71,7 +71,7 @@ class Case:
     :param series: Cases with the same series are drawn as one line.
     :param x: Position in the series, of the kind ``x_name``.
     :param within: Larger arrays that the local arrays lie in, or None.
-    :param choices: Which strategies to measure; empty: all.
+    :param choices: Strategies to measure; empty: all.
     :param region: The part of the tensor that moves, as in :func:`dace_redist.redistribute`; None: the whole.
     """
 
@@ -95,12 +95,12 @@ class Case:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the whole tensor moves, between whole local arrays."""
+        """True if the whole tensor moves, between whole local arrays."""
         return self.within is None and self.region is None
 
     @property
     def ranks(self) -> int:
-        """How many ranks it needs."""
+        """Number of ranks that it needs."""
         return max(self.source.ranks_needed, self.target.ranks_needed)
 
     @property
@@ -114,7 +114,7 @@ class Catalogue:
     """
     All cases of a preset.
 
-    :param groups: What each group is, by name.
+    :param groups: Description of each group, by name.
     :param cases: The cases, in the order in which they are measured.
     """
 
@@ -195,7 +195,7 @@ def _case(entry: Mapping[str, Any], groups: Mapping[str, str], preset: str) -> C
 
 
 def _distribution(shape: Sequence[int], words: Mapping[str, Any]) -> AnyDistribution:
-    """What :class:`Distribution` takes, or tiles dealt at random: ``{"tile": ..., "ranks": ..., "seed": ...}``."""
+    """Return a distribution from arguments of :class:`Distribution`, or random tiles: ``{"tile", "ranks", "seed"}``."""
     if "tile" not in words:
         return Distribution(shape, **words)
     tiles = [math.ceil(n / t) for n, t in zip(shape, words["tile"], strict=True)]

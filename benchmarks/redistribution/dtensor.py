@@ -37,7 +37,7 @@ def mesh_of(case: Case) -> tuple[list[int], Placements, Placements] | None:
 
 
 def _is_plain(distribution: AnyDistribution) -> bool:
-    """Whether it has one block per part, cut at multiples of ceil(n/p), and ranks are numbered row by row."""
+    """True for one block of ceil(n/p) elements per part, and ranks numbered row by row."""
     if not isinstance(distribution, Distribution) or distribution.ranks is not None:
         return False
     even = all(
@@ -54,7 +54,7 @@ def _cuts(distribution: AnyDistribution) -> list[int]:
 
 
 def _placements(distribution: AnyDistribution, cuts: list[int]) -> Placements | None:
-    """What is split along each axis of the mesh; None if splitting in steps gives other blocks than at once."""
+    """Return the tensor axis of each mesh axis; None if splitting in steps gives other blocks than at once."""
     assert isinstance(distribution, Distribution)
     split = {axis: i for i, axis in enumerate(distribution.dims) if axis is not None}
     axis_at: dict[int, int] = {}  # the grid axis that ends at a cut

@@ -1,5 +1,5 @@
 """
-Draws results: bars with intervals, time over size, ratio to stock, share of the bound. Start reading at: draw_all.
+Figures of results: bars with intervals, time over size, ratio to stock, share of the bound. Start reading at: draw_all.
 
 Every figure is written as PNG and SVG. A figure shows results on one number of nodes.
 """
@@ -248,7 +248,7 @@ def _plain_ticks(axes: Any, values: Sequence[float]) -> None:
 
 
 def _title(figure: Any, rows: Sequence[Record], what: str) -> None:
-    """What is shown, and where it was measured."""
+    """Set the title: contents, and machine of the measurements."""
     where = rows[0]["environment"]
     nodes = f"{where['nodes']} nodes" if where["nodes"] > 1 else "one node"
     commit = f", commit {where['commit']}" if where["commit"] else ""

@@ -1,4 +1,4 @@
-"""Whether arrays and buffers fit into the memory that the nodes have left: what does not is left out, and said."""
+"""Check of arrays and buffers against the free memory of the nodes: cases that do not fit are skipped with a line."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dace_redist.report.text import format_bytes
 from dace_redist.strategies import extra_memory
 from redistribution.catalogue import Case, ConfiguredStrategy
 
-#: Part of a node's memory that stays free: for MPI, the programs themselves, and whoever else uses the node.
+#: Part of a node's memory that remains free: for MPI, the programs themselves, and other users of the node.
 _RESERVE = 0.25
 
 
 def extra_bytes(case: Case, choice: ConfiguredStrategy) -> int:
-    """Most bytes of buffers that a rank takes for a strategy; 0 where only MPI or the tuner knows."""
+    """Return the maximum bytes of buffers of a rank for a strategy; 0 if only MPI or the tuner knows."""
     if choice.strategy == "Auto":
         return 0
     return extra_memory(case.schedule, choice.strategy, **dict(choice.options)) or 0

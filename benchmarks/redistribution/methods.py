@@ -1,4 +1,4 @@
-"""What is measured in a case: every strategy, stock DaCe, peers, and the plain copy. Start reading at: prepare."""
+"""Methods measured in a case: every strategy, stock DaCe, peers, and the plain copy. Start reading at: prepare."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from redistribution.bounds import PlainCopy
 from redistribution.catalogue import USUAL_VARIANTS, VARIANTS, Case, ConfiguredStrategy
 from redistribution.stock import Stock
 
-#: Labels of what is not one of our strategies.
+#: Labels of methods other than strategies.
 STOCK, COPY, SCALAPACK, ALLTOALLW, PENCIL = "MPI (stock)", "plain copy", "ScaLAPACK", "Alltoallw", "mpi4py-fft"
 NESTED, DTENSOR = "Alltoallw, nested types", "DTensor"
 
@@ -61,7 +61,7 @@ class Skipped:
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """Which methods to measure; None: all."""
+    """Selection of methods to measure; None: all."""
 
     strategies: Sequence[str] | None = None
     variants: Sequence[str] = USUAL_VARIANTS
@@ -76,7 +76,7 @@ def prepare(case: Case, comm: Any, arrays: Arrays, stock: Stock | str, wanted: W
     :param comm: Communicator of its ranks.
     :param arrays: Its local arrays.
     :param stock: The compiled stock program, or why there is none.
-    :param wanted: Which methods.
+    :param wanted: Selection of methods.
     """
     for label, make in _makers(case, comm, arrays, stock, wanted):
         yield _checked(label, make, case, comm)
@@ -164,7 +164,7 @@ def _strategy(label: str, case: Case, comm: Any, arrays: Arrays, choice: Configu
 
 
 def _chosen(plan: Plan) -> dict[str, Any]:
-    """What "Auto" took for a plan."""
+    """Return the choice of "Auto" for a plan."""
     return {"strategy": plan.strategy, "options": plan.options, "recorded": plan.recorded}
 
 

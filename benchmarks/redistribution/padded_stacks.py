@@ -16,9 +16,9 @@ Array = npt.NDArray[np.complex128]
 
 class PaddedStacks:
     """
-    How stacks are padded and transposed.
+    Padding and transposition of stacks.
 
-    The first ``energies % ranks`` ranks have an energy more than the others; all but the last have
+    The first ``energies % ranks`` ranks have one energy more than the others; all except the last have
     ``ceil(nonzeros / ranks)`` non-zeros.
 
     :param comm: Communicator of the ranks that share the stacks.
@@ -47,7 +47,7 @@ class PaddedStacks:
         return stack
 
     def to_energies(self, stack: Array) -> Array:
-        """The way back."""
+        """Transpose back."""
         joined = np.zeros_like(stack)
         joined[self.used] = stack[: self.energies]
         return np.concatenate(self._exchange(joined.reshape(self.comm.size, self.most, self.width)), axis=-1)

@@ -1,4 +1,4 @@
-"""What others offer for the same job: MPI_Alltoallw with derived datatypes, mpi4py-fft's transfer between pencils."""
+"""Redistributions of other libraries: MPI_Alltoallw with derived datatypes, mpi4py-fft's transfer between pencils."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ class Alltoallw:
 
 class NestedTypes(Alltoallw):
     """
-    The same with datatypes that are nested by dimension, as one writes them by hand for block-cyclic matrices: a vector
-    (or, where blocks are not evenly spaced, an indexed type) of rows of vectors.
+    Collective with datatypes nested by dimension, as written by hand for block-cyclic matrices: a vector, or an indexed
+    type if blocks are not evenly spaced, of rows of vectors.
     """
 
     @staticmethod
     def fits(case: Case) -> bool:
-        """Whether messages have several blocks, and every element one owner on each side."""
+        """True if messages have several blocks, and every element has one owner on each side."""
         sides = (case.source, case.target)
         if not (case.is_whole and all(isinstance(side, Distribution) for side in sides)):
             return False
@@ -182,7 +182,7 @@ def pencil_axes(case: Case) -> tuple[int, int] | None:
 
 
 def _is_pencil(distribution: AnyDistribution) -> bool:
-    """Whether a distribution is one that mpi4py-fft knows: balanced blocks over ranks numbered row by row."""
+    """True for a distribution of mpi4py-fft: balanced blocks over ranks numbered row by row."""
     if not isinstance(distribution, Distribution) or distribution.ranks is not None:
         return False
     used = {axis for axis in distribution.dims if axis is not None}

@@ -1,4 +1,4 @@
-"""How far the benchmark is, on standard error."""
+"""Progress of the benchmark on standard error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from redistribution.catalogue import Case
 
 
 class Progress:
-    """Says on standard error how far it is: on a terminal in one line that changes, else a line per case."""
+    """Progress on standard error: on a terminal one line that changes, else a line per case."""
 
     def __init__(self, speaks: bool, count: int, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -19,24 +19,24 @@ class Progress:
         self._head, self._last = "", 0.0
 
     def begin(self, case: Case) -> None:
-        """The next case."""
+        """Begin the next case."""
         self._number += 1
         self._head = f"{case.name} ({self._number} of {self._count}, {case.ranks} ranks)"
         if not self._changes:
             self.say(self._head)
 
     def doing(self, what: str) -> None:
-        """What is being done; too often is no harm."""
+        """Show the current step; the rate of updates is limited."""
         if self._changes and time.monotonic() - self._last > 0.1:
             self._last = time.monotonic()
             self._write(f"\r\033[K{self._head}: {what}"[:200])
 
     def say(self, line: str) -> None:
-        """A line that stays."""
+        """Print a permanent line."""
         self._write(("\r\033[K" if self._changes else "") + f"{line}\n")
 
     def end(self) -> None:
-        """Takes the changing line away."""
+        """Erase the changing line."""
         if self._changes:
             self._write("\r\033[K")
 

@@ -1,4 +1,4 @@
-"""What the benchmark writes of a case: a record per method, with the bounds beside. Start reading at: case_records."""
+"""Records of a case: one per method, with its bounds. Start reading at: case_records."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from redistribution.methods import Method, Skipped, Wanted
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """
-    How to measure.
+    Settings of the measurements.
 
-    :param wanted: Which methods.
+    :param wanted: Selection of methods.
     :param precision: As in :func:`dace_redist.tuning.measure.measure`, like the next four.
-    :param tune_seconds: How long to tune each case first, for each kind of memory; None: not at all.
+    :param tune_seconds: Seconds of tuning of each case, for each kind of memory, beforehand; None: no tuning.
     :param rate: Bytes per second of the link of a node, or None if unknown.
-    :param preset: Which sizes.
+    :param preset: Name of the sizes.
     :param output: File that gets a JSON line per case and method, appended; or None.
     """
 

@@ -1,4 +1,4 @@
-"""What the package must reach, as ratios within one run, and what a set of results shows of it. Start: rows."""
+"""Performance requirements, as ratios within one run, and their values in a set of results. Start: rows."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Row:
     """
     One requirement.
 
-    :param what: What it is about.
-    :param required: Least value.
+    :param what: Description.
+    :param required: Minimum value.
     :param seen: Value, or None if the results do not show it.
-    :param cases: How many cases it is computed from.
-    :param worst: The case that is furthest from it.
+    :param cases: Number of cases.
+    :param worst: The worst case.
     """
 
     what: str
@@ -87,7 +87,7 @@ def _field(label: str, name: str) -> _Value:
 
 
 def _faster(label: str, *others: str) -> _Value:
-    """How many times as long the best of others takes."""
+    """Return the speedup over the best of other methods."""
 
     def value(run: _Run) -> float | None:
         medians = [run[other]["median"] for other in others if other in run]

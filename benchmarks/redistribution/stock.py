@@ -43,7 +43,7 @@ def {name}(source: dace.{dtype}[{source_extents}], target: dace.{dtype}[{target_
 
 
 def why_not(case: Case) -> str | None:
-    """What of a case stock DaCe cannot express, or None if it can."""
+    """Return the reason why stock DaCe cannot express a case; None if it can."""
     if not case.is_whole:
         return "stock DaCe takes whole arrays in C order only"
     for side, distribution in (("source", case.source), ("target", case.target)):

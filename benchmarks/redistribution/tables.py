@@ -83,7 +83,7 @@ def group_table(records: Iterable[Record]) -> str:
 
 
 def requirements_table(records: Iterable[Record]) -> str:
-    """What must be reached, and what was seen of it; a requirement that no result speaks of has no figure."""
+    """Return the requirements with their values; a requirement without results has no value."""
     cells = [("must reach", "required", "seen", "cases", "worst case")]
     for row in requirements.rows(records):
         verdict = {None: "", True: "", False: " MISSED"}[row.is_met]

@@ -1,4 +1,4 @@
-"""What each implementation generates: one call, made ready by one line at the start and freed by one at the end."""
+"""Generated code of each implementation: one call, one line of set-up at the start and one of clean-up at the end."""
 
 from __future__ import annotations
 

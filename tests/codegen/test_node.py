@@ -1,4 +1,4 @@
-"""What the node refuses."""
+"""Errors of the node."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def on_a_gpu(made):
-    """The same with the source on a GPU."""
+    """Move the source to a GPU."""
     made[0].arrays["A"].storage = dace.StorageType.GPU_Global
     return made
 

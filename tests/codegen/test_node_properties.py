@@ -1,4 +1,4 @@
-"""What reaches the properties of the node: symbols, copies, JSON."""
+"""Properties of the node: symbols, copies, JSON."""
 
 from __future__ import annotations
 

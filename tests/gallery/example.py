@@ -1,4 +1,4 @@
-"""What a program of the gallery is called with, and what is expected of it."""
+"""Arguments and expected results of a program of the gallery."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Example:
         return str(self.program.f.__name__)
 
     def arguments(self) -> Arguments:
-        """The same arguments at each call."""
+        """Return the arguments, equal at each call."""
         rng = np.random.default_rng(len(self.name))
         made = {}
         for name, annotation in self.program.f.__annotations__.items():
@@ -47,7 +47,7 @@ class Example:
         return {**made, **self.given(self.sizes, rng)}
 
     def expected(self) -> Arguments:
-        """What NumPy makes of it: all arguments afterwards, and what is returned, by the names that DaCe has."""
+        """Return NumPy's results: all arguments afterwards, and return values by their names in DaCe."""
         after = {name: np.copy(value) if np.ndim(value) else value for name, value in self.arguments().items()}
         function = self.program.f
         names = {**function.__globals__, **self.sizes}

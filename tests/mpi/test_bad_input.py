@@ -18,7 +18,7 @@ SHAPE = (6, 8)
 
 
 class Call:
-    """A right call: rows to columns over all ranks. Tests change a part of it."""
+    """A valid call: rows to columns over all ranks. Tests change a part of it."""
 
     def __init__(self, comm: Any) -> None:
         self.comm, self.options = comm, {}
@@ -36,7 +36,7 @@ class Call:
 
 
 class PlannedCall(Call):
-    """The same by a plan, of which ``options`` are."""
+    """A valid call of a plan made with ``options``."""
 
     def __call__(self) -> Any:
         with dace_redist.plan(self.source, self.target, comm=self.comm, **self.options) as made:
@@ -44,7 +44,7 @@ class PlannedCall(Call):
 
 
 class CallWithLists(Call):
-    """The same for two tensors."""
+    """A valid call with two tensors."""
 
     def __call__(self) -> Any:
         both = [[one, one.copy()] for one in (self.array, self.out)]
@@ -53,7 +53,7 @@ class CallWithLists(Call):
 
 
 class PlannedCallWithLists(Call):
-    """The same for two tensors by a plan."""
+    """A valid call of a plan of two tensors."""
 
     def __call__(self) -> Any:
         with dace_redist.plan([self.source] * 2, [self.target] * 2, comm=self.comm, **self.options) as made:
@@ -272,7 +272,7 @@ def test_wrong_element_types(comm):
 
 
 class TypeOfDaCe:
-    """What a type of DaCe, such as ``dace.float64``, has."""
+    """Stand-in for a type of DaCe, such as ``dace.float64``."""
 
     def as_numpy_dtype(self) -> np.dtype:
         return np.dtype("f8")

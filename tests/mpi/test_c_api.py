@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.compile, pytest.mark.mpi_matrix]
 
 
 def config(*arguments: str) -> list[str]:
-    """What ``dace-redist config`` prints, as words."""
+    """Return the output of ``dace-redist config``, as words."""
     command = [sys.executable, "-m", "dace_redist.cli", "config", *arguments]
     return shlex.split(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 

@@ -101,7 +101,7 @@ def test_messages_between_nodes_use_the_link() -> None:
 
 @pytest.fixture(scope="module")
 def moved(nodes: None) -> dict[int, list[Any]]:
-    """What all strategies did, from one job, for most of its time goes into starting."""
+    """Return the reports of all strategies, from one job, since most of its time is the start."""
     return job(4, "redistribute", *LEAVE_NODE, timeout=500)[0]
 
 

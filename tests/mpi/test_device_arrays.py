@@ -198,7 +198,7 @@ class FailingLibrary:
 
 @pytest.mark.mpi(ranks=[2, 3])
 def test_an_array_that_does_not_say_where_it_lies(comm, monkeypatch):
-    """What the library of one rank's array raises is an error on every rank."""
+    """An exception of the array's library on one rank is an error on every rank."""
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=SparseTensor, strided="torch.strided"))
     source, target = Distribution((6, 8), (comm.size, 1)), Distribution((6, 8), (1, comm.size))
     here = np.ones(source.local_shape(comm.rank))

@@ -1,4 +1,4 @@
-"""What generated programs call for arrays on a GPU, which main memory stands in for."""
+"""Calls of generated programs for arrays on a GPU, emulated in main memory."""
 
 from __future__ import annotations
 

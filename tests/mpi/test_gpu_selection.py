@@ -1,4 +1,4 @@
-"""What is measured of arrays on GPUs, and that strategy Auto takes it; main memory stands in for a GPU."""
+"""Measurements of arrays on GPUs, and their use by strategy Auto; the GPU is emulated in main memory."""
 
 from __future__ import annotations
 

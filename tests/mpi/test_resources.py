@@ -37,7 +37,7 @@ def test_freed_communicators_leave_nothing(program: Path, strategy: str) -> None
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_long_messages_in_parts(program: Path, strategy: str, layout: str) -> None:
-    """What the next test does, a thousand times smaller; the parts do not divide the message."""
+    """Messages in parts, a thousand times smaller than in the next test; the parts do not divide the message."""
     rows, columns, padding = LAYOUTS[layout]
     shape = (rows // 100, columns // 10, padding) if rows > 1 else (1, columns // 1000, 0)
     assert "2200000 bytes" in run(program, 2, "move", strategy, *shape, 99_991)

@@ -1,4 +1,4 @@
-"""What the tuner decides, with plans that take a known time on a clock of the test's."""
+"""Decisions of the tuner, with plans that take a known time on a simulated clock."""
 
 from __future__ import annotations
 

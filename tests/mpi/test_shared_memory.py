@@ -65,7 +65,7 @@ def huge_pages(address: int) -> int:
 
 
 def refused_huge_pages() -> int:
-    """How often the kernel had no huge page when it was told to make one."""
+    """Return the kernel's count of failed allocations of huge pages."""
     with open("/proc/vmstat") as lines:
         return sum(int(line.split()[1]) for line in lines if line.startswith("thp_collapse_alloc_failed "))
 
@@ -93,7 +93,7 @@ def test_given_back_and_used_again():
 @pytest.mark.compile
 @pytest.mark.mpi(ranks=4, timeout=200)
 def test_memory_that_changes_between_calls(comm):
-    """The same plan with arrays that are now shared, now not, now at an address that was shared before."""
+    """One plan with arrays that alternate between shared and private, also at an address that was shared before."""
     here, there = ROWS.local(whole(), comm.rank), COLUMNS.local(whole(), comm.rank)
     wrong = []
 

@@ -11,7 +11,7 @@ from dace_redist import Distribution, empty, plan, redistribute
 
 
 def strided(array: Any, kind: str) -> Any:
-    """The same elements in C order, in Fortran order, backwards in memory, or as every other element of an array."""
+    """Return an array in C order, in Fortran order, backwards in memory, or as every other element of another one."""
     if kind == "C":
         return array.copy()
     if kind == "F":

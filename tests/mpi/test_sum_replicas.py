@@ -56,7 +56,7 @@ def sums_sdfg() -> Any:
 
 
 def partial(rank: int, dtype: str) -> np.ndarray:
-    """What a rank adds: whole tensors, of which it holds its part."""
+    """Return the summand of a rank as a whole tensor, of which the rank holds its part."""
     values = (np.arange(35).reshape(SHAPE) + 1) * (rank + 1)
     return (values * (1 + 2j if dtype.startswith("complex") else 1)).astype(dtype)
 
@@ -134,7 +134,7 @@ def test_a_target_that_does_not_fit_is_refused_everywhere(comm):
 
 @pytest.mark.compile
 def test_sums_in_shared_memory() -> None:
-    """What the ranks of a node add without MPI; the program compares with sums of its own."""
+    """Sums by the ranks of a node without MPI; the program compares with its own sums."""
     program = build("mpi_node_sum", *SANITIZED)
     for ranks in (2, 3):
         assert "all sums are right" in run(program, ranks)

@@ -1,5 +1,5 @@
 """
-How tiles of the target can lie against tiles of the source, by every strategy, element by element.
+Relative positions of tiles of source and target, by every strategy, element by element.
 
 The categories are those of Cao et al., Redistribution in PaRSEC: sections 3.2 and 8.3 (nine categories), 6.1 (random
 owners) and 8.4 (scatter and gather).

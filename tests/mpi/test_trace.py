@@ -76,7 +76,7 @@ def test_a_trace_holds_what_each_rank_did(tmp_path: Path) -> None:
 
 
 def assert_nested(trace: Trace) -> None:
-    """What a rank did in an exchange or while making a plan lies in it, and the ranks run at the same time."""
+    """Check that events lie within their exchange or the making of their plan, and that the ranks run concurrently."""
     outer = [span for span in trace.spans if span.kind in ("plan", "run", "start")]
     for span in trace.spans:
         if span.kind in ("pack", "put", "unpack") and span.thread == 0:

@@ -1,4 +1,4 @@
-"""What NumPy has besides einsums: parts, shapes with ones, branches, reductions, elements by their index."""
+"""Statements other than einsums: parts, shapes with ones, branches, reductions, elements by their index."""
 
 import types
 

@@ -1,4 +1,4 @@
-"""What every rank runs gives together what NumPy gives; simulated, so without compiler and MPI."""
+"""Programs of all ranks, simulated without compiler and MPI, give NumPy's result."""
 
 from typing import Any
 

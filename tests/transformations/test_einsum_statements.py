@@ -1,4 +1,4 @@
-"""What is read from a program: its statements, computed one by one with NumPy, give what the program gives."""
+"""Statements read from a program, evaluated one by one with NumPy, give the result of the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the transformations do where arrays lie on the GPU."""
+"""Transformations with arrays on the GPU."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_generated_code():
 
 @pytest.mark.compile
 def test_a_program_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """What is tested is the C++ and CUDA that DaCe makes; the program is not run."""
+    """Compile the C++ and CUDA that DaCe generates; the program is not run."""
     if not nvcc_with_cublas(tmp_path):
         pytest.skip("no nvcc with cuBLAS on this machine: a program that computes on a GPU cannot be compiled")
     monkeypatch.setenv(DEVICE_VARIABLE, "host")
@@ -211,7 +211,7 @@ class OnStream(DeviceArray):
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, ArrayView]]:
-    """What programs are run with, on this rank alone; they are not compiled."""
+    """Arguments of the runs of programs, on this rank alone; they are not compiled."""
     monkeypatch.setenv(DEVICE_VARIABLE, "host")
     found: list[dict[str, ArrayView]] = []
 

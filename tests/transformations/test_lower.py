@@ -144,7 +144,7 @@ def test_sizes_replaced_before():
 
 @SIMPLIFY
 def test_one_at_a_time(simplify: bool):
-    """What the second node still needs stays until it is replaced too."""
+    """Descriptors of the second node are kept until it is replaced, too."""
     sdfg = parse("there_and_back", simplify)
     assert sdfg.apply_transformations(LowerRedistribute) == 1
     (left,) = sdfg.rdistrarrays

@@ -1,4 +1,4 @@
-"""What DaCe reads otherwise than NumPy computes it is named in a warning; types may be written as in NumPy."""
+"""Warnings of statements whose results in DaCe and NumPy differ; types may be written as in NumPy."""
 
 import warnings
 

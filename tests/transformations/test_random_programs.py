@@ -41,7 +41,7 @@ def test_random_programs(number, tmp_path, monkeypatch):
 
 
 def runs(seed, folder):
-    """Whether a program is distributed; checks its results, or the error."""
+    """Return True if a program is distributed; check its results, or the error."""
     program = load(random_program(seed), folder, f"random_program_{seed}").program
     rng = np.random.default_rng(seed)
     given = {name: argument(kind, rng) for name, kind in program.f.__annotations__.items()}

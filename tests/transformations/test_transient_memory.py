@@ -1,4 +1,4 @@
-"""Which transients of a distributed program share memory. That none is overwritten too early, simulations show."""
+"""Memory shared by transients of a distributed program; simulations show that none is overwritten too early."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a redistribution moves between nodes: as counted element by element, with ranks renumbered less, and shown."""
+"""Bytes of a redistribution between nodes: equal to a count by elements, reduced by renumbering, and shown."""
 
 from __future__ import annotations
 

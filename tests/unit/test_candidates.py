@@ -1,4 +1,4 @@
-"""What the tuner tries: sensible values of the options a strategy takes, and nothing that is misspelt."""
+"""Candidates of the tuner: sensible values of the options of a strategy, and errors for misspelt names."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def byte_seconds(seconds: float) -> dict[str, Any]:
 
 
 def gpu_machine(**changed: Any) -> MachineProfile:
-    """The same with a GPU."""
+    """Return a machine with a GPU."""
     device = {
         "name": "G", "launch": 1e-5,
         "kernels": {"pack": flat(0.1e-9), "unpack": flat(0.2e-9), "permuted": flat(0.9e-9)},

@@ -1,4 +1,4 @@
-"""What benchmarks/einsum/demo.py makes of measurements: verdicts, the table, the picture."""
+"""Results of benchmarks/einsum/demo.py for given measurements: verdicts, the table, the picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What README.md and the manual show is what happens: programs and commands run, and print what is shown."""
+"""Examples of README.md and the manual: programs and commands run, and their output is the one shown."""
 
 from __future__ import annotations
 

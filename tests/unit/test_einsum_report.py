@@ -1,4 +1,4 @@
-"""What people see of a plan: the report, the command line, the picture."""
+"""Output of a plan: the report, the command line, the picture."""
 
 from __future__ import annotations
 

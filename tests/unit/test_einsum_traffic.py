@@ -94,7 +94,7 @@ def test_traffic_is_that_of_the_schedule(case):
 @given(cases())
 @settings(max_examples=50, deadline=None)
 def test_replicas_that_send_evenly_send_no_less_than_is_received(case):
-    """What is taken where there are too many messages to count each."""
+    """Estimate for numbers of messages too large to count."""
     shape, source, target = case
     exact = traffic(source, target, shape)
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""What the launcher adds to the environment, and how it ends what does not end by itself."""
+"""Variables that the launcher adds to the environment, and its timeout of processes that do not end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the planner of the runtime sends against brute force: every element arrives, and nothing is sent twice."""
+"""Messages of the runtime's planner against brute force: every element arrives, and nothing is sent twice."""
 
 from __future__ import annotations
 

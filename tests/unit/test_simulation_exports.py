@@ -1,4 +1,4 @@
-"""What is exported for simulators of messages: traces for SMPI and GOAL text. Replayed where SimGrid is there."""
+"""Exports for message simulators: traces for SMPI and GOAL text. Replayed if SimGrid is installed."""
 
 from __future__ import annotations
 
