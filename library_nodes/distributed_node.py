@@ -35,7 +35,7 @@ class DistributedNode(RedistNode, CommNode):
     :param name: Label, for error messages.
     :param source: Distribution of the input; None if not known before the program runs.
     :param target: Distribution of the output, of the same global shape.
-    :param inputs: Connectors besides ``_inp_buffer``.
+    :param inputs: Connectors in addition to ``_inp_buffer``.
     :raises ValueError: If only one of the distributions is given.
     """
 

@@ -60,8 +60,8 @@ def _redistribute(
     :param op: Reduction of the replicas of the source.
     :param options: Options of the strategy.
     :return: Name of the local target array.
-    :raises ValueError: If an array has no known sizes, the strategy or an option is unknown, or without ``out`` if a
-        region leaves parts of the target as they are.
+    :raises ValueError: If the sizes of an array are unknown, the strategy or an option is unknown, or a region
+        does not cover the target and ``out`` is missing.
     :raises TypeError: If source or target is not a distribution.
     """
     source, target = (_built_inside(side, sdfg) for side in (source, target))

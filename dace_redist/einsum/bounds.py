@@ -59,7 +59,7 @@ class MoveBounds:
         return move_bounds(self._source, self._target, self._shape)
 
     def of(self, sources: slice, targets: slice) -> Floats:
-        """The bounds for some of the K grids and some of the L grids."""
+        """Return the bounds for some of the K grids and some of the L grids."""
         if len(self._source) * len(self._target) <= MAX_KEPT:
             return self._kept[sources, targets]
         return move_bounds(self._source.chosen(sources), self._target.chosen(targets), self._shape)

@@ -40,7 +40,7 @@ class Einsum:
 
         :param text: The subscripts.
         :param dimensions: Number of dimensions of each operand; required for ``...``, else only checked.
-        :raises ValueError: If the text is not an einsum, or does not fit the dimensions.
+        :raises ValueError: If the text is not a valid einsum, or contradicts the dimensions.
         """
         if not isinstance(text, str):
             raise TypeError(f"einsum: the subscripts must be a string such as 'ij,jk->ik', got {text!r}")
@@ -105,7 +105,7 @@ class Einsum:
         Return the size of every index.
 
         :param shapes: Shape of each operand.
-        :raises ValueError: If the shapes do not fit the indices, or two sizes of one index differ; names both.
+        :raises ValueError: If the shapes do not match the indices, or two sizes of one index differ; names both.
         """
         if len(shapes) != len(self.operands):
             raise ValueError(

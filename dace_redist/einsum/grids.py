@@ -47,7 +47,7 @@ class Layouts:
         return len(self.replicas)
 
     def chosen(self, which: slice) -> Layouts:
-        """Those at some positions."""
+        """Return the layouts at some positions."""
         if which == slice(None):
             return self
         return Layouts(self.parts[which], self.blocks[which], self.replicas[which])
@@ -89,11 +89,11 @@ class Candidates:
         return len(self.parts)
 
     def chosen(self, which: npt.NDArray[np.bool_] | Array) -> Candidates:
-        """Those at some positions."""
+        """Return the candidates at some positions."""
         return dataclasses.replace(self, parts=self.parts[which], scatter=self.scatter[which])
 
     def at(self, indices: str) -> list[int]:
-        """Positions of indices among all of the einsum."""
+        """Return the positions of indices in ``einsum.indices``."""
         return [self.einsum.indices.index(index) for index in indices]
 
     @cached_property
@@ -135,7 +135,7 @@ class Candidates:
         return np.maximum(self.load - (1 + EQUAL_LOAD) * self.least_load, 0)
 
     def block_product(self, indices: str) -> Floats:
-        """Elements of the largest block of a tensor with these indices: (K,)."""
+        """Return the elements of the largest block of a tensor with these indices: (K,)."""
         return np.asarray(np.prod(self.blocks[:, self.at(indices)], axis=1, dtype=np.float64))
 
     @cached_property
@@ -157,7 +157,7 @@ class Candidates:
         return Layouts(parts, np.minimum(self.pieces[:, at], self.sizes[at]), np.full(len(self), self.replicas))
 
     def fetched(self, number: int) -> Floats:
-        """Elements of an operand that a rank receives if its replicas shared it evenly before: (K,)."""
+        """Return the elements of an operand that a rank receives if its replicas shared it evenly before: (K,)."""
         layout = self.operands[number]
         return np.asarray(layout.elements * (layout.replicas - 1) / layout.replicas)
 

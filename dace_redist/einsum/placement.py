@@ -45,7 +45,7 @@ class Placement:
     :param multiples: Per tensor axis m: blocks consist of m equal pieces, ``m * ceil(extent / (parts * m))``
         elements, so that a block can be split among m ranks without other traffic.
     :param ranks: Communicator rank of each grid position, row-major.
-    :raises ValueError: If the lengths do not fit each other.
+    :raises ValueError: If the lengths are inconsistent.
     """
 
     grid: tuple[int, ...]

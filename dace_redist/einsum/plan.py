@@ -269,7 +269,7 @@ class EinsumPlan:
         """
         Draw tensors, groups with their grids, and redistributions with their volume.
 
-        :param path: File to write; its ending says the format: .png, .svg or .pdf.
+        :param path: File to write; its suffix selects the format: .png, .svg or .pdf.
         :raises ValueError: If the format is unknown.
         :raises FileNotFoundError: If the folder does not exist.
         :raises ImportError: If Matplotlib is not installed.

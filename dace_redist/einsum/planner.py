@@ -1,4 +1,4 @@
-"""Plans a program of einsums on many ranks. Start reading at: plan_einsums."""
+"""Planner of a program of einsums on many ranks. Start reading at: plan_einsums."""
 
 from __future__ import annotations
 

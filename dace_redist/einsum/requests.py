@@ -102,7 +102,7 @@ class Requests:
         """
         Check the user's grids against the steps.
 
-        :raises ValueError: If a name, an index or a number of parts does not fit.
+        :raises ValueError: If a name, an index or a number of parts is invalid.
         """
         results = [step.result for step in steps]
         for key in self.overrides:

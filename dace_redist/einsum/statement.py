@@ -51,7 +51,7 @@ class Statement:
     :param added: Name of a tensor that is added to a product; empty for none, which the planner requires.
     :param reduction: ``"max"`` or ``"min"`` instead of a sum.
     :param code: Expression of an elementwise statement; not used by the planner.
-    :raises ValueError: If the names do not fit the einsum, an elementwise statement sums, or the indices are not those
+    :raises ValueError: If the number of operands differs from the einsum, an elementwise statement sums, or the indices are not those
         of a linear system.
     """
 
@@ -127,7 +127,7 @@ class Statement:
         Return the size of every index, including those of ``einsum.distinct``.
 
         :param shapes: Shape of every tensor by name; the shape of the result is optional, and checked.
-        :raises ValueError: If a shape is missing, has negative sizes, or does not fit; names the statement.
+        :raises ValueError: If a shape is missing, has negative sizes, or is inconsistent; names the statement.
         """
         missing = [name for name in self.operands if name not in shapes]
         if missing:

@@ -46,7 +46,7 @@ def _agreed(
         else:
             failure = error
     digest = arguments.digest() if arguments is not None else 0
-    unknown = any(element is None for element in types)  # not "None in": float64 == None, says NumPy
+    unknown = any(element is None for element in types)  # not "None in": float64 == None is True in NumPy
     mine = np.array([failure is not None, digest, -digest, unknown, *anywhere], dtype=np.int64)
     most = np.empty_like(mine)
     comm.Allreduce(mine, most, MPI.MAX)

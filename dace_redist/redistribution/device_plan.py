@@ -39,12 +39,11 @@ class DevicePlan(Plan):
         Move a tensor. Collective over the ranks that have a part in it.
 
         :param array: This rank's part of the source; None on a rank that owns nothing of it.
-        :param out: Where to put this rank's part of the target. Default: a new array, on the GPU one of the library of
-            ``array``.
+        :param out: This rank's part of the target. Default: a new array, on the GPU of the library of ``array``.
         :return: This rank's part of the target: ``out`` if given.
-        :raises ValueError: On this rank only, if the plan was freed, or an array does not fit or lies elsewhere; the
+        :raises ValueError: On this rank only, if the plan was freed, or an array has a wrong shape or device; the
             others may wait for this rank.
-        :raises TypeError: The same, for an array of another type.
+        :raises TypeError: On this rank only, if an array has another type.
         :raises RedistributionError: If MPI or the GPU fails.
         """
         out = self.empty_target_for(array) if out is None else out
@@ -57,7 +56,7 @@ class DevicePlan(Plan):
         Return a call with these arrays, which are checked only once.
 
         :param array: This rank's part of the source.
-        :param out: Where to put this rank's part of the target.
+        :param out: This rank's part of the target.
         :raises ValueError: As a call of the plan.
         :raises TypeError: As a call of the plan.
         """

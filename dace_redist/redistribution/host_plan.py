@@ -85,12 +85,12 @@ class Plan(BasePlan):
 
         :param array: This rank's part of the source, of shape ``source.local_shape(rank)`` and any strides; None on a
             rank that owns nothing of it.
-        :param out: Where to put this rank's part of the target; must not overlap ``array``. Default: a new array, in
-            node-shared memory with the strategies that copy straight into it.
+        :param out: This rank's part of the target; must not overlap ``array``. Default: a new array, in node-shared
+            memory if the strategy copies directly into it.
         :return: This rank's part of the target: ``out`` if given.
-        :raises ValueError: On this rank only, if the plan was freed or an array does not fit; the others may wait for
-            this rank.
-        :raises TypeError: The same, for an array of another type.
+        :raises ValueError: On this rank only, if the plan was freed or an array has a wrong shape; the others may wait
+            for this rank.
+        :raises TypeError: On this rank only, if an array has another type.
         :raises RedistributionError: If MPI fails.
         """
         if out is None:
@@ -129,9 +129,9 @@ class Plan(BasePlan):
             :meth:`Request.wait` of any transfer; within a node also while this rank computes. ``"thread"``: a
             separate thread advances it; requires ``MPI_THREAD_MULTIPLE``, which mpi4py requests by default.
         :return: The transfer, to be waited for.
-        :raises ValueError: On this rank only, if the plan was freed, a transfer of it is under way, or an array does
-            not fit.
-        :raises TypeError: The same, for an array of another type.
+        :raises ValueError: On this rank only, if the plan was freed, a transfer of it is under way, or an array has
+            a wrong shape.
+        :raises TypeError: On this rank only, if an array has another type.
         :raises RedistributionError: If MPI fails, or has no threads.
         """
         number = progress_number(progress)

@@ -68,12 +68,12 @@ class JointPlan(BasePlan):
         """
         Move the tensors. Collective over the ranks that have a part in any of them.
 
-        :param arrays: This rank's part of each source, as :meth:`dace_redist.Plan.__call__` takes one.
-        :param out: Where to put this rank's part of each target; default: new arrays.
+        :param arrays: This rank's part of each source, as for :meth:`dace_redist.Plan.__call__`.
+        :param out: This rank's part of each target; default: new arrays.
         :return: This rank's parts of the targets.
-        :raises ValueError: On this rank only, if the plan was freed, or an array or the number of them does not fit;
+        :raises ValueError: On this rank only, if the plan was freed, or an array or the number of arrays is wrong;
             the others may wait for this rank.
-        :raises TypeError: The same, for an array of another type.
+        :raises TypeError: On this rank only, if an array has another type.
         :raises RedistributionError: If MPI fails.
         """
         out = self._targets(out)

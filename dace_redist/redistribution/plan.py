@@ -59,7 +59,7 @@ def plan(
 
     :param source: Distribution of the tensor before, over the ranks of ``comm``; for several tensors a list.
     :param target: Distribution after, of the same global shape except for ``axes`` and ``region``; or a list.
-    :param dtype: Element type of the source: what NumPy takes, or a DaCe type.
+    :param dtype: Element type of the source: a NumPy or DaCe type.
     :param comm: mpi4py communicator; default: the world. Every rank must call, even one that owns nothing.
     :param strategy: Name of a strategy, see :data:`dace_redist.strategies.STRATEGIES`. ``"Auto"`` selects the fastest
         measured one (:func:`dace_redist.tune`), else one that the cost model predicts to be clearly faster than the

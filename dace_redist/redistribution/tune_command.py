@@ -88,9 +88,8 @@ def tune(
 @click.option("--quiet", is_flag=True, help="do not show how far it is")
 def calibrate(output: Path | None, limit_seconds: float, quiet: bool) -> None:
     """
-    Measure what copies and messages take on this machine, for the model of costs, also on GPUs where every rank can
-    use one. Run it on as many ranks on each node as programs will have, and on two nodes or more for what moves between
-    nodes:
+    Measure copies and messages on this machine for the cost model, also on GPUs if every rank can use one. Run it with
+    the number of ranks per node of later programs, and on two or more nodes for messages between nodes:
 
     \b
     mpiexec -n 12 dace-redist calibrate

@@ -78,7 +78,7 @@ class Emitter:
         state.add_nedge(state.add_read(source), state.add_write(target), self._arrays.whole(target))
 
     def at(self, region: ControlFlowRegion, tensor: str, placement: Placement) -> str:
-        """Return the array that holds a tensor under a placement; redistributes the tensor if there is none."""
+        """Return the array of a tensor under a placement; redistribute the tensor if it has none."""
         arrays = self._arrays
         placement, copies = arrays.known(tensor, placement), arrays.copies[tensor]
         if placement not in copies:
@@ -92,8 +92,8 @@ class Emitter:
         """
         Copy a box of a tensor to another tensor, or from it; both are at home.
 
-        The box is redistributed as an array with all axes of the tensor that it is cut from, placed as the other
-        tensor; axes of one element are then dropped or added on each rank.
+        The box is redistributed as an array with all axes of its own tensor, under the placement of the other tensor;
+        axes of one element are then dropped or added on each rank.
         """
         arrays, box, zeros = self._arrays, move.box, (0,) * len(move.box.extents)
         if move.written:

@@ -146,7 +146,7 @@ class _Builder(Emitter):
         self._read(move.read)
         if isinstance(move, Slice):
             self.slice(region, move)
-            if move.written:  # the other elements stay
+            if move.written:  # the other elements are unchanged
                 self._read([move.result])
                 self.results.add(move.result)
                 return

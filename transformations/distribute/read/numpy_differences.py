@@ -119,7 +119,7 @@ def warning_of_integers(name: str, function: Callable[..., Any]) -> Callable[...
     Return a function of arrays that warns if the result type differs from NumPy's, as for integers.
 
     :param name: ``"sum"``, ``"mean"`` or ``"trace"``.
-    :param function: What DaCe's frontend calls for it.
+    :param function: DaCe's replacement of it.
     """
 
     @functools.wraps(function)

@@ -23,7 +23,7 @@ Items = list[Item] | None
 
 def equal_types(sdfg: SDFG) -> Rule:
     """
-    Return a rule that converts operands and results to the type in which NumPy computes: BLAS wants equal types.
+    Return a rule that converts operands and results to the type in which NumPy computes: BLAS requires equal types.
 
     The rule raises an error for types without arithmetic, and for complex numbers that would be stored as real ones.
     """
@@ -109,7 +109,7 @@ def fold_transposes(before: list[Item], transpose: Statement, after: list[Item],
     """
     Make ``A.T @ B`` one einsum.
 
-    A transposed copy stays where an elementwise statement or another block reads it, or a statement after the next
+    A transposed copy is kept if an elementwise statement or another block reads it, or a statement after the next
     write to the tensor it was copied from.
     """
     if not _is_transpose(transpose) or transpose.result in {*kept, *names_of(before)}:

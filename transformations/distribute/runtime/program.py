@@ -175,7 +175,7 @@ class DistributedProgram:
         """
         Draw the tensors, the contractions with their process grids, and the redistributions with their volume.
 
-        :param path: File to write; its ending says the format: .png, .svg or .pdf.
+        :param path: File to write; its suffix selects the format: .png, .svg or .pdf.
         """
         self.plan.plot(path)
 
