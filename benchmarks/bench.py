@@ -1,5 +1,5 @@
 """
-Measures every strategy against stock DaCe, what others offer, and the limits of the machine; ``--help`` says more.
+Benchmark of every strategy against stock DaCe, other libraries, and the limits of the machine; see ``--help``.
 
     mpiexec -n 12 python benchmarks/bench.py seed --json results.jsonl
 """

@@ -37,7 +37,7 @@ System = tuple[tuple[Distribution, Array], tuple[Distribution, Array]]
 
 class Cholesky:
     """
-    ``pdpotrf`` and ``pdpotrs`` of matrices on process grids. Making and freeing it is collective.
+    ``pdpotrf`` and ``pdpotrs`` of matrices on process grids. Construction and ``free`` are collective.
 
     :param comm: Communicator.
     """
@@ -46,7 +46,7 @@ class Cholesky:
         self.grids = scalapack.Grids(comm)
 
     def solve(self, system: System) -> None:
-        """Puts the factor and the solution in the place of matrix and right-hand sides. Collective."""
+        """Overwrite matrix and right-hand sides by factor and solution. Collective."""
         info, one, arguments = ctypes.c_int(), ctypes.c_int(1), []
         for distribution, array in system:
             described = self.grids.descriptor(distribution, order="F")
@@ -58,7 +58,7 @@ class Cholesky:
 
 
 def arrives(comm: MPI.Intracomm, n: int) -> System:
-    """A symmetric, positive definite matrix and right-hand sides in rows, stored as ScaLAPACK stores them."""
+    """Return a symmetric, positive definite matrix and right-hand sides by rows, in ScaLAPACK's storage order."""
     each = -(-n // comm.size)
     rows = Distribution((n, n), (comm.size, 1), block=(each, each))  # blocks are to be square; columns are not split
     sides = Distribution((n, SIDES), (comm.size, 1), block=(each, SIDES))
@@ -70,7 +70,7 @@ def arrives(comm: MPI.Intracomm, n: int) -> System:
 
 
 def empty(distribution: Distribution, comm: MPI.Intracomm, shared: bool = False) -> Array:
-    """Column by column, as ScaLAPACK wants it."""
+    """Return a new array in column-major order, as ScaLAPACK requires."""
     shape = distribution.local_shape(comm.rank)[::-1]
     return (dace_redist.empty(shape) if shared else np.empty(shape)).T
 

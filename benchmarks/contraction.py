@@ -1,5 +1,5 @@
 """
-Times contractions of local arrays on one thread, against opt_einsum and against a product of matrices of as many flops.
+Contractions of local arrays on one thread, against opt_einsum and against a matrix product of equal operations.
 
 ``python benchmarks/contraction.py [--only MTTKRP] [--repetitions 5]``; medians in milliseconds, runs interleaved.
 """

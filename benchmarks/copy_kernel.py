@@ -1,5 +1,5 @@
 """
-Compiles and runs ``copy_kernel.cpp``: the copy kernel against loops of ``memcpy`` calls, by run length and dimensions.
+Benchmark ``copy_kernel.cpp``: the copy kernel against loops of ``memcpy`` calls, by run length and dimensions.
 
 ``python benchmarks/copy_kernel.py [--runs 96] [--json FILE]``; figures are GB/s of processor time of one thread.
 """

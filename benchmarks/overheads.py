@@ -81,7 +81,7 @@ def gram_of_mttkrp(X: dace.float64[I, J, K], B: dace.float64[J, R], C: dace.floa
 
 @contextlib.contextmanager
 def _new_cache(with_libraries: bool) -> Iterator[dict[str, str]]:
-    """Environment with cache folders of its own, without programs, with the package's libraries or not even these."""
+    """Return an environment with new cache folders, with or without the package's libraries, and without programs."""
     from dace_redist.native.toolchain import build_directory
 
     with tempfile.TemporaryDirectory(prefix="overheads-") as folder:
@@ -99,7 +99,7 @@ def _on_ranks(ranks: int, *arguments: str, environment: dict[str, str] | None = 
 
 
 def _part(name: str, ranks: int, environment: dict[str, str] | None = None) -> dict[str, list[float]]:
-    """Runs a part of this file on ranks of its own; it prints what it measured as JSON."""
+    """Run a part of this file on separate ranks; return its measurements, which it prints as JSON."""
     printed = _on_ranks(ranks, __file__, "--part", name, environment=environment)
     figures: dict[str, list[float]] = json.loads(printed.strip().splitlines()[-1])
     return figures
@@ -119,7 +119,7 @@ def _module(text: str, folder: str) -> Any:
 
 
 def _compile(strategy: str) -> float:
-    """Seconds to set the strategy of the program with one redistribution and to compile it, in an empty folder."""
+    """Return the seconds to set the strategy of a one-redistribution program and compile it in an empty folder."""
     import dace_redist
 
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
@@ -150,7 +150,7 @@ def _distribute_part() -> dict[str, list[float]]:
 
 
 def _calls(comm: Any) -> dict[str, Callable[[], Any]]:
-    """The small calls to compare."""
+    """Return the small calls to compare."""
     import numpy as np
     from mpi4py import MPI
 
@@ -212,10 +212,10 @@ def _ratios(first: list[float], second: list[float]) -> list[float]:
 
 def _measure_compile(repetitions: int, anew: bool) -> dict[str, list[float]]:
     """
-    The rows on compiling.
+    Measure the rows on compilation.
 
-    :param anew: Whether DaCe's own caches, of precompiled headers and recorded builds, are emptied before each program;
-        otherwise a first round, which does not count, fills them.
+    :param anew: True to empty DaCe's own caches, of precompiled headers and recorded builds, before each program;
+        otherwise a warm-up round fills them.
     """
     seconds: dict[str, list[float]] = {"stock": [], "compile": [], "distribute": []}
     with _new_cache(with_libraries=True) as environment:

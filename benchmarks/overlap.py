@@ -52,7 +52,7 @@ def seconds_of(work: Callable[[], object], repetitions: int) -> float:
 
 
 class Computation:
-    """As many products as take the given time on the slowest rank."""
+    """Products that take the given time on the slowest rank."""
 
     def __init__(self, seconds: float):
         self.matrix = np.random.default_rng(0).standard_normal((PRODUCT, PRODUCT))
@@ -82,7 +82,7 @@ class ProcessorTime:
 
     @property
     def means(self) -> tuple[float, float, float]:
-        """Seconds of all cores together, by repetition: not idle, of these in the kernel, and idle."""
+        """Return the seconds of all cores together, by repetition: non-idle, in the kernel, and idle."""
         busy, kernel, idle = np.mean(self._spans[WARMUP:], axis=0).tolist()
         return busy, kernel, idle
 
@@ -101,7 +101,7 @@ class ProcessorTime:
 
 
 def moved_asleep(made: Plan, A: np.ndarray, out: np.ndarray) -> None:
-    """A transfer, for which the rank sleeps between calls."""
+    """Run a transfer; the rank sleeps between calls."""
     request = made.start(A, out=out)
     while not request.test():
         time.sleep(PAUSE)
@@ -109,7 +109,7 @@ def moved_asleep(made: Plan, A: np.ndarray, out: np.ndarray) -> None:
 
 
 def called_asleep(seconds: float) -> None:
-    """As many such calls as there is time for, with nothing to move."""
+    """Make such calls without a transfer for a given time."""
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         MPI.COMM_WORLD.Iprobe()
@@ -117,7 +117,7 @@ def called_asleep(seconds: float) -> None:
 
 
 def measured(made: Plan, A: np.ndarray, out: np.ndarray, limit: float) -> tuple[dict[str, float], dict]:
-    """Medians of the times of the transfer, the computation, and both; and the processor time of each."""
+    """Return the median times of the transfer, the computation, and both; and the processor time of each."""
 
     def both(progress: str) -> None:
         request = made.start(A, out=out, progress=progress)

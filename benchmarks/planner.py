@@ -81,13 +81,13 @@ def distributions(kind: str, ranks: int) -> tuple[Distribution, Distribution]:
 
 
 def status_bytes(field: str) -> int:
-    """A line of /proc/self/status, in bytes."""
+    """Return a line of /proc/self/status, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field + ":"))
 
 
 def peak_growth(work: Callable[[], object]) -> int:
-    """Bytes by which the peak resident set grows while ``work`` runs."""
+    """Return the growth of the peak resident set, in bytes, while ``work`` runs."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
         before = status_bytes("VmRSS")
@@ -130,7 +130,7 @@ def measure(kind: str, ranks: int, repetitions: int) -> Result:
 
 
 def table(results: list[Result]) -> str:
-    """The figures as text."""
+    """Return the figures as text."""
     lines = [
         f"{'':14}{'ranks':>10}{'messages':>10}{'blocks':>8}{'plan ms':>9}{'95 % ms':>9}{'cpu ms':>9}{'make ms':>10}"
     ]

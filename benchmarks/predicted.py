@@ -42,7 +42,7 @@ _SAME_ON_A_NODE = ("Shared", "Aggregated")
 
 
 def measured(cases: Sequence[Case], comm: Any, limit_seconds: float, strategies: Sequence[str]) -> Times:
-    """The median of each strategy in each case and kind of memory. Collective."""
+    """Return the median of each strategy in each case and kind of memory. Collective."""
     times: Times = defaultdict(dict)
     wanted = Wanted([*strategies], peers=False)
     for case in cases:
@@ -74,7 +74,7 @@ def predicted(cases: Sequence[Case], machine: Path | None, node_of: Sequence[int
 
 
 def errors(seen: Times, said: Times, large: Mapping[str, bool]) -> list[str]:
-    """A line for each strategy and kind of memory: predicted over measured."""
+    """Return a line for each strategy and kind of memory: predicted over measured."""
     ratios = defaultdict(list)
     for (case, variant), times in seen.items():
         for strategy, seconds in times.items():
@@ -110,7 +110,7 @@ def choices(seen: Times, said: Times, one_node: bool) -> list[str]:
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*")
     parser.add_argument("--machine", type=Path)

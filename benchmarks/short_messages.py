@@ -27,7 +27,7 @@ SIZES = ("64", "512", "2048", "4096", "16384", "65536")
 
 
 def distributions(ranks: int, elements: int) -> dict[str, tuple[Distribution, Distribution]]:
-    """Redistributions in which every rank sends so many elements to every other."""
+    """Return redistributions in which every rank sends ``elements`` to every other."""
     cube, square, line = (ranks, ranks, elements), (ranks * elements, ranks), (ranks * ranks * elements,)
     return {
         "transpose, contiguous": (Distribution(cube, (ranks,)), Distribution(cube, (ranks,), dims=(None, 0, None))),

@@ -45,7 +45,7 @@ class Side:
         self.arrays, self.there, self.back = arrays, there, back
 
     def __call__(self) -> None:
-        """There and back; as in a program that goes on with the results, what was transposed is given up."""
+        """Transpose and transpose back; as in a program, each input is released after its transposition."""
         self.arrays = self.there(self.arrays)
         self.arrays = self.back(self.arrays)
 
@@ -75,24 +75,24 @@ class Stacks:
         return {**made, "the same, node_shared_memory()": self.node_shared_by_numpy, "by hand": self.by_hand}
 
     def by_hand(self) -> Side:
-        """From arrays that are padded already."""
+        """Return the transposition by hand of padded arrays."""
         hand = PaddedStacks(self.comm, *self.stack.shape)
         there, back = hand.to_nonzeros, hand.to_energies
         return Side([hand.pad(one) for one in self.arrays], lambda a: [*map(there, a)], lambda a: [*map(back, a)])
 
     def new_arrays(self) -> Side:
-        """By plans that make their results, in node-shared memory."""
+        """Return transpositions by plans that allocate their results in node-shared memory."""
         there, back = self._plan(self.stack, self.columns), self._plan(self.columns, self.stack)
         return Side(self.arrays, there, back)
 
     def ordinary_arrays(self) -> Side:
-        """By plans, between ordinary arrays."""
+        """Return transpositions by plans between ordinary arrays."""
         there, back = self._plan(self.stack, self.columns), self._plan(self.columns, self.stack)
         kept = [[np.empty(side.local_shape(self.comm.rank), "c16") for _ in self.arrays] for side in self._sides()]
         return Side(self.arrays, lambda given: there(given, kept[0]), lambda given: back(given, kept[1]))
 
     def node_shared_by_numpy(self) -> Side:
-        """As between ordinary arrays, but that NumPy puts them into node-shared memory."""
+        """Return transpositions by plans between arrays that NumPy allocates in node-shared memory."""
         with dace_redist.node_shared_memory():
             return self.ordinary_arrays()
 
@@ -103,7 +103,7 @@ class Stacks:
         return dace_redist.plan([source] * self.count, [target] * self.count, "c16", comm=self.comm)
 
     def check(self, sides: dict[str, Side]) -> None:
-        """Makes sure that all ways lead to the same."""
+        """Check that all ways give equal results."""
         wanted, rows, width = sides["by hand"], *self.there
         for name, side in sides.items():
             pairs = list(zip(side.there(side.arrays), wanted.there(wanted.arrays), strict=True))
@@ -118,10 +118,10 @@ class Stacks:
 
 def peak_beyond_arrays(stacks: Stacks, make: Callable[[], Side]) -> int:
     """
-    Most bytes that a rank takes for a way to transpose, plans included, beyond its parts of sources and targets.
+    Return the peak bytes of a rank for a way to transpose, with plans, beyond its parts of sources and targets.
 
-    Collective. From the kernel's high-water mark of resident memory, which is set back before; the mean over the ranks,
-    for pages that they share belong to no one alone.
+    Collective. From the kernel's high-water mark of resident memory, which is reset before; the mean over the ranks,
+    since they share pages.
     """
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)  # gives back what earlier measurements left
@@ -138,12 +138,12 @@ def peak_beyond_arrays(stacks: Stacks, make: Callable[[], Side]) -> int:
 
 
 def _not_own() -> int:
-    """Resident bytes that are files, such as code, or that count on other processes with which this one shares them."""
+    """Return the resident bytes of files, such as code, and the shares of other processes in shared memory."""
     return _status("RssFile") + _status("RssShmem") - _status("Pss_Shmem", "smaps_rollup")
 
 
 def _status(name: str, file: str = "status") -> int:
-    """Bytes that Linux says of this process."""
+    """Return a figure of Linux about this process, in bytes."""
     lines = Path("/proc/self", file).read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
 

@@ -15,7 +15,7 @@ from dace_redist.library_nodes.node import NUMBERS, lies_on_gpu
 #: The implementation for arrays on the GPU.
 CUBLAS = "cuBLAS"
 
-PREVIOUS = "_cin"  #: input connector that the result has besides where beta is not 0, as of DaCe's own Gemm
+PREVIOUS = "_cin"  #: further input connector, of the result, if beta is not 0; as of DaCe's own Gemm
 
 
 @library.node

@@ -30,12 +30,12 @@ from dace_redist.simulation import simulate
 STRATEGIES = ("Datatype", "Pack", "Pipelined", "Hierarchical")
 #: Share of a link's rate that is left for messages.
 PAYLOAD = 0.97
-#: Strategies that differ by less are taken to be equally fast.
+#: Strategies that differ by less count as equally fast.
 NOTABLE = 1.1
 
 
 def redistributions(ranks: int) -> dict[str, tuple[Distribution, Distribution]]:
-    """The five redistributions, 16 MiB each, by name."""
+    """Return the five redistributions, 16 MiB each, by name."""
     shape, cube = (2048, 1024), (64, 128, 256)
     rows = Distribution(shape, (ranks,))
     half = ranks // 2
@@ -49,7 +49,7 @@ def redistributions(ranks: int) -> dict[str, tuple[Distribution, Distribution]]:
 
 
 def programs() -> dict[str, tuple[Any, dict[str, int]]]:
-    """The three programs of einsums with their sizes, by name."""
+    """Return the three programs of einsums with their sizes, by name."""
     import dace
 
     I, J, K, N, R = (dace.symbol(name, dace.int64) for name in "IJKNR")  # noqa: E741
@@ -75,7 +75,7 @@ def programs() -> dict[str, tuple[Any, dict[str, int]]]:
 
 
 def timed(comm: Any, run: Callable[[], Any], repeats: int) -> float:
-    """The median of the slowest rank's times. Collective."""
+    """Return the median of the slowest rank's times. Collective."""
     from mpi4py import MPI
 
     times = []
@@ -88,7 +88,7 @@ def timed(comm: Any, run: Callable[[], Any], repeats: int) -> float:
 
 
 def measure(repeats: int, with_programs: bool) -> dict[str, Any]:
-    """Times of everything, and the latency between the first and the last rank. Collective."""
+    """Return all times, and the latency between the first and the last rank. Collective."""
     from mpi4py import MPI
 
     import dace_redist
@@ -115,7 +115,7 @@ def measure(repeats: int, with_programs: bool) -> dict[str, Any]:
 
 
 def latency(comm: Any) -> float:
-    """Half of the least time there and back of 8 bytes. Collective."""
+    """Return half of the minimum round-trip time of 8 bytes. Collective."""
     one, times = np.zeros(8, np.uint8), []
     for _ in range(200):
         start = time.perf_counter()
@@ -133,7 +133,7 @@ def latency(comm: Any) -> float:
 
 
 def facts() -> dict[str, float]:
-    """Operations per second, and bytes per second that are read and written, of one core."""
+    """Return operations per second, and bytes read and written per second, of one core."""
     a = np.random.default_rng(0).random((512, 512))
     big, other = np.ones(1 << 23), np.ones(1 << 23)
 
@@ -152,7 +152,7 @@ def facts() -> dict[str, float]:
 
 
 def machine_file(folder: Path, nodes: int, rate: float, known: dict[str, float], profile: str | None) -> Path:
-    """Describes the emulated nodes."""
+    """Write the machine file of the emulated nodes."""
     cores = (os.cpu_count() or 1) / nodes
     lines = [
         "name: emulated nodes",
@@ -174,7 +174,7 @@ def moved(name: str, ranks: int) -> Schedule:
 
 
 def compare(machine: Path, ranks: int, each: int, seen: dict[str, Any]) -> tuple[list[float], list[float]]:
-    """Prints each case; predicted to measured times, and of strategies the predicted time to that of a faster one."""
+    """Print each case: predicted over measured times, and for strategies the prediction over that of a faster one."""
     ratios, orders = [], []
     for name, times in seen["redistributions"].items():
         found = simulate(moved(name, ranks), machine, ranks_per_node=each, strategies=STRATEGIES)

@@ -45,7 +45,7 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 
 
 def why_not() -> str | None:
-    """The reason why Slurm does not run on emulated nodes of this machine, in one line; None if it does."""
+    """Return the reason why Slurm does not run on emulated nodes of this machine, in one line; None if it does."""
     for command in ("slurmctld", "slurmd", "sbatch", "srun"):
         if shutil.which(command, path=cluster.PATH) is None:
             return f"no command {command}: apt-get install slurmctld slurmd slurm-client"

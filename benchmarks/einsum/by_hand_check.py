@@ -8,7 +8,7 @@ from mpi4py import MPI
 
 
 def values(name: str, ranges: list[range], extents: list[int]) -> np.ndarray:
-    """Elements in (0, 1] of operand ``name``, a hash of their global index; zero where ``ranges`` pass ``extents``."""
+    """Return elements in (0, 1] of an operand, a hash of their global index; zero where ``ranges`` pass ``extents``."""
     values = np.zeros([len(indices) for indices in ranges])
     valid = [_clip(indices, extent) for indices, extent in zip(ranges, extents, strict=True)]
     rest = np.uint64(0)  # global index but for the first mode
@@ -27,7 +27,7 @@ def _clip(indices: range, extent: int) -> range:
 
 
 def operands(kernel: Kernel, extents: dict[str, int]) -> dict[str, np.ndarray]:
-    """All operands, of each the block that this rank holds."""
+    """Return this rank's block of each operand."""
     arrays = {}
     for name, (modes, grid) in kernel.operands.items():
         block = kernel.blocks(grid, WORLD.rank, extents)
@@ -36,7 +36,7 @@ def operands(kernel: Kernel, extents: dict[str, int]) -> dict[str, np.ndarray]:
 
 
 def relative_errors(kernel: Kernel, results: list[np.ndarray], extents: dict[str, int]) -> list[float]:
-    """Largest relative error of each result on any rank; NumPy computes blocks, a slab of the first mode at a time."""
+    """Return the maximum relative error of each result; NumPy computes blocks, a slab of the first mode at a time."""
     modes, grid = kernel.result
     block = {mode: _clip(r, extents[mode]) for mode, r in kernel.blocks(grid, WORLD.rank, extents).items()}
     ranges = {mode: block[mode] if mode in modes else range(extent) for mode, extent in extents.items()}

@@ -1,4 +1,4 @@
-"""An einsum distributed by hand: its program, its process grids, and which rank holds what."""
+"""Einsum distributed by hand: program, process grids, and ownership."""
 
 import math
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class Grid:
 @dataclass(frozen=True)
 class Kernel:
     """
-    A distributed einsum: the DaCe program and which grid its operands live on.
+    Distributed einsum: the DaCe program and the process grids of its operands.
 
     The program's symbols are named after mode and grid: with ``grids[0] = Grid("ijk", ...)`` the symbols ``PI1``,
     ``PJ1``, ``PK1`` are the grid's shape and ``I1``, ``J1``, ``K1`` the local extents, ``ceil(extent / parts)``.

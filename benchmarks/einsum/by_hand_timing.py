@@ -1,4 +1,4 @@
-"""Builds kernels distributed by hand with every strategy asked for and times their steps, in turn."""
+"""Kernels distributed by hand: builds with every requested strategy, and alternating measurements of their steps."""
 
 import argparse
 import contextlib
@@ -23,7 +23,7 @@ from mpi4py import MPI
 
 
 class _WaitPolitely:
-    """The communicator as ``distributed_compile`` uses it; who waits for rank 0's compiler leaves it the cores."""
+    """Communicator for ``distributed_compile``; ranks sleep while rank 0 compiles."""
 
     def Get_rank(self) -> int:  # noqa: N802
         return WORLD.rank
@@ -75,7 +75,7 @@ def _load(kernel: Kernel, strategy: str) -> CompiledSDFG:
 
 @dataclass
 class TimedStrategy:
-    """A strategy, its options, the program built with it, and what its runs gave."""
+    """Strategy with its options, its program, and the times of its runs."""
 
     strategy: str
     options: dict
@@ -85,7 +85,7 @@ class TimedStrategy:
 
 
 def build_all(kernel: Kernel, arguments: argparse.Namespace) -> list[TimedStrategy]:
-    """The kernel with every strategy asked for, one line each on rank 0."""
+    """Build the kernel with every requested strategy; print a line for each on rank 0."""
     with _quiet():
         parsed = _parse(kernel) if WORLD.rank == 0 and not arguments.prebuilt else None
     programs, names = [], list(dict.fromkeys(arguments.strategy))
@@ -107,7 +107,7 @@ def say(line: str) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Hide what stock DaCe says while it parses and expands a Redistribute: debug prints, warnings about itself."""
+    """Hide the output of stock DaCe while it parses and expands a Redistribute: debug prints, warnings about itself."""
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"dace\.")
         yield
@@ -115,10 +115,10 @@ def _quiet() -> Iterator[None]:
 
 def measure(programs: list[TimedStrategy], inputs: dict, repetitions: int) -> None:
     """
-    Run all programs in turn, so that whatever else the machine does affects all alike; the first round warms up.
+    Run all programs alternately, so that other load of the machine affects all equally; the first round warms up.
 
-    Steps are timed with a barrier before each, so that none pays for ranks that come late; the total is timed in
-    runs of its own, without barriers.
+    Steps are timed with a barrier before each, so that late ranks do not count; the total is timed in separate runs
+    without barriers.
     """
     names = [[*steps(program.compiled.sdfg), "total"] for program in programs]
     seconds = [np.zeros((repetitions + 1, len(columns))) for columns in names]
@@ -131,7 +131,7 @@ def measure(programs: list[TimedStrategy], inputs: dict, repetitions: int) -> No
 
 
 def _run(program: TimedStrategy, inputs: dict, columns: int) -> np.ndarray:
-    """Run a program twice: seconds that this rank spent in every step, and in all of them without barriers."""
+    """Run a program twice; return this rank's seconds in every step, and in total without barriers."""
     arguments = {name: inputs[name] for name in program.compiled.sdfg.arglist() if name in inputs}
     seconds = np.zeros(columns)
     for barrier in (True, False):

@@ -36,7 +36,7 @@ def add_clocks(sdfg: dace.SDFG) -> None:
 
 
 def _chain(region: ControlFlowRegion) -> Iterator[tuple[str, list[ControlFlowBlock]]]:
-    """The steps of a region in order: their kind, and their blocks."""
+    """Return the steps of a region in order: their kind, and their blocks."""
     steps: Chain = []
     for block in region.bfs_nodes(region.start_block):
         if isinstance(block, LoopRegion):
@@ -71,13 +71,13 @@ def _kind(block: ControlFlowBlock) -> str | None:
 
 
 def _name(kind: str, blocks: list[ControlFlowBlock]) -> str:
-    """Kind and tensor for a node of this package, whose label says which; else the kind."""
+    """Return kind and tensor of a node of this package, from its label; else the kind."""
     labels = [node.label for node in _code(blocks[0]) if type(node) in _OWN]
     return labels[0] if labels else kind
 
 
 def _add_clock(state: dace.SDFGState, name: str, number: int | None) -> None:
-    """Adds the time since the last clock to a step; None: only starts it."""
+    """Add the time since the last clock to a step; None: only start the clock."""
     step = "" if number is None else f"_clock[{_HEAD + number}] += MPI_Wtime() - _clock[0]; "
     code = f"{step}if (_clock[1] != 0) MPI_Barrier(MPI_COMM_WORLD); _clock[0] = MPI_Wtime();"
     tasklet = state.add_tasklet(name, {}, {"_clock"}, code, language=dace.Language.CPP, side_effects=True)
@@ -88,7 +88,7 @@ def _add_clock(state: dace.SDFGState, name: str, number: int | None) -> None:
 
 def new_clock(sdfg: dace.SDFG, barrier: bool) -> np.ndarray:
     """
-    The argument ``clock`` for one run.
+    Return the argument ``clock`` for one run.
 
     :param barrier: Whether a barrier follows each step, outside of all times, so that none includes waiting for others.
     """
@@ -103,7 +103,7 @@ def read_clock(clock: np.ndarray) -> np.ndarray:
 
 
 def steps(sdfg: dace.SDFG) -> list[str]:
-    """Names of the steps, such as ``local 1`` or ``redistribute T``, in the order of :func:`read_clock`."""
+    """Return the names of the steps, such as ``local 1`` or ``redistribute T``, in the order of :func:`read_clock`."""
     found = {}
     for state in sdfg.states():
         for label in (node.label for node in state.nodes() if isinstance(node, nodes.Tasklet)):

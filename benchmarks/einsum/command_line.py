@@ -42,7 +42,7 @@ def _option(text: str) -> tuple[str, object]:
 
 
 def named_number(text: str) -> tuple[str, int]:
-    """The name and the value of ``NAME=NUMBER``."""
+    """Return name and value of ``NAME=NUMBER``."""
     name, _, value = text.partition("=")
     if not name.isidentifier() or not value.isdecimal():
         raise argparse.ArgumentTypeError(f"expected NAME=NUMBER, got {text!r}")

@@ -1,5 +1,5 @@
 """
-The ten kernels of Deinsum with the sizes and grids it published, and what these grids move.
+The ten kernels of Deinsum with its published sizes and grids, and the traffic of these grids.
 
 Source: Ziogas et al., Deinsum: Practically I/O Optimal Multilinear Algebra, SC 2022, arXiv 2206.08301; the data and the
 files it is from: ``deinsum.json``. Run it for a table: ``python benchmarks/einsum/deinsum.py``.
@@ -121,14 +121,14 @@ class PublishedKernel:
 
 
 def _whole(statement: Statement, extents: dict[str, int]) -> Part:
-    """All contractions of a statement together."""
+    """Return all contractions of a statement as one part."""
     tree = contraction_tree(statement, extents)
     every = groupings(tree, statement.einsum, passes_unhidden(tree, len(statement.operands), extents))
     return min(every, key=len)[0]
 
 
 def _as_numbered(group: Group, indices: str) -> Group:
-    """The group with its ranks row-major in the given order of the indices."""
+    """Return the group with its ranks row-major in the given order of the indices."""
     ranks = np.arange(len(group.ranks)).reshape([group.parts[index] for index in indices])
     order = [indices.index(index) for index in group.einsum.indices]
     return group.with_ranks(ranks.transpose(order).ravel().tolist())
@@ -136,7 +136,7 @@ def _as_numbered(group: Group, indices: str) -> Group:
 
 @functools.cache
 def kernels() -> dict[str, PublishedKernel]:
-    """The ten kernels by name."""
+    """Return the ten kernels by name."""
     data = json.loads(Path(__file__).with_name("deinsum.json").read_text())
     grids = {
         indices: {int(ranks): tuple(grid) for ranks, grid in table.items()} for indices, table in data["grids"].items()
@@ -151,7 +151,7 @@ def kernels() -> dict[str, PublishedKernel]:
 
 
 def main() -> None:
-    """Print what our plans and Deinsum's grids move, and how long planning takes; fail if ours move more."""
+    """Print the traffic of our plans and of Deinsum's grids, and the time of planning; fail if ours move more."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--ranks", type=int, nargs="*", default=RANKS)
     ranks = parser.parse_args().ranks

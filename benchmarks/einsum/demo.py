@@ -1,4 +1,4 @@
-"""Runs TTMc, one np.einsum, on 4 ranks with every strategy: plan, check, times of each step, pictures (`make demo`)."""
+"""Demo (`make demo`): TTMc, one np.einsum, on 4 ranks with every strategy: plan, check, times of steps, pictures."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""The sizes with which the kernels are run, and operands that every rank can make for itself."""
+"""Sizes of the kernels, and operands that every rank can compute."""
 
 import functools
 import json
@@ -24,10 +24,10 @@ class EinsumCase:
     :param program: The ``@dace.program``.
     :param small: Lengths of preset S: well below a second on two cores.
     :param medium: Lengths of preset M: seconds.
-    :param indices: How many indices its work is the product of: weak scaling keeps the work of a rank.
+    :param indices: Number of indices whose product is its work: weak scaling keeps the work per rank.
     :param published: Deinsum's kernel of these sizes, see ``benchmarks/einsum/deinsum.json``.
-    :param shift: What is taken off the operands, whose elements are else from 0 to 1: without it the first singular
-        vectors of a tensor outweigh all others, and Gram matrices are nearly singular.
+    :param shift: Number subtracted from operands, whose elements are otherwise in (0, 1]: without it the first singular
+        vectors of a tensor dominate, and Gram matrices are nearly singular.
     :param paper: Else: number of ranks and lengths in Irmler et al., Node-Aware Processor Grids, table 2.
     """
 
@@ -130,7 +130,7 @@ def elements(name: str, indices: Sequence[Any], shape: Sequence[int], xp: Any = 
 
 
 def everything(shape: Sequence[int]) -> list[range]:
-    """The indices of all elements."""
+    """Return the indices of all elements."""
     return [range(extent) for extent in shape]
 
 

@@ -48,10 +48,10 @@ def main() -> None:
 
 def by_hand(arguments: argparse.Namespace) -> dict:
     """
-    Seconds of our program and of the one distributed by hand under stock DaCe, in all and by kind of step.
+    Measure our program and the one distributed by hand under stock DaCe: seconds in total and by kind of step.
 
-    In all from the first start to the last end; steps by clocks in the program, with barriers between them, where the
-    slowest rank counts. In turn.
+    The total is from the first start to the last end. Steps are timed by clocks in the program, with barriers between
+    them; the slowest rank counts. The programs run alternately.
     """
     sides = {"ours": Ours(arguments.kernel), "by hand": ByHand(arguments.kernel, prebuilt=False)}
     samples = {name: np.zeros((arguments.rounds + 1, len(side.steps) + 1)) for name, side in sides.items()}
@@ -70,14 +70,14 @@ def by_hand(arguments: argparse.Namespace) -> dict:
 
 
 def _medians(names: list[str], samples: np.ndarray) -> dict[str, float]:
-    """Of each kind of step, which is the first word of its name."""
+    """Return the medians by kind of step, the first word of its name."""
     kinds = dict.fromkeys(name.split(" ")[0] for name in names)
     columns = {kind: [name.split(" ")[0] == kind for name in names] for kind in kinds}
     return {kind: float(np.median(samples[:, which].sum(axis=1))) for kind, which in columns.items()}
 
 
 class Ours:
-    """A kernel as an einsum, distributed by this package."""
+    """Kernel as an einsum, distributed by this package."""
 
     def __init__(self, name: str) -> None:
         program = planned(name)
@@ -118,11 +118,11 @@ def planned(name: str) -> DistributedProgram:
 
 def memory(arguments: argparse.Namespace) -> dict:
     """
-    Peak bytes of the rank with most: operands, and what memory grows by while the loaded program is run twice.
+    Return the peak bytes of the largest rank: operands, and growth of memory while the loaded program runs twice.
 
-    From the kernel's high-water mark of resident memory, which is set back before. The code of libraries does not
-    count; of shared memory each rank counts its share, both as they are at the end. To be run when the program has been
-    built, in a process of its own.
+    They come from the kernel's high-water mark of resident memory, which is reset before. The code of libraries does
+    not count; each rank counts its share of shared memory; both are measured at the end. Run it in a new process after
+    the program was built.
     """
     make: dict[str, Callable[[], Any]] = {"ours": lambda: Ours(arguments.kernel)}
     make["by hand"] = lambda: ByHand(arguments.kernel, prebuilt=True)
@@ -138,13 +138,13 @@ def memory(arguments: argparse.Namespace) -> dict:
 
 
 def _not_own() -> int:
-    """Resident bytes that are files, such as code, or that count on other processes with which this one shares them."""
+    """Return the resident bytes of files, such as code, and the shares of other processes in shared memory."""
     return status("RssFile") + status("RssShmem") - status("Pss_Shmem", "smaps_rollup")
 
 
 def one_thread(arguments: argparse.Namespace) -> dict:
     """
-    Seconds of a run on all ranks, from first start to last end, and of opt_einsum on rank 0 while the others sleep.
+    Measure a run on all ranks, from first start to last end, and opt_einsum on rank 0 while the others sleep.
 
     Expects ``OMP_NUM_THREADS=1`` in the environment.
     """
@@ -174,10 +174,10 @@ def one_thread(arguments: argparse.Namespace) -> dict:
 
 def one_process(arguments: argparse.Namespace) -> dict:
     """
-    Seconds of a run on all ranks and of the NumPy program in one process, with a thread per core, in turn.
+    Measure alternately a run on all ranks and the NumPy program in one process with a thread per core.
 
-    The ranks sleep meanwhile. Expects ``OMP_NUM_THREADS=1`` in the environment. What is written in place is not made
-    anew: both sides go on with what they have.
+    The ranks sleep during the latter. Expects ``OMP_NUM_THREADS=1`` in the environment. Operands written in place are
+    not reset: both sides continue with their present values.
     """
     program = planned(arguments.kernel)
     local = parts(CASES[arguments.kernel], program)

@@ -1,4 +1,4 @@
-"""Distributed programs with timed steps, whose redistributions are carried out by a strategy named at the run."""
+"""Distributed programs with timed steps, and with a strategy that is chosen at each run."""
 
 import copy
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class _ClockedProgram(DistributedProgram):
 
     @cached_property
     def outputs(self) -> dict[str, DistributedTensor]:
-        """Those of the program, and the clock."""
+        """Outputs of the program, and the clock."""
         rows = Placement((self.ranks,), (0, None), (1, 1), tuple(range(self.ranks)))
         shape = (self.ranks, int(self.sdfg.arrays["clock"].shape[1]))
         clock = DistributedTensor("clock", rows, shape, np.dtype(np.float64))
@@ -35,8 +35,8 @@ class TimedProgram:
     """
     A distributed program with clocks, which is compiled once for several strategies.
 
-    :param program: The program; it stays as it is.
-    :param strategies: Names of the strategies that it will be run with.
+    :param program: The program; not changed.
+    :param strategies: Names of the strategies for its runs.
     """
 
     def __init__(self, program: DistributedProgram, strategies: Sequence[str]) -> None:
@@ -53,7 +53,7 @@ class TimedProgram:
         }
 
     def compile(self) -> None:
-        """Compiles and loads the program. Collective."""
+        """Compile and load the program. Collective."""
         for program in self.by_strategy.values():
             program.compile()
 
@@ -61,9 +61,9 @@ class TimedProgram:
         self, strategy: str, local: dict[str, np.ndarray], barrier: bool
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """
-        One run. Collective.
+        Run once. Collective.
 
-        :param barrier: Whether there is a barrier between steps.
+        :param barrier: True for a barrier between steps.
         :return: This rank's parts of the outputs, by name, and seconds of each of ``steps``.
         """
         program = self.by_strategy[strategy]

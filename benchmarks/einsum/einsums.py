@@ -1,5 +1,5 @@
 """
-Measures distributed einsums against what is required: programs distributed by hand, opt_einsum, other numbers of ranks.
+Distributed einsums against their requirements: programs distributed by hand, opt_einsum, other numbers of ranks.
 
     python benchmarks/einsum/einsums.py --json results.jsonl
 """
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def commands(arguments: argparse.Namespace) -> Iterator[tuple[int, list[str]]]:
-    """Numbers of ranks and what they run."""
+    """Return numbers of ranks and their commands."""
     jobs = str(HERE / "einsum_jobs.py")
     rounds = ["--rounds", str(arguments.rounds)]
     if "by-hand" in arguments.parts:
@@ -72,7 +72,7 @@ def commands(arguments: argparse.Namespace) -> Iterator[tuple[int, list[str]]]:
 
 
 def run(ranks: int, command: list[str], folder: str) -> None:
-    """One launch; what it prints is shown if it fails. One thread per rank, unless the environment says otherwise."""
+    """Launch a command; show its output if it fails. One thread per rank, unless the environment sets a number."""
     variables = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
     argv = [sys.executable, "-m", "mpi4py", *command]
     code, output = launch(ranks, argv, timeout=900, environment=variables, cwd=folder)
@@ -81,7 +81,7 @@ def run(ranks: int, command: list[str], folder: str) -> None:
 
 
 def table(records: list[dict]) -> str:
-    """All figures, beside what is required."""
+    """Return a table of all figures and their requirements."""
     lines = [f"{'what':<44}{'ours':>12}{'other':>12}{'ratio':>8}{'required':>10}  load"]
     for record in records:
         head = f"{record['kernel']}, {record['ranks']} ranks"
@@ -123,7 +123,7 @@ def _memory_rows(records: list[dict]) -> list[str]:
 
 
 def _process_rows(records: list[dict]) -> list[str]:
-    """Memory of all ranks together to that of the NumPy program in one process."""
+    """Return rows with the memory of all ranks over that of the NumPy program in one process."""
     together = {(r["kernel"], r["ranks"]): r["bytes_of_all"] for r in records if r.get("whose") == "ours"}
     found = [(r, together.get((r["kernel"], r["ranks"]))) for r in records if r.get("job") == "one-process"]
     return [

@@ -1,6 +1,7 @@
 """
-Distributed matrix products whose partial sums are added on the way of the redistributions that follow, to the same with
-sums of their own. On 4 ranks the plans of 2MM and 3MM have no such sums; TTMc (order 5) has none on 8 either.
+Distributed matrix products with partial sums fused into the following redistributions, against separate sums.
+
+On 4 ranks the plans of 2MM and 3MM have no such sums; TTMc (order 5) has none on 8 either.
 
     mpiexec -n 8 python benchmarks/einsum/fused_sums.py [--size 1024] [--limit 10] [mm2] [mm3]
 """
@@ -23,7 +24,7 @@ FUSING = "dace_redist.transformations.distribute.emit.fuse_sums"
 
 
 def programs(name: str, comm: MPI.Intracomm, size: int) -> list[Any]:
-    """The fused program and the unfused one, compiled; rank 0 plans."""
+    """Return the fused program and the unfused one, compiled; rank 0 plans."""
     made = None
     if comm.rank == 0:
         given = (getattr(einsum_kernels, name), comm.size, dict.fromkeys("IJKLM"[: int(name[-1]) + 2], size))

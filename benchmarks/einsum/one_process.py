@@ -1,7 +1,7 @@
 """
-A kernel as its NumPy program, in one process with as many BLAS threads as cores: what the ranks are compared with.
+Reference for the ranks: the NumPy program of a kernel in one process with as many BLAS threads as cores.
 
-Reads a line for each run, and prints its seconds; at the end, the most bytes that operands and a run took together.
+It reads a line for each run, and prints its seconds; at the end, the peak bytes of operands and a run together.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ import numpy as np
 
 
 def status(name: str, file: str = "status") -> int:
-    """Bytes that Linux says of this process."""
+    """Return a figure of Linux about this process, in bytes."""
     lines = Path("/proc/self", file).read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
 
@@ -31,19 +31,19 @@ def resident_bytes() -> int:
 
 
 class Peer:
-    """The process, seen by who has started it."""
+    """Handle of the process."""
 
     def __init__(self, process: subprocess.Popen) -> None:
         self._process = process
 
     def run(self) -> float:
-        """Seconds of one run."""
+        """Run once; return the seconds."""
         self._process.stdin.write("run\n")
         self._process.stdin.flush()
         return float(self._process.stdout.readline())
 
     def peak_bytes(self) -> int:
-        """Ends it."""
+        """End the process; return its peak bytes."""
         self._process.stdin.close()
         return int(self._process.stdout.readline())
 
@@ -51,9 +51,9 @@ class Peer:
 @contextmanager
 def started(kernel: str, preset: str) -> Iterator[Peer]:
     """
-    The process for a kernel, ready to run.
+    Start the process of a kernel, ready to run.
 
-    :param preset: Of sizes, those of one rank.
+    :param preset: Preset of the sizes, for one rank.
     """
     command = [sys.executable, __file__, kernel, preset]
     threads = {name: str(len(os.sched_getaffinity(0))) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}

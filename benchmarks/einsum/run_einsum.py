@@ -1,5 +1,5 @@
 """
-Runs kernels written as einsums, distributed by `dace_redist.distribute`: plan, times of each step, check against NumPy.
+Kernels written as einsums, distributed by `dace_redist.distribute`: plan, times of each step, check against NumPy.
 
     mpiexec -n 4 python benchmarks/einsum/run_einsum.py ttmc --preset S --strategy Auto Pack --check
 """
@@ -152,7 +152,7 @@ def from_rank_0(make: Callable[[], Any]) -> Any:
 
 def parts(case: EinsumCase, program: DistributedProgram) -> dict[str, np.ndarray]:
     """
-    Of each input, what this rank holds.
+    Return this rank's part of each input.
 
     :raises ValueError: On every rank, if one has too little memory.
     """
@@ -167,7 +167,7 @@ def parts(case: EinsumCase, program: DistributedProgram) -> dict[str, np.ndarray
 
 
 def wholes(case: EinsumCase, program: DistributedProgram) -> dict[str, np.ndarray]:
-    """All of each input."""
+    """Return each input as a whole."""
     shapes = {name: tensor.shape for name, tensor in program.inputs.items()}
     return {name: case.operand(name, everything(shape), shape) for name, shape in shapes.items()}
 
@@ -179,9 +179,9 @@ def measure(
     timed: TimedProgram, local: dict[str, np.ndarray], repetitions: int
 ) -> tuple[dict[str, Samples], dict[str, dict[str, np.ndarray]]]:
     """
-    Run all strategies in turn, so that whatever else the machine does affects all alike; the first round warms up.
+    Run all strategies alternately, so that other load of the machine affects all equally; the first round warms up.
 
-    Steps are timed with a barrier after each, and the slowest rank counts; the total in runs of its own, without
+    Steps are timed with a barrier after each, and the slowest rank counts; the total is timed in separate runs without
     barriers, from the first start to the last end.
 
     :return: By strategy, seconds of each step and in all in each round; and this rank's parts of the last outputs.
@@ -200,21 +200,21 @@ def measure(
 
 
 def copies(local: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Operands of one run: some are written in place."""
+    """Return copies of the operands for one run: some are written in place."""
     return {name: array.copy() for name, array in local.items()}
 
 
 def timed_run(
     whole_runs: Repetitions, timed: TimedProgram, strategy: str, local: dict[str, np.ndarray]
 ) -> tuple[float, dict[str, np.ndarray]]:
-    """Seconds of a run without barriers, and this rank's parts of the outputs."""
+    """Return the seconds of a run without barriers, and this rank's parts of the outputs."""
     given, outputs = copies(local), {}
     seconds = whole_runs.repeat(strategy, lambda: outputs.update(timed.run(strategy, given, barrier=False)[0]))
     return seconds, outputs
 
 
 def medians(samples: Samples) -> dict[str, float]:
-    """Median seconds in all, of each kind of step (its first word), and of each step."""
+    """Return median seconds in total, of each kind of step (its first word), and of each step."""
     kinds: Samples = {}
     for step, times in samples.items():
         kind = step.split(" ")[0]
@@ -224,7 +224,7 @@ def medians(samples: Samples) -> dict[str, float]:
 
 
 def relative_error(case: EinsumCase, program: DistributedProgram, outputs: dict[str, np.ndarray]) -> float:
-    """Largest difference to what NumPy gives, by the largest element; over all outputs. Collective."""
+    """Return the maximum difference to NumPy's outputs, relative to the largest element. Collective."""
     gathered = {name: program.gather(outputs[name], name) for name in program.outputs}
     return from_rank_0(lambda: _relative_error(case, program, gathered))
 

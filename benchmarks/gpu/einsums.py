@@ -49,7 +49,7 @@ PRESETS = {
 
 
 def why_not() -> str | None:
-    """Why this rank cannot measure anything, in one line; None if it can."""
+    """Return the reason why this rank cannot measure, in one line; None if it can."""
     try:
         import cupy
     except ImportError as error:
@@ -89,7 +89,7 @@ def operand(xp: Any, name: str, indices: Sequence[Any], shape: Sequence[int]) ->
 
 
 def numpys_order(expression: str, *operands: Any) -> list[Any]:
-    """The order of contractions that NumPy finds for operands of any library."""
+    """Return NumPy's contraction order for operands of any library."""
     shapes = [np.broadcast_to(np.float64(0), array.shape) for array in operands]
     return np.einsum_path(expression, *shapes, optimize="greedy")[0]
 
@@ -116,7 +116,7 @@ ORDERS: dict[str, Callable[..., Any]] = {
 
 
 def relative_error(xp: Any, whole: np.ndarray, expected: Any) -> float:
-    """Largest difference to what is right, by the largest element; compared slab by slab."""
+    """Return the maximum error relative to the largest element; compared slab by slab."""
     pairs = zip(whole, expected, strict=True)
     found = [(float(abs(xp.asarray(got) - right).max()), float(abs(right).max())) for got, right in pairs]
     difference, largest = np.max(found, axis=0)
@@ -124,7 +124,7 @@ def relative_error(xp: Any, whole: np.ndarray, expected: Any) -> float:
 
 
 def seconds_of(work: Callable[[], Any], synchronize: Callable[[], None]) -> float:
-    """Seconds until what this rank enqueues is done."""
+    """Return the seconds until the work enqueued by this rank is complete."""
     start = time.perf_counter()
     work()
     synchronize()
@@ -135,11 +135,11 @@ def medians(
     run: Callable[[], Any], others: dict[str, Callable[[], Any]], synchronize: Callable[[], None], repetitions: int
 ) -> tuple[float, dict[str, float]]:
     """
-    Seconds of what all ranks do together, of which the slowest counts, and of what rank 0 does alone. Collective.
+    Return the seconds of work of all ranks, the slowest of which counts, and of rank 0 alone. Collective.
 
-    :param run: What all ranks do.
-    :param others: What rank 0 does, by name; on other ranks only the names count.
-    :param synchronize: Waits for what this rank has enqueued.
+    :param run: Work of all ranks.
+    :param others: Work of rank 0, by name; on other ranks only the names count.
+    :param synchronize: Waits for the work enqueued by this rank.
     """
     times = np.zeros((repetitions + 1, 1 + len(others)))
     for taken in times:
@@ -152,7 +152,7 @@ def medians(
 
 
 def compare(case: EinsumCase, sizes: dict[str, int], repetitions: int) -> bool:
-    """One kernel: prints the plan, times and ratio; whether its result is right. Collective."""
+    """Compare one kernel: print plan, times and ratio; return True if its result is right. Collective."""
     import cupy
 
     program = from_rank_0(lambda: distributed(case, COMM.size, sizes))
@@ -175,7 +175,7 @@ def compare(case: EinsumCase, sizes: dict[str, int], repetitions: int) -> bool:
 
 
 def free_arrays() -> None:
-    """Gives back what CuPy keeps of arrays that are no more."""
+    """Free the memory that CuPy caches."""
     import cupy
 
     cupy.get_default_memory_pool().free_all_blocks()

@@ -37,7 +37,7 @@ COPIED = 1 << 30
 
 
 def synchronize() -> None:
-    """Waits for what was enqueued on the default stream."""
+    """Wait for the work enqueued on the default stream."""
     _mark().to_numpy()
 
 
@@ -47,7 +47,7 @@ def _mark() -> DeviceArray:
 
 
 def medians(methods: dict[str, Callable[[], Any]], repetitions: int) -> dict[str, float]:
-    """Seconds of each method, called by turns; the slowest rank counts."""
+    """Return the seconds of each method, called alternately; the slowest rank counts."""
     times: dict[str, list[float]] = {name: [] for name in methods}
     for repetition in range(repetitions + 1):
         for name, method in methods.items():
@@ -63,7 +63,7 @@ def medians(methods: dict[str, Callable[[], Any]], repetitions: int) -> dict[str
 
 def copy_rate(kind: str) -> float | None:
     """
-    Bytes per second that rank 0's GPU copies while the others wait; None without CuPy.
+    Return the bytes per second that rank 0's GPU copies while the others wait; None without CuPy.
 
     :param kind: ``"device"``, read and written; ``"to_host"`` or ``"from_host"``, copied.
     """
@@ -99,7 +99,7 @@ def _copy_rate(kind: str) -> float | None:
 
 
 def compare(case: Any, repetitions: int) -> None:
-    """One case of the catalogue, on the GPU and in main memory."""
+    """Compare one case of the catalogue on the GPU and in main memory."""
     here = np.ones(case.source.local_shape(COMM.rank), case.dtype)
     out = np.empty(case.target.local_shape(COMM.rank), case.dtype)
     A, B = DeviceArray.from_numpy(here), DeviceArray.from_numpy(out)
@@ -131,7 +131,7 @@ def compare(case: Any, repetitions: int) -> None:
 
 
 def pipeline(nbytes: int, repetitions: int) -> None:
-    """All of rank 0's array to rank 1, through main memory."""
+    """Measure a transfer of rank 0's array to rank 1, through main memory."""
     shape = (nbytes // 8,)
     source, target = Distribution(shape, (1,)), Distribution(shape, (1,), ranks=[1])
     A, B = (DeviceArray(side.local_shape(COMM.rank)) for side in (source, target))

@@ -43,16 +43,16 @@ class Arrays:
         self._made: dict[tuple[str, str], Array] = {}
 
     def source(self, memory: str = ORDINARY) -> Array:
-        """The part of the source that the rank has, filled."""
+        """Return the rank's part of the source, filled."""
         return self._get("source", memory, fill)
 
     def target(self, memory: str = ORDINARY) -> Array:
-        """The part of the target that the rank has; every page of it has been touched."""
+        """Return the rank's part of the target, with all pages touched."""
         return self._get("target", memory, lambda array, *_: array.fill(0))
 
     def missing_bytes(self, variant: str) -> int:
         """
-        Bytes that this rank has yet to allocate for a variant.
+        Return the bytes that this rank has yet to allocate for a variant.
 
         :param variant: One of :data:`redistribution.catalogue.VARIANTS`.
         """
@@ -85,7 +85,7 @@ class Arrays:
         return array[tuple(slice(at, at + n) for at, n in zip(first, shape, strict=True))]
 
     def _shared(self, shape: tuple[int, ...]) -> Array:
-        """An array in node-shared memory; raises MemoryError on every rank if one had to take ordinary memory."""
+        """Return an array in node-shared memory; raise MemoryError on every rank if it is exhausted on one."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             array = dace_redist.empty(shape, self.case.dtype, self.comm)
@@ -96,14 +96,14 @@ class Arrays:
         return array
 
     def free(self) -> None:
-        """Let go of all of them."""
+        """Release all arrays."""
         for key in sorted(self._made):
             del self._made[key]
 
 
 def fill(array: Array, distribution: AnyDistribution, rank: int) -> None:
     """
-    Give every element a value that is computed from its global index.
+    Set every element to a value computed from its global index.
 
     :param array: The rank's part, of shape ``distribution.local_shape(rank)``; written.
     """

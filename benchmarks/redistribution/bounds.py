@@ -44,7 +44,7 @@ class PlainCopy:
         self._addresses = self._to.ctypes.data, self._from.ctypes.data
 
     def run(self) -> None:
-        """Copies."""
+        """Copy once."""
         ctypes.memmove(*self._addresses, self._nbytes)
 
 
@@ -63,7 +63,7 @@ class NodeTraffic:
     @classmethod
     def of(cls, schedule: Schedule, node_of: Sequence[int]) -> NodeTraffic:
         """
-        Count it.
+        Count the traffic of a redistribution.
 
         :param schedule: The redistribution.
         :param node_of: Number of the node of each rank, from 0.

@@ -90,7 +90,7 @@ class Case:
 
     @cached_property
     def schedule(self) -> Schedule:
-        """Its messages."""
+        """Messages of the redistribution."""
         return schedule(self.source, self.target, dtype=self.dtype, region=self.region)
 
     @property
@@ -168,7 +168,7 @@ def load(preset: str = "default", path: Path | None = None) -> Catalogue:
 
 
 def _case(entry: Mapping[str, Any], groups: Mapping[str, str], preset: str) -> Case | None:
-    """The case of one entry; None if it does not come in this size."""
+    """Return the case of one entry; None if it has no such preset."""
     entry = dict(entry)
     name, shapes = entry.pop("name"), entry.pop("shape")
     shape = shapes.get(preset) if isinstance(shapes, dict) else shapes if preset == "default" else None

@@ -22,7 +22,7 @@ def _rate(_: click.Context, __: click.Parameter, value: str | None) -> float | N
 
 
 def _names(*known: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """Reads a list of words such as ``Auto,Pack``, each of them known."""
+    """Return a reader of lists of known words such as ``Auto,Pack``."""
 
     def read(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...] | None:
         if value is None:

@@ -94,7 +94,7 @@ class Redistribute:
         self._checked = False
 
     def run(self, source: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
-        """Redistributes, into a new array; the first time it is copied to ``target``, to be checked. Collective."""
+        """Redistribute into a new array; the first result is copied to ``target`` for the check. Collective."""
         import torch
         from torch.distributed.tensor import DTensor
 
@@ -113,7 +113,7 @@ class Redistribute:
             self._checked = True
 
     def free(self) -> None:
-        """Ends the process group."""
+        """End the process group."""
         from torch import distributed
 
         distributed.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Where and with what a benchmark ran: machine, processor, MPI, commit, versions."""
+"""Environment of a benchmark: machine, processor, MPI, commit, versions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def describe(ranks: int, node_of: Sequence[int]) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """Of the checkout that the package lies in, with a plus if it has changes; None outside of a checkout."""
+    """Return the commit of the package's checkout, with a plus if it has changes; None outside of a checkout."""
     folder = Path(dace_redist.__file__).parent
     try:
         top = _git(folder, "rev-parse", "--show-toplevel")

@@ -79,7 +79,7 @@ def _write(figure: Any, path: Path) -> list[Path]:
 
 
 def _figures(rows: Sequence[Record]) -> dict[str, Any]:
-    """The figures of results on one number of nodes, by name."""
+    """Return the figures of results on one number of nodes, by name."""
     figures: dict[str, Any] = {}
     for group in dict.fromkeys(row["group"] for row in rows):
         own = [row for row in rows if row["group"] == group]

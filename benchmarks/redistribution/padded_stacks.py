@@ -33,13 +33,13 @@ class PaddedStacks:
         self.used = np.concatenate([np.arange(self.most) < count for count in counts])  # which rows are no padding
 
     def pad(self, array: Array) -> Array:
-        """The energies of this rank, of all non-zeros, padded."""
+        """Return this rank's energies of all non-zeros, padded."""
         padded = np.zeros((self.most, self.width * self.comm.size), array.dtype)
         padded[: self.mine, : self.nonzeros] = array
         return padded
 
     def to_nonzeros(self, stack: Array) -> Array:
-        """All energies of this rank's non-zeros, then padding."""
+        """Return all energies of this rank's non-zeros, then padding."""
         columns = stack.reshape(self.most, self.comm.size, self.width)
         joined = np.concatenate(self._exchange(np.ascontiguousarray(columns.swapaxes(0, 1))), axis=0)
         stack = np.zeros_like(joined)

@@ -49,7 +49,7 @@ class Alltoallw:
         self._comm.Alltoallw(sent, received)
 
     def free(self) -> None:
-        """Frees the datatypes."""
+        """Free the datatypes."""
         while self._made:
             self._made.pop().Free()
 
@@ -161,13 +161,13 @@ class PencilTransfer:
         self._transfer.forward(source, target)
 
     def free(self) -> None:
-        """Frees the datatypes and the communicator."""
+        """Free the datatypes and the communicator."""
         self._transfer.destroy()
         self._comm.Free()
 
 
 def pencil_axes(case: Case) -> tuple[int, int] | None:
-    """The tensor axis that comes together and the one that is split, if a case is a transfer between pencils."""
+    """Return the tensor axis to join and the one to split, if a case is a transfer between pencils."""
     if not (case.is_whole and _is_pencil(case.source) and _is_pencil(case.target)):
         return None
     before, after = (_parts(distribution) for distribution in (case.source, case.target))

@@ -117,7 +117,7 @@ def _words(distribution: AnyDistribution) -> dict[str, Any]:
 
 
 def skipped_record(case: Case, settings: Settings, one: Skipped) -> dict[str, Any]:
-    """The record of a method that was not measured."""
+    """Return the record of a method that was not measured."""
     facts = _case_facts(case, settings)
     return {name: facts[name] for name in ("case", "group", "preset")} | {
         "method": one.label,

@@ -40,14 +40,14 @@ class Row:
 
 
 def geometric_mean(values: Iterable[float]) -> float:
-    """Of at least one positive number."""
+    """Return the geometric mean of at least one positive number."""
     logarithms = [math.log(value) for value in values]
     return math.exp(math.fsum(logarithms) / len(logarithms))
 
 
 def rows(records: Iterable[Record]) -> list[Row]:
     """
-    Every requirement against what some results show.
+    Return every requirement with its value in some results.
 
     :param records: Lines that were measured, of any cases and numbers of nodes; one per case, method and nodes.
     """
@@ -97,7 +97,7 @@ def _faster(label: str, *others: str) -> _Value:
 
 
 def _row(what: str, required: float, runs: Iterable[_Run], value: _Value, mean: bool = False) -> Row:
-    """The worst case, or the geometric mean, of a value over the runs that have it."""
+    """Return the worst case, or the geometric mean, of a value over the runs that have it."""
     found = [(seen, _case(run)) for run in runs if (seen := value(run)) is not None]
     if not found:
         return Row(what, required, None)

@@ -1,4 +1,4 @@
-"""Measures the cases of the benchmark on the ranks of an MPI job. Start reading at: run."""
+"""Measurement of the cases of the benchmark on the ranks of an MPI job. Start reading at: run."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _run(cases: Sequence[Case], settings: Settings, world: Any) -> int:
 def _measure_case(
     case: Case, settings: Settings, world: Any, nodes: Sequence[int], progress: Progress
 ) -> list[dict[str, Any]]:
-    """The lines of a case, on rank 0. Collective over the world; ranks that the case does not need sleep."""
+    """Return the lines of a case, on rank 0. Collective over the world; ranks that the case does not need sleep."""
     from mpi4py import MPI
 
     takes_part = world.rank < case.ranks
@@ -112,7 +112,7 @@ def _measure_case(
 
 
 def _stock(case: Case, world: Any, stack: contextlib.ExitStack, progress: Progress) -> stock.Stock | str:
-    """The stock program, or why there is none."""
+    """Return the stock program, or the reason why it does not exist."""
     reason = stock.why_not(case)
     if reason is not None:
         return reason

@@ -114,7 +114,7 @@ class Grids:
         self._blacs.Cfree_blacs_system_handle(self._system)
 
     def _context(self, ranks: npt.NDArray[Any]) -> int:
-        """The context of a process grid of these ranks, made once; _NO_CONTEXT on other ranks."""
+        """Return the cached context of a process grid of these ranks; _NO_CONTEXT on other ranks."""
         members = np.asfortranarray(ranks, np.int32)
         key = (ranks.shape, members.tobytes("F"))
         if key not in self._contexts:

@@ -95,13 +95,13 @@ class Stock:
         self._program.stop(self._state)
 
     def run(self, source: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
-        """Redistributes. Collective over the ranks of the case."""
+        """Redistribute. Collective over the ranks of the case."""
         addresses = {"source": source.ctypes.data, "target": target.ctypes.data}
         self._program.run(self._state, self._values | addresses)
 
 
 def _load(case: Case, world: Any) -> program.Program:
-    """The program of a case; on each node one rank compiles it, unless an earlier run has. Collective."""
+    """Load the program of a case; one rank per node compiles it unless it is on disk. Collective."""
     from mpi4py import MPI
 
     path = program.named_path(f"stock_{_key(case)}")
@@ -183,7 +183,7 @@ def _sdfg(case: Case) -> dace.SDFG:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Hides what stock DaCe says while it parses and expands: debug prints, warnings about itself."""
+    """Hide the output of stock DaCe while it parses and expands: debug prints, warnings about itself."""
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"dace\.")
         yield

@@ -14,7 +14,7 @@ Record = Mapping[str, Any]
 
 def read(paths: Iterable[Path]) -> list[dict[str, Any]]:
     """
-    The lines of files that ``run`` wrote; of a method measured twice in a case, on as many nodes, the last counts.
+    Return the lines of files that ``run`` wrote; of repeated measurements of a method in a case, the last one counts.
 
     :raises ValueError: If a line is not one of them; says which.
     """
@@ -31,7 +31,7 @@ def read(paths: Iterable[Path]) -> list[dict[str, Any]]:
 
 
 def measured(records: Iterable[Record]) -> list[Record]:
-    """Without the lines of methods that were skipped."""
+    """Return the records of measured methods."""
     return [record for record in records if "median" in record]
 
 
@@ -50,7 +50,7 @@ def bound_of(record: Record) -> float | None:
 
 
 def case_table(records: Iterable[Record]) -> str:
-    """The methods of one case, the fastest first: median, interval, ratio to stock, share of the bound."""
+    """Return the methods of one case, the fastest first: median, interval, ratio to stock, share of the bound."""
     rows = sorted(measured(records), key=lambda record: float(record["median"]))
     if not rows:
         return ""

@@ -51,8 +51,8 @@ class Statement:
     :param added: Name of a tensor that is added to a product; empty for none, which the planner requires.
     :param reduction: ``"max"`` or ``"min"`` instead of a sum.
     :param code: Expression of an elementwise statement; not used by the planner.
-    :raises ValueError: If the number of operands differs from the einsum, an elementwise statement sums, or the indices are not those
-        of a linear system.
+    :raises ValueError: If the number of operands differs from the einsum, an elementwise statement sums, or the indices
+        are not those of a linear system.
     """
 
     einsum: Einsum

@@ -42,7 +42,8 @@ class DeviceJointPlan(FreedAtEnd):
         """
         Move the tensors. Collective over the ranks that have a part in any of them.
 
-        :param arrays: This rank's part of each source, as for :class:`dace_redist.redistribution.device_plan.DevicePlan`.
+        :param arrays: This rank's part of each source, as for
+            :class:`dace_redist.redistribution.device_plan.DevicePlan`.
         :param out: This rank's part of each target; default: new arrays.
         :return: This rank's parts of the targets.
         :raises ValueError: On this rank only, if the plan was freed, or an array or the number of arrays is wrong;

@@ -113,7 +113,7 @@ class Location:
         single = [axis for axis, n in enumerate(extents) if equal(n, 1)]
         if dimensions is None:
             dropped = {axis for axis in single if not equal(whole[axis], 1)}
-        else:  # first the axes of which the array has more than one element
+        else:  # drop first the axes along which the array has more than one element
             single.sort(key=lambda axis: equal(whole[axis], 1))
             dropped = set(single[: max(0, len(ranges) - dimensions)])
         return Box(offsets, extents, tuple(axis for axis in range(len(ranges)) if axis not in dropped))
