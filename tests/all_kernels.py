@@ -1,4 +1,4 @@
-"""All kernels of the benchmarks as statements of a few programs, because every program is compiled anew."""
+"""All kernels of the benchmarks as statements of a few programs, since each program is compiled separately."""
 
 import types
 from typing import Any
@@ -119,6 +119,6 @@ PROGRAMS |= {
 
 
 def in_python(program: Any) -> Any:
-    """The function that a program was, with the functions that the kernels were: called, it is NumPy alone."""
+    """Return the Python function of a program, which calls the Python functions of the kernels: NumPy only."""
     plain = types.SimpleNamespace(**{name: getattr(kernel, "f", kernel) for name, kernel in vars(kernels).items()})
     return types.FunctionType(program.f.__code__, {**program.f.__globals__, "kernels": plain})

@@ -49,7 +49,7 @@ def nvcc_with_cublas(folder: Path) -> bool:
 
 
 def planned(comm: Any, program: Any, sizes: dict[str, int], **options: Any) -> Any:
-    """A distributed program for all ranks of a communicator; rank 0 plans while the others leave it the cores."""
+    """Return a distributed program for all ranks of a communicator; rank 0 plans while the others sleep."""
     from dace_redist import distribute
 
     made = distribute(program, comm.size, sizes, **options) if comm.rank == 0 else None
@@ -63,9 +63,9 @@ atexit.register(_loaded.clear)  # what a program holds of MPI is freed before mp
 
 def built(comm: Any, name: str, make: Callable[[], Any]) -> Any:
     """
-    A compiled program, loaded on every rank. Collective.
+    Return a compiled program, loaded on every rank. Collective.
 
-    Ranks that wait leave the cores to the compiler.
+    Waiting ranks sleep, so that the compiler has the cores.
 
     :param comm: mpi4py communicator.
     :param name: Name of the program.
@@ -106,7 +106,7 @@ def _build(folder: Path, make: Callable[[], Any]) -> None:
 
 
 def _key() -> str:
-    """Changes with every source a program is made from."""
+    """Return a key that changes with every source of a program."""
     digest = hashlib.blake2b(importlib.metadata.version("dace").encode(), digest_size=8)
     patterns = (
         "dace_redist/**/*.[ch]pp",

@@ -50,11 +50,11 @@ class RandomCase:
         return self.source.shape
 
     def whole(self) -> np.ndarray:
-        """The source; the value of an element is its global linear index, as far as the type can hold it."""
+        """Return the source; the value of an element is its global linear index, as far as the type allows."""
         return self._values(self.shape)
 
     def background(self) -> np.ndarray:
-        """The target before."""
+        """Return the target before."""
         return np.array(np.flip(self._values(self.target.shape)))
 
     def there(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ LAYOUTS = ("C", "F", "padded", "backwards", "every other", "node-shared", "node-
 
 
 def local_array(part: np.ndarray, layout: str) -> np.ndarray:
-    """A copy of ``part`` in memory of a given layout."""
+    """Return a copy of ``part`` in memory of a given layout."""
     if layout == "F":
         return np.array(part, order="F")
     allocate = empty if layout.startswith("node-shared") else np.empty
@@ -99,7 +99,7 @@ def local_array(part: np.ndarray, layout: str) -> np.ndarray:
 
 @st.composite
 def blocked(draw: st.DrawFn, shape: tuple[int, ...], ranks: int) -> Distribution:
-    """Uniform, balanced or block-cyclic over any of the ranks, with dimensions not split and replicas."""
+    """Draw a uniform, balanced or block-cyclic distribution over any ranks, with unsplit dimensions and replicas."""
     grid: list[int] = []
     while (not grid and draw(st.integers(0, 7))) or (
         math.prod(grid) < ranks and len(grid) <= len(shape) and draw(st.booleans())
@@ -116,7 +116,7 @@ def blocked(draw: st.DrawFn, shape: tuple[int, ...], ranks: int) -> Distribution
 
 @st.composite
 def tiled(draw: st.DrawFn, shape: tuple[int, ...], ranks: int) -> TiledDistribution:
-    """An owner for every tile."""
+    """Draw an owner for every tile."""
     tile = [draw(st.integers(max(1, n // 3), n or 2)) for n in shape]
     tiles = [math.ceil(n / t) for n, t in zip(shape, tile, strict=True)]
     owners = draw(st.lists(st.integers(0, ranks - 1), min_size=math.prod(tiles), max_size=math.prod(tiles)))
@@ -125,7 +125,7 @@ def tiled(draw: st.DrawFn, shape: tuple[int, ...], ranks: int) -> TiledDistribut
 
 @st.composite
 def cases(draw: st.DrawFn, ranks: int) -> RandomCase:
-    """Redistributions of 0-D to 5-D tensors over at most ``ranks`` ranks, some of them without elements."""
+    """Draw redistributions of 0-D to 5-D tensors over at most ``ranks`` ranks, some of them without elements."""
     ndim = draw(st.integers(0, 5))
     least = draw(st.sampled_from([0, 1, 1, 1]))
     shape = tuple(draw(st.integers(least, {1: 40, 2: 20, 3: 10}.get(ndim, 6))) for _ in range(ndim))

@@ -52,7 +52,7 @@ def nodes_seen() -> None:
 
 
 def send(distance: str) -> None:
-    """Ranks in pairs exchange NBYTES with the rank that is so far away."""
+    """Exchange NBYTES in pairs of ranks at this distance."""
     partner = comm.rank ^ int(distance)
     out, back = np.full(NBYTES, comm.rank, np.uint8), np.empty(NBYTES, np.uint8)
     comm.Sendrecv(out, partner, recvbuf=back, source=partner)
@@ -82,7 +82,7 @@ def check(strategy: str, shape: tuple[int, int]) -> None:
 
 
 def cores() -> None:
-    """The node, the cores that the launcher left this rank, and the core it is put on while it is timed."""
+    """Report the node, the cores that the launcher assigned to this rank, and its core during measurements."""
     mine = sorted(os.sched_getaffinity(0))
     with pinned_to_core(comm) as core:
         say({"node": platform.node(), "cores": mine, "put on": core})

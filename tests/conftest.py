@@ -124,7 +124,7 @@ _servers: dict[tuple[str, ...], Servers] = {}
 
 
 def servers(config: pytest.Config, needs_dace: bool) -> Servers:
-    """Those that fork ranks, which have imported DaCe or not."""
+    """Return the servers that fork ranks, with or without DaCe imported."""
     modules = ("numpy", "dace_redist.transformations" if needs_dace else "dace_redist.mpi.launch")
     if modules not in _servers:
         _servers[modules] = Servers(modules, launch.mpi_environment(ranks=1))
@@ -134,7 +134,7 @@ def servers(config: pytest.Config, needs_dace: bool) -> Servers:
 
 @pytest.fixture(scope="session")
 def ranks_with_dace(request: pytest.FixtureRequest) -> Servers:
-    """For tests that start programs on several ranks, of which most of the time goes into importing DaCe."""
+    """Return servers for tests that start programs on several ranks, where importing DaCe takes most of the time."""
     return servers(request.config, needs_dace=True)
 
 

@@ -1,4 +1,4 @@
-"""Arrays in a GPU's memory for tests: on a GPU where there is one, else in main memory that stands in for it."""
+"""Arrays in GPU memory for tests: on a GPU if available, else emulated in main memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS = ("host", "host,apart", "host,unnamed", "host,pooled", "host,apart,aware"
 
 
 def use_device(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has this process use a device, one of :data:`KINDS`; skips the test if there is no GPU to use."""
+    """Let this process use a device, one of :data:`KINDS`; skip the test without a usable GPU."""
     if kind != "gpu":
         monkeypatch.setenv("DACE_REDIST_DEVICE", kind)
         return
@@ -27,8 +27,8 @@ def use_device(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 class StridedDeviceArray:
     """
-    A copy of a NumPy array on the device, which lies there as the original does: with its strides, in a copy of the
-    memory around it.
+    Copy of a NumPy array on the device with the layout of the original: with its strides, in a copy of the surrounding
+    memory.
     """
 
     def __init__(self, array: np.ndarray) -> None:
@@ -52,7 +52,7 @@ class StridedDeviceArray:
         }
 
     def to_numpy(self) -> np.ndarray:
-        """The elements, and what lies around them, written into the array that this is a copy of."""
+        """Copy the elements and the surrounding memory back to the original array; return it."""
         base = self._as_given
         base[...] = np.ndarray(base.shape, base.dtype, self._memory.to_numpy().tobytes(), order=self._order)
         return self._array

@@ -1,4 +1,4 @@
-"""Runs the program of every rank with NumPy, in one process and without MPI: the oracle of distributed programs."""
+"""Simulation of the programs of all ranks with NumPy, in one process without MPI: oracle of distributed programs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _evaluated(value, numbers):
 
 class SimulatedRanks:
     """
-    All ranks of a distributed program. What a rank has not got is not a number to it.
+    All ranks of a distributed program. Elements that a rank does not own are NaN.
 
     :param program: The program.
     """
@@ -55,7 +55,7 @@ class SimulatedRanks:
         self.arrays = [self._allocated(rank) for rank in range(program.ranks)]
 
     def run(self, **wholes):
-        """Scatters the inputs, runs, and gathers all outputs by name."""
+        """Scatter the inputs, run, and gather all outputs by name."""
         for name, tensor in self.program.inputs.items():
             self._scatter(name, tensor.distribution, np.asarray(wholes[name], tensor.dtype).reshape(tensor.shape or 1))
         for rank, arrays in enumerate(self.arrays):
@@ -66,7 +66,7 @@ class SimulatedRanks:
         return {n: self._gather(n, tensor.distribution).reshape(tensor.whole_shape) for n, tensor in tensors.items()}
 
     def _allocated(self, rank):
-        """All arrays of a rank; those in one piece of memory overwrite each other."""
+        """Allocate all arrays of a rank; those that share memory overwrite each other."""
         made = {}
         for name, array in self.sdfg.arrays.items():
             made[name] = _undefined(self._numbers(array.shape, rank), array.dtype)
@@ -151,7 +151,7 @@ class SimulatedRanks:
             self._execute(loop.update_statement)
 
     def _holds(self, condition):
-        """Every rank must come to the same conclusion."""
+        """Evaluate a condition, and check that all ranks agree."""
         (value,) = {bool(self._value(condition.as_string, rank)) for rank in range(len(self.symbols))}
         return value
 
@@ -192,7 +192,7 @@ class SimulatedRanks:
 
 
 class _JumpError(Exception):
-    """Out of an iteration of a loop, and with BreakBlock out of the loop."""
+    """Jump out of an iteration of a loop, or with BreakBlock out of the loop."""
 
     def __init__(self, kind):
         self.kind = kind
@@ -211,7 +211,7 @@ def _undefined(shape, dtype):
 
 
 def _result(arrays, name, operands):
-    """An array to be written, in whose memory no operand may lie, unless it is changed in place."""
+    """Return an array to be written; no operand may share its memory, unless it is changed in place."""
     if name not in operands:
         arrays[name].view(np.uint8)[...] = 0xFF
     return arrays[name]
@@ -243,14 +243,14 @@ def _solve(node, state, arrays):
 
 
 def _compute(tasklet, state, arrays, symbols):
-    """A tasklet in a map over whole local arrays."""
+    """Run a tasklet in a map over whole local arrays."""
     entry = state.entry_node(tasklet)
     extents = {p: range(int(_number(n, symbols))) for p, n in zip(entry.params, entry.range.size(), strict=True)}
 
     grid = dict(zip(extents, np.ix_(*extents.values()), strict=True))
 
     def at(memlet: Any) -> Any:
-        """Element numbers along each axis, such that axes of the map are aligned."""
+        """Return element numbers along each axis, aligned by axes of the map."""
         return tuple(grid.get(str(begin), 0) for begin, _, _ in memlet.subset.ndrange())
 
     if not all(map(len, extents.values())):
@@ -273,7 +273,7 @@ def _compiled(code):
 
 
 class _Vectorised(ast.NodeTransformer):
-    """Conditions of whole arrays."""
+    """Translation of conditions to whole arrays."""
 
     def visit_IfExp(self, node):  # noqa: N802
         self.generic_visit(node)

@@ -1,4 +1,4 @@
-"""Random distributions, and who holds each element of them by brute force; shared by several tests."""
+"""Random distributions, and the owners of their elements by brute force; shared by several tests."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ CALM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, Heal
 
 def same_on_all_ranks(examples: int, ranks: int = 1) -> Callable[[Any], Any]:
     """
-    Settings of a random test in which all ranks draw the same cases: always those, or those of ``DACE_REDIST_SEED``.
+    Return settings of a random test in which all ranks draw the same cases, fixed or by ``DACE_REDIST_SEED``.
 
-    :param examples: Number of cases on up to 4 ranks, unless ``DACE_REDIST_EXAMPLES`` is another.
-    :param ranks: Of more than 4 ranks, cases are less: they take longer.
+    :param examples: Number of cases on up to 4 ranks; ``DACE_REDIST_EXAMPLES`` overrides it.
+    :param ranks: Number of ranks; above 4 the number of cases is reduced, since they take longer.
     """
     seed = os.environ.get("DACE_REDIST_SEED")
     chosen = settings(
@@ -84,7 +84,7 @@ pairs = shapes.flatmap(lambda shape: st.tuples(distributions(shape), distributio
 
 @st.composite
 def regions(draw, shape):
-    """Axes and region of a redistribution from a tensor of that shape, or None; and the shape of its target."""
+    """Draw axes and region of a redistribution from a tensor of this shape, or None; and the shape of its target."""
     ndim = len(shape)
     axes = draw(st.one_of(st.none(), st.permutations(range(ndim)).map(tuple)))
     permuted = tuple(shape[axis] for axis in axes or range(ndim))
@@ -101,7 +101,7 @@ def regions(draw, shape):
 
 @st.composite
 def mapped_pairs(draw):
-    """Source, target, axes and region."""
+    """Draw source, target, axes and region."""
     shape = draw(shapes)
     axes, region, target_shape = draw(regions(shape))
     return draw(distributions(shape)), draw(distributions(target_shape)), axes, region
@@ -111,7 +111,7 @@ def mapped_pairs(draw):
 
 
 def coordinate(distribution, axis, index):
-    """The grid coordinate along a tensor axis that owns a global index, straight from the definition."""
+    """Return the grid coordinate along a tensor axis that owns a global index, by definition."""
     dim, block = distribution.dims[axis], distribution.block[axis]
     extent, parts = distribution.shape[axis], 1 if dim is None else distribution.grid[dim]
     if block == "balanced":
@@ -122,7 +122,7 @@ def coordinate(distribution, axis, index):
 
 
 def owners_of(distribution, index):
-    """Every rank that holds an element; the first is the one with coordinate 0 along all replica axes."""
+    """Return all owners of an element; the first has coordinate 0 along all replica axes."""
     if isinstance(distribution, TiledDistribution):
         tile = tuple(i // t for i, t in zip(index, distribution.tile, strict=True))
         return [int(distribution.owner_of_tile[tile])]
@@ -145,7 +145,7 @@ def parts(distribution, array, ranks):
 
 
 def moved(source, target, axes, region):
-    """The whole target after moving the whole source into it, with NumPy."""
+    """Return the whole target after moving the whole source into it, with NumPy."""
     source_offset, target_offset, box = region or ((0,) * source.ndim, (0,) * source.ndim, source.shape)
     part = source[(*(slice(low, low + n) for low, n in zip(source_offset, box, strict=True)), ...)].transpose(
         axes or range(source.ndim)

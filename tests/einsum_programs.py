@@ -1,4 +1,4 @@
-"""Programs of einsums as a user would write them, and what they are called with; shared by several tests."""
+"""Programs of einsums as a user would write them, and their arguments; shared by several tests."""
 
 from typing import Any
 
@@ -124,7 +124,7 @@ PROGRAMS = {
 
 
 def arguments(program: Any, sizes: dict[str, int] | None = None, seed: int = 0) -> dict[str, Any]:
-    """Random arguments of a program, by name."""
+    """Return random arguments of a program, by name."""
     sizes, rng, made = sizes or SIZES, np.random.default_rng(seed), {}
     for name, annotation in program.f.__annotations__.items():
         if isinstance(annotation, dace.data.Array):
@@ -142,7 +142,7 @@ def expected(program: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 
 def sizes_of(program: Any) -> dict[str, int]:
-    """Sizes of the symbols in a program's arguments."""
+    """Return the sizes of the symbols in a program's arguments."""
     shapes = [a.shape for a in program.f.__annotations__.values() if isinstance(a, dace.data.Array)]
     names = [name for shape in shapes for n in shape for name in map(str, dace.symbolic.symlist(n))]
     return {name: SIZES[name] for name in names if name in SIZES}

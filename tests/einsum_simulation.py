@@ -1,4 +1,4 @@
-"""Runs a plan of einsums with NumPy, rank by rank and without MPI: the oracle of the planner's tests."""
+"""Simulation of a plan of einsums with NumPy, rank by rank and without MPI: the oracle of the planner's tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dace_redist.einsum.traffic import same_place
 
 class Simulation:
     """
-    All ranks of a plan. A rank reads only what its placements say it has.
+    All ranks of a plan. A rank reads only elements that it owns under its placements.
 
     :param plan: The plan.
     :param inputs: Whole tensors by name.
@@ -37,7 +37,7 @@ class Simulation:
         return {name: self.whole(name) for name in self.plan.outputs}
 
     def whole(self, name):
-        """A tensor put together from its home."""
+        """Return a tensor, assembled from its home."""
         return joined(*self._held(name, self.plan.homes[name]), self.plan.sizes[name])
 
     def _held(self, name, placement):
@@ -85,13 +85,13 @@ class Simulation:
 
 
 def cut(placement, whole):
-    """The block of each grid position."""
+    """Return the block of each grid position."""
     low, high = placement.bounds(whole.shape)
     return [whole[tuple(slice(a, b) for a, b in zip(low[:, p], high[:, p], strict=True))] for p in range(low.shape[1])]
 
 
 def joined(placement, blocks, shape):
-    """The whole tensor; every element must be there."""
+    """Return the whole tensor; every element must be present."""
     whole = np.full(shape, np.nan)
     low, high = placement.bounds(shape)
     for position, block in enumerate(blocks):
@@ -101,7 +101,7 @@ def joined(placement, blocks, shape):
 
 
 def _in_order(place, blocks, wanted, shape):
-    """The blocks in another order of the ranks; ranks outside hold nothing."""
+    """Return the blocks in another order of the ranks; ranks outside hold nothing."""
     by_rank = dict(zip(place.ranks, blocks, strict=True))
     low, high = wanted.bounds(shape)
     return [by_rank.get(rank, np.zeros((high - low)[:, position])) for position, rank in enumerate(wanted.ranks)]
@@ -136,7 +136,7 @@ def _local(group, blocks):
 
 
 def _diagonal(group, blocks, shape):
-    """The blocks with zeros where indices differ that are to be equal."""
+    """Return the blocks with zeros off the diagonal."""
     (placement,), (term,) = group.operand_placements, group.einsum.operands
     low, high = placement.bounds(shape)
     kept = {}

@@ -19,7 +19,7 @@ FOLDER = Path(__file__).resolve().parent / "cpp"
 
 
 def compiled(name: str) -> Path:
-    """The library of a source file of :data:`FOLDER`, compiled unless it was before."""
+    """Return the library of a source file of :data:`FOLDER`; compile it unless it exists."""
     source = FOLDER / f"{name}.cpp"
     digest = hashlib.blake2b(source.read_bytes() + str(library_path()).encode(), digest_size=8).hexdigest()
     library = Path(os.environ["DACE_default_build_folder"], f"lib{name}_{digest}.so")

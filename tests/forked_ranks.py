@@ -1,10 +1,10 @@
 """
-Ranks of tests as forks of a process that has imported already what they need, which is most of their start.
+Ranks of tests as forks of a process with their modules imported, which takes most of the time of a start.
 
 ``Servers`` starts processes that import modules and then wait. mpiexec starts this file for each rank: it hands its
-arguments, environment, folder and open files to a server, which forks the rank, and ends as the rank does. So each test
-has ranks of its own, as without. Ranks of even and odd number come from two servers: within one, all sets are iterated
-in the same order, and that ranks plan differently because of it is a mistake that tests must find.
+arguments, environment, folder and open files to a server, which forks the rank, and ends as the rank does. Each test
+thus has new ranks, as without servers. Ranks of even and odd number come from two servers: the forks of one server
+iterate sets in the same order, which would hide plans that depend on the order of a set.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Servers:
     """
     Two servers with the same modules, until they are stopped or this process ends.
 
-    :param modules: What they import; nothing that starts MPI.
+    :param modules: Modules to import; none that starts MPI.
     :param environment: Variables to add to the present ones.
     """
 
@@ -73,7 +73,7 @@ class Servers:
 
 
 def be_rank(paths: Sequence[str], arguments: Sequence[str]) -> None:
-    """Have a server fork this rank, and end as it does."""
+    """Let a server fork this rank, and end as it does."""
     names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
     rank = next(int(os.environ[name]) for name in names if name in os.environ)
     with socket.socket(socket.AF_UNIX) as server:
@@ -112,9 +112,9 @@ def _read(connection: socket.socket, count: int) -> bytes:
 
 class Server:
     """
-    Forks ranks until its standard input ends.
+    Server that forks ranks until its standard input ends.
 
-    :param path: Of its socket.
+    :param path: Path of its socket.
     """
 
     def __init__(self, path: str) -> None:
@@ -130,7 +130,7 @@ class Server:
         self._ranks: dict[int, float] = {}  # by process, when it is killed
 
     def serve(self) -> list[str]:
-        """Returns in ranks only: their arguments."""
+        """Serve; return only in ranks, with their arguments."""
         while True:
             for key, _ in self._events.select(0.5 if min(self._ranks.values(), default=inf) < inf else None):
                 arguments: list[str] | None = key.data()
@@ -183,7 +183,7 @@ class Server:
         sys.exit()
 
     def _close(self) -> None:
-        """In a rank: close what is the server's."""
+        """Close the server's files in a rank."""
         for key in list(self._events.get_map().values()):
             if key.fileobj is not sys.stdin:
                 os.close(key.fd)
@@ -191,7 +191,7 @@ class Server:
 
 
 def _take_over(request: dict[str, Any], files: Sequence[int]) -> None:
-    """In a rank: take over what it was to have; open files keep their numbers."""
+    """Take over arguments, environment, folder and files in a rank; open files keep their numbers."""
     numbers = request["files"]
     moved = [fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, max(numbers) + 1) for file in files]
     for file in files:

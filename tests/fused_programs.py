@@ -1,4 +1,4 @@
-"""Programs with steps that a redistribution can do on its way; annotations are not postponed, see
+"""Programs with steps that can be fused into a redistribution; annotations are not postponed, see
 redistribute_test_programs.
 """
 

@@ -33,7 +33,7 @@ def expanded(sdfg: dace.SDFG) -> list[nodes.Tasklet]:
 
 
 def generated(sdfg: dace.SDFG) -> tuple[str, str, str, str]:
-    """Signature and body of the function that starts the program, the body that runs it, the one that ends it."""
+    """Return signature and body of the function that starts the program, and the bodies that run and end it."""
     code = sdfg.generate_code()[0].clean_code
     run = re.search(r"void __program_\w+_internal\(.*?\)\n\{(.*?)\n\}", code, re.S)
     start = re.search(r"__dace_init_\w+\((.*?)\)\n\{(.*?)\n\}", code, re.S)

@@ -9,11 +9,11 @@ import numpy as np
 
 def solved(einsum: str, matrix: Any, right: Any = None) -> Any:
     """
-    The X of ``G X = B``, or the inverse of G.
+    Return the X of ``G X = B``, or the inverse of G.
 
     :param einsum: ``ij,ik->jk``, ``ij,i->j`` or ``ij->ji``, the indices of each tensor in any order.
     :param matrix: G.
-    :param right: B; None: the inverse is wanted.
+    :param right: B; None for the inverse.
     """
     operands, result = einsum.split("->")
     of_matrix, of_right = (*operands.split(","), result)[:2]

@@ -1,8 +1,8 @@
 """
-Compiles the C++ programs of ``tests/cpp`` that need MPI, with the MPI in use, and runs them.
+C++ programs of ``tests/cpp`` that need MPI: compilation with the MPI in use, and execution.
 
-Programs lie in the cache folder, beside the libraries, and are made again when a source changes. The runtime is
-compiled once for all programs with equal switches.
+Programs are kept in the cache folder with the libraries, and are rebuilt when a source changes. The runtime is compiled
+once for all programs with equal switches.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def build(name: str, *switches: str, sources: tuple[str, ...] = ()) -> Path:
 
 
 def _compiled_room(room: str, switches: Sequence[str]) -> Path:
-    """All sources of a room as one unit, which takes half the time of one by one."""
+    """Compile all sources of a room as one unit, which halves the time."""
     return _compiled(f"{room}.o", [*switches, "-c"], sorted(SOURCE_DIRECTORY.glob(f"{room}/*.cpp")))
 
 
@@ -60,7 +60,7 @@ def build_with_library(name: str, *linked: str) -> Path:
     """
     Compile ``tests/cpp/<name>.cpp`` and link it with libdace_redist.
 
-    :param linked: Sources of the runtime that are linked, too: the library does not export them.
+    :param linked: Further sources of the runtime to link, which the library does not export.
     :return: The program.
     """
     library, source = ensure_library(), SOURCES / f"{name}.cpp"
@@ -69,7 +69,7 @@ def build_with_library(name: str, *linked: str) -> Path:
 
 
 def _compiled(name: str, switches: Sequence[str], sources: Sequence[Path], changes: Sequence[Path] = ()) -> Path:
-    """A file made of all sources at once, unless it is there; the runtime's sources are in the folder's name."""
+    """Compile all sources to one file, unless it exists; the folder's name depends on the runtime's sources."""
     digest = hashlib.blake2b(" ".join(switches).encode(), digest_size=8)
     for path in changes:
         digest.update(path.read_bytes())
@@ -87,7 +87,7 @@ def _compiled(name: str, switches: Sequence[str], sources: Sequence[Path], chang
 
 
 def run(binary: Path, ranks: int, *arguments: str | int, timeout: float = 60) -> str:
-    """Run a program under mpiexec; fails the test unless it returns 0. Returns what it printed."""
+    """Run a program under mpiexec; fail the test unless it returns 0. Return its output."""
     code, printed = launch(ranks, [str(binary), *map(str, arguments)], timeout, environment=ENVIRONMENT)
     if code != 0:
         pytest.fail(f"{binary.name} on {ranks} ranks returned {code}\n{printed[-8000:]}", pytrace=False)

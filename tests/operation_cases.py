@@ -1,4 +1,4 @@
-"""Random conversions, scalings, updates and reductions on the way, and what NumPy makes of them; for several tests."""
+"""Random conversions, scalings, updates and reductions, and NumPy's results; for several tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGEST = st.sampled_from([1 << 30, 1 << 30, 40, 16])  # no less than an element
 
 
 def values(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
-    """Small whole numbers, with which all types compute exactly."""
+    """Return small integers, for which arithmetic is exact in all types."""
     rng = np.random.default_rng(seed)
     made = rng.integers(0, 4, shape)
     if np.dtype(dtype).kind == "c":
@@ -29,12 +29,12 @@ def values(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
 
 
 def replicas_of(source: Any, dtype: str, ranks: int, op: str | None) -> list[np.ndarray]:
-    """The whole tensor as each rank sees it: with an op each has numbers of its own."""
+    """Return the whole tensor of each rank; with an op the values differ between ranks."""
     return [values(source.shape, dtype, seed=1 + (rank if op else 0)) for rank in range(ranks)]
 
 
 def reduced(source: Any, seen: list[np.ndarray], how: dict[str, Any], target: np.dtype) -> np.ndarray:
-    """The whole source, scaled and converted, its replicas reduced."""
+    """Return the whole source, scaled and converted, with its replicas reduced."""
     alpha, op = target.type(how["alpha"]), how["op"]
     scaled = [alpha * (np.conj(one) if how["conj"] else one).astype(target) for one in seen]
     if op is None:
@@ -83,7 +83,7 @@ def cases(draw: st.DrawFn, ranks: int) -> dict[str, Any]:
 
 
 def arrays(comm: Any, case: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """This rank's parts of a case: of the source, of the target before, and of the target as it must become."""
+    """Return this rank's parts of the source, of the target before, and of the expected target."""
     source, target, how = case["source"], case["target"], case["how"]
     before, after = case["types"]
     seen = replicas_of(source, before, comm.size, how["op"])
@@ -103,11 +103,11 @@ def carry_out(
     call: str, array: Any, out: Any, source: Any, target: Any, types: Any, device: Any = "cpu", **how: Any
 ) -> None:
     """
-    Moves a tensor, or a list of them.
+    Move a tensor, or a list of them.
 
-    :param call: How, see :data:`CALLS`.
+    :param call: Kind of call, see :data:`CALLS`.
     :param types: Element types of source and target; of lists, lists.
-    :param device: Where the arrays lie, as of :func:`dace_redist.plan`.
+    :param device: Device of the arrays, as of :func:`dace_redist.plan`.
     """
     if call == "redistribute":
         redistribute(array, source, target, out=out, dtype=types[1], **how)

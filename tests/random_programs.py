@@ -25,7 +25,7 @@ I, J, K = (dace.symbol(name, dace.int64) for name in "IJK")
 
 
 def load(source: str, folder: Path, name: str) -> ModuleType:
-    """The module of a source text, in a file that DaCe can read the functions from."""
+    """Return the module of a source text, written to a file, which DaCe requires."""
     path = folder / f"{name}.py"
     path.write_text(source)
     spec = importlib.util.spec_from_file_location(name, path)
@@ -37,18 +37,18 @@ def load(source: str, folder: Path, name: str) -> ModuleType:
 
 def random_program(seed: int) -> str:
     """
-    The source of a program called ``program``.
+    Return the source of a program called ``program``.
 
-    :param seed: The same seed gives the same program.
+    :param seed: Seed; equal seeds give equal programs.
     """
     return _Writer(random.Random(seed)).program()
 
 
 class _Writer:
     """
-    Writes statements whose shapes fit.
+    Writer of statements with consistent shapes.
 
-    :param rng: Where the choices come from.
+    :param rng: Random generator.
     """
 
     def __init__(self, rng: random.Random) -> None:
@@ -65,7 +65,7 @@ class _Writer:
         ]
 
     def program(self) -> str:
-        """The whole source."""
+        """Return the whole source."""
         rng = self._rng
         arguments = []
         for name in ascii_lowercase[: rng.randint(2, 4)]:
@@ -94,7 +94,7 @@ class _Writer:
         return self._any(lambda shape: least <= len(shape) <= most)
 
     def _new(self, shape: Shape) -> str:
-        """A name for a result: mostly a new one, else that of a variable of the same shape."""
+        """Return a name for a result: mostly a new one, else that of a variable of the same shape."""
         same = [name for name, known in self._known.items() if known == shape and name.startswith("t")]
         if same and self._rng.random() < 0.3:
             return self._rng.choice(same)
@@ -109,7 +109,7 @@ class _Writer:
         )
 
     def _position(self, extent: str) -> str:
-        """An index that is in range: a number, from the end, or the index of a loop, which is 0 or 1."""
+        """Return a valid index: a number, a number from the end, or the index of a loop, which is 0 or 1."""
         if extent == "1":
             return "0"
         return self._rng.choice(("0", "1", f"{extent} - 1", *self._indices))

@@ -30,7 +30,7 @@ def add_move(state: SDFGState, node: Any, source: Any, target: Any) -> Any:
 
 
 def connected(node: Redistribute, source_shape=(2, 8), target_shape=(8, 2), dtype=dace.float64, target_dtype=None):
-    """The node in an SDFG, between two arrays."""
+    """Return an SDFG with the node between two arrays."""
     sdfg = dace.SDFG("connected")
     sdfg.add_array("A", source_shape, dtype)
     sdfg.add_array("B", target_shape, target_dtype or dtype)
@@ -50,5 +50,5 @@ def rows_to_columns(strategy: str = "Auto", name: str = "rows_to_columns", **opt
 
 
 def redistributions(sdfg: dace.SDFG) -> list[Redistribute]:
-    """The nodes of this package, in the SDFG and those nested in it."""
+    """Return the nodes of this package, in the SDFG and its nested SDFGs."""
     return [node for node, _ in sdfg.all_nodes_recursive() if isinstance(node, Redistribute)]

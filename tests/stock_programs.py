@@ -189,5 +189,5 @@ def _parsed(name: str, simplify: bool) -> dace.SDFG:
 
 
 def parse(name: str, simplify: bool = True) -> dace.SDFG:
-    """The SDFG of a program, the caller's own; parsed once, for that takes long."""
+    """Return a copy of the SDFG of a program; it is parsed once, since parsing is slow."""
     return copy.deepcopy(_parsed(name, simplify))

@@ -18,7 +18,7 @@ N, P, S = (dace.symbol(name) for name in "NPS")
 
 @pytest.fixture(autouse=True)
 def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """DaCe saves what it finds invalid in the working folder."""
+    """Change the working folder, in which DaCe saves invalid SDFGs."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -29,7 +29,7 @@ def on_a_gpu(made):
 
 
 def refused(node: Redistribute, sdfg: dace.SDFG, state: dace.SDFGState, message: str) -> None:
-    """The node's own error, the SDFG's, and that of code generation say the same, in one line."""
+    """Check that the node, the SDFG and code generation raise the same error, in one line."""
     for check in (lambda: node.validate(sdfg, state), lambda: copy.deepcopy(sdfg).expand_library_nodes()):
         with pytest.raises((ValueError, TypeError), match=re.escape(message)) as caught:
             check()

@@ -21,7 +21,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
 
 
 def random_array(rng: np.random.Generator, shape, dtype) -> np.ndarray:
-    """Numbers in an array that is in C order, or permuted, or a part of a larger one, perhaps backwards."""
+    """Return random numbers in C order, permuted, or as a part of a larger array, possibly backwards."""
     shape, dtype = tuple(shape), np.dtype(dtype)
     order = rng.permutation(len(shape)) if rng.random() < 0.5 else np.arange(len(shape))
     large = [shape[d] + int(rng.integers(0, 3)) if rng.random() < 0.3 else shape[d] for d in order]
@@ -37,7 +37,7 @@ def random_array(rng: np.random.Generator, shape, dtype) -> np.ndarray:
 
 
 def check(library, expression, arrays, dtype, rng, path=(), contraction=None) -> None:
-    """The result, with and without factors, equals NumPy's to the accuracy of the type."""
+    """Check that the result, with and without factors, equals NumPy's to the accuracy of the type."""
     terms, result_indices = expression.split("->")
     extents = {
         i: n

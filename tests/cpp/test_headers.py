@@ -64,7 +64,7 @@ def blas_flags() -> list[str]:
 
 
 def complaints(compiler: str, *arguments: str, folder: Path | None = None) -> str:
-    """Run a compiler in a folder and return what it said if it failed; skips the test if there is no such compiler."""
+    """Run a compiler in a folder and return its output if it failed; skip the test if it is not installed."""
     if shutil.which(compiler) is None:
         pytest.skip(f"no {compiler} on this machine")
     done = subprocess.run([compiler, *WARNINGS, *INCLUDES, *arguments], capture_output=True, text=True, cwd=folder)

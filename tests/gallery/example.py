@@ -21,8 +21,8 @@ class Example:
     :param program: As its users write it.
     :param sizes: Values of its symbols: they divide by few numbers of ranks.
     :param given: Makes arguments from sizes and a random generator; those left out are random.
-    :param positive: Whether arguments that are random are positive.
-    :param refused: What the error says, for a program that cannot be distributed.
+    :param positive: True if random arguments are positive.
+    :param refused: Pattern of the error, for a program that cannot be distributed.
     """
 
     program: Any
@@ -58,11 +58,11 @@ class Example:
 
 
 def positive_definite(n: int, rng: Any) -> Any:
-    """A symmetric matrix with eigenvalues between 0.5 and 2.5."""
+    """Return a symmetric matrix with eigenvalues between 0.5 and 2.5."""
     Q, _ = np.linalg.qr(rng.uniform(-1, 1, (n, n)))
     return Q @ np.diag(np.linspace(0.5, 2.5, n) ** 1.5) @ Q.T
 
 
 def orthonormal(n: int, k: int, rng: Any) -> Any:
-    """A matrix with orthonormal columns."""
+    """Return a matrix with orthonormal columns."""
     return np.linalg.qr(rng.uniform(-1, 1, (n, k)))[0]

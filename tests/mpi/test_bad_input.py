@@ -69,11 +69,11 @@ def check_raises(
     make: Callable[[Any], Call] = Call,
 ) -> None:
     """
-    A changed call raises ``kind`` with ``text`` on every rank; a right call then works.
+    Check that a changed call raises ``kind`` with ``text`` on every rank, and that a valid call then works.
 
-    :param on: Where the call is changed: on all ranks, or on the last only, which the other ranks then name; "differs":
-        on the last only, where it is right but not what the others ask for.
-    :param make: How it is called.
+    :param on: Ranks on which the call is changed: all, or the last only, which the other ranks then name; "differs":
+        the last only, where it is valid but differs from the others.
+    :param make: Kind of call.
     """
     bad, last = make(comm), comm.size - 1
     told = "nothing raised"
@@ -93,7 +93,7 @@ def check_raises(
 
 
 def setting(**values: Any) -> Callable[[Call], None]:
-    """A change that sets attributes of the call; a function gets the call."""
+    """Return a change that sets attributes of the call; a function is called with it."""
 
     def change(call: Call) -> None:
         for name, value in values.items():

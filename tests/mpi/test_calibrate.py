@@ -13,7 +13,7 @@ from dace_redist.mpi.launch import launch
 
 
 def but_for_windows(timed: Callable[..., float | None]) -> Callable[..., float | None]:
-    """A measurement that finds that MPI has no windows."""
+    """Return a measurement for an MPI without windows."""
     return lambda *given, **options: None if "RMA" in given else timed(*given, **options)
 
 
@@ -79,7 +79,7 @@ def test_a_file_that_cannot_be_written_is_found_out_first(tmp_path: Path):
 
 
 def profile_in_which(comm, path: Path, **faster: float) -> None:
-    """The profile that ships with the package, of this machine, with some rates of a node times a factor."""
+    """Save the profile of the package for this machine, with some rates of a node multiplied by a factor."""
     from dace_redist import __version__
     from dace_redist.mpi.topology import topology_of
     from dace_redist.tuning import profile as machine_profile

@@ -51,7 +51,7 @@ def nodes() -> None:
 
 
 def job(ranks: int, *arguments: str, **options: Any) -> tuple[dict[int, list[Any]], list[cluster.Link]]:
-    """Run PROGRAM on two nodes: (what each rank said, links). Fails the test unless the job returns 0."""
+    """Run PROGRAM on two nodes; return (reports of each rank, links). Fail the test unless the job returns 0."""
     argv = [sys.executable, "-m", "mpi4py", str(PROGRAM), *arguments]
     done = cluster.run_counted(2, ranks, argv, **{"timeout": 100, **options})
     said = defaultdict(list)

@@ -27,7 +27,7 @@ MAIN_MEMORY_ONLY = [name for name in host_strategies() if name not in gpu_strate
 
 
 class OtherLibrary:
-    """An array in main memory that NumPy does not know, as PyTorch's."""
+    """Array in main memory of a library other than NumPy, such as PyTorch."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
@@ -37,12 +37,12 @@ class OtherLibrary:
 
 
 def placed(array: np.ndarray, side: str) -> Any:
-    """The array, or its copy on the device."""
+    """Return the array, or its copy on the device."""
     return StridedDeviceArray(array) if side == "gpu" else array
 
 
 def as_gpus_convert(case: dict[str, Any], sides: tuple[str, str]) -> None:
-    """Leaves out a conversion that a GPU does not make."""
+    """Remove a conversion that a GPU does not support."""
     try:
         element_operation(*case["types"]).check_on_gpu(*(side == "gpu" for side in sides))
     except TypeError:
@@ -180,7 +180,7 @@ def test_wrong_arrays(comm, monkeypatch):
 
 
 class SparseTensor:
-    """As a sparse tensor of PyTorch."""
+    """Stand-in for a sparse tensor of PyTorch."""
 
     device, layout = SimpleNamespace(type="cpu"), "torch.sparse_coo"
 
@@ -189,7 +189,7 @@ class SparseTensor:
 
 
 class FailingLibrary:
-    """An array whose library fails whenever it is asked where it lies."""
+    """Array whose interface raises."""
 
     @property
     def __cuda_array_interface__(self) -> Any:

@@ -24,7 +24,7 @@ def distributed(comm: Any, name: str, **options: Any) -> Any:
 
 
 def check(comm: Any, name: str, program: Any = None, sizes: dict[str, int] | None = None) -> None:
-    """Scatters random arguments, runs a program, gathers and compares all it returns and writes."""
+    """Scatter random arguments, run a program, gather and compare all results."""
     from einsum_programs import PROGRAMS, arguments, expected
 
     program = program or distributed(comm, name)

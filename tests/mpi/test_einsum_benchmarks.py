@@ -52,7 +52,7 @@ def command(kernel: str, *arguments: str) -> list[str]:
 def run_all(
     ranks: int, commands: list[list[str]], cwd: Path, timeout: float = 300, forks: Servers | None = None
 ) -> list[str]:
-    """Run the command lines in one launch, in forks if given: what each printed, its exit code last."""
+    """Run the command lines in one launch, in forks if given; return the output of each, its exit code last."""
     arguments = ["-c", RUN_ALL, str(SCRIPTS), *map(json.dumps, commands)]
     argv = forks.command(arguments) if forks else [sys.executable, *arguments]
     code, output = launch(ranks, argv, timeout, environment={"DACE_compiler_build_type": BUILD_TYPE}, cwd=cwd)
@@ -70,7 +70,7 @@ def case(kernel: str, sizes: str, ranks: int, folder: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, ranks_with_dace: Servers) -> Path:
-    """Holds what the runs wrote; they are made once: the programs are built on 1 rank and loaded on the others."""
+    """Return the folder of the runs, which are made once: programs are built on 1 rank and loaded on the others."""
     folder = tmp_path_factory.mktemp("kernels")
     run_all(1, [case(kernel, *BUILT, folder) for kernel in MOVES], folder, timeout=600)
     for sizes, ranks in LOADED:

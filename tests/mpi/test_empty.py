@@ -28,7 +28,7 @@ def pairs(ranks: int) -> dict[str, tuple[Any, Any]]:
 
 
 def wrong_parts(comm: Any, name: str, source: Any, target: Any) -> list[str]:
-    """Moves into a new array, and into one that is given; what is wrong on this rank."""
+    """Move into a new array and into a given one; return the wrong parts of this rank."""
     whole, wrong = np.full(source.shape, 7.5), []
     here, there = (side.local(whole, comm.rank) for side in (source, target))
     outs = [None, np.zeros_like(there)]
@@ -62,7 +62,7 @@ def test_shapes_that_do_not_fit(comm):
 
 
 class OtherLibrary:
-    """An array in main memory that NumPy does not know."""
+    """Array in main memory of a library other than NumPy."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.__dlpack__ = array.__dlpack__

@@ -33,7 +33,7 @@ def pair(ranks: int) -> tuple[Distribution, Distribution]:
 
 @pytest.fixture
 def files(comm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of this test's record and machine profile, the same on every rank."""
+    """Return the folder of this test's record and machine profile, equal on every rank."""
     folder = Path(comm.bcast(tmp_path))
     monkeypatch.setenv("DACE_REDIST_RECORD", str(folder / "tuning.json"))
     monkeypatch.setenv("DACE_REDIST_MACHINE", str(folder / "machine.json"))
@@ -45,7 +45,7 @@ def placed(array: np.ndarray, on_gpu: bool) -> Any:
 
 
 def moved_by(comm: Any, memory: str = "gpu", wrapped: Any = placed) -> tuple[str, dict[str, Any]]:
-    """Redistributes with strategy Auto, checks what arrives, and says what moved it."""
+    """Redistribute with strategy Auto, check the result, and return the strategy used."""
     from dace_redist.redistribution.plan_cache import plans_in_use
 
     source, target = pair(comm.size)
@@ -102,7 +102,7 @@ def _devices(memory: str) -> tuple[str, ...]:
 
 
 def _strided(array: np.ndarray, on_gpu: bool) -> Any:
-    """The array as every other column of another one."""
+    """Return the array as every other column of another one."""
     around = np.zeros((array.shape[0], 2 * array.shape[1]))
     around[:, ::2] = array
     return StridedDeviceArray(around[:, ::2]) if on_gpu else around[:, ::2]
@@ -226,7 +226,7 @@ def test_auto_takes_what_the_profile_predicts(comm, files: Path, monkeypatch, ca
 
 
 def save_profile(comm: Any, path: Path, slow: str | None) -> None:
-    """The profile that ships with the package, of this machine, with a GPU on which one kind of message is slow."""
+    """Save the profile of the package for this machine, with a GPU on which one kind of message is slow."""
     from dace_redist import __version__
     from dace_redist.mpi.topology import topology_of
     from dace_redist.tuning import profile as machine_profile

@@ -14,7 +14,7 @@ import dace_redist
 
 
 def check(comm, strategy: str, case: RandomCase) -> str:
-    """A -> B -> A; says what is wrong on this rank, if anything."""
+    """Move A -> B -> A; return the errors on this rank."""
     whole, before = case.whole(), case.background()
     after = moved(whole, before, case.axes, case.region)
     restored = moved(after, np.zeros_like(whole), **case.back())

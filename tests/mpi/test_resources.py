@@ -1,4 +1,4 @@
-"""Plans give back what they take, running them allocates nothing, and messages may be longer than 2^31 bytes."""
+"""Plans free their resources, running them allocates nothing, and messages may be longer than 2^31 bytes."""
 
 from __future__ import annotations
 

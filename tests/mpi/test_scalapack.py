@@ -32,7 +32,7 @@ def offset(rng: np.random.Generator, shape: list[int], part: list[int]) -> tuple
 
 
 def compared(comm: Any, number: int, transposed: bool) -> str:
-    """Move one random matrix both ways; says what differs on this rank, if anything. Collective."""
+    """Move one random matrix both ways; return the differences on this rank. Collective."""
     rng = np.random.default_rng(number)
     shapes = rng.integers(1, 30, (2, 2)).tolist()
     axes = (1, 0) if transposed else (0, 1)

@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.compile, pytest.mark.timeout(600)]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where all jobs have run; NAME.log has what a job printed."""
+    """Return the folder in which all jobs have run; NAME.log is the output of a job."""
     reason = slurm.why_not()
     if reason:
         pytest.skip(f"no Slurm on emulated nodes here: {reason}")
@@ -82,7 +82,7 @@ def test_every_script_of_the_manual_is_run() -> None:
 
 @pytest.fixture(scope="module")
 def cores(folder: Path) -> Callable[[str], list[Any]]:
-    """For each launcher, what each rank says: its node, its cores, and the core that it is put on while it is timed."""
+    """Return the reports of each rank by launcher: node, cores, and core during measurements."""
 
     def of(launcher: str) -> list[Any]:
         parts = re.split(rf"^({'|'.join(LAUNCHERS)})$", (folder / "cores.log").read_text(), flags=re.M)

@@ -17,7 +17,7 @@ RAGGED = "ragged"  # hangs stock DaCe
 
 
 def sdfg_of(name: str) -> Any:
-    """The program with one stock node for each strategy, all but the first replaced; they fill B and B_<strategy>."""
+    """Return the program with one stock node per strategy, all but the first replaced; they fill B and B_<strategy>."""
     import dace
     from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
     from redistribute_test_programs import PROGRAMS
@@ -42,7 +42,7 @@ def sdfg_of(name: str) -> Any:
 
 
 def block(whole: np.ndarray, grid: Sequence[int], rank: int, axes: Sequence[int] = (0, 1)) -> np.ndarray | None:
-    """The block of a rank when axis i is cut over grid axis ``axes[i]``; None outside the grid."""
+    """Return the block of a rank when axis i is split over grid axis ``axes[i]``; None outside the grid."""
     if rank >= math.prod(grid):
         return None
     at = np.unravel_index(rank, grid)
@@ -62,7 +62,7 @@ def matrices(rank: int, P: int) -> dict[str, tuple[np.ndarray | None, np.ndarray
 
 
 def wrong(comm: Any, name: str, A: np.ndarray | None, expected: np.ndarray | None, like: np.ndarray, **symbols: int):
-    """Run a program twice; says which strategies gave what they should not. A rank outside (None) must get nothing."""
+    """Run a program twice; return the strategies with wrong results. A rank outside (None) must get nothing."""
     from builds import built
 
     program = built(comm, f"stock_{name}", lambda: sdfg_of(name))

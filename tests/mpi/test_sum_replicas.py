@@ -62,7 +62,7 @@ def partial(rank: int, dtype: str) -> np.ndarray:
 
 
 def added(source: Distribution, index: tuple[int, int], dtype: str) -> Any:
-    """The sum of an element over the ranks that hold a partial sum of it."""
+    """Return the sum of an element over the ranks that hold a partial sum of it."""
     holders = [r for r in range(4) if all(i in g for i, g in zip(index, source.global_index(r), strict=True))]
     return sum((partial(r, dtype)[index] for r in holders), start=np.dtype(dtype).type(0))
 

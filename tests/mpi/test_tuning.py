@@ -1,4 +1,4 @@
-"""The tuner on several ranks: what it records, that Auto takes it, and what it refuses."""
+"""The tuner on several ranks: its record, the use of the record by Auto, and errors."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def pair(ranks: int) -> tuple[Distribution, Distribution]:
 
 @pytest.fixture
 def record(comm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The record of this test, the same file on every rank."""
+    """Return the record of this test, the same file on every rank."""
     path = comm.bcast(tmp_path / "tuning.json")
     monkeypatch.setenv("DACE_REDIST_RECORD", str(path))
     return path
 
 
 def moved_by(comm: Any, dtype: str = "float64") -> tuple[str, dict[str, Any]]:
-    """Redistributes with strategy Auto, checks what arrives, and says what moved it."""
+    """Redistribute with strategy Auto, check the result, and return the strategy used."""
     from dace_redist.redistribution.plan_cache import plans_in_use
 
     source, target = pair(comm.size)
@@ -44,7 +44,7 @@ def moved_by(comm: Any, dtype: str = "float64") -> tuple[str, dict[str, Any]]:
 
 
 def raises_everywhere(comm: Any, kind: type[Exception], text: str, call: Any) -> None:
-    """A call raises on every rank, which then goes on."""
+    """Check that a call raises on every rank."""
     told = "nothing raised"
     try:
         call()

@@ -96,7 +96,7 @@ def test_other_versions_of_dace_are_named_when_a_program_is_read(monkeypatch: py
 
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The module that keeps programs, which are not compiled, on a communicator of this rank."""
+    """Return the module that caches programs, without compilation, on a communicator of this rank."""
     from dace_redist.transformations.distribute.runtime import loaded
 
     class Recorded:

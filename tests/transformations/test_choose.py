@@ -29,7 +29,7 @@ N = dace.symbol("N", dace.int64)
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As on 4 ranks, and with a record of the test's own."""
+    """Simulate 4 ranks, with a record of the test's own."""
     monkeypatch.setattr(choosing, "topology_of", lambda comm: HERE)
     monkeypatch.setenv("DACE_REDIST_RECORD", str(tmp_path / "tuning.json"))
 
@@ -47,7 +47,7 @@ def choosing_path() -> Path:
 
 
 def there_and_back(*strategies: str) -> dace.SDFG:
-    """Nodes there and back, with the same arrays."""
+    """Return an SDFG with nodes there and back, with the same arrays."""
     sdfg = dace.SDFG("there_and_back")
     sdfg.add_array("A", [2, 8], dace.float64)
     sdfg.add_array("B", [8, 2], dace.float64)
@@ -219,7 +219,7 @@ def test_bad_symbols(make, symbols, error, said: str):
 
 
 def told_at_run_time() -> dace.SDFG:
-    """A node that is given its distributions by arrays of the program."""
+    """Return an SDFG with a node that gets its distributions from arrays of the program."""
     sdfg = dace.SDFG("told_at_run_time")
     state, node = sdfg.add_state(), dace_redist.Redistribute("redistribute")
     state.add_node(node)

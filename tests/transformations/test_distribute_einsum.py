@@ -25,7 +25,7 @@ def small_transients_share_memory(monkeypatch):
 
 @cache
 def parsed(name: str) -> dace.SDFG:
-    """The SDFG of a program; parsing takes longer than the rest."""
+    """Return the SDFG of a program, cached: parsing takes longer than the rest."""
     return parse(PROGRAMS[name])
 
 

@@ -28,7 +28,7 @@ def small_transients_share_memory():
 
 
 def simulate(program: Any, ranks: int, **more: float) -> None:
-    """Compares all that a program returns and writes with NumPy."""
+    """Compare all results of a program with NumPy."""
     sizes = {**sizes_of(program), **more}
     wholes = arguments(program, sizes)
     after = {name: np.copy(value) for name, value in wholes.items()}

@@ -30,7 +30,7 @@ def only_node(sdfg: dace.SDFG) -> Redistribute:
 
 
 def fused(program) -> tuple[dace.SDFG, dace.SDFG]:
-    """The SDFG as it is, and with all that can be joined joined."""
+    """Return the SDFG before and after all possible fusions."""
     before, after = program.to_sdfg(simplify=True), program.to_sdfg(simplify=True)
     after.name = f"{before.name}_fused"
     after.apply_transformations_repeated([FuseTranspose, FuseRedistributes, RemoveRedistribute])

@@ -1,4 +1,4 @@
-"""Distributed programs whose sums are made on the way of the redistributions that follow, and the same without that."""
+"""Distributed programs with sums fused into the following redistributions, and without."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ttmc(
 
 
 def counts(program) -> tuple[int, int]:
-    """Sums in nodes of their own, and on the way of redistributions."""
+    """Return the numbers of separate and of fused sums."""
     found = [node for node, _ in program.sdfg.all_nodes_recursive()]
     moves = [node for node in found if isinstance(node, Redistribute)]
     return sum(isinstance(node, SumReplicas) for node in found), sum(node.op == "sum" for node in moves)

@@ -34,7 +34,7 @@ def transients(*places: dace.StorageType) -> dace.SDFG:
 
 
 def chain(*shapes_and_places: tuple[tuple[int, int], dace.StorageType]) -> tuple[dace.SDFG, dace.SDFGState]:
-    """Arrays A, B, ..., of which those between are transients."""
+    """Return an SDFG with arrays A, B, ...; the inner ones are transients."""
     sdfg = dace.SDFG("chain")
     for number, (shape, storage) in enumerate(shapes_and_places):
         between = 0 < number < len(shapes_and_places) - 1
@@ -43,7 +43,7 @@ def chain(*shapes_and_places: tuple[tuple[int, int], dace.StorageType]) -> tuple
 
 
 def connect(state: dace.SDFGState, node, source, target, connectors=("_inp_buffer", "_out_buffer")):
-    """Adds a node between the last access of an array and a new one of another; returns the new one."""
+    """Add a node between the last access of an array and a new access of another; return the new one."""
     known = [one for one in state.data_nodes() if one.data == source]
     read, written = known[-1] if known else state.add_read(source), state.add_access(target)
     state.add_node(node)

@@ -202,7 +202,7 @@ def test_devices_are_checked():
 
 
 class OnStream(DeviceArray):
-    """An array whose use a stream orders."""
+    """Array whose accesses a stream orders."""
 
     @property
     def __cuda_array_interface__(self):
@@ -250,7 +250,7 @@ def test_new_results_lie_on_the_gpu(runs):
 
 
 def wrong(part: DeviceArray, **changed: object) -> object:
-    """An array that says something else of itself."""
+    """Return an array with a wrong interface."""
 
     class Wrong:
         __cuda_array_interface__ = {**part.__cuda_array_interface__, **changed}

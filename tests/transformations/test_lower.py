@@ -1,4 +1,4 @@
-"""Stock nodes become this package's, and nothing of stock DaCe stays that nobody else uses."""
+"""Stock nodes are replaced, and everything of stock DaCe that nothing else uses is removed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ DISTRIBUTIONS = {
 
 
 def left_over(sdfg: dace.SDFG) -> set[str]:
-    """Names of what is left of stock DaCe: nodes, descriptors, declarations."""
+    """Return the names of remaining nodes, descriptors and declarations of stock DaCe."""
     found = {str(n) for n, _ in sdfg.all_nodes_recursive() if isinstance(n, StockRedistribute)}
     for each in sdfg.all_sdfgs_recursive():
         found |= {name for name, d in each.arrays.items() if isinstance(d, DistributedDescriptor)}
@@ -60,13 +60,13 @@ def left_over(sdfg: dace.SDFG) -> set[str]:
 
 
 def code(sdfg: dace.SDFG) -> str:
-    """All init and exit code."""
+    """Return all init and exit code."""
     blocks = [b for each in sdfg.all_sdfgs_recursive() for b in (each.init_code, each.exit_code)]
     return "".join(block["frame"].as_string for block in blocks if "frame" in block).strip()
 
 
 def check(sdfg: dace.SDFG, name: str) -> None:
-    """The SDFG is valid, also after a round trip, holds as many nodes as the program, and nothing stock."""
+    """Check that the SDFG is valid, also after a round trip, with as many nodes as the program, and nothing stock."""
     sdfg.validate()
     again = dace.SDFG.from_json(json.loads(json.dumps(sdfg.to_json())))
     again.validate()

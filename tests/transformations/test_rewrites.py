@@ -37,7 +37,7 @@ def only_node(sdfg: dace.SDFG) -> Redistribute:
 
 
 def rewritten(make, transformation) -> tuple[dace.SDFG, dace.SDFG]:
-    """The SDFG as it is, and with all that can be rewritten."""
+    """Return the SDFG before and after all possible rewrites."""
 
     def made() -> dace.SDFG:
         sdfg = make.to_sdfg(simplify=True) if hasattr(make, "to_sdfg") else make()
@@ -191,7 +191,7 @@ def test_wrong_joint_nodes():
 
 
 def everything() -> dace.SDFG:
-    """All programs in one, with all that can be rewritten."""
+    """Return all programs in one SDFG, after all possible rewrites."""
     sdfg = programs.all_of_these.to_sdfg(simplify=True)
     dace_redist.lower_all(sdfg)
     summed = programs.summed_then_moved()

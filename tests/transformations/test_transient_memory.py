@@ -48,7 +48,7 @@ def product(A: Matrix, B: Matrix, C: Matrix):
 
 
 def pieces(program: Any, ranks: int = 1, n: int = 128) -> dict[str, int]:
-    """By transient the number of its piece of memory."""
+    """Return the number of the piece of memory by transient."""
     arrays = distribute(program, ranks, {"N": n}).sdfg.arrays.items()
     return {name: int(array.location[MEMORY_PIECE]) for name, array in arrays if MEMORY_PIECE in array.location}
 

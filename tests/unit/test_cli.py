@@ -17,7 +17,7 @@ SMALL = ["explain", "--shape", "8,9", "--from", "2,2", "--to", "4,1"]
 
 @pytest.fixture
 def run(capsys):
-    """Runs the command line in this process: exit code, standard output, standard error."""
+    """Run the command line in this process; return exit code, standard output, standard error."""
 
     def call(*words):
         with pytest.raises(SystemExit) as end:
@@ -120,7 +120,7 @@ def test_trace(run, tmp_path):
 
 
 def rank_file(folder, rank, ranks, loaded, events, cut_off=""):
-    """The file of a rank with events of 1 us, one every 10 us."""
+    """Write the file of a rank with events of 1 us, one every 10 us."""
     common = {"kind": "put", "label": "", "strategy": "", "peer": 1 - rank, "bytes": 8, "thread": 0}
     lines = [{"trace": "dace_redist", "rank": rank, "ranks": ranks, "host": "node", "loaded": loaded}]
     lines += [common | {"start": loaded + 10_000 * i, "end": loaded + 10_000 * i + 1000} for i in range(events)]

@@ -32,7 +32,7 @@ def flat(seconds_per_byte: float) -> dict[str, Any]:
 
 
 def machine(cores: int = 4, ranks: int = 4, **changed: Any) -> MachineProfile:
-    """Every byte takes a nanosecond, times a number that tells the kinds apart."""
+    """Return a machine on which a byte takes a nanosecond times a factor that identifies its kind."""
     sides = {
         name: {"sent": flat(n * 1e-9), "received": flat(n * 1e-9)}
         for name, n in (("datatypes", 50), ("staged", 7), ("push", 2), ("pull", 3))
@@ -51,7 +51,7 @@ def machine(cores: int = 4, ranks: int = 4, **changed: Any) -> MachineProfile:
 
 
 def byte_seconds(seconds: float) -> dict[str, Any]:
-    """So many seconds for a byte, and nearly no latency."""
+    """Return times of ``seconds`` per byte with nearly no latency."""
     return {"nbytes": [1, 1001, 1000001], "seconds": [1e-12, 1e-12 + 1000 * seconds, 1e-12 + 1e6 * seconds]}
 
 

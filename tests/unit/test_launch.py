@@ -68,7 +68,7 @@ def test_zero_ranks_are_refused():
 
 @pytest.fixture
 def fake_mpiexec(monkeypatch):
-    """Runs the program once, as an MPI's launcher that starts one rank."""
+    """Run the program once, as a launcher that starts one rank."""
     monkeypatch.setattr(launch, "mpiexec_command", lambda ranks, argv: list(argv))
 
 

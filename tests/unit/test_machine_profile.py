@@ -21,7 +21,7 @@ HERE = Topology(DEFAULT.machine, DEFAULT.mpi, (0, 0))
 
 
 def written(path: Path, *keys: Any, value: Any) -> Path:
-    """The default profile with one entry changed."""
+    """Write the default profile with one entry changed."""
     content = json.loads(machine_profile.DEFAULT_PROFILE.read_text())
     place = content
     for key in keys[:-1]:
@@ -95,7 +95,7 @@ def test_of_another_format_version_it_is_ignored_with_a_line(tmp_path: Path):
 
 
 def with_gpu(name: str = "NVIDIA H200") -> machine_profile.MachineProfile:
-    """The default profile with figures of a GPU, which are those of main memory."""
+    """Return the default profile with a GPU that has the figures of main memory."""
     plain = DEFAULT.model_dump()
     node, copies = plain["node"], plain["copies"]
     plain["device"] = {

@@ -29,7 +29,7 @@ DRAGONFLY = Dragonfly(
 
 
 def route(network, source: int, target: int) -> list[str]:
-    """Names of the links of one message, as a set in the order of their kinds."""
+    """Return the names of the links of one message, as a set in the order of their kinds."""
     stages = network.routes(np.array([source]), np.array([target]))
     return [network.link_name(int(link)) for which, links in stages for _, link in zip(which, links, strict=True)]
 
