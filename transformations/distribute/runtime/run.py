@@ -95,11 +95,9 @@ def _run_on_all(loaded: Loaded, arrays: Mapping[str, ArrayView], comm: Any) -> N
 @contextlib.contextmanager
 def _all_ranks(program: DistributedProgram, comm: Any, what: str = "", value: object = None) -> Iterator[Any]:
     """
-    Check the communicator, and raise an error of the block on one rank on all ranks. Collective.
-
-    Errors are exchanged over the communicator; if the program uses all ranks of the world, over the world, so that no
-    rank waits if another passes a different communicator. Yields the communicator to use: the world, if it has the same
-    ranks in the same order.
+    Check the communicator, and raise an error of the block on one rank on all. Collective over it, or over the world if
+    the program uses all its ranks, so that none waits if another passes a different communicator. Yields the
+    communicator to use: the world, if it has the same ranks in the same order.
     """
     found, failure = _communicator(program, comm)
     world = MPI.COMM_WORLD
@@ -253,9 +251,7 @@ def _whole(tensor: DistributedTensor, whole: Any) -> Array:
 
 def _converted(where: str, tensor: DistributedTensor, given: Any) -> Array:
     """
-    Return an array of the tensor's element type.
-
-    A Python number must only be of the same kind: integer, real or complex.
+    Return an array of the tensor's element type; a Python number must only be of the same kind (integer, real, complex).
 
     :raises ValueError: If that type cannot represent all values of the given type, or this number.
     """
