@@ -251,7 +251,7 @@ def _whole(tensor: DistributedTensor, whole: Any) -> Array:
 
 def _converted(where: str, tensor: DistributedTensor, given: Any) -> Array:
     """
-    Return an array of the tensor's element type; a Python number must only be of the same kind (integer, real, complex).
+    Return an array of the tensor's element type; Python numbers need only be of the same kind (integer, real, complex).
 
     :raises ValueError: If that type cannot represent all values of the given type, or this number.
     """
