@@ -125,7 +125,7 @@ _servers: dict[tuple[str, ...], Servers] = {}
 
 def servers(config: pytest.Config, needs_dace: bool) -> Servers:
     """Return the servers that fork ranks, with or without DaCe imported."""
-    modules = ("numpy", "dace_redist.transformations" if needs_dace else "dace_redist.mpi.launch")
+    modules = ("numpy", "dace_redist.transformations.distribute" if needs_dace else "dace_redist.mpi.launch")
     if modules not in _servers:
         _servers[modules] = Servers(modules, launch.mpi_environment(ranks=1))
         config.add_cleanup(_servers[modules].stop)

@@ -132,6 +132,7 @@ class Channel {
   Index max_source_run = 0;               ///< bytes: the longest run that is contiguous in the source, of a sender
   Protocol protocol = Protocol::undecided;
   bool done = true;
+  bool told = false;  ///< whether something was stored for the partner since it was last rung
 
   ChannelState* state = nullptr;
   Handshake* handshake = nullptr;

@@ -20,9 +20,9 @@ struct NodeTransfer {
   Arrays arrays;
   const Tensors* tensors = nullptr;
   int threads = 1;
-  std::size_t open = 0;          ///< channels that are not done
-  std::vector<PeerArena*> told;  ///< partners for which something has been stored since they were last rung
-  bool sources_shared = false;   ///< whether all sources of this rank lie in its arena
+  std::size_t open = 0;         ///< channels that are not done
+  bool tells = false;           ///< whether a channel is told
+  bool sources_shared = false;  ///< whether all sources of this rank lie in its arena
 
   // Whether copies of each kind write with non-temporal stores:
   bool stream_pushed = false, stream_pulled = false, stream_unpacked = false, stream_self = false;
@@ -31,9 +31,7 @@ struct NodeTransfer {
   /// Whether this rank sends more than stays in the cache meanwhile.
   bool large_source() const { return stream_pushed; }
   /// Something was stored for the partner of a channel.
-  void tell(const Channel& channel) {
-    if (channel.arena) told.push_back(channel.arena);
-  }
+  void tell(Channel& channel) { tells = channel.told = true; }
   void close(Channel& channel) {
     channel.done = true;
     --open;

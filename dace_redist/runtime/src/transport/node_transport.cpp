@@ -214,10 +214,11 @@ bool NodeTransport::progress() {
 
 /// Wakes partners that sleep although something was stored for them.
 void NodeTransport::ring_told() {
-  if (transfer_.told.empty()) return;
+  if (!std::exchange(transfer_.tells, false)) return;
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  for (PeerArena* const arena : transfer_.told) ring(arena->head().waiting);
-  transfer_.told.clear();
+  for (std::vector<Channel>* channels : {&sends_, &receives_})
+    for (Channel& channel : *channels)
+      if (std::exchange(channel.told, false) && channel.arena) ring(channel.arena->head().waiting);
 }
 
 void NodeTransport::wake_partners() {
