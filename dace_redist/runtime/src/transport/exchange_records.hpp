@@ -24,11 +24,11 @@ template <class Record>
 std::vector<Record> exchange_records(const Link& link, const std::vector<int>& receivers, std::vector<Record> outgoing,
                                      const std::vector<int>& senders) {
   static_assert(std::is_trivially_copyable_v<Record>);
-  struct Transfer {
+  struct Pending {
     std::vector<Record> outgoing, incoming;
     std::vector<MPI_Request> requests;
   };
-  auto* const transfer = new Transfer{std::move(outgoing), std::vector<Record>(senders.size()), {}};
+  auto* const transfer = new Pending{std::move(outgoing), std::vector<Record>(senders.size()), {}};
   // not freed if a call fails: MPI may still read and write there
   transfer->requests.reserve(senders.size() + receivers.size());
   for (std::size_t s = 0; s < senders.size(); ++s)
@@ -48,7 +48,7 @@ std::vector<Record> exchange_records(const Link& link, const std::vector<int>& r
     link.context.check_failures(link.owner);
     std::this_thread::yield();
   }
-  const std::unique_ptr<Transfer> finished(transfer);
+  const std::unique_ptr<Pending> finished(transfer);
   return std::move(finished->incoming);
 }
 
