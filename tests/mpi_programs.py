@@ -35,19 +35,21 @@ ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 
 
 @cache
-def build(name: str, *switches: str, sources: tuple[str, ...] = ()) -> Path:
+def build(name: str, *switches: str, sources: tuple[str, ...] = (), linked: tuple[str, ...] = ()) -> Path:
     """
     Compile ``tests/cpp/<name>.cpp`` and link it with the rooms that redistribute.
 
     :param switches: Further switches of the compiler.
     :param sources: Names of further sources in ``tests/cpp``.
+    :param linked: Switches of the linker, and further sources of the runtime.
     :return: The program.
     """
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         objects = [str(made) for made in pool.map(lambda room: _compiled_room(room, switches), ROOMS)]
     compiled = [SOURCES / f"{source}.cpp" for source in (name, *sources)]
     changes = (*compiled, *sorted(SOURCES.glob("*.hpp")))
-    return _compiled(name, [*switches, "-I", str(SOURCES), *objects], compiled, changes)
+    further = [str(SOURCE_DIRECTORY / word) if word.endswith(".cpp") else word for word in linked]
+    return _compiled(name, [*switches, "-I", str(SOURCES), *objects, *further], compiled, changes)
 
 
 def _compiled_room(room: str, switches: Sequence[str]) -> Path:

@@ -124,7 +124,8 @@ DR_API int dr_problem_init(dr_problem *problem);
 
 /**
  * Makes a plan. Collective over `comm`: either every rank gets one, or every rank gets an error, of which dr_error()
- * says on which rank it arose. The distributions may be freed afterwards.
+ * says on which rank it arose. Where a rank fails in the last step, after all have agreed, others may get a plan whose
+ * first transfer is that error. The distributions may be freed afterwards.
  */
 DR_API int dr_plan_create(const dr_problem *problem, MPI_Comm comm, dr_plan **plan);
 

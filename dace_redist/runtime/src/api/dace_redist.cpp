@@ -31,7 +31,7 @@ Plan& plan_of(dr_plan* handle) {
 }
 
 dr_distribution* make_distribution(const Encoding& encoding) {
-  return add_handle(std::make_unique<dr_distribution>(dr_distribution{Distribution(encoding)}));
+  return make_handle(dr_distribution{Distribution(encoding)}).release();
 }
 
 /// Axes and region of a problem, as an IndexMap takes them.
@@ -242,8 +242,10 @@ int dr_plan_start(dr_plan* plan, const void* source, void* target, int progress,
     Plan& made = plan_of(plan);
     check_pointer(request, "request");
     const ArraysOfCall arrays(*plan, source, target);
+    NewHandle<dr_request> started;
+    made.or_fail([&] { started = make_handle(dr_request{&made}); });
     start_plan(made, arrays.sources, arrays.targets, progress);
-    *request = add_handle(std::make_unique<dr_request>(dr_request{&made}));
+    *request = started.release();
   });
 }
 

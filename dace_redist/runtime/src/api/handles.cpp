@@ -13,10 +13,10 @@ std::string& last_error() {
   return message;
 }
 
-int guarded(int code, const char* function, const std::function<void()>& work) noexcept {
-  const std::exception_ptr thrown = caught(work);
+int code_of(const std::exception_ptr& thrown, int code, const char* function) noexcept {
   if (!thrown) return DR_SUCCESS;
   try {
+    last_error() = "out of memory";  // allocates nothing
     last_error() = text(function, ": ", message_of(thrown));
     std::rethrow_exception(thrown);
   } catch (const ArgumentError&) {
@@ -53,12 +53,12 @@ void Handles::check(const void* handle, const char* name) const {
 
 void Handles::remove(const void* handle, const char* name) {
   check(handle, name);
-  const std::lock_guard<std::mutex> guard(mutex_);
-  handles_.erase(handle);
+  forget(handle);
 }
 
-dr_plan* make_plan(MPI_Comm comm, bool joint, const std::function<Problem()>& describe) {
-  return add_handle(std::make_unique<dr_plan>(dr_plan{Plan::make(comm, describe), joint}));
+void Handles::forget(const void* handle) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  handles_.erase(handle);
 }
 
 void start_plan(Plan& plan, const void* const* sources, void* const* targets, int progress) {

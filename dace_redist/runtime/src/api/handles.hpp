@@ -34,8 +34,14 @@ namespace dace_redist {
 /// Text of the calling thread's last error.
 std::string& last_error();
 
-/// Runs `work`; what it throws becomes a code, and the text of dr_error().
-int guarded(int code, const char* function, const std::function<void()>& work) noexcept;
+/// The code of an exception, whose text becomes that of dr_error(). \param code  of an Error.
+int code_of(const std::exception_ptr& thrown, int code, const char* function) noexcept;
+
+/// Runs `work`; what it throws becomes a code. Allocates nothing before.
+template <class Work>
+int guarded(int code, const char* function, const Work& work) noexcept {
+  return code_of(caught(work), code, function);
+}
 
 void check_pointer(const void* pointer, const char* name);
 /// \throws ArgumentError unless MPI is running, which would end the process.
@@ -48,6 +54,8 @@ class Handles {
   /// \throws ArgumentError unless the handle is one of these.
   void check(const void* handle, const char* name) const;
   void remove(const void* handle, const char* name);
+  /// Nothing if it is none of these.
+  void forget(const void* handle);
 
  private:
   mutable std::mutex mutex_;
@@ -62,11 +70,23 @@ Handles& handles() {
   return all;
 }
 
+/// A handle that was not given out.
+template <class T>
+struct ForgetHandle {
+  void operator()(T* handle) const {
+    handles<T>().forget(handle);
+    delete handle;
+  }
+};
+template <class T>
+using NewHandle = std::unique_ptr<T, ForgetHandle<T>>;
+
 /// Makes an object a handle.
 template <class T>
-T* add_handle(std::unique_ptr<T> made) {
+NewHandle<T> make_handle(T object) {
+  NewHandle<T> made(new T(std::move(object)));
   handles<T>().add(made.get());
-  return made.release();
+  return made;
 }
 
 /// Takes an object back, and sets the handle to null. \throws ArgumentError
@@ -86,7 +106,17 @@ struct EncodedTensor {
 };
 
 /// Makes a plan as a handle. Collective.
-dr_plan* make_plan(MPI_Comm comm, bool joint, const std::function<Problem()>& describe);
+template <class Describe>
+dr_plan* make_plan(MPI_Comm comm, bool joint, const Describe& describe) {
+  NewHandle<dr_plan> made;
+  const auto allocate_and_describe = [&] {  // a rank that runs out of memory here tells the others
+    made = make_handle(dr_plan{nullptr, joint});
+    return describe();
+  };
+  PlanPointer plan = Plan::make(comm, std::cref(allocate_and_describe));
+  made->plan = std::move(plan);
+  return made.release();
+}
 
 /// Starts to move the tensors of a plan. \param progress  a dr_progress.
 void start_plan(Plan& plan, const void* const* sources, void* const* targets, int progress);

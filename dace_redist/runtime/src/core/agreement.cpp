@@ -24,8 +24,7 @@ void throw_everywhere(MPI_Comm comm, const std::exception_ptr& thrown, int faile
   throw Error(text("on rank ", failed, ": ", message));
 }
 
-void all_or_none(MPI_Comm comm, const std::function<void()>& work) {
-  const std::exception_ptr thrown = caught(work);
+void throw_everywhere(MPI_Comm comm, const std::exception_ptr& thrown) {
   const int failed = lowest_rank(comm, thrown != nullptr);
   if (failed >= 0) throw_everywhere(comm, thrown, failed);
 }

@@ -5,7 +5,6 @@
 /// Errors on one rank become errors on all of them.
 
 #include <exception>
-#include <functional>
 #include <string>
 
 #include "core/export.hpp"
@@ -22,8 +21,15 @@ std::string broadcast_text(MPI_Comm comm, std::string message, int root);
 /// Throws on every rank: `thrown` where it is set, elsewhere an Error with its text on rank `failed`. Collective.
 [[noreturn]] void throw_everywhere(MPI_Comm comm, const std::exception_ptr& thrown, int failed);
 
-/// Runs `work` on every rank. Throws on every rank if it threw on any: where it failed, what it threw; elsewhere an
-/// Error with the text of the lowest failing rank. Collective; `work` must not be.
-DR_API void all_or_none(MPI_Comm comm, const std::function<void()>& work);
+/// Throws on every rank if `thrown` is set on any: there itself; elsewhere an Error with the text of the lowest such
+/// rank. Collective.
+DR_API void throw_everywhere(MPI_Comm comm, const std::exception_ptr& thrown);
+
+/// Runs `work` on every rank. Throws on every rank if it threw on any. Allocates nothing before. Collective; `work`
+/// must not be.
+template <class Work>
+void all_or_none(MPI_Comm comm, const Work& work) {
+  throw_everywhere(comm, caught(work));
+}
 
 }  // namespace dace_redist

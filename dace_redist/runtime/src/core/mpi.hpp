@@ -72,9 +72,6 @@ using Datatype = Owned<MPI_Datatype, FreeDatatype>;
 using Group = Owned<MPI_Group, FreeGroup>;
 using Window = Owned<MPI_Win, FreeWindow>;
 
-/// A private copy of a communicator, whose errors come back as codes; the null communicator stays null.
-DR_API Communicator duplicate(MPI_Comm comm);
-
 DR_API int comm_rank(MPI_Comm comm);
 
 DR_API int comm_size(MPI_Comm comm);
@@ -84,8 +81,5 @@ int thread_level();
 
 /// Completes the requests that can be completed. \param completed  [requests] set to their numbers. \return how many.
 DR_API int test_some(std::vector<MPI_Request>& requests, std::vector<int>& completed);
-
-/// Waits for all, and forgets them.
-DR_API void wait_all(std::vector<MPI_Request>& requests);
 
 }  // namespace dace_redist

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/agreement.hpp"
-#include "core/exchange_records.hpp"
 #include "plan/plan.hpp"
+#include "transport/exchange_records.hpp"
 
 namespace dace_redist {
 namespace {
@@ -49,8 +49,13 @@ class DeviceTransport final : public Transport {
 
   void connect() override {
     const CurrentDevice current(device_.get());
-    if (writes_to_peers_) find_peers();
+    const std::exception_ptr thrown = caught([&] {
+      if (writes_to_peers_) find_peers();
+    });
+    if (thrown) link_.context.report_failure(link_.owner, message_of(thrown));  // to ranks that wait for this one
+    if (writes_to_peers_ && tensor_.reduces) agree_to_reduce();
     all_or_none(link_.comm(), [&] {
+      if (thrown) std::rethrow_exception(thrown);
       if (both_on_device()) direct_ = make_peer(device_, link_, link_.tag + peer_tag, direct(messages_));
       staged_ = make_staged(device_, link_, problem_, staging_, staged(std::move(messages_)), node_memory_);
     });
@@ -123,7 +128,7 @@ class DeviceTransport final : public Transport {
     messages.erase(std::remove_if(messages.begin(), messages.end(), other), messages.end());
   }
 
-  /// Finds the ranks of the node whose devices reach each other. Collective.
+  /// Finds the ranks of the node whose devices reach each other. Collective over them.
   void find_peers() {
     Device& device = device_.get();
     DeviceBuffer sample;  // is mapped by senders until they have answered
@@ -136,17 +141,20 @@ class DeviceTransport final : public Transport {
     const std::vector<int> receivers = node_peers(messages_.sends, link_),
                            senders = node_peers(messages_.receives, link_);
     const std::vector<DeviceEndpoint> own(senders.size(), mine),
-        endpoints = exchange_records(link_.comm(), link_.tag, senders, own, receivers);
+        endpoints = exchange_records(link_, senders, own, receivers);
     std::vector<std::int64_t> reached;
     for (const DeviceEndpoint& endpoint : endpoints)
       reached.push_back(
           holds([&] { return endpoint.named && device.reaches(endpoint.device) && device.map(endpoint.memory); }));
-    const std::vector<std::int64_t> reach = exchange_records(link_.comm(), link_.tag, receivers, reached, senders);
+    const std::vector<std::int64_t> reach = exchange_records(link_, receivers, reached, senders);
     for (std::size_t r = 0; r < receivers.size(); ++r)
       if (reached[r]) receivers_.insert(receivers[r]);
     for (std::size_t s = 0; s < senders.size(); ++s)
       if (reach[s]) senders_.insert(senders[s]);
-    if (!tensor_.reduces) return;
+  }
+
+  /// Peers reduce if all messages move between them. Collective.
+  void agree_to_reduce() {
     const bool all = receivers_.size() == messages_.sends.size() && senders_.size() == messages_.receives.size();
     peers_reduce_ = lowest_rank(link_.comm(), !all) < 0;
     if (peers_reduce_) return;

@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "core/agreement.hpp"
-#include "core/exchange_records.hpp"
 #include "device/staged_side.hpp"
 #include "shm/arena.hpp"
 #include "shm/deferred_free.hpp"
 #include "shm/peer_arena.hpp"
 #include "trace/trace.hpp"
+#include "transport/exchange_records.hpp"
 
 namespace dace_redist {
 namespace {
@@ -80,8 +80,9 @@ class StagedTransport final : public Transport {
       if (!shared_) private_ = PinnedBuffer(device, sends_.nbytes());
       slots_ = shared_ ? static_cast<char*>(shared_.get()) + head_bytes : private_.at(0);
     });
-    if (node_memory_) map_rings();
+    const std::exception_ptr thrown = node_memory_ ? map_rings() : nullptr;
     all_or_none(link_.comm(), [&] {
+      if (thrown) std::rethrow_exception(thrown);
       const bool by_mpi = std::any_of(receives_.chunks().begin(), receives_.chunks().end(),
                                       [this](const auto& chunk) { return !mapped(chunk.peer); });
       if (by_mpi && !receives_.direct(0)) buffer_ = PinnedBuffer(device, receives_.nbytes());
@@ -147,23 +148,27 @@ class StagedTransport final : public Transport {
     }
   }
 
-  /// Maps the slots of senders on this node. No rank uses them if one failed to. Collective.
-  void map_rings() {
-    const RingName own =
-        shared_ ? RingName{Arena::own().offset_of(shared_.get()), head_bytes + sends_.nbytes()} : RingName{};
-    const std::vector<RingName> names =
-        exchange_records(link_.comm(), link_.tag, receivers_, std::vector<RingName>(receivers_.size(), own), senders_);
-    or_failure([&] {
-      for (std::size_t s = 0; s < senders_.size(); ++s)
-        if (names[s].offset >= 0)
-          mapped_[senders_[s]] = map_ring(order_.get(), *link_.context.arena_of(senders_[s]), names[s]);
+  /// Maps the slots of senders on this node. No rank uses them if one failed to. Collective. \return what was thrown.
+  std::exception_ptr map_rings() {
+    const std::exception_ptr thrown = caught([&] {
+      const RingName own =
+          shared_ ? RingName{Arena::own().offset_of(shared_.get()), head_bytes + sends_.nbytes()} : RingName{};
+      const std::vector<RingName> names =
+          exchange_records(link_, receivers_, std::vector<RingName>(receivers_.size(), own), senders_);
+      or_failure([&] {
+        for (std::size_t s = 0; s < senders_.size(); ++s)
+          if (names[s].offset >= 0)
+            mapped_[senders_[s]] = map_ring(order_.get(), *link_.context.arena_of(senders_[s]), names[s]);
+      });
     });
-    const int failed = lowest_rank(link_.comm(), failure_.has_value());
-    if (failed == link_.rank()) warn_fallback_once(*failure_);
+    if (thrown) link_.context.report_failure(link_.owner, message_of(thrown));  // to ranks that wait for this one
+    const int failed = lowest_rank(link_.comm(), thrown || failure_);
+    if (failed == link_.rank() && failure_) warn_fallback_once(*failure_);
     if (failed < 0 && shared_)
       static_cast<RingHead*>(shared_.get())->readers = static_cast<std::int64_t>(receivers_.size());
     if (failed >= 0) mapped_.clear();
     shares_ = failed < 0;
+    return thrown;
   }
 
   void set_self(const PeerMessage& self) {

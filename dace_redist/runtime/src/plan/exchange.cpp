@@ -153,10 +153,6 @@ void Exchange::make(bool node_memory) {
     routes_.push_back({std::move(transport)});
 }
 
-void Exchange::connect() {
-  for (const Route& route : routes_) route.transport->connect();
-}
-
 void Exchange::begin(const Transfer& transfer) {
   for (std::size_t t = 0; t < problems_.size(); ++t) {
     const std::size_t number = numbers_[t];

@@ -35,12 +35,16 @@ void PlanDeleter::operator()(Plan* plan) const {
 }
 
 PlanPointer Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) {
-  PlanPointer plan(new Plan(comm, Context::of(comm)));
-  Context& context = *plan->context_;
-  std::string shortage = context.no_shared_memory();
-  const bool node_memory = shortage.empty();
+  const std::shared_ptr<Context> shared = Context::of(comm);
+  Context& context = *shared;
+  const bool node_memory = context.no_shared_memory().empty();
+  PlanPointer plan;
+  std::string shortage;
   std::uint64_t hash = 0;
-  const std::exception_ptr thrown = plan->prepare(describe, hash, shortage);
+  const std::exception_ptr thrown = caught([&] {
+    plan.reset(new Plan(comm, shared));
+    plan->prepare(describe, hash, shortage);
+  });
   const auto rank = static_cast<std::uint64_t>(context.rank()), size = static_cast<std::uint64_t>(context.size());
   const bool short_here = node_memory && !shortage.empty();
   std::uint64_t mine[] = {thrown ? rank : size, short_here ? rank : size, hash, ~hash,
@@ -57,28 +61,40 @@ PlanPointer Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) 
     all_or_none(context.comm(), [&] {
       for (const auto& exchange : plan->exchanges_) exchange->make(false);
     });
-  for (const auto& exchange : plan->exchanges_) exchange->connect();
+  plan->connect();
   return plan;
 }
 
-/// The part of making a plan that is local. \return what it throws.
+/// The part of making a plan that is local.
 /// \param hash      of the problem.
-/// \param shortage  why node-shared memory is not used; set if it is too short.
-std::exception_ptr Plan::prepare(const std::function<Problem()>& describe, std::uint64_t& hash, std::string& shortage) {
-  const bool node_memory = shortage.empty();
+/// \param shortage  set to the reason why node-shared memory is not used, if there is one.
+void Plan::prepare(const std::function<Problem()>& describe, std::uint64_t& hash, std::string& shortage) {
   number_ = context_->next_plan();
-  if (std::exception_ptr thrown = caught([&] { problem_ = describe(); })) return thrown;
+  shortage = context_->no_shared_memory();
+  const bool node_memory = shortage.empty();
+  problem_ = describe();
   const trace::Span span("plan", problem_.label.c_str(), problem_.strategy.c_str());
-  return caught([&] {
-    hash = agreement_hash(problem_);
-    check_problem(problem_, context_->size());
-    make_exchanges();
-    for (const auto& exchange : exchanges_) try {
-        exchange->make(node_memory);
-      } catch (const NoSharedMemory& error) {
-        shortage = text("rank ", rank(), ": ", error.what());
-      }
-  });
+  hash = agreement_hash(problem_);
+  check_problem(problem_, context_->size());
+  make_exchanges();
+  for (const auto& exchange : exchanges_) try {
+      exchange->make(node_memory);
+    } catch (const NoSharedMemory& error) {
+      shortage = text("rank ", rank(), ": ", error.what());
+    }
+}
+
+/// A rank that fails tells the others, which may have made their plans, and takes part in what is collective. It keeps
+/// its plan, which partners may use.
+void Plan::connect() {
+  for (const auto& exchange : exchanges_)
+    for (const Route& route : exchange->routes()) {
+      const std::exception_ptr thrown = caught([&] { route.transport->connect(); });
+      if (!thrown || failure_) continue;
+      failure_ = thrown;
+      fail(message_of(thrown));
+    }
+  if (failure_) std::rethrow_exception(failure_);
 }
 
 bool Plan::is_on(MPI_Comm comm) const {
@@ -140,17 +156,11 @@ void Plan::set_arrays(const std::vector<LocalArray>& sources, const std::vector<
   }
 }
 
-/// Runs `work` of a transfer. The other ranks learn what it throws.
-template <class Work>
-void Plan::or_fail(const Work& work) {
-  try {
-    work();
-  } catch (...) {
-    failure_ = std::current_exception();
-    Progress::instance().remove(*this);
-    fail(message_of(failure_));
-    throw;
-  }
+void Plan::end(const std::exception_ptr& thrown) {
+  failure_ = thrown;
+  Progress::instance().remove(*this);
+  fail(message_of(failure_));
+  std::rethrow_exception(thrown);
 }
 
 /// Whether to look for failures of other ranks ahead of a transfer: once per tick of a coarse clock, a few
@@ -212,13 +222,15 @@ void Plan::start_thread(const void* const* sources, void* const* targets, const 
     throw ArgumentError("progress by a thread needs MPI_Init_thread with MPI_THREAD_MULTIPLE; use progress by calls");
   const std::size_t count = problem_.tensors.size();
   thread_ended_ = false;
-  thread_ = std::thread([this, finish, read = std::vector<const void*>(sources, sources + count),
-                         written = std::vector<void*>(targets, targets + count)]() noexcept {
-    failure_ = caught([&] {
-      run_to_end(read.data(), written.data());
-      finish();
+  or_fail([&] {
+    thread_ = std::thread([this, finish, read = std::vector<const void*>(sources, sources + count),
+                           written = std::vector<void*>(targets, targets + count)]() noexcept {
+      failure_ = caught([&] {
+        run_to_end(read.data(), written.data());
+        finish();
+      });
+      thread_ended_.store(true, std::memory_order_release);
     });
-    thread_ended_.store(true, std::memory_order_release);
   });
   started_ = true;
 }
@@ -290,14 +302,17 @@ void Plan::fail(const std::string& message) noexcept {
 }
 
 bool Plan::progress(bool with_mpi) {
-  if (failure_) return false;
+  if (failure_) {
+    if (with_mpi && !failed_) fail(message_of(failure_));  // met by the service thread
+    return false;
+  }
   bool any = false;
   const std::exception_ptr thrown = caught([&] {
     for (const auto& exchange : exchanges_) any |= exchange->progress(with_mpi);
   });
   if (!thrown) return any;
   failure_ = thrown;
-  if (with_mpi) fail(message_of(thrown));  // else the wait of the transfer does so
+  if (with_mpi) fail(message_of(thrown));
   return true;
 }
 

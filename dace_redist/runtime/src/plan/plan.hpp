@@ -47,8 +47,7 @@ class Exchange {
 
   /// Plans the messages and makes the transports. Local; may be repeated without node-shared memory.
   void make(bool node_memory);
-  /// Collective.
-  void connect();
+  const std::vector<Route>& routes() const { return routes_; }
   /// Takes other local arrays, [tensors of the plan]. Local.
   void set_arrays(const std::vector<LocalArray>& sources, const std::vector<LocalArray>& targets);
   /// The exchange that begins when this one is done.
@@ -145,6 +144,12 @@ class Plan {
   /// Tells the other ranks that this rank cannot go on: their transfers of this plan end with an error. Local.
   void fail(const std::string& message) noexcept;
 
+  /// Runs `work` of a transfer. What it throws ends the transfer, and the other ranks learn of it.
+  template <class Work>
+  void or_fail(const Work& work) {
+    if (const std::exception_ptr thrown = caught(work)) end(thrown);
+  }
+
   /// Whether a transfer failed here, or on another rank as far as is known.
   bool has_failed() { return failed_ || (look_is_due() && context_->failure_of(number_)); }
 
@@ -162,7 +167,8 @@ class Plan {
  private:
   friend PlanDeleter;
   Plan(MPI_Comm comm, std::shared_ptr<Context> context) : comm_(comm), context_(std::move(context)) {}
-  std::exception_ptr prepare(const std::function<Problem()>& describe, std::uint64_t& hash, std::string& shortage);
+  void prepare(const std::function<Problem()>& describe, std::uint64_t& hash, std::string& shortage);
+  void connect();
   void make_exchanges();
   void add_reduction(std::size_t number);
   void add_exchange(std::vector<TensorProblem> tensors, std::vector<std::size_t> numbers, ReplicaPolicy policy);
@@ -171,8 +177,7 @@ class Plan {
   void run_to_end(const void* const* sources, void* const* targets);
   void begin(const void* const* sources, void* const* targets, Pace pace);
   void wait_until_done(bool started);
-  template <class Work>
-  void or_fail(const Work& work);
+  [[noreturn]] void end(const std::exception_ptr& thrown);
 
   MPI_Comm comm_;
   std::shared_ptr<Context> context_;

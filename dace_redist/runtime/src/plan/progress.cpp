@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <system_error>
+#include <exception>
 #include <thread>
 
 #include "plan/plan.hpp"
@@ -75,7 +75,7 @@ void Progress::start_service_thread() {
   try {
     std::thread([this] { serve(); }).detach();
     service_process_ = getpid();
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }

@@ -42,11 +42,11 @@ void add_strategy(const Strategy& strategy) {
 }
 
 const Strategy& find_strategy(const std::string& name) {
+  for (const Strategy& row : table())
+    if (name == row.name) return row;  // allocates nothing: ranks may wait in MPI for this one
   std::string known;
-  for (const Strategy& row : table()) {
-    if (name == row.name) return row;
+  for (const Strategy& row : table())
     if (!row.sums) known += (known.empty() ? "" : ", ") + std::string(row.name);
-  }
   throw Error(text("unknown strategy \"", name, "\"; there are ", known));
 }
 

@@ -9,8 +9,8 @@
 #include "copy/buffer.hpp"
 #include "copy/threads.hpp"
 #include "core/cache_line.hpp"
-#include "core/exchange_records.hpp"
 #include "transport/chunk.hpp"
+#include "transport/exchange_records.hpp"
 
 namespace dace_redist {
 namespace {
@@ -188,7 +188,7 @@ class ChunkTransport final : public Transport {
     std::vector<int> told = to, heard = from;
     told.insert(told.end(), from.begin(), from.end());
     heard.insert(heard.end(), to.begin(), to.end());
-    const std::vector<char> theirs = exchange_records(link_.comm(), link_.tag, told, contiguous, heard);
+    const std::vector<char> theirs = exchange_records(link_, told, contiguous, heard);
     for (std::size_t i = 0; i < to.size(); ++i)
       if (contiguous[i] && theirs[from.size() + i]) sent_in_blocks_.insert(to[i]);
     for (std::size_t i = 0; i < from.size(); ++i)

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <exception>
 #include <limits>
 #include <mutex>
+#include <numeric>
 
 #include "core/agreement.hpp"
 
@@ -72,87 +74,102 @@ int max_node_ranks() {
   return static_cast<int>(ranks);
 }
 
+/// Local steps that may fail precede an agreement of the ranks, since all others wait in MPI for this one.
 std::shared_ptr<Context> Context::of(MPI_Comm comm) {
   void* attribute = nullptr;
   int found = 0;
   check(MPI_Comm_get_attr(comm, context_keyval(), &attribute, &found), "MPI_Comm_get_attr");
   if (found) return *static_cast<std::shared_ptr<Context>*>(attribute);
-  auto made = std::make_unique<std::shared_ptr<Context>>(new Context(comm));
-  check(MPI_Comm_set_attr(comm, context_keyval(), made.get()), "MPI_Comm_set_attr");
-  Contexts& every = contexts();
-  const std::lock_guard<std::mutex> locked(every.guard);
-  every.all.remove_if([](const std::weak_ptr<Context>& context) { return context.expired(); });
-  every.all.push_back(*made);
-  return *made.release();
+  Communicator copy;
+  check(MPI_Comm_dup(comm, copy.put()), "MPI_Comm_dup");
+  std::shared_ptr<Context> made;
+  bool attached = false;
+  try {
+    all_or_none(copy.get(), [&] {
+      made.reset(new Context(copy.get()));
+      auto held = std::make_unique<std::shared_ptr<Context>>(made);
+      Contexts& every = contexts();
+      const std::lock_guard<std::mutex> locked(every.guard);
+      every.all.remove_if([](const std::weak_ptr<Context>& context) { return context.expired(); });
+      every.all.push_back(made);
+      check(MPI_Comm_set_attr(comm, every.keyval, held.get()), "MPI_Comm_set_attr");
+      attached = held.release() != nullptr;
+    });
+    made->comm_ = std::move(copy);
+    made->map_partners(made->find_nodes().get());
+  } catch (...) {
+    if (attached) MPI_Comm_delete_attr(comm, context_keyval());
+    throw;
+  }
+  return made;
 }
 
 void Context::close() {
+  if (comm() != MPI_COMM_NULL) caught([this] { failure_of(0); });  // takes note of failures
+  if (failed_) {
+    for (PooledWindow& pooled : windows_) *pooled.window.put() = MPI_WIN_NULL;
+    *comm_.put() = MPI_COMM_NULL;
+  }
   windows_.clear();
   parts_.clear();
-  if (failed_) *comm_.put() = MPI_COMM_NULL;
   comm_ = Communicator();
 }
 
-Context::Context(MPI_Comm comm) : comm_(duplicate(comm)), rank_(comm_rank(comm)) {
+Context::Context(MPI_Comm comm) : rank_(comm_rank(comm)) {
+  check(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   void* limit = nullptr;
   int found = 0;
   check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&limit), &found), "MPI_Comm_get_attr");
   const std::int64_t max_tag = found ? *static_cast<int*>(limit) : 32767;
   max_plans_ = (max_tag - first_plan_tag - tags_of_plan) / tags_of_plan;
-  map_partners(find_nodes().get());
+  const int size = comm_size(comm);
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  world_ranks_.resize(ranks.size());
+  node_of_.resize(ranks.size());
+  partners_.reserve(ranks.size());
+  Group group, world;
+  check(MPI_Comm_group(comm, group.put()), "MPI_Comm_group");
+  check(MPI_Comm_group(MPI_COMM_WORLD, world.put()), "MPI_Comm_group");
+  check(MPI_Group_translate_ranks(group.get(), size, ranks.data(), world.get(), world_ranks_.data()),
+        "MPI_Group_translate_ranks");
 }
 
 /// \return the ranks of this node, in their order here.
 Communicator Context::find_nodes() {
-  const int size = comm_size(comm());
-  std::vector<int> ranks(static_cast<std::size_t>(size));
-  for (int rank = 0; rank < size; ++rank) ranks[static_cast<std::size_t>(rank)] = rank;
-  world_ranks_.resize(ranks.size());
-  Group group, world;
-  check(MPI_Comm_group(comm(), group.put()), "MPI_Comm_group");
-  check(MPI_Comm_group(MPI_COMM_WORLD, world.put()), "MPI_Comm_group");
-  check(MPI_Group_translate_ranks(group.get(), size, ranks.data(), world.get(), world_ranks_.data()),
-        "MPI_Group_translate_ranks");
   Communicator node;
   check(MPI_Comm_split_type(comm(), MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, node.put()), "MPI_Comm_split_type");
   int lowest = rank_;
   check(MPI_Bcast(&lowest, 1, MPI_INT, 0, node.get()), "MPI_Bcast");
-  node_of_.resize(ranks.size());
   check(MPI_Allgather(&lowest, 1, MPI_INT, node_of_.data(), 1, MPI_INT, comm()), "MPI_Allgather");
-  for (const int rank : ranks)
+  for (int rank = 0; rank < size(); ++rank)
     if (node_of_[static_cast<std::size_t>(rank)] == lowest) partners_.push_back(rank);
   return node;
 }
 
 void Context::map_partners(MPI_Comm node) {
   ArenaName mine;
-  std::string failure;
-  try {
-    mine = Arena::own().name();
-  } catch (const Error& error) {
-    failure = error.what();
-  }
-  std::vector<ArenaName> names(partners_.size());
+  std::vector<ArenaName> names;
+  all_or_none(comm(), [&] { names.resize(partners_.size()); });
+  std::exception_ptr failure = caught([&] { mine = Arena::own().name(); });
   check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, names.data(), sizeof mine, MPI_BYTE, node), "MPI_Allgather");
-  try {
-    for (const ArenaName& name : names)
-      arenas_.push_back(name == mine && failure.empty() ? nullptr : PeerArena::map(name));
-  } catch (const std::exception& error) {
-    if (failure.empty()) failure = error.what();
-  }
+  if (!failure)
+    failure = caught([&] {
+      for (const ArenaName& name : names) arenas_.push_back(name == mine ? nullptr : PeerArena::map(name));
+    });
   number_ = mine.number + ++contexts().made;
   check(MPI_Bcast(&number_, 1, MPI_UINT64_T, 0, comm()), "MPI_Bcast");
-  const int failed = lowest_rank(comm(), !failure.empty());
+  const int failed = lowest_rank(comm(), failure != nullptr);
   if (failed < 0) return;
-  no_shared_memory_ = text("rank ", failed, ": ", broadcast_text(comm(), failure, failed));
+  no_shared_memory_ = text("rank ", failed, ": ", broadcast_text(comm(), failure ? message_of(failure) : "", failed));
   arenas_.clear();
 }
 
 const Topology& Context::topology() {
   const int max_ranks = max_node_ranks();
-  const auto [found, inserted] = topologies_.insert({max_ranks, {}});
-  Topology& made = found->second;
-  if (!inserted) return made;
+  const auto found = topologies_.find(max_ranks);
+  if (found != topologies_.end()) return found->second;
+  Topology made;
   std::map<std::pair<int, int>, int> lowest;  // rank by node and part of it
   const auto part = [&](std::size_t rank) { return max_ranks > 0 ? world_ranks_[rank] / max_ranks : 0; };
   for (std::size_t rank = 0; rank < node_of_.size(); ++rank)
@@ -160,7 +177,7 @@ const Topology& Context::topology() {
   for (const int rank : partners_)
     if (made.node_of[static_cast<std::size_t>(rank)] == made.node_of[static_cast<std::size_t>(rank_)])
       made.partners.push_back(rank);
-  return made;
+  return topologies_.emplace(max_ranks, std::move(made)).first->second;
 }
 
 PeerArena* Context::arena_of(int rank) const {
@@ -170,19 +187,28 @@ PeerArena* Context::arena_of(int rank) const {
 }
 
 MPI_Comm Context::split(std::uint64_t key, int color, int order) {
-  const auto [found, inserted] = parts_.emplace(key, Communicator());
-  if (!inserted) return found->second.get();
-  check(MPI_Comm_split(comm(), color, order, found->second.put()), "MPI_Comm_split");
-  if (color != MPI_UNDEFINED)
-    check(MPI_Comm_set_errhandler(found->second.get(), MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  return found->second.get();
+  const auto found = parts_.find(key);
+  if (found != parts_.end()) return found->second.get();
+  Communicator part;
+  check(MPI_Comm_split(comm(), color, order, part.put()), "MPI_Comm_split");
+  std::map<std::uint64_t, Communicator> made;
+  all_or_none(comm(), [&] {
+    if (color != MPI_UNDEFINED)
+      check(MPI_Comm_set_errhandler(part.get(), MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    made.emplace(key, std::move(part));
+  });
+  parts_.merge(made);  // allocates nothing
+  return parts_.at(key).get();
 }
 
 PooledWindow Context::take_window(std::int64_t nbytes) {
   // of each window, the lowest of all ranks: 1 it is large enough, 0 too small, -1 a plan uses it
   std::vector<int> fits;
-  for (const PooledWindow& pooled : windows_)
-    fits.push_back(pooled.window.get() == MPI_WIN_NULL ? -1 : pooled.nbytes >= nbytes);
+  all_or_none(comm(), [&] {
+    windows_.reserve(windows_.size() + 1);
+    for (const PooledWindow& pooled : windows_)
+      fits.push_back(pooled.window.get() == MPI_WIN_NULL ? -1 : pooled.nbytes >= nbytes);
+  });
   check(MPI_Allreduce(MPI_IN_PLACE, fits.data(), static_cast<int>(fits.size()), MPI_INT, MPI_MIN, comm()),
         "MPI_Allreduce");
   for (std::size_t w = 0; w < windows_.size(); ++w)
@@ -194,7 +220,9 @@ PooledWindow Context::take_window(std::int64_t nbytes) {
   made.number = windows_.size();
   check(MPI_Win_allocate(static_cast<MPI_Aint>(nbytes), 1, MPI_INFO_NULL, comm(), &made.memory, made.window.put()),
         "MPI_Win_allocate");
-  check(MPI_Win_set_errhandler(made.window.get(), MPI_ERRORS_RETURN), "MPI_Win_set_errhandler");
+  all_or_none(comm(), [&] {  // ranks free the window together
+    check(MPI_Win_set_errhandler(made.window.get(), MPI_ERRORS_RETURN), "MPI_Win_set_errhandler");
+  });
   windows_.emplace_back();
   return made;
 }

@@ -55,7 +55,8 @@ class Context {
   Context& operator=(const Context&) = delete;
 
   /// Frees all MPI objects; before MPI is finalized. After a failure the duplicate is kept: messages of the failed
-  /// transfer may have no receiver, with which MPICH does not free a communicator.
+  /// transfer may have no receiver, with which MPICH does not free a communicator. So are the windows, which ranks free
+  /// together, and of which the failed plan of another rank may have one.
   void close();
 
   MPI_Comm comm() const { return comm_.get(); }

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "core/agreement.hpp"
 #include "core/cache_line.hpp"
 
 namespace dace_redist {
@@ -14,14 +15,19 @@ namespace {
 
 /// The parts of every rank of this node. Collective over `node`.
 std::vector<JoinedPart> gather_parts(const Link& link, MPI_Comm node, const Messages& messages) {
-  std::vector<JoinedPart> mine;
-  for (const PeerMessage& message : messages.sends) mine.push_back({link.rank(), message.peer, message.nbytes});
-  for (const PeerMessage& message : messages.receives) mine.push_back({message.peer, link.rank(), message.nbytes});
+  std::vector<JoinedPart> mine, all;
+  std::vector<int> counts, displacements;
+  all_or_none(node, [&] {
+    for (const PeerMessage& message : messages.sends) mine.push_back({link.rank(), message.peer, message.nbytes});
+    for (const PeerMessage& message : messages.receives) mine.push_back({message.peer, link.rank(), message.nbytes});
+    counts.resize(link.topology.partners.size());
+    displacements.resize(counts.size());
+  });
   const auto nbytes = static_cast<int>(mine.size() * sizeof(JoinedPart));
-  std::vector<int> counts(link.topology.partners.size()), displacements(link.topology.partners.size());
   check(MPI_Allgather(&nbytes, 1, MPI_INT, counts.data(), 1, MPI_INT, node), "MPI_Allgather");
   for (std::size_t p = 1; p < counts.size(); ++p) displacements[p] = displacements[p - 1] + counts[p - 1];
-  std::vector<JoinedPart> all(static_cast<std::size_t>(displacements.back() + counts.back()) / sizeof(JoinedPart));
+  all_or_none(node,
+              [&] { all.resize(static_cast<std::size_t>(displacements.back() + counts.back()) / sizeof(JoinedPart)); });
   check(MPI_Allgatherv(mine.data(), nbytes, MPI_BYTE, all.data(), counts.data(), displacements.data(), MPI_BYTE, node),
         "MPI_Allgatherv");
   return all;

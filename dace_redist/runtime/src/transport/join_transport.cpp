@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <map>
 #include <new>
 #include <utility>
@@ -81,10 +82,17 @@ class JoinTransport final : public Transport {
   void connect() override {
     const std::uint64_t key = 0x4e6f'6465ull + static_cast<std::uint64_t>(max_node_ranks());
     const MPI_Comm node = link_.context.split(key, link_.topology.partners.front(), link_.rank());
-    const std::vector<JoinedMessage> joined = join_messages(link_, node, messages_);
-    const Index memory = allocate(joined);
-    if (lowest_rank(link_.comm(), memory < 0) >= 0) return;       // each message moves on its own
-    std::vector<Index> memories(link_.topology.partners.size());  // [partners] offsets in their arenas
+    std::vector<JoinedMessage> joined;
+    Index memory = -1;
+    std::vector<Index> memories;  // [partners] offsets in their arenas
+    const std::exception_ptr thrown = caught([&] {
+      joined = join_messages(link_, node, messages_);
+      memories.resize(link_.topology.partners.size());
+      memory = allocate(joined);
+    });
+    const bool joins = lowest_rank(link_.comm(), memory < 0) < 0;
+    if (thrown) std::rethrow_exception(thrown);
+    if (!joins) return;  // each message moves on its own
     check(MPI_Allgather(&memory, 1, MPI_INT64_T, memories.data(), 1, MPI_INT64_T, node), "MPI_Allgather");
     std::map<int, Index> next;  // by carrier: offset of its next buffer
     for (std::size_t p = 0; p < memories.size(); ++p) next[link_.topology.partners[p]] = memories[p];

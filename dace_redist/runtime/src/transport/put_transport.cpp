@@ -6,9 +6,9 @@
 
 #include "copy/buffer.hpp"
 #include "core/cache_line.hpp"
-#include "core/exchange_records.hpp"
 #include "trace/trace.hpp"
 #include "transport/chunk.hpp"
+#include "transport/exchange_records.hpp"
 
 namespace dace_redist {
 namespace {
@@ -41,7 +41,7 @@ class PutTransport final : public Transport {
       to.push_back(receive.chunk.peer());
       offsets.push_back(receive.offset);
     }
-    window_offsets_ = exchange_records(link_.comm(), link_.tag, to, std::move(offsets), from);
+    window_offsets_ = exchange_records(link_, to, std::move(offsets), from);
     receivers_ = peers(sends_);
     senders_ = peers(receives_);
     notices_.assign(receivers_.size(), MPI_REQUEST_NULL);

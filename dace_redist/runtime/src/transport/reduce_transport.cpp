@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -87,9 +88,14 @@ class ReduceTransport final : public Transport {
  private:
   /// \throws Error unless the members of this rank's group own parts of one cell, or all of it.
   void find_members() {
-    std::vector<int> ranks(static_cast<std::size_t>(comm_size(members_)));
+    std::vector<int> numbers(static_cast<std::size_t>(comm_size(members_))), ranks(numbers.size());
+    std::iota(numbers.begin(), numbers.end(), 0);
+    Group group, everyone;
+    check(MPI_Comm_group(members_, group.put()), "MPI_Comm_group");
+    check(MPI_Comm_group(link_.comm(), everyone.put()), "MPI_Comm_group");
+    check(MPI_Group_translate_ranks(group.get(), comm_size(members_), numbers.data(), everyone.get(), ranks.data()),
+          "MPI_Group_translate_ranks");
     const int rank = link_.rank();
-    check(MPI_Allgather(&rank, 1, MPI_INT, ranks.data(), 1, MPI_INT, members_), "MPI_Allgather");
     const bool owner = !unpack_.empty();
     if (owner && received_from_ + 1 != ranks.size())
       throw Error(text("the target must hold each of the partial sums of a group once, or all on each of its ",

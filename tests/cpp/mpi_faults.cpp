@@ -1,0 +1,591 @@
+// Faults on one rank, at a random allocation, call of MPI or copy of a random redistribution: each rank gets an error
+// or the right tensor, no rank waits for ever, and the next plan works.
+//
+// Usage: mpiexec -n RANKS mpi_faults [cases] [seed] [first case]
+//
+// Linked with -Wl,--wrap=malloc,--wrap=aligned_alloc. Allocations of MPI do not fail, and a collective call fails on
+// all ranks: no library survives one that fails on some of them.
+
+#include <execinfo.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dace_redist.h"
+#include "plan/strategies.hpp"
+#include "random_case.hpp"
+#include "transport/context.hpp"
+
+namespace {
+
+enum Kind { allocation, mpi_call, collective_call, copy_step, kinds };
+constexpr const char* kind_names[kinds] = {"allocation", "MPI call", "collective MPI call", "copy"};
+
+std::array<std::atomic<long>, kinds> calls{};  // of the library, since counting began
+std::atomic<int> armed{kinds};                 // kind of the fault
+std::atomic<long> left{0};                     // calls of that kind until it strikes
+std::atomic<bool> struck{false};
+std::atomic<const char*> where{""};
+
+/// Whether this thread runs the library's code: threads other than the program's are the library's.
+thread_local bool inside = syscall(SYS_gettid) != getpid();
+
+/// Runs the library's code, or code outside it, until it ends.
+class Scope {
+ public:
+  explicit Scope(bool in_library) : before_(std::exchange(inside, in_library)) {}
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+  ~Scope() { inside = before_; }
+
+ private:
+  bool before_;
+};
+
+/// Counts a call of the library. \return whether it must fail.
+bool strikes(Kind kind, const char* call) {
+  if (!inside) return false;
+  ++calls[kind];
+  if (armed.load() != kind || --left != 0) return false;
+  where = call;
+  struck = true;
+  return true;
+}
+
+}  // namespace
+
+// Allocations. Plans that failed are not freed.
+
+extern "C" {
+const char* __asan_default_options() { return "detect_leaks=0"; }
+void* __real_malloc(std::size_t nbytes);
+void* __real_aligned_alloc(std::size_t alignment, std::size_t nbytes);
+void* __wrap_malloc(std::size_t nbytes) { return strikes(allocation, "malloc") ? nullptr : __real_malloc(nbytes); }
+void* __wrap_aligned_alloc(std::size_t alignment, std::size_t nbytes) {
+  return strikes(allocation, "aligned_alloc") ? nullptr : __real_aligned_alloc(alignment, nbytes);
+}
+}
+
+[[gnu::noinline]] void* operator new(std::size_t nbytes) {
+  void* const bytes = strikes(allocation, "new") ? nullptr : __real_malloc(nbytes);
+  if (!bytes) throw std::bad_alloc();
+  return bytes;
+}
+[[gnu::noinline]] void* operator new(std::size_t nbytes, const std::nothrow_t&) noexcept {
+  return strikes(allocation, "new") ? nullptr : __real_malloc(nbytes);
+}
+[[gnu::noinline]] void operator delete(void* bytes) noexcept { std::free(bytes); }
+[[gnu::noinline]] void operator delete(void* bytes, std::size_t) noexcept { std::free(bytes); }
+
+// MPI's profiling interface. A call that fails does nothing; a collective one does its work on all ranks first.
+
+#define DACE_REDIST_FAILS(NAME, PARAMETERS, ARGUMENTS)  \
+  extern "C" int NAME PARAMETERS {                      \
+    if (strikes(mpi_call, #NAME)) return MPI_ERR_OTHER; \
+    const Scope outside(false);                         \
+    return P##NAME ARGUMENTS;                           \
+  }
+#define DACE_REDIST_FAILS_EVERYWHERE(NAME, PARAMETERS, ARGUMENTS) \
+  extern "C" int NAME PARAMETERS {                                \
+    const bool fails = strikes(collective_call, #NAME);           \
+    const Scope outside(false);                                   \
+    const int code = P##NAME ARGUMENTS;                           \
+    return fails ? MPI_ERR_OTHER : code;                          \
+  }
+
+DACE_REDIST_FAILS(MPI_Isend, (const void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f, MPI_Request* g),
+                  (a, b, c, d, e, f, g))
+DACE_REDIST_FAILS(MPI_Irecv, (void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f, MPI_Request* g),
+                  (a, b, c, d, e, f, g))
+DACE_REDIST_FAILS(MPI_Send, (const void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f), (a, b, c, d, e, f))
+DACE_REDIST_FAILS(MPI_Recv, (void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f, MPI_Status* g),
+                  (a, b, c, d, e, f, g))
+DACE_REDIST_FAILS(MPI_Iprobe, (int a, int b, MPI_Comm c, int* d, MPI_Status* e), (a, b, c, d, e))
+DACE_REDIST_FAILS(MPI_Test, (MPI_Request * a, int* b, MPI_Status* c), (a, b, c))
+DACE_REDIST_FAILS(MPI_Testall, (int a, MPI_Request b[], int* c, MPI_Status d[]), (a, b, c, d))
+DACE_REDIST_FAILS(MPI_Testsome, (int a, MPI_Request b[], int* c, int d[], MPI_Status e[]), (a, b, c, d, e))
+DACE_REDIST_FAILS(MPI_Waitall, (int a, MPI_Request b[], MPI_Status c[]), (a, b, c))
+DACE_REDIST_FAILS(MPI_Put, (const void* a, int b, MPI_Datatype c, int d, MPI_Aint e, int f, MPI_Datatype g, MPI_Win h),
+                  (a, b, c, d, e, f, g, h))
+DACE_REDIST_FAILS(MPI_Win_post, (MPI_Group a, int b, MPI_Win c), (a, b, c))
+DACE_REDIST_FAILS(MPI_Win_start, (MPI_Group a, int b, MPI_Win c), (a, b, c))
+DACE_REDIST_FAILS(MPI_Win_complete, (MPI_Win a), (a))
+DACE_REDIST_FAILS(MPI_Win_test, (MPI_Win a, int* b), (a, b))
+DACE_REDIST_FAILS(MPI_Win_set_errhandler, (MPI_Win a, MPI_Errhandler b), (a, b))
+DACE_REDIST_FAILS(MPI_Type_contiguous, (int a, MPI_Datatype b, MPI_Datatype* c), (a, b, c))
+DACE_REDIST_FAILS(MPI_Type_create_hvector, (int a, int b, MPI_Aint c, MPI_Datatype d, MPI_Datatype* e), (a, b, c, d, e))
+DACE_REDIST_FAILS(MPI_Type_create_struct,
+                  (int a, const int* b, const MPI_Aint* c, const MPI_Datatype* d, MPI_Datatype* e), (a, b, c, d, e))
+DACE_REDIST_FAILS(MPI_Type_commit, (MPI_Datatype * a), (a))
+DACE_REDIST_FAILS(MPI_Comm_set_attr, (MPI_Comm a, int b, void* c), (a, b, c))
+DACE_REDIST_FAILS(MPI_Comm_set_errhandler, (MPI_Comm a, MPI_Errhandler b), (a, b))
+DACE_REDIST_FAILS(MPI_Comm_group, (MPI_Comm a, MPI_Group* b), (a, b))
+DACE_REDIST_FAILS(MPI_Group_incl, (MPI_Group a, int b, const int* c, MPI_Group* d), (a, b, c, d))
+DACE_REDIST_FAILS(MPI_Group_translate_ranks, (MPI_Group a, int b, const int* c, MPI_Group d, int* e), (a, b, c, d, e))
+
+DACE_REDIST_FAILS_EVERYWHERE(MPI_Allgather,
+                             (const void* a, int b, MPI_Datatype c, void* d, int e, MPI_Datatype f, MPI_Comm g),
+                             (a, b, c, d, e, f, g))
+DACE_REDIST_FAILS_EVERYWHERE(MPI_Allgatherv,
+                             (const void* a, int b, MPI_Datatype c, void* d, const int* e, const int* f, MPI_Datatype g,
+                              MPI_Comm h),
+                             (a, b, c, d, e, f, g, h))
+DACE_REDIST_FAILS_EVERYWHERE(MPI_Allreduce, (const void* a, void* b, int c, MPI_Datatype d, MPI_Op e, MPI_Comm f),
+                             (a, b, c, d, e, f))
+DACE_REDIST_FAILS_EVERYWHERE(MPI_Bcast, (void* a, int b, MPI_Datatype c, int d, MPI_Comm e), (a, b, c, d, e))
+DACE_REDIST_FAILS_EVERYWHERE(MPI_Comm_dup, (MPI_Comm a, MPI_Comm* b), (a, b))
+DACE_REDIST_FAILS_EVERYWHERE(MPI_Comm_split, (MPI_Comm a, int b, int c, MPI_Comm* d), (a, b, c, d))
+DACE_REDIST_FAILS_EVERYWHERE(MPI_Comm_split_type, (MPI_Comm a, int b, int c, MPI_Info d, MPI_Comm* e), (a, b, c, d, e))
+DACE_REDIST_FAILS_EVERYWHERE(MPI_Win_allocate, (MPI_Aint a, int b, MPI_Info c, MPI_Comm d, void* e, MPI_Win* f),
+                             (a, b, c, d, e, f))
+
+// Cross-memory reads, of the library and of MPI.
+extern "C" ssize_t process_vm_readv(pid_t process, const iovec* here, unsigned long here_count, const iovec* there,
+                                    unsigned long there_count, unsigned long flags) {
+  if (!strikes(copy_step, "process_vm_readv"))
+    return syscall(SYS_process_vm_readv, process, here, here_count, there, there_count, flags);
+  errno = EPERM;
+  return -1;
+}
+
+namespace {
+
+using namespace dace_redist;
+
+/// Fails after a step in which something was copied, as copies on devices may.
+class FailingTransport final : public Transport {
+ public:
+  explicit FailingTransport(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {}
+
+  void connect() override { transport_->connect(); }
+  void replan(Messages messages) override { transport_->replan(std::move(messages)); }
+  void begin(const Arrays& arrays, Pace pace) override {
+    transport_->begin(arrays, pace);
+    if (strikes(copy_step, "begin")) throw Error("a copy fails");
+  }
+  bool progress() override {
+    const bool any = transport_->progress();
+    if (any && strikes(copy_step, "progress")) throw Error("a copy fails");
+    return any;
+  }
+  bool done() const override { return transport_->done(); }
+  bool runs_without_mpi() const override { return transport_->runs_without_mpi(); }
+  void wake_partners() override { transport_->wake_partners(); }
+
+ private:
+  std::unique_ptr<Transport> transport_;
+};
+
+constexpr std::array<const char*, 8> strategies{"Datatype", "Pack",   "Threaded",     "Pipelined",
+                                                "RMA",      "Shared", "Hierarchical", "Aggregated"};
+
+template <std::size_t>
+MakeTransport original = nullptr;
+
+template <std::size_t N>
+std::unique_ptr<Transport> make_failing(const Link& link, Messages messages) {
+  return std::make_unique<FailingTransport>(original<N>(link, std::move(messages)));
+}
+
+template <std::size_t N>
+MakeTransport failing(MakeTransport make) {
+  original<N> = make;
+  return make ? make_failing<N> : nullptr;
+}
+
+/// Lets the transports of all strategies fail.
+template <std::size_t... N>
+void replace_strategies(std::index_sequence<N...>) {
+  const auto replace = [](Strategy row, auto number) {
+    constexpr std::size_t first = 3 * decltype(number)::value;
+    row.on_node = failing<first>(row.on_node);
+    row.between_nodes = failing<first + 1>(row.between_nodes);
+    row.short_between_nodes = failing<first + 2>(row.short_between_nodes);
+    add_strategy(row);
+  };
+  (replace(find_strategy(strategies[N]), std::integral_constant<std::size_t, N>()), ...);
+}
+
+/// Ends the program when a rank waits too long.
+class Watchdog {
+ public:
+  static constexpr unsigned max_seconds = 60;
+
+  static void install() {
+    signal(SIGALRM, [](int) {
+      for (const char* part : std::initializer_list<const char*>{text_, "at ", where.load(), "\n"})
+        static_cast<void>(!write(2, part, std::strlen(part)));
+      void* frames[64];
+      backtrace_symbols_fd(frames, backtrace(frames, 64), 2);
+      sleep(3);  // the other ranks print theirs
+      _exit(1);
+    });
+    void* frames[1];
+    backtrace(frames, 1);  // loads what it needs
+  }
+  static void begin(const std::string& stage) {
+    std::snprintf(text_, sizeof text_, "hang: %s\n", stage.c_str());
+    alarm(max_seconds);
+  }
+  static void end() { alarm(0); }
+
+ private:
+  static inline char text_[2000];
+};
+
+/// How a transfer is carried out.
+enum Mode { execute, wait, test, thread, modes };
+constexpr const char* mode_names[modes] = {"execute", "start and wait", "start and test", "thread"};
+
+/// A redistribution by the C interface.
+class Redistribution {
+ public:
+  Redistribution(const Case& the, const char* strategy, int rank) : moves_(the.moves) {
+    for (std::size_t t = 0; t < moves_.size(); ++t) {
+      const std::uint64_t place = static_cast<std::uint64_t>(the.number * 64 + rank) * 4 + t;
+      arrays_.emplace_back(moves_[t], rank, place);
+    }
+    for (std::size_t t = 0; t < moves_.size(); ++t) add(moves_[t], arrays_[t], the.options, strategy);
+  }
+
+  int create(MPI_Comm comm) {
+    const Scope library(true);
+    return dr_plan_create_joint(static_cast<int>(problems_.size()), problems_.data(), comm, &plan_);
+  }
+
+  int move(Mode mode) {
+    for (MovedArrays& one : arrays_) {
+      one.source.set(one.source_before);
+      one.target.set(one.target_before);
+    }
+    const Scope library(true);
+    if (mode == execute) return dr_plan_execute(plan_, sources_.data(), targets_.data());
+    dr_request* request = nullptr;
+    int code = dr_plan_start(plan_, sources_.data(), targets_.data(),
+                             mode == thread ? DR_PROGRESS_THREAD : DR_PROGRESS_CALLS, &request);
+    if (code != DR_SUCCESS) return code;
+    for (int done = 0; mode == test && !done && code == DR_SUCCESS;) code = dr_request_test(request, &done);
+    const int waited = dr_request_wait(&request);
+    return code != DR_SUCCESS ? code : waited;
+  }
+
+  /// What is wrong with the arrays after a transfer; nothing if it is right.
+  std::string wrong() {
+    for (std::size_t t = 0; t < arrays_.size(); ++t) {
+      if (!arrays_[t].target.equals(arrays_[t].expected)) return text("target ", t, " is wrong");
+      if (!arrays_[t].source.equals(arrays_[t].source_before)) return text("source ", t, " was written to");
+    }
+    return "";
+  }
+
+  bool has_plan() const { return plan_ != nullptr; }
+  int free() {
+    const Scope library(true);
+    return plan_ ? dr_plan_free(&plan_) : DR_SUCCESS;
+  }
+
+ private:
+  struct Shapes {
+    std::vector<int> axes;
+    std::vector<LocalArray> arrays;
+  };
+
+  static dr_distribution* distribution(const Spec& spec) {
+    dr_distribution* made = nullptr;
+    const int ndim = static_cast<int>(spec.shape.size());
+    const std::vector<int> axes(spec.dims.begin(), spec.dims.end());
+    const int code =
+        spec.tiled ? dr_distribution_create_tiles(ndim, spec.shape.data(), spec.tile.data(), spec.owners.data(), &made)
+                   : dr_distribution_create_blocks(ndim, spec.shape.data(), static_cast<int>(spec.grid.size()),
+                                                   spec.grid.data(), axes.data(), spec.block.data(),
+                                                   spec.ranks.empty() ? nullptr : spec.ranks.data(), &made);
+    if (code != DR_SUCCESS) throw Error(dr_error());
+    return made;
+  }
+
+  void add(const Move& move, MovedArrays& arrays, const Options& options, const char* strategy) {
+    Shapes& shapes = *shapes_.emplace_back(std::make_unique<Shapes>());
+    shapes.arrays = {arrays.source.local_array(), arrays.target.local_array()};
+    dr_problem problem;
+    dr_problem_init(&problem);
+    problem.source = distribution(move.source);
+    problem.target = distribution(move.target);
+    problem.element_bytes = move.element_bytes;
+    problem.strategy = strategy;
+    problem.options = options;
+    problem.source_shape = shapes.arrays[0].shape.data();
+    problem.source_strides = shapes.arrays[0].strides.data();
+    problem.target_shape = shapes.arrays[1].shape.data();
+    problem.target_strides = shapes.arrays[1].strides.data();
+    const std::size_t ndim = move.source.shape.size();
+    if (!move.index_map.empty()) {
+      const auto axes = move.index_map.begin() + static_cast<std::ptrdiff_t>(ndim);
+      shapes.axes.assign(move.index_map.begin(), axes);
+      problem.axes = shapes.axes.data();
+    }
+    if (move.index_map.size() > ndim) {
+      problem.region_source_offset = move.index_map.data() + ndim;
+      problem.region_target_offset = problem.region_source_offset + ndim;
+      problem.region_shape = problem.region_target_offset + ndim;
+    }
+    const ElementOperation& operation = move.operation;
+    problem.operation.source_type = static_cast<int>(operation.source);
+    problem.operation.target_type = static_cast<int>(operation.target);
+    problem.operation.alpha[0] = operation.alpha.real();
+    problem.operation.beta[0] = operation.beta.real();
+    problem.operation.conjugate = operation.conjugate;
+    problem.operation.op = static_cast<int>(operation.reduction);
+    problems_.push_back(problem);
+    sources_.push_back(arrays.source.data());
+    targets_.push_back(arrays.target.data());
+  }
+
+  const std::vector<Move> moves_;
+  std::vector<MovedArrays> arrays_;
+  std::vector<std::unique_ptr<Shapes>> shapes_;
+  std::vector<dr_problem> problems_;
+  std::vector<const void*> sources_;
+  std::vector<void*> targets_;
+  dr_plan* plan_ = nullptr;
+};
+
+struct Outcome {
+  int code = DR_SUCCESS;
+  std::string message;
+};
+
+/// One case after another.
+class Checker {
+ public:
+  Checker(std::uint64_t seed, bool threads) : seed_(seed), threads_(threads) {
+    const int world_rank = comm_rank(MPI_COMM_WORLD);
+    PMPI_Comm_split(MPI_COMM_WORLD, 0, -world_rank, &comms_[1]);
+    PMPI_Comm_split(MPI_COMM_WORLD, world_rank % 3 == 2 ? MPI_UNDEFINED : 0, world_rank, &comms_[2]);
+    PMPI_Comm_dup(MPI_COMM_WORLD, &comms_[0]);
+    for (std::size_t c = 0; c < comms_.size(); ++c)
+      if (comms_[c] != MPI_COMM_NULL) PMPI_Comm_dup(comms_[c], &controls_[c]);
+  }
+
+  void check(Index number) {
+    const int size = comm_size(MPI_COMM_WORLD);
+    Random random(seed_ * 1000003 + static_cast<std::uint64_t>(number));
+    Case the = random_case(random, number, {comms_.begin(), comms_.end()}, {size, size, size - size / 3});
+    if (the.comm == MPI_COMM_NULL) return;
+    control_ = controls_[static_cast<std::size_t>(std::find(comms_.begin(), comms_.end(), the.comm) - comms_.begin())];
+    for (Move& move : the.moves) {
+      move.source.pins.assign(move.source.pins.size(), -1);  // the C interface has none
+      move.target.pins.assign(move.target.pins.size(), -1);
+      move.replicas = Distribution(move.source.encoding(), "source").replicas();
+    }
+    const char* const strategy = strategies[static_cast<std::size_t>(random.between(0, strategies.size() - 1))];
+    const std::string node_ranks = std::to_string(random.between(0, 3));
+    setenv(node_ranks_variable, strategy == std::string("Shared") ? "0" : node_ranks.c_str(), 1);
+    const bool fresh = random.one_in(4);
+    Fault fault;
+    fault.kind = static_cast<Kind>(random.between(0, kinds - 1));
+    fault.rank = static_cast<int>(random.between(0, comm_size(control_) - 1));
+    fault.at = static_cast<double>(random.between(0, 999)) / 1000;
+    fault.mode = static_cast<Mode>(random.between(0, threads_ ? thread : test));
+    fault.creation = fault.kind == collective_call || (fault.kind == allocation && fault.mode == execute) ||
+                     (fault.kind != copy_step && random.one_in(2));
+    name_ = text("case ", number, ", seed ", seed_, ": ", strategy, fresh ? ", new communicator" : "", ", ",
+                 mode_names[fault.mode], ", ", kind_names[fault.kind], " fails on rank ", fault.rank, " while the ",
+                 fault.creation ? "plan is made" : "transfer runs");
+    run(the, strategy, fault, fresh);
+  }
+
+  void print() const {
+    long sums[counts];
+    PMPI_Reduce(numbers_, sums, counts, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+    double seconds = 0;
+    PMPI_Reduce(&longest_, &seconds, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    if (comm_rank(MPI_COMM_WORLD) == 0)
+      std::printf("%ld faults: %ld errors, %ld survived; longest stage %.1f s\n", sums[faults], sums[errors],
+                  sums[survived], seconds);
+  }
+
+ private:
+  struct Fault {
+    Kind kind;
+    int rank;
+    double at;  // part of the calls before it
+    bool creation;
+    Mode mode;
+  };
+  enum { faults, errors, survived, counts };
+
+  /// Carries out a stage on all ranks, which afterwards know the outcomes of all.
+  template <class Work>
+  std::vector<int> stage(const std::string& what, const Work& work) {
+    const double start = PMPI_Wtime();
+    Watchdog::begin(text("rank ", comm_rank(MPI_COMM_WORLD), " in ", what, " of ", name_));
+    for (std::atomic<long>& count : calls) count = 0;
+    const int code = work();
+    armed = kinds;
+    if (code != DR_SUCCESS && std::strlen(dr_error()) == 0) throw Error(text(what, ": error without a text"));
+    message_ = code == DR_SUCCESS ? "" : dr_error();
+    longest_ = std::max(longest_, PMPI_Wtime() - start);
+    std::vector<int> codes(static_cast<std::size_t>(comm_size(control_)));
+    PMPI_Allgather(&code, 1, MPI_INT, codes.data(), 1, MPI_INT, control_);
+    Watchdog::end();
+    return codes;
+  }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw Error(text(name_, " (at ", where.load(), "): ", what, message_.empty() ? "" : ": ", message_));
+  }
+
+  void expect_all(const std::vector<int>& codes, const std::string& what) const {
+    for (std::size_t r = 0; r < codes.size(); ++r)
+      if (codes[r] != DR_SUCCESS) fail(text(what, ": code ", codes[r], " on rank ", r));
+  }
+
+  /// Arms the fault, somewhere among so many calls of each kind.
+  void arm(const Fault& fault, const std::array<long, kinds>& count) {
+    struck = false;
+    where = "";
+    long number = count[fault.kind] == 0 ? 0 : 1 + static_cast<long>(fault.at * static_cast<double>(count[fault.kind]));
+    if (fault.kind == collective_call)
+      PMPI_Allreduce(MPI_IN_PLACE, &number, 1, MPI_LONG, MPI_MIN, control_);
+    else if (comm_rank(control_) != fault.rank)
+      number = 0;
+    left = number;
+    if (number > 0) armed = fault.kind;
+  }
+
+  /// The calls that a plan and a transfer make where nothing fails.
+  void run(const Case& the, const char* strategy, const Fault& fault, bool fresh) {
+    const int rank = comm_rank(control_);
+    MPI_Comm comm = the.comm;
+    if (fresh) PMPI_Comm_dup(the.comm, &comm);
+    std::array<long, kinds> made{}, moved{};
+    const auto note = [](std::array<long, kinds>& count) {
+      for (int kind = 0; kind < kinds; ++kind) count[kind] = calls[kind];
+    };
+    auto clean = std::make_unique<Redistribution>(the, strategy, rank);
+    expect_all(stage("the clean plan",
+                     [&] {
+                       const int code = clean->create(comm);
+                       return note(made), code;
+                     }),
+               "clean plan");
+    expect_all(stage("the clean transfer",
+                     [&] {
+                       const int code = clean->move(fault.mode);
+                       return note(moved), code;
+                     }),
+               "clean transfer");
+    if (!clean->wrong().empty()) fail("clean transfer: " + clean->wrong());
+    clean->free();
+    if (fresh) {
+      PMPI_Barrier(control_);
+      PMPI_Comm_free(&comm);
+      PMPI_Comm_dup(the.comm, &comm);
+    }
+    auto& failing = *new Redistribution(the, strategy, rank);  // after a failure MPI may write to its arrays
+    const bool failed =
+        fault.creation ? fail_creation(failing, comm, fault, made) : fail_transfer(failing, comm, fault, moved);
+    expect_all(stage("free", [&] { return failing.free(); }), "free");
+    if (!failed) delete &failing;
+    check_next(the, strategy, fault.mode, comm);
+    if (fresh) {
+      PMPI_Barrier(control_);
+      PMPI_Comm_free(&comm);
+    }
+  }
+
+  /// A plan that fails when it is connected may be made on other ranks: they get an error when they use it.
+  /// \return whether there was an error.
+  bool fail_creation(Redistribution& one, MPI_Comm comm, const Fault& fault, const std::array<long, kinds>& count) {
+    arm(fault, count);
+    const std::vector<int> codes = stage("the failing plan", [&] { return one.create(comm); });
+    const bool failed = std::any_of(codes.begin(), codes.end(), [](int code) { return code != DR_SUCCESS; });
+    note_fault(failed);
+    const auto move = [&] { return one.has_plan() ? one.move(fault.mode) : static_cast<int>(DR_SUCCESS); };
+    const std::vector<int> moved = stage("the transfer", move);
+    if (!failed) expect_all(moved, "transfer");
+    const auto rank = static_cast<std::size_t>(comm_rank(control_));
+    if (one.has_plan() && moved[rank] == DR_SUCCESS && !one.wrong().empty()) fail(one.wrong());
+    return failed;
+  }
+
+  bool fail_transfer(Redistribution& one, MPI_Comm comm, const Fault& fault, const std::array<long, kinds>& count) {
+    expect_all(stage("the plan", [&] { return one.create(comm); }), "plan");
+    arm(fault, count);
+    bool mine = true;
+    const auto move = [&] {
+      const int code = one.move(fault.mode);
+      mine = code == DR_SUCCESS;
+      return code;
+    };
+    const auto codes = stage("the failing transfer", move);
+    const bool failed = std::any_of(codes.begin(), codes.end(), [](int code) { return code != DR_SUCCESS; });
+    note_fault(failed);
+    if (mine && !one.wrong().empty()) fail(one.wrong());
+    if (!failed) return false;
+    const bool again = mine;
+    stage("the transfer after it", [&] { return again ? move() : static_cast<int>(DR_SUCCESS); });
+    if (again && mine && !one.wrong().empty()) fail("the transfer after it: " + one.wrong());
+    return true;
+  }
+
+  void note_fault(bool failed) {
+    if (!struck) return;
+    ++numbers_[faults];
+    ++numbers_[failed ? errors : survived];
+  }
+
+  /// The next plan on the communicator works.
+  void check_next(const Case& the, const char* strategy, Mode mode, MPI_Comm comm) {
+    Redistribution next(the, strategy, comm_rank(control_));
+    expect_all(stage("the next plan", [&] { return next.create(comm); }), "next plan");
+    for (int run = 0; run < 2; ++run) {
+      expect_all(stage("the next transfer", [&] { return next.move(mode); }), "next transfer");
+      if (!next.wrong().empty()) fail("next transfer: " + next.wrong());
+    }
+    expect_all(stage("free", [&] { return next.free(); }), "free");
+  }
+
+  std::uint64_t seed_;
+  bool threads_;
+  std::array<MPI_Comm, 3> comms_{MPI_COMM_NULL, MPI_COMM_NULL, MPI_COMM_NULL};
+  std::array<MPI_Comm, 3> controls_{MPI_COMM_NULL, MPI_COMM_NULL, MPI_COMM_NULL};  // of the same ranks
+  MPI_Comm control_ = MPI_COMM_NULL;                                               // of the case at hand
+  std::string name_, message_;
+  long numbers_[counts] = {};
+  double longest_ = 0;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int provided = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+  const auto number = [&](int at, Index otherwise) { return at < argc ? std::atoll(argv[at]) : otherwise; };
+  try {
+    Watchdog::install();
+    replace_strategies(std::make_index_sequence<strategies.size()>());
+    Checker checker(static_cast<std::uint64_t>(number(2, 1)), provided == MPI_THREAD_MULTIPLE);
+    for (Index c = number(3, 0), end = c + number(1, 100); c < end; ++c) checker.check(c);
+    checker.print();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rank %d: %s\n", comm_rank(MPI_COMM_WORLD), error.what());
+    std::fflush(stderr);
+    PMPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  MPI_Finalize();
+}

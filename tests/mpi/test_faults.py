@@ -1,0 +1,31 @@
+"""Allocations, calls of MPI and copies that fail on one rank: an error or the right tensor everywhere, and no hang."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from mpi_programs import SANITIZED, build, run
+
+pytestmark = [pytest.mark.compile, pytest.mark.mpi_matrix]
+
+CASES = {2: 30, 3: 30, 4: 20, 5: 20}  # by number of ranks
+WRAPPED = "-Wl,--wrap=malloc,--wrap=aligned_alloc"
+
+
+@pytest.fixture
+def program() -> Path:
+    interface = ("api/dace_redist.cpp", "api/handles.cpp", "device/current_device.cpp")
+    return build("mpi_faults", *SANITIZED, linked=(WRAPPED, '-DDACE_REDIST_VERSION=""', *interface))
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("ranks", CASES)
+def test_random_faults(program: Path, ranks: int) -> None:
+    seed = os.environ.get("DACE_REDIST_SEED", ranks)
+    printed = run(program, ranks, CASES[ranks], seed, timeout=240)
+    found = re.search(r"(\d+) faults: (\d+) errors", printed)
+    assert found, printed
+    assert int(found[1]) >= int(found[2]) > 0
