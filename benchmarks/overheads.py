@@ -23,9 +23,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import click
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
-from dace_redist.mpi.launch import launch
+import click
+from launching import launch
 
 RANKS = 2
 #: Names of the rows; what they compare; the largest ratio (or number of seconds) that is acceptable.
