@@ -10,8 +10,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist import _core
-from dace_redist.mpi.collective_errors import together
-from dace_redist.mpi.remembered import remembered
+from dace_redist.mpi.collective import remembered, together
 from dace_redist.native.interface import NativePlan, function_address
 from dace_redist.native.library import ensure_library
 from dace_redist.redistribution.arguments import (
