@@ -1,4 +1,4 @@
-"""Builds the libraries with CMake."""
+"""Builds of the libraries with CMake."""
 
 from __future__ import annotations
 
@@ -36,10 +36,8 @@ _SECONDS_BEFORE_NOTICE = 2.0
 
 def build_library(name: str, path: Path) -> None:
     """
-    Builds a library; of several processes one builds, the others wait.
+    Build one of :data:`dace_redist.native.toolchain.LIBRARIES` at ``path``; of several processes one builds.
 
-    :param name: One of :data:`dace_redist.native.toolchain.LIBRARIES`.
-    :param path: Where it is to be.
     :raises BuildError: If it cannot be built; says what the compiler said, or what is missing.
     :raises OSError: If the cache folder cannot be written; names the variable that moves it.
     """
@@ -56,7 +54,7 @@ def build_library(name: str, path: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Holds the lock of a library's file; a process that waits for it says so."""
+    """Hold the lock of a library's file; a process that waits for it says so."""
     lock = filelock.FileLock(path.with_suffix(".lock"))
     try:
         lock.acquire(timeout=_SECONDS_BEFORE_NOTICE)
@@ -79,12 +77,9 @@ def _build(name: str, path: Path) -> None:
         file=sys.stderr,
     )
     with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as folder:
-        configure = ["cmake", "-S", str(RUNTIME_DIRECTORY), "-B", folder, *settings]
-        jobs = str(len(os.sched_getaffinity(0)))
-        for command in (configure, ["cmake", "--build", folder, "--target", name, "--parallel", jobs]):
-            _run(command)
-        made = Path(folder, path.name)
-        os.replace(made, path)  # at once: whoever sees the library sees all of it
+        _run(["cmake", "-S", str(RUNTIME_DIRECTORY), "-B", folder, *settings])
+        _run(["cmake", "--build", folder, "--target", name, "--parallel", str(len(os.sched_getaffinity(0)))])
+        os.replace(Path(folder, path.name), path)  # at once: whoever sees the library sees all of it
     if name == CUDA:
         path.with_suffix(".key").write_text(cuda_key())
 
@@ -118,16 +113,14 @@ def _run(command: list[str]) -> None:
         done = subprocess.run(command, capture_output=True, text=True, env=build_environment())
     except FileNotFoundError as error:
         raise BuildError("cannot build the library: cmake is not there; get it with pip install cmake") from error
+    except OSError as error:
+        raise BuildError(f"cannot build the library: {command[0]} cannot be run: {error.strerror}") from error
     if done.returncode != 0:
         raise BuildError(f"cannot build the library: {first_error(done.stdout + done.stderr)}")
 
 
 def first_error(output: str) -> str:
-    """
-    The line of a build's output that says what went wrong, with a remedy where one is known.
-
-    :param output: What CMake and the compiler printed.
-    """
+    """Return the line of CMake's or the compiler's output that says what is wrong, or a remedy where one is known."""
     lines = output.splitlines()
     if "No space left on device" in output:
         return f"the disk of the cache folder is full; free some space, or set {CACHE_VARIABLE} to another folder"

@@ -55,6 +55,23 @@ def test_key_changes_with_settings_and_sources(monkeypatch: pytest.MonkeyPatch, 
     assert key() != first != before
 
 
+def test_installed_sources_are_not_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    runtime, record = tmp_path / "dace_redist" / "runtime", tmp_path / "dace_redist-1.dist-info" / "RECORD"
+    for folder in (runtime, record.parent):
+        folder.mkdir(parents=True)
+    monkeypatch.setattr(toolchain, "RUNTIME_DIRECTORY", runtime)
+    keys = [toolchain.source_digest(runtime, (".cpp",))]
+    for digests in ("1 2 3", "1 2 4", "1 5 3"):
+        names = ("dace_redist/runtime/src/a.cpp", "dace_redist/runtime/src/b.cpp", "dace_redist/other.cpp")
+        rows = [f"{name},sha256={digest},9" for name, digest in zip(names, digests.split(), strict=True)]
+        record.write_text("\n".join([*rows, "dace_redist-1.dist-info/RECORD,,"]))
+        (runtime / "a.cpp").write_text(digests)
+        keys.append(toolchain.source_digest(runtime, (".cpp",)))
+    assert keys[1] == keys[2] and len(set(keys)) == 3
+    record.unlink()
+    assert toolchain.source_digest(runtime, (".cpp",)) not in keys
+
+
 def test_one_builds_and_the_others_wait(monkeypatch: pytest.MonkeyPatch):
     built = []
 
@@ -129,6 +146,15 @@ def test_no_cmake(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(subprocess, "run", run)
     with pytest.raises(BuildError, match="cmake is not there; get it with pip install cmake"):
+        library.ensure_library()
+
+
+def test_cmake_that_cannot_be_run(monkeypatch: pytest.MonkeyPatch):
+    def run(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", "cmake")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(BuildError, match="cmake cannot be run: Permission denied"):
         library.ensure_library()
 
 
