@@ -1,4 +1,4 @@
-"""The commands ``dace-redist build`` and ``dace-redist config``."""
+"""Commands ``dace-redist build`` and ``dace-redist config``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""
-The compiled libraries of the package: built once per MPI, compiler and processor, and kept in the cache folder.
-
-Start reading at :func:`ensure_library`.
-"""
+"""Compiled libraries of the package: built once per MPI, compiler and processor, and kept in the cache folder."""
 
 from __future__ import annotations
 
@@ -15,10 +11,10 @@ from dace_redist.native.toolchain import INCLUDE_DIRECTORY, REDISTRIBUTION, is_b
 
 def ensure_library(name: str = REDISTRIBUTION) -> Path:
     """
-    Builds a library unless it is there; of several processes one builds, the others wait. Not collective.
+    Return the path of one of :data:`dace_redist.native.toolchain.LIBRARIES`, built if need be. Not collective.
 
-    :param name: One of :data:`dace_redist.native.toolchain.LIBRARIES`.
-    :return: Path of the shared library.
+    Of several processes one builds; the others wait.
+
     :raises BuildError: If it cannot be built; says what the compiler said, or what is missing.
     :raises OSError: If the cache folder cannot be written; names the variable that moves it.
     """
@@ -42,7 +38,7 @@ endif()
 
 def cmake_directory() -> Path:
     """
-    Folder of a CMake package: ``find_package(dace_redist)`` there gives the target ``dace_redist::dace_redist``.
+    Return the folder of a CMake package, by which ``find_package`` gives the target ``dace_redist::dace_redist``.
 
     The project finds and links MPI itself, for its own language.
     """
@@ -56,10 +52,5 @@ def cmake_directory() -> Path:
 
 @functools.cache
 def load_library(name: str = REDISTRIBUTION) -> ctypes.CDLL:
-    """
-    A library, built if need be, in this process.
-
-    :param name: One of :data:`dace_redist.native.toolchain.LIBRARIES`.
-    :raises BuildError: As for :func:`ensure_library`.
-    """
+    """Load a library into this process, built if need be, see :func:`ensure_library`."""
     return ctypes.CDLL(str(ensure_library(name)))

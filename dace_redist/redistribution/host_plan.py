@@ -56,17 +56,9 @@ class Plan(BasePlan):
         self.axes, self.region = arguments.index_map.axes, arguments.index_map.region
         self.strategy, self.options, self.recorded = _selected(comm, arguments)
         source, target, mapped = (part.encoded_array for part in (self.source, self.target, self._index_map))
-        self._native = native = NativePlan(
-            self._handle,
-            self.strategy,
-            self.options,
-            self.dtype.itemsize,
-            source,
-            target,
-            mapped,
-            self._operation.encoded,
-            [DEVICES.index(side) for side in arguments.device],
-        )
+        problem = (self.dtype.itemsize, source, target, mapped, self._operation.encoded)
+        places = [DEVICES.index(side) for side in arguments.device]
+        self._native = native = NativePlan(self._handle, self.strategy, self.options, [problem], places)
         shapes = [side.local_shape(comm.rank) for side in (self.source, self.target)]
         self._source_shape, self._target_shape = shapes
         # Calls with arrays of the same strides as before, at first C order, take no Python but this object.
