@@ -26,7 +26,8 @@ from dace_redist.report.nodes import nodes_json, nodes_text, relabelling_text
 from dace_redist.report.trace import trace
 from dace_redist.schedule import Schedule
 from dace_redist.simulation.command import simulate
-from dace_redist.strategies import DEFAULT_STRATEGY, options_within, rounds, with_options
+from dace_redist.strategies import DEFAULT_STRATEGY, with_options
+from dace_redist.strategy_memory import options_within, rounds
 from dace_redist.tuning.problem import MEMORIES
 
 if TYPE_CHECKING:

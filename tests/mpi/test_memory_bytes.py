@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dace_redist import Distribution, plan, redistribute
-from dace_redist.strategies import extra_memory
+from dace_redist.strategy_memory import extra_memory
 
 SHAPE = (200, 300)
 
