@@ -233,7 +233,7 @@ def _measure_compile(repetitions: int, anew: bool) -> dict[str, list[float]]:
 
 
 def _measure_first_use() -> list[float]:
-    program = "from dace_redist.native.library import ensure_library; ensure_library()"
+    program = "from dace_redist.native.cmake_build import ensure_library; ensure_library()"
     with _new_cache(with_libraries=False) as environment:
         start = time.perf_counter()
         _on_ranks(1, "-c", program, environment=environment)

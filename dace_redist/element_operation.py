@@ -24,8 +24,7 @@ _CONVERTED_ON_GPUS = ({"float32", "float64"}, {"complex64", "complex128"})
 @dataclasses.dataclass(frozen=True)
 class ElementOperation:
     """
-    Update ``target = alpha * source + beta * target``, or a reduction of the source's replicas; checked when made by
-    :func:`element_operation`.
+    Update ``target = alpha * source + beta * target``, or reduction of replicas; made by :func:`element_operation`.
 
     :param source: Type of the source's elements.
     :param target: Type of the target's elements, to which those of the source are converted first.

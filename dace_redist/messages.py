@@ -148,7 +148,7 @@ class Block:
 @dataclasses.dataclass(frozen=True)
 class Message:
     """
-    All that one rank sends to another, or keeps (``source == target``).
+    Elements that one rank sends to another, or keeps (``source == target``).
 
     A packed message holds the blocks one after another, each in row-major order of its counts.
     """

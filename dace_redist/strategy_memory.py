@@ -33,12 +33,12 @@ def _own_summand(schedule: Schedule) -> npt.NDArray[np.int64]:
 
 
 def _packed(schedule: Schedule, _: Mapping[str, int]) -> npt.NDArray[np.int64]:
-    """All messages sent and received; of partial results all of an element, which arrive at once."""
+    """Return the bytes of all messages; of partial results all of an element, which arrive at once."""
     return (schedule.totals.sent + schedule.totals.received) * schedule.itemsize + _own_summand(schedule)
 
 
 def _chunks(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
-    """A ring of chunks for each direction, which partial results share."""
+    """Return the bytes of a ring of chunks for each direction, which partial results share."""
     most = _transports(schedule) * options["depth"] * min(options["chunk_bytes"], options["max_message_bytes"])
     sent, received = (count * schedule.itemsize for count in (schedule.totals.sent, schedule.totals.received))
     return np.minimum(sent, most) + np.minimum(received, most) + _own_summand(schedule)
@@ -46,8 +46,9 @@ def _chunks(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.in
 
 def _rings(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
     """
-    A ring of slots in node-shared memory for each message: ``depth`` slots, but at most two of an eager message, and
-    never more than twice the message.
+    Return the bytes of a ring of slots in node-shared memory for each message.
+
+    It has ``depth`` slots, but at most two of an eager message, and never more than twice the message.
     """
     sends, sent = schedule.totals.sends, schedule.totals.sent * schedule.itemsize
     part = max(options["slot_bytes"], schedule.itemsize)

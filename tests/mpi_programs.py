@@ -20,7 +20,7 @@ import filelock
 import pytest
 from launching import launch
 
-from dace_redist.native.library import ensure_library
+from dace_redist.native.cmake_build import ensure_library
 from dace_redist.native.toolchain import INCLUDE_DIRECTORY, SOURCE_DIRECTORY, build_directory, mpi_compiler
 
 SOURCES = Path(__file__).parent / "cpp"

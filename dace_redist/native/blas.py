@@ -19,11 +19,10 @@ VARIABLE = "DACE_REDIST_BLAS"
 @dataclass(frozen=True)
 class Blas:
     """
-    A BLAS, as a compiler needs to know it.
+    BLAS, as a compiler needs to know it.
 
     :param name: Key of :data:`FINDERS`.
-    :param library: Path of the shared library.
-    :param include_directories: Where ``cblas.h`` or ``mkl_cblas.h`` lies; empty: where the compiler looks anyway.
+    :param include_directories: Folders of ``cblas.h`` or ``mkl_cblas.h`` that the compiler does not search anyway.
     :param definitions: Macros, as arguments of the compiler.
     """
 

@@ -1,4 +1,4 @@
-"""Builds of the libraries with CMake."""
+"""Compiled libraries of the package: built once per MPI, compiler and processor, and kept in the cache folder."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-
-import filelock
 
 from dace_redist._version import __version__
 from dace_redist.errors import BuildError
@@ -27,6 +25,7 @@ from dace_redist.native.toolchain import (
     cuda_compiler,
     cuda_key,
     is_built,
+    library_path,
     mpi_compiler,
 )
 
@@ -34,13 +33,18 @@ from dace_redist.native.toolchain import (
 _SECONDS_BEFORE_NOTICE = 2.0
 
 
-def build_library(name: str, path: Path) -> None:
+def ensure_library(name: str = REDISTRIBUTION) -> Path:
     """
-    Build one of :data:`dace_redist.native.toolchain.LIBRARIES` at ``path``; of several processes one builds.
+    Return the path of one of :data:`dace_redist.native.toolchain.LIBRARIES`, built if need be. Not collective.
+
+    Of several processes one builds; the others wait.
 
     :raises BuildError: If it cannot be built; says what the compiler said, or what is missing.
     :raises OSError: If the cache folder cannot be written; names the variable that moves it.
     """
+    path = library_path(name)
+    if is_built(name):
+        return path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path):
@@ -50,11 +54,14 @@ def build_library(name: str, path: Path) -> None:
         raise OSError(
             error.errno, f"cannot write {path.parent} ({error.strerror}); set {CACHE_VARIABLE} to another folder"
         ) from error
+    return path
 
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Hold the lock of a library's file; a process that waits for it says so."""
+    import filelock  # rarely needed, and loads slowly
+
     lock = filelock.FileLock(path.with_suffix(".lock"))
     try:
         lock.acquire(timeout=_SECONDS_BEFORE_NOTICE)

@@ -1,4 +1,4 @@
-"""The GPU that is current in this process: its name, and its memory."""
+"""Name and memory of the GPU that is current in this process."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import os
 import re
 
 from dace_redist.errors import RedistributionError
+from dace_redist.native.cmake_build import ensure_library
 from dace_redist.native.interface import check, library
-from dace_redist.native.library import ensure_library
 from dace_redist.native.toolchain import CUDA, HOST_DEVICE
+
+#: Name of a GPU with its number in this process, in which ranks differ.
+_NUMBERED = re.compile(r"GPU \d+ \((?P<model>.*)\)")
 
 #: Environment variable: ``cuda``, or ``host`` for main memory that stands in for a GPU; see ``device/host_device.cpp``.
 DEVICE_VARIABLE = "DACE_REDIST_DEVICE"
@@ -64,10 +67,6 @@ def _driver_finds_gpu() -> bool:
         return False
     count = ctypes.c_int()
     return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
-
-
-#: The name of a GPU that also says its number in this process, in which ranks differ.
-_NUMBERED = re.compile(r"GPU \d+ \((?P<model>.*)\)")
 
 
 def synchronize() -> None:

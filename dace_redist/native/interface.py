@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist.errors import BuildError, RedistributionError
-from dace_redist.native.library import load_library
+from dace_redist.native.cmake_build import ensure_library
 from dace_redist.native.toolchain import mpi_compiler
 from dace_redist.strategies import OPTIONS, default_options
 
@@ -74,7 +74,7 @@ def library() -> Any:
 
     :raises BuildError: If it cannot be built, or was built for another MPI than the one that mpi4py loaded.
     """
-    found: Any = load_library()
+    found: Any = ctypes.CDLL(str(ensure_library()))
     found.dr_python_mpi.restype = ctypes.c_char_p
     _check_mpi(found.dr_python_mpi().decode())
     number, pointer = ctypes.c_int64, ctypes.c_void_p
@@ -156,7 +156,7 @@ class NativePlan:
 
     @property
     def address(self) -> int:
-        """The plan's handle, as a number."""
+        """Handle of the plan, as a number."""
         return int(self._plan.value or 0)
 
     def _given(self, addresses: Any) -> Any:

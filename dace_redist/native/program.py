@@ -31,22 +31,22 @@ _C_TYPES: dict[str, Any] = {"pointer": ctypes.c_void_p, _INTEGER: ctypes.c_int64
 
 
 class Program:
-    """A loaded DaCe program, from a shared library with its signature beside it."""
+    """DaCe program loaded from a shared library with its signature beside it."""
 
     def __init__(self, library: Path) -> None:
         signature = json.loads(library.with_suffix(".json").read_text())
         functions = ctypes.CDLL(str(library))
-        self._start_names = [name for name, _ in signature["start"]]
-        self._run_names = [name for name, _ in signature["run"]]
-        self._start = functions[f"__dace_init_{signature['name']}"]
-        self._start.restype = ctypes.c_void_p
-        self._start.argtypes = [_C_TYPES[kind] for _, kind in signature["start"]]
-        self._run = functions[f"__program_{signature['name']}"]
-        self._run.restype = None
-        self._run.argtypes = [ctypes.c_void_p, *(_C_TYPES[kind] for _, kind in signature["run"])]
-        self._stop = functions[f"__dace_exit_{signature['name']}"]
-        self._stop.restype = ctypes.c_int
-        self._stop.argtypes = [ctypes.c_void_p]
+
+        def function(start: str, result: Any, *arguments: Any) -> Any:
+            found = functions[f"{start}_{signature['name']}"]
+            found.restype, found.argtypes = result, arguments
+            return found
+
+        start, run = signature["start"], signature["run"]  # name and kind of each argument
+        self._start_names, self._run_names = ([name for name, _ in arguments] for arguments in (start, run))
+        self._start = function("__dace_init", ctypes.c_void_p, *(_C_TYPES[kind] for _, kind in start))
+        self._run = function("__program", None, ctypes.c_void_p, *(_C_TYPES[kind] for _, kind in run))
+        self._stop = function("__dace_exit", ctypes.c_int, ctypes.c_void_p)
 
     def start(self, values: Mapping[str, int]) -> int:
         """

@@ -11,8 +11,8 @@ from mpi4py import MPI
 
 from dace_redist import _core
 from dace_redist.mpi.collective import remembered, together
+from dace_redist.native.cmake_build import ensure_library
 from dace_redist.native.interface import NativePlan, function_address
-from dace_redist.native.library import ensure_library
 from dace_redist.redistribution.arguments import (
     PlanArguments,
     check_covered,
