@@ -19,7 +19,7 @@ _BLOCKED, _TILED = 0, 1
 _DEFAULT_BLOCK, _BALANCED, _NONE = 0, -1, -1
 
 
-def _sizes(name: str, values: Any, optional: bool = False) -> tuple[Size, ...]:
+def integers(name: str, values: Any, optional: bool = False) -> tuple[Size, ...]:
     """Return ``values`` as a tuple of integers or symbols, and Nones if ``optional``."""
     if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
         raise TypeError(f"{name} must be a sequence of integers{' and None' if optional else ''}, got {values!r}")
@@ -86,7 +86,7 @@ class _PlannerBacked:
 
         :raises ValueError: If the index lies outside the tensor.
         """
-        return int(self.core.owner(list(_sizes("index", index))))
+        return int(self.core.owner(list(integers("index", index))))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the planner's object, which another process makes again."""
@@ -138,7 +138,7 @@ class Distribution(_PlannerBacked):
         def set_field(name: str, value: Any) -> None:
             object.__setattr__(self, name, value)  # the class is frozen
 
-        shape, grid = _sizes("shape", shape), _sizes("grid", grid)
+        shape, grid = integers("shape", shape), integers("grid", grid)
         if dims is None:
             dims = [i if i < len(grid) else None for i in range(len(shape))]
         if block is None or isinstance(block, str):
@@ -147,10 +147,10 @@ class Distribution(_PlannerBacked):
             raise TypeError(f"block must be a sequence with one entry per tensor axis, got {block!r}")
         set_field("shape", shape)
         set_field("grid", grid)
-        set_field("dims", _sizes("dims", dims, optional=True))
+        set_field("dims", integers("dims", dims, optional=True))
         set_field("block", tuple(b if b is None or isinstance(b, str) else _size("block", b) for b in block))
-        set_field("ranks", None if ranks is None else _sizes("ranks", ranks))
-        set_field("pins", _sizes("pins", [None] * len(grid) if pins is None else pins, optional=True))
+        set_field("ranks", None if ranks is None else integers("ranks", ranks))
+        set_field("pins", integers("pins", [None] * len(grid) if pins is None else pins, optional=True))
         self._check()
 
     def _check(self) -> None:
@@ -222,8 +222,8 @@ class TiledDistribution(_PlannerBacked):
     owner_of_tile: npt.NDArray[np.int64]
 
     def __init__(self, shape: Sequence[int], tile: Sequence[int], owner: npt.ArrayLike) -> None:
-        object.__setattr__(self, "shape", _sizes("shape", shape))
-        object.__setattr__(self, "tile", _sizes("tile", tile))
+        object.__setattr__(self, "shape", integers("shape", shape))
+        object.__setattr__(self, "tile", integers("tile", tile))
         if not all(isinstance(n, int) for n in (*self.shape, *self.tile)):
             raise TypeError(f"TiledDistribution: sizes must be numbers, got {self.shape} in tiles of {self.tile}")
         owners = np.array(owner)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from dace_redist.distribution import integers
 
 
 class Region(NamedTuple):
@@ -94,7 +95,7 @@ def index_map(axes: Any, region: Any, ndim: int) -> IndexMap:
 def _checked_axes(axes: Any, ndim: int) -> tuple[int, ...] | None:
     if axes is None:
         return None
-    listed = _integers("axes", axes)
+    listed = integers("axes", axes)
     normal = tuple(axis + ndim if isinstance(axis, int) and -ndim <= axis < 0 else axis for axis in listed)
     if sorted(normal) != list(range(ndim)):
         raise ValueError(f"axes must name each of the {ndim} dimensions once, got {listed}")
@@ -110,24 +111,8 @@ def _checked_region(region: Any, ndim: int) -> Region | None:
         parts = ()
     if len(parts) != 3:
         raise TypeError(f"region must be (source_offset, target_offset, shape), got {region!r}")
-    checked = [_integers(f"region: {name}", part) for name, part in zip(Region._fields, parts, strict=True)]
+    checked = [integers(f"region: {name}", part) for name, part in zip(Region._fields, parts, strict=True)]
     for name, part in zip(Region._fields, checked, strict=True):
         if len(part) != ndim:
             raise ValueError(f"region: {name} needs {ndim} entries, one per dimension, got {part}")
     return Region(*checked)
-
-
-def _integers(name: str, values: Any) -> tuple[Any, ...]:
-    """Return the entries as integers; symbols of a DaCe program stay."""
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise TypeError(f"{name} must be a list of integers, got {values!r}")
-    return tuple(value if getattr(value, "free_symbols", None) else _integer(name, value) for value in values)
-
-
-def _integer(name: str, value: Any) -> int:
-    try:
-        if isinstance(value, bool | np.bool_):
-            raise TypeError
-        return operator.index(value) if not hasattr(value, "is_Integer") else int(value)
-    except TypeError:
-        raise TypeError(f"{name} must be a list of integers, got {value!r} in it") from None

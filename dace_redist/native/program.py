@@ -13,7 +13,7 @@ import json
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,18 +107,14 @@ def _installed() -> list[str]:
     dace = importlib.metadata.distribution("dace")
     facts = [dace.version]
     if '"editable": true' in (dace.read_text("direct_url.json") or "") and (found := importlib.util.find_spec("dace")):
-        facts += _stamps(Path(folder) for folder in found.submodule_search_locations or [])
+        for folder in found.submodule_search_locations or []:  # whose sources may change without the version
+            stats = [(source, source.stat()) for source in sorted(Path(folder).rglob("*.py"))]
+            facts += [f"{source}:{stat.st_size}:{stat.st_mtime_ns}" for source, stat in stats]
     if (compiler := cuda_compiler()) is not None:
         facts += [compiler, str(os.stat(compiler).st_mtime_ns)]
     nodes = importlib.util.find_spec("dace_redist.library_nodes")  # found, not imported: that would load DaCe
     folders = nodes.submodule_search_locations or [] if nodes else []
     return [*facts, *(source_digest(Path(folder), (".py",)) for folder in folders)]
-
-
-def _stamps(folders: Iterable[Path]) -> list[str]:
-    """Return size and time of change of all Python sources, which an editable installation shares with its version."""
-    stats = [(source, source.stat()) for folder in folders for source in sorted(folder.rglob("*.py"))]
-    return [f"{source}:{stat.st_size}:{stat.st_mtime_ns}" for source, stat in stats]
 
 
 def named_path(name: str) -> Path:
