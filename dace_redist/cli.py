@@ -20,7 +20,7 @@ from dace_redist.mpi.launch import launched_rank
 from dace_redist.native.command import build, config
 from dace_redist.problem_options import described_schedule, operation_options, problem_options
 from dace_redist.redistribution.tune_command import calibrate, tune
-from dace_redist.relabelling import saved_between_nodes, saved_by_relabelling
+from dace_redist.relabelling import saved_by_relabelling
 from dace_redist.report import text as report
 from dace_redist.report.nodes import nodes_json, nodes_text, relabelling_text
 from dace_redist.report.trace import trace
@@ -157,7 +157,7 @@ def _report_json(schedule: Schedule, given: Mapping[str, Any], costs: CostReport
     facts = {**report.to_json(schedule), "bytes_saved_by_relabelling": saved_by_relabelling(schedule)}
     node_of = _nodes_of(schedule, given, costs)
     if node_of is not None:
-        saved = saved_between_nodes(schedule, node_of)
+        saved = saved_by_relabelling(schedule, node_of)
         facts |= {**nodes_json(schedule, node_of), "bytes_between_nodes_saved_by_relabelling": saved}
     if given["memory_bytes"] is not None:
         options = options_within(schedule, DEFAULT_STRATEGY, given["memory_bytes"], {})
@@ -171,7 +171,7 @@ def _report_text(schedule: Schedule, given: Mapping[str, Any], costs: CostReport
         lines.append(nodes_text(schedule, node_of))
     lines += relabelling_text(saved_by_relabelling(schedule), schedule.bytes_moved())
     if node_of is not None:
-        saved, between = saved_between_nodes(schedule, node_of), schedule.bytes_between_nodes(node_of)
+        saved, between = saved_by_relabelling(schedule, node_of), schedule.bytes_between_nodes(node_of)
         lines += relabelling_text(saved, between, " with node_weights", " between nodes")
     if nbytes is not None:
         options = options_within(schedule, DEFAULT_STRATEGY, nbytes, {})

@@ -22,6 +22,8 @@ class JointSchedule:
     :raises ValueError: If there are none, or one of them is reduced on its way, which takes exchanges of its own.
     """
 
+    reduces = False
+
     def __init__(self, tensors: Sequence[Schedule]) -> None:
         self.tensors = tuple(tensors)
         if not self.tensors:
@@ -33,11 +35,6 @@ class JointSchedule:
     def ranks(self) -> int:
         """Size of the smallest communicator that holds every rank named."""
         return max(tensor.ranks for tensor in self.tensors)
-
-    @property
-    def reduces(self) -> bool:
-        """False: partial results are not reduced."""
-        return False
 
     def sent_to(self, rank: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the targets of a rank and the bytes to each, of all tensors, see :meth:`Schedule.sent_to`."""

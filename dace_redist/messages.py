@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -27,12 +29,8 @@ class Quantiles:
         if not lengths:
             return cls(0, 0, 0)
         ordered = sorted(lengths)
-        half, seen = sum(length * times for length, times in lengths.items()) / 2, 0
-        for median in ordered:
-            seen += median * lengths[median]
-            if seen >= half:
-                break
-        return cls(ordered[0], median, ordered[-1])
+        seen = list(itertools.accumulate(length * lengths[length] for length in ordered))
+        return cls(ordered[0], ordered[bisect.bisect_left(seen, seen[-1] / 2)], ordered[-1])
 
     def nbytes(self, itemsize: int) -> Quantiles:
         """Return the quantiles in bytes."""

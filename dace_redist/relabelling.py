@@ -74,24 +74,19 @@ def relabel(
     return renumbered if several else renumbered[0]
 
 
-def saved_by_relabelling(move: Schedule) -> int | None:
-    """Return the bytes that :func:`relabel` would save; None above ``MAX_REPORTED_RANKS`` ranks."""
+def saved_by_relabelling(move: Schedule, node_of: Sequence[int] | None = None) -> int | None:
+    """
+    Return the bytes that :func:`relabel` would save; None above ``MAX_REPORTED_RANKS`` ranks.
+
+    :param node_of: Node of each rank: then the bytes are those between nodes, with :func:`node_weights`.
+    """
     if move.ranks > MAX_REPORTED_RANKS:
         return None
-    return move.bytes_moved() - _renumbered(move, None).bytes_moved()
-
-
-def saved_between_nodes(move: Schedule, node_of: Sequence[int]) -> int | None:
-    """Return the bytes between nodes that :func:`relabel` with :func:`node_weights` would save; None as above."""
-    if move.ranks > MAX_REPORTED_RANKS:
-        return None
-    renumbered = _renumbered(move, node_weights(node_of))
+    labels = _best_labels([move], [1.0], move.ranks, None if node_of is None else node_weights(node_of))
+    renumbered = dataclasses.replace(move, target=with_labels(move.target, labels))
+    if node_of is None:
+        return move.bytes_moved() - renumbered.bytes_moved()
     return move.bytes_between_nodes(node_of) - renumbered.bytes_between_nodes(node_of)
-
-
-def _renumbered(move: Schedule, weights: Floats | None) -> Schedule:
-    labels = _best_labels([move], [1.0], move.ranks, weights)
-    return dataclasses.replace(move, target=with_labels(move.target, labels))
 
 
 def node_weights(node_of: Sequence[int], off_node: float = 10.0, on_node: float = 1.0) -> Floats:

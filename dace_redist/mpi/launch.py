@@ -17,9 +17,9 @@ _TIMEOUT_SECONDS = 60
 
 #: Program of :func:`describe_mpi`, for 2 ranks.
 _PRINT_MPI = (
-    "from mpi4py import MPI; from dace_redist.mpi.launch import check_launcher; check_launcher(MPI.COMM_WORLD);"
-    "assert MPI.COMM_WORLD.allreduce(1) == 2;"
-    "MPI.COMM_WORLD.rank or print('MPI:', MPI.Get_library_version().split(chr(10))[0].split(',')[0].strip())"
+    "from mpi4py import MPI; from dace_redist.mpi.launch import check_launcher, mpi_name;"
+    "check_launcher(MPI.COMM_WORLD); assert MPI.COMM_WORLD.allreduce(1) == 2;"
+    "MPI.COMM_WORLD.rank or print('MPI:', mpi_name(MPI.Get_library_version()))"
 )
 
 
@@ -102,6 +102,11 @@ def _from_launcher(*names: str) -> int | None:
     return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), None)
 
 
+def mpi_name(library: str) -> str:
+    """Return name and version, such as ``Open MPI v5.0.11``, from what ``MPI_Get_library_version`` says."""
+    return " ".join(library.split("\n")[0].split(",")[0].split())
+
+
 def check_launcher(comm: Any) -> None:
     """
     Make sure that the launcher and the MPI library belong together; otherwise every rank is alone in its world.
@@ -113,7 +118,7 @@ def check_launcher(comm: Any) -> None:
     if started is not None and started != comm.size:
         from mpi4py import MPI
 
-        library = MPI.Get_library_version().split("\n")[0].split(",")[0].strip()
+        library = mpi_name(MPI.Get_library_version())
         raise RuntimeError(
             f"the launcher started {started} ranks, but MPI ({library}) sees {comm.size}: mpiexec is of another MPI "
             f"than the library mpi4py loaded; use the mpiexec of that library (this Python is {sys.executable}). "
@@ -148,7 +153,7 @@ def describe_mpi() -> str:
             f"2 ranks did not find each other (mpiexec returned {ran.returncode}):\n{ran.stdout.strip()}"
         )
     mpicxx = shutil.which("mpicxx", path=path_from_here())
-    return f"{' '.join(name[0].split())}, {command[0]}, {mpicxx or 'no mpicxx'}"
+    return f"{name[0]}, {command[0]}, {mpicxx or 'no mpicxx'}"
 
 
 def main() -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dace_redist.mpi.collective import remembered
+from dace_redist.mpi.launch import mpi_name
 
 #: Environment variable: so many consecutive ranks count as a node, where they share one; see ``mpi.hpp``.
 NODE_RANKS_VARIABLE = "DACE_REDIST_NODE_RANKS"
@@ -109,11 +110,6 @@ def _max_node_ranks() -> int:
     """Return how many ranks count as a node at most, 0: all; the library refuses a value that is not a number."""
     value = os.environ.get(NODE_RANKS_VARIABLE, "")
     return int(value) if value.isdecimal() else 0
-
-
-def mpi_name(library: str) -> str:
-    """Return name and version, such as ``Open MPI v5.0.11``, from what ``MPI_Get_library_version`` says."""
-    return " ".join(library.split("\n")[0].split(",")[0].split())
 
 
 def processor() -> str:
