@@ -47,7 +47,7 @@ def ensure_library(name: str = REDISTRIBUTION) -> Path:
         return path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(path):
+        with locked(path):
             if not is_built(name):
                 _build(name, path)
     except OSError as error:
@@ -58,8 +58,8 @@ def ensure_library(name: str = REDISTRIBUTION) -> Path:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a library's file; a process that waits for it says so."""
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file that is built; a process that waits for it says so."""
     import filelock  # rarely needed, and loads slowly
 
     lock = filelock.FileLock(path.with_suffix(".lock"))
@@ -67,7 +67,7 @@ def _locked(path: Path) -> Iterator[None]:
         lock.acquire(timeout=_SECONDS_BEFORE_NOTICE)
     except filelock.Timeout:
         if launched_rank() in (None, 0):  # the others of a job wait alike
-            print(f"dace-redist: waiting for another process that builds the library ({path})", file=sys.stderr)
+            print(f"dace-redist: waiting for another process that builds {path}", file=sys.stderr)
         lock.acquire()
     try:
         yield

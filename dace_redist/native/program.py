@@ -17,10 +17,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import filelock
-
 from dace_redist.errors import RedistributionError
 from dace_redist.mpi.launch import path_from_here
+from dace_redist.native.cmake_build import locked
 from dace_redist.native.toolchain import build_directory, cuda_compiler, source_digest
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ def ensure_built_at(path: Path, make: Callable[[], dace.SDFG]) -> Path:
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(path.with_suffix(".lock")):
+    with locked(path):
         if not path.exists():
             _build(make(), path)
     return path

@@ -100,7 +100,7 @@ def test_a_process_that_waits_says_so(monkeypatch: pytest.MonkeyPatch, capsys, r
             time.sleep(0.5)
             assert not waiting.done()
         assert waiting.result() == path
-    said = f"dace-redist: waiting for another process that builds the library ({path})\n"
+    said = f"dace-redist: waiting for another process that builds {path}\n"
     assert capsys.readouterr().err == said * lines
     path.unlink()
     cmake_build.ensure_library()  # nobody builds: nothing is said
