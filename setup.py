@@ -44,6 +44,7 @@ setup(
     package_data={
         "dace_redist": [
             "py.typed",
+            "__init__.pyi",
             "_core.pyi",
             "tuning/default_machine.json",
             "simulation/machines/*.yaml",

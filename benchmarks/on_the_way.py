@@ -18,8 +18,8 @@ from mpi4py import MPI
 
 import dace_redist
 from dace_redist import Distribution
-from dace_redist.mpi.collective_errors import together
-from dace_redist.mpi.core_binding import pinned_to_core
+from dace_redist.mpi.collective import together
+from dace_redist.mpi.topology import pinned_to_core
 from dace_redist.tuning.measure import measure
 
 Sides = dict[str, Callable[[], Any]]

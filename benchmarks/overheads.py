@@ -23,9 +23,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import click
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
-from dace_redist.mpi.launch import launch
+import click
+from launching import launch
 
 RANKS = 2
 #: Names of the rows; what they compare; the largest ratio (or number of seconds) that is acceptable.
@@ -232,7 +233,7 @@ def _measure_compile(repetitions: int, anew: bool) -> dict[str, list[float]]:
 
 
 def _measure_first_use() -> list[float]:
-    program = "from dace_redist.native.library import ensure_library; ensure_library()"
+    program = "from dace_redist.native.cmake_build import ensure_library; ensure_library()"
     with _new_cache(with_libraries=False) as environment:
         start = time.perf_counter()
         _on_ranks(1, "-c", program, environment=environment)

@@ -25,8 +25,7 @@ from redistribution.arrays import Arrays
 from redistribution.catalogue import Case
 from redistribution.methods import Method, Wanted, prepare
 
-from dace_redist.mpi.core_binding import pinned_to_core
-from dace_redist.mpi.topology import topology_of
+from dace_redist.mpi.topology import pinned_to_core, topology_of
 from dace_redist.strategies import host_strategies
 from dace_redist.tuning.auto import predicted_winner
 from dace_redist.tuning.cost_model import CostModel

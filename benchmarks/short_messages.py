@@ -17,7 +17,7 @@ import numpy as np
 from mpi4py import MPI
 
 from dace_redist import Distribution, plan
-from dace_redist.mpi.collective_errors import together
+from dace_redist.mpi.collective import together
 from dace_redist.redistribution.plan import Plan
 from dace_redist.tuning.measure import measure
 

@@ -24,8 +24,8 @@ from redistribution.padded_stacks import Array, PaddedStacks
 
 import dace_redist
 from dace_redist import Distribution
-from dace_redist.mpi.collective_errors import together
-from dace_redist.mpi.core_binding import pinned_to_core
+from dace_redist.mpi.collective import together
+from dace_redist.mpi.topology import pinned_to_core
 from dace_redist.redistribution.joint_plan import JointPlan
 from dace_redist.tuning.measure import measure
 

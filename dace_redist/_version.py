@@ -1,3 +1,3 @@
-"""The version of the package: written here, read by everything else."""
+"""Version of the package, written only here."""
 
 __version__ = "0.1.0"

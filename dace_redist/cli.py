@@ -1,11 +1,11 @@
-"""The command line, ``dace-redist``: explains what is moved, which needs neither DaCe nor MPI, and tunes."""
+"""Command line ``dace-redist``, of which ``explain`` needs neither DaCe nor MPI."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,13 +20,14 @@ from dace_redist.mpi.launch import launched_rank
 from dace_redist.native.command import build, config
 from dace_redist.problem_options import described_schedule, operation_options, problem_options
 from dace_redist.redistribution.tune_command import calibrate, tune
-from dace_redist.relabelling import saved_between_nodes, saved_by_relabelling
+from dace_redist.relabelling import saved_by_relabelling
 from dace_redist.report import text as report
 from dace_redist.report.nodes import nodes_json, nodes_text, relabelling_text
 from dace_redist.report.trace import trace
 from dace_redist.schedule import Schedule
 from dace_redist.simulation.command import simulate
-from dace_redist.strategies import DEFAULT_STRATEGY, options_within, rounds, with_options
+from dace_redist.strategies import DEFAULT_STRATEGY, with_options
+from dace_redist.strategy_memory import options_within, rounds
 from dace_redist.tuning.problem import MEMORIES
 
 if TYPE_CHECKING:
@@ -79,68 +80,63 @@ for _other in (build, calibrate, config, einsum, simulate, trace, tune):
     help="say what goes between nodes of so many ranks, numbered node by node; with --machine, default: its profile's",
 )
 @click.option("--memory", type=click.Choice(MEMORIES), default=MEMORIES[0], help="of the arrays, with --machine")
-def explain(
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    rank: int | None,
-    as_json: bool,
-    path: Path | None,
-    memory_bytes: int | None,
-    tensors: int,
-    machine: str | None,
-    plot_model: Path | None,
-    ranks_per_node: int | None,
-    memory: str,
-    **sides: Any,
-) -> None:
+def explain(shape: tuple[int, ...], dtype: np.dtype[Any], as_json: bool, path: Path | None, **given: Any) -> None:
     """
     Print what one redistribution moves: messages, bytes, run lengths.
 
     \b
     dace-redist explain --shape 48,24,24,72,288 --from 2,1,1,3,2 --to 1,1,1,1,12 --dtype int32
     """  # noqa: D301 (click reads the backspace)
-    schedule = described_schedule(shape, dtype, sides)
-    if rank is not None and not 0 <= rank < schedule.ranks:
-        raise click.BadParameter(f"{rank} is no rank: there are ranks 0 to {schedule.ranks - 1}", param_hint="--rank")
-    several = JointSchedule([schedule] * tensors) if tensors > 1 else None
-    others = (rank, memory_bytes, machine, ranks_per_node)
-    if several is not None and any(other is not None for other in others):
-        wrong = "goes with none of --rank, --memory-bytes, --machine and --ranks-per-node"
-        raise click.BadParameter(wrong, param_hint="--tensors")
-    if rank is not None and any(other is not None for other in others[1:]):
-        wrong = "goes with none of --memory-bytes, --machine and --ranks-per-node"
-        raise click.BadParameter(wrong, param_hint="--rank")
-    for given, option in ((plot_model is not None, "--plot-model"), (memory != MEMORIES[0], "--memory")):
-        if given and machine is None:
-            raise click.BadParameter("goes with --machine", param_hint=option)
-    costs = None if machine is None else _costs(schedule, memory, machine or None, ranks_per_node)
-    node_of = costs.model.node_of if costs else _nodes_of(schedule.ranks, ranks_per_node)
-    if costs is not None and plot_model is not None:
-        costs.plot(plot_model)
+    schedule = described_schedule(shape, dtype, given)
+    _check_combination(schedule, given)
+    costs = _costs(schedule, given)
+    if costs is not None and given["plot_model"] is not None:
+        costs.plot(given["plot_model"])
+    several = JointSchedule([schedule] * given["tensors"]) if given["tensors"] > 1 else None
     if path is not None:
         (several or schedule).plot(path)
-    if rank is not None:
-        click.echo(json.dumps(report.rank_json(schedule, rank)) if as_json else report.rank_text(schedule, rank))
+    if given["rank"] is not None:
+        said = report.rank_json(schedule, given["rank"]) if as_json else report.rank_text(schedule, given["rank"])
     elif several is not None:
-        click.echo(json.dumps(several.to_json()) if as_json else str(several))
-    elif as_json:
-        modelled = {} if costs is None else {"model": costs.to_json()}
-        click.echo(json.dumps(_report_json(schedule, memory_bytes, node_of) | modelled))
+        said = several.to_json() if as_json else str(several)
     else:
-        modelled_text = "" if costs is None else f"\n{costs}"
-        click.echo(f"{_report_text(schedule, node_of)}{_rounds(schedule, memory_bytes)}{modelled_text}")
+        said = (_report_json if as_json else _report_text)(schedule, given, costs)
+    click.echo(json.dumps(said) if as_json else said)
 
 
-def _nodes_of(ranks: int, ranks_per_node: int | None) -> Sequence[int] | None:
-    return None if ranks_per_node is None else [rank // ranks_per_node for rank in range(ranks)]
+#: Options of a report on one whole tensor, by their names in Python.
+_OF_ONE_TENSOR = {"memory_bytes": "--memory-bytes", "machine": "--machine", "ranks_per_node": "--ranks-per-node"}
 
 
-def _costs(schedule: Schedule, memory: str, machine: str | None, ranks_per_node: int | None) -> CostReport:
-    """The report of the cost model."""
+def _check_combination(schedule: Schedule, given: Mapping[str, Any]) -> None:
+    """Refuse options of :func:`explain` that do not go together."""
+    rank = given["rank"]
+    if rank is not None and not 0 <= rank < schedule.ranks:
+        raise click.BadParameter(f"{rank} is no rank: there are ranks 0 to {schedule.ranks - 1}", param_hint="--rank")
+    for alone, option, others in (
+        (given["tensors"] > 1, "--tensors", {"rank": "--rank", **_OF_ONE_TENSOR}),
+        (rank is not None, "--rank", _OF_ONE_TENSOR),
+    ):
+        if alone and any(given[name] is not None for name in others):
+            *most, last = others.values()
+            raise click.BadParameter(f"goes with none of {', '.join(most)} and {last}", param_hint=option)
+    for used, option in (
+        (given["plot_model"] is not None, "--plot-model"),
+        (given["memory"] != MEMORIES[0], "--memory"),
+    ):
+        if used and given["machine"] is None:
+            raise click.BadParameter("goes with --machine", param_hint=option)
+
+
+def _costs(schedule: Schedule, given: Mapping[str, Any]) -> CostReport | None:
+    """Return the report of the cost model, if a machine is given."""
+    if given["machine"] is None:
+        return None
     from dace_redist.tuning.report import CostReport  # loads pydantic, which takes as long as NumPy
 
+    machine = given["machine"] or None
     try:
-        return CostReport.of(schedule, memory, machine, ranks_per_node)
+        return CostReport.of(schedule, given["memory"], machine, given["ranks_per_node"])
     except (OSError, ValueError):
         from dace_redist.simulation.machine import describes_machine
 
@@ -150,44 +146,43 @@ def _costs(schedule: Schedule, memory: str, machine: str | None, ranks_per_node:
         raise click.BadParameter(f"{wrong}, which dace-redist calibrate writes", param_hint="--machine") from None
 
 
-def _rounds(schedule: Schedule, memory_bytes: int | None) -> str:
-    """In how many rounds it moves within so much memory, as a line; nothing if none is given."""
-    if memory_bytes is None:
-        return ""
-    options = options_within(schedule, DEFAULT_STRATEGY, memory_bytes, {})
-    count = rounds(schedule, options)
-    return f"\nrounds    {count:,} within {memory_bytes:,} B, by {with_options(DEFAULT_STRATEGY, options)}"
+def _nodes_of(schedule: Schedule, given: Mapping[str, Any], costs: CostReport | None) -> Sequence[int] | None:
+    ranks_per_node = given["ranks_per_node"]
+    if costs is not None:
+        return costs.model.node_of
+    return None if ranks_per_node is None else [rank // ranks_per_node for rank in range(schedule.ranks)]
 
 
-def _report_json(schedule: Schedule, memory_bytes: int | None, node_of: Sequence[int] | None) -> dict[str, Any]:
-    report_of_all = {**report.to_json(schedule), "bytes_saved_by_relabelling": saved_by_relabelling(schedule)}
+def _report_json(schedule: Schedule, given: Mapping[str, Any], costs: CostReport | None) -> dict[str, Any]:
+    facts = {**report.to_json(schedule), "bytes_saved_by_relabelling": saved_by_relabelling(schedule)}
+    node_of = _nodes_of(schedule, given, costs)
     if node_of is not None:
-        saved = saved_between_nodes(schedule, node_of)
-        report_of_all |= {**nodes_json(schedule, node_of), "bytes_between_nodes_saved_by_relabelling": saved}
-    if memory_bytes is None:
-        return report_of_all
-    options = options_within(schedule, DEFAULT_STRATEGY, memory_bytes, {})
-    return {**report_of_all, "rounds": {"count": rounds(schedule, options), "options": options}}
+        saved = saved_by_relabelling(schedule, node_of)
+        facts |= {**nodes_json(schedule, node_of), "bytes_between_nodes_saved_by_relabelling": saved}
+    if given["memory_bytes"] is not None:
+        options = options_within(schedule, DEFAULT_STRATEGY, given["memory_bytes"], {})
+        facts["rounds"] = {"count": rounds(schedule, options), "options": options}
+    return facts if costs is None else {**facts, "model": costs.to_json()}
 
 
-def _report_text(schedule: Schedule, node_of: Sequence[int] | None) -> str:
-    relabelled = relabelling_text(saved_by_relabelling(schedule), schedule.bytes_moved())
-    if node_of is None:
-        return "\n".join([str(schedule), *relabelled])
-    saved, between = saved_between_nodes(schedule, node_of), schedule.bytes_between_nodes(node_of)
-    relabelled += relabelling_text(saved, between, " with node_weights", " between nodes")
-    return "\n".join([str(schedule), nodes_text(schedule, node_of), *relabelled])
+def _report_text(schedule: Schedule, given: Mapping[str, Any], costs: CostReport | None) -> str:
+    lines, node_of, nbytes = [str(schedule)], _nodes_of(schedule, given, costs), given["memory_bytes"]
+    if node_of is not None:
+        lines.append(nodes_text(schedule, node_of))
+    lines += relabelling_text(saved_by_relabelling(schedule), schedule.bytes_moved())
+    if node_of is not None:
+        saved, between = saved_by_relabelling(schedule, node_of), schedule.bytes_between_nodes(node_of)
+        lines += relabelling_text(saved, between, " with node_weights", " between nodes")
+    if nbytes is not None:
+        options = options_within(schedule, DEFAULT_STRATEGY, nbytes, {})
+        count, called = rounds(schedule, options), with_options(DEFAULT_STRATEGY, options)
+        lines.append(f"rounds    {count:,} within {nbytes:,} B, by {called}")
+    return "\n".join(lines if costs is None else [*lines, str(costs)])
 
 
-#: Errors that are said in one line: of bad input, and of what a machine has not.
+#: Errors that are reported in one line: of bad input, and of missing parts of a machine.
 _REPORTED = (
-    ValueError,
-    TypeError,
-    RuntimeError,
-    OSError,
-    MemoryError,
-    OverflowError,
-    ImportError,
+    *(ValueError, TypeError, RuntimeError, OSError, MemoryError, OverflowError, ImportError),
     RedistributionError,
 )
 
@@ -196,7 +191,6 @@ def run_command(command: click.Command, name: str, arguments: Sequence[str] | No
     """
     Run a command and end the process: 0 when done, 2 with one line on standard error for bad input.
 
-    :param command: What to run.
     :param name: Name of the program, for its help and its errors.
     :param arguments: Words of the command line without the program's name; default those of this process.
     """
@@ -222,11 +216,7 @@ def _fail(name: str, message: str) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """
-    Run ``dace-redist`` and end the process, see :func:`run_command`.
-
-    :param arguments: Words of the command line without the program's name; default those of this process.
-    """
+    """Run ``dace-redist`` and end the process, see :func:`run_command`."""
     run_command(cli, "dace-redist", arguments)
 
 

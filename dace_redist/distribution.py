@@ -1,4 +1,4 @@
-"""Who owns what: the distributions of a tensor over ranks."""
+"""Distributions of a tensor over ranks."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _BLOCKED, _TILED = 0, 1
 _DEFAULT_BLOCK, _BALANCED, _NONE = 0, -1, -1
 
 
-def _sizes(name: str, values: Any, optional: bool = False) -> tuple[Size, ...]:
-    """``values`` as a tuple of integers (or symbols), and Nones if these are allowed."""
+def integers(name: str, values: Any, optional: bool = False) -> tuple[Size, ...]:
+    """Return ``values`` as a tuple of integers or symbols, and Nones if ``optional``."""
     if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
         raise TypeError(f"{name} must be a sequence of integers{' and None' if optional else ''}, got {values!r}")
     return tuple(None if optional and v is None else _size(f"{name}[{i}]", v) for i, v in enumerate(values))
@@ -38,24 +38,24 @@ def _size(name: str, value: Any) -> Size:
     raise TypeError(f"{name} must be an integer, got {value!r}")
 
 
-class _Described:
-    """What both kinds of distribution do through the planner."""
+class _PlannerBacked:
+    """Common part of both kinds of distribution, which asks the planner in C++."""
 
     shape: tuple[Size, ...]
 
     @cached_property
     def encoded(self) -> tuple[Size, ...]:
-        """The distribution as a list of numbers, as C++ takes it (``distribution.hpp``)."""
+        """Numbers that describe the distribution, as C++ takes them (``distribution.hpp``)."""
         raise NotImplementedError
 
     @property
     def is_symbolic(self) -> bool:
-        """Whether a size is a symbol, so that only the running program can check and use the distribution."""
+        """True if a size is a symbol, so that only the running program can check and use the distribution."""
         return not all(isinstance(number, int) for number in self.encoded)
 
     @cached_property
     def core(self) -> _core.Distribution:
-        """The planner's object; an error if the numbers describe no distribution, or one of them is a symbol."""
+        """Planner's object; a ValueError if the numbers describe no distribution, or one of them is a symbol."""
         if self.is_symbolic:
             symbols = sorted({str(number) for number in self.encoded if not isinstance(number, int)})
             raise ValueError(f"{type(self).__name__}: {', '.join(symbols)} must be numbers here, not symbols")
@@ -68,30 +68,28 @@ class _Described:
 
     @property
     def ranks_needed(self) -> int:
-        """The smallest size of a communicator that holds every rank named."""
+        """Smallest size of a communicator that holds every rank named."""
         return int(self.core.ranks_needed)
 
     def local_shape(self, rank: int) -> tuple[int, ...]:
         """
-        Shape of a rank's local array: what it owns, in elements per dimension.
+        Return the shape of a rank's local array, in elements; one-dimensional for tiles.
 
-        :param rank: Rank in the communicator.
-        :return: The shape; all zeros for a rank outside the distribution, ``(0,)`` of a tensor of 0 dimensions, as
-            ``()`` is the shape of one element. One-dimensional for tiles.
+        It is all zeros for a rank outside the distribution, but ``(0,)`` of a tensor of 0 dimensions, as ``()`` is the
+        shape of one element.
         """
         return tuple(self.core.local_shape(_size("rank", rank)))
 
     def owner(self, index: Sequence[int]) -> int:
         """
-        The rank that owns an element; of several replicas the first.
+        Return the rank that owns the element of a global index; of several replicas the first.
 
-        :param index: Global index, one entry per dimension.
         :raises ValueError: If the index lies outside the tensor.
         """
-        return int(self.core.owner(list(_sizes("index", index))))
+        return int(self.core.owner(list(integers("index", index))))
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to another process: not the planner's object, which is made again there."""
+        """Leave out the planner's object, which another process makes again."""
         return {name: value for name, value in self.__dict__.items() if name != "core"}
 
     def _check_global(self, array: npt.NDArray[Any]) -> None:
@@ -100,9 +98,9 @@ class _Described:
 
 
 @dataclasses.dataclass(frozen=True, eq=True)
-class Distribution(_Described):
+class Distribution(_PlannerBacked):
     """
-    A tensor split over a process grid in blocks, uniform, balanced or block-cyclic.
+    Tensor split over a process grid in blocks, uniform, balanced or block-cyclic.
 
     Tensor axis i is cut into blocks of ``block[i]`` elements; block j belongs to coordinate ``j mod p`` of the grid
     axis ``dims[i]`` with its ``p`` coordinates. Grid axes that no tensor axis names hold replicas. Of an axis of extent
@@ -140,7 +138,7 @@ class Distribution(_Described):
         def set_field(name: str, value: Any) -> None:
             object.__setattr__(self, name, value)  # the class is frozen
 
-        shape, grid = _sizes("shape", shape), _sizes("grid", grid)
+        shape, grid = integers("shape", shape), integers("grid", grid)
         if dims is None:
             dims = [i if i < len(grid) else None for i in range(len(shape))]
         if block is None or isinstance(block, str):
@@ -149,10 +147,10 @@ class Distribution(_Described):
             raise TypeError(f"block must be a sequence with one entry per tensor axis, got {block!r}")
         set_field("shape", shape)
         set_field("grid", grid)
-        set_field("dims", _sizes("dims", dims, optional=True))
+        set_field("dims", integers("dims", dims, optional=True))
         set_field("block", tuple(b if b is None or isinstance(b, str) else _size("block", b) for b in block))
-        set_field("ranks", None if ranks is None else _sizes("ranks", ranks))
-        set_field("pins", _sizes("pins", [None] * len(grid) if pins is None else pins, optional=True))
+        set_field("ranks", None if ranks is None else integers("ranks", ranks))
+        set_field("pins", integers("pins", [None] * len(grid) if pins is None else pins, optional=True))
         self._check()
 
     def _check(self) -> None:
@@ -176,7 +174,7 @@ class Distribution(_Described):
 
     @cached_property
     def encoded(self) -> tuple[Size, ...]:
-        """The distribution as a list of numbers, as C++ takes it (``distribution.hpp``)."""
+        """Numbers that describe the distribution, as C++ takes them (``distribution.hpp``)."""
         codes = {None: _DEFAULT_BLOCK, "balanced": _BALANCED}
         block = tuple(codes[b] if b is None or isinstance(b, str) else b for b in self.block)
         dims, pins = (tuple(_NONE if v is None else v for v in values) for values in (self.dims, self.pins))
@@ -185,20 +183,16 @@ class Distribution(_Described):
 
     def global_index(self, rank: int) -> tuple[npt.NDArray[np.int64], ...]:
         """
-        The global indices this rank holds, in local order, per dimension.
+        Return the global indices that a rank holds, in local order, as one array per dimension.
 
-        :param rank: Rank in the communicator.
-        :return: One array per dimension; ``whole[np.ix_(*global_index(rank))]`` is the rank's part.
+        ``whole[np.ix_(*global_index(rank))]`` is the rank's part.
         """
         return tuple(self.core.global_index(rank, axis) for axis in range(len(self.shape)))
 
     def local(self, array: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
         """
-        A rank's part, cut out of the whole tensor.
+        Return a rank's part of the whole tensor, as a new C-order array of shape ``local_shape(rank)``.
 
-        :param array: The whole tensor, of the global shape.
-        :param rank: Rank in the communicator.
-        :return: A new C-order array of shape ``local_shape(rank)``.
         :raises ValueError: If ``array`` has another shape.
         """
         self._check_global(array)
@@ -209,9 +203,9 @@ class Distribution(_Described):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class TiledDistribution(_Described):
+class TiledDistribution(_PlannerBacked):
     """
-    A tensor cut into tiles, each with an owner of its own: any irregular placement.
+    Tensor cut into tiles, each with an owner of its own: any irregular placement.
 
     A rank's local array is one-dimensional: its tiles in row-major tile order, each tile in C order.
 
@@ -228,8 +222,8 @@ class TiledDistribution(_Described):
     owner_of_tile: npt.NDArray[np.int64]
 
     def __init__(self, shape: Sequence[int], tile: Sequence[int], owner: npt.ArrayLike) -> None:
-        object.__setattr__(self, "shape", _sizes("shape", shape))
-        object.__setattr__(self, "tile", _sizes("tile", tile))
+        object.__setattr__(self, "shape", integers("shape", shape))
+        object.__setattr__(self, "tile", integers("tile", tile))
         if not all(isinstance(n, int) for n in (*self.shape, *self.tile)):
             raise TypeError(f"TiledDistribution: sizes must be numbers, got {self.shape} in tiles of {self.tile}")
         owners = np.array(owner)
@@ -245,16 +239,13 @@ class TiledDistribution(_Described):
 
     @cached_property
     def encoded(self) -> tuple[int, ...]:
-        """The distribution as a list of numbers, as C++ takes it (``distribution.hpp``)."""
+        """Numbers that describe the distribution, as C++ takes them (``distribution.hpp``)."""
         return (_TILED, len(self.shape), *self.shape, *self.tile, *self.owner_of_tile.ravel().tolist())
 
     def local(self, array: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
         """
-        A rank's part, cut out of the whole tensor.
+        Return a rank's part of the whole tensor, as a new one-dimensional array, tile after tile.
 
-        :param array: The whole tensor, of the global shape.
-        :param rank: Rank in the communicator.
-        :return: A new one-dimensional array, tile after tile.
         :raises ValueError: If ``array`` has another shape.
         """
         self._check_global(array)
@@ -273,15 +264,10 @@ class TiledDistribution(_Described):
 AnyDistribution = Distribution | TiledDistribution
 
 
-def _from_codes(values: list[Size]) -> list[Size | None]:
-    return [None if v == _NONE else v for v in values]
-
-
 def decode_distribution(encoded: Sequence[Size]) -> AnyDistribution:
     """
-    The distribution of some encoded one, see :attr:`Distribution.encoded`.
+    Return the distribution that numbers or symbols describe, see :attr:`Distribution.encoded`.
 
-    :param encoded: Numbers (or symbols).
     :raises ValueError: If the list is too short or of unknown kind.
     """
     items = [_size("encoded distribution", number) for number in encoded]
@@ -292,8 +278,9 @@ def decode_distribution(encoded: Sequence[Size]) -> AnyDistribution:
         shape, grid, dims, block, pins = (items[a:b] for a, b in zip(cuts, cuts[1:], strict=False))
         names = {_DEFAULT_BLOCK: None, _BALANCED: "balanced"}
         blocks = [names.get(b, b) if isinstance(b, int) else b for b in block]
+        dims, pins = ([None if v == _NONE else v for v in values] for values in (dims, pins))
         ranks = items[cuts[-1] + 1 :] or None
-        return Distribution(shape, grid, dims=_from_codes(dims), block=blocks, pins=_from_codes(pins), ranks=ranks)
+        return Distribution(shape, grid, dims=dims, block=blocks, pins=pins, ranks=ranks)
     if len(items) > 1 and items[0] == _TILED:
         ndim = items[1]
         shape, tile, owners = items[2 : 2 + ndim], items[2 + ndim : 2 + 2 * ndim], items[2 + 2 * ndim :]

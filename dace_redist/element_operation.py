@@ -1,7 +1,4 @@
-"""What is computed with elements on their way: conversion, scaling, addition to what is there, reductions.
-
-Start reading at: element_operation.
-"""
+"""Operations on elements on their way: conversion, scaling, addition to what is there, reductions."""
 
 from __future__ import annotations
 
@@ -27,15 +24,13 @@ _CONVERTED_ON_GPUS = ({"float32", "float64"}, {"complex64", "complex128"})
 @dataclasses.dataclass(frozen=True)
 class ElementOperation:
     """
-    ``target = alpha * source + beta * target``, or a reduction of the source's replicas; made by
-    :func:`element_operation`.
+    Update ``target = alpha * source + beta * target``, or reduction of replicas; made by :func:`element_operation`.
 
     :param source: Type of the source's elements.
     :param target: Type of the target's elements, to which those of the source are converted first.
-    :param alpha: Factor of the source.
-    :param beta: Factor of what is there; 0: it is not read.
+    :param beta: Factor of what is there, which is not read if this is 0.
     :param conj: Whether the source is conjugated.
-    :param op: How partial results are reduced, one of :data:`OPS`; None: replicas of the source are equal.
+    :param op: Reduction of partial results, one of :data:`OPS`; None: replicas of the source are equal.
     """
 
     source: np.dtype[Any]
@@ -47,14 +42,12 @@ class ElementOperation:
 
     @property
     def is_copy(self) -> bool:
-        """Whether elements are only copied."""
+        """True if elements are only copied."""
         return (self.source, self.alpha, self.beta, self.conj, self.op) == (self.target, 1, 0, False, None)
 
     @property
     def encoded(self) -> tuple[int, int, complex, complex, bool, int]:
-        """As ``dr_operation`` of the library has it: numbers of the types, factors, whether conjugated, number of the
-        op.
-        """
+        """Fields of ``dr_operation`` of the library: numbers of the types, factors, conjugation, number of the op."""
         if self.is_copy:
             return 0, 0, 1, 0, False, 0
         types = [COMPUTED_TYPES.index(dtype.name) + 1 for dtype in (self.source, self.target)]
@@ -62,10 +55,8 @@ class ElementOperation:
 
     def check_on_gpu(self, source_on_gpu: bool, target_on_gpu: bool) -> None:
         """
-        Makes sure that no GPU has to convert elements as it cannot. The side with the larger elements converts.
+        Make sure that no GPU has to convert elements as it cannot. The side with the larger elements converts.
 
-        :param source_on_gpu: Whether the source lies on a GPU; else in main memory.
-        :param target_on_gpu: The same for the target.
         :raises TypeError: If one has to; names the types, and the remedy.
         """
         source, target = self.source, self.target
@@ -78,7 +69,7 @@ class ElementOperation:
             )
 
     def __str__(self) -> str:
-        """As in ``2 * x + 1 * there, as float32``; nothing if elements are copied."""
+        """Return text such as ``2 * x + 1 * there, as float32``; nothing if elements are copied."""
         if self.is_copy:
             return ""
         value = "conj(x)" if self.conj else "x"
@@ -97,18 +88,13 @@ def element_operation(
     op: Any = None,
 ) -> ElementOperation:
     """
-    An operation from what a user gives.
+    Check a user's arguments and return their operation.
 
-    :param source: Type of the source's elements.
-    :param target: Type of the target's elements; None: the same. Conversions follow NumPy's rule "same_kind": never
-        from complex to real numbers, from these to integers, or from integers to booleans; integers that do not fit
-        wrap around, as with ``numpy.ndarray.astype``.
-    :param alpha: Factor of the source.
-    :param beta: Factor of what is there.
-    :param conj: Whether the source is conjugated.
-    :param op: How replicas of the source, which are partial results, are reduced: one of :data:`OPS`.
-    :raises TypeError: If a type is not computed with, does not convert to another, or a factor is none of its numbers.
-    :raises ValueError: If there is no such op, or ``beta`` is given with one that is no sum.
+    :param target: Type of the target's elements; None: that of the source's. Conversions follow NumPy's rule
+        "same_kind": never from complex to real numbers, from these to integers, or from integers to booleans; integers
+        that do not fit wrap around, as with ``numpy.ndarray.astype``.
+    :raises TypeError: If a type is not computed with, does not convert to another, or a factor is not of its numbers.
+    :raises ValueError: If there is no such op, or ``beta`` is given with one that is not a sum.
     """
     before = np.dtype(source)
     after = before if target is None else np.dtype(target)
@@ -121,9 +107,7 @@ def element_operation(
     if op is not None and op not in OPS:
         raise ValueError(f"op must be one of {', '.join(OPS)}, or None, got {op!r}")
     if op not in (None, "sum") and beta != 0:
-        raise ValueError(
-            f"beta goes with op='sum' only: with {op!r} give out its values before, or combine it afterwards"
-        )
+        raise ValueError(f"beta requires op='sum'; with op={op!r} combine the result with out in a separate step")
     made = ElementOperation(before, after, _plain("alpha", alpha), _plain("beta", beta), bool(conj), op)
     if not made.is_copy:
         _check_types(made)
@@ -164,12 +148,7 @@ def _check_types(operation: ElementOperation) -> None:
 
 
 def element_type(dtype: Any) -> np.dtype[Any]:
-    """
-    The NumPy type of an element.
-
-    :param dtype: What NumPy takes, or a DaCe type.
-    :raises TypeError: If this is no type, or one whose elements have no fixed size.
-    """
+    """Return the NumPy type of a NumPy or DaCe type; raises TypeError if its elements have no fixed size."""
     given = dtype.as_numpy_dtype() if hasattr(dtype, "as_numpy_dtype") else dtype
     try:
         if given is None:

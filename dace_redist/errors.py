@@ -1,9 +1,9 @@
-"""The exception of a redistribution that failed while a program ran."""
+"""Exceptions of the package."""
 
 
 class RedistributionError(Exception):
     """
-    A redistribution could not be planned or carried out.
+    Redistribution that could not be planned or carried out.
 
     Raised on every rank when the ranks disagree, or when a rank's arrays do not fit; on the failing rank when a call
     of MPI fails. The text says which node, what was expected, what was given.
@@ -11,4 +11,4 @@ class RedistributionError(Exception):
 
 
 class BuildError(RuntimeError):
-    """The package's library could not be built; says why, and what to install."""
+    """Library of the package that could not be built; says why, and what to install."""

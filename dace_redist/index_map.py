@@ -1,20 +1,21 @@
-"""Permuted axes and sub-tensors: which index of the target each index of the source becomes. Start at: IndexMap."""
+"""Permuted axes and sub-tensors: maps of the source's indices to the target's. Start reading at: IndexMap."""
 
 from __future__ import annotations
 
 import dataclasses
-import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from dace_redist.distribution import integers
+
 
 class Region(NamedTuple):
     """
-    A box of the source tensor that goes to a box of the target tensor.
+    Box of the source tensor that goes to a box of the target tensor.
 
     :param source_offset: First index of the box in the source, in the source's axes.
     :param target_offset: First index of the box in the target, in the target's axes.
@@ -29,11 +30,11 @@ class Region(NamedTuple):
 @dataclasses.dataclass(frozen=True)
 class IndexMap:
     """
-    Which elements of a tensor move, and to which index; made by :func:`index_map`.
+    Map of the elements that move to their indices in the target; made by :func:`index_map`.
 
     :param ndim: Dimensions of both tensors.
-    :param axes: The source axis that each target axis comes from; None: they are in the same order.
-    :param region: The box that moves; None: the whole tensor.
+    :param axes: Source axis that each target axis comes from; None: they are in the same order.
+    :param region: Box that moves; None: the whole tensor.
     """
 
     ndim: int
@@ -42,7 +43,7 @@ class IndexMap:
 
     @cached_property
     def encoded(self) -> tuple[Any, ...]:
-        """As the library takes it: nothing, the axes, or the axes and the three parts of the region."""
+        """Numbers for the library: none, the axes, or the axes and the three parts of the region."""
         if self.region is not None:
             return (*self.source_axes, *(number for part in self.region for number in part))
         return self.axes or ()
@@ -54,23 +55,23 @@ class IndexMap:
 
     @property
     def source_axes(self) -> tuple[int, ...]:
-        """The source axis of each target axis."""
+        """Source axis of each target axis."""
         return self.axes or tuple(range(self.ndim))
 
     @property
     def target_axes(self) -> tuple[int, ...]:
-        """The target axis of each source axis."""
+        """Target axis of each source axis."""
         return tuple(map(self.source_axes.index, range(self.ndim)))
 
     def covers(self, target_shape: Sequence[int]) -> bool:
-        """Whether every element of the target gets a value."""
+        """Check that every element of the target gets a value."""
         if self.region is None:
             return True
         extents = [self.region.shape[axis] for axis in self.source_axes]
         return 0 in target_shape or list(target_shape) == extents
 
     def __str__(self) -> str:
-        """As in ``axes (1, 0), region of (3, 4) from (0, 2) to (1, 1)``; nothing if every element keeps its index."""
+        """Return text such as ``axes (1, 0), region of (3, 4) from (0, 2) to (1, 1)``; nothing for the identity."""
         parts = [] if self.axes is None else [f"axes {self.axes}"]
         if self.region is not None:
             source, target, shape = self.region
@@ -80,15 +81,13 @@ class IndexMap:
 
 def index_map(axes: Any, region: Any, ndim: int) -> IndexMap:
     """
-    A map between tensors of ``ndim`` dimensions, from what a user gives.
-
-    Whether it fits the tensors' extents, the library checks.
+    Return a map between tensors of ``ndim`` dimensions; the library checks it against their extents.
 
     :param axes: As of ``numpy.transpose``: the source axis that each target axis comes from; negative ones count from
         the end. None: the same order.
     :param region: (source_offset, target_offset, shape), ``ndim`` numbers each. None: the whole tensor.
-    :raises TypeError: If one of them is no list of integers.
-    :raises ValueError: If the axes are no permutation, or a part of the region has another number of entries.
+    :raises TypeError: If one of them is not a list of integers.
+    :raises ValueError: If the axes are not a permutation, or a part of the region has another number of entries.
     """
     return IndexMap(ndim, _checked_axes(axes, ndim), _checked_region(region, ndim))
 
@@ -96,7 +95,7 @@ def index_map(axes: Any, region: Any, ndim: int) -> IndexMap:
 def _checked_axes(axes: Any, ndim: int) -> tuple[int, ...] | None:
     if axes is None:
         return None
-    listed = _integers("axes", axes)
+    listed = integers("axes", axes)
     normal = tuple(axis + ndim if isinstance(axis, int) and -ndim <= axis < 0 else axis for axis in listed)
     if sorted(normal) != list(range(ndim)):
         raise ValueError(f"axes must name each of the {ndim} dimensions once, got {listed}")
@@ -112,24 +111,8 @@ def _checked_region(region: Any, ndim: int) -> Region | None:
         parts = ()
     if len(parts) != 3:
         raise TypeError(f"region must be (source_offset, target_offset, shape), got {region!r}")
-    checked = [_integers(f"region: {name}", part) for name, part in zip(Region._fields, parts, strict=True)]
+    checked = [integers(f"region: {name}", part) for name, part in zip(Region._fields, parts, strict=True)]
     for name, part in zip(Region._fields, checked, strict=True):
         if len(part) != ndim:
             raise ValueError(f"region: {name} needs {ndim} entries, one per dimension, got {part}")
     return Region(*checked)
-
-
-def _integers(name: str, values: Any) -> tuple[Any, ...]:
-    """The entries as integers; symbols of a DaCe program stay."""
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise TypeError(f"{name} must be a list of integers, got {values!r}")
-    return tuple(value if getattr(value, "free_symbols", None) else _integer(name, value) for value in values)
-
-
-def _integer(name: str, value: Any) -> int:
-    try:
-        if isinstance(value, bool | np.bool_):
-            raise TypeError
-        return operator.index(value) if not hasattr(value, "is_Integer") else int(value)
-    except TypeError:
-        raise TypeError(f"{name} must be a list of integers, got {value!r} in it") from None

@@ -1,4 +1,4 @@
-"""Who sends what to whom where several tensors move in one exchange. Start reading at: JointSchedule."""
+"""Schedules of several tensors that move in one exchange."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from dace_redist.schedule import Schedule
 
 class JointSchedule:
     """
-    The messages of several tensors that move in one exchange: what goes to the same rank is one message, as strategy
-    ``Pack`` sends them.
+    Messages of several tensors that move in one exchange, joined for each pair of ranks, as strategy ``Pack`` does.
 
-    :param tensors: What moves of each, at least one.
+    :param tensors: Schedule of each, at least one.
     :raises ValueError: If there are none, or one of them is reduced on its way, which takes exchanges of its own.
     """
+
+    reduces = False
 
     def __init__(self, tensors: Sequence[Schedule]) -> None:
         self.tensors = tuple(tensors)
@@ -35,18 +36,8 @@ class JointSchedule:
         """Size of the smallest communicator that holds every rank named."""
         return max(tensor.ranks for tensor in self.tensors)
 
-    @property
-    def reduces(self) -> bool:
-        """Whether partial results are reduced: never."""
-        return False
-
     def sent_to(self, rank: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """
-        Bytes that a rank sends to each, of all tensors.
-
-        :param rank: The sender.
-        :return: Targets (the rank itself among them if it keeps something) and bytes.
-        """
+        """Return the targets of a rank and the bytes to each, of all tensors, see :meth:`Schedule.sent_to`."""
         row = Counter[int]()
         for tensor in self.tensors:
             for target, nbytes in np.column_stack(tensor.sent_to(rank)).tolist():
@@ -63,37 +54,31 @@ class JointSchedule:
 
     @property
     def separate_messages(self) -> int:
-        """Messages if the tensors were moved one after another."""
+        """Number of messages if the tensors were moved one after another."""
         return sum(int(tensor.totals.sends.sum()) for tensor in self.tensors)
 
     def bytes_moved(self) -> int:
-        """Bytes that go from one rank to another."""
+        """Return the bytes that go from one rank to another."""
         return sum(self.messages.values())
 
     def bytes_total(self) -> int:
-        """Bytes that go anywhere, those that stay on their rank among them."""
+        """Return the bytes that go anywhere, also those that stay on their rank."""
         return sum(tensor.bytes_total() for tensor in self.tensors)
 
     def __str__(self) -> str:
-        """The report for people: messages and bytes of all tensors together."""
+        """Return the report: messages and bytes of all tensors together."""
         from dace_redist.report import joint
 
         return joint.joint_text(self)
 
     def to_json(self) -> dict[str, Any]:
-        """The report as plain numbers, lists and dictionaries."""
+        """Return the report as plain numbers, lists and dictionaries."""
         from dace_redist.report import joint
 
         return joint.joint_json(self)
 
     def plot(self, path: str | Path) -> None:
-        """
-        Draw who owns what of the first tensor, and who sends how much of all tensors to whom.
-
-        :param path: File to write; its ending says the format: .png, .svg or .pdf.
-        :raises ValueError: If the format is unknown.
-        :raises FileNotFoundError: If the folder does not exist.
-        """
+        """Draw the owners of the first tensor, and the volumes of all, to a file, see :meth:`Schedule.plot`."""
         from dace_redist.report import figure
 
         figure.plot_schedule(self, path)

@@ -1,8 +1,10 @@
-"""What one rank sends to another: messages, the blocks they are made of, and how long their contiguous runs are."""
+"""Messages between ranks, the blocks they are made of, and the lengths of their contiguous runs."""
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -23,23 +25,15 @@ class Quantiles:
 
     @classmethod
     def of(cls, lengths: Mapping[int, int]) -> Quantiles:
-        """
-        The quantiles of lengths, each counted with its elements.
-
-        :param lengths: How often each length occurs; all zero if there are none.
-        """
+        """Return the quantiles of lengths, by how often each occurs; zeros if there are none."""
         if not lengths:
             return cls(0, 0, 0)
         ordered = sorted(lengths)
-        half, seen = sum(length * times for length, times in lengths.items()) / 2, 0
-        for median in ordered:
-            seen += median * lengths[median]
-            if seen >= half:
-                break
-        return cls(ordered[0], median, ordered[-1])
+        seen = list(itertools.accumulate(length * lengths[length] for length in ordered))
+        return cls(ordered[0], ordered[bisect.bisect_left(seen, seen[-1] / 2)], ordered[-1])
 
     def nbytes(self, itemsize: int) -> Quantiles:
-        """The same in bytes."""
+        """Return the quantiles in bytes."""
         return Quantiles(self.smallest * itemsize, self.median * itemsize, self.largest * itemsize)
 
 
@@ -75,7 +69,7 @@ class _Runs:
     between: Counter[int]
 
     def repeated(self, times: int, stride: int) -> _Runs:
-        """The same runs ``times`` times, ``stride`` elements apart."""
+        """Return these runs ``times`` times, ``stride`` elements apart."""
         if times == 1:
             return self
         end, joined = self.end + (times - 1) * stride, self.start + stride == self.end
@@ -102,10 +96,9 @@ def _block_runs(counts: tuple[int, ...], strides: tuple[int, ...]) -> _Runs:
 
 def count_runs(sides: Iterable[tuple[int, tuple[int, ...], tuple[int, ...]]]) -> Counter[int]:
     """
-    How often each run length occurs on one side of a message.
+    Return the number of runs on one side of a message by length, in elements.
 
     :param sides: Offset, counts and strides of each block on this side, in elements, in the order of the message.
-    :return: Number of runs by length in elements.
     """
     lengths, end, tail = Counter[int](), -1, 0  # the run that may go on: where it ends, how long it is so far
     for offset, counts, strides in sides:
@@ -127,7 +120,7 @@ def count_runs(sides: Iterable[tuple[int, tuple[int, ...], tuple[int, ...]]]) ->
 @dataclasses.dataclass(frozen=True)
 class Block:
     """
-    A box of elements and where it lies on both sides; all numbers in elements, outermost dimension first.
+    Box of elements and its places on both sides; all numbers in elements, outermost dimension first.
 
     Dimensions of one element are dropped, and neighbours are merged where contiguous on both sides.
     """
@@ -153,7 +146,7 @@ class Block:
 @dataclasses.dataclass(frozen=True)
 class Message:
     """
-    All that one rank sends to another, or keeps (``source == target``).
+    Elements that one rank sends to another, or keeps (``source == target``).
 
     A packed message holds the blocks one after another, each in row-major order of its counts.
     """
@@ -164,7 +157,7 @@ class Message:
     blocks: tuple[Block, ...]
 
     def nbytes(self, itemsize: int) -> int:
-        """Bytes of the message, for elements of ``itemsize`` bytes."""
+        """Return the bytes of the message, for elements of ``itemsize`` bytes."""
         return self.count * itemsize
 
     @property
@@ -177,15 +170,15 @@ class Message:
 
     @property
     def source_runs(self) -> Counter[int]:
-        """How often each run length occurs where it is sent from: contiguous there and in the packed message."""
+        """Number of runs by length at the sender: contiguous there and in the packed message."""
         return count_runs((block.source_offset, block.counts, block.source_strides) for block in self.blocks)
 
     @property
     def target_runs(self) -> Counter[int]:
-        """How often each run length occurs where it arrives: contiguous there and in the packed message."""
+        """Number of runs by length at the receiver: contiguous there and in the packed message."""
         return count_runs((block.target_offset, block.counts, block.target_strides) for block in self.blocks)
 
 
 def blocks_of(raw: Iterable[Any]) -> tuple[Block, ...]:
-    """Blocks from the tuples that the planner returns."""
+    """Return blocks from the tuples of the planner."""
     return tuple(Block(source, target, *map(tuple, rest)) for source, target, *rest in raw)

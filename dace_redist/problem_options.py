@@ -1,4 +1,4 @@
-"""Options of commands that describe a redistribution. Start reading at: problem_options."""
+"""Command-line options that describe a redistribution. Start reading at: problem_options."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Callback = Callable[[click.Context, click.Parameter, Any], Any]
 
 
 def whole_numbers(*known: str) -> _Callback:
-    """Reads a list such as ``8,balanced,-``: numbers, some known words, and ``-`` for None."""
+    """Return a reader of lists such as ``8,balanced,-``: numbers, ``known`` words, and ``-`` for None."""
 
     def entry(word: str, value: str) -> int | str | None:
         if word in known:
@@ -52,16 +52,15 @@ def _factor(_: click.Context, __: click.Parameter, value: str) -> complex:
 
 
 #: Options of a distribution: end of the name, words among its numbers, meaning.
-_OF_A_SIDE = (
+_SIDE_OPTIONS = (
     ("-ranks", (), "rank of each grid position, row-major"),
     ("-dims", ("-",), "grid axis that each tensor axis is split over, - if none"),
     ("-block", ("-", "balanced"), "elements per block and dimension, - for one block each, or balanced"),
     ("", (), "process grid"),
 )
 
-
-#: Options of what moves where to.
-_MAPPED = (
+#: Options that select and permute the elements moved.
+_INDEX_OPTIONS = (
     ("--to-shape", "to_shape", "global shape of the target; default: that of the source, permuted"),
     ("--axes", "axes", "permutes the dimensions: the source axis of each target axis, as in 1,0"),
     ("--region-shape", "region_shape", "moves a sub-tensor: its extents, in the source's axes"),
@@ -69,9 +68,8 @@ _MAPPED = (
     ("--region-to", "region_to", "its first index in the target; default 0,0,..."),
 )
 
-
-#: Options of what is computed with elements on their way.
-_COMPUTED: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
+#: Options of the operation on elements on their way.
+_OPERATION_OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     (("--to-dtype", "target_dtype"), {"help": "type of the target's elements; default: that of the source's"}),
     (("--alpha",), {"default": "1", "callback": _factor, "help": "the target gets alpha * source + beta * target"}),
     (("--beta",), {"default": "0", "callback": _factor, "help": "see --alpha"}),
@@ -81,8 +79,8 @@ _COMPUTED: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
 
 
 def operation_options(command: Callable[..., None]) -> Callable[..., None]:
-    """What is computed with elements on their way."""
-    for names, how in reversed(_COMPUTED):
+    """Add the options of the operation on elements on their way to a command."""
+    for names, how in reversed(_OPERATION_OPTIONS):
         command = click.option(*names, **how)(command)
     return command
 
@@ -92,39 +90,32 @@ def _list_option(flag: str, name: str, text: str, required: bool = False, known:
 
 
 def problem_options(command: Callable[..., None], required: bool = True) -> Callable[..., None]:
-    """What describes a redistribution: its shape, both sides and the type of the elements; ``required`` or not."""
+    """Add the options of a redistribution to a command: its shape, both sides and the type of the elements."""
     kind: Any = click.option(
         "--dtype", default="float64", show_default=True, callback=_dtype, help="type of the elements"
     )
     command = kind(command)
-    for flag, name, text in reversed(_MAPPED):
+    for flag, name, text in reversed(_INDEX_OPTIONS):
         command = _list_option(flag, name, text)(command)
     for side, name in (("to", "target"), ("from", "source")):
-        for end, known, text in _OF_A_SIDE:
+        for end, known, text in _SIDE_OPTIONS:
             field = name + end.replace("-", "_")
             command = _list_option(f"--{side}{end}", field, f"{name}: {text}", required and not end, known)(command)
     return _list_option("--shape", "shape", "global shape, as in 48,24,72", required)(command)  # type: ignore[no-any-return]
 
 
 def given_problem_options(values: Mapping[str, Any]) -> list[str]:
-    """
-    Flags of the options of :func:`problem_options` that were given, but for ``--dtype``, which always has a value.
-
-    :param values: Values of all options, by their names in Python.
-    """
-    flags = {"shape": "--shape", **{name: flag for flag, name, _ in _MAPPED}}
+    """Return the flags of :func:`problem_options` that have a value among ``values``, without ``--dtype``."""
+    flags = {"shape": "--shape", **{name: flag for flag, name, _ in _INDEX_OPTIONS}}
     for side, name in (("from", "source"), ("to", "target")):
-        flags |= {name + end.replace("-", "_"): f"--{side}{end}" for end, _, _ in reversed(_OF_A_SIDE)}
+        flags |= {name + end.replace("-", "_"): f"--{side}{end}" for end, _, _ in reversed(_SIDE_OPTIONS)}
     return [flag for name, flag in flags.items() if values[name] is not None]
 
 
 def described_schedule(shape: tuple[int, ...], dtype: np.dtype[Any], sides: dict[str, Any]) -> Schedule:
     """
-    What the options describe.
+    Return the schedule that the options describe; ``sides`` has those but for ``--shape`` and ``--dtype``.
 
-    :param shape: Global shape of the source.
-    :param dtype: Type of its elements.
-    :param sides: Values of the other options.
     :raises click.BadParameter: If they do not fit each other; names the option.
     """
     region = None
@@ -137,20 +128,18 @@ def described_schedule(shape: tuple[int, ...], dtype: np.dtype[Any], sides: dict
         mapped = index_map(sides["axes"], region, len(shape))
     except (ValueError, TypeError) as error:
         raise click.BadParameter(str(error), param_hint="--axes" if region is None else "--region-shape") from None
-    if sides["to_shape"] is not None:
-        target_shape = sides["to_shape"]
-    else:
-        target_shape = tuple(shape[axis] for axis in mapped.source_axes)
+    target_shape, of_shape = sides["to_shape"], "--to-shape"
+    if target_shape is None:
+        target_shape, of_shape = tuple(shape[axis] for axis in mapped.source_axes), "--shape"
     source = _distribution("from", shape, sides, "source", "--shape")
-    to_shape = "--shape" if sides["to_shape"] is None else "--to-shape"
-    target = _distribution("to", target_shape, sides, "target", to_shape)
+    target = _distribution("to", target_shape, sides, "target", of_shape)
     given = ("target_dtype", "alpha", "beta", "conj", "op")
     computed = {name: sides[name] for name in given if name in sides}
     return schedule(source, target, dtype=dtype, axes=mapped.axes, region=region, **computed)
 
 
 def _distribution(side: str, shape: Sequence[int], sides: dict[str, Any], name: str, of_shape: str) -> Distribution:
-    """The distribution of a side; an error names the option that it is about, ``of_shape`` where it is the shape."""
+    """Return the distribution of a side; an error names the option at fault, ``of_shape`` where it is the shape."""
     more = {word: sides[f"{name}_{word}"] for word in ("dims", "block", "ranks")}
     grid = sides[name]
     if more["dims"] is None and len(grid) > len(shape):
@@ -168,7 +157,7 @@ def _distribution(side: str, shape: Sequence[int], sides: dict[str, Any], name: 
 
 
 def _option_at_fault(side: str, shape: Sequence[int], given: dict[str, Any], of_shape: str) -> str:
-    """The option of an impossible distribution with which it becomes impossible, when one is added after another."""
+    """Return the first option that makes the distribution invalid when options are applied one by one."""
     options = {of_shape: ("grid", ()), f"--{side}": ("grid", given["grid"])}
     options |= {f"--{side}-{word}": (word, given[word]) for word in ("dims", "block", "ranks")}
     known: dict[str, Any] = {}

@@ -1,25 +1,32 @@
-"""Which rank should be which in a target distribution, so that least is moved. Start reading at: relabel."""
+"""Rank remapping of target distributions, so that least is moved. Start reading at: relabel."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
+from itertools import permutations
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dace_redist import _core
-from dace_redist.assignment import assign
 from dace_redist.distribution import AnyDistribution, TiledDistribution
 from dace_redist.schedule import Schedule, schedule
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-#: Up to so many ranks the assignment is optimal, or nearly so (:func:`dace_redist.assignment.assign`); of more, the
-#: largest overlaps of a position and a rank are taken first.
+#: Up to so many ranks the assignment is optimal, or nearly so (:func:`assign`); with more, the largest overlaps of a
+#: position and a rank are taken first.
 MAX_MATCHED_RANKS = 4096
+#: Up to so many rows the assignment is optimal: the method of Crouse, doi 10.1109/TAES.2016.140952, in SciPy.
+MAX_EXACT_ROWS = 2048
+#: So many assignments are all tried: SciPy takes a third of a second to load, which is longer.
+MAX_TRIED_ASSIGNMENTS = math.factorial(7)
+#: Up to so many ranks the report says what renumbering would save.
+MAX_REPORTED_RANKS = 1024
 
 
 def relabel(
@@ -32,17 +39,17 @@ def relabel(
     nbytes: Sequence[float] | None = None,
 ) -> Any:
     """
-    The target with its ranks renumbered so that least is moved.
+    Return the target with its ranks renumbered so that least is moved.
 
-    The parts of the tensor stay as they are; which rank holds which of them changes. The renumbering is optimal up to
-    2,048 ranks, by an assignment of positions to ranks (D. F. Crouse, doi 10.1109/TAES.2016.140952, as in SciPy) of
-    the bytes that a rank holds already; with more ranks it is the best that is found by a matching or, above
-    ``MAX_MATCHED_RANKS``, by taking the largest overlaps first. Never worse than the numbering given.
+    The parts of the tensor stay as they are; their owners change. The renumbering is optimal up to 2,048 ranks, by an
+    assignment of positions to ranks (D. F. Crouse, doi 10.1109/TAES.2016.140952, as in SciPy) that keeps most bytes on
+    their rank; with more ranks it comes from a matching or, above ``MAX_MATCHED_RANKS``, from taking the largest
+    overlaps first. Never worse than the numbering given.
 
-    :param source: Distribution now; of several tensors, a list.
-    :param target: Distribution wanted; of several tensors, a list: all are renumbered alike.
-    :param weights: What a byte from rank i to rank j costs, shape (ranks, ranks), such as :func:`node_weights`; ranks
-        are all that the distributions name. Default: 1 between ranks, 0 on a rank.
+    :param source: Distribution before; of several tensors, a list.
+    :param target: Distribution after; of several tensors, a list: all are renumbered alike.
+    :param weights: Cost of a byte from rank i to rank j, shape (ranks, ranks), such as :func:`node_weights`; ranks are
+        all that the distributions name. Default: 1 between ranks, 0 on a rank.
     :param axes: The source axis that each target axis comes from, see :func:`dace_redist.schedule`; of one tensor.
     :param region: The sub-tensor that moves, see :func:`dace_redist.schedule`; of one tensor.
     :param nbytes: Of several tensors: bytes of an element, or how much an element of each counts. Default: 1 each.
@@ -67,37 +74,24 @@ def relabel(
     return renumbered if several else renumbered[0]
 
 
-#: Up to so many ranks the report says what renumbering would save.
-MAX_REPORTED_RANKS = 1024
-
-
-def saved_by_relabelling(move: Schedule) -> int | None:
-    """Bytes that :func:`relabel` would save; None if there are more ranks than ``MAX_REPORTED_RANKS``."""
-    if move.ranks > MAX_REPORTED_RANKS:
-        return None
-    return move.bytes_moved() - _renumbered(move, None).bytes_moved()
-
-
-def saved_between_nodes(move: Schedule, node_of: Sequence[int]) -> int | None:
+def saved_by_relabelling(move: Schedule, node_of: Sequence[int] | None = None) -> int | None:
     """
-    Bytes between nodes that :func:`relabel` would save with :func:`node_weights`; None if there are too many ranks.
+    Return the bytes that :func:`relabel` would save; None above ``MAX_REPORTED_RANKS`` ranks.
 
-    :param node_of: Number of the node of each rank.
+    :param node_of: Node of each rank: then the bytes are those between nodes, with :func:`node_weights`.
     """
     if move.ranks > MAX_REPORTED_RANKS:
         return None
-    renumbered = _renumbered(move, node_weights(node_of))
+    labels = _best_labels([move], [1.0], move.ranks, None if node_of is None else node_weights(node_of))
+    renumbered = dataclasses.replace(move, target=with_labels(move.target, labels))
+    if node_of is None:
+        return move.bytes_moved() - renumbered.bytes_moved()
     return move.bytes_between_nodes(node_of) - renumbered.bytes_between_nodes(node_of)
-
-
-def _renumbered(move: Schedule, weights: Floats | None) -> Schedule:
-    labels = _best_labels([move], [1.0], move.ranks, weights)
-    return dataclasses.replace(move, target=with_labels(move.target, labels))
 
 
 def node_weights(node_of: Sequence[int], off_node: float = 10.0, on_node: float = 1.0) -> Floats:
     """
-    Weights for :func:`relabel`: what a byte costs between ranks of one node, and between nodes.
+    Return weights for :func:`relabel`, by the cost of a byte between ranks of one node, and between nodes.
 
     :param node_of: Node of each rank, any numbers.
     :param off_node: Cost of a byte between nodes.
@@ -111,12 +105,7 @@ def node_weights(node_of: Sequence[int], off_node: float = 10.0, on_node: float 
 
 
 def with_labels(distribution: AnyDistribution, labels: Sequence[int]) -> AnyDistribution:
-    """
-    A distribution in which another rank has what each rank had.
-
-    :param distribution: All its sizes numbers.
-    :param labels: The new rank of each rank, all different.
-    """
+    """Return the distribution with its ranks permuted: ``labels`` has the new rank of each."""
     if isinstance(distribution, TiledDistribution):
         owners = np.asarray(labels, np.int64)[distribution.owner_of_tile]
         return TiledDistribution(distribution.shape, distribution.tile, owners)
@@ -125,11 +114,7 @@ def with_labels(distribution: AnyDistribution, labels: Sequence[int]) -> AnyDist
 
 
 def cost_of(move: Schedule, weights: Floats | None = None) -> float:
-    """
-    Elements that a redistribution moves between ranks, each counted with its weight.
-
-    :param weights: As in :func:`relabel`.
-    """
+    """Return the elements that move between ranks, each counted with its weight, see :func:`relabel`."""
     if weights is None:
         return float(move.totals.sent.sum())
     total = 0.0
@@ -152,7 +137,7 @@ def _checked_weights(weights: npt.ArrayLike | None, ranks: int) -> Floats | None
 
 
 def _best_labels(moves: Sequence[Schedule], factors: Sequence[float], ranks: int, weights: Floats | None) -> list[int]:
-    """The new rank of each rank of the targets."""
+    """Return the new rank of each rank of the targets."""
     rows, columns, counts = _held(moves, factors, ranks)
     same = list(range(ranks))
     if ranks > MAX_MATCHED_RANKS:
@@ -160,11 +145,14 @@ def _best_labels(moves: Sequence[Schedule], factors: Sequence[float], ranks: int
     else:
         held = np.zeros((ranks, ranks))  # [rank of the target, rank of the source]
         np.add.at(held, (rows, columns), counts)
-        gain = held if weights is None else _gain(held, weights)
+        gain = held  # saving, up to a constant, if the rank of a column takes over the part of the rank of a row
+        if weights is not None:
+            expected = held @ weights
+            gain = expected.max() - expected
         labels = assign(gain).tolist()
         if all(side.core.replicas == 1 for move in moves for side in (move.source, move.target)):
             return labels if gain[same, labels].sum() > gain[same, same].sum() else same
-    # with replicas, what a rank holds does not say all
+    # with replicas, the overlaps do not determine the cost
     renumbered = [dataclasses.replace(move, target=with_labels(move.target, labels)) for move in moves]
     costs = [
         sum(factor * cost_of(move, weights) for factor, move in zip(factors, some, strict=True))
@@ -174,7 +162,7 @@ def _best_labels(moves: Sequence[Schedule], factors: Sequence[float], ranks: int
 
 
 def _held(moves: Sequence[Schedule], factors: Sequence[float], ranks: int) -> tuple[Integers, Integers, Floats]:
-    """Rank of the target, rank of the source, and how much of what the one gets the other has."""
+    """Return the overlap of target and source parts as sparse triples (target rank, source rank, weight)."""
     rows, columns, counts = [], [], []
     for move, factor in zip(moves, factors, strict=True):
         for rank in range(ranks):
@@ -185,12 +173,6 @@ def _held(moves: Sequence[Schedule], factors: Sequence[float], ranks: int) -> tu
     return np.concatenate(rows), np.concatenate(columns), np.concatenate(counts)
 
 
-def _gain(held: Floats, weights: Floats) -> Floats:
-    """How much less it costs, up to a constant, if a rank takes what another one gets: (given rank, new rank)."""
-    costs = held @ weights
-    return np.asarray(costs.max() - costs, np.float64)
-
-
 def _largest_first(rows: Integers, columns: Integers, counts: Floats, ranks: int) -> list[int]:
     labels, taken = [-1] * ranks, [False] * ranks
     for at in np.argsort(-counts, kind="stable").tolist():
@@ -199,3 +181,32 @@ def _largest_first(rows: Integers, columns: Integers, counts: Floats, ranks: int
             labels[row], taken[column] = column, True
     free = iter([rank for rank in range(ranks) if not taken[rank]])
     return [label if label >= 0 else next(free) for label in labels]
+
+
+def assign(matrix: Floats) -> Integers:
+    """
+    Return a column for each row of a matrix, each at most once, with the largest sum of entries.
+
+    The matrix has at least as many columns as rows and no negative entries. Of a small one all assignments are tried.
+    Else, if every row can have its largest entry, a matching finds that, which is fast; if not, an optimal assignment
+    or, with more than ``MAX_EXACT_ROWS`` rows, the matching completed in order.
+    """
+    largest = matrix.max(axis=1, keepdims=True)
+    if (matrix == largest)[np.arange(len(matrix)), np.arange(len(matrix))].all():
+        return np.arange(len(matrix))
+    if math.perm(matrix.shape[1], len(matrix)) <= MAX_TRIED_ASSIGNMENTS:
+        tried = np.array(list(permutations(range(matrix.shape[1]), len(matrix))))
+        return np.asarray(tried[matrix[np.arange(len(matrix)), tried].sum(axis=1).argmax()], np.int64)
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
+    matched = np.asarray(maximum_bipartite_matching(csr_matrix(matrix == largest), perm_type="column"), np.int64)
+    if (matched >= 0).all():
+        return matched
+    if len(matrix) <= MAX_EXACT_ROWS:
+        from scipy.optimize import linear_sum_assignment
+
+        return np.asarray(linear_sum_assignment(matrix, maximize=True)[1], np.int64)
+    free = np.setdiff1d(np.arange(matrix.shape[1]), matched)
+    matched[matched < 0] = free[: (matched < 0).sum()]
+    return matched

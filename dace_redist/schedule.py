@@ -1,4 +1,4 @@
-"""Who sends what to whom: the schedule of a redistribution, from the planner in C++. Start reading at: Schedule."""
+"""Schedules of redistributions, from the planner in C++. Start reading at: Schedule."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ MAX_COUNTED_RANKS = 1 << 20
 @dataclasses.dataclass(frozen=True)
 class Schedule:
     """
-    The messages that turn one distribution into another; made by :func:`schedule`.
+    Messages that turn one distribution into another; made by :func:`schedule`.
 
-    What concerns one rank costs its own messages; what concerns all ranks asks the planner for one after another.
+    Methods for one rank plan its own messages; those for all ranks plan one rank after another.
 
     :param source: Distribution before.
     :param target: Distribution after.
     :param dtype: Type of the source's elements.
-    :param index_map: Which elements move, and to which index.
-    :param operation: What is computed with elements; None: they are copied.
+    :param index_map: Elements that move, and their indices in the target.
+    :param operation: Operation on elements; None: they are copied.
     """
 
     source: AnyDistribution
@@ -59,15 +59,17 @@ class Schedule:
 
     @property
     def reduces(self) -> bool:
-        """Whether the source's replicas are partial results."""
+        """True if the source's replicas are partial results."""
         return self.operation is not None and self.operation.op is not None
 
     @property
     def exchanges(self) -> int:
         """
-        Exchanges one after another; one, but where partial results are reduced: as many as there are of each, and one
-        more if replicas of the target each reduce a share of it, which they then send each other. Ranks of one node
-        reduce all partial results in one exchange where their strategy goes through the memory of the node.
+        Number of exchanges, one after another.
+
+        Where partial results are reduced, it is the number of them, and one more if replicas of the target each reduce
+        a share, which they then send each other. Ranks of one node reduce all partial results in one exchange where
+        their strategy goes through the memory of the node. Else it is one.
         """
         if not self.reduces:
             return 1
@@ -89,24 +91,24 @@ class Schedule:
         return max(self.source.ranks_needed, self.target.ranks_needed)
 
     def sends(self, rank: int) -> list[Message]:
-        """What a rank sends to others, by exchange and ascending target; a rank that takes no part sends nothing."""
+        """Return the messages that a rank sends to others, by exchange and ascending target."""
         return self.of_rank(rank)[0]
 
     def receives(self, rank: int) -> list[Message]:
-        """What a rank receives from others, by exchange and ascending source."""
+        """Return the messages that a rank receives from others, by exchange and ascending source."""
         return self.of_rank(rank)[1]
 
     def self_copy(self, rank: int) -> Message:
-        """What stays on a rank; a message of no elements if nothing does."""
+        """Return the elements that stay on a rank, as a message; of no elements if nothing does."""
         return self.of_rank(rank)[2]
 
     def messages(self, rank: int) -> list[Message]:
-        """Everything a rank sends, receives and keeps, in this order."""
+        """Return all that a rank sends, receives and keeps, in this order."""
         sends, receives, kept = self.of_rank(rank)
         return [*sends, *receives, *([kept] if kept.count else [])]
 
     def of_rank(self, rank: int) -> tuple[list[Message], list[Message], Message]:
-        """What a rank sends, receives and keeps: planned once, where each method for one of these plans all three."""
+        """Return the messages that a rank sends, receives and keeps; each method above plans all of them."""
         sends, receives, kept = self._planned(rank)
         blocks = tuple(block for _, _, raw in kept for block in blocks_of(raw))
         return (
@@ -116,7 +118,7 @@ class Schedule:
         )
 
     def _planned(self, rank: int, with_blocks: bool = True) -> tuple[list[Any], list[Any], list[Any]]:
-        """(peer, count, blocks) of what a rank sends, receives and keeps, exchange after exchange."""
+        """Return (peer, count, blocks) of the messages a rank sends, receives and keeps, exchange after exchange."""
         if isinstance(rank, (bool, np.bool_)) or not isinstance(rank, (int, np.integer)):
             raise TypeError(f"Schedule: a rank is an integer, got {rank!r}")
         if rank < 0:
@@ -129,10 +131,7 @@ class Schedule:
 
     @cached_property
     def totals(self) -> Totals:
-        """Elements and messages of every rank.
-
-        :raises ValueError: If there are more than ``MAX_COUNTED_RANKS`` ranks.
-        """
+        """Elements and messages of every rank; a ValueError above ``MAX_COUNTED_RANKS`` ranks."""
         if self.ranks > MAX_COUNTED_RANKS:
             raise ValueError(
                 f"Schedule: the messages of {self.ranks} ranks are too many to count, the limit is "
@@ -148,10 +147,9 @@ class Schedule:
 
     def sent_to(self, rank: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """
-        A row of the volume matrix without its zeros.
+        Return the targets of a rank, itself among them if it keeps something, and the bytes to each.
 
-        :param rank: The sender.
-        :return: Targets (the rank itself among them if it keeps something) and bytes.
+        That is a row of the volume matrix without its zeros.
         """
         sends, _, kept = self._planned(rank, with_blocks=False)
         counts: Counter[int] = Counter()
@@ -162,9 +160,8 @@ class Schedule:
 
     def volume_matrix(self) -> npt.NDArray[np.int64]:
         """
-        Bytes from each rank to each rank; the diagonal stays where it is.
+        Return the bytes from each rank to each rank, as an array [source, target]; the diagonal does not move.
 
-        :return: Array of shape (ranks, ranks), indexed [source, target].
         :raises ValueError: If there are more than ``MAX_MATRIX_RANKS`` ranks.
         """
         if self.ranks > MAX_MATRIX_RANKS:
@@ -179,14 +176,13 @@ class Schedule:
         return matrix
 
     def bytes_moved(self) -> int:
-        """Bytes that go from one rank to another."""
+        """Return the bytes that go from one rank to another."""
         return int(self.totals.sent.sum()) * self.itemsize
 
     def bytes_between_nodes(self, node_of: Sequence[int]) -> int:
         """
-        Bytes that go from one node to another; the rest of :meth:`bytes_moved` goes between ranks of a node.
+        Return the bytes that go from one node to another, by the number of the node of each rank.
 
-        :param node_of: Number of the node of each rank.
         :raises ValueError: If there is not a number for every rank.
         """
         nodes = np.asarray(node_of)
@@ -196,23 +192,20 @@ class Schedule:
         return sum(int(nbytes[nodes[targets] != node].sum()) for node, targets, nbytes in rows)
 
     def bytes_total(self) -> int:
-        """Bytes that go anywhere, those that stay on their rank among them, in the type of messages; replicas count
-        each.
-        """
+        """Return the bytes that go anywhere, also those that stay on their rank, in the type of messages."""
         return self.bytes_moved() + int(self.totals.kept.sum()) * self.itemsize
 
     def busiest_rank(self) -> int:
-        """The rank that sends and receives most bytes together; of several the first."""
+        """Return the rank that sends and receives most bytes together; of several the first."""
         return int(np.argmax(self.totals.sent + self.totals.received))
 
     def run_lengths(self, senders: Iterable[int] | None = None) -> RunLengths:
         """
-        Contiguous pieces of the messages between ranks, weighted by their bytes.
+        Return the run lengths of messages between ranks in elements, weighted by bytes; zeros if nothing is sent.
 
         A run on one side is contiguous in that rank's array and consecutive in the packed message.
 
         :param senders: Ranks whose sends count; default all.
-        :return: Lengths in elements; all zero if nothing is sent.
         """
         sender, receiver = Counter[int](), Counter[int]()
         for rank in range(self.ranks) if senders is None else senders:
@@ -222,20 +215,20 @@ class Schedule:
         return RunLengths(Quantiles.of(sender), Quantiles.of(receiver))
 
     def __str__(self) -> str:
-        """The report for people: messages, bytes, run lengths, the busiest rank, the share that stays local."""
+        """Return the report: messages, bytes, run lengths, the busiest rank, the share that stays local."""
         from dace_redist.report import text as explain
 
         return explain.text(self)
 
     def to_json(self) -> dict[str, Any]:
-        """The report as plain numbers, lists and dictionaries; lengths in elements unless named bytes."""
+        """Return the report as plain numbers, lists and dictionaries; lengths in elements unless named bytes."""
         from dace_redist.report import text as explain
 
         return explain.to_json(self)
 
     def plot(self, path: str | Path) -> None:
         """
-        Draw who owns what before and after, and who sends how much to whom.
+        Draw the owners before and after, and the volumes between ranks.
 
         :param path: File to write; its ending says the format: .png, .svg or .pdf.
         :raises ValueError: If the format is unknown.
@@ -264,21 +257,20 @@ def schedule(
     op: str | None = None,
 ) -> Schedule:
     """
-    The messages that turn one distribution into another.
+    Return the schedule that turns one distribution into another; nothing is planned before it is asked.
 
     :param source: Distribution before; all its sizes numbers.
     :param target: Distribution after; of the same shape, but for ``axes`` and ``region``.
-    :param dtype: Type of the elements: what NumPy takes, or a DaCe type.
-    :param axes: Permutes the dimensions: the source axis that each target axis comes from.
-    :param region: Moves a sub-tensor: (source_offset, target_offset, shape), each offset in the axes of its own tensor,
-        the shape in those of the source.
+    :param dtype: NumPy or DaCe type of the elements.
+    :param axes: Permutation of the dimensions: the source axis that each target axis comes from.
+    :param region: Sub-tensor that moves: (source_offset, target_offset, shape), each offset in the axes of its own
+        tensor, the shape in those of the source.
     :param target_dtype: Type of the target's elements; default: the same.
     :param alpha: The target gets ``alpha * source + beta * target``.
     :param beta: See ``alpha``.
     :param conj: Whether the source is conjugated.
-    :param op: How replicas of the source, which are partial results then, are reduced: see :func:`dace_redist.plan`.
-    :return: The schedule; nothing is planned before it is asked.
-    :raises TypeError: If something is no distribution, a type has no fixed size, or is not one that is computed with.
+    :param op: Reduction of the source's replicas, which are partial results then: see :func:`dace_redist.plan`.
+    :raises TypeError: If something is not a distribution, or a type has no fixed size or cannot be computed with.
     :raises ValueError: If the shapes, axes, region or operation do not fit each other, or a size is a symbol.
     """
     for name, distribution in (("source", source), ("target", target)):
@@ -293,9 +285,9 @@ def schedule(
 
 def checked_index_map(source: AnyDistribution, target: AnyDistribution, axes: Any, region: Any) -> IndexMap:
     """
-    The map of indices that ``axes`` and ``region`` describe, see :func:`schedule`.
+    Return the map of indices that ``axes`` and ``region`` describe, see :func:`schedule`.
 
-    :raises TypeError: If one of them is no list of integers.
+    :raises TypeError: If one of them is not a list of integers.
     :raises ValueError: If they do not fit the shapes of the distributions, all of which must be numbers.
     """
     made = index_map(axes, region, len(source.shape))

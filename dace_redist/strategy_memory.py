@@ -1,20 +1,19 @@
-"""The buffers of each strategy, as formulas; the table of strategies names them."""
+"""Buffers of the strategies: formulas by name, and options that bound them."""
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dace_redist._core import max_joined_bytes
+from dace_redist.strategies import OPTIONS, STRATEGIES, check_options, default_options, find_strategy, host_strategies
 
 if TYPE_CHECKING:
     from dace_redist.schedule import Schedule
-
-#: Bytes of buffers that each rank takes for a schedule, with a value for every option; one entry per rank.
-BufferBytes = Callable[["Schedule", Mapping[str, int]], npt.NDArray[np.int64]]
 
 _PAGE_BYTES = 4096
 _LINE_BYTES = 64
@@ -24,31 +23,32 @@ _MANY_RECEIVERS, _MIN_MANY_PART_BYTES = 16, 4 << 10  # of more receivers pieces 
 
 
 def _transports(schedule: Schedule) -> int:
-    """Exchanges with buffers of their own: one, and one more where replicas of the target each reduce a share of it."""
+    """Return the exchanges with own buffers: one, and one more where replicas of the target each reduce a share."""
     return 2 if schedule.reduces and schedule.target.core.replicas > 1 else 1
 
 
 def _own_summand(schedule: Schedule) -> npt.NDArray[np.int64]:
-    """The self copy, which partial results pass through a buffer: it is added when it is its turn."""
+    """Return the bytes of the self copy, which partial results pass through a buffer: it is added in its turn."""
     return schedule.totals.kept * schedule.itemsize * schedule.reduces
 
 
-def packed(schedule: Schedule, _: Mapping[str, int]) -> npt.NDArray[np.int64]:
-    """All that it sends and receives; of partial results all of an element, which arrive at once."""
+def _packed(schedule: Schedule, _: Mapping[str, int]) -> npt.NDArray[np.int64]:
+    """Return the bytes of all messages; of partial results all of an element, which arrive at once."""
     return (schedule.totals.sent + schedule.totals.received) * schedule.itemsize + _own_summand(schedule)
 
 
-def chunks(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
-    """A ring of chunks for each direction, which partial results share."""
+def _chunks(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
+    """Return the bytes of a ring of chunks for each direction, which partial results share."""
     most = _transports(schedule) * options["depth"] * min(options["chunk_bytes"], options["max_message_bytes"])
     sent, received = (count * schedule.itemsize for count in (schedule.totals.sent, schedule.totals.received))
     return np.minimum(sent, most) + np.minimum(received, most) + _own_summand(schedule)
 
 
-def rings(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
+def _rings(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
     """
-    A ring of slots in node-shared memory for each message: ``depth`` slots, but at most two of an eager message, and
-    never more than twice the message.
+    Return the bytes of a ring of slots in node-shared memory for each message.
+
+    It has ``depth`` slots, but at most two of an eager message, and never more than twice the message.
     """
     sends, sent = schedule.totals.sends, schedule.totals.sent * schedule.itemsize
     part = max(options["slot_bytes"], schedule.itemsize)
@@ -59,19 +59,98 @@ def rings(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int6
     return np.asarray((-(-nbytes // _PAGE_BYTES) + pages) * _PAGE_BYTES, np.int64)
 
 
-def rings_and_chunks(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
-    """Rings and chunks, as the ranks may be on any nodes."""
-    return rings(schedule, options) + chunks(schedule, options)
-
-
-def rings_chunks_and_joined(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
-    """
-    Rings and chunks, and a copy of joined messages on the node that they leave and on the one that they reach: each
-    rank's share of buffers that the ranks of a node have together.
-    """
+def _joined(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
+    """Copies of joined messages on both nodes: each rank's share of buffers that the ranks of a node have together."""
     totals, itemsize = schedule.totals, schedule.itemsize
     most = min(options["chunk_bytes"], max_joined_bytes)
     joined = np.zeros(schedule.ranks, np.int64)
     for count, messages in ((totals.sent, totals.sends), (totals.received, totals.receives)):
         joined += np.minimum(count * itemsize, messages * most) + messages * _JOINED_HEAD_BYTES
-    return rings_and_chunks(schedule, options) + joined + _transports(schedule) * _PAGE_BYTES
+    return joined + _transports(schedule) * _PAGE_BYTES
+
+
+#: Formulas of bytes per rank, from a schedule and a value for every option.
+_FORMULAS: Mapping[str, Callable[[Schedule, Mapping[str, Any]], npt.NDArray[np.int64]]] = {
+    "packed": _packed,
+    "chunks": _chunks,
+    "rings": _rings,
+    "joined": _joined,
+}
+
+
+def extra_memory(schedule: Schedule, strategy: str, **options: Any) -> int | None:
+    """
+    Return the most bytes of buffers that any rank takes besides the arrays; None if only MPI knows.
+
+    ``Shared`` touches its rings only where neither array is node-shared, or where short runs of a large node-shared
+    source go to several ranks; ``Pack``, ``Threaded`` and ``RMA`` need less
+    where a message is contiguous in an array. For ``Hierarchical`` the ranks may be on any nodes.
+
+    :raises ValueError: If the strategy or an option is unknown or out of range.
+    :raises TypeError: If an option is of another type.
+    """
+    chosen = find_strategy(strategy)
+    values = default_options() | check_options(chosen, options)
+    if not chosen.buffers:
+        return None
+    return int(np.max(sum(_FORMULAS[name](schedule, values) for name in chosen.buffers), initial=0))
+
+
+def all_extra_memory(schedule: Schedule) -> dict[str, int]:
+    """Return :func:`extra_memory` of every strategy for main memory with its default options, where it is known."""
+    known = {name: extra_memory(schedule, name) for name in host_strategies()}
+    return {name: nbytes for name, nbytes in known.items() if nbytes is not None}
+
+
+#: Options that bound the memory of a strategy, each with a value below which it costs much time to halve it.
+_BOUNDING = {"depth": 1, "slot_bytes": 8 << 10, "chunk_bytes": 8 << 10}
+
+
+def options_within(schedule: Schedule, strategy: str, memory_bytes: int, options: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Return options with which a strategy takes at most ``memory_bytes`` of buffers on any rank, in more rounds.
+
+    Chunks, slots and their number are halved by turns until the buffers of every rank fit; given options stay. Left
+    out are values that are the default both for arrays in main memory and on GPUs.
+
+    :raises ValueError: If the strategy has no options that bound its memory, or the bound is too small; says the least.
+    :raises TypeError: If ``memory_bytes`` is no integer.
+    """
+    if isinstance(memory_bytes, bool) or not isinstance(memory_bytes, numbers.Integral):
+        raise TypeError(f"memory_bytes must be a number of bytes, got {memory_bytes!r}")
+    chosen = find_strategy(strategy)
+    bounding = [name for name in _BOUNDING if name in chosen.options]
+    if not chosen.buffers or not bounding:
+        others = ", ".join(s.name for s in STRATEGIES.values() if set(_BOUNDING) & set(s.options))
+        raise ValueError(f"strategy {chosen.name} takes {chosen.memory}, which memory_bytes cannot bound; use {others}")
+    values = {name: options.get(name, OPTIONS[name].default) for name in bounding}
+    needed = extra_memory(schedule, chosen.name, **{**options, **values})
+    while needed is not None and needed > memory_bytes:
+        least = {"slot_bytes": 64, "chunk_bytes": schedule.itemsize, "depth": 1}
+        free = [name for name in bounding if name not in options and values[name] > least[name]]
+        if not free:
+            given = [name for name in bounding if name in options]
+            raise ValueError(_too_little(schedule, chosen.name, memory_bytes, needed, given))
+        name = max(free, key=lambda name: values[name] / _BOUNDING[name])
+        values[name] = max(values[name] // 2, least[name])
+        needed = extra_memory(schedule, chosen.name, **{**options, **values})
+    usual, on_gpu = default_options(), default_options(on_gpu=True)
+    return dict(options) | {
+        name: value for name, value in values.items() if (value, value) != (usual[name], on_gpu[name])
+    }
+
+
+def _too_little(schedule: Schedule, strategy: str, memory_bytes: int, needed: int, given: list[str]) -> str:
+    fewest = extra_memory(schedule, "Pipelined", chunk_bytes=schedule.itemsize, depth=1)
+    hint = f" with {' and '.join(given)} as given" if given else ""
+    if strategy != "Pipelined" and fewest is not None and fewest <= memory_bytes:
+        hint += f"; Pipelined takes as little as {fewest}"
+    return f"memory_bytes is {memory_bytes}, but strategy {strategy} needs at least {needed} bytes here{hint}"
+
+
+def rounds(schedule: Schedule, options: Mapping[str, Any]) -> int:
+    """Return how many chunks the busiest rank sends or receives one after another, if all goes over MPI."""
+    values = default_options() | dict(options)
+    chunk = max(schedule.itemsize, int(min(values["chunk_bytes"], values["max_message_bytes"])))
+    most = max(int(np.max(counts, initial=0)) for counts in (schedule.totals.sent, schedule.totals.received))
+    return -(-most * schedule.itemsize // chunk)

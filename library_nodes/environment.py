@@ -12,8 +12,8 @@ from dace.config import Config
 from dace.libraries.blas.environments.cublas import cuBLAS
 from dace.libraries.comm.environments.mpi import MPI
 
+from dace_redist.native.cmake_build import ensure_library
 from dace_redist.native.device import ensure_device_library
-from dace_redist.native.library import ensure_library
 from dace_redist.native.toolchain import EINSUM, INCLUDE_DIRECTORY, REDISTRIBUTION, mpi_compiler
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import filelock
 import pytest
 
-from dace_redist.mpi.barrier import wait_politely
+from dace_redist.mpi.collective import sleeping_barrier
 
 ROOT = Path(__file__).resolve().parent.parent
 #: CMake's build type of programs in tests: without optimisation, nor what a debugger needs. Half the time of "Release".
@@ -53,7 +53,7 @@ def planned(comm: Any, program: Any, sizes: dict[str, int], **options: Any) -> A
     from dace_redist import distribute
 
     made = distribute(program, comm.size, sizes, **options) if comm.rank == 0 else None
-    wait_politely(comm)
+    sleeping_barrier(comm)
     return comm.bcast(made)
 
 
@@ -82,7 +82,7 @@ def built(comm: Any, name: str, make: Callable[[], Any]) -> Any:
             _build(folder, make)
         except Exception as error:
             failure = f"{name} was not built: {type(error).__name__}: {error}"
-    wait_politely(comm)
+    sleeping_barrier(comm)
     folder, failure = comm.bcast((folder, failure))
     if failure:
         raise RuntimeError(failure)

@@ -16,8 +16,8 @@ import numpy as np
 from mpi4py import MPI
 
 import dace_redist
-from dace_redist.mpi.core_binding import pinned_to_core
 from dace_redist.mpi.launch import check_launcher
+from dace_redist.mpi.topology import pinned_to_core
 
 NBYTES = 8 << 20
 comm = MPI.COMM_WORLD

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 from forked_ranks import Servers
+from launching import TIMED_OUT
+from launching import launch as launch_ranks
 
 from dace_redist.mpi import launch
 
@@ -115,7 +117,7 @@ def run_under_mpi(item: pytest.Item) -> None:
             STACKS_AT: str(time.time() + timeout - min(3.0, 0.2 * timeout)),
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         }
-        code, printed = launch.launch(ranks, argv, timeout, environment=variables, cwd=item.config.rootpath)
+        code, printed = launch_ranks(ranks, argv, timeout, environment=variables, cwd=item.config.rootpath)
         reports = [read_report(folder, rank) for rank in range(ranks)]
     judge(f"{item.nodeid} on {ranks} ranks", code, printed, reports, timeout)
 
@@ -159,7 +161,7 @@ def judge(name: str, code: int, printed: str, reports: list[dict[str, str]], tim
         said = f"\n--- rank {failed[0]} printed\n{tail(first['log'])}" if first["log"].strip() else ""
         pytest.fail(f"{name}: failed ({summary})\n--- rank {failed[0]}\n{first['text']}{said}{launcher}", pytrace=False)
     logs = "".join(f"\n--- rank {rank} ({r['outcome']}) printed\n{tail(r['log'])}" for rank, r in enumerate(reports))
-    if code == launch.TIMED_OUT:
+    if code == TIMED_OUT:
         pytest.fail(f"{name}: hung, ended after {timeout:g} s ({summary}){logs}{launcher}", pytrace=False)
     if code != 0 or "not finished" in outcomes:
         pytest.fail(f"{name}: mpiexec returned {code} ({summary}){logs}{launcher}", pytrace=False)

@@ -12,7 +12,7 @@ from typing import Any
 
 import filelock
 
-from dace_redist.mpi.barrier import wait_politely
+from dace_redist.mpi.collective import sleeping_barrier
 from dace_redist.native.toolchain import SOURCE_DIRECTORY, library_path, mpi_compiler
 
 FOLDER = Path(__file__).resolve().parent / "cpp"
@@ -47,6 +47,6 @@ def compiled(name: str) -> Path:
 def compiled_by_one(comm: Any, name: str) -> Path:
     """Compile a library on rank 0, while the others sleep. Collective."""
     library = compiled(name) if comm.rank == 0 else None
-    wait_politely(comm)
+    sleeping_barrier(comm)
     found: Path = comm.bcast(library)
     return found

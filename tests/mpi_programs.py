@@ -18,9 +18,9 @@ from pathlib import Path
 
 import filelock
 import pytest
+from launching import launch
 
-from dace_redist.mpi.launch import launch
-from dace_redist.native.library import ensure_library
+from dace_redist.native.cmake_build import ensure_library
 from dace_redist.native.toolchain import INCLUDE_DIRECTORY, SOURCE_DIRECTORY, build_directory, mpi_compiler
 
 SOURCES = Path(__file__).parent / "cpp"

@@ -20,9 +20,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
-import click
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 
-from dace_redist.mpi.launch import TIMED_OUT, mpi_environment, mpiexec_command, supervise
+import click
+from launching import TIMED_OUT, supervise
+
+from dace_redist.mpi.launch import mpi_environment, mpiexec_command
 
 HERE = Path(__file__).resolve().parent
 MAPPINGS = ("block", "cyclic")
@@ -52,7 +55,7 @@ class Outcome(NamedTuple):
     """
     Outcome of a job.
 
-    :param returncode: Exit code of mpiexec, or ``dace_redist.mpi.launch.TIMED_OUT``.
+    :param returncode: Exit code of mpiexec, or ``launching.TIMED_OUT``.
     :param output: Its standard output and error together.
     :param links: Traffic of each node's link; empty if the job timed out.
     """
@@ -102,7 +105,7 @@ def run(
     :param timeout: Seconds the job may take, > 0; then all of it is killed.
     :param environment: Variables to add to (or replace in) the present ones.
     :param mapping: ``block``: neighbours in rank share a node; ``cyclic``: rank r is on node r mod ``nodes``.
-    :return: (return code, or ``dace_redist.mpi.launch.TIMED_OUT``; what was printed).
+    :return: (return code, or ``launching.TIMED_OUT``; what was printed).
     :raises ValueError: If an argument is out of range.
     :raises ClusterError: If the nodes could not be brought up; :func:`why_not` says beforehand if they cannot.
     """

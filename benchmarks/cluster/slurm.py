@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import IO
 
 import click
-import cluster
-
-from dace_redist.mpi.launch import TIMED_OUT
+import cluster  # which finds the tests' modules, too
+from launching import TIMED_OUT
 
 CONFIGURATION = "/run/slurm/slurm.conf"
 
@@ -67,7 +66,7 @@ def run(
     :param argv: Program and arguments, such as ``["sbatch", "--wait", "job.slurm"]``.
     :param timeout: Seconds it may take, > 0; then all of it is killed, jobs included.
     :param environment: Variables to add to (or replace in) the present ones.
-    :return: (return code, or ``dace_redist.mpi.launch.TIMED_OUT``; what was printed).
+    :return: (return code, or ``launching.TIMED_OUT``; what was printed).
     :raises ValueError: If ``nodes`` is out of range.
     """
     with tempfile.TemporaryFile() as output:

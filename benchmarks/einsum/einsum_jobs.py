@@ -23,8 +23,8 @@ from one_process import resident_bytes, started, status
 from run_einsum import from_rank_0, parts, wholes
 
 from dace_redist import DistributedProgram, distribute
-from dace_redist.mpi.barrier import wait_politely
-from dace_redist.mpi.core_binding import pinned_to_core
+from dace_redist.mpi.collective import sleeping_barrier
+from dace_redist.mpi.topology import pinned_to_core
 from dace_redist.tuning.measure import Repetitions
 
 LENGTHS = {"mm2": (1024, 0), "mm3": (1024, 0), "ttmc": (24, 12)}  # of modes and factors: those of preset S
@@ -168,7 +168,7 @@ def one_thread(arguments: argparse.Namespace) -> dict:
             if WORLD.rank == 0:
                 contract(*operands)
             samples["opt_einsum"].append(time.perf_counter() - start)
-            wait_politely(WORLD, 0.002)
+            sleeping_barrier(WORLD, 0.002)
     return {name: float(np.median(seconds[2:])) for name, seconds in samples.items()} | {"samples": samples}
 
 
@@ -191,7 +191,7 @@ def one_process(arguments: argparse.Namespace) -> dict:
             samples["ours"].append(whole_runs.repeat("ours", partial(program.run, **local)))
             samples["one process"].append(0.0 if peer is None else peer.run())
             time.sleep(0.1)  # its BLAS threads go on looking for work for some 30 ms
-            wait_politely(WORLD, 0.002)
+            sleeping_barrier(WORLD, 0.002)
         peak = 0 if peer is None else peer.peak_bytes()
     medians = {name: float(np.median(seconds[2:])) for name, seconds in samples.items()}
     return medians | {"samples": samples, "bytes_of_process": peak}

@@ -12,9 +12,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from einsum_cases import CASES
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 
-from dace_redist.mpi.launch import launch
+from einsum_cases import CASES
+from launching import launch
+
 from dace_redist.report.text import format_bytes
 
 HERE = Path(__file__).resolve().parent

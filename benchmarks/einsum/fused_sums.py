@@ -17,7 +17,7 @@ import numpy as np
 from mpi4py import MPI
 
 from dace_redist import distribute
-from dace_redist.mpi.core_binding import pinned_to_core
+from dace_redist.mpi.topology import pinned_to_core
 from dace_redist.tuning.measure import measure
 
 FUSING = "dace_redist.transformations.distribute.emit.fuse_sums"

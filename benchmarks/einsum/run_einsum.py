@@ -21,9 +21,8 @@ from einsum_timing import TimedProgram
 from mpi4py import MPI
 
 from dace_redist import DistributedProgram, Distribution, distribute
-from dace_redist.mpi.barrier import wait_politely
-from dace_redist.mpi.collective_errors import together
-from dace_redist.mpi.core_binding import pinned_to_core
+from dace_redist.mpi.collective import sleeping_barrier, together
+from dace_redist.mpi.topology import pinned_to_core
 from dace_redist.strategies import host_strategies
 from dace_redist.tuning.measure import Repetitions
 
@@ -143,7 +142,7 @@ def from_rank_0(make: Callable[[], Any]) -> Any:
             made = make()
         except Exception as error:
             failure = error
-    wait_politely(WORLD)
+    sleeping_barrier(WORLD)
     made, failure = WORLD.bcast((made, failure))
     if failure is not None:
         raise failure

@@ -29,7 +29,7 @@ import numpy as np
 from mpi4py import MPI
 
 from dace_redist import DistributedProgram, distribute
-from dace_redist.mpi.collective_errors import together
+from dace_redist.mpi.collective import together
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "einsum"))
 from command_line import Parser, leave, named_number, positive  # noqa: E402

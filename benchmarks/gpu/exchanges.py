@@ -24,8 +24,7 @@ import numpy as np
 from mpi4py import MPI
 
 from dace_redist import Distribution, plan
-from dace_redist.mpi.barrier import wait_politely
-from dace_redist.mpi.collective_errors import together
+from dace_redist.mpi.collective import sleeping_barrier, together
 from dace_redist.redistribution.device_arrays import DeviceArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -70,7 +69,7 @@ def copy_rate(kind: str) -> float | None:
     rate = None
     if COMM.rank == 0:
         rate = _copy_rate(kind)
-    wait_politely(COMM)
+    sleeping_barrier(COMM)
     return COMM.bcast(rate)
 
 

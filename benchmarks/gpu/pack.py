@@ -34,7 +34,7 @@ def main() -> int:
 
 
 def _own_library() -> Path:
-    from dace_redist.native.library import ensure_library  # not needed, nor installed, where a library is named
+    from dace_redist.native.cmake_build import ensure_library  # not needed, nor installed, where a library is named
     from dace_redist.native.toolchain import CUDA
 
     return ensure_library(CUDA)

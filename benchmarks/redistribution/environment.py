@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import dace_redist
-from dace_redist.mpi.topology import mpi_name, processor
+from dace_redist.mpi.launch import mpi_name
+from dace_redist.mpi.topology import processor
 
 _PACKAGES = ("dace", "mpi4py", "numpy", "scipy", "mpi4py-fft")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dace_redist.report.text import format_bytes
-from dace_redist.strategies import extra_memory
+from dace_redist.strategy_memory import extra_memory
 from redistribution.catalogue import Case, ConfiguredStrategy
 
 #: Part of a node's memory that remains free: for MPI, the programs themselves, and other users of the node.

@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dace_redist.mpi.barrier import wait_politely
-from dace_redist.mpi.core_binding import pinned_to_core
-from dace_redist.mpi.topology import topology_of
+from dace_redist.mpi.collective import sleeping_barrier
+from dace_redist.mpi.topology import pinned_to_core, topology_of
 from dace_redist.redistribution.bench import BENCH
 from dace_redist.tuning import measure as measuring
 from dace_redist.tuning.problem import Problem
@@ -103,7 +102,7 @@ def _measure_case(
             except kinds.WrongResultError as error:
                 failure = str(error)  # the same on all that take part
             comm.Free()
-        wait_politely(world)
+        sleeping_barrier(world)
     failure = world.bcast(failure)
     if failure:
         raise kinds.WrongResultError(failure)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from dace_redist.distribution import AnyDistribution, Distribution
-from dace_redist.mpi.barrier import wait_politely
+from dace_redist.mpi.collective import sleeping_barrier
 from dace_redist.native import program
 from redistribution.catalogue import Case
 
@@ -113,7 +113,7 @@ def _load(case: Case, world: Any) -> program.Program:
                 program.ensure_built_at(path, lambda: _sdfg(case))
     except Exception as error:
         failure = f"cannot compile stock DaCe's program: {type(error).__name__}: {error}"
-    wait_politely(node)  # the compiler needs the cores
+    sleeping_barrier(node)  # the compiler needs the cores
     node.Free()
     if not any(world.allgather(failure)):
         try:

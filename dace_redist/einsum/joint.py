@@ -11,8 +11,9 @@ from dace_redist.einsum.nodes import node_tiles
 from dace_redist.einsum.placement import Array
 from dace_redist.einsum.plan import Group
 from dace_redist.einsum.program import Walk
-from dace_redist.einsum.relabel import MAX_MATCHED_RANKS, best_ranks
+from dace_redist.einsum.relabel import best_ranks
 from dace_redist.einsum.search import Pair, descend, minimise
+from dace_redist.relabelling import MAX_MATCHED_RANKS
 
 #: Candidates per group from which descents start.
 STARTS = 4

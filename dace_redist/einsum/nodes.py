@@ -9,11 +9,11 @@ from functools import cached_property
 
 import numpy as np
 
-from dace_redist.assignment import assign
 from dace_redist.einsum.grids import Candidates, Floats
 from dace_redist.einsum.placement import Array, Placement
 from dace_redist.einsum.plan import Group, Move
 from dace_redist.einsum.traffic import Pairs, row_major
+from dace_redist.relabelling import assign
 
 
 @dataclasses.dataclass(frozen=True)

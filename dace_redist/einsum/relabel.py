@@ -7,14 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dace_redist.assignment import assign
 from dace_redist.einsum.grids import Floats
 from dace_redist.einsum.nodes import Nodes
 from dace_redist.einsum.placement import Array, Placement
 from dace_redist.einsum.traffic import held, traffic
-
-#: Maximum number of ranks for which the assignment is solved; more keep their order.
-MAX_MATCHED_RANKS = 4096
+from dace_redist.relabelling import MAX_MATCHED_RANKS, assign
 
 
 @dataclasses.dataclass(frozen=True)

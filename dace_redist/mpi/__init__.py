@@ -1,1 +1,1 @@
-"""What depends on MPI alone: launching, errors on all ranks, topology, core binding."""
+"""Parts that depend on MPI alone: launching, agreement of ranks, topology and core binding."""

@@ -1,30 +1,32 @@
-"""Where a communicator runs: which machine, which MPI, and which of its ranks share a node."""
+"""Place where a communicator runs: machine, MPI, the ranks of each node, and the core of each rank."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import itertools
 import os
 import platform
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dace_redist.mpi.remembered import remembered
+from dace_redist.mpi.collective import remembered
+from dace_redist.mpi.launch import mpi_name
 
 #: Environment variable: so many consecutive ranks count as a node, where they share one; see ``mpi.hpp``.
 NODE_RANKS_VARIABLE = "DACE_REDIST_NODE_RANKS"
 
 #: A layout that takes more characters than this is named by a digest.
-_LONGEST_LAYOUT = 80
+_MAX_LAYOUT_LENGTH = 80
 
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
     """
-    What a measurement holds for, besides the redistribution itself.
+    Conditions that a measurement holds for, besides the redistribution itself.
 
     :param machine: Processor and number of cores of the nodes.
     :param mpi: Name and version of the MPI library.
@@ -39,28 +41,26 @@ class Topology:
 
     @property
     def layout(self) -> str:
-        """Which ranks share a node, in short: see :func:`layout_of`."""
+        """Nodes of the ranks in short, see :func:`layout_of`."""
         return layout_of(self.node_of)
 
     @property
     def node_count(self) -> int:
-        """Nodes that have ranks."""
+        """Number of nodes that have ranks."""
         return len(set(self.node_of))
 
     @property
     def ranks_per_node(self) -> int:
-        """Ranks on the node that has most of them."""
+        """Number of ranks on the node that has most of them."""
         return max(Counter(self.node_of).values())
 
 
 def layout_of(node_of: Sequence[int]) -> str:
     """
-    Which ranks share a node, in short.
+    Return a short description of the nodes of all ranks.
 
     Ranks that fill one node after another: the number of ranks per node, ``4+4+2`` as ``2x4+2``. Ranks in any other
     order: the number of each rank's node, ``0,1,0,1``, or a digest of it if that is long.
-
-    :param node_of: Number of the node of each rank; nodes are numbered as they appear.
     """
     runs = [(node, len(list(ranks))) for node, ranks in itertools.groupby(node_of)]
     if len({node for node, _ in runs}) == len(runs):
@@ -68,22 +68,18 @@ def layout_of(node_of: Sequence[int]) -> str:
         layout = "+".join(f"{nodes}x{ranks}" if nodes > 1 else str(ranks) for ranks, nodes in equal)
     else:
         layout = ",".join(map(str, node_of))
-    if len(layout) <= _LONGEST_LAYOUT:
+    if len(layout) <= _MAX_LAYOUT_LENGTH:
         return layout
     digest = hashlib.blake2b(layout.encode(), digest_size=8).hexdigest()
     return f"{len(node_of)} ranks on {len(set(node_of))} nodes, {digest}"
 
 
 def topology_of(comm: Any) -> Topology:
-    """
-    Where a communicator runs. Collective at the first call for it; every rank gets the same answer.
-
-    :param comm: mpi4py intra-communicator.
-    """
+    """Return where a communicator runs, the same on every rank. Collective at the first call for it."""
     from mpi4py import MPI
 
     places = remembered(comm, "places", lambda: _find_places(comm))
-    most = _most_node_ranks()  # a rank may have another value: so this is not remembered
+    most = _max_node_ranks()  # a rank may have another value: so this is not remembered
     nodes = [(leader, world // most if most else 0) for leader, world, _ in places]
     numbers = {node: number for number, node in enumerate(dict.fromkeys(nodes))}
     machine = " and ".join(sorted({machine for *_, machine in places}))
@@ -91,37 +87,33 @@ def topology_of(comm: Any) -> Topology:
 
 
 def _find_places(comm: Any) -> list[tuple[int, int, str]]:
-    """The lowest rank of its node, the rank in the world, and the machine of each rank. Collective."""
+    """Return the lowest rank of its node, the rank in the world, and the machine of each rank. Collective."""
+    from mpi4py import MPI
+
+    # Processor and cores, not the node's name, which in a cluster changes from job to job.
+    machine = f"{processor()}, {os.cpu_count()} cores"
+    with _node_communicator(comm) as node:
+        leader = node.bcast(comm.rank)
+    return list(comm.allgather((leader, MPI.COMM_WORLD.rank, machine)))
+
+
+@contextlib.contextmanager
+def _node_communicator(comm: Any) -> Iterator[Any]:
     from mpi4py import MPI
 
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    leader = node.bcast(comm.rank)
+    yield node
     node.Free()
-    return list(comm.allgather((leader, MPI.COMM_WORLD.rank, _machine())))
 
 
-def _most_node_ranks() -> int:
-    """Ranks that count as a node at most, 0: all; the library refuses what is no number."""
+def _max_node_ranks() -> int:
+    """Return how many ranks count as a node at most, 0: all; the library refuses a value that is not a number."""
     value = os.environ.get(NODE_RANKS_VARIABLE, "")
     return int(value) if value.isdecimal() else 0
 
 
-def mpi_name(library: str) -> str:
-    """
-    Name and version of an MPI library, such as ``Open MPI v5.0.11``.
-
-    :param library: What ``MPI_Get_library_version`` says, with everything about how it was built.
-    """
-    return " ".join(library.split("\n")[0].split(",")[0].split())
-
-
-def _machine() -> str:
-    """Processor and cores of this node; not its name, which in a cluster changes from job to job."""
-    return f"{processor()}, {os.cpu_count()} cores"
-
-
 def processor() -> str:
-    """Name of this node's processor, as far as the system tells."""
+    """Return the name of this node's processor, as far as the system tells."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -129,3 +121,27 @@ def processor() -> str:
     facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     part = " ".join(f"{name} {facts[name]}" for name in ("CPU implementer", "CPU part") if name in facts)
     return facts.get("model name") or part or platform.processor() or platform.machine()
+
+
+@contextlib.contextmanager
+def pinned_to_core(comm: Any) -> Iterator[int | None]:
+    """
+    Keep this rank on one core, if the ranks of its node share all cores and there are no more cores than ranks.
+
+    Linux may leave three of four busy ranks on one of two cores for tens of milliseconds while a rank on the other only
+    waits; a measurement then shows where they happened to wake up. Ranks that the launcher bound to cores of their own
+    are left alone. Entering is collective; afterwards the rank may run where it could before. Gives the core, or None.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    with _node_communicator(comm) as node:
+        shared = all(other == cores for other in node.allgather(cores))
+        rank, ranks = int(node.rank), int(node.size)
+    if not shared or ranks < len(cores):
+        yield None
+        return
+    core = cores[rank * len(cores) // ranks]
+    os.sched_setaffinity(0, [core])
+    try:
+        yield core
+    finally:
+        os.sched_setaffinity(0, cores)

@@ -1,1 +1,1 @@
-"""Builds, finds and loads native code."""
+"""Native code: keys, builds, and functions called from Python."""

@@ -1,4 +1,4 @@
-"""Which BLAS the programs that contract tensors are compiled with: MKL, a system's OpenBLAS, or OpenBLAS from PyPI."""
+"""BLAS of the programs that contract tensors: MKL, a system's OpenBLAS, or OpenBLAS from PyPI."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Environment variable that says which one to take: a key of :data:`FINDERS`.
+#: Environment variable that selects one: a key of :data:`FINDERS`.
 VARIABLE = "DACE_REDIST_BLAS"
 
 
 @dataclass(frozen=True)
 class Blas:
     """
-    What a compiler needs to know.
+    BLAS, as a compiler needs to know it.
 
     :param name: Key of :data:`FINDERS`.
-    :param library: Path of the shared library.
-    :param include_directories: Where ``cblas.h`` or ``mkl_cblas.h`` lies; empty: where the compiler looks anyway.
+    :param include_directories: Folders of ``cblas.h`` or ``mkl_cblas.h`` that the compiler does not search anyway.
     :param definitions: Macros, as arguments of the compiler.
     """
 
@@ -34,12 +33,12 @@ class Blas:
 
     @property
     def key(self) -> str:
-        """Tells it from every other one, in letters that a folder may have."""
+        """Name that no other one has, in letters that a folder may have."""
         return f"{self.name}-{hashlib.blake2b(repr(self).encode(), digest_size=5).hexdigest()}"
 
 
 def _find_mkl() -> Blas | None:
-    """MKL below ``MKLROOT``, a Conda environment, or this Python, where ``pip install mkl-devel`` puts it."""
+    """Find MKL below ``MKLROOT``, a Conda environment, or this Python, where ``pip install mkl-devel`` puts it."""
     for root in (os.environ.get("MKLROOT"), os.environ.get("CONDA_PREFIX"), sys.prefix):
         if root is None or not Path(root, "include", "mkl_cblas.h").is_file():
             continue
@@ -50,7 +49,7 @@ def _find_mkl() -> Blas | None:
 
 
 def _find_openblas() -> Blas | None:
-    """OpenBLAS as pkg-config has it, else where the compiler finds its library and ``cblas.h`` by itself."""
+    """Find OpenBLAS as pkg-config has it, else where the compiler finds its library and ``cblas.h`` by itself."""
     flags = _answer(["pkg-config", "--cflags", "--variable=libdir", "openblas"]).split()
     paths = [flag for flag in flags if not flag.startswith("-")]
     if paths and Path(paths[0], "libopenblas.so").is_file():
@@ -65,7 +64,7 @@ def _find_openblas() -> Blas | None:
 
 
 def _find_pypi() -> Blas | None:
-    """The package ``scipy-openblas32``; its names have a prefix, so that it can meet another BLAS in one process."""
+    """Find the package ``scipy-openblas32``, whose prefixed names can meet another BLAS in one process."""
     try:
         package = importlib.import_module("scipy_openblas32")
     except ImportError:
@@ -80,9 +79,9 @@ FINDERS: dict[str, Callable[[], Blas | None]] = {"mkl": _find_mkl, "openblas": _
 
 def find_blas() -> Blas:
     """
-    The one that ``DACE_REDIST_BLAS`` names, else the first that is there.
+    Return the BLAS that ``DACE_REDIST_BLAS`` names, else the first that is there.
 
-    :raises ValueError: If the variable names none that is known.
+    :raises ValueError: If the variable names an unknown one.
     :raises RuntimeError: If there is none; says how to get one.
     """
     wanted = os.environ.get(VARIABLE, "")
@@ -104,7 +103,7 @@ def _find(wanted: str) -> Blas:
 
 
 def _answer(command: list[str]) -> str:
-    """What a command prints; nothing if it fails or is not there."""
+    """Return the output of a command; nothing if it fails or is not there."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):

@@ -1,4 +1,4 @@
-"""Builds the libraries with CMake."""
+"""Compiled libraries of the package: built once per MPI, compiler and processor, and kept in the cache folder."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-
-import filelock
 
 from dace_redist._version import __version__
 from dace_redist.errors import BuildError
@@ -27,6 +25,7 @@ from dace_redist.native.toolchain import (
     cuda_compiler,
     cuda_key,
     is_built,
+    library_path,
     mpi_compiler,
 )
 
@@ -34,35 +33,41 @@ from dace_redist.native.toolchain import (
 _SECONDS_BEFORE_NOTICE = 2.0
 
 
-def build_library(name: str, path: Path) -> None:
+def ensure_library(name: str = REDISTRIBUTION) -> Path:
     """
-    Builds a library; of several processes one builds, the others wait.
+    Return the path of one of :data:`dace_redist.native.toolchain.LIBRARIES`, built if need be. Not collective.
 
-    :param name: One of :data:`dace_redist.native.toolchain.LIBRARIES`.
-    :param path: Where it is to be.
+    Of several processes one builds; the others wait.
+
     :raises BuildError: If it cannot be built; says what the compiler said, or what is missing.
     :raises OSError: If the cache folder cannot be written; names the variable that moves it.
     """
+    path = library_path(name)
+    if is_built(name):
+        return path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(path):
+        with locked(path):
             if not is_built(name):
                 _build(name, path)
     except OSError as error:
         raise OSError(
             error.errno, f"cannot write {path.parent} ({error.strerror}); set {CACHE_VARIABLE} to another folder"
         ) from error
+    return path
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Holds the lock of a library's file; a process that waits for it says so."""
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file that is built; a process that waits for it says so."""
+    import filelock  # rarely needed, and loads slowly
+
     lock = filelock.FileLock(path.with_suffix(".lock"))
     try:
         lock.acquire(timeout=_SECONDS_BEFORE_NOTICE)
     except filelock.Timeout:
         if launched_rank() in (None, 0):  # the others of a job wait alike
-            print(f"dace-redist: waiting for another process that builds the library ({path})", file=sys.stderr)
+            print(f"dace-redist: waiting for another process that builds {path}", file=sys.stderr)
         lock.acquire()
     try:
         yield
@@ -79,12 +84,9 @@ def _build(name: str, path: Path) -> None:
         file=sys.stderr,
     )
     with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as folder:
-        configure = ["cmake", "-S", str(RUNTIME_DIRECTORY), "-B", folder, *settings]
-        jobs = str(len(os.sched_getaffinity(0)))
-        for command in (configure, ["cmake", "--build", folder, "--target", name, "--parallel", jobs]):
-            _run(command)
-        made = Path(folder, path.name)
-        os.replace(made, path)  # at once: whoever sees the library sees all of it
+        _run(["cmake", "-S", str(RUNTIME_DIRECTORY), "-B", folder, *settings])
+        _run(["cmake", "--build", folder, "--target", name, "--parallel", str(len(os.sched_getaffinity(0)))])
+        os.replace(Path(folder, path.name), path)  # at once: whoever sees the library sees all of it
     if name == CUDA:
         path.with_suffix(".key").write_text(cuda_key())
 
@@ -118,16 +120,14 @@ def _run(command: list[str]) -> None:
         done = subprocess.run(command, capture_output=True, text=True, env=build_environment())
     except FileNotFoundError as error:
         raise BuildError("cannot build the library: cmake is not there; get it with pip install cmake") from error
+    except OSError as error:
+        raise BuildError(f"cannot build the library: {command[0]} cannot be run: {error.strerror}") from error
     if done.returncode != 0:
         raise BuildError(f"cannot build the library: {first_error(done.stdout + done.stderr)}")
 
 
 def first_error(output: str) -> str:
-    """
-    The line of a build's output that says what went wrong, with a remedy where one is known.
-
-    :param output: What CMake and the compiler printed.
-    """
+    """Return the line of CMake's or the compiler's output that says what is wrong, or a remedy where one is known."""
     lines = output.splitlines()
     if "No space left on device" in output:
         return f"the disk of the cache folder is full; free some space, or set {CACHE_VARIABLE} to another folder"

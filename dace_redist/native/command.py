@@ -1,13 +1,15 @@
-"""The commands ``dace-redist build`` and ``dace-redist config``."""
+"""Commands ``dace-redist build`` and ``dace-redist config``."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import click
 
 from dace_redist._version import __version__
 from dace_redist.mpi.launch import describe_mpi
+from dace_redist.native.cmake_build import ensure_library
 from dace_redist.native.device import host_device_is_chosen
-from dace_redist.native.library import cmake_directory, ensure_library
 from dace_redist.native.toolchain import (
     CUDA,
     EINSUM,
@@ -37,6 +39,29 @@ def build(gpu: bool | None) -> None:
         click.echo(ensure_library(HOST_DEVICE))
 
 
+_CMAKE_PACKAGE = """\
+if(NOT TARGET dace_redist::dace_redist)
+  add_library(dace_redist::dace_redist SHARED IMPORTED)
+  set_target_properties(dace_redist::dace_redist PROPERTIES IMPORTED_LOCATION "{library}"
+    INTERFACE_INCLUDE_DIRECTORIES "{include}")
+endif()
+"""
+
+
+def _cmake_directory() -> Path:
+    """
+    Return the folder of a CMake package, by which ``find_package`` gives the target ``dace_redist::dace_redist``.
+
+    The project finds and links MPI itself, for its own language.
+    """
+    library = ensure_library()
+    folder = library.parent / "cmake"
+    folder.mkdir(exist_ok=True)
+    package = _CMAKE_PACKAGE.format(library=library, include=INCLUDE_DIRECTORY)
+    (folder / "dace_redistConfig.cmake").write_text(package)
+    return folder
+
+
 @click.command()
 @click.option("--cflags", is_flag=True, help="options of the C or C++ compiler, besides those of mpicc")
 @click.option("--libs", is_flag=True, help="options of the linker")
@@ -59,5 +84,5 @@ def config(cflags: bool, libs: bool, cmakedir: bool) -> None:
         folder = ensure_library().parent
         words += [f"-L{folder}", f"-Wl,-rpath,{folder}", f"-l{REDISTRIBUTION}"]
     if cmakedir:
-        words.append(str(cmake_directory()))
+        words.append(str(_cmake_directory()))
     click.echo(" ".join(words))

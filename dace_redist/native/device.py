@@ -1,4 +1,4 @@
-"""The GPU that is current in this process: its name, and its memory."""
+"""Name and memory of the GPU that is current in this process."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import os
 import re
 
 from dace_redist.errors import RedistributionError
+from dace_redist.native.cmake_build import ensure_library
 from dace_redist.native.interface import check, library
-from dace_redist.native.library import ensure_library
 from dace_redist.native.toolchain import CUDA, HOST_DEVICE
+
+#: Name of a GPU with its number in this process, in which ranks differ.
+_NUMBERED = re.compile(r"GPU \d+ \((?P<model>.*)\)")
 
 #: Environment variable: ``cuda``, or ``host`` for main memory that stands in for a GPU; see ``device/host_device.cpp``.
 DEVICE_VARIABLE = "DACE_REDIST_DEVICE"
@@ -17,7 +20,7 @@ DEVICE_VARIABLE = "DACE_REDIST_DEVICE"
 
 def ensure_device_library() -> None:
     """
-    Builds the library for GPUs unless it is there, or that of main memory in their place. Not collective.
+    Build the library for GPUs unless it is there, or that of main memory in their place. Not collective.
 
     :raises BuildError: If it cannot be built; says what is missing.
     """
@@ -29,7 +32,7 @@ def ensure_device_library() -> None:
 
 
 def host_device_is_chosen() -> bool:
-    """Whether main memory stands in for a GPU."""
+    """Check whether main memory stands in for a GPU."""
     return os.environ.get(DEVICE_VARIABLE, "").split(",")[0] == "host"
 
 
@@ -39,7 +42,7 @@ def _is_cuda() -> bool:
 
 def device_name() -> str:
     """
-    Model of the GPU, such as ``NVIDIA H200``; what stands in for one says so. Where there is none, nothing is built.
+    Return the model of the GPU, such as ``NVIDIA H200``, or of its stand-in. Builds nothing if there is no GPU.
 
     :raises RedistributionError: If there is no GPU.
     :raises BuildError: If the library for GPUs cannot be built; says what is missing.
@@ -57,7 +60,7 @@ def device_name() -> str:
 
 
 def _driver_finds_gpu() -> bool:
-    """Whether there is a CUDA driver with a GPU that this process may use."""
+    """Check for a CUDA driver with a GPU that this process may use."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -66,22 +69,14 @@ def _driver_finds_gpu() -> bool:
     return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
 
 
-#: The name of a GPU that also says its number in this process, in which ranks differ.
-_NUMBERED = re.compile(r"GPU \d+ \((?P<model>.*)\)")
-
-
 def synchronize() -> None:
-    """
-    Waits for all that was enqueued on the default stream.
-
-    :raises RedistributionError: If something of it failed.
-    """
+    """Wait for the default stream; raises RedistributionError if something on it failed."""
     check(library().dr_python_device_synchronize())
 
 
 def allocate(nbytes: int) -> int:
     """
-    Address of new memory on the GPU.
+    Return the address of new memory on the GPU.
 
     :raises RedistributionError: If there is no GPU, or too little memory; says what is needed and what there is.
     """
@@ -92,16 +87,14 @@ def allocate(nbytes: int) -> int:
 
 
 def free(address: int) -> None:
-    """Gives memory of :func:`allocate` back."""
+    """Free memory of :func:`allocate`."""
     library().dr_python_device_free(ctypes.c_void_p(address))
 
 
 def copy(target: int, source: int, nbytes: int) -> None:
     """
-    Copies bytes between main memory and the GPU, after all that was enqueued there, and waits for it.
+    Copy bytes between addresses in main memory and on the GPU, after all that was enqueued there, and wait.
 
-    :param target: Address of the first byte written.
-    :param source: Address of the first byte read.
     :raises RedistributionError: If that fails.
     """
     check(library().dr_python_device_copy(ctypes.c_void_p(target), ctypes.c_void_p(source), ctypes.c_int64(nbytes)))

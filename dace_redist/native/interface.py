@@ -1,4 +1,4 @@
-"""The functions of the compiled library that Python calls: plans."""
+"""Functions of the compiled library that Python calls: plans and transfers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist.errors import BuildError, RedistributionError
-from dace_redist.native.library import load_library
+from dace_redist.native.cmake_build import ensure_library
 from dace_redist.native.toolchain import mpi_compiler
 from dace_redist.strategies import OPTIONS, default_options
 
@@ -70,11 +70,11 @@ def _operation(encoded: EncodedOperation) -> _Operation:
 @functools.cache
 def library() -> Any:
     """
-    The library with the types of its functions declared.
+    Load the library and declare the types of its functions.
 
     :raises BuildError: If it cannot be built, or was built for another MPI than the one that mpi4py loaded.
     """
-    found: Any = load_library()
+    found: Any = ctypes.CDLL(str(ensure_library()))
     found.dr_python_mpi.restype = ctypes.c_char_p
     _check_mpi(found.dr_python_mpi().decode())
     number, pointer = ctypes.c_int64, ctypes.c_void_p
@@ -106,42 +106,35 @@ def _check_mpi(compiled_with: str) -> None:
 
 
 def agree(comm: int, number: int) -> bool:
-    """
-    Whether all ranks have the same number, which is not 0. Collective.
-
-    :param comm: Handle of an MPI communicator, as a number.
-    :param number: The number, of 64 bits.
-    """
+    """Check that all ranks have one 64-bit number, which is not 0. Collective over the MPI handle ``comm``."""
     return bool(library().dr_python_agree(comm, number))
 
 
 def function_address(name: str) -> int:
-    """Address of a function of the library."""
+    """Return the address of a function of the library."""
     return int(ctypes.cast(library()[name], ctypes.c_void_p).value or 0)
 
 
 def check(code: int) -> None:
-    """
-    Raises the library's last error unless ``code`` is success.
-
-    :raises RedistributionError: With the library's text.
-    """
+    """Raise the library's last error, a RedistributionError, unless ``code`` is success."""
     if code != _SUCCESS:
         raise RedistributionError(library().dr_error().decode(errors="replace"))
 
 
-class NativeHandle:
-    """A handle of a plan of the library. Freeing it is collective."""
+class NativePlan:
+    """
+    Plan of the library. Making and freeing one is collective.
 
-    def __init__(self) -> None:
-        self._plan = ctypes.c_void_p()
+    :param comm: Handle of an MPI communicator, as a number.
+    :param strategy: Name of a strategy of the library.
+    :param options: Options of the strategy that are not at their defaults.
+    :param problems: The tensors: one, or with ``joint`` any number, in one exchange.
+    :param memories: Places of the sources and the targets, each a ``dr_memory``.
+    :param joint: Whether arrays are given as lists of addresses.
+    :raises RedistributionError: On every rank, if the ranks disagree or one of them cannot make it.
+    """
 
-    @property
-    def address(self) -> int:
-        """The plan's handle, as a number."""
-        return int(self._plan.value or 0)
-
-    def _create(
+    def __init__(
         self,
         comm: int,
         strategy: str,
@@ -150,6 +143,8 @@ class NativeHandle:
         memories: Sequence[int] = (0, 0),
         joint: bool = False,
     ) -> None:
+        self._plan = ctypes.c_void_p()
+        self._joint = ctypes.c_void_p * len(problems) if joint else None
         listed = []
         for itemsize, *parts, operation in problems:
             encoded = [word for part in parts for word in (part.ctypes.data, part.size)]
@@ -159,128 +154,54 @@ class NativeHandle:
         create = library().dr_python_plan_create
         check(create(comm, strategy.encode(), given, joint, len(listed), made, self._plan))
 
-    def execute(self, source: Any, target: Any) -> None:
-        """
-        Moves the tensor. Collective.
+    @property
+    def address(self) -> int:
+        """Handle of the plan, as a number."""
+        return int(self._plan.value or 0)
 
-        :param source: Address of this rank's part of the source; of several tensors, a list.
-        :param target: Address of this rank's part of the target; of several tensors, a list.
-        """
+    def _given(self, addresses: Any) -> Any:
+        return addresses if self._joint is None else self._joint(*addresses)
+
+    def execute(self, source: Any, target: Any) -> None:
+        """Move the tensor between addresses of this rank's parts; of several tensors, lists. Collective."""
         check(library().dr_plan_execute(self._plan, self._given(source), self._given(target)))
 
     def start(self, source: Any, target: Any, progress: int) -> NativeRequest:
-        """
-        Starts to move the tensor.
-
-        :param source: As in :meth:`execute`.
-        :param target: As in :meth:`execute`.
-        :param progress: Who moves it on, a ``dr_progress``.
-        """
+        """Start :meth:`execute`; ``progress`` is a ``dr_progress``."""
         started = ctypes.c_void_p()
         check(library().dr_plan_start(self._plan, self._given(source), self._given(target), progress, started))
         return NativeRequest(started)
 
-    def _given(self, addresses: Any) -> Any:
-        return addresses
-
-    def free(self) -> None:
-        """Frees the plan. Collective."""
-        check(library().dr_plan_free(self._plan))
-
-
-class NativePlan(NativeHandle):
-    """
-    A plan of the library. Making and freeing one is collective.
-
-    :param comm: Handle of an MPI communicator, as a number.
-    :param strategy: Name of a strategy of the library.
-    :param options: Options of strategies that are not at their defaults.
-    :param itemsize: Bytes of an element.
-    :param source: Encoded distribution now.
-    :param target: Encoded distribution wanted.
-    :param index_map: Encoded map of indices, see :class:`dace_redist.index_map.IndexMap`.
-    :param operation: What is computed with elements, see
-        :attr:`dace_redist.element_operation.ElementOperation.encoded`.
-    :param memories: Where the source and the target lie, each a ``dr_memory``.
-    :raises RedistributionError: On every rank, if the ranks disagree or one of them cannot make it.
-    """
-
-    def __init__(
-        self,
-        comm: int,
-        strategy: str,
-        options: Mapping[str, int | float],
-        itemsize: int,
-        source: npt.NDArray[np.int64],
-        target: npt.NDArray[np.int64],
-        index_map: npt.NDArray[np.int64],
-        operation: EncodedOperation,
-        memories: Sequence[int] = (0, 0),
-    ) -> None:
-        super().__init__()
-        self._create(comm, strategy, options, [(itemsize, source, target, index_map, operation)], memories)
-
     def set_stream(self, stream: int) -> None:
-        """
-        Moves arrays on a GPU in the order of a stream from now on. Local.
-
-        :param stream: A ``cudaStream_t`` as a number.
-        """
+        """Use a ``cudaStream_t``, given as a number, for arrays on a GPU. Local."""
         check(library().dr_plan_set_stream(self._plan, stream))
 
     def set_arrays(
         self, source: tuple[Sequence[int], Sequence[int]] | None, target: tuple[Sequence[int], Sequence[int]] | None
     ) -> None:
-        """
-        Executes with arrays of other extents or strides from now on. Local.
-
-        :param source: Extents and strides, in elements, of this rank's part of the source; None: C order.
-        :param target: The same for the target.
-        """
+        """Use arrays with other extents and strides, in elements, for this rank's parts; None: C order. Local."""
         lists = [(ctypes.c_int64 * len(values))(*values) for side in (source, target) for values in side or ()]
         source_lists = lists[:2] if source else [None, None]
         target_lists = lists[-2:] if target else [None, None]
         check(library().dr_plan_set_arrays(self._plan, *source_lists, *target_lists))
 
-
-class NativeJointPlan(NativeHandle):
-    """
-    A plan of the library for several tensors in one exchange. Making and freeing one is collective.
-
-    :param comm: Handle of an MPI communicator, as a number.
-    :param strategy: Name of a strategy of the library.
-    :param options: Options of the strategy that are not at their defaults.
-    :param problems: The tensors.
-    :raises RedistributionError: On every rank, if the ranks disagree or one of them cannot make it.
-    """
-
-    def __init__(
-        self, comm: int, strategy: str, options: Mapping[str, int | float], problems: Sequence[EncodedProblem]
-    ) -> None:
-        super().__init__()
-        self._create(comm, strategy, options, problems, joint=True)
-        self._addresses = ctypes.c_void_p * len(problems)
-
-    def _given(self, addresses: Sequence[int]) -> Any:
-        return self._addresses(*addresses)
+    def free(self) -> None:
+        """Free the plan. Collective."""
+        check(library().dr_plan_free(self._plan))
 
 
 class NativeRequest:
-    """
-    A transfer of the library that is under way.
-
-    :param handle: Its handle.
-    """
+    """Transfer of the library that is under way."""
 
     def __init__(self, handle: ctypes.c_void_p) -> None:
         self._handle = handle
 
     def test(self) -> bool:
-        """Moves on; whether the transfer is done."""
+        """Make progress; return whether the transfer is done."""
         done = ctypes.c_int()
         check(library().dr_request_test(self._handle, done))
         return bool(done.value)
 
     def wait(self) -> None:
-        """Waits until the transfer is done."""
+        """Wait until the transfer is done."""
         check(library().dr_request_wait(self._handle))

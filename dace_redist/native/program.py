@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import ctypes
 import functools
@@ -11,14 +12,15 @@ import importlib.util
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import filelock
-
 from dace_redist.errors import RedistributionError
-from dace_redist.native.toolchain import build_directory, build_environment, cuda_compiler
+from dace_redist.mpi.launch import path_from_here
+from dace_redist.native.cmake_build import locked
+from dace_redist.native.toolchain import build_directory, cuda_compiler, source_digest
 
 if TYPE_CHECKING:
     import dace
@@ -28,32 +30,27 @@ _C_TYPES: dict[str, Any] = {"pointer": ctypes.c_void_p, _INTEGER: ctypes.c_int64
 
 
 class Program:
-    """
-    A loaded DaCe program.
-
-    :param library: Path of the shared library; its signature lies beside it.
-    """
+    """DaCe program loaded from a shared library with its signature beside it."""
 
     def __init__(self, library: Path) -> None:
         signature = json.loads(library.with_suffix(".json").read_text())
         functions = ctypes.CDLL(str(library))
-        self._start_names = [name for name, _ in signature["start"]]
-        self._run_names = [name for name, _ in signature["run"]]
-        self._start = functions[f"__dace_init_{signature['name']}"]
-        self._start.restype = ctypes.c_void_p
-        self._start.argtypes = [_C_TYPES[kind] for _, kind in signature["start"]]
-        self._run = functions[f"__program_{signature['name']}"]
-        self._run.restype = None
-        self._run.argtypes = [ctypes.c_void_p, *(_C_TYPES[kind] for _, kind in signature["run"])]
-        self._stop = functions[f"__dace_exit_{signature['name']}"]
-        self._stop.restype = ctypes.c_int
-        self._stop.argtypes = [ctypes.c_void_p]
+
+        def function(start: str, result: Any, *arguments: Any) -> Any:
+            found = functions[f"{start}_{signature['name']}"]
+            found.restype, found.argtypes = result, arguments
+            return found
+
+        start, run = signature["start"], signature["run"]  # name and kind of each argument
+        self._start_names, self._run_names = ([name for name, _ in arguments] for arguments in (start, run))
+        self._start = function("__dace_init", ctypes.c_void_p, *(_C_TYPES[kind] for _, kind in start))
+        self._run = function("__program", None, ctypes.c_void_p, *(_C_TYPES[kind] for _, kind in run))
+        self._stop = function("__dace_exit", ctypes.c_int, ctypes.c_void_p)
 
     def start(self, values: Mapping[str, int]) -> int:
         """
-        Return a new state of the program, with its plans. Collective.
+        Return a new state of the program, with its plans, for values of its symbols. Collective.
 
-        :param values: Values of its symbols.
         :raises RedistributionError: If the program cannot start on this rank.
         """
         state = self._start(*(values[name] for name in self._start_names))
@@ -63,20 +60,19 @@ class Program:
 
     def run(self, state: int, values: Mapping[str, Any]) -> None:
         """
-        Runs the program. Collective.
+        Run the program with addresses of arrays, and values of scalars and symbols, by name. Collective.
 
-        :param values: Addresses of the arrays, and values of scalars and symbols, by name.
         :raises RedistributionError: If the ranks or MPI could not.
         """
         self._run(state, *(values[name] for name in self._run_names))
 
     def stop(self, state: int) -> None:
-        """Frees a state and its plans. Collective."""
+        """Free a state and its plans. Collective."""
         self._stop(state)
 
 
 def _signature(sdfg: dace.SDFG) -> dict[str, Any]:
-    """Names and kinds of what the program's functions take, in order."""
+    """Return names and kinds of the arguments of the program's functions, in order."""
     import dace
 
     def kind(descriptor: Any) -> str:
@@ -110,60 +106,58 @@ def _installed() -> list[str]:
     dace = importlib.metadata.distribution("dace")
     facts = [dace.version]
     if '"editable": true' in (dace.read_text("direct_url.json") or "") and (found := importlib.util.find_spec("dace")):
-        facts += _stamps(Path(folder) for folder in found.submodule_search_locations or [])
+        for folder in found.submodule_search_locations or []:  # whose sources may change without the version
+            stats = [(source, source.stat()) for source in sorted(Path(folder).rglob("*.py"))]
+            facts += [f"{source}:{stat.st_size}:{stat.st_mtime_ns}" for source, stat in stats]
     if (compiler := cuda_compiler()) is not None:
         facts += [compiler, str(os.stat(compiler).st_mtime_ns)]
-    digest = hashlib.blake2b(digest_size=6)
     nodes = importlib.util.find_spec("dace_redist.library_nodes")  # found, not imported: that would load DaCe
-    for folder in nodes.submodule_search_locations or [] if nodes else []:
-        for source in sorted(Path(folder).rglob("*.py")):
-            digest.update(source.read_bytes())
-    return [*facts, digest.hexdigest()]
-
-
-def _stamps(folders: Iterable[Path]) -> list[str]:
-    """Return size and time of change of all Python sources, which an editable installation shares with its version."""
-    stats = [(source, source.stat()) for folder in folders for source in sorted(folder.rglob("*.py"))]
-    return [f"{source}:{stat.st_size}:{stat.st_mtime_ns}" for source, stat in stats]
+    folders = nodes.submodule_search_locations or [] if nodes else []
+    return [*facts, *(source_digest(Path(folder), (".py",)) for folder in folders)]
 
 
 def named_path(name: str) -> Path:
-    """
-    Return where a program is, or will be, on disk: another path for each configuration of DaCe.
-
-    :param name: Name that no other program has.
-    """
+    """Return where the program of a unique name is, or will be, on disk: another path for each DaCe configuration."""
     return build_directory() / "programs" / _generator_key() / f"{name}.so"
 
 
 def ensure_built_at(path: Path, make: Callable[[], dace.SDFG]) -> Path:
     """
-    Builds a program unless it is there; of several processes one builds, the others wait.
+    Build a program of the SDFG that ``make`` returns, unless it is there; of several processes one builds.
 
-    :param path: Where it is to be, with its signature beside it, see :func:`named_path`.
-    :param make: Makes its SDFG.
-    :return: ``path``.
+    :param path: Its place, see :func:`named_path`; its signature lies beside it. Also returned.
     :raises BuildError: If there is no MPI to compile with.
     :raises OSError: If the folder cannot be written.
     """
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(path.with_suffix(".lock")):
+    with locked(path):
         if not path.exists():
             _build(make(), path)
     return path
 
 
 def _build(sdfg: dace.SDFG, path: Path) -> None:
-    before = os.environ.get("PATH", os.defpath)
     with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as folder:
         sdfg.build_folder = os.path.join(folder, sdfg.name)
         library = os.path.join(folder, path.name)
-        os.environ["PATH"] = build_environment()["PATH"]
-        try:
+        with _tools_of_this_python():
             sdfg.compile(output_file=library, return_program_handle=False)
-        finally:
-            os.environ["PATH"] = before
         path.with_suffix(".json").write_text(json.dumps(_signature(sdfg)))
         os.replace(library, path)  # at once: whoever sees the library sees all of it, and its signature
+
+
+_changing_path = threading.Lock()
+
+
+@contextlib.contextmanager
+def _tools_of_this_python() -> Iterator[None]:
+    """Put the folder of this Python first on ``PATH``, by which DaCe finds CMake; one thread at a time."""
+    with _changing_path:  # else the last thread to end might restore what another one had set
+        before = os.environ.get("PATH")
+        os.environ["PATH"] = path_from_here()
+        try:
+            yield
+        finally:
+            os.environ.pop("PATH") if before is None else os.environ.update(PATH=before)

@@ -1,4 +1,4 @@
-"""What compiled code depends on (MPI, compiler, processor, sources) and the folders where it is kept."""
+"""Keys of compiled code (MPI, compiler, processor, sources) and the folders where it is kept."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import platformdirs
 
 from dace_redist._version import __version__
 from dace_redist.errors import BuildError
+from dace_redist.mpi.launch import path_from_here
 
 #: Folder of the C interface's headers, and that of the sources with their CMake project.
 RUNTIME_DIRECTORY = Path(__file__).parents[1] / "runtime"
@@ -28,24 +29,25 @@ LIBRARIES = (REDISTRIBUTION, EINSUM, CUDA, HOST_DEVICE)
 
 _CUDA_SETTINGS = ("CUDAARCHS", "CUDAFLAGS", "CUDAHOSTCXX", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS")
 
+#: Ends of the names of sources, but for those that CUDA's compiler takes.
+_SOURCES = (".cpp", ".hpp", ".h", "CMakeLists.txt")
+
 #: Environment variable that names the cache folder.
 CACHE_VARIABLE = "DACE_REDIST_CACHE"
 
 
 def cache_directory() -> Path:
-    """Where compiled code is kept: ``DACE_REDIST_CACHE``, else the user's cache folder."""
+    """Return the folder of all compiled code: ``DACE_REDIST_CACHE``, else the user's cache folder."""
     return Path(os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_dir("dace-redist"))
 
 
 def mpi_compiler() -> str:
     """
-    The MPI compiler wrapper that belongs to this Python: the one beside it, else the first on PATH.
+    Return the path of the ``mpicxx`` that belongs to this Python: the one beside it, else the first on ``PATH``.
 
-    :return: Path of ``mpicxx``.
     :raises BuildError: If there is none; says how to get one.
     """
-    beside = os.path.join(os.path.dirname(sys.executable), "mpicxx")
-    found = beside if os.access(beside, os.X_OK) else shutil.which("mpicxx")
+    found = shutil.which("mpicxx", path=path_from_here())
     if found is None:
         raise BuildError(
             "no MPI to compile with: mpicxx is neither beside this Python nor on PATH; get one with "
@@ -55,43 +57,66 @@ def mpi_compiler() -> str:
 
 
 def cuda_compiler() -> str | None:
-    """
-    The compiler of CUDA's C++: that of ``CUDACXX``, ``CUDA_HOME`` or ``CUDA_PATH``, else the first nvcc on PATH.
-
-    :return: Path of ``nvcc``; None if there is none.
-    """
+    """Return the path of nvcc by ``CUDACXX``, ``CUDA_HOME``, ``CUDA_PATH`` or ``PATH``; None if there is none."""
     homes = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
     named = [os.environ.get("CUDACXX"), *(os.path.join(home, "bin", "nvcc") for home in homes if home), "nvcc"]
     return next((found for name in named if name and (found := shutil.which(name))), None)
 
 
 def build_environment() -> dict[str, str]:
-    """The environment for a build: the folder of this Python, where a virtual environment has CMake, leads PATH."""
-    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
-    return os.environ | {"PATH": path}
+    """Return the environment for a build, in which programs beside this Python, such as CMake, come first."""
+    return os.environ | {"PATH": path_from_here()}
 
 
 @functools.cache
 def build_key() -> str:
-    """Changes with everything that compiled code depends on: sources, MPI, compiler and its settings, processor."""
+    """Return a key of all that compiled code depends on: sources, MPI, compiler and its settings, processor."""
     settings = [
         f"{name}={value}"
         for name, value in sorted(os.environ.items())
         if name.startswith(("CXX", "OMPI_CXX", "MPICH_CXX"))
     ]
     facts = [__version__, _mpi_library(), *_identity(mpi_compiler()), *_identity(_compiler()), *settings]
-    facts += [platform.machine(), _processor()]
-    digest = hashlib.blake2b("\0".join(facts).encode(), digest_size=10)
-    for source in sorted((*RUNTIME_DIRECTORY.rglob("*.[ch]pp*"), *INCLUDE_DIRECTORY.glob("*.h"))):
-        digest.update(source.read_bytes())
-    digest.update((RUNTIME_DIRECTORY / "CMakeLists.txt").read_bytes())
+    facts += [platform.machine(), _processor(), source_digest(RUNTIME_DIRECTORY, _SOURCES)]
+    return hashlib.blake2b("\0".join(facts).encode(), digest_size=10).hexdigest()
+
+
+def source_digest(folder: Path, endings: tuple[str, ...]) -> str:
+    """
+    Return a digest of the package's sources below ``folder`` whose names end with one of ``endings``.
+
+    An installed package has the installer's list of digests: one file, which counts where thousands of ranks start from
+    a shared file system. The sources of an editable installation are read.
+    """
+    digest = hashlib.blake2b(digest_size=10)
+    for name, value in sorted(_recorded(folder) or _hashed(folder)):
+        if name.endswith(endings):
+            digest.update(f"{name}={value}\0".encode())
     return digest.hexdigest()
+
+
+def _recorded(folder: Path) -> list[tuple[str, str]]:
+    """Return names and digests of the installed files below a folder of the package; nothing if it is not installed."""
+    site = RUNTIME_DIRECTORY.parents[1]
+    records = list(site.glob("dace_redist-*.dist-info/RECORD"))
+    if len(records) != 1 or not folder.is_relative_to(site):  # or also one that an earlier version left
+        return []
+    rows = [line.split(",") for line in records[0].read_text().splitlines()]
+    start = f"{folder.relative_to(site).as_posix()}/"
+    return [(row[0].removeprefix(start), row[1]) for row in rows if row[0].startswith(start) and row[1]]
+
+
+def _hashed(folder: Path) -> list[tuple[str, str]]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return [(path.relative_to(folder).as_posix(), hashlib.blake2b(path.read_bytes()).hexdigest()) for path in files]
 
 
 def _mpi_library() -> str:
     """
-    What the MPI library that mpi4py loads says of itself. Importing mpi4py.MPI initialises MPI, which a build has no
-    need of, and an import that does not would leave this process without: so another process is asked.
+    Return what the MPI library that mpi4py loads says of itself.
+
+    Importing mpi4py.MPI initialises MPI, which a build does not need, and an import that does not would leave this
+    process without MPI: so another process is asked.
     """
     if "mpi4py.MPI" in sys.modules:
         from mpi4py import MPI
@@ -122,11 +147,11 @@ print(MPI.Get_library_version(), end="")
 
 def _compiler() -> str:
     """
-    The C++ compiler that CMake takes: that of ``CXX``, which may have options, else the usual one.
+    Return the C++ compiler that CMake takes: that of ``CXX``, which may have options, else the usual one.
 
     :raises BuildError: If ``CXX`` names none that is there.
     """
-    given, path = os.environ.get("CXX", "").strip(), build_environment()["PATH"]
+    given, path = os.environ.get("CXX", "").strip(), path_from_here()
     command = given or "c++"
     found = shutil.which(command, path=path) or shutil.which(command.split()[0], path=path)
     if given and found is None:
@@ -138,7 +163,7 @@ def _compiler() -> str:
 
 
 def _identity(program: str) -> list[str]:
-    """What tells a version of a program from another, without running it."""
+    """Return facts that tell a version of a program from another, without running it."""
     path = os.path.realpath(program)
     try:
         facts = os.stat(path)
@@ -148,7 +173,7 @@ def _identity(program: str) -> list[str]:
 
 
 def _processor() -> str:
-    """What distinguishes processors for ``-march=native``."""
+    """Return the features by which ``-march=native`` distinguishes processors."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -157,16 +182,12 @@ def _processor() -> str:
 
 
 def build_directory() -> Path:
-    """The folder of everything that is compiled for this MPI, compiler and processor."""
+    """Return the folder of everything that is compiled for this MPI, compiler and processor."""
     return cache_directory() / build_key()
 
 
 def library_path(name: str = REDISTRIBUTION) -> Path:
-    """
-    Where a library is, or will be, on disk.
-
-    :param name: One of :data:`LIBRARIES`.
-    """
+    """Return where one of :data:`LIBRARIES` is, or will be, on disk."""
     if name in (REDISTRIBUTION, CUDA, HOST_DEVICE):  # the first finds the others beside itself
         return build_directory() / f"lib{name}.so"
     from dace_redist.native.blas import find_blas  # contractions only
@@ -175,11 +196,7 @@ def library_path(name: str = REDISTRIBUTION) -> Path:
 
 
 def is_built(name: str) -> bool:
-    """
-    Whether a library is there, that for GPUs from these sources and this nvcc; where there is no nvcc, any will do.
-
-    :param name: One of :data:`LIBRARIES`.
-    """
+    """Check for a library, that for GPUs from these sources and this nvcc; without nvcc, any will do."""
     path = library_path(name)
     if name != CUDA or cuda_compiler() is None or not path.exists():
         return path.exists()
@@ -191,13 +208,10 @@ def is_built(name: str) -> bool:
 
 def cuda_key() -> str:
     """
-    Changes with what the library for GPUs depends on besides :func:`build_key`: nvcc, its settings, its sources.
+    Return a key of all that the library for GPUs depends on besides :func:`build_key`: nvcc, its settings, its sources.
 
-    It is kept beside the library, and no part of the folder's name: programs may run where nvcc is not on PATH.
+    It is kept beside the library, and no part of the folder's name: programs may run where nvcc is not on ``PATH``.
     """
     settings = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name in _CUDA_SETTINGS]
-    facts = [*_identity(cuda_compiler() or ""), *settings]
-    digest = hashlib.blake2b("\0".join(facts).encode(), digest_size=10)
-    for source in sorted(RUNTIME_DIRECTORY.rglob("*.cu")):
-        digest.update(source.read_bytes())
-    return digest.hexdigest()
+    facts = [*_identity(cuda_compiler() or ""), *settings, source_digest(RUNTIME_DIRECTORY, (".cu",))]
+    return hashlib.blake2b("\0".join(facts).encode(), digest_size=10).hexdigest()

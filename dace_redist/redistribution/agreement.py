@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from dace_redist.mpi.collective import encoded_failure, raise_first
 from dace_redist.redistribution.arguments import JointArguments, PlanArguments, SourceTypes, UnknownTypeError, is_plain
 from dace_redist.redistribution.device_arrays import DEVICES, ArrayView, array_view
 from dace_redist.redistribution.shared_arrays import is_shared
@@ -40,7 +41,7 @@ def _agreed(
     try:
         arguments = checked(told) if told else checked()
         types = arguments.source_types
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RuntimeError) as error:
         if isinstance(error, UnknownTypeError) and not told:
             types = error.source_types
         else:
@@ -51,11 +52,7 @@ def _agreed(
     most = np.empty_like(mine)
     comm.Allreduce(mine, most, MPI.MAX)
     if most[0]:
-        failures = comm.allgather(None if failure is None else (isinstance(failure, TypeError), str(failure)))
-        if failure is not None:
-            raise failure
-        rank, (of_type, text) = next((r, f) for r, f in enumerate(failures) if f is not None)
-        raise (TypeError if of_type else ValueError)(f"on rank {rank}: {text}")
+        raise_first(failure, comm.allgather(encoded_failure(failure)))
     if most[3]:
         return _agreed(comm, checked, *anywhere, told=_merged(comm.allgather(types)))
     if most[1] != -most[2]:

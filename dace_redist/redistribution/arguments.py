@@ -18,7 +18,8 @@ from dace_redist.index_map import IndexMap
 from dace_redist.mpi.launch import check_launcher
 from dace_redist.redistribution.device_arrays import ArrayView, array_view, is_foreign
 from dace_redist.schedule import Schedule, checked_index_map
-from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, check_options, find_strategy, options_within
+from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, check_options, find_strategy
+from dace_redist.strategy_memory import options_within
 
 #: Element types of the sources of a call, in order; None: unknown.
 SourceTypes = tuple[np.dtype[Any] | None, ...]

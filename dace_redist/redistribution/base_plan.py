@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, TypeVar
 
-from dace_redist.native.interface import NativeHandle, check
+from dace_redist.native.interface import NativePlan, check
 
 Made = TypeVar("Made", bound="FreedAtEnd")
 
@@ -30,7 +30,7 @@ class FreedAtEnd:
 class BasePlan(FreedAtEnd):
     """A plan of the library; a context manager that frees it at the end."""
 
-    _native: NativeHandle | None
+    _native: NativePlan | None
     _handle: int  # of the communicator
     _bound: Any  # a _core.BoundPlan, or its device counterpart: runs the plan if the arrays already match its layout
     _started = False  # True while a transfer is under way

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from dace_redist.mpi.collective_errors import together
+from dace_redist.mpi.collective import together
 from dace_redist.native.device import ensure_device_library
 from dace_redist.native.interface import NativePlan
 from dace_redist.redistribution.arguments import PlanArguments, check_part, check_target

@@ -10,10 +10,9 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist import _core
-from dace_redist.mpi.collective_errors import together
-from dace_redist.mpi.remembered import remembered
+from dace_redist.mpi.collective import remembered, together
+from dace_redist.native.cmake_build import ensure_library
 from dace_redist.native.interface import NativePlan, function_address
-from dace_redist.native.library import ensure_library
 from dace_redist.redistribution.arguments import (
     PlanArguments,
     check_covered,
@@ -57,17 +56,9 @@ class Plan(BasePlan):
         self.axes, self.region = arguments.index_map.axes, arguments.index_map.region
         self.strategy, self.options, self.recorded = _selected(comm, arguments)
         source, target, mapped = (part.encoded_array for part in (self.source, self.target, self._index_map))
-        self._native = native = NativePlan(
-            self._handle,
-            self.strategy,
-            self.options,
-            self.dtype.itemsize,
-            source,
-            target,
-            mapped,
-            self._operation.encoded,
-            [DEVICES.index(side) for side in arguments.device],
-        )
+        problem = (self.dtype.itemsize, source, target, mapped, self._operation.encoded)
+        places = [DEVICES.index(side) for side in arguments.device]
+        self._native = native = NativePlan(self._handle, self.strategy, self.options, [problem], places)
         shapes = [side.local_shape(comm.rank) for side in (self.source, self.target)]
         self._source_shape, self._target_shape = shapes
         # Fast path: runs without further Python if the strides equal those of the previous call, initially C order.

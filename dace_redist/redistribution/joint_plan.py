@@ -12,7 +12,7 @@ from mpi4py import MPI
 from dace_redist import _core
 from dace_redist.element_operation import element_type
 from dace_redist.joint_schedule import JointSchedule
-from dace_redist.native.interface import NativeJointPlan, function_address
+from dace_redist.native.interface import NativePlan, function_address
 from dace_redist.redistribution.arguments import (
     JointArguments,
     check_covered,
@@ -57,7 +57,7 @@ class JointPlan(BasePlan):
             for one in self._tensors
         ]
         self.options = dict(self._tensors[0].options)
-        self._native = native = NativeJointPlan(self._handle, self.strategy, self.options, problems)
+        self._native = native = NativePlan(self._handle, self.strategy, self.options, problems, joint=True)
         parts = [
             (one.dtype, one.operation.target, *shapes) for one, shapes in zip(self._tensors, self._shapes, strict=True)
         ]
@@ -112,11 +112,11 @@ class JointPlan(BasePlan):
 
     def _prepared(
         self, arrays: Sequence[Array | None], out: Sequence[Array]
-    ) -> tuple[NativeJointPlan, list[Array], list[Array]]:
+    ) -> tuple[NativePlan, list[Array], list[Array]]:
         """Return the native plan, and the arrays that it reads and writes, or copies of them in C order."""
         self._ready()
         native = self._native
-        assert isinstance(native, NativeJointPlan)
+        assert isinstance(native, NativePlan)
         check_joint_arrays(self._arguments, arrays, out, self._rank)
         sources = [
             np.empty(shape, tensor.dtype) if array is None else np.ascontiguousarray(array)

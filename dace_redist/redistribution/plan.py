@@ -13,7 +13,7 @@ from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution
 from dace_redist.element_operation import element_type
-from dace_redist.mpi.collective_errors import checked_communicator
+from dace_redist.mpi.collective import checked_communicator
 from dace_redist.native.device import synchronize
 from dace_redist.redistribution.agreement import agreed_arguments, agreed_joint_arguments
 from dace_redist.redistribution.arguments import (

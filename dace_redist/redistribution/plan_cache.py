@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
-from dace_redist.mpi.collective_errors import checked_communicator
+from dace_redist.mpi.collective import checked_communicator
 from dace_redist.redistribution.arguments import JointArguments, PlanArguments
 from dace_redist.redistribution.device_joint_plan import DeviceJointPlan, make_joint_plan
 from dace_redist.redistribution.device_plan import make_plan

@@ -12,7 +12,7 @@ import numpy as np
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
 from dace_redist.element_operation import ElementOperation
 from dace_redist.messages import Message, Quantiles
-from dace_redist.strategies import all_extra_memory
+from dace_redist.strategy_memory import all_extra_memory
 
 if TYPE_CHECKING:
     from dace_redist.schedule import Schedule

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from dace_redist.distribution import AnyDistribution
-from dace_redist.mpi.collective_errors import check_same, checked_communicator, together
+from dace_redist.mpi.collective import check_same, checked_communicator, together
 from dace_redist.mpi.topology import Topology, topology_of
 from dace_redist.native.device import device_name
 from dace_redist.report.text import header

@@ -12,9 +12,8 @@ from mpi4py import MPI
 
 from dace_redist._version import __version__
 from dace_redist.errors import RedistributionError
-from dace_redist.mpi.collective_errors import checked_communicator, together
-from dace_redist.mpi.core_binding import pinned_to_core
-from dace_redist.mpi.topology import topology_of
+from dace_redist.mpi.collective import checked_communicator, together
+from dace_redist.mpi.topology import pinned_to_core, topology_of
 from dace_redist.native.device import DEVICE_VARIABLE
 from dace_redist.schedule import schedule
 from dace_redist.tuning import profile as machine_profile

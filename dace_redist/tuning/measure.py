@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dace_redist.mpi.collective_errors import together
+from dace_redist.mpi.collective import together
 from dace_redist.mpi.topology import topology_of
 
 #: Repetitions after which a method may be dropped as too slow.

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dace_redist.errors import RedistributionError
-from dace_redist.mpi.collective_errors import together
+from dace_redist.mpi.collective import together
 from dace_redist.mpi.topology import Topology
 from dace_redist.strategies import find_strategy
 from dace_redist.tuning.bench import Bench, TimedPlan

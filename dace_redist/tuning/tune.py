@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dace_redist.mpi.collective_errors import check_same, checked_communicator, together
+from dace_redist.mpi.collective import check_same, checked_communicator, together
 from dace_redist.report.text import header
 from dace_redist.tuning.auto import check_ranks, predicted_seconds, topology_for
 from dace_redist.tuning.bench import Bench

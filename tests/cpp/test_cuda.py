@@ -10,11 +10,10 @@ import pytest
 
 from dace_redist.errors import BuildError
 from dace_redist.native import cmake_build, toolchain
-from dace_redist.native.library import ensure_library
 
 NO_GPU = 77  # what cuda_copy returns
 LISTS = "300"
-BUILD = "from dace_redist.native import library, toolchain; print(library.ensure_library(toolchain.CUDA))"
+BUILD = "from dace_redist.native import cmake_build, toolchain; print(cmake_build.ensure_library(toolchain.CUDA))"
 
 
 @pytest.fixture
@@ -45,7 +44,7 @@ def test_copies_on_a_gpu(tmp_path: Path):
 def test_no_nvcc(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(cmake_build, "cuda_compiler", lambda: None)
     with pytest.raises(BuildError, match="no nvcc; install the CUDA toolkit, and put its folder bin on PATH"):
-        ensure_library(toolchain.CUDA)
+        cmake_build.ensure_library(toolchain.CUDA)
 
 
 def test_compiler_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

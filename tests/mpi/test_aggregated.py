@@ -7,9 +7,9 @@ import time
 
 import numpy as np
 import pytest
+from launching import launch
 
 from dace_redist import Distribution, RedistributionError, plan, redistribute
-from dace_redist.mpi.launch import launch
 
 NODE_RANKS = "DACE_REDIST_NODE_RANKS"
 SHAPE = (60, 84)

@@ -167,7 +167,7 @@ WRONG_CALLS: list[tuple[Callable[[Call], Any], type[Exception], str]] = [
     (nothing, TypeError, "array is None: pass an empty array of the element type, or out"),
     (setting(array=lambda call: call.array.astype(object), out=None), TypeError, "cannot move elements of type object"),
     (option(axes=(0, 0)), ValueError, r"axes must name each of the 2 dimensions once, got \(0, 0\)"),
-    (option(axes="ab"), TypeError, "axes must be a list of integers, got 'ab'"),
+    (option(axes="ab"), TypeError, "axes must be a sequence of integers, got 'ab'"),
     (
         option(axes=(1, 0)),
         ValueError,

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from launching import launch
 from redistribution import catalogue, free_memory, methods, peers
 from redistribution.arrays import SHARED, Arrays, is_right
 
 import dace_redist
-from dace_redist.mpi import launch
 from dace_redist.report.text import format_bytes
 
 BENCH = str(Path(__file__).parents[2] / "benchmarks" / "bench.py")
@@ -26,7 +26,7 @@ def test_a_case_with_several_methods(tmp_path, capsys):
     words = ["owners-transposed-96", "seed-k2", "--preset", "tiny", "--strategies", "Auto,Pack", "--json", str(output)]
     words += ["--variants", "ordinary", "--least", "3", "--limit", "2", "--rate", "1gbit"]
     command = [sys.executable, "-m", "mpi4py", BENCH, *words]
-    code, printed = launch.launch(4, command, timeout=240)
+    code, printed = launch(4, command, timeout=240)
     assert code == 0, printed
     assert "seed-k2: skipped, it needs 12 ranks; mpiexec -n 12 starts them" in printed
     assert "must reach" in printed

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from launching import launch
 
-from dace_redist.mpi.launch import launch, mpi_environment
+from dace_redist.mpi.launch import mpi_environment
 from dace_redist.native.toolchain import mpi_compiler
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from calibration_sizes import SIZES
-
-from dace_redist.mpi.launch import launch
+from launching import launch
 
 
 def but_for_windows(timed: Callable[..., float | None]) -> Callable[..., float | None]:

@@ -17,8 +17,8 @@ from typing import Any
 import cluster
 import pytest
 from click.testing import CliRunner
+from launching import TIMED_OUT
 
-from dace_redist.mpi.launch import TIMED_OUT
 from dace_redist.strategies import host_strategies
 
 PROGRAM = Path(__file__).resolve().parent.parent / "cluster_program.py"

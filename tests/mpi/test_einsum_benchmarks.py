@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from builds import BUILD_TYPE
 from forked_ranks import Servers
+from launching import launch
 
-from dace_redist.mpi.launch import launch
 from dace_redist.report.trace import Trace
 from dace_redist.strategies import host_strategies
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import dace
 import pytest
 from builds import BUILD_TYPE, nvcc_with_cublas
+from launching import launch
 
-from dace_redist.mpi.launch import launch
 from dace_redist.native.device import DEVICE_VARIABLE
 
 ROOT = Path(__file__).parents[2]

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from calibration_sizes import SIZES
 from device_arrays import StridedDeviceArray, use_device
+from launching import launch
 
 import dace_redist
 from dace_redist import Distribution, schedule
-from dace_redist.mpi.launch import launch
 from dace_redist.redistribution.device_arrays import DeviceArray
 from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS
 from dace_redist.tuning.problem import GPU_MEMORIES, sides_on_gpu

@@ -54,7 +54,7 @@ def test_ranks_iterate_over_sets_in_orders_of_their_own(comm):
 
 def pytest_on(tmp_path: Path, body: str) -> tuple[int, str, float]:
     """Run pytest with this project's conftest on a test file with ``body``: (exit code, text, seconds)."""
-    for file in (CONFTEST, CONFTEST.with_name("forked_ranks.py")):
+    for file in (CONFTEST, *map(CONFTEST.with_name, ("forked_ranks.py", "launching.py"))):
         shutil.copy(file, tmp_path / file.name)
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
     (tmp_path / "test_it.py").write_text(f"import time, pytest\n{body}\n")

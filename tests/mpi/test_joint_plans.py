@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import dace_redist
 from dace_redist import Distribution, RedistributionError, plan, redistribute
-from dace_redist.native.interface import NativeJointPlan
+from dace_redist.native.interface import NativePlan
 from dace_redist.redistribution.plan_cache import plans_in_use
 from dace_redist.strategies import host_strategies
 
@@ -109,7 +109,7 @@ def test_misuse(comm):
         with pytest.raises(ValueError, match=message):
             plan(*arguments, comm=comm, **how)
     with pytest.raises(RedistributionError, match="no tensor was given: expected at least one"):
-        NativeJointPlan(MPI._handleof(comm), "Pack", {}, [])
+        NativePlan(MPI._handleof(comm), "Pack", {}, [], joint=True)
     made = plan([rows] * 2, [columns] * 2, comm=comm)
     with pytest.raises(ValueError, match="arrays must be a list of 2 arrays, one per tensor, got 1"):
         made([A])

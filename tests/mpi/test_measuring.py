@@ -120,7 +120,7 @@ measuring.measure({"bad": method}, comm)
 
 @pytest.mark.slow
 def test_a_failure_that_leaves_the_others_inside_ends_the_program():
-    from dace_redist.mpi.launch import launch
+    from launching import launch
 
     code, output = launch(2, [sys.executable, "-c", PROGRAM], timeout=60)
     assert code not in (0, 124), output

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dace_redist import Distribution, plan, redistribute
-from dace_redist.strategies import extra_memory
+from dace_redist.strategy_memory import extra_memory
 
 SHAPE = (200, 300)
 
@@ -37,7 +37,7 @@ def test_bounds_that_cannot_be_kept(comm):
             r"memory_bytes is 5, but strategy Hierarchical needs at least \d+ bytes here",
         ),
         ({"memory_bytes": 1000}, ValueError, r"needs at least \d+ bytes here; Pipelined takes as little as \d+$"),
-        ({"memory_bytes": 1 << 20, "strategy": "Pack"}, ValueError, "which memory_bytes cannot bound; take Pipelined"),
+        ({"memory_bytes": 1 << 20, "strategy": "Pack"}, ValueError, "which memory_bytes cannot bound; use Pipelined"),
         ({"memory_bytes": "1M"}, TypeError, "memory_bytes must be a number of bytes, got '1M'"),
         (
             {"memory_bytes": 999, "strategy": "Pipelined", "chunk_bytes": 800, "depth": 2},

@@ -163,7 +163,7 @@ WRONG = [
     ({"conj": 1}, TypeError, "conj must be True or False, got 1"),
     ({"op": "mean"}, ValueError, "op must be one of sum, prod, min, max, or None, got 'mean'"),
     ({"beta": 2}, ValueError, "beta needs the array whose elements it scales"),
-    ({"op": "max", "beta": 1}, ValueError, "beta goes with op='sum' only"),
+    ({"op": "max", "beta": 1}, ValueError, "beta requires op='sum'"),
     ({"op": "max", "dtype": "c16"}, TypeError, "op max needs real numbers"),
 ]
 

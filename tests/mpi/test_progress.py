@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-
-from dace_redist.mpi.launch import launch
+from launching import launch
 
 PROGRAM = """
 import numpy as np

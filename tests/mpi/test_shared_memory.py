@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from launching import launch
 
 import dace_redist
 from dace_redist import Distribution
-from dace_redist.mpi.launch import launch
 
 ROWS, COLUMNS = Distribution((96, 200), (4, 1)), Distribution((96, 200), (1, 4))
 NO_SHARED_MEMORY = "DACE_REDIST_SHARED_BYTES"

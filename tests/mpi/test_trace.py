@@ -8,10 +8,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from launching import launch
 
 import dace_redist
 from dace_redist import Distribution
-from dace_redist.mpi.launch import launch
 from dace_redist.report.trace import Trace
 from dace_redist.strategies import host_strategies
 

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from dace_redist.mpi.launch import launch
+from launching import launch
 
 CASE = ["--shape", "24,20", "--from", "2", "--to", "1,2", "--limit-seconds", "0.5"]
 

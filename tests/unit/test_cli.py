@@ -211,7 +211,7 @@ def test_help_version_and_commands(run):
         (["--op", "mean"], "'mean' is not one of"),
         (["--alpha", "x"], "'x' is no number, such as 0.5 or 1+2j"),
         (["--to-dtype", "int8"], "cannot convert elements of float64 to int8"),
-        (["--op", "max", "--beta", "1"], "beta goes with op='sum' only"),
+        (["--op", "max", "--beta", "1"], "beta requires op='sum'"),
         (["--tensors", "0"], "0 is not in the range"),
         (["--tensors", "2", "--rank", "1"], "goes with none of --rank, --memory-bytes, --machine and"),
         (["--rank", "one"], "'one' is not a valid integer"),

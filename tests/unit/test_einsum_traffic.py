@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dace_redist import Distribution
-from dace_redist.assignment import assign
 from dace_redist.einsum.bounds import MoveBounds, _worst_overlap, move_bounds
 from dace_redist.einsum.grids import Layouts
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.relabel import Overlap, best_ranks
 from dace_redist.einsum.traffic import Pairs, same_place, traffic
+from dace_redist.relabelling import assign
 from dace_redist.schedule import schedule
 
 
@@ -176,7 +176,7 @@ def test_a_pure_permutation_vanishes():
 
 @pytest.mark.parametrize("limit", [0, 2048])
 def test_assignments(monkeypatch, limit):
-    monkeypatch.setattr("dace_redist.assignment.MAX_EXACT_ROWS", limit)
+    monkeypatch.setattr("dace_redist.relabelling.MAX_EXACT_ROWS", limit)
     matrix = np.array([[3.0, 2.0, 0.0], [3.0, 1.0, 0.0]])
     columns = assign(matrix)
     assert len(set(columns.tolist())) == 2

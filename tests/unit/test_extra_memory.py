@@ -8,7 +8,7 @@ import pytest
 
 from dace_redist import Distribution, schedule
 from dace_redist.report import text as explain
-from dace_redist.strategies import all_extra_memory, extra_memory
+from dace_redist.strategy_memory import all_extra_memory, extra_memory
 
 
 def rows_to_columns(n: int):

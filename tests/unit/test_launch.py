@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import launching
 import pytest
 
 from dace_redist.mpi import launch
@@ -69,12 +70,12 @@ def test_zero_ranks_are_refused():
 @pytest.fixture
 def fake_mpiexec(monkeypatch):
     """Run the program once, as a launcher that starts one rank."""
-    monkeypatch.setattr(launch, "mpiexec_command", lambda ranks, argv: list(argv))
+    monkeypatch.setattr(launching, "mpiexec_command", lambda ranks, argv: list(argv))
 
 
 @pytest.mark.usefixtures("fake_mpiexec")
 def test_launch_returns_code_and_text():
-    code, text = launch.launch(1, ["/bin/sh", "-c", "echo out; echo err >&2; exit 3"], timeout=20)
+    code, text = launching.launch(1, ["/bin/sh", "-c", "echo out; echo err >&2; exit 3"], timeout=20)
     assert (code, text) == (3, "out\nerr\n")
 
 
@@ -83,8 +84,8 @@ def test_launch_returns_code_and_text():
 def test_timeout_ends_processes_in_other_sessions_too(tmp_path):
     script = "setsid sleep 987 & echo $! ; sleep 987"
     start = time.monotonic()
-    code, text = launch.launch(1, ["/bin/sh", "-c", script], timeout=1)
-    assert code == launch.TIMED_OUT
+    code, text = launching.launch(1, ["/bin/sh", "-c", script], timeout=1)
+    assert code == launching.TIMED_OUT
     assert time.monotonic() - start < 15
     deadline = time.monotonic() + 5
     while Path(f"/proc/{text.split()[0]}/cmdline").exists() and time.monotonic() < deadline:
@@ -99,7 +100,7 @@ def test_timeout_ends_processes_in_other_sessions_too(tmp_path):
 def test_ranks_environment_is_not_inherited(monkeypatch):
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
     monkeypatch.setenv("PMIX_MCA_gds", "hash")
-    code, text = launch.launch(1, ["env"], timeout=20, environment={"EXTRA": "1"})
+    code, text = launching.launch(1, ["env"], timeout=20, environment={"EXTRA": "1"})
     names = {line.split("=")[0] for line in text.splitlines()}
     assert code == 0
     assert "OMPI_COMM_WORLD_SIZE" not in names

@@ -14,7 +14,7 @@ import filelock
 import pytest
 
 from dace_redist.errors import BuildError
-from dace_redist.native import cmake_build, interface, library, toolchain
+from dace_redist.native import cmake_build, interface, toolchain
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +55,23 @@ def test_key_changes_with_settings_and_sources(monkeypatch: pytest.MonkeyPatch, 
     assert key() != first != before
 
 
+def test_installed_sources_are_not_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    runtime, record = tmp_path / "dace_redist" / "runtime", tmp_path / "dace_redist-1.dist-info" / "RECORD"
+    for folder in (runtime, record.parent):
+        folder.mkdir(parents=True)
+    monkeypatch.setattr(toolchain, "RUNTIME_DIRECTORY", runtime)
+    keys = [toolchain.source_digest(runtime, (".cpp",))]
+    for digests in ("1 2 3", "1 2 4", "1 5 3"):
+        names = ("dace_redist/runtime/src/a.cpp", "dace_redist/runtime/src/b.cpp", "dace_redist/other.cpp")
+        rows = [f"{name},sha256={digest},9" for name, digest in zip(names, digests.split(), strict=True)]
+        record.write_text("\n".join([*rows, "dace_redist-1.dist-info/RECORD,,"]))
+        (runtime / "a.cpp").write_text(digests)
+        keys.append(toolchain.source_digest(runtime, (".cpp",)))
+    assert keys[1] == keys[2] and len(set(keys)) == 3
+    record.unlink()
+    assert toolchain.source_digest(runtime, (".cpp",)) not in keys
+
+
 def test_one_builds_and_the_others_wait(monkeypatch: pytest.MonkeyPatch):
     built = []
 
@@ -65,7 +82,7 @@ def test_one_builds_and_the_others_wait(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(cmake_build, "_build", build)
     with ThreadPoolExecutor(4) as pool:
-        paths = list(pool.map(lambda _: library.ensure_library(), range(4)))
+        paths = list(pool.map(lambda _: cmake_build.ensure_library(), range(4)))
     assert built == [toolchain.REDISTRIBUTION] and len(set(paths)) == 1 and paths[0].read_text() == "a library"
 
 
@@ -79,14 +96,14 @@ def test_a_process_that_waits_says_so(monkeypatch: pytest.MonkeyPatch, capsys, r
     lock = filelock.FileLock(path.with_suffix(".lock"))
     with ThreadPoolExecutor(1) as pool:
         with lock:
-            waiting = pool.submit(library.ensure_library)
+            waiting = pool.submit(cmake_build.ensure_library)
             time.sleep(0.5)
             assert not waiting.done()
         assert waiting.result() == path
-    said = f"dace-redist: waiting for another process that builds the library ({path})\n"
+    said = f"dace-redist: waiting for another process that builds {path}\n"
     assert capsys.readouterr().err == said * lines
     path.unlink()
-    library.ensure_library()  # nobody builds: nothing is said
+    cmake_build.ensure_library()  # nobody builds: nothing is said
     assert capsys.readouterr().err == ""
 
 
@@ -97,7 +114,7 @@ def test_a_build_that_fails_leaves_nothing(cache: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(cmake_build, "_run", run)
     for _ in range(2):  # it may be tried again
         with pytest.raises(BuildError, match="it is wrong"):
-            library.ensure_library()
+            cmake_build.ensure_library()
     assert [path.suffix for path in cache.rglob("*") if path.is_file()] == [".lock"]
 
 
@@ -105,7 +122,7 @@ def test_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(toolchain.CACHE_VARIABLE, str(tmp_path / "file"))
     with pytest.raises(OSError, match="cannot write .*; set DACE_REDIST_CACHE to another folder"):
-        library.ensure_library()
+        cmake_build.ensure_library()
 
 
 @pytest.mark.parametrize(
@@ -129,7 +146,16 @@ def test_no_cmake(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(subprocess, "run", run)
     with pytest.raises(BuildError, match="cmake is not there; get it with pip install cmake"):
-        library.ensure_library()
+        cmake_build.ensure_library()
+
+
+def test_cmake_that_cannot_be_run(monkeypatch: pytest.MonkeyPatch):
+    def run(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", "cmake")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(BuildError, match="cmake cannot be run: Permission denied"):
+        cmake_build.ensure_library()
 
 
 def test_library_of_another_mpi_is_refused():

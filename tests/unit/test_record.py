@@ -13,7 +13,8 @@ import pytest
 
 import dace_redist
 from dace_redist import Distribution, schedule
-from dace_redist.mpi.topology import Topology, layout_of, mpi_name
+from dace_redist.mpi.launch import mpi_name
+from dace_redist.mpi.topology import Topology, layout_of
 from dace_redist.tuning import auto as choosing
 from dace_redist.tuning import files as json_files
 from dace_redist.tuning import record

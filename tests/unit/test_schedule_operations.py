@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dace_redist import Distribution, JointSchedule, TiledDistribution, _core, schedule
 from dace_redist.report import figure
-from dace_redist.strategies import extra_memory
+from dace_redist.strategy_memory import extra_memory
 
 D = Distribution
 ROWS, COLUMNS = D((8, 6), (4, 1)), D((8, 6), (1, 4))

@@ -11,7 +11,7 @@ from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.errors import RedistributionError
 from dace_redist.library_nodes import Redistribute
-from dace_redist.mpi.collective_errors import check_same, checked_communicator, together
+from dace_redist.mpi.collective import check_same, checked_communicator, together
 from dace_redist.strategies import AUTO, OPTIONS, options_on_gpu
 from dace_redist.transformations.redistribution.lower import checked_sdfg
 from dace_redist.transformations.redistribution.problems import checked_symbols, own_node, problem_of

@@ -8,7 +8,7 @@ from typing import Any
 
 from dace import SDFG
 
-from dace_redist.mpi.collective_errors import checked_communicator, together
+from dace_redist.mpi.collective import checked_communicator, together
 from dace_redist.redistribution.bench import BENCH
 from dace_redist.schedule import Schedule
 from dace_redist.transformations.redistribution.problems import problems_of

@@ -15,8 +15,7 @@ from mpi4py import MPI
 
 from dace_redist.errors import RedistributionError
 from dace_redist.library_nodes import LinearSolve, Redistribute, SumReplicas
-from dace_redist.mpi.barrier import wait_politely
-from dace_redist.mpi.collective_errors import together
+from dace_redist.mpi.collective import sleeping_barrier, together
 from dace_redist.native import program as programs
 from dace_redist.native.device import allocate, free
 from dace_redist.redistribution.device_arrays import ArrayView
@@ -99,7 +98,7 @@ def _built(name: str, sdfg: SDFG, comm: Any) -> Path:
             path = programs.ensure_built_at(programs.named_path(name), lambda: sdfg)
         except Exception as error:
             failure = error
-    wait_politely(comm, 0.05)  # the compiler needs the cores
+    sleeping_barrier(comm, 0.05)  # the compiler needs the cores
     with together(comm):
         if failure is not None:
             raise failure

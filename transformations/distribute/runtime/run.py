@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from dace_redist.distribution import Distribution
 from dace_redist.errors import RedistributionError
-from dace_redist.mpi.collective_errors import check_same, together
+from dace_redist.mpi.collective import check_same, together
 from dace_redist.mpi.launch import check_launcher
 from dace_redist.redistribution import device_arrays
 from dace_redist.redistribution.device_arrays import ArrayView, DeviceArray, array_view

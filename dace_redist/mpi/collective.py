@@ -1,0 +1,112 @@
+"""Ranks that act together: agreed errors and facts, and a barrier that leaves the cores to those that work."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Hashable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dace_redist.errors import BuildError, RedistributionError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+Fact = TypeVar("Fact")
+
+_KINDS: dict[str, type[Exception]] = {
+    kind.__name__: kind for kind in (RedistributionError, BuildError, ValueError, TypeError, OSError, RuntimeError)
+}  # BuildError before RuntimeError, of which it is one
+
+
+def checked_communicator(comm: Any) -> MPI.Intracomm:
+    """
+    Return ``comm``, or the world if it is None.
+
+    :raises TypeError: If it is not an intra-communicator of this rank.
+    """
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD if comm is None else comm
+    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
+        raise TypeError(f"comm must be an mpi4py intra-communicator of this rank, got {comm!r}")
+    return comm
+
+
+@contextlib.contextmanager
+def together(comm: Any, what: str = "", value: object = None) -> Iterator[None]:
+    """
+    Raise on every rank what the block raises on one. Collective; the block itself must not communicate.
+
+    :param what: Name of ``value``, for the message.
+    :param value: Object that all ranks must have alike; compared by its ``repr``.
+    :raises ValueError: On every rank, if a rank has another value than rank 0.
+    :raises Exception: The rank's own failure; on a rank without one that of the first rank that failed, as
+        RedistributionError, BuildError, ValueError, TypeError, OSError or RuntimeError, with the number of that rank.
+    """
+    failure: Exception | None = None
+    try:
+        yield
+    except Exception as error:
+        failure = error
+    found = comm.allgather((what, repr(value), encoded_failure(failure)))
+    for rank, (other_what, other, _) in enumerate(found):
+        if other_what != found[0][0]:
+            raise ValueError(f"the ranks do different things: rank 0 checks {found[0][0]} and rank {rank} {other_what}")
+        if other != found[0][1]:
+            raise ValueError(f"the ranks differ in {what}: {found[0][1]} on rank 0 and {other} on rank {rank}")
+    raise_first(failure, [failed for *_, failed in found])
+
+
+def encoded_failure(failure: Exception | None) -> tuple[str, str] | None:
+    """Return name of the kind and text of a failure, for :func:`raise_first` on other ranks."""
+    if failure is None:
+        return None
+    return next((name for name, kind in _KINDS.items() if isinstance(failure, kind)), "RuntimeError"), str(failure)
+
+
+def raise_first(failure: Exception | None, failures: list[tuple[str, str] | None]) -> None:
+    """Raise this rank's failure, else that of the first rank that has one; ``failures`` has one entry per rank."""
+    if failure is not None:
+        raise failure
+    for rank, failed in enumerate(failures):
+        if failed is not None:
+            raise _KINDS[failed[0]](f"on rank {rank}: {failed[1]}")
+
+
+def check_same(comm: Any, what: str, value: object) -> None:
+    """Make sure that all ranks have the same ``value``, see :func:`together`. Collective."""
+    with together(comm, what, value):
+        pass
+
+
+def sleeping_barrier(comm: Any, seconds: float = 0.01) -> None:
+    """Wait in a barrier that sleeps between polls instead of spinning. Collective."""
+    request = comm.Ibarrier()
+    while not request.Test():
+        time.sleep(seconds)
+
+
+@functools.cache
+def _keyval() -> int:
+    from mpi4py import MPI
+
+    return int(MPI.Comm.Create_keyval())
+
+
+def remembered(comm: Any, key: Hashable, find: Callable[[], Fact]) -> Fact:
+    """
+    Return a fact of a communicator that is found at the first call with ``key``. Collective if ``find`` is.
+
+    :param key: Name of the fact, the same on all ranks.
+    :param find: Finds the fact; fails on every rank if on one.
+    """
+    facts = comm.Get_attr(_keyval())
+    if facts is None:
+        facts = {}
+        comm.Set_attr(_keyval(), facts)
+    if key not in facts:
+        facts[key] = find()
+    found: Fact = facts[key]
+    return found
