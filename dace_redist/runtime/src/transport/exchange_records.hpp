@@ -28,27 +28,27 @@ std::vector<Record> exchange_records(const Link& link, const std::vector<int>& r
     std::vector<Record> outgoing, incoming;
     std::vector<MPI_Request> requests;
   };
-  auto* const transfer = new Pending{std::move(outgoing), std::vector<Record>(senders.size()), {}};
+  auto* const pending = new Pending{std::move(outgoing), std::vector<Record>(senders.size()), {}};
   // not freed if a call fails: MPI may still read and write there
-  transfer->requests.reserve(senders.size() + receivers.size());
+  pending->requests.reserve(senders.size() + receivers.size());
   for (std::size_t s = 0; s < senders.size(); ++s)
-    check(MPI_Irecv(&transfer->incoming[s], sizeof(Record), MPI_BYTE, senders[s], link.tag, link.comm(),
-                    &transfer->requests.emplace_back()),
+    check(MPI_Irecv(&pending->incoming[s], sizeof(Record), MPI_BYTE, senders[s], link.tag, link.comm(),
+                    &pending->requests.emplace_back()),
           "MPI_Irecv");
   for (std::size_t r = 0; r < receivers.size(); ++r)
-    check(MPI_Isend(&transfer->outgoing[r], sizeof(Record), MPI_BYTE, receivers[r], link.tag, link.comm(),
-                    &transfer->requests.emplace_back()),
+    check(MPI_Isend(&pending->outgoing[r], sizeof(Record), MPI_BYTE, receivers[r], link.tag, link.comm(),
+                    &pending->requests.emplace_back()),
           "MPI_Isend");
   const trace::Span span("wait");
   for (int complete = 0; !complete;) {
-    check(MPI_Testall(static_cast<int>(transfer->requests.size()), transfer->requests.data(), &complete,
+    check(MPI_Testall(static_cast<int>(pending->requests.size()), pending->requests.data(), &complete,
                       MPI_STATUSES_IGNORE),
           "MPI_Testall");
     if (complete) break;
     link.context.check_failures(link.owner);
     std::this_thread::yield();
   }
-  const std::unique_ptr<Pending> finished(transfer);
+  const std::unique_ptr<Pending> finished(pending);
   return std::move(finished->incoming);
 }
 
