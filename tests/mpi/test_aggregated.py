@@ -36,22 +36,6 @@ def test_exchanges_one_after_another(comm, monkeypatch, node_ranks):
                 np.testing.assert_array_equal(made(A + turn), wanted + turn)
 
 
-@pytest.mark.mpi(ranks=[6], timeout=200)
-def test_several_plans_at_once(comm, monkeypatch):
-    monkeypatch.setenv(NODE_RANKS, "2")
-    source, target = pair(comm.size)
-    wholes = [np.random.default_rng(seed).standard_normal(SHAPE) for seed in range(3)]
-    plans = [plan(source, target, comm=comm, strategy="Aggregated") for _ in wholes]
-    for _ in range(3):
-        requests = [made.start(source.local(whole, comm.rank)) for made, whole in zip(plans, wholes, strict=True)]
-        while not all([request.test() for request in requests]):
-            pass
-        for request, whole in zip(requests, wholes, strict=True):
-            np.testing.assert_array_equal(request.wait(), target.local(whole, comm.rank))
-    for made in plans:
-        made.free()
-
-
 @pytest.mark.mpi(ranks=[5], timeout=200)
 def test_nodes_without_messages(comm, monkeypatch):
     """Of the pairs of three nodes some have nothing to move, and of the ranks of a node some have no part in it."""

@@ -137,33 +137,19 @@ def nothing(call: Call) -> None:
 WRONG_CALLS: list[tuple[Callable[[Call], Any], type[Exception], str]] = [
     (grid_too_large("source"), ValueError, r"names ranks up to \d, .* start the program with mpiexec -n \d, or pass"),
     (without_bytes, TypeError, "have no fixed size without Python objects"),
-    (grid_too_large("target"), ValueError, r"the target distribution names ranks up to \d, but the communicator has"),
-    (
-        setting(target=lambda call: Distribution(SHAPE, [1], ranks=[call.comm.size])),
-        ValueError,
-        r"the target distribution names ranks up to \d, but",
-    ),
     (
         setting(target=lambda call: TiledDistribution(SHAPE, (6, 4), [[0, 9]])),
         ValueError,
         "names ranks up to 9, but the communicator has",
     ),
     (setting(source=None), TypeError, "source must be a Distribution or TiledDistribution, got None"),
-    (setting(target="rows"), TypeError, "target must be a Distribution or TiledDistribution, got 'rows'"),
     (
         setting(target=lambda call: Distribution((6, 9), [call.comm.size])),
         ValueError,
         r"one global shape, got \(6, 8\) and \(6, 9\)",
     ),
-    (
-        setting(target=lambda call: Distribution((6, 8, 1), [call.comm.size])),
-        ValueError,
-        r"one global shape, got \(6, 8\) and \(6, 8, 1\)",
-    ),
     (setting(array=lambda call: call.array[:, 1:]), ValueError, r"array must have the shape \(\d, 8\) that rank"),
-    (setting(array=lambda call: call.array.ravel()), ValueError, r"array must have the shape .* got shape \(\d+,\)"),
     (setting(array=lambda call: call.array.tolist()), TypeError, "array must be a NumPy array, got list"),
-    (setting(array=None), ValueError, r"array must have the shape .* got None"),
     (nothing, TypeError, "array is None: pass an empty array of the element type, or out"),
     (setting(array=lambda call: call.array.astype(object), out=None), TypeError, "cannot move elements of type object"),
     (option(axes=(0, 0)), ValueError, r"axes must name each of the 2 dimensions once, got \(0, 0\)"),
@@ -173,7 +159,6 @@ WRONG_CALLS: list[tuple[Callable[[Call], Any], type[Exception], str]] = [
         ValueError,
         r"with axes \(1, 0\) a source of shape \(6, 8\) needs a target of shape \(8, 6\)",
     ),
-    (option(region=((0, 0), (0, 0), (7, 1))), ValueError, "region: 7 indices from 0 on are not inside dimension 0"),
     (part_without_out, ValueError, "region leaves a part of the target as it is"),
     (setting(out=lambda call: call.out[:, :1]), ValueError, r"out must have the shape \(6, \d\) that rank"),
     (
@@ -181,7 +166,6 @@ WRONG_CALLS: list[tuple[Callable[[Call], Any], type[Exception], str]] = [
         TypeError,
         "array and out need one element type, got float64 and float32",
     ),
-    (setting(out=lambda call: call.out.tolist()), TypeError, "out must be a NumPy array, got list"),
     (read_only, ValueError, "out is read-only"),
     (overlapping, ValueError, "array and out overlap"),
     (
@@ -189,26 +173,17 @@ WRONG_CALLS: list[tuple[Callable[[Call], Any], type[Exception], str]] = [
         ValueError,
         r"unknown strategy 'Packed' \(did you mean Pack\?\); there are .*Pipelined",
     ),
-    (option(strategy=None), ValueError, "unknown strategy None; there are Auto, "),
-    (option(strategy=3), ValueError, "unknown strategy 3"),
     (option(strategy="MPI"), ValueError, "strategy MPI .* exists in DaCe programs only"),
     (option(strategy="Pack", chunk_byte=8), ValueError, "Pack does not take option 'chunk_byte'; it takes max_message"),
     (option(strategy="Pipelined", chunk_bytes=0), ValueError, "option chunk_bytes must be .*1.*got 0"),
-    (option(strategy="Pipelined", chunk_bytes=-8), ValueError, "option chunk_bytes must be .*got -8"),
     (
         option(strategy="Pipelined", chunk_bytes=1e6),
         TypeError,
         r"option chunk_bytes must be an integer .* got 1000000\.0",
     ),
-    (option(strategy="Pipelined", chunk_bytes="8MB"), TypeError, "option chunk_bytes must be an integer .*got '8MB'"),
     (option(strategy="Pipelined", depth=True), TypeError, "option depth must be an integer .*got True"),
-    (option(strategy="Pipelined", depth=0), ValueError, "option depth must be .*got 0"),
     (option(strategy="Pipelined", growth=float("nan")), ValueError, "option growth must be .*got nan"),
-    (option(strategy="Pipelined", growth=float("inf")), ValueError, "option growth must be .*got inf"),
-    (option(strategy="Pipelined", growth=0.5), ValueError, r"option growth must be .*got 0\.5"),
     (option(strategy="Threaded", threads=-1), ValueError, "option threads must be .*got -1"),
-    (option(max_message_bytes=1 << 31), ValueError, "option max_message_bytes must be .*got 2147483648"),
-    (option(max_message_bytes=1 << 70), ValueError, "option max_message_bytes must be "),
 ]
 
 #: What makes the last rank ask for something else than the others, and the text that says so.
@@ -220,16 +195,8 @@ DIFFERENCES: list[tuple[Callable[[Call], Any], str]] = [
         "dtype is float64 on rank 0 and float32 on rank",
     ),
     (
-        setting(array=lambda call: call.array.astype("i8"), out=None),
-        "dtype is float64 on rank 0 and int64 on rank",
-    ),
-    (
         setting(source=lambda call: Distribution(SHAPE, [call.comm.size], block="balanced", dims=[0, None])),
         "source is Distribution.* on rank 0 and Distribution.*balanced.* on rank",
-    ),
-    (
-        setting(target=lambda call: Distribution(SHAPE, [call.comm.size], dims=[None, 0], block=[6, 4]), out=None),
-        r"target is Distribution.* on rank 0 and Distribution.*\(6, 4\).* on rank",
     ),
     (
         setting(target=lambda call: TiledDistribution(SHAPE, SHAPE, [[0]]), out=None),
@@ -269,22 +236,6 @@ def test_wrong_element_types(comm):
                     continue  # is the default
                 check_raises(comm, TypeError, text, option(**{name: wrong}), make=make)
                 check_raises(comm, TypeError, text, option(**{name: wrong}), on="last", make=make)
-
-
-class TypeOfDaCe:
-    """Stand-in for a type of DaCe, such as ``dace.float64``."""
-
-    def as_numpy_dtype(self) -> np.dtype:
-        return np.dtype("f8")
-
-
-@pytest.mark.compile
-@pytest.mark.mpi(ranks=[2])
-def test_types_of_dace(comm):
-    for make in (PlannedCall, PlannedCallWithLists):
-        call = make(comm)
-        call.options = {"dtype": TypeOfDaCe(), "target_dtype": TypeOfDaCe()}
-        assert np.array_equal(call(), call.expected)
 
 
 @pytest.mark.compile

@@ -5,17 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
-import numpy as np
 import pytest
 from launching import launch
-from redistribution import catalogue, free_memory, methods, peers
-from redistribution.arrays import SHARED, Arrays, is_right
-
-import dace_redist
-from dace_redist.report.text import format_bytes
+from redistribution import catalogue, methods, peers
+from redistribution.arrays import Arrays, is_right
 
 BENCH = str(Path(__file__).parents[2] / "benchmarks" / "bench.py")
 
@@ -94,29 +89,3 @@ def test_a_method_that_fails_on_one_rank_is_skipped_on_all(comm):
     found = list(methods.prepare(case, comm, Arrays(case, comm), Fails(), methods.Wanted(strategies=(), peers=False)))
     assert found[0] == methods.Skipped(methods.STOCK, "OSError: no more of it")
     assert found[1].label == methods.COPY
-
-
-@pytest.mark.mpi(ranks=2)
-def test_buffers_that_do_not_fit_are_not_made(comm, monkeypatch):
-    case = catalogue.load("tiny").select(["block-k2"])[0]
-    need = 2 * 2 * case.nbytes // 4  # both ranks send and receive a quarter of the tensor
-    monkeypatch.setattr(free_memory, "_memory", lambda: (need + 99, 100 if comm.rank else 0))
-    wanted = methods.Wanted(strategies=("Pack",), variants=("ordinary",), peers=False)
-    found = list(methods.prepare(case, comm, Arrays(case, comm), "none", wanted))
-    assert found[1].label == "Pack"
-    assert (
-        f"{format_bytes(need)} of memory on a node are needed, there are {format_bytes(need + 99)}" in found[1].reason
-    )
-    assert free_memory.too_little(need // 2 - 1, comm) is None
-
-
-@pytest.mark.mpi(ranks=2)
-def test_shared_arrays_that_one_rank_cannot_have_are_missing_on_all(comm, monkeypatch):
-    def empty(shape, dtype, _):
-        if comm.rank == 1:
-            warnings.warn("empty: too little", RuntimeWarning, stacklevel=2)
-        return np.empty(shape, dtype)
-
-    monkeypatch.setattr(dace_redist, "empty", empty, raising=False)
-    with pytest.raises(MemoryError, match="empty: too little"):
-        Arrays(catalogue.load("tiny").select(["block-k2"])[0], comm).target(SHARED)

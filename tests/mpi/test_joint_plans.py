@@ -5,15 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases import blocked, tiled
-from distributions import moved, regions, same_on_all_ranks
-from hypothesis import given
+from distributions import regions
 from hypothesis import strategies as st
 
 import dace_redist
 from dace_redist import Distribution, RedistributionError, plan, redistribute
 from dace_redist.native.interface import NativePlan
 from dace_redist.redistribution.plan_cache import plans_in_use
-from dace_redist.strategies import host_strategies
 
 
 @st.composite
@@ -29,40 +27,6 @@ def tensors(draw, ranks):
         )
         made.append((source, target, axes, region, draw(st.sampled_from(["i1", "f4", "f8", "c16"]))))
     return made
-
-
-@pytest.mark.fuzz
-@pytest.mark.mpi_matrix
-@pytest.mark.mpi(ranks=[1, 3, 6], timeout=200)
-def test_random_tensors(comm):
-    @same_on_all_ranks(40)
-    @given(
-        tensors(comm.size), st.sampled_from(["Auto", *host_strategies()]), st.sampled_from([1 << 30, 17]), st.booleans()
-    )
-    def check(case, strategy, longest, started):
-        sources, targets, axes, regions_, types = (list(column) for column in zip(*case, strict=True))
-        wholes = [np.arange(np.prod(one.shape, dtype=int)).reshape(one.shape).astype(kind) for one, *_, kind in case]
-        backgrounds = [np.full(target.shape, 99, kind) for _, target, *_, kind in case]
-        arrays = [source.local(whole, comm.rank) for source, whole in zip(sources, wholes, strict=True)]
-        out = [target.local(before, comm.rank) for target, before in zip(targets, backgrounds, strict=True)]
-        if max(one.size for one in wholes) > 10**5:
-            longest = 1 << 30
-        how = {"axes": axes, "region": regions_, "max_message_bytes": longest, "strategy": strategy}
-        with plan(sources, targets, types, comm=comm, **how) as made:
-            for _ in range(2):
-                if started:
-                    made.start(arrays, out=out).wait()
-                else:
-                    made(arrays, out=out)
-        wrong = []
-        for number, (_, target, order, region, _) in enumerate(case):
-            wanted = target.local(moved(wholes[number], backgrounds[number], order, region), comm.rank)
-            if not np.array_equal(out[number], wanted):
-                wrong.append(f"tensor {number}, rank {comm.rank}: got {out[number].tolist()}, not {wanted.tolist()}")
-        wrong = [text for some in comm.allgather(wrong) for text in some]
-        assert not wrong, wrong[0]
-
-    check()
 
 
 @pytest.mark.mpi(ranks=[4])

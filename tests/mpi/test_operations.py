@@ -2,53 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from cases import OPTIONS
-from distributions import same_on_all_ranks
-from hypothesis import given
-from hypothesis import strategies as st
-from operation_cases import CALLS, LONGEST, arrays, carry_out, cases, wrong_parts
 
 import dace_redist
 from dace_redist import Distribution, plan, redistribute, schedule
-
-
-@pytest.mark.fuzz
-@pytest.mark.mpi_matrix
-@pytest.mark.mpi(ranks=[1, 2, 4, 7], timeout=300)
-def test_random_operations(comm):
-    @same_on_all_ranks(60, comm.size)
-    @given(cases(comm.size), st.sampled_from(CALLS))
-    def check_strategies(case: dict[str, Any], call: str) -> None:
-        for strategy in OPTIONS:
-            part = arrays(comm, case)
-            pair = case["source"], case["target"], case["types"]
-            carry_out(call, *part[:2], *pair, comm=comm, strategy=strategy, **case["how"], **case["options"][strategy])
-            assert not (wrong := wrong_parts(comm, f"{strategy} by {call}", [part])), wrong[0]
-
-    check_strategies()
-
-
-@pytest.mark.fuzz
-@pytest.mark.mpi_matrix
-@pytest.mark.mpi(ranks=[2, 5], timeout=200)
-def test_random_operations_on_several_tensors(comm):
-    @same_on_all_ranks(40, comm.size)
-    @given(st.lists(cases(comm.size), min_size=1, max_size=4), st.sampled_from(CALLS), LONGEST)
-    def check_strategies(several: list[dict[str, Any]], call: str, longest: int) -> None:
-        how = {name: [case["how"][name] for case in several] for name in several[0]["how"]}
-        pair = [[case[side] for case in several] for side in ("source", "target")]
-        types = [list(side) for side in zip(*(case["types"] for case in several), strict=True)]
-        for strategy in ("Auto", "Pack"):
-            parts = [arrays(comm, case) for case in several]
-            given_, out, _ = (list(side) for side in zip(*parts, strict=True))
-            carry_out(call, given_, out, *pair, types, comm=comm, strategy=strategy, max_message_bytes=longest, **how)
-            assert not (wrong := wrong_parts(comm, f"{strategy} by {call}", parts)), wrong[0]
-
-    check_strategies()
 
 
 @pytest.mark.mpi(ranks=[4])

@@ -40,21 +40,6 @@ def test_every_strategy_goes_on_while_the_program_computes(comm):
                 np.testing.assert_array_equal(out, target.local(whole, comm.rank), strategy)
 
 
-@pytest.mark.mpi(ranks=[3])
-def test_transfers_of_several_plans_at_once(comm):
-    source, target = pair(comm.size)
-    wholes = [np.random.default_rng(seed).standard_normal(SHAPE) for seed in range(6)]
-    plans = [
-        plan(source, target, comm=comm, strategy=name)
-        for name in ("Pack", "Aggregated", "Datatype", "Pipelined", "Hierarchical", "Aggregated")
-    ]
-    requests = [made.start(source.local(whole, comm.rank)) for made, whole in zip(plans, wholes, strict=True)]
-    for request, whole in zip(requests, wholes, strict=True):
-        np.testing.assert_array_equal(request.wait(), target.local(whole, comm.rank))
-    for made in plans:
-        made.free()
-
-
 @pytest.mark.mpi(ranks=[4])
 def test_conversions_reductions_and_strides(comm):
     partial = Distribution(SHAPE, (2, 2), dims=(0, None))

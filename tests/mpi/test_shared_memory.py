@@ -30,15 +30,6 @@ def mappings() -> int:
         return sum("memfd:dace-redist-arena" in line for line in lines)
 
 
-def test_an_array_as_any_other():
-    array = dace_redist.empty((3, 5), np.complex64)
-    array[...] = 1j
-    assert array.shape == (3, 5) and array.flags.c_contiguous and array.flags.writeable and array.sum() == 15j
-    assert dace_redist.empty(7).shape == (7,) and dace_redist.empty((4, 0)).size == 0
-    with pytest.raises(ValueError, match="extents must be 0 or more"):
-        dace_redist.empty((3, -1))
-
-
 def test_too_little_is_said_and_ordinary_memory_taken(monkeypatch):
     monkeypatch.setenv(NO_SHARED_MEMORY, "1000")
     before = mappings()
@@ -83,11 +74,6 @@ def test_large_arrays_lie_in_huge_pages():
     if refused_huge_pages() > refused:
         pytest.skip("there was no free huge page")
     assert huge_pages(array.ctypes.data) == 4 << 20
-
-
-def test_given_back_and_used_again():
-    address = dace_redist.empty((333, 77)).ctypes.data
-    assert dace_redist.empty((333, 77)).ctypes.data == address
 
 
 @pytest.mark.compile

@@ -38,24 +38,6 @@ def test_command_line(tmp_path: Path):
     assert len(json.loads(record.read_text())["entries"]) == 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "words, said",
-    [
-        (["--option", "dept=2"], "none of Pack takes option 'dept'; they take "),
-        (["--limit-seconds", "-1"], "limit_seconds must be positive, got -1.0"),
-        (["--to", "1,3"], "the communicator has 2 ranks: start with mpiexec -n 3"),
-    ],
-)
-def test_bad_command_line_is_one_line(tmp_path: Path, words: list[str], said: str):
-    code, printed = command_line(tmp_path / "tuning.json", *words)
-    assert code == 2
-    assert [line for line in printed.splitlines() if line.startswith("dace-redist: ") and said in line]
-    assert printed.count("dace-redist: ") == 1
-    assert "Traceback" not in printed
-    assert not (tmp_path / "tuning.json").exists()
-
-
 # Several nodes ----------------------------------------------------------------------------------------------------
 
 

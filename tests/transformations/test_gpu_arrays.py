@@ -10,7 +10,6 @@ from dace.libraries.linalg import Transpose
 from mpi4py import MPI
 from sdfgs import COLUMNS, ROWS, add_move, redistributions, rows_to_columns
 
-import dace_redist
 from dace_redist import Distribution, FuseConversion, FuseRedistributes, FuseTranspose, Redistribute, RemoveRedistribute
 from dace_redist.mpi.topology import Topology
 from dace_redist.transformations.redistribution.choose_strategies import choose_strategies
@@ -64,16 +63,6 @@ def test_no_array_moves_to_node_shared_memory(places):
     assert all(array.lifetime == dace.AllocationLifetime.External for array in both.arrays.values())
 
 
-@pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)
-def test_the_default_strategy_is_chosen_and_nothing_is_tuned(places):
-    sdfg = transients(*places)
-    (node,) = redistributions(sdfg)
-    node.set_strategy("Auto")
-    choice = choose_strategies(sdfg, comm=MPI.COMM_SELF)[node]
-    assert (choice.strategy, choice.recorded, choice.predicted) == (node.default_implementation, False, False)
-    assert "no GPU can be used here" in choice.reason and node.implementation is None
-
-
 @pytest.mark.parametrize("places", PLACES)
 def test_what_was_measured_on_a_gpu_is_chosen(places, monkeypatch, tmp_path):
     """Also if `memory` says where arrays in main memory lie."""
@@ -89,14 +78,6 @@ def test_what_was_measured_on_a_gpu_is_chosen(places, monkeypatch, tmp_path):
     Record(tmp_path / "tuning.json").add(make_entry(problem, there, winner, [], "2026-01-02T03:04:05+00:00"))
     assert choose_strategies(sdfg, comm=MPI.COMM_SELF)[node].recorded
     assert (node.strategy, node.depth, node.chunk_bytes) == ("Pipelined", 3, 1 << 20)  # the default on GPUs
-    sdfg.validate()
-
-
-def test_strategies_are_set():
-    sdfg = transients(GPU, GPU)
-    dace_redist.set_strategy(sdfg, "Pipelined", depth=3)
-    (node,) = redistributions(sdfg)
-    assert (node.strategy, node.depth) == ("Pipelined", 3)
     sdfg.validate()
 
 
@@ -164,11 +145,3 @@ def test_to_where_everything_is_becomes_a_copy(places):
     sdfg.validate()
     (edge,) = state.edges()
     assert (edge.src.data, edge.dst.data) == ("A", "B")
-
-
-def test_parts_between_memories_stay():
-    sdfg, state = chain(((2, 8), GPU), ((4, 8), HEAP))
-    add_move(state, Redistribute("stays", ROWS, ROWS), "A", dace.Memlet("B[1:3, 0:8]"))
-    assert sdfg.apply_transformations(RemoveRedistribute) == 0
-    sdfg.arrays["B"].storage = GPU
-    assert sdfg.apply_transformations(RemoveRedistribute) == 1
