@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import CALLS, arrays, carry_out, cases, wrong_parts
 from device_arrays import KINDS, StridedDeviceArray, use_device
 from distributions import same_on_all_ranks
 from extra_libraries import compiled_by_one
 from hypothesis import given
 from hypothesis import strategies as st
-from operation_cases import CALLS, arrays, carry_out, cases, wrong_parts
 
 from dace_redist import Distribution, RedistributionError, plan, redistribute
 from dace_redist.element_operation import element_operation

@@ -4,29 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import blocked, tiled
-from distributions import regions
-from hypothesis import strategies as st
 
 import dace_redist
 from dace_redist import Distribution, RedistributionError, plan, redistribute
 from dace_redist.native.interface import NativePlan
 from dace_redist.redistribution.plan_cache import plans_in_use
-
-
-@st.composite
-def tensors(draw, ranks):
-    """Shape, source, target, axes, region and type of a few tensors."""
-    made = []
-    for _ in range(draw(st.integers(1, 4))):
-        # the large one has messages of several pieces and chunks
-        shape = draw(st.one_of(st.lists(st.integers(0, 6), max_size=3).map(tuple), st.just((301, 999))))
-        axes, region, target_shape = draw(regions(shape))
-        source, target = (
-            draw(st.one_of(blocked(extents, ranks), tiled(extents, ranks))) for extents in (shape, target_shape)
-        )
-        made.append((source, target, axes, region, draw(st.sampled_from(["i1", "f4", "f8", "c16"]))))
-    return made
 
 
 @pytest.mark.mpi(ranks=[4])

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from cases import blocked
+from distributions import blocked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
