@@ -78,18 +78,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 class Launch(NamedTuple):
-    """Tests that share a launch: their file, whether they use DaCe, number of ranks, and a name if one runs alone."""
+    """Tests that share a launch: of a file, on a number of ranks, with a kind of device; or one that runs alone."""
 
     path: Path
     needs_dace: bool
     ranks: int
+    device: str
     alone: str
 
     @staticmethod
     def of(item: pytest.Item) -> Launch:
         alone = item.get_closest_marker("mpi").kwargs.get("alone", False)
         needs_dace = item.get_closest_marker("dace") is not None
-        return Launch(item.path, needs_dace, item.callspec.params["mpi_ranks"], item.nodeid if alone else "")
+        params = item.callspec.params
+        return Launch(item.path, needs_dace, params["mpi_ranks"], params.get("kind", ""), item.nodeid if alone else "")
 
 
 def time_limit(item: pytest.Item) -> float:

@@ -169,6 +169,7 @@ def computing_sdfg(name: str) -> dace.SDFG:
     return sdfg
 
 
+@pytest.mark.full
 @pytest.mark.compile
 def test_a_program_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     if shutil.which("nvcc") is None:

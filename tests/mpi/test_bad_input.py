@@ -207,7 +207,7 @@ DIFFERENCES: list[tuple[Callable[[Call], Any], str]] = [
 
 @pytest.mark.compile
 @pytest.mark.mpi_matrix
-@pytest.mark.mpi(ranks=[2, 3], timeout=240)
+@pytest.mark.mpi(ranks=[3], full=[2], timeout=240)
 def test_wrong_calls(comm):
     for change, kind, text in WRONG_CALLS:
         check_raises(comm, kind, text, change)
@@ -215,7 +215,7 @@ def test_wrong_calls(comm):
 
 
 @pytest.mark.compile
-@pytest.mark.mpi(ranks=[2, 3], timeout=240)
+@pytest.mark.mpi(ranks=[2], full=[3], timeout=240)
 def test_wrong_element_types(comm):
     """A plan takes and rejects the same types as a schedule, for one tensor and for several."""
     for make, options in (
@@ -240,7 +240,7 @@ def test_wrong_element_types(comm):
 
 @pytest.mark.compile
 @pytest.mark.mpi_matrix
-@pytest.mark.mpi(ranks=[2, 3], timeout=240)
+@pytest.mark.mpi(ranks=[2], full=[3], timeout=240)
 def test_ranks_that_ask_for_different_things(comm):
     for change, text in DIFFERENCES:
         check_raises(comm, ValueError, f"the ranks ask for different redistributions: {text}", change, on="differs")

@@ -67,7 +67,6 @@ def test_every_program(comm):
 
 
 @pytest.mark.compile
-@pytest.mark.mpi_matrix
 @pytest.mark.dace
 @pytest.mark.mpi(ranks=[4], timeout=300)
 def test_a_loop_with_shared_tensors_and_other_sizes(comm):

@@ -23,7 +23,7 @@ BY = {
     "mttkrp": ["MPI", "Pack"],
 }
 BUILT = ("even", 1)
-LOADED = [("even", 2), ("even", 4), ("even", 8), ("ragged", 1), ("ragged", 2), ("ragged", 8)]
+LOADED = [("even", 4), ("ragged", 2)]
 SIZES = {  # those of "ragged" do not divide, which stock DaCe cannot do
     "even": {"mm2": [16], "mm3": [16], "ttmc": [8, 4], "mttkrp": [8, 4]},
     "ragged": {"mm2": [13], "mm3": [13], "ttmc": [7, 3], "mttkrp": [7, 3]},

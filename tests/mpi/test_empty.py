@@ -40,7 +40,7 @@ def wrong_parts(comm: Any, name: str, source: Any, target: Any) -> list[str]:
 
 
 @pytest.mark.compile
-@pytest.mark.mpi(ranks=[1, 3], timeout=120)
+@pytest.mark.mpi(ranks=[3], full=[1], timeout=120)
 def test_arrays(comm):
     wrong = [text for name, pair in pairs(comm.size).items() for text in wrong_parts(comm, name, *pair)]
     everywhere = [text for texts in comm.allgather(wrong) for text in texts]
@@ -55,7 +55,7 @@ class OtherLibrary:
 
 
 @pytest.mark.compile
-@pytest.mark.mpi(ranks=[2, 3], timeout=60)
+@pytest.mark.mpi(ranks=[3], full=[2], timeout=60)
 def test_none_in_the_place_of_an_array(comm):
     """A rank that owns nothing learns the element type from out, or where that is another from the other ranks."""
     shape, last = (6, 5), comm.size - 1
@@ -76,7 +76,7 @@ def test_none_in_the_place_of_an_array(comm):
 
 
 @pytest.mark.compile
-@pytest.mark.mpi(ranks=[2, 3], timeout=60)
+@pytest.mark.mpi(ranks=[3], full=[2], timeout=60)
 def test_none_that_leaves_a_question(comm):
     rows, columns = Distribution((6, 4), (comm.size, 1)), Distribution((6, 4), (1, comm.size))
     none, here = Distribution((0, 4), (comm.size, 1)), np.ones(rows.local_shape(comm.rank))

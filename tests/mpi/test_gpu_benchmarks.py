@@ -44,6 +44,7 @@ def start(ranks: int, cupy: str, folder: Path, *command: str, timeout: float = 6
     return launch(ranks, [sys.executable, *command], timeout, environment=variables, cwd=folder)
 
 
+@pytest.mark.full
 @pytest.mark.compile
 @pytest.mark.parametrize(("tolerance", "code", "verdict"), [("1e-10", 0, "right"), ("-1", 1, "WRONG")])
 def test_on_the_processor(tolerance: str, code: int, verdict: str, tmp_path: Path) -> None:

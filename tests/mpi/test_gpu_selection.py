@@ -106,7 +106,7 @@ def _strided(array: np.ndarray, on_gpu: bool) -> Any:
     return StridedDeviceArray(around[:, ::2]) if on_gpu else around[:, ::2]
 
 
-@pytest.mark.mpi(ranks=[2])
+@pytest.mark.mpi(ranks=[2], alone=True)
 def test_nccl_is_tried_where_it_can_be_used(comm, files: Path, monkeypatch):
     use_device("host,apart", monkeypatch)
     monkeypatch.setenv("DACE_REDIST_NCCL", "/no/such/libnccl.so")
@@ -123,7 +123,7 @@ def test_nccl_is_tried_where_it_can_be_used(comm, files: Path, monkeypatch):
 
 @pytest.mark.compile
 @pytest.mark.mpi(ranks=[3], timeout=240)
-@pytest.mark.parametrize("kind", ["host", "host,apart", "host,apart,aware"])
+@pytest.mark.parametrize("kind", ["host,apart,aware"])
 def test_calibrate_measures_the_gpu(comm, files: Path, monkeypatch, kind: str):
     from dace_redist.mpi.topology import Topology
     from dace_redist.redistribution.bench import BENCH

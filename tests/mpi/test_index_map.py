@@ -34,7 +34,7 @@ def test_elements_of_any_fixed_size(comm):
             assert B.tobytes() == target.local(whole.T, comm.rank).tobytes(), (dtype, strategy)
 
 
-@pytest.mark.mpi(ranks=[1, 4])
+@pytest.mark.mpi(ranks=[4], full=[1])
 def test_large_transposed_tensors(comm):
     """Messages of many tiles, cut into chunks and slots, between ordinary arrays."""
     shape = (560, 3, 600)

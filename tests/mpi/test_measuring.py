@@ -24,7 +24,7 @@ class Clock:
 
 
 @pytest.mark.mpi_matrix
-@pytest.mark.mpi(ranks=[1, 3])
+@pytest.mark.mpi(ranks=[3], full=[1])
 def test_all_ranks_get_the_same_figures_and_turns(comm):
     turns, seen, clock = [], [], Clock()
 

@@ -34,7 +34,7 @@ def test_two_runs_of_a_sum_give_the_same_bits_on_all_replicas(comm, shape):
     assert len(by_strategy) == 1
 
 
-@pytest.mark.mpi(ranks=[4, 18])
+@pytest.mark.mpi(ranks=[4], full=[18])
 def test_partial_sums_in_any_memory(comm):
     """Of the partial sums of one element some are pulled, some come through rings; strides differ from call to call."""
     shape = (96, 130)

@@ -37,7 +37,7 @@ JOBS = {
     "einsums": "--nodes=2 --ntasks-per-node=1 --cpus-per-task=1 benchmarks/einsum/einsums.slurm S mm1",
 }
 
-pytestmark = [pytest.mark.compile, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.compile, pytest.mark.full, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ def strided(array: Any, kind: str) -> Any:
     return wide[:, ::2]
 
 
-@pytest.mark.mpi(ranks=[2, 3])
+@pytest.mark.mpi(ranks=[3], full=[2])
 def test_strides_change_from_call_to_call(comm):
     source, target = Distribution((7, 10), (comm.size, 1)), Distribution((7, 10), (1, comm.size))
     orders = ["C", "C", "F", "F", "every other", "backwards", "every other", "C"]
@@ -62,7 +62,7 @@ def test_one_rank_changes_where_its_array_lies(comm):
         np.testing.assert_array_equal(B, target.local(whole, comm.rank), f"call {call}")
 
 
-@pytest.mark.mpi(ranks=[2, 3])
+@pytest.mark.mpi(ranks=[3], full=[2])
 def test_one_rank_changes_strides_of_blocks_that_move_whole(comm):
     """Blocks that are contiguous in both arrays are sent whole; later arrays may hold them in pieces on one side."""
     shape = (6 * comm.size + 1, 10)

@@ -69,7 +69,7 @@ def added(source: Distribution, index: tuple[int, int], dtype: str) -> Any:
 @pytest.mark.compile
 @pytest.mark.mpi_matrix
 @pytest.mark.dace
-@pytest.mark.mpi(ranks=[4, 5], timeout=150)
+@pytest.mark.mpi(ranks=[5], full=[4], timeout=150)
 def test_sums(comm):
     from builds import built
 

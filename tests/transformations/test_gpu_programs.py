@@ -112,6 +112,7 @@ def test_partial_sums_are_reduced_on_the_way():
     program.sdfg.validate()
 
 
+@pytest.mark.full
 @pytest.mark.compile
 def test_a_program_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Compile the C++ and CUDA that DaCe generates; the program is not run."""
