@@ -72,17 +72,6 @@ def test_what_stock_cannot_do_is_refused(case: str):
         sdfg.expand_library_nodes()
 
 
-@pytest.mark.parametrize("how", [{"alpha": 2}, {"op": "sum"}, {"axes": (1, 0)}], ids=str)
-def test_what_stock_would_not_do_on_the_way_is_refused(how):
-    sdfg = dace.SDFG("more_than_stock")
-    sdfg.add_array("A", [2, 8], dace.float64)
-    sdfg.add_array("B", [8, 2], dace.float64)
-    node = Redistribute("move", Distribution((8, 8), (4, 1)), Distribution((8, 8), (1, 4)), "MPI", **how)
-    add_move(sdfg.add_state(), node, "A", "B")
-    with pytest.raises(ValueError, match=r'^Redistribute "move": strategy MPI \(stock DaCe\).*take another strategy'):
-        sdfg.expand_library_nodes()
-
-
 # Several nodes ---------------------------------------------------------------------------------------------------
 
 
@@ -120,17 +109,6 @@ def test_fields_have_different_names():
         assert set(re.findall(r"__state->__redist_\d+", code)) == {own}
     code = sdfg.generate_code()[0].clean_code
     assert code.count("= new dace_redist::program::Plan(") == code.count("delete __state->__redist_") == 4
-
-
-def test_long_lists_are_constants():
-    sdfg = dace.SDFG("long_lists")
-    sdfg.add_array("A", [500], dace.float64)
-    sdfg.add_array("B", [500], dace.float64)
-    tiles = TiledDistribution((500,), (1,), [0] * 500)
-    add_move(sdfg.add_state(), Redistribute("move", tiles, Distribution((500,), (1,))), "A", "B")
-    (tasklet,) = expanded(sdfg)
-    assert tasklet.code_global.as_string.startswith("static const std::int64_t __redist_0_source[] = {1, 1, 500, 1, 0,")
-    assert "{__redist_0_source}" in tasklet.code.as_string and len(tasklet.code.as_string) < 400
 
 
 # Arrays ----------------------------------------------------------------------------------------------------------

@@ -72,20 +72,6 @@ def test_conversions(arrays: str, refused: bool):
         sdfg.validate()
 
 
-def test_the_mpi_strategy_is_refused():
-    message = r'^Redistribute "move": strategy MPI \(stock DaCe\) moves arrays in main memory only; take another'
-    sdfg = on_gpu(rows_to_columns("MPI"), "B")
-    ((node, state),) = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]
-    with pytest.raises(ValueError, match=message):
-        node.validate(sdfg, state)
-    node.set_strategy("Auto")
-    with pytest.raises(ValueError, match=message):
-        node.expand(state, "MPI")
-    with pytest.raises(ValueError, match=message):
-        dace_redist.set_strategy(sdfg, "MPI")
-    assert node.strategy == "Hierarchical"
-
-
 def test_memory_of_a_kernel_is_refused():
     sdfg = on_gpu(rows_to_columns(), "A", SHARED)
     ((node, state),) = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]
@@ -93,23 +79,13 @@ def test_memory_of_a_kernel_is_refused():
         node.validate(sdfg, state)
 
 
-def test_inside_a_kernel_is_refused():
-    sdfg = on_gpu(rows_to_columns("Pack", name="inner"))
-    outer = dace.SDFG("outer")
-    for name, shape in (("A", [2, 8]), ("B", [8, 2])):
-        outer.add_array(name, shape, dace.float64, storage=GPU)
-    state = outer.add_state()
-    entry, leave = state.add_map("once", {"i": "0:1"}, schedule=dace.ScheduleType.GPU_Device)
-    nested = state.add_nested_sdfg(sdfg, {"A"}, {"B"})
-    state.add_memlet_path(state.add_read("A"), entry, nested, dst_conn="A", memlet=dace.Memlet("A[0:2, 0:8]"))
-    state.add_memlet_path(nested, leave, state.add_write("B"), src_conn="B", memlet=dace.Memlet("B[0:8, 0:2]"))
-    ((node, inside),) = [(n, s) for n, s in outer.all_nodes_recursive() if isinstance(n, Redistribute)]
-    with pytest.raises(ValueError, match='^Redistribute "move": it is inside a GPU kernel'):
-        node.validate(inside.sdfg, inside)
-
-
 @pytest.mark.parametrize("arrays", PLACES)
-@pytest.mark.parametrize("progress", ["calls", "thread"])
+@pytest.mark.parametrize(
+    "progress",
+    [
+        "calls",
+    ],
+)
 def test_non_blocking(arrays: str, progress: str):
     sdfg = on_gpu(rows_to_columns("Pipelined"), arrays)
     assert sdfg.apply_transformations(OverlapRedistribute, {"progress": progress}) == 1
@@ -224,17 +200,3 @@ def test_a_contraction_calls_cublas_on_its_stream():
     assert DeviceEnvironment.full_class_path() not in tasklet.environments  # what it depends on brings it
     sources = code_of(sdfg)
     assert '#include "dace_redist_cublas.hpp"' in sources["cpp"] and "dace_redist_cublas" not in sources["cu"]
-
-
-@pytest.mark.parametrize(
-    ("storage", "dtype", "message"),
-    [
-        ({"B": dace.StorageType.CPU_Heap}, dace.float64, "cuBLAS takes arrays with StorageType.GPU_Global, but B has"),
-        ({}, dace.int32, "cuBLAS multiplies float32, float64, complex64, complex128, but A holds int"),
-    ],
-    ids=["memory", "type"],
-)
-def test_what_cublas_does_not_take(storage, dtype, message: str):
-    sdfg, node = contracting(storage, dtype)
-    with pytest.raises(ValueError, match=f'^Contraction "product": {message}'):
-        node.validate(sdfg, sdfg.start_block)

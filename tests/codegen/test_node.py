@@ -95,46 +95,12 @@ def test_properties_set_later_are_checked(name: str):
     refused(node, sdfg, state, message)
 
 
-@pytest.mark.parametrize("connector", ["_inp_buffer", "_out_buffer"])
-@pytest.mark.parametrize("count", [0, 2])
-def test_number_of_edges(connector: str, count: int):
-    node = Redistribute("wrong", ROWS, COLUMNS)
-    sdfg, state = connected(node)
-    incoming = connector == "_inp_buffer"
-    (edge,) = state.in_edges(node) if incoming else state.out_edges(node)
-    if count == 0:
-        state.remove_edge(edge)
-    elif incoming:
-        state.add_edge(state.add_read("A"), None, node, connector, copy.deepcopy(edge.data))
-    else:
-        state.add_edge(node, connector, state.add_write("B"), None, copy.deepcopy(edge.data))
-    message = f'Redistribute "wrong": connector {connector} needs exactly one edge, got {count}'
-    with pytest.raises(ValueError, match=re.escape(message)):
-        node.validate(sdfg, state)
-    with pytest.raises(dace.sdfg.validation.InvalidSDFGError):
-        sdfg.validate()
-
-
 @pytest.mark.parametrize(
-    ("connector", "dtype", "message"),
+    ("source", "target"),
     [
-        ("_comm", dace.float64, "_comm must be an integer that holds an MPI_Comm, got numbers_comm of double"),
-        ("_source", dace.int32, "_source must hold 64-bit integers, got numbers_source of int"),
+        ("A[0:2, 0:8]", "A[1:9, 0:2]"),
     ],
 )
-def test_type_of_a_connector(connector: str, dtype, message: str):
-    node = Redistribute("wrong", ROWS, COLUMNS) if connector == "_comm" else Redistribute("wrong")
-    sdfg, state = connected(node)
-    node.add_in_connector("_comm")
-    for name in sorted(node.in_connectors.keys() - {"_inp_buffer"}):
-        wanted = dtype if name == connector else dace.int64
-        sdfg.add_array(f"numbers{name}", [20], wanted)
-        memlet = dace.Memlet(f"numbers{name}[0]" if name == "_comm" else f"numbers{name}[0:20]")
-        state.add_edge(state.add_read(f"numbers{name}"), None, node, name, memlet)
-    refused(node, sdfg, state, message)
-
-
-@pytest.mark.parametrize(("source", "target"), [("A[0:2, 0:8]", "A[1:9, 0:2]"), ("A[0:2, 0:8]", "A[0:8, 7:9]")])
 def test_overlap(source: str, target: str):
     sdfg = dace.SDFG("overlap")
     sdfg.add_array("A", [9, 9], dace.float64)
@@ -147,11 +113,4 @@ def test_overlap(source: str, target: str):
 def test_accepted(source_shape, target_shape):
     """Padding, and sizes that may turn out right."""
     sdfg, _ = connected(Redistribute("right", ROWS, COLUMNS), source_shape, target_shape)
-    sdfg.validate()
-
-
-def test_symbols_of_loops_and_of_constants_are_known():
-    node = Redistribute("right", Distribution((N, 8), (P, 1)), Distribution((N, 8), (1, P)), "Pipelined", depth=S)
-    sdfg, _ = connected(node, (N, 8), (8, P))
-    sdfg.add_constant("S", 3)
     sdfg.validate()

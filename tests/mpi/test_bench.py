@@ -63,20 +63,6 @@ def test_alltoallw_moves_all_kinds_of_cases_right(comm):
 
 
 @pytest.mark.mpi(ranks=2)
-def test_a_method_that_does_wrong_is_found_on_every_rank(comm, monkeypatch):
-    case = catalogue.load("tiny").select(["block-k2"])[0]
-
-    def forgets(source, target):
-        target[...] = 0
-
-    class Wrong:
-        run = staticmethod(forgets)
-
-    with pytest.raises(methods.WrongResultError, match=r"block-k2: MPI \(stock\) left wrong elements on rank 0"):
-        list(methods.prepare(case, comm, Arrays(case, comm), Wrong(), methods.Wanted(strategies=(), peers=False)))
-
-
-@pytest.mark.mpi(ranks=2)
 def test_a_method_that_fails_on_one_rank_is_skipped_on_all(comm):
     case = catalogue.load("tiny").select(["block-k2"])[0]
 

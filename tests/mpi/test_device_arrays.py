@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 from dace_redist import Distribution, RedistributionError, plan, redistribute
 from dace_redist.element_operation import element_operation
 from dace_redist.redistribution.device_arrays import DeviceArray
-from dace_redist.strategies import gpu_strategies, host_strategies
+from dace_redist.strategies import gpu_strategies
 
 SIDES = [("gpu", "gpu"), ("gpu", "gpu"), ("gpu", "cpu"), ("cpu", "gpu")]
-MAIN_MEMORY_ONLY = [name for name in host_strategies() if name not in gpu_strategies()]
 
 
 class OtherLibrary:
@@ -95,42 +94,6 @@ def test_large_tensors(comm, kind, monkeypatch):
             assert np.array_equal(second.to_numpy(), wanted)
         with plan(target, source, comm=comm, device=("gpu", "cpu"), strategy=strategy, **options) as back:
             assert np.array_equal(back(first), source.local(whole, comm.rank))
-
-
-@pytest.mark.mpi(ranks=[3], alone=True)
-def test_without_node_shared_memory(comm, monkeypatch, capfd):
-    """Slots are memory of their own then, and everything goes through MPI."""
-    use_device("host,unnamed", monkeypatch)
-    monkeypatch.setenv("DACE_REDIST_SHARED_BYTES", "0")
-    source, target = Distribution((9, 8), (3, 1)), Distribution((9, 8), (1, 3), block=(None, 1))
-    whole = np.arange(72.0).reshape(9, 8)
-    array = DeviceArray.from_numpy(source.local(whole, comm.rank))
-    for strategy in ("Pack", "Hierarchical"):
-        result = redistribute(array, source, target, comm=comm, strategy=strategy)
-        assert np.array_equal(result.to_numpy(), target.local(whole, comm.rank))
-    comm.Barrier()
-    said = "".join(comm.allgather(capfd.readouterr().err))
-    assert said.count("node-shared memory") == 1
-
-
-@pytest.mark.mpi(ranks=[2])
-def test_a_result_lies_with_the_source(comm, monkeypatch):
-    use_device("host", monkeypatch)
-    source, target = Distribution((6, 4), (2, 1)), Distribution((6, 4), (1, 2))
-    here = source.local(np.arange(24.0).reshape(6, 4), comm.rank)
-    wanted = target.local(np.arange(24.0).reshape(6, 4), comm.rank)
-    on_device = redistribute(DeviceArray.from_numpy(here), source, target, comm=comm)
-    assert isinstance(on_device, DeviceArray)
-    assert np.array_equal(on_device.to_numpy(), wanted)
-    out = np.empty_like(wanted)
-    assert redistribute(DeviceArray.from_numpy(here), source, target, comm=comm, out=out) is out
-    assert np.array_equal(out, wanted)
-
-    result = redistribute(OtherLibrary(here), source, target, comm=comm)
-    assert isinstance(result, np.ndarray)
-    assert np.array_equal(result, wanted)
-    with plan(source, Distribution((6, 4), (1, 1)), comm=comm, device="gpu") as gathered:  # rank 1 gets nothing
-        assert gathered(DeviceArray.from_numpy(here)).shape == ((6, 4) if comm.rank == 0 else (0, 0))
 
 
 @pytest.mark.mpi(ranks=[2])
@@ -242,40 +205,6 @@ def test_a_failure_on_one_rank_is_an_error_of_its_partners(comm, kind, failing, 
         assert np.array_equal(result.to_numpy(), wanted)
 
 
-@pytest.mark.mpi(ranks=[2])
-@pytest.mark.parametrize("strategy", MAIN_MEMORY_ONLY)
-def test_strategies_of_main_memory(comm, strategy: str, monkeypatch):
-    use_device("host", monkeypatch)
-    source, target = Distribution((8, 6), (2, 1)), Distribution((8, 6), (1, 2))
-    there = DeviceArray((4, 6))
-    text = f"strategy {strategy} moves arrays in main memory only, but both are on a GPU; take Pack, .*, NCCL"
-    with pytest.raises(ValueError, match=text):
-        redistribute(there, source, target, comm=comm, strategy=strategy)
-    for device, wrong in ((("gpu", "cpu"), "the source is"), (("cpu", "gpu"), "the target is")):
-        with pytest.raises(ValueError, match=f"but {wrong} on a GPU; take Pack, Pipelined, Shared, Hierarchical$"):
-            plan(source, target, comm=comm, strategy=strategy, device=device)
-
-
-@pytest.mark.mpi(ranks=[4])
-def test_nccl(comm, monkeypatch):
-    """Plans of one communicator share one of NCCL; what cannot be is said on every rank."""
-    use_device("host", monkeypatch)
-    whole = np.arange(96.0).reshape(12, 8)
-    source, target = Distribution((12, 8), (4, 1)), Distribution((12, 8), (1, 4))
-    here = source.local(whole, comm.rank)
-    with pytest.raises(ValueError, match="strategy NCCL moves between arrays on GPUs, but both are in main memory"):
-        redistribute(here, source, target, comm=comm, strategy="NCCL")
-    with pytest.raises(ValueError, match="NCCL moves between arrays on GPUs, but the target is in main memory; take"):
-        plan(source, target, comm=comm, strategy="NCCL", device=("gpu", "cpu"))
-    there = DeviceArray.from_numpy(here)
-    monkeypatch.setenv("DACE_REDIST_NCCL", "/no/such/libnccl.so")
-    with pytest.raises(RedistributionError, match="strategy NCCL needs NVIDIA's NCCL .* /no/such/libnccl.so"):
-        redistribute(there, source, target, comm=comm, strategy="NCCL")
-    monkeypatch.setenv("DACE_REDIST_NCCL", str(compiled_by_one(comm, "stand_in_nccl")))
-    with pytest.raises(RedistributionError, match="needs a GPU for each rank, but ranks 0 and 1 share one"):
-        redistribute(there, source, target, comm=comm, strategy="NCCL")
-
-
 @pytest.mark.mpi(ranks=[4], alone=True)
 def test_plans_share_a_communicator_of_nccl(comm, monkeypatch):
     use_device("host,apart", monkeypatch)
@@ -360,3 +289,39 @@ def test_several_tensors(comm, kind, monkeypatch):
         assert not wrong, wrong[0]
 
     check()
+
+
+@pytest.mark.mpi(ranks=[3], alone=True)
+def test_without_node_shared_memory(comm, monkeypatch, capfd):
+    """Slots are memory of their own then, and everything goes through MPI."""
+    use_device("host,unnamed", monkeypatch)
+    monkeypatch.setenv("DACE_REDIST_SHARED_BYTES", "0")
+    source, target = Distribution((9, 8), (3, 1)), Distribution((9, 8), (1, 3), block=(None, 1))
+    whole = np.arange(72.0).reshape(9, 8)
+    array = DeviceArray.from_numpy(source.local(whole, comm.rank))
+    for strategy in ("Pack", "Hierarchical"):
+        result = redistribute(array, source, target, comm=comm, strategy=strategy)
+        assert np.array_equal(result.to_numpy(), target.local(whole, comm.rank))
+    comm.Barrier()
+    said = "".join(comm.allgather(capfd.readouterr().err))
+    assert said.count("node-shared memory") == 1
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_a_result_lies_with_the_source(comm, monkeypatch):
+    use_device("host", monkeypatch)
+    source, target = Distribution((6, 4), (2, 1)), Distribution((6, 4), (1, 2))
+    here = source.local(np.arange(24.0).reshape(6, 4), comm.rank)
+    wanted = target.local(np.arange(24.0).reshape(6, 4), comm.rank)
+    on_device = redistribute(DeviceArray.from_numpy(here), source, target, comm=comm)
+    assert isinstance(on_device, DeviceArray)
+    assert np.array_equal(on_device.to_numpy(), wanted)
+    out = np.empty_like(wanted)
+    assert redistribute(DeviceArray.from_numpy(here), source, target, comm=comm, out=out) is out
+    assert np.array_equal(out, wanted)
+
+    result = redistribute(OtherLibrary(here), source, target, comm=comm)
+    assert isinstance(result, np.ndarray)
+    assert np.array_equal(result, wanted)
+    with plan(source, Distribution((6, 4), (1, 1)), comm=comm, device="gpu") as gathered:  # rank 1 gets nothing
+        assert gathered(DeviceArray.from_numpy(here)).shape == ((6, 4) if comm.rank == 0 else (0, 0))

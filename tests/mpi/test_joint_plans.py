@@ -5,34 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import dace_redist
 from dace_redist import Distribution, RedistributionError, plan, redistribute
 from dace_redist.native.interface import NativePlan
 from dace_redist.redistribution.plan_cache import plans_in_use
-
-
-@pytest.mark.mpi(ranks=[4])
-def test_conversions_strides_and_new_arrays(comm):
-    rows, columns = Distribution((12, 8), (4, 1)), Distribution((12, 8), (1, 4))
-    whole = np.arange(96.0).reshape(12, 8)
-    A = np.asfortranarray(rows.local(whole, comm.rank))
-    with plan([rows, rows], [columns, columns], comm=comm, target_dtype=["f4", None], alpha=[2, 1]) as made:
-        first, second = made([A, dace_redist.empty(A.shape) * 0 + A])
-        assert "2 tensors" in repr(made)
-    assert first.dtype == np.float32
-    np.testing.assert_array_equal(first, columns.local(2 * whole, comm.rank))
-    np.testing.assert_array_equal(second, columns.local(whole, comm.rank))
-    third, fourth = redistribute([A, A], [rows, rows], [columns, columns], comm=comm, alpha=[1, 3])
-    np.testing.assert_array_equal(third + fourth, columns.local(4 * whole, comm.rank))
-    partial = Distribution((12, 8), (4,), dims=(None, None))
-    with plan([partial, rows], [columns] * 2, comm=comm, op=["sum", None]) as made:
-        total, moved_only = made.start([whole, A]).wait()
-        with pytest.raises(ValueError, match=r"out\[0\] and out\[1\] overlap"):
-            made([whole, A], out=[total, total])
-    np.testing.assert_array_equal(total, 4 * columns.local(whole, comm.rank))
-    np.testing.assert_array_equal(moved_only, columns.local(whole, comm.rank))
-    with pytest.raises(TypeError, match="array must be a list of NumPy arrays"):
-        redistribute(A, [rows], [columns], comm=comm)
 
 
 @pytest.mark.mpi(ranks=[2])

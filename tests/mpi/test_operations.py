@@ -111,35 +111,3 @@ def test_large_converted_tensors(comm):
             )
             wanted = np.float32(-2) * whole.T.astype("f4") + np.float32(3)
             np.testing.assert_allclose(out, target.local(wanted, comm.rank), rtol=1e-5, atol=1e-6)
-
-
-WRONG = [
-    ({"dtype": "i4"}, TypeError, "cannot convert elements of float64 to int32"),
-    ({"dtype": "f2"}, TypeError, "elements of type float16 are only moved"),
-    ({"alpha": "2"}, TypeError, "alpha must be a number, got '2'"),
-    ({"alpha": 1j}, TypeError, "alpha must be a number of the target's type float64"),
-    ({"alpha": 2**53 + 1}, ValueError, "alpha must be a number that float64 can hold, got 9007199254740993"),
-    ({"conj": 1}, TypeError, "conj must be True or False, got 1"),
-    ({"op": "mean"}, ValueError, "op must be one of sum, prod, min, max, or None, got 'mean'"),
-    ({"beta": 2}, ValueError, "beta needs the array whose elements it scales"),
-    ({"op": "max", "beta": 1}, ValueError, "beta requires op='sum'"),
-    ({"op": "max", "dtype": "c16"}, TypeError, "op max needs real numbers"),
-]
-
-
-@pytest.mark.mpi(ranks=[2])
-def test_wrong_operations(comm):
-    source, target = Distribution((4, 4), (2, 1)), Distribution((4, 4), (1, 2))
-    A = np.ones((2, 4))
-    for how, kind, message in WRONG:
-        with pytest.raises(kind, match=message):
-            redistribute(A, source, target, comm=comm, **how)
-    with pytest.raises(TypeError, match="one element type, got float64 and float32; dtype=numpy.float32 converts"):
-        redistribute(A, source, target, comm=comm, out=np.ones((4, 2), "f4"))
-    for alpha in (2.5, 128, -129):
-        with pytest.raises(TypeError, match="alpha must be a number of the target's type int8, got"):
-            redistribute(A.astype("i1"), source, target, comm=comm, alpha=alpha)
-    with plan(source, target, comm=comm, beta=1, target_dtype="f4") as made:
-        assert repr(made).count("x + 1 * there, as float32") == 1
-        with pytest.raises(ValueError, match="beta needs the array"):
-            made(A)

@@ -40,19 +40,6 @@ def test_every_strategy_goes_on_while_the_program_computes(comm):
                 np.testing.assert_array_equal(out, target.local(whole, comm.rank), strategy)
 
 
-@pytest.mark.mpi(ranks=[4])
-def test_conversions_reductions_and_strides(comm):
-    partial = Distribution(SHAPE, (2, 2), dims=(0, None))
-    target = Distribution(SHAPE[::-1], (comm.size, 1))
-    A = np.asfortranarray(np.full(partial.local_shape(comm.rank), comm.rank, "f8"))[::-1]
-    for strategy in OURS:
-        with plan(partial, target, comm=comm, op="sum", target_dtype="f4", axes=(1, 0), strategy=strategy) as made:
-            out = np.zeros((target.local_shape(comm.rank)[0], SHAPE[0] * 2), "f4")[:, ::2][:, ::-1]
-            with made.start(A, out=out):
-                pass
-        np.testing.assert_array_equal(out[:, [0, -1]], np.broadcast_to([1, 5], (len(out), 2)), strategy)
-
-
 @pytest.mark.mpi(ranks=[2])
 def test_misuse(comm):
     source, target = pair(comm.size)

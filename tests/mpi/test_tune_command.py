@@ -39,26 +39,3 @@ def test_command_line(tmp_path: Path):
 
 
 # Several nodes ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.compile
-@pytest.mark.timeout(300)
-def test_choices_are_for_the_placement_of_ranks_on_nodes(tmp_path: Path):
-    import cluster
-
-    reason = cluster.why_not()
-    if reason:
-        pytest.skip(f"this machine cannot emulate nodes: {reason}")
-    record = tmp_path / "tuning.json"
-    case = ["--shape", "64,64", "--from", "4", "--to", "1,4", "--strategy", "Pack", "--strategy", "Shared"]
-    argv = [sys.executable, "-m", "dace_redist.cli", "tune", *case, "--limit-seconds", "1", "--record", str(record)]
-    for mapping, other in ("block", 2), ("cyclic", 1):
-        code, printed = cluster.run(2, 4, [*argv, "--quiet"], mapping=mapping, timeout=120)
-        assert code == 0, printed
-        reason = f"strategy Shared moves between ranks of one node, but ranks 0 and {other} are on different nodes"
-        assert re.search(f"^  Shared +cannot: {reason}", printed, re.MULTILINE), printed
-    entries = json.loads(record.read_text())["entries"]
-    assert [(entry["layout"], entry["winner"]["strategy"]) for entry in entries] == [
-        ("2x2", "Pack"),
-        ("0,1,0,1", "Pack"),
-    ]

@@ -74,16 +74,6 @@ def test_another_configuration_of_dace_is_another_library(monkeypatch: pytest.Mo
     assert programs.named_path("program") != before
 
 
-def test_other_versions_of_dace_are_named_when_a_program_is_read(monkeypatch: pytest.MonkeyPatch):
-    from dace_redist.transformations.distribute.read import frontend
-
-    with monkeypatch.context() as patch:
-        patch.delattr(ProgramVisitor, "_visit_test")
-        with pytest.raises(ImportError, match=r"DaCe .* ProgramVisitor has no '_visit_test': install dace==2.0.0b1"):
-            importlib.reload(frontend)
-    importlib.reload(frontend)
-
-
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return the module that caches programs, without compilation, on a communicator of this rank."""
@@ -128,3 +118,13 @@ def test_a_changed_loop_runs_as_it_is_now():
         set_condition(program.sdfg)
     with pytest.raises(ValueError, match="writes x: pass an array that is writeable"):
         program(A, np.broadcast_to(1.0, 4))
+
+
+def test_other_versions_of_dace_are_named_when_a_program_is_read(monkeypatch: pytest.MonkeyPatch):
+    from dace_redist.transformations.distribute.read import frontend
+
+    with monkeypatch.context() as patch:
+        patch.delattr(ProgramVisitor, "_visit_test")
+        with pytest.raises(ImportError, match=r"DaCe .* ProgramVisitor has no '_visit_test': install dace==2.0.0b1"):
+            importlib.reload(frontend)
+    importlib.reload(frontend)

@@ -91,15 +91,6 @@ def test_recorded_winner_is_taken_node_by_node():
     sdfg.validate()
 
 
-def test_arrays_that_are_not_in_c_order_go_by_the_rule():
-    sdfg = there_and_back()
-    sdfg.arrays["A"].set_strides_from_layout(0, 1)
-    remember(ROWS, COLUMNS, "Pack")
-    choices = dace_redist.choose_strategies(sdfg)
-    assert set(strategies(sdfg).values()) == {DEFAULT_STRATEGY}
-    assert {(choice.recorded, choice.reason) for choice in choices.values()} == {(False, choosing.NOT_IN_C_ORDER)}
-
-
 def test_only_automatic_nodes_unless_told(tmp_path: Path):
     record = tmp_path / "other.json"
     for source, target in ((ROWS, COLUMNS), (COLUMNS, ROWS)):
@@ -158,16 +149,3 @@ def test_symbolic_nodes_are_chosen_for_given_values():
     assert all("has no value: give symbols=" in choice.reason for choice in choices.values())
     dace_redist.choose_strategies(sdfg, symbols={"N": 2})
     assert strategies(sdfg) == {"of_symbolic": "Pack", "of_inner": DEFAULT_STRATEGY}
-
-
-@pytest.mark.parametrize(
-    "make, symbols, error, said",
-    [
-        (symbolic, None, ValueError, r'Redistribute "of_\w+": N has no value: give symbols=\{\'N\': \.\.\.\}'),
-        (symbolic, {"n": 2}, ValueError, "symbols: 'n' is not a symbol of symbolic; it has N"),
-        (symbolic, {"N": -1}, ValueError, 'Redistribute "of_symbolic": .*must'),
-    ],
-)
-def test_bad_symbols(make, symbols, error, said: str):
-    with pytest.raises(error, match=said):
-        problems_of(make(), symbols)

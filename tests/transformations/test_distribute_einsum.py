@@ -177,16 +177,6 @@ def test_what_is_returned_may_be_called_by_its_variable_and_sizes_by_their_symbo
         dace_redist.distribute(two_results, 4, sizes, overrides={"C": {}, "__return_1": {}})
 
 
-@dace.program
-def named_as_a_keyword(A: dace.float64[I, J], comm: dace.float64[J, I]):
-    return A @ comm
-
-
-def test_an_argument_cannot_be_called_as_the_communicator():
-    with pytest.raises(ValueError, match=r"cannot be called comm.*give it another name"):
-        dace_redist.distribute(named_as_a_keyword, 2, {I: 3, J: 4})
-
-
 @pytest.mark.slow
 def test_the_transformation_rewrites_in_place():
     import dace_redist

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 
 import dace
 import pytest
@@ -105,29 +104,11 @@ def test_distributions(name: str, simplify: bool):
     assert list(map(str, node.distributions())) == list(map(str, DISTRIBUTIONS[name]))
 
 
-@SIMPLIFY
-def test_pin_of_a_symbolic_grid(simplify: bool):
-    (node,) = dace_redist.lower_all(parse("symbolic_sub_grid", simplify))
-    _, target = node.distributions()
-    assert target.pins[1] is None
-    assert {int(target.pins[0].subs(target.grid[0], p).doit()) - p for p in range(1, 5)} == {-1}
-
-
 def test_sizes_of_the_caller_arrive():
     sdfg = parse("calls_with_sizes")
     (node,) = dace_redist.lower_all(sdfg)
     assert node.distributions()[0] == Distribution((12, 4), (2, 1), block=(6, 4))
     assert not sdfg.free_symbols
-
-
-def test_sizes_replaced_before():
-    sdfg = parse("symbolic")
-    sdfg.replace_dict({"N": "6", "P": "2", "Q": "3"})
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        (node,) = dace_redist.lower_all(sdfg)
-    assert node.distributions()[1] == Distribution((12, 36), (3, 2), block=(4, 18))
-    check(sdfg, "symbolic")
 
 
 @SIMPLIFY
@@ -144,16 +125,6 @@ def test_one_at_a_time(simplify: bool):
     sdfg.validate()
     assert sdfg.apply_transformations(LowerRedistribute) == 1
     check(sdfg, "there_and_back")
-
-
-def test_changed_code_stays_with_a_warning():
-    sdfg = parse("plain")
-    sdfg.init_code["frame"].as_string = sdfg.init_code["frame"].as_string.replace("int myrank;", "int myrank = 0;")
-    with pytest.warns(UserWarning, match='the stock code of descriptor "__tmp0" was changed and stays in the program'):
-        (node,) = dace_redist.lower_all(sdfg)
-    assert "_send_types" in code(sdfg) and "__tmp0" in sdfg.rdistrarrays
-    assert node.distributions() == DISTRIBUTIONS["plain"]
-    sdfg.validate()
 
 
 def test_inlined_programs_that_clash():

@@ -9,7 +9,7 @@ from sdfgs import COLUMNS, ROWS, add_move, redistributions
 from stock_programs import parse
 
 import dace_redist
-from dace_redist import Redistribute, SetRedistributeStrategy
+from dace_redist import Redistribute
 from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, host_strategies
 
 
@@ -84,27 +84,6 @@ def test_no_match(where):
     assert "RMA" not in strategies(sdfg).values()
 
 
-@dace.program
-def doubled(A: dace.float64[4]):
-    return 2 * A
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda given: dace_redist.set_strategy(given, "Pack"),
-        dace_redist.lower_all,
-        dace_redist.choose_strategies,
-        dace_redist.place_in_shared_memory,
-    ],
-)
-def test_programs_are_no_sdfgs(call):
-    with pytest.raises(TypeError, match=r" takes an SDFG, got DaceProgram: pass its SDFG, program\.to_sdfg\(\)$"):
-        call(doubled)
-    with pytest.raises(TypeError, match=r" takes an SDFG, got str$"):
-        call("program.sdfg")
-
-
 @pytest.mark.parametrize(
     ("name", "options", "error", "message"),
     [
@@ -142,16 +121,3 @@ def test_stock_nodes_stay_under_mpi():
 
 
 # As a transformation ---------------------------------------------------------------------------------------------
-
-
-def test_transformation_on_all():
-    sdfg = three()
-    options = {"strategy": "Pipelined", "options": {"chunk_bytes": 100, "growth": 2.0}}
-    assert sdfg.apply_transformations_repeated(SetRedistributeStrategy, options=options) == 3
-    assert set(strategies(sdfg).values()) == {"Pipelined"}
-    assert all(node.options["chunk_bytes"] == 100 for node in redistributions(sdfg))
-    assert sdfg.apply_transformations_repeated(SetRedistributeStrategy, options=options) == 0
-    options["options"] = {"chunk_bytes": 200}
-    assert sdfg.apply_transformations_repeated(SetRedistributeStrategy, options=options) == 3
-    assert {(n.options["chunk_bytes"], n.options["growth"]) for n in redistributions(sdfg)} == {(200, 1.0)}
-    sdfg.validate()

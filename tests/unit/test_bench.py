@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
-from redistribution import arrays, bounds, catalogue, dtensor, figures, peers, requirements, tables
+from redistribution import arrays, bounds, catalogue, dtensor, requirements
 from redistribution.command import bench
 
 from dace_redist import Distribution, TiledDistribution, schedule
@@ -33,35 +31,6 @@ def test_every_case_can_be_planned(preset):
                 assert all(end <= n for end, n in zip(ends, case.within.shape, strict=True))
 
 
-def test_a_file_of_cases_that_is_wrong_is_named(tmp_path):
-    path = tmp_path / "mine.json"
-    entry = {
-        "name": "a",
-        "group": "g",
-        "shape": [4],
-        "dtype": "int32",
-        "source": {"grid": [2]},
-        "target": {"grid": [1]},
-    }
-
-    def load(**changed):
-        path.write_text(json.dumps({"groups": {"g": "a group"}, "cases": [entry | changed]}))
-        return catalogue.load("default", path)
-
-    assert load().cases[0].ranks == 2
-    for changed, message in (
-        ({"dtype": "int33"}, "case 'a': .*int33"),
-        ({"source": {"grid": [0]}}, "case 'a': "),
-        ({"group": "h"}, "case 'a': unknown group 'h'"),
-        ({"choices": [{"strategy": "Pack", "depth": 2}]}, "case 'a': strategy Pack does not take option 'depth'"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            load(**changed)
-    path.write_text("{")
-    with pytest.raises(ValueError, match=r"mine.json holds no cases"):
-        catalogue.load("default", path)
-
-
 @pytest.mark.parametrize("slab", [1, 7, 1 << 20])
 @pytest.mark.parametrize("dtype", ["int32", "float64", "complex128"])
 def test_values_tell_where_elements_belong(slab, dtype, monkeypatch):
@@ -83,14 +52,6 @@ def test_values_tell_where_elements_belong(slab, dtype, monkeypatch):
             if local.size:
                 local.flat[-1] += 1
                 assert not arrays.is_right(local, distribution, rank)
-
-
-@pytest.mark.parametrize(
-    ("name", "axes"),
-    [("pencil-to-pencil-240", (1, 2)), ("seed-k8", None), ("owners-transposed-960", None), ("nas-mg-x-A", None)],
-)
-def test_transfers_between_pencils(name, axes):
-    assert peers.pencil_axes(catalogue.load().select([name])[0]) == axes
 
 
 def test_bounds_between_nodes():
@@ -145,39 +106,6 @@ def test_requirements_are_computed_from_medians():
     assert rows["Auto, share of the wire, 2 nodes, messages >= 1 MB: worst"].is_met is None
 
 
-def test_tables_and_the_last_of_two_results(tmp_path):
-    path = tmp_path / "results.jsonl"
-    lines = [*results(), {"case": "a", "group": "seed", "preset": "default", "method": "RMA", "skipped": "why"}]
-    lines.append(record("seed-k12", "Pack", 5.0, ratio_to_stock=0.8, share_of_copy=0.2))
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = tables.read([path])
-    assert [r["median"] for r in found if r["case"] == "seed-k12" and r["method"] == "Pack"] == [5.0]
-    table = tables.case_table([r for r in found if r["case"] == "seed-k12"]).splitlines()
-    assert [line.split("  ")[0].strip() for line in table[3:]] == [
-        "Auto, shared-target", "plain copy", "Auto", "MPI (stock)", "Pack"
-    ]  # fmt: skip
-    assert "MISSED" in tables.requirements_table(found)
-    path.write_text("{}\n")
-    with pytest.raises(ValueError, match=r"results.jsonl: line 1 is no result"):
-        tables.read([path])
-
-
-@pytest.mark.slow
-def test_every_figure_is_drawn_in_both_formats(tmp_path):
-    files = figures.draw_all(results() + [record(nodes=2, share_of_wire=0.9)], tmp_path / "new" / "folder")
-    names = {path.stem for path in files}
-    assert {"times-seed", "stock-seed", "bound-seed", "series-seed", "times-seed-2-nodes"} <= names
-    assert {path.suffix for path in files} == {".png", ".svg"}
-    for path in files:
-        head = path.read_bytes()[:200]
-        assert head.startswith(b"\x89PNG") if path.suffix == ".png" else b"<?xml" in head
-    svg = (tmp_path / "new" / "folder" / "times-seed.svg").read_text()
-    assert "median time, s" in svg
-    assert "Auto, shared-target" in svg
-    with pytest.raises(ValueError, match="nothing to draw"):
-        figures.draw_all([], tmp_path)
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -193,15 +121,6 @@ def test_what_the_command_does_not_understand_is_one_line(capsys, words, message
     assert code == 2
     assert printed.err.count("\n") == 1
     assert message in printed.err
-
-
-def test_results_are_summarised(capsys, tmp_path):
-    path = tmp_path / "results.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in results()))
-    code, printed = cli(capsys, "--summary", str(path))
-    assert not code
-    assert "must reach" in printed.out
-    assert "Geometric means" in printed.out
 
 
 def test_a_mesh_of_dtensor_splits_as_the_distributions_do():

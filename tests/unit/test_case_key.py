@@ -12,18 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dace_redist import Distribution, TiledDistribution, schedule
-from dace_redist.redistribution.shared_arrays import empty, is_shared
 from dace_redist.tuning.problem import (
-    GPU_MEMORIES,
-    MAIN_MEMORIES,
-    MEMORIES,
-    Problem,
     canonical,
-    check_memory,
-    gpu_memory_name,
-    memory_name,
     schedule_key,
-    sides_on_gpu,
 )
 
 SHAPE = (12, 10)
@@ -86,23 +77,3 @@ def test_key_is_the_same_in_every_process_and_version():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == key() == "0d9e6ce178d20417289b8a163cb87266"
-
-
-def test_where_arrays_lie():
-    shared, ordinary = empty((4, 6), "float32"), np.empty((4, 6), "float32")
-    for array, expected in ((shared, True), (ordinary, False)):
-        for view in (array, array[1:, ::2], array.T, array.reshape(-1).view("int32"), np.asarray(array)):
-            assert is_shared(view) == expected
-    assert not is_shared(shared.copy())
-    sides = ((False, False), (True, False), (False, True), (True, True))
-    assert [memory_name(*pair) for pair in sides] == [*MAIN_MEMORIES]
-    assert {gpu_memory_name(*pair) for pair in sides[1:]} == {*GPU_MEMORIES}
-    assert [sides_on_gpu(gpu_memory_name(*pair)) for pair in sides[1:]] == [*sides[1:]]
-    assert not any(any(sides_on_gpu(memory)) for memory in MAIN_MEMORIES)
-    assert [Problem(schedule(ROWS, COLUMNS), memory).on_gpu for memory in MEMORIES] == [False] * 4 + [True] * 3
-    with pytest.raises(ValueError, match="memory must be one of ordinary, .*, shared-both, got 'gpu'"):
-        check_memory("gpu", MAIN_MEMORIES)
-    assert [str(Problem(schedule(ROWS, COLUMNS), memory)) for memory in MEMORIES[:2]] == [
-        "float64[12, 10]",
-        "float64[12, 10] (shared-source)",
-    ]

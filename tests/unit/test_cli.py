@@ -57,37 +57,11 @@ def test_json(run):
     assert one["messages"][0]["blocks"][0]["counts"] == [2, 4]
 
 
-def test_all_descriptions(run):
-    code, out, _ = run(
-        *("explain", "--shape", "8,9", "--from", "2,2", "--from-dims", "1,-", "--from-block", "ceil,balanced"),
-        *("--to", "2,2", "--to-block", "2,-", "--to-ranks", "0,2,1,3", "--json"),
-    )
-    plain = json.loads(out)
-    assert code == 0
-    assert plain["source"] == {
-        **{"kind": "blocked", "shape": [8, 9], "grid": [2, 2], "dims": [1, None], "block": ["ceil", "balanced"]},
-        **{"ranks": None, "pins": [None, None]},
-    }
-    assert plain["target"]["ranks"] == [0, 2, 1, 3]
-    assert plain["target"]["block"] == [2, "balanced"]
-
-
 def test_plot(run, tmp_path):
     code, out, _ = run(*SMALL, "--plot", str(tmp_path / "plan.png"))
     assert code == 0
     assert "moved" in out
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_what_is_computed_and_several_tensors(run):
-    changes = ("--to-dtype", "float32", "--alpha", "2", "--beta", "1", "--op", "sum")
-    code, out, _ = run(*SMALL, *changes)
-    assert code == 0 and "computes  sum of 2 * x + 1 * there, as float32" in out and "on wire   4 bytes" in out
-    plain = json.loads(run(*SMALL, *changes, "--json", "--memory-bytes", "200000")[1])
-    assert plain["operation"] == {"alpha": 2, "beta": 1, "conj": False, "op": "sum"} and plain["rounds"]["count"] >= 1
-    code, out, _ = run(*SMALL, "--tensors", "16")
-    assert code == 0 and "16 tensors, each as follows, in one exchange" in out
-    assert json.loads(run(*SMALL, "--tensors", "16", "--json")[1])["tensors"][15]["target_dtype"] == "float64"
 
 
 def span(start, duration):

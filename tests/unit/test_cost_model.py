@@ -45,25 +45,6 @@ def machine(cores: int = 4, ranks: int = 4, **changed: Any) -> MachineProfile:
     return MachineProfile.model_validate(plain | changed)
 
 
-def byte_seconds(seconds: float) -> dict[str, Any]:
-    """Return times of ``seconds`` per byte with nearly no latency."""
-    return {"nbytes": [1, 1001, 1000001], "seconds": [1e-12, 1e-12 + 1000 * seconds, 1e-12 + 1e6 * seconds]}
-
-
-def gpu_machine(**changed: Any) -> MachineProfile:
-    """Return a machine with a GPU."""
-    device = {
-        "name": "G", "launch": 1e-5,
-        "kernels": {"pack": flat(0.1e-9), "unpack": flat(0.2e-9), "permuted": flat(0.9e-9)},
-        "to_main_memory": byte_seconds(1e-9), "to_gpu": byte_seconds(2e-9),
-        "node": {"messages": byte_seconds(3e-9), "chunks": byte_seconds(4e-9),
-                 "push": {"sent": flat(0.5e-9), "received": flat(0.5e-9)},
-                 "latency": {kind: {"exchange": 2e-6, "message": 2e-7} for kind in ("messages", "shared")}},
-        "network": {"messages": {"nbytes": [1, 1000], "seconds": [2e-5, 2e-4]}, "link_seconds_per_byte": 2e-7},
-    }  # fmt: skip
-    return machine(device=device | changed)
-
-
 def terms(strategy: str, memory: str = "ordinary", profile: MachineProfile | None = None, moved=MOVED, node_of=None):
     model = CostModel(Problem(moved, memory), profile or machine(), node_of or [0] * moved.ranks)
     found = model.estimate(strategy)
@@ -115,34 +96,6 @@ def test_shared_takes_the_protocol_of_the_memory(memory: str, transfer: float, p
     assert found == terms("Hierarchical", memory, moved=LONG)
 
 
-def test_partial_results_are_pulled_or_staged():
-    """The receiver reduces all of an element at once, and so never has them pushed, or read by the kernel."""
-    parts = Distribution((256, 512), (4, 1), dims=(None, None))  # four partial results, each of 1 MiB
-    summed = schedule(parts, Distribution((256, 512), (4,)), op="sum")
-    sent = 3 * 64 * 512 * 8
-    for memory in ("ordinary", "shared-target"):
-        found = terms("Shared", memory, moved=summed)
-        assert (found.transfer, found.pack) == (0.0, pytest.approx(0.5 * sent * 7e-9))
-    for memory in ("shared-source", "shared-both"):
-        found = terms("Shared", memory, moved=summed)
-        assert (found.transfer, found.pack) == (pytest.approx(sent * 3e-9), 0.0)
-    assert terms("Pack", moved=summed).latency == pytest.approx(1e-6 + 3e-7)  # all arrive in one exchange
-
-
-def test_ranks_that_share_a_core_wait_for_it():
-    """A calibration with two ranks per core has seen seconds that are half waiting."""
-    found = terms("Pack", profile=machine(cores=2))
-    alone = terms("Pack")
-    assert found.pack == pytest.approx(0.5 * alone.pack)
-    assert found.wait == pytest.approx(0.5 * alone.total) and found.total == pytest.approx(alone.total)
-
-
-def test_a_permuted_side_is_transposed():
-    permuted = schedule(ROWS, COLUMNS, axes=(1, 0))
-    found = terms("Pack", moved=permuted)
-    assert found.unpack == pytest.approx(SENT * 9e-9 + OWN * (1e-9 + 8e-9), rel=1e-6)
-
-
 def test_between_nodes_the_link_is_shared():
     nodes = [0, 0, 1, 1]
     crossing = 2 * 2 * 16 * 16 * 8
@@ -154,52 +107,9 @@ def test_between_nodes_the_link_is_shared():
     assert pieces.seconds >= crossing * 1e-7
 
 
-def test_chunks_between_nodes_are_of_the_fastest_size():
-    nodes, crossing = [0, 0, 1, 1], 2 * 2 * 16 * 16 * 8
-    usual = CostModel(Problem(MOVED), machine(), nodes).with_best_options("Hierarchical")
-    assert usual is not None and not usual.options  # whole messages of 2 KiB, in one chunk each
-    network = {"messages": {"nbytes": [1, 1000], "seconds": [1e-5, 1e-4]}, "link_seconds_per_byte": 1e-7}
-    for nanoseconds, chosen in (((100, 50, 100), 512), ((50, 80, 100), 128), ((98, 97, 100), None)):
-        sizes = (128, 512, 2048)
-        seconds = [size * each * 1e-9 for size, each in zip(sizes, nanoseconds, strict=True)]
-        profile = machine(network=network | {"chunks": {"nbytes": list(sizes), "seconds": seconds}})
-        found = CostModel(Problem(MOVED), profile, nodes).with_best_options("Hierarchical")
-        assert found is not None and found.options == ({} if chosen is None else {"chunk_bytes": chosen})
-        assert found.seconds >= crossing * 1e-9 * (min(nanoseconds) if chosen else 100)
-        assert not CostModel(Problem(MOVED), profile, [0] * 4).with_best_options("Hierarchical").options
-        assert not CostModel(Problem(MOVED), profile, nodes).with_best_options("Pack").options
-
-
 def test_strategies_are_in_order_of_time_and_the_same_wherever_they_are_computed():
     seconds = [one.seconds for one in CostModel(Problem(MOVED), machine(), [0] * 4).estimates()]
     assert seconds == sorted(seconds) and len(seconds) == 8
-
-
-def test_on_gpus_kernels_run_beside_the_transfers_of_other_messages():
-    found = terms("Pack", "gpu", gpu_machine())
-    assert found.latency == pytest.approx(2e-6 + 3 * 2e-7 + 1e-5)  # one launch: what arrives is contiguous
-    assert found.transfer == pytest.approx(SENT * 3e-9, rel=1e-3)
-    assert found.pack == pytest.approx(SENT * 0.1e-9 / 3) and found.unpack == pytest.approx(OWN * 0.1e-9 / 3)
-    two = schedule(Distribution((64, 64), (2, 1)), Distribution((64, 64), (1, 2)))
-    alone = terms("Pack", "gpu", gpu_machine(), two)
-    assert alone.pack == pytest.approx(32 * 32 * 8 * 0.1e-9)  # one message: its kernel runs before it is sent
-    slow = gpu_machine(kernels={kind: flat(30e-9) for kind in ("pack", "unpack", "permuted")})
-    found = terms("Pack", "gpu", slow)
-    assert found.pack == pytest.approx(SENT * 30e-9) and found.transfer == pytest.approx(SENT * 1e-9, rel=1e-3)
-
-
-def test_between_a_gpu_and_main_memory_everything_is_staged():
-    """Main memory copies all messages, contiguous ones too; what stays on a rank goes the same way."""
-    down, moved = terms("Pack", "gpu-source", gpu_machine()), SENT + OWN
-    assert down.latency == pytest.approx(2e-6 + 3 * 2e-7 + 1e-5)
-    assert down.transfer == pytest.approx(0.5 * SENT * 3e-9 + OWN * 1e-9, rel=1e-3)
-    assert down.pack == pytest.approx(moved * 0.1e-9 / 4) and down.unpack == pytest.approx(moved * 1e-9 / 4)
-    up = terms("Pack", "gpu-target", gpu_machine())
-    assert up.latency == pytest.approx(2e-6 + 3 * 2e-7)  # contiguous on the GPU: no kernel
-    assert up.transfer == pytest.approx(0.5 * SENT * 3e-9 + OWN * 2e-9, rel=1e-3)
-    assert up.pack == pytest.approx(moved * 1e-9 / 4) and up.unpack == 0
-    for memory in ("gpu-source", "gpu-target"):
-        assert terms("Shared", memory, gpu_machine()) == terms("Pipelined", memory, gpu_machine())
 
 
 def test_tensors_of_nothing_and_tiles_have_times():
@@ -233,27 +143,6 @@ def test_report(tmp_path):
     first = plain["strategies"][0]
     assert first["seconds"] == pytest.approx(sum(first["terms"].values()))
     assert first["bottleneck"] == max(first["terms"], key=first["terms"].get)
-
-
-def test_without_a_profile_the_one_that_ships_stands_in(tmp_path, monkeypatch):
-    monkeypatch.setenv("DACE_REDIST_MACHINE", str(tmp_path / "none.json"))
-    assert "ships with the package" in str(CostReport.of(MOVED, "ordinary"))
-    (tmp_path / "none.json").write_text('{"format": "dace-redist machine profile", "version": 7}')
-    assert "is ignored: it is a machine profile of version 7" in str(CostReport.of(MOVED, "ordinary"))
-
-
-@pytest.mark.parametrize(
-    "ranks, changed, each, said",
-    [
-        (4, {"network": None}, 2, "4 ranks take 2 nodes of 2: name more --ranks-per-node, or calibrate on two nodes"),
-        (4, {"node": None}, 4, "one rank per node, and has no figures of 4 on a node: take .*--ranks-per-node 1"),
-    ],
-)
-def test_a_profile_that_lacks_what_is_needed(tmp_path, ranks: int, changed: dict[str, Any], each: int, said: str):
-    path = tmp_path / "machine.json"
-    machine_profile.save(machine(**changed), path)
-    with pytest.raises(ValueError, match=said):
-        CostReport.of(MOVED, "ordinary", path, each)
 
 
 def explain(capsys, *words: str) -> tuple[int, str, str]:

@@ -67,22 +67,6 @@ def test_report_for_programs():
         assert placement == made.target
 
 
-def test_report_of_loops_and_of_unused_ranks():
-    assert "A = ijk,ja,ka->ia of X, B, C, 10 times" in str(planned("CP"))
-    small = plan_einsums([Statement(E("i,i->i"), ("a", "b"), "c", "v.py:1")], {"a": (3,), "b": (3,)}, 8)
-    assert "unused           5 ranks: 3-7" in str(small)
-    assert "(v.py:1)" in str(small)
-    assert "to the first of them" in str(planned("scalar"))
-    assert "one rank" in str(planned("2MM", ranks=1))
-
-
-def test_report_of_linear_systems():
-    words = str(planned("systems", size=100))
-    assert "H = invert ij->ji of G" in words and "X = solve ji,ik->jk of H, B" in words
-    assert re.search(r"invert ij->ji +H = G +whole on 8 ranks +3 MFLOP", words)
-    assert re.search(r"solve ji,ik->jk +X = H, B +k:8 +1.26 MFLOP", words)
-
-
 # The command line ----------------------------------------------------------------------------------------------------
 
 
@@ -139,38 +123,6 @@ def test_bad_input_ends_with_one_line(run, words, message):
 
 
 # The picture ---------------------------------------------------------------------------------------------------------
-
-
-def many_products():
-    """A chain of different products, which takes several rows."""
-    names = [f"T{number}" for number in range(16)]
-    statements = [
-        Statement(E("ij,jk->ik"), (left, f"A{number}"), right)
-        for number, (left, right) in enumerate(zip(names, names[1:], strict=False))
-    ]
-    sizes = [(24, 24 + number) for number in range(17)]
-    shapes = {f"A{number}": (24 + number, 25 + number) for number in range(15)} | {"T0": sizes[0]}
-    return plan_einsums(statements, shapes, 4)
-
-
-def repeated_products():
-    """Two steps, ten times, between two others."""
-    statements = [Statement(E("ij,jk->ik"), ("A", "B"), "X0")]
-    for number in range(10):
-        statements.append(Statement(E("ij,jk->ik"), (f"X{number}", "B"), f"Y{number}"))
-        statements.append(Statement(E("ij,kj->ik"), (f"Y{number}", "B"), f"X{number + 1}"))
-    statements.append(Statement(E("ij->j"), ("X10",), "s"))
-    return plan_einsums(statements, {"A": (24, 24), "B": (24, 24)}, 4)
-
-
-def test_long_pictures_fold_repeated_steps_and_have_several_rows():
-    repeated, many = draw(repeated_products()), draw(many_products())
-    words = [text.get_text() for text in repeated.axes[0].texts]
-    assert [word for word in words if "times" in word] == ["10 times, the last shown"]
-    assert sum("→" in word for word in words) == 4
-    assert any(word.startswith("X10\n") for word in words) and not any(word.startswith("X5\n") for word in words)
-    assert sum("→" in text.get_text() for text in many.axes[0].texts) == 15  # none is left out
-    assert max(*many.get_size_inches(), *repeated.get_size_inches()) < 22
 
 
 def test_picture_says_what_moves(tmp_path):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dace_redist import Distribution
-from dace_redist.einsum.bounds import _worst_overlap, move_bounds
+from dace_redist.einsum.bounds import move_bounds
 from dace_redist.einsum.grids import Layouts
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.relabel import Overlap, best_ranks
@@ -56,19 +56,6 @@ def test_blocks_are_those_of_the_distribution(case):
         for axis, indices in enumerate(distribution.global_index(rank)):
             np.testing.assert_array_equal(indices, np.arange(low[axis], high[axis]))
     assert Placement.of(Distribution(shape, (1,))).largest_block(shape) == shape
-
-
-@given(st.integers(0, 60), st.integers(1, 9), st.integers(1, 9))
-@settings(max_examples=200, deadline=None)
-def test_the_worst_overlap_is_that_of_two_distributions(extent, parts, other_parts):
-    lengths, blocks = [], []
-    for number in (parts, other_parts):
-        core = Distribution((extent,), (number,), block="ceil").core
-        lengths.append(core.uniform_block(0))
-        blocks.append([range(low, min(low + lengths[-1], extent)) for low in core.block_begins(0)])
-    full = [block for block in blocks[1] if len(block) == lengths[1]]
-    common = [max(min(a.stop, b.stop) - max(a.start, b.start) for a in blocks[0]) for b in full]
-    assert _worst_overlap(extent, *lengths) == min(common, default=0)
 
 
 @pytest.mark.slow
@@ -172,13 +159,3 @@ def test_distributions_of_placements():
         Placement((2,), (0, None), (1,), (0, 1))
     with pytest.raises(ValueError, match="no shape"):
         placement.distribution((7,))
-
-
-def test_placements_take_symbols():
-    from sympy import Symbol, ceiling
-
-    size = Symbol("n", positive=True, integer=True)
-    placement = Placement((4,), (0,), (2,), (0, 1, 2, 3))
-    block = placement.block(0, size, lambda extent, parts: ceiling(extent / parts))
-    assert int(block.subs(size, 30)) == placement.block(0, 30) == 8
-    assert placement.distribution((size,), lambda extent, parts: ceiling(extent / parts)).is_symbolic

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -110,45 +109,3 @@ def test_cmake_that_cannot_be_run(monkeypatch: pytest.MonkeyPatch):
 def test_library_of_another_mpi_is_refused():
     with pytest.raises(BuildError, match="compiles for Another MPI, but mpi4py loaded .*first on PATH"):
         interface._check_mpi("Another MPI")
-
-
-def test_a_key_is_made_without_mpi_and_does_not_keep_it_from_being_used():
-    program = """
-import sys
-from dace_redist.native.toolchain import build_key
-alone = build_key()
-assert "mpi4py.MPI" not in sys.modules
-from mpi4py import MPI
-assert MPI.Is_initialized()
-build_key.cache_clear()
-assert build_key() == alone
-"""
-    subprocess.run([sys.executable, "-c", program], check=True)
-
-
-def test_a_compiler_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    compiler = tmp_path / "my tools" / "g++"
-    for words in (str(compiler), "no-such-g++ -O1"):
-        monkeypatch.setenv("CXX", words)
-        with pytest.raises(BuildError, match="the variable CXX names the C.. compiler .* not there or cannot be run"):
-            key()
-    compiler.parent.mkdir()
-    compiler.write_text("#!/bin/sh\n")
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CXX", str(compiler))
-    assert toolchain._compiler() == str(compiler)
-    monkeypatch.setenv("CXX", f"{sys.executable} -v")
-    assert toolchain._compiler() == sys.executable
-    for words in ("", " "):  # as good as none
-        monkeypatch.setenv("CXX", words)
-        key()
-
-
-def test_no_mpi_to_compile_with(monkeypatch, tmp_path):
-    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        RuntimeError, match="no MPI to compile with: mpicxx is neither beside this Python nor on PATH"
-    ) as e:
-        toolchain.mpi_compiler()
-    assert "pip install" in str(e.value)

@@ -11,9 +11,8 @@ import pytest
 import dace_redist
 from dace_redist.mpi.topology import Topology
 from dace_redist.tuning import profile as machine_profile
-from dace_redist.tuning.profile import default_profile, fastest, for_topology, load, save
+from dace_redist.tuning.profile import default_profile, for_topology, load, save
 from dace_redist.tuning.rates import Curve, Surface, TwoSides
-from dace_redist.tuning.report import profile_text
 
 DEFAULT = default_profile()
 HERE = Topology(DEFAULT.machine, DEFAULT.mpi, (0, 0))
@@ -70,49 +69,6 @@ def test_of_another_release_or_without_what_is_needed_it_is_ignored(tmp_path: Pa
     assert "it was made on one node" in for_topology(one, Topology(DEFAULT.machine, DEFAULT.mpi, (0, 1)))[1]
     alone = written(tmp_path / "alone.json", "node", value=None)
     assert "it was made with one rank per node" in for_topology(alone, HERE)[1]
-
-
-def with_gpu(name: str = "NVIDIA H200") -> machine_profile.MachineProfile:
-    """Return the default profile with a GPU that has the figures of main memory."""
-    plain = DEFAULT.model_dump()
-    node, copies = plain["node"], plain["copies"]
-    plain["device"] = {
-        "name": name,
-        "launch": 1e-5,
-        "kernels": {kind: copies[kind] for kind in ("pack", "unpack", "permuted")},
-        "to_main_memory": node["messages"],
-        "to_gpu": node["messages"],
-        "node": {kind: node[kind] for kind in ("messages", "chunks", "push", "latency")},
-        "network": plain["network"],
-    }
-    return DEFAULT.model_validate(plain)
-
-
-def test_figures_of_a_gpu_are_optional(tmp_path: Path):
-    for profile in (DEFAULT, with_gpu()):
-        save(profile, tmp_path / "machine.json")
-        assert load(tmp_path / "machine.json") == (profile, "")
-        assert ("device" in json.loads((tmp_path / "machine.json").read_text())) == (profile.device is not None)
-    assert "GPU" not in profile_text(DEFAULT)
-    assert "GPU                 NVIDIA H200; 10 microseconds for a kernel" in profile_text(with_gpu())
-    both = fastest([with_gpu(), with_gpu()])
-    assert both.device == with_gpu().device and fastest([with_gpu(), DEFAULT]).device is None
-
-
-def test_for_arrays_on_a_gpu_it_holds_for_its_model():
-    here = Topology(DEFAULT.machine, DEFAULT.mpi, (0, 0), "NVIDIA H200")
-    assert DEFAULT.why_not_on_gpu(here) == "it was made where no GPU could be used"
-    assert with_gpu().why_not_on_gpu(here) == ""
-    assert with_gpu("NVIDIA A100").why_not_on_gpu(here) == "it is of another GPU (NVIDIA A100, here NVIDIA H200)"
-
-
-@pytest.mark.parametrize("part", ["node", "network"])
-def test_a_gpu_section_has_the_parts_that_the_profile_has(tmp_path: Path, part: str):
-    plain = with_gpu().model_dump()
-    plain["device"][part] = None
-    (tmp_path / "machine.json").write_text(json.dumps(plain))
-    with pytest.raises(ValueError, match=f"is damaged: the whole: .*device.{part} must be there where {part} is"):
-        load(tmp_path / "machine.json")
 
 
 @pytest.mark.parametrize(

@@ -49,22 +49,6 @@ def test_numbers_stay_inside_the_axes_and_labels_apart(name):
     assert figure.axes[3].get_ylabel().startswith("volume in ")
 
 
-@pytest.mark.slow
-def test_the_same_schedule_gives_the_same_file(tmp_path):
-    for name in ("a.svg", "b.svg"):
-        schedule(*CASES["1d"]).plot(tmp_path / name)
-    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
-
-
-def test_bad_paths_are_refused(tmp_path):
-    the_schedule = schedule(*CASES["one rank"])
-    for name in ("plan.gif", "plan", "plan.png.txt"):
-        with pytest.raises(ValueError, match=r"needs one of the endings \.png, \.svg, \.pdf"):
-            the_schedule.plot(tmp_path / name)
-    with pytest.raises(FileNotFoundError, match="the folder .*nowhere.* for 'plan.png' does not exist"):
-        the_schedule.plot(tmp_path / "nowhere" / "plan.png")
-
-
 def test_the_two_dimensions_that_differ_most_are_shown():
     def shown(source, target, **how):
         return plot.shown_dimensions(schedule(source, target, **how))

@@ -14,8 +14,6 @@ from dace_redist.simulation import simulate
 from dace_redist.simulation.machine import Machine, names
 from dace_redist.simulation.program import simulate_plan
 from dace_redist.simulation.redistribution import simulate_schedule
-from dace_redist.tuning import profile as machine_profile
-from dace_redist.tuning.rates import Factors
 
 NETWORK = "network: {kind: switch, ports: 8, link: 1 GB/s, latency: 2 us}\n"
 SWITCH = "nodes: 8\ncores: 4\nflops: 10 GFLOP/s\nmemory: 20 GB/s\n" + NETWORK
@@ -101,22 +99,6 @@ def test_errors_of_machine_files_name_the_line(machine, old, new, message):
         Machine.load(machine(SWITCH.replace(old, new)))
 
 
-def test_each_command_names_the_one_that_takes_the_other_kind_of_machine(machine, tmp_path):
-    profile = tmp_path / "profile.json"
-    machine_profile.save(machine_profile.default_profile(), profile)
-    with pytest.raises(ValueError, match=r"is a machine profile, which dace-redist explain takes; .*'profile: profile"):
-        Machine.load(profile)
-    moved = ["explain", "--shape", "8", "--from", "4", "--to", "4", "--machine"]
-    for given in ("fat-tree", str(machine())):
-        done = CliRunner().invoke(cli, [*moved, given])
-        said = f"{given} describes a machine for dace-redist simulate; here FILE is a machine profile"
-        assert done.exit_code == 2 and said in done.output
-    for given in ("torus2", str(tmp_path)):
-        done = CliRunner().invoke(cli, [*moved, given])
-        assert isinstance(done.exception, OSError) and "describes a machine" not in f"{done.exception} {done.output}"
-    assert CliRunner().invoke(cli, [*moved, str(profile)]).exit_code == 0
-
-
 def test_more_ranks_than_the_machine_has(machine):
     moved = schedule(ROWS, COLUMNS)
     message = "8 ranks need 3 nodes with 3 per node, but a laptop has 1; up to 3 ranks fit"
@@ -190,14 +172,6 @@ def test_a_product_of_matrices(machine):
     assert simulate_plan(product(1), machine(), ranks_per_node=1).by_kind["reduce"] == 0
 
 
-def test_moves_and_repeats(machine):
-    chain = [Statement(Einsum.parse("ij,jk->ik"), ("A", "B"), "C", repeats=3) for _ in "a"]
-    placed = plan_einsums(chain, {"A": (512, 512), "B": (512, 512)}, 8)
-    simulated = simulate_plan(placed, machine(), ranks_per_node=1)
-    assert {step.repeats for step in simulated.steps} == {3}
-    assert simulated.seconds == pytest.approx(3 * sum(step.seconds for step in simulated.steps))
-
-
 # The command line
 
 
@@ -237,28 +211,9 @@ def test_command_for_scaling(machine, tmp_path, weak):
         ((*REDISTRIBUTION, "--replay"), "goes with --traces"),
         (("ij,jk->ik", "--ranks", "4"), "missing --sizes: einsums need the size of each index"),
         ((*EINSUMS,), "missing --ranks"),
-        ((*EINSUMS, "--ranks", "0"), "a number of ranks is at least 1, got 0"),
-        ((*EINSUMS, "--ranks", "4", "--shape", "3"), "goes with a redistribution, not with einsums"),
-        ((*EINSUMS, "--ranks", "4", "--axes", "1,0"), "--axes: goes with a redistribution, not with einsums"),
-        ((*EINSUMS, "--ranks", "4", "--from-block", "2"), "--from-block: goes with a redistribution"),
-        ((*EINSUMS, "--ranks", "4", "--memory", "shared-both"), "--memory: goes with a redistribution"),
-        ((*EINSUMS, "--ranks", "4", "--strategy", "Pack", "--strategy", "RMA"), "einsums take one"),
-        ((*EINSUMS, "--ranks", "4", "--dtype", "bool"), "elements of type bool cannot be multiplied"),
     ],
 )
 def test_bad_words(words, message):
     done = CliRunner().invoke(cli, ["simulate", *words, "--machine", "torus"])
     assert done.exit_code == 2
     assert message in " ".join(done.output.split())
-
-
-def test_a_profile_in_which_ranks_wait_for_cores(machine, tmp_path):
-    """Rates are scaled to the machine's cores; how many times as long ranks wait for each other is not."""
-    profile = machine_profile.default_profile()
-    waits = Factors(nbytes=[1 << 20], factors=[1.5])
-    node = profile.node.model_copy(update={"staged_wait": waits})
-    machine_profile.save(profile.model_copy(update={"node": node, "ranks_per_node": 4}), tmp_path / "profile.json")
-    found = Machine.load(machine(f"profile: profile.json\ncopy: 1 GB/s\n{SWITCH}")).rates(4)
-    assert found.node.staged_wait == waits
-    assert found.copies.pack.seconds_per_byte[-1][-1] == pytest.approx(1e-9)
-    assert found.copies.pack.runs == profile.copies.pack.runs

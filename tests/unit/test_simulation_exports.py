@@ -103,15 +103,6 @@ def test_goal(tmp_path, what):
     assert messages["send"] == messages["recv"]
 
 
-def test_files_that_cannot_be_written(tmp_path):
-    simulated = redistribution()
-    with pytest.raises(OSError, match="cannot write GOAL text to .*/none/x.goal .*: name a file in a folder that is"):
-        exports.write_goal(simulated.operations(), 16, tmp_path / "none" / "x.goal")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="cannot make the folder .*/file/traces for traces"):
-        exports.write_traces(simulated.operations(), simulated.job, tmp_path / "file" / "traces")
-
-
 @pytest.mark.skipif(shutil.which("smpirun") is None, reason="SimGrid is not installed: apt-get install simgrid")
 @pytest.mark.parametrize("machine", ["fat-tree", "piz-daint", "torus"])
 def test_replayed_time_is_near_the_predicted_one(tmp_path, machine):
