@@ -6,7 +6,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <list>
 #include <map>
+#include <numeric>
+#include <random>
 
 #include "contraction/einsum.hpp"
 #include "dace_redist_device_einsum.hpp"
@@ -123,32 +126,89 @@ void for_all(const std::vector<Layout>& tensors, const Visit& visit) {
   }
 }
 
-/// Einsums of two operands, or of one, on a stream, with several factors by one plan.
+/// Calls `use` with the values as a list, as generated programs have them; no more than `max`.
+template <std::size_t max, class T, class Use, std::size_t... I>
+void with_list(const std::vector<T>& values, const Use& use, std::index_sequence<I...> = {}) {
+  if (values.size() == sizeof...(I)) return use(std::initializer_list<T>{values[I]...});
+  if constexpr (sizeof...(I) < max) with_list<max>(values, use, std::make_index_sequence<sizeof...(I) + 1>());
+}
+
+/// An einsum on a stream, with several factors by one plan.
 template <class T>
-void check(const char* type, const char* expression, std::initializer_list<Index> words) {
+void check(const char* type, const std::string& expression, const std::vector<Index>& words) {
   Device& device = current_device();
   const DeviceHandle own = device.make_stream();
   const Stream stream = own.get();
-  TensorLayouts layouts = read_layouts(Einsum(expression), words);
-  const bool one = layouts.operands.size() == 1;
+  const TensorLayouts layouts = read_layouts(Einsum(expression), words);
   std::vector<Layout> tensors = layouts.operands;
   tensors.push_back(layouts.result);
-  program::DeviceContraction contraction("test", expression, type, {});
+  program::DeviceContraction contraction("test", expression.c_str(), type, {});
   for (const auto& [alpha, beta] : {std::pair(T(1), T(0)), std::pair(T(2), T(0)), std::pair(T(-1), T(3))}) {
-    const DeviceArray<T> first(device, tensors.front(), stream), second(device, tensors[one ? 0 : 1], stream);
+    std::list<DeviceArray<T>> operands;
+    std::vector<const void*> data;
+    for (const Layout& layout : layouts.operands) data.push_back(operands.emplace_back(device, layout, stream).data);
     DeviceArray<T> result(device, layouts.result, stream);
     std::vector<T> expected = result.values;
     for_all({layouts.result}, [&](const std::vector<std::size_t>& at) { expected[at[0]] *= beta; });
-    for_all(tensors, [&](const std::vector<std::size_t>& at) {
-      expected[at.back()] += alpha * first.values[at[0]] * (one ? T(1) : second.values[at[1]]);
+    for_all(tensors, [&, alpha = alpha](const std::vector<std::size_t>& at) {
+      T product = alpha;
+      auto position = at.begin();
+      for (const DeviceArray<T>& operand : operands) product *= operand.values[*position++];
+      expected[at.back()] += product;
     });
-    if (one)
-      contraction.run(words, {first.data}, result.data, &alpha, &beta, multiply, &device, stream);
-    else
-      contraction.run(words, {first.data, second.data}, result.data, &alpha, &beta, multiply, &device, stream);
+    with_list<24>(words, [&, alpha = alpha, beta = beta](std::initializer_list<Index> numbers) {
+      with_list<3>(data, [&](std::initializer_list<const void*> arrays) {
+        contraction.run(numbers, arrays, result.data, &alpha, &beta, multiply, &device, stream);
+      });
+    });
     result.read(stream);
     require(result.values == expected, std::string(type) + " " + expression + " is wrong");
   }
+}
+
+std::mt19937 generator(7);
+
+Index random_number(Index low, Index high) { return std::uniform_int_distribution<Index>(low, high)(generator); }
+
+/// Up to three of these letters, `repeated` times or once each.
+std::string random_indices(const std::string& letters, bool repeated) {
+  std::string found;
+  for (Index left = letters.empty() ? 0 : random_number(0, 3); left > 0; --left) {
+    const char index = letters[static_cast<std::size_t>(random_number(0, static_cast<Index>(letters.size()) - 1))];
+    if (repeated || found.find(index) == std::string::npos) found += index;
+  }
+  return found;
+}
+
+/// An einsum of one to three operands; dimensions lie in any order, some with gaps, and one in ten may be empty.
+template <class T>
+void check_random(const char* type) {
+  std::vector<std::string> tensors;
+  std::string expression, all;
+  for (Index left = random_number(1, 3); left > 0; --left) {
+    tensors.push_back(random_indices("ijkl", random_number(0, 5) == 0));
+    all += tensors.back();
+    expression += (expression.empty() && tensors.size() == 1 ? "" : ",") + tensors.back();
+  }
+  tensors.push_back(random_indices(all, false));
+  std::map<char, Index> extents;
+  const Index least = random_number(0, 9) == 0 ? 0 : 1;
+  for (const char index : all) extents[index] = random_number(least, 4);
+  std::vector<Index> words;
+  for (const std::string& indices : tensors) {
+    std::vector<std::size_t> order(indices.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    if (random_number(0, 1) == 0) std::shuffle(order.begin(), order.end(), generator);
+    std::vector<Index> strides(indices.size());
+    Index distance = random_number(0, 9) == 0 ? 2 : 1;
+    for (std::size_t d = order.size(); d-- > 0;) {
+      strides[order[d]] = distance;
+      distance *= std::max<Index>(1, extents[indices[order[d]]] + (random_number(0, 4) == 0 ? 1 : 0));
+    }
+    for (const char index : indices) words.push_back(extents[index]);
+    words.insert(words.end(), strides.begin(), strides.end());
+  }
+  check<T>(type, expression + "->" + tensors.back(), words);
 }
 
 template <class T>
@@ -162,6 +222,7 @@ void check_all(const char* type) {
   check<T>(type, "ij,kl->", {2, 3, 3, 1, 4, 5, 5, 1});
   check<T>(type, "ij,jk->ik", {2, 0, 1, 1, 0, 4, 4, 1, 2, 4, 4, 1});  // a sum without terms
   check<T>(type, "ij,jk->ik", {0, 3, 3, 1, 3, 4, 4, 1, 0, 4, 4, 1});  // no result
+  for (int turn = 0; turn < 2000; ++turn) check_random<T>(type);
 }
 
 }  // namespace

@@ -32,7 +32,6 @@ RANDOM_CASES, RANDOM_CASES_OF = "150", {"test_device_copy": "40"}
 #: Sources of the runtime that a program is linked with.
 LINKED = {
     "test_array_allocator": [f"shm/{name}.cpp" for name in ("arena", "array_allocator", "available_memory")],
-    "test_batched_gemm": [f"contraction/{name}.cpp" for name in "einsum gemm_plan khatri_rao_plan loops plan".split()],
     "test_device_copy": ["device/copy_kernel.cpp"],
 }
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Werror"]
