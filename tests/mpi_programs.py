@@ -15,11 +15,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import filelock
 import pytest
 from launching import launch
 
+from dace_redist.mpi.collective import sleeping_barrier
 from dace_redist.native.cmake_build import ensure_library
 from dace_redist.native.toolchain import INCLUDE_DIRECTORY, SOURCE_DIRECTORY, build_directory, mpi_compiler
 
@@ -68,6 +70,21 @@ def build_with_library(name: str, *linked: str) -> Path:
     library, source = ensure_library(), SOURCES / f"{name}.cpp"
     switches = ["-O1", *(str(SOURCE_DIRECTORY / path) for path in linked), str(library)]
     return _compiled(name, [*switches, f"-Wl,-rpath,{library.parent}"], [source], [source])
+
+
+@cache
+def build_shared(name: str) -> Path:
+    """Compile ``tests/cpp/<name>.cpp`` to a shared library that is linked with libdace_redist."""
+    library, source = ensure_library(), SOURCES / f"{name}.cpp"
+    return _compiled(f"lib{name}.so", ["-fPIC", "-shared", str(library)], [source], [source])
+
+
+def built_by_one(comm: Any, name: str) -> Path:
+    """Compile a shared library on rank 0, while the others sleep. Collective."""
+    library = build_shared(name) if comm.rank == 0 else None
+    sleeping_barrier(comm)
+    found: Path = comm.bcast(library)
+    return found
 
 
 def _compiled(name: str, switches: Sequence[str], sources: Sequence[Path], changes: Sequence[Path] = ()) -> Path:

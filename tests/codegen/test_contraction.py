@@ -135,19 +135,3 @@ def test_blas_is_the_one_asked_for(monkeypatch):
     monkeypatch.setenv(blas.VARIABLE, "cublas")
     with pytest.raises(ValueError, match='DACE_REDIST_BLAS must be one of mkl, openblas, pypi, got "cublas"'):
         blas.find_blas()
-
-
-@pytest.mark.parametrize(
-    "library",
-    [
-        "lib/intel64/libmkl_rt.so",
-    ],
-)
-def test_mkl_is_found_below_its_root(monkeypatch, tmp_path, library):
-    for name in ("include/mkl_cblas.h", library):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    monkeypatch.setenv("MKLROOT", str(tmp_path))
-    found = blas.FINDERS["mkl"]()
-    assert found is not None and found.library.endswith(library)
-    assert found.definitions == ("-DDACE_REDIST_MKL",)

@@ -9,7 +9,7 @@ import dace
 import pytest
 from sdfgs import COLUMNS, ROWS, connected, redistributions, rows_to_columns
 
-from dace_redist import Distribution, Redistribute, TiledDistribution
+from dace_redist import Distribution, Redistribute
 from dace_redist.strategies import OPTIONS, STRATEGIES
 
 N, P, S = (dace.symbol(name) for name in "NPS")
@@ -47,13 +47,6 @@ def test_json_with_symbols_ranks_and_pins():
     assert list(map(str, after.distributions())) == list(map(str, node.distributions()))
     assert str(after.options["chunk_bytes"]) == "8*S"
     assert after.free_symbols == {"N", "P", "S"}
-
-
-def test_json_of_tiles():
-    tiles = TiledDistribution((8, 8), (3, 4), [[0, 1], [2, 3], [3, 0]])
-    sdfg, _ = connected(Redistribute("move", tiles, COLUMNS), (32,))
-    (after,) = redistributions(dace.SDFG.from_json(json.loads(json.dumps(sdfg.to_json()))))
-    assert after.distributions()[0].encoded == tiles.encoded
 
 
 def test_deepcopy():

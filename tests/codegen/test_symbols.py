@@ -63,27 +63,3 @@ def in_a_loop(size) -> dace.SDFG:
 def test_not_made_at_start_with_the_variable_of_a_loop():
     assert not made_at_start(in_a_loop(lambda i: 4 * i))
     assert made_at_start(in_a_loop(lambda i: 4))
-
-
-def test_not_made_at_start_with_an_assigned_symbol():
-    sdfg = symbolic_sdfg()
-    before = sdfg.add_state("before", is_start_block=True)
-    sdfg.add_edge(
-        before, next(s for s in sdfg.states() if s is not before), dace.InterstateEdge(assignments={"N": "M"})
-    )
-    assert not made_at_start(sdfg)
-
-
-def test_not_made_at_start_with_the_parameter_of_a_map():
-    i = dace.symbol("i")
-    sdfg = dace.SDFG("in_a_map")
-    for name in "AB":
-        sdfg.add_array(name, [N], dace.float64)
-    state = sdfg.add_state()
-    entry, leave = state.add_map("sequential", {"i": "1:N"}, schedule=dace.ScheduleType.Sequential)
-    whole = Distribution((i,), (1,))
-    node = Redistribute("move", whole, whole)
-    state.add_memlet_path(state.add_read("A"), entry, node, dst_conn="_inp_buffer", memlet=dace.Memlet("A[0:i]"))
-    state.add_memlet_path(node, leave, state.add_write("B"), src_conn="_out_buffer", memlet=dace.Memlet("B[0:i]"))
-    sdfg.validate()
-    assert not made_at_start(sdfg)

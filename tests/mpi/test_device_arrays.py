@@ -11,9 +11,9 @@ import pytest
 from cases import CALLS, arrays, carry_out, cases, wrong_parts
 from device_arrays import PARAMETERS, StridedDeviceArray, use_device
 from distributions import same_on_all_ranks
-from extra_libraries import compiled_by_one
 from hypothesis import given
 from hypothesis import strategies as st
+from mpi_programs import built_by_one
 
 from dace_redist import Distribution, RedistributionError, plan, redistribute
 from dace_redist.element_operation import element_operation
@@ -53,7 +53,7 @@ def test_random_operations(comm, kind, monkeypatch):
     use_device(kind, monkeypatch)
     with_nccl = "apart" in kind  # each rank has a device of its own
     if with_nccl:
-        monkeypatch.setenv("DACE_REDIST_NCCL", str(compiled_by_one(comm, "stand_in_nccl")))
+        monkeypatch.setenv("DACE_REDIST_NCCL", str(built_by_one(comm, "stand_in_nccl")))
 
     @same_on_all_ranks(15, comm.size)
     @given(cases(comm.size), st.sampled_from(CALLS), st.sampled_from(SIDES), st.integers(0, 3))
@@ -208,7 +208,7 @@ def test_a_failure_on_one_rank_is_an_error_of_its_partners(comm, kind, failing, 
 @pytest.mark.mpi(ranks=[4], alone=True)
 def test_plans_share_a_communicator_of_nccl(comm, monkeypatch):
     use_device("host,apart", monkeypatch)
-    monkeypatch.setenv("DACE_REDIST_NCCL", str(compiled_by_one(comm, "stand_in_nccl")))
+    monkeypatch.setenv("DACE_REDIST_NCCL", str(built_by_one(comm, "stand_in_nccl")))
     whole = np.arange(96.0).reshape(12, 8)
     source, target = Distribution((12, 8), (4, 1)), Distribution((12, 8), (1, 4))
     there = DeviceArray.from_numpy(source.local(whole, comm.rank))
@@ -235,7 +235,7 @@ def test_plans_share_a_communicator_of_nccl(comm, monkeypatch):
 def test_failures_of_nccl_leave_nothing_behind(comm, monkeypatch, tmp_path):
     """No communicator where one rank has none, and no group that holds up what is sent later."""
     use_device("host,apart", monkeypatch)
-    monkeypatch.setenv("DACE_REDIST_NCCL", str(compiled_by_one(comm, "stand_in_nccl")))
+    monkeypatch.setenv("DACE_REDIST_NCCL", str(built_by_one(comm, "stand_in_nccl")))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     whole = np.arange(72.0).reshape(9, 8)
     source, target = Distribution((9, 8), (3, 1)), Distribution((9, 8), (1, 3), block=(None, 3))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from calibration_sizes import SIZES
 from device_arrays import StridedDeviceArray, use_device
 
 import dace_redist
@@ -106,55 +104,7 @@ def _strided(array: np.ndarray, on_gpu: bool) -> Any:
     return StridedDeviceArray(around[:, ::2]) if on_gpu else around[:, ::2]
 
 
-@pytest.mark.mpi(ranks=[2], alone=True)
-def test_nccl_is_tried_where_it_can_be_used(comm, files: Path, monkeypatch):
-    use_device("host,apart", monkeypatch)
-    monkeypatch.setenv("DACE_REDIST_NCCL", "/no/such/libnccl.so")
-    moved = schedule(*pair(comm.size))
-    found = dace_redist.tune(moved, comm=comm, memory="gpu", strategies=["NCCL", "Pack"], **QUICK)
-    assert found.problems[0].winner.strategy == "Pack"
-    assert re.search(r"^  NCCL +cannot: strategy NCCL needs NVIDIA's NCCL", str(found), re.MULTILINE)
-    with pytest.raises(ValueError, match="strategy NCCL cannot be tuned with gpu-source arrays"):
-        dace_redist.tune(moved, comm=comm, memory="gpu-source", strategies=["NCCL"], **QUICK)
-
-
 # The machine profile ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.compile
-@pytest.mark.mpi(ranks=[3], timeout=240)
-@pytest.mark.parametrize("kind", ["host,apart,aware"])
-def test_calibrate_measures_the_gpu(comm, files: Path, monkeypatch, kind: str):
-    from dace_redist.mpi.topology import Topology
-    from dace_redist.redistribution.bench import BENCH
-    from dace_redist.tuning import calibrate as calibrating
-    from dace_redist.tuning import profile as machine_profile
-    from dace_redist.tuning.report import CostReport, profile_text
-
-    use_device(kind, monkeypatch)
-    sizes = calibrating.Sizes(**SIZES)
-    how: dict[str, Any] = {"output": files / "machine.json", "limit_seconds": 1, "progress": False}
-    how |= {"sizes": sizes, "gpu_sizes": sizes}
-    nodes = Topology("processor", "MPI", (0, 0, 1))  # pretended
-    monkeypatch.setattr(calibrating, "topology_of", lambda _: nodes)
-    made = calibrating.calibrate(BENCH, comm, **how)
-    assert comm.allgather(made) == [made] * 3 and machine_profile.load(files / "machine.json") == (made, "")
-    device = made.device
-    assert device is not None and device.name == STAND_IN and 0 < device.launch < 1
-    assert device.kernels.pack.runs == device.node.push.sent.runs == [8, 64]
-    assert device.to_main_memory.nbytes == device.to_gpu.nbytes == device.network.messages.nbytes == [8, 4 << 10]
-    assert sorted(device.node.latency) == ["messages", "shared"]
-    assert f"GPU                 {STAND_IN}" in profile_text(made) and "main memory to GPU" in profile_text(made)
-
-    moved = schedule(Distribution((66, 66), (3, 1)), Distribution((66, 66), (1, 3)))
-    for memory in GPU_MEMORIES:
-        report = str(CostReport.of(moved, memory, files / "machine.json", 3))
-        assert f"GPU       {STAND_IN}" in report and f"3 ranks on 1 node, {memory} arrays" in report
-        assert all(f"\n{name.rjust(12)}  " in report for name in ("Pack", "Pipelined", "Hierarchical"))
-    comm.Barrier()
-    monkeypatch.setattr(calibrating, "topology_of", lambda _: Topology("processor", "MPI", (0, 1, 2)))
-    alone = calibrating.calibrate(BENCH, comm, **how)
-    assert alone.device is not None and alone.device.node is None and alone.device.network is not None
 
 
 # The command line ------------------------------------------------------------------------------------------------

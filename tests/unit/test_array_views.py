@@ -8,10 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import sympy
 
-from dace_redist.library_nodes import tasklets
-from dace_redist.native import blas
 from dace_redist.redistribution import device_arrays
 from dace_redist.redistribution.plan_cache import PlanCache
 
@@ -61,18 +58,3 @@ def test_a_forked_child_frees_no_plans(monkeypatch: pytest.MonkeyPatch):
     assert freed == []
     cache.free_at_exit()
     assert freed == [1]
-
-
-def test_a_library_in_the_working_folder_is_not_the_compilers(monkeypatch: pytest.MonkeyPatch, tmp_path: Any):
-    (tmp_path / "libopenblas.so").write_text("")
-    monkeypatch.chdir(tmp_path)
-    answers = {"pkg-config": "", "-print-file-name=libopenblas.so": "libopenblas.so\n"}
-    monkeypatch.setattr(
-        blas, "_answer", lambda command: next((a for w, a in answers.items() if w in command), "cblas_dgemm")
-    )
-    assert blas._find_openblas() is None
-
-
-def test_numbers_in_generated_code():
-    assert tasklets._number(sympy.sqrt(2)) == f"std::int64_t({tasklets.sym2cpp(sympy.sqrt(2))})"
-    assert tasklets._string('a "b"') == r'"a \"b\""'

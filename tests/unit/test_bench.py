@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from redistribution import arrays, bounds, catalogue, dtensor, requirements
+from redistribution import arrays, bounds, catalogue, dtensor
 from redistribution.command import bench
 
 from dace_redist import Distribution, TiledDistribution, schedule
@@ -65,45 +65,6 @@ def test_bounds_between_nodes():
     assert 32 / parsec_bound(32, 32, 16.0, 32.0) == pytest.approx(5.0)
     uneven = bounds.NodeTraffic.of(the_schedule, [0, 1, 1, 1])
     assert uneven == bounds.NodeTraffic(remote=(24, 24), local=(8, 72))
-
-
-def record(case="seed-k12", method="Auto", median=1.0, nodes=1, **changed):
-    where = {"nodes": nodes, "cores": 2, "mpi": "Open MPI", "processor": "one", "commit": "abc", "ranks": 12}
-    line = {"case": case, "group": "seed", "preset": "default", "method": method, "median": median, "series": "seed"}
-    line |= {"low": 0.9 * median, "high": 1.2 * median, "repetitions": 9, "environment": where, "options": {}}
-    line |= {"variant": "shared-target" if "shared-target" in method else "ordinary", "kind": "strategy"}
-    line |= {"strategy": method.split(",")[0], "ranks": 12, "bytes": 10**6, "shape": [3, 4], "dtype": "int32"}
-    line |= {"x": float(case[-2:]) if case[-2:].isdigit() else 0, "x_name": "bytes of it", "largest_message": 10**6}
-    return line | changed
-
-
-def results():
-    rows = []
-    for case, seconds in (("seed-k12", 4.0), ("seed-k16", 9.0)):
-        rows.append(record(case, "MPI (stock)", seconds, kind="stock", ratio_to_stock=1.0, share_of_copy=1 / seconds))
-        for method, median in (("Auto", 2.0), ("Auto, shared-target", 1.0), ("Pack", 1.5)):
-            facts = {"ratio_to_stock": seconds / median, "share_of_copy": 1.0 / median}
-            facts |= {"chosen": {"strategy": "Pack", "options": {}, "recorded": case == "seed-k12"}}
-            rows.append(record(case, method, median, **facts))
-        rows.append(record(case, "plain copy", 1.0, kind="bound", ratio_to_stock=seconds, share_of_copy=1.0))
-    return rows
-
-
-def test_requirements_are_computed_from_medians():
-    rows = {row.what: row for row in requirements.rows(results())}
-    one = rows["Auto, share of the plain copy, seed-k12, shared-target"]
-    assert (one.required, one.seen, one.is_met) == (0.8, 1.0, True)
-    mean = rows["Auto to stock, seed k = 12, 16, 24, shared-target: mean"]
-    assert mean.seen == pytest.approx(6.0)
-    assert mean.cases == 2
-    worst = rows["Auto to stock, all on one node, ordinary: worst"]
-    assert (worst.seen, worst.worst) == (2.0, "seed-k12")
-    best = rows["Auto after tuning to the best single strategy, ordinary: worst"]
-    assert best.seen == 0.75
-    assert best.cases == 1  # in the other case Auto was the default
-    assert best.is_met is False
-    assert rows["Auto to ScaLAPACK, ordinary: mean"].seen is None
-    assert rows["Auto, share of the wire, 2 nodes, messages >= 1 MB: worst"].is_met is None
 
 
 @pytest.mark.parametrize(

@@ -57,13 +57,6 @@ def test_on_gpus_chunks_vary_around_their_default_there():
     assert first == [Winner(strategy="Pipelined", options={"chunk_bytes": usual})]
 
 
-def test_given_values_replace_those_of_the_table():
-    tried = space(["Pipelined", "Pipelined"], {"chunk_bytes": [64, 4096]})
-    assert tried.first(HERE) == [Winner(strategy="Pipelined", options={"chunk_bytes": 64})]
-    varied = tried.varied(tried.first(HERE)[0], "chunk_bytes", MOVES, HERE)
-    assert [winner.options for winner in varied] == [{"chunk_bytes": 4096}]
-
-
 def test_strategies_between_gpus_are_tried_where_both_arrays_lie_there():
     assert set(measurable("gpu")) - set(measurable()) == {"NCCL"}
     for memory in ("ordinary", "gpu-source", "gpu-target"):
@@ -72,29 +65,3 @@ def test_strategies_between_gpus_are_tried_where_both_arrays_lie_there():
             ValueError, match="strategy NCCL cannot be tuned with .* arrays; there are (Datatype|Pack), "
         ):
             space(["NCCL"], None, memory)
-
-
-@pytest.mark.parametrize(
-    "strategies, options, error, said",
-    [
-        (["Pipelind"], None, ValueError, r"unknown strategy 'Pipelind' \(did you mean Pipelined\?\)"),
-        (["MPI"], None, ValueError, "strategy MPI cannot be tuned with ordinary arrays; there are Datatype, Pack, "),
-        (["Auto"], None, ValueError, "strategy Auto cannot be tuned"),
-        ([], None, ValueError, "strategies is empty; there are Datatype, "),
-        ("Pack", None, TypeError, "strategies must be a list of names, got the string 'Pack'"),
-        (None, {"chunk_byte": [1]}, ValueError, "takes option 'chunk_byte'; they take chunk_bytes, depth, "),
-        (
-            ["Pack"],
-            {"depth": [1]},
-            ValueError,
-            "none of Pack takes option 'depth'; they take threads, max_message_bytes",
-        ),
-        (None, {"depth": [0]}, ValueError, "option depth must be from 1 to 65536"),
-        (None, {"depth": [2.5]}, TypeError, "option depth must be an integer"),
-        (None, {"depth": 4}, TypeError, "options: depth needs a list of values to try, got 4"),
-        (None, {"depth": []}, TypeError, "options: depth needs a list of values to try"),
-    ],
-)
-def test_bad_input(strategies, options, error, said: str):
-    with pytest.raises(error, match=said):
-        space(strategies, options)

@@ -105,12 +105,6 @@ def test_merged_trace(run, tmp_path):
     assert "1 rank, 1 us" in run("trace", tmp_path)[1]
 
 
-def test_a_folder_without_a_trace(run, tmp_path):
-    code, out, err = run("trace", tmp_path)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert f"the folder '{tmp_path}' has no trace of a rank" in err
-
-
 @pytest.mark.parametrize(
     "content, said",
     [
@@ -180,12 +174,3 @@ def test_neither_dace_nor_mpi_nor_matplotlib_is_loaded():
     out = subprocess.run([sys.executable, "-c", program, *SEED], capture_output=True, text=True, check=True).stdout
     assert out.splitlines()[-1] == "[]"
     assert "66 messages" in out
-
-
-@pytest.mark.slow
-def test_as_a_program_no_traceback():
-    done = subprocess.run([sys.executable, "-m", "dace_redist.cli", "explain"], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    piped = f"{sys.executable} -m dace_redist.cli {' '.join(SEED)} | true"
-    assert "Traceback" not in subprocess.run(piped, shell=True, capture_output=True, text=True).stderr
