@@ -62,8 +62,8 @@ class Stacks:
 
     def __init__(self, comm: MPI.Intracomm, energies: int, nonzeros: int, count: int) -> None:
         self.comm, self.count, shape = comm, count, (energies, nonzeros)
-        self.stack = Distribution(shape, (comm.size, 1), block=("balanced", None))
-        self.columns = Distribution(shape, (1, comm.size))
+        self.stack = Distribution(shape, (comm.size, 1))
+        self.columns = Distribution(shape, (1, comm.size), block="ceil")  # padded blocks are
         here, self.there = (side.local_shape(comm.rank) for side in (self.stack, self.columns))
         first = comm.rank * 1000.0 + np.arange(np.prod(here)).reshape(here)
         self.arrays = [(number + 1) * (first - 1j * first) for number in range(count)]

@@ -21,8 +21,8 @@ def test_plans_and_steps_by_hand_agree(comm):
 
 def check(comm, shape):
     by_hand = PaddedStacks(comm, *shape)
-    stack = Distribution(shape, (comm.size, 1), block=("balanced", None))
-    columns = Distribution(shape, (1, comm.size))
+    stack = Distribution(shape, (comm.size, 1))
+    columns = Distribution(shape, (1, comm.size), block="ceil")
     numbers = np.random.default_rng(5).standard_normal((3, 2, *shape))
     here = [stack.local(real + 1j * imaginary, comm.rank) for real, imaginary in numbers]
     rows, width = columns.local_shape(comm.rank)
