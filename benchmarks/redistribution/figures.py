@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ def draw_all(records: Sequence[Record], folder: Path) -> list[Path]:
         for name, figure in figures.items():
             files += [folder / f"{name}{ending}.{kind}" for kind in ("png", "svg")] if figure else []
             for path in files[-2:] if figure else []:
-                save(lambda figure=figure: figure, path)
+                save(functools.partial(lambda drawn: drawn, figure), path)
     return files
 
 

@@ -95,7 +95,7 @@ def run(cases: Sequence[Case], settings: Settings) -> int:
 
 
 def _run(cases: Sequence[Case], settings: Settings, world: Any) -> int:
-    node_of, wrong = list(topology_of(world).node_of), False
+    node_of, wrong, measured = list(topology_of(world).node_of), 0, 0
     records: list[dict[str, Any]] = []
 
     def say(line: str) -> None:
@@ -110,10 +110,11 @@ def _run(cases: Sequence[Case], settings: Settings, world: Any) -> int:
         try:
             found = _measure_case(case, settings, world, node_of)
         except kinds.WrongResultError as error:
-            wrong = True
+            wrong += 1
             say(f"WRONG: {error}")
             continue
         records += found
+        measured += 1
         if world.rank == 0:
             for reason in dict.fromkeys(record["skipped"] for record in found if "skipped" in record):
                 labels = "; ".join(record["method"] for record in found if record.get("skipped") == reason)
@@ -124,9 +125,9 @@ def _run(cases: Sequence[Case], settings: Settings, world: Any) -> int:
                     file.writelines(json.dumps(record) + "\n" for record in found)
     if world.rank == 0 and records:
         click.echo(tables.summary(records))
-    if not records and not wrong:
+    if not measured and not wrong:
         say(f"no case could run on {world.size} ranks")
-    return 1 if wrong else 0 if records else 2
+    return 1 if wrong else 0 if measured else 2
 
 
 def _measure_case(case: Case, settings: Settings, world: Any, node_of: list[int]) -> list[dict[str, Any]]:
