@@ -146,9 +146,11 @@ def _measure_case(case: Case, settings: Settings, world: Any, node_of: list[int]
             except RuntimeError as error:
                 baseline = str(error)
         if takes_part:
+            where = environment(case.ranks, node_of[: comm.size])  # which counts cores, before the rank stays on one
             stack.enter_context(pinned_to_core(comm))
             try:
-                records = _measure_on(case, settings, comm, node_of[: comm.size], baseline)
+                found = _measure_on(case, settings, comm, node_of[: comm.size], baseline)
+                records = [_facts(case, settings) | {"environment": where} | record for record in found]
             except kinds.WrongResultError as error:
                 failure = str(error)  # equal on all that take part
             comm.Free()
@@ -179,13 +181,12 @@ def _measure_on(
         for one in made:
             if isinstance(one, Method):
                 one.free()
-    facts = _facts(case, settings, node_of)
     remote = max(bytes_of_links(case.schedule, node_of))
     bounds = {} if remote else {"copy": figures[kinds.COPY].median}
     if remote and settings.rate:
         bounds["wire"] = remote / settings.rate
-    records = [facts | _record(method, figures, bounds) for method in methods]
-    return records + [facts | {"method": one.label, "skipped": one.reason} for one in made if isinstance(one, Skipped)]
+    records = [_record(method, figures, bounds) for method in methods]
+    return records + [{"method": one.label, "skipped": one.reason} for one in made if isinstance(one, Skipped)]
 
 
 def _record(method: Method, figures: Mapping[str, Figure], bounds: Mapping[str, float]) -> dict[str, Any]:
@@ -214,11 +215,11 @@ def bytes_of_links(schedule: Schedule, node_of: Sequence[int]) -> list[int]:
     return sizes
 
 
-def _facts(case: Case, settings: Settings, node_of: Sequence[int]) -> dict[str, Any]:
+def _facts(case: Case, settings: Settings) -> dict[str, Any]:
     names = ("group", "series", "x", "x_name", "ranks")
     facts = {"case": case.name, **{name: getattr(case, name) for name in names}, "preset": settings.preset}
     facts |= {"shape": list(case.shape), "dtype": str(case.dtype), "bytes": case.nbytes}
-    return facts | {"bytes_moved": case.schedule.bytes_moved(), "environment": environment(case.ranks, node_of)}
+    return facts | {"bytes_moved": case.schedule.bytes_moved()}
 
 
 def environment(ranks: int, node_of: Sequence[int]) -> dict[str, Any]:
