@@ -46,10 +46,10 @@ def build(name: str, *switches: str, sources: tuple[str, ...] = (), linked: tupl
     """
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         objects = [str(made) for made in pool.map(lambda room: compiled_room(room, switches), ROOMS)]
-    compiled = [SOURCES / f"{source}.cpp" for source in (name, *sources)]
-    changes = (*compiled, *sorted(SOURCES.glob("*.hpp")))
+    programs = [SOURCES / f"{source}.cpp" for source in (name, *sources)]
+    changes = (*programs, *sorted(SOURCES.glob("*.hpp")))
     further = [str(SOURCE_DIRECTORY / word) if word.endswith(".cpp") else word for word in linked]
-    return compiled(name, [*switches, "-I", str(SOURCES), *objects, *further], compiled, changes)
+    return compiled(name, [*switches, "-I", str(SOURCES), *objects, *further], programs, changes)
 
 
 def compiled_room(room: str, switches: Sequence[str]) -> Path:
