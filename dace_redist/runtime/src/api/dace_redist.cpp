@@ -264,9 +264,8 @@ int dr_request_wait(dr_request** request) {
 int dr_plan_set_arrays(dr_plan* plan, const int64_t* source_shape, const int64_t* source_strides,
                        const int64_t* target_shape, const int64_t* target_strides) {
   return guarded(DR_ERROR_PLAN, __func__, [&] {
-    plan_of(plan).check_idle();
+    Plan& made = plan_of(plan);
     if (plan->joint) throw ArgumentError("the plan moves several tensors: make another one for other arrays");
-    Plan& made = *plan->plan;
     const TensorProblem& tensor = made.problem().tensors.front();
     made.set_arrays({local_array_of(tensor.source, made.rank(), source_shape, source_strides)},
                     {local_array_of(tensor.target, made.rank(), target_shape, target_strides)});
@@ -274,10 +273,7 @@ int dr_plan_set_arrays(dr_plan* plan, const int64_t* source_shape, const int64_t
 }
 
 int dr_plan_set_stream(dr_plan* plan, void* stream) {
-  return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
-    plan_of(plan).check_idle();
-    plan->plan->set_stream(stream);
-  });
+  return guarded(DR_ERROR_ARGUMENT, __func__, [&] { plan_of(plan).set_stream(stream); });
 }
 
 int dr_plan_free(dr_plan** plan) {
