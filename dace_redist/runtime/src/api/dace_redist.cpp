@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -137,12 +136,9 @@ int dr_distribution_create_blocks(int ndim, const int64_t* shape, int grid_ndim,
     for (int i = 0; i < ndim; ++i) encoding.push_back(block ? block[i] : DR_BLOCK_DEFAULT);
     encoding.insert(encoding.end(), static_cast<std::size_t>(grid_ndim),
                     -1);  // every coordinate of the grid takes part
-    Index positions = 1;
-    for (int i = 0; i < grid_ndim; ++i) {
+    for (int i = 0; i < grid_ndim; ++i)
       if (grid[i] < 1) throw ArgumentError(text("grid[", i, "] must be at least 1, got ", grid[i]));
-      if (positions > std::numeric_limits<Index>::max() / grid[i]) throw ArgumentError("the process grid is too large");
-      positions *= grid[i];
-    }
+    const Index positions = checked_product({grid, grid + grid_ndim}, "process grid");
     encoding.push_back(ranks ? positions : 0);
     if (ranks) append(ranks, positions);
     *distribution = make_distribution(encoding);
