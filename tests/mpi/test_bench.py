@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
-import numpy as np
 import pytest
 from launching import launch
 from redistribution import catalogue, methods, peers
 from redistribution.arrays import Arrays, is_right
-
-import dace_redist
 
 BENCH = str(Path(__file__).parents[2] / "benchmarks" / "bench.py")
 
@@ -78,30 +74,3 @@ def test_a_method_that_does_wrong_is_found_on_every_rank(comm, monkeypatch):
 
     with pytest.raises(methods.WrongResultError, match=r"block-k2: stock DaCe left wrong elements on rank 0"):
         list(methods.prepare(case, comm, Arrays(case, comm), Wrong(), methods.Wanted(strategies=(), peers=False)))
-
-
-@pytest.mark.mpi(ranks=2)
-def test_a_method_that_fails_on_one_rank_is_skipped_on_all(comm):
-    case = catalogue.load("tiny").select(["block-k2"])[0]
-
-    class Fails:
-        @staticmethod
-        def run(source, target):
-            if comm.rank == 1:
-                raise OSError("no more of it")
-
-    found = list(methods.prepare(case, comm, Arrays(case, comm), Fails(), methods.Wanted(strategies=(), peers=False)))
-    assert found[0] == methods.Skipped(methods.STOCK, "OSError: no more of it")
-    assert found[1].label == methods.COPY
-
-
-@pytest.mark.mpi(ranks=2)
-def test_shared_arrays_that_one_rank_cannot_have_are_missing_on_all(comm, monkeypatch):
-    def empty(shape, dtype, _):
-        if comm.rank == 1:
-            warnings.warn("empty: too little", RuntimeWarning, stacklevel=2)
-        return np.empty(shape, dtype)
-
-    monkeypatch.setattr(dace_redist, "empty", empty, raising=False)
-    with pytest.raises(MemoryError, match="empty: too little"):
-        Arrays(catalogue.load("tiny").select(["block-k2"])[0], comm).target("shared-target")

@@ -24,7 +24,7 @@ BY = {
     "ttmc": ["stock", "Shared", "Hierarchical", "Aggregated"],
 }
 BUILT = ("even", 1)
-LOADED = [("even", 2), ("even", 4), ("even", 8), ("ragged", 1), ("ragged", 2), ("ragged", 8)]
+LOADED = [("even", 4), ("ragged", 2)]
 SIZES = {  # those of "ragged" do not divide, which stock DaCe cannot do
     "even": {"mm2": [16], "mm3": [16], "ttmc": [8, 4]},
     "ragged": {"mm2": [13], "mm3": [13], "ttmc": [7, 3]},
@@ -96,29 +96,7 @@ def test_right_and_equal(kernel: str, sizes: str, ranks: int, folder: Path) -> N
     assert len({result["checksum"] for result in results}) == 1
 
 
-ERRORS = [
-    (["by_hand", "mm2", "--size", "0"], "0 is not in the range"),
-    (["by_hand", "mm2", "--strategies", "Quick"], "'Quick' is not one of"),
-    (["by_hand", "mm2", "--size", "13"], "stock DaCe needs --size to be a multiple of 2, got 13"),
-    (["run_einsum", "mm4"], "'mm4' is not one of"),
-    (["run_einsum", "mm2", "--strategies", "MPI"], "'MPI' is not one of"),
-    (["run_einsum", "mm2", "--size", "X=3"], "--size: mm2 has no X, but I, J, K, L"),
-    (["run_einsum", "mm2", "--size", "I=-1"], "expected NAME=NUMBER, got 'I=-1'"),
-    (["run_einsum", "mm2", "--memory-bytes", "1000"], "take more ranks or more memory"),
-    (["run_einsum", "mm2", "--slabs", "A=2"], "mm2 has no axis 2 of A"),
-    (["run_einsum", "mm2", "--plot", "/no/such/folder/plan.png"], "/no/such/folder"),
-    (["run_einsum", "cp", "--against", "by-hand"], "--against by-hand: there are mm2, mm3, ttmc"),
-]
-
-
-def test_wrong_arguments(tmp_path: Path) -> None:
-    outputs = run_all(2, [command(*arguments) for arguments, _ in ERRORS], tmp_path)
-    for before, after, (_, message) in zip(outputs, outputs[1:], ERRORS, strict=False):
-        assert before.count(message) == 1
-        assert "Traceback" not in before
-        assert after.startswith("2\n")
-
-
+@pytest.mark.full
 def test_demo(tmp_path: Path) -> None:
     argv = [sys.executable, str(SCRIPTS / "demo.py"), "--size", "6", "--rank", "4", "--repetitions", "2"]
     variables = os.environ | {"DACE_compiler_build_type": BUILD_TYPE, "DACE_REDIST_TRACE": str(tmp_path / "trace")}

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import os
-import runpy
 import sys
-import types
 from pathlib import Path
 
-import dace
 import pytest
-from builds import BUILD_TYPE, nvcc_with_cublas
+from builds import BUILD_TYPE
 from launching import launch
-
-from dace_redist.native.device import DEVICE_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "gpu" / "einsums.py"
@@ -49,6 +44,7 @@ def start(ranks: int, cupy: str, folder: Path, *command: str, timeout: float = 6
     return launch(ranks, [sys.executable, *command], timeout, environment=variables, cwd=folder)
 
 
+@pytest.mark.full
 @pytest.mark.compile
 @pytest.mark.parametrize(("tolerance", "code", "verdict"), [("1e-10", 0, "right"), ("-1", 1, "WRONG")])
 def test_on_the_processor(tolerance: str, code: int, verdict: str, tmp_path: Path) -> None:
@@ -59,20 +55,3 @@ def test_on_the_processor(tolerance: str, code: int, verdict: str, tmp_path: Pat
         assert output.count(f"{kernel:12} {verdict}: relative error") == 1
         for method in ("distributed over 2", "CuPy, optimize=True", "CuPy, in NumPy's order"):
             assert output.count(f"{kernel:12} {method:24} ") == 1
-
-
-@pytest.mark.compile
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_programs_compile(kernel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not nvcc_with_cublas(tmp_path):
-        pytest.skip("no nvcc with cuBLAS on this machine: a program that computes on a GPU cannot be compiled")
-    monkeypatch.setitem(sys.modules, "cupy", types.ModuleType("cupy"))
-    einsums = runpy.run_path(str(SCRIPT))
-    monkeypatch.setenv(DEVICE_VARIABLE, "host")
-    case = einsums["CASES"][kernel]
-    sdfg = einsums["distributed"](case, 4, einsums["sizes_of"](case, "large")).sdfg
-    assert {array.storage for array in sdfg.arrays.values()} == {dace.StorageType.GPU_Global}
-    sdfg.build_folder = str(tmp_path)
-    with dace.config.set_temporary("compiler", "build_type", value=BUILD_TYPE):
-        sdfg.compile(return_program_handle=False)
-    assert list(tmp_path.rglob(f"lib{sdfg.name}.so"))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
-from redistribution import arrays, catalogue, dtensor, figures, peers, run, scalapack, stock, tables
+from redistribution import arrays, catalogue, dtensor, figures, run, tables
 from redistribution.command import bench
 
 from dace_redist import Distribution, TiledDistribution, schedule
@@ -34,14 +32,6 @@ def test_every_case_can_be_planned(preset):
                 assert all(end <= n for end, n in zip(ends, case.within.shape, strict=True))
 
 
-def test_the_seed_case_is_that_of_the_paper():
-    case = catalogue.load().select(["seed-k24"])[0]
-    assert (case.shape, str(case.dtype), case.ranks) == ((48, 24, 24, 72, 288), "int32", 12)
-    assert case.source == Distribution(case.shape, (2, 1, 1, 3, 2))
-    assert case.target == Distribution(case.shape, (1, 1, 1, 1, 12))
-    assert [c.name for c in catalogue.load().select(["seed"])] == [f"seed-k{k}" for k in (8, 12, 16, 20, 24)]
-
-
 @pytest.mark.parametrize("slab", [1, 7, 1 << 20])
 @pytest.mark.parametrize("dtype", ["int32", "float64", "complex128"])
 def test_values_tell_where_elements_belong(slab, dtype, monkeypatch):
@@ -65,53 +55,6 @@ def test_values_tell_where_elements_belong(slab, dtype, monkeypatch):
                 assert not arrays.is_right(local, distribution, rank)
 
 
-def test_what_stock_dace_cannot_express():
-    reasons = {case.name: stock.why_not(case) for case in catalogue.load().cases}
-    possible = {name for name, reason in reasons.items() if reason is None}
-    assert {"seed-k8", "block-k4", "2mm-ik-8", "ttmc-deijc-8", "owners-transposed-960", "runs-4B"} <= possible
-    assert "blocks of one size" in reasons["cyclic-same-960"]
-    assert "whole arrays" in reasons["nas-mg-x-A"]
-    assert "tiles" in reasons["specfem3d-oc"]
-    assert "blocks of one size" in reasons["short-last"]
-
-
-@pytest.mark.parametrize(
-    ("name", "axes"),
-    [
-        ("pencil-to-pencil-240", (1, 2)),
-        ("pencil-to-pencil-yx-240", (0, 1)),
-        ("rows-to-columns-960", (0, 1)),
-        ("seed-k8", None),
-        ("slab-to-pencil-240", None),
-        ("owners-transposed-960", None),
-        ("nas-mg-x-A", None),
-        ("prime-balanced", None),
-    ],
-)
-def test_transfers_between_pencils(name, axes):
-    assert peers.pencil_axes(catalogue.load().select([name])[0]) == axes
-
-
-def test_scalapack_needs_a_matrix_in_blocks_of_one_size():
-    chosen = {case.name: case for case in catalogue.load().cases}
-    assert "ScaLAPACK redistributes matrices" in scalapack.why_not(chosen["seed-k8"])
-    assert "blocks of one size" in scalapack.why_not(chosen["prime-balanced"])
-
-
-@pytest.mark.parametrize(("text", "rate"), [("1gbit", 125e6), ("2.5Mbit", 312500.0), ("800bit", 100.0)])
-def test_rates(text, rate):
-    assert run.parse_rate(text) == rate
-
-
-def test_the_command_lists_cases(capsys):
-    code, printed = cli(capsys, "--list", "seed", "runs-4B")
-    assert not code
-    assert printed.out.splitlines()[0].startswith("seed: ")
-    assert "seed-k24" in printed.out
-    assert "runs-4B" in printed.out
-    assert "block-k4" not in printed.out
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -131,19 +74,6 @@ def test_what_the_command_does_not_understand_is_one_line(capsys, words, message
     assert code == 2
     assert printed.err.count("\n") == 1
     assert message in printed.err
-
-
-def test_what_is_installed_imports_nothing_of_the_benchmarks():
-    root = Path(__file__).parents[2]
-    folders = [root / "benchmarks", root / "benchmarks" / "einsum"]
-    theirs = {path.stem for folder in folders for path in folder.iterdir() if path.suffix == ".py" or path.is_dir()}
-    assert {"redistribution", "deinsum", "bench"} <= theirs
-    for room in ("dace_redist", "library_nodes", "transformations"):
-        for path in (root / room).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-                names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
-                assert not theirs & {name.split(".")[0] for name in names}, path
 
 
 def test_a_mesh_of_dtensor_splits_as_the_distributions_do():
