@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dace_redist.report.canvas import new_figure, save
+from dace_redist.report.canvas import new_figure, require_matplotlib, save
 from redistribution import methods as kinds
 from redistribution.tables import REFERENCES, measured, speedups
 
@@ -50,6 +50,7 @@ def draw_all(records: Sequence[Record], folder: Path) -> list[Path]:
     rows = measured(records)
     if not rows:
         raise ValueError("there is nothing to draw: no method was measured in these results")
+    require_matplotlib()
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for nodes in sorted({row["environment"]["nodes"] for row in rows}):
