@@ -32,7 +32,7 @@ sys.path.insert(0, {str(SCRIPT.parent)!r})
 import einsums
 einsums.distributed = lambda case, ranks, sizes: einsums.distribute(case.program, ranks, sizes)
 einsums.TOLERANCE = float(sys.argv.pop())
-einsums.main()
+einsums.run_command(einsums.main, "einsums.py")
 """
 
 
@@ -48,11 +48,10 @@ def start(ranks: int, cupy: str, folder: Path, *command: str, timeout: float = 6
 @pytest.mark.compile
 @pytest.mark.parametrize(("tolerance", "code", "verdict"), [("1e-10", 0, "right"), ("-1", 1, "WRONG")])
 def test_on_the_processor(tolerance: str, code: int, verdict: str, tmp_path: Path) -> None:
-    options = ["--preset", "small", "--size", "I=6", "--size", "J=9", "--repetitions", "2", tolerance]
+    options = ["--preset", "tiny", "--repetitions", "2", tolerance]
     returned, output = start(2, ON_THE_PROCESSOR, tmp_path, "-c", RUN_ON_THE_PROCESSOR, *options, timeout=280)
     assert returned == code, output
     for kernel in KERNELS:
-        (ratio,) = (line for line in output.splitlines() if line.startswith(f"{kernel:12} ratio"))
-        assert f"(required: at most 1.3), {verdict}: relative error" in ratio
+        assert output.count(f"{kernel:12} {verdict}: relative error") == 1
         for method in ("distributed over 2", "CuPy, optimize=True", "CuPy, in NumPy's order"):
             assert output.count(f"{kernel:12} {method:24} ") == 1

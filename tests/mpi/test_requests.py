@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 import sys
+import threading
 import time
 import warnings
 
@@ -118,3 +120,31 @@ def overlapping(made, source, target, comm):
     return made.start(
         memory[: np.prod(shapes[0])].reshape(shapes[0]), out=memory[9 : 9 + np.prod(shapes[1])].reshape(shapes[1])
     )
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_one_plan_in_two_threads(comm):
+    """Rank 1 comes late: of two threads of rank 0 one waits for it, and the other one is refused."""
+    source, target = pair(comm.size)
+    with plan(source, target, comm=comm, strategy="Hierarchical") as made:
+        A, outs = np.ones(source.local_shape(comm.rank)), [np.zeros(target.local_shape(comm.rank)) for _ in range(2)]
+        if comm.rank == 1:
+            comm.recv(source=0)
+            made(A, outs[0])
+            return
+        refused: queue.Queue[str] = queue.Queue()
+
+        def call(out):
+            try:
+                made(A, out)
+            except RedistributionError as error:
+                refused.put(str(error))
+
+        threads = [threading.Thread(target=call, args=(out,)) for out in outs]
+        for thread in threads:
+            thread.start()
+        assert "is under way in another thread: wait for it first" in refused.get(timeout=30)
+        comm.send(None, 1)
+        for thread in threads:
+            thread.join()
+        assert sorted(out.sum() for out in outs) == [0, A.size]

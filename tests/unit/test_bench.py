@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
-from redistribution import arrays, bounds, catalogue, dtensor
+from redistribution import arrays, catalogue, dtensor, figures, run, tables
 from redistribution.command import bench
 
 from dace_redist import Distribution, TiledDistribution, schedule
 from dace_redist.cli import run_command
-from dace_redist.tuning.report import parsec_bound
 
 
 def cli(capsys, *words):
@@ -54,26 +55,17 @@ def test_values_tell_where_elements_belong(slab, dtype, monkeypatch):
                 assert not arrays.is_right(local, distribution, rank)
 
 
-def test_bounds_between_nodes():
-    # Rows of 4 x 4 float64 on 4 ranks become columns: every rank sends 8 bytes to each other and keeps 8.
-    the_schedule = schedule(Distribution((4, 4), (4, 1)), Distribution((4, 4), (1, 4)))
-    traffic = bounds.NodeTraffic.of(the_schedule, [0, 0, 1, 1])
-    assert traffic == bounds.NodeTraffic(remote=(32, 32), local=(32, 32))
-    assert traffic.wire_seconds(rate=16.0) == 2.0
-    assert traffic.bound_seconds(rate=16.0, memory_rate=32.0) == 2.0 + 2.0 + 1.0
-    # Formula 5 says the same as formula 4 where all nodes have the same to do.
-    assert 32 / parsec_bound(32, 32, 16.0, 32.0) == pytest.approx(5.0)
-    uneven = bounds.NodeTraffic.of(the_schedule, [0, 1, 1, 1])
-    assert uneven == bounds.NodeTraffic(remote=(24, 24), local=(8, 72))
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["sed"], "no case or group is called 'sed' in this preset; did you mean seed"),
+        (["nothing-like-it"], "the groups are seed, figures"),
         (["--strategies", "Pakc"], "'Pakc' is not one of"),
+        (["--variants", "common"], "'common' is not one of"),
         (["--rate", "fast"], "'fast' is no rate; expected a number and one of bit, kbit, mbit, gbit"),
+        (["--preset", "huge"], "'huge' is not one of"),
         (["--least", "9", "--most", "8"], "--most 8 is less than --least 9"),
+        (["--precison", "0.1"], "No such option"),
         (["--plot", "missing.jsonl", "figures"], "missing.jsonl"),
     ],
 )
@@ -99,3 +91,54 @@ def test_a_mesh_of_dtensor_splits_as_the_distributions_do():
                         each = -(-part.shape[axis] // parts)
                         part = part.take(range(coord * each, min(part.shape[axis], (coord + 1) * each)), axis)
                 assert np.array_equal(part, distribution.local(whole, rank)), (case.name, rank)
+
+
+def test_bytes_of_links():
+    # Rows of 4 x 4 float64 on 4 ranks become columns: every rank sends 8 bytes to each other and keeps 8.
+    moved = schedule(Distribution((4, 4), (4, 1)), Distribution((4, 4), (1, 4)))
+    assert run.bytes_of_links(moved, [0, 0, 1, 1]) == [32, 32]
+    assert run.bytes_of_links(moved, [0, 1, 1, 1]) == [24, 24]
+    assert run.bytes_of_links(moved, [0, 0, 0, 0]) == [0]
+
+
+def results():
+    where = {"nodes": 1, "cores": 2, "mpi": "Open MPI", "processor": "one", "commit": "abc", "ranks": 12}
+    common = {"group": "seed", "preset": "default", "series": "seed", "x_name": "bytes of it", "environment": where}
+    common |= {"ranks": 12, "bytes": 10**6, "shape": [3, 4], "dtype": "int32", "options": {}, "variant": "ordinary"}
+    return [
+        common
+        | {
+            "case": f"seed-k{k}",
+            "x": k,
+            "method": method,
+            "kind": kind,
+            "strategy": method if kind == "strategy" else "",
+        }
+        | {"median": seconds, "low": 0.9 * seconds, "high": 1.2 * seconds, "seconds": [seconds] * 7}
+        for k, factor in ((12, 1.0), (16, 2.25))
+        for method, kind, seconds in (("Auto", "strategy", 2.0), ("Alltoallw", "peer", 4.0 * factor))
+    ]
+
+
+def test_summary_and_the_last_of_two_results(capsys, tmp_path):
+    path = tmp_path / "results.jsonl"
+    again = results()[0] | {"median": 1.0}
+    path.write_text("".join(json.dumps(line) + "\n" for line in [*results(), again]))
+    found = tables.read([path])
+    assert tables.speedups(found, "Auto", ["Alltoallw"]) == {("seed-k12", 1): 4.0, ("seed-k16", 1): 4.5}
+    code, printed = cli(capsys, "--summary", str(path))
+    assert not code
+    assert printed.out.split()[-4:] == ["2", "4.24", "4.00", "seed-k12"]
+    path.write_text("{}\n")
+    with pytest.raises(ValueError, match=r"results.jsonl: line 1 is no result"):
+        tables.read([path])
+
+
+@pytest.mark.slow
+def test_figures_are_drawn_in_both_formats(tmp_path):
+    files = figures.draw_all(results(), tmp_path / "new" / "folder")
+    expected = {f"{name}.{kind}" for name in ("series-seed", "ratios-seed") for kind in ("png", "svg")}
+    assert {path.name for path in files} == expected
+    assert all(path.read_bytes().startswith(b"\x89PNG" if path.suffix == ".png" else b"<?xml") for path in files)
+    with pytest.raises(ValueError, match="nothing to draw"):
+        figures.draw_all([], tmp_path)
