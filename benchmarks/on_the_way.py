@@ -39,10 +39,13 @@ def rows_and_columns(size: int, ranks: int) -> tuple[Distribution, Distribution]
 
 def axes(comm: MPI.Intracomm, size: int, shared: bool) -> tuple[Sides, list[Any]]:
     rows, columns = rows_and_columns(size, comm.size)
-    allocate = dace_redist.empty if shared else np.empty
+    allocate = dace_redist.shared_empty if shared else np.empty
     A, plain, turned = (allocate(side.local_shape(comm.rank)) for side in (rows, columns, rows))
     A[...] = comm.rank
-    moves = dace_redist.plan(rows, columns, comm=comm), dace_redist.plan(rows, rows, comm=comm, axes=(1, 0))
+    moves = (
+        dace_redist.plan(rows, columns, "float64", comm=comm),
+        dace_redist.plan(rows, rows, "float64", comm=comm, axes=(1, 0)),
+    )
 
     def after() -> None:
         moves[0](A, out=plain)
@@ -57,7 +60,7 @@ def axes(comm: MPI.Intracomm, size: int, shared: bool) -> tuple[Sides, list[Any]
 
 def convert(comm: MPI.Intracomm, size: int, shared: bool) -> tuple[Sides, list[Any]]:
     rows, columns = rows_and_columns(size, comm.size)
-    allocate = dace_redist.empty if shared else np.empty
+    allocate = dace_redist.shared_empty if shared else np.empty
     A, B = allocate(rows.local_shape(comm.rank)), allocate(columns.local_shape(comm.rank), "f4")
     A[...] = comm.rank
     moves = (
@@ -72,11 +75,11 @@ def convert(comm: MPI.Intracomm, size: int, shared: bool) -> tuple[Sides, list[A
 
 def several(comm: MPI.Intracomm, size: int, shared: bool) -> tuple[Sides, list[Any]]:
     rows, columns = Distribution((64, 128), (comm.size, 1)), Distribution((64, 128), (1, comm.size))
-    allocate = dace_redist.empty if shared else np.empty
+    allocate = dace_redist.shared_empty if shared else np.empty
     many, here, there = range(16), rows.local_shape(comm.rank), columns.local_shape(comm.rank)
     sources, targets = [allocate(here) for _ in many], [allocate(there) for _ in many]
-    moves = [dace_redist.plan(rows, columns, comm=comm) for _ in many]
-    joint = dace_redist.plan([rows] * 16, [columns] * 16, comm=comm)
+    moves = [dace_redist.plan(rows, columns, "float64", comm=comm) for _ in many]
+    joint = dace_redist.plan([rows] * 16, [columns] * 16, "float64", comm=comm)
 
     def one_by_one() -> None:
         for move, source, target in zip(moves, sources, targets, strict=True):
@@ -94,11 +97,14 @@ def reduce(comm: MPI.Intracomm, size: int, shared: bool, replicas: int = 2) -> t
     corners = Distribution(shape, grid, dims=(0, None), pins=(None, 0))
     there = Distribution(shape, grid, dims=(None, 0), pins=(None, 0))
     group = comm.Split(comm.rank // replicas, comm.rank)
-    allocate = dace_redist.empty if shared else np.empty
+    allocate = dace_redist.shared_empty if shared else np.empty
     A, total = allocate(partial.local_shape(comm.rank)), np.empty(partial.local_shape(comm.rank))
     B, C = (allocate(target.local_shape(comm.rank)) for _ in range(2))
     A[...] = comm.rank
-    moves = dace_redist.plan(partial, target, comm=comm, op="sum"), dace_redist.plan(corners, there, comm=comm)
+    moves = (
+        dace_redist.plan(partial, target, "float64", comm=comm, op="sum"),
+        dace_redist.plan(corners, there, "float64", comm=comm),
+    )
     nothing = np.empty((0, 0))
 
     def three() -> None:

@@ -165,7 +165,7 @@ def main(megabytes: int, limit: float) -> None:
     A = np.random.default_rng(comm.rank).standard_normal(source.local_shape(comm.rank))
     out = np.empty(target.local_shape(comm.rank))
     for strategy in STRATEGIES:
-        with plan(source, target, comm=comm, strategy=strategy) as made:
+        with plan(source, target, "float64", comm=comm, strategy=strategy) as made:
             seconds, spent = measured(made, A, out, limit)
         if comm.rank == 0:
             report(strategy, seconds, spent)

@@ -10,7 +10,7 @@ import numpy as np
 from distributions import regions
 from hypothesis import strategies as st
 
-from dace_redist import Distribution, TiledDistribution, empty
+from dace_redist import Distribution, TiledDistribution, shared_empty
 
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 DTYPES += ("float16", "float32", "float64", "complex64", "complex128")
@@ -83,7 +83,7 @@ def local_array(part: np.ndarray, layout: str) -> np.ndarray:
     """Return a copy of ``part`` in memory of a given layout."""
     if layout == "F":
         return np.array(part, order="F")
-    allocate = empty if layout.startswith("node-shared") else np.empty
+    allocate = shared_empty if layout.startswith("node-shared") else np.empty
     steps = [2 if layout == "every other" and i == part.ndim - 1 else 1 for i in range(part.ndim)]
     margins = [1 + i % 2 if layout.endswith("padded") else 0 for i in range(part.ndim)]
     larger = allocate(

@@ -10,7 +10,7 @@ from distributions import moved, regions
 from hypothesis import strategies as st
 
 from dace_redist import plan, redistribute
-from dace_redist.element_operation import COMPUTED_TYPES, OPS
+from dace_redist.transform import COMPUTED_TYPES, OPS
 
 REDUCE = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
 #: How a redistribution may be carried out: by a call, by a plan, or started, and moved on by what.
@@ -110,7 +110,7 @@ def carry_out(
     :param device: Device of the arrays, as of :func:`dace_redist.plan`.
     """
     if call == "redistribute":
-        redistribute(array, source, target, out=out, dtype=types[1], **how)
+        redistribute(array, source, target, out=out, target_dtype=types[1], **how)
         return
     with plan(source, target, types[0], target_dtype=types[1], device=device, **how) as made:
         if call == "plan":

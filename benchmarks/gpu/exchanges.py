@@ -134,7 +134,7 @@ def pipeline(nbytes: int, repetitions: int) -> None:
     shape = (nbytes // 8,)
     source, target = Distribution(shape, (1,)), Distribution(shape, (1,), ranks=[1])
     A, B = (DeviceArray(side.local_shape(COMM.rank)) for side in (source, target))
-    with plan(source, target, comm=COMM, device="gpu", strategy="Pipelined") as made:
+    with plan(source, target, "float64", comm=COMM, device="gpu", strategy="Pipelined") as made:
         seconds = medians({"": lambda: made(A, out=B)}, repetitions)[""]
     rates = [copy_rate(kind) for kind in ("to_host", "from_host")]
     if COMM.rank == 0:

@@ -19,7 +19,7 @@ from redistribution.catalogue import Case
 _SLAB = 1 << 20
 
 Array = npt.NDArray[Any]
-#: How an array is made: as ordinary ones, by ``dace_redist.empty``, or by NumPy in node-shared memory.
+#: How an array is made: as ordinary ones, by ``dace_redist.shared_empty``, or by NumPy in node-shared memory.
 ORDINARY, SHARED, BY_NUMPY = "ordinary", "shared", "by NumPy"
 
 Region = tuple[tuple[int, ...], ...] | None
@@ -88,7 +88,7 @@ class Arrays:
         """Return an array in node-shared memory; raise MemoryError on every rank if it is exhausted on one."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            array = dace_redist.empty(shape, self.case.dtype, self.comm)
+            array = dace_redist.shared_empty(shape, self.case.dtype)
         fell_back = next((str(w.message) for w in caught if issubclass(w.category, RuntimeWarning)), "")
         reasons = [text for text in self.comm.allgather(fell_back) if text]
         if reasons:

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
-from dace_redist.schedule import Schedule, element_type, schedule
+from dace_redist.schedule import Schedule, schedule
 from dace_redist.strategies import check_options, find_strategy
+from dace_redist.transform import element_type
 
 #: Sizes that the cases come in: for tests, for two cores and 24 GiB of memory, for a large machine.
 PRESETS = ("tiny", "default", "large")

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from dace_redist.redistribution.plan import ArrayPlan, Plan
+from dace_redist.redistribution.bench import ArrayPlan
+from dace_redist.redistribution.plan import Plan
 from dace_redist.strategies import host_strategies
 from redistribution import dtensor, free_memory, peers, scalapack
 from redistribution.arrays import Array, Arrays, is_right, memory_of
@@ -140,16 +141,8 @@ def _strategy(label: str, case: Case, comm: Any, arrays: Arrays, choice: Configu
     except MemoryError as error:
         raise UnsuitableError(str(error)) from None
     options: dict[str, Any] = dict(choice.options)
-    made = ArrayPlan(
-        source,
-        case.source,
-        case.target,
-        comm=comm,
-        out=target,
-        strategy=choice.strategy,
-        region=case.region,
-        **options,
-    )
+    options |= {"strategy": choice.strategy, "region": case.region}
+    made = ArrayPlan((source, target), case.source, case.target, comm, **options)
     return Method(
         label,
         "strategy",

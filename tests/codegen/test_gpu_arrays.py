@@ -13,11 +13,12 @@ from generated_code import expanded
 from sdfgs import COLUMNS, OURS, ROWS, add_move, connected, rows_to_columns
 
 import dace_redist
-from dace_redist import Distribution, JointRedistribute, OverlapRedistribute, Redistribute
-from dace_redist.library_nodes import Contraction, SumReplicas
+from dace_redist import Distribution
+from dace_redist.library_nodes import Contraction, JointRedistribute, Redistribute, SumReplicas
 from dace_redist.library_nodes.environment import DeviceEnvironment
 from dace_redist.native.device import DEVICE_VARIABLE
 from dace_redist.strategies import STRATEGIES, gpu_strategies
+from dace_redist.transformations import OverlapRedistribute
 
 GPU, SHARED = dace.StorageType.GPU_Global, dace.StorageType.GPU_Shared
 #: Arrays on the GPU, and what generated code says of source and target.

@@ -39,7 +39,7 @@ class PlannedCall(Call):
     """A valid call of a plan made with ``options``."""
 
     def __call__(self) -> Any:
-        with dace_redist.plan(self.source, self.target, comm=self.comm, **self.options) as made:
+        with dace_redist.plan(self.source, self.target, **{"dtype": "float64", **self.options}, comm=self.comm) as made:
             return made(self.array, self.out)
 
 
@@ -56,7 +56,9 @@ class PlannedCallWithLists(Call):
     """A valid call of a plan of two tensors."""
 
     def __call__(self) -> Any:
-        with dace_redist.plan([self.source] * 2, [self.target] * 2, comm=self.comm, **self.options) as made:
+        with dace_redist.plan(
+            [self.source] * 2, [self.target] * 2, **{"dtype": "float64", **self.options}, comm=self.comm
+        ) as made:
             return made([self.array, self.array], [self.out, self.out.copy()])[0]
 
 
@@ -136,7 +138,7 @@ def nothing(call: Call) -> None:
 #: What is wrong, the exception, a part of its text.
 WRONG_CALLS: list[tuple[Callable[[Call], Any], type[Exception], str]] = [
     (grid_too_large("source"), ValueError, r"names ranks up to \d, .* start the program with mpiexec -n \d, or pass"),
-    (without_bytes, TypeError, "have no fixed size without Python objects"),
+    (without_bytes, TypeError, "has no fixed size: expected"),
     (grid_too_large("target"), ValueError, r"the target distribution names ranks up to \d, but the communicator has"),
     (
         setting(target=lambda call: Distribution(SHAPE, [1], ranks=[call.comm.size])),
@@ -162,10 +164,10 @@ WRONG_CALLS: list[tuple[Callable[[Call], Any], type[Exception], str]] = [
     ),
     (setting(array=lambda call: call.array[:, 1:]), ValueError, r"array must have the shape \(\d, 8\) that rank"),
     (setting(array=lambda call: call.array.ravel()), ValueError, r"array must have the shape .* got shape \(\d+,\)"),
-    (setting(array=lambda call: call.array.tolist()), TypeError, "array must be a NumPy array, got list"),
+    (setting(array=lambda call: call.array.tolist()), TypeError, "array must be an array of NumPy, .*got list"),
     (setting(array=None), ValueError, r"array must have the shape .* got None"),
     (nothing, TypeError, "array is None: pass an empty array of the element type, or out"),
-    (setting(array=lambda call: call.array.astype(object), out=None), TypeError, "cannot move elements of type object"),
+    (setting(array=lambda call: call.array.astype(object), out=None), TypeError, "has no fixed size: expected"),
     (option(axes=(0, 0)), ValueError, r"axes must name each of the 2 dimensions once, got \(0, 0\)"),
     (option(axes="ab"), TypeError, "axes must be a sequence of integers, got 'ab'"),
     (
@@ -179,9 +181,9 @@ WRONG_CALLS: list[tuple[Callable[[Call], Any], type[Exception], str]] = [
     (
         setting(out=lambda call: call.out.astype("f4")),
         TypeError,
-        "array and out need one element type, got float64 and float32",
+        "out must hold float64, got float32",
     ),
-    (setting(out=lambda call: call.out.tolist()), TypeError, "out must be a NumPy array, got list"),
+    (setting(out=lambda call: call.out.tolist()), TypeError, "out must be an array of NumPy, .*got list"),
     (read_only, ValueError, "out is read-only"),
     (overlapping, ValueError, "array and out overlap"),
     (
@@ -252,8 +254,8 @@ def test_wrong_calls(comm):
 def test_wrong_element_types(comm):
     """A plan takes and rejects the same types as a schedule, for one tensor and for several."""
     for make, options in (
-        (Call, ("dtype",)),
-        (CallWithLists, ("dtype",)),
+        (Call, ("target_dtype",)),
+        (CallWithLists, ("target_dtype",)),
         (PlannedCall, ("dtype", "target_dtype")),
         (PlannedCallWithLists, ("dtype", "target_dtype")),
     ):
@@ -311,7 +313,7 @@ def test_wrong_communicators(comm):
 @pytest.mark.mpi(ranks=[3], timeout=240)
 def test_rank_that_cannot_build_the_library(comm, monkeypatch):
     """If one rank cannot build or load the library, all raise its error, and may try again."""
-    from dace_redist.redistribution import host_plan as plans
+    from dace_redist.redistribution import communicator
 
     def fails() -> Path:
         raise OSError("disk full while building")
@@ -319,7 +321,7 @@ def test_rank_that_cannot_build_the_library(comm, monkeypatch):
     group = comm.Dup()
     with monkeypatch.context() as broken:
         if comm.rank == 0:
-            broken.setattr(plans, "ensure_library", fails)
+            broken.setattr(communicator, "ensure_library", fails)
         with pytest.raises(OSError, match="disk full while building"):
             dace_redist.redistribute(*(lambda c: (c.array, c.source, c.target))(Call(comm)), comm=group)
     good = Call(comm)

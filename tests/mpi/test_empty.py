@@ -82,9 +82,15 @@ def test_none_in_the_place_of_an_array(comm):
         for dtype in (None, "f8"):
             outs = [np.zeros_like(one, dtype=dtype) for one in wanted]
             for array, source, out in zip(arrays, sources, outs, strict=True):
-                dace_redist.redistribute(array, source, columns, comm=comm, out=library(out), dtype=dtype)
+                dace_redist.redistribute(array, source, columns, comm=comm, out=library(out), target_dtype=dtype)
             dace_redist.redistribute(
-                arrays, sources, [columns] * 2, comm=comm, out=[library(out) for out in outs], dtype=dtype, alpha=1
+                arrays,
+                sources,
+                [columns] * 2,
+                comm=comm,
+                out=[library(out) for out in outs],
+                target_dtype=dtype,
+                alpha=1,
             )
             assert all(np.array_equal(a, b) for a, b in zip(outs, wanted, strict=True))
 
@@ -115,7 +121,7 @@ def test_none_that_leaves_a_question(comm):
         (
             lambda how: ([given], [rows], [columns], how | {"out": [out]}),
             ValueError,
-            r"arrays\[0\] must have the shape \(\d, 4\) that rank \d owns of the tensor, got None",
+            r"array\[0\] must have the shape \(\d, 4\) that rank \d owns of the tensor, got None",
         ),
         (
             lambda how: ([given], [rows], [columns], how | {"out": None}),
@@ -128,7 +134,7 @@ def test_none_that_leaves_a_question(comm):
             "array is None: pass an empty array of the element type, or out",
         ),
     ):
-        *arguments, how = call({"out": empty, "dtype": "f8"})
+        *arguments, how = call({"out": empty, "target_dtype": "f8"})
         with pytest.raises(kind, match=text):
             dace_redist.redistribute(*arguments, comm=comm, **how)
 
@@ -138,8 +144,7 @@ def nodes_sdfg() -> Any:
     import dace
     from sdfgs import add_move
 
-    from dace_redist import Redistribute
-    from dace_redist.library_nodes import SumReplicas
+    from dace_redist.library_nodes import Redistribute, SumReplicas
 
     N = dace.symbol("N", dace.int64)
     sdfg = dace.SDFG("empty_nodes")

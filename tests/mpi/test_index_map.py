@@ -67,7 +67,7 @@ def test_a_part_of_a_tensor(comm):
     inner = Distribution((30, 20), (comm.size,))
     cut = redistribute(part, source, inner, comm=comm, region=((5, 10), (0, 0), (30, 20)))
     np.testing.assert_array_equal(cut, inner.local(A[5:35, 10:30], comm.rank))
-    with plan(source, target, comm=comm, region=region) as made:
+    with plan(source, target, "float64", comm=comm, region=region) as made:
         with pytest.raises(ValueError, match="region leaves a part of the target as it is"):
             made(part)
         assert made.schedule.bytes_total() == 30 * 20 * 8

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import dace_redist
 from dace_redist import Distribution, RedistributionError, plan, redistribute
-from dace_redist.native.interface import NativePlan
-from dace_redist.redistribution.plan_cache import plans_in_use
+from dace_redist.native.interface import EncodedProblem, NativePlan
+from dace_redist.redistribution.cache import plans_in_use
 from dace_redist.strategies import host_strategies
 
 
@@ -70,8 +70,8 @@ def test_conversions_strides_and_new_arrays(comm):
     rows, columns = Distribution((12, 8), (4, 1)), Distribution((12, 8), (1, 4))
     whole = np.arange(96.0).reshape(12, 8)
     A = np.asfortranarray(rows.local(whole, comm.rank))
-    with plan([rows, rows], [columns, columns], comm=comm, target_dtype=["f4", None], alpha=[2, 1]) as made:
-        first, second = made([A, dace_redist.empty(A.shape) * 0 + A])
+    with plan([rows, rows], [columns, columns], "float64", comm=comm, target_dtype=["f4", None], alpha=[2, 1]) as made:
+        first, second = made([A, dace_redist.shared_empty(A.shape) * 0 + A])
         assert "2 tensors" in repr(made)
     assert first.dtype == np.float32
     np.testing.assert_array_equal(first, columns.local(2 * whole, comm.rank))
@@ -79,13 +79,13 @@ def test_conversions_strides_and_new_arrays(comm):
     third, fourth = redistribute([A, A], [rows, rows], [columns, columns], comm=comm, alpha=[1, 3])
     np.testing.assert_array_equal(third + fourth, columns.local(4 * whole, comm.rank))
     partial = Distribution((12, 8), (4,), dims=(None, None))
-    with plan([partial, rows], [columns] * 2, comm=comm, op=["sum", None]) as made:
+    with plan([partial, rows], [columns] * 2, "float64", comm=comm, op=["sum", None]) as made:
         total, moved_only = made.start([whole, A]).wait()
         with pytest.raises(ValueError, match=r"out\[0\] and out\[1\] overlap"):
             made([whole, A], out=[total, total])
     np.testing.assert_array_equal(total, 4 * columns.local(whole, comm.rank))
     np.testing.assert_array_equal(moved_only, columns.local(whole, comm.rank))
-    with pytest.raises(TypeError, match="array must be a list of NumPy arrays"):
+    with pytest.raises(TypeError, match="array must be a list of arrays"):
         redistribute(A, [rows], [columns], comm=comm)
 
 
@@ -103,15 +103,19 @@ def test_misuse(comm):
         (([rows] * 2, [columns] * 2), {"strategy": "NCCL"}, "both are in main memory"),
         (([rows] * 2, [columns] * 2), {"op": ["sum", "sun"]}, "op"),
         (([rows] * 2, [columns] * 2), {"memory_bytes": 99}, "memory_bytes is for one tensor"),
-        (([rows] * (1 + comm.rank), [columns] * (1 + comm.rank)), {}, "the number of tensors"),
+        (
+            ([rows] * (1 + comm.rank), [columns] * (1 + comm.rank)),
+            {},
+            "number of tensors is 1 on rank 0 and 2 on rank 1",
+        ),
         (([rows] * 2, [columns] * 2), {"alpha": [1, 2, 3]}, "alpha must be a list of 2 values, one per tensor, got 3"),
     ):
         with pytest.raises(ValueError, match=message):
-            plan(*arguments, comm=comm, **how)
+            plan(*arguments, "float64", comm=comm, **how)
     with pytest.raises(RedistributionError, match="no tensor was given: expected at least one"):
-        NativePlan(MPI._handleof(comm), "Pack", {}, [], joint=True)
-    made = plan([rows] * 2, [columns] * 2, comm=comm)
-    with pytest.raises(ValueError, match="arrays must be a list of 2 arrays, one per tensor, got 1"):
+        NativePlan(MPI._handleof(comm), EncodedProblem("Pack", {}, []))
+    made = plan([rows] * 2, [columns] * 2, "float64", comm=comm)
+    with pytest.raises(ValueError, match="array must be a list of 2 arrays, one per tensor, got 1"):
         made([A])
     with pytest.raises(ValueError, match=r"out\[1\] must have the shape"):
         made([A, A], out=[B, A])
@@ -142,6 +146,15 @@ def test_plans_of_lists_are_kept(comm):
         redistribute([here, here], [rows] * 2, [columns] * 2, comm=comm, out=out)
     if comm.rank == 1:
         rows, columns, here = [rows], [columns], [here]
-    for call in (lambda: redistribute(here, rows, columns, comm=comm), lambda: plan(rows, columns, comm=comm)):
-        with pytest.raises(ValueError, match="rank 1 gives lists of tensors, and rank 0 one tensor"):
+    for call, text in (
+        (
+            lambda: redistribute(here, rows, columns, comm=comm),
+            "the kind of arguments is single on rank 0 and lists on",
+        ),
+        (
+            lambda: plan(rows, columns, "float64", comm=comm),
+            r"type of elements is float64 on rank 0 and \[float64\] on",
+        ),
+    ):
+        with pytest.raises(ValueError, match=f"the ranks ask for different redistributions: {text} rank 1"):
             call()

@@ -26,8 +26,8 @@ def pair(ranks):
 def test_every_strategy_goes_on_while_the_program_computes(comm):
     source, target = pair(comm.size)
     for strategy in OURS:
-        with plan(source, target, comm=comm, strategy=strategy) as made:
-            for turn, allocate in enumerate([np.empty, dace_redist.empty] * 2):
+        with plan(source, target, "float64", comm=comm, strategy=strategy) as made:
+            for turn, allocate in enumerate([np.empty, dace_redist.shared_empty] * 2):
                 whole = np.random.default_rng(turn).standard_normal(SHAPE)
                 A, out = allocate(source.local_shape(comm.rank)), allocate(target.local_shape(comm.rank))
                 A[...] = source.local(whole, comm.rank)
@@ -45,7 +45,7 @@ def test_transfers_of_several_plans_at_once(comm):
     source, target = pair(comm.size)
     wholes = [np.random.default_rng(seed).standard_normal(SHAPE) for seed in range(6)]
     plans = [
-        plan(source, target, comm=comm, strategy=name)
+        plan(source, target, "float64", comm=comm, strategy=name)
         for name in ("Pack", "Aggregated", "Datatype", "Pipelined", "Hierarchical", "Aggregated")
     ]
     requests = [made.start(source.local(whole, comm.rank)) for made, whole in zip(plans, wholes, strict=True)]
@@ -61,7 +61,9 @@ def test_conversions_reductions_and_strides(comm):
     target = Distribution(SHAPE[::-1], (comm.size, 1))
     A = np.asfortranarray(np.full(partial.local_shape(comm.rank), comm.rank, "f8"))[::-1]
     for strategy in OURS:
-        with plan(partial, target, comm=comm, op="sum", target_dtype="f4", axes=(1, 0), strategy=strategy) as made:
+        with plan(
+            partial, target, "float64", comm=comm, op="sum", target_dtype="f4", axes=(1, 0), strategy=strategy
+        ) as made:
             out = np.zeros((target.local_shape(comm.rank)[0], SHAPE[0] * 2), "f4")[:, ::2][:, ::-1]
             with made.start(A, out=out):
                 pass
@@ -72,7 +74,7 @@ def test_conversions_reductions_and_strides(comm):
 def test_misuse(comm):
     source, target = pair(comm.size)
     A = np.ones(source.local_shape(comm.rank))
-    made = plan(source, target, comm=comm, strategy="Pack")
+    made = plan(source, target, "float64", comm=comm, strategy="Pack")
     with pytest.raises(ValueError, match="progress must be one of calls, thread, got 'magic'"):
         made.start(A, progress="magic")
     request = made.start(A)
@@ -108,7 +110,7 @@ def test_arrays_are_read_only_until_all_transfers_of_them_are_done(comm):
     view, unprotected = A[:], np.from_dlpack(Exported(A))  # NumPy cannot make the latter writeable again
     fixed = A.copy()
     fixed.flags.writeable = False
-    plans = [plan(source, target, comm=comm, strategy="Pack") for _ in range(6)]
+    plans = [plan(source, target, "float64", comm=comm, strategy="Pack") for _ in range(6)]
     arrays = [view, A, A, A, fixed, unprotected]
     references = sys.getrefcount(A)
     requests = [made.start(array) for made, array in zip(plans, arrays, strict=True)]
@@ -124,7 +126,7 @@ def test_arrays_are_read_only_until_all_transfers_of_them_are_done(comm):
     assert sys.getrefcount(A) == references  # what is locked is kept no longer
     for made in plans:
         made.free()
-    with plan([source] * 2, [target] * 2, comm=comm) as both:
+    with plan([source] * 2, [target] * 2, "float64", comm=comm) as both:
         both.start([view, A]).wait()
     assert A.flags.writeable and view.flags.writeable
 

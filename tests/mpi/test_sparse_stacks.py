@@ -7,7 +7,7 @@ import pytest
 from redistribution.padded_stacks import PaddedStacks
 from sparse_stacks import Stacks, peak_beyond_arrays
 
-from dace_redist import Distribution, empty, plan, redistribute
+from dace_redist import Distribution, plan, redistribute, shared_empty
 
 
 @pytest.mark.mpi(ranks=[1, 4])
@@ -27,7 +27,7 @@ def check(comm, shape):
     here = [stack.local(real + 1j * imaginary, comm.rank) for real, imaginary in numbers]
     rows, width = columns.local_shape(comm.rank)
     padded = [by_hand.to_nonzeros(by_hand.pad(one)) for one in here]
-    for allocate in (np.empty, empty):
+    for allocate in (np.empty, shared_empty):
         given = [allocate(one.shape, one.dtype) for one in here]
         for one, values in zip(given, here, strict=True):
             one[...] = values

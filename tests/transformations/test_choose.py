@@ -12,7 +12,8 @@ from sdfgs import add_move, redistributions
 from stock_programs import PROGRAMS
 
 import dace_redist
-from dace_redist import Distribution, Redistribute, schedule
+from dace_redist import Distribution, schedule
+from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.redistribute import RUN_TIME_CONNECTORS
 from dace_redist.mpi.topology import Topology
 from dace_redist.strategies import DEFAULT_STRATEGY
@@ -83,7 +84,7 @@ def strategies(sdfg: dace.SDFG) -> dict[str, str]:
 def test_recorded_winner_is_taken_node_by_node():
     sdfg = there_and_back()
     remember(COLUMNS, ROWS, "Pipelined", chunk_bytes=4096)
-    choices = dace_redist.choose_strategies(sdfg)
+    choices = dace_redist.transformations.choose_strategies(sdfg)
     assert strategies(sdfg) == {"there": DEFAULT_STRATEGY, "back": "Pipelined"}
     there, back = redistributions(sdfg)
     assert there.implementation is None  # still Auto
@@ -96,7 +97,7 @@ def test_arrays_that_are_not_in_c_order_go_by_the_rule():
     sdfg = there_and_back()
     sdfg.arrays["A"].set_strides_from_layout(0, 1)
     remember(ROWS, COLUMNS, "Pack")
-    choices = dace_redist.choose_strategies(sdfg)
+    choices = dace_redist.transformations.choose_strategies(sdfg)
     assert set(strategies(sdfg).values()) == {DEFAULT_STRATEGY}
     assert {(choice.recorded, choice.reason) for choice in choices.values()} == {(False, choosing.NOT_IN_C_ORDER)}
 
@@ -106,15 +107,15 @@ def test_only_automatic_nodes_unless_told(tmp_path: Path):
     for source, target in ((ROWS, COLUMNS), (COLUMNS, ROWS)):
         remember(source, target, "Pack", record)
     sdfg = there_and_back("Auto", "RMA")
-    assert len(dace_redist.choose_strategies(sdfg, record)) == 1
+    assert len(dace_redist.transformations.choose_strategies(sdfg, record)) == 1
     assert strategies(sdfg) == {"there": "Pack", "back": "RMA"}
-    assert len(dace_redist.choose_strategies(sdfg, record, every=True)) == 2
+    assert len(dace_redist.transformations.choose_strategies(sdfg, record, every=True)) == 2
     assert strategies(sdfg) == {"there": "Pack", "back": "Pack"}
 
 
 def test_without_record_other_strategies_stay():
     sdfg = there_and_back("Auto", "RMA")
-    dace_redist.choose_strategies(sdfg, every=True)
+    dace_redist.transformations.choose_strategies(sdfg, every=True)
     assert strategies(sdfg) == {"there": DEFAULT_STRATEGY, "back": "RMA"}
 
 
@@ -122,17 +123,17 @@ def test_by_label():
     remember(ROWS, COLUMNS, "Pack")
     remember(COLUMNS, ROWS, "Pack")
     sdfg = there_and_back()
-    dace_redist.choose_strategies(sdfg, where="b*")
+    dace_redist.transformations.choose_strategies(sdfg, where="b*")
     assert strategies(sdfg) == {"there": DEFAULT_STRATEGY, "back": "Pack"}
     with pytest.raises(ValueError, match="^no redistribution of there_and_back matches 'x'; it has back, there$"):
-        dace_redist.choose_strategies(sdfg, where="x")
+        dace_redist.transformations.choose_strategies(sdfg, where="x")
 
 
 def test_what_the_program_sets_for_all_strategies_stays():
     remember(ROWS, COLUMNS, "Pipelined", depth=2)
     sdfg = there_and_back()
     redistributions(sdfg)[0].set_strategy("Auto", max_message_bytes=64)
-    dace_redist.choose_strategies(sdfg)
+    dace_redist.transformations.choose_strategies(sdfg)
     options = redistributions(sdfg)[0].options
     assert (options["depth"], options["max_message_bytes"]) == (2, 64)
 
@@ -142,21 +143,21 @@ def test_choices_are_for_the_memory_of_the_arrays():
     remember(ROWS, COLUMNS, "Shared", memory="shared-target")
     sdfg = there_and_back("Shared", "Shared")
     sdfg.arrays["B"].transient = True
-    dace_redist.place_in_shared_memory(sdfg)
+    dace_redist.transformations.place_in_shared_memory(sdfg)
     assert [case.memory for _, case in problems_of(sdfg)] == ["shared-target", "shared-source"]
     dace_redist.set_strategy(sdfg, "Auto")
-    dace_redist.choose_strategies(sdfg)
+    dace_redist.transformations.choose_strategies(sdfg)
     assert strategies(sdfg) == {"there": "Shared", "back": DEFAULT_STRATEGY}
-    dace_redist.choose_strategies(sdfg, memory="ordinary", every=True)
+    dace_redist.transformations.choose_strategies(sdfg, memory="ordinary", every=True)
     assert strategies(sdfg)["there"] == "Pack"
     with pytest.raises(ValueError, match="memory must be one of ordinary, shared-source, .*, got 'shared'"):
-        dace_redist.choose_strategies(sdfg, memory="shared")
+        dace_redist.transformations.choose_strategies(sdfg, memory="shared")
 
 
 def test_nothing_is_changed_where_nothing_is_recorded():
     sdfg = there_and_back()
     before = strategies(sdfg)
-    choices = dace_redist.choose_strategies(sdfg)
+    choices = dace_redist.transformations.choose_strategies(sdfg)
     assert strategies(sdfg) == before
     assert {str(choice) for choice in choices.values()} == {"Hierarchical: nothing was measured"}
 
@@ -169,7 +170,7 @@ def test_stock_nodes_take_part():
     remember(SQUARE, rows, "Threaded", threads=2)
     assert [label for label, _ in problems_of(sdfg)] == ["there", "back"]
     assert len([n for n, _ in sdfg.all_nodes_recursive() if isinstance(n, StockRedistribute)]) == 2
-    dace_redist.choose_strategies(sdfg)
+    dace_redist.transformations.choose_strategies(sdfg)
     assert strategies(sdfg) == {"there": "Threaded", "back": DEFAULT_STRATEGY}
     sdfg.validate()
 
@@ -186,10 +187,10 @@ def test_cases_with_values_for_symbols():
 def test_symbolic_nodes_are_chosen_for_given_values():
     remember(ROWS, COLUMNS, "Pack")
     sdfg = symbolic()
-    choices = dace_redist.choose_strategies(sdfg)
+    choices = dace_redist.transformations.choose_strategies(sdfg)
     assert strategies(sdfg) == {"of_symbolic": DEFAULT_STRATEGY, "of_inner": DEFAULT_STRATEGY}
     assert all("has no value: give symbols=" in choice.reason for choice in choices.values())
-    dace_redist.choose_strategies(sdfg, symbols={"N": 2})
+    dace_redist.transformations.choose_strategies(sdfg, symbols={"N": 2})
     assert strategies(sdfg) == {"of_symbolic": "Pack", "of_inner": DEFAULT_STRATEGY}
 
 
@@ -198,7 +199,7 @@ def test_damaged_record_is_an_error():
     choosing_path().write_text(choosing_path().read_text()[:50])
     sdfg = there_and_back()
     with pytest.raises(ValueError, match=r"tuning\.json is no JSON .*half-written"):
-        dace_redist.choose_strategies(sdfg)
+        dace_redist.transformations.choose_strategies(sdfg)
     assert strategies(sdfg) == {"there": DEFAULT_STRATEGY, "back": DEFAULT_STRATEGY}
 
 
@@ -221,7 +222,7 @@ def test_bad_symbols(make, symbols, error, said: str):
 def told_at_run_time() -> dace.SDFG:
     """Return an SDFG with a node that gets its distributions from arrays of the program."""
     sdfg = dace.SDFG("told_at_run_time")
-    state, node = sdfg.add_state(), dace_redist.Redistribute("redistribute")
+    state, node = sdfg.add_state(), dace_redist.library_nodes.Redistribute("redistribute")
     state.add_node(node)
     for name, connector in (("A", "_inp_buffer"), *((f"numbers{c}", c) for c in RUN_TIME_CONNECTORS)):
         sdfg.add_array(name, [8], dace.int64)
@@ -234,5 +235,5 @@ def told_at_run_time() -> dace.SDFG:
 def test_distributions_given_at_run_time_cannot_be_known():
     with pytest.raises(ValueError, match='Redistribute "redistribute": its distributions are known only when the pro'):
         problems_of(told_at_run_time())
-    choices = dace_redist.choose_strategies(told_at_run_time())
+    choices = dace_redist.transformations.choose_strategies(told_at_run_time())
     assert "known only when the program runs" in next(iter(choices.values())).reason

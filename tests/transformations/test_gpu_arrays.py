@@ -11,8 +11,10 @@ from mpi4py import MPI
 from sdfgs import COLUMNS, ROWS, add_move, redistributions, rows_to_columns
 
 import dace_redist
-from dace_redist import Distribution, FuseConversion, FuseRedistributes, FuseTranspose, Redistribute, RemoveRedistribute
+from dace_redist import Distribution
+from dace_redist.library_nodes import Redistribute
 from dace_redist.mpi.topology import Topology
+from dace_redist.transformations import FuseConversion, FuseRedistributes, FuseTranspose, RemoveRedistribute
 from dace_redist.transformations.redistribution.choose_strategies import choose_strategies
 from dace_redist.transformations.redistribution.join import JoinRedistributes
 from dace_redist.transformations.redistribution.place_in_shared_memory import place_in_shared_memory

@@ -9,8 +9,9 @@ from sdfgs import COLUMNS, ROWS, add_move, redistributions
 from stock_programs import parse
 
 import dace_redist
-from dace_redist import LowerRedistribute, Redistribute, SetRedistributeStrategy
+from dace_redist.library_nodes import Redistribute
 from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, host_strategies
+from dace_redist.transformations import LowerRedistribute, SetRedistributeStrategy
 
 
 def three() -> dace.SDFG:
@@ -109,9 +110,9 @@ def doubled(A: dace.float64[4]):
     "call",
     [
         lambda given: dace_redist.set_strategy(given, "Pack"),
-        dace_redist.lower_all,
-        dace_redist.choose_strategies,
-        dace_redist.place_in_shared_memory,
+        dace_redist.transformations.lower_all,
+        dace_redist.transformations.choose_strategies,
+        dace_redist.transformations.place_in_shared_memory,
     ],
 )
 def test_programs_are_no_sdfgs(call):

@@ -12,8 +12,8 @@ import sympy
 
 from dace_redist.library_nodes import tasklets
 from dace_redist.native import blas
-from dace_redist.redistribution import device_arrays
-from dace_redist.redistribution.plan_cache import PlanCache
+from dace_redist.redistribution import arrays
+from dace_redist.redistribution.cache import PlanCache
 
 
 class Exporter:
@@ -36,7 +36,7 @@ class OldExporter(Exporter):
 @pytest.mark.parametrize("exporter", [Exporter, OldExporter])
 def test_dlpack(exporter: type[Exporter]):
     array = np.arange(12.0).reshape(3, 4)[:, ::2]
-    view = device_arrays.array_view("A", exporter(array))
+    view = arrays.array_view("A", exporter(array))
     assert (view.address, view.shape, view.strides) == (array.ctypes.data, (3, 2), array.strides)
     assert view.writeable and np.array_equal(view.as_numpy(), array)
 
@@ -48,7 +48,7 @@ def test_read_only_dlpack():
         array.__dlpack__(max_version=(1, 0))
     except (TypeError, BufferError):
         pytest.skip("this NumPy does not export read-only arrays by DLPack")
-    assert not device_arrays.array_view("A", Exporter(array)).writeable
+    assert not arrays.array_view("A", Exporter(array)).writeable
 
 
 def test_a_forked_child_frees_no_plans(monkeypatch: pytest.MonkeyPatch):

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dace_redist import Distribution, TiledDistribution, schedule
-from dace_redist.redistribution.shared_arrays import empty, is_shared
+from dace_redist._core import is_shared
+from dace_redist.redistribution.shared_memory import shared_empty
 from dace_redist.tuning.problem import (
     GPU_MEMORIES,
     MAIN_MEMORIES,
@@ -103,7 +104,7 @@ def test_key_is_the_same_in_every_process_and_version():
 
 
 def test_where_arrays_lie():
-    shared, ordinary = empty((4, 6), "float32"), np.empty((4, 6), "float32")
+    shared, ordinary = shared_empty((4, 6), "float32"), np.empty((4, 6), "float32")
     for array, expected in ((shared, True), (ordinary, False)):
         for view in (array, array[1:, ::2], array.T, array.reshape(-1).view("int32"), np.asarray(array)):
             assert is_shared(view) == expected

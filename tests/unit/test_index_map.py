@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from dace_redist.cli import cli
 from dace_redist.distribution import Distribution
-from dace_redist.index_map import index_map
 from dace_redist.schedule import schedule
+from dace_redist.transform import Transform
 from dace_redist.tuning.problem import schedule_key
 
 A, B = Distribution((6, 4), (2, 1)), Distribution((4, 6), (2, 1))
@@ -58,8 +58,8 @@ def test_with_axes_the_shapes_must_be_permuted():
 
 
 def test_axes_count_from_the_end_as_in_numpy():
-    assert schedule(A, B, axes=(-1, -2)).index_map == schedule(A, B, axes=np.array([1, 0])).index_map
-    assert index_map((0, 1), None, 2).axes is None
+    assert schedule(A, B, axes=(-1, -2)).transform == schedule(A, B, axes=np.array([1, 0])).transform
+    assert Transform(2, "f8", axes=(0, 1)).axes is None
 
 
 def test_the_record_tells_maps_apart():

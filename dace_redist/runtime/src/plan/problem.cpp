@@ -89,6 +89,7 @@ std::string agreed_lines(const Problem& problem, bool by_name) {
   const char* const node_ranks = std::getenv(node_ranks_variable);
   add(node_ranks_variable, node_ranks ? node_ranks : "not set");
   add_number("number of tensors", static_cast<Index>(problem.tensors.size()));
+  add("type of elements", problem.elements);
   for (const TensorProblem& tensor : problem.tensors) {
     const ElementOperation& operation = tensor.operation;
     add_number("element size in bytes", tensor.element_bytes);
