@@ -70,5 +70,5 @@ def _on_one_rank(name: str, distribution: AnyDistribution, comm: MPI.Intracomm, 
             raise TypeError(f"root must be a rank, got {root!r}")
         if not 0 <= root < comm.size:
             raise ValueError(f"root must be from 0 to {comm.size - 1}, got {root}")
-        return Distribution(distribution.shape, (), ranks=[int(root)])
+        return Distribution.on_rank(distribution.shape, int(root))
     raise AssertionError  # for type checkers: together() raises only what the block raises
