@@ -260,6 +260,8 @@ def _checked_region(region: Any, ndim: int) -> Region | None:
 
 
 def _checked_factor(name: str, factor: Any) -> complex:
+    if type(factor) in (int, float) and abs(factor) < 1 << 53:
+        return float(factor)
     if not isinstance(factor, numbers.Number | np.bool_):
         raise TypeError(f"{name} must be a number, got {factor!r}")
     value = complex(factor)  # type: ignore[arg-type]

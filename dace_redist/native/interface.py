@@ -133,6 +133,7 @@ def agree(comm: int, number: int) -> bool:
     return bool(library().dr_python_agree(comm, number))
 
 
+@functools.cache
 def function_address(name: str) -> int:
     """Return the address of a function of the library."""
     return int(ctypes.cast(library()[name], ctypes.c_void_p).value or 0)
@@ -186,7 +187,10 @@ class NativePlan:
         self._layouts = _Numbers * (4 * len(tensors))
         encoded = [
             _Tensor(
-                itemsize, *(_Numbers(part.ctypes.data, part.size) for part in parts), _operation(operation), *memories
+                itemsize,
+                *(_Numbers(part.__array_interface__["data"][0], part.size) for part in parts),
+                _operation(operation),
+                *memories,
             )
             for itemsize, *parts, operation in tensors
         ]

@@ -10,7 +10,9 @@ import numpy as np
 from mpi4py import MPI
 
 from dace_redist.mpi.collective import encoded_failure, raise_first
+from dace_redist.native.device import ensure_device_library
 from dace_redist.redistribution.arrays import Views
+from dace_redist.redistribution.communicator import prepare
 from dace_redist.redistribution.problem import Arguments, Problem, check_arrays
 from dace_redist.strategies import AUTO
 from dace_redist.tuning.problem import gpu_memory_name, memory_name
@@ -76,7 +78,10 @@ def agreed_problem(comm: MPI.Intracomm, given: Arguments, array: Any, out: Any) 
         anywhere = agreed(comm, problem, failure, [incomplete, *facts])
         if not anywhere[0]:
             assert problem is not None and views is not None
-            return _placed(problem, anywhere[1:]), views
+            problem = _placed(problem, anywhere[1:])
+            if problem.on_gpu:
+                prepare(comm, ensure_device_library)
+            return problem, views
         columns = zip(*comm.allgather(types), strict=False)  # another number of tensors is an error in the next round
         told = [next((element for element in column if element is not None), None) for column in columns]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mpi4py import MPI
 
 from dace_redist.mpi.collective import remembered, together
@@ -15,15 +17,19 @@ from dace_redist.tuning.problem import Problem as MeasuredProblem
 MEASURED = "measured"
 
 
-def prepare(comm: MPI.Intracomm) -> None:
-    """Build the library unless it exists, once per node. Collective at the first call for a communicator."""
+def prepare(comm: MPI.Intracomm, ensure: Callable[[], object] | None = None) -> None:
+    """
+    Build the library unless it exists. Collective at the first call for a communicator.
+
+    :param ensure: Builds another library; default: that of redistribution.
+    """
 
     def build() -> bool:
         with together(comm):
-            ensure_library()
+            (ensure or ensure_library)()
         return True
 
-    remembered(comm, "library", build)
+    remembered(comm, ensure, build)
 
 
 def is_measured(comm: MPI.Intracomm) -> bool:

@@ -70,7 +70,7 @@ class Problem:
     @property
     def elements(self) -> str:
         """Element types in words; in brackets for lists."""
-        names = ", ".join(str(tensor.dtype) for tensor in self.tensors)
+        names = ", ".join([_name_of(tensor.dtype) for tensor in self.tensors])
         return f"[{names}]" if self.lists else names
 
     @functools.cached_property
@@ -100,6 +100,11 @@ class Problem:
             }
             facts += [(name + of_tensor, str(value)) for name, value in values.items()]
         return facts
+
+
+@functools.cache
+def _name_of(dtype: np.dtype[Any]) -> str:
+    return str(dtype)  # takes microseconds
 
 
 class Arguments(NamedTuple):

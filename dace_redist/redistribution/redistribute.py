@@ -39,44 +39,21 @@ def redistribute(
     Move a distributed tensor. Collective over ``comm``.
 
     Lists in the places of ``array``, ``source`` and ``target`` (and ``out``) move several tensors in one exchange, as
-    :func:`dace_redist.plan` does.
+    :func:`dace_redist.plan` does. The first call with a pair of distributions makes a plan, which later calls reuse.
+    The first call on a machine builds the package's library, which is kept on disk for later processes.
 
-    The first call with a pair of distributions makes a plan, which later calls reuse. The first call on a machine
-    builds the package's library, which is kept on disk for later processes.
+    Parameters that are not listed here, and errors, are those of :func:`dace_redist.plan`.
 
     :param array: This rank's part of the source, of shape ``source.local_shape(rank)`` and any strides. A rank that
         owns nothing of the source may pass None if it passes ``out``, also in a list. An array of NumPy, or of CuPy,
         PyTorch or another library with ``__cuda_array_interface__`` or ``__dlpack__``, in main memory or on a GPU.
-    :param source: Distribution of the tensor before, over the ranks of ``comm``.
-    :param target: Distribution after, of the same global shape except for ``axes`` and ``region``.
-    :param comm: mpi4py communicator (default: the world). Every rank must call, even one that owns nothing.
     :param out: This rank's part of the target, of shape ``target.local_shape(rank)``; it must not overlap ``array``.
-        Default: a new C-order array of the library and on the device of ``array``; in main memory it is node-shared if
-        the strategy copies directly into it.
-    :param strategy: Name of a strategy, see ``dace_redist.strategies``. ``"Auto"`` selects the fastest measured one
-        (:func:`dace_redist.tune`), else one that the cost model predicts to be clearly faster than the default, else
-        the default; see :func:`dace_redist.chosen_strategy`.
-    :param axes: Permutation of the dimensions, as of ``numpy.transpose``: the source axis of each target axis.
-        Default: no permutation.
-    :param region: Sub-tensor to move: (source_offset, target_offset, shape), each offset in the axes of its own
-        tensor, the shape in those of the source. The rest of ``out`` is unchanged; ``out`` is required unless the
-        region covers the target. Default: the whole tensor.
-    :param target_dtype: Element type of the target; default: that of ``array``. Elements are converted by NumPy's rule
-        "same_kind"; messages hold the smaller of the two types.
-    :param alpha: Factor of the source: the target becomes ``alpha * array + beta * out``, in its own type.
-    :param beta: Factor of the target; if 0, ``out`` is not read. With ``op`` only if that is ``"sum"``.
-    :param conj: True to conjugate the source.
-    :param op: ``"sum"``, ``"prod"``, ``"min"`` or ``"max"``: replicas of the source are partial results, and the
-        target becomes their reduction, in an order that is the same in every run. Default: replicas are equal.
-    :param memory_bytes: Maximum bytes of buffers per rank, in addition to the arrays; a lower limit means more,
-        smaller chunks. For strategies with chunks or slots; ``"Auto"`` is then the default strategy. Default: set by
-        the options.
-    :param options: Options of the strategy, e.g. ``chunk_bytes=1 << 20``; with ``"Auto"`` only common options.
+        Required with ``beta``, and with a ``region`` that does not cover the target. Default: a new C-order array of
+        the library and on the device of ``array``; in main memory it is node-shared if the strategy copies directly
+        into it.
+    :param target_dtype: Element type of the target; default: that of ``array``.
     :return: This rank's part of the target: ``out`` if given.
-    :raises ValueError: On every rank, if an argument is invalid on one of them, or if the ranks pass different
-        arguments; names the rank, the expected and the given value.
-    :raises TypeError: On every rank, if an argument has the wrong type on one of them.
-    :raises RedistributionError: If MPI fails.
+    :raises RedistributionError: If MPI or a GPU fails.
     """
     comm = MPI.COMM_WORLD if comm is None else comm
     cache = plan_cache(comm)

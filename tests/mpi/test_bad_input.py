@@ -226,8 +226,8 @@ DIFFERENCES: list[tuple[Callable[[Call], Any], str]] = [
         "dtype is float64 on rank 0 and int64 on rank",
     ),
     (
-        setting(source=lambda call: Distribution(SHAPE, [call.comm.size], block="balanced", dims=[0, None])),
-        "source is Distribution.* on rank 0 and Distribution.*balanced.* on rank",
+        setting(source=lambda call: Distribution(SHAPE, [call.comm.size], block="ceil", dims=[0, None])),
+        "source is Distribution.* on rank 0 and Distribution.*ceil.* on rank",
     ),
     (
         setting(target=lambda call: Distribution(SHAPE, [call.comm.size], dims=[None, 0], block=[6, 4]), out=None),
