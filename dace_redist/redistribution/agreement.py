@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from dace_redist.mpi.collective import encoded_failure, raise_first
 from dace_redist.native.device import ensure_device_library
 from dace_redist.redistribution.arrays import Views
 from dace_redist.redistribution.communicator import prepare
-from dace_redist.redistribution.problem import Arguments, Problem, check_arrays
+from dace_redist.redistribution.problem import Arguments, Problem, check_arrays, listed
 from dace_redist.strategies import AUTO
 from dace_redist.tuning.problem import gpu_memory_name, memory_name
 
@@ -82,27 +83,24 @@ def agreed_problem(comm: MPI.Intracomm, given: Arguments, array: Any, out: Any) 
             if problem.on_gpu:
                 prepare(comm, ensure_device_library)
             return problem, views
-        columns = zip(*comm.allgather(types), strict=False)  # another number of tensors is an error in the next round
+        columns = itertools.zip_longest(*comm.allgather(types))  # another number of tensors is an error next time
         told = [next((element for element in column if element is not None), None) for column in columns]
 
 
 def _source_types(given: Arguments, views: Views, told: Types | None) -> Types:
     """
-    Return the element types of the sources.
-
-    A None source has the type of its target or, if elements are converted, the type that other ranks report.
+    Return the element types of the sources. A None source has the type of its target or, if elements are converted, the
+    type that other ranks report.
 
     :param told: Types that any rank knows; None: the ranks were not asked yet.
-    :raises TypeError: If source and target are None, or no rank knows a type.
     """
     types: list[np.dtype[Any] | None] = []
-    wanted = given.change["target_dtype"]
+    wanted = listed("target_dtype", given.change["target_dtype"], len(views.sources))
     for number, (source, target) in enumerate(zip(*views, strict=True)):
         name = views.name("array", number, given.lists)
         if source is None and target is None:
             raise TypeError(f"{name} is None: pass an empty array of the element type, or out")
-        converted = (wanted[number] if isinstance(wanted, list) else wanted) is not None
-        typed = source if source is not None or converted else target
+        typed = source if source is not None or wanted[number] is not None else target
         types.append(typed.dtype if typed is not None else None if told is None else told[number])
         if types[-1] is None and told is not None:
             raise TypeError(
@@ -128,13 +126,7 @@ def _facts(views: Views, out: Any) -> list[bool]:
 
 
 def _placed(problem: Problem, facts: Sequence[bool]) -> Problem:
-    """
-    Return the problem with the devices and kinds of memory of its arrays; without a target on any rank, it is placed on
-    the device of the source.
-
-    :param facts: Logical OR over all ranks of :func:`_facts`.
-    :raises ValueError: If the devices of one side differ, or strides are irregular with an array on a GPU.
-    """
+    """Return the problem with devices and memories of its arrays, from the logical OR of :func:`_facts` of all ranks."""
     *sides, given_target, unordered = facts
     source_cpu, source_gpu, source_irregular, source_private = sides[:4]
     target_cpu, target_gpu, target_irregular, target_private = sides[4:]
@@ -151,7 +143,7 @@ def _placed(problem: Problem, facts: Sequence[bool]) -> Problem:
                     f"{name} has strides that do not count elements forward, on some rank, and source or target is on "
                     "the GPU: copy it first"
                 )
-    source = "gpu" if source_gpu else "cpu"
+    source = "gpu" if source_gpu else "cpu"  # also the place of a target that no rank passes
     problem = problem.placed((source, "gpu" if target_gpu else "cpu" if target_cpu else source))
     if problem.strategy != AUTO.name or unordered or problem.lists:
         return problem

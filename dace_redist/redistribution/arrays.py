@@ -109,12 +109,7 @@ class Views(NamedTuple):
 
     @classmethod
     def of(cls, array: Any, out: Any, count: int, lists: bool) -> Views:
-        """
-        Return the views of the arrays of a call.
-
-        :raises ValueError: If a list has another length.
-        :raises TypeError: If something is not an array, or a list is missing.
-        """
+        """Return the views of the arrays of a call with so many tensors."""
         sides = []
         for side, given in (("array", array), ("out", out)):
             if lists and given is not None and not isinstance(given, list | tuple):

@@ -31,23 +31,24 @@ class PlanCache:
     """
     Plans of one communicator. All ranks keep and drop plans in the same order.
 
+    :ivar plans: Plans by their problems, the most recently used one last.
     :ivar calls: Plans by the arguments of earlier calls, so that an equal call skips the checks.
     """
 
     def __init__(self) -> None:
         self.calls: dict[Any, Found] = {}
-        self._plans: OrderedDict[Problem, Plan] = OrderedDict()
+        self.plans: OrderedDict[Problem, Plan] = OrderedDict()
         self._process = os.getpid()
 
     def get(self, comm: MPI.Intracomm, problem: Problem) -> Plan:
         """Return the plan of a problem, made on first use. Collective."""
-        if problem in self._plans:
-            self._plans.move_to_end(problem)
-            return self._plans[problem]
+        if problem in self.plans:
+            self.plans.move_to_end(problem)
+            return self.plans[problem]
         plan = Plan(comm, problem)
-        while len(self._plans) >= _MAX_PLANS:
-            self._drop(next(iter(self._plans))).free()
-        self._plans[problem] = plan
+        while len(self.plans) >= _MAX_PLANS:
+            self._drop(next(iter(self.plans))).free()
+        self.plans[problem] = plan
         return plan
 
     def remember(self, call: Any, found: Found) -> None:
@@ -58,36 +59,32 @@ class PlanCache:
 
     def touch(self, problem: Problem) -> None:
         """Mark a plan as used, on all ranks."""
-        self._plans.move_to_end(problem)
+        self.plans.move_to_end(problem)
 
     def _drop(self, problem: Problem) -> Plan:
-        plan = self._plans.pop(problem)
+        plan = self.plans.pop(problem)
         self.calls = {call: found for call, found in self.calls.items() if found.plan is not plan}
         return plan
 
     def forget(self, plan: Plan) -> None:
         """Drop a plan that failed, without freeing it: MPI may still use its buffers."""
-        for problem in [problem for problem, one in self._plans.items() if one is plan]:
+        for problem in [problem for problem, one in self.plans.items() if one is plan]:
             self._drop(problem)
 
     def forget_choices(self) -> None:
         """Free the plans of strategy ``"Auto"``, so that the next call chooses again."""
-        for problem in [problem for problem in self._plans if problem.strategy == AUTO.name]:
+        for problem in [problem for problem in self.plans if problem.strategy == AUTO.name]:
             self._drop(problem).free()
 
     def free(self) -> None:
         """Free all plans."""
-        while self._plans:
-            self._drop(next(iter(self._plans))).free()
+        while self.plans:
+            self._drop(next(iter(self.plans))).free()
 
     def free_at_exit(self) -> None:
         """Free all plans, except in a forked child: MPI belongs to its parent."""
         if os.getpid() == self._process:
             self.free()
-
-    def plans(self) -> list[Plan]:
-        """Return the plans, the most recently used one last."""
-        return list(self._plans.values())
 
 
 #: Plan caches by the handle of the communicator.
@@ -105,11 +102,7 @@ _KEY = MPI.Comm.Create_keyval(delete_fn=_communicator_freed, nopython=False)
 
 
 def plan_cache(comm: MPI.Intracomm) -> PlanCache:
-    """
-    Return the plan cache of a communicator.
-
-    :raises TypeError: If it is not a communicator of this rank.
-    """
+    """Return the plan cache of a communicator; a TypeError if it is not a communicator of this rank."""
     cache = _CACHES.get(MPI._handleof(comm)) if isinstance(comm, MPI.Intracomm) else None
     if cache is None:
         checked_communicator(comm)
@@ -126,9 +119,5 @@ def forget_choices(comm: MPI.Intracomm) -> None:
 
 
 def plans_in_use(comm: MPI.Intracomm) -> list[tuple[str, dict[str, int | float]]]:
-    """
-    Return strategy and options of the cached plans of a communicator, the most recently used one last.
-
-    :param comm: mpi4py communicator.
-    """
-    return [(plan.strategy, dict(plan.options)) for plan in plan_cache(comm).plans()]
+    """Return strategy and options of the cached plans of a communicator, the most recently used one last."""
+    return [(plan.strategy, dict(plan.options)) for plan in plan_cache(comm).plans.values()]

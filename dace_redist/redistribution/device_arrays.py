@@ -67,13 +67,7 @@ class DeviceArray:
 
 
 def new_array(sample: Any, shape: tuple[int, ...], dtype: np.dtype[Any], device: str, shared: bool) -> Any:
-    """
-    Return a new array of the library of another one.
-
-    :param sample: The other array; None if there is none.
-    :param device: Device of the new array, one of ``DEVICES``.
-    :param shared: True to take node-shared memory for an array of NumPy.
-    """
+    """Return a new array on a device, of the library of ``sample`` if there is one; of NumPy also node-shared."""
     if sample is None or isinstance(sample, np.ndarray):
         return DeviceArray(shape, dtype) if device == "gpu" else empty_result(shape, dtype, shared)
     if device == "gpu" or array_view("array", sample).device == device:

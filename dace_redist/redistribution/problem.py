@@ -59,11 +59,7 @@ class Problem:
         return "gpu" in self.device
 
     def placed(self, device: tuple[str, str]) -> Problem:
-        """
-        Return the problem for arrays on some devices.
-
-        :raises ValueError: If the strategy does not move between them.
-        """
+        """Return the problem for arrays on some devices; a ValueError if the strategy does not move between them."""
         check_places(find_strategy(self.strategy), *(side == "gpu" for side in device))
         return self if device == self.device else dataclasses.replace(self, device=device)
 
@@ -127,15 +123,10 @@ class Arguments(NamedTuple):
         return isinstance(self.source, list) or isinstance(self.target, list)
 
     def tensor_count(self) -> int:
-        """
-        Return the number of tensors.
-
-        :raises ValueError: If source and target are not lists of equal length.
-        """
+        """Return the number of tensors; a ValueError if source and target are not lists of equal length."""
         if not self.lists:
             return 1
-        sides = self.source, self.target
-        lengths = [len(side) if isinstance(side, list) else "no list" for side in sides]
+        lengths = [len(side) if isinstance(side, list) else "no list" for side in (self.source, self.target)]
         if lengths[0] != lengths[1] or not lengths[0]:
             raise ValueError(
                 f"source and target must be lists of equal length, at least 1, for several tensors: got {lengths[0]} "
@@ -174,13 +165,7 @@ class Arguments(NamedTuple):
 
 
 def listed(name: str, value: Any, count: int) -> list[Any]:
-    """
-    Return one value per tensor.
-
-    :param name: Name of the argument in error messages.
-    :param value: A list of one value per tensor, or one value for all.
-    :raises ValueError: If it is a list of another length.
-    """
+    """Return one value per tensor, from a list of as many or one value for all."""
     if not isinstance(value, list):
         return [value] * count
     if len(value) != count:
@@ -202,12 +187,9 @@ def _check_ranks(tensor: Schedule, ranks: int) -> None:
 
 def check_arrays(problem: Problem, views: Views, rank: int, new: bool = False) -> None:
     """
-    Check that arrays are this rank's parts of the tensors. None is accepted if the rank owns nothing.
+    Check that arrays are this rank's parts of the tensors, targets writeable and apart from all others.
 
-    :param new: True if the targets are new arrays.
-    :raises ValueError: If a shape differs, a target is read-only, an array overlaps a target, or a new target would
-        not be fully defined.
-    :raises TypeError: If an element type differs.
+    :param new: True if the targets are new arrays, which must be fully defined.
     """
     for number, tensor in enumerate(problem.tensors):
         sides = (
@@ -223,11 +205,7 @@ def check_arrays(problem: Problem, views: Views, rank: int, new: bool = False) -
 
 
 def check_devices(problem: Problem, views: Views) -> None:
-    """
-    Check that arrays lie on the devices of a problem.
-
-    :raises ValueError: If one does not, or, with an array on a GPU, has irregular strides.
-    """
+    """Check that arrays lie on the devices of a problem; with one on a GPU, that strides are regular."""
     for side, parts, device in zip(("array", "out"), views, problem.device, strict=True):
         for number, view in enumerate(parts):
             name = views.name(side, number, problem.lists)
@@ -270,11 +248,7 @@ def _check_part(name: str, view: ArrayView | None, shape: tuple[int, ...], dtype
 
 
 def check_covered(tensor: Schedule) -> None:
-    """
-    Check that a redistribution defines all elements of a new array.
-
-    :raises ValueError: If it does not.
-    """
+    """Check that a redistribution defines all elements of a new array."""
     if tensor.transform.beta != 0:
         raise ValueError("beta needs the array whose elements it scales: pass it as out")
     if not tensor.transform.covers(tensor.target.shape):

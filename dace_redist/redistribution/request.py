@@ -40,14 +40,7 @@ class Request:
     def __init__(
         self, native: NativeRequest, given: Views, used: Views, result: Any, ended: Callable[[], None]
     ) -> None:
-        """
-        For plans.
-
-        :param given: Arrays of the call.
-        :param used: Arrays that the library reads and writes: those of the call, or copies.
-        :param result: Result of :meth:`wait`.
-        :param ended: Called when the plan can be used again.
-        """
+        """Begin to protect the arrays of a call, and those that the library uses; ``ended`` tells the plan."""
         self._native: NativeRequest | None = native
         self._given, self._used, self._result, self._ended = given, used, result, ended
         views = (*used.sources, *used.targets, *given.targets)
@@ -128,11 +121,7 @@ def write_back(given: Views, used: Views) -> None:
 
 
 def _lock(arrays: Iterable[Array]) -> list[Array]:
-    """
-    Make arrays read-only until :func:`_unlock` was called as often for each.
-
-    :return: The arrays to unlock: without those that were read-only before or could not be made writeable again.
-    """
+    """Make arrays read-only until :func:`_unlock` was called as often for each; return those that can be unlocked."""
     locked = []
     with _LOCKED_GUARD:
         for array in {id(array): array for array in arrays}.values():
@@ -181,11 +170,7 @@ def _can_be_unlocked(array: Array) -> bool:
 
 
 def progress_number(progress: str) -> int:
-    """
-    Return the library's number of a kind of progress.
-
-    :raises ValueError: If the kind is unknown.
-    """
+    """Return the library's number of a kind of progress; a ValueError if it is unknown."""
     if progress not in PROGRESS:
         raise ValueError(f"progress must be one of {', '.join(PROGRESS)}, got {progress!r}")
     return PROGRESS.index(progress)

@@ -112,11 +112,11 @@ def test_buffers_that_do_not_fit_are_not_made(comm, monkeypatch):
 
 @pytest.mark.mpi(ranks=2)
 def test_shared_arrays_that_one_rank_cannot_have_are_missing_on_all(comm, monkeypatch):
-    def empty(shape, dtype, _):
+    def empty(shape, dtype):
         if comm.rank == 1:
             warnings.warn("empty: too little", RuntimeWarning, stacklevel=2)
         return np.empty(shape, dtype)
 
-    monkeypatch.setattr(dace_redist, "empty", empty, raising=False)
+    monkeypatch.setattr(dace_redist, "shared_empty", empty, raising=False)
     with pytest.raises(MemoryError, match="empty: too little"):
         Arrays(catalogue.load("tiny").select(["block-k2"])[0], comm).target(SHARED)

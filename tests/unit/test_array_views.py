@@ -54,7 +54,7 @@ def test_read_only_dlpack():
 def test_a_forked_child_frees_no_plans(monkeypatch: pytest.MonkeyPatch):
     freed: list[int] = []
     cache = PlanCache()
-    cache._plans["call"] = SimpleNamespace(free=lambda: freed.append(1))  # type: ignore[index,assignment]
+    cache.plans["call"] = SimpleNamespace(free=lambda: freed.append(1))  # type: ignore[index,assignment]
     with monkeypatch.context() as child:
         child.setattr(os, "getpid", lambda: -1)
         cache.free_at_exit()
