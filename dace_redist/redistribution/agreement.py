@@ -126,7 +126,7 @@ def _facts(views: Views, out: Any) -> list[bool]:
 
 
 def _placed(problem: Problem, facts: Sequence[bool]) -> Problem:
-    """Return the problem with devices and memories of its arrays, from the logical OR of :func:`_facts` of all ranks."""
+    """Return the problem with devices and memories of its arrays, from :func:`_facts` of any rank."""
     *sides, given_target, unordered = facts
     source_cpu, source_gpu, source_irregular, source_private = sides[:4]
     target_cpu, target_gpu, target_irregular, target_private = sides[4:]
