@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/agreement.hpp"
-#include "plan/plan.hpp"
+#include "plan/exchange.hpp"
 #include "transport/exchange_records.hpp"
 
 namespace dace_redist {
@@ -188,9 +188,8 @@ void check_strategy(const Strategy& strategy, const TensorProblem& tensor) {
 
 std::vector<std::unique_ptr<Transport>> make_on_device(const Strategy& strategy, const Link& link, Messages messages,
                                                        const std::vector<TensorProblem>& tensors, const Stream& stream,
-                                                       bool node_memory, bool /*separable*/) {
+                                                       bool node_memory) {
   check_strategy(strategy, tensors.front());
-  check_nodes(strategy, link, messages);
   std::vector<std::unique_ptr<Transport>> made;
   if (std::string(strategy.name) == "NCCL")
     made.push_back(make_nccl(link, std::move(messages), tensors.front(), stream));
@@ -205,7 +204,7 @@ std::unique_ptr<Transport> reject_main_memory(const Link&, Messages) {
 }
 
 const bool registered = [] {
-  device_transports().make = make_on_device;
+  make_device_transports = make_on_device;
   add_strategy({"NCCL", nullptr, reject_main_memory});
   return true;
 }();
