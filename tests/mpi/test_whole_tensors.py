@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import blocked, tiled
-from distributions import regions, same_on_all_ranks
+from distributions import blocked, regions, same_on_all_ranks, tiled
 from hypothesis import given
 from hypothesis import strategies as st
 
