@@ -105,8 +105,8 @@ void Plan::add_exchange(std::vector<TensorProblem> tensors, std::vector<std::siz
                                                   policy, stream_));
 }
 
-/// Tensors that are copied in main memory share an exchange. Partial results of each tensor have exchanges of their own,
-/// and so has each tensor with an array on a device.
+/// Tensors that are copied in main memory share an exchange. Partial results of each tensor have exchanges of their
+/// own, and so has each tensor with an array on a device.
 void Plan::make_exchanges() {
   std::vector<TensorProblem> copied;
   std::vector<std::size_t> numbers;
