@@ -72,7 +72,7 @@ def arrives(comm: MPI.Intracomm, n: int) -> System:
 def empty(distribution: Distribution, comm: MPI.Intracomm, shared: bool = False) -> Array:
     """Return a new array in column-major order, as ScaLAPACK requires."""
     shape = distribution.local_shape(comm.rank)[::-1]
-    return (dace_redist.empty(shape) if shared else np.empty(shape)).T
+    return (dace_redist.shared_empty(shape) if shared else np.empty(shape)).T
 
 
 def sides_of(comm: MPI.Intracomm, n: int, solver: Cholesky) -> tuple[dict[str, Callable[[], None]], list[Any]]:

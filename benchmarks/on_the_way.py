@@ -39,7 +39,7 @@ def rows_and_columns(size: int, ranks: int) -> tuple[Distribution, Distribution]
 
 def axes(comm: MPI.Intracomm, size: int, shared: bool) -> tuple[Sides, list[Any]]:
     rows, columns = rows_and_columns(size, comm.size)
-    allocate = dace_redist.empty if shared else np.empty
+    allocate = dace_redist.shared_empty if shared else np.empty
     A, plain, turned = (allocate(side.local_shape(comm.rank)) for side in (rows, columns, rows))
     A[...] = comm.rank
     moves = dace_redist.plan(rows, columns, "f8", comm=comm), dace_redist.plan(rows, rows, "f8", comm=comm, axes=(1, 0))
@@ -57,7 +57,7 @@ def axes(comm: MPI.Intracomm, size: int, shared: bool) -> tuple[Sides, list[Any]
 
 def convert(comm: MPI.Intracomm, size: int, shared: bool) -> tuple[Sides, list[Any]]:
     rows, columns = rows_and_columns(size, comm.size)
-    allocate = dace_redist.empty if shared else np.empty
+    allocate = dace_redist.shared_empty if shared else np.empty
     A, B = allocate(rows.local_shape(comm.rank)), allocate(columns.local_shape(comm.rank), "f4")
     A[...] = comm.rank
     moves = (
@@ -72,7 +72,7 @@ def convert(comm: MPI.Intracomm, size: int, shared: bool) -> tuple[Sides, list[A
 
 def several(comm: MPI.Intracomm, size: int, shared: bool) -> tuple[Sides, list[Any]]:
     rows, columns = Distribution((64, 128), (comm.size, 1)), Distribution((64, 128), (1, comm.size))
-    allocate = dace_redist.empty if shared else np.empty
+    allocate = dace_redist.shared_empty if shared else np.empty
     many, here, there = range(16), rows.local_shape(comm.rank), columns.local_shape(comm.rank)
     sources, targets = [allocate(here) for _ in many], [allocate(there) for _ in many]
     moves = [dace_redist.plan(rows, columns, "f8", comm=comm) for _ in many]
@@ -94,7 +94,7 @@ def reduce(comm: MPI.Intracomm, size: int, shared: bool, replicas: int = 2) -> t
     corners = Distribution(shape, grid, dims=(0, None), pins=(None, 0))
     there = Distribution(shape, grid, dims=(None, 0), pins=(None, 0))
     group = comm.Split(comm.rank // replicas, comm.rank)
-    allocate = dace_redist.empty if shared else np.empty
+    allocate = dace_redist.shared_empty if shared else np.empty
     A, total = allocate(partial.local_shape(comm.rank)), np.empty(partial.local_shape(comm.rank))
     B, C = (allocate(target.local_shape(comm.rank)) for _ in range(2))
     A[...] = comm.rank

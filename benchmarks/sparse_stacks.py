@@ -22,7 +22,7 @@ import dace_redist
 from dace_redist import Distribution
 from dace_redist.mpi.collective import together
 from dace_redist.mpi.topology import pinned_to_core
-from dace_redist.redistribution.joint_plan import JointPlan
+from dace_redist.redistribution.plan import Plan
 from dace_redist.tuning.measure import measure
 
 Step = Callable[[list[Array]], list[Array]]
@@ -95,7 +95,7 @@ class Stacks:
     def _sides(self) -> tuple[Distribution, Distribution]:
         return self.columns, self.stack
 
-    def _plan(self, source: Distribution, target: Distribution) -> JointPlan:
+    def _plan(self, source: Distribution, target: Distribution) -> Plan:
         return dace_redist.plan([source] * self.count, [target] * self.count, "c16", comm=self.comm)
 
     def check(self, sides: dict[str, Side]) -> None:

@@ -27,6 +27,8 @@ def __getattr__(name: str) -> Any:
     used = _used_without_dace.get(name)
     if used is not None and "dace" not in sys.modules:
         return used
+    if name in ("library_nodes", "transformations"):
+        return importlib.import_module(f"dace_redist.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'dace_redist' has no attribute {name!r}")
     if "dace" in sys.modules:  # so that DaCe knows what the name means inside a program

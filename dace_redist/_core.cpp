@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <memory>
 #include <tuple>
+#include <utility>
 
 #include "contraction/einsum.hpp"
 #include "core/options.hpp"
@@ -148,32 +149,35 @@ py::object set_allocator(const py::object& allocator) {
   return py::reinterpret_steal<py::object>(before);
 }
 
-/// A plan of the library, called with NumPy arrays, or lists of them: the checks that each call needs, and nothing
-/// more.
+/// A plan of the library, called with a NumPy array and another one, or with lists of them: the checks that each call
+/// needs, and nothing more.
 class BoundPlan {
  public:
   using Execute = int (*)(void* plan, const void* source, void* target);
   using Agree = int (*)(std::uintptr_t comm, std::uint64_t number);
   using Part = std::tuple<py::dtype, py::dtype, Numbers, Numbers>;  // of a tensor: types and shapes of its two sides
 
-  /// \param execute, agree, plan  addresses of `dr_plan_execute`, `dr_python_agree` and the plan.
-  /// \param joint  whether calls have lists of arrays; else parts has one element.
+  /// \param execute, agree, plan  addresses of `dr_plan_execute`, `dr_python_agree` and the plan; without a plan no
+  ///     array fits.
+  /// \param lists  whether calls have lists of arrays; else parts has one element.
   BoundPlan(std::uintptr_t execute, std::uintptr_t agree, std::uintptr_t plan, const std::vector<Part>& parts,
-            bool joint)
+            bool lists)
       : execute_(reinterpret_cast<Execute>(execute)),
         agree_(reinterpret_cast<Agree>(agree)),
         plan_(reinterpret_cast<void*>(plan)),
-        joint_(joint) {
+        lists_(lists) {
     for (const auto& [source_type, target_type, source_shape, target_shape] : parts) {
       sources_.emplace_back(source_type, source_shape);
       targets_.emplace_back(target_type, target_shape);
     }
   }
 
-  /// The strides of dr_plan_set_arrays(), in bytes; empty: C order. Of a single tensor.
-  void set_strides(const Numbers& source, const Numbers& target) {
-    sources_.front().set_strides(source);
-    targets_.front().set_strides(target);
+  /// The strides of dr_python_plan_set_arrays(), in bytes, of each source and target; empty: C order.
+  void set_strides(const std::vector<std::pair<Numbers, Numbers>>& strides) {
+    for (std::size_t t = 0; t < sources_.size(); ++t) {
+      sources_[t].set_strides(strides[t].first);
+      targets_[t].set_strides(strides[t].second);
+    }
   }
 
   /// The code of `dr_plan_execute`; -1 if the arrays do not fit.
@@ -239,15 +243,14 @@ class BoundPlan {
   };
 
   int execute(const Arrays& arrays) const {
-    if (joint_) return execute_(plan_, arrays.sources.data(), const_cast<void**>(arrays.targets.data()));
-    return execute_(plan_, arrays.sources.front(), arrays.targets.front());
+    return execute_(plan_, arrays.sources.data(), const_cast<void**>(arrays.targets.data()));
   }
 
   /// Whether the call has an array of the right kind for each side of each tensor, targets can be written, and overlap
   /// nothing. \param arrays  their addresses, if so.
   bool fit(const py::handle& source, const py::handle& target, Arrays& arrays) const {
     if (!plan_) return false;
-    if (!joint_) return add(0, source, target, arrays);
+    if (!lists_) return add(0, source, target, arrays);
     if (!py::isinstance<py::list>(source) || !py::isinstance<py::list>(target)) return false;
     const auto sources = py::reinterpret_borrow<py::list>(source), targets = py::reinterpret_borrow<py::list>(target);
     if (sources.size() != sources_.size() || targets.size() != sources_.size()) return false;
@@ -280,7 +283,7 @@ class BoundPlan {
   Execute execute_;
   Agree agree_;
   void* plan_;
-  bool joint_;
+  bool lists_;
   std::vector<Side> sources_, targets_;  // [tensors]
 };
 

@@ -9,9 +9,8 @@ import click
 import numpy as np
 
 from dace_redist.distribution import Distribution
-from dace_redist.element_operation import OPS
-from dace_redist.index_map import index_map
-from dace_redist.schedule import Schedule, element_type, schedule
+from dace_redist.schedule import Schedule, schedule
+from dace_redist.transform import OPS, Transform, element_type
 
 _Callback = Callable[[click.Context, click.Parameter, Any], Any]
 
@@ -118,14 +117,14 @@ def described_schedule(shape: tuple[int, ...], dtype: np.dtype[Any], sides: dict
 
     :raises click.BadParameter: If they do not fit each other; names the option.
     """
-    region = None
+    region: Any = None
     if sides["region_shape"] is not None:
         zeros = (0,) * len(shape)
         region = (sides["region_from"] or zeros, sides["region_to"] or zeros, sides["region_shape"])
     elif sides["region_from"] or sides["region_to"]:
         raise click.BadParameter("missing: a sub-tensor needs its extents", param_hint="--region-shape")
     try:
-        mapped = index_map(sides["axes"], region, len(shape))
+        mapped = Transform(len(shape), dtype, axes=sides["axes"], region=region)
     except (ValueError, TypeError) as error:
         raise click.BadParameter(str(error), param_hint="--axes" if region is None else "--region-shape") from None
     target_shape, of_shape = sides["to_shape"], "--to-shape"
@@ -135,7 +134,7 @@ def described_schedule(shape: tuple[int, ...], dtype: np.dtype[Any], sides: dict
     target = _distribution("to", target_shape, sides, "target", of_shape)
     given = ("target_dtype", "alpha", "beta", "conj", "op")
     computed = {name: sides[name] for name in given if name in sides}
-    return schedule(source, target, dtype=dtype, axes=mapped.axes, region=region, **computed)
+    return schedule(source, target, dtype, axes=mapped.axes, region=region, **computed)
 
 
 def _distribution(side: str, shape: Sequence[int], sides: dict[str, Any], name: str, of_shape: str) -> Distribution:

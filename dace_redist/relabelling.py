@@ -166,7 +166,7 @@ def _held(moves: Sequence[Schedule], factors: Sequence[float], ranks: int) -> tu
     rows, columns, counts = [], [], []
     for move, factor in zip(moves, factors, strict=True):
         for rank in range(ranks):
-            found = _core.held_elements(move.source.core, move.target.core, rank, move.index_map.encoded)
+            found = _core.held_elements(move.source.core, move.target.core, rank, move.transform.encoded)
             rows.append(np.full(len(found), rank, np.int64))
             columns.append(found[:, 0])
             counts.append(factor * found[:, 1])

@@ -15,11 +15,8 @@ import numpy.typing as npt
 
 from dace_redist import _core
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
-from dace_redist.element_operation import ElementOperation, element_operation, element_type
-from dace_redist.index_map import IndexMap, index_map
-from dace_redist.messages import Block, Message, Quantiles, RunLengths, Totals, blocks_of
-
-__all__ = ["Block", "Message", "Schedule", "Totals", "element_type", "schedule"]
+from dace_redist.messages import Message, Quantiles, RunLengths, Totals, blocks_of
+from dace_redist.transform import Transform
 
 #: Largest number of ranks for which :meth:`Schedule.volume_matrix` is made: 128 MiB.
 MAX_MATRIX_RANKS = 4096
@@ -36,31 +33,32 @@ class Schedule:
 
     :param source: Distribution before.
     :param target: Distribution after.
-    :param dtype: Type of the source's elements.
-    :param index_map: Elements that move, and their indices in the target.
-    :param operation: Operation on elements; None: they are copied.
+    :param transform: Elements that move, their indices and types in the target, and the operation on them.
     """
 
     source: AnyDistribution
     target: AnyDistribution
-    dtype: np.dtype[Any]
-    index_map: IndexMap
-    operation: ElementOperation | None = None
+    transform: Transform
 
     @property
-    def itemsize(self) -> int:
-        """Bytes of an element in a message: of the smaller one of the source's type and the target's."""
-        return min(self.dtype.itemsize, self.target_dtype.itemsize)
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the source's elements."""
+        return self.transform.dtype
 
     @property
     def target_dtype(self) -> np.dtype[Any]:
         """Type of the target's elements."""
-        return self.dtype if self.operation is None else self.operation.target
+        return self.transform.target_dtype
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element in a message: of the smaller one of the source's type and the target's."""
+        return self.transform.itemsize
 
     @property
     def reduces(self) -> bool:
         """True if the source's replicas are partial results."""
-        return self.operation is not None and self.operation.op is not None
+        return self.transform.op is not None
 
     @property
     def exchanges(self) -> int:
@@ -123,7 +121,7 @@ class Schedule:
             raise TypeError(f"Schedule: a rank is an integer, got {rank!r}")
         if rank < 0:
             raise ValueError(f"Schedule: a rank is at least 0, got {rank}")
-        given = (self.source.core, self.target.core, operator.index(rank), with_blocks, self.index_map.encoded)
+        given = (self.source.core, self.target.core, operator.index(rank), with_blocks, self.transform.encoded)
         numbers = range(self.exchanges) if self.reduces else (-1,)
         exchanges = [_core.rank_schedule(*given, number, self._shared_bytes) for number in numbers]
         sends, receives, kept = ([entry for one in exchanges for entry in one[part]] for part in range(3))
@@ -246,8 +244,8 @@ def _count_of(entries: Iterable[tuple[int, int, Any]]) -> int:
 def schedule(
     source: AnyDistribution,
     target: AnyDistribution,
-    *,
     dtype: npt.DTypeLike = "float64",
+    *,
     axes: Sequence[int] | None = None,
     region: Sequence[Sequence[int]] | None = None,
     target_dtype: npt.DTypeLike | None = None,
@@ -261,38 +259,33 @@ def schedule(
 
     :param source: Distribution before; all its sizes numbers.
     :param target: Distribution after; of the same shape, but for ``axes`` and ``region``.
-    :param dtype: NumPy or DaCe type of the elements.
+    :param dtype: Element type of the source, a NumPy or DaCe type.
     :param axes: Permutation of the dimensions: the source axis that each target axis comes from.
     :param region: Sub-tensor that moves: (source_offset, target_offset, shape), each offset in the axes of its own
         tensor, the shape in those of the source.
-    :param target_dtype: Type of the target's elements; default: the same.
-    :param alpha: The target gets ``alpha * source + beta * target``.
+    :param target_dtype: Element type of the target; default: ``dtype``.
+    :param alpha: The target becomes ``alpha * source + beta * target``.
     :param beta: See ``alpha``.
-    :param conj: Whether the source is conjugated.
+    :param conj: True to conjugate the source.
     :param op: Reduction of the source's replicas, which are partial results then: see :func:`dace_redist.plan`.
-    :raises TypeError: If something is not a distribution, or a type has no fixed size or cannot be computed with.
+    :raises TypeError: If source or target is not a distribution, or a type has no fixed size or is not computed with.
     :raises ValueError: If the shapes, axes, region or operation do not fit each other, or a size is a symbol.
     """
     for name, distribution in (("source", source), ("target", target)):
-        if not isinstance(distribution, (Distribution, TiledDistribution)):
-            raise TypeError(f"schedule: {name} must be a Distribution or TiledDistribution, got {distribution!r}")
-    element = element_type(dtype)
-    after = None if target_dtype is None else element_type(target_dtype)
-    operation = element_operation(element, after, alpha, beta, conj, op)
-    mapped = checked_index_map(source, target, axes, region)
-    return Schedule(source, target, element, mapped, None if operation.is_copy else operation)
+        if not isinstance(distribution, Distribution | TiledDistribution):
+            raise TypeError(f"{name} must be a Distribution or TiledDistribution, got {distribution!r}")
+    change = Transform(len(source.shape), dtype, target_dtype, axes, region, alpha, beta, conj, op)  # type: ignore[arg-type]
+    check_shapes(source, target, change)
+    return Schedule(source, target, change)
 
 
-def checked_index_map(source: AnyDistribution, target: AnyDistribution, axes: Any, region: Any) -> IndexMap:
+def check_shapes(source: AnyDistribution, target: AnyDistribution, change: Transform) -> None:
     """
-    Return the map of indices that ``axes`` and ``region`` describe, see :func:`schedule`.
+    Check axes and region against the shapes of both distributions, all of which are numbers.
 
-    :raises TypeError: If one of them is not a list of integers.
-    :raises ValueError: If they do not fit the shapes of the distributions, all of which must be numbers.
+    :raises ValueError: If they do not fit.
     """
-    made = index_map(axes, region, len(source.shape))
     try:
-        _core.check_index_map(source.core, target.core, made.encoded)
+        _core.check_index_map(source.core, target.core, change.encoded)
     except _core.Error as error:
         raise ValueError(str(error)) from None
-    return made

@@ -17,7 +17,7 @@ moved = dace_redist.redistribute(mine, rows, columns, comm=comm)
 assert np.array_equal(moved, columns.local(whole, comm.rank))
 
 # Often: a plan that holds buffers and MPI handles, and an array in node-shared memory, which is written only once.
-out = dace_redist.empty(columns.local_shape(comm.rank), "float64")
+out = dace_redist.shared_empty(columns.local_shape(comm.rank), "float64")
 with dace_redist.plan(rows, columns, "float64", comm=comm, strategy="Pipelined", chunk_bytes=1 << 20) as to_columns:
     for step in range(10):
         to_columns(mine + step, out=out)

@@ -22,9 +22,13 @@ def doubled_to_rows(A: dace.float64[32, 32]):
 comm = MPI.COMM_WORLD
 sdfg = doubled_to_rows.to_sdfg()  # or dace.SDFG.from_file("program.sdfg")
 
-lowered = sdfg.apply_transformations_repeated(dace_redist.LowerRedistribute)  # DaCe's Redistribute -> this package's
+lowered = sdfg.apply_transformations_repeated(
+    dace_redist.transformations.LowerRedistribute
+)  # DaCe's Redistribute -> this package's
 dace_redist.set_strategy(sdfg, "Shared", where="*")  # or a function of node and state
-shared = sdfg.apply_transformations_repeated(dace_redist.PlaceInSharedMemory)  # transients next to a redistribution
+shared = sdfg.apply_transformations_repeated(
+    dace_redist.transformations.PlaceInSharedMemory
+)  # transients next to a redistribution
 sdfg.validate()
 
 program = distributed_compile(sdfg, comm)  # rank 0 compiles, all load

@@ -17,7 +17,7 @@ from dace_redist.distribution import AnyDistribution, Distribution, TiledDistrib
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
 from dace_redist.library_nodes.node import lies_on_gpu
 from dace_redist.library_nodes.redistribute import Redistribute
-from dace_redist.schedule import element_type
+from dace_redist.transform import element_type
 
 
 @op_repository.replaces("dace_redist.redistribute")
@@ -34,7 +34,7 @@ def _redistribute(
     strategy: str = "Auto",
     axes: Any = None,
     region: Any = None,
-    dtype: Any = None,
+    target_dtype: Any = None,
     alpha: Any = 1,
     beta: Any = 0,
     conj: bool = False,
@@ -53,7 +53,7 @@ def _redistribute(
     :param strategy: Name of the strategy.
     :param axes: Source axis of each target axis.
     :param region: (source_offset, target_offset, shape) of a sub-tensor, numbers or symbols.
-    :param dtype: Element type of the target; default: that of ``out``, else of ``array``.
+    :param target_dtype: Element type of the target; default: that of ``out``, else of ``array``.
     :param alpha: Factor of the source: the target becomes ``alpha * array + beta * out``; a number or a symbol.
     :param beta: Factor of the target, likewise.
     :param conj: True to conjugate the source.
@@ -84,7 +84,11 @@ def _redistribute(
         op=op,
         **options,
     )
-    wanted = sdfg.arrays[out or array].dtype if dtype is None else dtypes.dtype_to_typeclass(element_type(dtype).type)
+    wanted = (
+        sdfg.arrays[out or array].dtype
+        if target_dtype is None
+        else dtypes.dtype_to_typeclass(element_type(target_dtype).type)
+    )
     if out is None:
         if not node.index_map.covers(target.shape):
             raise ValueError("redistribute: region leaves a part of the target as it is: pass its array as out")
@@ -92,7 +96,7 @@ def _redistribute(
             raise ValueError("redistribute: beta needs the array whose elements it scales: pass it as out")
         out = str(sdfg.add_temp_transient(largest_local_shape(target), wanted, storage=_where_new(array, sdfg))[0])
     if sdfg.arrays[out].dtype != wanted:
-        raise TypeError(f"redistribute: out holds {sdfg.arrays[out].dtype}, but dtype is {wanted}")
+        raise TypeError(f"redistribute: out holds {sdfg.arrays[out].dtype}, but target_dtype is {wanted}")
     state.add_node(node)
     state.add_edge(state.add_read(array), None, node, INPUT, Memlet.from_array(array, sdfg.arrays[array]))
     state.add_edge(node, OUTPUT, state.add_write(out), None, Memlet.from_array(out, sdfg.arrays[out]))

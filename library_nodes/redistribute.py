@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from dace import dtypes, library, properties
 from dace.libraries.comm.nodes.node import NonblockingCommNode
 from dace.sdfg import SDFG, SDFGState
 from dace.sdfg.scope import is_devicelevel_gpu
 
 from dace_redist.distribution import AnyDistribution
-from dace_redist.element_operation import ElementOperation, element_operation
-from dace_redist.index_map import IndexMap, index_map
 from dace_redist.library_nodes.distributed_node import OUTPUT, DistributedNode
 from dace_redist.library_nodes.node import RedistNode, differ, lies_on_gpu, plain_number, symbols_of
-from dace_redist.schedule import checked_index_map
+from dace_redist.schedule import check_shapes
 from dace_redist.strategies import (
     DEFAULT_STRATEGY,
     OPTIONS,
@@ -25,6 +24,7 @@ from dace_redist.strategies import (
     check_places,
     find_strategy,
 )
+from dace_redist.transform import Transform
 
 #: Connectors of ``int64`` arrays that replace properties at run time: both distributions, encoded, and extents and
 #: strides of the local arrays.
@@ -35,6 +35,10 @@ REQUEST = "_request"
 
 #: Kinds of progress of a non-blocking node, in the order of ``dr_progress`` of the library.
 PROGRESS = ("calls", "thread")
+
+
+#: Type of elements of any type.
+_ANY_TYPE = np.dtype(np.uint8)
 
 
 def _option(option: Option) -> properties.Property:
@@ -112,7 +116,7 @@ class Redistribute(DistributedNode, NonblockingCommNode):
         super().__init__(name, source, target, RUN_TIME_CONNECTORS if source is None else ())
         ndim = len(source.shape) if source is not None else len(axes if axes is not None else (region or [()])[0])
         try:
-            made = index_map(axes, region, ndim)
+            made = Transform(ndim, _ANY_TYPE, axes=axes, region=region)
         except (ValueError, TypeError) as error:
             raise type(error)(f"{self.title}: {error}") from error
         self.axes = list(made.axes or ())
@@ -124,11 +128,11 @@ class Redistribute(DistributedNode, NonblockingCommNode):
         self.set_strategy(strategy or "Auto", **options)
 
     @property
-    def index_map(self) -> IndexMap:
-        """Index map of ``axes`` and ``region``: the elements that move, and their target indices."""
+    def index_map(self) -> Transform:
+        """Elements that move, and their target indices; without types and factors."""
         ndim = len(self.axes) or len(self.region) // 3 or len(self.source) and len(self.distributions()[0].shape)
         parts = [self.region[at * ndim : (at + 1) * ndim] for at in range(3)] if self.region else None
-        return index_map(self.axes or None, parts, ndim)
+        return Transform(ndim, _ANY_TYPE, axes=self.axes or None, region=parts)
 
     def set_strategy(self, name: str, **options: Any) -> None:
         """
@@ -166,16 +170,16 @@ class Redistribute(DistributedNode, NonblockingCommNode):
         """Symbols of region and factors, in addition to those of any node between distributions."""
         return super().free_symbols | symbols_of((*self.region, self.alpha, self.beta))
 
-    def operation(self, sdfg: SDFG, state: SDFGState) -> ElementOperation:
+    def operation(self, sdfg: SDFG, state: SDFGState) -> Transform:
         """
-        Return the operation on elements; symbolic factors count as 2.
+        Return types, factors and reduction; symbolic factors count as 2.
 
         :raises ValueError: If the element types do not allow it; names the node.
         """
         types = [array.dtype.base_type.as_numpy_dtype() for array, _ in self.arrays(sdfg, state)]
         factors = [2 if symbols_of([factor]) else complex(factor) for factor in (self.alpha, self.beta)]
         try:
-            return element_operation(*types, *factors, self.conj, self.op or None)
+            return Transform(1, *types, None, None, *factors, self.conj, self.op or None)
         except (ValueError, TypeError) as error:
             raise ValueError(f"{self.title}: {error}") from error
 
@@ -253,7 +257,7 @@ class Redistribute(DistributedNode, NonblockingCommNode):
             return super()._validate_shapes(source, target)
         if not (source.is_symbolic or target.is_symbolic or symbols_of(self.region)):
             try:
-                checked_index_map(source, target, found.axes, found.region)
+                check_shapes(source, target, found)
             except ValueError as error:
                 wrong = str(error)
         elif len(source.shape) != len(target.shape):

@@ -89,7 +89,7 @@ def _index_map_and_operation(node: Redistribute, state: SDFGState) -> str:
     encoded, operation = node.index_map.encoded, node.operation(state.sdfg, state)
     if operation.is_copy:
         return f", {{{{{_numbers(encoded)}}}}}" if encoded else ""
-    source, target, *_, conj, op = operation.encoded
+    source, target, *_, conj, op = operation.encoded_operation
     factors = ", ".join(f"{{double({sym2cpp(factor)}), 0}}" for factor in (node.alpha, node.beta))
     mapped = f"{{{{{_numbers(encoded)}}}}}" if encoded else "{}"
     return f", {mapped}, {{{source}, {target}, {factors}, {int(conj)}, {op}}}"

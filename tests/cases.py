@@ -9,8 +9,8 @@ import numpy as np
 from distributions import distributions, moved, regions
 from hypothesis import strategies as st
 
-from dace_redist import empty, plan, redistribute
-from dace_redist.element_operation import COMPUTED_TYPES, OPS
+from dace_redist import plan, redistribute, shared_empty
+from dace_redist.transform import COMPUTED_TYPES, OPS
 
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 DTYPES += ("float16", "float32", "float64", "complex64", "complex128")
@@ -40,7 +40,7 @@ def local_array(part: np.ndarray, layout: str) -> np.ndarray:
     """Return a copy of ``part`` in memory of a given layout."""
     if layout == "F":
         return np.array(part, order="F")
-    allocate = empty if layout.startswith("node-shared") else np.empty
+    allocate = shared_empty if layout.startswith("node-shared") else np.empty
     steps = [2 if layout == "every other" and i == part.ndim - 1 else 1 for i in range(part.ndim)]
     margins = [1 + i % 2 if layout.endswith("padded") else 0 for i in range(part.ndim)]
     larger = allocate(
@@ -166,7 +166,7 @@ def carry_out(
     :param device: Device of the arrays, as of :func:`dace_redist.plan`.
     """
     if call == "redistribute":
-        redistribute(array, source, target, out=out, dtype=types[1], **how)
+        redistribute(array, source, target, out=out, target_dtype=types[1], **how)
         return
     with plan(source, target, types[0], target_dtype=types[1], device=device, **how) as made:
         if call == "plan":

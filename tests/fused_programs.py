@@ -8,8 +8,8 @@ import numpy as np
 from mpi4py import MPI
 
 import dace_redist
-from dace_redist import Distribution, Redistribute
-from dace_redist.library_nodes import SumReplicas
+from dace_redist import Distribution
+from dace_redist.library_nodes import Redistribute, SumReplicas
 
 #: Over two ranks.
 HALVES, SIDES = Distribution((8, 6), (2, 1)), Distribution((8, 6), (1, 2))
@@ -84,7 +84,9 @@ def computed_elsewhere(A: dace.float64[2, 8]):
 
 @dace.program
 def two_at_once(A: dace.float64[4, 6], R: dace.float64[2, 8]):
-    return dace_redist.redistribute(A, HALVES, SIDES), dace_redist.redistribute(R, ROWS, BACKWARDS, dtype=np.float32)
+    return dace_redist.redistribute(A, HALVES, SIDES), dace_redist.redistribute(
+        R, ROWS, BACKWARDS, target_dtype=np.float32
+    )
 
 
 @dace.program

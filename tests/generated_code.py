@@ -8,7 +8,8 @@ import dace
 from dace.sdfg import nodes
 from sdfgs import add_move
 
-from dace_redist import Distribution, Redistribute
+from dace_redist import Distribution
+from dace_redist.library_nodes import Redistribute
 
 N, M, P = (dace.symbol(name) for name in "NMP")
 CEIL = dace.symbolic.int_ceil

@@ -15,7 +15,7 @@ WHOLE = Distribution((9, 9), (1,), ranks=[2])
 @dace.program
 def redistribute_calls(A: dace.float64[M, 10], B: dace.float64[9, 9]):
     dace_redist.redistribute(A, ROWS, WHOLE, out=B, region=((1, 2), (0, 3), (N - 2, 6)), beta=1)
-    return dace_redist.redistribute(A, ROWS, COLUMNS, axes=(1, 0), dtype=np.float32)
+    return dace_redist.redistribute(A, ROWS, COLUMNS, axes=(1, 0), target_dtype=np.float32)
 
 
 #: Over two ranks: rows, columns, columns as local arrays hold them transposed, and columns of the transpose.

@@ -7,7 +7,8 @@ from typing import Any
 import dace
 from dace.sdfg import SDFGState
 
-from dace_redist import Distribution, Redistribute
+from dace_redist import Distribution
+from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
 from dace_redist.strategies import host_strategies
 

@@ -67,7 +67,7 @@ class Arrays:
         """Return an array in node-shared memory; raise MemoryError on every rank if it is exhausted on one."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            array = dace_redist.empty(shape, self.case.dtype, self.comm)
+            array = dace_redist.shared_empty(shape, self.case.dtype)
         fell_back = next((str(w.message) for w in caught if issubclass(w.category, RuntimeWarning)), "")
         reasons = [text for text in self.comm.allgather(fell_back) if text]
         if reasons:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dace_redist.redistribution.plan import ArrayPlan
+from dace_redist.redistribution.bench import ArrayPlan
 from dace_redist.strategies import host_strategies
 from redistribution import dtensor, peers, scalapack
 from redistribution.arrays import Array, Arrays, is_right
@@ -146,16 +146,8 @@ def _strategy(label: str, comm: Any, arrays: Arrays, choice: ConfiguredStrategy,
     except MemoryError as error:
         raise UnsuitableError(str(error)) from None
     options: dict[str, Any] = dict(choice.options)
-    made = ArrayPlan(
-        source,
-        case.source,
-        case.target,
-        comm=comm,
-        out=target,
-        strategy=choice.strategy,
-        region=case.region,
-        **options,
-    )
+    options |= {"strategy": choice.strategy, "region": case.region}
+    made = ArrayPlan((source, target), case.source, case.target, comm, **options)
     plan = made.plan
     chosen = {"strategy": plan.strategy, "options": plan.options, "recorded": plan.recorded}
     return Method(

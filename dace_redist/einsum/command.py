@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dace_redist.element_operation import COMPUTED_TYPES, element_type
+from dace_redist.transform import COMPUTED_TYPES, element_type
 
 if TYPE_CHECKING:
     import numpy as np

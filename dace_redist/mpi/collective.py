@@ -59,20 +59,27 @@ def together(comm: Any, what: str = "", value: object = None) -> Iterator[None]:
     raise_first(failure, [failed for *_, failed in found])
 
 
-def encoded_failure(failure: Exception | None) -> tuple[str, str] | None:
-    """Return name of the kind and text of a failure, for :func:`raise_first` on other ranks."""
+def encoded_failure(failure: Exception | None) -> str:
+    """Return the kind and text of a failure for other ranks; ``""`` for None."""
     if failure is None:
-        return None
-    return next((name for name, kind in _KINDS.items() if isinstance(failure, kind)), "RuntimeError"), str(failure)
+        return ""
+    return f"{next((name for name, kind in _KINDS.items() if isinstance(failure, kind)), 'RuntimeError')}: {failure}"
 
 
-def raise_first(failure: Exception | None, failures: list[tuple[str, str] | None]) -> None:
+def decoded_failure(encoded: str, rank: int) -> Exception | None:
+    """Return the failure of another rank from :func:`encoded_failure`; None for another text."""
+    name, _, text = encoded.partition(": ")
+    return _KINDS[name](f"on rank {rank}: {text}") if name in _KINDS else None
+
+
+def raise_first(failure: Exception | None, failures: list[str]) -> None:
     """Raise this rank's failure, else that of the first rank that has one; ``failures`` has one entry per rank."""
     if failure is not None:
         raise failure
-    for rank, failed in enumerate(failures):
-        if failed is not None:
-            raise _KINDS[failed[0]](f"on rank {rank}: {failed[1]}")
+    for rank, encoded in enumerate(failures):
+        other = decoded_failure(encoded, rank)
+        if other is not None:
+            raise other
 
 
 def check_same(comm: Any, what: str, value: object) -> None:
@@ -110,3 +117,8 @@ def remembered(comm: Any, key: Hashable, find: Callable[[], Fact]) -> Fact:
         facts[key] = find()
     found: Fact = facts[key]
     return found
+
+
+def forget_fact(comm: Any, key: Hashable) -> None:
+    """Have :func:`remembered` find a fact again. All ranks of the communicator do so."""
+    (comm.Get_attr(_keyval()) or {}).pop(key, None)

@@ -4,23 +4,44 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dace_redist.errors import BuildError, RedistributionError
+from dace_redist.mpi.collective import decoded_failure
 from dace_redist.native.cmake_build import ensure_library
 from dace_redist.native.toolchain import mpi_compiler
 from dace_redist.strategies import OPTIONS, default_options
 
 _SUCCESS = 0
 
-#: See :attr:`dace_redist.element_operation.ElementOperation.encoded`.
+#: See :attr:`dace_redist.transform.Transform.encoded_operation`.
 EncodedOperation = tuple[int, int, complex, complex, bool, int]
-#: A tensor of several: bytes of an element, encoded source, target and index map, and operation.
-EncodedProblem = tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], EncodedOperation]
+#: Bytes of an element, encoded source, target and index map, and operation of a tensor.
+EncodedTensor = tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], EncodedOperation]
+#: Extents and strides, in elements, of a rank's array; None: C order.
+Layout = tuple[Sequence[int], Sequence[int]] | None
+
+
+class EncodedProblem(NamedTuple):
+    """
+    Problem of a plan.
+
+    :param strategy: Name of a strategy of the library.
+    :param options: Options of the strategy that are not at their defaults.
+    :param memories: Places of the sources and the targets, each a ``dr_memory``.
+    :param elements: Types of the elements in words, equal on all ranks.
+    """
+
+    strategy: str
+    options: Mapping[str, int | float]
+    tensors: Sequence[EncodedTensor]
+    memories: Sequence[int] = (0, 0)
+    elements: str = ""
 
 
 class _Options(ctypes.Structure):
@@ -45,16 +66,18 @@ class _Operation(ctypes.Structure):
     ]
 
 
-class _Problem(ctypes.Structure):
-    """``dr_python_problem`` of ``python.cpp``."""
+class _Numbers(ctypes.Structure):
+    """``Numbers`` of ``dace_redist_program.hpp``."""
+
+    _fields_ = [("begin", ctypes.c_void_p), ("count", ctypes.c_int64)]
+
+
+class _Tensor(ctypes.Structure):
+    """``EncodedTensor`` of ``handles.hpp``."""
 
     _fields_ = [
         ("element_bytes", ctypes.c_int64),
-        *(
-            (f"{part}{end}", kind)
-            for part in ("source", "target", "index_map")
-            for end, kind in (("", ctypes.c_void_p), ("_count", ctypes.c_int64))
-        ),
+        *((part, _Numbers) for part in ("source", "target", "index_map")),
         ("operation", _Operation),
         ("source_memory", ctypes.c_int),
         ("target_memory", ctypes.c_int),
@@ -80,11 +103,11 @@ def library() -> Any:
     number, pointer = ctypes.c_int64, ctypes.c_void_p
     found.dr_error.restype = ctypes.c_char_p
     found.dr_python_plan_create.argtypes = [
-        *(ctypes.c_ssize_t, ctypes.c_char_p, ctypes.POINTER(_Options), ctypes.c_int),
-        *(number, ctypes.POINTER(_Problem), ctypes.POINTER(pointer)),
+        *(ctypes.c_ssize_t, ctypes.c_char_p, ctypes.POINTER(_Options), number, ctypes.POINTER(_Tensor)),
+        *(ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(pointer)),
     ]
     found.dr_plan_set_stream.argtypes = [pointer, pointer]
-    found.dr_plan_set_arrays.argtypes = [pointer] * 5
+    found.dr_python_plan_set_arrays.argtypes = [pointer, pointer]
     found.dr_plan_execute.argtypes = [pointer] * 3
     found.dr_plan_start.argtypes = [pointer, pointer, pointer, ctypes.c_int, ctypes.POINTER(pointer)]
     found.dr_request_test.argtypes = [pointer, ctypes.POINTER(ctypes.c_int)]
@@ -110,6 +133,7 @@ def agree(comm: int, number: int) -> bool:
     return bool(library().dr_python_agree(comm, number))
 
 
+@functools.cache
 def function_address(name: str) -> int:
     """Return the address of a function of the library."""
     return int(ctypes.cast(library()[name], ctypes.c_void_p).value or 0)
@@ -121,72 +145,96 @@ def check(code: int) -> None:
         raise RedistributionError(library().dr_error().decode(errors="replace"))
 
 
+@functools.lru_cache(maxsize=64)
+def _options(given: tuple[tuple[str, int | float], ...]) -> _Options:
+    return _Options(**(default_options() | dict(given)))
+
+
+#: Text of an error of another rank that :func:`dace_redist.mpi.collective.encoded_failure` made.
+_OF_ANOTHER_RANK = re.compile(r"plan: on rank (?P<rank>\d+): (?P<failure>\w+: .*)", re.DOTALL)
+_DIFFERENCE = "plan: the ranks differ: "
+
+
+def _check_agreed(code: int) -> None:
+    """Raise the error of making a plan: a difference between ranks, a failure in Python on one, or the library's."""
+    if code == _SUCCESS:
+        return
+    text = library().dr_error().decode(errors="replace")
+    other = _OF_ANOTHER_RANK.fullmatch(text)
+    failure = decoded_failure(other["failure"], int(other["rank"])) if other else None
+    if text.startswith(_DIFFERENCE):
+        failure = ValueError(f"the ranks ask for different redistributions: {text.removeprefix(_DIFFERENCE)}")
+    raise failure or RedistributionError(text)
+
+
 class NativePlan:
     """
-    Plan of the library. Making and freeing one is collective.
+    Plan of the library for one or several tensors. Making one is collective, freeing it local.
 
     :param comm: Handle of an MPI communicator, as a number.
-    :param strategy: Name of a strategy of the library.
-    :param options: Options of the strategy that are not at their defaults.
-    :param problems: The tensors: one, or with ``joint`` any number, in one exchange.
-    :param memories: Places of the sources and the targets, each a ``dr_memory``.
-    :param joint: Whether arrays are given as lists of addresses.
-    :raises RedistributionError: On every rank, if the ranks disagree or one of them cannot make it.
+    :param problem: The problem; or the failure of this rank, as a text that becomes the error of all ranks.
+    :raises RedistributionError: On every rank, if one of them cannot make it.
+    :raises ValueError: On every rank, if they ask for different redistributions.
     """
 
-    def __init__(
-        self,
-        comm: int,
-        strategy: str,
-        options: Mapping[str, int | float],
-        problems: Sequence[EncodedProblem],
-        memories: Sequence[int] = (0, 0),
-        joint: bool = False,
-    ) -> None:
+    def __init__(self, comm: int, problem: EncodedProblem | str) -> None:
         self._plan = ctypes.c_void_p()
-        self._joint = ctypes.c_void_p * len(problems) if joint else None
-        listed = []
-        for itemsize, *parts, operation in problems:
-            encoded = [word for part in parts for word in (part.ctypes.data, part.size)]
-            listed.append(_Problem(itemsize, *encoded, _operation(operation), *memories))
-        made = (_Problem * len(listed))(*listed)
-        given = _Options(**(default_options() | dict(options)))
+        failure = problem.encode() if isinstance(problem, str) else None
+        strategy, options, tensors, memories, elements = (
+            ("", {}, (), (0, 0), "") if isinstance(problem, str) else problem
+        )
+        self._addresses = ctypes.c_void_p * len(tensors)
+        self._layouts = _Numbers * (4 * len(tensors))
+        encoded = [
+            _Tensor(
+                itemsize,
+                *(_Numbers(part.__array_interface__["data"][0], part.size) for part in parts),
+                _operation(operation),
+                *memories,
+            )
+            for itemsize, *parts, operation in tensors
+        ]
         create = library().dr_python_plan_create
-        check(create(comm, strategy.encode(), given, joint, len(listed), made, self._plan))
+        given = _options(tuple(options.items()))
+        arguments = (
+            strategy.encode(),
+            given,
+            len(tensors),
+            (_Tensor * len(tensors))(*encoded),
+            elements.encode(),
+            failure,
+        )
+        _check_agreed(create(comm, *arguments, self._plan))
 
     @property
     def address(self) -> int:
         """Handle of the plan, as a number."""
         return int(self._plan.value or 0)
 
-    def _given(self, addresses: Any) -> Any:
-        return addresses if self._joint is None else self._joint(*addresses)
+    def execute(self, sources: Sequence[int | None], targets: Sequence[int | None]) -> None:
+        """Move the tensors between addresses of this rank's parts. Collective."""
+        check(library().dr_plan_execute(self._plan, self._addresses(*sources), self._addresses(*targets)))
 
-    def execute(self, source: Any, target: Any) -> None:
-        """Move the tensor between addresses of this rank's parts; of several tensors, lists. Collective."""
-        check(library().dr_plan_execute(self._plan, self._given(source), self._given(target)))
-
-    def start(self, source: Any, target: Any, progress: int) -> NativeRequest:
+    def start(self, sources: Sequence[int | None], targets: Sequence[int | None], progress: int) -> NativeRequest:
         """Start :meth:`execute`; ``progress`` is a ``dr_progress``."""
         started = ctypes.c_void_p()
-        check(library().dr_plan_start(self._plan, self._given(source), self._given(target), progress, started))
+        addresses = self._addresses(*sources), self._addresses(*targets)
+        check(library().dr_plan_start(self._plan, *addresses, progress, started))
         return NativeRequest(started)
 
     def set_stream(self, stream: int) -> None:
         """Use a ``cudaStream_t``, given as a number, for arrays on a GPU. Local."""
         check(library().dr_plan_set_stream(self._plan, stream))
 
-    def set_arrays(
-        self, source: tuple[Sequence[int], Sequence[int]] | None, target: tuple[Sequence[int], Sequence[int]] | None
-    ) -> None:
-        """Use arrays with other extents and strides, in elements, for this rank's parts; None: C order. Local."""
-        lists = [(ctypes.c_int64 * len(values))(*values) for side in (source, target) for values in side or ()]
-        source_lists = lists[:2] if source else [None, None]
-        target_lists = lists[-2:] if target else [None, None]
-        check(library().dr_plan_set_arrays(self._plan, *source_lists, *target_lists))
+    def set_arrays(self, layouts: Sequence[Layout]) -> None:
+        """Use other layouts of this rank's arrays: of each source and target in turn. Local."""
+        lists = [numbers for layout in layouts for numbers in layout or ((), ())]
+        kept = [(ctypes.c_int64 * len(numbers))(*numbers) for numbers in lists]
+        numbers = [_Numbers(ctypes.addressof(array), len(array)) for array in kept]
+        check(library().dr_python_plan_set_arrays(self._plan, self._layouts(*numbers)))
 
     def free(self) -> None:
-        """Free the plan. Collective."""
+        """Free the plan. Local."""
         check(library().dr_plan_free(self._plan))
 
 
@@ -197,7 +245,7 @@ class NativeRequest:
         self._handle = handle
 
     def test(self) -> bool:
-        """Make progress; return whether the transfer is done."""
+        """Make progress; return True if the transfer is done."""
         done = ctypes.c_int()
         check(library().dr_request_test(self._handle, done))
         return bool(done.value)

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from dace_redist import _core
 from dace_redist.distribution import AnyDistribution
-from dace_redist.redistribution import plan_cache
+from dace_redist.native.device import synchronize
+from dace_redist.redistribution.agreement import agreed_problem
+from dace_redist.redistribution.cache import forget_choices
+from dace_redist.redistribution.communicator import prepare
 from dace_redist.redistribution.device_arrays import DeviceArray
-from dace_redist.redistribution.plan import ArrayPlan
-from dace_redist.redistribution.shared_arrays import empty, is_shared
+from dace_redist.redistribution.plan import Plan
+from dace_redist.redistribution.problem import Arguments
+from dace_redist.redistribution.shared_memory import shared_empty
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +37,38 @@ class _DevicePart:
         return {**self.whole.__cuda_array_interface__, **own}
 
 
+class ArrayPlan:
+    """
+    Plan bound to its two arrays; a call redistributes them. Measurements time this call.
+
+    Errors are those of :func:`dace_redist.redistribute`. Construction is collective, :meth:`free` local.
+
+    :param arrays: This rank's parts of source and target; their memory is used at every call.
+    :param options: Strategy, its options, axes and region.
+    """
+
+    def __init__(
+        self, arrays: tuple[Any, Any], source: AnyDistribution, target: AnyDistribution, comm: Any, **options: Any
+    ) -> None:
+        prepare(comm)
+        change = {"target_dtype": None, "axes": options.pop("axes", None), "region": options.pop("region", None)}
+        given = Arguments(source, target, change, options.pop("strategy", "Auto"), options, None)
+        problem, _ = agreed_problem(comm, given, *arrays)
+        self.plan = Plan(comm, problem)
+        self._on_gpu = problem.on_gpu
+        self._call = self.plan.bound(*arrays) if problem.on_gpu else functools.partial(self.plan, *arrays)
+
+    def __call__(self) -> None:
+        """Redistribute, and synchronise with the GPU. Collective; errors as of :meth:`Plan.__call__`."""
+        self._call()
+        if self._on_gpu:
+            synchronize()
+
+    def free(self) -> None:
+        """Free the plan. Local."""
+        self.plan.free()
+
+
 class LibraryBench:
     """Arrays and plans of this package."""
 
@@ -40,8 +78,8 @@ class LibraryBench:
             return DeviceArray.from_numpy(np.ones(tuple(shape), dtype))
         if place == "ordinary":
             return np.ones(tuple(shape), dtype)
-        array = empty(tuple(shape), dtype, comm)
-        if not is_shared(array):  # empty() has warned with the bytes requested and available
+        array = shared_empty(tuple(shape), dtype)
+        if not _core.is_shared(array):  # shared_empty() has warned with the bytes requested and available
             nbytes = math.prod(shape) * dtype.itemsize
             raise RuntimeError(f"there is too little node-shared memory for an array of {nbytes:,} bytes to measure")
         array.fill(1)
@@ -57,11 +95,11 @@ class LibraryBench:
         self, arrays: tuple[Any, Any], source: AnyDistribution, target: AnyDistribution, comm: Any, **options: Any
     ) -> ArrayPlan:
         """See :meth:`dace_redist.tuning.bench.Bench.plan`."""
-        return ArrayPlan(arrays[0], source, target, comm=comm, out=arrays[1], **options)
+        return ArrayPlan(arrays, source, target, comm, **options)
 
     def forget_choices(self, comm: Any) -> None:
         """See :meth:`dace_redist.tuning.bench.Bench.forget_choices`."""
-        plan_cache.forget_choices(comm)
+        forget_choices(comm)
 
 
 BENCH = LibraryBench()

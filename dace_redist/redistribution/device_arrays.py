@@ -1,9 +1,7 @@
-"""Views of arrays of any library, and arrays in GPU memory. Start reading at: array_view."""
+"""Arrays in GPU memory, and new arrays of any library."""
 
 from __future__ import annotations
 
-import ctypes
-import dataclasses
 import math
 import os
 import sys
@@ -15,234 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist.native import device
-
-#: Devices of an array, in the order of ``dr_memory``.
-DEVICES = ("cpu", "gpu")
-
-
-@dataclasses.dataclass(frozen=True)
-class ArrayView:
-    """
-    Address and layout of an array.
-
-    :param address: Address of the first element; 0 for an empty array.
-    :param strides: Strides in bytes.
-    :param stream: Stream that orders accesses, a ``cudaStream_t`` as a number; None if the array does not name one.
-    :param owner: The array, which must live as long as the view.
-    """
-
-    address: int
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    strides: tuple[int, ...]
-    writeable: bool
-    device: str
-    stream: int | None
-    owner: Any
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def is_plain(self) -> bool:
-        """True if all strides are non-negative multiples of the element size."""
-        return self.size == 0 or all(
-            extent == 1 or (stride >= 0 and stride % max(self.dtype.itemsize, 1) == 0)
-            for extent, stride in zip(self.shape, self.strides, strict=True)
-        )
-
-    @property
-    def in_c_order(self) -> bool:
-        """True for a contiguous array in C order."""
-        expected = c_strides(self.shape, self.dtype.itemsize)
-        pairs = zip(self.shape, self.strides, expected, strict=True)
-        return self.size == 0 or all(extent == 1 or given == wanted for extent, given, wanted in pairs)
-
-    def as_numpy(self) -> npt.NDArray[Any]:
-        """Return a NumPy view of an array in main memory."""
-        if isinstance(self.owner, np.ndarray):
-            return self.owner
-        if self.size == 0:
-            return np.empty(self.shape, self.dtype)
-        first, end = self._bounds()
-        memory = (ctypes.c_char * (end - first)).from_address(first)
-        memory._owner = self.owner  # type: ignore[attr-defined]  # lives as long as the array
-        buffer = memoryview(memory).cast("B")
-        array: npt.NDArray[Any] = np.ndarray(self.shape, self.dtype, buffer, self.address - first, self.strides)
-        array.setflags(write=self.writeable)
-        return array
-
-    def overlaps(self, other: ArrayView) -> bool:
-        """True if the address ranges of two arrays, from first to last element, intersect."""
-        (lo, hi), (other_lo, other_hi) = self._bounds(), other._bounds()
-        return lo < other_hi and other_lo < hi
-
-    def _bounds(self) -> tuple[int, int]:
-        if self.size == 0:
-            return 0, 0
-        reaches = [(extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True)]
-        first = self.address + sum(min(0, reach) for reach in reaches)
-        return first, self.address + sum(max(0, reach) for reach in reaches) + self.dtype.itemsize
-
-
-def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
-    """Return the strides, in bytes, of an array in C order."""
-    strides = [itemsize] * len(shape)
-    for i in reversed(range(len(shape) - 1)):
-        strides[i] = strides[i + 1] * max(1, shape[i + 1])
-    return tuple(strides)
-
-
-def is_foreign(array: Any) -> bool:
-    """True for an array of a library other than NumPy; False for lists and None."""
-    if isinstance(array, np.ndarray | list | None):
-        return False
-    try:
-        return hasattr(array, "__cuda_array_interface__") or hasattr(array, "__dlpack__")
-    except Exception:  # the attribute raises, as for a PyTorch tensor that requires a gradient: array_view reports it
-        return True
-
-
-def array_view(name: str, array: Any) -> ArrayView:
-    """
-    Return the view of an array of NumPy, CuPy, PyTorch, or with ``__cuda_array_interface__`` or ``__dlpack__``.
-
-    :param name: Name of the array in error messages.
-    :raises TypeError: If it is not an array, lies neither in main memory nor on a GPU, or does not provide its address.
-    """
-    if isinstance(array, np.ndarray):
-        address, writeable = array.ctypes.data, array.flags.writeable
-        return ArrayView(address, array.shape, array.dtype, array.strides, writeable, "cpu", None, array)
-    try:
-        return _library_view(name, array)
-    except TypeError:
-        raise
-    except Exception as error:  # of any kind: what the array's library raises is an argument's error here
-        raise TypeError(
-            f"{name} must say where it lies by __cuda_array_interface__ or __dlpack__, but for {type(array).__name__} "
-            f"that fails with {type(error).__name__}: {error}"
-        ) from error
-
-
-def _library_view(name: str, array: Any) -> ArrayView:
-    if (torch := sys.modules.get("torch")) is not None and isinstance(array, torch.Tensor):
-        return _torch_view(name, array, torch)
-    interface = getattr(array, "__cuda_array_interface__", None)
-    if interface is not None:
-        return _interface_view(interface, array)
-    if hasattr(array, "__dlpack__"):
-        return _dlpack_view(name, array)
-    raise TypeError(
-        f"{name} must be an array of NumPy, CuPy or PyTorch, or have __cuda_array_interface__ or __dlpack__, got "
-        f"{type(array).__name__}"
-    )
-
-
-def _interface_view(interface: dict[str, Any], array: Any) -> ArrayView:
-    """Return a view from the CUDA Array Interface, version 3 (Numba's documentation)."""
-    dtype, shape = np.dtype(interface["typestr"]), tuple(interface["shape"])
-    address, read_only = interface["data"]
-    strides = interface.get("strides")
-    strides = c_strides(shape, dtype.itemsize) if strides is None else tuple(strides)
-    return ArrayView(address or 0, shape, dtype, strides, not read_only, "gpu", interface.get("stream"), array)
-
-
-def _torch_view(name: str, tensor: Any, torch: Any) -> ArrayView:
-    if tensor.device.type not in ("cpu", "cuda"):
-        raise TypeError(f"{name} must lie in main memory or on a CUDA device, got a tensor on {tensor.device}")
-    if tensor.layout != torch.strided:
-        raise TypeError(f"{name} must be a strided tensor, got layout {tensor.layout}: call to_dense() first")
-    if tensor.is_conj() or tensor.is_neg():
-        raise TypeError(f"{name} is a lazy conjugate or negative: call resolve_conj() or resolve_neg() first")
-    dtype = _torch_dtype(name, tensor.dtype)
-    strides = tuple(stride * dtype.itemsize for stride in tensor.stride())
-    on_gpu = tensor.device.type == "cuda"
-    stream = torch.cuda.current_stream(tensor.device).cuda_stream if on_gpu else None
-    shape = tuple(tensor.shape)
-    return ArrayView(tensor.data_ptr(), shape, dtype, strides, True, "gpu" if on_gpu else "cpu", stream, tensor)
-
-
-def _torch_dtype(name: str, dtype: Any) -> np.dtype[Any]:
-    word = str(dtype).removeprefix("torch.")
-    try:
-        return np.dtype(word)
-    except TypeError:
-        pass
-    try:
-        import ml_dtypes
-
-        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, word))
-    except (ImportError, AttributeError) as error:
-        raise TypeError(f"{name} holds {dtype}, which NumPy has only with the package ml_dtypes") from error
-    return found
-
-
-class _Tensor(ctypes.Structure):
-    """``DLTensor`` of DLPack, the first member of ``DLManagedTensor``. Source: dlpack.h, version 0.8."""
-
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    ]
-
-
-_DLPACK_DEVICES = {1: "cpu", 2: "gpu", 3: "cpu", 13: "gpu"}  # main memory, CUDA, pinned host, managed
-_DLPACK_KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
-_DLPACK_READ_ONLY = 1  # a bit of the flags
-
-
-class _VersionedTensor(ctypes.Structure):
-    """``DLManagedTensorVersioned`` of DLPack. Source: dlpack.h, version 1.0."""
-
-    _fields_ = [
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("manager", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-        ("flags", ctypes.c_uint64),
-        ("tensor", _Tensor),
-    ]
-
-
-def _dlpack_tensor(array: Any) -> tuple[Any, _Tensor, bool]:
-    """Return capsule, tensor, and True if it is writeable; always True before DLPack 1.0, which has no such flag."""
-    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    try:
-        capsule = array.__dlpack__(max_version=(1, 0))
-    except TypeError:  # a library before DLPack 1.0
-        capsule = array.__dlpack__()
-    if '"dltensor_versioned"' not in repr(capsule):
-        return capsule, _Tensor.from_address(get_pointer(capsule, b"dltensor")), True
-    versioned = _VersionedTensor.from_address(get_pointer(capsule, b"dltensor_versioned"))
-    return capsule, versioned.tensor, not versioned.flags & _DLPACK_READ_ONLY
-
-
-def _dlpack_view(name: str, array: Any) -> ArrayView:
-    capsule, tensor, writeable = _dlpack_tensor(array)
-    kind = _DLPACK_KINDS.get(tensor.code)
-    if tensor.device_type not in _DLPACK_DEVICES:
-        raise TypeError(f"{name} must lie in main memory or on a CUDA device, got DLPack device {tensor.device_type}")
-    if kind is None or tensor.lanes != 1:
-        raise TypeError(f"{name} holds elements of DLPack type {tensor.code} with {tensor.lanes} lanes: not supported")
-    dtype = np.dtype(bool if kind == "b" else f"{kind}{tensor.bits // 8}")
-    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
-    strides = c_strides(shape, dtype.itemsize)
-    if tensor.strides:
-        strides = tuple(tensor.strides[i] * dtype.itemsize for i in range(tensor.ndim))
-    address = (tensor.data or 0) + tensor.byte_offset
-    where = _DLPACK_DEVICES[tensor.device_type]
-    return ArrayView(address, shape, dtype, strides, writeable, where, None, (array, capsule))
+from dace_redist.redistribution.arrays import array_view
+from dace_redist.redistribution.shared_memory import empty_result
 
 
 def _free_in(process: int, address: int) -> None:
@@ -292,6 +64,15 @@ class DeviceArray:
 
     def __repr__(self) -> str:
         return f"DeviceArray(shape={self.shape}, dtype={self.dtype})"
+
+
+def new_array(sample: Any, shape: tuple[int, ...], dtype: np.dtype[Any], device: str, shared: bool) -> Any:
+    """Return a new array on a device, of the library of ``sample`` if there is one; of NumPy also node-shared."""
+    if sample is None or isinstance(sample, np.ndarray):
+        return DeviceArray(shape, dtype) if device == "gpu" else empty_result(shape, dtype, shared)
+    if device == "gpu" or array_view("array", sample).device == device:
+        return empty_like_library(sample, shape, dtype)
+    return empty_result(shape, dtype, shared)
 
 
 def empty_like_library(sample: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:

@@ -1,190 +1,282 @@
-"""Redistributions that are planned once and run repeatedly. Start reading at: plan."""
+"""Plans of redistributions. Start reading at: Plan."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from mpi4py import MPI
 
-from dace_redist.distribution import AnyDistribution
-from dace_redist.element_operation import element_type
-from dace_redist.mpi.collective import checked_communicator
-from dace_redist.native.device import synchronize
-from dace_redist.redistribution.agreement import agreed_arguments, agreed_joint_arguments
-from dace_redist.redistribution.arguments import (
-    JointArguments,
-    PlanArguments,
-    checked_arguments,
-)
-from dace_redist.redistribution.device_arrays import ArrayView, array_view
-from dace_redist.redistribution.device_joint_plan import make_joint_plan
-from dace_redist.redistribution.device_plan import DevicePlan, checked_device, make_plan
-from dace_redist.redistribution.host_plan import Plan as Plan
-from dace_redist.redistribution.host_plan import build_library
-from dace_redist.redistribution.joint_plan import joint_arguments
-from dace_redist.strategies import AUTO
-
-Array = npt.NDArray[Any]
+from dace_redist import _core
+from dace_redist.joint_schedule import JointSchedule
+from dace_redist.native.interface import EncodedProblem, Layout, NativePlan, check, function_address
+from dace_redist.redistribution.arrays import DEVICES, ArrayView, Views
+from dace_redist.redistribution.communicator import chosen
+from dace_redist.redistribution.device_arrays import new_array
+from dace_redist.redistribution.problem import Arguments, Problem, check_arrays, check_covered, check_devices
+from dace_redist.redistribution.request import Request, progress_number, write_back
+from dace_redist.schedule import Schedule
+from dace_redist.strategies import find_strategy
 
 
-def plan(
-    source: Any,
-    target: Any,
-    dtype: Any = "float64",
-    *,
-    comm: Any = None,
-    strategy: str = "Auto",
-    axes: Any = None,
-    region: Any = None,
-    target_dtype: Any = None,
-    alpha: Any = 1,
-    beta: Any = 0,
-    conj: Any = False,
-    op: str | None = None,
-    memory_bytes: int | None = None,
-    device: Any = "cpu",
-    **options: Any,
-) -> Any:
+class Plan:
     """
-    Plan a redistribution that runs repeatedly. Collective over ``comm``.
+    Reusable redistribution of one tensor or several, made by :func:`dace_redist.plan`.
 
-    Lists of distributions plan several tensors in one exchange, by any strategy: all blocks from one rank to another
-    form one message. ``dtype``, ``axes``, ``region``, ``target_dtype``, ``alpha``, ``beta``, ``conj`` and ``op`` are
-    then lists of one value per tensor, or a single value, not a list, for all of them, such as ``axes=(1, 0)``.
+    Calling it moves the tensors. All blocks from one rank to another, of all tensors, form one message; a tensor with
+    an ``op``, or with an array on a GPU, has separate messages. It is a context manager that frees the plan at the end.
+    Of several tensors, arrays, distributions and types are lists.
 
-    :param source: Distribution of the tensor before, over the ranks of ``comm``; for several tensors a list.
-    :param target: Distribution after, of the same global shape except for ``axes`` and ``region``; or a list.
-    :param dtype: Element type of the source: a NumPy or DaCe type.
-    :param comm: mpi4py communicator; default: the world. Every rank must call, even one that owns nothing.
-    :param strategy: Name of a strategy, see :data:`dace_redist.strategies.STRATEGIES`. ``"Auto"`` selects the fastest
-        measured one (:func:`dace_redist.tune`), else one that the cost model predicts to be clearly faster than the
-        default, else the default; see :func:`dace_redist.chosen_strategy`.
-    :param axes: Permutation of the dimensions, as of ``numpy.transpose``: the source axis of each target axis.
-        Default: no permutation.
-    :param region: Sub-tensor to move: (source_offset, target_offset, shape), each offset in the axes of its own
-        tensor, the shape in those of the source. The rest of the target is unchanged. Default: the whole tensor.
-    :param target_dtype: Element type of the target; default: ``dtype``. Elements are converted by NumPy's rule
-        "same_kind"; messages hold the smaller of the two types.
-    :param alpha: Factor of the source: the target becomes ``alpha * array + beta * out``, in its own type.
-    :param beta: Factor of the target; if 0, ``out`` is not read. With ``op`` only if that is ``"sum"``.
-    :param conj: True to conjugate the source.
-    :param op: ``"sum"``, ``"prod"``, ``"min"`` or ``"max"``: replicas of the source are partial results, and the
-        target becomes their reduction, in an order that is the same in every run. If the parts are large, replicas of
-        the target reduce a share each and exchange the results. Default: replicas are equal.
-    :param memory_bytes: Maximum bytes of buffers per rank, in addition to the arrays; a lower limit means more,
-        smaller chunks. For strategies with chunks or slots; ``"Auto"`` is then the default strategy. Default: set by
-        the options.
-    :param device: Device of the arrays: ``"cpu"`` (main memory), ``"gpu"`` (memory of the current GPU of this
-        process), or a pair for source and target; equal for all of several tensors.
-    :param options: Options of the strategy, e.g. ``chunk_bytes=1 << 20``; with ``"Auto"`` only common options.
-    :return: The plan, a :class:`Plan`, or for lists a :class:`dace_redist.redistribution.joint_plan.JointPlan`, on a
-        GPU a :class:`dace_redist.redistribution.device_joint_plan.DeviceJointPlan`; to be called, and freed.
-    :raises ValueError: On every rank, if an argument is invalid on one of them, or if the ranks pass different
-        arguments; names the rank, the expected and the given value.
-    :raises TypeError: On every rank, if an argument has the wrong type on one of them.
-    :raises BuildError: On every rank, if the library cannot be built on any of them.
+    With an array on the GPU that was current when the plan was made, the transfer is ordered on a stream, after work
+    enqueued before and ahead of work enqueued afterwards: the current stream of CuPy or PyTorch, or the stream that the
+    first array names, targets first.
+
+    :ivar source: Distribution before.
+    :ivar target: Distribution after.
+    :ivar dtype: Element type of the source.
+    :ivar target_dtype: Element type of the target.
+    :ivar axes: The source axis that each target axis comes from; None: the same order.
+    :ivar region: The sub-tensor that moves; None: the whole tensor.
+    :ivar device: Devices of source and target, each ``"cpu"`` or ``"gpu"``.
+    :ivar strategy: Name of the strategy, never ``"Auto"``.
+    :ivar options: Options that are not at their defaults.
+    :ivar recorded: True if ``"Auto"`` took strategy and options from a tuning record.
     """
-    comm = checked_communicator(comm)
-    if isinstance(source, list) or isinstance(target, list):
-        how = {
-            "axes": axes,
-            "region": region,
-            "dtype": target_dtype,
-            "alpha": alpha,
-            "beta": beta,
-            "conj": conj,
-            "op": op,
-        }
 
-        def checked_lists() -> JointArguments:
-            pair = checked_device(device)
-            made = joint_arguments(dtype, source, target, comm, strategy, options, memory_bytes, how)
-            return dataclasses.replace(
-                made, tensors=tuple(dataclasses.replace(one, device=pair) for one in made.tensors)
+    def __init__(self, comm: MPI.Intracomm, problem: Problem) -> None:
+        self._comm, self._handle, self._problem = comm, MPI._handleof(comm), problem
+        tensors, self.device = problem.tensors, problem.device
+        self.strategy, self.options, self.recorded = chosen(comm, problem)
+        self.source = self._each([one.source for one in tensors])
+        self.target = self._each([one.target for one in tensors])
+        self.dtype = self._each([one.dtype for one in tensors])
+        self.target_dtype = self._each([one.target_dtype for one in tensors])
+        self.axes = self._each([one.transform.axes for one in tensors])
+        self.region = self._each([one.transform.region for one in tensors])
+        encoded = [
+            (
+                *(one.dtype.itemsize, one.source.encoded_array, one.target.encoded_array),
+                *(one.transform.encoded_array, one.transform.encoded_operation),
             )
-
-        joint = agreed_joint_arguments(comm, (), (), checked_lists)
-        build_library(comm)
-        return make_joint_plan(comm, joint)
-
-    def checked() -> PlanArguments:
-        sample = np.empty(0, element_type(dtype))
-        how: dict[str, Any] = {"alpha": alpha, "beta": beta, "conj": conj, "op": op}
-        how |= {"memory_bytes": memory_bytes, "planned": True}
-        arguments = checked_arguments(
-            sample, source, target, comm, None, strategy, options, axes, region, target_dtype, **how
+            for one in tensors
+        ]
+        places = [DEVICES.index(side) for side in self.device]
+        native = NativePlan(
+            self._handle, EncodedProblem(self.strategy, self.options, encoded, places, problem.elements)
         )
-        return dataclasses.replace(arguments, device=checked_device(device))
+        self._native: NativePlan | None = native
+        self._parts = [
+            (one.dtype, one.target_dtype, one.source.local_shape(comm.rank), one.target.local_shape(comm.rank))
+            for one in tensors
+        ]
+        # Fast path: runs without further Python if the strides equal those of the previous call, initially C order.
+        execute, agreement = function_address("dr_plan_execute"), function_address("dr_python_agree")
+        address = 0 if problem.on_gpu else native.address
+        self._bound = _core.BoundPlan(execute, agreement, address, self._parts, problem.lists)
+        self._layouts: list[Layout] = [None] * (2 * len(tensors))
+        self._stream, self._started = 0, False
+        self._covers = all(one.transform.covers(one.target.shape) and one.transform.beta == 0 for one in tensors)
+        self._results_are_shared = find_strategy(self.strategy).node_aware
 
-    arguments = agreed_arguments(comm, None, None, checked)
-    if arguments.strategy == AUTO.name and "gpu" not in arguments.device:
-        # the kind of main memory of later arrays is unknown; a result allocated by the plan is node-shared
-        arguments = dataclasses.replace(
-            arguments, memories=("shared-target", "ordinary", "shared-both", "shared-source")
-        )
-    build_library(comm)
-    return make_plan(comm, arguments)
+    def _each(self, values: list[Any]) -> Any:
+        """Return a list of one value per tensor as users see it: of a single tensor its value."""
+        return values if self._problem.lists else values[0]
 
+    def __call__(self, array: Any, out: Any = None) -> Any:
+        """
+        Move the tensors. Collective over the ranks that have a part in any of them.
 
-def _seen(part: Any) -> Array | ArrayView:
-    """Return a NumPy array as it is, or the view of an array of another library."""
-    return part if isinstance(part, np.ndarray) else array_view("array", part)
+        :param array: This rank's part of the source, of shape ``source.local_shape(rank)`` and any strides, of any
+            library that :func:`dace_redist.redistribute` takes; None on a rank that owns nothing of it.
+        :param out: This rank's part of the target; must not overlap ``array``. Default: a new array of the library of
+            ``array``, in main memory in node-shared memory if the strategy copies directly into it.
+        :return: This rank's part of the target: ``out`` if given.
+        :raises ValueError: On this rank only, if the plan was freed, or an array has a wrong shape or device, or a list
+            a wrong length; the others may wait for this rank.
+        :raises TypeError: On this rank only, if an array has another type.
+        :raises RedistributionError: If MPI or the GPU fails.
+        """
+        self._check_not_started()
+        out = self.empty_target(array) if out is None else out
+        code = self._bound.run(array, out)
+        if code > 0:
+            check(code)
+        if code:
+            self._run(self._checked(array, out))
+        return out
 
+    def run_if_agreed(self, number: int, array: Any, out: Any) -> bool:
+        """
+        Run the plan if all ranks agree. Collective.
 
-def _device_of(part: Array | ArrayView) -> str:
-    return "cpu" if isinstance(part, np.ndarray) else part.device
+        The ranks agree if all call this, or ``interface.agree``, with the same number, and all arrays have the shapes
+        and types of the plan and the strides of the previous call.
 
+        :param number: Number to agree on, 64 bits, not 0.
+        :return: True if the tensors were moved; equal on all ranks.
+        :raises RedistributionError: If MPI fails.
+        """
+        code = self._bound.run_if_agreed(self._handle, number, array, out)
+        if code > 0:
+            check(code)
+        return code == 0
 
-class ArrayPlan:
-    """
-    A plan bound to its two arrays; a call redistributes them. Measurements time this call.
+    def start(self, array: Any, out: Any = None, *, progress: str = "calls") -> Request:
+        """
+        Start to move the tensors. Collective over the ranks that have a part in any of them.
 
-    Parameters and errors are those of :func:`dace_redist.redistribute`. Construction is collective, :meth:`free` local.
+        At most one transfer of a plan can be under way. Until :meth:`Request.wait`, arrays are read-only, but for those
+        on a GPU; the source must not change, and the target must not be used. Transfers of several plans may be started
+        and waited for in any order, which may differ between ranks. All ranks start a transfer with the same
+        ``progress``, or all call the plan.
 
-    :param array: This rank's part of the source, in main memory or on the GPU; its memory is read at every call.
-    :param out: This rank's part of the target.
-    """
+        :param array: As in a call of the plan.
+        :param out: As in a call of the plan.
+        :param progress: ``"calls"``: the transfer advances in MPI, and in :meth:`Request.test` and
+            :meth:`Request.wait` of any transfer; within a node also while this rank computes. ``"thread"``: a
+            separate thread advances it; requires ``MPI_THREAD_MULTIPLE``, which mpi4py requests by default.
+        :return: The transfer, to be waited for.
+        :raises ValueError: On this rank only, if the plan was freed, a transfer of it is under way, or an array has
+            a wrong shape or device.
+        :raises TypeError: On this rank only, if an array has another type.
+        :raises RedistributionError: If MPI fails, or has no threads.
+        """
+        number = progress_number(progress)
+        out = self.empty_target(array) if out is None else out
+        given = self._checked(array, out)
+        native, used = self._prepared(given)
+        request = Request(native.start(*used.addresses(), number), given, used, out, self._ended)
+        self._started = True
+        return request
 
-    def __init__(
-        self,
-        array: Any,
-        source: AnyDistribution,
-        target: AnyDistribution,
-        *,
-        comm: MPI.Intracomm,
-        out: Any,
-        strategy: str = "Auto",
-        axes: Sequence[int] | None = None,
-        region: Sequence[Sequence[int]] | None = None,
-        **options: Any,
-    ) -> None:
-        source_part, target_part = (_seen(part) for part in (array, out))
-        device = _device_of(source_part), _device_of(target_part)
+    def bound(self, array: Any, out: Any) -> Callable[[], None]:
+        """Return a call with these arrays, which are checked only once; for measurements."""
+        native, used = self._prepared(self._checked(array, out))
+        addresses = used.addresses()
+        return lambda: native.execute(*addresses)
 
-        def checked() -> PlanArguments:
-            arguments = checked_arguments(
-                source_part, source, target, comm, target_part, strategy, options, axes, region
-            )
-            return dataclasses.replace(arguments, device=device)
+    def empty_target(self, array: Any = None) -> Any:
+        """
+        Return a new array for this rank's part of the target.
 
-        agreed = agreed_arguments(comm, source_part, target_part, checked)
-        build_library(comm)
-        self.plan = make_plan(comm, agreed)
-        self._call: Callable[[], Any] = functools.partial(self.plan, array, out)
-        if isinstance(self.plan, DevicePlan):
-            self._call = self.plan.bound(array, out)
+        :param array: This rank's part of the source, whose library and device the new array has.
+        :raises ValueError: If the redistribution does not define all elements.
+        """
+        if not self._covers:
+            for tensor in self._problem.tensors:
+                check_covered(tensor)
+        samples = array if isinstance(array, list | tuple) else [array] * len(self._parts)
+        how = self.device[1], self._results_are_shared
+        parts = zip(samples, self._parts, strict=False)  # another number of arrays is an error of the call
+        return self._each([new_array(sample, shape, dtype, *how) for sample, (_, dtype, _, shape) in parts])
 
-    def __call__(self) -> None:
-        """Redistribute, and synchronise with the GPU. Collective; errors as of :meth:`Plan.__call__`."""
-        self._call()
-        if isinstance(self.plan, DevicePlan):
-            synchronize()
+    def inverse(self) -> Plan:
+        """
+        Return the plan of the way back, with the same strategy and options. Collective.
+
+        :raises ValueError: If elements are scaled, added or reduced.
+        :raises TypeError: If the conversion of elements has no inverse by NumPy's rule "same_kind".
+        """
+        changes = [tensor.transform.inverse() for tensor in self._problem.tensors]
+        columns = {name: self._each([change[name] for change in changes]) for name in changes[0]}
+        dtype = columns.pop("dtype")
+        back = Arguments(self.target, self.source, columns, self.strategy, self.options, None)
+        return Plan(self._comm, back.checked(dtype, self._comm.size).placed((self.device[1], self.device[0])))
 
     def free(self) -> None:
-        """Free the plan. Local."""
-        self.plan.free()
+        """
+        Free the plan's buffers; it cannot be called afterwards. Local.
+
+        MPI objects that plans share are freed with the communicator, or when MPI is finalized.
+
+        :raises ValueError: If a transfer of it is under way.
+        """
+        self._check_not_started()
+        if self._native is not None:
+            self._bound.release()
+            self._native.free()
+            self._native = None
+
+    def __enter__(self) -> Plan:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:  # else a transfer may be under way
+            self.free()
+
+    @property
+    def schedule(self) -> Schedule | JointSchedule:
+        """
+        Messages of the redistribution; of several tensors, as if the messages between two ranks were joined.
+
+        :raises ValueError: If one of several tensors has an ``op``: it moves in separate exchanges.
+        """
+        tensors = self._problem.tensors
+        return JointSchedule(tensors) if self._problem.lists else tensors[0]
+
+    def __repr__(self) -> str:
+        first, count = self._problem.tensors[0], len(self._problem.tensors)
+        parts = [f"{first.source} -> {first.target}, {first.dtype}"]
+        parts += [text for text in (first.transform.map_text, first.transform.operation_text) if text]
+        if self._problem.lists:
+            parts = [f"{count} tensors"]
+        if self._problem.on_gpu:
+            parts.append(" to ".join(dict.fromkeys(self.device)))
+        parts += [self.strategy, *(f"{name}={value}" for name, value in self.options.items())]
+        return f"Plan({', '.join(parts)}{', freed' if self._native is None else ''})"
+
+    def _check_not_started(self) -> None:
+        if self._started:
+            raise ValueError("a transfer of this plan is under way: wait for it first")
+
+    def _ended(self) -> None:
+        self._started = False
+
+    def _checked(self, array: Any, out: Any) -> Views:
+        """Return the views of the arrays of a call; errors as of :meth:`__call__`."""
+        if self._native is None:
+            raise ValueError("this plan was freed")
+        self._check_not_started()
+        problem = self._problem
+        views = Views.of(array, out, len(problem.tensors), problem.lists)
+        check_arrays(problem, views, self._comm.rank)
+        check_devices(problem, views)
+        return views
+
+    def _run(self, given: Views) -> None:
+        native, used = self._prepared(given)
+        native.execute(*used.addresses())
+        write_back(given, used)
+
+    def _prepared(self, given: Views) -> tuple[NativePlan, Views]:
+        """Return the native plan, set up for some arrays, and these or copies that it reads and writes."""
+        native, used = self._native, given.plain()
+        assert native is not None
+        pairs = list(zip(*used, strict=True))
+        layouts = [_layout(view) for pair in pairs for view in pair]
+        if layouts != self._layouts:
+            native.set_arrays(layouts)
+            self._bound.set_strides([(_strides(source), _strides(target)) for source, target in pairs])
+            self._layouts = layouts
+        if self._problem.on_gpu:
+            named = (view.stream for view in (*used.targets, *used.sources) if view is not None)
+            stream = next((stream for stream in named if stream is not None), 0)
+            if stream != self._stream:
+                native.set_stream(stream)
+                self._stream = stream
+        return native, used
+
+
+def _layout(view: ArrayView | None) -> Layout:
+    if view is None or view.in_c_order:
+        return None
+    # the stride of an axis of one element is arbitrary, and may be negative
+    return view.shape, tuple(abs(stride) // view.dtype.itemsize for stride in view.strides)
+
+
+def _strides(view: ArrayView | None) -> tuple[int, ...]:
+    """Return strides in bytes; none for C order."""
+    return () if view is None or view.in_c_order else view.strides

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist.native.interface import NativeRequest
+from dace_redist.redistribution.arrays import Views
 
 Array = npt.NDArray[Any]
 
@@ -37,27 +38,13 @@ class Request:
     """
 
     def __init__(
-        self,
-        native: NativeRequest,
-        sources: Sequence[Array],
-        targets: Sequence[tuple[Array, Array]],
-        result: Any,
-        ended: Callable[[], None],
-        kept: Any = None,
+        self, native: NativeRequest, given: Views, used: Views, result: Any, ended: Callable[[], None]
     ) -> None:
-        """
-        For plans.
-
-        :param sources: Arrays that the library reads.
-        :param targets: Arrays that it writes, each with the array that receives a copy at the end.
-        :param result: Result of :meth:`wait`.
-        :param ended: Called when the plan can be used again.
-        :param kept: Further objects that must live as long, such as an array of another library.
-        """
+        """Begin to protect the arrays of a call, and those that the library uses; ``ended`` tells the plan."""
         self._native: NativeRequest | None = native
-        self._result, self._ended, self._kept = result, ended, kept
-        self._sources, self._targets = list(sources), list(targets)
-        self._locked = _lock([*sources, *(array for pair in targets for array in pair)])
+        self._given, self._used, self._result, self._ended = given, used, result, ended
+        views = (*used.sources, *used.targets, *given.targets)
+        self._locked = _lock(view.owner for view in views if view is not None and isinstance(view.owner, np.ndarray))
         self._failure: Exception | None = None
         self.done = False
 
@@ -105,11 +92,10 @@ class Request:
         _unlock(self._locked)
         self._locked = []
         try:
-            for target, result in self._targets:
-                if self.done and target is not result:
-                    result[...] = target
+            if self.done:
+                write_back(self._given, self._used)
         finally:
-            self._sources, self._targets, self._kept = [], [], None
+            self._given = self._used = Views([], [])
             self._ended()
 
     def __enter__(self) -> Request:
@@ -123,19 +109,22 @@ class Request:
 
     def __del__(self) -> None:
         if getattr(self, "_native", None) is not None:
-            _ABANDONED.append((self._native, self._sources, self._targets, self._kept, self._result))
+            _ABANDONED.append((self._native, self._given, self._used, self._result))
             warnings.warn("a started redistribution was not waited for", ResourceWarning, stacklevel=2)
 
 
-def _lock(arrays: Iterable[Array]) -> list[Array]:
-    """
-    Make arrays read-only until :func:`_unlock` was called as often for each.
+def write_back(given: Views, used: Views) -> None:
+    """Copy the targets that the library wrote in place of those of a call."""
+    for target, written in zip(given.targets, used.targets, strict=True):
+        if target is not None and written is not None and written is not target:
+            target.as_numpy()[...] = written.as_numpy()
 
-    :return: The arrays to unlock: without those that were read-only before or could not be made writeable again.
-    """
+
+def _lock(arrays: Iterable[Array]) -> list[Array]:
+    """Make arrays read-only until :func:`_unlock` was called as often for each; return those that can be unlocked."""
     locked = []
     with _LOCKED_GUARD:
-        for array in arrays:
+        for array in {id(array): array for array in arrays}.values():
             _, uses = _LOCKED.get(id(array), (array, 0))
             if id(array) in _LOCKED or (array.flags.writeable and _can_be_unlocked(array)):
                 array.flags.writeable = False
@@ -181,11 +170,7 @@ def _can_be_unlocked(array: Array) -> bool:
 
 
 def progress_number(progress: str) -> int:
-    """
-    Return the library's number of a kind of progress.
-
-    :raises ValueError: If the kind is unknown.
-    """
+    """Return the library's number of a kind of progress; a ValueError if it is unknown."""
     if progress not in PROGRESS:
         raise ValueError(f"progress must be one of {', '.join(PROGRESS)}, got {progress!r}")
     return PROGRESS.index(progress)

@@ -62,7 +62,7 @@ def draw(drawn: Schedule | JointSchedule) -> Any:
 
 def _title(drawn: Schedule | JointSchedule, first: Schedule) -> str:
     moved, total = drawn.bytes_moved(), drawn.bytes_total()
-    computed = "" if first.operation is None else f" ({first.operation})"
+    computed = "" if first.transform.is_copy else f" ({first.transform.operation_text})"
     others = f" and {len(drawn.tensors) - 1} more" if hasattr(drawn, "tensors") else ""
     return (
         f"{first.dtype}[{', '.join(map(str, first.shape))}]{computed}{others}: {format_bytes(moved)} of "
@@ -94,7 +94,7 @@ def shown_dimensions(schedule: Schedule) -> tuple[tuple[int, ...], tuple[int, ..
 
     :return: Dimensions of the source, and those of the target in the order of its axes.
     """
-    target_axes = schedule.index_map.target_axes
+    target_axes = schedule.transform.target_axes
 
     def difference(axis: int) -> tuple[int, int, int]:
         before = set(cuts(schedule.source, axis).tolist())
@@ -145,13 +145,13 @@ def _name_panels(panels: list[Any], schedule: Schedule, shown: tuple[tuple[int, 
 
 
 def _axis_name(schedule: Schedule, side: AnyDistribution, axis: int) -> str:
-    permuted = side is schedule.target and schedule.index_map.axes is not None
-    return f"index in dimension {axis}" + (f" (source's {schedule.index_map.source_axes[axis]})" if permuted else "")
+    permuted = side is schedule.target and schedule.transform.axes is not None
+    return f"index in dimension {axis}" + (f" (source's {schedule.transform.source_axes[axis]})" if permuted else "")
 
 
 def _outline_region(panels: list[Any], schedule: Schedule, shown: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     """Draw a frame around what moves, if that is not the whole tensor."""
-    region, source_axes = schedule.index_map.region, schedule.index_map.source_axes
+    region, source_axes = schedule.transform.region, schedule.transform.source_axes
     if region is None or not shown[0] or 0 in (*schedule.source.shape, *schedule.target.shape, *region.shape):
         return
     target_shape = [region.shape[axis] for axis in source_axes]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
-from dace_redist.element_operation import ElementOperation
 from dace_redist.messages import Message, Quantiles
 from dace_redist.strategy_memory import all_extra_memory
+from dace_redist.transform import Transform
 
 if TYPE_CHECKING:
     from dace_redist.schedule import Schedule
@@ -112,14 +112,15 @@ def header(schedule: Schedule) -> list[str]:
         f"from      {describe(schedule.source)}",
         f"to        {describe(schedule.target)}",
     ]
-    return [*lines, *([f"as        {schedule.index_map}"] if str(schedule.index_map) else []), *_computed(schedule)]
+    mapped = schedule.transform.map_text
+    return [*lines, *([f"as        {mapped}"] if mapped else []), *_computed(schedule)]
 
 
 def _computed(schedule: Schedule) -> list[str]:
     """Lines of the operation on elements."""
-    if schedule.operation is None:
+    if schedule.transform.is_copy:
         return []
-    lines = [f"computes  {schedule.operation}"]
+    lines = [f"computes  {schedule.transform.operation_text}"]
     if schedule.dtype != schedule.target_dtype:
         lines.append(f"on wire   {count(schedule.itemsize, 'byte')} an element")
     if schedule.reduces:
@@ -232,15 +233,15 @@ def head_json(schedule: Schedule) -> dict[str, Any]:
         "ranks": schedule.ranks,
         "source": distribution_json(schedule.source),
         "target": distribution_json(schedule.target),
-        "axes": schedule.index_map.axes,
-        "region": None if schedule.index_map.region is None else schedule.index_map.region._asdict(),
+        "axes": schedule.transform.axes,
+        "region": None if schedule.transform.region is None else schedule.transform.region._asdict(),
         "target_dtype": str(schedule.target_dtype),
-        "operation": None if schedule.operation is None else operation_json(schedule.operation),
+        "operation": None if schedule.transform.is_copy else operation_json(schedule.transform),
         "exchanges": schedule.exchanges,
     }
 
 
-def operation_json(operation: ElementOperation) -> dict[str, Any]:
+def operation_json(operation: Transform) -> dict[str, Any]:
     """Return an operation without its types; complex factors as real and imaginary part."""
     factors = {"alpha": operation.alpha, "beta": operation.beta}
     plain = {name: value if value.imag == 0 else [value.real, value.imag] for name, value in factors.items()}

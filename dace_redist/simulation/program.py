@@ -196,8 +196,8 @@ class _Simulation:
     def _moved(self, move: Move) -> SimulatedStep:
         key = (move.source, move.target, self._plan.sizes[move.tensor])
         if key not in self._exchanges:
-            ends = (end.distribution(key[2]) for end in key[:2])
-            self._exchanges[key] = Exchange.of(schedule(*ends, dtype=self._dtype), self._job)
+            source, target = (end.distribution(key[2]) for end in key[:2])
+            self._exchanges[key] = Exchange.of(schedule(source, target, self._dtype), self._job)
         exchange = self._exchanges[key]
         seconds, repeats = exchange.estimate(self._strategy).seconds, self._plan.repeats(move.group)
         return SimulatedStep("redistribute", move.tensor, seconds, repeats, 0.0, exchange)
@@ -253,5 +253,5 @@ def _to_the_next(partial: Placement, elements: int, around: bool, dtype: np.dtyp
         for pair in zip(members, [*members[1:], members[0]] if around else members[1:], strict=False)
     ]
     shape, count = (len(pairs), elements), len(pairs)
-    ends = (Distribution(shape, (count,), dims=(0, None), ranks=ranks) for ranks in zip(*pairs, strict=True))
-    return schedule(*ends, dtype=dtype)
+    source, target = (Distribution(shape, (count,), dims=(0, None), ranks=ranks) for ranks in zip(*pairs, strict=True))
+    return schedule(source, target, dtype)

@@ -87,7 +87,7 @@ def chosen_strategy(
     :param comm: mpi4py communicator; default: the world.
     :param axes: The source axis that each target axis comes from, see :func:`dace_redist.schedule`.
     :param region: The sub-tensor that moves, see :func:`dace_redist.schedule`.
-    :param memory: Where the arrays lie: ``"ordinary"``, or which of them :func:`dace_redist.empty` made,
+    :param memory: Where the arrays lie: ``"ordinary"``, or which of them :func:`dace_redist.shared_empty` made,
         ``"shared-source"``, ``"shared-target"`` or ``"shared-both"``; or which lie on GPUs, ``"gpu"`` (both),
         ``"gpu-source"`` or ``"gpu-target"``.
     :param record: File of the tuning record; default: ``DACE_REDIST_RECORD``, else the user's one.

@@ -57,7 +57,7 @@ class CopyCosts:
 
     def __init__(self, problem: Problem, profile: MachineProfile) -> None:
         self.profile, self.on_gpu = profile, sides_on_gpu(problem.memory)
-        axes, itemsize = problem.schedule.index_map.axes, problem.schedule.itemsize
+        axes, itemsize = problem.schedule.transform.axes, problem.schedule.itemsize
         #: Bytes of an element, if the axes are permuted; else 0.
         self.transposed = itemsize if axes is not None and list(axes) != sorted(axes) else 0
         self._found: dict[tuple[int, int, int], float] = {}  # lookups on surfaces

@@ -14,7 +14,7 @@ from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.schedule import Schedule
 
 #: Where arrays in main memory may lie: in a rank's own memory, or one of them, or both, where
-#: :func:`dace_redist.empty` puts them.
+#: :func:`dace_redist.shared_empty` puts them.
 MAIN_MEMORIES = ("ordinary", "shared-source", "shared-target", "shared-both")
 #: Arrays on the GPUs of the ranks: both, or one of them, the other one in a rank's own memory.
 GPU_MEMORIES = ("gpu", "gpu-source", "gpu-target")
@@ -91,8 +91,8 @@ def schedule_key(schedule: Schedule) -> str:
     digest = hashlib.blake2b(str(schedule.itemsize).encode(), digest_size=16)
     for distribution in (schedule.source, schedule.target):
         digest.update(b"|" + np.asarray(canonical(distribution).encoded, dtype="<i8").tobytes())
-    if schedule.index_map.encoded:
-        digest.update(b"|" + np.asarray(schedule.index_map.encoded, dtype="<i8").tobytes())
+    if schedule.transform.encoded:
+        digest.update(b"|" + np.asarray(schedule.transform.encoded, dtype="<i8").tobytes())
     return digest.hexdigest()
 
 

@@ -193,7 +193,7 @@ class Search:
         self.show(f"starting {candidate}", self._spent)
         moved = self.problem.schedule
         wanted: dict[str, Any] = {"strategy": candidate.strategy, **candidate.options}
-        wanted |= {"axes": moved.index_map.axes, "region": moved.index_map.region}
+        wanted |= {"axes": moved.transform.axes, "region": moved.transform.region}
         try:
             plan = self.bench.plan(self._arrays, moved.source, moved.target, self.comm, **wanted)
             # fails on all ranks or on none

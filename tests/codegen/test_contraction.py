@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from builds import quick_builds
 
-from dace_redist import Contraction
+from dace_redist.library_nodes import Contraction
 from dace_redist.native import blas
 from dace_redist.native.toolchain import EINSUM, library_path
 

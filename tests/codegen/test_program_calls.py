@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import dace_redist
-from dace_redist import Distribution, Redistribute
+from dace_redist import Distribution
+from dace_redist.library_nodes import Redistribute
 
 N = dace.symbol("N")
 ROWS, COLUMNS = Distribution((8, 6), (2, 1)), Distribution((6, 8), (1, 2))
@@ -25,7 +26,7 @@ def node_of(sdfg: dace.SDFG) -> tuple[Redistribute, dace.SDFG]:
 
 @dace.program
 def transposed(A: dace.float64[4, 6]):
-    return dace_redist.redistribute(A, ROWS, COLUMNS, axes=(1, 0), dtype=np.float32, alpha=2)
+    return dace_redist.redistribute(A, ROWS, COLUMNS, axes=(1, 0), target_dtype=np.float32, alpha=2)
 
 
 @dace.program

@@ -9,7 +9,8 @@ import pytest
 from generated_code import M, N, P, generated, lines_with, made_at_start, symbolic_sdfg
 from sdfgs import OURS, add_move, redistributions, rows_to_columns
 
-from dace_redist import Distribution, Redistribute
+from dace_redist import Distribution
+from dace_redist.library_nodes import Redistribute
 
 
 @pytest.mark.parametrize("strategy", OURS)

@@ -28,7 +28,7 @@ def test_exchanges_one_after_another(comm, monkeypatch, node_ranks):
     whole = np.arange(np.prod(SHAPE), dtype=float).reshape(SHAPE)
     A, wanted = source.local(whole, comm.rank), target.local(whole, comm.rank)
     for options in ({}, {"max_message_bytes": 1000}, {"chunk_bytes": 1000}):
-        with plan(source, target, comm=comm, strategy="Aggregated", **options) as made:
+        with plan(source, target, "float64", comm=comm, strategy="Aggregated", **options) as made:
             for turn in range(30):
                 if turn % comm.size == comm.rank:
                     np.sort(np.random.default_rng(turn).random(10_000))
@@ -42,7 +42,7 @@ def test_nodes_without_messages(comm, monkeypatch):
     whole = np.arange(40.0)
     for owners in ([4, 1, 3, 0], [1, 0, 3, 2], [2, 3, 0, 1], [0, 3, 4, 1]):
         source, target = Distribution((40,), (4,)), Distribution((40,), (4,), ranks=owners)
-        with plan(source, target, comm=comm, strategy="Aggregated") as made:
+        with plan(source, target, "float64", comm=comm, strategy="Aggregated") as made:
             for turn in range(4):
                 np.testing.assert_array_equal(
                     made(source.local(whole + turn, comm.rank)), target.local(whole + turn, comm.rank)
@@ -54,7 +54,7 @@ def test_variable_that_is_wrong(comm, monkeypatch):
     """On one rank only, too: every rank raises, and a right call works afterwards."""
     source, target = pair(comm.size)
     A = source.local(np.ones(SHAPE), comm.rank)
-    plan(source, target, comm=comm).free()  # from then on, facts of the communicator are known
+    plan(source, target, "float64", comm=comm).free()  # from then on, facts of the communicator are known
     for on_last, on_others, text in (
         ("two", "two", 'DACE_REDIST_NODE_RANKS: expected a number of ranks >= 0 .0: all ranks of a node., got "two"'),
         ("2", "0", "the ranks differ: DACE_REDIST_NODE_RANKS is 0 on rank 0 and 2 on rank 2"),
@@ -63,7 +63,7 @@ def test_variable_that_is_wrong(comm, monkeypatch):
         monkeypatch.setenv(NODE_RANKS, on_last if comm.rank == 2 else on_others)
         for strategy in ("Aggregated", "Auto"):
             with pytest.raises(RedistributionError, match=text):
-                plan(source, target, comm=comm, strategy=strategy)
+                plan(source, target, "float64", comm=comm, strategy=strategy)
     monkeypatch.delenv(NODE_RANKS)
     assert redistribute(A, source, target, comm=comm, strategy="Aggregated").sum() == A.size
 

@@ -111,7 +111,7 @@ def nothing(call: Call) -> None:
 #: What is wrong, the exception, a part of its text.
 WRONG_CALLS: list[tuple[Callable[[Call], Any], type[Exception], str]] = [
     (grid_too_large("source"), ValueError, r"names ranks up to \d, .* start the program with mpiexec -n \d, or pass"),
-    (without_bytes, TypeError, "have no fixed size without Python objects"),
+    (without_bytes, TypeError, "has no fixed size: expected"),
     (
         setting(target=lambda call: TiledDistribution(SHAPE, (6, 4), [[0, 9]])),
         ValueError,
@@ -124,9 +124,9 @@ WRONG_CALLS: list[tuple[Callable[[Call], Any], type[Exception], str]] = [
         r"one global shape, got \(6, 8\) and \(6, 9\)",
     ),
     (setting(array=lambda call: call.array[:, 1:]), ValueError, r"array must have the shape \(\d, 8\) that rank"),
-    (setting(array=lambda call: call.array.tolist()), TypeError, "array must be a NumPy array, got list"),
+    (setting(array=lambda call: call.array.tolist()), TypeError, "array must be an array of NumPy, .*got list"),
     (nothing, TypeError, "array is None: pass an empty array of the element type, or out"),
-    (setting(array=lambda call: call.array.astype(object), out=None), TypeError, "cannot move elements of type object"),
+    (setting(array=lambda call: call.array.astype(object), out=None), TypeError, "has no fixed size: expected"),
     (option(axes=(0, 0)), ValueError, r"axes must name each of the 2 dimensions once, got \(0, 0\)"),
     (option(axes="ab"), TypeError, "axes must be a sequence of integers, got 'ab'"),
     (
@@ -139,7 +139,7 @@ WRONG_CALLS: list[tuple[Callable[[Call], Any], type[Exception], str]] = [
     (
         setting(out=lambda call: call.out.astype("f4")),
         TypeError,
-        "array and out need one element type, got float64 and float32",
+        "out must hold float64, got float32",
     ),
     (read_only, ValueError, "out is read-only"),
     (overlapping, ValueError, "array and out overlap"),
@@ -213,7 +213,7 @@ def test_wrong_communicators(comm):
 @pytest.mark.mpi(ranks=[3], timeout=240)
 def test_rank_that_cannot_build_the_library(comm, monkeypatch):
     """If one rank cannot build or load the library, all raise its error, and may try again."""
-    from dace_redist.redistribution import host_plan as plans
+    from dace_redist.redistribution import communicator
 
     def fails() -> Path:
         raise OSError("disk full while building")
@@ -221,7 +221,7 @@ def test_rank_that_cannot_build_the_library(comm, monkeypatch):
     group = comm.Dup()
     with monkeypatch.context() as broken:
         if comm.rank == 0:
-            broken.setattr(plans, "ensure_library", fails)
+            broken.setattr(communicator, "ensure_library", fails)
         with pytest.raises(OSError, match="disk full while building"):
             dace_redist.redistribute(*(lambda c: (c.array, c.source, c.target))(Call(comm)), comm=group)
     good = Call(comm)

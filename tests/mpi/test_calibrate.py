@@ -91,7 +91,7 @@ def test_auto_takes_what_the_profile_predicts(comm, tmp_path: Path, monkeypatch,
 
     import dace_redist
     from dace_redist import Distribution
-    from dace_redist.redistribution.plan_cache import plans_in_use
+    from dace_redist.redistribution.cache import plans_in_use
     from dace_redist.tuning.auto import choose_all
     from dace_redist.tuning.problem import Problem
 
@@ -113,7 +113,7 @@ def test_auto_takes_what_the_profile_predicts(comm, tmp_path: Path, monkeypatch,
     assert chosen()[:2] == ("Datatype", True) and "predicted to take" in chosen()[2]
     assert chosen("shared-target")[:2] == ("Hierarchical", True)
     whole = np.arange(360000.0).reshape(600, 600)
-    out = dace_redist.empty(columns.local_shape(comm.rank)) * 0
+    out = dace_redist.shared_empty(columns.local_shape(comm.rank)) * 0
     dace_redist.redistribute(rows.local(whole, comm.rank), rows, columns, comm=comm, out=out)
     assert np.array_equal(out, columns.local(whole, comm.rank))
     assert plans_in_use(comm)[-1] == ("Datatype", {})

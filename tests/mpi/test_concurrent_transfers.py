@@ -42,12 +42,12 @@ class Transfer:
     def __init__(self, comm, random: np.random.Generator, strategy: str) -> None:
         self.shape = tuple(int(n) for n in random.integers(1, [160, 90, 4]))
         self.source, self.target = (random_distribution(random, self.shape, comm.size) for _ in range(2))
-        allocate = [np.empty, dace_redist.empty]
+        allocate = [np.empty, dace_redist.shared_empty]
         first, second = random.integers(2, size=2)
         self.comm, self.strategy, self.turn = comm, strategy, 0
         self.array = allocate[first](self.source.local_shape(comm.rank))
         self.out = allocate[second](self.target.local_shape(comm.rank))
-        self.plan = plan(self.source, self.target, comm=comm, strategy=strategy)
+        self.plan = plan(self.source, self.target, "float64", comm=comm, strategy=strategy)
 
     def start(self):
         self.turn += 1

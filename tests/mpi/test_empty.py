@@ -68,9 +68,15 @@ def test_none_in_the_place_of_an_array(comm):
         for dtype in (None, "f8"):
             outs = [np.zeros_like(one, dtype=dtype) for one in wanted]
             for array, source, out in zip(arrays, sources, outs, strict=True):
-                dace_redist.redistribute(array, source, columns, comm=comm, out=library(out), dtype=dtype)
+                dace_redist.redistribute(array, source, columns, comm=comm, out=library(out), target_dtype=dtype)
             dace_redist.redistribute(
-                arrays, sources, [columns] * 2, comm=comm, out=[library(out) for out in outs], dtype=dtype, alpha=1
+                arrays,
+                sources,
+                [columns] * 2,
+                comm=comm,
+                out=[library(out) for out in outs],
+                target_dtype=dtype,
+                alpha=1,
             )
             assert all(np.array_equal(a, b) for a, b in zip(outs, wanted, strict=True))
 
@@ -104,6 +110,6 @@ def test_none_that_leaves_a_question(comm):
             "array is None: pass an empty array of the element type, or out",
         ),
     ):
-        *arguments, how = call({"out": empty, "dtype": "f8"})
+        *arguments, how = call({"out": empty, "target_dtype": "f8"})
         with pytest.raises(kind, match=text):
             dace_redist.redistribute(*arguments, comm=comm, **how)

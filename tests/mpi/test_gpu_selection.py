@@ -42,7 +42,7 @@ def placed(array: np.ndarray, on_gpu: bool) -> Any:
 
 def moved_by(comm: Any, memory: str = "gpu", wrapped: Any = placed) -> tuple[str, dict[str, Any]]:
     """Redistribute with strategy Auto, check the result, and return the strategy used."""
-    from dace_redist.redistribution.plan_cache import plans_in_use
+    from dace_redist.redistribution.cache import plans_in_use
 
     source, target = pair(comm.size)
     whole = np.arange(480.0).reshape(SHAPE)
@@ -58,7 +58,7 @@ def moved_by(comm: Any, memory: str = "gpu", wrapped: Any = placed) -> tuple[str
 @pytest.mark.parametrize("memory", GPU_MEMORIES)
 def test_tune_records_what_auto_takes(comm, files: Path, monkeypatch, caplog, memory: str):
     from dace_redist.redistribution.bench import BENCH
-    from dace_redist.redistribution.plan_cache import forget_choices
+    from dace_redist.redistribution.cache import forget_choices
     from dace_redist.tuning import auto as selection
     from dace_redist.tuning.problem import Problem
     from dace_redist.tuning.tune import tune
@@ -75,7 +75,7 @@ def test_tune_records_what_auto_takes(comm, files: Path, monkeypatch, caplog, me
 
     expected = (winner.strategy, winner.options)
     assert moved_by(comm, memory) == expected  # the plan made before was dropped
-    with dace_redist.plan(source, target, comm=comm, device=_devices(memory)) as plan:
+    with dace_redist.plan(source, target, "float64", comm=comm, device=_devices(memory)) as plan:
         assert ((plan.strategy, plan.options), plan.recorded) == (expected, True)
     assert dace_redist.chosen_strategy(source, target, comm=comm, memory=memory).recorded
     others = {other: moved_by(comm, other) for other in GPU_MEMORIES if other != memory}

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dace_redist import Distribution, RedistributionError, plan, redistribute
-from dace_redist.native.interface import NativePlan
-from dace_redist.redistribution.plan_cache import plans_in_use
+from dace_redist.native.interface import EncodedProblem, NativePlan
+from dace_redist.redistribution.cache import plans_in_use
 
 
 @pytest.mark.mpi(ranks=[2])
@@ -24,15 +24,19 @@ def test_misuse(comm):
         (([rows] * 2, [columns] * 2), {"strategy": "NCCL"}, "both are in main memory"),
         (([rows] * 2, [columns] * 2), {"op": ["sum", "sun"]}, "op"),
         (([rows] * 2, [columns] * 2), {"memory_bytes": 99}, "memory_bytes is for one tensor"),
-        (([rows] * (1 + comm.rank), [columns] * (1 + comm.rank)), {}, "the number of tensors"),
+        (
+            ([rows] * (1 + comm.rank), [columns] * (1 + comm.rank)),
+            {},
+            "number of tensors is 1 on rank 0 and 2 on rank 1",
+        ),
         (([rows] * 2, [columns] * 2), {"alpha": [1, 2, 3]}, "alpha must be a list of 2 values, one per tensor, got 3"),
     ):
         with pytest.raises(ValueError, match=message):
-            plan(*arguments, comm=comm, **how)
+            plan(*arguments, "float64", comm=comm, **how)
     with pytest.raises(RedistributionError, match="no tensor was given: expected at least one"):
-        NativePlan(MPI._handleof(comm), "Pack", {}, [], joint=True)
-    made = plan([rows] * 2, [columns] * 2, comm=comm)
-    with pytest.raises(ValueError, match="arrays must be a list of 2 arrays, one per tensor, got 1"):
+        NativePlan(MPI._handleof(comm), EncodedProblem("Pack", {}, []))
+    made = plan([rows] * 2, [columns] * 2, "float64", comm=comm)
+    with pytest.raises(ValueError, match="array must be a list of 2 arrays, one per tensor, got 1"):
         made([A])
     with pytest.raises(ValueError, match=r"out\[1\] must have the shape"):
         made([A, A], out=[B, A])
@@ -63,6 +67,15 @@ def test_plans_of_lists_are_kept(comm):
         redistribute([here, here], [rows] * 2, [columns] * 2, comm=comm, out=out)
     if comm.rank == 1:
         rows, columns, here = [rows], [columns], [here]
-    for call in (lambda: redistribute(here, rows, columns, comm=comm), lambda: plan(rows, columns, comm=comm)):
-        with pytest.raises(ValueError, match="rank 1 gives lists of tensors, and rank 0 one tensor"):
+    for call, text in (
+        (
+            lambda: redistribute(here, rows, columns, comm=comm),
+            "the kind of arguments is single on rank 0 and lists on",
+        ),
+        (
+            lambda: plan(rows, columns, "float64", comm=comm),
+            r"type of elements is float64 on rank 0 and \[float64\] on",
+        ),
+    ):
+        with pytest.raises(ValueError, match=f"the ranks ask for different redistributions: {text} rank 1"):
             call()

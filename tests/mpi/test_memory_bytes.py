@@ -18,7 +18,7 @@ def test_tensors_arrive_within_a_bound(comm):
     A = source.local(whole, comm.rank)
     for strategy in ("Auto", "Pipelined", "Shared", "Hierarchical", "Aggregated"):
         for memory_bytes in (1 << 20, 100_000, 30_000):
-            with plan(source, target, comm=comm, strategy=strategy, memory_bytes=memory_bytes) as made:
+            with plan(source, target, "float64", comm=comm, strategy=strategy, memory_bytes=memory_bytes) as made:
                 assert extra_memory(made.schedule, made.strategy, **made.options) <= memory_bytes
                 assert "chunk_bytes" in made.options or strategy == "Shared"  # on GPUs its default is larger
                 np.testing.assert_array_equal(made(A), target.local(whole, comm.rank))

@@ -49,7 +49,7 @@ def distributions_sdfg() -> Any:
     import dace
     from sdfgs import add_move
 
-    from dace_redist import Redistribute
+    from dace_redist.library_nodes import Redistribute
 
     sdfg = dace.SDFG("node_distributions")
     state = sdfg.add_state(is_start_block=True)
@@ -161,7 +161,7 @@ def control_flow_sdfg() -> Any:
     from dace.sdfg.state import LoopRegion
     from sdfgs import add_move
 
-    from dace_redist import Redistribute
+    from dace_redist.library_nodes import Redistribute
 
     N, i = dace.symbol("N"), dace.symbol("i")
     half = dace.symbolic.int_ceil

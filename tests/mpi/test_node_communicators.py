@@ -16,7 +16,7 @@ def communicators_sdfg() -> Any:
     import dace
     from sdfgs import add_move
 
-    from dace_redist import Redistribute
+    from dace_redist.library_nodes import Redistribute
 
     N, P, Q, S, T = (dace.symbol(name) for name in "NPQST")
     sdfg = dace.SDFG("node_communicators")

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from dace_redist import Distribution, node_shared_memory, plan, redistribute
-from dace_redist.redistribution.shared_arrays import LEAST_SHARED_BYTES, is_shared
+from dace_redist._core import is_shared
+from dace_redist.redistribution.shared_memory import MIN_SHARED_BYTES
 
-LEAST = LEAST_SHARED_BYTES // 8  # elements of float64
+LEAST = MIN_SHARED_BYTES // 8  # elements of float64
 
 
 def test_arrays_of_that_size_in_this_context():
@@ -100,7 +101,7 @@ def test_arrays_are_moved_wherever_they_lie(comm):
     rows, columns = Distribution(shape, (4, 1)), Distribution(shape, (1, 4))
     here, there = rows.local(whole, comm.rank), columns.local(whole, comm.rank)
     for strategy in ("Auto", "Shared", "Hierarchical"):
-        with plan(rows, columns, comm=comm, strategy=strategy) as made:
+        with plan(rows, columns, "float64", comm=comm, strategy=strategy) as made:
             for turn in range(5):
                 node_shared_memory(turn % 2 == 0 or comm.rank % 3 != turn % 3)
                 A, B = here.copy(), np.zeros((210, 2 * there.shape[1]))

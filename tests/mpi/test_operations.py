@@ -20,11 +20,11 @@ def test_two_runs_of_a_sum_give_the_same_bits_on_all_replicas(comm, shape):
     by_strategy = set()
     for strategy, allocate in [
         *((name, np.empty) for name in ("Pack", "Pipelined", "Shared", "Hierarchical", "Aggregated")),
-        *((name, dace_redist.empty) for name in ("Shared", "Hierarchical")),
+        *((name, dace_redist.shared_empty) for name in ("Shared", "Hierarchical")),
     ]:
         A = allocate(shape)
         A[...] = numbers
-        with plan(partial, target, comm=comm, op="sum", strategy=strategy) as made:
+        with plan(partial, target, "float64", comm=comm, op="sum", strategy=strategy) as made:
             first, second = made(A).copy(), made(A).copy()
         assert first.tobytes() == second.tobytes()
         by_strategy.add(first.tobytes())
@@ -41,14 +41,14 @@ def test_partial_sums_in_any_memory(comm):
     partial = Distribution(shape, (1, comm.size), dims=(0, None))
     target = Distribution(shape, (2, comm.size // 2), dims=(0, None))
     rng = np.random.default_rng(5)
-    with plan(partial, target, comm=comm, op="sum", strategy="Shared") as made:
+    with plan(partial, target, "float64", comm=comm, op="sum", strategy="Shared") as made:
         for round in range(12):
-            allocate = dace_redist.empty if (comm.rank + round) % 3 else np.empty
+            allocate = dace_redist.shared_empty if (comm.rank + round) % 3 else np.empty
             wide = allocate((96, 260))
             A = [wide[:, ::2], wide[:, :130], wide[:, 130:]][(comm.rank + round) % 3 if round > 3 else 1]
             every = rng.integers(0, 100, (comm.size, *shape))
             wide[...], A[...] = -1, every[comm.rank]
-            out = (dace_redist.empty if round % 2 else np.empty)((48, 140))[:, :130]
+            out = (dace_redist.shared_empty if round % 2 else np.empty)((48, 140))[:, :130]
             made(A, out=out)
             assert np.array_equal(out, target.local(every.sum(axis=0), comm.rank)), round
 
@@ -79,7 +79,7 @@ def test_replicas_of_a_target_reduce_a_share_each(comm, how):
     assert found.exchanges == 4
     assert found.bytes_total() == found.itemsize * (3 + 3 - 1) * (200 * 100 if "region" in how else 210 * 300)
     for strategy in OPTIONS:
-        for allocate in (np.empty, dace_redist.empty):
+        for allocate in (np.empty, dace_redist.shared_empty):
             A, out = allocate(mine.shape), allocate(target.local_shape(comm.rank), before.dtype)
             A[...], out[...] = mine, target.local(before, comm.rank)
             with plan(partial, target, "f8", comm=comm, op="sum", strategy=strategy, **how) as made:
@@ -101,13 +101,22 @@ def test_large_converted_tensors(comm):
     source, target = Distribution(shape, (2, 1)), Distribution(shape[::-1], (2, 1))
     here = source.local(whole, comm.rank)
     for strategy in OPTIONS:
-        for allocate in (np.empty, dace_redist.empty):
+        for allocate in (np.empty, dace_redist.shared_empty):
             A = allocate(here.shape, here.dtype)
             A[...] = here
             out = allocate(target.local_shape(comm.rank), np.dtype("f4"))
             out[...] = 1
             redistribute(
-                A, source, target, comm=comm, out=out, axes=(1, 0), dtype="f4", alpha=-2, beta=3, strategy=strategy
+                A,
+                source,
+                target,
+                comm=comm,
+                out=out,
+                axes=(1, 0),
+                target_dtype="f4",
+                alpha=-2,
+                beta=3,
+                strategy=strategy,
             )
             wanted = np.float32(-2) * whole.T.astype("f4") + np.float32(3)
             np.testing.assert_allclose(out, target.local(wanted, comm.rank), rtol=1e-5, atol=1e-6)

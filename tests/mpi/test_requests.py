@@ -28,8 +28,8 @@ def pair(ranks):
 def test_every_strategy_goes_on_while_the_program_computes(comm):
     source, target = pair(comm.size)
     for strategy in OURS:
-        with plan(source, target, comm=comm, strategy=strategy) as made:
-            for turn, allocate in enumerate([np.empty, dace_redist.empty] * 2):
+        with plan(source, target, "float64", comm=comm, strategy=strategy) as made:
+            for turn, allocate in enumerate([np.empty, dace_redist.shared_empty] * 2):
                 whole = np.random.default_rng(turn).standard_normal(SHAPE)
                 A, out = allocate(source.local_shape(comm.rank)), allocate(target.local_shape(comm.rank))
                 A[...] = source.local(whole, comm.rank)
@@ -46,7 +46,7 @@ def test_every_strategy_goes_on_while_the_program_computes(comm):
 def test_misuse(comm):
     source, target = pair(comm.size)
     A = np.ones(source.local_shape(comm.rank))
-    made = plan(source, target, comm=comm, strategy="Pack")
+    made = plan(source, target, "float64", comm=comm, strategy="Pack")
     with pytest.raises(ValueError, match="progress must be one of calls, thread, got 'magic'"):
         made.start(A, progress="magic")
     request = made.start(A)
@@ -82,7 +82,7 @@ def test_arrays_are_read_only_until_all_transfers_of_them_are_done(comm):
     view, unprotected = A[:], np.from_dlpack(Exported(A))  # NumPy cannot make the latter writeable again
     fixed = A.copy()
     fixed.flags.writeable = False
-    plans = [plan(source, target, comm=comm, strategy="Pack") for _ in range(6)]
+    plans = [plan(source, target, "float64", comm=comm, strategy="Pack") for _ in range(6)]
     arrays = [view, A, A, A, fixed, unprotected]
     references = sys.getrefcount(A)
     requests = [made.start(array) for made, array in zip(plans, arrays, strict=True)]
@@ -98,7 +98,7 @@ def test_arrays_are_read_only_until_all_transfers_of_them_are_done(comm):
     assert sys.getrefcount(A) == references  # what is locked is kept no longer
     for made in plans:
         made.free()
-    with plan([source] * 2, [target] * 2, comm=comm) as both:
+    with plan([source] * 2, [target] * 2, "float64", comm=comm) as both:
         both.start([view, A]).wait()
     assert A.flags.writeable and view.flags.writeable
 
@@ -126,7 +126,7 @@ def overlapping(made, source, target, comm):
 def test_one_plan_in_two_threads(comm):
     """Rank 1 comes late: of two threads of rank 0 one waits for it, and the other one is refused."""
     source, target = pair(comm.size)
-    with plan(source, target, comm=comm, strategy="Hierarchical") as made:
+    with plan(source, target, "float64", comm=comm, strategy="Hierarchical") as made:
         A, outs = np.ones(source.local_shape(comm.rank)), [np.zeros(target.local_shape(comm.rank)) for _ in range(2)]
         if comm.rank == 1:
             comm.recv(source=0)

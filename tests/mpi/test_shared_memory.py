@@ -32,11 +32,11 @@ def test_too_little_is_said_and_ordinary_memory_taken(monkeypatch):
     monkeypatch.setenv(NO_SHARED_MEMORY, "1000")
     before = mappings()
     with pytest.warns(RuntimeWarning, match=r"cannot allocate \d+ bytes .* 1000 bytes are available"):
-        array = dace_redist.empty((10, 100))
+        array = dace_redist.shared_empty((10, 100))
     assert array.shape == (10, 100) and mappings() <= before
     monkeypatch.setenv(NO_SHARED_MEMORY, "much")
     with pytest.warns(RuntimeWarning, match='expected a number of bytes >= 0, got "much"'):
-        dace_redist.empty((10, 100))
+        dace_redist.shared_empty((10, 100))
 
 
 @pytest.mark.compile
@@ -53,11 +53,11 @@ def test_memory_that_changes_between_calls(comm):
             wrong.append(f"rank {comm.rank}")
 
     def shared(array: np.ndarray) -> np.ndarray:
-        copy = dace_redist.empty(array.shape)
+        copy = dace_redist.shared_empty(array.shape)
         copy[...] = array
         return copy
 
-    larger = dace_redist.empty((100, 60))
+    larger = dace_redist.shared_empty((100, 60))
     for turn in range(6):
         odd = (turn + comm.rank) % 2 == 1  # so that pairs of ranks differ
         check(shared(here) if odd else here.copy(), shared(there) if turn % 3 else there.copy())
@@ -107,7 +107,7 @@ def transients_sdfg() -> Any:
     import dace
     from sdfgs import add_move
 
-    from dace_redist import Redistribute
+    from dace_redist.library_nodes import Redistribute
 
     sdfg = dace.SDFG("transients")
     shapes = {"A": (24, 200), "T": (96, 50), "U": (24, 200), "B": (96, 50)}
@@ -118,7 +118,7 @@ def transients_sdfg() -> Any:
         ends = (COLUMNS, ROWS) if number == 1 else (ROWS, COLUMNS)
         add_move(state, Redistribute(source + target, *ends, "Hierarchical"), source, target)
         state = sdfg.add_state_after(state)
-    return dace_redist.place_in_shared_memory(sdfg)
+    return dace_redist.transformations.place_in_shared_memory(sdfg)
 
 
 @pytest.mark.compile
@@ -141,10 +141,10 @@ def test_transients_of_a_program(comm):
 def test_forked_processes_leave_the_parents_memory_alone():
     program = (
         "import os, dace_redist\n"
-        "a = dace_redist.empty((333, 99)); a[...] = 1\n"
+        "a = dace_redist.shared_empty((333, 99)); a[...] = 1\n"
         "if os.fork() == 0:\n"
         "    del a\n"
-        "    b = dace_redist.empty((333, 99)); b[...] = 7\n"
+        "    b = dace_redist.shared_empty((333, 99)); b[...] = 7\n"
         "    os._exit(0)\n"
         "os.wait()\n"
         "assert (a == 1).all()\n"
@@ -159,7 +159,7 @@ def test_arrays_of_many_sizes_leave_few_files():
 
     before = files()
     for rows in range(100, 400):
-        dace_redist.empty((rows, 64))
+        dace_redist.shared_empty((rows, 64))
     assert files() - before <= 40
 
 

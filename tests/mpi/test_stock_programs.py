@@ -37,7 +37,7 @@ def sdfg_of(name: str) -> Any:
         state.add_edge(node, "_out_buffer", state.add_write(output), None, memlet)
         dace_redist.set_strategy(sdfg, strategy, where=lambda n, _, node=node: n is node)
     if name == RAGGED:
-        dace_redist.lower_all(sdfg)
+        dace_redist.transformations.lower_all(sdfg)
     return sdfg
 
 

@@ -27,7 +27,7 @@ def strided(array: Any, kind: str) -> Any:
 def test_strides_change_from_call_to_call(comm):
     source, target = Distribution((7, 10), (comm.size, 1)), Distribution((7, 10), (1, comm.size))
     orders = ["C", "C", "F", "F", "every other", "backwards", "every other", "C"]
-    with plan(source, target, comm=comm) as made:
+    with plan(source, target, "float64", comm=comm) as made:
         for call, kind in enumerate(orders):
             other = orders[call - 1]
             whole = np.arange(70.0).reshape(7, 10) + 100 * call
@@ -42,7 +42,7 @@ def test_strides_change_from_call_to_call(comm):
 def test_arrays_that_overlap_are_refused_whatever_their_strides(comm):
     source, target = Distribution((4, 4), (2, 1)), Distribution((4, 4), (2, 1), ranks=(1, 0))
     memory = np.zeros((2, 8))
-    with plan(source, target, comm=comm) as made:
+    with plan(source, target, "float64", comm=comm) as made:
         made(memory[:, ::2], out=np.zeros((2, 8))[:, ::2])  # these strides are known from now on
         with pytest.raises(ValueError, match="array and out overlap"):
             made(memory[:, ::2], out=memory[:, :7:2])
@@ -54,7 +54,7 @@ def test_one_rank_changes_strides_of_blocks_that_move_whole(comm):
     shape = (6 * comm.size + 1, 10)
     source, target = Distribution(shape, (1, 1)), Distribution(shape, (comm.size, 1))
     kinds = ["C", "F", "every other"]
-    with plan(source, target, comm=comm, strategy="Pipelined", chunk_bytes=64) as made:
+    with plan(source, target, "float64", comm=comm, strategy="Pipelined", chunk_bytes=64) as made:
         for call, (first, others) in enumerate([(kind, other) for kind in kinds for other in kinds]):
             whole = np.arange(np.prod(shape), dtype=float).reshape(shape) + 1000 * call
             kind, other = (first, others) if comm.rank == 0 else (others, "C")

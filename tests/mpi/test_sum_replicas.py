@@ -173,7 +173,7 @@ def test_sums_on_a_node(comm):
     mine = NODE_PARTIAL.local(wholes[comm.rank], comm.rank).copy()
     sums = wholes[0] + wholes[1]
     sums[46:] = (wholes[2] + wholes[3])[46:]
-    shared = dace_redist.empty(mine.shape)
+    shared = dace_redist.shared_empty(mine.shape)
     shared[...] = mine
     for given in (shared, mine, shared if comm.rank else mine, shared):
         arguments = {}

@@ -125,7 +125,7 @@ comm = MPI.COMM_WORLD
 source = dace_redist.Distribution((480, 1024), (comm.size, 1))
 target = dace_redist.Distribution((480, 1024), (1, comm.size), block=(None, RUN))
 whole = np.arange(480 * 1024.0).reshape(480, 1024)
-A = dace_redist.empty(source.local_shape(comm.rank))
+A = dace_redist.shared_empty(source.local_shape(comm.rank))
 A[...] = source.local(whole, comm.rank)
 with dace_redist.plan(source, target, comm=comm, strategy="Shared") as plan:
     out = np.empty(target.local_shape(comm.rank))

@@ -34,7 +34,7 @@ def record(comm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def moved_by(comm: Any, dtype: str = "float64") -> tuple[str, dict[str, Any]]:
     """Redistribute with strategy Auto, check the result, and return the strategy used."""
-    from dace_redist.redistribution.plan_cache import plans_in_use
+    from dace_redist.redistribution.cache import plans_in_use
 
     source, target = pair(comm.size)
     whole = np.arange(480, dtype=dtype).reshape(SHAPE)
@@ -89,7 +89,7 @@ def test_tune_records_what_auto_takes(comm, record: Path):
 @pytest.mark.mpi(ranks=[2], timeout=240)
 def test_auto_reads_the_record_on_one_rank_when_it_plans(comm, record: Path, monkeypatch: pytest.MonkeyPatch):
     from dace_redist.mpi.topology import topology_of
-    from dace_redist.redistribution.plan_cache import forget_choices, plans_in_use
+    from dace_redist.redistribution.cache import forget_choices, plans_in_use
 
     source, target = pair(comm.size)
     topology, reads = topology_of(comm), []
@@ -111,7 +111,7 @@ def test_auto_reads_the_record_on_one_rank_when_it_plans(comm, record: Path, mon
             assert moved_by(comm) == ("Pipelined", options)
     assert comm.allgather(len(reads)) == [6, 0]
     array, part = np.zeros(source.local_shape(comm.rank)), target.local_shape(comm.rank)
-    shared, ordinary = dace_redist.empty(part, "float64", comm), np.empty(part)
+    shared, ordinary = dace_redist.shared_empty(part, "float64"), np.empty(part)
     first = {"chunk_bytes": 100, "depth": 3, "growth": 1.5, "max_message_bytes": 64}
     for out, expected in ((shared, {**options, "max_message_bytes": 64}), (ordinary, first)):
         dace_redist.redistribute(array, source, target, comm=comm, out=out, max_message_bytes=64)
@@ -138,7 +138,7 @@ def test_each_redistribution_of_an_sdfg_is_tuned(comm, record: Path):
     import dace
     from sdfgs import add_move
 
-    from dace_redist import Redistribute
+    from dace_redist.library_nodes import Redistribute
 
     rows = dace.symbol("rows", dace.int64)
     there = [Distribution((2 * rows, 6), [2]), Distribution((2 * rows, 6), [1, 2])]
@@ -162,7 +162,7 @@ def test_each_redistribution_of_an_sdfg_is_tuned(comm, record: Path):
     assert str(found).count("node      ") == 2 and f"recorded in {record}.2" in str(found)
     assert sdfg.to_json()["nodes"] == before["nodes"]
 
-    choices = dace_redist.choose_strategies(sdfg, comm=comm, symbols=symbols)
+    choices = dace_redist.transformations.choose_strategies(sdfg, comm=comm, symbols=symbols)
     assert [node.strategy for node in nodes] == ["Pack", "Pipelined", "Pack"]
     assert all(choices[node].recorded for node in nodes)
 

@@ -12,7 +12,8 @@ from sdfgs import add_move, redistributions
 from stock_programs import PROGRAMS
 
 import dace_redist
-from dace_redist import Distribution, Redistribute, schedule
+from dace_redist import Distribution, schedule
+from dace_redist.library_nodes import Redistribute
 from dace_redist.mpi.topology import Topology
 from dace_redist.strategies import DEFAULT_STRATEGY
 from dace_redist.transformations.redistribution.problems import problems_of
@@ -82,7 +83,7 @@ def strategies(sdfg: dace.SDFG) -> dict[str, str]:
 def test_recorded_winner_is_taken_node_by_node():
     sdfg = there_and_back()
     remember(COLUMNS, ROWS, "Pipelined", chunk_bytes=4096)
-    choices = dace_redist.choose_strategies(sdfg)
+    choices = dace_redist.transformations.choose_strategies(sdfg)
     assert strategies(sdfg) == {"there": DEFAULT_STRATEGY, "back": "Pipelined"}
     there, back = redistributions(sdfg)
     assert there.implementation is None  # still Auto
@@ -96,9 +97,9 @@ def test_only_automatic_nodes_unless_told(tmp_path: Path):
     for source, target in ((ROWS, COLUMNS), (COLUMNS, ROWS)):
         remember(source, target, "Pack", record)
     sdfg = there_and_back("Auto", "RMA")
-    assert len(dace_redist.choose_strategies(sdfg, record)) == 1
+    assert len(dace_redist.transformations.choose_strategies(sdfg, record)) == 1
     assert strategies(sdfg) == {"there": "Pack", "back": "RMA"}
-    assert len(dace_redist.choose_strategies(sdfg, record, every=True)) == 2
+    assert len(dace_redist.transformations.choose_strategies(sdfg, record, every=True)) == 2
     assert strategies(sdfg) == {"there": "Pack", "back": "Pack"}
 
 
@@ -106,10 +107,10 @@ def test_by_label():
     remember(ROWS, COLUMNS, "Pack")
     remember(COLUMNS, ROWS, "Pack")
     sdfg = there_and_back()
-    dace_redist.choose_strategies(sdfg, where="b*")
+    dace_redist.transformations.choose_strategies(sdfg, where="b*")
     assert strategies(sdfg) == {"there": DEFAULT_STRATEGY, "back": "Pack"}
     with pytest.raises(ValueError, match="^no redistribution of there_and_back matches 'x'; it has back, there$"):
-        dace_redist.choose_strategies(sdfg, where="x")
+        dace_redist.transformations.choose_strategies(sdfg, where="x")
 
 
 def test_choices_are_for_the_memory_of_the_arrays():
@@ -117,15 +118,15 @@ def test_choices_are_for_the_memory_of_the_arrays():
     remember(ROWS, COLUMNS, "Shared", memory="shared-target")
     sdfg = there_and_back("Shared", "Shared")
     sdfg.arrays["B"].transient = True
-    dace_redist.place_in_shared_memory(sdfg)
+    dace_redist.transformations.place_in_shared_memory(sdfg)
     assert [case.memory for _, case in problems_of(sdfg)] == ["shared-target", "shared-source"]
     dace_redist.set_strategy(sdfg, "Auto")
-    dace_redist.choose_strategies(sdfg)
+    dace_redist.transformations.choose_strategies(sdfg)
     assert strategies(sdfg) == {"there": "Shared", "back": DEFAULT_STRATEGY}
-    dace_redist.choose_strategies(sdfg, memory="ordinary", every=True)
+    dace_redist.transformations.choose_strategies(sdfg, memory="ordinary", every=True)
     assert strategies(sdfg)["there"] == "Pack"
     with pytest.raises(ValueError, match="memory must be one of ordinary, shared-source, .*, got 'shared'"):
-        dace_redist.choose_strategies(sdfg, memory="shared")
+        dace_redist.transformations.choose_strategies(sdfg, memory="shared")
 
 
 def test_stock_nodes_take_part():
@@ -136,7 +137,7 @@ def test_stock_nodes_take_part():
     remember(SQUARE, rows, "Threaded", threads=2)
     assert [label for label, _ in problems_of(sdfg)] == ["there", "back"]
     assert len([n for n, _ in sdfg.all_nodes_recursive() if isinstance(n, StockRedistribute)]) == 2
-    dace_redist.choose_strategies(sdfg)
+    dace_redist.transformations.choose_strategies(sdfg)
     assert strategies(sdfg) == {"there": "Threaded", "back": DEFAULT_STRATEGY}
     sdfg.validate()
 
@@ -144,8 +145,8 @@ def test_stock_nodes_take_part():
 def test_symbolic_nodes_are_chosen_for_given_values():
     remember(ROWS, COLUMNS, "Pack")
     sdfg = symbolic()
-    choices = dace_redist.choose_strategies(sdfg)
+    choices = dace_redist.transformations.choose_strategies(sdfg)
     assert strategies(sdfg) == {"of_symbolic": DEFAULT_STRATEGY, "of_inner": DEFAULT_STRATEGY}
     assert all("has no value: give symbols=" in choice.reason for choice in choices.values())
-    dace_redist.choose_strategies(sdfg, symbols={"N": 2})
+    dace_redist.transformations.choose_strategies(sdfg, symbols={"N": 2})
     assert strategies(sdfg) == {"of_symbolic": "Pack", "of_inner": DEFAULT_STRATEGY}

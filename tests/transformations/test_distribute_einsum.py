@@ -13,7 +13,7 @@ from distributed_simulation import SimulatedRanks
 from einsum_programs import PROGRAMS, I, J, K, R, sizes_of
 
 import dace_redist
-from dace_redist import Redistribute
+from dace_redist.library_nodes import Redistribute
 from dace_redist.transformations.distribute.emit import storage
 from dace_redist.transformations.distribute.read.frontend import parse
 
@@ -182,7 +182,7 @@ def test_the_transformation_rewrites_in_place():
     import dace_redist
 
     sdfg = parse(PROGRAMS["sweeps"])
-    rewrite = dace_redist.DistributeEinsum(4, {I: 7, "J": 6, K: 5, R: 3})
+    rewrite = dace_redist.transformations.DistributeEinsum(4, {I: 7, "J": 6, K: 5, R: 3})
     assert rewrite.apply_pass(sdfg, {}) == len(rewrite.distributed.plan.groups)
     kinds = {type(node).__name__ for node, _ in sdfg.all_nodes_recursive()}
     assert {"Contraction", "SumReplicas", "Redistribute"} <= kinds and "Einsum" not in kinds

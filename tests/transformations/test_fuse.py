@@ -9,14 +9,9 @@ from dace.libraries.linalg import Transpose
 from program_calls import HALVES, SIDES, TURNED, WANTED, columns_of_the_transpose, there_already, transposed_before
 
 import dace_redist
-from dace_redist import (
-    Distribution,
-    FuseRedistributes,
-    FuseTranspose,
-    OverlapRedistribute,
-    Redistribute,
-    RemoveRedistribute,
-)
+from dace_redist import Distribution
+from dace_redist.library_nodes import Redistribute
+from dace_redist.transformations import FuseRedistributes, FuseTranspose, OverlapRedistribute, RemoveRedistribute
 from dace_redist.transformations.redistribution.fuse import transposed
 
 

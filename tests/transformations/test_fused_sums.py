@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from distributed_simulation import SimulatedRanks
 
-from dace_redist import Redistribute, distribute
-from dace_redist.library_nodes import SumReplicas
+from dace_redist import distribute
+from dace_redist.library_nodes import Redistribute, SumReplicas
 
 N, R = dace.symbol("N"), dace.symbol("R")
 

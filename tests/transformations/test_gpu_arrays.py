@@ -7,7 +7,9 @@ import pytest
 from dace.libraries.linalg import Transpose
 from sdfgs import COLUMNS, ROWS, add_move, redistributions, rows_to_columns
 
-from dace_redist import Distribution, FuseConversion, FuseRedistributes, FuseTranspose, Redistribute
+from dace_redist import Distribution
+from dace_redist.library_nodes import Redistribute
+from dace_redist.transformations import FuseConversion, FuseRedistributes, FuseTranspose
 from dace_redist.transformations.redistribution.join import JoinRedistributes
 from dace_redist.transformations.redistribution.place_in_shared_memory import place_in_shared_memory
 

@@ -13,7 +13,8 @@ from sdfgs import redistributions
 from stock_programs import PROGRAMS, N, P, Q, parse
 
 import dace_redist
-from dace_redist import Distribution, LowerRedistribute
+from dace_redist import Distribution
+from dace_redist.transformations import LowerRedistribute
 
 SIMPLIFY = pytest.mark.parametrize("simplify", [True, False], ids=["simplified", "as written"])
 #: What BlockScatter and BlockGather still use.
@@ -90,7 +91,7 @@ def test_lower_all(name: str, simplify: bool):
     if simplify and name == INLINED_WRONGLY:
         pytest.skip("refused, see test_inlined_programs_that_clash")
     sdfg = parse(name, simplify)
-    nodes = dace_redist.lower_all(sdfg)
+    nodes = dace_redist.transformations.lower_all(sdfg)
     assert nodes == redistributions(sdfg)
     check(sdfg, name)
     sdfg.simplify()
@@ -100,13 +101,13 @@ def test_lower_all(name: str, simplify: bool):
 @SIMPLIFY
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_distributions(name: str, simplify: bool):
-    (node,) = dace_redist.lower_all(parse(name, simplify))
+    (node,) = dace_redist.transformations.lower_all(parse(name, simplify))
     assert list(map(str, node.distributions())) == list(map(str, DISTRIBUTIONS[name]))
 
 
 def test_sizes_of_the_caller_arrive():
     sdfg = parse("calls_with_sizes")
-    (node,) = dace_redist.lower_all(sdfg)
+    (node,) = dace_redist.transformations.lower_all(sdfg)
     assert node.distributions()[0] == Distribution((12, 4), (2, 1), block=(6, 4))
     assert not sdfg.free_symbols
 
@@ -132,9 +133,9 @@ def test_inlined_programs_that_clash():
     sdfg = parse(INLINED_WRONGLY)
     message = r'^Redistribute "\w+": inlining left different descriptors that are all called "\w+"; .*simplify=False'
     with pytest.raises(ValueError, match=message):
-        dace_redist.lower_all(sdfg)
+        dace_redist.transformations.lower_all(sdfg)
     before = parse(INLINED_WRONGLY, simplify=False)
-    dace_redist.lower_all(before)
+    dace_redist.transformations.lower_all(before)
     before.simplify()
     check(before, INLINED_WRONGLY)
     assert {node.distributions()[1].grid for node in redistributions(before)} == {(4, 1), (1, 4)}
@@ -159,5 +160,5 @@ def test_refused(case: str):
     sdfg = parse("plain")
     change(sdfg)
     with pytest.raises(ValueError, match=f'^Redistribute "__tmp0": .*{message}'):
-        dace_redist.lower_all(sdfg)
+        dace_redist.transformations.lower_all(sdfg)
     assert sum(isinstance(n, StockRedistribute) for n, _ in sdfg.all_nodes_recursive()) == 1

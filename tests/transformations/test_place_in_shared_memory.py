@@ -7,7 +7,9 @@ import pytest
 from sdfgs import add_move
 
 import dace_redist
-from dace_redist import Distribution, PlaceInSharedMemory, Redistribute
+from dace_redist import Distribution
+from dace_redist.library_nodes import Redistribute
+from dace_redist.transformations import PlaceInSharedMemory
 
 External = dace.AllocationLifetime.External
 
@@ -35,7 +37,7 @@ def placed(sdfg: dace.SDFG) -> set[str]:
 
 @pytest.mark.parametrize("strategy", ["Shared", "Hierarchical"])
 def test_all_transients_next_to_a_redistribution(strategy):
-    sdfg = dace_redist.place_in_shared_memory(chain(strategy))
+    sdfg = dace_redist.transformations.place_in_shared_memory(chain(strategy))
     sdfg.validate()
     assert placed(sdfg) == {"B", "C"}
     assert all(sdfg.arrays[name].storage == dace.StorageType.CPU_Heap for name in "BC")
@@ -43,7 +45,7 @@ def test_all_transients_next_to_a_redistribution(strategy):
 
 
 def test_survives_json():
-    sdfg = dace.SDFG.from_json(dace_redist.place_in_shared_memory(chain()).to_json())
+    sdfg = dace.SDFG.from_json(dace_redist.transformations.place_in_shared_memory(chain()).to_json())
     assert placed(sdfg) == {"B", "C"}
     sdfg.expand_library_nodes()
     code = sdfg.generate_code()[0].clean_code
@@ -76,4 +78,4 @@ def test_cleared_arrays_are_left_alone():
     for state in sdfg.states():
         for node in state.data_nodes():
             node.setzero = node.data == "B"
-    assert placed(dace_redist.place_in_shared_memory(sdfg)) == {"C"}
+    assert placed(dace_redist.transformations.place_in_shared_memory(sdfg)) == {"C"}

@@ -14,16 +14,14 @@ from dace.sdfg import nodes
 from dace.sdfg.analysis.schedule_tree import treenodes
 
 import dace_redist
-from dace_redist import (
+from dace_redist.library_nodes import JointRedistribute, Redistribute, RedistributeWait, SumReplicas
+from dace_redist.transformations import (
     FuseConversion,
     FuseReduceBcast,
     JoinRedistributes,
-    JointRedistribute,
     OverlapRedistribute,
-    Redistribute,
     RelabelGrid,
 )
-from dace_redist.library_nodes import RedistributeWait, SumReplicas
 
 
 def count(sdfg: dace.SDFG, *kinds: type) -> list[int]:
@@ -41,7 +39,7 @@ def rewritten(make, transformation) -> tuple[dace.SDFG, dace.SDFG]:
 
     def made() -> dace.SDFG:
         sdfg = make.to_sdfg(simplify=True) if hasattr(make, "to_sdfg") else make()
-        dace_redist.lower_all(sdfg)
+        dace_redist.transformations.lower_all(sdfg)
         return sdfg
 
     before, after = made(), made()
@@ -176,7 +174,7 @@ def test_wrong_non_blocking_nodes(change, said):
 def everything() -> dace.SDFG:
     """Return all programs in one SDFG, after all possible rewrites."""
     sdfg = programs.all_of_these.to_sdfg(simplify=True)
-    dace_redist.lower_all(sdfg)
+    dace_redist.transformations.lower_all(sdfg)
     summed = programs.summed_then_moved()
     state = sdfg.add_state_after(sdfg.sink_nodes()[0])
     for name in ("S", "T"):

@@ -9,7 +9,7 @@ from sdfgs import COLUMNS, ROWS, add_move, redistributions
 from stock_programs import parse
 
 import dace_redist
-from dace_redist import Redistribute
+from dace_redist.library_nodes import Redistribute
 from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, host_strategies
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dace_redist.redistribution import device_arrays
-from dace_redist.redistribution.plan_cache import PlanCache
+from dace_redist.redistribution import arrays
+from dace_redist.redistribution.cache import PlanCache
 
 
 class Exporter:
@@ -33,7 +33,7 @@ class OldExporter(Exporter):
 @pytest.mark.parametrize("exporter", [Exporter, OldExporter])
 def test_dlpack(exporter: type[Exporter]):
     array = np.arange(12.0).reshape(3, 4)[:, ::2]
-    view = device_arrays.array_view("A", exporter(array))
+    view = arrays.array_view("A", exporter(array))
     assert (view.address, view.shape, view.strides) == (array.ctypes.data, (3, 2), array.strides)
     assert view.writeable and np.array_equal(view.as_numpy(), array)
 
@@ -45,13 +45,13 @@ def test_read_only_dlpack():
         array.__dlpack__(max_version=(1, 0))
     except (TypeError, BufferError):
         pytest.skip("this NumPy does not export read-only arrays by DLPack")
-    assert not device_arrays.array_view("A", Exporter(array)).writeable
+    assert not arrays.array_view("A", Exporter(array)).writeable
 
 
 def test_a_forked_child_frees_no_plans(monkeypatch: pytest.MonkeyPatch):
     freed: list[int] = []
     cache = PlanCache()
-    cache._plans["call"] = SimpleNamespace(free=lambda: freed.append(1))  # type: ignore[index,assignment]
+    cache.plans["call"] = SimpleNamespace(free=lambda: freed.append(1))  # type: ignore[index,assignment]
     with monkeypatch.context() as child:
         child.setattr(os, "getpid", lambda: -1)
         cache.free_at_exit()

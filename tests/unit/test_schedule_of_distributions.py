@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from dace_redist import _core
 from dace_redist.distribution import Distribution
-from dace_redist.index_map import index_map
+from dace_redist.transform import Transform
 
 
 def as_bytes(array, itemsize):
@@ -112,7 +112,7 @@ def check_mapped(source, target, axes, region):
     before = np.full(target.shape, -1, np.int64)
     after = moved(whole(source.shape), before, axes, region)
     targets = [np.array(part) for part in parts(target, before, ranks)]
-    encoded = index_map(axes, region, len(source.shape)).encoded
+    encoded = Transform(len(source.shape), "f8", axes=axes, region=region).encoded
     given = [as_elements(np.ascontiguousarray(part)) for part in parts(source, whole(source.shape), ranks)]
     apply(source, target, given, [as_elements(part) for part in targets], encoded)
     for got, wanted in zip(targets, parts(target, after, ranks), strict=True):

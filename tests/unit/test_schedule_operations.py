@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dace_redist import Distribution, JointSchedule, TiledDistribution, _core, schedule
+from dace_redist import Distribution, TiledDistribution, _core, schedule
+from dace_redist.joint_schedule import JointSchedule
 from dace_redist.report import figure
 
 D = Distribution
@@ -83,7 +84,7 @@ def test_replicas_of_the_target_share_what_is_reduced(case):
         last = exchange == found.exchanges - 1
         before = [result.copy() for result in results] if last else partial
         for rank in range(found.ranks):
-            given_ = (source.core, target.core, rank, True, found.index_map.encoded, exchange, 8)
+            given_ = (source.core, target.core, rank, True, found.transform.encoded, exchange, 8)
             sends, _, kept = _core.rank_schedule(*given_)
             assert not (last and kept[0][1]), "a rank sends its own share to itself"
             for peer, _, blocks in (*sends, *kept):

@@ -10,10 +10,10 @@ from dace.sdfg import nodes
 from dace.sdfg import utils as sdutil
 from dace.transformation import transformation
 
-from dace_redist.element_operation import element_operation
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
 from dace_redist.library_nodes.node import simplified, symbols_of
+from dace_redist.transform import Transform
 from dace_redist.transformations.redistribution.scaled_input import ScaledInput, is_power_of_two, scaled_input
 from dace_redist.transformations.redistribution.surroundings import is_computing, is_only_used_between, is_plain
 
@@ -106,7 +106,8 @@ class FuseConversion(transformation.SingleStateTransformation):
         factor = self.node.alpha * scaled.alpha
         types = [end.base_type.as_numpy_dtype() for end in (first, last)]
         try:
-            fused = element_operation(*types, 2 if symbols_of([factor]) else complex(factor), op=self.node.op or None)
+            alpha = 2 if symbols_of([factor]) else complex(factor)
+            fused = Transform(1, *types, alpha=alpha, op=self.node.op or None)
             fused.check_on_gpu(*self.node.on_gpu(sdfg, graph))
         except (ValueError, TypeError):
             return False

@@ -16,11 +16,11 @@ from dace.sdfg.graph import Edge
 from dace.transformation import transformation
 
 from dace_redist.distribution import AnyDistribution, Distribution
-from dace_redist.element_operation import element_operation
 from dace_redist.library_nodes import Redistribute, SumReplicas
 from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
 from dace_redist.relabelling import MAX_REPORTED_RANKS
 from dace_redist.schedule import Schedule, schedule
+from dace_redist.transform import Transform
 from dace_redist.transformations.redistribution.problems import with_values
 from dace_redist.transformations.redistribution.stock_descriptors import remove_unused
 from dace_redist.transformations.redistribution.surroundings import (
@@ -119,7 +119,7 @@ def _fits(found: _Reduction, node: Redistribute, state: SDFGState, sdfg: SDFG) -
     plain = (node.alpha, node.conj) == (1, False)
     types = [array.dtype.base_type.as_numpy_dtype() for array, _ in node.arrays(sdfg, state)]
     try:
-        element_operation(*types, beta=2 if node.beta != 0 else 0, op=found.op)
+        Transform(1, *types, beta=2 if node.beta != 0 else 0, op=found.op)
     except (ValueError, TypeError):
         return False
     return plain or found.op == "sum"

@@ -24,7 +24,7 @@ class PlaceInSharedMemory(transformation.SingleStateTransformation):
 
     A node-aware strategy (``Shared``, ``Hierarchical``) then moves them with a single copy. The arrays are allocated
     when the program starts, freed when it ends, and keep their contents between calls. Arguments of the caller are not
-    moved: see :func:`dace_redist.empty`.
+    moved: see :func:`dace_redist.shared_empty`.
 
     It can be applied if such a transient lies on the heap, is not cleared on allocation, and has a size known when the
     program starts; if neither array lies on the GPU; and if the program has no other external memory

@@ -35,7 +35,8 @@ def tune(
     """
     Measure strategies and options for a redistribution, or for each one of an SDFG, and record the fastest. Collective.
 
-    Strategy ``"Auto"`` and :func:`dace_redist.choose_strategies` then use the record. Arrays are in C order. A record
+    Strategy ``"Auto"`` and :func:`dace_redist.transformations.choose_strategies` then use the record. Arrays are in C
+    order. A record
     applies to the same redistribution and kind of memory, on the same machine with the same MPI and the same ranks per
     node.
 
@@ -43,7 +44,8 @@ def tune(
     :param comm: mpi4py communicator to measure on; default: the world.
     :param symbols: Values of the symbols in an SDFG's sizes.
     :param where: Selection of nodes of an SDFG, as for :func:`dace_redist.set_strategy`; default: all.
-    :param memory: Kind of memory: ``"ordinary"``; node-shared as of :func:`dace_redist.empty`, ``"shared-source"``,
+    :param memory: Kind of memory: ``"ordinary"``; node-shared as of :func:`dace_redist.shared_empty`,
+        ``"shared-source"``,
         ``"shared-target"`` or ``"shared-both"``; or on the GPUs of the ranks, ``"gpu"`` (both), ``"gpu-source"`` or
         ``"gpu-target"``. Default, and for arrays on the GPU in an SDFG: as in the SDFG, else ordinary.
     :param strategies: Names of the strategies to try; default: all except stock DaCe's.
@@ -86,10 +88,10 @@ def _problems(what: Any, symbols: Any, where: Any, memory: str | None) -> dict[t
     if isinstance(what, Schedule):
         if symbols is not None or where is not None:
             raise TypeError("symbols and where are for an SDFG, but a schedule is to be tuned")
-        if what.operation is not None:
+        if not what.transform.is_copy:
             raise ValueError(
-                f"tune takes schedules that only move elements, and this one computes with them ({what.operation}): "
-                "Auto takes the default strategy for it, whatever is recorded"
+                f"tune takes schedules that only move elements, and this one computes with them "
+                f"({what.transform.operation_text}): Auto takes the default strategy for it, whatever is recorded"
             )
         return {(): Problem(what, memory or "ordinary")}
     if not isinstance(what, SDFG):

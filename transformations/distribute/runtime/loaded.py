@@ -18,7 +18,7 @@ from dace_redist.library_nodes import LinearSolve, Redistribute, SumReplicas
 from dace_redist.mpi.collective import sleeping_barrier, together
 from dace_redist.native import program as programs
 from dace_redist.native.device import allocate, free
-from dace_redist.redistribution.device_arrays import ArrayView
+from dace_redist.redistribution.arrays import ArrayView
 
 if TYPE_CHECKING:
     from dace_redist.transformations.distribute.runtime.program import DistributedProgram

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,9 +16,10 @@ from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective import check_same, together
 from dace_redist.mpi.launch import check_launcher
 from dace_redist.redistribution import device_arrays
-from dace_redist.redistribution.device_arrays import ArrayView, DeviceArray, array_view
-from dace_redist.redistribution.plan import plan
-from dace_redist.redistribution.shared_arrays import LEAST_SHARED_BYTES, empty_result
+from dace_redist.redistribution.arrays import ArrayView, array_view, is_foreign
+from dace_redist.redistribution.device_arrays import DeviceArray
+from dace_redist.redistribution.planning import plan
+from dace_redist.redistribution.shared_memory import empty_result
 from dace_redist.transformations.distribute.runtime.loaded import Loaded, load
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _arrays(program: DistributedProgram, local: Mapping[str, Any], rank: int) ->
 
 
 def _lies_on_gpu(array: Any) -> bool:
-    return device_arrays.is_foreign(array) and array_view("array", array).device == "gpu"
+    return is_foreign(array) and array_view("array", array).device == "gpu"
 
 
 def _checked(array: Any, tensor: DistributedTensor, rank: int, written: bool, on_gpu: bool) -> Any:
@@ -198,8 +198,7 @@ def _check_apart(arrays: Mapping[str, ArrayView], written: Collection[str]) -> N
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return a new array, in node-shared memory if it is large enough to benefit."""
-    large = math.prod(shape) * dtype.itemsize >= LEAST_SHARED_BYTES
-    return empty_result(shape, dtype) if large else np.empty(shape, dtype)
+    return empty_result(shape, dtype)
 
 
 def scatter(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str, Any], comm: Any) -> dict[str, Any]:

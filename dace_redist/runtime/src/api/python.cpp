@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <vector>
 
 #include "api/handles.hpp"
 
@@ -18,17 +19,38 @@ MPI_Comm communicator(std::uintptr_t handle) { return (MPI_Comm)(handle); }  // 
 
 extern "C" {
 
-/// dr_plan_create() and, if `joint`, dr_plan_create_joint() for encoded distributions and arrays in C order.
-DR_API int dr_python_plan_create(std::uintptr_t comm, const char* strategy, const dr_options* options, int joint,
-                                 std::int64_t count, const dace_redist::EncodedTensor* tensors, dr_plan** plan) {
+/// dr_plan_create_joint() for encoded distributions and arrays in C order.
+/// \param elements  types that Python has for the elements, in words; equal on all ranks.
+/// \param failure  why this rank has no problem, which is an error on all ranks; null: it has one.
+DR_API int dr_python_plan_create(std::uintptr_t comm, const char* strategy, const dr_options* options,
+                                 std::int64_t count, const dace_redist::EncodedTensor* tensors, const char* elements,
+                                 const char* failure, dr_plan** plan) {
   using namespace dace_redist;
   return guarded(DR_ERROR_PLAN, "plan", [&] {
     check_mpi(communicator(comm));
-    *plan = make_plan(communicator(comm), joint != 0, [&] {
-      Problem problem{"redistribution", strategy, *options, {}};
+    *plan = make_plan(communicator(comm), true, [&] {
+      if (failure) throw Error(failure);
+      Problem problem{"redistribution", strategy, *options, {}, elements};
       std::transform(tensors, tensors + count, std::back_inserter(problem.tensors), decoded);
       return problem;
     });
+  });
+}
+
+/// dr_plan_set_arrays() for several tensors. \param arrays  extents and strides of each source and target in turn.
+DR_API int dr_python_plan_set_arrays(dr_plan* plan, const dace_redist::program::Numbers (*arrays)[4]) {
+  using namespace dace_redist;
+  return guarded(DR_ERROR_PLAN, "plan", [&] {
+    plan->plan->check_idle();
+    std::vector<LocalArray> sources, targets;
+    const auto listed = [](const program::Numbers& numbers) {
+      return std::vector<Index>(numbers.begin, numbers.begin + numbers.count);
+    };
+    for (std::size_t t = 0; t < plan->plan->problem().tensors.size(); ++t) {
+      sources.push_back({listed(arrays[t][0]), listed(arrays[t][1])});
+      targets.push_back({listed(arrays[t][2]), listed(arrays[t][3])});
+    }
+    plan->plan->set_arrays(sources, targets);
   });
 }
 

@@ -189,10 +189,7 @@ void check_strategy(const Strategy& strategy, const TensorProblem& tensor) {
 std::vector<std::unique_ptr<Transport>> make_on_device(const Strategy& strategy, const Link& link, Messages messages,
                                                        const std::vector<TensorProblem>& tensors, const Stream& stream,
                                                        bool node_memory) {
-  check_strategy(strategy, *std::find_if(tensors.begin(), tensors.end(),
-                                         [](const TensorProblem& tensor) { return tensor.on_device(); }));
-  if (tensors.size() > 1)
-    throw Error("several tensors at once move between arrays in main memory; make a plan for each");
+  check_strategy(strategy, tensors.front());
   std::vector<std::unique_ptr<Transport>> made;
   if (std::string(strategy.name) == "NCCL")
     made.push_back(make_nccl(link, std::move(messages), tensors.front(), stream));

@@ -105,7 +105,8 @@ void Plan::add_exchange(std::vector<TensorProblem> tensors, std::vector<std::siz
                                                   policy, stream_));
 }
 
-/// Tensors that are copied share an exchange. Partial results of each tensor have exchanges of their own.
+/// Tensors that are copied in main memory share an exchange. Partial results of each tensor have exchanges of their
+/// own, and so has each tensor with an array on a device.
 void Plan::make_exchanges() {
   std::vector<TensorProblem> copied;
   std::vector<std::size_t> numbers;
@@ -114,8 +115,13 @@ void Plan::make_exchanges() {
       add_reduction(t);
       continue;
     }
-    copied.push_back(problem_.tensors[t]);
-    copied.back().operation.reduction = Reduction::none;  // of a single partial result
+    TensorProblem tensor = problem_.tensors[t];
+    tensor.operation.reduction = Reduction::none;  // of a single partial result
+    if (tensor.on_device()) {
+      add_exchange({std::move(tensor)}, {t}, {});
+      continue;
+    }
+    copied.push_back(std::move(tensor));
     numbers.push_back(t);
   }
   if (!copied.empty()) add_exchange(std::move(copied), std::move(numbers), {});

@@ -89,6 +89,7 @@ std::string agreed_facts(const Problem& problem) {
   const char* const node_ranks = std::getenv(node_ranks_variable);
   add(node_ranks_variable, node_ranks ? node_ranks : "not set");
   add("number of tensors", std::to_string(problem.tensors.size()));
+  add("type of elements", problem.elements);
   for (const TensorProblem& tensor : problem.tensors) {
     const ElementOperation& operation = tensor.operation;
     add("element size in bytes", std::to_string(tensor.element_bytes));

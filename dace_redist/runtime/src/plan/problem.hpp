@@ -39,6 +39,7 @@ struct Problem {
   std::string strategy;
   Options options = default_options();
   std::vector<TensorProblem> tensors;
+  std::string elements{};  ///< types that the caller has for elements, in words; equal on all ranks
 };
 
 /// \throws Error if an option, element size or operation is wrong, or a distribution needs more ranks than there are.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from dace_redist import _core
 
 
-def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = np.float64, comm: Any = None) -> npt.NDArray[Any]:
+def shared_empty(shape: int | Sequence[int], dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
     """
     Return a new C-order array in node-shared memory. Not collective.
 
@@ -26,18 +26,19 @@ def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = np.float64, comm:
 
     :param shape: Shape of this rank's local array.
     :param dtype: Type of the elements.
-    :param comm: Communicator in which the array will be moved; any one, or None. Ranks on other nodes cannot access
-        the array.
     :return: The array, not initialised. If node-shared memory is exhausted, an ordinary array, which moves more
         slowly.
+    :raises ValueError: If an extent is negative.
     :warns RuntimeWarning: If node-shared memory is exhausted; reports the bytes requested and available.
     """
     element = np.dtype(dtype)
     extents = (int(shape),) if isinstance(shape, int | np.integer) else tuple(map(int, shape))
+    if any(extent < 0 for extent in extents):
+        raise ValueError(f"shared_empty: extents must be 0 or more, got {extents}")
     try:
         return _shared(extents, element)
     except _core.Error as error:
-        warnings.warn(f"empty: {error}; taking ordinary memory", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"shared_empty: {error}; taking ordinary memory", RuntimeWarning, stacklevel=2)
         return np.empty(extents, element)
 
 
@@ -47,7 +48,7 @@ def node_shared_memory() -> contextlib.AbstractContextManager[None]: ...
 def node_shared_memory(on: bool) -> None: ...
 def node_shared_memory(on: bool | None = None) -> contextlib.AbstractContextManager[None] | None:
     """
-    Let NumPy allocate in node-shared memory, so that arrays of unchanged code are moved as those of :func:`empty`.
+    Let NumPy allocate in node-shared memory: arrays of unchanged code are then moved as those of :func:`shared_empty`.
 
     This applies to all new arrays of 64 KiB or more in the current context; another thread or ``contextvars`` context
     has its own setting. Such arrays keep their memory for their lifetime. A forked process shares them with its parent,
@@ -71,30 +72,19 @@ def _node_shared_memory() -> Iterator[None]:
         _core.set_allocator(before)
 
 
-def is_shared(array: npt.NDArray[Any]) -> bool:
-    """
-    Return True for an array in node-shared memory.
-
-    :param array: Any object. A view lies where its base does; for anything but an array the result is False.
-    """
-    return _core.is_shared(array)
-
-
 #: Minimum bytes of an array in node-shared memory; as ``min_shared_bytes`` of the runtime.
-LEAST_SHARED_BYTES = 64 << 10
+MIN_SHARED_BYTES = 64 << 10
 
 
-def empty_result(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return an array in node-shared memory or, if that is exhausted, an ordinary one without a warning."""
-    try:
-        return _shared(shape, dtype)
-    except _core.Error:
-        return np.empty(shape, dtype)
+def empty_result(shape: tuple[int, ...], dtype: np.dtype[Any], shared: bool = True) -> npt.NDArray[Any]:
+    """Return a new array, if ``shared`` in node-shared memory: if it is large enough, and that is not exhausted."""
+    if shared and math.prod(shape) * dtype.itemsize >= MIN_SHARED_BYTES:
+        with contextlib.suppress(_core.Error):
+            return _shared(shape, dtype)
+    return np.empty(shape, dtype)
 
 
 def _shared(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    if any(extent < 0 for extent in shape):
-        raise ValueError(f"empty: extents must be 0 or more, got {shape}")
     memory: Any = _core.SharedMemory(math.prod(shape) * dtype.itemsize)
     array: npt.NDArray[Any] = np.ndarray(shape, dtype, buffer=memory)
     return array

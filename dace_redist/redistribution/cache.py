@@ -1,0 +1,123 @@
+"""Cache of the plans of ``redistribute``, one per communicator."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+from mpi4py import MPI
+
+from dace_redist.mpi.collective import checked_communicator, forget_fact
+from dace_redist.redistribution.communicator import MEASURED
+from dace_redist.redistribution.plan import Plan
+from dace_redist.redistribution.problem import Problem
+from dace_redist.strategies import AUTO
+
+#: Maximum number of plans per communicator; the least recently used one is freed first.
+_MAX_PLANS = 64
+
+
+class Found(NamedTuple):
+    """Plan of an earlier call, and the objects whose ``id`` is part of the key: they live, so ids are not reused."""
+
+    problem: Problem
+    plan: Plan
+    kept: Any
+
+
+class PlanCache:
+    """
+    Plans of one communicator. All ranks keep and drop plans in the same order.
+
+    :ivar plans: Plans by their problems, the most recently used one last.
+    :ivar calls: Plans by the arguments of earlier calls, so that an equal call skips the checks.
+    """
+
+    def __init__(self) -> None:
+        self.calls: dict[Any, Found] = {}
+        self.plans: OrderedDict[Problem, Plan] = OrderedDict()
+        self._process = os.getpid()
+
+    def get(self, comm: MPI.Intracomm, problem: Problem) -> Plan:
+        """Return the plan of a problem, made on first use. Collective."""
+        if problem in self.plans:
+            self.plans.move_to_end(problem)
+            return self.plans[problem]
+        plan = Plan(comm, problem)
+        while len(self.plans) >= _MAX_PLANS:
+            self._drop(next(iter(self.plans))).free()
+        self.plans[problem] = plan
+        return plan
+
+    def remember(self, call: Any, found: Found) -> None:
+        """Register a plan under the arguments of a call, which are hashable."""
+        if len(self.calls) > 16 * _MAX_PLANS:
+            self.calls.clear()
+        self.calls[call] = found
+
+    def touch(self, problem: Problem) -> None:
+        """Mark a plan as used, on all ranks."""
+        self.plans.move_to_end(problem)
+
+    def _drop(self, problem: Problem) -> Plan:
+        plan = self.plans.pop(problem)
+        self.calls = {call: found for call, found in self.calls.items() if found.plan is not plan}
+        return plan
+
+    def forget(self, plan: Plan) -> None:
+        """Drop a plan that failed, without freeing it: MPI may still use its buffers."""
+        for problem in [problem for problem, one in self.plans.items() if one is plan]:
+            self._drop(problem)
+
+    def forget_choices(self) -> None:
+        """Free the plans of strategy ``"Auto"``, so that the next call chooses again."""
+        for problem in [problem for problem in self.plans if problem.strategy == AUTO.name]:
+            self._drop(problem).free()
+
+    def free(self) -> None:
+        """Free all plans."""
+        while self.plans:
+            self._drop(next(iter(self.plans))).free()
+
+    def free_at_exit(self) -> None:
+        """Free all plans, except in a forked child: MPI belongs to its parent."""
+        if os.getpid() == self._process:
+            self.free()
+
+
+#: Plan caches by the handle of the communicator.
+_CACHES: dict[int, PlanCache] = {}
+
+
+def _communicator_freed(comm: MPI.Comm, _: int, cache: PlanCache) -> None:
+    _CACHES.pop(MPI._handleof(comm), None)
+    atexit.unregister(cache.free_at_exit)
+    cache.free()
+
+
+#: Communicators carry their plans as an attribute, so that freeing one frees them.
+_KEY = MPI.Comm.Create_keyval(delete_fn=_communicator_freed, nopython=False)
+
+
+def plan_cache(comm: MPI.Intracomm) -> PlanCache:
+    """Return the plan cache of a communicator; a TypeError if it is not a communicator of this rank."""
+    cache = _CACHES.get(MPI._handleof(comm)) if isinstance(comm, MPI.Intracomm) else None
+    if cache is None:
+        checked_communicator(comm)
+        cache = _CACHES[MPI._handleof(comm)] = PlanCache()
+        comm.Set_attr(_KEY, cache)
+        atexit.register(cache.free_at_exit)  # before MPI is finalized
+    return cache
+
+
+def forget_choices(comm: MPI.Intracomm) -> None:
+    """Have strategy ``"Auto"`` choose again: free its plans, and look for measurements. Collective."""
+    forget_fact(comm, MEASURED)
+    plan_cache(comm).forget_choices()
+
+
+def plans_in_use(comm: MPI.Intracomm) -> list[tuple[str, dict[str, int | float]]]:
+    """Return strategy and options of the cached plans of a communicator, the most recently used one last."""
+    return [(plan.strategy, dict(plan.options)) for plan in plan_cache(comm).plans.values()]

@@ -1,0 +1,255 @@
+"""Redistributions, checked and agreed on by all ranks. Start reading at: Problem."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+from dace_redist.mpi.launch import check_launcher
+from dace_redist.redistribution.arrays import PLACES, ArrayView, Views
+from dace_redist.schedule import Schedule, schedule
+from dace_redist.strategies import AUTO, check_options, check_places, find_strategy
+from dace_redist.strategy_memory import options_within
+
+#: Arguments of ``redistribute`` and ``plan`` that an option may be misspelt for.
+_ARGUMENTS = (
+    *("comm", "out", "target_dtype", "strategy", "device", "axes", "region", "alpha", "beta", "conj", "op"),
+    "memory_bytes",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """
+    Redistribution of one tensor or several, equal on all ranks.
+
+    :param tensors: Schedule of each tensor.
+    :param lists: True if calls have lists of arrays.
+    :param strategy: Name of a strategy, or ``"Auto"``.
+    :param options: Options of the strategy that are given.
+    :param device: Devices of all sources and of all targets, each one of ``DEVICES``.
+    :param memories: Kinds of memory for strategy ``"Auto"``, in order of preference; empty: nothing was measured for
+        such arrays.
+    """
+
+    tensors: tuple[Schedule, ...]
+    lists: bool
+    strategy: str
+    options: tuple[tuple[str, int | float], ...]
+    device: tuple[str, str] = ("cpu", "cpu")
+    memories: tuple[str, ...] = ()
+
+    def __hash__(self) -> int:
+        """Return the hash, computed once: each call of ``redistribute`` looks its problem up."""
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, field.name) for field in dataclasses.fields(self)))
+
+    @property
+    def on_gpu(self) -> bool:
+        """True if an array lies on a GPU."""
+        return "gpu" in self.device
+
+    def placed(self, device: tuple[str, str]) -> Problem:
+        """Return the problem for arrays on some devices; a ValueError if the strategy does not move between them."""
+        check_places(find_strategy(self.strategy), *(side == "gpu" for side in device))
+        return self if device == self.device else dataclasses.replace(self, device=device)
+
+    @property
+    def elements(self) -> str:
+        """Element types in words; in brackets for lists."""
+        names = ", ".join([_name_of(tensor.dtype) for tensor in self.tensors])
+        return f"[{names}]" if self.lists else names
+
+    @functools.cached_property
+    def digest(self) -> int:
+        """Hash of 56 bits, not 0, equal on all ranks."""
+        facts = self.strategy, self.options, self.elements, self.device, self.memories
+        state = hashlib.blake2b(repr(facts).encode(), digest_size=7)
+        for tensor in self.tensors:
+            state.update(repr(tensor.transform.encoded_operation).encode())
+            for part in (tensor.source, tensor.target, tensor.transform):
+                state.update(part.encoded_array.tobytes())
+        return int.from_bytes(state.digest(), "little") or 1
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return names and values of everything that all ranks must agree on, for error messages."""
+        options = ", ".join(f"{name}={value}" for name, value in self.options) or "none"
+        facts = [("strategy", self.strategy), ("options", options), ("the number of tensors", str(len(self.tensors)))]
+        facts += [("the kind of arguments", "lists" if self.lists else "single"), ("device", " to ".join(self.device))]
+        for number, tensor in enumerate(self.tensors):
+            of_tensor = f" of tensor {number}" if self.lists else ""
+            values = {
+                "source": tensor.source,
+                "target": tensor.target,
+                "dtype": tensor.dtype,
+                "axes or region": tensor.transform.map_text or "none",
+                "op, alpha, beta, conj or target_dtype": tensor.transform.operation_text or "none",
+            }
+            facts += [(name + of_tensor, str(value)) for name, value in values.items()]
+        return facts
+
+
+@functools.cache
+def _name_of(dtype: np.dtype[Any]) -> str:
+    return str(dtype)  # takes microseconds
+
+
+class Arguments(NamedTuple):
+    """
+    Arguments of ``plan`` or ``redistribute`` before they are checked: single values, or lists for several tensors.
+
+    :param change: Arguments of :class:`dace_redist.transform.Transform` by name, but for the source's type.
+    """
+
+    source: Any
+    target: Any
+    change: Mapping[str, Any]
+    strategy: Any
+    options: Mapping[str, Any]
+    memory_bytes: Any
+
+    @property
+    def lists(self) -> bool:
+        """True if they describe several tensors."""
+        return isinstance(self.source, list) or isinstance(self.target, list)
+
+    def tensor_count(self) -> int:
+        """Return the number of tensors; a ValueError if source and target are not lists of equal length."""
+        if not self.lists:
+            return 1
+        lengths = [len(side) if isinstance(side, list) else "no list" for side in (self.source, self.target)]
+        if lengths[0] != lengths[1] or not lengths[0]:
+            raise ValueError(
+                f"source and target must be lists of equal length, at least 1, for several tensors: got {lengths[0]} "
+                f"and {lengths[1]}"
+            )
+        return len(self.source)
+
+    def checked(self, dtype: Any, ranks: int) -> Problem:
+        """
+        Check the arguments of this rank. Errors as of :func:`dace_redist.plan`.
+
+        :param dtype: Element type of the sources; a list of one per tensor, or one for all.
+        :param ranks: Size of the communicator.
+        """
+        count = self.tensor_count()
+        columns = {"source": self.source, "target": self.target, "dtype": dtype, **self.change}
+        if self.lists:
+            columns = {name: listed(name, value, count) for name, value in columns.items()}
+            tensors = tuple(
+                schedule(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)
+            )
+        else:
+            tensors = (schedule(**columns),)
+        for tensor in tensors:
+            _check_ranks(tensor, ranks)
+        chosen = AUTO if self.strategy == AUTO.name else find_strategy(self.strategy)
+        if chosen.name == "MPI":
+            raise ValueError("strategy MPI (stock DaCe) exists in DaCe programs only; take Datatype")
+        options = check_options(chosen, self.options, _ARGUMENTS)
+        if self.memory_bytes is not None:
+            if self.lists:
+                raise ValueError("memory_bytes is for one tensor, not for lists")
+            chosen = find_strategy(chosen.name)
+            options = options_within(tensors[0], chosen.name, self.memory_bytes, options)
+        return Problem(tensors, self.lists, chosen.name, tuple(sorted(options.items())))
+
+
+def listed(name: str, value: Any, count: int) -> list[Any]:
+    """Return one value per tensor, from a list of as many or one value for all."""
+    if not isinstance(value, list):
+        return [value] * count
+    if len(value) != count:
+        raise ValueError(f"{name} must be a list of {count} values, one per tensor, got {len(value)}")
+    return value
+
+
+def _check_ranks(tensor: Schedule, ranks: int) -> None:
+    if tensor.ranks <= ranks:
+        return
+    check_launcher(MPI.COMM_WORLD)  # else each process is a world of its own
+    name = "source" if tensor.source.ranks_needed > ranks else "target"
+    needed = getattr(tensor, name).ranks_needed
+    raise ValueError(
+        f"the {name} distribution names ranks up to {needed - 1}, but the communicator has {ranks} ranks; start the "
+        f"program with mpiexec -n {needed}, or pass a larger communicator"
+    )
+
+
+def check_arrays(problem: Problem, views: Views, rank: int, new: bool = False) -> None:
+    """
+    Check that arrays are this rank's parts of the tensors, targets writeable and apart from all others.
+
+    :param new: True if the targets are new arrays, which must be fully defined.
+    """
+    for number, tensor in enumerate(problem.tensors):
+        sides = (
+            ("array", views.sources[number], tensor.source, tensor.dtype),
+            ("out", views.targets[number], tensor.target, tensor.target_dtype),
+        )
+        for side, view, distribution, dtype in sides[: 1 if new else 2]:
+            name = views.name(side, number, problem.lists)
+            _check_part(name, view, distribution.local_shape(rank), dtype, rank)
+        if new:
+            check_covered(tensor)
+    _check_apart(views, problem.lists)
+
+
+def check_devices(problem: Problem, views: Views) -> None:
+    """Check that arrays lie on the devices of a problem; with one on a GPU, that strides are regular."""
+    for side, parts, device in zip(("array", "out"), views, problem.device, strict=True):
+        for number, view in enumerate(parts):
+            name = views.name(side, number, problem.lists)
+            if view is None or view.size == 0:
+                continue
+            if view.device != device:
+                raise ValueError(
+                    f"{name} must lie {PLACES[device]}, for which the plan was made, but lies {PLACES[view.device]}"
+                )
+            if problem.on_gpu and not view.is_plain:
+                raise ValueError(
+                    f"{name} has strides {view.strides}, which do not count elements forward: copy it first"
+                )
+
+
+def _check_apart(views: Views, lists: bool) -> None:
+    for number, target in enumerate(views.targets):
+        if target is None:
+            continue
+        name = views.name("out", number, lists)
+        if not target.writeable:
+            raise ValueError(f"{name} is read-only")
+        for side, others in (("array", views.sources), ("out", views.targets[:number])):
+            for other, view in enumerate(others):
+                if view is not None and view.overlaps(target):
+                    raise ValueError(
+                        f"{views.name(side, other, lists)} and {name} overlap; a tensor cannot be redistributed in "
+                        "place"
+                    )
+
+
+def _check_part(name: str, view: ArrayView | None, shape: tuple[int, ...], dtype: np.dtype[Any], rank: int) -> None:
+    empty = 0 in shape and (view is None or view.size == 0)
+    if not empty and (view is None or view.shape != shape):
+        given = "None" if view is None else f"shape {view.shape}"
+        raise ValueError(f"{name} must have the shape {shape} that rank {rank} owns of the tensor, got {given}")
+    if view is not None and view.dtype != dtype:
+        hint = f"; target_dtype=numpy.{view.dtype} converts on the way" if name.startswith("out") else ""
+        raise TypeError(f"{name} must hold {dtype}, got {view.dtype}{hint}")
+
+
+def check_covered(tensor: Schedule) -> None:
+    """Check that a redistribution defines all elements of a new array."""
+    if tensor.transform.beta != 0:
+        raise ValueError("beta needs the array whose elements it scales: pass it as out")
+    if not tensor.transform.covers(tensor.target.shape):
+        raise ValueError("region leaves a part of the target as it is: pass the array that has it as out")

@@ -1,0 +1,74 @@
+"""Whole tensors on one rank: :func:`scatter` and :func:`gather`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
+from dace_redist.mpi.collective import checked_communicator, together
+from dace_redist.redistribution.arrays import array_view
+from dace_redist.redistribution.redistribute import redistribute
+
+
+def scatter(whole: Any, target: AnyDistribution, comm: MPI.Intracomm | None = None, root: int = 0) -> Any:
+    """
+    Distribute a tensor that one rank has. Collective over ``comm``.
+
+    :param whole: The tensor, of shape ``target.shape``, on rank ``root``: an array of any library that
+        :func:`dace_redist.redistribute` takes; ignored on all other ranks, which may pass None.
+    :param target: Distribution of the result, over the ranks of ``comm``.
+    :param comm: mpi4py communicator; default: the world.
+    :param root: Rank that has the tensor, equal on all ranks.
+    :return: This rank's part of the tensor, of shape ``target.local_shape(rank)``: an array of NumPy in main memory; on
+        rank ``root`` one of the library and device of ``whole``.
+    :raises ValueError: On every rank, if the tensor has another shape, the root is not a rank of ``comm``, or the ranks
+        pass different arguments.
+    :raises TypeError: On every rank, if something is of the wrong type.
+    """
+    comm = checked_communicator(comm)
+    source, element = _on_one_rank("target", target, comm, root), None
+    with together(comm):
+        if comm.rank == root:
+            view = array_view("whole", whole)
+            if view.shape != tuple(target.shape):
+                raise ValueError(f"scatter: whole must have shape {tuple(target.shape)}, got {view.shape}")
+            if view.device == "gpu":
+                raise ValueError("scatter: whole must lie in main memory, but lies on the GPU: copy it first")
+            element = view.dtype
+    element = comm.bcast(element, root)
+    part = whole if comm.rank == root else np.empty(source.local_shape(comm.rank), element)
+    return redistribute(part, source, target, comm=comm)
+
+
+def gather(part: Any, source: AnyDistribution, comm: MPI.Intracomm | None = None, root: int = 0) -> Any:
+    """
+    Collect a distributed tensor on one rank. Collective over ``comm``.
+
+    :param part: This rank's part of the tensor, as for :func:`dace_redist.redistribute`.
+    :param source: Its distribution, over the ranks of ``comm``.
+    :param comm: mpi4py communicator; default: the world.
+    :param root: Rank that gets the tensor, equal on all ranks.
+    :return: The whole tensor, of the library and device of ``part``, on rank ``root``; None on all others.
+    :raises ValueError: On every rank, if a part has another shape, the root is not a rank of ``comm``, or the ranks
+        pass different arguments.
+    :raises TypeError: On every rank, if something is of the wrong type.
+    """
+    comm = checked_communicator(comm)
+    whole = redistribute(part, source, _on_one_rank("source", source, comm, root), comm=comm)
+    return whole if comm.rank == root else None
+
+
+def _on_one_rank(name: str, distribution: AnyDistribution, comm: MPI.Intracomm, root: int) -> Distribution:
+    """Return the distribution of a whole tensor on one rank; an error on one rank is raised on all. Collective."""
+    with together(comm, "root", root):
+        if not isinstance(distribution, Distribution | TiledDistribution):
+            raise TypeError(f"{name} must be a Distribution or TiledDistribution, got {distribution!r}")
+        if isinstance(root, bool) or not isinstance(root, int | np.integer):
+            raise TypeError(f"root must be a rank, got {root!r}")
+        if not 0 <= root < comm.size:
+            raise ValueError(f"root must be from 0 to {comm.size - 1}, got {root}")
+        return Distribution.on_rank(distribution.shape, int(root))
+    raise AssertionError  # for type checkers: together() raises only what the block raises

@@ -1,0 +1,270 @@
+"""Changes of a tensor on its way: permuted axes, sub-tensors, conversion, scaling, reduction. Start: Transform."""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dace_redist.distribution import integers
+
+#: Types that are computed with, in the order of ``ElementType`` in the library (``element_type.hpp``), from 1 on.
+COMPUTED_TYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float32", "float64", "complex64", "complex128"),
+)
+#: Reductions, in the order of ``Reduction`` in the library, from 1 on.
+OPS = ("sum", "prod", "min", "max")
+
+#: Pairs of types between which GPUs convert.
+_CONVERTED_ON_GPUS = ({"float32", "float64"}, {"complex64", "complex128"})
+
+
+class Region(NamedTuple):
+    """
+    Box of the source tensor that goes to a box of the target tensor.
+
+    :param source_offset: First index of the box in the source, in the source's axes.
+    :param target_offset: First index of the box in the target, in the target's axes.
+    :param shape: Extents of the box, in the source's axes.
+    """
+
+    source_offset: tuple[Any, ...]
+    target_offset: tuple[Any, ...]
+    shape: tuple[Any, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Transform:
+    """
+    Elements that move, their indices in the target, and the update ``target = alpha * source + beta * target``.
+
+    Arguments are checked here; the library checks axes and region against the extents of both tensors. Conversions
+    follow NumPy's rule "same_kind": never from complex to real numbers, from these to integers, or from integers to
+    booleans; integers that do not fit wrap around, as with ``numpy.ndarray.astype``.
+
+    :param ndim: Number of dimensions of both tensors.
+    :param dtype: Element type of the source.
+    :param target_dtype: Element type of the target, to which elements are converted first; None: ``dtype``.
+    :param axes: As of ``numpy.transpose``: the source axis of each target axis; None: the same order.
+    :param region: (source_offset, target_offset, shape), ``ndim`` numbers each; None: the whole tensor.
+    :param beta: Factor of the target, which is not read if this is 0.
+    :param conj: True to conjugate the source.
+    :param op: Reduction of partial results, one of :data:`OPS`; None: replicas of the source are equal.
+    :raises TypeError: If axes or region are not lists of integers, a type is not computed with or not converted to
+        the other, or a factor is not of the target's type.
+    :raises ValueError: If the axes are not a permutation, a part of the region has another number of entries, the op
+        is unknown, or ``beta`` is given with one that is not a sum.
+    """
+
+    ndim: int
+    dtype: np.dtype[Any]
+    target_dtype: np.dtype[Any] = None  # type: ignore[assignment]  # set below
+    axes: tuple[int, ...] | None = None
+    region: Region | None = None
+    alpha: complex = 1
+    beta: complex = 0
+    conj: bool = False
+    op: str | None = None
+
+    def __post_init__(self) -> None:
+        dtype = element_type(self.dtype)
+        object.__setattr__(self, "dtype", dtype)
+        object.__setattr__(
+            self, "target_dtype", dtype if self.target_dtype is None else element_type(self.target_dtype)
+        )
+        object.__setattr__(self, "axes", _checked_axes(self.axes, self.ndim))
+        object.__setattr__(self, "region", _checked_region(self.region, self.ndim))
+        for name in ("alpha", "beta"):
+            object.__setattr__(self, name, _checked_factor(name, getattr(self, name)))
+        if not isinstance(self.conj, bool | np.bool_):
+            raise TypeError(f"conj must be True or False, got {self.conj!r}")
+        if self.op is not None and self.op not in OPS:
+            raise ValueError(f"op must be one of {', '.join(OPS)}, or None, got {self.op!r}")
+        if self.op not in (None, "sum") and self.beta != 0:
+            raise ValueError(
+                f"beta requires op='sum'; with op={self.op!r} combine the result with out in a separate step"
+            )
+        if not self.is_copy:
+            self._check_types()
+
+    def _check_types(self) -> None:
+        source, target = self.dtype, self.target_dtype
+        for dtype in (source, target):
+            if dtype.name not in COMPUTED_TYPES or not dtype.isnative:
+                raise TypeError(
+                    f"elements of type {dtype} are only moved; conversion, alpha, beta, conj and op need one of "
+                    f"{', '.join(COMPUTED_TYPES)}"
+                )
+        if not np.can_cast(source, target, "same_kind"):
+            raise TypeError(
+                f'cannot convert elements of {source} to {target} (NumPy\'s casting rule "same_kind"); convert the '
+                "array before or after"
+            )
+        for name, factor in (("alpha", self.alpha), ("beta", self.beta)):
+            fits = target.kind == "c" or factor.imag == 0
+            if target.kind in "iu":
+                limits, number = np.iinfo(target), float(factor.real)
+                fits = fits and number.is_integer() and limits.min <= number <= limits.max
+            if target.kind == "b":
+                fits = factor == (name == "alpha")
+            if not fits:
+                raise TypeError(f"{name} must be a number of the target's type {target}, got {factor}")
+        if self.op in ("min", "max") and target.kind == "c":
+            raise TypeError(f"op {self.op} needs real numbers, got {target}")
+
+    @property
+    def is_copy(self) -> bool:
+        """True if elements are only moved, nothing is computed."""
+        computed = (self.dtype, self.alpha, self.beta, self.conj, self.op)
+        return computed == (self.target_dtype, 1, 0, False, None)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element in a message: of the smaller one of both types."""
+        return min(self.dtype.itemsize, self.target_dtype.itemsize)
+
+    @cached_property
+    def encoded(self) -> tuple[Any, ...]:
+        """Axes and region as numbers for the library: none, the axes, or the axes and the parts of the region."""
+        if self.region is not None:
+            return (*self.source_axes, *(number for part in self.region for number in part))
+        return self.axes or ()
+
+    @cached_property
+    def encoded_array(self) -> npt.NDArray[np.int64]:
+        """:attr:`encoded` as an array; all its numbers are known."""
+        return np.array(self.encoded, np.int64)
+
+    @property
+    def encoded_operation(self) -> tuple[int, int, complex, complex, bool, int]:
+        """Fields of ``dr_operation`` of the library: numbers of the types, factors, conjugation, number of the op."""
+        if self.is_copy:
+            return 0, 0, 1, 0, False, 0
+        source, target = (COMPUTED_TYPES.index(dtype.name) + 1 for dtype in (self.dtype, self.target_dtype))
+        return source, target, self.alpha, self.beta, self.conj, 0 if self.op is None else OPS.index(self.op) + 1
+
+    @property
+    def source_axes(self) -> tuple[int, ...]:
+        """Source axis of each target axis."""
+        return self.axes or tuple(range(self.ndim))
+
+    @property
+    def target_axes(self) -> tuple[int, ...]:
+        """Target axis of each source axis."""
+        return tuple(map(self.source_axes.index, range(self.ndim)))
+
+    def covers(self, target_shape: Sequence[int]) -> bool:
+        """Check that every element of the target gets a value."""
+        if self.region is None:
+            return True
+        extents = [self.region.shape[axis] for axis in self.source_axes]
+        return 0 in target_shape or list(target_shape) == extents
+
+    def inverse(self) -> dict[str, Any]:
+        """
+        Return the arguments axes, region, dtype, target_dtype and conj of the way back.
+
+        :raises ValueError: If elements are scaled, added or reduced.
+        """
+        if (self.alpha, self.beta, self.op) != (1, 0, None):
+            raise ValueError(f"inverse: elements are not only moved and converted, but computed: {self.operation_text}")
+        region = None
+        if self.region is not None:
+            source, target, shape = self.region
+            region = target, source, tuple(shape[axis] for axis in self.source_axes)
+        types = {"dtype": self.target_dtype, "target_dtype": self.dtype}
+        return {**types, "axes": self.axes and self.target_axes, "region": region, "conj": self.conj}
+
+    def check_on_gpu(self, source_on_gpu: bool, target_on_gpu: bool) -> None:
+        """
+        Check that GPUs support the conversion. The side with the larger elements converts.
+
+        :raises TypeError: If not; names the types, and the remedy.
+        """
+        source, target = self.dtype, self.target_dtype
+        by_gpu = target_on_gpu if source.itemsize < target.itemsize else source_on_gpu
+        if by_gpu and source != target and {source.name, target.name} not in _CONVERTED_ON_GPUS:
+            raise TypeError(
+                f"elements cannot be converted from {source} to {target} on a GPU, only between float32 and float64, "
+                "and between complex64 and complex128; convert the array on the GPU before the redistribution, or its "
+                "result afterwards"
+            )
+
+    @property
+    def map_text(self) -> str:
+        """Text such as ``axes (1, 0), region of (3, 4) from (0, 2) to (1, 1)``; empty for the identity."""
+        parts = [] if self.axes is None else [f"axes {self.axes}"]
+        if self.region is not None:
+            source, target, shape = self.region
+            parts.append(f"region of {shape} from {source} to {target}")
+        return ", ".join(parts)
+
+    @property
+    def operation_text(self) -> str:
+        """Text such as ``2 * x + 1 * there, as float32``; empty if elements are copied."""
+        if self.is_copy:
+            return ""
+        value = "conj(x)" if self.conj else "x"
+        scaled = value if self.alpha == 1 else f"{self.alpha:g} * {value}"
+        reduced = scaled if self.op is None else f"{self.op} of {scaled}"
+        updated = reduced if self.beta == 0 else f"{reduced} + {self.beta:g} * there"
+        return updated if self.dtype == self.target_dtype else f"{updated}, as {self.target_dtype}"
+
+
+def element_type(dtype: Any) -> np.dtype[Any]:
+    """Return the NumPy type of a NumPy or DaCe type; raises TypeError if its elements have no fixed size."""
+    if isinstance(dtype, np.dtype):
+        result = dtype
+    else:
+        try:
+            if dtype is None:
+                raise TypeError
+            result = np.dtype(dtype.as_numpy_dtype() if hasattr(dtype, "as_numpy_dtype") else dtype)
+        except (TypeError, ValueError, SyntaxError):
+            raise TypeError(f"unknown dtype {dtype!r}: expected a NumPy type such as float64 or int32") from None
+    if result.hasobject or result.itemsize == 0:
+        raise TypeError(f"dtype {dtype!r} has no fixed size: expected a NumPy type such as float64 or int32")
+    return result
+
+
+def _checked_axes(axes: Any, ndim: int) -> tuple[int, ...] | None:
+    if axes is None:
+        return None
+    listed = integers("axes", axes)
+    normal = tuple(axis + ndim if isinstance(axis, int) and -ndim <= axis < 0 else axis for axis in listed)
+    if sorted(normal) != list(range(ndim)):
+        raise ValueError(f"axes must name each of the {ndim} dimensions once, got {listed}")
+    return None if normal == tuple(range(ndim)) else normal
+
+
+def _checked_region(region: Any, ndim: int) -> Region | None:
+    if region is None:
+        return None
+    try:
+        parts = tuple(region)
+    except TypeError:
+        parts = ()
+    if len(parts) != 3:
+        raise TypeError(f"region must be (source_offset, target_offset, shape), got {region!r}")
+    checked = [integers(f"region: {name}", part) for name, part in zip(Region._fields, parts, strict=True)]
+    for name, part in zip(Region._fields, checked, strict=True):
+        if len(part) != ndim:
+            raise ValueError(f"region: {name} needs {ndim} entries, one per dimension, got {part}")
+    return Region(*checked)
+
+
+def _checked_factor(name: str, factor: Any) -> complex:
+    if type(factor) in (int, float) and abs(factor) < 1 << 53:
+        return float(factor)
+    if not isinstance(factor, numbers.Number | np.bool_):
+        raise TypeError(f"{name} must be a number, got {factor!r}")
+    value = complex(factor)  # type: ignore[arg-type]
+    if isinstance(factor, numbers.Integral) and int(value.real) != factor:
+        raise ValueError(f"{name} must be a number that float64 can hold, got {factor}")
+    return value if value.imag else value.real
