@@ -22,7 +22,7 @@ from dace_redist.problem_options import described_schedule, operation_options, p
 from dace_redist.redistribution.tune_command import calibrate, tune
 from dace_redist.relabelling import saved_by_relabelling
 from dace_redist.report import text as report
-from dace_redist.report.nodes import nodes_json, nodes_text, relabelling_text
+from dace_redist.report.text import nodes_json, nodes_text, relabelling_text
 from dace_redist.report.trace import trace
 from dace_redist.schedule import Schedule
 from dace_redist.simulation.command import simulate

@@ -17,7 +17,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 from einsum_cases import CASES
 from launching import launch
 
-from dace_redist.report.text import format_bytes
+from dace_redist.report.units import format_bytes
 
 HERE = Path(__file__).resolve().parent
 RUNNER = HERE / "run_einsum.py"

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dace_redist.report.text import format_bytes
+from dace_redist.report.units import format_bytes
 from dace_redist.strategies import host_strategies
 from redistribution.bounds import parse_rate
 from redistribution.catalogue import PRESETS, USUAL_VARIANTS, VARIANTS, Case, load

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dace_redist.report.text import format_bytes
+from dace_redist.report.units import format_bytes
 from dace_redist.strategy_memory import extra_memory
 from redistribution.catalogue import Case, ConfiguredStrategy
 

@@ -16,7 +16,7 @@ from dace_redist.redistribution.arguments import JointArguments, PlanArguments, 
 from dace_redist.redistribution.device_arrays import DEVICES, ArrayView, array_view
 from dace_redist.redistribution.shared_arrays import is_shared
 from dace_redist.strategies import AUTO, check_places, find_strategy
-from dace_redist.tuning.problem import gpu_memory_name, memory_name
+from dace_redist.tuning.problem import memory_name
 
 Agreed = TypeVar("Agreed", PlanArguments, JointArguments)
 
@@ -93,7 +93,7 @@ def agreed_arguments(comm: MPI.Intracomm, array: Any, out: Any, checked: Callabl
         return arguments
     if "gpu" in arguments.device:
         source_on_gpu, target_on_gpu = (side == "gpu" for side in arguments.device)
-        return dataclasses.replace(arguments, memories=(gpu_memory_name(source_on_gpu, target_on_gpu),))
+        return dataclasses.replace(arguments, memories=(memory_name(source_on_gpu, target_on_gpu, "gpu"),))
     # A result allocated by redistribute() may lie in node-shared or in ordinary memory.
     kinds = (not private_target,) if given_target else (True, False)
     return dataclasses.replace(arguments, memories=tuple(memory_name(not private_source, kind) for kind in kinds))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dace_redist.distribution import AnyDistribution, TiledDistribution
 from dace_redist.report.canvas import new_figure, new_frame, save
-from dace_redist.report.text import BYTE_UNITS, byte_unit, count, format_bytes
+from dace_redist.report.units import BYTE_UNITS, byte_unit, count, format_bytes
 
 if TYPE_CHECKING:
     from dace_redist.joint_schedule import JointSchedule

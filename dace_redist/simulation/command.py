@@ -12,6 +12,7 @@ import click
 
 from dace_redist.einsum.command import index_sizes, multiplied_type, read_statements
 from dace_redist.problem_options import described_schedule, given_problem_options, problem_options, whole_numbers
+from dace_redist.report.units import format_seconds
 from dace_redist.tuning.problem import MAIN_MEMORIES, MODELLED
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def simulate(einsums: str | None, **given: Any) -> None:
     if given["as_json"]:
         click.echo(json.dumps(simulated.to_json() | ({} if replayed is None else {"replayed_seconds": replayed})))
     else:
-        by = "" if replayed is None else f"\nreplay    {1e3 * replayed:.4g} ms by SimGrid"
+        by = "" if replayed is None else f"\nreplay    {format_seconds(replayed)} by SimGrid"
         click.echo(f"{simulated}{by}")
 
 

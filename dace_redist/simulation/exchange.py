@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from dace_redist.report.text import format_bytes
+from dace_redist.report.units import format_bytes, format_seconds
 from dace_redist.schedule import Schedule
 from dace_redist.simulation.machine import Machine
 from dace_redist.simulation.network import Array, Network
@@ -116,7 +116,7 @@ class LinkUse:
         """Its name and load."""
         if not self.name:
             return "none: nothing goes between nodes"
-        return f"{self.name} carries most: {format_bytes(self.nbytes)} in {1e3 * self.seconds:.4g} ms"
+        return f"{self.name} carries most: {format_bytes(self.nbytes)} in {format_seconds(self.seconds)}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dace_redist.report.canvas import new_figure, save
 from dace_redist.simulation.exchange import LinkUse
-from dace_redist.tuning.copy_costs import Terms
+from dace_redist.tuning.rank_costs import Terms
 
 if TYPE_CHECKING:
     from dace_redist.simulation.program import SimulatedProgram

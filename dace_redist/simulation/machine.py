@@ -16,8 +16,7 @@ import yaml
 from dace_redist.simulation.machine_file import compose, read_machine
 from dace_redist.simulation.network import Array, Network
 from dace_redist.tuning import profile as machine_profile
-from dace_redist.tuning.profile import MachineProfile
-from dace_redist.tuning.rates import Curve, Factors, NetworkRates
+from dace_redist.tuning.profile import Curve, MachineProfile, NetworkRates
 
 _SHIPPED = Path(__file__).with_name("machines")
 _LONGEST = 1 << 24  # bytes; beyond, a message takes what its rate says
@@ -120,7 +119,7 @@ class Machine:
             return None
         longest = self.network.latency + _LONGEST / self.network.link
         messages = Curve(nbytes=[8, _LONGEST], seconds=[self.network.latency, longest])
-        return NetworkRates(messages=messages, link_seconds_per_byte=1 / self.network.link)
+        return NetworkRates(messages=messages, link=Curve(nbytes=[1], seconds=[1 / self.network.link]))
 
     def contraction_seconds(self, flops: float, nbytes: float, ranks_per_node: int) -> float:
         """
@@ -176,9 +175,7 @@ def _check_ranks_per_node(given: int) -> None:
 
 
 def _scaled(value: Any, factor: float) -> Any:
-    """All times in a part of a machine profile times a factor; whole numbers are sizes, and factors stay."""
-    if isinstance(value, Factors):
-        return value
+    """All times in a part of a machine profile times a factor; whole numbers are sizes."""
     if isinstance(value, pydantic.BaseModel):
         scaled = {name: _scaled(getattr(value, name), factor) for name in type(value).model_fields}
         return value.model_copy(update=scaled)

@@ -17,7 +17,7 @@ from dace_redist.distribution import Distribution
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import EinsumPlan, Group, Move
 from dace_redist.einsum.report import operation_text
-from dace_redist.report.text import count, format_bytes, table
+from dace_redist.report.units import count, format_bytes, milliseconds, table
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.simulation.exchange import Exchange, Job, LinkUse, busiest
 from dace_redist.simulation.machine import Machine
@@ -96,12 +96,12 @@ class SimulatedProgram:
         lines = [f"machine   {self.job.machine}", f"program   {where}, tensors moved by {self.strategy}; milliseconds"]
         rows = [("", "", "time", "times", "moved", "busiest link")]
         rows += [
-            (s.kind, s.name, f"{1e3 * s.seconds:.4g}", f"{s.repeats}", format_bytes(s.nbytes), s.link.name or "-")
+            (s.kind, s.name, milliseconds(s.seconds), f"{s.repeats}", format_bytes(s.nbytes), s.link.name or "-")
             for s in self.steps
         ]
         lines += table(rows, left=2)
-        kinds = ", ".join(f"{kind} {1e3 * seconds:.4g}" for kind, seconds in self.by_kind.items())
-        return "\n".join([*lines, f"total     {1e3 * self.seconds:.4g}: {kinds}", f"link      {self.busiest_link}"])
+        kinds = ", ".join(f"{kind} {milliseconds(seconds)}" for kind, seconds in self.by_kind.items())
+        return "\n".join([*lines, f"total     {milliseconds(self.seconds)}: {kinds}", f"link      {self.busiest_link}"])
 
     def to_json(self) -> dict[str, Any]:
         """Return plain numbers, lists and dictionaries; times in seconds."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dace_redist.einsum.plan import EinsumPlan
-from dace_redist.report.text import table
+from dace_redist.report.units import milliseconds, table
 from dace_redist.simulation.program import SimulatedProgram
 
 
@@ -44,7 +44,7 @@ class Scaling:
         ]
         rows = [("ranks", "nodes", "time", *first.by_kind, "efficiency", "busiest link")]
         for one, efficiency in zip(self.programs, self.efficiencies, strict=True):
-            times = (f"{1e3 * seconds:.4g}" for seconds in (one.seconds, *one.by_kind.values()))
+            times = map(milliseconds, (one.seconds, *one.by_kind.values()))
             where = (f"{one.job.ranks:,}", f"{one.job.nodes:,}")
             rows.append((*where, *times, f"{100 * efficiency:.0f} %", one.busiest_link.name or "-"))
         lines += table(rows)

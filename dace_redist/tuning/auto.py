@@ -16,8 +16,10 @@ from dace_redist.mpi.collective import check_same, checked_communicator, togethe
 from dace_redist.mpi.topology import Topology, topology_of
 from dace_redist.native.device import device_name
 from dace_redist.report.text import header
+from dace_redist.report.units import count, format_seconds
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.strategies import DEFAULT_STRATEGY, with_options
+from dace_redist.tuning.files import profile_path, record_path
 from dace_redist.tuning.problem import Problem, check_memory
 
 if TYPE_CHECKING:
@@ -38,13 +40,12 @@ COMPUTED_WITH = "elements are computed with on their way, which is not measured"
 @dataclasses.dataclass(frozen=True)
 class Choice:
     """
-    A strategy for one redistribution, and why.
+    A strategy for one redistribution, and why: measured, predicted by the cost model, or the default.
 
-    :param strategy: Its name.
     :param options: Options that are not at their defaults.
     :param recorded: Whether it was measured.
     :param reason: Its origin, in one line.
-    :param predicted: Whether the cost model chose it; neither measured nor predicted, it is the default.
+    :param predicted: Whether the cost model chose it.
     """
 
     strategy: str
@@ -115,8 +116,8 @@ def check_ranks(schedule: Schedule, size: int) -> None:
     """
     if schedule.ranks > size:
         raise ValueError(
-            f"the distributions name ranks up to {schedule.ranks - 1}, but the communicator has {size} "
-            f"{'rank' if size == 1 else 'ranks'}: start with mpiexec -n {schedule.ranks}"
+            f"the distributions name ranks up to {schedule.ranks - 1}, but the communicator has {count(size, 'rank')}: "
+            f"start with mpiexec -n {schedule.ranks}"
         )
 
 
@@ -126,25 +127,19 @@ def choose_all(problems: Sequence[Problem], comm: Any, record: str | os.PathLike
 
     :param problems: The redistributions, equal on every rank.
     :param record: File of the tuning record, of which only rank 0's counts; default as in :func:`chosen_strategy`.
-    :raises ValueError: On every rank, if the record is damaged.
+    :raises ValueError: On every rank, if the record or the profile is damaged.
     :raises OSError: On every rank, if it cannot be read.
     """
-    from dace_redist.tuning.files import profile_path, record_path  # loads pydantic, which takes as long as NumPy
-
     topology = topology_for(problems, comm)
-    choices: list[Choice] | Exception | None = None
+    choices: list[Choice] | Exception = []
     if comm.rank == 0:
         try:
-            if record_path(record).exists() or profile_path().exists():
-                choices = [_choose(problem, topology, record) for problem in problems]
-            else:
-                choices = [default_choice("nothing was measured")] * len(problems)
+            choices = [_choose(problem, topology, record) for problem in problems]
         except Exception as error:
             choices = error
-    choices = comm.bcast(choices)
+    choices = comm.bcast(choices)  # one collective call, which counts in the first call of a redistribution
     if isinstance(choices, Exception):
         raise choices
-    assert choices is not None
     return choices
 
 
@@ -169,22 +164,25 @@ def gpus_of(comm: Any) -> str:
 
 
 def _choose(problem: Problem, topology: Topology, path: str | os.PathLike[str] | None) -> Choice:
-    from dace_redist.tuning.record import Record
+    reason = "nothing was measured"
+    if record_path(path).exists():
+        from dace_redist.tuning.record import Record  # loads pydantic, which takes as long as NumPy
 
-    record = Record.of_user(path)
-    winner, ignored = record.find(problem, topology)
-    if winner is not None:
-        return Choice(winner.strategy, dict(winner.options), True, f"measured, in {record.path}")
-    if ignored:
-        _warn_once(ignored)
+        record = Record.of_user(path)
+        winner, ignored = record.find(problem, topology)
+        if winner is not None:
+            return Choice(winner.strategy, dict(winner.options), True, f"measured, in {record.path}")
+        if ignored:
+            _warn_once(ignored)
+            reason = ignored
     model = _model_of(problem, topology)
     if model is None:
-        return default_choice(ignored or "nothing was measured")
+        return default_choice(reason)
     seconds = {one.strategy: one.seconds for one in model.estimates()}
     name = predicted_winner(seconds)
     chosen = model.with_best_options(name)
     assert chosen is not None
-    reason = f"predicted to take {1e3 * chosen.seconds:.3g} ms by the cost model"
+    reason = f"predicted to take {format_seconds(chosen.seconds)} by the cost model"
     if seconds[name] > min(seconds.values()):
         reason += ", and none to be clearly faster"
     return Choice(name, dict(chosen.options), False, reason, True)
@@ -213,16 +211,13 @@ def predicted_seconds(problem: Problem, topology: Topology) -> dict[str, float]:
 
 def _model_of(problem: Problem, topology: Topology) -> CostModel | None:
     """The cost model for a problem, by this user's machine profile."""
-    from dace_redist.tuning.cost_model import CostModel
-    from dace_redist.tuning.files import profile_path
-    from dace_redist.tuning.profile import for_topology
-
     path = profile_path()
     if not path.exists():
         return None
-    profile, ignored = for_topology(path, topology)
-    if profile is not None and problem.on_gpu and (reason := profile.why_not_on_gpu(topology)):
-        profile, ignored = None, f"{path} is ignored for arrays on a GPU: {reason}; calibrate again here"
+    from dace_redist.tuning.cost_model import CostModel
+    from dace_redist.tuning.profile import for_topology
+
+    profile, ignored = for_topology(path, topology, problem.on_gpu)
     if profile is None:
         _warn_once(ignored)
         return None

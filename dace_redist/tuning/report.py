@@ -8,14 +8,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from dace_redist.report.text import count, format_bytes, table
+from dace_redist.report.units import count, format_bytes, format_seconds, milliseconds, table
 from dace_redist.schedule import Schedule
 from dace_redist.tuning import profile as machine_profile
-from dace_redist.tuning.cost_model import CostModel, Estimate
+from dace_redist.tuning.cost_model import CostModel
 from dace_redist.tuning.files import profile_path
 from dace_redist.tuning.problem import Problem
-from dace_redist.tuning.profile import MachineProfile
-from dace_redist.tuning.rates import Curve, Factors, Surface
+from dace_redist.tuning.profile import Copies, Curve, MachineProfile, NetworkRates, NodeRates, Strict, Surface
 
 
 def parsec_bound(remote: float, local: float, rate: float, memory_rate: float) -> float:
@@ -51,24 +50,24 @@ class Bound:
     def of(cls, model: CostModel) -> Bound:
         """Return the bound of a redistribution on a machine."""
         profile, rates = model.profile, model.costs.rates
-        copies = rates.kernels(sent=True).pack
-        copied = 1 / copies.at(copies.footprints[-1], copies.runs[-1])
-        processes, cores = [[rank] for ranks in model.traffic.values() for rank in ranks], 1.0
-        shares, within = [1.0] * len(processes), True
-        rate = copied if profile.node is None else rates.exchanges.messages.rate
-        if len(set(model.node_of)) > 1 and rates.network is not None:
-            processes, shares, within = [*model.traffic.values()], [*map(model.share, model.traffic)], False
-            cores = min(profile.cores_per_node, profile.ranks_per_node) * profile.oversubscription
-            rate = 1 / rates.network.link_seconds_per_byte
-        remote, local = [0], [0]
-        for ranks, share in zip(processes, shares, strict=True):
+        copies = model.costs.copies(sent=True).pack
+        memory_rate = 1 / copies.seconds_per_byte[-1][-1]
+        processes = [(1.0, [rank]) for ranks in model.traffic.values() for rank in ranks]
+        rate = memory_rate if rates.node is None else rates.node.messages.rate
+        several = len(set(model.node_of)) > 1 and rates.network is not None
+        if several and rates.network is not None:
+            processes = [(model.share(node), ranks) for node, ranks in model.traffic.items()]
+            memory_rate *= min(profile.cores_per_node, profile.ranks_per_node) * profile.oversubscription
+            rate = rates.network.link.rate
+        remote, local = 0.0, 0.0
+        for share, ranks in processes:
             sent, received = (
-                sum(m.total_bytes for rank in ranks for m in rank.side(side) if within or not m.within)
+                sum(m.total_bytes for rank in ranks for m in rank.side(side) if not (several and m.within))
                 for side in (True, False)
             )
-            remote.append(round(max(sent, received) / share))
-            local.append(round((sum(rank.footprint(True) for rank in ranks) - sent) / share))
-        return cls(max(remote), max(local), rate, cores * copied)
+            remote = max(remote, max(sent, received) / share)
+            local = max(local, (sum(rank.footprint(True) for rank in ranks) - sent) / share)
+        return cls(round(remote), round(local), rate, memory_rate)
 
     @property
     def bandwidth(self) -> float:
@@ -84,9 +83,8 @@ class Bound:
         if not self.remote:
             return "none: nothing moves between processes"
         return (
-            f"{format_bytes(self.remote)} in {1e3 * self.remote / self.bandwidth:.4g} ms, {1e-9 * self.bandwidth:.3g} "
-            f"GB/s (formula 5 of Cao et al.; messages at {1e-9 * self.rate:.3g} GB/s, copies at "
-            f"{1e-9 * self.memory_rate:.3g} GB/s, two of what moves)"
+            f"{format_seconds(self.remote / self.bandwidth)} if {format_bytes(self.remote)} are copied twice, and sent "
+            f"at {1e-9 * self.rate:.3g} GB/s"
         )
 
 
@@ -161,22 +159,22 @@ class CostReport:
         return cls(CostModel(problem, profile, node_of), origin)
 
     def __str__(self) -> str:
-        """The machine, a line for each strategy with its terms in milliseconds, and the bound."""
+        """The machine, a line for each strategy with its terms in milliseconds, the bound, and the fastest strategy."""
         model, bound = self.model, Bound.of(self.model)
         estimates = model.estimates(self.strategies)
         where = f"{count(len(model.node_of), 'rank')} on {count(len(set(model.node_of)), 'node')}"
         lines = [f"machine   {self.origin}"]
-        lines += [f"GPU       {model.costs.rates.device.name}"] if model.problem.on_gpu else []
+        if model.problem.on_gpu and model.profile.device is not None:
+            lines.append(f"GPU       {model.profile.device.name}")
         lines.append(f"model     {where}, {model.problem.memory} arrays; milliseconds")
-        rows = [("", "time", *estimates[0].terms.by_name, "bottleneck", "of the bound")]
-        rows += [self._row(estimate, bound) for estimate in estimates]
-        return "\n".join([*lines, *table(rows), f"bound     {bound}"])
-
-    @staticmethod
-    def _row(estimate: Estimate, bound: Bound) -> tuple[str, ...]:
-        terms = [f"{1e3 * seconds:.4g}" for seconds in estimate.terms.by_name.values()]
-        share = f"{100 * bound.share(estimate.seconds):.0f} %" if bound.remote else "-"
-        return str(estimate), f"{1e3 * estimate.seconds:.4g}", *terms, estimate.bottleneck, share
+        rows = [("", "time", *estimates[0].terms.by_name, "bottleneck", "of bound")]
+        for one in estimates:
+            reached = f"{100 * bound.share(one.seconds):.0f} %" if bound.remote else "-"
+            rows.append(
+                (str(one), *map(milliseconds, (one.seconds, *one.terms.by_name.values())), one.bottleneck, reached)
+            )
+        verdict = f"predicted {estimates[0]} is the fastest, in {format_seconds(estimates[0].seconds)}"
+        return "\n".join([*lines, *table(rows), f"bound     {bound}", verdict])
 
     def to_json(self) -> dict[str, Any]:
         """Return plain numbers, lists and dictionaries; times in seconds, rates in bytes per second."""
@@ -207,48 +205,27 @@ class CostReport:
 
 
 def profile_text(profile: MachineProfile) -> str:
-    """Return the machine of a profile and the ends of what was measured, in GB/s and microseconds."""
+    """Return the machine of a profile, and the rates of the smallest and of the largest sizes that were measured."""
     nodes = f"{count(profile.nodes, 'node')} of {count(profile.ranks_per_node, 'rank')}"
-    lines = [f"machine   {profile.machine}, {profile.mpi}, {nodes}", *_rows("", profile.copies)]
-    lines += _rows("", profile.node)
-    if profile.network is not None:
-        link = f"{1e-9 / profile.network.link_seconds_per_byte:.3g} GB/s of a node's link"
-        lines.append(f"{_row('network', profile.network.messages)}, {link}")
+    lines = [f"machine   {profile.machine}, {profile.mpi}, {nodes}", *_rows("", profile)]
     if (device := profile.device) is not None:
-        lines.append(f"{'GPU':<20}{device.name}; {1e6 * device.launch:.3g} microseconds for a kernel")
-        lines += _rows("GPU ", device.kernels)
-        lines += [_row("GPU to main memory", device.to_main_memory), _row("main memory to GPU", device.to_gpu)]
-        lines += _rows("GPU ", device.node)
-        lines += [] if device.network is None else [_row("GPU network", device.network.messages)]
+        launch = f"{format_seconds(device.launch)} for a kernel"
+        lines += [f"{'GPU':<20}{device.name}; {launch}", *_rows("GPU ", device)]
     return "\n".join(lines)
 
 
-def _rows(prefix: str, part: Any) -> list[str]:
-    """Lines of all that was measured of a part of a profile; none if there is no such part."""
-    if part is None:
-        return []
+def _rows(prefix: str, part: Strict) -> list[str]:
+    """Lines of all that was measured of a part of a profile."""
     rows = []
-    for name in type(part).model_fields:
-        value = getattr(part, name)
-        if isinstance(value, Surface | Curve | Factors):
-            rows.append(_row(f"{prefix}{name.replace('_', ' ')}", value))
-        elif hasattr(value, "sent"):
-            rows += [_row(f"{prefix}{name} {side}", getattr(value, side)) for side in ("sent", "received")]
+    for name, value in part:
+        if isinstance(value, Curve):
+            rates = f"{format_seconds(value.latency)}, {1e-9 * value.rate:.3g} GB/s"
+            rows.append(f"{prefix + name.replace('_', ' '):<20}{rates}")
+        elif isinstance(value, Surface):
+            first, last = ([1e-9 / row[end] for end in (0, -1)] for row in (value.seconds_per_byte[i] for i in (0, -1)))
+            rates = f"{first[0]:.3g} to {first[1]:.3g} GB/s in the cache, {last[0]:.3g} to {last[1]:.3g} GB/s beyond"
+            runs = f"runs of {value.runs[0]:,} to {value.runs[-1]:,} B"
+            rows.append(f"{prefix + name.replace('_', ' '):<20}{runs}: {rates}")
+        elif isinstance(value, Copies | NodeRates | NetworkRates):
+            rows += _rows(f"{prefix}network " if isinstance(value, NetworkRates) else prefix, value)
     return rows
-
-
-def _row(name: str, measured: Surface | Curve | Factors) -> str:
-    """One line: the rates of the ends of a curve, or of a surface."""
-    if isinstance(measured, Curve):
-        text = f"{1e6 * measured.latency:.3g} microseconds, {1e-9 * measured.rate:.3g} GB/s"
-    elif isinstance(measured, Factors):
-        text = ", ".join(
-            f"{measured.factors[end]:.3g} times for arrays of {measured.nbytes[end]:,} B" for end in (0, -1)
-        )
-    else:
-        rates = [
-            f"{1e-9 / row[0]:.3g} to {1e-9 / row[-1]:.3g} GB/s moving {footprint:,} B"
-            for footprint, row in zip(measured.footprints, measured.seconds_per_byte, strict=True)
-        ]
-        text = f"runs of {measured.runs[0]:,} to {measured.runs[-1]:,} B: {rates[0]}, {rates[-1]}"
-    return f"{name:<20}{text}"

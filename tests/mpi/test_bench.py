@@ -15,7 +15,7 @@ from redistribution import catalogue, free_memory, methods, peers
 from redistribution.arrays import SHARED, Arrays, is_right
 
 import dace_redist
-from dace_redist.report.text import format_bytes
+from dace_redist.report.units import format_bytes
 
 BENCH = str(Path(__file__).parents[2] / "benchmarks" / "bench.py")
 

@@ -168,10 +168,10 @@ def test_calibrate_measures_the_gpu(comm, files: Path, monkeypatch, kind: str):
     assert comm.allgather(made) == [made] * 3 and machine_profile.load(files / "machine.json") == (made, "")
     device = made.device
     assert device is not None and device.name == STAND_IN and 0 < device.launch < 1
-    assert device.kernels.pack.runs == device.node.push.sent.runs == [8, 64]
+    assert device.copies.pack.runs == [8, 64] and device.node.push.runs == [8, 16 << 10]
     assert device.to_main_memory.nbytes == device.to_gpu.nbytes == device.network.messages.nbytes == [8, 4 << 10]
     assert sorted(device.node.latency) == ["messages", "shared"]
-    assert f"GPU                 {STAND_IN}" in profile_text(made) and "main memory to GPU" in profile_text(made)
+    assert f"GPU                 {STAND_IN}" in profile_text(made) and "GPU to main memory" in profile_text(made)
 
     moved = schedule(Distribution((66, 66), (3, 1)), Distribution((66, 66), (1, 3)))
     for memory in GPU_MEMORIES:
@@ -238,18 +238,17 @@ def save_profile(comm: Any, path: Path, slow: str | None) -> None:
         flat = {"footprints": [64], "runs": [8], "seconds_per_byte": [[1e-9]]}
         node = {
             "messages": {"nbytes": [8, 4096], "seconds": [1e-9, 1e-5]},
-            "chunks": {"nbytes": [8, 4096], "seconds": [1e-3, 1e-1]},
-            "push": {"sent": flat, "received": flat},
+            "push": flat,
             "latency": {kind: {"exchange": 1e-6, "message": 1e-7} for kind in ("messages", "shared")},
         }
         if slow == "push":
-            node["push"] = {side: flat | {"seconds_per_byte": [[1.0]]} for side in ("sent", "received")}
+            node["push"] = flat | {"seconds_per_byte": [[1.0]]}
         else:
             node["messages"] = {"nbytes": [8, 4096], "seconds": [1e-9, 1.0]}
         plain["device"] = {
             "name": STAND_IN,
             "launch": 1e-7,
-            "kernels": {kind: flat for kind in ("pack", "unpack", "permuted")},
+            "copies": {kind: flat for kind in ("pack", "unpack", "permuted")},
             "to_main_memory": {"nbytes": [8], "seconds": [1.0]},
             "to_gpu": {"nbytes": [8], "seconds": [1.0]},
             "node": node,

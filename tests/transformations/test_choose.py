@@ -197,7 +197,7 @@ def test_damaged_record_is_an_error():
     remember(ROWS, COLUMNS, "Pack")
     choosing_path().write_text(choosing_path().read_text()[:50])
     sdfg = there_and_back()
-    with pytest.raises(ValueError, match=r"tuning\.json is no JSON .*half-written"):
+    with pytest.raises(ValueError, match=r"tuning\.json is not valid JSON .*half-written"):
         dace_redist.choose_strategies(sdfg)
     assert strategies(sdfg) == {"there": DEFAULT_STRATEGY, "back": DEFAULT_STRATEGY}
 

@@ -105,7 +105,7 @@ def test_strategies_between_gpus_are_tried_where_both_arrays_lie_there():
     for memory in ("ordinary", "gpu-source", "gpu-target"):
         assert "NCCL" not in space(None, None, memory).strategies
         with pytest.raises(
-            ValueError, match="strategy NCCL cannot be tuned with .* arrays; there are (Datatype|Pack), "
+            ValueError, match="strategy NCCL cannot be tuned with .* arrays; choose from (Datatype|Pack), "
         ):
             space(["NCCL"], None, memory)
 
@@ -114,9 +114,9 @@ def test_strategies_between_gpus_are_tried_where_both_arrays_lie_there():
     "strategies, options, error, said",
     [
         (["Pipelind"], None, ValueError, r"unknown strategy 'Pipelind' \(did you mean Pipelined\?\)"),
-        (["MPI"], None, ValueError, "strategy MPI cannot be tuned with ordinary arrays; there are Datatype, Pack, "),
+        (["MPI"], None, ValueError, "strategy MPI cannot be tuned with ordinary arrays; choose from Datatype, Pack, "),
         (["Auto"], None, ValueError, "strategy Auto cannot be tuned"),
-        ([], None, ValueError, "strategies is empty; there are Datatype, "),
+        ([], None, ValueError, "strategies is empty; choose from Datatype, "),
         ("Pack", None, TypeError, "strategies must be a list of names, got the string 'Pack'"),
         (None, {"chunk_byte": [1]}, ValueError, "takes option 'chunk_byte'; they take chunk_bytes, depth, "),
         (

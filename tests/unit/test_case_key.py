@@ -20,7 +20,6 @@ from dace_redist.tuning.problem import (
     Problem,
     canonical,
     check_memory,
-    gpu_memory_name,
     memory_name,
     schedule_key,
     sides_on_gpu,
@@ -110,8 +109,8 @@ def test_where_arrays_lie():
     assert not is_shared(shared.copy())
     sides = ((False, False), (True, False), (False, True), (True, True))
     assert [memory_name(*pair) for pair in sides] == [*MAIN_MEMORIES]
-    assert {gpu_memory_name(*pair) for pair in sides[1:]} == {*GPU_MEMORIES}
-    assert [sides_on_gpu(gpu_memory_name(*pair)) for pair in sides[1:]] == [*sides[1:]]
+    assert {memory_name(*pair, "gpu") for pair in sides[1:]} == {*GPU_MEMORIES}
+    assert [sides_on_gpu(memory_name(*pair, "gpu")) for pair in sides[1:]] == [*sides[1:]]
     assert not any(any(sides_on_gpu(memory)) for memory in MAIN_MEMORIES)
     assert [Problem(schedule(ROWS, COLUMNS), memory).on_gpu for memory in MEMORIES] == [False] * 4 + [True] * 3
     with pytest.raises(ValueError, match="memory must be one of ordinary, .*, shared-both, got 'gpu'"):

@@ -12,8 +12,7 @@ import dace_redist
 from dace_redist.mpi.topology import Topology
 from dace_redist.tuning import profile as machine_profile
 from dace_redist.tuning.files import profile_path
-from dace_redist.tuning.profile import default_profile, fastest, for_topology, load, save
-from dace_redist.tuning.rates import Curve, Surface, TwoSides
+from dace_redist.tuning.profile import Curve, Surface, default_profile, fastest, for_topology, load, save
 from dace_redist.tuning.report import profile_text
 
 DEFAULT = default_profile()
@@ -42,7 +41,6 @@ def test_a_surface_is_logarithmic_between_what_was_measured_and_constant_beyond(
     assert surface.at(100, 16) == pytest.approx(4.0)
     assert surface.at(1000, 64) == pytest.approx(4.0)
     assert surface.at(1, 1) == pytest.approx(8.0) and surface.at(1e9, 1e9) == pytest.approx(8.0)
-    assert TwoSides(sent=surface, received=surface).contiguous(100) == pytest.approx(2.0)
 
 
 def test_round_trip(tmp_path: Path):
@@ -91,7 +89,7 @@ def test_of_another_release_or_without_what_is_needed_it_is_ignored(tmp_path: Pa
 def test_of_another_format_version_it_is_ignored_with_a_line(tmp_path: Path):
     profile, ignored = load(written(tmp_path / "machine.json", "version", value=99))
     assert profile is None
-    assert "is ignored: it is a machine profile of version 99, this package reads and writes version 1" in ignored
+    assert "is ignored: it is a machine profile of version 99, this package reads and writes version 2" in ignored
 
 
 def with_gpu(name: str = "NVIDIA H200") -> machine_profile.MachineProfile:
@@ -101,10 +99,10 @@ def with_gpu(name: str = "NVIDIA H200") -> machine_profile.MachineProfile:
     plain["device"] = {
         "name": name,
         "launch": 1e-5,
-        "kernels": {kind: copies[kind] for kind in ("pack", "unpack", "permuted")},
+        "copies": copies,
         "to_main_memory": node["messages"],
         "to_gpu": node["messages"],
-        "node": {kind: node[kind] for kind in ("messages", "chunks", "push", "latency")},
+        "node": {kind: node[kind] for kind in ("messages", "push", "latency")},
         "network": plain["network"],
     }
     return DEFAULT.model_validate(plain)
@@ -116,16 +114,16 @@ def test_figures_of_a_gpu_are_optional(tmp_path: Path):
         assert load(tmp_path / "machine.json") == (profile, "")
         assert ("device" in json.loads((tmp_path / "machine.json").read_text())) == (profile.device is not None)
     assert "GPU" not in profile_text(DEFAULT)
-    assert "GPU                 NVIDIA H200; 10 microseconds for a kernel" in profile_text(with_gpu())
+    assert "GPU                 NVIDIA H200; 10 us for a kernel" in profile_text(with_gpu())
     both = fastest([with_gpu(), with_gpu()])
     assert both.device == with_gpu().device and fastest([with_gpu(), DEFAULT]).device is None
 
 
 def test_for_arrays_on_a_gpu_it_holds_for_its_model():
     here = Topology(DEFAULT.machine, DEFAULT.mpi, (0, 0), "NVIDIA H200")
-    assert DEFAULT.why_not_on_gpu(here) == "it was made where no GPU could be used"
-    assert with_gpu().why_not_on_gpu(here) == ""
-    assert with_gpu("NVIDIA A100").why_not_on_gpu(here) == "it is of another GPU (NVIDIA A100, here NVIDIA H200)"
+    assert DEFAULT.why_not(here) == "" and DEFAULT.why_not(here, True) == "it was made where no GPU could be used"
+    assert with_gpu().why_not(here, True) == ""
+    assert with_gpu("NVIDIA A100").why_not(here, True) == "it is of another GPU (NVIDIA A100, here NVIDIA H200)"
 
 
 @pytest.mark.parametrize("part", ["node", "network"])
@@ -146,14 +144,15 @@ def test_a_gpu_section_has_the_parts_that_the_profile_has(tmp_path: Path, part: 
             0.0,
             "copies.pack.seconds_per_byte.0.1: Input should be greater",
         ),
-        (("network", "link_seconds_per_byte"), float("nan"), "network.link_seconds_per_byte: Input should be"),
+        (("network", "link", "seconds"), [float("nan")], "network.link.seconds.0: Input should be"),
         (
             ("node", "messages", "nbytes", 0),
             10**9,
             "node.messages.nbytes: Value error, expected sizes in ascending order",
         ),
-        (("node", "read", "seconds_per_byte"), [[1e-9]], "node.read: Value error, expected 4 x 3 numbers, got 1 rows"),
-        (("node", "puts", "seconds"), [1.0], "node.puts: Value error, expected seconds of 7 sizes, got 1"),
+        (("node", "push", "seconds_per_byte"), [[1e-9]], "node.push: Value error, expected 4 x 7 numbers, got 1 rows"),
+        (("node", "staged"), None, "the whole: Value error, node must have pull, staged and datatypes"),
+        (("node", "messages", "seconds"), [1.0], "node.messages: Value error, expected seconds of 7 sizes, got 1"),
         (("cores_per_node",), 0, "cores_per_node: Input should be greater than or equal to 1"),
         (("ranks_per_node",), "two", "ranks_per_node: Input should be a valid integer"),
         (("colour",), "red", "colour: Extra inputs are not permitted"),
@@ -170,7 +169,11 @@ def test_impossible_values_name_the_file_and_the_field(tmp_path: Path, keys: tup
 
 @pytest.mark.parametrize(
     "text, said",
-    [('{"format": "dace-redist mach', "is no JSON"), ('{"format": "x"}', "is no machine profile"), ("[]", "no")],
+    [
+        ('{"format": "dace-redist mach', "is not valid JSON"),
+        ('{"format": "x"}', "is not a machine profile"),
+        ("[]", "not"),
+    ],
 )
 def test_damaged_and_foreign_files_are_refused(tmp_path: Path, text: str, said: str):
     path = tmp_path / "machine.json"

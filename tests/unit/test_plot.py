@@ -9,7 +9,7 @@ import pytest
 
 from dace_redist.distribution import Distribution, TiledDistribution
 from dace_redist.report import figure as plot
-from dace_redist.report.text import byte_unit
+from dace_redist.report.units import byte_unit
 from dace_redist.schedule import schedule
 
 D = Distribution

@@ -12,7 +12,8 @@ import pytest
 
 from dace_redist.distribution import Distribution, TiledDistribution
 from dace_redist.messages import Quantiles, count_runs
-from dace_redist.report.text import format_bytes, rank_text
+from dace_redist.report.text import rank_text
+from dace_redist.report.units import format_bytes
 from dace_redist.schedule import MAX_COUNTED_RANKS, MAX_MATRIX_RANKS, schedule
 
 SEED = (48, 24, 24, 72, 288)

@@ -15,7 +15,6 @@ from dace_redist.simulation.machine import Machine, names
 from dace_redist.simulation.program import simulate_plan
 from dace_redist.simulation.redistribution import simulate_schedule
 from dace_redist.tuning import profile as machine_profile
-from dace_redist.tuning.rates import Factors
 
 NETWORK = "network: {kind: switch, ports: 8, link: 1 GB/s, latency: 2 us}\n"
 SWITCH = "nodes: 8\ncores: 4\nflops: 10 GFLOP/s\nmemory: 20 GB/s\n" + NETWORK
@@ -174,7 +173,8 @@ def test_links_of_nodes_decide_where_they_are_slow(machine):
     assert (simulated.exchange.link.nbytes, simulated.exchange.nbytes) == (sent, NBYTES * 7 / 8)
     times = {one.strategy: one.seconds for one in simulated.estimates}
     assert times["Pipelined"] == pytest.approx(sent / 1e9, rel=2e-3)  # copies meanwhile, but for a chunk
-    assert times["Pipelined"] < times["Pack"] < times["Datatype"] < 2 * times["Pipelined"]
+    assert times["Pipelined"] < times["Pack"] < 2 * times["Pipelined"]
+    assert times["Pack"] == pytest.approx(times["Datatype"], rel=0.01)
     assert simulated.seconds == min(times.values())
 
 
@@ -331,13 +331,10 @@ def test_nothing_to_compute_scales():
 
 
 def test_a_profile_in_which_ranks_wait_for_cores(machine, tmp_path):
-    """Rates are scaled to the machine's cores; how many times as long ranks wait for each other is not."""
+    """Rates are scaled to the machine's cores."""
     profile = machine_profile.default_profile()
-    waits = Factors(nbytes=[1 << 20], factors=[1.5])
-    node = profile.node.model_copy(update={"staged_wait": waits})
-    machine_profile.save(profile.model_copy(update={"node": node, "ranks_per_node": 4}), tmp_path / "profile.json")
+    machine_profile.save(profile.model_copy(update={"ranks_per_node": 4}), tmp_path / "profile.json")
     found = Machine.load(machine(f"profile: profile.json\ncopy: 1 GB/s\n{SWITCH}")).rates(4)
-    assert found.node.staged_wait == waits
     assert found.copies.pack.seconds_per_byte[-1][-1] == pytest.approx(1e-9)
     assert found.copies.pack.runs == profile.copies.pack.runs
 
