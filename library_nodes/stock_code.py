@@ -35,7 +35,7 @@ class _StockNode:
 def _check_stock(node: Redistribute, side: str, distribution: Any, array: Data, subset: Any) -> None:
     """:raises ValueError: If stock DaCe cannot express the distribution, or the array, or would hang."""
     refused = f"{node.title}: strategy MPI (stock DaCe) knows"
-    plain = isinstance(distribution, Distribution) and not distribution.ranks and "balanced" not in distribution.block
+    plain = isinstance(distribution, Distribution) and not distribution.ranks
     sized = plain and distribution.shape != () and not any(extent == 0 for extent in distribution.shape)
     whole = sized and None not in distribution.dims and all(pin is None for pin in distribution.pins)
     if not whole or set(distribution.dims) != set(range(len(distribution.grid))):
@@ -43,7 +43,7 @@ def _check_stock(node: Redistribute, side: str, distribution: Any, array: Data, 
             f"{refused} uniform blocks over a whole process grid only; its {side} needs another strategy: "
             f"{distribution}"
         )
-    blocks = [n if block is None else block for n, block in zip(array.shape, distribution.block, strict=True)]
+    blocks = [n if isinstance(block, str) else block for n, block in zip(array.shape, distribution.block, strict=True)]
     filled = [n * distribution.grid[axis] for n, axis in zip(array.shape, distribution.dims, strict=True)]
     if differ(array.shape, blocks) or differ(filled, distribution.shape):
         raise ValueError(
