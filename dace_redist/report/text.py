@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from dace_redist.distribution import AnyDistribution, Distribution, TiledDistrib
 from dace_redist.element_operation import ElementOperation
 from dace_redist.messages import Message, Quantiles
 from dace_redist.report.units import count, format_bytes, share, table
+from dace_redist.strategies import DEFAULT_STRATEGY
 from dace_redist.strategy_memory import all_extra_memory
 
 if TYPE_CHECKING:
@@ -116,13 +118,21 @@ def text(schedule: Schedule) -> str:
         f"          receiver's side {spread(runs.receiver, itemsize)}{note}",
         f"busiest   rank {busiest}: sends {sent} in {count(int(totals.sends[busiest]), 'message')}, "
         f"receives {received} in {count(int(totals.receives[busiest]), 'message')}",
-        f"memory    besides the arrays, at most: {_memory(schedule)}",
     ]
-    return "\n".join(lines)
+    buffers = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in all_extra_memory(schedule).items())
+    wrapped = textwrap.wrap(f"besides the arrays, at most: {buffers}", 90, break_on_hyphens=False)
+    return "\n".join([*lines, *(f"{'' if i else 'memory':<10}{line}" for i, line in enumerate(wrapped))])
 
 
-def _memory(schedule: Schedule) -> str:
-    return ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in all_extra_memory(schedule).items())
+def verdict(schedule: Schedule) -> str:
+    """Return the share that moves, and the buffers of the default strategy, as a sentence."""
+    moved, total = schedule.bytes_moved(), schedule.bytes_total()
+    if not moved:
+        return "nothing moves"
+    buffers = format_bytes(all_extra_memory(schedule)[DEFAULT_STRATEGY])
+    return (
+        f"{share(moved, total)} of the data moves; the default strategy, {DEFAULT_STRATEGY}, takes {buffers} of buffers"
+    )
 
 
 def rank_text(schedule: Schedule, rank: int) -> str:

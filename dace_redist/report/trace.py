@@ -258,14 +258,14 @@ def draw(trace: Trace) -> Any:
     "merged",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="write one file of all ranks, for Perfetto",
+    help="file of all ranks to write, for Perfetto",
 )
 @click.option("--plot", "path", type=click.Path(dir_okay=False, path_type=Path), help="draw to .png, .svg or .pdf")
-@click.option("--begin", type=float, default=0.0, metavar="MS", help="from then on, in ms after the first event")
-@click.option("--end", type=float, default=math.inf, metavar="MS", help="until then")
+@click.option("--begin", type=float, default=0.0, metavar="MS", help="leave out earlier events, in ms after the first")
+@click.option("--end", type=float, default=math.inf, metavar="MS", help="leave out later events, in ms after the first")
 def trace(folder: Path, as_json: bool, merged: Path | None, path: Path | None, begin: float, end: float) -> None:
     """
-    Print where the time of the ranks went in a run that wrote a trace.
+    Summarise a trace of a run.
 
     \b
     DACE_REDIST_TRACE=run mpiexec -n 4 python program.py

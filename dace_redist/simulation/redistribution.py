@@ -47,7 +47,8 @@ class SimulatedRedistribution:
 
     def __str__(self) -> str:
         """The machine, a line for each strategy, the bound and the busiest link."""
-        return f"{self._report}\nlink      {self.exchange.link}"
+        report = self._report
+        return "\n".join([*report.lines(), f"link      {self.exchange.link}", report.verdict])
 
     def to_json(self) -> dict[str, Any]:
         """Return plain numbers, lists and dictionaries; times in seconds."""

@@ -166,6 +166,8 @@ class Measurements:
         """
         Messages of each rank of a node to all others, without the self copy, and with the latency of one ``message``.
 
+        A message takes at least as long as a self copy, whose time is less certain than that of the whole.
+
         In a vector that becomes block-cyclic, runs are followed by those of the next rank: with gaps instead, caches
         would fetch lines that nobody needs, and none would be written by two ranks. Messages are too long to be eager.
         """
@@ -174,9 +176,10 @@ class Measurements:
         def measure(nbytes: int, run: int) -> float:
             moved = max(nbytes, run * ranks, 2 * max_eager_bytes * ranks)
             own = moved / ranks
-            others = max(0, ranks - 2) * message + own * copies.pack.at(moved, run)
-            seconds = _without(others, self._timed.cyclic(self._node, strategy, moved, run, places))
-            return seconds / ((moved - own) or moved) * max(nbytes, run)
+            seconds = self._timed.cyclic(self._node, strategy, moved, run, places)
+            seconds = _without(max(0, ranks - 2) * message, seconds)
+            crossing = (seconds - own * copies.pack.at(moved, run)) / ((moved - own) or moved)
+            return max(seconds / moved, crossing) * max(nbytes, run)
 
         return self._surface(self._sizes.exchanged_runs, measure)
 

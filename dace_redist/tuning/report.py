@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import textwrap
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from dace_redist.tuning.cost_model import CostModel
 from dace_redist.tuning.files import profile_path
 from dace_redist.tuning.problem import Problem
 from dace_redist.tuning.profile import Copies, Curve, MachineProfile, NetworkRates, NodeRates, Strict, Surface
+from dace_redist.tuning.rank_costs import Terms
 
 
 def parsec_bound(remote: float, local: float, rate: float, memory_rate: float) -> float:
@@ -139,11 +141,12 @@ class CostReport:
 
         :param memory: Where the arrays lie, one of :data:`dace_redist.tuning.problem.MEMORIES`.
         :param machine: File of the machine profile; default: see :func:`profile_in_use`.
-        :param ranks_per_node: Default: those of the profile.
+        :param ranks_per_node: Default: those of the profile; all ranks on one node with the package's profile.
         :raises ValueError: If the profile has no figures for so many nodes, or so many ranks on one, or of a GPU.
         """
         profile, origin = profile_in_use(machine)
-        each = ranks_per_node or profile.ranks_per_node
+        own = profile is not machine_profile.default_profile()
+        each = ranks_per_node or (profile.ranks_per_node if own else max(1, schedule.ranks))
         node_of = [rank // each for rank in range(schedule.ranks)]
         if node_of and node_of[-1] and profile.network is None:
             raise ValueError(
@@ -158,23 +161,31 @@ class CostReport:
             )
         return cls(CostModel(problem, profile, node_of), origin)
 
-    def __str__(self) -> str:
-        """The machine, a line for each strategy with its terms in milliseconds, the bound, and the fastest strategy."""
+    def lines(self) -> list[str]:
+        """Return lines of the machine, of each strategy with its terms in milliseconds, and of the bound."""
         model, bound = self.model, Bound.of(self.model)
-        estimates = model.estimates(self.strategies)
         where = f"{count(len(model.node_of), 'rank')} on {count(len(set(model.node_of)), 'node')}"
-        lines = [f"machine   {self.origin}"]
+        machine = textwrap.wrap(self.origin, 90, break_long_words=False, break_on_hyphens=False)
+        lines = [f"{'' if i else 'machine':<10}{line}" for i, line in enumerate(machine)]
         if model.problem.on_gpu and model.profile.device is not None:
             lines.append(f"GPU       {model.profile.device.name}")
         lines.append(f"model     {where}, {model.problem.memory} arrays; milliseconds")
-        rows = [("", "time", *estimates[0].terms.by_name, "bottleneck", "of bound")]
-        for one in estimates:
+        rows = [("", "time", *Terms().by_name, "bottleneck", "of bound")]
+        for one in model.estimates(self.strategies):
             reached = f"{100 * bound.share(one.seconds):.0f} %" if bound.remote else "-"
-            rows.append(
-                (str(one), *map(milliseconds, (one.seconds, *one.terms.by_name.values())), one.bottleneck, reached)
-            )
-        verdict = f"predicted {estimates[0]} is the fastest, in {format_seconds(estimates[0].seconds)}"
-        return "\n".join([*lines, *table(rows), f"bound     {bound}", verdict])
+            times = map(milliseconds, (one.seconds, *one.terms.by_name.values()))
+            rows.append((str(one), *times, one.bottleneck, reached))
+        return [*lines, *table(rows), f"bound     {bound}"]
+
+    @property
+    def verdict(self) -> str:
+        """The fastest strategy, as a sentence."""
+        best = self.model.estimates(self.strategies)[0]
+        return f"{best} is predicted to be the fastest, in {format_seconds(best.seconds)}"
+
+    def __str__(self) -> str:
+        """All lines, and the fastest strategy."""
+        return "\n".join([*self.lines(), self.verdict])
 
     def to_json(self) -> dict[str, Any]:
         """Return plain numbers, lists and dictionaries; times in seconds, rates in bytes per second."""

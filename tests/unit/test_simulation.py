@@ -125,10 +125,10 @@ def test_each_command_names_the_one_that_takes_the_other_kind_of_machine(machine
     machine_profile.save(machine_profile.default_profile(), profile)
     with pytest.raises(ValueError, match=r"is a machine profile, which dace-redist explain takes; .*'profile: profile"):
         Machine.load(profile)
-    moved = ["explain", "--shape", "8", "--from", "4", "--to", "4", "--machine"]
+    moved = ["explain", "--shape", "8", "--from", "4", "--to", "4", "--profile"]
     for given in ("fat-tree", str(machine())):
         done = CliRunner().invoke(cli, [*moved, given])
-        said = f"{given} describes a machine for dace-redist simulate; here FILE is a machine profile"
+        said = f"{given} describes a machine for dace-redist simulate --machine; --profile takes a machine profile"
         assert done.exit_code == 2 and said in done.output
     for given in ("torus2", str(tmp_path)):
         done = CliRunner().invoke(cli, [*moved, given])
