@@ -205,28 +205,22 @@ def head_json(schedule: Schedule) -> dict[str, Any]:
         "axes": schedule.index_map.axes,
         "region": None if schedule.index_map.region is None else schedule.index_map.region._asdict(),
         "target_dtype": str(schedule.target_dtype),
-        "operation": None if schedule.operation is None else operation_json(schedule.operation),
+        "operation": None if schedule.operation is None else _operation_json(schedule.operation),
         "exchanges": schedule.exchanges,
     }
 
 
-def operation_json(operation: ElementOperation) -> dict[str, Any]:
-    """Return an operation without its types; complex factors as real and imaginary part."""
-    factors = {"alpha": operation.alpha, "beta": operation.beta}
-    plain = {name: value if value.imag == 0 else [value.real, value.imag] for name, value in factors.items()}
-    return {**plain, "conj": operation.conj, "op": operation.op}
+def _operation_json(operation: ElementOperation) -> dict[str, Any]:
+    """An operation without its types; complex factors as real and imaginary part."""
+    alpha, beta = ([f.real, f.imag] if f.imag else f for f in (operation.alpha, operation.beta))
+    return {"alpha": alpha, "beta": beta, "conj": operation.conj, "op": operation.op}
 
 
 def rank_json(schedule: Schedule, rank: int) -> dict[str, Any]:
     """Return the messages of one rank with their blocks, as plain numbers, lists and dictionaries."""
-    messages = [
-        {**dataclasses.asdict(message), "bytes": message.nbytes(schedule.itemsize)}
-        for message in schedule.messages(rank)
-    ]
-    shapes = {
-        "source_local_shape": list(schedule.source.local_shape(rank)),
-        "target_local_shape": list(schedule.target.local_shape(rank)),
-    }
+    messages = [{**dataclasses.asdict(m), "bytes": m.nbytes(schedule.itemsize)} for m in schedule.messages(rank)]
+    sides = {"source": schedule.source, "target": schedule.target}
+    shapes = {f"{name}_local_shape": list(side.local_shape(rank)) for name, side in sides.items()}
     return {**head_json(schedule), "rank": rank, **shapes, "messages": messages}
 
 
@@ -244,10 +238,9 @@ def joint_text(joint: JointSchedule) -> str:
     moved, total, tensors = joint.bytes_moved(), joint.bytes_total(), joint.tensors
     alike = all(tensor == tensors[0] for tensor in tensors)
     lines = [f"{len(tensors)} tensors, {'each ' if alike else ''}as follows, in one exchange"]
-    for tensor in tensors[:1] if alike else tensors[:_MAX_LISTED_TENSORS]:
+    for tensor in tensors[: 1 if alike else _MAX_LISTED_TENSORS]:
         lines += header(tensor)
-    if not alike and len(tensors) > _MAX_LISTED_TENSORS:
-        lines.append("...")
+    lines += ["..."] if not alike and len(tensors) > _MAX_LISTED_TENSORS else []
     messages = count(len(joint.messages), "message")
     lines += [
         f"ranks     {joint.ranks:,}",

@@ -109,11 +109,7 @@ def chosen_strategy(
 
 
 def check_ranks(schedule: Schedule, size: int) -> None:
-    """
-    Check that a communicator of ``size`` ranks holds every rank of a redistribution.
-
-    :raises ValueError: If it is too small; says how to start more.
-    """
+    """Check that a communicator of ``size`` ranks holds every rank of a redistribution, else raise a ValueError."""
     if schedule.ranks > size:
         raise ValueError(
             f"the distributions name ranks up to {schedule.ranks - 1}, but the communicator has {count(size, 'rank')}: "
@@ -125,10 +121,7 @@ def choose_all(problems: Sequence[Problem], comm: Any, record: str | os.PathLike
     """
     Choose a strategy for each redistribution, on one rank for all. Collective.
 
-    :param problems: The redistributions, equal on every rank.
-    :param record: File of the tuning record, of which only rank 0's counts; default as in :func:`chosen_strategy`.
-    :raises ValueError: On every rank, if the record or the profile is damaged.
-    :raises OSError: On every rank, if it cannot be read.
+    :param record: File of the tuning record, of which only rank 0's counts; errors as of :func:`chosen_strategy`.
     """
     topology = topology_for(problems, comm)
     choices: list[Choice] | Exception = []
@@ -144,12 +137,7 @@ def choose_all(problems: Sequence[Problem], comm: Any, record: str | os.PathLike
 
 
 def topology_for(problems: Iterable[Problem], comm: Any) -> Topology:
-    """
-    Return the topology of a communicator, with the model of the GPUs if an array lies on one. Collective.
-
-    :raises BuildError: On every rank, if the library for GPUs is needed and cannot be built; says what is missing.
-    :raises RedistributionError: On every rank, if a rank needs a GPU and has none.
-    """
+    """Return the topology of a communicator, with the model of the GPUs if an array lies on one. Collective."""
     topology = topology_of(comm)
     if not any(problem.on_gpu for problem in problems):
         return topology
@@ -157,7 +145,7 @@ def topology_for(problems: Iterable[Problem], comm: Any) -> Topology:
 
 
 def gpus_of(comm: Any) -> str:
-    """Return the model of the GPUs of a communicator's ranks. Collective; errors as of :func:`topology_for`."""
+    """Return the model of the GPUs of a communicator's ranks. Collective; an error if one has none."""
     with together(comm):
         name = device_name()
     return " and ".join(sorted(set(comm.allgather(name))))
@@ -189,22 +177,13 @@ def _choose(problem: Problem, topology: Topology, path: str | os.PathLike[str] |
 
 
 def predicted_winner(seconds: Mapping[str, float]) -> str:
-    """
-    Return the fastest strategy if it is clearly faster than the default one, else the default.
-
-    :param seconds: Predicted time of each strategy, the default one among them.
-    """
+    """Return the fastest strategy if it is clearly faster than the default one, else the default."""
     best = min(seconds, key=seconds.__getitem__)
     return best if seconds[best] < CLEARLY_FASTER * seconds[DEFAULT_STRATEGY] else DEFAULT_STRATEGY
 
 
 def predicted_seconds(problem: Problem, topology: Topology) -> dict[str, float]:
-    """
-    Return the predicted time of each strategy with its default options; nothing without a profile of this machine.
-
-    :raises ValueError: If the profile is damaged; names it.
-    :raises OSError: If it cannot be read.
-    """
+    """Return the predicted time of each strategy with default options; nothing without a profile of this machine."""
     model = _model_of(problem, topology)
     return {} if model is None else {one.strategy: one.seconds for one in model.estimates()}
 

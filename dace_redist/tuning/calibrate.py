@@ -41,22 +41,17 @@ def calibrate(
     """
     Measure copies and messages on this machine, and write the machine profile. Collective over ``comm``.
 
-    Start it with as many ranks on each node as programs will have; all work at the same time. Where every rank can use
-    a GPU, or main memory stands in for one, arrays there are measured, too.
+    All ranks work at the same time. Where every rank can use a GPU, or main memory stands in for one, arrays there are
+    measured, too. Errors are raised on every rank: a wrong path, an OSError, before measuring.
 
-    :param bench: Makes the arrays and plans that are measured.
-    :param comm: mpi4py communicator; default: the world.
-    :param output: File to write; default: ``DACE_REDIST_MACHINE``, else one in the user's data folder.
+    :param output: File to write; default: see :func:`dace_redist.tuning.files.profile_path`.
     :param sizes: Sizes to measure; default: up to 16 MiB.
     :param gpu_sizes: Sizes to measure of arrays on GPUs; default: :meth:`Sizes.on_gpu`.
     :param limit_seconds: Time for the measurements; each is made at least once.
-    :param progress: Whether to show progress.
     :return: The profile, equal on every rank.
-    :raises TypeError: On every rank, if something is of the wrong type.
-    :raises OSError: On every rank, if the file cannot be written; checked before measuring.
-    :raises RuntimeError: On every rank, if there is too little node-shared memory.
-    :raises BuildError: On every rank, if ``DACE_REDIST_DEVICE`` is set, and the library for GPUs cannot be built.
-    :raises RedistributionError: On every rank, if ``DACE_REDIST_DEVICE`` is set, and a rank has no GPU.
+    :raises RuntimeError: If there is too little node-shared memory.
+    :raises BuildError: If ``DACE_REDIST_DEVICE`` is set, and the library for GPUs cannot be built.
+    :raises RedistributionError: If ``DACE_REDIST_DEVICE`` is set, and a rank has no GPU.
     """
     comm = checked_communicator(comm)
     with together(comm):
@@ -113,12 +108,7 @@ def _check_writable(path: Path) -> None:
 
 
 def _usable_gpu(comm: MPI.Intracomm) -> str:
-    """
-    Model of the ranks' GPUs; ``""`` if a rank cannot use one. Collective.
-
-    :raises BuildError: On every rank, if the variable asks for a GPU, and the library cannot be built.
-    :raises RedistributionError: On every rank, if the variable asks for a GPU, and there is none.
-    """
+    """Model of the ranks' GPUs; ``""`` if a rank cannot use one, an error if the variable asks for one. Collective."""
     wanted = bool(os.environ.get(DEVICE_VARIABLE))
     try:
         return gpus_of(comm)

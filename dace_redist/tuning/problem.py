@@ -34,12 +34,7 @@ MODELLED = ("Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Shared", "Hiera
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """
-    A redistribution for which a strategy is chosen.
-
-    :param schedule: Its schedule; all sizes are numbers.
-    :param memory: Where its arrays lie, one of :data:`MEMORIES`.
-    """
+    """A redistribution for which a strategy is chosen, and where its arrays lie, one of :data:`MEMORIES`."""
 
     schedule: Schedule
     memory: str = MEMORIES[0]
@@ -73,11 +68,7 @@ def sides_on_gpu(memory: str) -> tuple[bool, bool]:
 
 
 def check_memory(memory: Any, known: Sequence[str] = MEMORIES) -> str:
-    """
-    Return ``memory``.
-
-    :raises ValueError: If it is not one of ``known``.
-    """
+    """Return ``memory``; raise a ValueError if it is not one of ``known``."""
     if memory not in known:
         raise ValueError(f"memory must be one of {', '.join(known)}, got {memory!r}")
     return str(memory)
@@ -87,10 +78,7 @@ def schedule_key(schedule: Schedule) -> str:
     """
     Return a digest of ownership before and after, the index map, and the size of an element.
 
-    It is equal in every process and however the distributions are written, see :func:`canonical`.
-
-    :param schedule: Its schedule; all sizes are numbers.
-    :return: 32 hexadecimal digits.
+    It has 32 hexadecimal digits, equal in every process and however the distributions are written.
     """
     digest = hashlib.blake2b(str(schedule.itemsize).encode(), digest_size=16)
     for distribution in (schedule.source, schedule.target):
@@ -106,8 +94,6 @@ def canonical(distribution: AnyDistribution) -> AnyDistribution:
 
     Grid axes of one coordinate are left out, blocks are numbers where they are of one size, and ranks are left out
     where they count up from 0. Tiles stay as they are.
-
-    :param distribution: All its sizes are numbers.
     """
     if not isinstance(distribution, Distribution):
         return distribution

@@ -24,10 +24,7 @@ def parsec_bound(remote: float, local: float, rate: float, memory_rate: float) -
     Return the highest bandwidth, in bytes per second, that formula 3 of Cao et al. can come to: formula 5 without its
     extra time (*Evaluating Data Redistribution in PaRSEC*, section 7.2).
 
-    :param remote: M_remote, in bytes, > 0.
-    :param local: M_local, in bytes.
-    :param rate: B_net, in bytes per second.
-    :param memory_rate: B_memory, in bytes per second.
+    :param remote: M_remote, in bytes, > 0; ``local`` is M_local, ``rate`` B_net and ``memory_rate`` B_memory.
     """
     return rate * memory_rate / ((2 + local / remote) * rate + memory_rate)
 
@@ -95,9 +92,6 @@ def profile_in_use(given: str | os.PathLike[str] | None = None) -> tuple[Machine
     Return a machine profile, and its origin in one line.
 
     :param given: Path of the file; default: that of this user, else the profile that ships with the package.
-    :raises FileNotFoundError: If there is no such file.
-    :raises ValueError: If it is not a profile, or damaged.
-    :raises OSError: If it cannot be read.
     """
     path = profile_path(given)
     reason = "no machine profile was made here (dace-redist calibrate)"
@@ -116,13 +110,7 @@ def profile_in_use(given: str | os.PathLike[str] | None = None) -> tuple[Machine
 
 @dataclasses.dataclass(frozen=True)
 class CostReport:
-    """
-    The times of strategies for a redistribution; printed, it is a table.
-
-    :param model: The model of the redistribution on a machine.
-    :param origin: Origin of the machine profile.
-    :param strategies: Names of those to report; none: all.
-    """
+    """The times of strategies, all by default, with the origin of the machine profile; printed, they are a table."""
 
     model: CostModel
     origin: str

@@ -65,11 +65,9 @@ class Search:
 
     def run(self) -> tuple[Winner, tuple[Measured, ...]]:
         """
-        Search.
+        Return the fastest candidate of the last round, and those of all rounds, in each the fastest first.
 
-        :return: The fastest candidate of the last round; and the candidates of all rounds, in each the fastest first,
-            those that could not run last. Equal on every rank.
-        :raises RuntimeError: If no candidate can run.
+        Candidates that could not run are last. A RuntimeError if none can. Equal on every rank.
         """
         self._spent, self._measured = 0.0, list[Measured]()
         with together(self.comm):

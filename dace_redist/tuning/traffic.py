@@ -39,12 +39,11 @@ class Traffic:
         both = Counter[int]()
         for block in message.blocks:
             both[block.run_length] += block.count // block.run_length
-        kinds = message.source_runs, message.target_runs, both
-        runs = (
-            tuple(sorted((length * itemsize, length * often * itemsize) for length, often in kind.items()))
-            for kind in kinds
+        sent, received, direct = (
+            tuple(sorted((length * itemsize, length * often * itemsize) for length, often in runs.items()))
+            for runs in (message.source_runs, message.target_runs, both)
         )
-        return cls(message.nbytes(itemsize), *runs, within)
+        return cls(message.nbytes(itemsize), sent, received, direct, within)
 
     def contiguous(self, sent: bool) -> bool:
         """Return whether it is one run at the sender, or at the receiver, so that nothing is packed."""

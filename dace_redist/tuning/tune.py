@@ -25,12 +25,10 @@ from dace_redist.tuning.search import NOT_MEASURED, Search
 @dataclasses.dataclass(frozen=True)
 class TunedProblem:
     """
-    The result for one redistribution.
+    The result for one redistribution: the fastest candidate of the last round, and the candidates of all rounds.
 
     :param labels: Labels of its nodes in an SDFG; none for a redistribution by itself.
-    :param problem: The redistribution, and where its arrays lie.
-    :param winner: The fastest candidate of the last round.
-    :param measured: The candidates of all rounds, in each the fastest first, those that could not run last.
+    :param measured: In each round the fastest first, those that could not run last.
     """
 
     labels: tuple[str, ...]
@@ -80,12 +78,7 @@ def _row(candidate: Measured, best: Measured) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
-    """
-    The results of :func:`tune`; printed, they are a report.
-
-    :param problems: One per distinct redistribution.
-    :param record: The file that holds the winners.
-    """
+    """The results of :func:`tune` for each distinct redistribution, and the file that holds the winners."""
 
     problems: tuple[TunedProblem, ...]
     record: Path

@@ -121,31 +121,10 @@ def test_cells_of_many_ranks_add_up():
     assert volumes[3, 3] == whole[24:32, 24:32].sum()
 
 
-@pytest.mark.parametrize(
-    ("name", "title", "numbers"),
-    [
-        ("seed", "Volume: 60.8 MiB each", set()),
-        ("64 ranks", "Volume: 1 KiB each", set()),
-        ("1d", "Volume: 96 B where there is no number", {"88"}),
-        ("replicas", "Volume: 384 B where there is no number", {"256"}),
-    ],
-)
-def test_volumes_are_numbers_only_where_they_differ(name, title, numbers):
-    figure = drawn(name)
-    assert figure.axes[2].get_title().split("\n")[0] == title
-    assert {text.get_text() for text in figure.axes[2].texts} == numbers
-
-
 def test_volumes_that_all_differ_are_all_numbers():
     the_schedule, axes = schedule(*CASES["tiles"]), drawn("tiles").axes[2]
     assert axes.get_title().split("\n")[0] == "Volume"
     assert len(axes.texts) == np.count_nonzero(the_schedule.volume_matrix())
-
-
-def test_the_usual_number_is_that_of_half_the_cells():
-    assert plot.usual_number([]) is None
-    assert plot.usual_number(["1", "2", "3"]) is None
-    assert plot.usual_number(["1", "2", "2", "3"]) == "2"
 
 
 def test_units_stay_readable():
