@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -119,9 +118,9 @@ def text(schedule: Schedule) -> str:
         f"busiest   rank {busiest}: sends {sent} in {count(int(totals.sends[busiest]), 'message')}, "
         f"receives {received} in {count(int(totals.receives[busiest]), 'message')}",
     ]
-    buffers = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in all_extra_memory(schedule).items())
-    wrapped = textwrap.wrap(f"besides the arrays, at most: {buffers}", 90, break_on_hyphens=False)
-    return "\n".join([*lines, *(f"{'' if i else 'memory':<10}{line}" for i, line in enumerate(wrapped))])
+    buffers = [f"{name} {format_bytes(nbytes)}" for name, nbytes in all_extra_memory(schedule).items()]
+    lines.append(f"memory    besides the arrays, at most: {', '.join(buffers[:4])}")
+    return "\n".join([*lines, f"          {', '.join(buffers[4:])}"])
 
 
 def verdict(schedule: Schedule) -> str:
@@ -295,5 +294,5 @@ def relabelling_text(saved: int | None, moved: int, how: str = "", where: str = 
     :param where: Place of these bytes, as in `` between nodes``.
     """
     less = f"{format_bytes(saved or 0)} ({share(saved or 0, moved)}) less{where}"
-    line = f"relabel   the target's ranks renumbered by dace_redist.relabel{how}: {less}"
+    line = f"relabel   dace_redist.relabel{how} moves {less}"
     return [line] if saved is not None and saved > 0 else []

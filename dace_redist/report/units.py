@@ -20,8 +20,7 @@ def format_seconds(seconds: float) -> str:
 
 def milliseconds(seconds: float) -> str:
     """Return seconds as a number of milliseconds for a column of a table: to a hundredth of a microsecond at most."""
-    value = round(1e3 * seconds, 5)
-    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
+    return _digits(round(1e3 * seconds, 5))
 
 
 def byte_unit(largest: float) -> str:
@@ -34,9 +33,13 @@ def byte_unit(largest: float) -> str:
 def in_units(value: float, step: int, units: Sequence[str]) -> str:
     """Return a number with three digits in the largest of units, each ``step`` times the one before, that it fills."""
     unit = 0
-    while value >= 999.5 and unit < len(units) - 1:
+    while value >= step - 0.5 and unit < len(units) - 1:
         value, unit = value / step, unit + 1
-    return f"{value:.3g} {units[unit]}"
+    return f"{_digits(value)} {units[unit]}"
+
+
+def _digits(value: float) -> str:
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
 
 
 def count(number: int, noun: str) -> str:

@@ -121,22 +121,22 @@ class Measurements:
         latencies = {kind: self._latency(strategy) for kind, strategy in kinds.items()}
         known = {kind: latency for kind, latency in latencies.items() if latency is not None}
         messages: Any = _curve(sizes.messages, lambda n: timed.shift(group, "Pack", n, self._place))
-        message = known["shared"].message
         if on_gpu:
-            return NodeRates(latency=known, messages=messages, push=self._exchanged("Shared", copies, message))
+            return NodeRates(latency=known, messages=messages, push=self._exchanged("Shared", copies, known["shared"]))
         eager, longer = (
             timed.shift(group, "Shared", n, "ordinary", alone=True) or 0.0
             for n in (max_eager_bytes, max_eager_bytes + _TINY)
         )
         known["handshake"] = Latency(exchange=0.0, message=max(1e-8, longer - eager))
-        message += known["handshake"].message
+        message = known["shared"].message + known["handshake"].message
+        shared = Latency(exchange=known["shared"].exchange, message=message)
         return NodeRates(
             latency=known,
             messages=messages,
-            push=self._exchanged("Shared", copies, message, target="shared"),
-            pull=self._exchanged("Shared", copies, message, source="shared"),
-            staged=self._exchanged("Shared", copies, message),
-            datatypes=self._exchanged("Datatype", copies, known["datatypes"].message),
+            push=self._exchanged("Shared", copies, shared, target="shared"),
+            pull=self._exchanged("Shared", copies, shared, source="shared"),
+            staged=self._exchanged("Shared", copies, shared),
+            datatypes=self._exchanged("Datatype", copies, known["datatypes"]),
         )
 
     def _between_nodes(self) -> NetworkRates:
@@ -162,14 +162,15 @@ class Measurements:
         rows = [[(measure(n, run) or 0.0) / max(n, run) for run in runs] for n in self._sizes.footprints]
         return Surface(footprints=list(self._sizes.footprints), runs=list(runs), seconds_per_byte=rows)
 
-    def _exchanged(self, strategy: str, copies: Copies, message: float, source: str = "", target: str = "") -> Surface:
+    def _exchanged(
+        self, strategy: str, copies: Copies, latency: Latency, source: str = "", target: str = ""
+    ) -> Surface:
         """
-        Messages of each rank of a node to all others, without the self copy, and with the latency of one ``message``.
-
-        A message takes at least as long as a self copy, whose time is less certain than that of the whole.
+        Messages of each rank of a node to all others, without their latency and the self copy.
 
         In a vector that becomes block-cyclic, runs are followed by those of the next rank: with gaps instead, caches
         would fetch lines that nobody needs, and none would be written by two ranks. Messages are too long to be eager.
+        One takes at least as long as a self copy, whose time is less certain than that of the whole.
         """
         ranks, places = self._node.size, (source or self._place, target or self._place)
 
@@ -177,7 +178,7 @@ class Measurements:
             moved = max(nbytes, run * ranks, 2 * max_eager_bytes * ranks)
             own = moved / ranks
             seconds = self._timed.cyclic(self._node, strategy, moved, run, places)
-            seconds = _without(max(0, ranks - 2) * message, seconds)
+            seconds = _without(latency.exchange + (ranks - 1) * latency.message, seconds)
             crossing = (seconds - own * copies.pack.at(moved, run)) / ((moved - own) or moved)
             return max(seconds / moved, crossing) * max(nbytes, run)
 

@@ -114,7 +114,7 @@ class TimedExchanges:
         shape = (nbytes // _ITEM * group.size,)
         sides = Distribution(shape, (group.size,)), Distribution(shape, (group.size,), block=(run // _ITEM,))
         name = f"{strategy}, {nbytes:,} bytes block-cyclic in runs of {run:,}"
-        return self._time(name, group, sides, places, strategy=strategy)
+        return self._time(name, group, sides, places, in_a_row=False, strategy=strategy)
 
     def all_to_all(self, group: MPI.Intracomm, strategy: str, place: str) -> float | None:
         """Time an exchange in which each rank of a group sends an element to each other one."""

@@ -150,7 +150,7 @@ def test_a_gpu_section_has_the_parts_that_the_profile_has(tmp_path: Path, part: 
             10**9,
             "node.messages.nbytes: Value error, expected sizes in ascending order",
         ),
-        (("node", "push", "seconds_per_byte"), [[1e-9]], "node.push: Value error, expected 4 x 7 numbers, got 1 rows"),
+        (("node", "push", "seconds_per_byte"), [[1e-9]], "node.push: Value error, expected 4 x 9 numbers, got 1 rows"),
         (("node", "staged"), None, "the whole: Value error, node must have pull, staged and datatypes"),
         (("node", "messages", "seconds"), [1.0], "node.messages: Value error, expected seconds of 7 sizes, got 1"),
         (("cores_per_node",), 0, "cores_per_node: Input should be greater than or equal to 1"),

@@ -284,5 +284,5 @@ def test_symbols_are_refused():
 
 def test_bytes_are_readable():
     assert [format_bytes(n) for n in (0, 96, 999, 1000, 1536, 1 << 20, 3 << 40)] == [
-        *("0 B", "96 B", "999 B", "0.977 KiB", "1.5 KiB", "1 MiB", "3 TiB")
+        *("0 B", "96 B", "999 B", "1,000 B", "1.5 KiB", "1 MiB", "3 TiB")
     ]
