@@ -49,11 +49,7 @@ endif()
 
 
 def _cmake_directory() -> Path:
-    """
-    Return the folder of a CMake package, by which ``find_package`` gives the target ``dace_redist::dace_redist``.
-
-    The project finds and links MPI itself, for its own language.
-    """
+    """Folder of a CMake package with the target ``dace_redist::dace_redist``; projects find and link MPI themselves."""
     library = ensure_library()
     folder = library.parent / "cmake"
     folder.mkdir(exist_ok=True)

@@ -47,13 +47,10 @@ class Machine:
     @classmethod
     def load(cls, given: str | os.PathLike[str] | Machine) -> Machine:
         """
-        Read a description.
+        Read a description: a YAML file, or a machine of the package, see :func:`names`; a machine is returned as it is.
 
-        :param given: Path of a YAML file, or name of a machine that ships with the package, see :func:`names`; a
-            machine is returned as it is.
         :raises ValueError: If a value is missing, unknown or impossible; names the file and the line.
         :raises FileNotFoundError: If there is neither such a file nor such a machine; names the machines.
-        :raises OSError: If it cannot be read.
         """
         if isinstance(given, Machine):
             return given
@@ -79,11 +76,9 @@ class Machine:
 
     def node_of(self, ranks: int, ranks_per_node: int, scattered: bool = False) -> Array:
         """
-        Return the node of each rank; ranks fill one node after another.
+        Return the node of each rank; ranks fill one node after another. A ValueError if the machine is too small.
 
-        :param scattered: Whether the nodes are anywhere in the machine, as a busy machine's scheduler gives them; equal
-            at every call.
-        :raises ValueError: If the machine has not so many nodes, or none has a rank.
+        :param scattered: Whether the nodes are anywhere in the machine; equal at every call.
         """
         _check_ranks_per_node(ranks_per_node)
         needed = -(-ranks // ranks_per_node)
@@ -98,11 +93,7 @@ class Machine:
         return np.repeat(nodes[:needed], ranks_per_node)[:ranks]
 
     def rates(self, ranks_per_node: int) -> MachineProfile:
-        """
-        Return the profile for the cost model, on this machine's cores, with its network.
-
-        :raises ValueError: If ``ranks_per_node`` is less than 1.
-        """
+        """Return the profile for the cost model, on this machine's cores, with its network."""
         _check_ranks_per_node(ranks_per_node)
         profile, copies = self.profile, self.profile.copies.pack
         factor = 1 / profile.oversubscription  # seconds that a rank has a core for
@@ -125,10 +116,7 @@ class Machine:
         """
         Return the time of a contraction on a rank: of computing or of memory traffic, whichever is longer.
 
-        :param flops: Operations of the rank.
         :param nbytes: Bytes of its operands and of its result.
-        :param ranks_per_node: Ranks that share the cores and the memory of a node.
-        :raises ValueError: If it is less than 1.
         """
         _check_ranks_per_node(ranks_per_node)
         return ranks_per_node * max(flops / (self.cores * self.flops), nbytes / self.memory)
@@ -145,10 +133,7 @@ def names() -> list[str]:
 
 
 def describes_machine(given: str | os.PathLike[str]) -> bool:
-    """
-    Return whether :meth:`Machine.load` takes this: the name of a machine that ships with the package, or a file with
-    some of its fields.
-    """
+    """Return whether this is the name of a machine that ships with the package, or a file with fields of one."""
     path = Path(given)
     if not path.exists():
         return str(given) in names()

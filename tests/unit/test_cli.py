@@ -248,6 +248,21 @@ def test_bad_words_for_tune(run, words, said):
     assert err.startswith("dace-redist: ") and said in err
 
 
+def test_lines_fit_and_end_with_a_verdict(run):
+    for words in ([], *([command] for command in cli.cli.commands)):
+        out = run(*words, "--help")[1]
+        assert max(map(len, out.splitlines())) <= 105 and (words or "..." not in out)
+    out = run(*SEED, "--profile")[1]
+    assert max(map(len, out.splitlines())) <= 105 and "e-" not in out
+    assert " is predicted to be the fastest, in " in out.splitlines()[-1]
+    assert run(*SEED)[1].splitlines()[-1].startswith("91.7 % of the data moves; the default strategy, Hierarchical, ")
+
+
+def test_config_names_its_options(run):
+    code, out, err = run("config")
+    assert (code, out) == (2, "") and "name --cflags, --libs or --cmakedir; dace-redist info prints" in err
+
+
 def test_missing_option_and_unknown_command(run):
     assert run("explain", "--shape", "4", "--from", "2")[::2] == (
         2,
