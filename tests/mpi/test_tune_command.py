@@ -43,7 +43,7 @@ def test_command_line(tmp_path: Path):
     "words, said",
     [
         (["--option", "dept=2"], "none of Pack takes option 'dept'; they take "),
-        (["--limit-seconds", "-1"], "limit_seconds must be positive, got -1.0"),
+        (["--limit-seconds", "-1"], "-1.0 is not in the range x>0"),
         (["--to", "1,3"], "the communicator has 2 ranks: start with mpiexec -n 3"),
     ],
 )
