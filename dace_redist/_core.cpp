@@ -325,7 +325,7 @@ PYBIND11_MODULE(_core, module) {
         else if (exchange >= 0)
           policy = {dr::ReplicaPolicy::all, dr::scatters_target(source, target, element_bytes)};
         dr::RankSchedule schedule =
-            dr::make_schedule(within_target ? target : source, target, index_map, rank, with_blocks, {}, {}, policy);
+            dr::make_schedule({within_target ? target : source, target, index_map, rank, policy, with_blocks});
         if (policy.kind == dr::ReplicaPolicy::all) keep_turn(schedule, exchange);
         return py::make_tuple(message_list(schedule.sends), message_list(schedule.receives),
                               message_list({schedule.self}));
@@ -346,7 +346,7 @@ PYBIND11_MODULE(_core, module) {
       [](const dr::Distribution& source, const dr::Distribution& target, dr::Index rank, const Numbers& map) {
         const dr::IndexMap index_map(map, source, target);
         dr::RankSchedule schedule =
-            dr::make_schedule(source, target, index_map, rank, false, {}, {}, {dr::ReplicaPolicy::all});
+            dr::make_schedule({source, target, index_map, rank, {dr::ReplicaPolicy::all}, false});
         if (schedule.self.count > 0) schedule.receives.push_back(std::move(schedule.self));
         py::array_t<dr::Index> held({static_cast<py::ssize_t>(schedule.receives.size()), py::ssize_t{2}});
         dr::Index* out = held.mutable_data();

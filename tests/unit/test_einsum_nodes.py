@@ -10,11 +10,10 @@ import pytest
 from planner_statements import PROGRAMS, check_results, shapes_of, statements_of
 
 from dace_redist.einsum import Einsum, Statement, plan_einsums
-from dace_redist.einsum.nodes import internode_bytes, least_internode, node_tiles
+from dace_redist.einsum.nodes import internode_bytes, least_internode
 
 E = Einsum.parse
 SHAPES = {"A": (16, 32), "B": (32, 8)}
-EXTENTS = {"i": 16, "j": 32, "k": 8}
 
 
 def group_on(grid, ranks):
@@ -53,16 +52,6 @@ def test_the_formula_counts_what_crosses_between_nodes(grid, size):
     assert volumes[tuple(tile[0].tolist())] == least[0] == min(volumes.values())
 
 
-def test_tiles_cover_the_grid():
-    group = group_on((2, 4, 2), 16)
-    nodes = node_tiles(group, EXTENTS, 4)
-    assert sorted(nodes.ranks) == list(range(16))
-    assert all(rank // 4 == node for rank, node in zip(nodes.ranks, nodes.tiles, strict=True))
-    tile, _ = least_internode(np.array([[3, 5]]), [([0], np.ones(1))], 4)
-    assert not tile.any()
-    assert node_tiles(group_on((1, 5, 1), 5), EXTENTS, 4) is None
-
-
 @pytest.mark.parametrize("ranks, size", [(8, 4), (12, 4), (16, 4), (16, 8), (13, 4)])
 def test_knowing_nodes_never_sends_more_between_them(ranks, size):
     statements = [Statement(E("ij,jk->ik"), ("A", "B"), "C"), Statement(E("ik,kl->il"), ("C", "D"), "F")]
@@ -99,13 +88,6 @@ def test_grids_are_chosen_by_what_goes_between_nodes(ranks, size, share):
     parts = other.groups[0].parts
     fixed = plan_einsums([statement], shapes, ranks, node_size=size, overrides={"C": parts})
     assert plan.internode_bytes[1] == fixed.internode_bytes[1]  # what the plan without nodes would have sent
-
-
-def test_loops_send_between_nodes_each_time():
-    once, often = (Statement(E("ij,jk->ik"), ("A", "B"), "C", repeats=n) for n in (1, 10))
-    shapes, grid = {"A": (16, 64), "B": (64, 8)}, {"C": {"j": 8}}
-    one, ten = (plan_einsums([s], shapes, 8, node_size=2, overrides=grid) for s in (once, often))
-    assert one.internode_bytes[0] == 3 * 16 * 8 * 8 and ten.internode_bytes[0] == 10 * one.internode_bytes[0]
 
 
 def test_nodes_are_laid_along_what_moves_most():

@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dace_redist import Distribution
-from dace_redist.einsum.bounds import MoveBounds, _worst_overlap, move_bounds
+from dace_redist.einsum.bounds import move_bounds
 from dace_redist.einsum.grids import Layouts
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.relabel import Overlap, best_ranks
 from dace_redist.einsum.traffic import Pairs, same_place, traffic
-from dace_redist.relabelling import assign
 from dace_redist.schedule import schedule
 
 
@@ -57,19 +56,6 @@ def test_blocks_are_those_of_the_distribution(case):
         for axis, indices in enumerate(distribution.global_index(rank)):
             np.testing.assert_array_equal(indices, np.arange(low[axis], high[axis]))
     assert Placement.of(Distribution(shape, (1,))).largest_block(shape) == shape
-
-
-@given(st.integers(0, 60), st.integers(1, 9), st.integers(1, 9))
-@settings(max_examples=200, deadline=None)
-def test_the_worst_overlap_is_that_of_two_distributions(extent, parts, other_parts):
-    lengths, blocks = [], []
-    for number in (parts, other_parts):
-        core = Distribution((extent,), (number,), block="ceil").core
-        lengths.append(core.uniform_block(0))
-        blocks.append([range(low, min(low + lengths[-1], extent)) for low in core.block_begins(0)])
-    full = [block for block in blocks[1] if len(block) == lengths[1]]
-    common = [max(min(a.stop, b.stop) - max(a.start, b.start) for a in blocks[0]) for b in full]
-    assert _worst_overlap(extent, *lengths) == min(common, default=0)
 
 
 @pytest.mark.slow
@@ -141,20 +127,6 @@ def test_bounds_hold_for_every_numbering_of_the_ranks(case):
     assert bound <= traffic(source, fitted, shape).busiest + 1e-9
 
 
-@pytest.mark.parametrize("most", [0, 250_000])
-def test_bounds_are_the_same_whether_kept_or_not(monkeypatch, most):
-    monkeypatch.setattr("dace_redist.einsum.bounds.MAX_KEPT", most)
-    parts = np.array([(1, 6), (2, 3), (3, 2), (6, 1), (2, 2)])
-    shape = (10, 7)
-    source = Layouts(parts, -(-np.array(shape) // parts), np.ones(5, np.int64))
-    target = Layouts(parts[1:], -(-np.array(shape) // parts[1:]), np.array([1, 1, 1, 2]))
-    bounds, expected = MoveBounds(source, target, shape), move_bounds(source, target, shape)
-    assert expected.any()
-    np.testing.assert_array_equal(bounds.of(slice(None), slice(None)), expected)
-    np.testing.assert_array_equal(bounds.of(slice(1, 2), slice(None)), expected[1:2])
-    np.testing.assert_array_equal(bounds.of(slice(None), slice(3, 4)), expected[:, 3:4])
-
-
 @given(cases())
 @settings(max_examples=100, deadline=None)
 def test_relabelling_keeps_most_where_it_is(case):
@@ -174,16 +146,6 @@ def test_a_pure_permutation_vanishes():
     assert traffic(source, target.with_ranks(ranks), (6, 7)).received.sum() == 0
 
 
-@pytest.mark.parametrize("limit", [0, 2048])
-def test_assignments(monkeypatch, limit):
-    monkeypatch.setattr("dace_redist.relabelling.MAX_EXACT_ROWS", limit)
-    matrix = np.array([[3.0, 2.0, 0.0], [3.0, 1.0, 0.0]])
-    columns = assign(matrix)
-    assert len(set(columns.tolist())) == 2
-    if limit:
-        assert matrix[[0, 1], columns].sum() == 5
-
-
 def test_distributions_of_placements():
     placement = Placement((2, 3), (None, 0), (1, 4), (5, 4, 3, 2, 1, 0))
     assert (placement.parts, placement.replicas, placement.block(1, 30)) == ((1, 2), 3, 16)
@@ -197,13 +159,3 @@ def test_distributions_of_placements():
         Placement((2,), (0, None), (1,), (0, 1))
     with pytest.raises(ValueError, match="no shape"):
         placement.distribution((7,))
-
-
-def test_placements_take_symbols():
-    from sympy import Symbol, ceiling
-
-    size = Symbol("n", positive=True, integer=True)
-    placement = Placement((4,), (0,), (2,), (0, 1, 2, 3))
-    block = placement.block(0, size, lambda extent, parts: ceiling(extent / parts))
-    assert int(block.subs(size, 30)) == placement.block(0, 30) == 8
-    assert placement.distribution((size,), lambda extent, parts: ceiling(extent / parts)).is_symbolic
