@@ -17,21 +17,25 @@ from dace_redist.einsum.command import bytes_of_memory, einsum
 from dace_redist.errors import RedistributionError
 from dace_redist.joint_schedule import JointSchedule
 from dace_redist.mpi.launch import launched_rank
-from dace_redist.native.command import build, config
-from dace_redist.problem_options import described_schedule, operation_options, problem_options
-from dace_redist.redistribution.tune_command import calibrate, tune
+from dace_redist.native.command import build, config, installation
+from dace_redist.problem_options import GroupedCommand, described_schedule, operation_options, problem_options
+from dace_redist.redistribution.tune_command import bench, calibrate, memory_option, tune
 from dace_redist.relabelling import saved_by_relabelling
 from dace_redist.report import text as report
-from dace_redist.report.nodes import nodes_json, nodes_text, relabelling_text
+from dace_redist.report.text import nodes_json, nodes_text, relabelling_text
 from dace_redist.report.trace import trace
+from dace_redist.report.units import format_bytes
 from dace_redist.schedule import Schedule
 from dace_redist.simulation.command import simulate
 from dace_redist.strategies import DEFAULT_STRATEGY, with_options
 from dace_redist.strategy_memory import options_within, rounds
+from dace_redist.tuning.files import profile_path, record_path
 from dace_redist.tuning.problem import MEMORIES
 
 if TYPE_CHECKING:
     from dace_redist.tuning.report import CostReport
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.group(
@@ -40,49 +44,54 @@ if TYPE_CHECKING:
 @click.version_option(__version__, prog_name="dace-redist", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Move distributed tensors from one distribution over ranks to another."""
+    """Inspect, predict, tune and measure redistributions of distributed arrays."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
 
-for _other in (build, calibrate, config, einsum, simulate, trace, tune):
+for _other in (bench, build, calibrate, config, einsum, simulate, trace, tune):
     cli.add_command(_other)
 
 
 @cli.command()
+def info() -> None:
+    """
+    Show and test the installation.
+
+    Two ranks are started. The files are those of the tuning record and of the machine profile.
+    """
+    lines = installation()
+    for word, path in (("record", record_path()), ("profile", profile_path())):
+        lines.append(f"{word:<10}{path}{'' if path.exists() else ' (none yet)'}")
+    click.echo("\n".join([*lines, "2 ranks started, and found each other"]))
+
+
+@cli.command(cls=GroupedCommand)
 @problem_options
 @operation_options
 @click.option("--rank", type=int, help="list the messages of this rank instead")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-@click.option("--plot", "path", type=click.Path(dir_okay=False, path_type=Path), help="draw to .png, .svg or .pdf")
+@click.option("--plot", "path", type=_FILE, help="draw to .png, .svg or .pdf")
 @click.option(
     "--memory-bytes",
     metavar="BYTES",
     callback=bytes_of_memory,
-    help="say in how many rounds it moves if a rank's buffers take no more, as in 64MiB",
+    help="limit of a rank's buffers, as in 64MiB; prints the number of rounds within it",
 )
-@click.option("--tensors", type=click.IntRange(1), default=1, help="so many tensors of this kind move in one exchange")
+@click.option("--tensors", type=click.IntRange(1), default=1, help="number of such tensors in one exchange")
 @click.option(
-    "--machine",
+    "--profile",
     is_flag=False,
     flag_value="",
     metavar="[FILE]",
-    help="say what each strategy would take on the machine of a profile; without FILE on this one",
+    help="predict the time of each strategy by a machine profile; default: this machine's",
 )
-@click.option(
-    "--plot-model",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="with --machine: draw which strategy is the fastest by size and run length",
-)
-@click.option(
-    "--ranks-per-node",
-    type=click.IntRange(1),
-    help="say what goes between nodes of so many ranks, numbered node by node; with --machine, default: its profile's",
-)
-@click.option("--memory", type=click.Choice(MEMORIES), default=MEMORIES[0], help="of the arrays, with --machine")
+@click.option("--plot-model", type=_FILE, help="with --profile: draw the fastest strategy by size and run length")
+@click.option("--ranks-per-node", type=click.IntRange(1), help="ranks on each node, numbered node by node")
+@memory_option(suffix=", with --profile")
 def explain(shape: tuple[int, ...], dtype: np.dtype[Any], as_json: bool, path: Path | None, **given: Any) -> None:
     """
-    Print what one redistribution moves: messages, bytes, run lengths.
+    Show what a redistribution moves.
 
     \b
     dace-redist explain --shape 48,24,24,72,288 --from 2,1,1,3,2 --to 1,1,1,1,12 --dtype int32
@@ -105,14 +114,15 @@ def explain(shape: tuple[int, ...], dtype: np.dtype[Any], as_json: bool, path: P
 
 
 #: Options of a report on one whole tensor, by their names in Python.
-_OF_ONE_TENSOR = {"memory_bytes": "--memory-bytes", "machine": "--machine", "ranks_per_node": "--ranks-per-node"}
+_OF_ONE_TENSOR = {"memory_bytes": "--memory-bytes", "profile": "--profile", "ranks_per_node": "--ranks-per-node"}
 
 
 def _check_combination(schedule: Schedule, given: Mapping[str, Any]) -> None:
     """Refuse options of :func:`explain` that do not go together."""
     rank = given["rank"]
     if rank is not None and not 0 <= rank < schedule.ranks:
-        raise click.BadParameter(f"{rank} is no rank: there are ranks 0 to {schedule.ranks - 1}", param_hint="--rank")
+        wrong = f"a rank must be between 0 and {schedule.ranks - 1}, got {rank}"
+        raise click.BadParameter(wrong, param_hint="--rank")
     for alone, option, others in (
         (given["tensors"] > 1, "--tensors", {"rank": "--rank", **_OF_ONE_TENSOR}),
         (rank is not None, "--rank", _OF_ONE_TENSOR),
@@ -124,26 +134,26 @@ def _check_combination(schedule: Schedule, given: Mapping[str, Any]) -> None:
         (given["plot_model"] is not None, "--plot-model"),
         (given["memory"] != MEMORIES[0], "--memory"),
     ):
-        if used and given["machine"] is None:
-            raise click.BadParameter("goes with --machine", param_hint=option)
+        if used and given["profile"] is None:
+            raise click.BadParameter("goes with --profile", param_hint=option)
 
 
 def _costs(schedule: Schedule, given: Mapping[str, Any]) -> CostReport | None:
-    """Return the report of the cost model, if a machine is given."""
-    if given["machine"] is None:
+    """Return the report of the cost model, if a profile is given."""
+    if given["profile"] is None:
         return None
     from dace_redist.tuning.report import CostReport  # loads pydantic, which takes as long as NumPy
 
-    machine = given["machine"] or None
+    profile = given["profile"] or None
     try:
-        return CostReport.of(schedule, given["memory"], machine, given["ranks_per_node"])
+        return CostReport.of(schedule, given["memory"], profile, given["ranks_per_node"])
     except (OSError, ValueError):
         from dace_redist.simulation.machine import describes_machine
 
-        if machine is None or not describes_machine(machine):
+        if profile is None or not describes_machine(profile):
             raise
-        wrong = f"{machine} describes a machine for dace-redist simulate; here FILE is a machine profile"
-        raise click.BadParameter(f"{wrong}, which dace-redist calibrate writes", param_hint="--machine") from None
+        wrong = f"{profile} describes a machine for dace-redist simulate --machine; --profile takes a machine profile"
+        raise click.BadParameter(f"{wrong}, which dace-redist calibrate writes", param_hint="--profile") from None
 
 
 def _nodes_of(schedule: Schedule, given: Mapping[str, Any], costs: CostReport | None) -> Sequence[int] | None:
@@ -175,21 +185,19 @@ def _report_text(schedule: Schedule, given: Mapping[str, Any], costs: CostReport
         lines += relabelling_text(saved, between, " with node_weights", " between nodes")
     if nbytes is not None:
         options = options_within(schedule, DEFAULT_STRATEGY, nbytes, {})
-        count, called = rounds(schedule, options), with_options(DEFAULT_STRATEGY, options)
-        lines.append(f"rounds    {count:,} within {nbytes:,} B, by {called}")
-    return "\n".join(lines if costs is None else [*lines, str(costs)])
+        called = with_options(DEFAULT_STRATEGY, options)
+        lines.append(f"rounds    {rounds(schedule, options):,} within {format_bytes(nbytes)}, by {called}")
+    return "\n".join([*lines, report.verdict(schedule) if costs is None else str(costs)])
 
 
-#: Errors that are reported in one line: of bad input, and of missing parts of a machine.
-_REPORTED = (
-    *(ValueError, TypeError, RuntimeError, OSError, MemoryError, OverflowError, ImportError),
-    RedistributionError,
-)
+#: Errors that are reported in one line: of bad input, exit status 2, and of everything else, exit status 1.
+_BAD_INPUT = (ValueError, TypeError, OverflowError, MemoryError, FileNotFoundError)
+_FAILED = (RuntimeError, OSError, ImportError, RedistributionError)
 
 
 def run_command(command: click.Command, name: str, arguments: Sequence[str] | None = None) -> NoReturn:
     """
-    Run a command and end the process: 0 when done, 2 with one line on standard error for bad input.
+    Run a command and end the process: 0 when done, with one line on standard error 2 for bad input and 1 for a failure.
 
     :param name: Name of the program, for its help and its errors.
     :param arguments: Words of the command line without the program's name; default those of this process.
@@ -198,21 +206,22 @@ def run_command(command: click.Command, name: str, arguments: Sequence[str] | No
         code = command.main(arguments, prog_name=name, standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
-        code = _fail(name, error.format_message())
-    except _REPORTED as error:
-        if isinstance(error, BrokenPipeError):  # the reader has what it wants: `dace-redist ... | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(1)
-        code = _fail(name, str(error) or type(error).__name__)
+        context = getattr(error, "ctx", None)
+        code = _fail(name, error.format_message(), 2, f" (see {context.command_path} --help)" if context else "")
+    except BrokenPipeError:  # the reader has what it wants: `dace-redist ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except (*_BAD_INPUT, *_FAILED) as error:
+        code = _fail(name, str(error) or type(error).__name__, 2 if isinstance(error, _BAD_INPUT) else 1)
     except (click.Abort, KeyboardInterrupt):
         code = 130
     sys.exit(code)
 
 
-def _fail(name: str, message: str) -> int:
+def _fail(name: str, message: str, code: int, remedy: str = "") -> int:
     if launched_rank() in (None, 0):  # every rank of a job fails alike
-        print(f"{name}: " + " ".join(message.split()), file=sys.stderr)
-    return 2
+        print(f"{name}: {' '.join(message.split())}{remedy}", file=sys.stderr)
+    return code
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

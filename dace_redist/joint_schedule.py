@@ -67,15 +67,15 @@ class JointSchedule:
 
     def __str__(self) -> str:
         """Return the report: messages and bytes of all tensors together."""
-        from dace_redist.report import joint
+        from dace_redist.report import text
 
-        return joint.joint_text(self)
+        return text.joint_text(self)
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain numbers, lists and dictionaries."""
-        from dace_redist.report import joint
+        from dace_redist.report import text
 
-        return joint.joint_json(self)
+        return text.joint_json(self)
 
     def plot(self, path: str | Path) -> None:
         """Draw the owners of the first tensor, and the volumes of all, to a file, see :meth:`Schedule.plot`."""

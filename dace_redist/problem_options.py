@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ _Callback = Callable[[click.Context, click.Parameter, Any], Any]
 
 
 def whole_numbers(*known: str) -> _Callback:
-    """Return a reader of lists such as ``8,balanced,-``: numbers, ``known`` words, and ``-`` for None."""
+    """Return a reader of lists such as ``8,balanced,-`` or ``4x2``: numbers, ``known`` words, and ``-`` for None."""
 
     def entry(word: str, value: str) -> int | str | None:
         if word in known:
@@ -26,12 +27,13 @@ def whole_numbers(*known: str) -> _Callback:
                 raise click.BadParameter(f"{word} is larger than any size or rank can be")
             return int(word)
         also = "".join(f" or {other!r}" for other in known)
-        raise click.BadParameter(f"{word!r} in {value!r} is no whole number{also}; expected a list such as 4,2,1")
+        raise click.BadParameter(f"{word!r} in {value!r} is not a whole number{also}; expected a list such as 4,2,1")
 
     def read(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int | str | None, ...] | None:
         if value is None or not value.strip():  # an empty list: of a tensor of 0 dimensions
             return None if value is None else ()
-        return tuple(entry(word.strip(), value) for word in value.split(","))
+        words = value.split("x" if re.fullmatch(r"\d+(x\d+)+", value) else ",")
+        return tuple(entry(word.strip(), value) for word in words)
 
     return read
 
@@ -47,34 +49,53 @@ def _factor(_: click.Context, __: click.Parameter, value: str) -> complex:
     try:
         return complex(value)
     except ValueError:
-        raise click.BadParameter(f"{value!r} is no number, such as 0.5 or 1+2j") from None
+        raise click.BadParameter(f"{value!r} is not a number, such as 0.5 or 1+2j") from None
 
 
 #: Options of a distribution: end of the name, words among its numbers, meaning.
 _SIDE_OPTIONS = (
     ("-ranks", (), "rank of each grid position, row-major"),
-    ("-dims", ("-",), "grid axis that each tensor axis is split over, - if none"),
-    ("-block", ("-", "balanced", "ceil"), "elements per block and dimension, or balanced (also -), or ceil"),
-    ("", (), "process grid"),
+    ("-dims", ("-",), "grid axis that splits each dimension, - for none"),
+    ("-block", ("-", "balanced", "ceil"), "elements per block of each dimension, balanced (also -), or ceil"),
+    ("", (), "process grid, as in 4,1 or 4x1"),
 )
 
 #: Options that select and permute the elements moved.
 _INDEX_OPTIONS = (
-    ("--to-shape", "to_shape", "global shape of the target; default: that of the source, permuted"),
-    ("--axes", "axes", "permutes the dimensions: the source axis of each target axis, as in 1,0"),
-    ("--region-shape", "region_shape", "moves a sub-tensor: its extents, in the source's axes"),
-    ("--region-from", "region_from", "its first index in the source; default 0,0,..."),
-    ("--region-to", "region_to", "its first index in the target; default 0,0,..."),
+    ("--to-shape", "to_shape", "global shape of the target; default: the source's, permuted"),
+    ("--axes", "axes", "source axis of each target axis, as in 1,0 for a transposition"),
+    ("--region-shape", "region_shape", "extents of the sub-tensor to move, in the source's axes"),
+    ("--region-from", "region_from", "first index of the sub-tensor in the source; default: 0,0,..."),
+    ("--region-to", "region_to", "first index of the sub-tensor in the target; default: 0,0,..."),
 )
 
 #: Options of the operation on elements on their way.
 _OPERATION_OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
-    (("--to-dtype", "target_dtype"), {"help": "type of the target's elements; default: that of the source's"}),
-    (("--alpha",), {"default": "1", "callback": _factor, "help": "the target gets alpha * source + beta * target"}),
-    (("--beta",), {"default": "0", "callback": _factor, "help": "see --alpha"}),
-    (("--conj",), {"is_flag": True, "help": "conjugates the source"}),
-    (("--op",), {"type": click.Choice(OPS), "help": "reduces the source's replicas, which are partial results"}),
+    (("--to-dtype", "target_dtype"), {"metavar": "TYPE", "help": "element type of the target; default: the source's"}),
+    (("--alpha",), {"default": "1", "callback": _factor, "help": "factor of the source"}),
+    (("--beta",), {"default": "0", "callback": _factor, "help": "factor of the old target, which is added"}),
+    (("--conj",), {"is_flag": True, "help": "conjugate the source"}),
+    (("--op",), {"type": click.Choice(OPS), "help": "reduce the source's replicas, which are partial results"}),
 )
+
+
+class GroupedCommand(click.Command):
+    """A command whose help lists the options of a redistribution under headings of their own."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: D102
+        groups: dict[str, list[tuple[str, str]]] = {"Redistribution": [], "Operation": [], "Options": []}
+        operation = {names[-1].strip("-") for names, _ in _OPERATION_OPTIONS}
+        layout = {"shape", "dtype", *(name for _, name, _ in _INDEX_OPTIONS)}
+        layout |= {f"{side}{end.replace('-', '_')}" for side in ("source", "target") for end, _, _ in _SIDE_OPTIONS}
+        for param in self.get_params(ctx):
+            if not isinstance(param, click.Option):
+                continue
+            group = "Operation" if param.name in operation else "Redistribution" if param.name in layout else "Options"
+            groups[group] += filter(None, [param.get_help_record(ctx)])
+        for title, rows in groups.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
 def operation_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -91,7 +112,7 @@ def _list_option(flag: str, name: str, text: str, required: bool = False, known:
 def problem_options(command: Callable[..., None], required: bool = True) -> Callable[..., None]:
     """Add the options of a redistribution to a command: its shape, both sides and the type of the elements."""
     kind: Any = click.option(
-        "--dtype", default="float64", show_default=True, callback=_dtype, help="type of the elements"
+        "--dtype", metavar="TYPE", default="float64", show_default=True, callback=_dtype, help="element type"
     )
     command = kind(command)
     for flag, name, text in reversed(_INDEX_OPTIONS):
@@ -100,7 +121,7 @@ def problem_options(command: Callable[..., None], required: bool = True) -> Call
         for end, known, text in _SIDE_OPTIONS:
             field = name + end.replace("-", "_")
             command = _list_option(f"--{side}{end}", field, f"{name}: {text}", required and not end, known)(command)
-    return _list_option("--shape", "shape", "global shape, as in 48,24,72", required)(command)  # type: ignore[no-any-return]
+    return _list_option("--shape", "shape", "global shape, as in 48,24,72 or 48x24x72", required)(command)  # type: ignore[no-any-return]
 
 
 def given_problem_options(values: Mapping[str, Any]) -> list[str]:

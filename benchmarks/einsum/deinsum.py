@@ -23,7 +23,7 @@ from dace_redist.einsum.grids import given_grid
 from dace_redist.einsum.model import Model
 from dace_redist.einsum.order import Part, contraction_tree, groupings, passes_unhidden
 from dace_redist.einsum.program import EinsumProgram, EinsumStep, Walk
-from dace_redist.report.text import format_bytes
+from dace_redist.report.units import format_bytes
 
 #: Numbers of ranks that are compared.
 RANKS = (1, 2, 4, 8, 16, 27, 32, 64, 125, 128, 256, 512)

@@ -11,7 +11,7 @@ import numpy as np
 
 from dace_redist.mpi.launch import describe_mpi, mpi_environment, mpiexec_command
 from dace_redist.report.canvas import new_figure
-from dace_redist.report.text import format_bytes
+from dace_redist.report.units import format_bytes
 from dace_redist.strategies import host_strategies
 
 RANKS = 4

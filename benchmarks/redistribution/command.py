@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dace_redist.report.text import format_bytes
+from dace_redist.report.units import format_bytes
 from dace_redist.strategies import host_strategies
 from redistribution import run, tables
 from redistribution.catalogue import PRESETS, USUAL_VARIANTS, VARIANTS, Case, load

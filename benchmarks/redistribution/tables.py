@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dace_redist.report.text import table
+from dace_redist.report.units import table
 from redistribution import methods as kinds
 
 Record = Mapping[str, Any]

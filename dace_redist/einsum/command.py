@@ -86,25 +86,27 @@ def multiplied_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     "--sizes", metavar="LIST", required=True, multiple=True, callback=index_sizes, help="size of each index: i=512,a=24"
 )
 @click.option("--ranks", type=click.IntRange(min=1), required=True, help="ranks to plan for")
-@click.option("--dtype", "itemsize", default="float64", show_default=True, callback=_dtype, help="type of the elements")
-@click.option("--memory", metavar="BYTES", callback=bytes_of_memory, help="memory per rank for all tensors, as in 4GiB")
-@click.option("--node-size", type=click.IntRange(min=1), help="ranks per node, numbered node by node")
+@click.option(
+    "--dtype", "itemsize", metavar="TYPE", default="float64", show_default=True, callback=_dtype, help="element type"
+)
+@click.option("--memory-bytes", metavar="BYTES", callback=bytes_of_memory, help="limit per rank, as in 4GiB")
+@click.option(
+    "--ranks-per-node", "node_size", type=click.IntRange(min=1), help="minimise traffic between nodes of so many ranks"
+)
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 @click.option("--plot", "path", type=click.Path(dir_okay=False, path_type=Path), help="draw to .png, .svg or .pdf")
 def einsum(
     einsums: str,
     sizes: dict[str, int],
     ranks: int,
-    memory: int | None,
     as_json: bool,
     path: Path | None,
     **others: Any,
 ) -> None:
     """
-    Print how einsums run on several ranks: order, grids, bytes moved.
+    Plan distributed einsums: order, grids, bytes moved.
 
-    Several einsums stand apart by semicolons; tensors are called by their indices, so that one may use the result of
-    another.
+    Semicolons separate several einsums; tensors are named by their indices, so that one may use the result of another.
 
     \b
     dace-redist einsum 'ijk,ja,ka->ia' --sizes i=512,j=512,k=512,a=24 --ranks 8
@@ -113,7 +115,7 @@ def einsum(
     from dace_redist.einsum.planner import plan_einsums
 
     statements, shapes = read_statements(einsums, sizes)
-    plan = plan_einsums(statements, shapes, ranks, memory_bytes=memory, **others)
+    plan = plan_einsums(statements, shapes, ranks, **others)
     if path is not None:
         plan.plot(path)
     click.echo(json.dumps(plan.to_json()) if as_json else str(plan))

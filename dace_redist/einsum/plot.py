@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dace_redist.einsum.repeated_steps import folded
 from dace_redist.einsum.report import format_flops, grid_text, operation_text, shape_text
 from dace_redist.report.canvas import new_figure, save
-from dace_redist.report.text import format_bytes
+from dace_redist.report.units import format_bytes
 
 if TYPE_CHECKING:
     from dace_redist.einsum.plan import EinsumPlan, Group, Move

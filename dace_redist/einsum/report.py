@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.rates import BYTES_PER_SECOND, FLOPS_PER_SECOND
 from dace_redist.einsum.statement import Statement
-from dace_redist.report.text import format_bytes, in_units
+from dace_redist.report.units import format_bytes, in_units
 
 if TYPE_CHECKING:
     from dace_redist.einsum.plan import EinsumPlan, Group, Move

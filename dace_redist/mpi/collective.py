@@ -106,8 +106,7 @@ def remembered(comm: Any, key: Hashable, find: Callable[[], Fact]) -> Fact:
     """
     Return a fact of a communicator that is found at the first call with ``key``. Collective if ``find`` is.
 
-    :param key: Name of the fact, the same on all ranks.
-    :param find: Finds the fact; fails on every rank if on one.
+    ``key`` is equal on all ranks, and ``find`` fails on every rank if on one.
     """
     facts = comm.Get_attr(_keyval())
     if facts is None:

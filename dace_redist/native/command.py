@@ -23,13 +23,13 @@ from dace_redist.native.toolchain import (
 
 
 @click.command()
-@click.option("--gpu/--no-gpu", default=None, help="whether to build the one for GPUs; default: where nvcc is")
+@click.option("--gpu/--no-gpu", default=None, help="build the library for GPUs, or not; default: if nvcc is found")
 def build(gpu: bool | None) -> None:
     """
-    Build the compiled libraries ahead, for this MPI, compiler and processor.
+    Compile the libraries ahead of their first use.
 
-    Otherwise the first program that needs one builds it. On a cluster, run it once on a compute node. The compiler for
-    GPUs, nvcc, is looked for on PATH and below CUDA_HOME.
+    They are kept for this MPI, compiler and processor; without this command the first program that needs one builds it.
+    On a cluster, run it once on a compute node. The compiler for GPUs, nvcc, is looked for on PATH and below CUDA_HOME.
     """
     for name in (REDISTRIBUTION, EINSUM):
         click.echo(ensure_library(name))
@@ -49,11 +49,7 @@ endif()
 
 
 def _cmake_directory() -> Path:
-    """
-    Return the folder of a CMake package, by which ``find_package`` gives the target ``dace_redist::dace_redist``.
-
-    The project finds and links MPI itself, for its own language.
-    """
+    """Folder of a CMake package with the target ``dace_redist::dace_redist``; projects find and link MPI themselves."""
     library = ensure_library()
     folder = library.parent / "cmake"
     folder.mkdir(exist_ok=True)
@@ -62,23 +58,29 @@ def _cmake_directory() -> Path:
     return folder
 
 
+def installation() -> list[str]:
+    """Return lines of the version, compiler, MPI and library in use; starts two ranks, whose failure is an error."""
+    built = "" if library_path().exists() else " (not built yet)"
+    lines = [f"version   {__version__}", f"compiler  {mpi_compiler()}", f"MPI       {describe_mpi()}"]
+    return [*lines, f"library   {library_path()}{built}"]
+
+
 @click.command()
 @click.option("--cflags", is_flag=True, help="options of the C or C++ compiler, besides those of mpicc")
 @click.option("--libs", is_flag=True, help="options of the linker")
 @click.option("--cmakedir", is_flag=True, help="folder of the CMake package, for -Ddace_redist_DIR=")
 def config(cflags: bool, libs: bool, cmakedir: bool) -> None:
     """
-    Print how C programs are built with the library; without options, which MPI and library are in use.
+    Print compiler and linker flags for C programs.
 
     \b
     mpicc program.c $(dace-redist config --cflags --libs)
     cmake -Ddace_redist_DIR=$(dace-redist config --cmakedir) ...
     """  # noqa: D301 (click reads the backspace)
     if not (cflags or libs or cmakedir):
-        click.echo(f"version   {__version__}\ncompiler  {mpi_compiler()}\nMPI       {describe_mpi()}")
-        there = "" if library_path().exists() else " (not built yet)"
-        click.echo(f"library   {library_path()}{there}")
-        return
+        raise click.UsageError(
+            "name --cflags, --libs or --cmakedir; dace-redist info prints the MPI and library in use"
+        )
     words = [f"-I{INCLUDE_DIRECTORY}"] if cflags else []
     if libs:
         folder = ensure_library().parent

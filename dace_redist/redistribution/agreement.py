@@ -16,7 +16,7 @@ from dace_redist.redistribution.arrays import Views
 from dace_redist.redistribution.communicator import prepare
 from dace_redist.redistribution.problem import Arguments, Problem, check_arrays, listed
 from dace_redist.strategies import AUTO
-from dace_redist.tuning.problem import gpu_memory_name, memory_name
+from dace_redist.tuning.problem import memory_name
 
 #: Element types of the sources; None: unknown.
 Types = Sequence[np.dtype[Any] | None]
@@ -148,7 +148,9 @@ def _placed(problem: Problem, facts: Sequence[bool]) -> Problem:
     if problem.strategy != AUTO.name or unordered or problem.lists:
         return problem
     if problem.on_gpu:
-        return dataclasses.replace(problem, memories=(gpu_memory_name(*(side == "gpu" for side in problem.device)),))
+        return dataclasses.replace(
+            problem, memories=(memory_name(problem.device[0] == "gpu", problem.device[1] == "gpu", "gpu"),)
+        )
     # A result allocated by redistribute() may lie in node-shared or in ordinary memory.
     kinds = (not target_private,) if given_target else (True, False)
     return dataclasses.replace(problem, memories=tuple(memory_name(not source_private, kind) for kind in kinds))

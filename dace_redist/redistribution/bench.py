@@ -24,16 +24,15 @@ from dace_redist.redistribution.shared_memory import shared_empty
 
 @dataclasses.dataclass(frozen=True)
 class _DevicePart:
-    """The beginning of an array on the GPU in another shape; ``strides`` in bytes."""
+    """The beginning of an array on the GPU in another shape."""
 
     whole: DeviceArray
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    strides: tuple[int, ...]
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        own = {"shape": self.shape, "typestr": self.dtype.str, "strides": self.strides}
+        own = {"shape": self.shape, "typestr": self.dtype.str, "strides": None}
         return {**self.whole.__cuda_array_interface__, **own}
 
 
@@ -85,11 +84,11 @@ class LibraryBench:
         array.fill(1)
         return array
 
-    def view(self, whole: Any, shape: Sequence[int], dtype: np.dtype[Any], strides: Sequence[int]) -> Any:
+    def view(self, whole: Any, shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
         """See :meth:`dace_redist.tuning.bench.Bench.view`."""
         if isinstance(whole, DeviceArray):
-            return _DevicePart(whole, tuple(shape), dtype, tuple(strides))
-        return np.ndarray(tuple(shape), dtype, whole, strides=tuple(strides))
+            return _DevicePart(whole, tuple(shape), dtype)
+        return np.ndarray(tuple(shape), dtype, whole)
 
     def plan(
         self, arrays: tuple[Any, Any], source: AnyDistribution, target: AnyDistribution, comm: Any, **options: Any

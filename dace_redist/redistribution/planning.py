@@ -21,7 +21,7 @@ from dace_redist.redistribution.communicator import is_measured, prepare
 from dace_redist.redistribution.plan import Plan
 from dace_redist.redistribution.problem import Arguments, Problem
 from dace_redist.strategies import AUTO
-from dace_redist.tuning.problem import gpu_memory_name
+from dace_redist.tuning.problem import memory_name
 
 Distributions = AnyDistribution | Sequence[AnyDistribution]
 Types = npt.DTypeLike | Sequence[npt.DTypeLike]
@@ -110,7 +110,7 @@ def _planned(problem: Problem) -> Problem:
         return problem
     memories: tuple[str, ...] = ("shared-target", "ordinary", "shared-both", "shared-source")
     if problem.on_gpu:
-        memories = (gpu_memory_name(*(side == "gpu" for side in problem.device)),)
+        memories = (memory_name(problem.device[0] == "gpu", problem.device[1] == "gpu", "gpu"),)
     return dataclasses.replace(problem, memories=memories)
 
 

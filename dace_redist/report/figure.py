@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
-from collections import Counter
-from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +11,7 @@ import numpy.typing as npt
 
 from dace_redist.distribution import AnyDistribution, TiledDistribution
 from dace_redist.report.canvas import new_figure, new_frame, save
-from dace_redist.report.text import BYTE_UNITS, byte_unit, count, format_bytes
+from dace_redist.report.units import BYTE_UNITS, byte_unit, count, format_bytes, share
 
 if TYPE_CHECKING:
     from dace_redist.joint_schedule import JointSchedule
@@ -22,7 +19,8 @@ if TYPE_CHECKING:
 
 _MAX_CUTS = 400  # per dimension: more could not be told apart, so owners are sampled at this many indices
 _MAX_BINS = 256  # cells per side of the volume matrix: of more ranks, neighbours share one
-_FONT_SIZES = (9.0, 7.5, 6.0, 5.0)  # of the numbers in cells, in points: the largest that fits
+_MAX_NUMBERED = 12  # cells per side that are numbered
+_NUMBER = {"ha": "center", "va": "center", "size": 6}
 
 
 def plot_schedule(schedule: Schedule | JointSchedule, path: str | Path) -> None:
@@ -39,9 +37,7 @@ def draw(drawn: Schedule | JointSchedule) -> Any:
     schedule: Schedule = drawn.tensors[0] if hasattr(drawn, "tensors") else drawn
     figure = new_figure(13, 4.9, layout="constrained")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)
-    grid = figure.add_gridspec(1, 3, width_ratios=(1, 1, 1.2))
-    panels = [figure.add_subplot(grid[0]), figure.add_subplot(grid[1])]
-    matrix = figure.add_subplot(grid[2])
+    *panels, matrix = figure.subplots(1, 3, width_ratios=(1, 1, 1.2))
     figure.suptitle(_title(drawn, schedule), fontsize=11)
     shown = shown_dimensions(schedule)
     sides = (schedule.source, schedule.target)
@@ -50,13 +46,10 @@ def draw(drawn: Schedule | JointSchedule) -> Any:
     meshes = [_draw_owners(axes, owners, colours) for axes, owners in zip(panels, maps, strict=True)]
     _name_panels(panels, schedule, shown)
     _outline_region(panels, schedule, shown)
-    number_matrix = _draw_matrix(matrix, drawn)
-    figure.draw_without_rendering()  # fixes sizes, which say whether numbers fit
-    fits = [_number_owners(axes, owners) for axes, owners in zip(panels, maps, strict=True)]
-    if not all(fits):
+    _draw_matrix(matrix, drawn)
+    if any(max(owners.owners.shape) > _MAX_NUMBERED for owners in maps):
         bar = figure.colorbar(meshes[0], ax=panels, orientation="horizontal", fraction=0.05, aspect=50, label="rank")
         bar.ax.xaxis.get_major_locator().set_params(integer=True)
-    number_matrix()
     return figure
 
 
@@ -64,11 +57,9 @@ def _title(drawn: Schedule | JointSchedule, first: Schedule) -> str:
     moved, total = drawn.bytes_moved(), drawn.bytes_total()
     computed = "" if first.transform.is_copy else f" ({first.transform.operation_text})"
     others = f" and {len(drawn.tensors) - 1} more" if hasattr(drawn, "tensors") else ""
-    return (
-        f"{first.dtype}[{', '.join(map(str, first.shape))}]{computed}{others}: {format_bytes(moved)} of "
-        f"{format_bytes(total)} ({100 * moved / max(total, 1):.1f} %) moves, "
-        f"{count(drawn.ranks, 'rank')}"
-    )
+    tensor = f"{first.dtype}[{', '.join(map(str, first.shape))}]{computed}{others}"
+    moves = f"{format_bytes(moved)} of {format_bytes(total)} ({share(moved, total)}) moves"
+    return f"{tensor}: {moves}, {count(drawn.ranks, 'rank')}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +172,7 @@ def _colours(ranks: int) -> dict[str, Any]:
 
 
 def _draw_owners(axes: Any, owners: OwnerMap, colours: dict[str, Any]) -> Any:
-    """Draw the cells of one panel, first row at the top."""
+    """Draw the cells of one panel, first row at the top, with the numbers of their ranks if there are few."""
     if not owners.owners.size:
         axes.text(0.5, 0.5, "no elements", ha="center", va="center", transform=axes.transAxes)
         axes.set(xticks=[], yticks=[])
@@ -192,38 +183,11 @@ def _draw_owners(axes: Any, owners: OwnerMap, colours: dict[str, Any]) -> Any:
     mesh = axes.pcolormesh(owners.column_edges, owners.row_edges, owners.owners, **colours, **lines)
     axes.invert_yaxis()
     axes.locator_params(integer=True)
+    if cells <= _MAX_NUMBERED:
+        columns, rows = ((edges[:-1] + edges[1:]) / 2 for edges in (owners.column_edges, owners.row_edges))
+        for (i, j), owner in np.ndenumerate(owners.owners):
+            axes.text(columns[j], rows[i], str(owner), **_NUMBER)
     return mesh
-
-
-def _number_owners(axes: Any, owners: OwnerMap) -> bool:
-    """Label cells with ranks where they fit. Returns True if 90 % of the area is labelled."""
-    if not owners.owners.size:
-        return True
-    box, letters = axes.get_window_extent(), len(str(owners.owners.max()))
-    widths = np.diff(owners.column_edges) / owners.column_edges[-1] * box.width
-    heights = np.diff(owners.row_edges) / owners.row_edges[-1] * box.height
-    size = _font_size(float(np.median(widths)), float(np.median(heights)), letters, axes.figure.dpi)
-    if size is None:
-        return False
-    width, height = _label_pixels(size, letters, axes.figure.dpi)
-    fits = np.outer(heights >= height, widths >= width)
-    columns = (owners.column_edges[:-1] + owners.column_edges[1:]) / 2
-    rows = (owners.row_edges[:-1] + owners.row_edges[1:]) / 2
-    for i, j in np.argwhere(fits):
-        axes.text(columns[j], rows[i], str(owners.owners[i, j]), ha="center", va="center", size=size)
-    return bool(np.outer(heights, widths)[fits].sum() >= 0.9 * box.width * box.height)
-
-
-def _label_pixels(size: float, letters: int, dpi: float) -> tuple[float, float]:
-    """Width and height of the smallest cell for a number of so many letters, of a size in points."""
-    pixels = size * dpi / 72
-    return 0.68 / 0.88 * pixels * letters, pixels / 0.9
-
-
-def _font_size(width: float, height: float, letters: int, dpi: float) -> float | None:
-    """The largest size in points at which a number fits a cell of so many pixels."""
-    cells = ((size, _label_pixels(size, letters, dpi)) for size in _FONT_SIZES)
-    return next((size for size, (w, h) in cells if w <= width and h <= height), None)
 
 
 def binned_volumes(schedule: Schedule | JointSchedule, bins: int) -> npt.NDArray[np.float64]:
@@ -237,25 +201,23 @@ def binned_volumes(schedule: Schedule | JointSchedule, bins: int) -> npt.NDArray
     return volumes
 
 
-def _draw_matrix(axes: Any, schedule: Schedule | JointSchedule) -> Callable[[], None]:
-    """Draw the matrix. Returns a callback that adds the labels after layout."""
+def _draw_matrix(axes: Any, schedule: Schedule | JointSchedule) -> None:
+    """Draw the volumes, with their numbers if there are few."""
     volumes = binned_volumes(schedule, _MAX_BINS)
-    unit = byte_unit(volumes.max())
-    axes.set_facecolor("0.94")
-    edge = schedule.ranks - 0.5
+    unit, edge = byte_unit(volumes.max()), schedule.ranks - 0.5
+    volumes /= BYTE_UNITS[unit]
     image = axes.imshow(
-        np.ma.masked_equal(volumes / BYTE_UNITS[unit], 0),
-        cmap="viridis_r",
+        np.ma.masked_equal(volumes, 0),
+        cmap="Blues",
         vmin=0,
-        vmax=volumes.max() / BYTE_UNITS[unit] or 1.0,  # where nothing is moved or kept, any scale will do
+        vmax=1.6 * volumes.max() or 1.0,  # black numbers stay legible; where nothing is moved, any scale will do
         extent=(-0.5, edge, edge, -0.5),
         interpolation="nearest",
     )
     each = -(-schedule.ranks // len(volumes))
     together = f", {each} ranks a cell" if each > 1 else ""
     axes.set_title(f"Volume{together}\n(grey: nothing; diagonal: stays on its rank)", fontsize=9)
-    axes.set_xlabel("to rank")
-    axes.set_ylabel("from rank")
+    axes.set(xlabel="to rank", ylabel="from rank", facecolor="0.94")
     axes.locator_params(integer=True)
     for axis in (axes.xaxis, axes.yaxis):
         if schedule.ranks <= 16:
@@ -265,35 +227,7 @@ def _draw_matrix(axes: Any, schedule: Schedule | JointSchedule) -> Callable[[], 
     axes.grid(which="minor", color="white", linewidth=0.6 if schedule.ranks <= 24 else 0.25)
     axes.tick_params(which="minor", length=0)
     axes.figure.colorbar(image, ax=axes, label=f"volume in {'bytes' if unit == 'B' else unit}", shrink=0.85)
-    return lambda: _number_matrix(axes, image, unit)
-
-
-def _three_digits(value: float) -> str:
-    if value < 0.01:
-        return "<0.01"
-    return f"{value:.3g}" if value < 999.5 else f"{value:.0f}"
-
-
-def usual_number(numbers: Collection[str]) -> str | None:
-    """Return the number of at least half of the cells; None if there is none."""
-    number, count = max(Counter(numbers).items(), key=operator.itemgetter(1), default=("", 0))
-    return number if count and 2 * count >= len(numbers) else None
-
-
-def _number_matrix(axes: Any, image: Any, unit: str) -> None:
-    """Label cells with volumes if all fit; the volume of most cells is in the title instead."""
-    values = image.get_array()
-    box = axes.get_window_extent()
-    numbers = {(i, j): _three_digits(value) for (i, j), value in np.ndenumerate(values.filled(0)) if value}
-    usual = usual_number(numbers.values())
-    others = {cell: number for cell, number in numbers.items() if number != usual}
-    longest = max((len(number) for number in others.values()), default=1)
-    size = _font_size(box.width / len(values), box.height / len(values), longest, axes.figure.dpi)
-    if others and (len(values) > 32 or size is None):
-        return
-    if usual is not None:
-        where = "where there is no number" if others else "each"
-        axes.set_title(axes.get_title().replace("\n", f": {usual} {unit} {where}\n"), fontsize=9)
-    for (i, j), number in others.items():
-        colour = "black" if image.norm(values[i, j]) < 0.5 else "white"  # viridis_r is dark at its end
-        axes.text(j, i, number, ha="center", va="center", size=size, color=colour)
+    if len(volumes) <= _MAX_NUMBERED:
+        for (i, j), value in np.ndenumerate(volumes):
+            if value:
+                axes.text(j, i, f"{value:.3g}" if value < 999.5 else f"{value:.0f}", **_NUMBER)

@@ -1,9 +1,10 @@
-"""A schedule as text for people (``text``, ``rank_text``) and as JSON for programs (``to_json``)."""
+"""Schedules as text for people and as JSON for programs: whole, of one rank, of several tensors, between nodes."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,59 +12,19 @@ import numpy as np
 
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
 from dace_redist.messages import Message, Quantiles
+from dace_redist.report.units import count, format_bytes, share, table
+from dace_redist.strategies import DEFAULT_STRATEGY
 from dace_redist.strategy_memory import all_extra_memory
 from dace_redist.transform import Transform
 
 if TYPE_CHECKING:
+    from dace_redist.joint_schedule import JointSchedule
     from dace_redist.schedule import Schedule
 
 #: Largest number of ranks whose runs are measured for the report; of more ranks, this many evenly spread ones.
 MAX_MEASURED_RANKS = 256
 #: Largest number of messages that ``to_json`` lists.
 MAX_LISTED_MESSAGES = 100_000
-
-#: Bytes of each binary unit.
-BYTE_UNITS = {unit: 1 << 10 * power for power, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"))}
-
-
-def format_bytes(nbytes: float) -> str:
-    """Return ``nbytes`` with three digits and a binary unit, as in ``15.2 MiB``."""
-    return in_units(nbytes, 1024, tuple(BYTE_UNITS))
-
-
-def byte_unit(largest: float) -> str:
-    """Return the unit for numbers of bytes up to ``largest``: MiB, unless these would be hard to read."""
-    if (1 << 20) / 10 <= largest < 10_000 * (1 << 20):
-        return "MiB"
-    return max((unit for unit, nbytes in BYTE_UNITS.items() if nbytes <= max(largest, 1)), key=BYTE_UNITS.__getitem__)
-
-
-def in_units(value: float, step: int, units: Sequence[str]) -> str:
-    """Return a number with three digits in the largest of units, each ``step`` times the one before, that it fills."""
-    unit = 0
-    while value >= 999.5 and unit < len(units) - 1:
-        value, unit = value / step, unit + 1
-    return f"{value:.3g} {units[unit]}"
-
-
-def count(number: int, noun: str) -> str:
-    """Return a number with a noun, as in ``2 ranks``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def share(part: int, whole: int) -> str:
-    """Return a part in percent."""
-    return f"{100 * part / whole if whole else 0:.1f} %"
-
-
-def table(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
-    """Lines of a table whose columns are aligned: the first ``left`` ones to the left, others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    cells = [
-        [cell.ljust(w) if i < left else cell.rjust(w) for i, (cell, w) in enumerate(zip(r, widths, strict=True))]
-        for r in rows
-    ]
-    return ["  ".join(row) for row in cells]
 
 
 def spread(lengths: Quantiles, itemsize: int) -> str:
@@ -157,13 +118,21 @@ def text(schedule: Schedule) -> str:
         f"          receiver's side {spread(runs.receiver, itemsize)}{note}",
         f"busiest   rank {busiest}: sends {sent} in {count(int(totals.sends[busiest]), 'message')}, "
         f"receives {received} in {count(int(totals.receives[busiest]), 'message')}",
-        f"memory    besides the arrays, at most: {_memory(schedule)}",
     ]
-    return "\n".join(lines)
+    buffers = [f"{name} {format_bytes(nbytes)}" for name, nbytes in all_extra_memory(schedule).items()]
+    lines.append(f"memory    besides the arrays, at most: {', '.join(buffers[:4])}")
+    return "\n".join([*lines, f"          {', '.join(buffers[4:])}"])
 
 
-def _memory(schedule: Schedule) -> str:
-    return ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in all_extra_memory(schedule).items())
+def verdict(schedule: Schedule) -> str:
+    """Return the share that moves, and the buffers of the default strategy, as a sentence."""
+    moved, total = schedule.bytes_moved(), schedule.bytes_total()
+    if not moved:
+        return "nothing moves"
+    buffers = format_bytes(all_extra_memory(schedule)[DEFAULT_STRATEGY])
+    return (
+        f"{share(moved, total)} of the data moves; the default strategy, {DEFAULT_STRATEGY}, takes {buffers} of buffers"
+    )
 
 
 def rank_text(schedule: Schedule, rank: int) -> str:
@@ -236,12 +205,12 @@ def head_json(schedule: Schedule) -> dict[str, Any]:
         "axes": schedule.transform.axes,
         "region": None if schedule.transform.region is None else schedule.transform.region._asdict(),
         "target_dtype": str(schedule.target_dtype),
-        "operation": None if schedule.transform.is_copy else operation_json(schedule.transform),
+        "operation": None if schedule.transform.is_copy else _operation_json(schedule.transform),
         "exchanges": schedule.exchanges,
     }
 
 
-def operation_json(operation: Transform) -> dict[str, Any]:
+def _operation_json(operation: Transform) -> dict[str, Any]:
     """Return an operation without its types; complex factors as real and imaginary part."""
     factors = {"alpha": operation.alpha, "beta": operation.beta}
     plain = {name: value if value.imag == 0 else [value.real, value.imag] for name, value in factors.items()}
@@ -250,17 +219,82 @@ def operation_json(operation: Transform) -> dict[str, Any]:
 
 def rank_json(schedule: Schedule, rank: int) -> dict[str, Any]:
     """Return the messages of one rank with their blocks, as plain numbers, lists and dictionaries."""
-    messages = [
-        {**dataclasses.asdict(message), "bytes": message.nbytes(schedule.itemsize)}
-        for message in schedule.messages(rank)
-    ]
-    shapes = {
-        "source_local_shape": list(schedule.source.local_shape(rank)),
-        "target_local_shape": list(schedule.target.local_shape(rank)),
-    }
+    messages = [{**dataclasses.asdict(m), "bytes": m.nbytes(schedule.itemsize)} for m in schedule.messages(rank)]
+    sides = {"source": schedule.source, "target": schedule.target}
+    shapes = {f"{name}_local_shape": list(side.local_shape(rank)) for name, side in sides.items()}
     return {**head_json(schedule), "rank": rank, **shapes, "messages": messages}
 
 
 def _volumes(schedule: Schedule) -> list[list[int]]:
     rows = ((rank, schedule.sent_to(rank)) for rank in range(schedule.ranks))
     return [[rank, *pair] for rank, row in rows for pair in np.column_stack(row).tolist()]
+
+
+#: Largest number of different tensors that ``joint_text`` lists.
+_MAX_LISTED_TENSORS = 8
+
+
+def joint_text(joint: JointSchedule) -> str:
+    """Return the report of several tensors in one exchange."""
+    moved, total, tensors = joint.bytes_moved(), joint.bytes_total(), joint.tensors
+    alike = all(tensor == tensors[0] for tensor in tensors)
+    lines = [f"{len(tensors)} tensors, {'each ' if alike else ''}as follows, in one exchange"]
+    for tensor in tensors[: 1 if alike else _MAX_LISTED_TENSORS]:
+        lines += header(tensor)
+    lines += ["..."] if not alike and len(tensors) > _MAX_LISTED_TENSORS else []
+    messages = count(len(joint.messages), "message")
+    lines += [
+        f"ranks     {joint.ranks:,}",
+        f"moved     {format_bytes(moved)} ({share(moved, total)}) in {messages}, "
+        f"{joint.separate_messages:,} one tensor after another",
+        f"local     {format_bytes(total - moved)} ({share(total - moved, total)}) stays on its rank",
+    ]
+    if moved:
+        lines.append(f"messages  {spread(Quantiles.of(Counter(joint.messages.values())), 1)}")
+    return "\n".join(lines)
+
+
+def joint_json(joint: JointSchedule) -> dict[str, Any]:
+    """Return plain numbers, lists and dictionaries; ``volumes`` as in :func:`to_json`, without self copies."""
+    listed = len(joint.messages) <= MAX_LISTED_MESSAGES
+    return {
+        "tensors": [head_json(tensor) for tensor in joint.tensors],
+        "ranks": joint.ranks,
+        "bytes_moved": joint.bytes_moved(),
+        "bytes_total": joint.bytes_total(),
+        "messages": len(joint.messages),
+        "separate_messages": joint.separate_messages,
+        "volumes": [[*pair, nbytes] for pair, nbytes in joint.messages.items()] if listed else None,
+    }
+
+
+def nodes_text(schedule: Schedule, node_of: Sequence[int]) -> str:
+    """Return the bytes between nodes and between ranks of a node, as a line; ``node_of`` has the node of each rank."""
+    total, between = schedule.bytes_total(), schedule.bytes_between_nodes(node_of)
+    within = schedule.bytes_moved() - between
+    return (
+        f"nodes     {len(set(node_of)):,}: {format_bytes(between)} ({share(between, total)}) moved between them, "
+        f"{format_bytes(within)} ({share(within, total)}) between ranks of a node"
+    )
+
+
+def nodes_json(schedule: Schedule, node_of: Sequence[int]) -> dict[str, Any]:
+    """Return the numbers of :func:`nodes_text`."""
+    between = schedule.bytes_between_nodes(node_of)
+    return {
+        "node_of_rank": list(node_of),
+        "bytes_between_nodes": between,
+        "bytes_within_nodes": schedule.bytes_moved() - between,
+    }
+
+
+def relabelling_text(saved: int | None, moved: int, how: str = "", where: str = "") -> list[str]:
+    """
+    Return the bytes saved, of those moved, by remapping the target's ranks, as a line; none if that is nothing.
+
+    :param how: Arguments of ``relabel``, as in `` with node_weights``.
+    :param where: Place of these bytes, as in `` between nodes``.
+    """
+    less = f"{format_bytes(saved or 0)} ({share(saved or 0, moved)}) less{where}"
+    line = f"relabel   dace_redist.relabel{how} moves {less}"
+    return [line] if saved is not None and saved > 0 else []

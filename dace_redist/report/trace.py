@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from dace_redist.report.canvas import new_figure, save
-from dace_redist.report.text import count, format_bytes, in_units
+from dace_redist.report.units import count, format_bytes, format_seconds
 
 #: Kinds of spans, in the order of the picture's legend; other kinds contain others.
 KINDS = ("pack", "send", "put", "push", "pull", "read", "unpack", "copy", "reduce", "sum", "contract", "solve", "wait")
@@ -110,16 +110,15 @@ class Trace:
     def __str__(self) -> str:
         ranks = self.ranks
         first, last = min(span.start for span in self.spans), max(span.end for span in self.spans)
-        lines = [
-            f"{self.path.name}: {count(len(ranks), 'rank')}, {_time((last - first) / 1e6)} from first to last event"
-        ]
+        length = format_seconds((last - first) / 1e6)
+        lines = [f"{self.path.name}: {count(len(ranks), 'rank')}, {length} from first to last event"]
         total = sum(sum(of_ranks.values()) for of_ranks in self.seconds.values()) or 1.0
         for kind, of_ranks in sorted(self.seconds.items(), key=lambda item: -sum(item[1].values())):
             busiest = max(of_ranks, key=lambda rank: of_ranks[rank])
             mean = sum(of_ranks.values()) / len(ranks)
-            line = f"{kind:<9} {100 * mean * len(ranks) / total:5.1f} %  {_time(mean)} a rank"
+            line = f"{kind:<9} {100 * mean * len(ranks) / total:5.1f} %  {format_seconds(mean)} a rank"
             if len(ranks) > 1:
-                line += f", at most {_time(of_ranks[busiest])} (rank {busiest})"
+                line += f", at most {format_seconds(of_ranks[busiest])} (rank {busiest})"
             lines.append(line + (f", {format_bytes(self.nbytes[kind])} in all" if self.nbytes.get(kind) else ""))
         return "\n".join(lines)
 
@@ -223,10 +222,6 @@ def _span(event: dict[str, Any]) -> Span:
     return Span(rank, thread, kind, name, start, duration, event["args"].get("bytes", 0))
 
 
-def _time(seconds: float) -> str:
-    return in_units(seconds * 1e9, 1000, ("ns", "us", "ms", "s"))
-
-
 def draw(trace: Trace) -> Any:
     """Return the ``matplotlib.figure.Figure``: a row for each rank, a colour for each kind."""
     from matplotlib import colormaps
@@ -263,14 +258,14 @@ def draw(trace: Trace) -> Any:
     "merged",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="write one file of all ranks, for Perfetto",
+    help="file of all ranks to write, for Perfetto",
 )
 @click.option("--plot", "path", type=click.Path(dir_okay=False, path_type=Path), help="draw to .png, .svg or .pdf")
-@click.option("--begin", type=float, default=0.0, metavar="MS", help="from then on, in ms after the first event")
-@click.option("--end", type=float, default=math.inf, metavar="MS", help="until then")
+@click.option("--begin", type=float, default=0.0, metavar="MS", help="leave out earlier events, in ms after the first")
+@click.option("--end", type=float, default=math.inf, metavar="MS", help="leave out later events, in ms after the first")
 def trace(folder: Path, as_json: bool, merged: Path | None, path: Path | None, begin: float, end: float) -> None:
     """
-    Print where the time of the ranks went in a run that wrote a trace.
+    Summarise a trace of a run.
 
     \b
     DACE_REDIST_TRACE=run mpiexec -n 4 python program.py

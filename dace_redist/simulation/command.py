@@ -11,45 +11,53 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dace_redist.einsum.command import index_sizes, multiplied_type, read_statements
-from dace_redist.problem_options import described_schedule, given_problem_options, problem_options, whole_numbers
+from dace_redist.problem_options import (
+    GroupedCommand,
+    described_schedule,
+    given_problem_options,
+    problem_options,
+    whole_numbers,
+)
+from dace_redist.redistribution.tune_command import memory_option
+from dace_redist.report.units import format_seconds
 from dace_redist.tuning.problem import MAIN_MEMORIES, MODELLED
 
 if TYPE_CHECKING:
     from dace_redist.simulation.program import SimulatedProgram
     from dace_redist.simulation.redistribution import SimulatedRedistribution
 
-_MACHINE = "file that describes the machine, or the name of one that ships with the package"
+_SHIPPED = ", ".join(sorted(path.stem for path in Path(__file__).with_name("machines").glob("*.yaml")))
 _KNOWN = ", ".join(MODELLED)
 _FILE, _FOLDER = click.Path(dir_okay=False, path_type=Path), click.Path(file_okay=False, path_type=Path)
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("einsums", required=False)
 @functools.partial(problem_options, required=False)
 @click.option(
-    "--sizes", metavar="LIST", multiple=True, callback=index_sizes, help="of each index of the einsums: i=512,a=24"
+    "--sizes", metavar="LIST", multiple=True, callback=index_sizes, help="size of each index of the einsums: i=512,a=24"
 )
 @click.option(
     "--ranks", metavar="LIST", callback=whole_numbers(), help="ranks for the einsums; several show how it scales"
 )
-@click.option("--weak", is_flag=True, help="the sizes are those for one rank, and grow with the ranks")
-@click.option("--machine", metavar="FILE", required=True, help=_MACHINE)
-@click.option("--ranks-per-node", type=click.IntRange(1), help="default: one per core")
-@click.option("--scattered", is_flag=True, help="the nodes lie anywhere in the machine, not side by side")
+@click.option("--weak", is_flag=True, help="sizes are those for one rank, and grow with the ranks")
+@click.option("--machine", metavar="FILE", required=True, help=f"machine file, or one of the package's: {_SHIPPED}")
+@click.option("--ranks-per-node", type=click.IntRange(1), help="ranks on each node; default: one per core")
+@click.option("--scattered", is_flag=True, help="place nodes anywhere in the machine, not side by side")
 @click.option(
-    "--strategy", "strategies", multiple=True, metavar="NAME", help=f"this one only: {_KNOWN}; may be repeated"
+    "--strategy", "strategies", multiple=True, metavar="NAME", help=f"strategy to predict, repeatable: {_KNOWN}"
 )
-@click.option(
-    "--memory", type=click.Choice(MAIN_MEMORIES), default=MAIN_MEMORIES[0], help="of the arrays of a redistribution"
-)
-@click.option("--traces", type=_FOLDER, help="folder to write traces to, which SimGrid replays")
-@click.option("--replay", is_flag=True, help="with --traces: let SimGrid replay them, and print its time")
-@click.option("--goal", type=_FILE, help="file to write GOAL text to, which LogGOPSim reads")
+@memory_option(MAIN_MEMORIES)
+@click.option("--traces", type=_FOLDER, help="folder to write traces for SimGrid to")
+@click.option("--replay", is_flag=True, help="with --traces: replay them by SimGrid, and print its time")
+@click.option("--goal", type=_FILE, help="file to write GOAL text for LogGOPSim to")
 @click.option("--plot", type=_FILE, help="draw to .png, .svg or .pdf")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def simulate(einsums: str | None, **given: Any) -> None:
     """
-    Predict a redistribution, or a program of einsums, on a machine described by a short file.
+    Predict run time on another machine.
+
+    A short file describes it. Predicted is a redistribution, or a program of einsums.
 
     \b
     dace-redist simulate --shape 8192,8192 --from 512 --to 1,512 --machine fat-tree
@@ -71,7 +79,7 @@ def simulate(einsums: str | None, **given: Any) -> None:
     if given["as_json"]:
         click.echo(json.dumps(simulated.to_json() | ({} if replayed is None else {"replayed_seconds": replayed})))
     else:
-        by = "" if replayed is None else f"\nreplay    {1e3 * replayed:.4g} ms by SimGrid"
+        by = "" if replayed is None else f"\nreplay    {format_seconds(replayed)} by SimGrid"
         click.echo(f"{simulated}{by}")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from dace_redist.report.text import format_bytes
+from dace_redist.report.units import format_bytes, format_seconds
 from dace_redist.schedule import Schedule
 from dace_redist.simulation.machine import Machine
 from dace_redist.simulation.network import Array, Network
@@ -61,11 +61,7 @@ class Job:
 
 
 class LinkLoads:
-    """
-    Bytes that each link of a network carries in one exchange, and the longest route.
-
-    :param node_of: Node of each rank.
-    """
+    """Bytes that each link of a network carries in one exchange, and the longest route."""
 
     def __init__(self, network: Network, node_of: Array) -> None:
         self._network, self._node_of = network, node_of
@@ -102,11 +98,7 @@ class LinkLoads:
 
 @dataclasses.dataclass(frozen=True)
 class LinkUse:
-    """
-    The slowest link of all, or of a kind, in an exchange, and the bytes that it carries.
-
-    :param name: Its kind and number; ``""``: nothing goes between nodes.
-    """
+    """The slowest link of all, or of a kind, in an exchange; without a name if nothing goes between nodes."""
 
     name: str = ""
     nbytes: float = 0.0
@@ -116,18 +108,12 @@ class LinkUse:
         """Its name and load."""
         if not self.name:
             return "none: nothing goes between nodes"
-        return f"{self.name} carries most: {format_bytes(self.nbytes)} in {1e3 * self.seconds:.4g} ms"
+        return f"{self.name} carries most: {format_bytes(self.nbytes)} in {format_seconds(self.seconds)}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Exchange:
-    """
-    A redistribution on a machine.
-
-    :param model: The cost model, with the time of the links.
-    :param links: The busiest link of each kind that carries anything.
-    :param nbytes: Bytes that go from one rank to another.
-    """
+    """A redistribution on a machine: the cost model, the busiest link of each kind, and the bytes between ranks."""
 
     model: CostModel
     links: tuple[LinkUse, ...]
@@ -140,11 +126,7 @@ class Exchange:
 
     @classmethod
     def of(cls, schedule: Schedule, job: Job, memory: str = "ordinary") -> Exchange:
-        """
-        Return the exchange of a schedule by the ranks of a job.
-
-        :param memory: Where the arrays lie, one of :data:`dace_redist.tuning.problem.MAIN_MEMORIES`.
-        """
+        """Return the exchange of a schedule by the ranks of a job."""
         links, latency, nbytes = _loaded(schedule, job)
         rates = job.machine.rates(job.busy_ranks_per_node)
         node_of = job.node_of[: schedule.ranks].tolist()
@@ -152,11 +134,7 @@ class Exchange:
         return cls(model, links, nbytes)
 
     def estimate(self, strategy: str) -> Estimate:
-        """
-        Return the time of one strategy.
-
-        :raises ValueError: If the model does not know it, or it cannot move this.
-        """
+        """Return the time of one strategy; a ValueError if the model does not know it, or it cannot move this."""
         found = self.model.estimate(strategy)
         if found is None:
             known = ", ".join(MODELLED)

@@ -40,10 +40,7 @@ def write_traces(ranks: RankOperations, job: Job, folder: Path) -> None:
     """
     Write the files of SMPI: a trace of each rank, ``traces``, ``platform.xml``, ``hosts`` and ``replay.sh``.
 
-    :param ranks: Operations of ranks; other ranks do nothing.
-    :param folder: Is made if it is missing.
-    :raises ValueError: If SimGrid has no such network.
-    :raises OSError: If a file cannot be written; names the folder.
+    The folder is made if it is missing. A ValueError if SimGrid has no such network.
     """
     platform = _platform(job)
     try:
@@ -62,13 +59,7 @@ def write_traces(ranks: RankOperations, job: Job, folder: Path) -> None:
 
 
 def replay(folder: Path, ranks: int, timeout: float | None = None) -> float:
-    """
-    Let SMPI replay the traces of a folder.
-
-    :param timeout: Seconds that it may take.
-    :return: Simulated seconds.
-    :raises RuntimeError: If there is no ``smpirun`` (says how to get it), or it fails.
-    """
+    """Let SMPI replay the traces of a folder, and return the simulated seconds; a RuntimeError if it cannot."""
     if shutil.which("smpirun") is None:
         raise RuntimeError(f"the traces in {folder} cannot be replayed, for there is no command smpirun: {_HOW_TO_GET}")
     done = subprocess.run(_command(ranks), cwd=folder, capture_output=True, text=True, timeout=timeout)
@@ -80,12 +71,7 @@ def replay(folder: Path, ranks: int, timeout: float | None = None) -> float:
 
 
 def write_goal(ranks: RankOperations, count: int, path: Path) -> None:
-    """
-    Write the operations of ``count`` ranks as GOAL text: sizes in bytes, work in nanoseconds.
-
-    :param ranks: Operations of ranks; other ranks do nothing.
-    :raises OSError: If it cannot be written; names the file.
-    """
+    """Write the operations of ``count`` ranks as GOAL text: sizes in bytes, work in nanoseconds."""
     try:
         opened = path.open("w")
     except OSError as error:

@@ -16,8 +16,7 @@ import yaml
 from dace_redist.simulation.machine_file import compose, read_machine
 from dace_redist.simulation.network import Array, Network
 from dace_redist.tuning import profile as machine_profile
-from dace_redist.tuning.profile import MachineProfile
-from dace_redist.tuning.rates import Curve, Factors, NetworkRates
+from dace_redist.tuning.profile import Curve, MachineProfile, NetworkRates
 
 _SHIPPED = Path(__file__).with_name("machines")
 _LONGEST = 1 << 24  # bytes; beyond, a message takes what its rate says
@@ -48,13 +47,10 @@ class Machine:
     @classmethod
     def load(cls, given: str | os.PathLike[str] | Machine) -> Machine:
         """
-        Read a description.
+        Read a description: a YAML file, or a machine of the package, see :func:`names`; a machine is returned as it is.
 
-        :param given: Path of a YAML file, or name of a machine that ships with the package, see :func:`names`; a
-            machine is returned as it is.
         :raises ValueError: If a value is missing, unknown or impossible; names the file and the line.
         :raises FileNotFoundError: If there is neither such a file nor such a machine; names the machines.
-        :raises OSError: If it cannot be read.
         """
         if isinstance(given, Machine):
             return given
@@ -80,11 +76,9 @@ class Machine:
 
     def node_of(self, ranks: int, ranks_per_node: int, scattered: bool = False) -> Array:
         """
-        Return the node of each rank; ranks fill one node after another.
+        Return the node of each rank; ranks fill one node after another. A ValueError if the machine is too small.
 
-        :param scattered: Whether the nodes are anywhere in the machine, as a busy machine's scheduler gives them; equal
-            at every call.
-        :raises ValueError: If the machine has not so many nodes, or none has a rank.
+        :param scattered: Whether the nodes are anywhere in the machine; equal at every call.
         """
         _check_ranks_per_node(ranks_per_node)
         needed = -(-ranks // ranks_per_node)
@@ -99,11 +93,7 @@ class Machine:
         return np.repeat(nodes[:needed], ranks_per_node)[:ranks]
 
     def rates(self, ranks_per_node: int) -> MachineProfile:
-        """
-        Return the profile for the cost model, on this machine's cores, with its network.
-
-        :raises ValueError: If ``ranks_per_node`` is less than 1.
-        """
+        """Return the profile for the cost model, on this machine's cores, with its network."""
         _check_ranks_per_node(ranks_per_node)
         profile, copies = self.profile, self.profile.copies.pack
         factor = 1 / profile.oversubscription  # seconds that a rank has a core for
@@ -120,16 +110,13 @@ class Machine:
             return None
         longest = self.network.latency + _LONGEST / self.network.link
         messages = Curve(nbytes=[8, _LONGEST], seconds=[self.network.latency, longest])
-        return NetworkRates(messages=messages, link_seconds_per_byte=1 / self.network.link)
+        return NetworkRates(messages=messages, link=Curve(nbytes=[1], seconds=[1 / self.network.link]))
 
     def contraction_seconds(self, flops: float, nbytes: float, ranks_per_node: int) -> float:
         """
         Return the time of a contraction on a rank: of computing or of memory traffic, whichever is longer.
 
-        :param flops: Operations of the rank.
         :param nbytes: Bytes of its operands and of its result.
-        :param ranks_per_node: Ranks that share the cores and the memory of a node.
-        :raises ValueError: If it is less than 1.
         """
         _check_ranks_per_node(ranks_per_node)
         return ranks_per_node * max(flops / (self.cores * self.flops), nbytes / self.memory)
@@ -146,10 +133,7 @@ def names() -> list[str]:
 
 
 def describes_machine(given: str | os.PathLike[str]) -> bool:
-    """
-    Return whether :meth:`Machine.load` takes this: the name of a machine that ships with the package, or a file with
-    some of its fields.
-    """
+    """Return whether this is the name of a machine that ships with the package, or a file with fields of one."""
     path = Path(given)
     if not path.exists():
         return str(given) in names()
@@ -176,9 +160,7 @@ def _check_ranks_per_node(given: int) -> None:
 
 
 def _scaled(value: Any, factor: float) -> Any:
-    """All times in a part of a machine profile times a factor; whole numbers are sizes, and factors stay."""
-    if isinstance(value, Factors):
-        return value
+    """All times in a part of a machine profile times a factor; whole numbers are sizes."""
     if isinstance(value, pydantic.BaseModel):
         scaled = {name: _scaled(getattr(value, name), factor) for name in type(value).model_fields}
         return value.model_copy(update=scaled)

@@ -154,13 +154,7 @@ _Model = TypeVar("_Model", bound=_Fields)
 
 
 class _Mapping:
-    """
-    A mapping of a YAML file, for errors that name a line.
-
-    :param node: The mapping.
-    :param where: The file, for errors.
-    :raises ValueError: If it is not a mapping, or has a field twice.
-    """
+    """A mapping of a YAML file ``where``, for errors that name a line."""
 
     def __init__(self, node: yaml.Node, where: str) -> None:
         self.node, self.where = node, where
@@ -185,11 +179,7 @@ class _Mapping:
             return object()
 
     def read(self, model: type[_Model]) -> _Model:
-        """
-        Return the mapping as a model.
-
-        :raises ValueError: If a field is missing, unknown or wrong; names the line.
-        """
+        """Return the mapping as a model; a ValueError names the line of a field that is missing, unknown or wrong."""
         plain = {name: self.plain(name) for name in self.values}
         try:
             return model.model_validate(plain)
@@ -207,13 +197,7 @@ class _Mapping:
 
 
 def compose(path: Path, where: str) -> yaml.Node:
-    """
-    Return the content of a YAML file.
-
-    :param where: The file, for errors.
-    :raises ValueError: If it is not YAML, or empty.
-    :raises OSError: If it cannot be read.
-    """
+    """Return the content of a YAML file, ``where`` in errors; a ValueError if it is not YAML, or empty."""
     try:
         node = yaml.compose(path.read_text(), yaml.SafeLoader)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
@@ -225,11 +209,9 @@ def compose(path: Path, where: str) -> yaml.Node:
 
 def read_machine(path: Path) -> tuple[MachineFile, int, Network | None, str]:
     """
-    Read a machine file.
+    Read a machine file: its fields, the number of nodes, the network, and the place of ``profile`` for errors.
 
-    :return: Its fields, the number of nodes, the network, and the place of the field ``profile`` for errors.
-    :raises ValueError: If a value is missing, unknown or impossible; names the file and the line.
-    :raises OSError: If it cannot be read.
+    A ValueError about a value that is missing, unknown or impossible names the file and the line.
     """
     where = f"machine file {path}"
     top = _Mapping(compose(path, where), where)

@@ -23,12 +23,7 @@ Stage = tuple[Array, Array]
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """
-    Links of one kind, numbered one after another.
-
-    :param name: As in ``link from node``.
-    :param rate: Of each, in bytes per second.
-    """
+    """Links of one kind, as ``link from node``, numbered one after another, and the rate of each in bytes a second."""
 
     name: str
     count: int
@@ -38,11 +33,10 @@ class Kind:
 @dataclasses.dataclass(frozen=True)
 class Network:
     """
-    A network.
+    A network; rates are in bytes per second.
 
-    :param link: Rate of a node's link, each way, in bytes per second.
-    :param latency: Seconds that each message takes whose sender and receiver are side by side.
-    :param hop: Seconds that each further link on the way adds.
+    :param link: Rate of a node's link, each way.
+    :param latency: Seconds of a message between neighbours; each further link on the way adds ``hop``.
     """
 
     kind: ClassVar[str]
@@ -70,12 +64,7 @@ class Network:
         raise NotImplementedError
 
     def routes(self, sources: Array, targets: Array) -> Iterator[Stage]:
-        """
-        Yield the links of messages, stage by stage, as numbers of links of all kinds.
-
-        :param sources: Node of each sender; no message stays on its node.
-        :param targets: Node of each receiver.
-        """
+        """Yield the links of messages between different nodes, stage by stage, as numbers of links of all kinds."""
         every = np.arange(len(sources))
         yield every, sources
         yield every, targets + self._first[1]
@@ -104,9 +93,7 @@ class FatTree(Network):
 
     Source: Zahavi, D-Mod-K Routing Providing Non-Blocking Traffic for Shift Permutations on Real Life Fat Trees, 2010.
 
-    :param down: Per level from below: nodes, or switches, below each switch.
-    :param up: Per level from below: switches above each node, or switch below.
-    :param trunk: Rate of a link between switches.
+    :param down: Per level from below: nodes, or switches, below each switch; ``up``: switches above each of them.
     """
 
     kind = "fat-tree"
@@ -152,14 +139,7 @@ class Dragonfly(Network):
     routers, are taken in turn by the sum of both nodes' numbers. Aries adapts: here all messages of an exchange
     may make a detour within groups, by slots that are taken in turn, too.
 
-    :param groups: Groups.
-    :param chassis: Chassis of a group.
-    :param routers: Routers of a chassis.
-    :param nodes_per_router: Nodes at each router.
-    :param cables: Between each two groups.
-    :param chassis_link: Rate between two routers of a chassis, in bytes per second.
-    :param group_link: Rate between two routers in the same slot.
-    :param cable: Rate of each cable.
+    :param chassis_link: Rate between two routers of a chassis; ``group_link`` between two in the same slot.
     :param detour: Whether messages within a group go by a third slot.
     """
 
@@ -228,12 +208,7 @@ class Dragonfly(Network):
 
 @dataclasses.dataclass(frozen=True)
 class Torus(Network):
-    """
-    Nodes in a grid whose ends are connected; a message goes along one dimension after another, the shorter way round.
-
-    :param dims: Nodes along each dimension.
-    :param trunk: Rate of a link between neighbours, in bytes per second.
-    """
+    """Nodes in a grid whose ends are connected; a message goes along one dimension after another, the shorter way."""
 
     kind = "torus"
     dims: tuple[int, ...]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from dace_redist.simulation.exchange import Exchange
 from dace_redist.strategies import STRATEGIES
 
@@ -51,7 +53,7 @@ def _operations(exchange: Exchange, strategy: str) -> RankOperations:
     senders: list[list[int]] = [[] for _ in range(schedule.ranks)]
     targets: list[list[int]] = [[] for _ in range(schedule.ranks)]
     for rank in range(schedule.ranks):
-        for peer, nbytes in zip(*(part.tolist() for part in schedule.sent_to(rank)), strict=True):
+        for peer, nbytes in np.column_stack(schedule.sent_to(rank)).tolist():
             if peer != rank:
                 sizes[rank, peer] = nbytes if node_of[rank] != node_of[peer] else 1
                 senders[peer].append(rank)

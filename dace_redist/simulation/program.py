@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import os
 from collections import defaultdict
@@ -17,7 +16,8 @@ from dace_redist.distribution import Distribution
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import EinsumPlan, Group, Move
 from dace_redist.einsum.report import operation_text
-from dace_redist.report.text import count, format_bytes, table
+from dace_redist.report.canvas import save
+from dace_redist.report.units import count, format_bytes, milliseconds, table
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.simulation.exchange import Exchange, Job, LinkUse, busiest
 from dace_redist.simulation.machine import Machine
@@ -31,12 +31,8 @@ KINDS = ("contract", "reduce", "redistribute")
 @dataclasses.dataclass(frozen=True)
 class SimulatedStep:
     """
-    A step of a program on a machine.
+    A step of a program on a machine: its kind, one of :data:`KINDS`, its tensor or operation, and its time.
 
-    :param kind: One of :data:`KINDS`.
-    :param name: Tensor or operation.
-    :param seconds: Time of one run.
-    :param repeats: Number of runs.
     :param work: Seconds of one run in which each rank computes or adds.
     :param exchange: None in a contraction.
     """
@@ -61,11 +57,7 @@ class SimulatedStep:
 
 @dataclasses.dataclass(frozen=True)
 class SimulatedProgram:
-    """
-    Times of a program of einsums on a machine; printed, it is a table.
-
-    :param strategy: Moves its tensors.
-    """
+    """Times of a program of einsums on a machine, its tensors moved by a strategy; printed, it is a table."""
 
     plan: EinsumPlan
     job: Job
@@ -96,12 +88,12 @@ class SimulatedProgram:
         lines = [f"machine   {self.job.machine}", f"program   {where}, tensors moved by {self.strategy}; milliseconds"]
         rows = [("", "", "time", "times", "moved", "busiest link")]
         rows += [
-            (s.kind, s.name, f"{1e3 * s.seconds:.4g}", f"{s.repeats}", format_bytes(s.nbytes), s.link.name or "-")
+            (s.kind, s.name, milliseconds(s.seconds), f"{s.repeats}", format_bytes(s.nbytes), s.link.name or "-")
             for s in self.steps
         ]
         lines += table(rows, left=2)
-        kinds = ", ".join(f"{kind} {1e3 * seconds:.4g}" for kind, seconds in self.by_kind.items())
-        return "\n".join([*lines, f"total     {1e3 * self.seconds:.4g}: {kinds}", f"link      {self.busiest_link}"])
+        kinds = ", ".join(f"{kind} {milliseconds(seconds)}" for kind, seconds in self.by_kind.items())
+        return "\n".join([*lines, f"total     {milliseconds(self.seconds)}: {kinds}", f"link      {self.busiest_link}"])
 
     def to_json(self) -> dict[str, Any]:
         """Return plain numbers, lists and dictionaries; times in seconds."""
@@ -125,11 +117,7 @@ class SimulatedProgram:
         }
 
     def operations(self) -> RankOperations:
-        """
-        Yield the operations of each rank in one run of every step, for a simulator of messages.
-
-        :raises ValueError: If something moves, and the strategy joins messages of several ranks.
-        """
+        """Yield the operations of each rank in one run of every step, for a simulator of messages."""
         done: dict[int, list[Operation]] = defaultdict(list)
         for step in self.steps:
             for rank, operations in () if step.exchange is None else exchange_operations(step.exchange, self.strategy):
@@ -140,14 +128,10 @@ class SimulatedProgram:
         yield from sorted(done.items())
 
     def plot(self, path: str | Path) -> None:
-        """
-        Draw the time of each step, and of the busiest links.
+        """Draw the time of each step, and of the busiest links, to a .png, .svg or .pdf file."""
+        from dace_redist.simulation import figures
 
-        :param path: File to write; its ending says the format: .png, .svg or .pdf.
-        """
-        from dace_redist.simulation.figures import plot_steps
-
-        plot_steps(self, path)
+        save(lambda: figures.draw_steps(self), path)
 
 
 def simulate_plan(
@@ -183,15 +167,13 @@ class _Simulation:
         return SimulatedProgram(self._plan, self._job, self._strategy, tuple(self._steps()))
 
     def _steps(self) -> Iterator[SimulatedStep]:
-        moves = sorted(self._plan.moves, key=lambda move: move.before_group)
-        left = iter(itertools.groupby(moves, key=lambda move: move.before_group))
-        before = {number: list(some) for number, some in left}
-        for number, group in enumerate(self._plan.groups):
-            yield from map(self._moved, before.get(number, []))
-            yield self._contracted(number, group)
-            if group.reduction is not None:
-                yield self._reduced(number, group)
-        yield from map(self._moved, before.get(len(self._plan.groups), []))
+        for number in range(len(self._plan.groups) + 1):
+            yield from (self._moved(move) for move in self._plan.moves if move.before_group == number)
+            if number < len(self._plan.groups):
+                group = self._plan.groups[number]
+                yield self._contracted(number, group)
+                if group.reduction is not None:
+                    yield self._reduced(number, group)
 
     def _moved(self, move: Move) -> SimulatedStep:
         key = (move.source, move.target, self._plan.sizes[move.tensor])

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from dace_redist.report.canvas import save
 from dace_redist.schedule import Schedule
 from dace_redist.simulation.exchange import Exchange, Job
 from dace_redist.simulation.machine import Machine
@@ -21,11 +22,7 @@ from dace_redist.tuning.report import CostReport
 
 @dataclasses.dataclass(frozen=True)
 class SimulatedRedistribution:
-    """
-    Times of a redistribution on a machine, by each strategy; printed, it is a table.
-
-    :param strategies: Names of the strategies to report; none: all.
-    """
+    """Times of a redistribution on a machine, by some strategies, or by all; printed, it is a table."""
 
     job: Job
     exchange: Exchange
@@ -47,7 +44,8 @@ class SimulatedRedistribution:
 
     def __str__(self) -> str:
         """The machine, a line for each strategy, the bound and the busiest link."""
-        return f"{self._report}\nlink      {self.exchange.link}"
+        report = self._report
+        return "\n".join([*report.lines(), f"link      {self.exchange.link}", report.verdict])
 
     def to_json(self) -> dict[str, Any]:
         """Return plain numbers, lists and dictionaries; times in seconds."""
@@ -60,23 +58,15 @@ class SimulatedRedistribution:
         }
 
     def operations(self) -> RankOperations:
-        """
-        Return the operations of each rank by the fastest strategy that sends from rank to rank.
-
-        :raises ValueError: If the only strategy joins messages of several ranks.
-        """
+        """Return the operations of each rank by the fastest strategy that sends from rank to rank."""
         names = [one.strategy for one in self.estimates]
         return exchange_operations(self.exchange, min(names, key=lambda name: STRATEGIES[name].joins_messages))
 
     def plot(self, path: str | Path) -> None:
-        """
-        Draw the strategies against each other.
+        """Draw the strategies against each other, to a .png, .svg or .pdf file."""
+        from dace_redist.simulation import figures
 
-        :param path: File to write; its ending says the format: .png, .svg or .pdf.
-        """
-        from dace_redist.simulation.figures import plot_strategies
-
-        plot_strategies(self, path)
+        save(lambda: figures.draw_strategies(self), path)
 
 
 def simulate_schedule(

@@ -9,29 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from dace_redist.einsum.plan import EinsumPlan
-from dace_redist.report.text import table
+from dace_redist.report.canvas import save
+from dace_redist.report.units import milliseconds, table
 from dace_redist.simulation.program import SimulatedProgram
 
 
 @dataclasses.dataclass(frozen=True)
 class Scaling:
-    """
-    A program on several numbers of ranks; printed, it is a table.
-
-    :param programs: By ascending number of ranks.
-    :param weak: Whether its size grows with the ranks.
-    """
+    """A program on several ascending numbers of ranks, with which its size may grow; printed, it is a table."""
 
     programs: Sequence[SimulatedProgram]
     weak: bool
 
     @property
     def efficiencies(self) -> list[float]:
-        """
-        Per number of ranks: operations of all ranks per second and rank, to those of the fewest ranks; 1 if nothing is
-        computed.
-        """
-        rates = [sum(_all_flops(one)) / one.seconds / one.job.ranks if one.seconds else 0.0 for one in self.programs]
+        """Operations per second and rank, to those of the fewest ranks; 1 if nothing is computed."""
+        rates = [_all_flops(one) / one.seconds / one.job.ranks if one.seconds else 0.0 for one in self.programs]
         return [rate / rates[0] if rates[0] else 1.0 for rate in rates]
 
     def __str__(self) -> str:
@@ -44,7 +37,7 @@ class Scaling:
         ]
         rows = [("ranks", "nodes", "time", *first.by_kind, "efficiency", "busiest link")]
         for one, efficiency in zip(self.programs, self.efficiencies, strict=True):
-            times = (f"{1e3 * seconds:.4g}" for seconds in (one.seconds, *one.by_kind.values()))
+            times = map(milliseconds, (one.seconds, *one.by_kind.values()))
             where = (f"{one.job.ranks:,}", f"{one.job.nodes:,}")
             rows.append((*where, *times, f"{100 * efficiency:.0f} %", one.busiest_link.name or "-"))
         lines += table(rows)
@@ -59,28 +52,22 @@ class Scaling:
         return {"scaling": "weak" if self.weak else "strong", "runs": runs}
 
     def plot(self, path: str | Path) -> None:
-        """
-        Draw the time by kind of step, the efficiency, and what the busiest link takes, over the ranks.
+        """Draw time by kind of step, efficiency and time of the busiest link, to a .png, .svg or .pdf file."""
+        from dace_redist.simulation import figures
 
-        :param path: File to write; its ending says the format: .png, .svg or .pdf.
-        """
-        from dace_redist.simulation.figures import plot_scaling
-
-        plot_scaling(self, path)
+        save(lambda: figures.draw_scaling(self), path)
 
 
-def _all_flops(program: SimulatedProgram) -> list[float]:
-    """Operations of every group on all of its ranks."""
+def _all_flops(program: SimulatedProgram) -> float:
     plan = program.plan
-    return [plan.repeats(n) * plan.costs[n].flops * len(group.ranks) for n, group in enumerate(plan.groups)]
+    return sum(plan.repeats(n) * plan.costs[n].flops * len(group.ranks) for n, group in enumerate(plan.groups))
 
 
 def growth(one: EinsumPlan, twice: EinsumPlan, ranks: int) -> float:
     """
     Return the factor of all sizes with which each of ``ranks`` ranks has as many operations as one.
 
-    :param one: The program on one rank.
-    :param twice: The program with all sizes doubled.
+    It is found from the plans on one rank, for the sizes given and for twice those.
     """
     power = math.log2(twice.flops / one.flops) if one.flops else 1.0
     return float(ranks ** (1 / max(power, 1.0)))

@@ -16,8 +16,10 @@ from dace_redist.mpi.collective import check_same, checked_communicator, togethe
 from dace_redist.mpi.topology import Topology, topology_of
 from dace_redist.native.device import device_name
 from dace_redist.report.text import header
+from dace_redist.report.units import count, format_seconds
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.strategies import DEFAULT_STRATEGY, with_options
+from dace_redist.tuning.files import profile_path, record_path
 from dace_redist.tuning.problem import Problem, check_memory
 
 if TYPE_CHECKING:
@@ -38,13 +40,12 @@ COMPUTED_WITH = "elements are computed with on their way, which is not measured"
 @dataclasses.dataclass(frozen=True)
 class Choice:
     """
-    A strategy for one redistribution, and why.
+    A strategy for one redistribution, and why: measured, predicted by the cost model, or the default.
 
-    :param strategy: Its name.
     :param options: Options that are not at their defaults.
     :param recorded: Whether it was measured.
     :param reason: Its origin, in one line.
-    :param predicted: Whether the cost model chose it; neither measured nor predicted, it is the default.
+    :param predicted: Whether the cost model chose it.
     """
 
     strategy: str
@@ -108,15 +109,11 @@ def chosen_strategy(
 
 
 def check_ranks(schedule: Schedule, size: int) -> None:
-    """
-    Check that a communicator of ``size`` ranks holds every rank of a redistribution.
-
-    :raises ValueError: If it is too small; says how to start more.
-    """
+    """Check that a communicator of ``size`` ranks holds every rank of a redistribution, else raise a ValueError."""
     if schedule.ranks > size:
         raise ValueError(
-            f"the distributions name ranks up to {schedule.ranks - 1}, but the communicator has {size} "
-            f"{'rank' if size == 1 else 'ranks'}: start with mpiexec -n {schedule.ranks}"
+            f"the distributions name ranks up to {schedule.ranks - 1}, but the communicator has {count(size, 'rank')}: "
+            f"start with mpiexec -n {schedule.ranks}"
         )
 
 
@@ -124,37 +121,23 @@ def choose_all(problems: Sequence[Problem], comm: Any, record: str | os.PathLike
     """
     Choose a strategy for each redistribution, on one rank for all. Collective.
 
-    :param problems: The redistributions, equal on every rank.
-    :param record: File of the tuning record, of which only rank 0's counts; default as in :func:`chosen_strategy`.
-    :raises ValueError: On every rank, if the record is damaged.
-    :raises OSError: On every rank, if it cannot be read.
+    :param record: File of the tuning record, of which only rank 0's counts; errors as of :func:`chosen_strategy`.
     """
-    from dace_redist.tuning.files import profile_path, record_path  # loads pydantic, which takes as long as NumPy
-
     topology = topology_for(problems, comm)
-    choices: list[Choice] | Exception | None = None
+    choices: list[Choice] | Exception = []
     if comm.rank == 0:
         try:
-            if record_path(record).exists() or profile_path().exists():
-                choices = [_choose(problem, topology, record) for problem in problems]
-            else:
-                choices = [default_choice("nothing was measured")] * len(problems)
+            choices = [_choose(problem, topology, record) for problem in problems]
         except Exception as error:
             choices = error
-    choices = comm.bcast(choices)
+    choices = comm.bcast(choices)  # one collective call, which counts in the first call of a redistribution
     if isinstance(choices, Exception):
         raise choices
-    assert choices is not None
     return choices
 
 
 def topology_for(problems: Iterable[Problem], comm: Any) -> Topology:
-    """
-    Return the topology of a communicator, with the model of the GPUs if an array lies on one. Collective.
-
-    :raises BuildError: On every rank, if the library for GPUs is needed and cannot be built; says what is missing.
-    :raises RedistributionError: On every rank, if a rank needs a GPU and has none.
-    """
+    """Return the topology of a communicator, with the model of the GPUs if an array lies on one. Collective."""
     topology = topology_of(comm)
     if not any(problem.on_gpu for problem in problems):
         return topology
@@ -162,67 +145,58 @@ def topology_for(problems: Iterable[Problem], comm: Any) -> Topology:
 
 
 def gpus_of(comm: Any) -> str:
-    """Return the model of the GPUs of a communicator's ranks. Collective; errors as of :func:`topology_for`."""
+    """Return the model of the GPUs of a communicator's ranks. Collective; an error if one has none."""
     with together(comm):
         name = device_name()
     return " and ".join(sorted(set(comm.allgather(name))))
 
 
 def _choose(problem: Problem, topology: Topology, path: str | os.PathLike[str] | None) -> Choice:
-    from dace_redist.tuning.record import Record
+    reason = "nothing was measured"
+    if record_path(path).exists():
+        from dace_redist.tuning.record import Record  # loads pydantic, which takes as long as NumPy
 
-    record = Record.of_user(path)
-    winner, ignored = record.find(problem, topology)
-    if winner is not None:
-        return Choice(winner.strategy, dict(winner.options), True, f"measured, in {record.path}")
-    if ignored:
-        _warn_once(ignored)
+        record = Record.of_user(path)
+        winner, ignored = record.find(problem, topology)
+        if winner is not None:
+            return Choice(winner.strategy, dict(winner.options), True, f"measured, in {record.path}")
+        if ignored:
+            _warn_once(ignored)
+            reason = ignored
     model = _model_of(problem, topology)
     if model is None:
-        return default_choice(ignored or "nothing was measured")
+        return default_choice(reason)
     seconds = {one.strategy: one.seconds for one in model.estimates()}
     name = predicted_winner(seconds)
     chosen = model.with_best_options(name)
     assert chosen is not None
-    reason = f"predicted to take {1e3 * chosen.seconds:.3g} ms by the cost model"
+    reason = f"predicted to take {format_seconds(chosen.seconds)} by the cost model"
     if seconds[name] > min(seconds.values()):
         reason += ", and none to be clearly faster"
     return Choice(name, dict(chosen.options), False, reason, True)
 
 
 def predicted_winner(seconds: Mapping[str, float]) -> str:
-    """
-    Return the fastest strategy if it is clearly faster than the default one, else the default.
-
-    :param seconds: Predicted time of each strategy, the default one among them.
-    """
+    """Return the fastest strategy if it is clearly faster than the default one, else the default."""
     best = min(seconds, key=seconds.__getitem__)
     return best if seconds[best] < CLEARLY_FASTER * seconds[DEFAULT_STRATEGY] else DEFAULT_STRATEGY
 
 
 def predicted_seconds(problem: Problem, topology: Topology) -> dict[str, float]:
-    """
-    Return the predicted time of each strategy with its default options; nothing without a profile of this machine.
-
-    :raises ValueError: If the profile is damaged; names it.
-    :raises OSError: If it cannot be read.
-    """
+    """Return the predicted time of each strategy with default options; nothing without a profile of this machine."""
     model = _model_of(problem, topology)
     return {} if model is None else {one.strategy: one.seconds for one in model.estimates()}
 
 
 def _model_of(problem: Problem, topology: Topology) -> CostModel | None:
     """The cost model for a problem, by this user's machine profile."""
-    from dace_redist.tuning.cost_model import CostModel
-    from dace_redist.tuning.files import profile_path
-    from dace_redist.tuning.profile import for_topology
-
     path = profile_path()
     if not path.exists():
         return None
-    profile, ignored = for_topology(path, topology)
-    if profile is not None and problem.on_gpu and (reason := profile.why_not_on_gpu(topology)):
-        profile, ignored = None, f"{path} is ignored for arrays on a GPU: {reason}; calibrate again here"
+    from dace_redist.tuning.cost_model import CostModel
+    from dace_redist.tuning.profile import for_topology
+
+    profile, ignored = for_topology(path, topology, problem.on_gpu)
     if profile is None:
         _warn_once(ignored)
         return None

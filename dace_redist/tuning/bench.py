@@ -26,8 +26,8 @@ class Bench(Protocol):
     def array(self, shape: Sequence[int], dtype: np.dtype[Any], place: str, comm: Any) -> Any:
         """Return an array of ones in ``"ordinary"``, ``"shared"`` or ``"gpu"`` memory; raise if there is too little."""
 
-    def view(self, whole: Any, shape: Sequence[int], dtype: np.dtype[Any], strides: Sequence[int]) -> Any:
-        """Return the beginning of a contiguous array in another shape; ``strides`` in bytes."""
+    def view(self, whole: Any, shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
+        """Return the beginning of a contiguous array in another shape."""
 
     def plan(
         self, arrays: tuple[Any, Any], source: AnyDistribution, target: AnyDistribution, comm: Any, **options: Any

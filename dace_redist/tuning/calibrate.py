@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,25 +13,19 @@ from mpi4py import MPI
 from dace_redist._version import __version__
 from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective import checked_communicator, together
-from dace_redist.mpi.topology import pinned_to_core, topology_of
+from dace_redist.mpi.topology import Topology, pinned_to_core, topology_of
 from dace_redist.native.device import DEVICE_VARIABLE
-from dace_redist.schedule import schedule
 from dace_redist.tuning import profile as machine_profile
 from dace_redist.tuning.auto import gpus_of
 from dace_redist.tuning.bench import Bench
-from dace_redist.tuning.cost_model import CostModel
 from dace_redist.tuning.files import profile_path
 from dace_redist.tuning.measurements import Measurements, Sizes
-from dace_redist.tuning.problem import Problem
-from dace_redist.tuning.profile import MachineProfile
+from dace_redist.tuning.profile import DeviceRates, MachineProfile, Rates
 from dace_redist.tuning.progress import progress_bar
-from dace_redist.tuning.rates import Factors, Kernels
-from dace_redist.tuning.timed_exchanges import TimedExchanges, matrix
+from dace_redist.tuning.timed_exchanges import TimedExchanges
 
 #: All is measured so often, and the fastest counts: a machine that does other work too is slow for seconds at a time.
 _ROUNDS = 3
-#: A larger factor of staged messages is a disturbed measurement.
-_MAX_WAIT = 4.0
 
 
 def calibrate(
@@ -47,22 +41,17 @@ def calibrate(
     """
     Measure copies and messages on this machine, and write the machine profile. Collective over ``comm``.
 
-    Start it with as many ranks on each node as programs will have; all work at the same time. Where every rank can use
-    a GPU, or main memory stands in for one, arrays there are measured, too.
+    All ranks work at the same time. Where every rank can use a GPU, or main memory stands in for one, arrays there are
+    measured, too. Errors are raised on every rank: a wrong path, an OSError, before measuring.
 
-    :param bench: Makes the arrays and plans that are measured.
-    :param comm: mpi4py communicator; default: the world.
-    :param output: File to write; default: ``DACE_REDIST_MACHINE``, else one in the user's data folder.
+    :param output: File to write; default: see :func:`dace_redist.tuning.files.profile_path`.
     :param sizes: Sizes to measure; default: up to 16 MiB.
     :param gpu_sizes: Sizes to measure of arrays on GPUs; default: :meth:`Sizes.on_gpu`.
     :param limit_seconds: Time for the measurements; each is made at least once.
-    :param progress: Whether to show progress.
     :return: The profile, equal on every rank.
-    :raises TypeError: On every rank, if something is of the wrong type.
-    :raises OSError: On every rank, if the file cannot be written; checked before measuring.
-    :raises RuntimeError: On every rank, if there is too little node-shared memory.
-    :raises BuildError: On every rank, if ``DACE_REDIST_DEVICE`` is set, and the library for GPUs cannot be built.
-    :raises RedistributionError: On every rank, if ``DACE_REDIST_DEVICE`` is set, and a rank has no GPU.
+    :raises RuntimeError: If there is too little node-shared memory.
+    :raises BuildError: If ``DACE_REDIST_DEVICE`` is set, and the library for GPUs cannot be built.
+    :raises RedistributionError: If ``DACE_REDIST_DEVICE`` is set, and a rank has no GPU.
     """
     comm = checked_communicator(comm)
     with together(comm):
@@ -74,16 +63,19 @@ def calibrate(
     node = comm.Split(topology.node_of[comm.rank], comm.rank)
     with progress_bar(progress and comm.rank == 0, "calibrate", limit_seconds) as show, pinned_to_core(comm):
         with together(comm):
-            timed = TimedExchanges(comm, bench, sizes.max_bytes, limit_seconds, show)
+            timed = TimedExchanges(comm, bench, sizes.max_bytes(topology.ranks_per_node), limit_seconds, show)
             if gpu:
-                timed.add_pool("gpu", gpu_sizes.max_bytes)
+                timed.add_pool("gpu", gpu_sizes.max_bytes(topology.ranks_per_node))
 
-        def one_round(timed: TimedExchanges) -> tuple[MachineProfile, list[float]]:
-            main = Measurements(comm, node, topology, sizes, timed)
-            device = Measurements(comm, node, topology, gpu_sizes, timed, gpu) if gpu else None
-            return _profile(main, device), main.staged_matrices()
+        def one_round(timed: TimedExchanges) -> MachineProfile:
+            main = Measurements(timed, node, topology, sizes)
+            device = Measurements(timed, node, topology, gpu_sizes, "gpu").device_rates(gpu) if gpu else None
+            return _profile(topology, main.rates(), device)
 
-        made: MachineProfile = comm.bcast(_fastest(timed, one_round, sizes.matrices))
+        counter = _Counter(comm)
+        one_round(cast(TimedExchanges, counter))
+        timed.count = _ROUNDS * counter.count
+        made: MachineProfile = comm.bcast(machine_profile.fastest([one_round(timed) for _ in range(_ROUNDS)]))
     node.Free()
     with together(comm):
         if comm.rank == 0:
@@ -92,24 +84,11 @@ def calibrate(
     return made
 
 
-def _fastest(
-    timed: TimedExchanges,
-    one_round: Callable[[TimedExchanges], tuple[MachineProfile, list[float]]],
-    matrices: Sequence[int],
-) -> MachineProfile:
-    """The fastest of several rounds, each of which gives a profile and the times of matrices, see with_staged_wait."""
-    counter = _Counter()
-    one_round(cast(TimedExchanges, counter))
-    timed.count = _ROUNDS * counter.count
-    rounds = [one_round(timed) for _ in range(_ROUNDS)]
-    staged = [min(seconds) for seconds in zip(*(each for _, each in rounds), strict=False)]  # none if a round lacks
-    return with_staged_wait(machine_profile.fastest([made for made, _ in rounds]), matrices, staged)
-
-
 class _Counter:
     """Counts measurements instead of making them."""
 
-    count, max_bytes = 0, 1 << 30
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        self.comm, self.count = comm, 0
 
     def __getattr__(self, name: str) -> Callable[..., float]:
         def measured(*_: Any, **__: Any) -> float:
@@ -119,52 +98,17 @@ class _Counter:
         return measured
 
 
-def with_staged_wait(profile: MachineProfile, sizes: Sequence[int], seconds: Sequence[float]) -> MachineProfile:
-    """
-    Return a profile with ``node.staged_wait``: the time of whole exchanges of staged messages over the predicted one.
-
-    :param sizes: Bytes of each rank of a matrix, see :func:`dace_redist.tuning.timed_exchanges.matrix`.
-    :param seconds: Times of moving it; none if that was not measured.
-    """
-    if profile.node is None or not seconds:
-        return profile
-    node, ranks = profile.node, profile.ranks_per_node
-
-    def waiting(factors: Sequence[float]) -> MachineProfile:
-        wait = Factors(nbytes=list(sizes), factors=list(factors))
-        return profile.model_copy(update={"node": node.model_copy(update={"staged_wait": wait})})
-
-    def predicted(nbytes: int, factor: float) -> float:
-        problem = Problem(schedule(*matrix(ranks, nbytes)))
-        found = CostModel(problem, waiting([factor] * len(sizes)), [0] * ranks).estimate("Shared")
-        assert found is not None  # nothing leaves the node
-        return found.seconds
-
-    factors = []
-    for nbytes, measured in zip(sizes, seconds, strict=True):
-        plain = predicted(nbytes, 1)
-        staged = predicted(nbytes, 2) - plain  # seconds of staged messages; runs may be long enough for none
-        factors.append(min(max(1.0, 1 + (measured - plain) / staged), _MAX_WAIT) if staged > 0 else 1.0)
-    return waiting(factors)
-
-
 def _check_writable(path: Path) -> None:
     """Fail before the measurements, not after them; an existing file stays as it is."""
     existed = path.exists()
     with machine_profile.writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.open("ab").close()
     if not existed:
         path.unlink()
 
 
 def _usable_gpu(comm: MPI.Intracomm) -> str:
-    """
-    Model of the ranks' GPUs; ``""`` if a rank cannot use one. Collective.
-
-    :raises BuildError: On every rank, if the variable asks for a GPU, and the library cannot be built.
-    :raises RedistributionError: On every rank, if the variable asks for a GPU, and there is none.
-    """
+    """Model of the ranks' GPUs; ``""`` if a rank cannot use one, an error if the variable asks for one. Collective."""
     wanted = bool(os.environ.get(DEVICE_VARIABLE))
     try:
         return gpus_of(comm)
@@ -174,8 +118,7 @@ def _usable_gpu(comm: MPI.Intracomm) -> str:
         return ""
 
 
-def _profile(main: Measurements, device: Measurements | None) -> MachineProfile:
-    topology = main.topology
+def _profile(topology: Topology, main: Rates, device: DeviceRates | None) -> MachineProfile:
     return MachineProfile(
         format=f"dace-redist {machine_profile.KIND}",
         version=machine_profile.VERSION,
@@ -186,8 +129,6 @@ def _profile(main: Measurements, device: Measurements | None) -> MachineProfile:
         nodes=topology.node_count,
         ranks_per_node=topology.ranks_per_node,
         cores_per_node=os.cpu_count() or 1,
-        copies=Kernels(**main.kernels()),
-        node=main.within_a_node() if topology.ranks_per_node > 1 else None,
-        network=main.between_nodes() if topology.node_count > 1 else None,
-        device=None if device is None else device.device_rates(),
+        **dict(main),
+        device=device,
     )

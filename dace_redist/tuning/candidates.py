@@ -33,7 +33,6 @@ class Space:
     """
     The candidates for tuning; made by :func:`space`.
 
-    :param strategies: Names of the strategies to try.
     :param values: Values to try for each option, the default among them where that is to be tried.
     :param on_gpu: Whether an array lies on a GPU.
     """
@@ -49,26 +48,17 @@ class Space:
         On one node ``Hierarchical`` and ``Aggregated`` do what ``Shared`` does, and one is enough. On GPUs that holds
         for ``Hierarchical`` only, which has more options there.
         """
-        redundant: set[str] = set()
-        if topology.node_count == 1 and self.on_gpu:
-            redundant = {"Shared"} if "Hierarchical" in self.strategies else set()
-        elif topology.node_count == 1:
-            redundant = {"Hierarchical", "Aggregated"} if "Shared" in self.strategies else set()
-        return [Winner(strategy=name, options=self._start(name)) for name in self.strategies if name not in redundant]
-
-    def _start(self, strategy: str) -> dict[str, int | float]:
-        defaults = default_options(self.on_gpu)
-        tried = {name: self.values[name] for name in find_strategy(strategy).options if self.values.get(name)}
-        return {name: values[0] for name, values in tried.items() if defaults[name] not in values}
+        kept, alike = ("Hierarchical", {"Shared"}) if self.on_gpu else ("Shared", {"Hierarchical", "Aggregated"})
+        redundant = alike if topology.node_count == 1 and kept in self.strategies else set()
+        defaults, first = default_options(self.on_gpu), []
+        for name in self.strategies:
+            tried = {o: self.values[o] for o in find_strategy(name).options if self.values.get(o)}
+            options = {option: values[0] for option, values in tried.items() if defaults[option] not in values}
+            first += [] if name in redundant else [Winner(strategy=name, options=options)]
+        return first
 
     def varied(self, best: Winner, option: str, schedule: Schedule, topology: Topology) -> list[Winner]:
-        """
-        Return the best candidate so far with every other sensible value of one option.
-
-        :param best: The candidate; not among those returned.
-        :param option: Name of an option of its strategy.
-        :param schedule: Schedule to be tuned.
-        """
+        """Return the best candidate so far with every other sensible value of one option of its strategy."""
         defaults = default_options(self.on_gpu)
         values = sensible(option, self.values.get(option, ()), schedule, topology, defaults[option])
         if option == "threads" and best.strategy != "Threaded":  # one is the default, and a GPU copies without
@@ -106,9 +96,7 @@ def sensible(
 
 
 def space(
-    strategies: Sequence[str] | None,
-    options: Mapping[str, Sequence[Any]] | None,
-    memory: str = MAIN_MEMORIES[0],
+    strategies: Sequence[str] | None, options: Mapping[str, Sequence[Any]] | None, memory: str = MAIN_MEMORIES[0]
 ) -> Space:
     """
     Return the candidates.
@@ -125,26 +113,18 @@ def space(
     names = tuple(known if strategies is None else dict.fromkeys(strategies))
     for name in names:
         if name == "Auto" or find_strategy(name).name not in known:
-            raise ValueError(f"strategy {name} cannot be tuned with {memory} arrays; there are {', '.join(known)}")
+            raise ValueError(f"strategy {name} cannot be tuned with {memory} arrays; choose from {', '.join(known)}")
     if not names:
-        raise ValueError(f"strategies is empty; there are {', '.join(known)}")
+        raise ValueError(f"strategies is empty; choose from {', '.join(known)}")
     taken = [option for option in OPTIONS if any(option in STRATEGIES[name].options for name in names)]
     usual = default_options(on_gpu)
     values = {option: (usual[option], *OPTIONS[option].tuning) for option in taken if OPTIONS[option].tuning}
-    return Space(names, values | _checked_values(names, taken, options or {}), on_gpu)
-
-
-def _checked_values(
-    strategies: Sequence[str], taken: Sequence[str], options: Mapping[str, Sequence[Any]]
-) -> dict[str, tuple[int | float, ...]]:
-    checked = {}
-    for option, values in options.items():
+    for option, tried in (options or {}).items():
         if option not in taken:
-            raise ValueError(
-                f"none of {', '.join(strategies)} takes option {option!r}; they take {', '.join(taken) or 'none'}"
-            )
-        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
-            raise TypeError(f"options: {option} needs a list of values to try, got {values!r}")
-        of = next(STRATEGIES[name] for name in strategies if option in STRATEGIES[name].options)
-        checked[option] = tuple(dict.fromkeys(check_options(of, {option: value})[option] for value in values))
-    return checked
+            takers = f"none of {', '.join(names)} takes option {option!r}"
+            raise ValueError(f"{takers}; they take {', '.join(taken) or 'none'}")
+        if isinstance(tried, str) or not isinstance(tried, Sequence) or not tried:
+            raise TypeError(f"options: {option} needs a list of values to try, got {tried!r}")
+        of = next(STRATEGIES[name] for name in names if option in STRATEGIES[name].options)
+        values[option] = tuple(dict.fromkeys(check_options(of, {option: value})[option] for value in tried))
+    return Space(names, values, on_gpu)

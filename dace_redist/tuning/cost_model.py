@@ -15,11 +15,10 @@ from functools import cached_property
 from typing import Any
 
 from dace_redist.strategies import STRATEGIES, default_options, with_options
-from dace_redist.tuning.copy_costs import Terms
 from dace_redist.tuning.problem import Problem
 from dace_redist.tuning.profile import MachineProfile
+from dace_redist.tuning.rank_costs import RankCosts, Terms
 from dace_redist.tuning.traffic import RankTraffic, Traffic
-from dace_redist.tuning.transport_costs import TransportCosts
 
 #: Messages that are looked at, about: all, or those of evenly spread ranks of evenly spread nodes.
 MAX_MODELLED_MESSAGES = 4000
@@ -33,7 +32,6 @@ class Estimate:
     """
     The time of one strategy.
 
-    :param strategy: Its name.
     :param options: Options that are not at their defaults.
     :param terms: Parts of the time of the busiest rank; they add up to the time of all.
     """
@@ -62,8 +60,6 @@ class CostModel:
     """
     The times of a redistribution on a machine.
 
-    :param problem: The redistribution, and where its arrays lie.
-    :param profile: The machine.
     :param node_of: Number of the node of each rank.
     :param link_seconds: Time of the busiest link between the nodes; None: nodes share none.
     :param route_latency: Latency that the longest route between two nodes adds to an exchange, in seconds.
@@ -80,7 +76,7 @@ class CostModel:
         if self.profile.node is None and self._ranks_per_node > 1:
             raise ValueError(
                 f"the machine profile was made with one rank per node, and has no figures of {self._ranks_per_node} on "
-                "a node: take one per node (--ranks-per-node 1), or calibrate with several"
+                "a node: use one per node (--ranks-per-node 1), or calibrate with several"
             )
 
     def estimates(self, strategies: Sequence[str] = ()) -> list[Estimate]:
@@ -94,7 +90,7 @@ class CostModel:
 
         :param options: Options that are not at their defaults.
         """
-        values, slowest = self._values(options), Terms()
+        values, slowest = default_options(self.problem.on_gpu) | dict(options or {}), Terms()
         chunk = None
         if STRATEGIES[strategy].overlaps:
             chunk = int(min(values["chunk_bytes"], values["max_message_bytes"]))
@@ -112,12 +108,11 @@ class CostModel:
         if any. No other option was ever measured to make a difference.
         """
         usual, network = self.estimate(strategy), self.costs.rates.network
-        crosses = any(map(_crosses, self.traffic.values()))
-        if usual is None or network is None or network.chunks is None or not crosses:
+        if usual is None or network is None or not any(map(_crosses, self.traffic.values())):
             return usual
         if "chunk_bytes" not in STRATEGIES[strategy].options:
             return usual
-        tried = [self.estimate(strategy, {"chunk_bytes": nbytes}) for nbytes in network.chunks.nbytes]
+        tried = [self.estimate(strategy, {"chunk_bytes": nbytes}) for nbytes in network.link.nbytes]
         best = min((one for one in tried if one is not None), key=lambda one: one.seconds)
         return best if best.seconds < _CLEARLY_FASTER_CHUNKS * usual.seconds else usual
 
@@ -128,10 +123,9 @@ class CostModel:
         :param strategy: One that the model knows, and that can move this; with its default options.
         """
         for ranks in self._ranks_by_node.values():
-            terms = self._terms(strategy, self._traffic_of(ranks), self._values(None))
+            terms = self._terms(strategy, self._traffic_of(ranks), default_options(self.problem.on_gpu))
             assert terms is not None
-            own = (one.scaled(1 / self.profile.oversubscription) for one in terms)
-            yield from zip(ranks, own, strict=True)
+            yield from zip(ranks, terms, strict=True)
 
     def share(self, node: int) -> float:
         """Return the part of the ranks of a node that is looked at."""
@@ -139,21 +133,23 @@ class CostModel:
 
     @cached_property
     def traffic(self) -> dict[int, list[RankTraffic]]:
-        """Traffic of the ranks that are looked at, by their node."""
-        return {node: self._traffic_of(ranks) for node, ranks in self._looked_at().items()}
+        """Traffic of the ranks that are looked at, by their node: of some, evenly spread, where all are too many."""
+        schedule, by_node = self.problem.schedule, self._ranks_by_node
+        each = max(1, 2 * max(len(schedule.sent_to(rank)[0]) for rank in (0, schedule.ranks // 2)))
+        most = max(_MIN_RANKS, MAX_MODELLED_MESSAGES // each)
+        nodes = sorted(by_node)[:: -(-len(by_node) * self._ranks_per_node // max(most, self._ranks_per_node))]
+        return {node: self._traffic_of(by_node[node][:: -(-len(by_node[node]) // most)]) for node in nodes}
 
     @cached_property
-    def costs(self) -> TransportCosts:
-        """The machine, as it is looked up for this redistribution."""
-        return TransportCosts(self.problem, self.profile, self._ranks_per_node)
-
-    def _values(self, options: Mapping[str, Any] | None) -> dict[str, Any]:
-        return default_options(self.problem.on_gpu) | dict(options or {})
+    def costs(self) -> RankCosts:
+        """The costs of a rank of this redistribution on this machine."""
+        return RankCosts(self.problem, self.profile, self._ranks_per_node)
 
     def _terms(self, strategy: str, ranks: Sequence[RankTraffic], values: Mapping[str, Any]) -> list[Terms] | None:
+        """Seconds on a core of each rank, without those in which it waits for one."""
         crosses = _crosses(ranks)
         terms = [self.costs.estimate(strategy, rank, values, crosses) for rank in ranks]
-        known = [one for one in terms if one is not None]
+        known = [one.scaled(1 / self.profile.oversubscription) for one in terms if one is not None]
         return known if len(known) == len(terms) else None
 
     def _of_node(self, terms: Sequence[Terms], ranks: Sequence[RankTraffic], share: float, chunk: int | None) -> Terms:
@@ -163,29 +159,24 @@ class CostModel:
         :param chunk: Bytes of the chunks in which ranks copy while the link is at work, if they do. The link waits for
             the first one, and the last one is unpacked when the link has done its work.
         """
-        own = [one.scaled(1 / self.profile.oversubscription) for one in terms]  # a rank's seconds on a core
-        busiest = max(own, key=lambda one: one.total)
-        copying = max(busiest.total, sum(one.total for one in own) / share / self.profile.cores_per_node)
+        busiest = max(terms, key=lambda one: one.total)
+        copying = max(busiest.total, sum(one.total for one in terms) / share / self.profile.cores_per_node)
         wire = self._wire_seconds(ranks, chunk) / share if self.link_seconds is None else self.link_seconds
         whole = copying + wire
         if chunk is not None:
             whole = max(copying, wire) + min(copying, wire) * _largest_share(ranks, chunk)
         spent = dataclasses.replace(busiest, transfer=busiest.transfer + (whole - copying))  # the wire not hidden
-        return dataclasses.replace(spent, wait=max(0.0, whole - spent.total))
+        idle = whole - spent.total
+        return dataclasses.replace(spent, wait=idle if idle > 1e-9 * whole else 0.0)  # else rounding
 
     def _wire_seconds(self, ranks: Sequence[RankTraffic], chunk: int | None) -> float:
         """Time of the node's link: traffic into or out of the node, whichever is larger, in chunks if any."""
         network = self.costs.rates.network
         if network is None:
             return 0.0
-
-        def seconds(messages: Iterable[Traffic]) -> float:
-            crossing = [m for m in messages if not m.within]
-            if chunk is None:
-                return network.link_seconds_per_byte * sum(m.total_bytes for m in crossing)
-            return sum(m.total_bytes * network.seconds_per_byte(min(m.nbytes, chunk)) for m in crossing)
-
-        return max(seconds(m for rank in ranks for m in rank.side(sent)) for sent in (True, False))
+        sides = ([m for rank in ranks for m in rank.side(sent) if not m.within] for sent in (True, False))
+        per_byte = network.link_seconds_per_byte
+        return max(sum(m.total_bytes * per_byte(min(m.nbytes, chunk or m.nbytes)) for m in side) for side in sides)
 
     @cached_property
     def _ranks_by_node(self) -> dict[int, list[int]]:
@@ -197,14 +188,6 @@ class CostModel:
     @cached_property
     def _ranks_per_node(self) -> int:
         return max(map(len, self._ranks_by_node.values()), default=1)
-
-    def _looked_at(self) -> dict[int, list[int]]:
-        """Some ranks of some nodes, evenly spread; all where that is not too much."""
-        schedule, by_node = self.problem.schedule, self._ranks_by_node
-        each = max(1, 2 * max(len(schedule.sent_to(rank)[0]) for rank in (0, schedule.ranks // 2)))
-        most = max(_MIN_RANKS, MAX_MODELLED_MESSAGES // each)
-        nodes = sorted(by_node)[:: -(-len(by_node) * self._ranks_per_node // max(most, self._ranks_per_node))]
-        return {node: by_node[node][:: -(-len(by_node[node]) // most)] for node in nodes}
 
     def _traffic_of(self, ranks: Sequence[int]) -> list[RankTraffic]:
         return [RankTraffic.of(self.problem.schedule, rank, self.node_of) for rank in ranks]
@@ -218,7 +201,7 @@ def _crosses(ranks: Iterable[RankTraffic]) -> bool:
 def _largest_share(ranks: Iterable[RankTraffic], chunk: int) -> float:
     """The largest chunk as a part of the busiest rank's traffic to, or from, other nodes."""
     sides = (side for rank in ranks for side in (rank.sends, rank.receives))
-    crossing = [[m for m in side if not m.within] for side in sides]
-    busiest = max(crossing, key=lambda side: sum(m.total_bytes for m in side), default=[])
+    crossing = ([m for m in side if not m.within] for side in sides)
+    busiest: list[Traffic] = max(crossing, key=lambda side: sum(m.total_bytes for m in side), default=[])
     nbytes = sum(m.total_bytes for m in busiest)
     return min(chunk, max(m.nbytes for m in busiest)) / nbytes if nbytes else 0.0

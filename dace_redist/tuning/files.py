@@ -6,56 +6,61 @@ import functools
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import platformdirs
-import pydantic
+
+if TYPE_CHECKING:
+    import pydantic  # loads slowly: readers bring their models
+
+Content = TypeVar("Content", bound="pydantic.BaseModel")
 
 
-class Strict(pydantic.BaseModel):
-    """A model that refuses unknown fields and converts no types."""
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-Content = TypeVar("Content", bound=Strict)
-
-
-def load(path: Path, model: type[Content], kind: str, version: int, remedy: str) -> Content | int:
+def load(path: Path, model: type[Content], kind: str, version: int, remedy: str) -> tuple[Content | None, str]:
     """
-    Read and check a file.
+    Read and check a file, once for each of its states.
 
     :param model: Model of the content, ``format`` and ``version`` among its fields.
     :param kind: Name of such files; their ``format`` is ``"dace-redist KIND"``.
     :param version: The version that can be read.
     :param remedy: End of the error about a bad file.
-    :return: The content, or the version of a file of another version.
+    :return: The content and ``""``; of a file of another version None and the reason.
     :raises ValueError: If it is not such a file, or damaged; names it, and the field that is wrong.
     :raises OSError: If it cannot be read.
     """
+    facts = path.stat()
+    return _load((path, facts.st_mtime_ns, facts.st_size, facts.st_ino), model, kind, version, remedy)
+
+
+@functools.lru_cache(maxsize=16)
+def _load(state: tuple[Path, int, int, int], model: Any, kind: str, version: int, remedy: str) -> tuple[Any, str]:
+    path = state[0]
     try:
         content = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"{kind} {path} is no JSON ({error}): damaged, half-written or another file; {remedy}"
+            f"{kind} {path} is not valid JSON ({error}): damaged, half-written or another file; {remedy}"
         ) from None
     if not isinstance(content, dict) or content.get("format") != f"dace-redist {kind}":
-        raise ValueError(f"{path} is no {kind} of dace-redist, but another file; {remedy}")
+        raise ValueError(f"{path} is not a {kind} of dace-redist, but another file; {remedy}")
     found = content.get("version")
     if isinstance(found, int) and not isinstance(found, bool) and found != version:
-        return found
+        return None, f"it is a {kind} of version {found}, this package reads and writes version {version}"
     try:
-        return model.model_validate(content)
-    except pydantic.ValidationError as error:
-        first = error.errors()[0]
+        return model.model_validate(content), ""
+    except ValueError as error:  # a pydantic.ValidationError is one
+        first = error.errors()[0]  # type: ignore[attr-defined]
         where = ".".join(map(str, first["loc"])) or "the whole"
         raise ValueError(f"{kind} {path} is damaged: {where}: {first['msg']}; {remedy}") from None
 
 
-def other_version(kind: str, found: int, version: int) -> str:
-    """Return why a file of another version is not read."""
-    return f"it is a {kind} of version {found}, this package reads and writes version {version}"
+def differences(found: Mapping[str, str], here: Mapping[str, str]) -> str:
+    """Return the values that a file has and this place has not, as in ``another MPI (X, here Y)``; ``""`` if none."""
+    return " and ".join(
+        f"another {name} ({value}, here {here[name]})" for name, value in found.items() if value != here[name]
+    )
 
 
 def replace(path: Path, content: Any) -> None:
@@ -81,20 +86,12 @@ def replace(path: Path, content: Any) -> None:
 
 
 def record_path(given: str | os.PathLike[str] | None = None) -> Path:
-    """
-    Return the path of the tuning record: as given, else ``DACE_REDIST_RECORD``, else in the user's data folder.
-
-    :raises TypeError: If ``given`` is not a path.
-    """
+    """Return the path of the tuning record: as given, else ``DACE_REDIST_RECORD``, else in the user's data folder."""
     return _user_file("tuning.json", "DACE_REDIST_RECORD", given, "record")
 
 
 def profile_path(given: str | os.PathLike[str] | None = None) -> Path:
-    """
-    Return the path of the machine profile: as given, else ``DACE_REDIST_MACHINE``, else in the user's data folder.
-
-    :raises TypeError: If ``given`` is not a path.
-    """
+    """Return the path of the machine profile, as that of the record: ``DACE_REDIST_MACHINE`` names it."""
     return _user_file("machine.json", "DACE_REDIST_MACHINE", given, "machine")
 
 

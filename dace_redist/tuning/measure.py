@@ -25,7 +25,6 @@ from dace_redist.mpi.topology import topology_of
 
 #: Repetitions after which a method may be dropped as too slow.
 _TRIAL = 3
-
 #: Time for which a rank whose method failed waits for the others before it ends the program.
 _ABORT_SECONDS = 10.0
 
@@ -41,13 +40,9 @@ def system_clock() -> float:
 @dataclass(frozen=True)
 class Figure:
     """
-    The times of one method.
+    The times of one method, in the order of repetitions, their median, and its 95 % confidence interval.
 
-    :param seconds: The time of every repetition, in the order they were made.
-    :param median: Their median.
-    :param low: Lower end of the 95 % confidence interval of the median, an order statistic; with fewer than six
-        repetitions there is no such interval, and it is the shortest time.
-    :param high: Upper end; with fewer than six repetitions the longest time.
+    The interval has order statistics as its ends; with fewer than six repetitions the shortest and the longest time.
     """
 
     seconds: tuple[float, ...]
@@ -97,8 +92,7 @@ def measure(
     ranks, on the clock they share (with more ranks than cores a rank's own time misses its waiting for a core).
     Between nodes it is the longest time of a rank. Rank 0 decides for all, so only its numbers count.
 
-    :param methods: Methods by name; on every rank the same names in the same order.
-    :param comm: mpi4py intra-communicator; nothing but this function and the methods may use it meanwhile.
+    :param methods: Methods by name; on every rank the same names in the same order. Nothing else may use ``comm``.
     :param warmup: Rounds that are not counted.
     :param settle: Untimed repetitions before each timed one, so that caches are in this method's steady state.
     :param precision: Stop when for every method both ends of the 95 % confidence interval of its median are this close
@@ -111,8 +105,6 @@ def measure(
     :param apart: Methods that are neither dropped nor count as the best.
     :param progress: Called on rank 0 after each repetition that counts, with the method's name, its number of
         repetitions, and the figures of all methods as of the last decision.
-    :param clock: Times repetitions, and the limit.
-    :return: The figure of every method, in their order.
     :raises ValueError: On every rank, if ranks name different methods, or a number is out of range.
     :raises RuntimeError: On every rank, if a method fails on one and the others return from it; says which and where.
         Where they do not, the program is ended by ``MPI_Abort`` with that message.
@@ -132,12 +124,14 @@ def measure(
                 run.repeat(name, methods[name])
             span = run.repeat(name, methods[name])
             if comm.rank == 0:
-                judge.note(name, span)
+                judge.seconds[name].append(span)
                 if progress is not None:
                     progress(name, len(judge.seconds[name]), judge.figures)
         decided = judge.decide(active) if comm.rank == 0 else None
         active = comm.bcast(decided)
-    figures: dict[str, Figure] = comm.bcast(judge.final() if comm.rank == 0 else None)
+    figures: dict[str, Figure] = comm.bcast(
+        {name: Figure.of(judge.seconds[name]) for name in methods} if comm.rank == 0 else None
+    )
     return figures
 
 
@@ -216,10 +210,6 @@ class _Judge:
         self.figures: dict[str, Figure] = {}
         self.begin, self.rounds, self.next_look = self.clock(), 0, self.least
 
-    def note(self, name: str, seconds: float) -> None:
-        """Add a repetition."""
-        self.seconds[name].append(seconds)
-
     def decide(self, active: Collection[str]) -> list[str]:
         """Return the methods of the next round; none when all is known or a limit is reached."""
         self.rounds += 1
@@ -239,7 +229,3 @@ class _Judge:
         most = self.drop_slower_than * min(float(np.median(self.seconds[name])) for name in compared)
         # Not its median, which on a busy machine can be anything after so few repetitions.
         return [name for name in active if name in self.apart or min(self.seconds[name]) <= most]
-
-    def final(self) -> dict[str, Figure]:
-        """Return the figures of all methods."""
-        return {name: Figure.of(self.seconds[name]) for name in self.names}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,20 @@ import numpy as np
 from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.schedule import Schedule
 
-#: Where arrays in main memory may lie: in a rank's own memory, or one of them, or both, where
-#: :func:`dace_redist.shared_empty` puts them.
-MAIN_MEMORIES = ("ordinary", "shared-source", "shared-target", "shared-both")
-#: Arrays on the GPUs of the ranks: both, or one of them, the other one in a rank's own memory.
-GPU_MEMORIES = ("gpu", "gpu-source", "gpu-target")
-#: Where the arrays of a redistribution may lie.
-MEMORIES = MAIN_MEMORIES + GPU_MEMORIES
+#: Places of source and target by the name of their memory: a rank's own memory, node-shared memory, where
+#: :func:`dace_redist.shared_empty` puts arrays, and the GPUs of the ranks.
+PLACES: Mapping[str, tuple[str, str]] = {
+    "ordinary": ("ordinary", "ordinary"),
+    "shared-source": ("shared", "ordinary"),
+    "shared-target": ("ordinary", "shared"),
+    "shared-both": ("shared", "shared"),
+    "gpu": ("gpu", "gpu"),
+    "gpu-source": ("gpu", "ordinary"),
+    "gpu-target": ("ordinary", "gpu"),
+}
+MEMORIES = tuple(PLACES)
+MAIN_MEMORIES = tuple(name for name, places in PLACES.items() if "gpu" not in places)
+GPU_MEMORIES = tuple(name for name, places in PLACES.items() if "gpu" in places)
 
 #: Strategies whose time the cost model predicts.
 MODELLED = ("Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Shared", "Hierarchical", "Aggregated")
@@ -27,12 +34,7 @@ MODELLED = ("Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Shared", "Hiera
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """
-    A redistribution for which a strategy is chosen.
-
-    :param schedule: Its schedule; all sizes are numbers.
-    :param memory: Where its arrays lie, one of :data:`MEMORIES`.
-    """
+    """A redistribution for which a strategy is chosen, and where its arrays lie, one of :data:`MEMORIES`."""
 
     schedule: Schedule
     memory: str = MEMORIES[0]
@@ -53,27 +55,20 @@ class Problem:
         return {"schedule": schedule_key(self.schedule), "dtype": self.schedule.dtype.name, "memory": self.memory}
 
 
-def memory_name(source_is_shared: bool, target_is_shared: bool) -> str:
-    """Return one of :data:`MAIN_MEMORIES`."""
-    return MAIN_MEMORIES[source_is_shared + 2 * target_is_shared]
-
-
-def gpu_memory_name(source_on_gpu: bool, target_on_gpu: bool) -> str:
-    """Return one of :data:`GPU_MEMORIES`; one side at least lies on a GPU."""
-    return {(True, True): "gpu", (True, False): "gpu-source", (False, True): "gpu-target"}[source_on_gpu, target_on_gpu]
+def memory_name(source: bool, target: bool, place: str = "shared") -> str:
+    """Return the name of the memory whose source, target or both lie in a place, and not in ordinary memory."""
+    wanted = tuple(place if side else "ordinary" for side in (source, target))
+    return next(name for name, places in PLACES.items() if places == wanted)
 
 
 def sides_on_gpu(memory: str) -> tuple[bool, bool]:
     """Return whether source and target lie on a GPU, of one of :data:`MEMORIES`."""
-    return memory in ("gpu", "gpu-source"), memory in ("gpu", "gpu-target")
+    source, target = PLACES[memory]
+    return source == "gpu", target == "gpu"
 
 
 def check_memory(memory: Any, known: Sequence[str] = MEMORIES) -> str:
-    """
-    Return ``memory``.
-
-    :raises ValueError: If it is not one of ``known``.
-    """
+    """Return ``memory``; raise a ValueError if it is not one of ``known``."""
     if memory not in known:
         raise ValueError(f"memory must be one of {', '.join(known)}, got {memory!r}")
     return str(memory)
@@ -83,10 +78,7 @@ def schedule_key(schedule: Schedule) -> str:
     """
     Return a digest of ownership before and after, the index map, and the size of an element.
 
-    It is equal in every process and however the distributions are written, see :func:`canonical`.
-
-    :param schedule: Its schedule; all sizes are numbers.
-    :return: 32 hexadecimal digits.
+    It has 32 hexadecimal digits, equal in every process and however the distributions are written.
     """
     digest = hashlib.blake2b(str(schedule.itemsize).encode(), digest_size=16)
     for distribution in (schedule.source, schedule.target):
@@ -102,8 +94,6 @@ def canonical(distribution: AnyDistribution) -> AnyDistribution:
 
     Grid axes of one coordinate are left out, blocks are numbers where they are of one size, and ranks are left out
     where they count up from 0. Tiles stay as they are.
-
-    :param distribution: All its sizes are numbers.
     """
     if not isinstance(distribution, Distribution):
         return distribution

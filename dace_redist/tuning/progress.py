@@ -12,11 +12,7 @@ Show = Callable[[str, float], None]
 
 @contextlib.contextmanager
 def progress_bar(shown: bool, label: str, limit_seconds: float) -> Iterator[Show]:
-    """
-    Show a bar that fills as measuring goes on; without tqdm nothing.
-
-    :param limit_seconds: Seconds of measuring at which it is full.
-    """
+    """Show a bar that is full after so many seconds of measuring; without tqdm nothing."""
     try:
         import tqdm
     except ImportError:
@@ -24,14 +20,13 @@ def progress_bar(shown: bool, label: str, limit_seconds: float) -> Iterator[Show
         return
     total = float(limit_seconds)
     # Under mpiexec standard error is seldom a terminal: a bar that hides from pipes would never be seen.
-    bar: Any
     form = "{desc}: {percentage:3.0f}% |{bar:30}| {postfix}"
-    with tqdm.tqdm(total=total, desc=label, disable=not shown, mininterval=0.5, bar_format=form) as bar:
+    bar: Any = tqdm.tqdm(total=total, desc=label, disable=not shown, mininterval=0.5, bar_format=form)
 
-        def show(candidate: str, seconds: float) -> None:
-            bar.set_postfix_str(candidate, refresh=False)
-            bar.update(max(0.0, min(total, seconds) - bar.n))
+    def show(candidate: str, seconds: float) -> None:
+        bar.set_postfix_str(candidate, refresh=False)
+        bar.update(max(0.0, min(total, seconds) - bar.n))
 
+    with bar:
         yield show
-        bar.set_postfix_str("done", refresh=False)
-        bar.update(total - bar.n)
+        show("done", total)

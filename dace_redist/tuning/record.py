@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,9 +14,9 @@ from dace_redist.mpi.topology import Topology
 from dace_redist.report.text import describe
 from dace_redist.strategies import check_options, find_strategy, with_options
 from dace_redist.tuning import files
-from dace_redist.tuning.files import Strict, record_path
 from dace_redist.tuning.measure import Figure
 from dace_redist.tuning.problem import Problem
+from dace_redist.tuning.profile import Strict
 
 _KIND = "tuning record"
 FORMAT = f"dace-redist {_KIND}"
@@ -25,11 +24,12 @@ FORMAT = f"dace-redist {_KIND}"
 VERSION = 1
 
 _LOCK_SECONDS = 30.0  # writing takes milliseconds: whoever holds the lock longer will not release it
-_REMEDY = "move it away, or name another file with DACE_REDIST_RECORD"
+_ANOTHER = "name another file with DACE_REDIST_RECORD"
+_REMEDY = f"move it away, or {_ANOTHER}"
 
-#: Fields that must agree for an entry to hold: what it is for, and where it was measured.
+#: Fields that must agree for an entry to hold: what it is for, and where it was measured, with their names in messages.
 _FOR = ("schedule", "dtype", "memory", "layout")
-_WHERE = ("mpi", "machine", "gpu", "package")
+_WHERE = {"mpi": "MPI", "machine": "machine", "gpu": "GPU", "package": "version of dace-redist"}
 
 
 class Winner(Strict):
@@ -58,16 +58,13 @@ class Measured(Winner):
     note: str = ""
 
     @classmethod
-    def of(cls, candidate: Winner, figure: Figure, round: str) -> Measured:
-        """Return the figure of a candidate in a round."""
-        return cls(
-            **candidate.model_dump(),
-            round=round,
-            median_seconds=figure.median,
-            low_seconds=figure.low,
-            high_seconds=figure.high,
-            repetitions=len(figure.seconds),
-        )
+    def of(cls, candidate: Winner, round: str, figure: Figure | None = None, note: str = "") -> Measured:
+        """Return the figure of a candidate in a round, or why it has none."""
+        one = cls(**candidate.model_dump(), round=round, note=note)
+        if figure is None:
+            return one
+        seconds = {f"{name}_seconds": getattr(figure, name) for name in ("median", "low", "high")}
+        return one.model_copy(update=seconds | {"repetitions": len(figure.seconds)})
 
 
 class Entry(Strict):
@@ -124,11 +121,7 @@ def _identity(problem: Problem, topology: Topology) -> dict[str, str]:
 
 
 class Record:
-    """
-    A file of tuned choices. A file that is not there is an empty record.
-
-    :param path: Path of the file.
-    """
+    """A file of tuned choices. A file that is not there is an empty record."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -136,7 +129,7 @@ class Record:
     @classmethod
     def of_user(cls, given: str | os.PathLike[str] | None = None) -> Record:
         """Return the record of :func:`dace_redist.tuning.files.record_path`."""
-        return cls(record_path(given))
+        return cls(files.record_path(given))
 
     def find(self, problem: Problem, topology: Topology) -> tuple[Winner | None, str]:
         """
@@ -146,15 +139,20 @@ class Record:
         :raises ValueError: If the file is not a record, or damaged; names it.
         :raises OSError: If it cannot be read.
         """
-        version, entries = self._read()
-        if version != VERSION:
-            return None, f"{self.path} is ignored: {files.other_version(_KIND, version, VERSION)}"
+        entries, reason = self._read()
+        if reason:
+            return None, f"{self.path} is ignored: {reason}"
         wanted = _identity(problem, topology)
-        for entry in entries:
+        near = [entry for entry in entries if entry.agrees(wanted, _FOR)]
+        for entry in near:
             if entry.agrees(wanted):
                 return self._usable(entry.winner), ""
-        near = [entry for entry in entries if entry.agrees(wanted, _FOR)]
-        return None, _why_ignored(self.path, near[-1], wanted) if near else ""
+        if not near:
+            return None, ""
+        found = {word: getattr(near[-1], name) for name, word in _WHERE.items()}
+        reason = files.differences(found, {word: wanted[name] for name, word in _WHERE.items()})
+        choice = f"the choice for {near[-1].dtype}[{near[-1].shape}] in {self.path}"
+        return None, f"{choice} is ignored: it is of {reason}; tune again here"
 
     def check_writable(self) -> None:
         """Check that :meth:`add` will work; errors as of it."""
@@ -184,28 +182,25 @@ class Record:
         except OSError as error:  # a filelock.Timeout is one
             held = f"another process has held {self.path}.lock for {_LOCK_SECONDS:g} s"
             why = held if isinstance(error, filelock.Timeout) else error
-            raise OSError(
-                f"tuning record {self.path} cannot be written: {why}; name another file with DACE_REDIST_RECORD"
-            ) from None
+            raise OSError(f"tuning record {self.path} cannot be written: {why}; {_ANOTHER}") from None
         try:
             yield
         finally:
             lock.release()
 
-    def _entries_to_keep(self) -> tuple[Entry, ...]:
-        version, entries = self._read()
-        if version != VERSION:
-            reason = files.other_version(_KIND, version, VERSION)
-            raise ValueError(f"{self.path}: {reason}; name another file with DACE_REDIST_RECORD")
+    def _entries_to_keep(self) -> Sequence[Entry]:
+        entries, reason = self._read()
+        if reason:
+            raise ValueError(f"{self.path}: {reason}; {_ANOTHER}")
         return entries
 
-    def _read(self) -> tuple[int, tuple[Entry, ...]]:
-        """Version and entries; no entries of another version."""
+    def _read(self) -> tuple[Sequence[Entry], str]:
+        """The entries; or none of a file of another version, and the reason."""
         try:
-            facts = self.path.stat()
+            file, reason = files.load(self.path, _File, _KIND, VERSION, _REMEDY)
         except FileNotFoundError:
-            return VERSION, ()
-        return _read(self.path, facts.st_mtime_ns, facts.st_size, facts.st_ino)
+            return (), ""
+        return file.entries if file is not None else (), reason
 
     def _usable(self, winner: Winner) -> Winner:
         try:
@@ -213,20 +208,3 @@ class Record:
         except (ValueError, TypeError) as error:
             raise ValueError(f"tuning record {self.path} is damaged: {error}; {_REMEDY}") from None
         return winner
-
-
-@functools.lru_cache(maxsize=8)
-def _read(path: Path, _mtime: int, _size: int, _inode: int) -> tuple[int, tuple[Entry, ...]]:
-    """Read a file once for each of its states."""
-    content = files.load(path, _File, _KIND, VERSION, _REMEDY)
-    return (content, ()) if isinstance(content, int) else (VERSION, tuple(content.entries))
-
-
-def _why_ignored(path: Path, entry: Entry, wanted: dict[str, str]) -> str:
-    differences = [
-        f"of another {word} ({getattr(entry, name)}, here {wanted[name]})"
-        for name, word in zip(_WHERE, ("MPI", "machine", "GPU", "version of dace-redist"), strict=True)
-        if getattr(entry, name) != wanted[name]
-    ]
-    what = f"the choice for {entry.dtype}[{entry.shape}] in {path}"
-    return f"{what} is ignored: it is {' and '.join(differences)}; tune again here"

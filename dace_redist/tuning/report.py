@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import textwrap
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from dace_redist.report.text import count, format_bytes, table
+from dace_redist.report.units import count, format_bytes, format_seconds, milliseconds, table
 from dace_redist.schedule import Schedule
 from dace_redist.tuning import profile as machine_profile
-from dace_redist.tuning.cost_model import CostModel, Estimate
+from dace_redist.tuning.cost_model import CostModel
 from dace_redist.tuning.files import profile_path
 from dace_redist.tuning.problem import Problem
-from dace_redist.tuning.profile import MachineProfile
-from dace_redist.tuning.rates import Curve, Factors, Surface
+from dace_redist.tuning.profile import Copies, Curve, MachineProfile, NetworkRates, NodeRates, Strict, Surface
+from dace_redist.tuning.rank_costs import Terms
 
 
 def parsec_bound(remote: float, local: float, rate: float, memory_rate: float) -> float:
@@ -23,10 +24,7 @@ def parsec_bound(remote: float, local: float, rate: float, memory_rate: float) -
     Return the highest bandwidth, in bytes per second, that formula 3 of Cao et al. can come to: formula 5 without its
     extra time (*Evaluating Data Redistribution in PaRSEC*, section 7.2).
 
-    :param remote: M_remote, in bytes, > 0.
-    :param local: M_local, in bytes.
-    :param rate: B_net, in bytes per second.
-    :param memory_rate: B_memory, in bytes per second.
+    :param remote: M_remote, in bytes, > 0; ``local`` is M_local, ``rate`` B_net and ``memory_rate`` B_memory.
     """
     return rate * memory_rate / ((2 + local / remote) * rate + memory_rate)
 
@@ -51,24 +49,24 @@ class Bound:
     def of(cls, model: CostModel) -> Bound:
         """Return the bound of a redistribution on a machine."""
         profile, rates = model.profile, model.costs.rates
-        copies = rates.kernels(sent=True).pack
-        copied = 1 / copies.at(copies.footprints[-1], copies.runs[-1])
-        processes, cores = [[rank] for ranks in model.traffic.values() for rank in ranks], 1.0
-        shares, within = [1.0] * len(processes), True
-        rate = copied if profile.node is None else rates.exchanges.messages.rate
-        if len(set(model.node_of)) > 1 and rates.network is not None:
-            processes, shares, within = [*model.traffic.values()], [*map(model.share, model.traffic)], False
-            cores = min(profile.cores_per_node, profile.ranks_per_node) * profile.oversubscription
-            rate = 1 / rates.network.link_seconds_per_byte
-        remote, local = [0], [0]
-        for ranks, share in zip(processes, shares, strict=True):
+        copies = model.costs.copies(sent=True).pack
+        memory_rate = 1 / copies.seconds_per_byte[-1][-1]
+        processes = [(1.0, [rank]) for ranks in model.traffic.values() for rank in ranks]
+        rate = memory_rate if rates.node is None else rates.node.messages.rate
+        several = len(set(model.node_of)) > 1 and rates.network is not None
+        if several and rates.network is not None:
+            processes = [(model.share(node), ranks) for node, ranks in model.traffic.items()]
+            memory_rate *= min(profile.cores_per_node, profile.ranks_per_node) * profile.oversubscription
+            rate = rates.network.link.rate
+        remote, local = 0.0, 0.0
+        for share, ranks in processes:
             sent, received = (
-                sum(m.total_bytes for rank in ranks for m in rank.side(side) if within or not m.within)
+                sum(m.total_bytes for rank in ranks for m in rank.side(side) if not (several and m.within))
                 for side in (True, False)
             )
-            remote.append(round(max(sent, received) / share))
-            local.append(round((sum(rank.footprint(True) for rank in ranks) - sent) / share))
-        return cls(max(remote), max(local), rate, cores * copied)
+            remote = max(remote, max(sent, received) / share)
+            local = max(local, (sum(rank.footprint(True) for rank in ranks) - sent) / share)
+        return cls(round(remote), round(local), rate, memory_rate)
 
     @property
     def bandwidth(self) -> float:
@@ -84,9 +82,8 @@ class Bound:
         if not self.remote:
             return "none: nothing moves between processes"
         return (
-            f"{format_bytes(self.remote)} in {1e3 * self.remote / self.bandwidth:.4g} ms, {1e-9 * self.bandwidth:.3g} "
-            f"GB/s (formula 5 of Cao et al.; messages at {1e-9 * self.rate:.3g} GB/s, copies at "
-            f"{1e-9 * self.memory_rate:.3g} GB/s, two of what moves)"
+            f"{format_seconds(self.remote / self.bandwidth)} if {format_bytes(self.remote)} are copied twice, and sent "
+            f"at {1e-9 * self.rate:.3g} GB/s"
         )
 
 
@@ -95,9 +92,6 @@ def profile_in_use(given: str | os.PathLike[str] | None = None) -> tuple[Machine
     Return a machine profile, and its origin in one line.
 
     :param given: Path of the file; default: that of this user, else the profile that ships with the package.
-    :raises FileNotFoundError: If there is no such file.
-    :raises ValueError: If it is not a profile, or damaged.
-    :raises OSError: If it cannot be read.
     """
     path = profile_path(given)
     reason = "no machine profile was made here (dace-redist calibrate)"
@@ -116,13 +110,7 @@ def profile_in_use(given: str | os.PathLike[str] | None = None) -> tuple[Machine
 
 @dataclasses.dataclass(frozen=True)
 class CostReport:
-    """
-    The times of strategies for a redistribution; printed, it is a table.
-
-    :param model: The model of the redistribution on a machine.
-    :param origin: Origin of the machine profile.
-    :param strategies: Names of those to report; none: all.
-    """
+    """The times of strategies, all by default, with the origin of the machine profile; printed, they are a table."""
 
     model: CostModel
     origin: str
@@ -141,11 +129,12 @@ class CostReport:
 
         :param memory: Where the arrays lie, one of :data:`dace_redist.tuning.problem.MEMORIES`.
         :param machine: File of the machine profile; default: see :func:`profile_in_use`.
-        :param ranks_per_node: Default: those of the profile.
+        :param ranks_per_node: Default: those of the profile; all ranks on one node with the package's profile.
         :raises ValueError: If the profile has no figures for so many nodes, or so many ranks on one, or of a GPU.
         """
         profile, origin = profile_in_use(machine)
-        each = ranks_per_node or profile.ranks_per_node
+        own = profile is not machine_profile.default_profile()
+        each = ranks_per_node or (profile.ranks_per_node if own else max(1, schedule.ranks))
         node_of = [rank // each for rank in range(schedule.ranks)]
         if node_of and node_of[-1] and profile.network is None:
             raise ValueError(
@@ -160,23 +149,31 @@ class CostReport:
             )
         return cls(CostModel(problem, profile, node_of), origin)
 
-    def __str__(self) -> str:
-        """The machine, a line for each strategy with its terms in milliseconds, and the bound."""
+    def lines(self) -> list[str]:
+        """Return lines of the machine, of each strategy with its terms in milliseconds, and of the bound."""
         model, bound = self.model, Bound.of(self.model)
-        estimates = model.estimates(self.strategies)
         where = f"{count(len(model.node_of), 'rank')} on {count(len(set(model.node_of)), 'node')}"
-        lines = [f"machine   {self.origin}"]
-        lines += [f"GPU       {model.costs.rates.device.name}"] if model.problem.on_gpu else []
+        machine = textwrap.wrap(self.origin, 90, break_long_words=False, break_on_hyphens=False)
+        lines = [f"{'' if i else 'machine':<10}{line}" for i, line in enumerate(machine)]
+        if model.problem.on_gpu and model.profile.device is not None:
+            lines.append(f"GPU       {model.profile.device.name}")
         lines.append(f"model     {where}, {model.problem.memory} arrays; milliseconds")
-        rows = [("", "time", *estimates[0].terms.by_name, "bottleneck", "of the bound")]
-        rows += [self._row(estimate, bound) for estimate in estimates]
-        return "\n".join([*lines, *table(rows), f"bound     {bound}"])
+        rows = [("", "time", *Terms().by_name, "bottleneck", "of bound")]
+        for one in model.estimates(self.strategies):
+            reached = f"{100 * bound.share(one.seconds):.0f} %" if bound.remote else "-"
+            times = map(milliseconds, (one.seconds, *one.terms.by_name.values()))
+            rows.append((str(one), *times, one.bottleneck, reached))
+        return [*lines, *table(rows), f"bound     {bound}"]
 
-    @staticmethod
-    def _row(estimate: Estimate, bound: Bound) -> tuple[str, ...]:
-        terms = [f"{1e3 * seconds:.4g}" for seconds in estimate.terms.by_name.values()]
-        share = f"{100 * bound.share(estimate.seconds):.0f} %" if bound.remote else "-"
-        return str(estimate), f"{1e3 * estimate.seconds:.4g}", *terms, estimate.bottleneck, share
+    @property
+    def verdict(self) -> str:
+        """The fastest strategy, as a sentence."""
+        best = self.model.estimates(self.strategies)[0]
+        return f"{best} is predicted to be the fastest, in {format_seconds(best.seconds)}"
+
+    def __str__(self) -> str:
+        """All lines, and the fastest strategy."""
+        return "\n".join([*self.lines(), self.verdict])
 
     def to_json(self) -> dict[str, Any]:
         """Return plain numbers, lists and dictionaries; times in seconds, rates in bytes per second."""
@@ -207,48 +204,27 @@ class CostReport:
 
 
 def profile_text(profile: MachineProfile) -> str:
-    """Return the machine of a profile and the ends of what was measured, in GB/s and microseconds."""
+    """Return the machine of a profile, and the rates of the smallest and of the largest sizes that were measured."""
     nodes = f"{count(profile.nodes, 'node')} of {count(profile.ranks_per_node, 'rank')}"
-    lines = [f"machine   {profile.machine}, {profile.mpi}, {nodes}", *_rows("", profile.copies)]
-    lines += _rows("", profile.node)
-    if profile.network is not None:
-        link = f"{1e-9 / profile.network.link_seconds_per_byte:.3g} GB/s of a node's link"
-        lines.append(f"{_row('network', profile.network.messages)}, {link}")
+    lines = [f"machine   {profile.machine}, {profile.mpi}, {nodes}", *_rows("", profile)]
     if (device := profile.device) is not None:
-        lines.append(f"{'GPU':<20}{device.name}; {1e6 * device.launch:.3g} microseconds for a kernel")
-        lines += _rows("GPU ", device.kernels)
-        lines += [_row("GPU to main memory", device.to_main_memory), _row("main memory to GPU", device.to_gpu)]
-        lines += _rows("GPU ", device.node)
-        lines += [] if device.network is None else [_row("GPU network", device.network.messages)]
+        launch = f"{format_seconds(device.launch)} for a kernel"
+        lines += [f"{'GPU':<20}{device.name}; {launch}", *_rows("GPU ", device)]
     return "\n".join(lines)
 
 
-def _rows(prefix: str, part: Any) -> list[str]:
-    """Lines of all that was measured of a part of a profile; none if there is no such part."""
-    if part is None:
-        return []
+def _rows(prefix: str, part: Strict) -> list[str]:
+    """Lines of all that was measured of a part of a profile."""
     rows = []
-    for name in type(part).model_fields:
-        value = getattr(part, name)
-        if isinstance(value, Surface | Curve | Factors):
-            rows.append(_row(f"{prefix}{name.replace('_', ' ')}", value))
-        elif hasattr(value, "sent"):
-            rows += [_row(f"{prefix}{name} {side}", getattr(value, side)) for side in ("sent", "received")]
+    for name, value in part:
+        if isinstance(value, Curve):
+            rates = f"{format_seconds(value.latency)}, {1e-9 * value.rate:.3g} GB/s"
+            rows.append(f"{prefix + name.replace('_', ' '):<20}{rates}")
+        elif isinstance(value, Surface):
+            first, last = ([1e-9 / row[end] for end in (0, -1)] for row in (value.seconds_per_byte[i] for i in (0, -1)))
+            rates = f"{first[0]:.3g} to {first[1]:.3g} GB/s in the cache, {last[0]:.3g} to {last[1]:.3g} GB/s beyond"
+            runs = f"runs of {value.runs[0]:,} to {value.runs[-1]:,} B"
+            rows.append(f"{prefix + name.replace('_', ' '):<20}{runs}: {rates}")
+        elif isinstance(value, Copies | NodeRates | NetworkRates):
+            rows += _rows(f"{prefix}network " if isinstance(value, NetworkRates) else prefix, value)
     return rows
-
-
-def _row(name: str, measured: Surface | Curve | Factors) -> str:
-    """One line: the rates of the ends of a curve, or of a surface."""
-    if isinstance(measured, Curve):
-        text = f"{1e6 * measured.latency:.3g} microseconds, {1e-9 * measured.rate:.3g} GB/s"
-    elif isinstance(measured, Factors):
-        text = ", ".join(
-            f"{measured.factors[end]:.3g} times for arrays of {measured.nbytes[end]:,} B" for end in (0, -1)
-        )
-    else:
-        rates = [
-            f"{1e-9 / row[0]:.3g} to {1e-9 / row[-1]:.3g} GB/s moving {footprint:,} B"
-            for footprint, row in zip(measured.footprints, measured.seconds_per_byte, strict=True)
-        ]
-        text = f"runs of {measured.runs[0]:,} to {measured.runs[-1]:,} B: {rates[0]}, {rates[-1]}"
-    return f"{name:<20}{text}"

@@ -15,11 +15,12 @@ from typing import Any
 from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective import together
 from dace_redist.mpi.topology import Topology
+from dace_redist.report.units import format_seconds
 from dace_redist.strategies import find_strategy
 from dace_redist.tuning.bench import Bench, TimedPlan
 from dace_redist.tuning.candidates import Space
 from dace_redist.tuning.measure import Clock, Figure, measure, system_clock
-from dace_redist.tuning.problem import Problem, sides_on_gpu
+from dace_redist.tuning.problem import PLACES, Problem
 from dace_redist.tuning.progress import Show
 from dace_redist.tuning.record import Measured, Winner
 
@@ -64,11 +65,9 @@ class Search:
 
     def run(self) -> tuple[Winner, tuple[Measured, ...]]:
         """
-        Search.
+        Return the fastest candidate of the last round, and those of all rounds, in each the fastest first.
 
-        :return: The fastest candidate of the last round; and the candidates of all rounds, in each the fastest first,
-            those that could not run last. Equal on every rank.
-        :raises RuntimeError: If no candidate can run.
+        Candidates that could not run are last. A RuntimeError if none can. Equal on every rank.
         """
         self._spent, self._measured = 0.0, list[Measured]()
         with together(self.comm):
@@ -87,16 +86,10 @@ class Search:
 
     def _allocated(self) -> tuple[Any, Any]:
         """Parts of source and target on this rank."""
-        schedule, memory = self.problem.schedule, self.problem.memory
-        sides = schedule.source, schedule.target
-        shared = memory in ("shared-source", "shared-both"), memory in ("shared-target", "shared-both")
-        places = (
-            "gpu" if on_gpu else "shared" if on_node else "ordinary"
-            for on_gpu, on_node in zip(sides_on_gpu(memory), shared, strict=True)
-        )
+        moved = self.problem.schedule
         source, target = (
-            self.bench.array(side.local_shape(self.comm.rank), schedule.dtype, place, self.comm)
-            for side, place in zip(sides, places, strict=True)
+            self.bench.array(side.local_shape(self.comm.rank), moved.dtype, place, self.comm)
+            for side, place in zip((moved.source, moved.target), PLACES[self.problem.memory], strict=True)
         )
         return source, target
 
@@ -113,8 +106,8 @@ class Search:
         if any(predicted[str(candidate)] < least for candidate in unlikely):
             return self._race("all strategies again", every, seconds)
         for candidate in unlikely:
-            note = f"{NOT_MEASURED}: predicted to take {1e3 * predicted[str(candidate)]:.3g} ms"
-            self._measured.append(Measured(**candidate.model_dump(), round="all strategies", note=note))
+            note = f"{NOT_MEASURED}: predicted to take {format_seconds(predicted[str(candidate)])}"
+            self._measured.append(Measured.of(candidate, "all strategies", note=note))
         return first
 
     def _time(self, candidate: Winner) -> float:
@@ -163,7 +156,7 @@ class Search:
             for candidate in candidates:
                 started = self._started(candidate)
                 if isinstance(started, str):
-                    failed.append(Measured(**candidate.model_dump(), round=name, note=started))
+                    failed.append(Measured.of(candidate, name, note=started))
                 else:
                     running[str(candidate)] = (candidate, started)
             if may_compile:
@@ -185,7 +178,7 @@ class Search:
                 plan.free()
         raced = [(running[key][0], figure) for key, figure in figures.items()]
         ordered = sorted(raced, key=lambda pair: pair[1].median)
-        self._measured += [*(Measured.of(candidate, figure, name) for candidate, figure in ordered), *failed]
+        self._measured += [*(Measured.of(candidate, name, figure) for candidate, figure in ordered), *failed]
         return raced
 
     def _started(self, candidate: Winner) -> TimedPlan | str:
@@ -196,7 +189,6 @@ class Search:
         wanted |= {"axes": moved.transform.axes, "region": moved.transform.region}
         try:
             plan = self.bench.plan(self._arrays, moved.source, moved.target, self.comm, **wanted)
-            # fails on all ranks or on none
             measure(
                 {str(candidate): plan}, self.comm, warmup=0, least=1, most=1, clock=self.clock
             )  # fails on all or none

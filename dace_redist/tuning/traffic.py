@@ -19,10 +19,9 @@ class Traffic:
     """
     A message, or a self copy.
 
-    :param nbytes: Its size.
     :param sent: Runs at the sender.
     :param received: Runs at the receiver.
-    :param min_run: Bytes of the shortest run that is contiguous on both sides.
+    :param both: Runs that are contiguous on both sides.
     :param within: Whether it stays on its node.
     :param times: Number of such messages.
     """
@@ -30,28 +29,25 @@ class Traffic:
     nbytes: int
     sent: Runs
     received: Runs
-    min_run: int
+    both: Runs
     within: bool
     times: int = 1
 
     @classmethod
     def of(cls, message: Message, itemsize: int, within: bool) -> Traffic:
         """Describe a message of elements of ``itemsize`` bytes."""
-        return cls(
-            message.nbytes(itemsize),
-            _bytes_by_run(message.source_runs, itemsize),
-            _bytes_by_run(message.target_runs, itemsize),
-            itemsize * min((block.run_length for block in message.blocks), default=0),
-            within,
+        both = Counter[int]()
+        for block in message.blocks:
+            both[block.run_length] += block.count // block.run_length
+        sent, received, direct = (
+            tuple(sorted((length * itemsize, length * often * itemsize) for length, often in runs.items()))
+            for runs in (message.source_runs, message.target_runs, both)
         )
-
-    def runs(self, sent: bool) -> Runs:
-        """Return the runs at the sender or at the receiver."""
-        return self.sent if sent else self.received
+        return cls(message.nbytes(itemsize), sent, received, direct, within)
 
     def contiguous(self, sent: bool) -> bool:
         """Return whether it is one run at the sender, or at the receiver, so that nothing is packed."""
-        return self.runs(sent) == ((self.nbytes, self.nbytes),)
+        return (self.sent if sent else self.received) == ((self.nbytes, self.nbytes),)
 
     @property
     def total_bytes(self) -> int:
@@ -59,13 +55,8 @@ class Traffic:
         return self.nbytes * self.times
 
 
-def _bytes_by_run(runs: Counter[int], itemsize: int) -> Runs:
-    return tuple(sorted((length * itemsize, length * times * itemsize) for length, times in runs.items()))
-
-
-def _counted(messages: Iterable[Traffic]) -> list[Traffic]:
-    """Equal messages as one."""
-    return [dataclasses.replace(message, times=times) for message, times in Counter(messages).items()]
+#: A self copy of nothing.
+NOTHING = Traffic(0, (), (), (), True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,15 +78,16 @@ class RankTraffic:
     @classmethod
     def of(cls, schedule: Schedule, rank: int, node_of: Sequence[int]) -> RankTraffic:
         """Describe a rank of a redistribution; ``node_of`` is the node of each rank."""
-        here, itemsize = node_of[rank], schedule.itemsize
+        node, itemsize = node_of[rank], schedule.itemsize
         sends, receives, own = schedule.of_rank(rank)
-        sides = {node_of[message.target] for message in sends}, {node_of[message.source] for message in receives}
-        return cls(
-            _counted(Traffic.of(message, itemsize, node_of[message.target] == here) for message in sends),
-            _counted(Traffic.of(message, itemsize, node_of[message.source] == here) for message in receives),
-            Traffic.of(own, itemsize, True),
-            max(len(nodes - {here}) for nodes in sides),
-        )
+
+        def counted(messages: Iterable[Message], peers: Sequence[int]) -> list[Traffic]:
+            each = Counter(Traffic.of(m, itemsize, node_of[p] == node) for m, p in zip(messages, peers, strict=True))
+            return [dataclasses.replace(message, times=times) for message, times in each.items()]
+
+        targets, sources = [m.target for m in sends], [m.source for m in receives]
+        nodes = max(len({node_of[peer] for peer in peers} - {node}) for peers in (targets, sources))
+        return cls(counted(sends, targets), counted(receives, sources), Traffic.of(own, itemsize, True), nodes)
 
     def side(self, sent: bool) -> Sequence[Traffic]:
         """Return the messages to, or from, other ranks."""
@@ -119,11 +111,7 @@ class RankTraffic:
         """Return the number of ``wanted`` messages sent or received, whichever is larger."""
         return max(sum(m.times for m in side if wanted(m)) for side in (self.sends, self.receives))
 
-    def to_other_nodes(self, wanted: Callable[[Traffic], bool] = lambda _: True) -> RankTraffic:
-        """Return nothing but those messages to and from other nodes that are ``wanted``."""
-        sends, receives = ([m for m in side if not m.within and wanted(m)] for side in (self.sends, self.receives))
+    def only(self, wanted: Callable[[Traffic], bool]) -> RankTraffic:
+        """Return nothing but the messages that are ``wanted``."""
+        sends, receives = ([m for m in side if wanted(m)] for side in (self.sends, self.receives))
         return RankTraffic(sends, receives, NOTHING, self.nodes if sends or receives else 0)
-
-
-#: A self copy of nothing.
-NOTHING = Traffic(0, (), (), 0, True)

@@ -12,6 +12,7 @@ from typing import Any
 
 from dace_redist.mpi.collective import check_same, checked_communicator, together
 from dace_redist.report.text import header
+from dace_redist.report.units import milliseconds, table
 from dace_redist.tuning.auto import check_ranks, predicted_seconds, topology_for
 from dace_redist.tuning.bench import Bench
 from dace_redist.tuning.candidates import space
@@ -24,12 +25,10 @@ from dace_redist.tuning.search import NOT_MEASURED, Search
 @dataclasses.dataclass(frozen=True)
 class TunedProblem:
     """
-    The result for one redistribution.
+    The result for one redistribution: the fastest candidate of the last round, and the candidates of all rounds.
 
     :param labels: Labels of its nodes in an SDFG; none for a redistribution by itself.
-    :param problem: The redistribution, and where its arrays lie.
-    :param winner: The fastest candidate of the last round.
-    :param measured: The candidates of all rounds, in each the fastest first, those that could not run last.
+    :param measured: In each round the fastest first, those that could not run last.
     """
 
     labels: tuple[str, ...]
@@ -38,14 +37,22 @@ class TunedProblem:
     measured: tuple[Measured, ...]
 
     def __str__(self) -> str:
-        """The redistribution, and a table of the candidates of each round with their times over the best of it."""
-        width = max(len(str(candidate)) for candidate in self.measured)
+        """The redistribution, a table of the candidates of each round, and the winner."""
         lines = [f"node      {', '.join(self.labels)}"] if self.labels else []
-        lines += [*header(self.problem.schedule), f"memory    {self.problem.memory}", f"winner    {self.winner}"]
+        lines += [*header(self.problem.schedule), f"memory    {self.problem.memory}"]
+        timed = list[Measured]()
         for name, candidates in itertools.groupby(self.measured, key=lambda candidate: candidate.round):
-            best, *others = candidates
-            lines += [f"{name}:", *(f"  {c!s:<{width}}  {_times(c, best)}" for c in (best, *others))]
-        return "\n".join(lines)
+            every = list(candidates)
+            timed = [one for one in every if one.median_seconds is not None]
+            lines += [f"{name}:", *(table([_row(one, timed[0]) for one in timed], left=1) if timed else [])]
+            lines += [
+                f"  {one}  {'' if one.note.startswith(NOT_MEASURED) else 'cannot: '}{one.note}"
+                for one in every
+                if one.median_seconds is None
+            ]
+        slower = [one for one in timed if one.strategy != self.winner.strategy]
+        ahead = f", {_ratio(slower[0], timed[0]):.2f} times as fast as {slower[0]}" if slower else ""
+        return "\n".join([*lines, f"winner    {self.winner}{ahead}"])
 
     def to_json(self) -> dict[str, Any]:
         """Return plain numbers, lists and dictionaries."""
@@ -58,22 +65,20 @@ class TunedProblem:
         }
 
 
-def _times(candidate: Measured, best: Measured) -> str:
-    if candidate.median_seconds is None or candidate.low_seconds is None or candidate.high_seconds is None:
-        return candidate.note if candidate.note.startswith(NOT_MEASURED) else f"cannot: {candidate.note}"
-    median, low, high = (1e3 * s for s in (candidate.median_seconds, candidate.low_seconds, candidate.high_seconds))
-    ratio = f"{candidate.median_seconds / best.median_seconds:6.2f} x" if best.median_seconds else ""
-    return f"{median:9.4g} ms [{low:.4g}, {high:.4g}] {ratio}  {candidate.repetitions} runs"
+def _ratio(candidate: Measured, best: Measured) -> float:
+    return (candidate.median_seconds or 0.0) / (best.median_seconds or 1.0)
+
+
+def _row(candidate: Measured, best: Measured) -> tuple[str, ...]:
+    seconds = (candidate.median_seconds, candidate.low_seconds, candidate.high_seconds)
+    median, low, high = (milliseconds(each or 0.0) for each in seconds)
+    times = f"{_ratio(candidate, best):.2f} x"
+    return f"  {candidate}", f"{median} ms [{low}, {high}]", times, f"{candidate.repetitions} runs"
 
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
-    """
-    The results of :func:`tune`; printed, they are a report.
-
-    :param problems: One per distinct redistribution.
-    :param record: The file that holds the winners.
-    """
+    """The results of :func:`tune` for each distinct redistribution, and the file that holds the winners."""
 
     problems: tuple[TunedProblem, ...]
     record: Path

@@ -39,3 +39,13 @@ def test_command_line(tmp_path: Path):
 
 
 # Several nodes ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.compile
+def test_bench_compares_with_alltoallw():
+    words = ["--shape", "24x20", "--from", "2", "--to", "1x2", "--axes", "1,0", "--limit-seconds", "0.3"]
+    argv = [sys.executable, "-m", "dace_redist.cli", "bench", *words, "--strategy", "Pack", "--memory", "shared-target"]
+    code, printed = launch(2, argv, 120)
+    assert code == 0, printed
+    assert re.search(r"^MPI_Alltoallw +[\d.]+ ms +\[[\d.]+, [\d.]+\] +1\.00 +\d+$", printed, re.MULTILINE)
+    assert re.search(r"^Pack is the fastest strategy: [\d.]+ times as fast as MPI_Alltoallw$", printed, re.MULTILINE)

@@ -128,7 +128,7 @@ def test_auto_reads_the_record_on_one_rank_when_it_plans(comm, record: Path, mon
         record.write_text(record.read_text()[:99])
     comm.Barrier()
     forget_choices(comm)
-    raises_everywhere(comm, ValueError, r"tuning\.json is no JSON .*half-written", lambda: moved_by(comm))
+    raises_everywhere(comm, ValueError, r"tuning\.json is not valid JSON .*half-written", lambda: moved_by(comm))
 
 
 @pytest.mark.compile
@@ -210,6 +210,6 @@ def test_bad_input(comm, record: Path, tmp_path: Path):
     if comm.rank == 0:
         foreign.write_text('{"notes": []}')
     foreign = comm.bcast(foreign)
-    raises_everywhere(comm, ValueError, r"notes\.json is no tuning record of dace-redist", call(record=foreign))
+    raises_everywhere(comm, ValueError, r"notes\.json is not a tuning record of dace-redist", call(record=foreign))
     text = r"tuning record .*below cannot be written: .*notes\.json.*; name another file with DACE_REDIST_RECORD"
     raises_everywhere(comm, OSError, text, call(record=foreign / "below"))

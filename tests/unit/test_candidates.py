@@ -62,6 +62,6 @@ def test_strategies_between_gpus_are_tried_where_both_arrays_lie_there():
     for memory in ("ordinary", "gpu-source", "gpu-target"):
         assert "NCCL" not in space(None, None, memory).strategies
         with pytest.raises(
-            ValueError, match="strategy NCCL cannot be tuned with .* arrays; there are (Datatype|Pack), "
+            ValueError, match="strategy NCCL cannot be tuned with .* arrays; choose from (Datatype|Pack), "
         ):
             space(["NCCL"], None, memory)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -136,7 +137,7 @@ def test_help_version_and_commands(run):
 @pytest.mark.parametrize(
     "words, said",
     [
-        (["--shape", "8,x"], "'x' in '8,x' is no whole number"),
+        (["--shape", "8,x"], "'x' in '8,x' is not a whole number"),
         (["--shape", "-1,9"], "shape[0] must be at least 0, got -1"),
         (["--shape", "8"], "more grid axes (2) than dimensions (1); say with --from-dims"),
         (["--from-block", "3"], "block needs one entry per entry of shape (2), got 1"),
@@ -144,7 +145,7 @@ def test_help_version_and_commands(run):
         (["--to-dims", "0,7"], "--to-dims: dims[1] is 7, but the process grid has axes 0 to 1 (-: not split)"),
         (["--dtype", "flat64"], "unknown dtype 'flat64'"),
         (["--dtype", "object"], "no fixed size"),
-        (["--rank", "4"], "4 is no rank: there are ranks 0 to 3"),
+        (["--rank", "4"], "--rank: a rank must be between 0 and 3, got 4"),
         (["--to-dtype", "int8"], "cannot convert elements of float64 to int8"),
         (["--op", "max", "--beta", "1"], "beta requires op='sum'"),
         (["--tensors", "0"], "0 is not in the range"),
@@ -162,6 +163,18 @@ def test_bad_input_is_one_line_and_exit_code_2(run, words, said):
     assert said in err
     assert err.startswith("dace-redist: ")
     assert err.count("\n") == 1
+
+
+def test_lines_fit_and_end_with_a_verdict(run):
+    for words in ([], *([command] for command in cli.cli.commands)):
+        out = run(*words, "--help")[1]
+        assert max(map(len, out.splitlines())) <= 105 and (words or out.count("...") == 1)
+    out = run(*SEED, "--profile")[1]
+    assert max(map(len, out.splitlines())) <= 105 and re.search(r"\de-\d", out) is None
+    assert " is predicted to be the fastest, in " in out.splitlines()[-1]
+    assert run(*SEED)[1].splitlines()[-1].startswith("91.7 % of the data moves; the default strategy, Hierarchical, ")
+    code, out, err = run("config")
+    assert (code, out) == (2, "") and "name --cflags, --libs or --cmakedir; dace-redist info prints" in err
 
 
 def test_neither_dace_nor_mpi_nor_matplotlib_is_loaded():

@@ -28,19 +28,16 @@ def flat(seconds_per_byte: float) -> dict[str, Any]:
 
 def machine(cores: int = 4, ranks: int = 4, **changed: Any) -> MachineProfile:
     """Return a machine on which a byte takes a nanosecond times a factor that identifies its kind."""
-    sides = {
-        name: {"sent": flat(n * 1e-9), "received": flat(n * 1e-9)}
-        for name, n in (("datatypes", 50), ("staged", 7), ("push", 2), ("pull", 3))
-    }
+    surfaces = {name: flat(n * 1e-9) for name, n in (("datatypes", 50), ("staged", 7), ("push", 2), ("pull", 3))}
     latency = {kind: {"exchange": 1e-6, "message": 1e-7} for kind in ("messages", "datatypes", "puts", "shared")}
     linear = {"nbytes": [1, 1001, 1000001], "seconds": [1e-9, 1e-9 + 1e-5, 1e-9 + 1e-2]}  # 10 ns a byte
     plain = {
-        "format": "dace-redist machine profile", "version": 1, "machine": "M", "mpi": "I", "package": "0", "date": "",
+        "format": "dace-redist machine profile", "version": 2, "machine": "M", "mpi": "I", "package": "0", "date": "",
         "nodes": 1, "ranks_per_node": ranks, "cores_per_node": cores,
-        "copies": {"pack": flat(1e-9), "unpack": flat(1e-9), "permuted": flat(9e-9), "non_temporal": flat(1e-9)},
-        "node": {"messages": linear, "chunks": {"nbytes": [1, 1001], "seconds": [30e-9, 30030e-9]}, "puts": linear,
-                 **sides, "read": flat(4e-9), "latency": latency, "thread_start": 1e-7},
-        "network": {"messages": {"nbytes": [1, 1000], "seconds": [1e-5, 1e-4]}, "link_seconds_per_byte": 1e-7},
+        "copies": {"pack": flat(1e-9), "unpack": flat(1e-9), "permuted": flat(9e-9)},
+        "node": {"messages": linear, **surfaces, "latency": latency},
+        "network": {"messages": {"nbytes": [1, 1000], "seconds": [1e-5, 1e-4]},
+                    "link": {"nbytes": [1], "seconds": [1e-7]}},
     }  # fmt: skip
     return MachineProfile.model_validate(plain | changed)
 
@@ -76,7 +73,7 @@ def test_datatypes_pay_for_strides():
 def test_chunks_take_what_chunks_take():
     chunked = CostModel(Problem(MOVED), machine(), [0] * 4).estimate("Pipelined", {"chunk_bytes": 256})
     assert chunked is not None
-    assert chunked.terms.transfer == pytest.approx(SENT * 30e-9, rel=1e-3)
+    assert chunked.terms.transfer == pytest.approx(SENT * 1e-8, rel=5e-3)
     assert terms("Pipelined").transfer == pytest.approx(SENT * 1e-8, rel=1e-3)  # messages of one chunk
     assert chunked.options == {"chunk_bytes": 256} and str(chunked) == "Pipelined(chunk_bytes=256)"
 
@@ -138,7 +135,8 @@ def test_report(tmp_path):
     lines = str(report).splitlines()
     assert lines[0].startswith("machine   M, I,") and "4 ranks on 1 node, ordinary arrays" in lines[1]
     assert lines[2].split()[:6] == ["time", "latency", "transfer", "pack", "unpack", "wait"]
-    assert len(lines) == 3 + 8 + 1 and lines[-1].startswith("bound")
+    assert len(lines) == 3 + 8 + 2 and lines[-2].startswith("bound")
+    assert " is predicted to be the fastest, in " in lines[-1]
     plain = json.loads(json.dumps(report.to_json()))
     first = plain["strategies"][0]
     assert first["seconds"] == pytest.approx(sum(first["terms"].values()))
@@ -155,18 +153,18 @@ def test_command_line(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(cost_figure, "_RUNS", (8, 1 << 15))
     path, picture = tmp_path / "machine.json", tmp_path / "model.png"
     machine_profile.save(machine(), path)
-    code, out, err = explain(capsys, "--machine", str(path), "--memory", "shared-target", "--plot-model", str(picture))
+    code, out, err = explain(capsys, "--profile", str(path), "--memory", "shared-target", "--plot-model", str(picture))
     assert (code, err) == (0, "") and "shared-target arrays" in out and picture.stat().st_size > 10_000
-    code, out, _ = explain(capsys, "--machine", str(path), "--json")
+    code, out, _ = explain(capsys, "--profile", str(path), "--json")
     assert code == 0 and len(json.loads(out)["model"]["strategies"]) == 8
-    code, _, err = explain(capsys, "--machine", str(tmp_path / "other.json"))
+    code, _, err = explain(capsys, "--profile", str(tmp_path / "other.json"))
     assert code == 2 and "there is no machine profile" in err and err.count("\n") == 1
     path.write_text("{")
-    code, _, err = explain(capsys, "--machine", str(path))
-    assert code == 2 and f"machine profile {path} is no JSON" in err and err.count("\n") == 1
+    code, _, err = explain(capsys, "--profile", str(path))
+    assert code == 2 and f"machine profile {path} is not valid JSON" in err and err.count("\n") == 1
     for words in (("--plot-model", str(picture)), ("--memory", "shared-both")):
         code, _, err = explain(capsys, *words)
-        assert code == 2 and f"{words[0]}: goes with --machine" in err
-    for words in (("--machine",), ("--memory-bytes", "100000"), ("--ranks-per-node", "2")):
+        assert code == 2 and f"{words[0]}: goes with --profile" in err
+    for words in (("--profile",), ("--memory-bytes", "100000"), ("--ranks-per-node", "2")):
         code, _, err = explain(capsys, "--rank", "1", *words)
-        assert code == 2 and "--rank: goes with none of --memory-bytes, --machine and --ranks-per-node" in err
+        assert code == 2 and "--rank: goes with none of --memory-bytes, --profile and --ranks-per-node" in err

@@ -83,12 +83,12 @@ def run(capsys):
 @pytest.mark.slow
 def test_command(run, tmp_path):
     sizes = ("--sizes", "i=512,j=512,k=512,a=24")
-    code, out, err = run("ijk,ja,ka->ia", *sizes, "--ranks", "8", "--memory", "4GiB", "--dtype", "float32")
+    code, out, err = run("ijk,ja,ka->ia", *sizes, "--ranks", "8", "--memory-bytes", "4GiB", "--dtype", "float32")
     assert (code, err) == (0, "")
     assert "i:2 j:2 k:2" in out
     assert "plan for 8 ranks, 4 bytes per element" in out
     code, out, _ = run(
-        "ij,jk->ik; ik,ka->ia", *sizes, "--ranks", "4", "--node-size", "2", "--plot", str(tmp_path / "p.png")
+        "ij,jk->ik; ik,ka->ia", *sizes, "--ranks", "4", "--ranks-per-node", "2", "--plot", str(tmp_path / "p.png")
     )
     assert code == 0
     assert "ia = ik,ka->ia of ik, ka" in out
@@ -107,10 +107,10 @@ def test_command(run, tmp_path):
         (("ij,jk->iz", "--sizes", "i=4,j=4,k=4", "--ranks", "2"), "index 'z', which no operand has"),
         (("ij,jk->ik", "--sizes", "i=4,j=4,k=4", "--ranks", "0"), "0 is not in the range"),
         (
-            ("ij,jk->ik", "--sizes", "i=4,j=4,k=4", "--ranks", "2", "--memory", "4XB"),
+            ("ij,jk->ik", "--sizes", "i=4,j=4,k=4", "--ranks", "2", "--memory-bytes", "4XB"),
             "'4XB' is not an amount of",
         ),
-        (("ij,jk->ik", "--sizes", "i=4,j=4,k=4", "--ranks", "2", "--memory", "10"), "memory_bytes is 10"),
+        (("ij,jk->ik", "--sizes", "i=4,j=4,k=4", "--ranks", "2", "--memory-bytes", "10"), "memory_bytes is 10"),
         (("i,i->", "--sizes", "i=4,i=5", "--ranks", "2"), "has two sizes, 4 and 5"),
         (("i,i->", "--sizes", "i=4,q=5", "--ranks", "2"), "gives a size for 'q', which is no index of 'i,i->'"),
     ],

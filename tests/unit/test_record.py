@@ -75,7 +75,7 @@ def test_other_cases_are_not_found(book: Record, case, topology):
     [
         (dataclasses.replace(HERE, machine="Slow"), "of another machine (Fast Processor, 2 cores, here Slow)"),
         (dataclasses.replace(HERE, mpi="MPICH 5"), "of another MPI (Open MPI v5.0.11, here MPICH 5)"),
-        (dataclasses.replace(HERE, mpi="MPICH 5", machine="Slow"), "and of another machine"),
+        (dataclasses.replace(HERE, mpi="MPICH 5", machine="Slow"), "and another machine"),
     ],
 )
 def test_entry_of_another_machine_or_mpi_is_ignored_with_one_line(book: Record, topology: Topology, why: str):
@@ -102,8 +102,8 @@ def with_change(change):
 @pytest.mark.parametrize(
     "damage, said",
     [
-        (half, "is no JSON .*half-written"),
-        (lambda text: "{}", "is no tuning record of dace-redist, but another file"),
+        (half, "is not valid JSON .*half-written"),
+        (lambda text: "{}", "is not a tuning record of dace-redist, but another file"),
         (with_change(lambda file, first: file.pop("version")), "is damaged: version: Field required"),
         (with_change(lambda file, first: first.pop("layout")), r"is damaged: entries\.0\.layout: Field required"),
         (with_change(lambda file, first: first["winner"].update(strategy=None)), r"entries\.0\.winner\.strategy: "),

@@ -18,7 +18,7 @@ from dace_redist.library_nodes.node import plain_number, simplified
 from dace_redist.schedule import schedule
 from dace_redist.transformations.redistribution.lower import lower
 from dace_redist.transformations.redistribution.set_strategy import Where, chosen_nodes
-from dace_redist.tuning.problem import Problem, gpu_memory_name, memory_name
+from dace_redist.tuning.problem import Problem, memory_name
 
 
 def problems_of(
@@ -90,7 +90,7 @@ def problem_of(node: Redistribute, state: SDFGState, values: Mapping[str, int], 
     source, target = (with_values(node, encoded, values) for encoded in (node.source, node.target))
     (read, _), (written, _) = node.arrays(state.sdfg, state)
     if any(node.on_gpu(state.sdfg, state)):
-        memory = gpu_memory_name(*node.on_gpu(state.sdfg, state))
+        memory = memory_name(*node.on_gpu(state.sdfg, state), "gpu")
     elif memory is None:
         memory = memory_name(is_node_shared(read), is_node_shared(written))
     axes, region = node.axes or None, [_numbers(node, part, values) for part in node.index_map.region or ()] or None
