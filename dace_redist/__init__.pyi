@@ -29,7 +29,6 @@ from dace_redist.transformations import OverlapRedistribute as OverlapRedistribu
 from dace_redist.transformations import PlaceInSharedMemory as PlaceInSharedMemory
 from dace_redist.transformations import RelabelGrid as RelabelGrid
 from dace_redist.transformations import RemoveRedistribute as RemoveRedistribute
-from dace_redist.transformations import SetRedistributeStrategy as SetRedistributeStrategy
 from dace_redist.transformations import choose_strategies as choose_strategies
 from dace_redist.transformations import lower_all as lower_all
 from dace_redist.transformations import place_in_shared_memory as place_in_shared_memory
@@ -37,5 +36,5 @@ from dace_redist.transformations import set_strategy as set_strategy
 from dace_redist.transformations.distribute import DistributeEinsum as DistributeEinsum
 from dace_redist.transformations.distribute import distribute as distribute
 from dace_redist.transformations.distribute.runtime.program import DistributedProgram as DistributedProgram
-from dace_redist.transformations.redistribution.tune import tune as tune
+from dace_redist.transformations.tune import tune as tune
 from dace_redist.tuning.auto import chosen_strategy as chosen_strategy

@@ -146,8 +146,6 @@ def checked_arguments(
             )
     index_map = checked_index_map(source, target, axes, region)
     chosen = AUTO if strategy == AUTO.name else find_strategy(strategy)
-    if chosen.name == "MPI":
-        raise ValueError("strategy MPI (stock DaCe) exists in DaCe programs only; take Datatype")
     checked = check_options(chosen, options, _ARGUMENTS)
     element = _checked_type(array, out, dtype, told)
     operation = element_operation(element, None if dtype is None else element_type(dtype), alpha, beta, conj, op)

@@ -50,7 +50,7 @@ def test_either_array_or_both(strategy: str, arrays: str):
     (tasklet,) = expanded(sdfg)
     code = tasklet.code.as_string
     assert f", {PLACES[arrays]}}}, _inp_buffer, _out_buffer, __dace_current_stream);" in code
-    assert f", {PLACES[arrays]}}});" in tasklet.code_init.as_string
+    assert f", {PLACES[arrays]}}}}});" in tasklet.code_init.as_string
     assert DeviceEnvironment.full_class_path() in tasklet.environments
 
 
@@ -92,20 +92,6 @@ def test_members_before_the_memories(how, before: str):
     sdfg, _ = connected(Redistribute("move", ROWS, COLUMNS, **how))
     (tasklet,) = expanded(on_gpu(sdfg))
     assert f"}}, {before}, DR_DEVICE_MEMORY, DR_DEVICE_MEMORY}}, _inp_buffer" in tasklet.code.as_string
-
-
-def test_the_mpi_strategy_is_refused():
-    message = r'^Redistribute "move": strategy MPI \(stock DaCe\) moves arrays in main memory only; take another'
-    sdfg = on_gpu(rows_to_columns("MPI"), "B")
-    ((node, state),) = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]
-    with pytest.raises(ValueError, match=message):
-        node.validate(sdfg, state)
-    node.set_strategy("Auto")
-    with pytest.raises(ValueError, match=message):
-        node.expand(state, "MPI")
-    with pytest.raises(ValueError, match=message):
-        dace_redist.set_strategy(sdfg, "MPI")
-    assert node.strategy == "Hierarchical"
 
 
 def test_memory_of_a_kernel_is_refused():
@@ -258,7 +244,7 @@ def test_a_program_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_every_strategy_is_listed_here():
-    assert {*OURS, "MPI", "NCCL"} == {*STRATEGIES}
+    assert {*OURS, "NCCL"} == {*STRATEGIES}
 
 
 def test_nccl_needs_both_arrays_on_the_gpu():

@@ -53,8 +53,8 @@ WRONG = {
         "cannot convert elements of float64 to int32",
     ),
     "memory": (
-        lambda: on_a_gpu(connected(Redistribute("wrong", ROWS, COLUMNS, "MPI"))),
-        "strategy MPI (stock DaCe) moves arrays in main memory only; take another strategy",
+        lambda: on_a_gpu(connected(Redistribute("wrong", ROWS, COLUMNS, "RMA"))),
+        "strategy RMA moves arrays in main memory only, but ",
     ),
     "structure": (
         lambda: connected(
@@ -105,7 +105,7 @@ PROPERTIES = {
     "depth": (-1, "option depth must be "),
     "growth": (0.5, "option growth must be "),
     "max_message_bytes": (1.5, "option max_message_bytes must be an integer "),
-    "implementation": ("Pipelind", "unknown strategy 'Pipelind' (did you mean Pipelined?); there are Auto, MPI, "),
+    "implementation": ("Pipelind", "unknown strategy 'Pipelind' (did you mean Pipelined?); there are Auto, Datatype, "),
     "source": ((0, 2, 2, 8, 8, 4), "source: "),
     "target": ((7, 2, 2), "target: not an encoded distribution"),
 }
@@ -127,16 +127,10 @@ def test_properties_set_later_are_checked(name: str):
 @pytest.mark.parametrize(
     ("strategy", "options", "error", "message"),
     [
-        ("pack", {}, ValueError, "unknown strategy 'pack' (did you mean Pack?); there are Auto, MPI, Datatype, Pack, "),
+        ("pack", {}, ValueError, "unknown strategy 'pack' (did you mean Pack?); there are Auto, Datatype, Pack, "),
         ("Pack", {"depth": 2}, ValueError, "strategy Pack does not take option 'depth'; it takes max_message_bytes"),
         ("Pipelined", {"chunk_bytes": 0}, ValueError, "option chunk_bytes must be "),
         ("Pipelined", {"chunk_bytes": "8 MB"}, TypeError, "option chunk_bytes must be an integer "),
-        (
-            "MPI",
-            {"max_message_bytes": 1},
-            ValueError,
-            "strategy MPI does not take option 'max_message_bytes'; it takes",
-        ),
     ],
 )
 def test_wrong_strategies_and_options(strategy, options, error, message):

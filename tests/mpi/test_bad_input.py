@@ -191,7 +191,6 @@ WRONG_CALLS: list[tuple[Callable[[Call], Any], type[Exception], str]] = [
     ),
     (option(strategy=None), ValueError, "unknown strategy None; there are Auto, "),
     (option(strategy=3), ValueError, "unknown strategy 3"),
-    (option(strategy="MPI"), ValueError, "strategy MPI .* exists in DaCe programs only"),
     (option(strategy="Pack", chunk_byte=8), ValueError, "Pack does not take option 'chunk_byte'; it takes max_message"),
     (option(strategy="Pipelined", chunk_bytes=0), ValueError, "option chunk_bytes must be .*1.*got 0"),
     (option(strategy="Pipelined", chunk_bytes=-8), ValueError, "option chunk_bytes must be .*got -8"),

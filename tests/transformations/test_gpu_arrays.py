@@ -13,10 +13,10 @@ from sdfgs import COLUMNS, ROWS, add_move, redistributions, rows_to_columns
 import dace_redist
 from dace_redist import Distribution, FuseConversion, FuseRedistributes, FuseTranspose, Redistribute, RemoveRedistribute
 from dace_redist.mpi.topology import Topology
-from dace_redist.transformations.redistribution.choose_strategies import choose_strategies
-from dace_redist.transformations.redistribution.join import JoinRedistributes
-from dace_redist.transformations.redistribution.place_in_shared_memory import place_in_shared_memory
-from dace_redist.transformations.redistribution.problems import problems_of
+from dace_redist.transformations.join import JoinRedistributes
+from dace_redist.transformations.problems import problems_of
+from dace_redist.transformations.shared_memory import place_in_shared_memory
+from dace_redist.transformations.strategy import choose_strategies
 from dace_redist.tuning import auto as selection
 from dace_redist.tuning.record import Record, Winner, make_entry
 

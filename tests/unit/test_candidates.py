@@ -17,7 +17,7 @@ MOVES = schedule(Distribution((256, 256), [4]), Distribution((256, 256), [1, 4])
 
 
 def test_every_strategy_but_stock_is_tried_with_its_defaults():
-    assert set(measurable()) == set(STRATEGIES) - {"MPI", "NCCL"}
+    assert set(measurable()) == set(STRATEGIES) - {"NCCL"}
     nodes = Topology("m", "M", (0, 0, 1, 1))
     assert space(None, None).first(nodes) == [Winner(strategy=name, options={}) for name in measurable()]
 
@@ -114,7 +114,7 @@ def test_strategies_between_gpus_are_tried_where_both_arrays_lie_there():
     "strategies, options, error, said",
     [
         (["Pipelind"], None, ValueError, r"unknown strategy 'Pipelind' \(did you mean Pipelined\?\)"),
-        (["MPI"], None, ValueError, "strategy MPI cannot be tuned with ordinary arrays; there are Datatype, Pack, "),
+        (["NCCL"], None, ValueError, "strategy NCCL cannot be tuned with ordinary arrays; there are Datatype, Pack, "),
         (["Auto"], None, ValueError, "strategy Auto cannot be tuned"),
         ([], None, ValueError, "strategies is empty; there are Datatype, "),
         ("Pack", None, TypeError, "strategies must be a list of names, got the string 'Pack'"),

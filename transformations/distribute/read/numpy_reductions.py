@@ -13,7 +13,7 @@ from dace.frontend.common import op_repository
 from dace.frontend.python.nested_call import NestedCall
 from dace.libraries.standard.nodes.reduce import Reduce
 
-from dace_redist.library_nodes.linear_solve import LinearSolve
+from dace_redist.library_nodes.indexed import LinearSolve
 from dace_redist.transformations.distribute.read.numpy_differences import warning_of_integers
 from dace_redist.transformations.distribute.read.numpy_functions import (
     Replacement,
