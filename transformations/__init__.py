@@ -20,6 +20,7 @@ _MODULES = {
     "RemoveRedistribute": "fuse",
     "choose_strategies": "strategy",
     "lower_all": "stock",
+    "optimize": "optimize",
     "place_in_shared_memory": "shared_memory",
     "set_strategy": "strategy",
 }
