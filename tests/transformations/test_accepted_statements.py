@@ -93,6 +93,12 @@ def extremes(A: dace.float64[I, J], n: dace.int64[I, J]):
 
 
 @dace.program
+def positions(A: dace.float64[I, J], n: dace.int64[I, J]):
+    B = n * n  # several elements are extreme
+    return np.argmax(A), np.argmin(B, axis=0), A.argmax(axis=-1), np.argmin(B), n.argmin(axis=1)
+
+
+@dace.program
 def while_and_branches(A: dace.float64[N, N], x: dace.float64[N], flag: dace.int64):
     steps = 0
     size = np.linalg.norm(x)
@@ -204,6 +210,7 @@ PROGRAMS = (
         parts,
         ones,
         extremes,
+        positions,
         while_and_branches,
         axes_and_methods,
         broadcast_updates,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Callable, Sequence
 from string import ascii_letters
 from typing import Any
@@ -14,7 +16,7 @@ from dace.sdfg import nodes
 
 from dace_redist.einsum.expression import Einsum
 from dace_redist.library_nodes.indexed import RESULT
-from dace_redist.transformations.distribute.read.numpy_differences import warning_of_integers
+from dace_redist.transformations.distribute.read.location import source_line
 from dace_redist.transformations.distribute.shapes import common_type, is_complex
 
 #: Replacement of a function, as in DaCe: a function of the visitor, the SDFG, the state, and the arguments.
@@ -203,9 +205,14 @@ def _named(function: str) -> Replacement:
 # Functions that DaCe reads only in part
 
 
-def _matmul(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, b: str) -> Any:
-    shapes_of(sdfg, "matmul", (a, b))
-    return _DACE.getop("Array", "MatMult")(visitor, sdfg, state, a, b)
+_dace_matmul = _DACE.getop("Array", "MatMult")
+
+
+def _matmul(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, b: str, *rest: Any) -> Any:
+    """Add an einsum for vectors and matrices: DaCe's product loads SymPy's assumptions, which takes 0.1 s."""
+    dimensions = tuple(map(len, shapes_of(sdfg, "matmul", (a, b))))
+    text = {(1, 1): "i,i->", (1, 2): "i,ij->j", (2, 1): "ij,j->i", (2, 2): "ij,jk->ik"}.get(dimensions)
+    return add_einsum(visitor, sdfg, state, text, a, b) if text else _dace_matmul(visitor, sdfg, state, a, b, *rest)
 
 
 def _copy(visitor: Any, sdfg: SDFG, state: SDFGState, a: str) -> str:
@@ -226,6 +233,32 @@ def _astype(visitor: Any, sdfg: SDFG, state: SDFGState, array: str, dtype: Any, 
     return _dace_astype(visitor, sdfg, state, array, dtype, *rest, **options)
 
 
+def warning_of_integers(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """
+    Return a function of arrays that warns if the result type differs from NumPy's, as for integers.
+
+    :param name: ``"sum"``, ``"mean"`` or ``"trace"``.
+    :param function: DaCe's replacement of it.
+    """
+
+    @functools.wraps(function)
+    def add(visitor: Any, sdfg: Any, state: Any, array: Any, *arguments: Any, **options: Any) -> Any:
+        if isinstance(array, str) and array in sdfg.arrays:
+            dtype = sdfg.arrays[array].dtype.as_numpy_dtype()
+            ones = np.ones((1, 1), dtype)
+            wanted = (np.mean(ones) if name == "mean" else np.sum(ones)).dtype
+            if wanted != dtype and dtype.kind in ("biu" if name == "mean" else "iu"):
+                warnings.warn(
+                    f"{source_line(visitor.current_lineinfo)}: the {name} of {array} is {dtype} here, but {wanted} in "
+                    f"NumPy; take that of {array}.astype(np.{wanted})",
+                    UserWarning,
+                    stacklevel=2,
+                )
+        return function(visitor, sdfg, state, array, *arguments, **options)
+
+    return add
+
+
 _EINSUMS = {name: _named(name) for name in _SUBSCRIPTS}
 _EINSUMS["trace"] = warning_of_integers("trace", _EINSUMS["trace"])
 
@@ -243,6 +276,9 @@ METHODS: dict[str, Replacement] = {
     "astype": _astype,
     "copy": _copy,
 }
+
+#: Operators of arrays.
+OPERATORS: dict[str, Replacement] = {"MatMult": _matmul}
 
 #: Attributes of arrays.
 ATTRIBUTES: dict[str, Replacement] = {"T": _EINSUMS["transpose"]}
