@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -16,7 +17,8 @@ from dace_redist import _core
 Size = Any
 
 _BLOCKED, _TILED = 0, 1
-_DEFAULT_BLOCK, _BALANCED, _NONE = 0, -1, -1
+_BLOCK_CODES = {"ceil": 0, "balanced": -1}
+_NONE = -1
 
 
 def integers(name: str, values: Any, optional: bool = False) -> tuple[Size, ...]:
@@ -88,6 +90,15 @@ class _PlannerBacked:
         """
         return int(self.core.owner(list(integers("index", index))))
 
+    def is_equivalent_to(self, other: AnyDistribution) -> bool:
+        """
+        Return True if every rank's local array has one shape and the same elements in the same places in both.
+
+        :param other: Distribution of a tensor, also one of another kind.
+        """
+        ranks = range(max(self.ranks_needed, other.ranks_needed))
+        return self.shape == other.shape and all(_is_held_alike(self, other, rank) for rank in ranks)
+
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the planner's object, which another process makes again."""
         return {name: value for name, value in self.__dict__.items() if name != "core"}
@@ -97,12 +108,24 @@ class _PlannerBacked:
             raise ValueError(f"{type(self).__name__}: the whole tensor has shape {self.shape}, got {array.shape}")
 
 
+def _is_held_alike(one: _PlannerBacked, other: _PlannerBacked, rank: int) -> bool:
+    """Return True if moving the tensor between the distributions moves nothing on this rank."""
+    if one.local_shape(rank) != other.local_shape(rank):
+        return False
+    _, received, kept = _core.rank_schedule(one.core, other.core, rank)
+    blocks = [block for *_, blocks in kept for block in blocks]
+    return not received and all(
+        source == target and (before == after or math.prod(counts) == 1)
+        for source, target, counts, before, after in blocks
+    )
+
+
 @dataclasses.dataclass(frozen=True, eq=True)
 class Distribution(_PlannerBacked):
     """
-    Tensor split over a process grid in blocks, uniform, balanced or block-cyclic.
+    Tensor split over a process grid in blocks, balanced, uniform or block-cyclic.
 
-    Tensor axis i is cut into blocks of ``block[i]`` elements; block j belongs to coordinate ``j mod p`` of the grid
+    Tensor axis i is cut into blocks as ``block[i]`` says; block j belongs to coordinate ``j mod p`` of the grid
     axis ``dims[i]`` with its ``p`` coordinates. Grid axes that no tensor axis names hold replicas. Of an axis of extent
     0 every rank owns 0 elements; a tensor of shape () has one element.
 
@@ -110,8 +133,10 @@ class Distribution(_PlannerBacked):
     :param grid: Shape of the process grid; its ranks are row-major. ``()``: one rank holds the whole tensor.
     :param dims: Grid axis that each tensor axis is split over, None where it is not split.
         Default: axis i over grid axis i (not split where the grid has fewer axes).
-    :param block: Elements per block and tensor axis; None: ceil(extent / parts), one block each, the last may be short
-        or empty; less: block-cyclic; ``"balanced"``: one block each, the first ``extent mod parts`` with one more.
+    :param block: Blocks of each tensor axis, or one word for all axes. ``"balanced"`` (default, also None): one block
+        for each part, the first ``extent mod parts`` with one element more, as NumPy's ``array_split`` makes.
+        ``"ceil"``: one block of ceil(extent / parts) elements for each part, the last may be short or empty, as DaCe
+        and PyTorch have. An integer: elements per block; block-cyclic if it is less than ceil(extent / parts).
     :param ranks: Communicator rank of each grid position in row-major order, each once (default 0, 1, 2, ...).
     :param pins: Per grid axis the only coordinate that takes part, or None for all: a sub-grid of a larger grid.
     :raises ValueError: If the numbers describe no distribution; says which one is wrong.
@@ -121,7 +146,7 @@ class Distribution(_PlannerBacked):
     shape: tuple[Size, ...]
     grid: tuple[Size, ...]
     dims: tuple[int | None, ...]
-    block: tuple[Size | str | None, ...]
+    block: tuple[Size | str, ...]
     ranks: tuple[int, ...] | None
     pins: tuple[Size | None, ...]
 
@@ -131,7 +156,7 @@ class Distribution(_PlannerBacked):
         grid: Sequence[Size],
         *,
         dims: Sequence[int | None] | None = None,
-        block: Sequence[Size | str | None] | str | None = None,
+        block: Sequence[Size | str | None] | str = "balanced",
         ranks: Sequence[int] | None = None,
         pins: Sequence[Size | None] | None = None,
     ) -> None:
@@ -148,7 +173,8 @@ class Distribution(_PlannerBacked):
         set_field("shape", shape)
         set_field("grid", grid)
         set_field("dims", integers("dims", dims, optional=True))
-        set_field("block", tuple(b if b is None or isinstance(b, str) else _size("block", b) for b in block))
+        blocks = ("balanced" if b is None else b for b in block)
+        set_field("block", tuple(b if isinstance(b, str) else _size("block", b) for b in blocks))
         set_field("ranks", None if ranks is None else integers("ranks", ranks))
         set_field("pins", integers("pins", [None] * len(grid) if pins is None else pins, optional=True))
         self._check()
@@ -159,8 +185,8 @@ class Distribution(_PlannerBacked):
             if count != expected:
                 raise ValueError(f"Distribution: {name} needs one entry per entry of {of} ({expected}), got {count}")
         for i, block in enumerate(self.block):
-            if isinstance(block, str) and block != "balanced":
-                raise ValueError(f'Distribution: block[{i}] must be a number, None or "balanced", got {block!r}')
+            if isinstance(block, str) and block not in _BLOCK_CODES:
+                raise ValueError(f'Distribution: block[{i}] must be "balanced", "ceil" or a number, got {block!r}')
             if isinstance(block, int) and block < 1:
                 raise ValueError(f"Distribution: block[{i}] must be at least 1 element, got {block}")
         for i, dim in enumerate(self.dims):
@@ -175,11 +201,80 @@ class Distribution(_PlannerBacked):
     @cached_property
     def encoded(self) -> tuple[Size, ...]:
         """Numbers that describe the distribution, as C++ takes them (``distribution.hpp``)."""
-        codes = {None: _DEFAULT_BLOCK, "balanced": _BALANCED}
-        block = tuple(codes[b] if b is None or isinstance(b, str) else b for b in self.block)
+        block = tuple(_BLOCK_CODES[b] if isinstance(b, str) else b for b in self.block)
         dims, pins = (tuple(_NONE if v is None else v for v in values) for values in (self.dims, self.pins))
         head, ranks = (_BLOCKED, len(self.shape), len(self.grid)), self.ranks or ()
         return (*head, *self.shape, *self.grid, *dims, *block, *pins, len(ranks), *ranks)
+
+    @classmethod
+    def split(cls, shape: Sequence[Size], axis: int, ranks: int | Sequence[int]) -> Distribution:
+        """
+        Return the distribution that splits one tensor axis into balanced blocks, one for each rank.
+
+        :param shape: Global shape, in elements.
+        :param axis: Tensor axis, from the end if negative.
+        :param ranks: Number of ranks (0 to ranks - 1), or the rank of each block.
+        :raises ValueError: If the tensor has no such axis, or a rank occurs twice.
+        """
+        shape, (axis,) = integers("shape", shape), integers("axis", [axis])
+        if not -len(shape) <= axis < len(shape):
+            raise ValueError(f"Distribution.split: axis {axis} of a tensor of {len(shape)} dimensions")
+        grid, named = _grid_of(ranks)
+        return cls(shape, grid, dims=[0 if i == axis % len(shape) else None for i in range(len(shape))], ranks=named)
+
+    @classmethod
+    def replicated(cls, shape: Sequence[Size], ranks: int | Sequence[int]) -> Distribution:
+        """
+        Return the distribution in which each rank holds the whole tensor.
+
+        :param shape: Global shape, in elements.
+        :param ranks: Number of ranks (0 to ranks - 1), or the ranks.
+        """
+        shape = integers("shape", shape)
+        grid, named = _grid_of(ranks)
+        return cls(shape, grid, dims=[None] * len(shape), ranks=named)
+
+    @classmethod
+    def block_cyclic(cls, shape: Sequence[Size], grid: Sequence[Size], block: Sequence[Size] | Size) -> Distribution:
+        """
+        Return the block-cyclic distribution that ScaLAPACK has, of any number of dimensions.
+
+        :param shape: Global shape, in elements.
+        :param grid: Shape of the process grid, one entry for each tensor axis; ranks are row-major.
+        :param block: Elements per block: one number for all axes, or one for each.
+        """
+        shape, grid = integers("shape", shape), integers("grid", grid)
+        block = block if isinstance(block, Sequence | np.ndarray) else [block] * len(shape)
+        if len(grid) != len(shape):
+            raise ValueError(f"Distribution.block_cyclic: a grid of {len(shape)} axes is needed, got {grid}")
+        return cls(shape, grid, block=integers("block", block))
+
+    @classmethod
+    def on_rank(cls, shape: Sequence[Size], rank: int) -> Distribution:
+        """
+        Return the distribution in which one rank holds the whole tensor and all others hold nothing.
+
+        :param shape: Global shape, in elements.
+        :param rank: Rank that holds the tensor.
+        """
+        return cls.replicated(shape, [rank])
+
+    def slices(self, rank: int) -> tuple[slice, ...]:
+        """
+        Return a rank's part as one slice per axis: ``whole[slices(rank)]`` is the part.
+
+        :raises ValueError: If the rank holds several blocks of an axis that do not follow one another (block-cyclic).
+        """
+        found = []
+        for axis, indices in enumerate(self.global_index(rank)):
+            first = int(indices[0]) if len(indices) else 0
+            if len(indices) and indices[-1] != first + len(indices) - 1:
+                raise ValueError(
+                    f"Distribution: rank {rank} holds several blocks of axis {axis}, which are no slice; "
+                    "use global_index()"
+                )
+            found.append(slice(first, first + len(indices)))
+        return tuple(found)
 
     def global_index(self, rank: int) -> tuple[npt.NDArray[np.int64], ...]:
         """
@@ -200,6 +295,11 @@ class Distribution(_PlannerBacked):
         if not self.shape:  # NumPy makes a scalar, or one dimension, of what has none
             return np.full(shape, array)
         return np.ascontiguousarray(array[np.ix_(*self.global_index(rank))])
+
+
+def _grid_of(ranks: int | Sequence[int]) -> tuple[tuple[int, ...], Sequence[int] | None]:
+    """Return the grid of one axis over ranks, and the ranks if they are named."""
+    return ((len(ranks),), ranks) if isinstance(ranks, Sequence | np.ndarray) else ((ranks,), None)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -276,7 +376,7 @@ def decode_distribution(encoded: Sequence[Size]) -> AnyDistribution:
         if len(items) <= cuts[-1]:
             raise ValueError(f"not an encoded distribution, which takes more than {cuts[-1]} numbers: {tuple(items)}")
         shape, grid, dims, block, pins = (items[a:b] for a, b in zip(cuts, cuts[1:], strict=False))
-        names = {_DEFAULT_BLOCK: None, _BALANCED: "balanced"}
+        names = {code: name for name, code in _BLOCK_CODES.items()}
         blocks = [names.get(b, b) if isinstance(b, int) else b for b in block]
         dims, pins = ([None if v == _NONE else v for v in values] for values in (dims, pins))
         ranks = items[cuts[-1] + 1 :] or None

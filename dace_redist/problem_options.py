@@ -55,7 +55,7 @@ def _factor(_: click.Context, __: click.Parameter, value: str) -> complex:
 _SIDE_OPTIONS = (
     ("-ranks", (), "rank of each grid position, row-major"),
     ("-dims", ("-",), "grid axis that each tensor axis is split over, - if none"),
-    ("-block", ("-", "balanced"), "elements per block and dimension, - for one block each, or balanced"),
+    ("-block", ("-", "balanced", "ceil"), "elements per block and dimension, or balanced (also -), or ceil"),
     ("", (), "process grid"),
 )
 

@@ -12,8 +12,8 @@ shape = energies, pattern.nnz
 
 # A stack of matrices is an array of their non-zeros. A rank has all non-zeros of some energies, for what needs whole
 # matrices (solvers, products), or all energies of some non-zeros, for convolutions. Neither number needs to divide.
-matrices = dace_redist.Distribution(shape, (comm.size, 1), block=("balanced", None))
-columns = dace_redist.Distribution(shape, (1, comm.size), block=(None, "balanced"))
+matrices = dace_redist.Distribution(shape, (comm.size, 1))
+columns = dace_redist.Distribution(shape, (1, comm.size))
 to_columns = dace_redist.plan([matrices] * 2, [columns] * 2, "complex128", comm=comm)
 to_matrices = dace_redist.plan([columns] * 2, [matrices] * 2, "complex128", comm=comm)
 

@@ -165,7 +165,7 @@ def largest_local_shape(distribution: AnyDistribution) -> tuple[Any, ...]:
 def _largest_extent(extent: Any, dim: int | None, block: Any, grid: tuple[Any, ...]) -> Any:
     if dim is None:
         return extent
-    if block is None or block == "balanced":
+    if isinstance(block, str):
         return symbolic.int_ceil(extent, grid[dim])
     return symbolic.int_ceil(symbolic.int_ceil(extent, block), grid[dim]) * block
 

@@ -107,7 +107,7 @@ def blocked(draw: st.DrawFn, shape: tuple[int, ...], ranks: int) -> Distribution
         grid.append(draw(st.integers(1, ranks // math.prod(grid))))
     size = math.prod(grid)
     axes = draw(st.permutations([*range(len(grid)), *[None] * len(shape)]))
-    blocks = [draw(st.one_of(st.none(), st.just("balanced"), st.integers(1, n or 2))) for n in shape]
+    blocks = [draw(st.one_of(st.none(), st.just("ceil"), st.integers(1, n or 2))) for n in shape]
     chosen = draw(st.one_of(st.none(), st.permutations(range(ranks))))
     return Distribution(
         shape, grid, dims=axes[: len(shape)], block=blocks, ranks=None if chosen is None else chosen[:size]

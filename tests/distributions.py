@@ -58,7 +58,7 @@ def blocked(draw, shape):
     axes = draw(st.permutations(range(len(grid))))
     padded = [*axes, *[None] * len(shape)][: len(shape)]
     dims = [axis if axis is None or draw(st.booleans()) else None for axis in draw(st.permutations(padded))]
-    block = [draw(st.one_of(st.none(), st.just("balanced"), st.integers(1, extent or 2))) for extent in shape]
+    block = [draw(st.one_of(st.none(), st.just("ceil"), st.integers(1, extent or 2))) for extent in shape]
     pins = [None if g in dims or draw(st.booleans()) else draw(st.integers(0, p - 1)) for g, p in enumerate(grid)]
     size = math.prod(grid)
     ranks = draw(st.one_of(st.none(), st.permutations(range(size + 3)).map(lambda ranks: ranks[:size])))
@@ -118,7 +118,7 @@ def coordinate(distribution, axis, index):
         quotient, longer = divmod(extent, parts)
         lengths = [quotient + 1] * longer + [quotient] * (parts - longer)
         return next(part for part in range(parts) if index < sum(lengths[: part + 1]))
-    return index // (block or -(-extent // parts)) % parts
+    return index // (-(-extent // parts) if block == "ceil" else block) % parts
 
 
 def owners_of(distribution, index):

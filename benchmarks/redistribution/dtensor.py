@@ -41,7 +41,7 @@ def _is_plain(distribution: AnyDistribution) -> bool:
     if not isinstance(distribution, Distribution) or distribution.ranks is not None:
         return False
     even = all(
-        block is None or (block == "balanced" and extent % (1 if axis is None else distribution.grid[axis]) == 0)
+        block == "ceil" or (block == "balanced" and extent % (1 if axis is None else distribution.grid[axis]) == 0)
         for extent, block, axis in zip(distribution.shape, distribution.block, distribution.dims, strict=True)
     )
     return even and all(pin is None for pin in distribution.pins)

@@ -79,8 +79,8 @@ class Placement:
         for axis, length in enumerate(placement.largest_block(distribution.shape)):
             if distribution.core.uniform_block(axis) != length:
                 raise ValueError(
-                    f"axis {axis} must be split into {placement.parts[axis]} blocks of {length} elements (block=None), "
-                    f"got block={distribution.block[axis]!r}"
+                    f"axis {axis} must be split into {placement.parts[axis]} blocks of {length} elements "
+                    f'(block="ceil"), got block={distribution.block[axis]!r}'
                 )
         return placement
 
@@ -124,7 +124,7 @@ class Placement:
         if not self.dims:
             return Distribution((1,), self.grid or (1,), dims=(None,), ranks=self.ranks)
         # Blocks without elements take the default, too.
-        blocks = [self.block(axis, extent, divide) or None for axis, extent in enumerate(shape)]
+        blocks = [self.block(axis, extent, divide) or "ceil" for axis, extent in enumerate(shape)]
         return Distribution(shape, self.grid or (1,), dims=self.dims, block=blocks, ranks=self.ranks)
 
     @cached_property

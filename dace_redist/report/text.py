@@ -75,7 +75,7 @@ def spread(lengths: Quantiles, itemsize: int) -> str:
 def block_shape(distribution: Distribution) -> tuple[int | str, ...]:
     """Return the elements per block and dimension; where nothing is split the whole extent."""
     lengths = map(distribution.core.uniform_block, range(len(distribution.shape)))
-    return tuple(b if isinstance(b, str) else n for b, n in zip(distribution.block, lengths, strict=True))
+    return tuple("balanced" if length < 0 else length for length in lengths)
 
 
 def _joined(values: Any) -> str:

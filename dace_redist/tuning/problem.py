@@ -115,7 +115,7 @@ def canonical(distribution: AnyDistribution) -> AnyDistribution:
         distribution.shape,
         [distribution.grid[axis] for axis in kept] or [1],
         dims=[None if dim is None else number.get(dim) for dim in distribution.dims],
-        block=["balanced" if length < 0 else length or None for length in lengths],
+        block=["balanced" if length < 0 else length or "ceil" for length in lengths],
         ranks=None if distribution.ranks == tuple(range(size)) else distribution.ranks,
         pins=[distribution.pins[axis] for axis in kept] or [None],
     )

@@ -68,17 +68,17 @@ def test_json(run):
 
 def test_all_descriptions(run):
     code, out, _ = run(
-        *("explain", "--shape", "8,9", "--from", "2,2", "--from-dims", "1,-", "--from-block", "-,balanced"),
+        *("explain", "--shape", "8,9", "--from", "2,2", "--from-dims", "1,-", "--from-block", "ceil,balanced"),
         *("--to", "2,2", "--to-block", "2,-", "--to-ranks", "0,2,1,3", "--json"),
     )
     plain = json.loads(out)
     assert code == 0
     assert plain["source"] == {
-        **{"kind": "blocked", "shape": [8, 9], "grid": [2, 2], "dims": [1, None], "block": [None, "balanced"]},
+        **{"kind": "blocked", "shape": [8, 9], "grid": [2, 2], "dims": [1, None], "block": ["ceil", "balanced"]},
         **{"ranks": None, "pins": [None, None]},
     }
     assert plain["target"]["ranks"] == [0, 2, 1, 3]
-    assert plain["target"]["block"] == [2, None]
+    assert plain["target"]["block"] == [2, "balanced"]
 
 
 def test_amounts_of_memory(run):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from distributions import CALM, coordinate, one, owners_of, parts, whole
+from distributions import CALM, coordinate, one, owners_of, pairs, parts, whole
 from hypothesis import given
 
 from dace_redist import _core
@@ -61,7 +61,7 @@ def test_tiles_lie_one_after_another():
 
 
 def test_extents_of_zero():
-    for block in (None, "balanced", (2, 3)):
+    for block in ("ceil", "balanced", (2, 3)):
         made = Distribution((0, 5), (2, 2), block=block)
         assert [made.local_shape(rank) for rank in range(5)] == [(0, 3), (0, 2), (0, 3), (0, 2), (0, 0)]
         assert [index.tolist() for index in made.global_index(1)] == [[], [3, 4]]
@@ -130,3 +130,44 @@ def test_blocks_begin_where_owners_change(distribution):
 def test_axes_that_do_not_exist(axis):
     with pytest.raises(_core.Error, match=f"Distribution: axis {axis} of a tensor of 2 dimensions does not exist"):
         Distribution((8, 9), (2, 2)).core.block_count(axis)
+
+
+@CALM
+@given(pairs)
+def test_equivalent_distributions_hold_the_same_on_every_rank(pair):
+    one, other = pair
+    array = whole(one.shape)
+    ranks = range(max(one.ranks_needed, other.ranks_needed))
+    alike = all(np.array_equal(one.local(array, rank), other.local(array, rank)) for rank in ranks)
+    assert one.is_equivalent_to(other) == other.is_equivalent_to(one) == alike
+    assert one.is_equivalent_to(decode_distribution(one.encoded))
+    assert not one.is_equivalent_to(Distribution((*one.shape, 1), (1,)))
+
+
+def test_constructors():
+    columns = Distribution.split((6, 8), -1, 3)
+    assert columns == Distribution((6, 8), (3,), dims=(None, 0)) == Distribution.split((6, 8), 1, ranks=3)
+    assert [columns.local_shape(rank) for rank in range(4)] == [(6, 3), (6, 3), (6, 2), (0, 0)]
+    assert columns.slices(1) == (slice(0, 6), slice(3, 6))
+    assert Distribution.split((6, 8), 0, [4, 2]).owner((5, 5)) == 2
+    assert [Distribution.replicated((6, 8), [3, 1]).local_shape(rank)[0] for rank in range(4)] == [0, 6, 0, 6]
+    assert Distribution.on_rank((6, 8), 2).local_shape(2) == (6, 8)
+    assert Distribution.on_rank((6, 8), 2).ranks_needed == 3
+    cyclic = Distribution.block_cyclic((6, 8), (2, 2), 2)
+    assert cyclic == Distribution((6, 8), (2, 2), block=(2, 2)) == Distribution.block_cyclic((6, 8), (2, 2), [2, 2])
+    assert Distribution((5,), (3,)) == Distribution((5,), (3,), block="balanced")
+    assert [Distribution((7,), (4,), block="ceil").local_shape(rank) for rank in range(4)] == [(2,), (2,), (2,), (1,)]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: Distribution.split((6, 8), 2, 3), "axis 2 of a tensor of 2 dimensions"),
+        (lambda: Distribution.split((6, 8), 0, [1, 1]), "rank 1"),
+        (lambda: Distribution.block_cyclic((6, 8), (2,), 2), "a grid of 2 axes"),
+        (lambda: Distribution((6, 8), (2, 2), block=(2, 2)).slices(0), "several blocks of axis 0"),
+    ],
+)
+def test_constructors_refuse(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()

@@ -64,7 +64,7 @@ def test_blocks_are_those_of_the_distribution(case):
 def test_the_worst_overlap_is_that_of_two_distributions(extent, parts, other_parts):
     lengths, blocks = [], []
     for number in (parts, other_parts):
-        core = Distribution((extent,), (number,)).core
+        core = Distribution((extent,), (number,), block="ceil").core
         lengths.append(core.uniform_block(0))
         blocks.append([range(low, min(low + lengths[-1], extent)) for low in core.block_begins(0)])
     full = [block for block in blocks[1] if len(block) == lengths[1]]

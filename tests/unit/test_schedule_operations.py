@@ -139,8 +139,8 @@ def test_several_tensors_in_one_exchange():
         np.testing.assert_array_equal(matrix[rank, targets], nbytes)
         assert nbytes.sum() == matrix[rank].sum()
     assert joint.bytes_moved() == sum(tensor.bytes_moved() for tensor in tensors)
-    assert (len(joint.messages), joint.separate_messages) == (12, 18)  # no rank but three has columns
-    assert "in 12 messages, 18 one tensor after another" in str(joint)
+    assert (len(joint.messages), joint.separate_messages) == (12, 24)
+    assert "in 12 messages, 24 one tensor after another" in str(joint)
     assert json.loads(json.dumps(joint.to_json()))["messages"] == 12
     assert "float64[8, 6] and 2 more" in figure.draw(joint).get_suptitle()
 

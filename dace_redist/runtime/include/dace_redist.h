@@ -68,7 +68,7 @@ typedef struct dr_problem {
 /** Value for an axis in `axes` that is not split. */
 #define DR_NOT_SPLIT (-1)
 /** Values for an axis in `block`: one block of ceil(extent / parts) each; one block each, the first get one more. */
-#define DR_BLOCK_DEFAULT 0
+#define DR_BLOCK_CEIL 0
 #define DR_BLOCK_BALANCED (-1)
 
 /** Text of the last error of the calling thread, valid until its next call of this library; never null. */
@@ -84,8 +84,8 @@ DR_API const char *dr_version(void);
  * \param grid_ndim, grid  shape of the process grid, whose ranks are row-major.
  * \param axes  [ndim] the grid axis over which each tensor axis is split, or DR_NOT_SPLIT; null: axis i over grid axis
  *     i. A grid axis that none names holds replicas.
- * \param block  [ndim] elements per block, DR_BLOCK_DEFAULT or DR_BLOCK_BALANCED; fewer than ceil(extent / parts):
- *     block-cyclic. Null: DR_BLOCK_DEFAULT.
+ * \param block  [ndim] elements per block, DR_BLOCK_BALANCED or DR_BLOCK_CEIL; fewer than ceil(extent / parts):
+ *     block-cyclic. Null: DR_BLOCK_BALANCED.
  * \param ranks  [product of grid] the rank of each grid position; null: 0, 1, 2, ...
  */
 DR_API int dr_distribution_create_blocks(int ndim, const int64_t *shape, int grid_ndim, const int64_t *grid,

@@ -148,7 +148,7 @@ class Emitter:
         for name, axis, inner in zip(ends, axes, inners, strict=True):
             shape = arrays.shapes[name] or (1,)
             split = [number == axis for number in range(len(shape))]
-            dims, blocks = [0 if on else None for on in split], [block * inner if on else None for on in split]
+            dims, blocks = [0 if on else None for on in split], [block * inner if on else "ceil" for on in split]
             cuts.append(Distribution(shape, (arrays.ranks,), dims=dims, block=blocks))
             extents = [held * inner if on else n for on, n in zip(split, shape, strict=True)]
             local.append(arrays.add_transient(f"{name}_cut", extents, arrays.types[move.source]))

@@ -134,7 +134,7 @@ int dr_distribution_create_blocks(int ndim, const int64_t* shape, int grid_ndim,
     append(shape, ndim);
     append(grid, grid_ndim);
     for (int i = 0; i < ndim; ++i) encoding.push_back(axes ? axes[i] : i < grid_ndim ? i : DR_NOT_SPLIT);
-    for (int i = 0; i < ndim; ++i) encoding.push_back(block ? block[i] : DR_BLOCK_DEFAULT);
+    for (int i = 0; i < ndim; ++i) encoding.push_back(block ? block[i] : DR_BLOCK_BALANCED);
     encoding.insert(encoding.end(), static_cast<std::size_t>(grid_ndim),
                     -1);  // every coordinate of the grid takes part
     Index positions = 1;
