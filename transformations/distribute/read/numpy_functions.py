@@ -205,14 +205,9 @@ def _named(function: str) -> Replacement:
 # Functions that DaCe reads only in part
 
 
-_dace_matmul = _DACE.getop("Array", "MatMult")
-
-
-def _matmul(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, b: str, *rest: Any) -> Any:
-    """Add an einsum for vectors and matrices: DaCe's product loads SymPy's assumptions, which takes 0.1 s."""
-    dimensions = tuple(map(len, shapes_of(sdfg, "matmul", (a, b))))
-    text = {(1, 1): "i,i->", (1, 2): "i,ij->j", (2, 1): "ij,j->i", (2, 2): "ij,jk->ik"}.get(dimensions)
-    return add_einsum(visitor, sdfg, state, text, a, b) if text else _dace_matmul(visitor, sdfg, state, a, b, *rest)
+def _matmul(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, b: str) -> Any:
+    shapes_of(sdfg, "matmul", (a, b))
+    return _DACE.getop("Array", "MatMult")(visitor, sdfg, state, a, b)
 
 
 def _copy(visitor: Any, sdfg: SDFG, state: SDFGState, a: str) -> str:
@@ -276,9 +271,6 @@ METHODS: dict[str, Replacement] = {
     "astype": _astype,
     "copy": _copy,
 }
-
-#: Operators of arrays.
-OPERATORS: dict[str, Replacement] = {"MatMult": _matmul}
 
 #: Attributes of arrays.
 ATTRIBUTES: dict[str, Replacement] = {"T": _EINSUMS["transpose"]}
