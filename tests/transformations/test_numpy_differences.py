@@ -8,8 +8,37 @@ import pytest
 from distributed_simulation import SimulatedRanks
 
 from dace_redist import distribute
+from dace_redist.transformations.distribute.read.numpy_differences import warn_of_names
 
 N = dace.symbol("N", dace.int64)
+
+
+@dace.program
+def rebound(A: dace.float64[N, N], B: dace.float64[N, N]):
+    A = A @ B
+    return A @ B
+
+
+@dace.program
+def stale_view(A: dace.float64[N, N]):
+    B = A.T
+    A[:] = A @ A
+    return B @ A
+
+
+@dace.program
+def written_slice(A: dace.float64[N, N]):
+    b = A[:, 1]
+    b -= 1.0
+    return b @ A
+
+
+@dace.program
+def two_views(A: dace.float64[N, N]):
+    B = np.einsum("ij->ji", A)
+    d = np.diag(A)
+    B *= 2.0
+    return d
 
 
 @dace.program
@@ -35,6 +64,9 @@ def trace_of_integers(A: dace.int32[N, N]):
 @pytest.mark.parametrize(
     ("program", "match"),
     [
+        (rebound, r"test_numpy_differences.py:\d+: A = A @ B: writes into the argument A"),
+        (stale_view, r"py:\d+: B = A.T: B is a copy of A here, but shares its elements in NumPy"),
+        (two_views, r"py:\d+: d = np.diag\(A\): d is a copy of A here, but shares its elements in NumPy"),
         (mean_of_integers, r"py:\d+: return np.mean\(A, axis=1\): the mean of A is int64 here, but float64 in NumPy"),
         (sum_of_integers, r"py:\d+: return np.sum\(A\): the sum of A is int32 here, but int64 in NumPy"),
         (method_of_integers, r"the sum of A is uint16 here, but uint64 in NumPy"),
@@ -44,6 +76,11 @@ def trace_of_integers(A: dace.int32[N, N]):
 def test_differences_are_named(program, match):
     with pytest.warns(UserWarning, match=match):
         distribute(program, 2, dict(N=4))
+
+
+def test_slices_that_are_written_are_named():
+    with pytest.warns(UserWarning, match=r"py:\d+: b = A\[:, 1\]: b is a copy of A here"):
+        warn_of_names(written_slice.f)
 
 
 @dace.program

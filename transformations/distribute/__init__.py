@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import copy
-import inspect
-import textwrap
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from numbers import Integral
@@ -24,6 +22,7 @@ from dace_redist.einsum.statement import Statement
 from dace_redist.transformations.distribute.emit import Recipe
 from dace_redist.transformations.distribute.emit.storage import check_for_gpu
 from dace_redist.transformations.distribute.ir import Body, Item, operations, scalars_of
+from dace_redist.transformations.distribute.read.numpy_differences import body_of
 from dace_redist.transformations.distribute.read.simplify import CPP_KEYWORDS, simplify
 from dace_redist.transformations.distribute.read.statements import read_statements
 from dace_redist.transformations.distribute.rewrite import rewrite
@@ -187,12 +186,8 @@ def _simplified(program: Any) -> SDFG:
 
 def _returned_names(function: Callable[..., Any]) -> dict[str, str]:
     """Return the SDFG's names of return values by variable: ``__return``, or ``__return_0`` and so on."""
-    try:
-        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
-    except (OSError, TypeError, SyntaxError, ValueError):  # without a source
-        return {}
-    last = definition.body[-1] if isinstance(definition, ast.FunctionDef) else None
-    value = last.value if isinstance(last, ast.Return) else None
+    last = body_of(function)[-1:]
+    value = last[0].value if last and isinstance(last[0], ast.Return) else None
     if isinstance(value, ast.Name):
         return {value.id: "__return"}
     parts = value.elts if isinstance(value, ast.Tuple) else []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import warnings
 from collections.abc import Callable, Sequence
 from string import ascii_letters
 from typing import Any
@@ -16,7 +14,7 @@ from dace.sdfg import nodes
 
 from dace_redist.einsum.expression import Einsum
 from dace_redist.library_nodes.indexed import RESULT
-from dace_redist.transformations.distribute.read.location import source_line
+from dace_redist.transformations.distribute.read.numpy_differences import warning_of_integers
 from dace_redist.transformations.distribute.shapes import common_type, is_complex
 
 #: Replacement of a function, as in DaCe: a function of the visitor, the SDFG, the state, and the arguments.
@@ -226,32 +224,6 @@ def _astype(visitor: Any, sdfg: SDFG, state: SDFGState, array: str, dtype: Any, 
         except TypeError as error:
             raise ValueError(f"astype: {error}; write a type of NumPy, as in {array}.astype(np.float64)") from error
     return _dace_astype(visitor, sdfg, state, array, dtype, *rest, **options)
-
-
-def warning_of_integers(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """
-    Return a function of arrays that warns if the result type differs from NumPy's, as for integers.
-
-    :param name: ``"sum"``, ``"mean"`` or ``"trace"``.
-    :param function: DaCe's replacement of it.
-    """
-
-    @functools.wraps(function)
-    def add(visitor: Any, sdfg: Any, state: Any, array: Any, *arguments: Any, **options: Any) -> Any:
-        if isinstance(array, str) and array in sdfg.arrays:
-            dtype = sdfg.arrays[array].dtype.as_numpy_dtype()
-            ones = np.ones((1, 1), dtype)
-            wanted = (np.mean(ones) if name == "mean" else np.sum(ones)).dtype
-            if wanted != dtype and dtype.kind in ("biu" if name == "mean" else "iu"):
-                warnings.warn(
-                    f"{source_line(visitor.current_lineinfo)}: the {name} of {array} is {dtype} here, but {wanted} in "
-                    f"NumPy; take that of {array}.astype(np.{wanted})",
-                    UserWarning,
-                    stacklevel=2,
-                )
-        return function(visitor, sdfg, state, array, *arguments, **options)
-
-    return add
 
 
 _EINSUMS = {name: _named(name) for name in _SUBSCRIPTS}
